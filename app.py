@@ -10,7 +10,7 @@ from typing import Any
 
 from chalice.app import Chalice, CloudWatchEvent, IAMAuthorizer, Rate, Request, Response, SQSEvent
 
-from chalicelib.api.problems import Answer, of_framework
+from chalicelib.api.problems import ApiResponse, of_framework
 from chalicelib.bootstrap import operations, service, warm_up
 from chalicelib.ingest.patterns import NOTICES, PATTERNS
 
@@ -114,7 +114,7 @@ def _request() -> Request:
     return request
 
 
-def _response(answer: Answer) -> Response:
+def _response(answer: ApiResponse) -> Response:
     return Response(body=answer.text() if answer.body else "", status_code=answer.status, headers=dict(answer.headers))
 
 

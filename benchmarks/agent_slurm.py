@@ -34,7 +34,7 @@ from localcloud.slurm.conf import Timers
 from localcloud.slurm.install import COMMANDS, Installation, SlurmMissing
 from localcloud.slurm.lab import SlurmLab
 from rekindle.protocol.cluster.names import attempt_key, queue_name
-from rekindle.slurm_agent.base.ports import Deeds, Ground, Memory
+from rekindle.slurm_agent.base.ports import AgentContext, Memory, OwnActions
 from rekindle.slurm_agent.check import MANY_A_MINUTE
 from rekindle.slurm_agent.slurm.build import build
 
@@ -45,7 +45,7 @@ PLAIN = "#!/bin/bash\n#SBATCH --nodes=1 --ntasks=1 --time=1:00:00\nexec sleep 36
 OURS = PLAIN.replace("--nodes", "--comment=rekindle,signal=USR1 --nodes")
 
 
-class _Nothing(Memory, Deeds):
+class _Nothing(Memory, OwnActions):
     def items(self, prefix: str) -> dict[str, bytes]:  # noqa: ARG002
         return {}
 
@@ -88,7 +88,7 @@ def looks(lab: SlurmLab, cloud: Cloud, count: int) -> dict[str, Any]:
     """The first look of an agent that knows nothing, and some at rest."""
     nothing = _Nothing()
     parts = build(
-        Ground(
+        AgentContext(
             cluster="lab",
             bucket=BUCKET,
             s3=cloud.client("s3"),

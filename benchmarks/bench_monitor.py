@@ -130,7 +130,7 @@ class Costs:
 
 def run(steps: int, endpoint: str | None) -> Costs:
     with tempfile.TemporaryDirectory() as folder:
-        config = replace(rekindle.Config(), beat_s=1.0, poll_s=1.0, metrics_s=5.0)  # busier than in life
+        config = replace(rekindle.Config(), heartbeat_s=1.0, poll_s=1.0, metrics_s=5.0)  # busier than in life
         env = {"REKINDLE_JOB_ID": "bench", "REKINDLE_METRICS": "off"}
         if endpoint is not None:
             os.environ |= AWS | {"AWS_ENDPOINT_URL": endpoint}

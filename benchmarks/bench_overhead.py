@@ -105,7 +105,7 @@ def _of_a_frozen_run(fault: FaultClass, *, is_deaf: bool) -> Callable[[World], N
         w.submit(scripts=(frozen, Script()))
         w.run_until(lambda: "lm" in w.cloud.simulated.runs and w.cloud.simulated["lm"].frozen_by is not None)
         if is_deaf:
-            w.cloud.simulated["lm"].timers.pop("beat").cancel()
+            w.cloud.simulated["lm"].timers.pop("heartbeat").cancel()
         w.cloud.clock.run_for(timedelta(seconds=5))
         _claim(w, fault)
 

@@ -20,7 +20,7 @@ from benchmarks.sweep_clients import RealClients
 from benchmarks.sweep_wire import NOW, Wire, fleet_of
 from chalicelib.bootstrap import Service, build
 from chalicelib.domain.model.job import WatchPlan
-from chalicelib.ports import SweepMark
+from chalicelib.ports.sweep import SweepMark
 from chalicelib.services.sweep.sweep import Swept
 from infra import costs
 from tests.services.fleet import fleet

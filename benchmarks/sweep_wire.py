@@ -21,7 +21,7 @@ from chalicelib.aws.dynamodb.jobs import job_item
 from chalicelib.domain.model.job import Job, WatchPlan
 from localcloud.aws.sagemaker import AwsError
 from localcloud.aws.shapes import check_answer, request_problems
-from rekindle.protocol.mailbox import Beat, LossState, RunPhase
+from rekindle.protocol.mailbox import Heartbeat, LossState, RunPhase
 
 NOW = datetime(2026, 11, 20, 10, 0, tzinfo=UTC)
 _PAGE = 100
@@ -137,7 +137,7 @@ class Wire:
 
     def get_object(self, request: dict[str, Any]) -> dict[str, Any]:
         name = request["Key"].partition("/")[0]
-        beat = Beat(
+        heartbeat = Heartbeat(
             job_id=name,
             attempt=name,
             attempt_number=1,
@@ -151,7 +151,7 @@ class Wire:
             world_size=1,
             at=NOW,
         )
-        return {"Body": io.BytesIO(beat.to_json()), "ETag": '"e"'}
+        return {"Body": io.BytesIO(heartbeat.to_json()), "ETag": '"e"'}
 
     def list_objects_v2(self, _: dict[str, Any]) -> dict[str, Any]:
         return {"Contents": [], "IsTruncated": False}

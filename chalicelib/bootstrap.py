@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from chalicelib.aws.durable import LambdaExecutions
     from chalicelib.aws.dynamodb.answers import DynamoAnswers
     from chalicelib.aws.dynamodb.chat_threads import DynamoChatThreads
-    from chalicelib.aws.dynamodb.hardware_ledger import DynamoLemons
+    from chalicelib.aws.dynamodb.hardware_ledger import DynamoHardwareLedger
     from chalicelib.aws.dynamodb.hook_marks import DynamoHookMarks
     from chalicelib.aws.dynamodb.incidents import DynamoIncidentStore
     from chalicelib.aws.dynamodb.jobs import DynamoJobRegistry
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from chalicelib.aws.sqs.quarantine import SqsQuarantine
     from chalicelib.aws.sqs.undelivered import SqsUndelivered
     from chalicelib.aws.ssm.policies import SsmPolicies
-    from chalicelib.aws.ssm.policy_documents import SsmPolicyShelf
+    from chalicelib.aws.ssm.policy_documents import SsmPolicyDocumentStore
     from chalicelib.aws.ssm.prices import SsmPrices
     from chalicelib.aws.ssm.settings import SsmSettings
     from chalicelib.channels.address import Addresses
@@ -63,10 +63,10 @@ if TYPE_CHECKING:
     from chalicelib.platforms.slurm.mailbox import SlurmMailbox
     from chalicelib.platforms.slurm.scheduler import SlurmScheduler
     from chalicelib.platforms.training_job.scheduler import TrainingJobScheduler
-    from chalicelib.ports import Clock
+    from chalicelib.ports.clock import Clock
     from chalicelib.services.intake.intake import Intake
     from chalicelib.services.observe.nodes import Nodes
-    from chalicelib.services.observe.observer import Look
+    from chalicelib.services.observe.observer import Observer
     from chalicelib.services.operator.approvals import Approvals
     from chalicelib.services.operator.clusters import Clusters
     from chalicelib.services.operator.curves import Curves
@@ -77,7 +77,7 @@ if TYPE_CHECKING:
     from chalicelib.services.operator.switches import Switches
     from chalicelib.services.perform.perform import Perform
     from chalicelib.services.reporting.alarms import Alarms
-    from chalicelib.services.reporting.hardware_ledger import Lemons
+    from chalicelib.services.reporting.hardware_ledger import HardwareLedgers
     from chalicelib.services.reporting.ledgers import Ledgers
     from chalicelib.services.reporting.outcome import Outcome
     from chalicelib.services.reporting.pages import Pages
@@ -434,18 +434,18 @@ class Service:
         )
 
     @cached_property
-    def lemons(self) -> Lemons:
+    def lemons(self) -> HardwareLedgers:
         """The lemon ledger."""
-        from chalicelib.services.reporting.hardware_ledger import Lemons
+        from chalicelib.services.reporting.hardware_ledger import HardwareLedgers
 
-        return Lemons(ledger=_lemon_ledger(self.settings, self.clients), clock=self.clock)
+        return HardwareLedgers(ledger=_lemon_ledger(self.settings, self.clients), clock=self.clock)
 
     @cached_property
-    def look(self) -> Look:
+    def look(self) -> Observer:
         """One look, and its record."""
-        from chalicelib.services.observe.observer import Look
+        from chalicelib.services.observe.observer import Observer
 
-        return Look(
+        return Observer(
             store=self.store,
             registry=self.registry,
             scheduler=self.scheduler,
@@ -720,10 +720,10 @@ def _answers(settings: Settings, clients: Clients) -> DynamoAnswers:
     return DynamoAnswers(clients("dynamodb"), table=settings.table)
 
 
-def _policy_shelf(settings: Settings, clients: Clients) -> SsmPolicyShelf:
-    from chalicelib.aws.ssm.policy_documents import SsmPolicyShelf
+def _policy_shelf(settings: Settings, clients: Clients) -> SsmPolicyDocumentStore:
+    from chalicelib.aws.ssm.policy_documents import SsmPolicyDocumentStore
 
-    return SsmPolicyShelf(
+    return SsmPolicyDocumentStore(
         clients("ssm"), prefix=settings.policy_prefix, table_client=clients("dynamodb"), table=settings.table
     )
 
@@ -752,10 +752,10 @@ def _prices(settings: Settings, clients: Clients, clock: Clock) -> SsmPrices:
     return SsmPrices(clients("ssm"), name=f"{_beside_policies(settings)}/prices", clock=clock)
 
 
-def _price_shelf(settings: Settings, clients: Clients) -> SsmPolicyShelf:
-    from chalicelib.aws.ssm.policy_documents import SsmPolicyShelf
+def _price_shelf(settings: Settings, clients: Clients) -> SsmPolicyDocumentStore:
+    from chalicelib.aws.ssm.policy_documents import SsmPolicyDocumentStore
 
-    return SsmPolicyShelf(
+    return SsmPolicyDocumentStore(
         clients("ssm"),
         prefix=_beside_policies(settings),
         table_client=clients("dynamodb"),
@@ -805,10 +805,10 @@ def _saves(clients: Clients) -> S3Saves:
     return S3Saves(clients("s3"))
 
 
-def _lemon_ledger(settings: Settings, clients: Clients) -> DynamoLemons:
-    from chalicelib.aws.dynamodb.hardware_ledger import DynamoLemons
+def _lemon_ledger(settings: Settings, clients: Clients) -> DynamoHardwareLedger:
+    from chalicelib.aws.dynamodb.hardware_ledger import DynamoHardwareLedger
 
-    return DynamoLemons(clients("dynamodb"), table=settings.table)
+    return DynamoHardwareLedger(clients("dynamodb"), table=settings.table)
 
 
 def _marks(settings: Settings, clients: Clients) -> DynamoSweepMarks:

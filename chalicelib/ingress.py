@@ -10,10 +10,12 @@ from typing import Any
 from chalicelib.domain.model.errors import MalformedEvent, NotOurs, Permanent, Skip
 from chalicelib.domain.model.signal import Signal
 from chalicelib.ingest import dispatch
-from chalicelib.ports import Clock, ClusterReader, Quarantine
+from chalicelib.ports.clock import Clock
+from chalicelib.ports.platforms import ClusterReader
+from chalicelib.ports.sweep import Quarantine
 from chalicelib.services.intake.intake import Intake
 from chalicelib.services.reporting.alarms import Alarms
-from chalicelib.services.reporting.outcome import Outcome, What
+from chalicelib.services.reporting.outcome import Outcome, OutcomeKind
 from rekindle.protocol.wire import MAX_DEPTH
 
 MAX_RAW_CHARS = 200_000  # an SQS message holds 256 KB; a longer event is kept with its end cut off, and says so
@@ -40,7 +42,7 @@ class Ingress:
         try:
             signals = self._parse(raw)
         except Skip as skip:
-            return self._said(Outcome(what=What.DROPPED, reason=skip.reason))
+            return self._said(Outcome(what=OutcomeKind.DROPPED, reason=skip.reason))
         except Permanent as err:
             return self._said(self._quarantined(function, raw, err))
         outcomes: list[dict[str, Any]] = []
@@ -58,7 +60,7 @@ class Ingress:
         for kept, receipt in list(self.quarantine.take(limit=limit)):
             taken += 1
             outcomes = self._redrive_one(kept)
-            again += any(outcome["what"] == What.QUARANTINED for outcome in outcomes)
+            again += any(outcome["what"] == OutcomeKind.QUARANTINED for outcome in outcomes)
             self.quarantine.drop(receipt)
         return {"taken": taken, "quarantined_again": again}
 
@@ -91,7 +93,7 @@ class Ingress:
         try:
             return self.intake.receive(self.alarms.weighed(self._completed(signal)))
         except Skip as skip:
-            return Outcome(what=What.DROPPED, reason=skip.reason, signal=signal.kind.value)
+            return Outcome(what=OutcomeKind.DROPPED, reason=skip.reason, signal=signal.kind.value)
         except Permanent as err:
             return self._quarantined(function, raw, err)
 
@@ -113,7 +115,9 @@ class Ingress:
         self.quarantine.put(
             raw=text[:MAX_RAW_CHARS], function=function, error=str(err)[:500], field=field, at=self.clock.now()
         )
-        return Outcome(what=What.QUARANTINED, reason=str(err)[:300], facts={"field": field, "function": function})
+        return Outcome(
+            what=OutcomeKind.QUARANTINED, reason=str(err)[:300], facts={"field": field, "function": function}
+        )
 
     def _said(self, outcome: Outcome) -> list[dict[str, Any]]:
         self.report(outcome)

@@ -12,7 +12,7 @@ from aws_lambda_powertools.metrics import EphemeralMetrics, MetricUnit
 from chalicelib.aws.errors import drain_unlisted
 from chalicelib.channels.quiet import quieten
 from chalicelib.services.reporting import outcome as facts
-from chalicelib.services.reporting.outcome import What
+from chalicelib.services.reporting.outcome import OutcomeKind
 
 if TYPE_CHECKING:
     from chalicelib.services.reporting.outcome import Outcome
@@ -72,17 +72,17 @@ TAKEN = frozenset(
 )
 
 _METRIC_OF = {
-    What.OPENED: INCIDENTS_OPENED,
-    What.JOINED: EVENTS_TAKEN,
-    What.OVERFLOWED: INBOX_OVERFLOW,
-    What.DUPLICATE: EVENTS_TAKEN,
-    What.DROPPED: EVENTS_DROPPED,
-    What.QUARANTINED: EVENTS_QUARANTINED,
-    What.REGISTERED: EVENTS_TAKEN,
-    What.DECIDED: DECISIONS,
-    What.DELIVERED: NOTICES_DELIVERED,
-    What.POSTPONED: DELIVERIES_POSTPONED,
-    What.UNDELIVERED: NOTICES_UNDELIVERED,
+    OutcomeKind.OPENED: INCIDENTS_OPENED,
+    OutcomeKind.JOINED: EVENTS_TAKEN,
+    OutcomeKind.OVERFLOWED: INBOX_OVERFLOW,
+    OutcomeKind.DUPLICATE: EVENTS_TAKEN,
+    OutcomeKind.DROPPED: EVENTS_DROPPED,
+    OutcomeKind.QUARANTINED: EVENTS_QUARANTINED,
+    OutcomeKind.REGISTERED: EVENTS_TAKEN,
+    OutcomeKind.DECIDED: DECISIONS,
+    OutcomeKind.DELIVERED: NOTICES_DELIVERED,
+    OutcomeKind.POSTPONED: DELIVERIES_POSTPONED,
+    OutcomeKind.UNDELIVERED: NOTICES_UNDELIVERED,
 }
 
 # Of a closed Incident, where it is known; "Outcome" is the phase that it ended in.
@@ -113,12 +113,16 @@ class Observability:
             "signal": outcome.signal,
             **_logged(outcome.facts),
         }
-        level = "warning" if outcome.what in (What.QUARANTINED, What.OVERFLOWED, What.UNDELIVERED) else "info"
+        level = (
+            "warning"
+            if outcome.what in (OutcomeKind.QUARANTINED, OutcomeKind.OVERFLOWED, OutcomeKind.UNDELIVERED)
+            else "info"
+        )
         getattr(self.logger, level)(f"outcome {outcome.what}", extra=_present(keys))
         metric = _METRIC_OF.get(outcome.what)
         if metric:
             self._count(metric, 1)
-        if outcome.what is What.CLOSED:
+        if outcome.what is OutcomeKind.CLOSED:
             self._measure(outcome.facts)
         for code, count in drain_unlisted().items():
             self.logger.warning("unlisted AWS error code", extra={"code": code, "count": count})
@@ -136,7 +140,7 @@ class Observability:
             "woken": swept.woken,
             "stuck": swept.stuck,
         }
-        self.logger.info("outcome swept", extra={"what": What.SWEPT.value, **facts})
+        self.logger.info("outcome swept", extra={"what": OutcomeKind.SWEPT.value, **facts})
         self._count(SWEEPS, 1)
         self._count(STUCK_EXECUTIONS, swept.stuck)
         self._count(JOBS_UNREAD, swept.unread)

@@ -86,7 +86,7 @@ def idle(template: dict[str, Any], config: dict[str, Any]) -> list[Row]:
 
 def job(settings: Config) -> list[Row]:
     """A month of one Job that trains all the time and has no fault."""
-    polls, beats = round(MONTH_S / settings.poll_s), round(MONTH_S / settings.beat_s)
+    polls, heartbeats = round(MONTH_S / settings.poll_s), round(MONTH_S / settings.heartbeat_s)
     sends = round(MONTH_S / settings.metrics_s)
     read = 2 * MONTH_S // 60
     every = f"every {settings.poll_s:g} s"
@@ -97,11 +97,15 @@ def job(settings: Config) -> list[Row]:
             polls * PUTS_M / 1e6,
         ),
         Row(f"… reads its fence and its doorbell ({every})", _at(2 * polls, GETS_M), 2 * polls * GETS_M / 1e6),
-        Row(f"… writes its heartbeat (every {settings.beat_s:g} s)", _at(beats, PUTS_M), beats * PUTS_M / 1e6),
+        Row(
+            f"… writes its heartbeat (every {settings.heartbeat_s:g} s)",
+            _at(heartbeats, PUTS_M),
+            heartbeats * PUTS_M / 1e6,
+        ),
         Row(
             "those writes as events of a bucket",
-            f"{_at(beats, EVENTS_M)} if billed as custom events (sources differ), else free",
-            beats * EVENTS_M / 1e6,
+            f"{_at(heartbeats, EVENTS_M)} if billed as custom events (sources differ), else free",
+            heartbeats * EVENTS_M / 1e6,
             at_most=True,
         ),
         Row("the monitor's metrics (loss, step time, step, gradient norm, tokens)", f"5, at {METRIC:.2f}", 5 * METRIC),
@@ -143,7 +147,7 @@ def tables(template: dict[str, Any], config: dict[str, Any], settings: Config) -
     free = total(resting) - min(alarms, 10 * ALARM) - metrics
     s3 = sum(row.usd for row in protected[:3]) + protected[3].usd
     slower = s3 - sum(row.usd for row in protected[:2]) * (1 - settings.poll_s / 15)
-    slower -= sum(row.usd for row in protected[2:4]) * (1 - settings.beat_s / 60)
+    slower -= sum(row.usd for row in protected[2:4]) * (1 - settings.heartbeat_s / 60)
     return "\n".join(
         [
             BEGIN,
@@ -159,8 +163,8 @@ def tables(template: dict[str, Any], config: dict[str, Any], settings: Config) -
             *_table("a month", protected, 2),
             "",
             "Nearly all of it are S3 requests and metrics of the monitor, and are set there: `REKINDLE_POLL_S=15` and",
-            f"`REKINDLE_BEAT_S=60` bring S3's part from {s3:.2f} down to {slower:.2f}, for checkpoint requests that",
-            "are seen up to 15 s later. A job that runs a tenth of the month costs a tenth. One hour of one",
+            f"`REKINDLE_HEARTBEAT_S=60` bring S3's part from {s3:.2f} down to {slower:.2f}, for checkpoint requests",
+            "that are seen up to 15 s later. A job that runs a tenth of the month costs a tenth. One hour of one",
             "p5.48xlarge costs several times as much as a job's whole month.",
             "",
             f"### An Incident: less than {max(0.01, round(total(recovery) + 0.005, 2)):.2f}",

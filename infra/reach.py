@@ -209,8 +209,8 @@ class Source:
 
     def _port_methods(self) -> frozenset[str]:
         """Every method name of every port."""
-        ports = self._modules["chalicelib.ports"]
-        found = (_Class(ports, node) for node in ports.classes.values())
+        ports = [one for one in self._modules.values() if f"{one.name}.".startswith("chalicelib.ports.")]
+        found = (_Class(one, node) for one in ports for node in one.classes.values())
         return frozenset(name for port in found if port.is_protocol for name in port.method_names())
 
     def _wiring(self) -> tuple[list[_Class], dict[str, frozenset[str]]]:

@@ -18,7 +18,8 @@ from chalicelib.domain.model.errors import InvalidRequest, Permanent, UnknownEnt
 from chalicelib.domain.model.incident import Incident, TimelineEntry, node_scope
 from chalicelib.domain.model.job import Attempt, Job, WatchPlan
 from chalicelib.domain.model.signal import Signal, SignalSource
-from chalicelib.ports import Entry, Joined, Looked, Page, Standing
+from chalicelib.ports.incidents import Entry, Joined, Looked, Page
+from chalicelib.ports.jobs import ObservationBasis
 from localcloud.replay.switches import MemoryControls
 
 
@@ -122,9 +123,9 @@ class MemoryJobs(MemoryControls):
         """See the port."""
         return sum(job.active for job in self._jobs.values())
 
-    def standing(self, job_id: str | None) -> Standing:
+    def standing(self, job_id: str | None) -> ObservationBasis:
         """See the port."""
-        return Standing(switches=self.switches(), job=None if job_id is None else self.get(job_id))
+        return ObservationBasis(switches=self.switches(), job=None if job_id is None else self.get(job_id))
 
     def point(self, job_id: str, incident_id: str | None) -> None:
         """Set the Job's open Incident: the store's half of the shared table."""

@@ -32,7 +32,7 @@ from simulation.training import Training
 from simulation.truth import Attempt, TrueNode, TrueRun
 
 NOTICED: Final = timedelta(seconds=4)  # from a change in Slurm to the agent's next reading
-BEAT: Final = timedelta(seconds=30)  # rekindle.agent's heartbeat
+HEARTBEAT: Final = timedelta(seconds=30)  # rekindle.agent's heartbeat
 TAKEN: Final = timedelta(seconds=2)  # from a message in the queue to its being carried out
 SLURMD_TIMEOUT: Final = timedelta(seconds=90)
 HEALTH_SEEN: Final = timedelta(seconds=20)
@@ -92,7 +92,7 @@ class Cluster:
 
     def open(self) -> None:
         """Slurm works, and the agent starts."""
-        self._objects.living[agent_key(NAME)] = self._beat
+        self._objects.living[agent_key(NAME)] = self._heartbeat
         self.agent.start()
         for delay in self._lies.head_changes():
             self._clock.after(delay, self._back_at_work, label="what the head node shows changes")
@@ -260,11 +260,11 @@ class Cluster:
             self._is_behind = True
         self._soon()
 
-    def _beat(self) -> tuple[bytes, datetime] | None:
+    def _heartbeat(self) -> tuple[bytes, datetime] | None:
         now = self._lies.head_seen(self._clock.now())
         if now < self.agent.started_at:
             return None
-        at = self.agent.started_at + (now - self.agent.started_at) // BEAT * BEAT
+        at = self.agent.started_at + (now - self.agent.started_at) // HEARTBEAT * HEARTBEAT
         # The agent tells of a reading once all of it is delivered (rekindle.slurm_agent.publishing.outbox).
         read_at = self._written_as_of if self._is_behind else at - self._lies.head_late()
         return self.agent.heartbeat(at=at, read_at=min(at, read_at)).to_json(), at

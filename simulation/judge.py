@@ -14,7 +14,7 @@ from typing import Final
 
 from chalicelib.domain.model.action import Severity
 from chalicelib.domain.model.incident import Incident, Phase
-from chalicelib.ports import Notice, NoticeKind
+from chalicelib.ports.notices import Notice, NoticeKind
 from localcloud.aws.sagemaker import Phase as JobPhase
 from rekindle.protocol.mailbox import RunPhase
 from simulation.cluster import Cluster

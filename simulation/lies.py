@@ -170,7 +170,7 @@ class Lies:
                 shown = min(shown, now - timedelta(seconds=lie.by_s))
         return shown
 
-    def tears_beat(self, run: str) -> bool:
+    def tears_heartbeat(self, run: str) -> bool:
         """What is read of the run's heartbeat ends in the middle."""
         return any(True for _ in self._active("beats_torn", run=run))
 

@@ -11,7 +11,9 @@ from chalicelib.domain.model.hardware_ledger import HardwareFault, HardwareRecor
 from chalicelib.domain.model.incident import Incident
 from chalicelib.domain.model.newer_version import read_incident
 from chalicelib.domain.model.signal import Signal
-from chalicelib.ports import Entry, Joined, Notice, SweepMark
+from chalicelib.ports.incidents import Entry, Joined
+from chalicelib.ports.notices import Notice
+from chalicelib.ports.sweep import SweepMark
 from chalicelib.services.reporting.outcome import Outcome
 from localcloud.memory_tables import MemoryIncidents, MemoryJobs
 from simulation.truth import Attempt, TrueNode, TrueRun
@@ -88,7 +90,7 @@ class Tables:
     jobs: MemoryJobs
 
 
-class MemoryLemons:
+class MemoryHardwareLedger:
     """ports.LemonLedger in memory."""
 
     def __init__(self) -> None:
@@ -132,7 +134,7 @@ class People:
         self._watcher().notified(notice)
 
 
-class Unkept:
+class DiscardedOutcomes:
     """The service's own outcomes; nothing is kept of them."""
 
     def __call__(self, outcome: Outcome) -> None:

@@ -14,18 +14,18 @@ from localcloud.engine.clock import Clock
 from localcloud.platforms.simulated_trouble import Fault, ranks_reports
 from rekindle.protocol.mailbox import (
     ENV_JOB_ID,
-    Beat,
     CheckpointReply,
     CheckpointRequest,
     Fence,
+    Heartbeat,
     LossState,
     Manifest,
     ManifestFile,
     Place,
     ReplyOutcome,
     SaveKind,
-    beat_key,
     fence_key,
+    heartbeat_key,
     reply_key,
 )
 from rekindle.protocol.reports import ReportKind
@@ -33,7 +33,7 @@ from simulation.store import MemoryObjects
 from simulation.truth import Attempt, TrueRun
 
 SAVING: Final = timedelta(seconds=8)
-BEAT_S: Final = 15.0
+HEARTBEAT_S: Final = 15.0
 _WEIGHTS: Final = b"weights!"
 
 Push = Callable[[str, dict[str, Any]], None]
@@ -65,7 +65,9 @@ class Monitor:
 
     def begin(self, attempt: Attempt) -> None:
         """Its heartbeat can be read from the first step on."""
-        self._objects.living[f"{prefix_of(attempt.run)}/{beat_key(attempt.name)}"] = lambda: self.beat(attempt)
+        self._objects.living[f"{prefix_of(attempt.run)}/{heartbeat_key(attempt.name)}"] = lambda: self.heartbeat(
+            attempt
+        )
 
     def seal(
         self, attempt: Attempt, step: int, kind: SaveKind, request_id: str | None, *, is_poisoned: bool, is_torn: bool
@@ -90,7 +92,7 @@ class Monitor:
         self._objects.put(f"{prefix_of(attempt.run)}/{manifest.key}", manifest.to_json())
         return manifest
 
-    def beat(self, attempt: Attempt) -> tuple[bytes, datetime] | None:
+    def heartbeat(self, attempt: Attempt) -> tuple[bytes, datetime] | None:
         """As it is shown now, and when it was written; None while there is none."""
         began_at = attempt.trains_since
         seen_at = self._seen_at(attempt.run.name, self._clock.now())
@@ -98,14 +100,14 @@ class Monitor:
             return None
         if attempt.job.ended_at is not None:
             seen_at = min(seen_at, attempt.job.ended_at)
-        written_at = began_at + timedelta(seconds=(seen_at - began_at).total_seconds() // BEAT_S * BEAT_S)
+        written_at = began_at + timedelta(seconds=(seen_at - began_at).total_seconds() // HEARTBEAT_S * HEARTBEAT_S)
         written_at = max((written_at, *(one for one in attempt.told_at if one <= seen_at)))  # with each event, at once
         stretch = attempt.at(written_at)
         if stretch is None:
             return None
         step = attempt.step_at(written_at)
         has_step = step >= attempt.first_step
-        beat = Beat(
+        heartbeat = Heartbeat(
             job_id=job_id_of(attempt),
             attempt=attempt.name,
             attempt_number=attempt.number,
@@ -123,7 +125,7 @@ class Monitor:
             healed_step=stretch.healed,
             judged_step=step if has_step else None,
         )
-        body = beat.to_json()
+        body = heartbeat.to_json()
         return body[: len(body) // 2] if self._torn(attempt.run.name) else body, written_at
 
     def report(self, attempt: Attempt, kind: ReportKind, step: int, *, silent_s: float | None = None) -> None:

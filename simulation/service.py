@@ -14,12 +14,12 @@ from chalicelib.bootstrap import Service
 from chalicelib.config import Settings
 from chalicelib.domain.policy.document import Policy
 from chalicelib.recovery.workflow import run_recovery
-from chalicelib.services.reporting.hardware_ledger import Lemons
+from chalicelib.services.reporting.hardware_ledger import HardwareLedgers
 from localcloud.engine.clock import Clock
 from localcloud.replay.world import OnePolicy
 from simulation.durable import Context, MemoryExecutions
 from simulation.lies import Lies
-from simulation.memory import KeptAside, Marks, MemoryLemons, Tables, Unkept
+from simulation.memory import DiscardedOutcomes, KeptAside, Marks, MemoryHardwareLedger, Tables
 from simulation.platform import NoAlarms
 
 ACCOUNT: Final = "123456789012"
@@ -61,7 +61,7 @@ class RealService(Service):
         self._tables = tables
         self._people = people
         self.kept_aside = KeptAside()
-        self.reported = Unkept()
+        self.reported = DiscardedOutcomes()
 
     @cached_property
     def store(self) -> Any:
@@ -92,8 +92,8 @@ class RealService(Service):
         return NoAlarms()
 
     @cached_property
-    def lemons(self) -> Lemons:
-        return Lemons(ledger=MemoryLemons(), clock=self.clock)
+    def lemons(self) -> HardwareLedgers:
+        return HardwareLedgers(ledger=MemoryHardwareLedger(), clock=self.clock)
 
     @cached_property
     def observability(self) -> Any:

@@ -8,7 +8,7 @@ from typing import Any
 
 from localcloud.aws.sagemaker import TERMINAL, Phase
 from localcloud.slurm.model import SimJob
-from rekindle.monitor.mail.slurm import Told, Unplanned, hear
+from rekindle.monitor.mail.slurm import LaunchInstructions, Unplanned, hear
 from rekindle.protocol.cluster.names import ENV_CLUSTER
 from rekindle.protocol.mailbox import ENV_JOB_ID, ENV_MAILBOX, ResumePlan
 from simulation.monitor import prefix_of
@@ -38,7 +38,7 @@ class SlurmStart:
         return self.phase in TERMINAL
 
 
-def told(job: SimJob, run: TrueRun, objects: MemoryObjects) -> Told:
+def told(job: SimJob, run: TrueRun, objects: MemoryObjects) -> LaunchInstructions:
     """What the job's present start is told."""
     env = {"SLURM_JOB_ID": str(job.slurm_job), ENV_CLUSTER: job.base.cluster, **job.environment}
     if job.restart:
@@ -61,7 +61,7 @@ class _Mailbox:
         return None if found is None else found.body
 
 
-def plan_of(told: Told, run: TrueRun) -> ResumePlan:
+def plan_of(told: LaunchInstructions, run: TrueRun) -> ResumePlan:
     """Where this start goes on; one without a resume plan looks for the newest usable checkpoint by itself."""
     if told.resume is not None:
         return told.resume

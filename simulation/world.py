@@ -60,7 +60,7 @@ class World(RealService):
             run_of=self.run_of,
             seen_at=self.lies.seen_at,
             lost=self.lies.loses_report,
-            torn=self.lies.tears_beat,
+            torn=self.lies.tears_heartbeat,
         )
         self.jobs.backend = self.training
         self.cluster: Cluster | None = None
@@ -447,6 +447,6 @@ class World(RealService):
 
 
 def _said(err: Exception) -> Outcome:
-    from chalicelib.services.reporting.outcome import What
+    from chalicelib.services.reporting.outcome import OutcomeKind
 
-    return Outcome(what=What.DROPPED, reason=f"the sweep: {err}"[:200])
+    return Outcome(what=OutcomeKind.DROPPED, reason=f"the sweep: {err}"[:200])

@@ -26,7 +26,7 @@ _SECONDS: Final = re.compile(r"[0-9]{1,12}\Z")
 _HEX: Final = re.compile(r"[0-9a-f]{64}\Z")
 
 
-class NotWelcome(Exception):
+class HookRefused(Exception):
     """The request is turned away. `field` is the header at fault; no text holds what was sent."""
 
     def __init__(self, field: str, why: str, *, status: int = 401) -> None:
@@ -59,7 +59,7 @@ def authenticate(
 def _authorized(headers: Mapping[str, str], wanted: Sequence[str]) -> None:
     given = _header(headers, AUTHORIZATION)
     if not _is_one_of(_normal(given), wanted):
-        raise NotWelcome(AUTHORIZATION, "is not this source's")
+        raise HookRefused(AUTHORIZATION, "is not this source's")
 
 
 def _standard(secrets: Sequence[tuple[str, str]], headers: Mapping[str, str], raw: bytes, now: datetime) -> str:
@@ -72,7 +72,7 @@ def _standard(secrets: Sequence[tuple[str, str]], headers: Mapping[str, str], ra
         for key in keys
     ]
     if not any(checks):
-        raise NotWelcome(standard_webhooks.SIGNATURE, "does not fit")
+        raise HookRefused(standard_webhooks.SIGNATURE, "does not fit")
     _fresh(timestamp, standard_webhooks.TIMESTAMP, now)
     return message_id
 
@@ -83,7 +83,7 @@ def _grafana(secrets: Sequence[tuple[str, str]], headers: Mapping[str, str], raw
     content = f"{timestamp}:".encode() + raw
     keys = [standard_webhooks.key_of(secret, name=name) for name, secret in secrets]
     if not _is_one_of(signature, [hmac.new(key, content, hashlib.sha256).hexdigest() for key in keys]):
-        raise NotWelcome(GRAFANA_SIGNATURE, "does not fit")
+        raise HookRefused(GRAFANA_SIGNATURE, "does not fit")
     _fresh(timestamp, GRAFANA_TIMESTAMP, now)
     return signature
 
@@ -91,15 +91,15 @@ def _grafana(secrets: Sequence[tuple[str, str]], headers: Mapping[str, str], raw
 def _header(headers: Mapping[str, str], name: str, form: re.Pattern[str] | None = None) -> str:
     value = headers.get(name, "")
     if not value:
-        raise NotWelcome(name, "missing")
+        raise HookRefused(name, "missing")
     if len(value) > 4096 or not value.isascii() or (form is not None and not form.match(value)):
-        raise NotWelcome(name, "is not of the form that it must have")
+        raise HookRefused(name, "is not of the form that it must have")
     return value
 
 
 def _fresh(timestamp: str, name: str, now: datetime) -> None:
     if abs(int(timestamp) - now.timestamp()) > standard_webhooks.TOLERANCE_S:
-        raise NotWelcome(name, "is too far from now: the request is late, or a clock is wrong")
+        raise HookRefused(name, "is too far from now: the request is late, or a clock is wrong")
 
 
 def _is_one_of(given: str, wanted: Sequence[str]) -> bool:

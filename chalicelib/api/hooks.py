@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final, Protocol
 
-from chalicelib.api.hook_auth import NotWelcome, authenticate
-from chalicelib.api.problems import Answer, from_error, problem
+from chalicelib.api.hook_auth import HookRefused, authenticate
+from chalicelib.api.problems import ApiResponse, from_error, problem
 from chalicelib.channels.standard_webhooks import TOLERANCE_S
 from chalicelib.domain.model.errors import (
     DependencyUnavailable,
@@ -25,9 +25,9 @@ from chalicelib.domain.model.errors import (
 )
 from chalicelib.domain.model.signal import Signal
 from chalicelib.domain.notices.sources import Source, SourceKind
-from chalicelib.ports import Clock
+from chalicelib.ports.clock import Clock
 from chalicelib.services.intake.intake import Intake
-from chalicelib.services.reporting.outcome import Outcome, What
+from chalicelib.services.reporting.outcome import Outcome, OutcomeKind
 
 MAX_BODY_BYTES: Final = 256 * 1024
 MAX_DEPTH: Final = 16  # Alertmanager's and Grafana's bodies are 4 deep
@@ -66,7 +66,7 @@ class Hooks:
     clock: Clock
     report: Callable[[Outcome], None]
 
-    def answer(self, name: str, headers: Mapping[str, str], raw: bytes) -> Answer:
+    def answer(self, name: str, headers: Mapping[str, str], raw: bytes) -> ApiResponse:
         """One request to /hooks/in/{name}. 200 with what became of each alert; else a problem that names the field.
 
         409 for a signed request that was taken in before; 503 where it should be sent again.
@@ -79,13 +79,13 @@ class Hooks:
             taken = [self._receive(signal) for signal in signals]
             if mark is not None:
                 self.marks.keep(mark, until=self.clock.now() + _REMEMBERED)
-        except NotWelcome as err:
+        except HookRefused as err:
             return self._refused(name, problem(err.status, str(err), at=err.field))
         except MalformedEvent as err:
             return self._refused(name, problem(400, str(err), at=err.field))
         except RecoveryError as err:
             return self._refused(name, from_error(err))
-        return Answer(status=200, body={"alerts": taken})
+        return ApiResponse(status=200, body={"alerts": taken})
 
     def _source(self, name: str) -> Source:
         try:
@@ -98,9 +98,9 @@ class Hooks:
 
     def _welcomed(self, source: Source, headers: Mapping[str, str], raw: bytes) -> tuple[Mapping[str, Any], str | None]:
         if len(raw) > MAX_BODY_BYTES:
-            raise NotWelcome("body", f"is larger than {MAX_BODY_BYTES} bytes", status=413)
+            raise HookRefused("body", f"is larger than {MAX_BODY_BYTES} bytes", status=413)
         if headers.get("content-type", "").partition(";")[0].strip().lower() not in _JSON:
-            raise NotWelcome("content-type", f"must be {_JSON[0]}", status=415)
+            raise HookRefused("content-type", f"must be {_JSON[0]}", status=415)
         try:
             names = [one for one in (source.secret, source.older_secret) if one]
             secrets = [(one, self.book.secret(one)) for one in names]
@@ -109,25 +109,27 @@ class Hooks:
             raise DependencyUnavailable("this source's secret cannot be used; see the service's log") from err
         mark = f"{source.name}#{given}" if given is not None else None
         if mark is not None and self.marks.is_known(mark):
-            raise NotWelcome("webhook-id", "this very request has been taken in before", status=409)
+            raise HookRefused("webhook-id", "this very request has been taken in before", status=409)
         return _json(raw), mark
 
     def _receive(self, signal: Signal) -> dict[str, Any]:
         try:
             outcome = self.intake.receive(signal)
         except Skip as skip:
-            outcome = Outcome(what=What.DROPPED, reason=skip.reason, signal=signal.kind.value)
+            outcome = Outcome(what=OutcomeKind.DROPPED, reason=skip.reason, signal=signal.kind.value)
         except Permanent as err:
-            outcome = Outcome(what=What.DROPPED, reason=f"{err}"[:200], signal=signal.kind.value)
+            outcome = Outcome(what=OutcomeKind.DROPPED, reason=f"{err}"[:200], signal=signal.kind.value)
         self.report(outcome)
         return {"alert": signal.evidence.get("alert"), "what": outcome.what.value, "reason": outcome.reason}
 
-    def _refused(self, name: str, answer: Answer) -> Answer:
+    def _refused(self, name: str, answer: ApiResponse) -> ApiResponse:
         """`name` stands in an address that anybody can call: only its length is as we like it."""
         reason = f"webhook refused: {answer.status}"
         self.report(
             Outcome(
-                what=What.DROPPED, reason=reason, facts={"source": name[:64], "field": answer.body.get("field", "")}
+                what=OutcomeKind.DROPPED,
+                reason=reason,
+                facts={"source": name[:64], "field": answer.body.get("field", "")},
             )
         )
         return answer

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from chalicelib.api.problems import Answer
+from chalicelib.api.problems import ApiResponse
 from chalicelib.api.request import Request
 from chalicelib.api.schema import Schema, text
 
@@ -51,7 +51,7 @@ class Operation:
     path: str
     tag: str
     summary: str
-    run: Callable[[Parts, Request], Answer]
+    run: Callable[[Parts, Request], ApiResponse]
     answers: Mapping[int, Schema]
     details: str = ""
     query: Mapping[str, Schema] = field(default_factory=dict)

@@ -6,15 +6,12 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from chalicelib.ports import (
-        AnswerMemory,
-        Clock,
-        IncidentPages,
-        IncidentStore,
-        JobRegistry,
-        Listings,
-        Quarantine,
-    )
+    from chalicelib.ports.clock import Clock
+    from chalicelib.ports.incidents import IncidentStore, Listings
+    from chalicelib.ports.jobs import JobRegistry
+    from chalicelib.ports.notices import IncidentPages
+    from chalicelib.ports.operator import AnswerMemory
+    from chalicelib.ports.sweep import Quarantine
     from chalicelib.services.operator.approvals import Approvals
     from chalicelib.services.operator.clusters import Clusters
     from chalicelib.services.operator.curves import Curves
@@ -23,7 +20,7 @@ if TYPE_CHECKING:
     from chalicelib.services.operator.policy_documents import PolicyDocuments
     from chalicelib.services.operator.price_table import PriceTable
     from chalicelib.services.operator.switches import Switches
-    from chalicelib.services.reporting.hardware_ledger import Lemons
+    from chalicelib.services.reporting.hardware_ledger import HardwareLedgers
     from chalicelib.services.reporting.ledgers import Ledgers
     from chalicelib.services.reporting.outcome import Outcome
 
@@ -107,7 +104,7 @@ class Parts(Protocol):
     def drills(self) -> Drills: ...
 
     @property
-    def lemons(self) -> Lemons: ...
+    def lemons(self) -> HardwareLedgers: ...
 
     @property
     def report(self) -> Callable[[Outcome], None]: ...

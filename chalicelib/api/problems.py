@@ -49,7 +49,7 @@ TITLES: Final[Mapping[int, str]] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class ApiResponse:
     """What a route answers."""
 
     status: int
@@ -64,12 +64,12 @@ class Answer:
             return json.dumps(_finite(self.body), allow_nan=False)
 
 
-def ok(body: Mapping[str, Any], *, status: int = 200, headers: Mapping[str, str] | None = None) -> Answer:
+def ok(body: Mapping[str, Any], *, status: int = 200, headers: Mapping[str, str] | None = None) -> ApiResponse:
     """A good answer."""
-    return Answer(status=status, body=body, headers={"Content-Type": JSON, **(headers or {})})
+    return ApiResponse(status=status, body=body, headers={"Content-Type": JSON, **(headers or {})})
 
 
-def problem(status: int, detail: str, *, at: str | None = None, retry_after_s: int | None = None) -> Answer:
+def problem(status: int, detail: str, *, at: str | None = None, retry_after_s: int | None = None) -> ApiResponse:
     """One problem document; `at` is the dotted path of the offending field."""
     body: dict[str, Any] = {
         "type": "about:blank",
@@ -82,10 +82,10 @@ def problem(status: int, detail: str, *, at: str | None = None, retry_after_s: i
     headers = {"Content-Type": PROBLEM_JSON}
     if retry_after_s is not None:
         headers["Retry-After"] = str(retry_after_s)
-    return Answer(status=status, body=body, headers=headers)
+    return ApiResponse(status=status, body=body, headers=headers)
 
 
-def from_error(err: RecoveryError) -> Answer:
+def from_error(err: RecoveryError) -> ApiResponse:
     """The answer for a domain error. Total over the tree in domain/model/errors.py."""
     match err:
         case InvalidRequest() | InvalidPolicy() | InvalidSettings():
@@ -108,14 +108,14 @@ def from_error(err: RecoveryError) -> Answer:
             return problem(500, str(err))
 
 
-def of_framework(status: int, body: Any, headers: Mapping[str, Any]) -> Answer | None:
+def of_framework(status: int, body: Any, headers: Mapping[str, Any]) -> ApiResponse | None:
     """The problem document for one of Chalice's own refusals; None for any other answer."""
     if not isinstance(body, Mapping) or set(body) != {"Code", "Message"} or status not in TITLES:
         return None
     message = "this service failed; its log says how" if status == 500 else str(body["Message"])
     answer = problem(status, message, at="Content-Type" if status == 415 else None)
     kept = {name: str(value) for name, value in headers.items() if name.lower() == "allow"}
-    return Answer(status=status, body=answer.body, headers={**answer.headers, **kept})
+    return ApiResponse(status=status, body=answer.body, headers={**answer.headers, **kept})
 
 
 def _finite(value: Any) -> Any:

@@ -10,14 +10,14 @@ from typing import Any, Final
 from chalicelib.api.operation import PREFIX, Operation
 from chalicelib.api.operations import clusters, incidents, jobs, ledger, policies, prices, service, shared, switches
 from chalicelib.api.parts import Parts
-from chalicelib.api.problems import MAX_ANSWER_BYTES, Answer, from_error, ok, problem
+from chalicelib.api.problems import MAX_ANSWER_BYTES, ApiResponse, from_error, ok, problem
 from chalicelib.api.reading import TooLarge, WrongMediaType, read
 from chalicelib.api.request import KEY_HEADER, REPLAYED, Request
 from chalicelib.api.schema import Schema, any_text, free, record
 from chalicelib.domain.model.errors import RecoveryError
 
 
-def describe(_: Parts, request: Request) -> Answer:
+def describe(_: Parts, request: Request) -> ApiResponse:
     """This API's OpenAPI document, with the address of this request."""
     return ok(description(base=request.path.removesuffix("/openapi.json") or PREFIX))
 
@@ -72,7 +72,9 @@ class Api:
 
     parts: Parts
 
-    def answer(self, operation: str, names: Mapping[str, str], event: Mapping[str, Any], raw_body: bytes) -> Answer:
+    def answer(
+        self, operation: str, names: Mapping[str, str], event: Mapping[str, Any], raw_body: bytes
+    ) -> ApiResponse:
         """Run one operation; every domain error becomes its problem document."""
         chosen = BY_NAME[operation]
         try:
@@ -88,7 +90,7 @@ class Api:
             return problem(422, "the answer would be larger than an answer can be: ask for fewer rows")
         return answer
 
-    def _remembered(self, chosen: Operation, request: Request) -> Answer:
+    def _remembered(self, chosen: Operation, request: Request) -> ApiResponse:
         """An order with a key: repeated, it gets its first answer; another order with the same key is refused.
 
         If no answer was stored (the function died, the order still runs, it was refused), the order runs again. That is
@@ -101,7 +103,7 @@ class Api:
             return problem(422, "this key was given to an order with another body", at=KEY_HEADER)
         if before is not None and before.answer is not None:
             kept = before.answer
-            return Answer(status=kept["status"], body=kept["body"], headers={**kept["headers"], REPLAYED: "true"})
+            return ApiResponse(status=kept["status"], body=kept["body"], headers={**kept["headers"], REPLAYED: "true"})
         answer = chosen.run(self.parts, request)
         if answer.status < 300:
             kept = {"status": answer.status, "body": dict(answer.body), "headers": dict(answer.headers)}

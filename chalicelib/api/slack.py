@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, Protocol
 
-from chalicelib.api.problems import Answer, from_error
+from chalicelib.api.problems import ApiResponse, from_error
 from chalicelib.api.slack_request import (
+    ButtonPress,
     Commanded,
-    Pressed,
     Sender,
-    Unwelcome,
+    SlackRequestRefused,
     authentic,
     mark_of,
     read_command,
@@ -26,17 +26,18 @@ from chalicelib.api.slack_request import (
 )
 from chalicelib.channels.channel import Secrets
 from chalicelib.channels.outbound import post
-from chalicelib.channels.slack.blocks import Message, Press
+from chalicelib.channels.slack.blocks import Button, Message
 from chalicelib.channels.slack.lists import ephemeral, help_message, incidents_message, status_message, words
 from chalicelib.channels.slack.settings import SlackSettings, slack_settings
 from chalicelib.domain.model.errors import InvalidSettings, Permanent, RecoveryError, Skip, UnknownEntity
 from chalicelib.domain.model.incident import TimelineEntry
 from chalicelib.domain.notices.channels import ChannelKind, Channels
-from chalicelib.ports import Clock, IncidentStore, Listings, Wanted
+from chalicelib.ports.clock import Clock
+from chalicelib.ports.incidents import IncidentStore, Listings, Wanted
 from chalicelib.services.operator.approvals import Approvals
 from chalicelib.services.operator.orders import Orders
 from chalicelib.services.operator.switches import Switches
-from chalicelib.services.reporting.outcome import Outcome, What
+from chalicelib.services.reporting.outcome import Outcome, OutcomeKind
 
 _LOG = logging.getLogger(__name__)
 
@@ -44,28 +45,28 @@ ANSWER_S: Final = 1.0  # for the reply to a press; the press itself is recorded 
 SHOWN: Final = 10
 
 _LABELS: Final = {
-    Press.APPROVE: "Approve",
-    Press.DENY: "Deny",
-    Press.CANCEL: "Cancel this recovery",
-    Press.PAUSE: "Pause all recoveries",
-    Press.RESUME: "Lift the pause",
+    Button.APPROVE: "Approve",
+    Button.DENY: "Deny",
+    Button.CANCEL: "Cancel this recovery",
+    Button.PAUSE: "Pause all recoveries",
+    Button.RESUME: "Lift the pause",
 }
 _DONE: Final = {
-    Press.APPROVE: "Approved. Rekindle does it now.",
-    Press.DENY: "Denied. It is not done: the Incident is closed, and everything is left as it is.",
-    Press.CANCEL: "The recovery ends now. What has been done stays done.",
-    Press.PAUSE: "All recoveries are paused.",
-    Press.RESUME: "The pause is lifted.",
+    Button.APPROVE: "Approved. Rekindle does it now.",
+    Button.DENY: "Denied. It is not done: the Incident is closed, and everything is left as it is.",
+    Button.CANCEL: "The recovery ends now. What has been done stays done.",
+    Button.PAUSE: "All recoveries are paused.",
+    Button.RESUME: "The pause is lifted.",
 }
 
 
-class Book(Protocol):
+class ChannelSource(Protocol):
     """The channels document."""
 
     def channels(self) -> Channels: ...
 
 
-class Presses(Protocol):
+class InteractionLog(Protocol):
     """What came in lately (aws.dynamodb.chat_threads)."""
 
     def is_first(self, mark: str, *, now: datetime) -> bool: ...
@@ -83,9 +84,9 @@ class Groups(Protocol):
 class SlackHooks:
     """The two addresses that Slack calls."""
 
-    book: Book
+    book: ChannelSource
     secrets: Secrets
-    presses: Presses
+    presses: InteractionLog
     groups: Groups
     store: IncidentStore
     listings: Listings
@@ -96,7 +97,7 @@ class SlackHooks:
     report: Callable[[Outcome], None]
     answer_s: float = ANSWER_S
 
-    def answer(self, operation: str, headers: Mapping[str, str], raw: bytes) -> Answer:
+    def answer(self, operation: str, headers: Mapping[str, str], raw: bytes) -> ApiResponse:
         """`operation` is slack_actions or slack_commands."""
         lower = {str(name).lower(): str(value) for name, value in headers.items()}
         try:
@@ -104,9 +105,11 @@ class SlackHooks:
             if operation == "slack_commands":
                 return self._commanded(read_command(raw), settings)
             return self._pressed(read_press(raw), settings, mark_of(lower))
-        except Unwelcome as err:
+        except SlackRequestRefused as err:
             self.report(
-                Outcome(what=What.DROPPED, reason=f"a request to {operation} was refused", facts={"why": err.why})
+                Outcome(
+                    what=OutcomeKind.DROPPED, reason=f"a request to {operation} was refused", facts={"why": err.why}
+                )
             )
             return err.answer()
         except RecoveryError as err:
@@ -127,7 +130,7 @@ class SlackHooks:
                     _LOG.warning("a Slack channel cannot be used", extra={"channel": config.name, "error": str(err)})
         secret = authentic(headers, raw, tuple(known), now=now)
         if not self.presses.is_first(mark_of(headers), now=now):
-            raise Unwelcome(409, "Not applicable", "this very request has been taken in before")
+            raise SlackRequestRefused(409, "Not applicable", "this very request has been taken in before")
         return tuple(known[secret])
 
     def _who_allows(self, sender: Sender, channels: tuple[SlackSettings, ...]) -> SlackSettings | None:
@@ -146,7 +149,7 @@ class SlackHooks:
 
     # --- buttons ---
 
-    def _pressed(self, pressed: Pressed, channels: tuple[SlackSettings, ...], mark: str) -> Answer:
+    def _pressed(self, pressed: ButtonPress, channels: tuple[SlackSettings, ...], mark: str) -> ApiResponse:
         sender = pressed.sender
         settings = self._who_allows(sender, channels)
         if settings is None:
@@ -163,7 +166,7 @@ class SlackHooks:
         self._tell(pressed, settings, reply)
         return _taken()
 
-    def _order(self, pressed: Pressed, mark: str) -> Outcome:
+    def _order(self, pressed: ButtonPress, mark: str) -> Outcome:
         """First the line that says who pressed what, then the order; both are safe to repeat under this mark."""
         who, key = pressed.sender.who, f"slack:{mark}"
         incident = self.store.load(pressed.incident_id).incident
@@ -174,16 +177,16 @@ class SlackHooks:
         )
         self.store.append(incident.incident_id, token=f"slack-{mark}", entry=entry)
         match pressed.press:
-            case Press.APPROVE | Press.DENY:
-                answer = "approve" if pressed.press is Press.APPROVE else "deny"
+            case Button.APPROVE | Button.DENY:
+                answer = "approve" if pressed.press is Button.APPROVE else "deny"
                 return self.approvals.answer(incident.incident_id, pressed.approval_id, answer=answer, who=who, key=key)
-            case Press.CANCEL:
+            case Button.CANCEL:
                 return self.orders.cancel(incident.incident_id, who=who, key=key)
-            case Press.PAUSE | Press.RESUME:
+            case Button.PAUSE | Button.RESUME:
                 why = f"pressed at {incident.incident_id}"
-                return self.switches.set_pause(pressed.press is Press.PAUSE, who=who, why=why)
+                return self.switches.set_pause(pressed.press is Button.PAUSE, who=who, why=why)
 
-    def _tell(self, pressed: Pressed, settings: SlackSettings, message: Message) -> None:
+    def _tell(self, pressed: ButtonPress, settings: SlackSettings, message: Message) -> None:
         """To the one who pressed, and nobody else. Lost where Slack is slow: the press counts all the same."""
         if not settings.takes_answers_at(pressed.response_url):
             return
@@ -198,7 +201,7 @@ class SlackHooks:
 
     # --- commands ---
 
-    def _commanded(self, command: Commanded, channels: tuple[SlackSettings, ...]) -> Answer:
+    def _commanded(self, command: Commanded, channels: tuple[SlackSettings, ...]) -> ApiResponse:
         sender = command.sender
         is_home = any(sender.conversation == settings.conversation for settings in channels)
         if command.word == "help":
@@ -213,10 +216,10 @@ class SlackHooks:
                 return _reply(self._read(command.word))
             case "pause":
                 self.report(self.switches.set_pause(True, who=sender.who, why=command.rest or "ordered in Slack"))
-                return _reply(words(_DONE[Press.PAUSE]))
+                return _reply(words(_DONE[Button.PAUSE]))
             case "resume" | "unpause":
                 self.report(self.switches.set_pause(False, who=sender.who, why=command.rest))
-                return _reply(words(_DONE[Press.RESUME]))
+                return _reply(words(_DONE[Button.RESUME]))
             case _:
                 return _reply(help_message())
 
@@ -231,16 +234,16 @@ class SlackHooks:
 
     def _refused(self, sender: Sender, what: str) -> None:
         facts = {"who": sender.who, "pressed": what, "conversation": sender.conversation}
-        self.report(Outcome(what=What.DROPPED, reason="somebody in Slack who may not", facts=facts))
+        self.report(Outcome(what=OutcomeKind.DROPPED, reason="somebody in Slack who may not", facts=facts))
 
 
 _NOT_ALLOWED: Final = "the channels document does not name you, a group of yours or this channel (docs/slack.md)."
 
 
-def _taken() -> Answer:
+def _taken() -> ApiResponse:
     """Slack wants an empty answer to a press."""
-    return Answer(status=200, body={})
+    return ApiResponse(status=200, body={})
 
 
-def _reply(message: Message) -> Answer:
-    return Answer(status=200, body=ephemeral(message))
+def _reply(message: Message) -> ApiResponse:
+    return ApiResponse(status=200, body=ephemeral(message))

@@ -15,8 +15,8 @@ from datetime import datetime
 from typing import Any, Final
 from urllib.parse import parse_qs
 
-from chalicelib.api.problems import PROBLEM_JSON, Answer
-from chalicelib.channels.slack.blocks import Press, read_value
+from chalicelib.api.problems import PROBLEM_JSON, ApiResponse
+from chalicelib.channels.slack.blocks import Button, read_value
 
 MAX_BODY_BYTES: Final = 128 * 1024  # a press carries the whole message that it was made in
 MAX_AGE_S: Final = 300
@@ -28,17 +28,17 @@ _ID: Final = re.compile(r"[A-Z0-9]{2,24}\Z")
 _HIDDEN: Final = re.compile(r"[^ -~]")
 
 
-class Unwelcome(Exception):
+class SlackRequestRefused(Exception):
     """A request that is turned away: `status` is the 4xx it gets, and the text says why, without a word of the body."""
 
     def __init__(self, status: int, title: str, why: str) -> None:
         super().__init__(why)
         self.status, self.title, self.why = status, title, why
 
-    def answer(self) -> Answer:
+    def answer(self) -> ApiResponse:
         """As problem+json."""
         body = {"type": "about:blank", "title": self.title, "status": self.status, "detail": self.why}
-        return Answer(status=self.status, body=body, headers={"Content-Type": PROBLEM_JSON})
+        return ApiResponse(status=self.status, body=body, headers={"Content-Type": PROBLEM_JSON})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,11 +56,11 @@ class Sender:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pressed:
+class ButtonPress:
     """A button of ours."""
 
     sender: Sender
-    press: Press
+    press: Button
     incident_id: str
     approval_id: str
     response_url: str
@@ -87,9 +87,9 @@ def authentic(headers: Mapping[str, str], raw: bytes, secrets: Sequence[str], *,
         Unwelcome: too large, of another content type, not signed, signed by somebody else, late, or from the future.
     """
     if len(raw) > MAX_BODY_BYTES:
-        raise Unwelcome(413, "Too large", f"larger than {MAX_BODY_BYTES} bytes")
+        raise SlackRequestRefused(413, "Too large", f"larger than {MAX_BODY_BYTES} bytes")
     if headers.get("content-type", "").split(";")[0].strip().lower() != FORM:
-        raise Unwelcome(415, "Not a form", f"must be {FORM}")
+        raise SlackRequestRefused(415, "Not a form", f"must be {FORM}")
     timestamp, signature = headers.get("x-slack-request-timestamp", ""), headers.get("x-slack-signature", "")
     # slack_sdk's verifier takes these as given and fails in its own ways on what is no number or not ASCII.
     if not _TIMESTAMP.match(timestamp) or not _SIGNATURE.match(signature):
@@ -102,7 +102,7 @@ def authentic(headers: Mapping[str, str], raw: bytes, secrets: Sequence[str], *,
     return found
 
 
-def read_press(raw: bytes) -> Pressed:
+def read_press(raw: bytes) -> ButtonPress:
     """The button in a body that has been found authentic. Raises Unwelcome."""
     try:
         payload = json.loads(_form(raw)["payload"])
@@ -115,9 +115,9 @@ def read_press(raw: bytes) -> Pressed:
             name=_shown(payload["user"].get("username") or payload["user"].get("name")),
             conversation=_id(payload.get("channel") or payload["container"], "id", "channel_id"),
         )
-        return Pressed(
+        return ButtonPress(
             sender=sender,
-            press=Press(_text(action, "action_id")),
+            press=Button(_text(action, "action_id")),
             incident_id=_bounded(incident_id),
             approval_id=_bounded(approval_id),
             response_url=str(payload.get("response_url") or ""),
@@ -162,12 +162,12 @@ def _is_signed(raw: bytes, timestamp: str, signature: str, secret: str, now: dat
         return False
 
 
-def _unsigned(why: str) -> Unwelcome:
-    return Unwelcome(401, "Not authenticated", why)
+def _unsigned(why: str) -> SlackRequestRefused:
+    return SlackRequestRefused(401, "Not authenticated", why)
 
 
-def _unreadable(what: str) -> Unwelcome:
-    return Unwelcome(400, "Bad request", f"{what}: cannot be read")
+def _unreadable(what: str) -> SlackRequestRefused:
+    return SlackRequestRefused(400, "Bad request", f"{what}: cannot be read")
 
 
 def _form(raw: bytes) -> dict[str, str]:

@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable
 from typing import Any, Final
 
-from chalicelib.api.problems import Answer, ok, problem
+from chalicelib.api.problems import ApiResponse, ok, problem
 from chalicelib.api.request import Request
 from chalicelib.api.schema import Schema, record, whole
 from chalicelib.domain.model.errors import InvalidRequest
@@ -24,7 +24,7 @@ def replacement(document: Schema) -> Schema:
     return record({"document": document, "version": whole(message, high=MAX_VERSION)}, may=("version",))
 
 
-def replace(request: Request, put: Callable[[int], dict[str, Any]]) -> Answer:
+def replace(request: Request, put: Callable[[int], dict[str, Any]]) -> ApiResponse:
     """What `put` stores in place of the version that the caller names; 428 where none is named.
 
     Raises:
@@ -37,7 +37,7 @@ def replace(request: Request, put: Callable[[int], dict[str, Any]]) -> Answer:
     return versioned(put(version))
 
 
-def versioned(stored: dict[str, Any]) -> Answer:
+def versioned(stored: dict[str, Any]) -> ApiResponse:
     """A document with its version as its ETag."""
     return ok(stored, headers={"ETag": f'"{stored["version"]}"'})
 

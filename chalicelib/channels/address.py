@@ -17,7 +17,7 @@ from datetime import timedelta
 from typing import Final
 
 from chalicelib.domain.model.errors import RecoveryError
-from chalicelib.ports import Address, IncidentPages, Notice
+from chalicelib.ports.notices import Address, IncidentPages, Notice
 
 _LOG = logging.getLogger(__name__)
 

@@ -19,7 +19,8 @@ from chalicelib.channels.standard_webhooks import message_id_of
 from chalicelib.domain.model.errors import DependencyUnavailable, InvalidSettings
 from chalicelib.domain.model.urgency import Severity
 from chalicelib.domain.notices.channels import ChannelConfig
-from chalicelib.ports import Clock, Notice
+from chalicelib.ports.clock import Clock
+from chalicelib.ports.notices import Notice
 
 # Apprise's own words. Source: apprise.NotifyType.
 _TYPES: Final = {Severity.INFO: "info", Severity.WARNING: "warning", Severity.PAGE: "failure"}

@@ -13,7 +13,7 @@ from typing import Any, Final
 from chalicelib.aws.errors import call, meaning_of
 from chalicelib.channels.address import standing
 from chalicelib.domain.model.errors import Permanent, RecoveryError, Retryable
-from chalicelib.ports import Address, Notice, NoticeKind
+from chalicelib.ports.notices import Address, Notice, NoticeKind
 
 SOURCE: Final = "rekindle"
 DETAIL_TYPE: Final = "Rekindle Notice"

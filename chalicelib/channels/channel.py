@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from chalicelib.domain.model.errors import DependencyUnavailable, MalformedEvent, Throttled
 from chalicelib.domain.model.urgency import Severity
-from chalicelib.ports import Address, Notice, NoticeKind
+from chalicelib.ports.notices import Address, Notice, NoticeKind
 
 
 class Channel(Protocol):

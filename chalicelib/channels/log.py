@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 
 from chalicelib.domain.model.urgency import Severity
-from chalicelib.ports import Notice
+from chalicelib.ports.notices import Notice
 
 _LEVELS = {Severity.INFO: logging.INFO, Severity.WARNING: logging.WARNING, Severity.PAGE: logging.ERROR}
 

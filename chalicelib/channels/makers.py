@@ -10,7 +10,7 @@ from chalicelib.channels.channel import Channel, Secrets
 from chalicelib.channels.outbound import TOTAL_S
 from chalicelib.domain.model.errors import InvalidSettings
 from chalicelib.domain.notices.channels import ChannelConfig, ChannelKind
-from chalicelib.ports import Clock
+from chalicelib.ports.clock import Clock
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

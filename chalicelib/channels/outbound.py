@@ -48,7 +48,7 @@ _SPECIAL: Final = ipaddress.ip_network("192.0.0.0/24")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class HttpResult:
     """What came back; the body is not read."""
 
     status: int
@@ -68,7 +68,7 @@ class Answer:
 
 def post(
     url: str, body: bytes, headers: Mapping[str, str], *, private: bool = False, total_s: float = TOTAL_S
-) -> Answer:
+) -> HttpResult:
     """Send `body`. `private` allows addresses that are not public, and plain http to this very machine.
 
     No message holds more of the address than its host: the rest may be a secret.
@@ -163,7 +163,7 @@ def _connected(scheme: str, host: str, port: int, addresses: list[_Address]) -> 
 
 def _exchange(
     connection: _Pinned, host: str, path: str, body: bytes, headers: Mapping[str, str], total_s: float
-) -> Answer:
+) -> HttpResult:
     # A socket's own timeout counts from byte to byte: a server that sends one a second would hold us for ever.
     over = threading.Event()
     watch = _Watch(total_s, _shut, args=(connection.sock, over))
@@ -175,7 +175,7 @@ def _exchange(
         got = connection.getresponse()
         if over.is_set():  # what was cut off reads like an answer's end
             raise TimeoutError("the answer took too long")
-        return Answer(status=got.status, headers={name.lower(): value for name, value in got.getheaders()})
+        return HttpResult(status=got.status, headers={name.lower(): value for name, value in got.getheaders()})
     except (OSError, http.client.HTTPException, ValueError) as err:
         raise DependencyUnavailable(f"{host}: no answer ({type(err).__name__})") from err
     finally:

@@ -6,7 +6,7 @@ import re
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from chalicelib.ports import Notice, NoticeKind
+from chalicelib.ports.notices import Notice, NoticeKind
 
 MAX_TITLE_CHARS: Final = 200
 MAX_BODY_CHARS: Final = 4000  # what most services show; the whole is in the Incident

@@ -9,8 +9,8 @@ from typing import Final
 from zoneinfo import ZoneInfo
 
 from chalicelib.domain.model.urgency import Severity
-from chalicelib.domain.notices.channels import Channels, Day, Hours, Route, Told
-from chalicelib.ports import Notice, NoticeKind
+from chalicelib.domain.notices.channels import Channels, Day, Hours, NoticeType, Route
+from chalicelib.ports.notices import Notice, NoticeKind
 
 _RANK: Final = {Severity.INFO: 0, Severity.WARNING: 1, Severity.PAGE: 2}
 _DAYS: Final = tuple(Day)
@@ -18,12 +18,12 @@ _DAYS: Final = tuple(Day)
 
 def routed(channels: Channels, notice: Notice, *, now: datetime) -> tuple[str, ...]:
     """The names of the channels that get it, in the document's order, each once."""
-    told = Told(notice.kind.value)
+    told = NoticeType(notice.kind.value)
     wanted = {name for route in channels.routes if _fits(route, notice, told, now) for name in route.to}
     return tuple(name for name, one in channels.channels.items() if name in wanted and told in one.wants)
 
 
-def _fits(route: Route, notice: Notice, told: Told, now: datetime) -> bool:
+def _fits(route: Route, notice: Notice, told: NoticeType, now: datetime) -> bool:
     if route.told and told not in route.told:
         return False
     if not _named(route.jobs, notice.job_id) or not _named(route.clusters, notice.cluster):

@@ -14,7 +14,8 @@ from chalicelib.channels.channel import Secrets, SlowDown
 from chalicelib.channels.outbound import TOTAL_S, post
 from chalicelib.domain.model.errors import DependencyUnavailable, Permanent
 from chalicelib.domain.notices.channels import ChannelConfig
-from chalicelib.ports import Clock, Notice
+from chalicelib.ports.clock import Clock
+from chalicelib.ports.notices import Notice
 
 CONTENT_TYPE: Final = "application/cloudevents+json; charset=utf-8"
 _TOO_MANY: Final = 429

@@ -17,7 +17,7 @@ import dataclasses
 from datetime import datetime
 
 from chalicelib.domain.claims.bad_nodes import ACTING, told_of_nodes, with_bad_nodes
-from chalicelib.domain.decision.verdict import PAUSED, Decision, Look, newest, state_of_the_run, story, subject
+from chalicelib.domain.decision.verdict import PAUSED, Decision, RuleContext, newest, state_of_the_run, story, subject
 from chalicelib.domain.faults.diagnosis import diagnose, note_state
 from chalicelib.domain.guards.guards import guarded, may_cordon
 from chalicelib.domain.guards.holds import heard, kept_holds, news_of_holds
@@ -60,7 +60,7 @@ def decide(incident: Incident, seen: Observation, *, now: datetime, policy: Poli
 
 def _decided(incident: Incident, seen: Observation, *, now: datetime, policy: Policy) -> Decision:
     if not incident.is_open:
-        closed = Look(incident=incident, seen=seen, now=now, policy=policy)
+        closed = RuleContext(incident=incident, seen=seen, now=now, policy=policy)
         return closed.decided("closed", "the Incident is closed", incident, (), None)
     incident = incident.absorb(seen.new_signals)
     if incident.policy_document is None:
@@ -72,76 +72,76 @@ def _decided(incident: Incident, seen: Observation, *, now: datetime, policy: Po
         incident = incident.unpaused(now=now)
     if seen.shadow and not policy.shadow:
         policy = dataclasses.replace(policy, shadow=True)
-    look = Look(incident=incident, seen=seen, now=now, policy=policy)
+    context = RuleContext(incident=incident, seen=seen, now=now, policy=policy)
     if incident.newer:
         reason = (
             f"a newer version of the service has worked on this Incident, and this one does not know {incident.newer}"
         )
         # In what state the run is left tells its later death from what the person was told of.
-        look = dataclasses.replace(look, incident=note_state(incident, seen))
-        return look.hand_over("incident.newer", f"{reason}. What it has begun is not gone on with.")
-    return _of_a_node(look) if incident.node is not None else _of_a_run(look)
+        context = dataclasses.replace(context, incident=note_state(incident, seen))
+        return context.hand_over("incident.newer", f"{reason}. What it has begun is not gone on with.")
+    return _of_a_node(context) if incident.node is not None else _of_a_run(context)
 
 
-def _of_a_node(look: Look) -> Decision:
+def _of_a_node(context: RuleContext) -> Decision:
     """What the look tells is noted twice, which is once: the guards have to know the Incident as it stands."""
-    base = remember(look).incident
-    look = dataclasses.replace(look, incident=base.unheld(now=look.now))
-    return guarded(look, decide_node(look), base=base)
+    base = remember(context).incident
+    context = dataclasses.replace(context, incident=base.unheld(now=context.now))
+    return guarded(context, decide_node(context), base=base)
 
 
-def _of_a_run(look: Look) -> Decision:
-    ordered_before = look.incident.order
-    base = with_bad_nodes(diagnose(look.incident, look.seen), look.seen)
-    look = dataclasses.replace(look, incident=base.unheld(now=look.now))
-    common = _common(look)
+def _of_a_run(context: RuleContext) -> Decision:
+    ordered_before = context.incident.order
+    base = with_bad_nodes(diagnose(context.incident, context.seen), context.seen)
+    context = dataclasses.replace(context, incident=base.unheld(now=context.now))
+    common = _common(context)
     if common is not None:
-        is_kept = common.incident.is_open and look.incident.order is not ordered_before
-        return common if is_kept else _with_orders_answered(look, common)
-    decision = decide_order(look) or platform_restarted(look) or _by_phase(look)
-    decision = _carried_on(look, guarded(look, decision, base=base))
+        is_kept = common.incident.is_open and context.incident.order is not ordered_before
+        return common if is_kept else _with_orders_answered(context, common)
+    decision = decide_order(context) or platform_restarted(context) or _by_phase(context)
+    decision = _carried_on(context, guarded(context, decision, base=base))
     decision = told_of_nodes(
-        _nodes_first(look, decision),
-        ran=look.incident.attempt,
-        cluster=look.seen.cluster,
-        policy=look.policy,
-        may_cordon=may_cordon(look),
+        _nodes_first(context, decision),
+        ran=context.incident.attempt,
+        cluster=context.seen.cluster,
+        policy=context.policy,
+        may_cordon=may_cordon(context),
     )
-    return decision if look.incident.order is not ordered_before else _with_orders_answered(look, decision)
+    return decision if context.incident.order is not ordered_before else _with_orders_answered(context, decision)
 
 
-def _nodes_first(look: Look, decision: Decision) -> Decision:
+def _nodes_first(context: RuleContext, decision: Decision) -> Decision:
     """An Incident that would close is kept open for one look more, where a broken node has not been handed on yet."""
-    if decision.incident.phase not in (Phase.RECOVERED, Phase.HANDED_OVER) or look.policy.shadow:
+    if decision.incident.phase not in (Phase.RECOVERED, Phase.HANDED_OVER) or context.policy.shadow:
         return decision
-    if look.incident.phase not in ACTING or all(item.is_told for item in look.incident.bad_nodes):
+    if context.incident.phase not in ACTING or all(item.is_told for item in context.incident.bad_nodes):
         return decision
-    return look.stay("nodes.first", f"{decision.reason}; first what it ran on is handed on.")
+    return context.stay("nodes.first", f"{decision.reason}; first what it ran on is handed on.")
 
 
-def _by_phase(look: Look) -> Decision:
-    match look.incident.phase:
+def _by_phase(context: RuleContext) -> Decision:
+    match context.incident.phase:
         case Phase.OPEN | Phase.HOLDING | Phase.WATCHING:
-            return decide_open(look)
+            return decide_open(context)
         case Phase.CHECKPOINTING:
-            return decide_checkpointing(look)
+            return decide_checkpointing(context)
         case Phase.STOPPING:
-            return decide_stopping(look)
+            return decide_stopping(context)
         case Phase.RESUBMITTING:
-            return decide_resubmitting(look)
+            return decide_resubmitting(context)
         case Phase.DRAINING | Phase.REPAIRING | Phase.CHECKING | Phase.RETURNING:
-            return look.hand_over(
-                "node.misplaced", f"an Incident that is about no node cannot be {look.incident.phase}"
+            return context.hand_over(
+                "node.misplaced", f"an Incident that is about no node cannot be {context.incident.phase}"
             )
         case _:
-            return decide_verifying(look)
+            return decide_verifying(context)
 
 
-def _carried_on(look: Look, decision: Decision) -> Decision:
+def _carried_on(context: RuleContext, decision: Decision) -> Decision:
     """A resubmission that was prepared goes out in the same look, where this look has read the checkpoints already."""
-    if decision.rule != "resubmit.prepare" or not isinstance(look.seen.checkpoints, Known):
+    if decision.rule != "resubmit.prepare" or not isinstance(context.seen.checkpoints, Known):
         return decision
-    prepared = dataclasses.replace(look, incident=decision.incident)
+    prepared = dataclasses.replace(context, incident=decision.incident)
     sent = guarded(prepared, decide_resubmitting(prepared), base=decision.incident)
     if not sent.incident.is_open and sent.rule.startswith("resume."):
         return decision  # before it is given up, one more look tells whether it was started by hand meanwhile
@@ -150,74 +150,74 @@ def _carried_on(look: Look, decision: Decision) -> Decision:
     )
 
 
-def _common(look: Look) -> Decision | None:
-    cancel = newest(look.seen.new_signals, SignalKind.ORDER_CANCEL)
-    if cancel is not None and not _stopped_since(look, cancel):
+def _common(context: RuleContext) -> Decision | None:
+    cancel = newest(context.seen.new_signals, SignalKind.ORDER_CANCEL)
+    if cancel is not None and not _stopped_since(context, cancel):
         who = str(cancel.evidence.get("who", "an operator"))
-        return look.close(
+        return context.close(
             "order.cancel",
-            f"cancelled by {who} while {look.incident.phase}; {state_of_the_run(look)}",
+            f"cancelled by {who} while {context.incident.phase}; {state_of_the_run(context)}",
             Phase.STOPPED,
             severity=Severity.WARNING,
         )
-    if look.seen.paused:
-        since = look.incident.paused_since or look.now
-        reason = f"{PAUSED} {story(look)} {state_of_the_run(look)}."
-        return look.stay("guard.paused", reason, paused_since=since)
-    if not look.seen.has_job:
-        return _no_job(look)
+    if context.seen.paused:
+        since = context.incident.paused_since or context.now
+        reason = f"{PAUSED} {story(context)} {state_of_the_run(context)}."
+        return context.stay("guard.paused", reason, paused_since=since)
+    if not context.seen.has_job:
+        return _no_job(context)
     return None
 
 
-def _stopped_since(look: Look, cancel: Signal) -> bool:
+def _stopped_since(context: RuleContext, cancel: Signal) -> bool:
     """Whoever cancels a recovery and then orders the run stopped wants both: the stop ends the recovery as well."""
-    stop = newest(look.seen.new_signals, SignalKind.ORDER_STOP)
-    return stop is not None and stops_for_good(look.incident) and stop.occurred_at >= cancel.occurred_at
+    stop = newest(context.seen.new_signals, SignalKind.ORDER_STOP)
+    return stop is not None and stops_for_good(context.incident) and stop.occurred_at >= cancel.occurred_at
 
 
-def _no_job(look: Look) -> Decision:
-    is_silent = any(signal.kind is SignalKind.AGENT_NEWS for signal in look.incident.signals)
+def _no_job(context: RuleContext) -> Decision:
+    is_silent = any(signal.kind is SignalKind.AGENT_NEWS for signal in context.incident.signals)
     rest = (
         "Until its agent is back, runs there can be neither watched nor recovered."
         if is_silent
         else "No protected Job is known there, so nothing is done."
     )
-    if look.incident.phase is Phase.OPEN:
+    if context.incident.phase is Phase.OPEN:
         told = Notify(
             severity=Severity.WARNING,
-            title=f"{subject(look)}: {look.incident.fault}",
-            text=f"{story(look)} {rest}",
+            title=f"{subject(context)}: {context.incident.fault}",
+            text=f"{story(context)} {rest}",
         )
-        return look.move("cluster.tell", told.text, Phase.HOLDING, told)
-    if look.in_phase < look.policy.timing.tell_open:
-        return look.stay("cluster.collect", "collecting what else the cluster reports")
-    return look.close(
+        return context.move("cluster.tell", told.text, Phase.HOLDING, told)
+    if context.in_phase < context.policy.timing.tell_open:
+        return context.stay("cluster.collect", "collecting what else the cluster reports")
+    return context.close(
         "cluster.told",
-        f"{look.incident.signals_seen} signals told to people"
+        f"{context.incident.signals_seen} signals told to people"
         + ("" if is_silent else "; no protected Job was affected"),
         Phase.STOPPED,
         severity=Severity.INFO,
     )
 
 
-def _with_orders_answered(look: Look, decision: Decision) -> Decision:
+def _with_orders_answered(context: RuleContext, decision: Decision) -> Decision:
     """An order that came too late to be taken must not vanish: whoever gave it is told."""
     order = (
-        newest(look.seen.new_signals, SignalKind.ORDER_STOP)
-        or newest(look.seen.new_signals, SignalKind.ORDER_RESUBMIT)
-        or newest(look.seen.new_signals, SignalKind.ORDER_CHECKPOINT)
+        newest(context.seen.new_signals, SignalKind.ORDER_STOP)
+        or newest(context.seen.new_signals, SignalKind.ORDER_RESUBMIT)
+        or newest(context.seen.new_signals, SignalKind.ORDER_CHECKPOINT)
     )
     if order is None:
         return decision
     told = Notify(
         severity=Severity.WARNING,
-        title=f"{subject(look)}: an order was not taken",
-        text=f"{order.summary}: {_why_not(look, decision)} ({decision.rule}).",
+        title=f"{subject(context)}: an order was not taken",
+        text=f"{order.summary}: {_why_not(context, decision)} ({decision.rule}).",
     )
     return dataclasses.replace(decision, actions=(*decision.actions, told))
 
 
-def _why_not(look: Look, decision: Decision) -> str:
+def _why_not(context: RuleContext, decision: Decision) -> str:
     if not decision.incident.is_open:
         return "the Incident has just ended; give it again, if it is still wanted"
-    return f"a recovery from {look.incident.fault} is under way"
+    return f"a recovery from {context.incident.fault} is under way"

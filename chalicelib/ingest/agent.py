@@ -28,7 +28,7 @@ from chalicelib.ingest.evidence import bounded, dedupe_key, one_line
 from chalicelib.ingest.fields import INSTANCE_ID, OUR_ID, Fields
 from rekindle.protocol.cluster.documents import EndedBy, SlurmState
 from rekindle.protocol.cluster.names import check_cluster, is_slurm, parse_attempt
-from rekindle.protocol.cluster.orders import MAX_SLURM_JOB, Answer, Outcome, check_node
+from rekindle.protocol.cluster.orders import MAX_SLURM_JOB, OrderResult, Outcome, check_node
 from rekindle.protocol.wire import WIRE_VERSION, MailboxError
 
 SOURCE: Final = "rekindle.agent"
@@ -161,7 +161,7 @@ def _slurm_node(detail: Fields) -> Signal:
 
 def _answered(detail: Fields) -> Signal:
     try:
-        answer = Answer.from_wire(detail.body)
+        answer = OrderResult.from_wire(detail.body)
     except MailboxError as err:
         raise MalformedEvent(detail.at(err.field), err.problem) from err
     about = answer.attempt or answer.node or answer.cluster

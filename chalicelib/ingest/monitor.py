@@ -27,7 +27,7 @@ from chalicelib.domain.model.signal import Signal, SignalKind, SignalSource
 from chalicelib.ingest.envelope import Envelope
 from chalicelib.ingest.evidence import bounded, dedupe_key, one_line
 from chalicelib.ingest.fields import OUR_ID, Fields
-from chalicelib.ingest.monitor_common import MAX_RANKS, MAX_SECONDS, MAX_WORD_CHARS, News, Said, at_step
+from chalicelib.ingest.monitor_common import MAX_RANKS, MAX_SECONDS, MAX_WORD_CHARS, MonitorFields, News, at_step
 from chalicelib.ingest.monitor_loss import LOSS_PARSERS
 from rekindle.protocol.mailbox import MAX_STACKS_CHARS, MAX_STEP, WIRE_VERSION, CheckpointReply, MailboxError
 from rekindle.signatures.faults import FaultClass
@@ -85,12 +85,12 @@ def _occurred_at(envelope: Envelope) -> datetime:
     return envelope.time - timedelta(seconds=age_s)
 
 
-def _said(detail: Fields) -> Said:
+def _said(detail: Fields) -> MonitorFields:
     rank = detail.whole("rank", high=MAX_RANKS - 1)
     world_size = detail.whole("world_size", low=1, high=MAX_RANKS)
     if rank >= world_size:
         raise detail.fail("rank", "must be smaller than world_size")
-    return Said(
+    return MonitorFields(
         job_id=detail.text("job_id", limit=128, pattern=OUR_ID),
         attempt=detail.text("attempt", limit=128, pattern=OUR_ID),
         attempt_number=detail.whole("attempt_number", high=MAX_ATTEMPTS),
@@ -101,7 +101,7 @@ def _said(detail: Fields) -> Said:
     )
 
 
-def _started(_detail: Fields, said: Said) -> News:
+def _started(_detail: Fields, said: MonitorFields) -> News:
     return News(
         kind=SignalKind.MONITOR_STARTED,
         summary=f"{said.attempt}: the monitor of rank {said.rank} started {at_step(said)}",
@@ -111,7 +111,7 @@ def _started(_detail: Fields, said: Said) -> News:
     )
 
 
-def _non_finite(detail: Fields, said: Said) -> News:
+def _non_finite(detail: Fields, said: MonitorFields) -> News:
     loss_state = detail.word("loss_state", ("nan", "inf"))
     metric = detail.optional_text("metric", limit=MAX_WORD_CHARS) or "loss"
     own, alone = _yes_or_no(detail, "own"), _yes_or_no(detail, "alone")
@@ -136,7 +136,7 @@ def _yes_or_no(detail: Fields, name: str) -> bool | None:
     return value
 
 
-def _stall(detail: Fields, said: Said) -> News:
+def _stall(detail: Fields, said: MonitorFields) -> News:
     phase = detail.text("phase", limit=MAX_WORD_CHARS)
     silent_s = detail.optional_number("silent_s", high=MAX_SECONDS)
     return News(
@@ -168,7 +168,7 @@ def _stacks(detail: Fields) -> dict[str, str] | None:
     return kept
 
 
-def _resumed(detail: Fields, said: Said) -> News:
+def _resumed(detail: Fields, said: MonitorFields) -> News:
     silent_s = detail.optional_number("silent_s", high=MAX_SECONDS)
     return News(
         kind=SignalKind.PROGRESS_RESUMED,
@@ -179,7 +179,7 @@ def _resumed(detail: Fields, said: Said) -> News:
     )
 
 
-def _save_failed(detail: Fields, said: Said) -> News:
+def _save_failed(detail: Fields, said: MonitorFields) -> News:
     why = detail.optional_text("why", limit=_MAX_WHY_CHARS) or "no reason given"
     return News(
         kind=SignalKind.SAVE_FAILED,
@@ -190,7 +190,7 @@ def _save_failed(detail: Fields, said: Said) -> News:
     )
 
 
-def _reply(detail: Fields, said: Said) -> News:
+def _reply(detail: Fields, said: MonitorFields) -> News:
     body = detail.child("reply") if detail.has("reply") else detail
     wire = {"v": WIRE_VERSION, "job_id": said.job_id, "attempt": said.attempt, "replied_at": said.at.isoformat()}
     try:
@@ -217,7 +217,7 @@ def _reply(detail: Fields, said: Said) -> News:
     )
 
 
-def _finished(detail: Fields, said: Said) -> News:
+def _finished(detail: Fields, said: MonitorFields) -> News:
     why = detail.optional_text("why", limit=_MAX_WHY_CHARS) or "no reason given"
     return News(
         kind=SignalKind.MONITOR_FINISHED,
@@ -228,7 +228,7 @@ def _finished(detail: Fields, said: Said) -> News:
     )
 
 
-PARSERS: Final[dict[str, Callable[[Fields, Said], News]]] = {
+PARSERS: Final[dict[str, Callable[[Fields, MonitorFields], News]]] = {
     STARTED: _started,
     NON_FINITE: _non_finite,
     STALL: _stall,

@@ -15,7 +15,7 @@ MAX_WORD_CHARS: Final = 128
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Said:
+class MonitorFields:
     """The fields that every monitor event carries."""
 
     job_id: str
@@ -38,5 +38,5 @@ class News:
     evidence: dict[str, Any]
 
 
-def at_step(said: Said) -> str:
+def at_step(said: MonitorFields) -> str:
     return f"at step {said.step}" if said.step is not None else "before its first step"

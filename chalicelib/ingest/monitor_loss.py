@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from chalicelib.domain.model.signal import SignalKind
 from chalicelib.ingest.fields import Fields
-from chalicelib.ingest.monitor_common import MAX_RANKS, MAX_SECONDS, MAX_WORD_CHARS, News, Said, at_step
+from chalicelib.ingest.monitor_common import MAX_RANKS, MAX_SECONDS, MAX_WORD_CHARS, MonitorFields, News, at_step
 from rekindle.protocol.mailbox import MAX_STEP
 from rekindle.signatures.faults import FaultClass
 
@@ -35,7 +35,7 @@ def _loss(detail: Fields, name: str) -> float | None:
     return detail.optional_number(name, low=-_MAX_LOSS, high=_MAX_LOSS)
 
 
-def _bad_loss(kind: SignalKind, fault: FaultClass, word: str, detail: Fields, said: Said) -> News:
+def _bad_loss(kind: SignalKind, fault: FaultClass, word: str, detail: Fields, said: MonitorFields) -> News:
     onset = detail.whole("onset_step", high=MAX_STEP)
     loss, baseline = _loss(detail, "loss"), _loss(detail, "baseline")
     figures = f": {loss:.6g}, was {baseline:.6g}" if loss is not None and baseline is not None else ""
@@ -56,15 +56,15 @@ def _bad_loss(kind: SignalKind, fault: FaultClass, word: str, detail: Fields, sa
     )
 
 
-def _loss_spike(detail: Fields, said: Said) -> News:
+def _loss_spike(detail: Fields, said: MonitorFields) -> News:
     return _bad_loss(SignalKind.LOSS_SPIKE, FaultClass.LOSS_SPIKE, "spikes", detail, said)
 
 
-def _divergence(detail: Fields, said: Said) -> News:
+def _divergence(detail: Fields, said: MonitorFields) -> News:
     return _bad_loss(SignalKind.DIVERGENCE, FaultClass.DIVERGENCE, "diverges", detail, said)
 
 
-def _recovered(detail: Fields, said: Said) -> News:
+def _recovered(detail: Fields, said: MonitorFields) -> News:
     healed = detail.whole("healed_step", high=MAX_STEP)
     return News(
         kind=SignalKind.LOSS_RECOVERED,
@@ -91,7 +91,7 @@ def _slower(detail: Fields) -> tuple[str, dict[str, Any]]:
     }
 
 
-def _throughput_drop(detail: Fields, said: Said) -> News:
+def _throughput_drop(detail: Fields, said: MonitorFields) -> News:
     words, evidence = _slower(detail)
     return News(
         kind=SignalKind.THROUGHPUT,
@@ -102,7 +102,7 @@ def _throughput_drop(detail: Fields, said: Said) -> News:
     )
 
 
-def _straggler(detail: Fields, said: Said) -> News:
+def _straggler(detail: Fields, said: MonitorFields) -> News:
     rank = detail.whole("straggler", high=MAX_RANKS - 1)
     if rank >= said.world_size:
         raise detail.fail("straggler", "must be smaller than world_size")
@@ -136,7 +136,7 @@ def _figures(detail: Fields) -> dict[str, Any] | None:
     return kept
 
 
-LOSS_PARSERS: Final[dict[str, Callable[[Fields, Said], News]]] = {
+LOSS_PARSERS: Final[dict[str, Callable[[Fields, MonitorFields], News]]] = {
     LOSS_SPIKE: _loss_spike,
     DIVERGENCE: _divergence,
     LOSS_RECOVERED: _recovered,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from chalicelib.domain.model.errors import Permanent
-from chalicelib.ports import Scheduler
+from chalicelib.ports.platforms import Scheduler
 
 
 class Schedulers:

@@ -36,10 +36,10 @@ from chalicelib.domain.model.incident import Incident
 from chalicelib.domain.model.observation import Observation
 from chalicelib.domain.policy.document import Policy, pinned
 from chalicelib.recovery.results import CompressedJson
-from chalicelib.services.observe.observer import Look, needs_record
+from chalicelib.services.observe.observer import Observer, needs_record
 from chalicelib.services.perform.perform import Perform
 from chalicelib.services.reporting.closing import closed
-from chalicelib.services.reporting.outcome import Outcome, What
+from chalicelib.services.reporting.outcome import Outcome, OutcomeKind
 
 # A turn is 3 to 8 durable operations, and each retry is one more; Lambda allows an execution 3,000. 300 turns at the
 # longest default interval are more than five hours of watching; an Incident that needs more ends its execution and the
@@ -84,7 +84,7 @@ class Reporter(Protocol):
 
 
 def run_recovery(
-    event: Mapping[str, Any], context: DurableContext, *, look: Look, perform: Perform, report: Reporter
+    event: Mapping[str, Any], context: DurableContext, *, look: Observer, perform: Perform, report: Reporter
 ) -> dict[str, Any]:
     """Bring one Incident to its end. `event` is `{"incident_id": …, "generation": n}`.
 
@@ -126,7 +126,7 @@ def run_recovery(
 
 def _observe(
     context: DurableContext,
-    look: Look,
+    look: Observer,
     incident_id: str,
     generation: int,
     callback_id: str,
@@ -147,7 +147,7 @@ def _observe(
 
 def _record(
     context: DurableContext,
-    look: Look,
+    look: Observer,
     perform: Perform,
     before: Incident,
     decision: Decision,
@@ -163,7 +163,7 @@ def _record(
             return False
         report(
             Outcome(
-                what=What.DECIDED,
+                what=OutcomeKind.DECIDED,
                 reason=decision.rule,
                 incident_id=stored.incident_id,
                 job_id=stored.job_id,

@@ -66,7 +66,7 @@ SPIKE_POLICY: Mapping[str, Any] = {
 # The monitor's rhythm, from its own defaults of 15 s, 5 s and 60 s (rekindle/monitor/base/settings.py) down to this
 # run's; metrics by the second are what the console draws its curves from.
 MONITOR = {
-    "REKINDLE_BEAT_S": "0.5",
+    "REKINDLE_HEARTBEAT_S": "0.5",
     "REKINDLE_POLL_S": "0.25",
     "REKINDLE_WATCH_S": "0.25",
     "REKINDLE_AGREE_S": "0.25",

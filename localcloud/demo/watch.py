@@ -14,7 +14,8 @@ from chalicelib.domain.model.job import Attempt
 from chalicelib.domain.model.known import Known, Maybe
 from chalicelib.domain.reporting.ledger import ledger_of
 from chalicelib.domain.reporting.prices import Prices
-from chalicelib.ports import IncidentStore, JobRegistry
+from chalicelib.ports.incidents import IncidentStore
+from chalicelib.ports.jobs import JobRegistry
 from localcloud.demo.story import AttemptSeen, IncidentSeen, Line
 from localcloud.demo.trace import Trace
 from localcloud.demo.view import Picture, WorkerSeen

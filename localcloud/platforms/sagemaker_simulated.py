@@ -25,10 +25,10 @@ from rekindle.protocol.mailbox import (
     ENV_BUS,
     ENV_JOB_ID,
     ENV_MAILBOX,
-    Beat,
     CheckpointReply,
     CheckpointRequest,
     Fence,
+    Heartbeat,
     KeyKind,
     LossState,
     Manifest,
@@ -38,14 +38,14 @@ from rekindle.protocol.mailbox import (
     ResumePlan,
     RunPhase,
     SaveKind,
-    beat_key,
     fence_key,
+    heartbeat_key,
     parse_key,
     reply_key,
 )
 from rekindle.protocol.reports import ReportKind
 
-_BEATS_WITH_IT = (
+_HEARTBEATS_WITH_IT = (
     "Rekindle Stall",
     "Rekindle Non-Finite Loss",
     "Rekindle Loss Spike",
@@ -75,7 +75,7 @@ class Script:
     stopping: timedelta = timedelta(seconds=30)
     saves_on_sigterm: bool = False
     uploading: timedelta = timedelta(seconds=10)
-    beat: timedelta = timedelta(seconds=15)
+    heartbeat: timedelta = timedelta(seconds=15)
     has_monitor: bool = True
     reply: ReplyOutcome | None = ReplyOutcome.SAVED
     reply_after: timedelta = timedelta(seconds=5)
@@ -235,7 +235,7 @@ class Simulated:
         if not self._jobs.enter(run.job.name, Phase.TRAINING):
             return
         self._push(run, "Rekindle Monitor Started", {})
-        self._beat(run)
+        self._heartbeat(run)
         if run.plan.step in run.script.unloadable:
             dies = partial(self.crash, run.job.name, text=run.script.load_error)
             self._at(run, "step", run.script.startup, dies)
@@ -278,7 +278,7 @@ class Simulated:
 
     def _complete(self, run: Run) -> None:
         run.phase = RunPhase.FINISHED
-        self._write_beat(run)
+        self._write_heartbeat(run)
         self._push(run, "Rekindle Monitor Finished", {"why": "finished"})
         self._jobs.enter(run.job.name, Phase.UPLOADING)
         self._at(run, "phase", run.script.uploading, lambda: self._end(run, Phase.COMPLETED, None))
@@ -418,13 +418,13 @@ class Simulated:
             raise
         return Fence.from_json(found["Body"].read()).admits(run.job.name, run.attempt_number)
 
-    def _beat(self, run: Run) -> None:
+    def _heartbeat(self, run: Run) -> None:
         if run.script.has_monitor:
-            self._write_beat(run)
-            self._at(run, "beat", run.script.beat, lambda: self._beat(run))
+            self._write_heartbeat(run)
+            self._at(run, "beat", run.script.heartbeat, lambda: self._heartbeat(run))
 
-    def _write_beat(self, run: Run) -> None:
-        beat = Beat(
+    def _write_heartbeat(self, run: Run) -> None:
+        heartbeat = Heartbeat(
             job_id=run.job_id,
             attempt=run.job.name,
             attempt_number=run.attempt_number,
@@ -442,7 +442,7 @@ class Simulated:
             healed_step=run.judge.healed_step,
             judged_step=run.judge.judged_step,
         )
-        self._put(run, beat_key(run.job.name), beat.to_json())
+        self._put(run, heartbeat_key(run.job.name), heartbeat.to_json())
 
     def _go_nan(self, run: Run, fault: Fault | None = None) -> None:
         if run.loss_state is LossState.NAN:
@@ -483,8 +483,8 @@ class Simulated:
     def _push(self, run: Run, detail_type: str, more: dict[str, Any]) -> None:
         if run.bus is None or not run.script.has_monitor:
             return
-        if detail_type in _BEATS_WITH_IT and run.is_live:
-            self._write_beat(run)  # as the monitor does (rekindle/monitor/mail/mailbox_thread.py, beat_soon)
+        if detail_type in _HEARTBEATS_WITH_IT and run.is_live:
+            self._write_heartbeat(run)  # as the monitor does (rekindle/monitor/mail/mailbox_thread.py, beat_soon)
         detail = {
             "v": 1,
             "job_id": run.job_id,

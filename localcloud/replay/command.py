@@ -18,7 +18,7 @@ from rekindle.client.table import Column, Style, render
 if TYPE_CHECKING:
     from chalicelib.domain.policy.document import Policy
     from localcloud.replay.read import Recorded
-    from localcloud.replay.run import Standing, Verdict
+    from localcloud.replay.run import IncidentStanding, Verdict
 
 _DESCRIPTION = """\
 Feed recorded events through the real ingest and the real decisions, in virtual time and without any effect, and tell
@@ -129,7 +129,7 @@ def _row(verdict: Verdict) -> tuple[str, ...]:
     return (verdict.event, signal, verdict.fault or "-", verdict.rule or "-", actions, again, "")
 
 
-def _standing_table(standings: list[Standing], style: Style) -> str:
+def _standing_table(standings: list[IncidentStanding], style: Style) -> str:
     columns = (
         Column("incident"),
         Column("about"),

@@ -18,7 +18,7 @@ from chalicelib.domain.reporting.counterfactual import HUMAN_S, RESTART_S
 from chalicelib.domain.reporting.ledger import hours, steps_lost, worth
 from chalicelib.domain.reporting.sums import total_of
 from localcloud.replay.read import Recorded
-from localcloud.replay.run import Replay, Standing, Verdict
+from localcloud.replay.run import IncidentStanding, Replay, Verdict
 from rekindle.signatures.faults import FaultClass
 
 ASSUMPTIONS: Final = (
@@ -46,7 +46,7 @@ class Side:
     name: str
     policy: Policy
     verdicts: tuple[Verdict, ...]
-    standings: tuple[Standing, ...]
+    standings: tuple[IncidentStanding, ...]
 
 
 def play(recorded: Sequence[Recorded], policy: Policy, *, name: str) -> Side:
@@ -123,7 +123,7 @@ def _incidents(a: Side, b: Side, assumed: JobSize | None) -> list[dict[str, Any]
     return rows
 
 
-def _shown(standing: Standing | None, assumed: JobSize | None) -> dict[str, Any] | None:
+def _shown(standing: IncidentStanding | None, assumed: JobSize | None) -> dict[str, Any] | None:
     if standing is None:
         return None
     incident = standing.incident
@@ -164,7 +164,7 @@ def estimated_s(incident: Incident) -> Maybe[float]:
     return Known(seconds + HUMAN_S + RESTART_S)
 
 
-def _gpu_hours(standing: Standing, assumed: JobSize | None) -> Maybe[float]:
+def _gpu_hours(standing: IncidentStanding, assumed: JobSize | None) -> Maybe[float]:
     size = standing.size
     if isinstance(size.gpus, Unknown) and assumed is not None:
         size = assumed

@@ -27,7 +27,7 @@ _A_MOMENT: Final = timedelta(seconds=1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sight:
+class RecordedView:
     """What one look saw of an attempt."""
 
     at: datetime
@@ -43,7 +43,7 @@ class Exported:
 
     incident: Incident
     signals: tuple[Signal, ...] = ()
-    sights: tuple[Sight, ...] = ()
+    sights: tuple[RecordedView, ...] = ()
     checkpoints: tuple[CheckpointView, ...] = ()
     size: JobSize | None = None
     dropped: str | None = None
@@ -81,14 +81,14 @@ def read_export(raw: Mapping[str, Any]) -> Exported:
     )
 
 
-def _sights(timeline: list[TimelineEntry]) -> Iterator[Sight]:
+def _sights(timeline: list[TimelineEntry]) -> Iterator[RecordedView]:
     for entry in timeline:
         seen = entry.facts.get("attempt")
         if not isinstance(seen, Mapping) or "name" not in seen:
             continue
         step = seen.get("last_step")
         known = step.get("known") if isinstance(step, Mapping) else None
-        yield Sight(
+        yield RecordedView(
             at=entry.at,
             attempt=str(seen["name"]),
             status=AttemptStatus(seen["status"]),

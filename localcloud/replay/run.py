@@ -21,20 +21,20 @@ from chalicelib.domain.model.signal import Signal, SignalKind
 from chalicelib.domain.policy.document import Policy
 from chalicelib.domain.policy.playbooks import FAULT_RANK
 from chalicelib.ingest import dispatch
-from chalicelib.ports import Discovered
+from chalicelib.ports.platforms import Discovered
 from chalicelib.services.intake.intake import Intake
-from chalicelib.services.observe.observer import Look, needs_record
+from chalicelib.services.observe.observer import Observer, needs_record
 from chalicelib.services.perform.perform import Perform
-from chalicelib.services.reporting.outcome import Outcome, What
+from chalicelib.services.reporting.outcome import Outcome, OutcomeKind
 from localcloud.memory_tables import MemoryIncidents, MemoryJobs
-from localcloud.replay.history import UNSIZED, Exported, Sight, is_export, read_export, size_told
+from localcloud.replay.history import UNSIZED, Exported, RecordedView, is_export, read_export, size_told
 from localcloud.replay.read import Recorded
 from localcloud.replay.world import (
-    Foreknown,
-    NobodyTold,
+    NoNotices,
     OnePolicy,
     ProtectedClusters,
     RecordedWorld,
+    RecordingIndex,
     VirtualClock,
     WokenLooks,
 )
@@ -45,7 +45,7 @@ MAX_IDLE_LOOKS = 5_000
 MAX_LOOKS_AT_ONCE = 50  # decide() never asks for more than three in a row; more would be a loop
 _AFTER_A_HISTORY = timedelta(minutes=30)
 _BEFORE_ANY_EVENT = datetime(2001, 1, 1, tzinfo=UTC)
-_TAKEN = (What.OPENED, What.JOINED, What.OVERFLOWED)
+_TAKEN = (OutcomeKind.OPENED, OutcomeKind.JOINED, OutcomeKind.OVERFLOWED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +83,7 @@ class Verdict:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
+class IncidentStanding:
     """Where one Incident stands when the recording ends.
 
     `actions` counts everything ordered in it, `rules` every rule that spoke; `size` is its run's.
@@ -103,7 +103,7 @@ class _Event:
     name: str
     at: datetime | None
     signals: tuple[Signal, ...] = ()
-    sight: Sight | None = None  # no event, but what a look of a history saw
+    sight: RecordedView | None = None  # no event, but what a look of a history saw
     dropped: str | None = None
     malformed: bool = False
 
@@ -137,7 +137,7 @@ class Replay:
             one.incident.job_id: one.size for one in exports if one and one.size is not None and one.incident.job_id
         }
         signals = [signal for event in self._events for signal in event.signals]
-        foreknown = Foreknown(
+        foreknown = RecordingIndex(
             attempts=frozenset(signal.attempt for signal in signals if signal.attempt is not None),
             job_of={one.attempt: one.job_id for one in signals if one.attempt is not None and one.job_id is not None},
             answers=frozenset(
@@ -163,7 +163,7 @@ class Replay:
             executions=self._woken,
             clock=self._clock,
         )
-        self._look = Look(
+        self._look = Observer(
             store=self._store,
             registry=self._jobs,
             scheduler=self._world,
@@ -175,7 +175,7 @@ class Replay:
             registry=self._jobs,
             scheduler=self._world,
             mailbox=self._world,
-            announcer=NobodyTold(),
+            announcer=NoNotices(),
             clock=self._clock,
         )
         self._cases: dict[str, _Case] = {}
@@ -193,10 +193,10 @@ class Replay:
         if self._is_history:  # its last look closed the Incident; ours may fall a little later
             self._pass_time(self._clock.now() + _AFTER_A_HISTORY)
 
-    def standings(self) -> list[Standing]:
+    def standings(self) -> list[IncidentStanding]:
         """Every Incident, in the order in which they opened."""
         return [
-            Standing(
+            IncidentStanding(
                 incident=self._store.load(incident_id).incident,
                 rule=case.rule,
                 actions=tuple(sorted(case.ordered.items())),
@@ -228,7 +228,9 @@ class Replay:
             signals=len(taken),
         )
         if outcome.what not in _TAKEN or outcome.incident_id is None:
-            reason = "duplicate: this fact was taken in before" if outcome.what is What.DUPLICATE else outcome.reason
+            reason = (
+                "duplicate: this fact was taken in before" if outcome.what is OutcomeKind.DUPLICATE else outcome.reason
+            )
             return replace(verdict, dropped=reason)
         if outcome.incident_id not in spoken:
             return self._unheard(verdict, outcome.incident_id)
@@ -255,9 +257,9 @@ class Replay:
             self._protect(signal)
             return self._intake.receive(signal)
         except Skip as skip:
-            return Outcome(what=What.DROPPED, reason=skip.reason)
+            return Outcome(what=OutcomeKind.DROPPED, reason=skip.reason)
         except Permanent as err:
-            return Outcome(what=What.DROPPED, reason=str(err))
+            return Outcome(what=OutcomeKind.DROPPED, reason=str(err))
 
     def _protect(self, signal: Signal) -> None:
         """A job that an event names without an attempt (an alarm by our convention) has its Job from then on."""

@@ -25,8 +25,9 @@ from chalicelib.domain.model.observation import AttemptStatus, AttemptView, Chec
 from chalicelib.domain.model.signal import Signal, SignalKind, SignalSource
 from chalicelib.domain.policy.document import Policy
 from chalicelib.platforms.training_job.platform import TRAINING_JOB
-from chalicelib.ports import Discovered, Notice
-from localcloud.replay.history import Sight
+from chalicelib.ports.notices import Notice
+from chalicelib.ports.platforms import Discovered
+from localcloud.replay.history import RecordedView
 from rekindle.protocol.mailbox import AttemptOrder
 from rekindle.protocol.reports import RankReport, ReportKind
 
@@ -65,7 +66,7 @@ class Run:
     ended_at: datetime | None = None
     first_step: int | None = None
     last_step: int | None = None
-    beat_at: datetime | None = None
+    heartbeat_at: datetime | None = None
     loss_state: str = "none"
     ours: bool = False
 
@@ -81,7 +82,7 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Foreknown:
+class RecordingIndex:
     """What the whole recording holds, read before it is played.
 
     attempts: every attempt named; job_of: its Job, where any event names both; answers: ids of answered requests.
@@ -97,7 +98,7 @@ class RecordedWorld:
     """Scheduler and Mailbox of a recording. `save_takes` until an answer that is only assumed is there."""
 
     clock: VirtualClock
-    foreknown: Foreknown
+    foreknown: RecordingIndex
     policy_name: str
     save_takes: timedelta = timedelta(seconds=5)
     runs: dict[str, Run] = field(default_factory=dict)
@@ -119,13 +120,13 @@ class RecordedWorld:
         elif signal.source is SignalSource.MONITOR:
             self._take_monitor(run, signal)
 
-    def see(self, sight: Sight) -> None:
+    def see(self, sight: RecordedView) -> None:
         """What a look of a history saw of an attempt that we have not ended ourselves."""
         run = self.run(sight.attempt, seen_at=sight.at)
         if run.ours:
             return
         _move(run, sight.last_step)
-        run.beat_at = sight.at if sight.last_step is not None else run.beat_at
+        run.heartbeat_at = sight.at if sight.last_step is not None else run.heartbeat_at
         if run.status.has_ended and not sight.status.has_ended:
             return
         run.status, run.failure_reason = sight.status, sight.failure_reason
@@ -139,7 +140,7 @@ class RecordedWorld:
             return
         if run.status is AttemptStatus.STARTING:
             run.status = AttemptStatus.RUNNING
-        run.beat_at = signal.occurred_at
+        run.heartbeat_at = signal.occurred_at
         _move(run, step)
         if signal.kind is SignalKind.NON_FINITE:
             run.loss_state = str(evidence.get("loss_state") or "nan")
@@ -257,7 +258,7 @@ class RecordedWorld:
 
     # --- Mailbox ---
 
-    def beat(self, job: Job, attempt: AttemptView) -> AttemptView:  # noqa: ARG002  the port's own names
+    def heartbeat(self, job: Job, attempt: AttemptView) -> AttemptView:  # noqa: ARG002  the port's own names
         """See the port."""
         run = self.run(attempt.name)
         return AttemptView(
@@ -268,7 +269,7 @@ class RecordedWorld:
             ended_at=attempt.ended_at,
             first_step=_maybe(run.first_step),
             last_step=_maybe(run.last_step),
-            beat_at=self.clock.now() if run.ours and run.status is AttemptStatus.RUNNING else run.beat_at,
+            heartbeat_at=self.clock.now() if run.ours and run.status is AttemptStatus.RUNNING else run.heartbeat_at,
             loss_state=run.loss_state,
         )
 
@@ -426,7 +427,7 @@ class WokenLooks:
         return frozenset()
 
 
-class NobodyTold:
+class NoNotices:
     """Announcer without an audience."""
 
     def announce(self, notice: Notice) -> None:

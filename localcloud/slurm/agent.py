@@ -14,7 +14,7 @@ from typing import Any
 from localcloud.slurm.model import SlurmModel
 from rekindle.protocol.cluster.documents import AgentDoc, AttemptDoc, NodesDoc
 from rekindle.protocol.cluster.names import answer_key, attempt_key, nodes_key
-from rekindle.protocol.cluster.orders import Answer, Order
+from rekindle.protocol.cluster.orders import Order, OrderResult
 
 
 class SlurmAgent:
@@ -32,7 +32,7 @@ class SlurmAgent:
         self._now = now
         self._put = put
         self._tell_out = tell
-        self._answers: dict[str, Answer] = {}
+        self._answers: dict[str, OrderResult] = {}
         self._written: dict[str, str] = {}
         self.cluster_arn = ""  # set on HyperPod
         self.started_at = now()
@@ -41,7 +41,7 @@ class SlurmAgent:
         """It says that it is there."""
         self._tell("Rekindle Agent Started", {"agent_id": "head", "at": self._now().isoformat()})
 
-    def take(self, body: bytes) -> Answer:
+    def take(self, body: bytes) -> OrderResult:
         """Carry out one message of the queue; the answer is written and told once."""
         answer = self._model.take(Order.from_json(body))
         if answer.token not in self._answers:

@@ -14,7 +14,7 @@ from typing import Final
 
 from rekindle.protocol.cluster.documents import AttemptDoc, EndedBy, NodeFacts, NodesDoc, SlurmState
 from rekindle.protocol.cluster.names import SlurmAttempt, parse_attempt
-from rekindle.protocol.cluster.orders import REASON_PREFIX, Answer, Order, Outcome, Verb
+from rekindle.protocol.cluster.orders import REASON_PREFIX, Order, OrderResult, Outcome, Verb
 
 ENDED: Final = frozenset(
     {
@@ -75,7 +75,7 @@ class SlurmModel:
         self.jobs: dict[int, SimJob] = {}
         self.unasked: set[int] = set()  # those that ask for no protection: the agent does not see them
         self.past: dict[str, AttemptDoc] = {}  # starts that are over because the job was put back
-        self.answers: dict[str, Answer] = {}
+        self.answers: dict[str, OrderResult] = {}
         self.executed: list[Order] = []
         self.node_facts = {
             name: NodeFacts(name=name, state="idle", instance_id=f"i-{index:017x}") for index, name in enumerate(nodes)
@@ -237,7 +237,7 @@ class SlurmModel:
 
     # ---- orders ----------------------------------------------------------------------------------------------------
 
-    def take(self, order: Order) -> Answer:
+    def take(self, order: Order) -> OrderResult:
         """Carry an order out once; the answer of the first time ever after."""
         known = self.answers.get(order.token)
         if known is not None:
@@ -245,7 +245,7 @@ class SlurmModel:
         outcome, detail, slurm_job = self._judge(order)
         if outcome is Outcome.DONE:
             self.executed.append(order)
-        answer = Answer(
+        answer = OrderResult(
             token=order.token,
             verb=order.verb,
             cluster=self.cluster,

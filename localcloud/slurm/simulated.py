@@ -22,10 +22,10 @@ from rekindle.protocol.cluster.documents import SlurmState
 from rekindle.protocol.cluster.names import agent_key, queue_name
 from rekindle.protocol.mailbox import (
     FOLDER,
-    Beat,
     CheckpointReply,
     CheckpointRequest,
     Fence,
+    Heartbeat,
     LossState,
     Manifest,
     ManifestFile,
@@ -34,8 +34,8 @@ from rekindle.protocol.mailbox import (
     ReplyOutcome,
     RunPhase,
     SaveKind,
-    beat_key,
     fence_key,
+    heartbeat_key,
     plan_key,
     reply_key,
 )
@@ -88,7 +88,7 @@ class SlurmSimulated:
         self.is_silent = False
         self.cluster_arn = ""  # set on HyperPod
         self._agent = SlurmAgent(self.model, now=clock.now, put=self._put, tell=self._tell)
-        self._beat_at: datetime | None = None
+        self._heartbeat_at: datetime | None = None
         self._url: str | None = None
         self._timer: Timer | None = None
 
@@ -136,8 +136,8 @@ class SlurmSimulated:
         """What has changed, then the heartbeat that says that the rest still holds."""
         now = self._clock.now()
         self._agent.publish()
-        if self._beat_at is None or now - self._beat_at >= HEARTBEAT:
-            self._beat_at = now
+        if self._heartbeat_at is None or now - self._heartbeat_at >= HEARTBEAT:
+            self._heartbeat_at = now
             self._agent.cluster_arn = self.cluster_arn
             self._put(agent_key(self.cluster), self._agent.heartbeat(at=now, read_at=now).to_json())
 
@@ -186,7 +186,7 @@ class SlurmSimulated:
                 run.step = step
                 if step % SAVE_EVERY == 0:
                     self._save(run, SaveKind.PERIODIC, None)
-        self._beat(run)
+        self._heartbeat(run)
         self._answer(run)
 
     def freeze(self, attempt: str) -> None:
@@ -197,7 +197,7 @@ class SlurmSimulated:
 
     def _say_stalled(self, run: SimRun) -> None:
         attempt = run.attempt
-        self._beat(run)  # as the monitor does with what it tells
+        self._heartbeat(run)  # as the monitor does with what it tells
         self._client("events").put_events(
             Entries=[
                 {
@@ -224,9 +224,9 @@ class SlurmSimulated:
             ]
         )
 
-    def _beat(self, run: SimRun) -> None:
+    def _heartbeat(self, run: SimRun) -> None:
         moved = run.step > run.first
-        beat = Beat(
+        heartbeat = Heartbeat(
             job_id=run.job.lineage,
             attempt=run.attempt,
             attempt_number=run.job.restart + 1,
@@ -240,7 +240,7 @@ class SlurmSimulated:
             world_size=run.job.wants,
             at=self._clock.now(),
         )
-        self._post(run, beat_key(run.attempt), beat.to_json())
+        self._post(run, heartbeat_key(run.attempt), heartbeat.to_json())
 
     def _answer(self, run: SimRun) -> None:
         prefix = run.place.join(f"{FOLDER}/requests/").path

@@ -10,7 +10,7 @@ from typing import Any, Final
 from rekindle.client.api import path
 from rekindle.client.errors import CliError
 from rekindle.client.shapes import word
-from rekindle.console.site import Answer, Asked, Note, Route, Site, route
+from rekindle.console.site import Note, PageRequest, PageResponse, Route, Site, route
 
 MAX_COMMENT_CHARS: Final = 250
 _KEY: Final = re.compile(r"[0-9a-f]{32}")
@@ -21,14 +21,14 @@ class _Wrong(Exception):
     """A field cannot be read; the message names it."""
 
 
-def checkpoint(site: Site, asked: Asked, job_id: str) -> Answer:
+def checkpoint(site: Site, asked: PageRequest, job_id: str) -> PageResponse:
     """Checkpoint now."""
     return _order(
         site, asked, path("jobs", job_id, "checkpoint"), {}, back=path("jobs", job_id), done="A checkpoint was ordered"
     )
 
 
-def stop(site: Site, asked: Asked, job_id: str) -> Answer:
+def stop(site: Site, asked: PageRequest, job_id: str) -> PageResponse:
     """Save, stop, and stay stopped."""
     body = {"checkpoint": "checkpoint" in asked.form}
     return _order(
@@ -36,7 +36,7 @@ def stop(site: Site, asked: Asked, job_id: str) -> Answer:
     )
 
 
-def resubmit(site: Site, asked: Asked, job_id: str) -> Answer:
+def resubmit(site: Site, asked: PageRequest, job_id: str) -> PageResponse:
     """Save, stop and submit again."""
     back = path("jobs", job_id)
     try:
@@ -50,13 +50,13 @@ def resubmit(site: Site, asked: Asked, job_id: str) -> Answer:
     return _order(site, asked, path("jobs", job_id, "resubmit"), body, back=back, done="The resubmission was ordered")
 
 
-def cancel(site: Site, asked: Asked, incident_id: str) -> Answer:
+def cancel(site: Site, asked: PageRequest, incident_id: str) -> PageResponse:
     """End an Incident."""
     back = path("incidents", incident_id)
     return _order(site, asked, path("incidents", incident_id, "cancel"), {}, back=back, done="The end was ordered")
 
 
-def approve(site: Site, asked: Asked, incident_id: str, approval_id: str) -> Answer:
+def approve(site: Site, asked: PageRequest, incident_id: str, approval_id: str) -> PageResponse:
     """Answer an approval."""
     back = path("incidents", incident_id)
     answer = asked.form.get("answer", "")
@@ -69,7 +69,7 @@ def approve(site: Site, asked: Asked, incident_id: str, approval_id: str) -> Ans
     return _order(site, asked, path("incidents", incident_id, "approvals", approval_id), body, back=back, done=said)
 
 
-def pause(site: Site, asked: Asked) -> Answer:
+def pause(site: Site, asked: PageRequest) -> PageResponse:
     """Set or lift the global pause."""
     paused = asked.form.get("paused") == "yes"
     done = "Rekindle is paused: nothing is done until the pause is lifted" if paused else "The pause is lifted"
@@ -79,7 +79,7 @@ def pause(site: Site, asked: Asked) -> Answer:
     return _order(site, asked, "/pause", body, back="/", method="PUT", done=done, is_whole=True)
 
 
-def shadow(site: Site, asked: Asked) -> Answer:
+def shadow(site: Site, asked: PageRequest) -> PageResponse:
     """Put a Job or everything into shadow mode, or out of it."""
     scope, name, is_on = asked.form.get("scope", ""), asked.form.get("name", ""), asked.form.get("on") == "yes"
     if scope not in ("everywhere", "job"):
@@ -92,7 +92,7 @@ def shadow(site: Site, asked: Asked) -> Answer:
     return _order(site, asked, "/shadow", body, back=back, method="PUT", done=done, is_whole=True)
 
 
-def repair(site: Site, asked: Asked, cluster: str, node: str) -> Answer:
+def repair(site: Site, asked: PageRequest, cluster: str, node: str) -> PageResponse:
     """Reboot or replace a node."""
     back = path("clusters", cluster)
     do = asked.form.get("do", "")
@@ -107,7 +107,7 @@ def repair(site: Site, asked: Asked, cluster: str, node: str) -> Answer:
 
 def _order(
     site: Site,
-    asked: Asked,
+    asked: PageRequest,
     where: str,
     body: Mapping[str, Any],
     *,
@@ -115,7 +115,7 @@ def _order(
     done: str,
     method: str = "POST",
     is_whole: bool = False,
-) -> Answer:
+) -> PageResponse:
     """One order, and the way back. `is_whole`: what came of it stands in `done` alone."""
     if not site.can_order:
         return site.go_to(back, Note("bad", "Nothing was ordered: this console was started to look only"))

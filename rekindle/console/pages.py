@@ -10,7 +10,7 @@ from rekindle.client.shapes import member, moment, objects
 from rekindle.console import curves
 from rekindle.console.charts import Chart
 from rekindle.console.reads import Panel, ask
-from rekindle.console.site import STATIC, TEXT, Answer, Asked, NoSuchPage, Route, Site, route, static
+from rekindle.console.site import STATIC, TEXT, NoSuchPage, PageRequest, PageResponse, Route, Site, route, static
 from rekindle.prometheus import render
 from rekindle.signatures.faults import FaultClass
 
@@ -25,7 +25,7 @@ _LEDGER_DAYS: Final = (1, 7, 30, 90)
 _FLEET_DAYS: Final = 7
 
 
-def fleet(site: Site, asked: Asked) -> Answer:
+def fleet(site: Site, asked: PageRequest) -> PageResponse:
     """What is going on now, all of it."""
     read = site.read(
         status=ask("/status"),
@@ -43,7 +43,7 @@ def fleet(site: Site, asked: Asked) -> Answer:
     )
 
 
-def jobs(site: Site, asked: Asked) -> Answer:
+def jobs(site: Site, asked: PageRequest) -> PageResponse:
     """Jobs, a page at a time; or those whose name holds a text."""
     wanted = asked.query.get("q", "").strip()[:200]
     if wanted:
@@ -79,7 +79,7 @@ def _search(site: Site, wanted: str) -> tuple[list[Mapping[str, Any]], int, bool
     return found, looked_at, True
 
 
-def job(site: Site, asked: Asked, job_id: str) -> Answer:
+def job(site: Site, asked: PageRequest, job_id: str) -> PageResponse:
     """One Job: how it trains, what has been done for it, and the orders that it takes."""
     body = site.main(site.one(ask(path("jobs", job_id))), f"Job {job_id}")
     minutes = _choice(asked, "minutes", curves.WINDOWS) or _fitting(site, body)
@@ -117,7 +117,7 @@ def _why_no_curve(panel: Panel, charts: list[Chart]) -> str:
     return panel.why if panel.body is None else curves.why_not(panel.body, "loss") or "there are no points"
 
 
-def incidents(site: Site, asked: Asked) -> Answer:
+def incidents(site: Site, asked: PageRequest) -> PageResponse:
     """Incidents, a page at a time."""
     state = asked.query.get("state", "open")
     state = state if state in STATES else "open"
@@ -136,7 +136,7 @@ def incidents(site: Site, asked: Asked) -> Answer:
     )
 
 
-def incident(site: Site, asked: Asked, incident_id: str) -> Answer:
+def incident(site: Site, asked: PageRequest, incident_id: str) -> PageResponse:
     """One Incident: what was wrong, how we knew, what was done and why, and what it waits for."""
     body = site.main(site.one(ask(path("incidents", incident_id))), f"Incident {incident_id}")
     questions = {"ledger": ask(f"{path('incidents', incident_id)}/ledger")}
@@ -161,61 +161,61 @@ def incident(site: Site, asked: Asked, incident_id: str) -> Answer:
     )
 
 
-def postmortem(site: Site, _: Asked, incident_id: str) -> Answer:
+def postmortem(site: Site, _: PageRequest, incident_id: str) -> PageResponse:
     """The post-mortem as the service wrote it: Markdown, as plain text, so that nothing in it is ever markup here."""
     body = site.main(site.one(ask(f"{path('incidents', incident_id)}/postmortem")), "The post-mortem")
-    return Answer(body=str(member(body, "markdown") or "").encode(), kind=TEXT)
+    return PageResponse(body=str(member(body, "markdown") or "").encode(), kind=TEXT)
 
 
-def metrics(site: Site, _: Asked) -> Answer:
+def metrics(site: Site, _: PageRequest) -> PageResponse:
     """The same figures for a program: Prometheus' text format."""
     ledger = site.kept.wait_for(ask("/ledger", days=_FLEET_DAYS))
     status = site.main(site.one(ask("/status")), "The service's state")
-    return Answer(body=render(status, ledger.body).encode(), kind=PROMETHEUS)
+    return PageResponse(body=render(status, ledger.body).encode(), kind=PROMETHEUS)
 
 
-def approvals(site: Site, asked: Asked) -> Answer:
+def approvals(site: Site, asked: PageRequest) -> PageResponse:
     """What people are asked."""
     return site.page("approvals.html", asked, approvals=site.one(ask("/approvals")))
 
 
-def ledger(site: Site, asked: Asked) -> Answer:
+def ledger(site: Site, asked: PageRequest) -> PageResponse:
     """What faults cost, and what recoveries saved."""
     days = _choice(asked, "days", dict.fromkeys(_LEDGER_DAYS, "")) or 7
     figures = site.kept.wait_for(ask("/ledger", days=days))
     return site.page("ledger.html", asked, ledger=figures, days=days, choices=_LEDGER_DAYS)
 
 
-def nodes(site: Site, asked: Asked) -> Answer:
+def nodes(site: Site, asked: PageRequest) -> PageResponse:
     """Clusters with their agents, and the nodes that keep failing."""
     return site.page("nodes.html", asked, **_rest(site.read(clusters=ask("/clusters"), lemons=ask("/lemons"))))
 
 
-def cluster(site: Site, asked: Asked, name: str) -> Answer:
+def cluster(site: Site, asked: PageRequest, name: str) -> PageResponse:
     """One cluster."""
     body = site.main(site.one(ask(path("clusters", name))), f"Cluster {name}")
     return site.page("cluster.html", asked, cluster=body)
 
 
-def policies(site: Site, asked: Asked) -> Answer:
+def policies(site: Site, asked: PageRequest) -> PageResponse:
     """Policies by name."""
     return site.page("policies.html", asked, policies=site.one(ask("/policies")))
 
 
-def policy(site: Site, asked: Asked, name: str) -> Answer:
+def policy(site: Site, asked: PageRequest, name: str) -> PageResponse:
     """One policy's document."""
     body = site.main(site.one(ask(path("policies", name))), f"Policy {name}")
     return site.page("policy.html", asked, name=name, policy=body)
 
 
-def file(_: Site, __: Asked, name: str) -> Answer:
+def file(_: Site, __: PageRequest, name: str) -> PageResponse:
     """A file of ours."""
     if name not in STATIC:
         raise NoSuchPage("There is no such file.")
-    return Answer(body=static(name), kind=STATIC[name])
+    return PageResponse(body=static(name), kind=STATIC[name])
 
 
-def _choice(asked: Asked, name: str, allowed: Mapping[int, str]) -> int | None:
+def _choice(asked: PageRequest, name: str, allowed: Mapping[int, str]) -> int | None:
     text = asked.query.get(name, "")
     return int(text) if text.isascii() and text.isdigit() and len(text) < 8 and int(text) in allowed else None
 

@@ -17,7 +17,7 @@ from rekindle.compat import UTC
 from rekindle.console import orders, pages
 from rekindle.console.gate import OPEN, SECURITY_HEADERS, Gate, Refusal
 from rekindle.console.reads import MAX_AT_ONCE
-from rekindle.console.site import TEXT, Answer, Asked, Site
+from rekindle.console.site import TEXT, PageRequest, PageResponse, Site
 
 HOST: Final = "127.0.0.1"
 MAX_FORM_BYTES: Final = 16 * 1024
@@ -132,7 +132,7 @@ class _Handler(BaseHTTPRequestHandler):
             answer = self._answer()
         except Exception:  # a page that cannot be drawn must not hang the browser, nor show what it was drawing
             self.close_connection = True
-            answer = Answer(status=500, body=b"this page cannot be drawn\n", kind=TEXT)
+            answer = PageResponse(status=500, body=b"this page cannot be drawn\n", kind=TEXT)
         try:
             self.send_response(answer.status)
             for name, value in {**SECURITY_HEADERS, **answer.headers}.items():
@@ -145,7 +145,7 @@ class _Handler(BaseHTTPRequestHandler):
         except OSError:
             self.close_connection = True
 
-    def _answer(self) -> Answer:
+    def _answer(self) -> PageResponse:
         gate = self.server.gate
         form, problem = self._form()  # read first, so that a refused request leaves the connection usable
         refusal = gate.check_host(self.headers.get_all("Host") or []) or problem
@@ -153,7 +153,7 @@ class _Handler(BaseHTTPRequestHandler):
             return _refused(refusal)
         parts = urlsplit(self.path)
         if self.command == "GET" and self.server.opens(parts.path):
-            return Answer(status=303, headers={"Location": f"{gate.base}/", "Set-Cookie": gate.set_cookie})
+            return PageResponse(status=303, headers={"Location": f"{gate.base}/", "Set-Cookie": gate.set_cookie})
         refusal = gate.check_session(self.headers.get_all("Cookie") or [], self.headers.get("Authorization") or "")
         if refusal is None and self.command == "POST":
             refusal = gate.check_order(
@@ -165,7 +165,7 @@ class _Handler(BaseHTTPRequestHandler):
             return _refused(refusal)
         query = dict(parse_qsl(parts.query, max_num_fields=MAX_FIELDS))
         return self.server.site.answer(
-            Asked(
+            PageRequest(
                 method="POST" if self.command == "POST" else "GET", path=gate.inside(parts.path), query=query, form=form
             )
         )
@@ -186,5 +186,5 @@ class _Handler(BaseHTTPRequestHandler):
             return {}, Refusal(400, "the form cannot be read")
 
 
-def _refused(refusal: Refusal) -> Answer:
-    return Answer(status=refusal.status, body=f"{refusal.why}\n".encode(), kind=TEXT)
+def _refused(refusal: Refusal) -> PageResponse:
+    return PageResponse(status=refusal.status, body=f"{refusal.why}\n".encode(), kind=TEXT)

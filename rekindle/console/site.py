@@ -36,7 +36,7 @@ STATIC: Final[Mapping[str, str]] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class PageRequest:
     """One request, let in by the gate."""
 
     method: str
@@ -46,7 +46,7 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class PageResponse:
     """What goes back."""
 
     status: int = 200
@@ -56,7 +56,7 @@ class Answer:
 
 
 # A path's pattern, and the page that answers: called with the site, the request and the names in the path.
-Route = tuple[re.Pattern[str], Callable[..., Answer]]
+Route = tuple[re.Pattern[str], Callable[..., PageResponse]]
 
 
 class NoSuchPage(Exception):
@@ -104,7 +104,7 @@ class Site:
         """Ask no more."""
         self._pool.shutdown(wait=False, cancel_futures=True)
 
-    def answer(self, asked: Asked) -> Answer:
+    def answer(self, asked: PageRequest) -> PageResponse:
         """The answer to a request; every failure is a page, too."""
         try:
             for pattern, page in self._routes[asked.method]:
@@ -140,7 +140,7 @@ class Site:
         """One answer."""
         return read_one(self.client, question)
 
-    def page(self, template: str, asked: Asked, *, status: int = 200, **values: Any) -> Answer:
+    def page(self, template: str, asked: PageRequest, *, status: int = 200, **values: Any) -> PageResponse:
         """A drawn page."""
         text = self._templates.get_template(template).render(
             path=asked.path,
@@ -153,16 +153,16 @@ class Site:
             note=self._notes.pop(asked.query.get("note", ""), None),
             **values,
         )
-        return Answer(status=status, body=text.encode())
+        return PageResponse(status=status, body=text.encode())
 
-    def go_to(self, where: str, note: Note) -> Answer:
+    def go_to(self, where: str, note: Note) -> PageResponse:
         """Back to a page of ours after an order, which then tells what came of it."""
         key = secrets.token_hex(8)
         self._notes[key] = note
         while len(self._notes) > MAX_NOTES:
             self._notes.popitem(last=False)
         where = f"{self.gate.base}{where}"
-        return Answer(status=303, headers={"Location": f"{where}{'&' if '?' in where else '?'}note={key}"})
+        return PageResponse(status=303, headers={"Location": f"{where}{'&' if '?' in where else '?'}note={key}"})
 
 
 def _match(pattern: re.Pattern[str], where: str) -> dict[str, str] | None:

@@ -11,7 +11,7 @@ from rekindle.integrations.gang import finish, start
 from rekindle.integrations.guarded import Guarded, guarded
 from rekindle.integrations.local import LocalWatch
 from rekindle.integrations.losses import StepLoss
-from rekindle.integrations.together import Together
+from rekindle.integrations.together import RankCoordinator
 
 
 class Driven(Guarded, ABC):
@@ -19,7 +19,7 @@ class Driven(Guarded, ABC):
 
     def __init__(self, folder: str | os.PathLike[str], **more: Any) -> None:
         self._folder = Path(folder)
-        self._together = Together()
+        self._together = RankCoordinator()
         self._made: Path | None = None  # the emergency checkpoint of the newest step, where there is one
         self._losses = StepLoss()
         self.monitor = start(save=self._emergency, **more)

@@ -18,7 +18,7 @@ from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
 from rekindle.integrations.losses import StepLoss
-from rekindle.integrations.together import Together
+from rekindle.integrations.together import RankCoordinator
 from rekindle.monitor import Monitor
 from rekindle.monitor.base.guard import must_pass
 from rekindle.monitor.base.trouble import logger
@@ -47,7 +47,7 @@ class TrainerHooks:
     def __init__(self, trainer: Any, monitor: Callable[[], Monitor]) -> None:
         self.trainer = trainer
         self._monitor = monitor
-        self._together = Together()
+        self._together = RankCoordinator()
         self._losses = StepLoss()
         self._made: Path | None = None  # the newest emergency checkpoint
         self._unsealed: Path | None = None  # what the Trainer has saved by itself, until it says so to its callbacks

@@ -15,7 +15,7 @@ from rekindle.integrations.guarded import Guarded, guarded
 from rekindle.integrations.local import LocalWatch
 from rekindle.integrations.losses import StepLoss, learning_rate
 from rekindle.integrations.rng import gathered_rng, restore_rng
-from rekindle.integrations.together import Together
+from rekindle.integrations.together import RankCoordinator
 from rekindle.monitor import Monitor
 from rekindle.monitor.base.trouble import logger
 from rekindle.protocol.mailbox import ResumePlan
@@ -36,7 +36,7 @@ class LightningHooks(Guarded):
         self._folder = Path(folder) if folder is not None else None
         self._sampler = sampler
         self._more = more
-        self._together = Together()
+        self._together = RankCoordinator()
         self._losses = StepLoss()
         self._phase: AbstractContextManager[None] | None = None
         self._trainer: Any = None

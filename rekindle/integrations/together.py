@@ -33,7 +33,7 @@ class SaveFailed(RuntimeError):
     """A save of several ranks did not succeed on all of them. The text names the rank and its reason."""
 
 
-class Together:
+class RankCoordinator:
     """One per integration, used on the training thread.
 
     meets: whether ranks wait for each other in the middle of the framework's saves, as far as is known.

@@ -35,7 +35,7 @@ from rekindle.monitor.live import LiveMonitor
 from rekindle.monitor.mail.bounded import BoundedBox, BoundedClients, Budget, load_boto3
 from rekindle.monitor.mail.boxes import Box, open_box
 from rekindle.monitor.mail.exchange import Exchange, Paced, exchange_of
-from rekindle.monitor.mail.slurm import Told, hear, is_on_slurm, patiently
+from rekindle.monitor.mail.slurm import LaunchInstructions, hear, is_on_slurm, patiently
 from rekindle.monitor.saving.leftovers import remove_leftovers
 from rekindle.monitor.saving.resuming import LOOK_AGAIN_S, LOOK_S, settled, within
 from rekindle.monitor.saving.saved import LATER, SaveFunction, SaveResult, Upload, local_path
@@ -246,7 +246,7 @@ def _resume_plan(env: Mapping[str, str]) -> ResumePlan:
         return ResumePlan()
 
 
-def _settled(told: Told, mailbox: str | Box | None, budget: Budget, attempt: str) -> ResumePlan:
+def _settled(told: LaunchInstructions, mailbox: str | Box | None, budget: Budget, attempt: str) -> ResumePlan:
     """The plan, checked against this machine's disk; as it was where that cannot be done."""
     env = told.env
     plan = _resume_plan(env) if told.resume is None else told.resume

@@ -12,12 +12,12 @@ from rekindle.monitor.base.state import RunState
 from rekindle.monitor.base.trouble import logger
 from rekindle.monitor.liveness.stall import StallWatch
 from rekindle.monitor.loss.judge import Judge, number, plain
-from rekindle.monitor.loss.judging_rank import Seat
+from rekindle.monitor.loss.judging_rank import JudgingRank
 from rekindle.monitor.loss.losses import SETTLE_S, Losses
 from rekindle.monitor.mail.outbox import EventType, Outbox
-from rekindle.monitor.mail.voice import Voice
+from rekindle.monitor.mail.voice import BusEvents
 from rekindle.monitor.saving.saved import SaveJob
-from rekindle.protocol.mailbox import Beat, CheckpointReply, LossState, Manifest, ManifestFile, RunPhase
+from rekindle.protocol.mailbox import CheckpointReply, Heartbeat, LossState, Manifest, ManifestFile, RunPhase
 from rekindle.protocol.reports import RankReport
 
 
@@ -32,9 +32,9 @@ class Accounts:
         stall: StallWatch,
         losses: Losses,
         judge: Judge,
-        seat: Seat,
+        seat: JudgingRank,
         clock: Clock,
-        voice: Voice,
+        voice: BusEvents,
         outbox: Outbox,
         hears: Callable[[], str] = str,
     ) -> None:
@@ -49,13 +49,13 @@ class Accounts:
         self._outbox = outbox
         self._hears = hears
 
-    def beat(self) -> Beat:
+    def heartbeat(self) -> Heartbeat:
         state, identity = self._state, self._identity
         remote = None if self._seat.is_mine else self._seat.remote
         news = self._judge.news if remote is None else remote.news
         loss, loss_state = state.newest_loss() if remote is None else (remote.loss, remote.loss_state)
         phase = RunPhase.STALLED if self._stall.is_stalled else self._stall.phase
-        return Beat(
+        return Heartbeat(
             job_id=identity.job_id,
             attempt=identity.attempt,
             attempt_number=identity.attempt_number,

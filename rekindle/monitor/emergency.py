@@ -14,7 +14,7 @@ from rekindle.monitor.base.trouble import Trouble, logger
 from rekindle.monitor.link import ServiceLink
 from rekindle.monitor.mail.outbox import EventType
 from rekindle.monitor.mail.requests import Requests
-from rekindle.monitor.mail.voice import Voice
+from rekindle.monitor.mail.voice import BusEvents
 from rekindle.monitor.saving.agreement import Agreement
 from rekindle.monitor.saving.agreement_terms import Plan
 from rekindle.monitor.saving.saved import LATER, SaveFunction, SaveJob, SaveResult, as_result
@@ -50,7 +50,7 @@ class Saver:
         state: RunState,
         clock: Clock,
         trouble: Trouble,
-        voice: Voice,
+        voice: BusEvents,
         settle: Callable[[float], bool],
     ) -> None:
         """settle: wait for the losses of all steps so far to be read, for so many seconds at most."""

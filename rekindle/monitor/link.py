@@ -62,7 +62,7 @@ class ServiceLink:
             config=config,
             job_id=job_id,
             attempt=attempt,
-            beat=accounts.beat,
+            heartbeat=accounts.heartbeat,
             position=accounts.position,
             is_stuck=is_stuck,
             on_superseded=accounts.on_superseded,

@@ -50,13 +50,13 @@ from rekindle.monitor.liveness.reporter import Reporter
 from rekindle.monitor.liveness.stall import StallWatch
 from rekindle.monitor.liveness.watchdog import Watchdog
 from rekindle.monitor.loss.judge import Judge
-from rekindle.monitor.loss.judging_rank import Seat
+from rekindle.monitor.loss.judging_rank import JudgingRank
 from rekindle.monitor.loss.losses import Losses
 from rekindle.monitor.mail.boxes import Box
 from rekindle.monitor.mail.exchange import Exchange
 from rekindle.monitor.mail.outbox import EventType, Outbox
 from rekindle.monitor.mail.requests import Requests
-from rekindle.monitor.mail.voice import Voice
+from rekindle.monitor.mail.voice import BusEvents
 from rekindle.monitor.saving.agreement import Agreement
 from rekindle.monitor.saving.agreement_terms import Bounds, Plan, Wish
 from rekindle.monitor.saving.leading import Hooks, Leader
@@ -134,7 +134,9 @@ class LiveMonitor(Monitor):
         )
         self._events = Worker("events", self._outbox.turn_events, trouble, is_done=lambda: self._outbox.has_sent_events)
         self._metrics = Worker("metrics", self._metrics_turn, trouble, is_done=lambda: self._outbox.has_sent_metrics)
-        self._voice = Voice(identity=identity, state=state, clock=clock, outbox=self._outbox, wake=self._events.wake)
+        self._voice = BusEvents(
+            identity=identity, state=state, clock=clock, outbox=self._outbox, wake=self._events.wake
+        )
         self._agreement = Agreement(
             rank=identity.rank,
             world_size=identity.world_size,
@@ -155,15 +157,15 @@ class LiveMonitor(Monitor):
             voice=self._voice,
             settle=lambda timeout_s: self._losses.settle(timeout_s),
         )
-        self._seat = Seat(
+        self._seat = JudgingRank(
             rank=identity.rank,
             world_size=identity.world_size,
             state=state,
             clock=clock,
             trouble=trouble,
-            publish_s=config.beat_s,
+            publish_s=config.heartbeat_s,
             news=lambda: self._judge.news,
-            on_news=self._beat_soon,
+            on_news=self._heartbeat_soon,
         )
         self._judge = Judge(
             may_judge=lambda: self._seat.may_judge,
@@ -191,7 +193,7 @@ class LiveMonitor(Monitor):
             watch_s=config.watch_s,
             voice=self._voice,
             rank=identity.rank,
-            on_stall=self._beat_soon,
+            on_stall=self._heartbeat_soon,
         )
         self._watcher = Worker("watch", self._watchdog.turn, trouble)
         self._workers = [self._watcher, self._events, self._metrics]
@@ -619,10 +621,10 @@ class LiveMonitor(Monitor):
             self._loss_news()
 
     def _loss_news(self) -> None:
-        self._beat_soon()
+        self._heartbeat_soon()
         if self._seat.publish() and self._negotiation is not None:
             self._agreeing.wake()
 
-    def _beat_soon(self) -> None:
+    def _heartbeat_soon(self) -> None:
         if self._link is not None:
-            self._link.mail.beat_soon()
+            self._link.mail.heartbeat_soon()

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from rekindle.monitor.base.trouble import logger
-from rekindle.monitor.mail.slurm import Told
+from rekindle.monitor.mail.slurm import LaunchInstructions
 from rekindle.protocol.mailbox import (
     ENV_ATTEMPT,
     ENV_BUS,
@@ -27,7 +27,7 @@ _TOLD = (ENV_JOB_ID, ENV_ATTEMPT, ENV_INCIDENT)
 _PLACES = (ENV_MAILBOX, ENV_BUS)  # a rank whose environment lacks them takes part all the same
 
 
-def shared(told: Told, plan: ResumePlan, share: Share | None) -> tuple[Told, ResumePlan]:
+def shared(told: LaunchInstructions, plan: ResumePlan, share: Share | None) -> tuple[LaunchInstructions, ResumePlan]:
     """What rank 0 was told and found; this rank's own where there is nobody to ask. Never raises.
 
     `share` is called exactly once, whatever happened before: the other ranks wait in theirs.
@@ -50,7 +50,7 @@ def shared(told: Told, plan: ResumePlan, share: Share | None) -> tuple[Told, Res
     return replace(told, env=env), found
 
 
-def _written(told: Told, plan: ResumePlan) -> str:
+def _written(told: LaunchInstructions, plan: ResumePlan) -> str:
     """Empty where it does not fit an environment: then it came from none, and every rank goes by its own."""
     try:
         env = plan.to_env()

@@ -29,7 +29,7 @@ class KeyKind(StrEnum):
     REPLY = "reply"
     MANIFEST = "manifest"
     HASHES = "hashes"
-    BEAT = "beat"
+    HEARTBEAT = "beat"
     PLAN = "plan"
 
 
@@ -76,12 +76,12 @@ def _step_name(step: int, attempt: str) -> str:
     return f"step-{step:012d}-{check_id(attempt, 'attempt')}.json"
 
 
-def beat_prefix() -> str:
+def heartbeat_prefix() -> str:
     return f"{FOLDER}/beats/"
 
 
-def beat_key(attempt: str) -> str:
-    return f"{beat_prefix()}{check_id(attempt, 'attempt')}.json"
+def heartbeat_key(attempt: str) -> str:
+    return f"{heartbeat_prefix()}{check_id(attempt, 'attempt')}.json"
 
 
 def plan_key(attempt: str) -> str:
@@ -106,7 +106,7 @@ def parse_key(key: str) -> Key | None:
     prefix = match["prefix"] or ""
     if match["fence"]:
         return Key(kind=KeyKind.FENCE, prefix=prefix)
-    for kind in (KeyKind.REQUEST, KeyKind.REPLY, KeyKind.MANIFEST, KeyKind.HASHES, KeyKind.BEAT, KeyKind.PLAN):
+    for kind in (KeyKind.REQUEST, KeyKind.REPLY, KeyKind.MANIFEST, KeyKind.HASHES, KeyKind.HEARTBEAT, KeyKind.PLAN):
         name = match[kind.value]
         if name is not None and is_id(name):
             step = match["step"] or match["hashed_step"]

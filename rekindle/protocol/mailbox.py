@@ -28,10 +28,10 @@ from rekindle.compat import Self, StrEnum
 from rekindle.protocol.keys import (
     Key,
     KeyKind,
-    beat_key,
     doorbell_key,
     fence_key,
     hashes_key,
+    heartbeat_key,
     manifest_key,
     manifest_prefix,
     parse_key,
@@ -101,7 +101,7 @@ __all__ = [
     "is_below",
     "UNKNOWN_HEALTH",
     "MAX_MANIFEST_BYTES",
-    "Beat",
+    "Heartbeat",
     "CheckpointReply",
     "CheckpointRequest",
     "Fence",
@@ -114,7 +114,7 @@ __all__ = [
     "ReplyOutcome",
     "RunPhase",
     "SaveKind",
-    "beat_key",
+    "heartbeat_key",
     "check_path",
     "doorbell_key",
     "fence_key",
@@ -333,7 +333,7 @@ class CheckpointReply(Message):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Beat(Message):
+class Heartbeat(Message):
     """Where the run is. `loss` is None where it is not finite or not known; `loss_state` says which.
 
     `loss_health` is a word of `rekindle.detectors.Health` ("unknown" where no detector has judged yet, or the beat is

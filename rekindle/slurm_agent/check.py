@@ -15,7 +15,7 @@ from rekindle.compat import UTC
 from rekindle.protocol.cluster.names import cluster_prefix, queue_name
 from rekindle.slurm_agent.base.aws import AwsError, Clients, is_no_queue, text_of
 from rekindle.slurm_agent.base.clock import AwsClock
-from rekindle.slurm_agent.base.ports import Deeds, Ground, Memory, SlurmError, Watcher
+from rekindle.slurm_agent.base.ports import AgentContext, Memory, OwnActions, SlurmError, Watcher
 from rekindle.slurm_agent.base.settings import Settings
 from rekindle.slurm_agent.leases.store import read_lease, standing_by
 from rekindle.slurm_agent.process import Build
@@ -36,7 +36,7 @@ class Finding:
     text: str
 
 
-class _Nothing(Memory, Deeds):
+class _Nothing(Memory, OwnActions):
     """A watcher that looks for the first time, and only once."""
 
     def items(self, prefix: str) -> dict[str, bytes]:  # noqa: ARG002
@@ -87,7 +87,7 @@ def _slurm(settings: Settings, clients: Clients, build: Build) -> Iterator[Findi
     yield Finding(what="commands", is_ok=True, text=", ".join(COMMANDS))
     nothing = _Nothing()
     parts = build(
-        Ground(
+        AgentContext(
             cluster=settings.cluster,
             bucket=settings.bucket,
             s3=clients.s3,

@@ -11,17 +11,17 @@ from typing import Final
 from rekindle.protocol.cluster.documents import AgentDoc
 from rekindle.slurm_agent.base.aws import Clients
 from rekindle.slurm_agent.base.clock import AwsClock, Clock
-from rekindle.slurm_agent.base.ports import Ground, News, NewsType, Parts
+from rekindle.slurm_agent.base.ports import AgentContext, News, NewsType, Parts
 from rekindle.slurm_agent.base.problems import Problems
 from rekindle.slurm_agent.base.settings import Settings
 from rekindle.slurm_agent.base.store import Store
 from rekindle.slurm_agent.leases.lease import Lease, Standing
 from rekindle.slurm_agent.leases.own import host, identity, keep_epoch
-from rekindle.slurm_agent.orders.dispatch import Hands
-from rekindle.slurm_agent.orders.executor import Desk
+from rekindle.slurm_agent.orders.dispatch import OrderDispatcher
+from rekindle.slurm_agent.orders.executor import OrderExecutor
 from rekindle.slurm_agent.orders.inbox import OrderLoop
 from rekindle.slurm_agent.orders.journal import Journal
-from rekindle.slurm_agent.orders.specs import Whiteboard
+from rekindle.slurm_agent.orders.specs import StoredSpecs
 from rekindle.slurm_agent.publishing.loops import Relaying, Watch
 from rekindle.slurm_agent.publishing.outbox import Outbox
 from rekindle.slurm_agent.publishing.publisher import Publisher, Target
@@ -35,7 +35,7 @@ LAST_NEWS_S: Final = 5.0
 TICK_S: Final = 0.5
 TELL_AGAIN_S: Final = 90.0  # a call of S3's that a former holder began has ended by then (aws.READ_TIMEOUT_S, twice)
 
-Build = Callable[[Ground], Parts]
+Build = Callable[[AgentContext], Parts]
 
 
 class Agent:
@@ -65,7 +65,7 @@ class Agent:
         self.journal = Journal(self.store)
         self._id = identity(self.store)
         self.parts = build(
-            Ground(
+            AgentContext(
                 cluster=settings.cluster,
                 bucket=settings.bucket,
                 s3=clients.s3,
@@ -97,14 +97,14 @@ class Agent:
             poll_s=settings.poll_s,
             on_change=self.publisher.wake,
         )
-        self.desk = Desk(
+        self.executor = OrderExecutor(
             cluster=settings.cluster,
             store=self.store,
             outbox=self.outbox,
             journal=self.journal,
-            hands=Hands(
+            dispatcher=OrderDispatcher(
                 slurm=self.parts.slurm,
-                specs=Whiteboard(s3=clients.s3, bucket=settings.bucket, cluster=settings.cluster, outbox=self.outbox),
+                specs=StoredSpecs(s3=clients.s3, bucket=settings.bucket, cluster=settings.cluster, outbox=self.outbox),
                 reread=self.watch,
             ),
             clock=clock,
@@ -113,7 +113,7 @@ class Agent:
             holding=lease,
         )
         self.orders = OrderLoop(
-            desk=self.desk,
+            executor=self.executor,
             sqs=clients.sqs,
             stack=settings.stack,
             cluster=settings.cluster,
@@ -221,7 +221,7 @@ class Agent:
     def _end(self, threads: list[threading.Thread]) -> None:
         self.publisher.wake()
         self.watch.wake()
-        is_idle = self.desk.busy.acquire(timeout=LAST_ORDER_S)
+        is_idle = self.executor.busy.acquire(timeout=LAST_ORDER_S)
         if not is_idle:
             log.warning("an order is left half-way; it is settled at the next start, or by the agent that takes over")
         publisher = next(thread for thread in threads if thread.name == "publisher")
@@ -240,7 +240,7 @@ class Agent:
         if self.relaying is not None:
             self.relaying.turn(self._clock.now())
         self.orders.poll(1)
-        self.desk.work()
+        self.executor.work()
         self.watch.turn()
         if not self.publisher.flush(30.0):
             self.problems.set("once", ["not all could be told"])

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from rekindle.protocol.cluster.lease import MAX_TERM_S, Begun
 from rekindle.protocol.cluster.names import answer_key, order_key
-from rekindle.protocol.cluster.orders import Answer, Order
+from rekindle.protocol.cluster.orders import Order, OrderResult
 from rekindle.protocol.wire import MAX_MESSAGE_BYTES, MailboxError
 from rekindle.slurm_agent.base.aws import AwsError, Clients, code_of, is_away, text_of
 from rekindle.slurm_agent.base.clock import Clock
@@ -136,9 +136,9 @@ def settle(journal: Journal, begun: tuple[Begun, ...], s3: Any, settings: Settin
     open_ = {entry.order.token: entry.order for entry in journal.open()}
     known = {one.token: one for one in begun}
 
-    def fetch(token: str) -> tuple[Order | None, Answer | None]:
+    def fetch(token: str) -> tuple[Order | None, OrderResult | None]:
         order = open_.get(token) or _read(s3, settings, order_key(settings.cluster, token), Order)
-        return order, _read(s3, settings, answer_key(settings.cluster, token), Answer)
+        return order, _read(s3, settings, answer_key(settings.cluster, token), OrderResult)
 
     with ThreadPoolExecutor(AT_ONCE) as pool:
         tokens = [*known, *(token for token in open_ if token not in known)]

@@ -15,7 +15,8 @@ from moto import mock_aws
 
 from chalicelib.aws.dynamodb.stores import DynamoIncidentStore, DynamoJobRegistry
 from chalicelib.aws.errors import drain_unlisted
-from chalicelib.ports import IncidentStore, JobRegistry
+from chalicelib.ports.incidents import IncidentStore
+from chalicelib.ports.jobs import JobRegistry
 from localcloud.aws.moto_memory import remember
 from localcloud.aws.template import create_table
 from localcloud.memory_tables import MemoryIncidents, MemoryJobs

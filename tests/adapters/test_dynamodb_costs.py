@@ -14,7 +14,7 @@ from chalicelib.aws.dynamodb.incidents import MAX_ENTRY_BYTES, MAX_SIGNAL_BYTES
 from chalicelib.aws.dynamodb.stores import DynamoIncidentStore, DynamoJobRegistry
 from chalicelib.domain.model.errors import DependencyUnavailable, Throttled
 from chalicelib.domain.model.incident import Phase
-from chalicelib.ports import Joined
+from chalicelib.ports.incidents import Joined
 from localcloud.aws.template import create_table
 from tests.adapters.conftest import TABLE, Shelf, Wire
 from tests.adapters.samples import T0, at, attempt, incident, job, line, signal

@@ -14,10 +14,10 @@ import pytest
 from chalicelib.aws.s3.cluster_state import QUEUE_ATTRIBUTES, S3HeadNodes
 from chalicelib.domain.model.errors import DependencyUnavailable, Permanent
 from chalicelib.domain.model.known import Known, Unknown
-from chalicelib.ports import HeadNodes
+from chalicelib.ports.platforms import HeadNodes
 from rekindle.protocol.cluster.documents import AgentDoc, AttemptDoc, NodeFacts, NodesDoc, SlurmState
 from rekindle.protocol.cluster.names import agent_key, answer_key, attempt_key, nodes_key, order_key, queue_name
-from rekindle.protocol.cluster.orders import Answer, Order, Outcome, Verb
+from rekindle.protocol.cluster.orders import Order, OrderResult, Outcome, Verb
 from tests.adapters.conftest import make_client
 from tests.fakes.headnodes import FakeHeadNodes
 from tests.fakes.world import START, FakeClock
@@ -32,11 +32,11 @@ class Board:
     head_nodes: HeadNodes
     clock: FakeClock
     put: Callable[[str, bytes], None]
-    answer: Callable[[Answer], None]
+    answer: Callable[[OrderResult], None]
     sent: Callable[[], list[Order]]
     calls: Counter[str] = field(default_factory=Counter)
 
-    def beat(self, *, age_s: float = 0, read_age_s: float | None = 0) -> None:
+    def heartbeat(self, *, age_s: float = 0, read_age_s: float | None = 0) -> None:
         now = self.clock.now()
         at = now - timedelta(seconds=age_s)
         read_at = None if read_age_s is None else now - timedelta(seconds=read_age_s)
@@ -63,8 +63,10 @@ def an_order(**changes: Any) -> Order:
     return replace(order, **changes)
 
 
-def an_answer(outcome: Outcome = Outcome.DONE) -> Answer:
-    return Answer(token=an_order().token, verb=Verb.CANCEL, cluster=CLUSTER, outcome=outcome, at=START, attempt=ATTEMPT)
+def an_answer(outcome: Outcome = Outcome.DONE) -> OrderResult:
+    return OrderResult(
+        token=an_order().token, verb=Verb.CANCEL, cluster=CLUSTER, outcome=outcome, at=START, attempt=ATTEMPT
+    )
 
 
 def fake_board() -> Board:
@@ -79,7 +81,7 @@ def fake_board() -> Board:
         else:
             fake.show(AttemptDoc.from_json(body))
 
-    def answer(said: Answer) -> None:
+    def answer(said: OrderResult) -> None:
         fake.answers[said.token] = said
 
     return Board(head_nodes=fake, clock=clock, put=put, answer=answer, sent=lambda: list(fake.sent))
@@ -140,7 +142,7 @@ def test_where_nobody_has_reported_everything_is_unknown(board: Board) -> None:
 
 
 def test_an_agent_that_lives_knows_what_there_is_and_what_there_is_not(board: Board) -> None:
-    board.beat(age_s=179, read_age_s=179)
+    board.heartbeat(age_s=179, read_age_s=179)
     assert board.head_nodes.attempt(ATTEMPT) is None
     board.show()
     doc = board.head_nodes.attempt(ATTEMPT)
@@ -151,7 +153,7 @@ def test_an_agent_that_lives_knows_what_there_is_and_what_there_is_not(board: Bo
 
 def test_the_attempts_that_were_written_of_last_are_listed(board: Board) -> None:
     assert board.head_nodes.newest_attempts(CLUSTER, limit=8) == ()
-    board.beat()
+    board.heartbeat()
     board.show()
     assert board.head_nodes.newest_attempts(CLUSTER, limit=8) == (ATTEMPT,)
     assert board.head_nodes.newest_attempts("another", limit=8) == ()
@@ -164,7 +166,7 @@ def test_a_silent_agent_and_an_unread_slurm_make_everything_unknown(
 ) -> None:
     board.show()
     board.put(nodes_key(CLUSTER), NodesDoc(cluster=CLUSTER, seen_at=START).to_json())
-    board.beat(age_s=age_s, read_age_s=read_age_s)
+    board.heartbeat(age_s=age_s, read_age_s=read_age_s)
     with pytest.raises(DependencyUnavailable):
         board.head_nodes.attempt(ATTEMPT)
     assert isinstance(board.head_nodes.nodes(CLUSTER), Unknown)
@@ -172,7 +174,7 @@ def test_a_silent_agent_and_an_unread_slurm_make_everything_unknown(
 
 
 def test_nodes_are_read_whole(board: Board) -> None:
-    board.beat()
+    board.heartbeat()
     assert isinstance(board.head_nodes.nodes(CLUSTER), Unknown)  # none told yet is not "no nodes"
     facts = NodeFacts(name="gpu-1", state="idle", instance_id="i-0a1b2c3d4e5f60718", jobs=(123,))
     board.put(nodes_key(CLUSTER), NodesDoc(cluster=CLUSTER, seen_at=START, nodes=(facts,)).to_json())
@@ -211,7 +213,7 @@ def test_a_token_is_never_two_orders(board: Board) -> None:
 
 
 def test_what_was_never_ordered_is_no_order(board: Board) -> None:
-    board.beat()
+    board.heartbeat()
     assert board.head_nodes.ordered(CLUSTER, "nobody-s") == (None, None)
 
 
@@ -229,7 +231,7 @@ BAD = [b"", b"{", b"[]", b"\xff\xfe", b'{"v": 2}', b'{"v": 1}', b"x" * 300_000]
 def test_an_unusable_document_is_a_reason_and_no_crash(real: Board, body: bytes) -> None:
     real.put(agent_key(CLUSTER), body)
     assert isinstance(real.head_nodes.agent(CLUSTER), Unknown)
-    real.beat()
+    real.heartbeat()
     real.put(attempt_key(ATTEMPT), body)
     with pytest.raises(DependencyUnavailable, match="cannot be used"):
         real.head_nodes.attempt(ATTEMPT)
@@ -242,7 +244,7 @@ def test_an_unusable_document_is_a_reason_and_no_crash(real: Board, body: bytes)
 
 
 def test_a_document_in_another_s_place_is_not_believed(real: Board) -> None:
-    real.beat()
+    real.heartbeat()
     real.show()
     foreign = json.loads(
         AttemptDoc(
@@ -256,7 +258,7 @@ def test_a_document_in_another_s_place_is_not_believed(real: Board) -> None:
 
 def test_a_successor_on_another_cluster_is_not_believed(real: Board) -> None:
     """It would be adopted, fenced for, and stopped in its turn: by a head node that has nothing to do with it."""
-    real.beat()
+    real.heartbeat()
     doc = AttemptDoc(
         attempt=ATTEMPT,
         cluster=CLUSTER,
@@ -286,7 +288,7 @@ def test_a_name_with_a_way_out_is_refused(real: Board) -> None:
 
 
 def test_what_each_call_costs(real: Board) -> None:
-    real.beat()
+    real.heartbeat()
     real.show()
     real.head_nodes.attempt(ATTEMPT)
     assert real.calls == {"GetObject": 2}

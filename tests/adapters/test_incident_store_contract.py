@@ -10,7 +10,7 @@ from chalicelib.aws.dynamodb.incidents import MAX_INBOX
 from chalicelib.domain.model.errors import InvalidRequest, Permanent, UnknownEntity, VersionConflict
 from chalicelib.domain.model.incident import Incident, Phase
 from chalicelib.domain.model.signal import SignalKind, SignalSource
-from chalicelib.ports import IncidentStore, Joined
+from chalicelib.ports.incidents import IncidentStore, Joined
 from tests.adapters.conftest import Shelf
 from tests.adapters.samples import CLUSTER, T0, at, attempt, incident, job, line, signal
 

@@ -10,7 +10,7 @@ from chalicelib.domain.model.errors import InvalidRequest, UnknownEntity, Versio
 from chalicelib.domain.model.incident import SkipWindow
 from chalicelib.domain.model.known import Known, Unknown
 from chalicelib.platforms.slurm.platform import SLURM
-from chalicelib.ports import JobRegistry
+from chalicelib.ports.jobs import JobRegistry
 from tests.adapters.conftest import Shelf
 from tests.adapters.samples import T0, at, attempt, incident, job, signal
 

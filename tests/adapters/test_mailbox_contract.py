@@ -15,17 +15,17 @@ from chalicelib.domain.model.action import Done, QuarantineCheckpoint, RequestCh
 from chalicelib.domain.model.errors import VersionConflict
 from chalicelib.domain.model.known import Known, Unknown
 from chalicelib.domain.model.observation import AttemptStatus, AttemptView, CheckpointView, ReplyView
-from chalicelib.ports import Mailbox
+from chalicelib.ports.platforms import Mailbox
 from rekindle.protocol.mailbox import (
-    Beat,
     CheckpointReply,
+    Heartbeat,
     LossState,
     Manifest,
     ManifestFile,
     ReplyOutcome,
     RunPhase,
     SaveKind,
-    beat_key,
+    heartbeat_key,
     manifest_key,
     reply_key,
 )
@@ -52,8 +52,8 @@ class S3Desk:
                 patch.setattr(moto.s3.models, "utcnow", lambda: at.replace(tzinfo=None))
             self.client.put_object(Bucket=BUCKET, Key=f"{PREFIX}/{key}", Body=body)
 
-    def beat(self, step: int, first_step: int, beat_at: datetime) -> None:
-        body = Beat(
+    def heartbeat(self, step: int, first_step: int, heartbeat_at: datetime) -> None:
+        body = Heartbeat(
             job_id="lm-7b",
             attempt="lm-7b",
             attempt_number=1,
@@ -65,9 +65,9 @@ class S3Desk:
             step_s_median=0.4,
             rank=0,
             world_size=8,
-            at=beat_at + self.clock_off,
+            at=heartbeat_at + self.clock_off,
         )
-        self.put(beat_key("lm-7b"), body.to_json(), beat_at)
+        self.put(heartbeat_key("lm-7b"), body.to_json(), heartbeat_at)
 
     def reply(self, request_id: str, step: int) -> None:
         body = CheckpointReply(
@@ -112,12 +112,12 @@ class FakeDesk:
 
     mailbox: FakeMailbox
 
-    def beat(self, step: int, first_step: int, beat_at: datetime) -> None:
-        self.mailbox.beats["lm-7b"] = replace(
+    def heartbeat(self, step: int, first_step: int, heartbeat_at: datetime) -> None:
+        self.mailbox.heartbeats["lm-7b"] = replace(
             VIEW,
             first_step=Known(first_step),
             last_step=Known(step),
-            beat_at=beat_at,
+            heartbeat_at=heartbeat_at,
             loss_state="nan",
             work="training",
         )
@@ -174,14 +174,14 @@ Sides = tuple[Mailbox, S3Desk | FakeDesk]
 
 def test_without_a_heartbeat_the_steps_stay_unknown(sides: Sides) -> None:
     mailbox, _ = sides
-    assert mailbox.beat(job(), VIEW) == VIEW
+    assert mailbox.heartbeat(job(), VIEW) == VIEW
 
 
 def test_a_heartbeat_adds_steps_loss_state_and_time(sides: Sides) -> None:
     mailbox, desk = sides
-    desk.beat(step=120, first_step=101, beat_at=at(40))
-    seen = mailbox.beat(job(), VIEW)
-    assert (seen.first_step, seen.last_step, seen.beat_at) == (Known(101), Known(120), at(40))
+    desk.heartbeat(step=120, first_step=101, heartbeat_at=at(40))
+    seen = mailbox.heartbeat(job(), VIEW)
+    assert (seen.first_step, seen.last_step, seen.heartbeat_at) == (Known(101), Known(120), at(40))
     assert (seen.loss_state, seen.work, seen.status) == ("nan", "training", AttemptStatus.RUNNING)
 
 
@@ -199,7 +199,7 @@ def test_a_run_without_a_mailbox_is_refused_and_unknown(sides: Sides) -> None:
     bare = job(mailbox="")
     assert mailbox.ask(bare, ask(), incident_id="inc-a", now=T0).done is Done.REFUSED
     assert isinstance(mailbox.reply(bare, "inc-a.1"), Unknown)
-    assert mailbox.beat(bare, VIEW) == VIEW
+    assert mailbox.heartbeat(bare, VIEW) == VIEW
     assert mailbox.checkpoints(bare, [attempt()]) == Known(())
     mailbox.fence(bare, attempt="lm-7b", number=1, superseded=[], now=T0)
 

@@ -18,9 +18,9 @@ from rekindle.protocol.mailbox import (
     OUTSIDE,
     Fence,
     ManifestFile,
-    beat_key,
     doorbell_key,
     fence_key,
+    heartbeat_key,
     manifest_key,
     reply_key,
     request_key,
@@ -51,13 +51,13 @@ def s3(aws: None) -> Side:
 @pytest.mark.parametrize("raw", GARBAGE, ids=range(len(GARBAGE)))
 def test_garbage_makes_nothing_fail_and_nothing_healthy(s3: Side, raw: bytes) -> None:
     mailbox, desk = s3
-    desk.put(beat_key("lm-7b"), raw)
+    desk.put(heartbeat_key("lm-7b"), raw)
     desk.put(reply_key("inc-a.1"), raw)
     desk.put(manifest_key(500, "lm-7b"), raw)
     desk.put(fence_key(), raw)
     desk.put(request_key("inc-a.1"), raw)
     desk.checkpoint(100)
-    seen = mailbox.beat(job(), VIEW)
+    seen = mailbox.heartbeat(job(), VIEW)
     assert isinstance(seen.last_step, Unknown)
     assert "cannot be read" in seen.last_step.why
     assert isinstance(mailbox.reply(job(), "inc-a.1"), Unknown)
@@ -74,10 +74,10 @@ def read_fence(desk: S3Desk) -> Fence:
 
 def test_a_heartbeat_that_speaks_for_another_attempt_is_not_believed(s3: Side) -> None:
     mailbox, desk = s3
-    desk.beat(step=120, first_step=1, beat_at=T0)
-    raw = desk.client.get_object(Bucket=BUCKET, Key=f"{PREFIX}/{beat_key('lm-7b')}")["Body"].read()
-    desk.put(beat_key("lm-7b"), json.dumps(json.loads(raw) | {"attempt": "lm-7b-r2"}).encode())
-    assert isinstance(mailbox.beat(job(), VIEW).last_step, Unknown)
+    desk.heartbeat(step=120, first_step=1, heartbeat_at=T0)
+    raw = desk.client.get_object(Bucket=BUCKET, Key=f"{PREFIX}/{heartbeat_key('lm-7b')}")["Body"].read()
+    desk.put(heartbeat_key("lm-7b"), json.dumps(json.loads(raw) | {"attempt": "lm-7b-r2"}).encode())
+    assert isinstance(mailbox.heartbeat(job(), VIEW).last_step, Unknown)
 
 
 @pytest.mark.parametrize(
@@ -164,7 +164,7 @@ def test_a_mailbox_in_a_directory_or_with_a_bad_uri_is_unknown(s3: Side) -> None
     mailbox, _ = s3
     for uri in ("/fsx/run", "file:///fsx/run", "s3://BAD_bucket/x", "s3://training/../x", "nonsense"):
         lost = job(mailbox=uri)
-        assert isinstance(mailbox.beat(lost, VIEW).last_step, Unknown)
+        assert isinstance(mailbox.heartbeat(lost, VIEW).last_step, Unknown)
         assert mailbox.checkpoints(lost, [attempt()]) == Known(())
         assert mailbox.ask(lost, ask(), incident_id="inc-a", now=T0).done is Done.REFUSED
 
@@ -177,7 +177,7 @@ def test_a_bucket_that_we_may_not_read_is_unknown_and_never_empty(s3: Side, monk
 
     monkeypatch.setattr(desk.client, "get_object", denied)
     monkeypatch.setattr(desk.client, "list_objects_v2", denied)
-    assert isinstance(mailbox.beat(job(), VIEW).last_step, Unknown)
+    assert isinstance(mailbox.heartbeat(job(), VIEW).last_step, Unknown)
     assert isinstance(mailbox.reply(job(), "inc-a.1"), Unknown)
     with pytest.raises(DependencyUnavailable):
         mailbox.checkpoints(job(), [attempt()])

@@ -17,7 +17,7 @@ from chalicelib.platforms.slurm.mailbox import SlurmMailbox
 from chalicelib.platforms.slurm.platform import SLURM
 from rekindle.protocol.cluster.documents import AttemptDoc, FoundCheckpoint, FoundDoc, SlurmState
 from rekindle.protocol.cluster.names import found_key
-from rekindle.protocol.cluster.orders import Answer, Outcome, Verb
+from rekindle.protocol.cluster.orders import OrderResult, Outcome, Verb
 from rekindle.protocol.mailbox import AttemptOrder, Plan, ResumePlan, plan_key
 from tests.adapters.conftest import make_client
 from tests.fakes.headnodes import FakeHeadNodes
@@ -88,7 +88,7 @@ def box(aws: None) -> Box:
     s3 = make_client("s3")
     s3.create_bucket(Bucket=BUCKET, CreateBucketConfiguration={"LocationConstraint": "us-west-2"})
     head_nodes = FakeHeadNodes(clock)
-    head_nodes.beat("ml")
+    head_nodes.heartbeat("ml")
     return Box(clock, head_nodes, s3)
 
 
@@ -219,7 +219,7 @@ def test_only_a_new_complete_checkpoint_is_an_answer(box: Box) -> None:
     box.found(a_checkpoint(100))
     assert box.mailbox.reply(JOB, ASK.request_id) == Known(None)  # not even asked
     box.ask()
-    box.head_nodes.answers["signal.inc-1-r1"] = Answer(
+    box.head_nodes.answers["signal.inc-1-r1"] = OrderResult(
         token="signal.inc-1-r1", verb=Verb.SIGNAL, cluster="ml", outcome=Outcome.DONE, at=START
     )
     assert box.mailbox.reply(JOB, ASK.request_id) == Known(None)  # scancel's success is none
@@ -237,7 +237,7 @@ def test_a_refused_signal_is_an_answer_too(box: Box) -> None:
     box.run()
     box.found()
     box.ask()
-    box.head_nodes.answers["signal.inc-1-r1"] = Answer(
+    box.head_nodes.answers["signal.inc-1-r1"] = OrderResult(
         token="signal.inc-1-r1", verb=Verb.SIGNAL, cluster="ml", outcome=Outcome.REFUSED, at=START, detail="stale"
     )
     assert box.ask() is Done.REFUSED

@@ -9,7 +9,7 @@ import pytest
 
 from chalicelib.domain.model.evidence import FORENSIC
 from chalicelib.domain.model.known import Known, Unknown
-from rekindle.protocol.mailbox import Beat, LossState, RunPhase, SaveKind, beat_key
+from rekindle.protocol.mailbox import Heartbeat, LossState, RunPhase, SaveKind, heartbeat_key
 from rekindle.protocol.reports import RankReport, ReportKind, report_key
 from tests.adapters.samples import T0, attempt, job
 from tests.adapters.test_mailbox_contract import VIEW, FakeDesk, S3Desk, Sides, s3, sides  # noqa: F401  fixtures
@@ -71,12 +71,12 @@ def test_a_checkpoint_asked_for_while_the_loss_was_bad_reads_as_forensic(
     assert [one.kind for one in mailbox.checkpoints(job(), [attempt()]).value] == [kind]
 
 
-def test_what_the_beat_says_of_the_loss_is_seen(s3: Any) -> None:  # noqa: F811
+def test_what_the_heartbeat_says_of_the_loss_is_seen(s3: Any) -> None:  # noqa: F811
     mailbox, desk = s3
     told = {"loss_health": "spiking", "onset_step": 90, "healed_step": None, "loss_baseline": 2.5, "judged_step": 99}
     base = {"job_id": "lm-7b", "attempt": "lm-7b", "attempt_number": 1, "step": 100, "first_step": 1, "loss": 7.0}
     more = {"loss_state": LossState.FINITE, "phase": RunPhase.TRAINING, "step_s_median": 0.4, "rank": 0, "at": T0}
-    desk.put(beat_key("lm-7b"), Beat(**base, **more, **told, world_size=8).to_json())  # type: ignore[arg-type]
-    seen = mailbox.beat(job(), VIEW)
+    desk.put(heartbeat_key("lm-7b"), Heartbeat(**base, **more, **told, world_size=8).to_json())  # type: ignore[arg-type]
+    seen = mailbox.heartbeat(job(), VIEW)
     assert {name: getattr(seen, name) for name in told} == told
     assert seen.judged_at == Known(99)

@@ -22,7 +22,7 @@ from chalicelib.platforms.slurm.platform import SLURM
 from chalicelib.platforms.slurm.scheduler import SlurmScheduler
 from chalicelib.platforms.slurm.view import start_state
 from rekindle.protocol.cluster.documents import AttemptDoc, EndedBy, SlurmState
-from rekindle.protocol.cluster.orders import Answer, Order, Outcome, Verb
+from rekindle.protocol.cluster.orders import Order, OrderResult, Outcome, Verb
 from rekindle.protocol.mailbox import AttemptOrder
 from tests.fakes.headnodes import FakeHeadNodes
 from tests.fakes.world import START, FakeClock, FakeMailbox, FakeScheduler
@@ -76,12 +76,12 @@ class Lab:
         self.head_nodes = FakeHeadNodes(self.clock)
         self.mailbox = FakeMailbox()
         self.scheduler = SlurmScheduler(self.head_nodes, self.mailbox, clock=self.clock, bucket="stack", bus="rekindle")
-        self.head_nodes.beat("ml")
+        self.head_nodes.heartbeat("ml")
 
     def answer(self, outcome: Outcome, *, detail: str = "", slurm_job: int | None = None) -> None:
         """The agent answers the order that was sent last, now."""
         order = self.head_nodes.sent[-1]
-        self.head_nodes.answers[order.token] = Answer(
+        self.head_nodes.answers[order.token] = OrderResult(
             token=order.token,
             verb=order.verb,
             cluster=order.cluster,
@@ -94,7 +94,7 @@ class Lab:
 
     def later(self, **span: float) -> None:
         self.clock.advance(timedelta(**span))
-        self.head_nodes.beat("ml")
+        self.head_nodes.heartbeat("ml")
 
     def resubmit(self, **changes: Any) -> Done:
         action = ResubmitJob(

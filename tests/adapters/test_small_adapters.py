@@ -17,7 +17,7 @@ from chalicelib.channels.bus import BusAnnouncer
 from chalicelib.channels.log import LogAnnouncer
 from chalicelib.domain.model.action import Severity
 from chalicelib.domain.model.errors import NotAuthorized, Retryable, Throttled
-from chalicelib.ports import Notice
+from chalicelib.ports.notices import Notice
 from tests.adapters.conftest import make_client
 from tests.adapters.samples import CLUSTER, T0
 

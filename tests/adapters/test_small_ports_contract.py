@@ -16,7 +16,8 @@ from chalicelib.aws.sqs.quarantine import MAX_BODY_BYTES, SqsQuarantine
 from chalicelib.aws.ssm.policies import SsmPolicies
 from chalicelib.domain.model.errors import DependencyUnavailable, InvalidPolicy, UnknownEntity
 from chalicelib.domain.policy.document import DEFAULT_POLICY, Policy
-from chalicelib.ports import Policies, Quarantine
+from chalicelib.ports.operator import Policies
+from chalicelib.ports.sweep import Quarantine
 from tests.adapters.conftest import make_client
 from tests.adapters.samples import T0
 from tests.fakes.world import FakeClock, FakePolicies, FakeQuarantine

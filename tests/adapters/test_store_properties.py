@@ -17,7 +17,7 @@ from moto import mock_aws
 
 from chalicelib.domain.model.errors import DependencyUnavailable, UnknownEntity, VersionConflict
 from chalicelib.domain.model.incident import Incident, Phase
-from chalicelib.ports import Entry, IncidentStore, Joined
+from chalicelib.ports.incidents import Entry, IncidentStore, Joined
 from tests.adapters.conftest import Shelf, fake_shelf, real_shelf
 from tests.adapters.samples import at, attempt, incident, job, line, signal
 from tests.sizes import examples

@@ -15,7 +15,7 @@ from chalicelib.domain.model.job import AlarmMode, WatchPlan
 from chalicelib.domain.model.known import Known, Unknown
 from chalicelib.domain.model.observation import AttemptStatus
 from chalicelib.platforms.training_job.scheduler import TAG_ALARMS, TAG_LOSS, TAG_STEP, TrainingJobScheduler, watch_of
-from chalicelib.ports import SweepMark
+from chalicelib.ports.sweep import SweepMark
 from tests.adapters.conftest import TABLE, Shelf
 from tests.adapters.samples import T0, attempt, job
 

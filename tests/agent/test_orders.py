@@ -275,7 +275,7 @@ def test_an_agent_killed_after_the_answer_was_kept_tells_it_at_the_next_start(wo
     world.ctld.put(job())
     world.send(cancel(world))
     world.agent.orders.poll(0)
-    world.agent.desk.work()
+    world.agent.executor.work()
     assert world.answer() is None
     world.start()
     world.agent.publisher.turn()
@@ -375,7 +375,7 @@ def test_while_aws_is_away_orders_go_on_and_everything_is_told_when_it_is_back(w
     world.send(cancel(world))
     world.agent.orders.poll(0)
     world.cut(AWAY)
-    world.agent.desk.work()
+    world.agent.executor.work()
     for _ in range(5):
         assert world.agent.orders.poll(0) is False
         world.agent.publisher.turn()

@@ -20,7 +20,7 @@ from localcloud.cloud import STACK, Cloud
 from localcloud.engine.clock import RealClock
 from rekindle.protocol.cluster.documents import AgentDoc, AttemptDoc, NodesDoc, SlurmState
 from rekindle.protocol.cluster.names import agent_key, answer_key, attempt_key, nodes_key, order_key, queue_name
-from rekindle.protocol.cluster.orders import Answer, Order, Outcome, Verb
+from rekindle.protocol.cluster.orders import Order, OrderResult, Outcome, Verb
 from tests.agent.slurm_commands import add_job, lay_out, state_of
 
 pytestmark = [pytest.mark.long, pytest.mark.process]
@@ -116,9 +116,9 @@ class HeadNode:
             return None
         return bytes(s3.get_object(Bucket=BUCKET, Key=key)["Body"].read())
 
-    def answer(self, token: str = "order-1") -> Answer | None:  # noqa: S107
+    def answer(self, token: str = "order-1") -> OrderResult | None:  # noqa: S107
         raw = self.read(answer_key("lab", token))
-        return None if raw is None else Answer.from_json(raw)
+        return None if raw is None else OrderResult.from_json(raw)
 
     def doc(self, attempt: str) -> AttemptDoc | None:
         raw = self.read(attempt_key(attempt))

@@ -15,7 +15,7 @@ from rekindle.protocol.cluster.documents import SlurmState
 from rekindle.protocol.cluster.orders import Outcome, Verb
 from rekindle.slurm_agent.base.ports import News, NewsType, Reading
 from rekindle.slurm_agent.base.store import BACK_TO_DISK_S, Store
-from rekindle.slurm_agent.publishing.outbox import MAX_NEWS, Lane, Outbox
+from rekindle.slurm_agent.publishing.outbox import MAX_NEWS, Outbox, OutboxLane
 from rekindle.slurm_agent.publishing.publisher import HEARTBEAT
 from tests.agent.ctld import START, job
 from tests.agent.world import ManualClock, World
@@ -93,7 +93,7 @@ def test_a_document_that_is_refused_holds_up_neither_the_others_nor_the_news(wor
 
 
 def test_the_heartbeat_says_when_slurm_was_read_only_once_all_of_that_stands_on_the_whiteboard(world: World) -> None:
-    def beat() -> object:
+    def heartbeat() -> object:
         world.clock.forward(HEARTBEAT.total_seconds())
         world.agent.publisher.turn()
         heartbeat = world.heartbeat()
@@ -101,10 +101,10 @@ def test_the_heartbeat_says_when_slurm_was_read_only_once_all_of_that_stands_on_
         assert heartbeat.at == world.clock.now()
         return heartbeat.read_at
 
-    assert beat() is None
+    assert heartbeat() is None
     world.agent.watch.turn()
     first = world.clock.now()
-    assert beat() == first
+    assert heartbeat() == first
 
     real = world.network["s3"].client
 
@@ -117,16 +117,16 @@ def test_the_heartbeat_says_when_slurm_was_read_only_once_all_of_that_stands_on_
     world.network["s3"].client = Refuses()
     world.watcher.readings.append(doc(1))
     world.agent.watch.turn()
-    beat()
+    heartbeat()
     world.watcher.readings.append(doc(2))  # a newer content does not make the missing one any less missing
     world.agent.watch.turn()
-    assert beat() == first
+    assert heartbeat() == first
     world.network["s3"].client = real
     last = world.clock.now()
     world.agent.watch.turn()
     world.clock.forward(61)
-    beat()
-    assert beat() == last + timedelta(0)
+    heartbeat()
+    assert heartbeat() == last + timedelta(0)
 
 
 def test_the_first_reading_is_told_at_once_also_where_nothing_has_changed(world: World) -> None:
@@ -240,7 +240,7 @@ def test_news_beyond_the_bound_are_dropped_oldest_first_and_the_count_is_told(tm
     outbox.keep(Reading(news=tuple(news(number) for number in range(MAX_NEWS + 7))))
     assert outbox.sizes()["news"] == MAX_NEWS
     assert outbox.sizes()["dropped"] == 7
-    assert json.loads(outbox.waiting(Lane.WORLD, 1)[0].detail)["number"] == 7
+    assert json.loads(outbox.waiting(OutboxLane.WORLD, 1)[0].detail)["number"] == 7
 
 
 def test_an_answer_does_not_wait_behind_the_world(world: World) -> None:
@@ -249,7 +249,7 @@ def test_an_answer_does_not_wait_behind_the_world(world: World) -> None:
     world.ctld.put(job())
     world.send(world.order(Verb.CANCEL, attempt="slurm.lab.7", slurm_job=7))
     world.agent.orders.poll(0)
-    world.agent.desk.work()
+    world.agent.executor.work()
     written: list[str] = []
     real = world.network["s3"].client
 

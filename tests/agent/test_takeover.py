@@ -15,9 +15,9 @@ from localcloud.cloud import STACK, Cloud
 from rekindle.protocol.cluster.documents import AgentDoc, AttemptDoc, SlurmState
 from rekindle.protocol.cluster.lease import LeaseDoc, lease_key
 from rekindle.protocol.cluster.names import agent_key, answer_key, attempt_key, order_key, queue_name
-from rekindle.protocol.cluster.orders import Answer, Order, Outcome, Signal, Verb
+from rekindle.protocol.cluster.orders import Order, OrderResult, Outcome, Signal, Verb
 from rekindle.slurm_agent.base.aws import Clients
-from rekindle.slurm_agent.base.ports import Ground, NewsType, NotHolder, Parts, Reading
+from rekindle.slurm_agent.base.ports import AgentContext, NewsType, NotHolder, Parts, Reading
 from rekindle.slurm_agent.base.settings import Settings
 from rekindle.slurm_agent.process import Agent
 from rekindle.slurm_agent.publishing.outbox import Outbox
@@ -65,7 +65,7 @@ class Head:
             )
         return lease is not None
 
-    def _build(self, ground: Ground) -> Parts:
+    def _build(self, ground: AgentContext) -> Parts:
         assert isinstance(ground.memory, Outbox)
         self.ground = ground
         return Parts(slurm=self.site.ctld, watcher=self.watcher)
@@ -77,7 +77,7 @@ class Head:
 
     def turn(self) -> None:
         self.acting.orders.poll(0)
-        self.acting.desk.work()
+        self.acting.executor.work()
         self.acting.publisher.turn()
 
 
@@ -105,8 +105,8 @@ class Site:
     def send(self, order: Order) -> None:
         self.cloud.client("sqs").send_message(QueueUrl=self.url, MessageBody=order.to_json().decode())
 
-    def answer(self, token: str = "order-1") -> Answer:  # noqa: S107
-        return Answer.from_json(self.read(answer_key(CLUSTER, token)))
+    def answer(self, token: str = "order-1") -> OrderResult:  # noqa: S107
+        return OrderResult.from_json(self.read(answer_key(CLUSTER, token)))
 
     def over_to_b(self) -> None:
         """A is gone, and B takes over when its term is over."""
@@ -126,8 +126,8 @@ def test_a_signal_that_was_begun_is_not_sent_again_by_the_next_agent(site: Site)
     """A second one could end the run. Nothing in Slurm tells that there was a first."""
     site.ctld.put(job(7, signal="USR1"))
     order = site.order(Verb.SIGNAL, attempt=ATTEMPT, slurm_job=7, signal=Signal.USR1)
-    site.a.acting.desk.take(order.to_json().decode())
-    site.a.acting.desk.work()
+    site.a.acting.executor.take(order.to_json().decode())
+    site.a.acting.executor.work()
     assert site.ctld.commands == [SIGNAL]  # and it is killed before it can say so
     site.over_to_b()
     site.send(order)
@@ -140,10 +140,10 @@ def test_a_signal_that_was_begun_is_not_sent_again_by_the_next_agent(site: Site)
 def test_what_was_begun_is_settled_without_its_message(site: Site) -> None:
     site.ctld.put(job(7))
     order = site.order(Verb.CANCEL, attempt=ATTEMPT, slurm_job=7)
-    site.a.acting.desk.take(order.to_json().decode())
-    site.a.acting.desk.work()
+    site.a.acting.executor.take(order.to_json().decode())
+    site.a.acting.executor.work()
     site.over_to_b()
-    site.b.acting.desk.work()
+    site.b.acting.executor.work()
     site.b.acting.publisher.turn()
     assert site.answer().outcome is Outcome.DONE
     assert site.ctld.commands == [CANCEL]
@@ -167,8 +167,8 @@ def test_an_order_that_was_only_taken_is_the_next_agents(site: Site) -> None:
     """Its message comes again; the former holder's journal knows of an answer when it has the lease again."""
     site.ctld.put(job(7, state=SlurmState.COMPLETING))
     order = site.order(Verb.CANCEL, attempt=ATTEMPT, slurm_job=7)
-    site.a.acting.desk.take(order.to_json().decode())
-    site.a.acting.desk.work()  # not yet: it is completing
+    site.a.acting.executor.take(order.to_json().decode())
+    site.a.acting.executor.work()  # not yet: it is completing
     site.over_to_b()
     site.ctld.put(job(7))
     site.send(order)
@@ -188,8 +188,8 @@ def test_a_former_holder_runs_and_tells_nothing(site: Site) -> None:
     site.b.acting.publisher.turn()
     before = site.read(agent_key(CLUSTER))
     order = site.order(Verb.CANCEL, attempt=ATTEMPT, slurm_job=7)
-    site.a.acting.desk.take(order.to_json().decode())
-    site.a.acting.desk.work()
+    site.a.acting.executor.take(order.to_json().decode())
+    site.a.acting.executor.work()
     doc = AttemptDoc(
         attempt=ATTEMPT, cluster=CLUSTER, slurm_job=7, restart=0, state=SlurmState.FAILED, seen_at=site.clock.now()
     )
@@ -236,11 +236,11 @@ def test_the_heartbeat_says_who_acts_and_who_would_take_over(site: Site) -> None
     assert site.a.acting._lease is not None
     site.a.acting._lease.turn()
     site.a.acting.publisher.turn()
-    beat = AgentDoc.from_json(site.read(agent_key(CLUSTER)))
-    assert beat.epoch == 1
-    assert beat.host
-    assert beat.standbys == ()  # `is_once` has left again
-    assert others_on(site.b.settings, site.b.clients, site.clock) == [beat.agent_id]
+    heartbeat = AgentDoc.from_json(site.read(agent_key(CLUSTER)))
+    assert heartbeat.epoch == 1
+    assert heartbeat.host
+    assert heartbeat.standbys == ()  # `is_once` has left again
+    assert others_on(site.b.settings, site.b.clients, site.clock) == [heartbeat.agent_id]
 
 
 def test_while_s3_is_away_a_restarted_agent_looks_and_does_nothing(site: Site) -> None:
@@ -249,15 +249,15 @@ def test_while_s3_is_away_a_restarted_agent_looks_and_does_nothing(site: Site) -
     site.a.s3.error = AWAY
     assert site.a.try_()
     order = site.order(Verb.CANCEL, attempt=ATTEMPT, slurm_job=7)
-    site.a.acting.desk.take(order.to_json().decode())
-    site.a.acting.desk.work()
+    site.a.acting.executor.take(order.to_json().decode())
+    site.a.acting.executor.work()
     assert site.ctld.commands == []
     site.a.watcher.readings.append(Reading(documents={"clusters/lab/seen": b"{}"}))
     site.a.acting.watch.turn()
     site.a.s3.error = None
     assert site.a.acting._lease is not None
     site.a.acting._lease.turn()
-    site.a.acting.desk.work()
+    site.a.acting.executor.work()
     site.a.acting.publisher.turn()
     assert site.read("clusters/lab/seen") == b"{}"
     assert site.ctld.commands == [CANCEL]

@@ -170,9 +170,9 @@ def test_an_order_about_a_completing_job_waits_until_slurm_knows_how_it_ended(wo
     world.ctld.put(job(state=S.COMPLETING))
     names = {"new_attempt": "slurm.lab.7.r1" if verb is Verb.REQUEUE else "slurm.lab.7-a2", "spec": world.spec()}
     order = world.order(verb, **about_job(**names))
-    world.agent.desk.take(order.to_json().decode())
+    world.agent.executor.take(order.to_json().decode())
     for _ in range(5):
-        assert world.agent.desk.work() is not None
+        assert world.agent.executor.work() is not None
         world.clock.forward(2)
     assert world.ctld.commands == []
     world.ctld.put(job(state=S.FAILED))
@@ -303,9 +303,9 @@ def test_orders_about_nodes(
 def test_a_node_with_other_peoples_jobs_is_marked_when_they_have_ended(world: World) -> None:
     world.ctld.put_node("n1", "mixed", "drain", reason=OURS, jobs=(12, 13))
     order = world.order(Verb.MARK, node="n1", repair=Repair.REPLACE)
-    world.agent.desk.take(order.to_json().decode())
+    world.agent.executor.take(order.to_json().decode())
     for _ in range(5):
-        assert world.agent.desk.work() is not None
+        assert world.agent.executor.work() is not None
         world.clock.forward(2)
     assert world.ctld.commands == []
     world.ctld.put_node("n1", "idle", "drain", reason=OURS)
@@ -326,7 +326,7 @@ def test_somebody_elses_reason_is_told(world: World) -> None:
 def test_a_reboot_that_was_over_before_the_agent_was_back_is_seen_by_the_boot(world: World) -> None:
     world.ctld.put_node("n1")
     order = world.order(Verb.REBOOT, node="n1")
-    world.agent.desk.take(order.to_json().decode())
+    world.agent.executor.take(order.to_json().decode())
     world.agent.journal.begin(order.token, now=world.clock.now())
     world.ctld.nodes["n1"] = NodeNow(
         facts=world.ctld.nodes["n1"].facts, booted_at=world.clock.now() + timedelta(minutes=3)

@@ -12,9 +12,9 @@ from typing import Any
 from localcloud.cloud import STACK, Cloud
 from rekindle.protocol.cluster.documents import AgentDoc, JobSpec
 from rekindle.protocol.cluster.names import agent_key, answer_key, order_key, queue_name, spec_key
-from rekindle.protocol.cluster.orders import Answer, Order, Verb
+from rekindle.protocol.cluster.orders import Order, OrderResult, Verb
 from rekindle.slurm_agent.base.aws import Clients
-from rekindle.slurm_agent.base.ports import Advice, Ground, Parts, Reading, SlurmUnavailable
+from rekindle.slurm_agent.base.ports import Advice, AgentContext, Parts, Reading, SlurmUnavailable
 from rekindle.slurm_agent.base.settings import Settings
 from rekindle.slurm_agent.process import Agent
 from rekindle.slurm_agent.publishing.outbox import Outbox
@@ -113,7 +113,7 @@ class World:
         self.agent = Agent(settings=self.settings, clients=clients, clock=self.clock, build=self._build, guard_fd=None)
         return self.agent
 
-    def _build(self, ground: Ground) -> Parts:
+    def _build(self, ground: AgentContext) -> Parts:
         assert isinstance(ground.memory, Outbox)
         return Parts(slurm=self.ctld, watcher=self.watcher)
 
@@ -146,9 +146,9 @@ class World:
         self.agent.outbox.keep(Reading(documents={spec_key(CLUSTER, sha): raw}))
         return sha
 
-    def answer(self, token: str = "order-1") -> Answer | None:  # noqa: S107
+    def answer(self, token: str = "order-1") -> OrderResult | None:  # noqa: S107
         raw = self.read(answer_key(CLUSTER, token))
-        return None if raw is None else Answer.from_json(raw)
+        return None if raw is None else OrderResult.from_json(raw)
 
     def heartbeat(self) -> AgentDoc | None:
         raw = self.read(agent_key(CLUSTER))
@@ -182,10 +182,10 @@ class World:
     def turn(self) -> None:
         """One poll, what is due, what is to be told."""
         self.agent.orders.poll(0)
-        self.agent.desk.work()
+        self.agent.executor.work()
         self.agent.publisher.turn()
 
-    def carry_out(self, order: Order) -> Answer:
+    def carry_out(self, order: Order) -> OrderResult:
         """Send it, and have turns until it is answered."""
         self.send(order)
         for _ in range(100):
@@ -196,13 +196,13 @@ class World:
             self.clock.forward(30)
         raise AssertionError(f"{order.token} was never answered: {self.agent.problems.lines()}")
 
-    def obey(self, order: Order) -> Answer:
+    def obey(self, order: Order) -> OrderResult:
         """At the desk alone: taken, and worked on until it is answered."""
         if order.verb is Verb.SUBMIT:
             self.write_down(order)
-        self.agent.desk.take(order.to_json().decode())
+        self.agent.executor.take(order.to_json().decode())
         for _ in range(100):
-            self.agent.desk.work()
+            self.agent.executor.work()
             entry = self.agent.journal.find(order.token)
             if entry is not None and entry.answer is not None:
                 return entry.answer

@@ -22,7 +22,7 @@ from rekindle.protocol.cluster.orders import Repair, Signal
 from rekindle.slurm_agent.base.ports import SlurmError
 from rekindle.slurm_agent.copies.reads import Reads
 from rekindle.slurm_agent.reading.nodemap import NodeMap
-from rekindle.slurm_agent.reading.run import Ran, Runner
+from rekindle.slurm_agent.reading.run import CommandResult, Runner
 from rekindle.slurm_agent.slurm.commands import Commands
 from rekindle.slurm_agent.watching.owners import Owners
 
@@ -40,7 +40,7 @@ class Recording(Runner):
 
     ran: list[dict[str, Any]] = field(default_factory=list)
 
-    def _run(self, args: Sequence[str], **how: Any) -> Ran:  # type: ignore[override]
+    def _run(self, args: Sequence[str], **how: Any) -> CommandResult:  # type: ignore[override]
         answer = super()._run(args, **how)
         self.ran.append({"args": list(args), "code": answer.code, "stdout": answer.stdout, "stderr": answer.stderr})
         return answer
@@ -52,7 +52,7 @@ class Replayed(Runner):
 
     left: list[dict[str, Any]] = field(default_factory=list)
 
-    def _run(self, args: Sequence[str], **how: Any) -> Ran:  # type: ignore[override]
+    def _run(self, args: Sequence[str], **how: Any) -> CommandResult:  # type: ignore[override]
         wanted = self.left.pop(0)
         given, before = " ".join(args), " ".join(wanted["args"])
         new, old = _MARK.search(given), _MARK.search(before)  # drawn anew for each call
@@ -60,7 +60,7 @@ class Replayed(Runner):
         if new and old:
             before, stdout = before.replace(old[1], new[1]), stdout.replace(old[1], new[1])
         assert given == before, "the agent runs another command than was recorded"
-        return Ran(code=wanted["code"], stdout=stdout, stderr=wanted["stderr"])
+        return CommandResult(code=wanted["code"], stdout=stdout, stderr=wanted["stderr"])
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from tests.agent_slurm.test_submit import ME, job_of, order_of, packed, spec_of
 VERSIONS = ("22.05", "24.11", "26.05")
 
 
-def taken_from(record: dict[str, Any], version: str) -> spec.Taken:
+def taken_from(record: dict[str, Any], version: str) -> spec.CapturedSpec:
     job, detail = job_in(record, START)
     script = f"#!/bin/sh\n{ASKED[record['name']][1]}\nsleep 600\n"
     environment = Captured(kept=record["environment"], all=record["environment"])
@@ -34,7 +34,7 @@ def taken_from(record: dict[str, Any], version: str) -> spec.Taken:
     )
 
 
-def found_in(before: spec.Taken, after: spec.Taken) -> tuple[str, ...]:
+def found_in(before: spec.CapturedSpec, after: spec.CapturedSpec) -> tuple[str, ...]:
     assert before.spec is not None
     assert after.spec is not None
     hosts = {key: hosts_of(before.spec.shown.get(key, "")) for key in ("ReqNodeList", "ExcNodeList")}
@@ -158,7 +158,7 @@ def test_an_option_that_is_not_sbatchs_own_is_given_again_only_where_its_value_i
     job, detail = job_of()
     given = {"_SLURM_SPANK_OPTION_pyxis_container_image": "nvcr.io/a b"}
 
-    def made(line: str | None, environment: dict[str, str], script: str = "#!/bin/sh\nx\n") -> spec.Taken:
+    def made(line: str | None, environment: dict[str, str], script: str = "#!/bin/sh\nx\n") -> spec.CapturedSpec:
         captured = Captured(kept=environment, all=environment)
         return spec.make(job, detail, script=script, environment=captured, arguments=(), line=line)
 

@@ -23,9 +23,9 @@ from rekindle.slurm_agent.files import workers
 from rekindle.slurm_agent.files.workers import Hangs, Later, NotDone, UserFiles, Workers, mount_of
 from rekindle.slurm_agent.reading.run import Runner
 from rekindle.slurm_agent.watching.relay import MailboxRelay
-from rekindle.slurm_agent.watching.roster import Member, Roster
+from rekindle.slurm_agent.watching.roster import FollowedJob, Roster
 from tests.agent_slurm.conftest import START, Head, Kept
-from tests.agent_slurm.test_relay import beat
+from tests.agent_slurm.test_relay import heartbeat
 
 ME = (os.getuid(), os.getgid())
 SOFT_S = 0.5  # for one path; a path that answers needs some milliseconds
@@ -49,9 +49,9 @@ def files() -> Iterator[UserFiles]:
     made.workers.close()
 
 
-def member(number: int, mailbox: Path) -> Member:
+def member(number: int, mailbox: Path) -> FollowedJob:
     name = f"slurm.ml.{number}"
-    return Member(
+    return FollowedJob(
         job_id=name,
         slurm_job=number,
         attempt=name,
@@ -63,10 +63,10 @@ def member(number: int, mailbox: Path) -> Member:
     )
 
 
-def beat_in(box: Path) -> Path:
+def heartbeat_in(box: Path) -> Path:
     path = box / "rekindle" / "beats" / "slurm.ml.7.json"
     path.parent.mkdir(parents=True)
-    path.write_bytes(beat(3))
+    path.write_bytes(heartbeat(3))
     return box
 
 
@@ -80,7 +80,7 @@ def s3(monkeypatch: pytest.MonkeyPatch) -> Iterator[object]:
         yield client
 
 
-def relay_of(s3: object, files: UserFiles, *members: Member) -> MailboxRelay:
+def relay_of(s3: object, files: UserFiles, *members: FollowedJob) -> MailboxRelay:
     roster = Roster()
     roster.put(members)
     return MailboxRelay(cluster="ml", bucket="stack", s3=s3, memory=Kept(), roster=roster, files=files)
@@ -89,7 +89,7 @@ def relay_of(s3: object, files: UserFiles, *members: Member) -> MailboxRelay:
 def test_the_relay_carries_every_other_mailbox_and_names_the_path(
     hung: Path, files: UserFiles, s3: object, tmp_path: Path
 ) -> None:
-    relay = relay_of(s3, files, member(6, hung / "box"), member(7, beat_in(tmp_path / "box")))
+    relay = relay_of(s3, files, member(6, hung / "box"), member(7, heartbeat_in(tmp_path / "box")))
     for turn in range(3):
         began = time.monotonic()
         reading = relay.turn(START)
@@ -151,7 +151,7 @@ def test_many_jobs_on_a_file_system_that_hangs_cost_few_processes_and_little_tim
     hung: Path, files: UserFiles, s3: object, tmp_path: Path
 ) -> None:
     many = [member(number, hung / f"box{number}") for number in range(10, 40)]
-    good = replace(member(7, beat_in(tmp_path / "box")), uid=4000)  # another user: each has a budget of a turn
+    good = replace(member(7, heartbeat_in(tmp_path / "box")), uid=4000)  # another user: each has a budget of a turn
     relay = relay_of(s3, files, *many, good if os.geteuid() else replace(good, uid=0))
     began = time.monotonic()
     for _ in range(3):
@@ -283,7 +283,7 @@ def test_what_comes_too_late_is_not_put_in_place(tmp_path: Path) -> None:
 
 def test_a_slow_file_system_is_served_a_turn_later(files: UserFiles, s3: object, tmp_path: Path) -> None:
     """What is not there in time is there in the next turn, and not begun anew."""
-    relay = relay_of(s3, files, member(7, beat_in(tmp_path / "box")))
+    relay = relay_of(s3, files, member(7, heartbeat_in(tmp_path / "box")))
     key = f"clusters/ml/jobs/slurm.ml.7/{plan_key('slurm.ml.7.r1')}"
     s3.put_object(Bucket="stack", Key=key, Body=b"plan")  # type: ignore[attr-defined]
     files.workers.soft_s, files.workers.patience_s = 0.0, 60.0

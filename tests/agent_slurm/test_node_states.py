@@ -8,8 +8,8 @@ import pytest
 
 from rekindle.protocol.cluster.node_states import (
     WORDS,
-    Says,
-    Standing,
+    NodeStanding,
+    StateMeaning,
     Writer,
     held_by,
     is_ours,
@@ -57,12 +57,12 @@ def test_what_sinfo_folds_into_one_word_says_no_more_than_the_whole_does(version
             continue
         base, flags = read_state(short)
         says, of_whole = said_by(words_of(base, flags)), said_by(words_of(*read_state(whole)))
-        assert says - {Says.WORKS, Says.NOTHING} <= of_whole, (whole, short)
+        assert says - {StateMeaning.WORKS, StateMeaning.NOTHING} <= of_whole, (whole, short)
 
 
 def test_every_word_has_a_source_and_a_meaning() -> None:
-    assert all(one.source.startswith("NODE_") and one.says in Says for one in WORDS.values())
-    assert {one.says for one in WORDS.values()} == set(Says)
+    assert all(one.source.startswith("NODE_") and one.says in StateMeaning for one in WORDS.values())
+    assert {one.says for one in WORDS.values()} == set(StateMeaning)
 
 
 @pytest.mark.parametrize(
@@ -114,4 +114,4 @@ def test_ours_is_what_we_wrote_and_slurmctld_alone_has_added_to() -> None:
 def test_every_recorded_node_stands_somewhere(path: Path) -> None:
     for node in parse_nodes(path.read_text()):
         standing = standing_of(node.state, node.flags, node.reason)
-        assert standing is not Standing.UNKNOWN or node.name == "ip-10-1-0-9"  # its state is a word of nobody's
+        assert standing is not NodeStanding.UNKNOWN or node.name == "ip-10-1-0-9"  # its state is a word of nobody's

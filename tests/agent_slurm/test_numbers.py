@@ -10,8 +10,8 @@ from rekindle.protocol.cluster.documents import SlurmState
 from rekindle.protocol.cluster.followed import FollowedDoc, followed_key
 from rekindle.protocol.cluster.orders import NEEDED, Order, Outcome, Signal, Verb
 from rekindle.slurm_agent.base.ports import SlurmUnavailable
-from rekindle.slurm_agent.orders.dispatch import Hands
-from rekindle.slurm_agent.orders.verbs import Turn
+from rekindle.slurm_agent.orders.dispatch import OrderDispatcher
+from rekindle.slurm_agent.orders.verbs import OrderTry
 from rekindle.slurm_agent.reading.nodes import Settings, parse_settings
 from rekindle.slurm_agent.reading.run import Unreadable
 from rekindle.slurm_agent.watching.advice import numbering
@@ -53,8 +53,8 @@ def obey(head: Head, verb: Verb, **more: object) -> tuple[Outcome, str]:
         slurm_job=1,
         **more,  # type: ignore[arg-type]
     )
-    turn = Turn(order=order, begun_at=None, tried_at=None, now=START, begin=lambda: None)
-    hands = Hands(slurm=head.commands, specs=NoSpecs(), reread=None)  # type: ignore[arg-type]
+    turn = OrderTry(order=order, begun_at=None, tried_at=None, now=START, begin=lambda: None)
+    hands = OrderDispatcher(slurm=head.commands, specs=NoSpecs(), reread=None)  # type: ignore[arg-type]
     result = hands.carry_out(turn)
     return result.outcome, result.detail
 

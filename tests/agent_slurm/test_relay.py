@@ -37,7 +37,7 @@ from rekindle.slurm_agent.reading.run import Runner
 from rekindle.slurm_agent.slurm.commands import Commands
 from rekindle.slurm_agent.watching.owners import Owners
 from rekindle.slurm_agent.watching.relay import MailboxRelay, is_for_the_run, shared_path
-from rekindle.slurm_agent.watching.roster import Member, Roster
+from rekindle.slurm_agent.watching.roster import FollowedJob, Roster
 from tests.agent_slurm.conftest import START, Kept
 
 JOB = "slurm.ml.7"
@@ -69,7 +69,7 @@ class World:
             "gid": os.getgid(),
             "is_running": True,
         }
-        self.roster.put([Member(**(member | more))])  # type: ignore[arg-type]
+        self.roster.put([FollowedJob(**(member | more))])  # type: ignore[arg-type]
 
     def start(self) -> None:
         self.relay = MailboxRelay(cluster="ml", bucket="stack", s3=self.s3, memory=self.memory, roster=self.roster)
@@ -101,7 +101,7 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
         yield World(tmp_path)
 
 
-def beat(step: int) -> bytes:
+def heartbeat(step: int) -> bytes:
     return json.dumps(
         {
             "v": 1,
@@ -242,34 +242,34 @@ def test_only_the_services_own_names_come(world: World) -> None:
 
 
 def test_what_the_run_writes_goes_to_s3_when_it_changes(world: World) -> None:
-    path = world.write(f"rekindle/beats/{JOB}.json", beat(1))
-    assert world.turn().documents[f"{PREFIX}/rekindle/beats/{JOB}.json"] == beat(1)
+    path = world.write(f"rekindle/beats/{JOB}.json", heartbeat(1))
+    assert world.turn().documents[f"{PREFIX}/rekindle/beats/{JOB}.json"] == heartbeat(1)
     assert world.turn().documents == {}
-    path.write_bytes(beat(10))
+    path.write_bytes(heartbeat(10))
     assert list(world.turn().documents) == [f"{PREFIX}/rekindle/beats/{JOB}.json"]
     world.start()
     assert f"{PREFIX}/rekindle/beats/{JOB}.json" not in world.turn().documents, "a new process knows what was sent"
 
 
 def test_half_a_message_too_much_and_other_names_stay_where_they_are(world: World) -> None:
-    world.write("rekindle/beats/half.json", beat(1)[:50])
+    world.write("rekindle/beats/half.json", heartbeat(1)[:50])
     world.write("rekindle/beats/large.json", b" " * (300 * 1024))
-    world.write("rekindle/beats/notes.txt", beat(1))
+    world.write("rekindle/beats/notes.txt", heartbeat(1))
     world.write("rekindle/fence.json", b"{}")
     world.write("rekindle/secrets/key.json", b"{}")
     assert [key for key in world.turn().documents if not key.endswith("found.json")] == []
-    world.write("rekindle/beats/half.json", beat(1))
+    world.write("rekindle/beats/half.json", heartbeat(1))
     assert f"{PREFIX}/rekindle/beats/half.json" in world.turn().documents
 
 
 def test_no_link_is_followed_in_a_mailbox(world: World, tmp_path: Path) -> None:
     secret = tmp_path / "secret.json"
-    secret.write_bytes(beat(1))
+    secret.write_bytes(heartbeat(1))
     (world.path / "rekindle" / "beats").mkdir(parents=True)
     (world.path / "rekindle" / "beats" / "x.json").symlink_to(secret)
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
-    (elsewhere / "y.json").write_bytes(beat(1))
+    (elsewhere / "y.json").write_bytes(heartbeat(1))
     (world.path / "rekindle" / "replies").symlink_to(elsewhere)
     (world.path / "rekindle" / "requests").symlink_to(elsewhere)
     world.serve(request_key("r1"))
@@ -331,7 +331,7 @@ def test_an_empty_folder_is_told_and_one_that_cannot_be_seen_is_not_empty(world:
 
 
 def test_s3_away_stops_only_what_needs_it(world: World) -> None:
-    world.write(f"rekindle/beats/{JOB}.json", beat(1))
+    world.write(f"rekindle/beats/{JOB}.json", heartbeat(1))
     world.s3.delete_bucket(Bucket="stack")
     reading = world.turn()
     assert f"{PREFIX}/rekindle/beats/{JOB}.json" in reading.documents
@@ -380,8 +380,8 @@ def test_one_jobs_broken_mailbox_is_no_other_jobs(world: World, tmp_path: Path) 
     base = {"slurm_job": 1, "checkpoints": "", "uid": os.getuid(), "gid": os.getgid(), "is_running": True}
     world.roster.put(
         [
-            Member(job_id="slurm.ml.1", attempt="slurm.ml.1", mailbox="/proc/1/nope", **base),  # type: ignore[arg-type]
-            Member(job_id="slurm.ml.2", attempt="slurm.ml.2", mailbox=str(other), **base),  # type: ignore[arg-type]
+            FollowedJob(job_id="slurm.ml.1", attempt="slurm.ml.1", mailbox="/proc/1/nope", **base),  # type: ignore[arg-type]
+            FollowedJob(job_id="slurm.ml.2", attempt="slurm.ml.2", mailbox=str(other), **base),  # type: ignore[arg-type]
         ]
     )
     world.s3.put_object(Bucket="stack", Key="clusters/ml/jobs/slurm.ml.1/rekindle/fence.json", Body=b"{}")
@@ -424,7 +424,7 @@ def test_roots_groups_open_nothing_for_a_user(tmp_path: Path) -> None:
 def test_a_mailbox_that_is_filled_up_comes_in_portions(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rekindle.slurm_agent.watching.relay.MAX_SENT", 3)
     for number in range(5):
-        world.write(f"rekindle/beats/slurm.ml.7.r{number + 1}.json", beat(number))
+        world.write(f"rekindle/beats/slurm.ml.7.r{number + 1}.json", heartbeat(number))
     sizes = [sum("/beats/" in key for key in world.turn().documents) for _ in range(3)]
     assert sizes == [3, 2, 0]
 
@@ -432,7 +432,7 @@ def test_a_mailbox_that_is_filled_up_comes_in_portions(world: World, monkeypatch
 def test_a_mailbox_brings_no_more_than_fits(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rekindle.slurm_agent.watching.relay.MAX_SENT_BYTES", 100)
     for number in range(3):
-        world.write(f"rekindle/beats/slurm.ml.7.r{number + 1}.json", beat(number))
+        world.write(f"rekindle/beats/slurm.ml.7.r{number + 1}.json", heartbeat(number))
     assert sum("/beats/" in key for key in world.turn().documents) == 1
 
 

@@ -10,14 +10,14 @@ from rekindle.slurm_agent.base.ports import SlurmRefused, SlurmUnavailable, Unkn
 from rekindle.slurm_agent.copies.capture import arguments_of
 from rekindle.slurm_agent.copies.reads import Reads
 from rekindle.slurm_agent.reading.jobs import LEAN_COLUMNS
-from rekindle.slurm_agent.reading.run import Denied, Ran, Runner, checked
+from rekindle.slurm_agent.reading.run import CommandResult, Denied, Runner, checked
 from tests.agent_slurm.conftest import START
 from tests.agent_slurm.fake_slurm import DEFAULTS
 
 
 def test_what_a_command_says_of_itself_is_told_once() -> None:
     with pytest.raises(SlurmRefused, match=r"^scontrol: error: RebootProgram isn't defined$"):
-        checked(["scontrol"], Ran(code=1, stdout="", stderr="scontrol: error: RebootProgram isn't defined\n"))
+        checked(["scontrol"], CommandResult(code=1, stdout="", stderr="scontrol: error: RebootProgram isn't defined\n"))
 
 
 @pytest.mark.parametrize(
@@ -41,17 +41,20 @@ def test_what_a_command_says_of_itself_is_told_once() -> None:
 )
 def test_what_slurm_says_has_one_meaning(stderr: str, code: int, error: type[Exception]) -> None:
     with pytest.raises(error) as caught:
-        checked(["scontrol"], Ran(code=code, stdout="", stderr=stderr))
+        checked(["scontrol"], CommandResult(code=code, stdout="", stderr=stderr))
     assert type(caught.value) is error
 
 
 def test_a_warning_is_no_failure() -> None:
-    assert checked(["sbatch"], Ran(code=0, stdout="7\n", stderr="sbatch: warning: can't honor --x")).stdout == "7\n"
+    assert (
+        checked(["sbatch"], CommandResult(code=0, stdout="7\n", stderr="sbatch: warning: can't honor --x")).stdout
+        == "7\n"
+    )
 
 
 def test_a_node_that_is_not_found_is_said_on_stdout() -> None:
     with pytest.raises(UnknownNode):
-        checked(["scontrol"], Ran(code=1, stdout="Node nodeX not found\n", stderr=""))
+        checked(["scontrol"], CommandResult(code=1, stdout="Node nodeX not found\n", stderr=""))
 
 
 def test_a_command_gets_slurms_surroundings_and_nobody_elses() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from rekindle.protocol.cluster.documents import EndedBy, SlurmState
 from rekindle.protocol.cluster.names import spec_key
-from rekindle.protocol.mailbox import Beat, LossState, RunPhase, beat_key
+from rekindle.protocol.mailbox import Heartbeat, LossState, RunPhase, heartbeat_key
 from rekindle.slurm_agent.base.ports import NewsType, NotProtected, SlurmUnavailable
 from rekindle.slurm_agent.reading.run import Unreadable
 from rekindle.slurm_agent.watching.watcher import TELL_AGAIN_EVERY
@@ -408,13 +408,13 @@ def test_a_signal_would_be_lost_without_a_step(head: Head) -> None:
     assert head.commands.steps(7) == 2
 
 
-def test_a_beat_in_a_mailbox_on_a_shared_path_says_that_the_run_is_ready(head: Head, tmp_path: Path) -> None:
+def test_a_heartbeat_in_a_mailbox_on_a_shared_path_says_that_the_run_is_ready(head: Head, tmp_path: Path) -> None:
     box = tmp_path / "box"
     head.fake.jobs([RUNNING | {"Comment": f"rekindle,mailbox=file://{box}"}])
     head.fake.steps({"7": 1})
     head.look()
     assert head.doc("slurm.ml.7").is_ready is None
-    beat = Beat(
+    heartbeat = Heartbeat(
         job_id="slurm.ml.7",
         attempt="slurm.ml.7",
         attempt_number=1,
@@ -428,9 +428,9 @@ def test_a_beat_in_a_mailbox_on_a_shared_path_says_that_the_run_is_ready(head: H
         world_size=1,
         at=head.now,
     )
-    path = box / beat_key("slurm.ml.7")
+    path = box / heartbeat_key("slurm.ml.7")
     path.parent.mkdir(parents=True)
-    path.write_bytes(beat.to_json())
+    path.write_bytes(heartbeat.to_json())
     head.look()
     assert head.doc("slurm.ml.7").is_ready
     doc = head.commands.job(7)

@@ -20,7 +20,7 @@ from app import app
 from chalicelib.api import check
 from chalicelib.api.openapi import PROBLEMS
 from chalicelib.api.operation import PREFIX
-from chalicelib.api.problems import TITLES, Answer, from_error, ok
+from chalicelib.api.problems import TITLES, ApiResponse, from_error, ok
 from chalicelib.api.routes import BY_NAME, OPERATIONS, answers, description
 from chalicelib.bootstrap import install, operations
 from chalicelib.domain.model import errors
@@ -62,7 +62,7 @@ class Called:
         self.clients = SimpleNamespace(deadline=SimpleNamespace(begin=lambda _context: None))
         self.seen: list[tuple[str, dict[str, str], bytes]] = []
 
-    def answer(self, operation: str, names: dict[str, str], _event: Any, raw: bytes) -> Answer:
+    def answer(self, operation: str, names: dict[str, str], _event: Any, raw: bytes) -> ApiResponse:
         self.seen.append((operation, names, raw))
         return ok({"operation": operation})
 

@@ -12,10 +12,10 @@ from moto import mock_aws
 
 from chalicelib.aws.dynamodb.answers import KEPT, DynamoAnswers
 from chalicelib.aws.ssm.policies import SsmPolicies
-from chalicelib.aws.ssm.policy_documents import LEASE, SsmPolicyShelf
+from chalicelib.aws.ssm.policy_documents import LEASE, SsmPolicyDocumentStore
 from chalicelib.domain.model.errors import InvalidPolicy, Outdated, UnknownEntity, VersionConflict
 from chalicelib.domain.policy.document import DEFAULT_POLICY
-from chalicelib.ports import AnswerMemory, PolicyShelf, Remembered
+from chalicelib.ports.operator import AnswerMemory, PolicyDocumentStore, Remembered
 from chalicelib.services.operator.policy_documents import MAX_BYTES, PolicyDocuments
 from tests.adapters.conftest import TABLE, make_client, real_shelf
 from tests.adapters.samples import T0
@@ -57,19 +57,19 @@ def test_after_two_weeks_a_key_is_free_again_though_its_item_is_still_there(aws:
     assert memory.begin("k", fingerprint="other", now=T0 + KEPT + timedelta(seconds=2)) is None
 
 
-def ssm_shelf() -> SsmPolicyShelf:
-    return SsmPolicyShelf(make_client("ssm"), prefix=PREFIX, table_client=make_client("dynamodb"), table=TABLE)
+def ssm_shelf() -> SsmPolicyDocumentStore:
+    return SsmPolicyDocumentStore(make_client("ssm"), prefix=PREFIX, table_client=make_client("dynamodb"), table=TABLE)
 
 
 @pytest.fixture(params=["fake", "ssm"])
-def shelf(request: pytest.FixtureRequest, aws: None) -> PolicyShelf:
+def shelf(request: pytest.FixtureRequest, aws: None) -> PolicyDocumentStore:
     if request.param == "fake":
         return FakePolicyShelf()
     real_shelf()
     return ssm_shelf()
 
 
-def test_a_document_is_written_only_in_place_of_the_version_that_was_read(shelf: PolicyShelf) -> None:
+def test_a_document_is_written_only_in_place_of_the_version_that_was_read(shelf: PolicyDocumentStore) -> None:
     assert shelf.stored("p") is None
     assert shelf.write("p", "{}", replaces=0, now=T0).version == 1
     assert shelf.write("p", '{"skip_steps":5}', replaces=1, now=T0).version == 2
@@ -84,7 +84,7 @@ def test_a_document_is_written_only_in_place_of_the_version_that_was_read(shelf:
         shelf.write("new", "{}", replaces=1, now=T0)
 
 
-def test_all_documents_are_listed(shelf: PolicyShelf) -> None:
+def test_all_documents_are_listed(shelf: PolicyDocumentStore) -> None:
     for number in range(12):
         shelf.write(f"p{number:02d}", "{}", replaces=0, now=T0)
     assert [one.name for one in shelf.listing()] == [f"p{number:02d}" for number in range(12)]
@@ -112,13 +112,13 @@ def test_who_writes_past_the_api_in_the_same_instant_is_noticed(aws: None) -> No
         make_client("ssm").put_parameter(Name=f"{PREFIX}/p", Value='{"by":"hand"}', Type="String", Overwrite=True)
 
     client.meta.events.register("before-call.ssm.PutParameter", between)
-    beside = SsmPolicyShelf(client, prefix=PREFIX, table_client=make_client("dynamodb"), table=TABLE)
+    beside = SsmPolicyDocumentStore(client, prefix=PREFIX, table_client=make_client("dynamodb"), table=TABLE)
     with pytest.raises(Outdated, match="another hand"):
         beside.write("p", "{}", replaces=1, now=T0)
 
 
 @pytest.fixture
-def documents(shelf: PolicyShelf) -> PolicyDocuments:
+def documents(shelf: PolicyDocumentStore) -> PolicyDocuments:
     return PolicyDocuments(shelf=shelf, clock=FakeClock())
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from chalicelib.api.check import read_json
-from chalicelib.api.problems import Answer, of_framework
+from chalicelib.api.problems import ApiResponse, of_framework
 from chalicelib.api.reading import MAX_BODY_BYTES, TooLarge, WrongMediaType, read
 from chalicelib.api.request import Request
 from chalicelib.api.routes import BY_NAME
@@ -204,5 +204,5 @@ def test_what_the_framework_refuses_names_the_header_that_is_wrong() -> None:
 
 
 def test_an_answer_is_always_json() -> None:
-    answer = Answer(status=200, body={"loss": [1.0, float("nan"), {"x": float("inf")}]})
+    answer = ApiResponse(status=200, body={"loss": [1.0, float("nan"), {"x": float("inf")}]})
     assert json.loads(answer.text(), parse_constant=pytest.fail) == {"loss": [1.0, None, {"x": None}]}

@@ -26,7 +26,7 @@ from chalicelib.domain.model.observation import AttemptStatus, AttemptView, Chec
 from chalicelib.ingress import Ingress
 from chalicelib.observability import Observability
 from chalicelib.services.intake.intake import Intake
-from chalicelib.services.observe.observer import Look, needs_record
+from chalicelib.services.observe.observer import Observer, needs_record
 from chalicelib.services.operator.approvals import Approvals
 from chalicelib.services.operator.clusters import Clusters
 from chalicelib.services.operator.orders import Orders
@@ -146,15 +146,15 @@ class FakeService:
         found = self.scheduler.find(name)
         assert found is not None
         self.intake.register(found)
-        self.beat(name, 100)
+        self.heartbeat(name, 100)
 
-    def beat(self, name: str, step: int, *, first_step: int = 0) -> None:
-        self.mailbox.beats[name] = AttemptView(
+    def heartbeat(self, name: str, step: int, *, first_step: int = 0) -> None:
+        self.mailbox.heartbeats[name] = AttemptView(
             name=name,
             status=AttemptStatus.RUNNING,
             first_step=Known(first_step),
             last_step=Known(step),
-            beat_at=self.clock.now(),
+            heartbeat_at=self.clock.now(),
             loss_state="finite",
         )
 
@@ -171,7 +171,7 @@ class FakeService:
     def work(self, incident_id: str, looks: int = 40) -> Incident:
         """Play the workflow: what is asked for is saved, what is stopped stops, what is submitted trains on."""
         results: tuple[ActionResult, ...] = ()
-        look = Look(
+        look = Observer(
             store=self.store,
             registry=self.registry,
             scheduler=self.scheduler,
@@ -238,11 +238,11 @@ class FakeService:
             if run.view.status is AttemptStatus.STOPPING:
                 self.scheduler.put(name, AttemptStatus.STOPPED)
             if run.view.status is AttemptStatus.RUNNING and name in self._restarted:
-                self.beat(name, 900, first_step=101)
+                self.heartbeat(name, 900, first_step=101)
             if run.view.status is AttemptStatus.STARTING:
                 self.scheduler.put(name, AttemptStatus.RUNNING)
                 self._restarted.add(name)
-                self.beat(name, 900, first_step=101)
+                self.heartbeat(name, 900, first_step=101)
 
     # --- HTTP ---
 

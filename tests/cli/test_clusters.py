@@ -16,7 +16,7 @@ NAME = "slurm.ml.4211"
 
 
 def _cluster(service: FakeService) -> None:
-    service.head_nodes.beat("ml")
+    service.head_nodes.heartbeat("ml")
     agent = service.head_nodes.agents["ml"]
     service.head_nodes.agents["ml"] = replace(agent, problems=("sbatch: not allowed",), slurm_version="24.11.0")
     nodes = (

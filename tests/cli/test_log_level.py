@@ -13,7 +13,7 @@ import pytest
 
 from chalicelib.config import PRODUCTION_LOG_LEVEL
 from chalicelib.observability import Observability
-from chalicelib.services.reporting.outcome import Outcome, What
+from chalicelib.services.reporting.outcome import Outcome, OutcomeKind
 from localcloud.stack import deploy_rekindle
 from tests.cli.conftest import Run
 from tests.cli.service import FakeService
@@ -39,7 +39,7 @@ def test_no_fact_of_an_outcome_can_break_or_hide_its_log_line(fact: str) -> None
     written = io.StringIO()
     with redirect_stdout(written):
         watched = Observability(service=f"fact-{fact}", level=PRODUCTION_LOG_LEVEL)
-        watched.record(Outcome(what=What.SWITCHED, reason="because", job_id="lm", facts={fact: "theirs"}))
+        watched.record(Outcome(what=OutcomeKind.SWITCHED, reason="because", job_id="lm", facts={fact: "theirs"}))
     line = json.loads(written.getvalue().splitlines()[0])
     assert (line["what"], line["reason"], line["job_id"], line[f"fact_{fact}"]) == (
         "switched",

@@ -29,7 +29,7 @@ def _stack(name: str, url: str) -> None:
 
 @pytest.mark.usefixtures("_account")
 @pytest.mark.parametrize("variable", ["REKINDLE_API", "REKINDLE_STORE", "REKINDLE_STACK"])
-def test_the_stack_on_the_command_line_beats_the_environment(
+def test_the_stack_on_the_command_line_heartbeats_the_environment(
     run: Run, service: FakeService, monkeypatch: pytest.MonkeyPatch, variable: str
 ) -> None:
     other = FakeService()

@@ -25,7 +25,7 @@ from rekindle.doctor.base.findings import error, unknown
 from rekindle.doctor.base.ids import Id
 from rekindle.doctor.setup import Service, ServiceRefused, Setup, look_at
 from rekindle.doctor.stack.rules import StackFacts
-from tests.doctor.test_stack import beat
+from tests.doctor.test_stack import heartbeat
 from tests.recovery.world import Script, World, world
 
 REGION = "us-west-2"
@@ -229,14 +229,14 @@ def job(**more: Any) -> dict[str, Any]:
 
 def test_a_jobs_heartbeat_and_saves_are_read_from_its_mailbox(account: Account) -> None:
     s3 = client(account, "s3")
-    s3.put_object(Bucket="rekindle-own", Key="lm/rekindle/beats/lm.json", Body=beat(NOW).to_json())
+    s3.put_object(Bucket="rekindle-own", Key="lm/rekindle/beats/lm.json", Body=heartbeat(NOW).to_json())
     for step in (10, 20):
         key = f"lm/rekindle/manifests/step-{step:012d}-lm.json"
         s3.put_object(Bucket="rekindle-own", Key=key, Body=b"{}")
     run = read_run(account, job(size={"instances": [], "gpus": {"known": 16}}))
     assert run is not None
     assert (run.gpus, run.counted_since, run.plan) == (16, None, None)
-    assert getattr(run.beat, "world_size", None) == 512
+    assert getattr(run.heartbeat, "world_size", None) == 512
     assert isinstance(run.saves, tuple)
     assert len(run.saves) == 2
 

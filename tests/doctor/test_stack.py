@@ -14,7 +14,7 @@ from rekindle.doctor.base.facts import Missing, PlanFacts, Unread
 from rekindle.doctor.base.findings import Finding
 from rekindle.doctor.stack.rules import AlarmFacts, FunctionFacts, PeopleFacts, RuleFacts, StackFacts, stack_findings
 from rekindle.doctor.stack.runs import RunFacts, best_interval, hard_failures, interval, run_findings
-from rekindle.protocol.mailbox import Beat, LossState, RunPhase
+from rekindle.protocol.mailbox import Heartbeat, LossState, RunPhase
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 RULE = RuleFacts(enabled=True, targets=1, is_schedule=False, matched=12.0, failed=0.0)
@@ -111,8 +111,8 @@ def test_a_stack_that_is_not_there_is_an_error_and_one_that_cannot_be_read_is_un
 # ---- Jobs ------------------------------------------------------------------------------------------------------------
 
 
-def beat(at: datetime, ranks: int = 512) -> Beat:
-    return Beat(
+def heartbeat(at: datetime, ranks: int = 512) -> Heartbeat:
+    return Heartbeat(
         job_id="lm",
         attempt="lm",
         attempt_number=1,
@@ -139,7 +139,7 @@ RUN = RunFacts(
     mailbox="s3://box/lm",
     policy="default",
     gpus=512,
-    beat=beat(NOW - timedelta(minutes=1)),
+    heartbeat=heartbeat(NOW - timedelta(minutes=1)),
     saves=saves(timedelta(minutes=59)),
 )
 
@@ -171,9 +171,9 @@ def test_a_run_that_saves_at_the_published_best_interval_is_not_talked_about() -
     [
         ({"mailbox": ""}, "run-mailbox", "warning", "no emergency checkpoint"),
         ({"policy_problem": "does not exist"}, "run-policy", "error", "does not exist"),
-        ({"beat": beat(NOW - timedelta(minutes=42))}, "run-heartbeat", "warning", "42 minutes"),
-        ({"beat": Missing()}, "run-heartbeat", "warning", "never been heard"),
-        ({"beat": Unread("denied")}, "run-heartbeat", "unknown", "denied"),
+        ({"heartbeat": heartbeat(NOW - timedelta(minutes=42))}, "run-heartbeat", "warning", "42 minutes"),
+        ({"heartbeat": Missing()}, "run-heartbeat", "warning", "never been heard"),
+        ({"heartbeat": Unread("denied")}, "run-heartbeat", "unknown", "denied"),
         ({"saves": saves(timedelta(hours=6))}, "run-cadence", "warning", "every 6.0 h"),
         ({"saves": saves(timedelta(minutes=5))}, "run-cadence", "warning", "of its time"),
         ({"saves": saves(timedelta(minutes=59), last=NOW - timedelta(hours=9))}, "run-cadence", "warning", "9.0 h old"),
@@ -185,7 +185,7 @@ def test_a_run_that_saves_at_the_published_best_interval_is_not_talked_about() -
         ({"plan": replace(PLAN, ends_at=None)}, "run-plan", "unknown", "no end"),
         ({"plan": replace(PLAN, ends_at=NOW + timedelta(days=2))}, "run-plan", "warning", "from 2026-11-23 11:30"),
         ({"plan": replace(PLAN, ends_at=NOW + timedelta(minutes=30))}, "run-plan", "error", "which is past"),
-        ({"gpus": None, "beat": Missing(), "since": NOW}, "run-cadence", "unknown", "neither its size"),
+        ({"gpus": None, "heartbeat": Missing(), "since": NOW}, "run-cadence", "unknown", "neither its size"),
     ],
 )
 def test_what_a_job_lacks_is_told_once(change: dict[str, Any], check: str, severity: str, says: str) -> None:
@@ -211,7 +211,7 @@ def test_failures_count_for_the_time_of_which_they_are_known() -> None:
 
 
 def test_a_young_run_that_cannot_have_saved_twice_is_left_alone() -> None:
-    young = replace(RUN, since=NOW - timedelta(minutes=30), saves=Missing(), beat=beat(NOW))
+    young = replace(RUN, since=NOW - timedelta(minutes=30), saves=Missing(), heartbeat=heartbeat(NOW))
     assert list(run_findings(young, now=NOW)) == []
 
 

@@ -1223,7 +1223,7 @@ TABLE += [
     ("blind", incident(V, F.HANG), seen(new(step=None)), P, "verify.blind", V, ()),
     ("blind only since it started", incident(V, F.HANG, phase_entered_at=NOW - LONG, **state(S.RUNNING, MINUTE, "lm-r2")), seen(new(step=None)), P, "verify.blind", V, ()),
     ("blind for long", incident(V, F.HANG, **state(S.RUNNING, LONG, "lm-r2")), seen(new(step=None)), P, "verify.blind_limit", Phase.HANDED_OVER, ("Notify",)),
-    ("standing still with a fresh heartbeat", incident(V, F.HANG, watch_at=NOW - LONG, watch_step=Known(95), evidence_since=NOW - MINUTE), seen(new(step=95, beat_at=NOW)), P, "verify.silent", Phase.STOPPING, ("StopJob",)),
+    ("standing still with a fresh heartbeat", incident(V, F.HANG, watch_at=NOW - LONG, watch_step=Known(95), evidence_since=NOW - MINUTE), seen(new(step=95, heartbeat_at=NOW)), P, "verify.silent", Phase.STOPPING, ("StopJob",)),
     ("moving slowly", incident(V, F.HANG, watch_at=NOW - LONG, watch_step=Known(94)), seen(new(step=95)), P, "verify.waiting", V, ()),
     ("repair of the new attempt for too long", incident(V, F.HANG, **state(S.REPAIRING, LONG, "lm-r2")), seen(new(S.REPAIRING)), P, "defer.grace_over", Phase.STOPPING, ("StopJob",)),
     ("no target, moving", incident(V, F.HANG, **NO_TARGET), seen(new(step=91)), P, "verify.moves", Phase.RECOVERED, ("Notify",)),

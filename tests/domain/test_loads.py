@@ -36,7 +36,9 @@ def case(deaths_before: int = 0) -> Incident:
 
 
 def died(before: Incident, reason: str, **more: Any) -> AttemptView:
-    return view(S.FAILED, name=before.attempt or "", failure_reason=reason, **({"step": None, "beat_at": NOW} | more))
+    return view(
+        S.FAILED, name=before.attempt or "", failure_reason=reason, **({"step": None, "heartbeat_at": NOW} | more)
+    )
 
 
 @pytest.mark.parametrize(
@@ -119,7 +121,7 @@ def test_a_step_past_the_checkpoint_clears_it(step: int, is_load: bool) -> None:
 
 def test_a_job_whose_steps_were_never_seen_blames_no_checkpoint() -> None:
     before = dataclasses.replace(case(1), target_step=Unknown("no monitor"))
-    decision = look(before, seen(died(before, MISMATCH, beat_at=None), next_number=9, **BOTH))
+    decision = look(before, seen(died(before, MISMATCH, heartbeat_at=None), next_number=9, **BOTH))
     assert decision.incident.excluded_checkpoints == ()
 
 
@@ -155,7 +157,7 @@ def test_an_attempt_that_was_killed_from_outside_blames_no_checkpoint(reason: st
 
 def test_attempts_that_never_came_to_load_anything_blame_no_checkpoint() -> None:
     before = case(1)
-    decision = look(before, seen(died(before, MISMATCH, beat_at=None), next_number=9, **BOTH))
+    decision = look(before, seen(died(before, MISMATCH, heartbeat_at=None), next_number=9, **BOTH))
     assert decision.incident.excluded_checkpoints == ()
 
 

@@ -27,29 +27,29 @@ ANSWERED = {
 @pytest.mark.parametrize("outcome", ANSWERED)
 def test_a_run_that_moves_again_is_not_stopped_whatever_it_answered(outcome: str) -> None:
     asked = incident(Phase.CHECKPOINTING, FaultClass.HANG, signals=(STALL,), target_step=Known(100))
-    moving = view(step=103, beat_at=NOW - 50 * SECOND)
+    moving = view(step=103, heartbeat_at=NOW - 50 * SECOND)
     decision = look(asked, seen(moving, reply=ANSWERED[outcome]))
     assert not any(isinstance(one, StopJob) for one in decision.actions)
     assert (decision.rule, decision.incident.phase) == ("heal.confirm", Phase.CHECKPOINTING)
-    two_beats_on = seen(view(step=106, beat_at=NOW - 29 * SECOND))
-    assert look(decision.incident, two_beats_on).rule == "healed"
+    two_heartbeats_on = seen(view(step=106, heartbeat_at=NOW - 29 * SECOND))
+    assert look(decision.incident, two_heartbeats_on).rule == "healed"
 
 
 def test_a_run_that_stands_still_is_stopped_by_the_same_answer() -> None:
     asked = incident(Phase.CHECKPOINTING, FaultClass.HANG, signals=(STALL,), target_step=Known(100))
-    decision = look(asked, seen(view(step=100, beat_at=NOW), reply=ANSWERED["cannot"]))
+    decision = look(asked, seen(view(step=100, heartbeat_at=NOW), reply=ANSWERED["cannot"]))
     assert any(isinstance(one, StopJob) for one in decision.actions)
 
 
 def test_a_heartbeat_that_still_says_stalled_heals_nothing() -> None:
     asked = incident(Phase.CHECKPOINTING, FaultClass.HANG, signals=(STALL,), target_step=Known(100))
-    decision = look(asked, seen(view(step=103, beat_at=NOW, work="stalled"), reply=ANSWERED["cannot"]))
+    decision = look(asked, seen(view(step=103, heartbeat_at=NOW, work="stalled"), reply=ANSWERED["cannot"]))
     assert any(isinstance(one, StopJob) for one in decision.actions)
 
 
 def test_a_new_attempt_whose_heartbeat_still_says_stalled_is_asked_to_save() -> None:
     stall = signal(FaultClass.HANG, attempt="lm-r2", step=95, at=NOW - MINUTE)
-    what = view(name="lm-r2", step=96, beat_at=NOW, work="stalled")
+    what = view(name="lm-r2", step=96, heartbeat_at=NOW, work="stalled")
     decision = look(incident(Phase.VERIFYING, FaultClass.HANG, signals=(stall,)), seen(what))
     assert decision.incident.phase is Phase.CHECKPOINTING
 
@@ -65,22 +65,22 @@ def test_one_late_heartbeat_does_not_refute_a_death(fault: FaultClass) -> None:
         fault_rule="signal.agent_log_fault",
         phase_entered_at=NOW - 2 * MINUTE,
     )
-    one_beat = seen(view(step=101, beat_at=claim.occurred_at + 10 * SECOND))
-    assert look(weighed, one_beat).incident.phase is Phase.STOPPING
-    two_beats = seen(view(step=103, beat_at=claim.occurred_at + 31 * SECOND))
-    assert look(weighed, two_beats).rule == "healed"
+    one_heartbeat = seen(view(step=101, heartbeat_at=claim.occurred_at + 10 * SECOND))
+    assert look(weighed, one_heartbeat).incident.phase is Phase.STOPPING
+    two_heartbeats = seen(view(step=103, heartbeat_at=claim.occurred_at + 31 * SECOND))
+    assert look(weighed, two_heartbeats).rule == "healed"
 
 
 def test_the_second_heartbeat_is_waited_for_before_anything_is_done() -> None:
     young = dataclasses.replace(STALL, occurred_at=NOW - 20 * SECOND)
-    decision = look(incident(), seen(view(step=103, beat_at=NOW - 5 * SECOND), new_signals=(young,)))
+    decision = look(incident(), seen(view(step=103, heartbeat_at=NOW - 5 * SECOND), new_signals=(young,)))
     assert (decision.rule, decision.incident.phase, decision.actions) == ("heal.confirm", Phase.HOLDING, ())
 
 
 # --- finished is finished -------------------------------------------------------------------------------------------
 
 FINISHING = (
-    view(step=200, work="finished", beat_at=NOW - 20 * MINUTE),
+    view(step=200, work="finished", heartbeat_at=NOW - 20 * MINUTE),
     view(step=200, detail="InProgress/Uploading: Uploading generated training model"),
 )
 
@@ -133,7 +133,7 @@ def saved_at(step: int) -> Known[ReplyView]:
 
 def test_a_run_that_saves_past_the_step_it_hung_at_moves_though_its_heartbeats_are_late() -> None:
     asked = incident(Phase.CHECKPOINTING, FaultClass.HANG, signals=(STALL,), target_step=Known(100))
-    late = view(step=100, beat_at=NOW - 10 * MINUTE)
+    late = view(step=100, heartbeat_at=NOW - 10 * MINUTE)
     decision = look(asked, seen(late, reply=saved_at(113)))
     assert (decision.rule, decision.actions) == ("heal.saved", ())
     at_the_same_step = look(asked, seen(late, reply=saved_at(100)))
@@ -151,7 +151,7 @@ def test_it_is_closed_with_a_word_where_no_heartbeat_ever_comes() -> None:
 def test_a_new_attempt_whose_heartbeats_have_stopped_is_a_persons_and_not_stopped() -> None:
     still = {"watch_at": NOW - timedelta(hours=2), "watch_step": Known(95), "evidence_since": NOW - MINUTE}
     case = incident(Phase.VERIFYING, FaultClass.HANG, **still)
-    stale = look(case, seen(view(name="lm-r2", step=95, beat_at=NOW - 20 * MINUTE)))
+    stale = look(case, seen(view(name="lm-r2", step=95, heartbeat_at=NOW - 20 * MINUTE)))
     assert (stale.rule, stale.incident.phase) == ("verify.unheard", Phase.HANDED_OVER)
-    fresh = look(case, seen(view(name="lm-r2", step=95, beat_at=NOW)))
+    fresh = look(case, seen(view(name="lm-r2", step=95, heartbeat_at=NOW)))
     assert fresh.rule == "verify.silent"

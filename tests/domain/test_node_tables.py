@@ -20,7 +20,7 @@ from chalicelib.domain.model.action import (
     action_from_wire,
     action_to_wire,
 )
-from chalicelib.domain.model.hardware_ledger import HardwareFault, HardwareRecord, LemonRule
+from chalicelib.domain.model.hardware_ledger import HardwareFault, HardwareRecord, SuspectRule
 from chalicelib.domain.model.incident import NODE_PHASES, TRANSITIONS, Incident, Phase
 from chalicelib.domain.model.known import Known, Unknown
 from chalicelib.domain.model.node import (
@@ -1162,7 +1162,7 @@ NODE_TABLE: list[Row] = [
         observed(node_view(records=LEMON), XID),
         P.HOLDING,
         Notify,
-        policy=with_policy(nodes={"lemon_repair": LemonRule.TELL}),
+        policy=with_policy(nodes={"lemon_repair": SuspectRule.TELL}),
     ),
     row(
         "repair.replace",
@@ -1201,7 +1201,7 @@ NODE_TABLE: list[Row] = [
         observed(dataclasses.replace(FRESH, records=LEMON)),
         P.HANDED_OVER,
         Notify,
-        policy=with_policy(nodes={"lemon_repair": LemonRule.TELL}),
+        policy=with_policy(nodes={"lemon_repair": SuspectRule.TELL}),
         name="the policy only tells",
     ),
     row(

@@ -176,7 +176,7 @@ def test_one_that_the_heartbeat_bears_out_is_believed_at_once() -> None:
 
 @pytest.mark.parametrize("kind", [SignalKind.ALARM, SignalKind.TRAINING_LOG])
 def test_one_that_a_later_finite_loss_refutes_is_none(kind: SignalKind) -> None:
-    what = view(step=103, loss_state="finite", beat_at=NOW)
+    what = view(step=103, loss_state="finite", heartbeat_at=NOW)
     claim = signal(NAN, kind=kind, step=None, at=NOW - MINUTE)
     decision = look(incident(), seen(what, new_signals=(claim,), checkpoints=Known(POINTS)))
     assert (decision.rule, decision.incident.is_poisoned) == ("nan.watching", False)
@@ -199,7 +199,9 @@ def test_a_run_that_printed_a_nan_and_died_is_not_resumed_behind_it() -> None:
 def test_a_new_attempt_is_not_stopped_for_one_printed_nan() -> None:
     claim = signal(NAN, kind=SignalKind.TRAINING_LOG, attempt="lm-r2", step=95)
     case = incident(Phase.VERIFYING, FaultClass.SOFTWARE_CRASH)
-    decision = look(case, seen(view(name="lm-r2", step=96, loss_state="finite", beat_at=NOW), new_signals=(claim,)))
+    decision = look(
+        case, seen(view(name="lm-r2", step=96, loss_state="finite", heartbeat_at=NOW), new_signals=(claim,))
+    )
     assert decision.incident.phase is Phase.VERIFYING
 
 

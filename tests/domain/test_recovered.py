@@ -25,7 +25,7 @@ WELL: dict[str, Any] = {
     "first_step": Known(91),
     "loss_state": "finite",
     "loss_health": "ok",
-    "beat_at": NOW,
+    "heartbeat_at": NOW,
     "work": "training",
 }
 
@@ -38,7 +38,7 @@ def test_an_attempt_that_is_past_the_old_one_and_well_has_recovered() -> None:
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
-        ({"beat_at": NOW - 4 * MINUTE}, "old"),
+        ({"heartbeat_at": NOW - 4 * MINUTE}, "old"),
         ({"first_step": Known(104)}, "3 steps of its own"),
         ({"loss_state": "none"}, "not known to be finite"),
     ],
@@ -87,7 +87,7 @@ def test_a_stall_is_not_acted_on_while_its_heartbeat_cannot_be_read() -> None:
     asked = incident(Phase.CHECKPOINTING, FaultClass.HANG, signals=(signal(),))
     assert asked.ask is not None
     asked = dataclasses.replace(asked, ask=dataclasses.replace(asked.ask, deadline_at=NOW))
-    unread = seen(view(is_beat_unread=True, step=None), reply=UNSEEN)
+    unread = seen(view(is_heartbeat_unread=True, step=None), reply=UNSEEN)
     told = look(asked, unread)
     assert told.rule == "hang.unread"
     assert not any(isinstance(one, StopJob) for one in told.actions)

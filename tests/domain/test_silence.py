@@ -56,7 +56,7 @@ def test_no_run_is_stopped_for_silence_alone(claim: Signal) -> None:
 
 
 def test_silence_that_the_heartbeat_bears_out_is_a_hang() -> None:
-    decision = look(incident(), seen(view(work="stalled", beat_at=NOW), new_signals=(silent(),)))
+    decision = look(incident(), seen(view(work="stalled", heartbeat_at=NOW), new_signals=(silent(),)))
     assert decision.incident.phase is Phase.CHECKPOINTING
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from chalicelib.domain.decision.verdict import Look
+from chalicelib.domain.decision.verdict import RuleContext
 from chalicelib.domain.model.action import (
     ActionResult,
     AdoptAttempt,
@@ -62,7 +62,7 @@ FROZEN = {
     "watch_at": NOW - timedelta(minutes=9),
     "watch_step": Known(100),
 }
-BEATING = {"beat_at": NOW, "work": "training", "step_s": 1.0}
+BEATING = {"heartbeat_at": NOW, "work": "training", "step_s": 1.0}
 THEIRS = try_of(
     is_theirs=True,
     resume_step=Unknown("it goes on from where its script finds"),
@@ -84,8 +84,8 @@ LOOP = {
 R4 = "slurm.ml.7.r4"
 
 
-def look_at(incident: Incident, view: AttemptView) -> Look:
-    return Look(incident=incident, seen=sees(view), now=NOW, policy=P)
+def look_at(incident: Incident, view: AttemptView) -> RuleContext:
+    return RuleContext(incident=incident, seen=sees(view), now=NOW, policy=P)
 
 
 def result(action: str, done: Done) -> tuple[ActionResult, ...]:
@@ -907,7 +907,7 @@ SLURM_TABLE: list[Row] = [
             deferred_since=NOW - timedelta(minutes=31),
             target_step=Known(100),
         ),
-        sees(start(step=95, has_auto_resume=True, beat_at=NOW)),
+        sees(start(step=95, has_auto_resume=True, heartbeat_at=NOW)),
         P,
         "defer.auto_resume",
         Phase.HOLDING,
@@ -922,7 +922,7 @@ SLURM_TABLE: list[Row] = [
             deferred_since=NOW - timedelta(minutes=31),
             target_step=Known(100),
         ),
-        sees(start(step=101, has_auto_resume=True, beat_at=NOW)),
+        sees(start(step=101, has_auto_resume=True, heartbeat_at=NOW)),
         P,
         "healed",
         Phase.RECOVERED,
@@ -944,7 +944,7 @@ SLURM_TABLE: list[Row] = [
         "its step lives: what it waits for has not come",
         case(Phase.CHECKPOINTING, F.NODE_HARDWARE),
         sees(
-            start(has_auto_resume=True, beat_at=NOW),
+            start(has_auto_resume=True, heartbeat_at=NOW),
             reply=Known(ReplyView(request_id="inc-lm-1-c1", outcome="saved", step=100, why="")),
         ),
         P,
@@ -989,7 +989,7 @@ SLURM_TABLE: list[Row] = [
             phase_entered_at=NOW - timedelta(minutes=9),
             target_step=100,
         ),
-        sees(start(step=100, beat_at=NOW - timedelta(minutes=10))),
+        sees(start(step=100, heartbeat_at=NOW - timedelta(minutes=10))),
         P,
         "defer.platform_says_both",
         Phase.HOLDING,
@@ -1004,7 +1004,7 @@ SLURM_TABLE: list[Row] = [
             phase_entered_at=NOW - timedelta(hours=2),
             target_step=100,
         ),
-        sees(start(step=100, beat_at=NOW - timedelta(hours=3))),
+        sees(start(step=100, heartbeat_at=NOW - timedelta(hours=3))),
         P,
         "defer.platform_says_both_limit",
         Phase.HANDED_OVER,
@@ -1325,7 +1325,7 @@ def test_whom_its_ranks_accuse(told: tuple[Suspicion, ...], bad: tuple[str, ...]
 def test_a_late_signal_about_the_old_start_does_not_touch_the_new_one() -> None:
     before = case(Phase.VERIFYING, F.NODE_LOST)
     late = node_signal(F.NODE_LOST, attempt=R0)
-    decision = decided(before, sees(start(S.RUNNING, R1, step=95, beat_at=NOW), new_signals=(late,)))
+    decision = decided(before, sees(start(S.RUNNING, R1, step=95, heartbeat_at=NOW), new_signals=(late,)))
     assert decision.rule == "verify.waiting"
     assert not any(isinstance(action, StopJob) for action in decision.actions)
 

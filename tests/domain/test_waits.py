@@ -62,7 +62,7 @@ def test_a_strong_verdict_on_the_ranks_is_left_open_for_as_long_as_reports_may_b
         suspicions=() if told is None else (told,),
         signals=(signal(at=NOW - MINUTE, evidence={"step": 100, "limit_s": limit_s}),),
     )
-    decision = look(case, seen(view(beat_at=NOW, work="stalled")))
+    decision = look(case, seen(view(heartbeat_at=NOW, work="stalled")))
     assert any(isinstance(one, StopJob) for one in decision.actions) is is_stopped, decision.reason
 
 
@@ -70,21 +70,21 @@ STILL = {"work": "training", "step_s": 2.0}
 
 
 @pytest.mark.parametrize(
-    ("beat", "is_stopped"),
+    ("heartbeat", "is_stopped"),
     [
-        ({"beat_at": NOW - 2 * SECOND, "work": "stalled"}, True),
-        ({"beat_at": NOW - 2 * MINUTE, "work": "stalled"}, False),  # of before the claim, and none since
-        ({"beat_at": NOW - 2 * SECOND, **STILL}, True),
-        ({"beat_at": NOW - 20 * SECOND, **STILL}, False),  # not two heartbeats after the claim yet
-        ({"beat_at": NOW - 2 * SECOND, **STILL, "step_s": 10.0}, False),  # less than five of its steps
-        ({"beat_at": NOW - 2 * SECOND, **STILL, "work": "saving"}, False),
-        ({"beat_at": NOW - 2 * SECOND, **STILL, "work": "evaluation"}, False),
-        ({"beat_at": NOW - 2 * SECOND, "work": "training"}, False),  # its pace is not known
-        ({"beat_at": None}, False),
+        ({"heartbeat_at": NOW - 2 * SECOND, "work": "stalled"}, True),
+        ({"heartbeat_at": NOW - 2 * MINUTE, "work": "stalled"}, False),  # of before the claim, and none since
+        ({"heartbeat_at": NOW - 2 * SECOND, **STILL}, True),
+        ({"heartbeat_at": NOW - 20 * SECOND, **STILL}, False),  # not two heartbeats after the claim yet
+        ({"heartbeat_at": NOW - 2 * SECOND, **STILL, "step_s": 10.0}, False),  # less than five of its steps
+        ({"heartbeat_at": NOW - 2 * SECOND, **STILL, "work": "saving"}, False),
+        ({"heartbeat_at": NOW - 2 * SECOND, **STILL, "work": "evaluation"}, False),
+        ({"heartbeat_at": NOW - 2 * SECOND, "work": "training"}, False),  # its pace is not known
+        ({"heartbeat_at": None}, False),
     ],
 )
 def test_a_claim_of_a_lost_node_is_borne_out_by_heartbeats_that_were_written_after_it(
-    beat: dict[str, Any], is_stopped: bool
+    heartbeat: dict[str, Any], is_stopped: bool
 ) -> None:
     since = NOW - 40 * SECOND
     case = incident(
@@ -96,7 +96,7 @@ def test_a_claim_of_a_lost_node_is_borne_out_by_heartbeats_that_were_written_aft
         watch_step=Known(100),
         target_step=Known(100),
     )
-    decision = look(case, seen(view(**beat)))
+    decision = look(case, seen(view(**heartbeat)))
     assert any(isinstance(one, StopJob) for one in decision.actions) is is_stopped, decision.reason
     if not is_stopped:
         assert decision.rule == "defer.confirm"
@@ -113,16 +113,16 @@ def test_a_run_that_moves_bears_no_claim_out() -> None:
         watch_step=Known(100),
         target_step=Known(110),
     )
-    assert look(case, seen(view(step=101, beat_at=NOW, **STILL))).rule == "defer.confirm"
+    assert look(case, seen(view(step=101, heartbeat_at=NOW, **STILL))).rule == "defer.confirm"
 
 
 @pytest.mark.parametrize(
     ("asked_ago", "attempt", "is_over"),
     [
-        (30 * SECOND, view(beat_at=NOW - 60 * SECOND), True),
-        (30 * SECOND, view(beat_at=NOW - 59 * SECOND), False),
-        (29 * SECOND, view(beat_at=NOW - 90 * SECOND), False),  # it had no time to be read
-        (90 * SECOND, view(beat_at=NOW - 15 * SECOND), False),  # it lives, and may be saving
+        (30 * SECOND, view(heartbeat_at=NOW - 60 * SECOND), True),
+        (30 * SECOND, view(heartbeat_at=NOW - 59 * SECOND), False),
+        (29 * SECOND, view(heartbeat_at=NOW - 90 * SECOND), False),  # it had no time to be read
+        (90 * SECOND, view(heartbeat_at=NOW - 15 * SECOND), False),  # it lives, and may be saving
         (90 * SECOND, view(step=None), False),  # no heartbeat was ever read: nothing is known of it
         (90 * SECOND, Unknown("throttled"), False),
     ],
@@ -139,12 +139,12 @@ def test_a_person_waits_the_whole_deadline_for_the_checkpoint_that_was_ordered()
     case = incident(
         Phase.CHECKPOINTING, F.OPERATOR_ORDER, ask=asked(2 * MINUTE), order={"do": "checkpoint", "who": "ada"}
     )
-    assert look(case, seen(view(beat_at=NOW - 2 * MINUTE))).rule == "checkpoint.waiting"
+    assert look(case, seen(view(heartbeat_at=NOW - 2 * MINUTE))).rule == "checkpoint.waiting"
 
 
 def test_a_divergence_pages_as_its_checkpoint_is_asked_for_and_only_then() -> None:
-    beat = view(loss_health="diverging", onset_step=90, judged_step=101, beat_at=NOW, loss_state="finite")
-    first = look(incident(), seen(beat))
+    heartbeat = view(loss_health="diverging", onset_step=90, judged_step=101, heartbeat_at=NOW, loss_state="finite")
+    first = look(incident(), seen(heartbeat))
     (page,) = (one for one in first.actions if isinstance(one, Notify))
     assert (first.incident.phase, page.severity) == (Phase.CHECKPOINTING, Severity.PAGE)
     ask = first.incident.ask
@@ -157,13 +157,13 @@ def test_a_divergence_pages_as_its_checkpoint_is_asked_for_and_only_then() -> No
             request_id=ask.request_id, attempt="lm", asked_at=NOW - MINUTE, deadline_at=NOW, is_paged=True
         ),
     )
-    last = look(case, seen(beat))
+    last = look(case, seen(heartbeat))
     assert last.rule == "playbook.saved_then_hand_over"
     assert [one.severity for one in last.actions if isinstance(one, Notify)] == [Severity.WARNING]
 
 
 @pytest.mark.parametrize(
-    ("step", "beat_ago_s", "wait_s"),
+    ("step", "heartbeat_ago_s", "wait_s"),
     [
         (71, 0, 60),  # at step 101 it counts: 30 steps of 2 s each
         (81, 10, 30),
@@ -171,9 +171,11 @@ def test_a_divergence_pages_as_its_checkpoint_is_asked_for_and_only_then() -> No
         (11, 0, 60),  # and never longer than the policy's longest interval
     ],
 )
-def test_the_next_look_at_a_new_attempt_is_when_it_may_have_passed(step: int, beat_ago_s: int, wait_s: int) -> None:
-    beat = view(name="lm-r2", step=step, beat_at=NOW - beat_ago_s * SECOND, step_s=2.0, work="training")
-    decision = look(incident(Phase.VERIFYING, F.SOFTWARE_CRASH), seen(beat))
+def test_the_next_look_at_a_new_attempt_is_when_it_may_have_passed(
+    step: int, heartbeat_ago_s: int, wait_s: int
+) -> None:
+    heartbeat = view(name="lm-r2", step=step, heartbeat_at=NOW - heartbeat_ago_s * SECOND, step_s=2.0, work="training")
+    decision = look(incident(Phase.VERIFYING, F.SOFTWARE_CRASH), seen(heartbeat))
     assert (decision.rule, decision.look_again_in) == ("verify.waiting", wait_s * SECOND)
 
 

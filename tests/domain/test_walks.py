@@ -60,13 +60,13 @@ def policy_of(rng: random.Random) -> Policy:
 
 def fields_of(rng: random.Random, now: datetime) -> dict[str, Any]:
     """What an attempt shows of itself."""
-    beat_at = rng.choice([None, now, now - timedelta(seconds=20), now - timedelta(minutes=10)])
+    heartbeat_at = rng.choice([None, now, now - timedelta(seconds=20), now - timedelta(minutes=10)])
     steps = (None, 90, 100, 140)
     return {
         "step": rng.choice(STEPS),
         "first_step": rng.choice([Unknown("no heartbeat"), Known(1), Known(91)]),
-        "beat_at": beat_at,
-        "is_beat_unread": beat_at is None and rng.random() < 0.3,
+        "heartbeat_at": heartbeat_at,
+        "is_heartbeat_unread": heartbeat_at is None and rng.random() < 0.3,
         "work": rng.choice(WORDS),
         "step_s": rng.choice([None, 1.0, 60.0]),
         "loss_state": rng.choice(["none", "finite", "nan", "inf"]),

@@ -17,7 +17,7 @@ def writes(calls: Counter[str]) -> dict[str, int]:
 def step_of(made: World, name: str, job: str) -> int:
     """The attempt's step by its own heartbeat."""
     look = made.service.look
-    view = look.mailbox.beat(made.service.registry.get(job), look.scheduler.of_name(name).describe(name))
+    view = look.mailbox.heartbeat(made.service.registry.get(job), look.scheduler.of_name(name).describe(name))
     return int(getattr(view.last_step, "value", 0))
 
 

@@ -70,7 +70,7 @@ def test_no_fault_of_all_is_rehearsed_with_any_write_but_the_record(one: World, 
 
 def test_a_part_gives_a_drill_its_reads_alone(one: World) -> None:
     mailbox = ReadOnly(one.service.mailbox, "mailbox")
-    assert mailbox.beat is not None
+    assert mailbox.heartbeat is not None
     with pytest.raises(AttributeError, match=r"a drill may not use mailbox\.ask"):
         mailbox.ask  # noqa: B018  the access itself is refused
 

@@ -9,10 +9,10 @@ from typing import Any
 from chalicelib.domain.model.cluster_state import why_unknown
 from chalicelib.domain.model.errors import DependencyUnavailable, Permanent
 from chalicelib.domain.model.known import Known, Maybe, Unknown
-from chalicelib.ports import Clock
+from chalicelib.ports.clock import Clock
 from rekindle.protocol.cluster.documents import AgentDoc, AttemptDoc, NodesDoc
 from rekindle.protocol.cluster.names import is_slurm, parse_attempt
-from rekindle.protocol.cluster.orders import Answer, Order
+from rekindle.protocol.cluster.orders import Order, OrderResult
 
 
 class FakeHeadNodes:
@@ -24,11 +24,11 @@ class FakeHeadNodes:
         self.attempts: dict[str, AttemptDoc] = {}
         self.node_docs: dict[str, NodesDoc] = {}
         self.orders: dict[str, Order] = {}
-        self.answers: dict[str, Answer] = {}
+        self.answers: dict[str, OrderResult] = {}
         self.queues: set[str] = set()
         self.sent: list[Order] = []
 
-    def beat(
+    def heartbeat(
         self, cluster: str, *, at: datetime | None = None, read_at: datetime | None = None, **changes: Any
     ) -> None:
         """The agent lives, now or at `at`."""
@@ -69,7 +69,7 @@ class FakeHeadNodes:
             return Unknown(f"the agent of {cluster} has not told its nodes yet")
         return Known(replace(doc, nodes=tuple(replace(one, seen_at=doc.seen_at) for one in doc.nodes)))
 
-    def order(self, order: Order) -> Answer | None:
+    def order(self, order: Order) -> OrderResult | None:
         answer = self.answers.get(order.token)
         if answer is not None:
             return answer
@@ -81,7 +81,7 @@ class FakeHeadNodes:
         self.sent.append(first)
         return None
 
-    def ordered(self, cluster: str, token: str) -> tuple[Order | None, Answer | None]:
+    def ordered(self, cluster: str, token: str) -> tuple[Order | None, OrderResult | None]:
         return self.orders.get(token), self.answers.get(token)
 
     def prepare(self, cluster: str) -> None:

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 from chalicelib.domain.model.errors import DependencyUnavailable
 from chalicelib.domain.model.hardware_ledger import HardwareRecord
-from simulation.memory import MemoryLemons
+from simulation.memory import MemoryHardwareLedger
 
 
-class FakeLemons(MemoryLemons):
+class FakeLemons(MemoryHardwareLedger):
     """`is_blind`: nothing can be read."""
 
     def __init__(self) -> None:

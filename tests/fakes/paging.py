@@ -11,7 +11,8 @@ from typing import Any, TypeVar
 from chalicelib.domain.model.errors import InvalidRequest, Outdated
 from chalicelib.domain.model.incident import Incident, TimelineEntry
 from chalicelib.domain.model.job import Job
-from chalicelib.ports import Page, Remembered, StoredPolicy, Wanted
+from chalicelib.ports.incidents import Page, Wanted
+from chalicelib.ports.operator import Remembered, StoredPolicy
 from localcloud.memory_tables import MemoryIncidents, MemoryJobs
 
 T = TypeVar("T")

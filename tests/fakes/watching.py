@@ -9,7 +9,7 @@ from chalicelib.domain.model.errors import CapacityUnavailable
 from chalicelib.domain.model.job import Job
 from chalicelib.domain.model.known import Known, Maybe, Unknown
 from chalicelib.domain.model.observation import AttemptStatus
-from chalicelib.ports import MetricQuery, Series, SweepMark
+from chalicelib.ports.sweep import MetricQuery, Series, SweepMark
 from tests.fakes.world import FakeScheduler
 
 

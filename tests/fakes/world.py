@@ -18,7 +18,8 @@ from chalicelib.domain.model.observation import AttemptStatus, AttemptView, Chec
 from chalicelib.domain.policy.document import DEFAULT_POLICY, Policy
 from chalicelib.domain.run.resume_point import is_attempt_name
 from chalicelib.platforms.training_job.platform import TRAINING_JOB
-from chalicelib.ports import Discovered, Notice
+from chalicelib.ports.notices import Notice
+from chalicelib.ports.platforms import Discovered
 from rekindle.protocol.mailbox import AttemptOrder
 from rekindle.protocol.reports import RankReport, ReportKind
 
@@ -182,7 +183,7 @@ class FakeMailbox:
     """A mailbox whose contents the test writes: `beats`, `replies`, `stored`."""
 
     def __init__(self) -> None:
-        self.beats: dict[str, AttemptView] = {}
+        self.heartbeats: dict[str, AttemptView] = {}
         self.roots: dict[str, str] = {}  # attempt -> the mailbox that it beats in; of any Job where it is not named
         self.requests: dict[str, RequestCheckpoint] = {}
         self.replies: dict[str, ReplyView] = {}
@@ -192,15 +193,15 @@ class FakeMailbox:
         self.marks: dict[str, str] = {}  # root -> the problem that the mark reads as
         self.plans: dict[str, AttemptOrder] = {}
 
-    def beat(self, job: Job, attempt: AttemptView) -> AttemptView:
-        seen = self.beats.get(attempt.name)
+    def heartbeat(self, job: Job, attempt: AttemptView) -> AttemptView:
+        seen = self.heartbeats.get(attempt.name)
         if seen is None:
             return attempt
         return replace(
             attempt,
             first_step=seen.first_step,
             last_step=seen.last_step,
-            beat_at=seen.beat_at,
+            heartbeat_at=seen.heartbeat_at,
             loss_state=seen.loss_state,
             work=seen.work,
             loss_health=seen.loss_health,
@@ -258,8 +259,10 @@ class FakeMailbox:
             return ()
         return tuple(
             name
-            for name, seen in self.beats.items()
-            if seen.beat_at is not None and seen.beat_at >= since and self.roots.get(name, job.mailbox) == job.mailbox
+            for name, seen in self.heartbeats.items()
+            if seen.heartbeat_at is not None
+            and seen.heartbeat_at >= since
+            and self.roots.get(name, job.mailbox) == job.mailbox
         )
 
     def plan(self, job: Job, attempt: str, order: AttemptOrder, *, now: datetime) -> None:

@@ -54,7 +54,7 @@ POLICY: Mapping[str, Any] = {
     },
 }
 MONITOR = {
-    "REKINDLE_BEAT_S": "0.5",
+    "REKINDLE_HEARTBEAT_S": "0.5",
     "REKINDLE_POLL_S": "0.25",
     "REKINDLE_AGREE_S": "0.25",
     "REKINDLE_WATCH_S": "0.25",

@@ -19,14 +19,14 @@ import pytest
 
 from rekindle.protocol.mailbox import (
     AttemptOrder,
-    Beat,
     CheckpointReply,
     CheckpointRequest,
+    Heartbeat,
     Manifest,
     ReplyOutcome,
     ResumePlan,
     SaveKind,
-    beat_key,
+    heartbeat_key,
     manifest_key,
     manifest_prefix,
     reply_key,
@@ -64,7 +64,7 @@ class Run:
             "REKINDLE_EXAMPLE_STEPS": str(STEPS),
             "REKINDLE_EXAMPLE_SAVE_EVERY": "30",
             "REKINDLE_EXAMPLE_PACE_S": str(pace_s),
-            "REKINDLE_BEAT_S": "0.2",
+            "REKINDLE_HEARTBEAT_S": "0.2",
             "REKINDLE_POLL_S": "0.2",
             "REKINDLE_AGREE_S": "0.1",
             "REKINDLE_METRICS": "off",
@@ -114,13 +114,13 @@ class Run:
                 os.kill(process, signal.SIGKILL)
         self.process.wait(PATIENCE_S)
 
-    def beat(self) -> Beat | None:
-        path = self.home / beat_key(self.attempt)
-        return Beat.from_json(path.read_bytes()) if path.exists() else None
+    def heartbeat(self) -> Heartbeat | None:
+        path = self.home / heartbeat_key(self.attempt)
+        return Heartbeat.from_json(path.read_bytes()) if path.exists() else None
 
     def step(self) -> int:
-        beat = self.beat()
-        return beat.step or 0 if beat is not None else 0
+        heartbeat = self.heartbeat()
+        return heartbeat.step or 0 if heartbeat is not None else 0
 
     def manifest(self, step: int) -> Manifest:
         return Manifest.from_json((self.home / manifest_key(step, self.attempt)).read_bytes())
@@ -224,9 +224,9 @@ def test_a_run_saves_on_request_stops_on_sigterm_and_ends_as_if_nothing_had_happ
 
     second = launch(example, "disturbed", "run-2", plan(emergency))
     assert second.end() == 0, second.output
-    beat = second.beat()
-    assert beat is not None
-    assert (beat.first_step, beat.step) == (reply.step + 1, STEPS)
+    heartbeat = second.heartbeat()
+    assert heartbeat is not None
+    assert (heartbeat.first_step, heartbeat.step) == (reply.step + 1, STEPS)
     assert second.said(r"weights ([0-9a-f]{64})") == weights
 
     if example not in OWN_SIGTERM:

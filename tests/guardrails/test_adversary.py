@@ -15,7 +15,7 @@ from chalicelib.domain.model.known import Known
 from chalicelib.domain.model.observation import AttemptStatus
 from chalicelib.domain.model.signal import Signal, SignalKind, SignalSource
 from chalicelib.domain.model.switches import Breaker
-from chalicelib.services.reporting.outcome import What
+from chalicelib.services.reporting.outcome import OutcomeKind
 from rekindle.signatures.faults import FaultClass
 from tests.domain.looks import MINUTE, NOW, checkpoint, incident, seen, signal, view
 from tests.domain.node_looks import NODE, node_incident, node_view, observed
@@ -231,7 +231,7 @@ def test_an_order_for_which_there_is_no_room_is_refused_to_whoever_gives_it() ->
     for worker in list(w.workers.values()):
         w.die(worker)
     number = 0
-    while w.intake.cancel(incident_id, _filler(number)).what is not What.OVERFLOWED:
+    while w.intake.cancel(incident_id, _filler(number)).what is not OutcomeKind.OVERFLOWED:
         number += 1
     with pytest.raises(DependencyUnavailable, match="order again"):
         w.orders.stop(JOB, who="ada", key="s", checkpoint=False)

@@ -14,7 +14,7 @@ from chalicelib.domain.model.node import Load
 from chalicelib.domain.model.node_findings import FindingKind
 from chalicelib.domain.model.signal import Signal, SignalKind
 from chalicelib.domain.policy.document import DEFAULT_POLICY, Policy
-from chalicelib.services.reporting.outcome import What
+from chalicelib.services.reporting.outcome import OutcomeKind
 from rekindle.signatures.faults import FaultClass
 from tests.domain.looks import NOW, signal
 from tests.domain.node_looks import NODE, facts, finding, memory, node_incident, node_view, observed
@@ -88,7 +88,7 @@ def test_no_to_an_alert_is_no_no_to_the_run_itself() -> None:
     approvals_of(w).answer(denied, "a1", answer="deny", who="ada", key="k")
     w.settle()
     again = dataclasses.replace(alert(w, POISONED), dedupe_key="external:prom:again")
-    assert w.intake.receive(again).what is What.DROPPED
+    assert w.intake.receive(again).what is OutcomeKind.DROPPED
     w.sims[JOB].onset = w.sims[JOB].step
     w.run(30)
     w.settle()

@@ -12,7 +12,7 @@ from moto import mock_aws
 
 from chalicelib.aws.dynamodb.jobs import DynamoJobRegistry
 from chalicelib.domain.model.switches import ShadowScope
-from chalicelib.ports import JobRegistry
+from chalicelib.ports.jobs import JobRegistry
 from localcloud.aws.template import create_table
 from localcloud.memory_tables import MemoryJobs
 from tests.domain.looks import MINUTE, NOW

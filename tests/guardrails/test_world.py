@@ -11,10 +11,10 @@ from chalicelib.domain.model.incident import Incident, Phase
 from chalicelib.domain.model.observation import AttemptStatus
 from chalicelib.domain.model.signal import Signal, SignalKind, SignalSource
 from chalicelib.domain.policy.document import DEFAULT_POLICY, Policy
-from chalicelib.ports import NoticeKind
+from chalicelib.ports.notices import NoticeKind
 from chalicelib.services.operator.approvals import Approvals
 from chalicelib.services.operator.switches import Switches
-from chalicelib.services.reporting.outcome import What
+from chalicelib.services.reporting.outcome import OutcomeKind
 from rekindle.signatures.faults import FaultClass
 from tests.guardrails.made import asks, harmful, policy
 from tests.services.world import JOB, World
@@ -90,7 +90,7 @@ def test_whoever_answers_what_is_settled_is_told_so() -> None:
     with pytest.raises(AlreadyDone, match="denied by ada already"):
         service.answer(incident_id, "a1", answer="approve", who="ben", key="other")
     w.settle()
-    assert service.answer(incident_id, "a1", answer="deny", who="ada", key="k").what is What.DUPLICATE
+    assert service.answer(incident_id, "a1", answer="deny", who="ada", key="k").what is OutcomeKind.DUPLICATE
     with pytest.raises(AlreadyDone, match="denied by ada already"):
         service.answer(incident_id, "a1", answer="approve", who="ben", key="third")
     assert service.pending() == []

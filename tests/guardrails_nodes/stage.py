@@ -10,7 +10,7 @@ from chalicelib.domain.policy.document import DEFAULT_POLICY, Policy, overlaid
 from chalicelib.services.intake.intake import Intake
 from chalicelib.services.operator.orders import Orders
 from chalicelib.services.reporting.alarms import Alarms
-from chalicelib.services.reporting.hardware_ledger import Lemons
+from chalicelib.services.reporting.hardware_ledger import HardwareLedgers
 from tests.fakes.watching import FakeAlarmBoard
 from tests.fakes.world import FakeClusterReader, FakeExecutions, FakeMailbox, FakePolicies
 from tests.services.node_world import CLUSTER, NodeWorld
@@ -50,7 +50,7 @@ class Yard(NodeWorld):
             head_nodes=self.site,
             **common,
         )
-        self.lemons = Lemons(ledger=self.ledger, clock=self.clock)
+        self.lemons = HardwareLedgers(ledger=self.ledger, clock=self.clock)
 
     def order(self, do: str = "replace", *, node: str = NODE, key: str = "k", **more: Any) -> str:
         """The node's Incident."""

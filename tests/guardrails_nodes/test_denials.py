@@ -8,9 +8,9 @@ import pytest
 
 from chalicelib.domain.model.incident import Phase
 from chalicelib.domain.model.signal import Signal, SignalKind, SignalSource
-from chalicelib.ports import NoticeKind
+from chalicelib.ports.notices import NoticeKind
 from chalicelib.services.operator.approvals import Approvals
-from chalicelib.services.reporting.outcome import Outcome, What
+from chalicelib.services.reporting.outcome import Outcome, OutcomeKind
 from rekindle.signatures.faults import FaultClass
 from tests.guardrails_nodes.stage import HOUR, NODE, Yard, with_policy
 from tests.services.node_world import CLUSTER
@@ -52,7 +52,7 @@ def accused(yard: Yard, attempt: str) -> Signal:
 
 def receive(yard: Yard, signal: Signal) -> Outcome:
     outcome = yard.intake.receive(signal)
-    if outcome.what is What.OPENED and outcome.incident_id is not None:
+    if outcome.what is OutcomeKind.OPENED and outcome.incident_id is not None:
         yard.due[outcome.incident_id] = yard.clock.now()
     return outcome
 
@@ -87,7 +87,7 @@ def test_more_of_what_was_denied_opens_nothing_and_asks_nobody(how: str) -> None
     for _ in range(5):
         yard.run(HOUR)
         outcome = receive(yard, word(yard))
-        assert outcome.what is What.DROPPED
+        assert outcome.what is OutcomeKind.DROPPED
         assert "denied or cancelled" in outcome.reason
     assert (asked(yard), yard.site.calls, yard.site.machines[NODE].drain) == (1, [], "")
 
@@ -95,7 +95,7 @@ def test_more_of_what_was_denied_opens_nothing_and_asks_nobody(how: str) -> None
 def test_after_a_day_it_is_asked_again() -> None:
     yard = ended()
     yard.run(timedelta(hours=24))
-    assert receive(yard, word(yard)).what is What.OPENED
+    assert receive(yard, word(yard)).what is OutcomeKind.OPENED
 
 
 @pytest.mark.parametrize("new", ["another fault", "a recommendation", "another machine", "a run accuses it"])
@@ -111,7 +111,7 @@ def test_something_new_is_asked_about_at_once(new: str) -> None:
             signal = word(yard)
         case _:
             signal = accused(yard, "lm-r2")
-    assert receive(yard, signal).what is What.OPENED
+    assert receive(yard, signal).what is OutcomeKind.OPENED
     yard.run(timedelta(minutes=3))
     assert asked(yard) == 2
 
@@ -119,8 +119,8 @@ def test_something_new_is_asked_about_at_once(new: str) -> None:
 def test_each_attempt_that_accuses_a_node_is_new_and_the_same_one_is_not() -> None:
     one = Yard(ASKS)
     yard = ended(accused(one, "lm-r2"))
-    assert receive(yard, accused(yard, "lm-r2")).what is What.DROPPED
-    assert receive(yard, accused(yard, "lm-r3")).what is What.OPENED
+    assert receive(yard, accused(yard, "lm-r2")).what is OutcomeKind.DROPPED
+    assert receive(yard, accused(yard, "lm-r3")).what is OutcomeKind.OPENED
 
 
 def test_whoever_orders_is_not_bound_by_what_was_denied() -> None:

@@ -13,7 +13,7 @@ import pytest
 from moto import mock_aws
 
 from chalicelib.aws.dynamodb import items
-from chalicelib.aws.dynamodb.hardware_ledger import MEMORY, DynamoLemons
+from chalicelib.aws.dynamodb.hardware_ledger import MEMORY, DynamoHardwareLedger
 from chalicelib.domain.model.hardware_ledger import (
     MAX_FAULTS,
     HardwareFault,
@@ -24,7 +24,7 @@ from chalicelib.domain.model.hardware_ledger import (
     marks_of,
     told_marks,
 )
-from chalicelib.ports import LemonLedger
+from chalicelib.ports.operator import HardwareLedger
 from localcloud.aws.template import create_table
 from tests.fakes.lemons import FakeLemons
 
@@ -49,17 +49,17 @@ def fault(number: int, *, ago: timedelta = DAY, **more: Any) -> HardwareFault:
 
 
 @pytest.fixture(params=["dynamodb", "memory"])
-def ledger(request: pytest.FixtureRequest) -> Iterator[LemonLedger]:
+def ledger(request: pytest.FixtureRequest) -> Iterator[HardwareLedger]:
     if request.param == "memory":
         yield FakeLemons()
         return
     with mock_aws():
         client = boto3.client("dynamodb", region_name="us-west-2", aws_access_key_id="t", aws_secret_access_key="t")
         create_table(client, "rekindle")
-        yield DynamoLemons(client, table="rekindle")
+        yield DynamoHardwareLedger(client, table="rekindle")
 
 
-def test_faults_of_one_piece_add_up_over_clusters_and_come_back_as_they_were(ledger: LemonLedger) -> None:
+def test_faults_of_one_piece_add_up_over_clusters_and_come_back_as_they_were(ledger: HardwareLedger) -> None:
     for number in (1, 2, 3):
         ledger.add(MARK, fault(number, ago=number * DAY, named=number == 1, done="reboot"))
     (record,) = ledger.read([MARK, f"gpu:{OTHER}", MARK])
@@ -70,13 +70,13 @@ def test_faults_of_one_piece_add_up_over_clusters_and_come_back_as_they_were(led
     assert HardwareRecord.from_wire(record.to_wire()) == record
 
 
-def test_an_incident_that_is_told_again_counts_once(ledger: LemonLedger) -> None:
+def test_an_incident_that_is_told_again_counts_once(ledger: HardwareLedger) -> None:
     for _ in range(3):
         assert ledger.add(MARK, fault(1)).total == 1
     assert ledger.add(MARK, fault(2)).total == 2
 
 
-def test_a_record_never_grows_beyond_its_bound(ledger: LemonLedger) -> None:
+def test_a_record_never_grows_beyond_its_bound(ledger: HardwareLedger) -> None:
     for number in range(MAX_FAULTS + 5):
         ledger.add(MARK, fault(number, ago=timedelta(hours=100 - number), said="x" * 1000))
     (record,) = ledger.read([MARK])
@@ -85,7 +85,7 @@ def test_a_record_never_grows_beyond_its_bound(ledger: LemonLedger) -> None:
     assert record.faults[-1].incident_id == f"inc-{MAX_FAULTS + 4}"
 
 
-def test_a_listing_shows_repeaters_first_and_ends_at_its_limit(ledger: LemonLedger) -> None:
+def test_a_listing_shows_repeaters_first_and_ends_at_its_limit(ledger: HardwareLedger) -> None:
     for number in range(5):
         ledger.add(f"serial:once-{number}", fault(number))
     for number in range(2):
@@ -101,7 +101,7 @@ def test_an_item_is_small_ends_by_itself_and_a_broken_one_stops_nobody() -> None
     with mock_aws():
         client = boto3.client("dynamodb", region_name="us-west-2", aws_access_key_id="t", aws_secret_access_key="t")
         create_table(client, "rekindle")
-        ledger = DynamoLemons(client, table="rekindle")
+        ledger = DynamoHardwareLedger(client, table="rekindle")
         for number in range(MAX_FAULTS):
             ledger.add(MARK, fault(number, ago=timedelta(hours=number), said="".join(random.choices("abc", k=300))))
         stored = items.get(client, "rekindle", items.key(f"LEMON#{MARK}"))

@@ -11,7 +11,7 @@ from chalicelib.domain.model.errors import DependencyUnavailable, InvalidRequest
 from chalicelib.domain.model.incident import Phase
 from chalicelib.domain.model.node import GroupRole, InstanceState
 from chalicelib.domain.model.signal import SignalKind
-from chalicelib.services.reporting.outcome import What
+from chalicelib.services.reporting.outcome import OutcomeKind
 from rekindle.signatures.faults import FaultClass
 from tests.guardrails_nodes.stage import HOUR, NODE, Yard, with_policy
 from tests.services.node_world import CLUSTER
@@ -53,7 +53,7 @@ def test_the_same_order_twice_is_one_order_and_one_repair() -> None:
     yard = Yard()
     incident_id = yard.order("replace")
     again = yard.orders.repair_node(CLUSTER, NODE, do="replace", who="ada", key="k")
-    assert (again.what, again.incident_id) == (What.DUPLICATE, incident_id)
+    assert (again.what, again.incident_id) == (OutcomeKind.DUPLICATE, incident_id)
     yard.settle()
     assert len(yard.site.calls) == 1
 

@@ -10,7 +10,7 @@ from chalicelib.domain.model.incident import Phase
 from chalicelib.domain.model.observation import AttemptStatus
 from chalicelib.domain.model.signal import SignalKind
 from chalicelib.domain.policy.document import Policy
-from chalicelib.services.reporting.outcome import What
+from chalicelib.services.reporting.outcome import OutcomeKind
 from rekindle.signatures.faults import FaultClass
 from tests.guardrails_nodes.stage import with_policy
 from tests.services.world import JOB, World
@@ -37,7 +37,7 @@ def nothing_follows(w: World) -> None:
     runs = set(w.scheduler.runs)
     for fault, text in ((FaultClass.SOFTWARE_CRASH, "late"), (FaultClass.HANG, "stall"), (FaultClass.NODE_LOST, "n")):
         signal = w.say(SignalKind.ALARM, None, fault, key=f"late:{text}")
-        assert w.intake.receive(signal).what is What.DROPPED
+        assert w.intake.receive(signal).what is OutcomeKind.DROPPED
     w.fail(w.registry.get(JOB).current_attempt, "AlgorithmError: exit code 143 after SIGTERM")
     w.deliver_all()
     w.sweep.run()
@@ -135,7 +135,7 @@ def test_an_ordered_checkpoint_gets_its_time_whatever_the_playbook_leaves_out() 
 
 def test_the_same_order_twice_is_one_order(w: World) -> None:
     w.orders.stop(JOB, who="ada", key="s", checkpoint=False)
-    assert w.orders.stop(JOB, who="ada", key="s", checkpoint=False).what is What.DUPLICATE
+    assert w.orders.stop(JOB, who="ada", key="s", checkpoint=False).what is OutcomeKind.DUPLICATE
     w.run(30)
     assert rules(w).count("order.stop_now") == 1
 

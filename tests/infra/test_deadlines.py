@@ -27,7 +27,7 @@ from chalicelib.channels.slack import web_api as slack_api
 from chalicelib.channels.slack.groups import TIMEOUT_S as SLACK_READ_S
 from chalicelib.domain.model.action import Severity
 from chalicelib.domain.model.errors import Retryable
-from chalicelib.ports import Notice
+from chalicelib.ports.notices import Notice
 from chalicelib.services.reporting.pages import WRITE_S
 from chalicelib.services.sweep.sweep import BUDGET
 from infra.functions import FUNCTIONS, Function, Trigger

@@ -22,7 +22,7 @@ from moto.events.models import EventPattern
 from chalicelib.bootstrap import build
 from chalicelib.channels.bus import detail_of
 from chalicelib.domain.model.action import Severity
-from chalicelib.ports import Notice
+from chalicelib.ports.notices import Notice
 from infra.functions import FUNCTIONS, Trigger
 from infra.package import BUNDLE, ROOT
 from tests.infra.stack_reading import CODE, DEFAULTS, REGION, Template

@@ -13,7 +13,7 @@ from chalicelib.domain.model.signal import Signal, SignalKind
 from chalicelib.ingest import agent
 from chalicelib.ingest.dispatch import parse
 from rekindle.protocol.cluster.documents import AgentDoc, AttemptDoc, EndedBy, NodeFacts, SlurmState
-from rekindle.protocol.cluster.orders import Answer, Outcome, Verb
+from rekindle.protocol.cluster.orders import OrderResult, Outcome, Verb
 from rekindle.protocol.wire import WIRE_VERSION
 from rekindle.signatures.faults import FaultClass
 from rekindle.slurm_agent.watching.node_facts import node_news
@@ -89,7 +89,7 @@ def test_the_heartbeat_at_the_start_is_read() -> None:
 @pytest.mark.parametrize("verb", list(Verb))
 @pytest.mark.parametrize("outcome", list(Outcome))
 def test_every_answer_is_read(verb: Verb, outcome: Outcome) -> None:
-    answer = Answer(token="t.1", verb=verb, cluster="pretrain", outcome=outcome, at=START, incident_id="inc-1")
+    answer = OrderResult(token="t.1", verb=verb, cluster="pretrain", outcome=outcome, at=START, incident_id="inc-1")
     signal = _said(agent.ANSWERED, {"v": WIRE_VERSION} | answer.to_wire())
     assert (signal.kind, signal.triggers) == (SignalKind.ORDER_ANSWERED, False)
     assert signal.evidence["incident_id"] == "inc-1"

@@ -16,7 +16,7 @@ from chalicelib.domain.model.incident import Incident
 from chalicelib.domain.model.job import Job
 from chalicelib.domain.model.signal import Signal, SignalKind, SignalSource
 from chalicelib.domain.reporting.prices import DEFAULT_PRICES, Prices
-from chalicelib.ports import Page
+from chalicelib.ports.incidents import Page
 from chalicelib.services.reporting.ledgers import MAX_INCIDENTS, PAGE, Ledgers
 from localcloud.cloud import STACK
 from localcloud.memory_tables import MemoryIncidents, MemoryJobs

@@ -19,15 +19,15 @@ from localcloud.cloud import Cloud
 from localcloud.engine.clock import SimClock
 from localcloud.platforms.sagemaker_simulated import Fault, Script
 from rekindle.protocol.mailbox import (
-    Beat,
     CheckpointReply,
     CheckpointRequest,
     Fence,
+    Heartbeat,
     LossState,
     Manifest,
     ReplyOutcome,
-    beat_key,
     fence_key,
+    heartbeat_key,
     reply_key,
     request_key,
     verify_listing,
@@ -180,7 +180,7 @@ def test_state_changes_are_events_with_epoch_milliseconds(cloud: Cloud) -> None:
     assert detail["Tags"] == {}
 
 
-def test_a_simulated_monitor_beats_saves_and_answers(cloud: Cloud) -> None:
+def test_a_simulated_monitor_heartbeats_saves_and_answers(cloud: Cloud) -> None:
     cloud.client("sagemaker").create_training_job(**training_job("lm", Environment=MAILBOX))
     s3 = cloud.client("s3")
 
@@ -188,9 +188,9 @@ def test_a_simulated_monitor_beats_saves_and_answers(cloud: Cloud) -> None:
         return bytes(s3.get_object(Bucket="rekindle-mailbox", Key=f"lm/{key}")["Body"].read())
 
     cloud.clock.run_until(lambda: cloud.simulated["lm"].step >= 130, limit=HOUR)
-    beat = Beat.from_json(read(beat_key("lm")))
-    assert beat.step is not None
-    assert 125 <= beat.step <= 130
+    heartbeat = Heartbeat.from_json(read(heartbeat_key("lm")))
+    assert heartbeat.step is not None
+    assert 125 <= heartbeat.step <= 130
     request = CheckpointRequest(
         request_id="r1",
         job_id="lm",

@@ -10,14 +10,14 @@ from pathlib import Path
 from rekindle.monitor import Config
 from rekindle.monitor.mail.boxes import DirectoryBox
 from rekindle.protocol.mailbox import (
-    Beat,
     CheckpointReply,
     CheckpointRequest,
     Fence,
+    Heartbeat,
     Manifest,
-    beat_key,
     doorbell_key,
     fence_key,
+    heartbeat_key,
     manifest_prefix,
     reply_key,
     request_key,
@@ -25,7 +25,7 @@ from rekindle.protocol.mailbox import (
 )
 
 PATIENCE_S = 120.0  # how long a test waits for a fact that never comes
-QUICK = Config(beat_s=0.05, poll_s=0.02, metrics_s=0.05, watch_s=0.02, judge_s=0.02, agree_s=0.02)
+QUICK = Config(heartbeat_s=0.05, poll_s=0.02, metrics_s=0.05, watch_s=0.02, judge_s=0.02, agree_s=0.02)
 
 
 class ObservedBox(DirectoryBox):
@@ -110,16 +110,16 @@ class ObservedBox(DirectoryBox):
     def manifests(self) -> list[str]:
         return [key for key in self.written if key.startswith(manifest_prefix())]
 
-    def beat(self, attempt: str) -> Beat | None:
-        raw = self.get(beat_key(attempt))
-        return Beat.from_json(raw) if raw is not None else None
+    def heartbeat(self, attempt: str) -> Heartbeat | None:
+        raw = self.get(heartbeat_key(attempt))
+        return Heartbeat.from_json(raw) if raw is not None else None
 
-    def wait_beat(self, attempt: str, is_so: Callable[[Beat], bool]) -> Beat:
+    def wait_heartbeat(self, attempt: str, is_so: Callable[[Heartbeat], bool]) -> Heartbeat:
         def seen() -> bool:
-            beat = self.beat(attempt)
-            return beat is not None and is_so(beat)
+            heartbeat = self.heartbeat(attempt)
+            return heartbeat is not None and is_so(heartbeat)
 
         self.wait(seen)
-        beat = self.beat(attempt)
-        assert beat is not None
-        return beat
+        heartbeat = self.heartbeat(attempt)
+        assert heartbeat is not None
+        return heartbeat

@@ -36,7 +36,7 @@ def save(step, kind):
 
 def start(**more):
     import rekindle.monitor as rekindle
-    config = rekindle.Config(beat_s=0.05, poll_s=0.05, watch_s=0.05, **more.pop("config", {}))
+    config = rekindle.Config(heartbeat_s=0.05, poll_s=0.05, watch_s=0.05, **more.pop("config", {}))
     env = {"REKINDLE_JOB_ID": "job", "TRAINING_JOB_NAME": "run-1"} | more.pop("env", {})
     return rekindle.start(**({"save": save, "mailbox": str(here), "config": config, "env": env} | more))
 """

@@ -263,7 +263,7 @@ def save(step, kind):
 
 mon = rekindle.start(
     save=save, mailbox=str(here), rank=rank, world_size=world, handle_signals=True,
-    config=rekindle.Config(beat_s=0.2, poll_s=0.05, agree_s=0.05),
+    config=rekindle.Config(heartbeat_s=0.2, poll_s=0.05, agree_s=0.05),
     env={"REKINDLE_JOB_ID": "job", "TRAINING_JOB_NAME": "run-1"},
 )
 print("ready", flush=True)

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from rekindle.protocol.mailbox import Beat, beat_key
+from rekindle.protocol.mailbox import Heartbeat, heartbeat_key
 from rekindle.protocol.reports import RankReport, ReportKind, report_key
 
 pytestmark = [pytest.mark.process, pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="no /proc here")]
@@ -43,7 +43,12 @@ class Rank:
 
     def __init__(self, here: Path, body: str, *, under: str | None = STEPD, **more: str) -> None:
         env = {name: value for name, value in os.environ.items() if not name.startswith(("SLURM", "REKINDLE"))}
-        env |= {"SLURM_JOB_ID": "17", "REKINDLE_CLUSTER": "hpc", "PYTHONPATH": str(ROOT), "REKINDLE_BEAT_S": "0.05"}
+        env |= {
+            "SLURM_JOB_ID": "17",
+            "REKINDLE_CLUSTER": "hpc",
+            "PYTHONPATH": str(ROOT),
+            "REKINDLE_HEARTBEAT_S": "0.05",
+        }
         above = [] if under is None else [sys.executable, "-c", under]
         self._pid: int | None = None
         self._run = subprocess.Popen(
@@ -105,9 +110,9 @@ def until(condition: Callable[[], bool]) -> None:
 
 def hears(here: Path) -> str | None:
     """What the newest beat after the first step says; None before there is one."""
-    path = here / beat_key(ATTEMPT)
-    beat = Beat.from_json(path.read_bytes()) if path.exists() else None
-    return beat.hears if beat is not None and beat.step is not None else None
+    path = here / heartbeat_key(ATTEMPT)
+    heartbeat = Heartbeat.from_json(path.read_bytes()) if path.exists() else None
+    return heartbeat.hears if heartbeat is not None and heartbeat.step is not None else None
 
 
 def asked(here: Path) -> RankReport | None:

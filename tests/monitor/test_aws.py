@@ -32,13 +32,13 @@ from rekindle.monitor.mail.failures import mailbox_failed
 from rekindle.monitor.mail.outbox import MAX_EVENTS_WAITING, EventType, Outbox
 from rekindle.monitor.mail.voice import SPEAKERS
 from rekindle.protocol.mailbox import (
-    Beat,
     CheckpointReply,
     CheckpointRequest,
+    Heartbeat,
     Manifest,
     Place,
     ReplyOutcome,
-    beat_key,
+    heartbeat_key,
     manifest_key,
     manifest_prefix,
     parse_key,
@@ -208,10 +208,10 @@ def a_request() -> bytes:
     ).to_json()
 
 
-def test_a_bad_loss_that_lasts_leaves_for_the_bus_at_once_not_at_the_next_beat_and_names_its_first_step(
+def test_a_bad_loss_that_lasts_leaves_for_the_bus_at_once_not_at_the_next_heartbeat_and_names_its_first_step(
     cloud: Cloud,
 ) -> None:
-    slow = Config(beat_s=3600, poll_s=3600, metrics_s=3600)
+    slow = Config(heartbeat_s=3600, poll_s=3600, metrics_s=3600)
     monitor = rekindle.start(config=slow, env=JOB)
     monitor.step(1, loss=1.0)
     for step in (2, 3, 4):
@@ -251,7 +251,7 @@ def test_whether_a_rank_is_alone_is_said_where_the_script_knows(cloud: Cloud) ->
     assert len(said) == 3, "the same story is told once"
 
 
-def test_a_spike_and_its_end_are_told_with_onset_and_evidence_and_stand_in_the_beat(cloud: Cloud) -> None:
+def test_a_spike_and_its_end_are_told_with_onset_and_evidence_and_stand_in_the_heartbeat(cloud: Cloud) -> None:
     monitor = rekindle.start(mailbox="s3://box/run", config=QUICK, env=JOB)
     losses = [2.0 + 0.01 * (step % 7) for step in range(600)]
     losses[300:310] = [9.0] * 10
@@ -266,10 +266,10 @@ def test_a_spike_and_its_end_are_told_with_onset_and_evidence_and_stand_in_the_b
     assert spike["evidence"]
     assert healed["onset_step"] == 301
     assert healed["healed_step"] > 310
-    beat = Beat.from_json(cloud.get(beat_key("run-1")))
-    assert (beat.loss_health, beat.onset_step, beat.healed_step) == ("ok", 301, healed["healed_step"])
-    assert beat.judged_step == 600
-    assert beat.loss_baseline == pytest.approx(2.03, abs=0.2)
+    heartbeat = Heartbeat.from_json(cloud.get(heartbeat_key("run-1")))
+    assert (heartbeat.loss_health, heartbeat.onset_step, heartbeat.healed_step) == ("ok", 301, healed["healed_step"])
+    assert heartbeat.judged_step == 600
+    assert heartbeat.loss_baseline == pytest.approx(2.03, abs=0.2)
 
 
 _connects: list[set[int]] = []

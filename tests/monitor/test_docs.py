@@ -27,7 +27,9 @@ def test_a_documented_regex_takes_one_number_from_its_line(line: str, name: str,
 
 def test_every_setting_is_documented_with_its_default() -> None:
     rows = [
-        row for row in TEXT.splitlines() if row.startswith("| `REKINDLE_BEAT_S`") or "`REKINDLE_STALL_FACTOR`" in row
+        row
+        for row in TEXT.splitlines()
+        if row.startswith("| `REKINDLE_HEARTBEAT_S`") or "`REKINDLE_STALL_FACTOR`" in row
     ]
     told: dict[str, float] = {}
     for row in rows:
@@ -47,12 +49,12 @@ def test_the_cost_of_a_job_day_is_what_its_formulas_give() -> None:
     day = 86_400
     config = Config()
     put, get, metric, call = 0.005 / 1000, 0.0004 / 1000, 0.30 / 30, 0.01 / 1000
-    beats = day / config.beat_s * put
+    heartbeats = day / config.heartbeat_s * put
     polls = 2 * day / config.poll_s * get
     telling = 6 * metric + day / config.metrics_s * call
     listing_seldom, listing_always = day / config.list_s * put, day / config.poll_s * put
-    assert f"So about ${beats + polls + listing_seldom + telling:.2f} a job-day with the doorbell" in TEXT
-    assert f"${beats + polls + listing_always + telling:.2f} without" in TEXT
-    assert f"| {beats:.3f} |" in TEXT
+    assert f"So about ${heartbeats + polls + listing_seldom + telling:.2f} a job-day with the doorbell" in TEXT
+    assert f"${heartbeats + polls + listing_always + telling:.2f} without" in TEXT
+    assert f"| {heartbeats:.3f} |" in TEXT
     assert f"| {listing_always:.3f} |" in TEXT
     assert f"| {64 * 288 * (put + get):.2f} for 64 ranks, at most {day * (put + get):.2f} |" in TEXT

@@ -12,7 +12,7 @@ import pytest
 
 import rekindle.monitor as rekindle
 from rekindle.monitor import Monitor
-from rekindle.protocol.mailbox import Beat, beat_key
+from rekindle.protocol.mailbox import Heartbeat, heartbeat_key
 from tests.monitor.boxes import PATIENCE_S, QUICK, ObservedBox
 
 CHANGE = 300  # the step from which the loss is up
@@ -24,14 +24,14 @@ def box(tmp_path: Path) -> Iterator[ObservedBox]:
     return ObservedBox(tmp_path / "mailbox")
 
 
-def _beat(
+def _heartbeat(
     box: ObservedBox,
     *,
     height: Callable[[int], float] = lambda _: 3.0,
     before: Callable[[Monitor], None] = lambda _: None,
     lr: Callable[[int], float | None] = lambda _: None,
     **more: Any,
-) -> Beat:
+) -> Heartbeat:
     """The last beat of a run whose loss stands `height(steps since the change)` times higher after the change."""
     env = {"REKINDLE_JOB_ID": "job", "TRAINING_JOB_NAME": "run-1"}
     monitor = rekindle.start(mailbox=box, config=QUICK, env=env, **more)
@@ -45,39 +45,39 @@ def _beat(
         monitor.step(step, loss=loss * (1 + height(step - CHANGE)) if step >= CHANGE else loss, **metrics)
     monitor.finish(timeout_s=PATIENCE_S)
     assert monitor.health().get("inner_errors", 0) == 0
-    text = box.get(beat_key("run-1"))
+    text = box.get(heartbeat_key("run-1"))
     assert text is not None
-    return Beat.from_json(text)
+    return Heartbeat.from_json(text)
 
 
 def test_a_new_level_is_trouble_where_it_was_not_expected(box: ObservedBox) -> None:
-    assert (_beat(box).onset_step, _beat(box).loss_health) == (CHANGE, "diverging")
+    assert (_heartbeat(box).onset_step, _heartbeat(box).loss_health) == (CHANGE, "diverging")
 
 
 def test_a_new_level_that_was_announced_is_no_trouble(box: ObservedBox) -> None:
-    beat = _beat(box, before=lambda monitor: monitor.expect("loss weights"))
-    assert (beat.onset_step, beat.loss_health in ("ok", "watch")) == (None, True)
+    heartbeat = _heartbeat(box, before=lambda monitor: monitor.expect("loss weights"))
+    assert (heartbeat.onset_step, heartbeat.loss_health in ("ok", "watch")) == (None, True)
 
 
 def test_a_loss_that_swings_far_up_after_an_announced_change_is_trouble(box: ObservedBox) -> None:
     chance = random.Random(1)
-    beat = _beat(
+    heartbeat = _heartbeat(
         box, height=lambda _: chance.uniform(3, 40), before=lambda monitor: monitor.expect("batch size", steps=300)
     )
-    assert beat.onset_step == CHANGE
+    assert heartbeat.onset_step == CHANGE
 
 
 def test_a_learning_rate_that_begins_again_announces_itself(box: ObservedBox) -> None:
-    beat = _beat(box, lr=lambda step: 0.5 * (1 + math.cos(math.pi * (step % CHANGE) / CHANGE)) + 0.01)
-    assert beat.onset_step is None
+    heartbeat = _heartbeat(box, lr=lambda step: 0.5 * (1 + math.cos(math.pi * (step % CHANGE) / CHANGE)) + 0.01)
+    assert heartbeat.onset_step is None
 
 
 def test_a_loss_of_a_kind_that_says_little_is_only_watched(box: ObservedBox) -> None:
-    assert _beat(box, loss_kind="td").onset_step is None
+    assert _heartbeat(box, loss_kind="td").onset_step is None
 
 
 def test_a_kind_that_does_not_exist_is_passed_over(box: ObservedBox) -> None:
-    assert _beat(box, loss_kind="tdd").onset_step == CHANGE
+    assert _heartbeat(box, loss_kind="tdd").onset_step == CHANGE
 
 
 @pytest.mark.parametrize("steps", [0, -5, 10**12, 2.5, math.nan, math.inf, "many", object(), True])

@@ -28,8 +28,8 @@ from rekindle.protocol.mailbox import (
     ReplyOutcome,
     RunPhase,
     SaveKind,
-    beat_key,
     doorbell_key,
+    heartbeat_key,
     relative_path,
     reply_key,
     verify_listing,
@@ -109,8 +109,8 @@ def test_a_request_is_saved_at_the_next_step_sealed_by_a_manifest_and_then_answe
     assert manifest.loss == 2.4
     assert verify_listing(manifest, sizes(manifest.root)) == ()
     assert reply.bytes == manifest.total_bytes == 7 + 7 * 42
-    without_beats = [key for key in box.written if key != beat_key("run-1")]
-    assert without_beats == [reply.manifest, reply_key("r1")], "the manifest first, the reply last"
+    without_heartbeats = [key for key in box.written if key != heartbeat_key("run-1")]
+    assert without_heartbeats == [reply.manifest, reply_key("r1")], "the manifest first, the reply last"
 
     monitor.step(43, loss=2.3)
     box.wait_polls()
@@ -296,32 +296,32 @@ def test_weights_poisoned_by_a_bad_loss_are_not_saved(
     assert trainer.calls == []
 
 
-def test_a_bad_loss_reaches_the_beat_as_a_state_never_as_a_number_and_once_it_lasts(
+def test_a_bad_loss_reaches_the_heartbeat_as_a_state_never_as_a_number_and_once_it_lasts(
     started: list[Monitor], box: ObservedBox
 ) -> None:
     monitor = start(started, box, None)
     monitor.step(8, loss=1.0)
     monitor.step(9, loss=math.nan)
-    beat = box.wait_beat("run-1", lambda beat: beat.step == 9)
-    assert (beat.loss, beat.loss_state) == (None, LossState.NONE)
+    heartbeat = box.wait_heartbeat("run-1", lambda heartbeat: heartbeat.step == 9)
+    assert (heartbeat.loss, heartbeat.loss_state) == (None, LossState.NONE)
     for step in (10, 11):
         monitor.step(step, loss=math.nan)
-    beat = box.wait_beat("run-1", lambda beat: beat.step == 11)
-    assert (beat.loss, beat.loss_state) == (None, LossState.NAN)
+    heartbeat = box.wait_heartbeat("run-1", lambda heartbeat: heartbeat.step == 11)
+    assert (heartbeat.loss, heartbeat.loss_state) == (None, LossState.NAN)
 
 
-def test_beats_say_where_the_run_is_and_that_it_finished(started: list[Monitor], box: ObservedBox) -> None:
+def test_heartbeats_say_where_the_run_is_and_that_it_finished(started: list[Monitor], box: ObservedBox) -> None:
     monitor = start(started, box, None)
-    first = box.wait_beat("run-1", lambda beat: True)
+    first = box.wait_heartbeat("run-1", lambda heartbeat: True)
     assert (first.phase, first.step) == (RunPhase.STARTUP, None)
     for step in range(100, 105):
         monitor.step(step, loss=1.5)
-    beat = box.wait_beat("run-1", lambda beat: beat.step == 104)
-    assert (beat.first_step, beat.loss, beat.phase) == (100, 1.5, RunPhase.TRAINING)
+    heartbeat = box.wait_heartbeat("run-1", lambda heartbeat: heartbeat.step == 104)
+    assert (heartbeat.first_step, heartbeat.loss, heartbeat.phase) == (100, 1.5, RunPhase.TRAINING)
     with monitor.phase("evaluation"):
-        box.wait_beat("run-1", lambda beat: beat.phase is RunPhase.EVALUATION)
+        box.wait_heartbeat("run-1", lambda heartbeat: heartbeat.phase is RunPhase.EVALUATION)
     monitor.finish(timeout_s=PATIENCE_S)
-    last = box.beat("run-1")
+    last = box.heartbeat("run-1")
     assert last is not None
     assert last.phase is RunPhase.FINISHED
 
@@ -522,15 +522,17 @@ def test_a_stall_is_noticed_while_the_main_thread_is_blocked_and_its_end_too(
     monitor = start(started, box, None, config=config)
     for step in range(1, 8):
         monitor.step(step, loss=1.0)
-    box.wait_beat("run-1", lambda beat: beat.phase is RunPhase.STALLED)  # blocked here
+    box.wait_heartbeat("run-1", lambda heartbeat: heartbeat.phase is RunPhase.STALLED)  # blocked here
     step, pause = 8, threading.Event()
-    while (beat := box.beat("run-1")) is None or beat.phase is not RunPhase.TRAINING:  # on a busy machine it may well
+    while (
+        heartbeat := box.heartbeat("run-1")
+    ) is None or heartbeat.phase is not RunPhase.TRAINING:  # on a busy machine it may well
         monitor.step(step, loss=1.0)  # be stalled again before the beat is written
         step += 1
         assert not pause.wait(0.01)
         assert step < PATIENCE_S / 0.01
-    assert beat.step is not None
-    assert beat.step >= 8
+    assert heartbeat.step is not None
+    assert heartbeat.step >= 8
     assert "Steps move again" in caplog.text
 
 
@@ -550,7 +552,7 @@ def test_a_loss_on_a_device_is_read_on_another_thread(started: list[Monitor], bo
     monitor = start(started, box, None)
     for step in (1, 2, 3):
         monitor.step(step, loss=Array(), grad_norm=None)
-    box.wait_beat("run-1", lambda beat: beat.loss_state is LossState.INF)
+    box.wait_heartbeat("run-1", lambda heartbeat: heartbeat.loss_state is LossState.INF)
     assert read_on == ["rekindle-late"] * 3
 
 
@@ -564,7 +566,7 @@ def test_nothing_that_training_hands_over_can_raise(started: list[Monitor], box:
     with pytest.raises(ZeroDivisionError), monitor.phase("evaluation"):
         raise ZeroDivisionError
     monitor.step(2, loss=1.0)
-    box.wait_beat("run-1", lambda beat: beat.step == 2)
+    box.wait_heartbeat("run-1", lambda heartbeat: heartbeat.step == 2)
     assert sum(monitor.health().values()) >= 2
 
 
@@ -697,7 +699,7 @@ def test_a_reply_whose_acknowledgement_was_lost_is_known_as_our_own(box: Observe
         config=QUICK,
         job_id="job",
         attempt="run-1",
-        beat=lambda: pytest.fail("no beat is due"),
+        heartbeat=lambda: pytest.fail("no beat is due"),
         position=lambda: "here",
         is_stuck=lambda: False,
         on_superseded=lambda by: None,
@@ -790,6 +792,6 @@ def test_only_a_script_that_comes_to_its_end_is_said_to_have_finished(
             run()
     else:
         run()
-    beat = box.beat("run-1")
-    assert beat is not None
-    assert (beat.phase is RunPhase.FINISHED) is is_complete
+    heartbeat = box.heartbeat("run-1")
+    assert heartbeat is not None
+    assert (heartbeat.phase is RunPhase.FINISHED) is is_complete

@@ -21,7 +21,7 @@ from rekindle.monitor.base.state import ACT_AFTER, LASTING, BadSteps, BadStretch
 from rekindle.monitor.base.trouble import Trouble
 from rekindle.monitor.base.values import Slots, Unreadable, capture, is_pending, read
 from rekindle.monitor.loss.judge import LossNews
-from rekindle.monitor.loss.judging_rank import MIN_CALLS, RemoteLoss, Seat
+from rekindle.monitor.loss.judging_rank import MIN_CALLS, JudgingRank, RemoteLoss
 from rekindle.monitor.loss.scaler import CALM_STEPS, SKIPS_IN_A_ROW, ScaleWatch
 from rekindle.monitor.mail.exchange import BoxExchange
 from rekindle.protocol.mailbox import LossState, ReplyOutcome
@@ -229,7 +229,7 @@ def test_the_third_bad_step_in_a_row_reports_the_first_and_no_later_one_does() -
     assert (at, report.step, report.loss_state) == (5 + ACT_AFTER - 1, 5, LossState.INF)
 
 
-def test_the_beat_never_has_an_older_loss_or_a_finite_one_while_the_newest_is_bad() -> None:
+def test_the_heartbeat_never_has_an_older_loss_or_a_finite_one_while_the_newest_is_bad() -> None:
     state = RunState()
     state.see_loss(1, 2.0)
     state.see_loss(2, math.nan)
@@ -358,7 +358,7 @@ def test_values_that_cannot_be_read_are_noted_once_and_training_goes_on(
     for step in range(50):
         monitor.step(step, loss=np.zeros(3), grad_norm=object(), tokens="many", accuracy=np.complex64(1))
     monitor.step(50, loss=1.0)
-    assert box.wait_beat("run-1", lambda beat: beat.step == 50).loss == 1.0
+    assert box.wait_heartbeat("run-1", lambda heartbeat: heartbeat.step == 50).loss == 1.0
     noted = [record.message for record in caplog.records if "is not known" in record.message]
     assert len(noted) == 4, noted
 
@@ -428,7 +428,7 @@ class Ranks:
         self.session = session
         self.learned: list[int] = []
         self.seats = [
-            Seat(
+            JudgingRank(
                 rank=rank,
                 world_size=world_size,
                 state=self.states[rank],
@@ -515,10 +515,10 @@ def test_the_heartbeat_of_a_pipelines_first_rank_has_what_its_last_rank_found(
     first, last = (start(started, box, rank=rank, world_size=2, config=config) for rank in (0, 1))
     pause = threading.Event()
     step = 0
-    while (beat := box.beat("run-1")) is None or beat.loss_state is not LossState.NAN:
+    while (heartbeat := box.heartbeat("run-1")) is None or heartbeat.loss_state is not LossState.NAN:
         step += 1
         first.step(step)
         last.step(step, loss=2.0 if step < 20 else math.nan)
         assert not pause.wait(0.02)
         assert step < PATIENCE_S / 0.02
-    assert beat.rank == 0
+    assert heartbeat.rank == 0

@@ -15,11 +15,11 @@ from rekindle.protocol.mailbox import (
     ITSELF,
     MAX_STEP,
     AttemptOrder,
-    Beat,
     CheckpointReply,
     CheckpointRequest,
     Fence,
     Hashes,
+    Heartbeat,
     KeyKind,
     LossState,
     MailboxError,
@@ -32,10 +32,10 @@ from rekindle.protocol.mailbox import (
     RunPhase,
     SaveKind,
     SkipWindow,
-    beat_key,
     check_id,
     fence_key,
     hashes_key,
+    heartbeat_key,
     manifest_key,
     merge_windows,
     parse_key,
@@ -119,7 +119,7 @@ MESSAGES = [
         files={"shards/0.bin": "a" * 64},
         hashed_at=AT,
     ),
-    Beat(
+    Heartbeat(
         job_id="job",
         attempt="run-1",
         attempt_number=1,
@@ -149,7 +149,7 @@ MESSAGES = [
         step_s=0.25,
     ),
 ]
-KINDS = [Fence, CheckpointRequest, CheckpointReply, Manifest, Hashes, Beat, RankReport]
+KINDS = [Fence, CheckpointRequest, CheckpointReply, Manifest, Hashes, Heartbeat, RankReport]
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),
@@ -216,7 +216,7 @@ def test_an_unknown_version_is_refused_and_unknown_fields_are_not() -> None:
 
 def test_a_message_above_its_limit_is_refused_before_it_is_parsed() -> None:
     with pytest.raises(MailboxError, match="larger"):
-        Beat.from_json(b'{"v":1,"pad":"' + b"x" * 300_000 + b'"}')
+        Heartbeat.from_json(b'{"v":1,"pad":"' + b"x" * 300_000 + b'"}')
     with pytest.raises(MailboxError, match="larger"):
         replace(MANIFEST, data={"big": "x" * 9_000_000}).to_json()
 
@@ -251,7 +251,7 @@ def test_keys_are_parsed_as_they_were_made(prefix: str, name: str, step: int) ->
     for made, kind in (
         (request_key(name), KeyKind.REQUEST),
         (reply_key(name), KeyKind.REPLY),
-        (beat_key(name), KeyKind.BEAT),
+        (heartbeat_key(name), KeyKind.HEARTBEAT),
         (plan_key(name), KeyKind.PLAN),
         (hashes_key(step, name), KeyKind.HASHES),
         (manifest_key(step, name), KeyKind.MANIFEST),
@@ -439,11 +439,11 @@ def test_a_value_that_a_training_container_cannot_hold_is_refused_where_it_is_ma
         ResumePlan(skip=many).to_env()
 
 
-def test_a_beat_of_an_older_monitor_reads_as_unknown_health() -> None:
-    beat = next(message for message in MESSAGES if isinstance(message, Beat))
+def test_a_heartbeat_of_an_older_monitor_reads_as_unknown_health() -> None:
+    heartbeat = next(message for message in MESSAGES if isinstance(message, Heartbeat))
     new = {"loss_health", "onset_step", "healed_step", "loss_baseline"}
-    old = {name: value for name, value in json.loads(beat.to_json()).items() if name not in new}
-    read = Beat.from_json(json.dumps(old))
+    old = {name: value for name, value in json.loads(heartbeat.to_json()).items() if name not in new}
+    read = Heartbeat.from_json(json.dumps(old))
     assert (read.loss_health, read.onset_step, read.healed_step, read.loss_baseline) == ("unknown", None, None, None)
 
 

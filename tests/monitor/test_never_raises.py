@@ -165,7 +165,7 @@ def test_no_call_with_any_value_raises_ends_a_thread_or_leaves_the_run_unseen(
                 box.ask(f"r{number}", "run-1")
             call(monitor, name, values, named)
         monitor.step(777, loss=2.0)
-        box.wait_beat("run-1", lambda beat: beat.step == 777)
+        box.wait_heartbeat("run-1", lambda heartbeat: heartbeat.step == 777)
         assert {thread.name for thread in threading.enumerate()} >= before, "a thread has died"
         assert monitor.flush(Hostile(CheckpointFailed)) in (True, False)  # type: ignore[arg-type]
     finally:
@@ -227,7 +227,7 @@ def test_what_ends_a_program_passes_from_a_save_and_leaves_the_monitor_usable(
     with pytest.raises(error, match="by the script"):
         monitor.step(2, loss=1.0)
     assert isinstance(monitor, LiveMonitor)
-    box.wait_beat("run-1", lambda beat: beat.phase == "training" and beat.step == 2)
+    box.wait_heartbeat("run-1", lambda heartbeat: heartbeat.phase == "training" and heartbeat.step == 2)
     box.ask("r2", "run-1")
     for step in range(3, 10_000):
         monitor.step(step, loss=1.0)
@@ -297,7 +297,7 @@ def test_a_log_handler_that_raises_does_not_reach_training(started: list[Monitor
     log = logging.getLogger("rekindle.monitor")
     log.addHandler(broken)
     try:
-        monitor = rekindle.start(mailbox=ObservedBox(tmp_path), config=QUICK, env=JOB | {"REKINDLE_BEAT_S": "x"})
+        monitor = rekindle.start(mailbox=ObservedBox(tmp_path), config=QUICK, env=JOB | {"REKINDLE_HEARTBEAT_S": "x"})
         started.append(monitor)
         assert not monitor.is_silent
         monitor.step("no number", loss=[1])  # type: ignore[arg-type]

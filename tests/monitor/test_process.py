@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from rekindle.protocol.mailbox import Beat, Manifest, RunPhase, SaveKind, beat_key, manifest_prefix
+from rekindle.protocol.mailbox import Heartbeat, Manifest, RunPhase, SaveKind, heartbeat_key, manifest_prefix
 
 pytestmark = [pytest.mark.process, pytest.mark.long]
 ROOT = Path(__file__).parents[2]
@@ -36,7 +36,7 @@ def say(**what):
 def hear():
     return sys.stdin.readline().strip()
 
-config = rekindle.Config(beat_s=0.05, poll_s=0.05, watch_s=0.05, stall_startup_s=0.6, stall_floor_s=0.6)
+config = rekindle.Config(heartbeat_s=0.05, poll_s=0.05, watch_s=0.05, stall_startup_s=0.6, stall_floor_s=0.6)
 def start(**more):
     env = {"REKINDLE_JOB_ID": "job", "TRAINING_JOB_NAME": "run-1"}
     return rekindle.start(save=save, mailbox=str(here), config=config, env=env, **more)
@@ -59,8 +59,8 @@ def launch(tmp_path: Path) -> Callable[[str], subprocess.Popen[str]]:
     return lambda body: run(tmp_path, body)
 
 
-def beat(tmp_path: Path) -> Beat:
-    return Beat.from_json((tmp_path / beat_key("run-1")).read_bytes())
+def heartbeat(tmp_path: Path) -> Heartbeat:
+    return Heartbeat.from_json((tmp_path / heartbeat_key("run-1")).read_bytes())
 
 
 def heard(process: subprocess.Popen[str]) -> dict[str, object]:
@@ -124,7 +124,7 @@ def test_a_forked_child_says_nothing_in_its_parents_name(
     """)
     assert heard(process)["child"] == 0
     assert process.wait(120) == 0
-    assert beat(tmp_path).step == 2
+    assert heartbeat(tmp_path).step == 2
     assert not (tmp_path / manifest_prefix()).exists()
 
 
@@ -139,14 +139,14 @@ def test_a_script_that_dies_writes_its_last_step_and_is_not_said_to_have_finishe
     _, errors = process.communicate(timeout=120)
     assert process.returncode == 1
     assert errors.count("Traceback") == 1, "only the script's own error"
-    assert (beat(tmp_path).step, beat(tmp_path).phase) == (7, RunPhase.TRAINING)
+    assert (heartbeat(tmp_path).step, heartbeat(tmp_path).phase) == (7, RunPhase.TRAINING)
 
 
 def test_a_process_that_was_stopped_and_continued_does_not_call_itself_stalled(
     launch: Callable[[str], subprocess.Popen[str]], tmp_path: Path
 ) -> None:
     process = launch("""
-        config = rekindle.Config(beat_s=0.05, poll_s=0.05, watch_s=0.05, stall_startup_s=4, stall_floor_s=4)
+        config = rekindle.Config(heartbeat_s=0.05, poll_s=0.05, watch_s=0.05, stall_startup_s=4, stall_floor_s=4)
         mon = start()
         for step in range(1, 10):
             mon.step(step, loss=1.0)

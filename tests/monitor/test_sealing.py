@@ -27,8 +27,8 @@ from rekindle.protocol.mailbox import (
     Manifest,
     ReplyOutcome,
     SaveKind,
-    beat_key,
     hashes_key,
+    heartbeat_key,
     manifest_key,
     verify_listing,
 )
@@ -233,7 +233,7 @@ def test_manifest_and_reply_come_before_the_hashes(started: list[Monitor], box: 
     monitor = start(started, box, tmp_path)
     manifest = emergency(monitor, box, 3)
     box.wait(lambda: hashes_key(3, "run-1") in box.written)
-    order = [key for key in box.written if key != beat_key("run-1")]
+    order = [key for key in box.written if key != heartbeat_key("run-1")]
     assert [key.split("/")[1] for key in order] == ["manifests", "replies", "hashes"]
     raw = box.get(hashes_key(3, "run-1"))
     assert raw is not None

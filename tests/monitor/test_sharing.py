@@ -8,7 +8,7 @@ from typing import Any
 
 import rekindle.monitor as rekindle
 from rekindle.monitor import Monitor
-from rekindle.monitor.mail.slurm import Told
+from rekindle.monitor.mail.slurm import LaunchInstructions
 from rekindle.monitor.sharing import Share, shared
 from rekindle.protocol.mailbox import ENV_INCIDENT, ENV_RESUME_STEP, ENV_RESUME_URI, ResumePlan
 from tests.monitor.boxes import PATIENCE_S, QUICK, ObservedBox
@@ -33,8 +33,8 @@ class Ring:
         return lambda text: str(self._all(rank, text)[0])
 
 
-def told(**env: str) -> Told:
-    return Told(env={"RANK": "1", **env}, submitted={})
+def told(**env: str) -> LaunchInstructions:
+    return LaunchInstructions(env={"RANK": "1", **env}, submitted={})
 
 
 def at(step: int | None) -> ResumePlan:

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from chalicelib.domain.model.action import Severity
-from chalicelib.ports import Notice
+from chalicelib.ports.notices import Notice
 from tests.canary import CANARY, WEBHOOK_SECRET
 
 AT = datetime(2035, 1, 1, 9, 30, tzinfo=UTC)

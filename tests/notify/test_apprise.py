@@ -18,7 +18,7 @@ from chalicelib.channels.plain_text import body_of, title_of
 from chalicelib.domain.model.action import Severity
 from chalicelib.domain.model.errors import DependencyUnavailable, InvalidSettings
 from chalicelib.domain.notices.channels import Channels
-from chalicelib.ports import NoticeKind
+from chalicelib.ports.notices import NoticeKind
 from tests.canary import CHANNEL_PASSWORD
 from tests.notify import apprise_services
 from tests.notify.made import AT, Secrets, notice

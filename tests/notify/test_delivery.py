@@ -9,7 +9,7 @@ from datetime import timedelta
 
 import pytest
 
-from chalicelib.ports import NoticeKind
+from chalicelib.ports.notices import NoticeKind
 from tests.notify.conftest import Told
 from tests.notify.made import OLDER, SECRET, notice, webhook
 from tests.notify.receiver import Receiver, is_genuine

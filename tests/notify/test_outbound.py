@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 import pytest
 
 from chalicelib.channels import standard_webhooks
-from chalicelib.channels.outbound import Answer, may_reach, post
+from chalicelib.channels.outbound import HttpResult, may_reach, post
 from chalicelib.domain.model.errors import DependencyUnavailable, InvalidSettings, Permanent
 from tests.canary import CANARY, WEBHOOK_SECRET
 from tests.notify.receiver import Receiver
@@ -121,7 +121,7 @@ def test_no_receiver_holds_us_longer_than_agreed(receiver: Receiver, what: str) 
     ],
 )
 def test_retry_after_is_read_in_both_forms(text: str, seconds: float | None) -> None:
-    answer = Answer(status=503, headers={"retry-after": text})
+    answer = HttpResult(status=503, headers={"retry-after": text})
     assert answer.retry_after_s(datetime(2026, 7, 15, 9, 30, tzinfo=UTC)) == seconds
 
 

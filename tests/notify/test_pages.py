@@ -37,7 +37,7 @@ from chalicelib.domain.model.instances import JobSize
 from chalicelib.domain.model.known import Unknown
 from chalicelib.domain.notices.channels import Channels
 from chalicelib.domain.reporting.incident_page import MAX_LINES, STYLE, command, page_of, title_of
-from chalicelib.ports import Address, PageLink
+from chalicelib.ports.notices import Address, PageLink
 from chalicelib.services.reporting.pages import WRITES, Pages
 from localcloud.memory_tables import MemoryIncidents, MemoryJobs
 from tests.ledger import books

@@ -13,7 +13,7 @@ from chalicelib.channels.routing import routed
 from chalicelib.domain.model.action import Severity
 from chalicelib.domain.model.errors import InvalidSettings, MalformedEvent
 from chalicelib.domain.notices.channels import Channels
-from chalicelib.ports import Notice, NoticeKind
+from chalicelib.ports.notices import Notice, NoticeKind
 from tests.canary import WEBHOOK_SECRET
 from tests.notify.made import notice, webhook
 

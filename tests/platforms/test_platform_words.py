@@ -66,7 +66,7 @@ LISTED: Final = {
     "chalicelib/ingest/training_job.py": WIRE,
     "chalicelib/ingest/training_logs.py": AWS,
     "chalicelib/platforms/registry.py": WIRING,
-    "chalicelib/ports.py": WORDING,
+    "chalicelib/ports/platforms.py": WORDING,
     "chalicelib/services/intake/node_map.py": OWN,
     "chalicelib/services/intake/registration.py": WORDING,
     "chalicelib/services/observe/nodes.py": NODES,

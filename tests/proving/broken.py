@@ -41,7 +41,7 @@ def _described(world: World, change: Callable[[AttemptView], AttemptView]) -> No
 
 def _beating(world: World, change: Callable[[AttemptView], AttemptView]) -> None:
     part = world.mailbox
-    world.mailbox = Over(part, beat=lambda job, attempt: change(part.beat(job, attempt)))
+    world.mailbox = Over(part, heartbeat=lambda job, attempt: change(part.heartbeat(job, attempt)))
 
 
 def stopping_is_taken_for_stopped(world: World) -> None:
@@ -56,7 +56,7 @@ def stopping_is_taken_for_stopped(world: World) -> None:
 
 
 def every_run_is_said_to_be_stalled(world: World) -> None:
-    _beating(world, lambda view: replace(view, work="stalled") if view.beat_at is not None else view)
+    _beating(world, lambda view: replace(view, work="stalled") if view.heartbeat_at is not None else view)
 
 
 def the_breaker_does_not_count(world: World) -> None:
@@ -104,7 +104,7 @@ def the_sweep_does_nothing(world: World) -> None:
 
 def a_heartbeat_says_diverging(world: World) -> None:
     def change(view: AttemptView) -> AttemptView:
-        if view.beat_at is None or not isinstance(view.last_step, Known) or view.last_step.value < 30:
+        if view.heartbeat_at is None or not isinstance(view.last_step, Known) or view.last_step.value < 30:
             return view
         return replace(view, loss_health="diverging", onset_step=25)
 

@@ -34,7 +34,7 @@ def _spike(w: World) -> None:
     w.cloud.client("ssm").put_parameter(
         Name="/rekindle/policies/small", Value=json.dumps(small), Type="String", Overwrite=True
     )
-    bad = Script(beat=timedelta(seconds=6), faults=(spike_at(35, span=5),))
+    bad = Script(heartbeat=timedelta(seconds=6), faults=(spike_at(35, span=5),))
     w.submit(scripts=(bad, bad), policy="small")
 
 

@@ -25,12 +25,12 @@ NOTHING = {"stops": 0, "attempts": 0, "requests": 0}
 
 def calm(**more: Any) -> Any:
     """A run with few beats, which are what a simulated step costs."""
-    return Script(**({"beat": timedelta(seconds=10)} | more))
+    return Script(**({"heartbeat": timedelta(seconds=10)} | more))
 
 
 def seldom(**more: Any) -> Any:
     """A run of hundreds of steps, with fewer beats and saves, so that it is played in seconds."""
-    return Script(**({"beat": timedelta(seconds=60), "checkpoint_every": 25} | more))
+    return Script(**({"heartbeat": timedelta(seconds=60), "checkpoint_every": 25} | more))
 
 
 def is_alive(w: World, name: str = "lm") -> bool:

@@ -271,7 +271,7 @@ def test_a_lost_word_of_the_monitor_is_found_in_its_heartbeat(fault: Fault, expe
 
 def test_a_heartbeat_that_stops_is_told_and_nothing_is_done() -> None:
     with world() as w:
-        w.submit(scripts=(Script(beat=timedelta(hours=9), checkpoint_every=None),))
+        w.submit(scripts=(Script(heartbeat=timedelta(hours=9), checkpoint_every=None),))
         incident = w.recover()
         assert (incident.phase, incident.outcome) == (Phase.STOPPED, "playbook.told"), w.story()
         assert list(w.jobs()) == ["lm"]

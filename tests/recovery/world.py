@@ -32,7 +32,7 @@ _BRISK: dict[str, Any] = {
     "stopping": timedelta(seconds=6),
     "uploading": timedelta(seconds=2),
     "stall_limit": timedelta(seconds=20),
-    "beat": timedelta(seconds=2),
+    "heartbeat": timedelta(seconds=2),
 }
 
 

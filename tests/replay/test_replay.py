@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from chalicelib.domain.model.incident import Phase
 from chalicelib.domain.policy.document import DEFAULT_POLICY, Policy
 from localcloud.replay.read import Recorded, read
-from localcloud.replay.run import Replay, Standing, Verdict
+from localcloud.replay.run import IncidentStanding, Replay, Verdict
 from rekindle.cli.main import main
 from tests.domain.policies import changed
 from tests.sizes import examples
@@ -102,7 +102,7 @@ def log_batch(*messages: dict[str, Any]) -> dict[str, Any]:
     return {"awslogs": {"data": base64.b64encode(gzip.compress(json.dumps(batch).encode(), mtime=0)).decode()}}
 
 
-def play(*events: Any, policy: Policy = DEFAULT_POLICY) -> tuple[list[Verdict], list[Standing]]:
+def play(*events: Any, policy: Policy = DEFAULT_POLICY) -> tuple[list[Verdict], list[IncidentStanding]]:
     replay = Replay([Recorded(name=f"e{index}", raw=event) for index, event in enumerate(events)], policy)
     return list(replay.verdicts()), replay.standings()
 

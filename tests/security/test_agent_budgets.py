@@ -13,12 +13,12 @@ import pytest
 from moto import mock_aws
 
 from rekindle.protocol.cluster.documents import AgentDoc
-from rekindle.protocol.mailbox import OUTSIDE, Beat, LossState, Manifest, ManifestFile, RunPhase, SaveKind
+from rekindle.protocol.mailbox import OUTSIDE, Heartbeat, LossState, Manifest, ManifestFile, RunPhase, SaveKind
 from rekindle.slurm_agent.base.problems import Problems
 from rekindle.slurm_agent.files import workers
-from rekindle.slurm_agent.files.time_spent import Spent
+from rekindle.slurm_agent.files.time_spent import TimeSpent
 from rekindle.slurm_agent.watching.relay import MailboxRelay
-from rekindle.slurm_agent.watching.roster import Member, Roster
+from rekindle.slurm_agent.watching.roster import FollowedJob, Roster
 from tests.agent_slurm.conftest import START, Kept
 from tests.security.bad_documents import DOCUMENTS, WORDS
 
@@ -36,8 +36,8 @@ def s3() -> Iterator[object]:
         yield client
 
 
-def member(name: str, mailbox: str, checkpoints: str = "", *, uid: int = 1000) -> Member:
-    return Member(
+def member(name: str, mailbox: str, checkpoints: str = "", *, uid: int = 1000) -> FollowedJob:
+    return FollowedJob(
         job_id=name,
         slurm_job=int(name.rpartition(".")[2]),
         attempt=name,
@@ -49,10 +49,10 @@ def member(name: str, mailbox: str, checkpoints: str = "", *, uid: int = 1000) -
     )
 
 
-def beat_in(box: Path, attempt: str = GOOD) -> None:
+def heartbeat_in(box: Path, attempt: str = GOOD) -> None:
     folder = box / "rekindle" / "beats"
     folder.mkdir(parents=True)
-    beat = Beat(
+    heartbeat = Heartbeat(
         job_id=attempt,
         attempt=attempt,
         attempt_number=1,
@@ -66,10 +66,10 @@ def beat_in(box: Path, attempt: str = GOOD) -> None:
         world_size=1,
         at=START,
     )
-    (folder / f"{attempt}.json").write_bytes(beat.to_json())
+    (folder / f"{attempt}.json").write_bytes(heartbeat.to_json())
 
 
-def relay_of(s3: object, *members: Member) -> MailboxRelay:
+def relay_of(s3: object, *members: FollowedJob) -> MailboxRelay:
     roster = Roster()
     roster.put(members)
     return MailboxRelay(cluster="ml", bucket="stack", s3=s3, memory=Kept(), roster=roster)
@@ -88,7 +88,7 @@ def test_no_mailbox_that_a_comment_names_keeps_the_relay_from_the_others(
     words: str, s3: object, tmp_path: Path
 ) -> None:
     box = open_to_all(tmp_path) / "box"
-    beat_in(box)
+    heartbeat_in(box)
     relay = relay_of(s3, member(BAD, words, words), member(GOOD, str(box)))
     reading = relay.turn(START)
     assert f"clusters/ml/jobs/{GOOD}/rekindle/beats/{GOOD}.json" in reading.documents
@@ -98,7 +98,7 @@ def test_no_mailbox_that_a_comment_names_keeps_the_relay_from_the_others(
 def test_no_document_in_a_mailbox_keeps_the_relay_from_the_others(raw: bytes, s3: object, tmp_path: Path) -> None:
     open_to_all(tmp_path)
     good, bad = tmp_path / "good", tmp_path / "bad"
-    beat_in(good)
+    heartbeat_in(good)
     for name in (f"beats/{BAD}", "replies/r", f"manifests/step-000000000001-{BAD}", f"reports/{BAD}/stall-0"):
         path = bad / "rekindle" / f"{name}.json"
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -182,7 +182,7 @@ def test_the_process_for_a_users_files_is_isolated() -> None:
 
 
 def test_one_users_work_is_put_off_when_it_has_taken_its_share() -> None:
-    spent = Spent(0.01)
+    spent = TimeSpent(0.01)
     with spent.by("mallory"):
         time.sleep(0.02)
     assert spent.is_over("mallory")

@@ -90,7 +90,14 @@ def test_the_readers_are_found_and_not_listed() -> None:
         "rekindle.checkpoints.families.beside",
     } <= FOUND.keys()
     assert len(FOUND) > 80
-    assert {one.__name__ for one in messages()} >= {"Manifest", "Beat", "AttemptDoc", "JobSpec", "Order", "RankReport"}
+    assert {one.__name__ for one in messages()} >= {
+        "Manifest",
+        "Heartbeat",
+        "AttemptDoc",
+        "JobSpec",
+        "Order",
+        "RankReport",
+    }
 
 
 @pytest.mark.parametrize(

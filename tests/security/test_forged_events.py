@@ -20,7 +20,7 @@ FORGED = {
     SignalKind.LOSS_SPIKE: FaultClass.LOSS_SPIKE,
     SignalKind.DIVERGENCE: FaultClass.DIVERGENCE,
 }
-WELL = {"beat_at": NOW - timedelta(seconds=5), "work": TRAINING, "loss_state": "finite", "loss_health": Health.OK}
+WELL = {"heartbeat_at": NOW - timedelta(seconds=5), "work": TRAINING, "loss_state": "finite", "loss_health": Health.OK}
 BORNE_OUT = {
     SignalKind.STALL: {"work": STALLED},
     SignalKind.NON_FINITE: {"loss_state": "nan", "loss_health": Health.NON_FINITE},
@@ -71,7 +71,7 @@ def test_the_same_claim_counts_once_the_heartbeat_bears_it_out(kind: SignalKind)
 @pytest.mark.parametrize("kind", FORGED)
 def test_of_a_run_that_sends_no_heartbeat_the_bus_is_all_there_is(kind: SignalKind) -> None:
     claim = signal(FORGED[kind], kind=kind)
-    for silent in (view(), view(**{**WELL, "beat_at": NOW - FRESH}), view(AttemptStatus.FAILED, **WELL)):
+    for silent in (view(), view(**{**WELL, "heartbeat_at": NOW - FRESH}), view(AttemptStatus.FAILED, **WELL)):
         assert not is_denied(claim, silent, now=NOW)
 
 
@@ -103,7 +103,7 @@ def test_a_claim_about_a_run_without_heartbeats_stops_it_only_after_a_person_has
     decision = look(case, seen(view(step=None), **told))
     names = {type(one).__name__ for one in decision.actions}
     assert "StopJob" not in names, decision.rule
-    own = seen(view(step=100, beat_at=NOW, **BORNE_OUT[kind]), **told)
+    own = seen(view(step=100, heartbeat_at=NOW, **BORNE_OUT[kind]), **told)
     if "StopJob" in {type(one).__name__ for one in look(case, own).actions}:
         assert (decision.rule, "AskApproval" in names) == ("guard.approval", True)
 

@@ -18,7 +18,7 @@ from rekindle.protocol.mailbox import (
     MailboxError,
     Manifest,
     Place,
-    beat_key,
+    heartbeat_key,
     manifest_key,
     reply_key,
 )
@@ -60,17 +60,17 @@ def test_another_job_s_words_are_not_taken_for_ours(aws: None) -> None:  # noqa:
     reply = mailbox.reply(job(), "inc-a.1")
     assert isinstance(reply, Unknown)
     assert "job_id" in reply.why
-    desk.beat(step=7, first_step=0, beat_at=AT)
-    good = mailbox.beat(job(), VIEW)
+    desk.heartbeat(step=7, first_step=0, heartbeat_at=AT)
+    good = mailbox.heartbeat(job(), VIEW)
     assert good.last_step == Known(7)
-    stored = json.loads(desk.client.get_object(Bucket=BUCKET, Key=f"{PREFIX}/{beat_key('lm-7b')}")["Body"].read())
-    desk.put(beat_key("lm-7b"), json.dumps(stored | {"job_id": "eve"}).encode())
-    assert isinstance(mailbox.beat(job(), VIEW).last_step, Unknown)
+    stored = json.loads(desk.client.get_object(Bucket=BUCKET, Key=f"{PREFIX}/{heartbeat_key('lm-7b')}")["Body"].read())
+    desk.put(heartbeat_key("lm-7b"), json.dumps(stored | {"job_id": "eve"}).encode())
+    assert isinstance(mailbox.heartbeat(job(), VIEW).last_step, Unknown)
 
 
 @pytest.mark.parametrize("name", OUT)
 def test_no_name_leads_out_of_a_mailbox(name: str) -> None:
-    for make in (reply_key, beat_key, lambda one: manifest_key(1, one)):
+    for make in (reply_key, heartbeat_key, lambda one: manifest_key(1, one)):
         with pytest.raises(MailboxError):
             make(name)
 

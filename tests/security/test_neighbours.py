@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from chalicelib.domain.model.signal import SignalKind
-from chalicelib.services.reporting.outcome import What
+from chalicelib.services.reporting.outcome import OutcomeKind
 from rekindle.signatures.faults import FaultClass
 from tests.services.world import JOB, World
 
@@ -36,7 +36,7 @@ def test_a_run_of_another_role_is_not_taken_for_the_one_that_a_person_resubmitte
     assert w.registry.get(JOB).open_incident is not None
     w.scheduler.put("evil", policy_name="default", mailbox="s3://box/lm", user=NEIGHBOUR)
     outcome = w.intake.receive(replace(w.say(SignalKind.STALL, "evil", FaultClass.HANG), job_id=None))
-    assert (outcome.what, outcome.job_id) == (What.OPENED, "evil")
+    assert (outcome.what, outcome.job_id) == (OutcomeKind.OPENED, "evil")
 
 
 def test_the_same_role_may_resubmit_by_hand() -> None:

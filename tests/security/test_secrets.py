@@ -24,7 +24,7 @@ from chalicelib.channels.webhook import Webhook
 from chalicelib.domain.model.errors import DependencyUnavailable, Permanent, RecoveryError
 from chalicelib.domain.notices.channels import Channels
 from chalicelib.observability import Observability
-from chalicelib.services.reporting.outcome import Outcome, What
+from chalicelib.services.reporting.outcome import Outcome, OutcomeKind
 from rekindle.console.gate import Gate
 from tests.canary import CANARY, CHANNEL_PASSWORD, FORMS, SLACK_TOKEN, WEBHOOK_SECRET
 from tests.notify.made import Secrets, notice
@@ -143,7 +143,7 @@ def test_a_log_line_is_one_line_whatever_stands_in_it(capsys: pytest.CaptureFixt
     """Names and reasons from outside forge no second line, and no terminal obeys them."""
     evil = 'x"}\n{"level":"ERROR","message":"forged"}\r\n\x1b[2J\u2028'
     Observability(service="one-line", level="INFO").record(  # a name of its own: its stream is bound here
-        Outcome(what=What.QUARANTINED, reason=evil, job_id=evil, facts={"source": evil, "field": evil})
+        Outcome(what=OutcomeKind.QUARANTINED, reason=evil, job_id=evil, facts={"source": evil, "field": evil})
     )
     lines = [line for line in capsys.readouterr().out.split("\n") if line.strip()]
     told = [json.loads(line) for line in lines]

@@ -9,10 +9,10 @@ from infra.grants import POLICIES
 from localcloud.aws.authorization import Context, Need, Policy
 from localcloud.aws.intrinsics import Stack
 from rekindle.protocol.keys import (
-    beat_key,
     doorbell_key,
     fence_key,
     hashes_key,
+    heartbeat_key,
     manifest_key,
     plan_key,
     reply_key,
@@ -28,7 +28,7 @@ WRITES = (
     reply_key("r-1"),
     manifest_key(7, "lm-7b"),
     hashes_key(7, "lm-7b"),
-    beat_key("lm-7b"),
+    heartbeat_key("lm-7b"),
     report_key("lm-7b", ReportKind.STALL, 3),
     summary_key("lm-7b", ReportKind.STALL, 8),
     "rekindle/exchange/lm-7b/wish",
@@ -71,7 +71,7 @@ def test_a_role_without_the_tag_reaches_no_mailbox(key: str) -> None:
 
 @pytest.mark.parametrize("tag", ["*", "team-?", "", "?eam-b", "team-*"])
 def test_no_sign_in_the_tag_is_a_wildcard(tag: str) -> None:
-    assert not may("s3:PutObject", f"{BUCKET}/team-b/{beat_key('x')}", tag=tag)
+    assert not may("s3:PutObject", f"{BUCKET}/team-b/{heartbeat_key('x')}", tag=tag)
 
 
 @pytest.mark.parametrize("key", [fence_key(), request_key("r"), plan_key("a"), doorbell_key(), "rekindle/quarantine/x"])
@@ -95,4 +95,4 @@ def test_a_role_speaks_on_the_bus_as_a_monitor_alone(source: str) -> None:
 
 @pytest.mark.parametrize("action", ["s3:DeleteObject", "s3:PutBucketPolicy", "dynamodb:PutItem", "sqs:SendMessage"])
 def test_a_role_may_nothing_else(action: str) -> None:
-    assert not may(action, f"{BUCKET}/team-a/{beat_key('x')}")
+    assert not may(action, f"{BUCKET}/team-a/{heartbeat_key('x')}")

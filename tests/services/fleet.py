@@ -14,11 +14,11 @@ from chalicelib.aws.dynamodb.jobs import job_item
 from chalicelib.bootstrap import Service, build
 from chalicelib.domain.model.job import Job, WatchPlan
 from chalicelib.platforms.training_job.platform import TRAINING_JOB
-from chalicelib.ports import SweepMark
+from chalicelib.ports.sweep import SweepMark
 from chalicelib.services.sweep.sweep import Swept
 from localcloud.aws.sagemaker import Phase
 from localcloud.cloud import STACK, Cloud
-from rekindle.protocol.mailbox import Beat, LossState, Manifest, ManifestFile, RunPhase, SaveKind, beat_key
+from rekindle.protocol.mailbox import Heartbeat, LossState, Manifest, ManifestFile, RunPhase, SaveKind, heartbeat_key
 from tests.fakes.world import FakeExecutions
 
 STEP = ("Rekindle/Training", "Step", "JobId")
@@ -78,7 +78,7 @@ class Fleet:
         at = self.cloud.clock.now() - timedelta(minutes=1)
         self.points(STEP, {job.job_id: [(at, step)] for job in (self.jobs if jobs is None else jobs)})
 
-    def beat(self, job: Job, **changes: Any) -> None:
+    def heartbeat(self, job: Job, **changes: Any) -> None:
         """A heartbeat in the Job's mailbox."""
         values: dict[str, Any] = {
             "job_id": job.job_id,
@@ -94,8 +94,8 @@ class Fleet:
             "world_size": 1,
             "at": self.cloud.clock.now(),
         }
-        body = Beat(**(values | changes)).to_json()
-        key = f"{job.job_id}/{beat_key(job.current_attempt)}"
+        body = Heartbeat(**(values | changes)).to_json()
+        key = f"{job.job_id}/{heartbeat_key(job.current_attempt)}"
         self.cloud.client("s3").put_object(Bucket=f"{STACK}-mailbox", Key=key, Body=body)
 
     def save(self, job: Job, step: int) -> None:

@@ -20,14 +20,14 @@ from chalicelib.domain.model.node import ClusterView, GroupRole, InstanceState, 
 from chalicelib.domain.model.node_actions import RebootNode, ReplaceNode
 from chalicelib.domain.model.signal import Signal, SignalKind, SignalSource
 from chalicelib.domain.policy.document import DEFAULT_POLICY, Policy
-from chalicelib.ports import Joined
+from chalicelib.ports.incidents import Joined
 from chalicelib.services.observe.nodes import Nodes
-from chalicelib.services.observe.observer import Look, needs_record
+from chalicelib.services.observe.observer import Observer, needs_record
 from chalicelib.services.perform.perform import Perform
-from chalicelib.services.reporting.hardware_ledger import Lemons
+from chalicelib.services.reporting.hardware_ledger import HardwareLedgers
 from localcloud.memory_tables import MemoryIncidents, MemoryJobs
 from rekindle.protocol.cluster.documents import AgentDoc, AttemptDoc, NodeFacts, NodesDoc
-from rekindle.protocol.cluster.orders import Answer, Order, Outcome, Verb
+from rekindle.protocol.cluster.orders import Order, OrderResult, Outcome, Verb
 from rekindle.signatures.faults import FaultClass
 from tests.fakes.lemons import FakeLemons
 from tests.fakes.world import FakeAnnouncer, FakeClock, FakeMailbox, FakePolicies, FakeScheduler
@@ -71,7 +71,7 @@ class Site:
     lost_answer: bool = False  # the next call takes effect, and its answer is lost
     next_failure: str = ""
     orders: dict[str, Order] = field(default_factory=dict)
-    answers: dict[str, Answer] = field(default_factory=dict)
+    answers: dict[str, OrderResult] = field(default_factory=dict)
     deaf: bool = False  # the agent takes no orders for now
     calls: list[tuple[str, str]] = field(default_factory=list)  # (reboot or replace, instance id) that took effect
     replaced: int = 0
@@ -110,14 +110,14 @@ class Site:
             gpus=machine.gpus,
         )
 
-    def order(self, order: Order) -> Answer | None:
+    def order(self, order: Order) -> OrderResult | None:
         first = self.orders.setdefault(order.token, order)
         if self.deaf or order.token in self.answers:
             return self.answers.get(order.token)
         self.answers[order.token] = self._carry_out(first)
         return self.answers[order.token]
 
-    def _carry_out(self, order: Order) -> Answer:
+    def _carry_out(self, order: Order) -> OrderResult:
         now = self.clock.now()
         if now >= order.expires_at:
             return self._answer(order, Outcome.REFUSED, "expired")
@@ -140,12 +140,12 @@ class Site:
                 return self._answer(order, Outcome.REFUSED, "not here")
         return self._answer(order, Outcome.DONE, "done")
 
-    def _answer(self, order: Order, outcome: Outcome, detail: str) -> Answer:
-        return Answer(
+    def _answer(self, order: Order, outcome: Outcome, detail: str) -> OrderResult:
+        return OrderResult(
             token=order.token, verb=order.verb, cluster=CLUSTER, outcome=outcome, at=self.clock.now(), detail=detail
         )
 
-    def ordered(self, cluster: str, token: str) -> tuple[Order | None, Answer | None]:
+    def ordered(self, cluster: str, token: str) -> tuple[Order | None, OrderResult | None]:
         return self.orders.get(token), self.answers.get(token)
 
     def prepare(self, cluster: str) -> None:
@@ -257,10 +257,10 @@ class NodeWorld:
             cluster_nodes=self.site,
             store=self.store,
             clock=self.clock,
-            lemons=Lemons(ledger=self.ledger, clock=self.clock),
+            lemons=HardwareLedgers(ledger=self.ledger, clock=self.clock),
         )
         scheduler = FakeScheduler(self.clock)
-        self.look = Look(
+        self.look = Observer(
             store=self.store,
             registry=self.registry,
             scheduler=scheduler,

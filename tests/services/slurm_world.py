@@ -22,16 +22,16 @@ from chalicelib.domain.policy.document import DEFAULT_POLICY, Policy
 from chalicelib.platforms.schedulers import Schedulers
 from chalicelib.platforms.slurm.scheduler import SlurmScheduler
 from chalicelib.services.intake.intake import Intake
-from chalicelib.services.observe.observer import Look
+from chalicelib.services.observe.observer import Observer
 from chalicelib.services.operator.orders import Orders
 from chalicelib.services.perform.perform import Perform
 from chalicelib.services.reporting.alarms import Alarms
 from chalicelib.services.reporting.outcome import Outcome as Taken
-from chalicelib.services.reporting.outcome import What
+from chalicelib.services.reporting.outcome import OutcomeKind
 from localcloud.memory_tables import MemoryIncidents, MemoryJobs
 from localcloud.slurm.model import ENDED, SimJob, SlurmModel
 from rekindle.protocol.cluster.documents import AgentDoc, AttemptDoc, EndedBy, NodesDoc, SlurmState
-from rekindle.protocol.cluster.orders import Answer, Order
+from rekindle.protocol.cluster.orders import Order, OrderResult
 from rekindle.signatures.faults import FaultClass
 from tests.fakes.watching import FakeAlarmBoard
 from tests.fakes.world import FakeAnnouncer, FakeClock, FakeClusterReader, FakeExecutions, FakeMailbox, FakePolicies
@@ -54,7 +54,7 @@ class ModelHeadNodes:
         self.queue: list[Order] = []
         self.board: dict[str, AttemptDoc] = {}
         self.board_nodes: NodesDoc | None = None
-        self.board_answers: dict[str, Answer] = {}
+        self.board_answers: dict[str, OrderResult] = {}
 
     def agent(self, cluster: str) -> Maybe[AgentDoc]:
         return Unknown("not asked for here")
@@ -74,7 +74,7 @@ class ModelHeadNodes:
             return Unknown("the agent of ml is silent")
         return Known(self.board_nodes)
 
-    def order(self, order: Order) -> Answer | None:
+    def order(self, order: Order) -> OrderResult | None:
         first = self.first.setdefault(order.token, order)
         if order.token in self.board_answers:
             return self.board_answers[order.token]
@@ -84,7 +84,7 @@ class ModelHeadNodes:
             self.queue.append(Order.from_json(first.to_json()))
         return None
 
-    def ordered(self, cluster: str, token: str) -> tuple[Order | None, Answer | None]:
+    def ordered(self, cluster: str, token: str) -> tuple[Order | None, OrderResult | None]:
         return self.first.get(token), self.board_answers.get(token)
 
     def prepare(self, cluster: str) -> None:
@@ -116,7 +116,7 @@ class TakenNodes:
 
     def receive(self, signal: Signal) -> Taken:
         self.signals.append(signal)
-        return Taken(what=What.OPENED, incident_id=f"inc-{signal.node}")
+        return Taken(what=OutcomeKind.OPENED, incident_id=f"inc-{signal.node}")
 
 
 class SlurmWorld(World):
@@ -140,7 +140,9 @@ class SlurmWorld(World):
         self.intake = Intake(
             store=self.store, mailbox=self.mailbox, clusters=self.clusters, executions=self.executions, **common
         )
-        self.look = Look(store=self.store, mailbox=self.mailbox, policies=self.policies, head_nodes=self.head, **common)
+        self.look = Observer(
+            store=self.store, mailbox=self.mailbox, policies=self.policies, head_nodes=self.head, **common
+        )
         self.handed_on = TakenNodes()
         self.perform = Perform(
             mailbox=self.mailbox,
@@ -219,18 +221,18 @@ class SlurmWorld(World):
                 if step % 10 == 0:
                     self._save(job.attempt, step, "periodic")
             if seconds:
-                self._beat_of(job.attempt)
+                self._heartbeat_of(job.attempt)
             self._answer(job.attempt, hung=False)
 
-    def _beat_of(self, name: str) -> None:
+    def _heartbeat_of(self, name: str) -> None:
         if self.steps[name] == self.firsts[name]:
             return
-        self.mailbox.beats[name] = AttemptView(
+        self.mailbox.heartbeats[name] = AttemptView(
             name=name,
             status=AttemptStatus.RUNNING,
             first_step=Known(self.firsts[name] + 1),
             last_step=Known(self.steps[name]),
-            beat_at=self.clock.now(),
+            heartbeat_at=self.clock.now(),
             loss_state="finite",
         )
 

@@ -227,11 +227,11 @@ def rings(w: World, **changes: Any) -> Signal:
     return replace(signal, **changes)
 
 
-def beat(w: World, *, age_s: float = 0, work: str = "training") -> None:
-    w.mailbox.beats[JOB] = AttemptView(
+def heartbeat(w: World, *, age_s: float = 0, work: str = "training") -> None:
+    w.mailbox.heartbeats[JOB] = AttemptView(
         name=JOB,
         status=AttemptStatus.RUNNING,
-        beat_at=w.clock.now() - timedelta(seconds=age_s),
+        heartbeat_at=w.clock.now() - timedelta(seconds=age_s),
         last_step=Known(120),
         loss_state="finite",
         work=work,
@@ -243,16 +243,16 @@ def test_a_hang_alarm_is_believed_where_neither_platform_nor_heartbeat_refutes_i
     w.clock.advance(timedelta(hours=1))
     believed = w.alarms.weighed(rings(w))
     assert (believed.attempt, believed.triggers) == (JOB, True)
-    beat(w, work="stalled")
+    heartbeat(w, work="stalled")
     assert w.alarms.weighed(rings(w)).evidence["step"] == 120
-    beat(w, age_s=300)  # the whole process stands still
+    heartbeat(w, age_s=300)  # the whole process stands still
     assert w.alarms.weighed(rings(w)).attempt == JOB
 
 
 def test_a_hang_alarm_is_noise_while_a_living_monitor_sees_no_stall() -> None:
     w = World()
     w.clock.advance(timedelta(hours=1))
-    beat(w)
+    heartbeat(w)
     with pytest.raises(Noise, match="monitor lives"):
         w.alarms.weighed(rings(w))
 

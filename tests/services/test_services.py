@@ -27,11 +27,11 @@ from chalicelib.domain.model.observation import AttemptStatus, AttemptView
 from chalicelib.domain.model.signal import Signal, SignalKind
 from chalicelib.domain.policy.document import DEFAULT_POLICY, Policy
 from chalicelib.observability import Observability
-from chalicelib.ports import Entry, Joined
+from chalicelib.ports.incidents import Entry, Joined
 from chalicelib.services.intake.missed_signals import signal_from_state
 from chalicelib.services.intake.unknown_names import MAX_NAMES, Strangers
 from chalicelib.services.observe.observer import began_anew, reached_before, with_end
-from chalicelib.services.reporting.outcome import Outcome, What
+from chalicelib.services.reporting.outcome import Outcome, OutcomeKind
 from rekindle.protocol.mailbox import Fence
 from rekindle.signatures.faults import FaultClass
 from tests.domain.policies import changed
@@ -121,7 +121,7 @@ def test_a_run_dead_before_its_incident_could_close_is_not_forgotten(w: World) -
     w.run(2, step_s=20)
     w.sims["lm-r2"].step = 70
     w.scheduler.put("lm-r2", AttemptStatus.RUNNING)
-    w._beat("lm-r2", w.sims["lm-r2"])
+    w._heartbeat("lm-r2", w.sims["lm-r2"])
     w.fail("lm-r2", "AlgorithmError: RuntimeError: bang")
     w.run(30)
     assert [action.name for action in w.scheduler.submitted] == ["lm-r2", "lm-r3"]
@@ -187,12 +187,12 @@ def test_a_signal_about_nobody_is_not_ours(w: World) -> None:
 def test_a_tagged_run_is_registered_on_its_first_event(w: World) -> None:
     w.scheduler.put("other", policy_name="default")
     signal = replace(w.say(SignalKind.STALL, "other", FaultClass.HANG), job_id=None)
-    assert w.intake.receive(signal).what is What.OPENED
+    assert w.intake.receive(signal).what is OutcomeKind.OPENED
     assert w.registry.get("other").current_attempt == "other"
     known = replace(w.say(SignalKind.MONITOR_FINISHED, "other", None), job_id=None)
-    assert w.intake.receive(known).what is What.JOINED
+    assert w.intake.receive(known).what is OutcomeKind.JOINED
     mere = replace(w.say(SignalKind.MONITOR_STARTED, "other", None), job_id=None)
-    assert w.intake.receive(mere).what is What.DROPPED
+    assert w.intake.receive(mere).what is OutcomeKind.DROPPED
 
 
 def test_a_clone_of_a_job_that_nobody_knows_is_protected_as_its_own(w: World) -> None:
@@ -300,7 +300,7 @@ def test_a_run_that_is_over_is_no_longer_looked_after(w: World) -> None:
 
 def test_the_same_fact_twice_is_one(w: World) -> None:
     signal = w.say(SignalKind.STALL, JOB, FaultClass.HANG)
-    assert [w.intake.receive(signal).what for _ in range(2)] == [What.OPENED, What.DUPLICATE]
+    assert [w.intake.receive(signal).what for _ in range(2)] == [OutcomeKind.OPENED, OutcomeKind.DUPLICATE]
 
 
 def test_a_signal_that_a_full_inbox_cannot_keep_is_said_and_wakes_nobody(
@@ -311,7 +311,7 @@ def test_a_signal_that_a_full_inbox_cannot_keep_is_said_and_wakes_nobody(
     w.work()
     flood = [replace(w.say(SignalKind.STALL, JOB, FaultClass.HANG), dedupe_key=f"fact-{n}") for n in range(130)]
     outcomes = [w.intake.receive(signal) for signal in flood]
-    assert (outcomes[0].what, outcomes[-1].what) == (What.JOINED, What.OVERFLOWED)
+    assert (outcomes[0].what, outcomes[-1].what) == (OutcomeKind.JOINED, OutcomeKind.OVERFLOWED)
     woken, started = len(w.executions.woken), len(w.executions.started)
     for n in range(50):
         w.intake.receive(replace(flood[0], dedupe_key=f"more-{n}"))
@@ -327,8 +327,8 @@ def test_a_cluster_with_a_tag_gets_its_own_incident(w: World) -> None:
     w.clusters.policies["c"] = "default"
     fault = replace(w.say(SignalKind.NODE_HEALTH, None, FaultClass.NODE_HARDWARE), job_id=None, cluster="c")
     news = replace(w.say(SignalKind.CLUSTER_EVENT, None, None), job_id=None, cluster="c")
-    assert w.intake.receive(news).what is What.DROPPED
-    assert w.intake.receive(fault).what is What.OPENED
+    assert w.intake.receive(news).what is OutcomeKind.DROPPED
+    assert w.intake.receive(fault).what is OutcomeKind.OPENED
     w.run(30)
     assert w.last.outcome == "cluster.told"
 
@@ -376,7 +376,7 @@ def test_what_cannot_be_read_is_unknown_and_the_look_goes_on(w: World, monkeypat
     def broken(*_: Any, **__: Any) -> Any:
         raise NotAuthorized("no")
 
-    monkeypatch.setattr(w.mailbox, "beat", broken)
+    monkeypatch.setattr(w.mailbox, "heartbeat", broken)
     _, seen = looked(w)
     assert isinstance(seen.attempt, Known)
     assert isinstance(seen.attempt.value.last_step, Unknown)
@@ -457,7 +457,7 @@ def test_the_end_that_was_just_seen_counts_before_it_is_written_down() -> None:
         status=AttemptStatus.FAILED,
         ended_at=START + timedelta(seconds=20),
         last_step=Known(40),
-        beat_at=START,
+        heartbeat_at=START,
         step_s=2.0,
     )
     assert [one.last_step for one in with_end(attempts, Known(ended))][1] == Known(50)
@@ -504,7 +504,7 @@ def test_an_attempt_that_went_back_on_purpose_starts_the_count_anew(
     assert reached_before([first, back], "a3") == (Known(best), fruitless)
 
 
-def test_the_attempt_under_care_that_went_back_itself_has_its_resume_step_to_beat() -> None:
+def test_the_attempt_under_care_that_went_back_itself_has_its_resume_step_to_heartbeat() -> None:
     first = Attempt(job_id=JOB, number=1, name="a1", submitted_at=START, last_step=Known(100))
     back = Attempt(job_id=JOB, name="a2", submitted_at=START, **_WENT_BACK)
     assert reached_before([first, back], "a2") == (Known(40), 0)
@@ -526,7 +526,7 @@ def test_a_job_that_dies_on_old_ground_again_and_again_goes_to_a_person(w: World
             continue
         w.sims[name].step = 50
         w.mailbox.stored.clear()
-        w._beat(name, w.sims[name])
+        w._heartbeat(name, w.sims[name])
         w.fail(name, f"boom {len(w.sims)}")
         w.run(1)
     w.settle()

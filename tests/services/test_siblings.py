@@ -221,18 +221,22 @@ def test_a_run_by_hand_that_asks_for_no_protection_is_seen_by_its_heartbeats(w: 
     w.scheduler.refuse_with.extend([FULL] * 4)
     w.fail(JOB, BOOM)
     w.run(2)
-    w.mailbox.beats["slurm.ml.9"] = AttemptView(name="slurm.ml.9", status=AttemptStatus.RUNNING, beat_at=w.clock.now())
+    w.mailbox.heartbeats["slurm.ml.9"] = AttemptView(
+        name="slurm.ml.9", status=AttemptStatus.RUNNING, heartbeat_at=w.clock.now()
+    )
     w.run(1)
     while w.last.is_open:
-        w.mailbox.beats["slurm.ml.9"] = replace(w.mailbox.beats["slurm.ml.9"], beat_at=w.clock.now())
+        w.mailbox.heartbeats["slurm.ml.9"] = replace(w.mailbox.heartbeats["slurm.ml.9"], heartbeat_at=w.clock.now())
         w.run(1)
     assert (w.last.phase, w.last.outcome) == (Phase.STOPPED, "resubmit.goes_on"), w.story()
     assert w.scheduler.submitted == []
 
 
 def test_heartbeats_of_long_ago_keep_nothing_from_being_started(w: World) -> None:
-    gone = AttemptView(name="slurm.ml.9", status=AttemptStatus.RUNNING, beat_at=w.clock.now() - timedelta(minutes=2))
-    w.mailbox.beats["slurm.ml.9"] = gone
+    gone = AttemptView(
+        name="slurm.ml.9", status=AttemptStatus.RUNNING, heartbeat_at=w.clock.now() - timedelta(minutes=2)
+    )
+    w.mailbox.heartbeats["slurm.ml.9"] = gone
     w.fail(JOB, BOOM)
     w.run(40)
     assert w.last.phase is Phase.RECOVERED, w.story()

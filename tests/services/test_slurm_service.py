@@ -26,7 +26,7 @@ from chalicelib.services.intake.intake import Intake
 from chalicelib.services.operator.clusters import Clusters
 from chalicelib.services.operator.orders import Orders
 from chalicelib.services.reporting.alarms import Alarms
-from chalicelib.services.reporting.outcome import Outcome, What
+from chalicelib.services.reporting.outcome import Outcome, OutcomeKind
 from chalicelib.services.sweep.clusters import SweepClusters
 from chalicelib.services.sweep.sweep import Sweep, Swept
 from localcloud.memory_tables import MemoryIncidents, MemoryJobs
@@ -92,7 +92,7 @@ class World:
         )
         self.orders = Orders(intake=self.intake, policies=FakePolicies(), alarms=alarms, **common)
         self.view = Clusters(head_nodes=self.head_nodes, registry=self.registry, clock=self.clock)
-        self.head_nodes.beat(CLUSTER)
+        self.head_nodes.heartbeat(CLUSTER)
 
     def show(self, **changes: Any) -> AttemptDoc:
         doc = AttemptDoc(
@@ -139,10 +139,10 @@ class World:
     def open_incidents(self) -> list[Incident]:
         return [incident for incident, _ in self.store.list_open()]
 
-    def later(self, *, beat: bool = True, **span: float) -> None:
+    def later(self, *, heartbeat: bool = True, **span: float) -> None:
         self.clock.advance(timedelta(**span))
-        if beat:
-            self.head_nodes.beat(CLUSTER)
+        if heartbeat:
+            self.head_nodes.heartbeat(CLUSTER)
 
     def rounds(self, count: int) -> list[Swept]:
         """So many sweeps, a minute apart: each Job and cluster has its turns."""
@@ -199,7 +199,7 @@ def test_a_job_that_nobody_wrote_a_comment_on_is_not_ours(w: World) -> None:
 
 def test_an_event_of_a_silent_cluster_comes_again(w: World) -> None:
     w.show()
-    w.later(beat=False, minutes=4)
+    w.later(heartbeat=False, minutes=4)
     with pytest.raises(DependencyUnavailable):
         w.event("agent_slurm_job_running")
 
@@ -254,7 +254,7 @@ def test_a_node_that_was_lost_is_trouble_also_where_the_next_start_was_heard_of_
     assert w.registry.get(FIRST).current_attempt == RESTART
     lost = parse(golden.load("agent_slurm_job_requeued_by_slurm"))[0]
     lost = replace(lost, fault=FaultClass.NODE_LOST, triggers=True)
-    assert w.intake.receive(lost).what is What.OPENED
+    assert w.intake.receive(lost).what is OutcomeKind.OPENED
     (incident,) = w.open_incidents()
     assert (incident.attempt, incident.attempt_number) == (FIRST, 1)
     w.store.record(
@@ -266,7 +266,7 @@ def test_a_node_that_was_lost_is_trouble_also_where_the_next_start_was_heard_of_
         look_by=None,
     )
     again = replace(lost, dedupe_key="told once more")
-    assert w.intake.receive(again).what is What.DROPPED, "it has been dealt with"
+    assert w.intake.receive(again).what is OutcomeKind.DROPPED, "it has been dealt with"
 
 
 def _theirs() -> Try:
@@ -310,7 +310,7 @@ def test_while_an_incident_is_open_its_workflow_adopts(w: World) -> None:
 def test_a_run_that_its_user_ended_is_left_alone(w: World, state: SlurmState, what: str) -> None:
     w.join()
     name = "agent_slurm_job_cancelled_by_user" if state is SlurmState.CANCELLED else "agent_slurm_job_completed"
-    assert w.intake.receive(w.ended(name)).what is What.DROPPED
+    assert w.intake.receive(w.ended(name)).what is OutcomeKind.DROPPED
     job = w.registry.get(FIRST)
     assert not job.active
     assert w.registry.attempts(FIRST)[0].status == what
@@ -323,11 +323,11 @@ def test_an_end_that_the_clusters_own_document_does_not_show_changes_nothing(w: 
     before = w.registry.get(FIRST)
     for name in ("node_fail", "failed", "timeout", "gone", "preempted", "completed", "cancelled_by_user"):
         signal = replace(parse(golden.load(f"agent_slurm_job_{name}"))[0], attempt=FIRST)
-        assert w.intake.receive(signal).what is What.DROPPED
+        assert w.intake.receive(signal).what is OutcomeKind.DROPPED
     forged = parse(golden.load("agent_slurm_job_requeued_by_slurm"))[0]
     w.show(attempt="slurm.pretrain.77", slurm_job=77)
     evidence = {**forged.evidence, "successor": "slurm.pretrain.77"}
-    assert w.intake.receive(replace(forged, attempt=FIRST, evidence=evidence)).what is What.DROPPED
+    assert w.intake.receive(replace(forged, attempt=FIRST, evidence=evidence)).what is OutcomeKind.DROPPED
     assert w.registry.get(FIRST) == before
     assert w.open_incidents() == []
 
@@ -363,7 +363,7 @@ def test_an_end_that_nobody_wanted_opens_an_incident(w: World, event: str, fault
     w.join()
     signal = w.ended(event)
     assert signal.fault is fault
-    assert w.intake.receive(signal).what is What.OPENED
+    assert w.intake.receive(signal).what is OutcomeKind.OPENED
     assert [(incident.job_id, incident.attempt) for incident in w.open_incidents()] == [(FIRST, FIRST)]
 
 
@@ -373,7 +373,7 @@ def test_an_end_that_nobody_wanted_opens_an_incident(w: World, event: str, fault
 def test_an_agent_that_starts_gets_its_queue(w: World) -> None:
     w.head_nodes.queues.clear()
     for _ in range(2):
-        assert w.event("agent_started")[0].what is What.DROPPED
+        assert w.event("agent_started")[0].what is OutcomeKind.DROPPED
     assert w.head_nodes.queues == {CLUSTER}
 
 
@@ -384,9 +384,9 @@ def test_an_answer_wakes_the_incident_that_ordered(w: World) -> None:
     w.store.look(incident.incident_id, generation=1, callback_id="cb-1", look_by=START)
     answer = parse(golden.load("agent_order_answered_done"))[0]
     answer = replace(answer, evidence={**answer.evidence, "incident_id": incident.incident_id})
-    assert w.intake.receive(answer).what is What.JOINED
+    assert w.intake.receive(answer).what is OutcomeKind.JOINED
     assert w.executions.woken == [("cb-1", "order_answered")]
-    assert w.intake.receive(answer).what is What.DUPLICATE
+    assert w.intake.receive(answer).what is OutcomeKind.DUPLICATE
     with pytest.raises(NotOurs):
         w.event("agent_order_answered_refused")  # for an Incident of another stack
 
@@ -406,14 +406,14 @@ def test_hyperpod_s_word_about_an_instance_finds_the_run_its_node_and_its_place(
     w.join()
     w.nodes(gpu_1="allocated", gpu_2="allocated")
     outcome = health(w, event)
-    assert (outcome.what, outcome.job_id) == (What.OPENED, FIRST)
+    assert (outcome.what, outcome.job_id) == (OutcomeKind.OPENED, FIRST)
     by_job = {incident.job_id: incident for incident in w.open_incidents()}
     signal = w.store.load(by_job[FIRST].incident_id).inbox[0]
     assert (signal.attempt, signal.node, signal.fault) == (FIRST, "gpu-2", FaultClass.NODE_HARDWARE)
     assert (signal.evidence["instance_id"], signal.evidence["node_index"], signal.evidence["nodes"]) == (INSTANCE, 1, 2)
     node = by_job[None]
     assert (node.cluster, node.node, node.job_id) == (CLUSTER, "gpu-2", None)
-    assert health(w, event).what is What.DUPLICATE
+    assert health(w, event).what is OutcomeKind.DUPLICATE
     assert len(w.open_incidents()) == 2
 
 
@@ -422,7 +422,7 @@ def test_a_node_without_a_run_of_ours_has_its_own_incident_alone(w: World) -> No
     w.show(nodes=("gpu-1",))
     w.event("agent_slurm_job_running")
     w.nodes(gpu_1="allocated", gpu_2="idle")
-    assert health(w).what is What.OPENED
+    assert health(w).what is OutcomeKind.OPENED
     assert [(one.job_id, one.node) for one in w.open_incidents()] == [(None, "gpu-2")]
 
 
@@ -437,7 +437,7 @@ def test_without_a_tag_on_the_cluster_the_run_is_told_and_its_node_has_the_agent
 def test_a_cluster_without_an_agent_is_treated_as_before(w: World) -> None:
     w.clusters.policies[CLUSTER] = "default"
     w.head_nodes.agents.clear()
-    assert health(w).what is What.OPENED
+    assert health(w).what is OutcomeKind.OPENED
     assert [(one.job_id, one.cluster, one.node) for one in w.open_incidents()] == [(None, CLUSTER, None)]
 
 
@@ -465,7 +465,7 @@ def test_two_signals_about_one_node_are_one_incident_whoever_speaks(w: World) ->
         fault=FaultClass.NODE_HARDWARE,
         evidence={"job_id": FIRST},
     )
-    assert [w.intake.receive(one).what for one in (down, suspect)] == [What.JOINED, What.JOINED]
+    assert [w.intake.receive(one).what for one in (down, suspect)] == [OutcomeKind.JOINED, OutcomeKind.JOINED]
     assert len(w.open_incidents()) == 1
 
 
@@ -482,17 +482,17 @@ def test_a_suspicion_of_a_protected_run_needs_no_tag(w: World) -> None:
         fault=FaultClass.NODE_HARDWARE,
         evidence={"job_id": FIRST},
     )
-    assert w.intake.receive(suspect).what is What.OPENED
+    assert w.intake.receive(suspect).what is OutcomeKind.OPENED
     assert [(one.job_id, one.node, one.policy_name) for one in w.open_incidents()] == [(None, "gpu-2", "default")]
 
 
 def test_news_of_a_node_joins_its_incident_and_opens_none(w: World) -> None:
     w.clusters.policies[CLUSTER] = "default"
     w.nodes(gpu_1="idle")
-    assert w.event("agent_slurm_node_idle")[0].what is What.DROPPED
+    assert w.event("agent_slurm_node_idle")[0].what is OutcomeKind.DROPPED
     w.nodes(gpu_1="down")
     w.event("agent_slurm_node_down")
-    assert w.event("agent_slurm_node_idle")[0].what is What.JOINED
+    assert w.event("agent_slurm_node_idle")[0].what is OutcomeKind.JOINED
     assert len(w.open_incidents()) == 1
 
 
@@ -518,7 +518,7 @@ def test_an_end_whose_event_was_lost_is_found_in_the_job_s_turn(w: World) -> Non
     signal = w.store.load(incident.incident_id).inbox[0]
     assert (signal.kind, signal.fault) == (SignalKind.ATTEMPT_STATE, FaultClass.NODE_LOST)
     event = replace(parse(golden.load("agent_slurm_job_node_fail"))[0], attempt=FIRST)
-    assert w.intake.receive(replace(event, dedupe_key=signal.dedupe_key)).what is What.DUPLICATE
+    assert w.intake.receive(replace(event, dedupe_key=signal.dedupe_key)).what is OutcomeKind.DUPLICATE
     assert event.dedupe_key.replace("4214", "4211") == signal.dedupe_key  # event and sweep are one fact
 
 
@@ -588,7 +588,7 @@ def test_a_silent_agent_whose_standby_took_over_is_no_alarm(w: World) -> None:
         w.clock.advance(timedelta(minutes=1))
         host, epoch = ("ctl1", 1) if minute < 3 else ("ctl2", 2)
         if minute not in (3, 4):  # until the lease is over, and S3 has answered
-            w.head_nodes.beat(CLUSTER, agent_id=f"{host}-1", host=host, epoch=epoch)
+            w.head_nodes.heartbeat(CLUSTER, agent_id=f"{host}-1", host=host, epoch=epoch)
     assert w.open_incidents() == []
     one = w.view.one(CLUSTER)
     assert (one["unknown"], one["active_host"], one["lease_epoch"]) == ("", "ctl2", 2)
@@ -596,7 +596,7 @@ def test_a_silent_agent_whose_standby_took_over_is_no_alarm(w: World) -> None:
 
 def test_a_standby_that_did_not_take_over_is_named(w: World) -> None:
     w.join()
-    w.head_nodes.beat(CLUSTER, host="ctl1", epoch=3, standbys=("ctl2-77",))
+    w.head_nodes.heartbeat(CLUSTER, host="ctl1", epoch=3, standbys=("ctl2-77",))
     for _ in range(15):
         w.sweep.run()
         w.clock.advance(timedelta(minutes=1))
@@ -613,7 +613,7 @@ def test_an_agent_that_cannot_read_slurm_is_told_apart(w: World) -> None:
     for _ in range(15):
         w.sweep.run()
         w.clock.advance(timedelta(minutes=1))
-        w.head_nodes.beat(CLUSTER, read_at=read_at)
+        w.head_nodes.heartbeat(CLUSTER, read_at=read_at)
     assert "could not read its scheduler" in w.store.load(w.open_incidents()[0].incident_id).inbox[0].summary
 
 

@@ -29,7 +29,7 @@ from chalicelib.domain.policy.document import DEFAULT_POLICY
 from chalicelib.services.observe.shared_mailbox import LINK_SETTLES, next_link
 from chalicelib.services.perform.cluster_orders import ANSWER_LATE, CORDON_VALID, MAX_TRIES
 from rekindle.protocol.cluster.documents import EndedBy, SlurmState
-from rekindle.protocol.cluster.orders import Answer, Order, Outcome, Verb
+from rekindle.protocol.cluster.orders import Order, OrderResult, Outcome, Verb
 from rekindle.protocol.cluster.orders import Signal as OrderSignal
 from rekindle.signatures.faults import FaultClass
 from tests.services.slurm_world import ModelHeadNodes, SlurmWorld
@@ -54,7 +54,7 @@ def act(w: SlurmWorld, incident: Incident, action: Action) -> ActionResult:
 
 
 def answered(w: SlurmWorld, order: Order, outcome: Outcome) -> None:
-    w.model.answers[order.token] = Answer(
+    w.model.answers[order.token] = OrderResult(
         token=order.token, verb=order.verb, cluster=order.cluster, outcome=outcome, at=w.clock.now(), detail="so it is"
     )
     w.head.publish()
@@ -63,7 +63,7 @@ def answered(w: SlurmWorld, order: Order, outcome: Outcome) -> None:
 class Away(ModelHeadNodes):
     """A queue that cannot be reached."""
 
-    def order(self, order: Order) -> Answer | None:
+    def order(self, order: Order) -> OrderResult | None:
         raise DependencyUnavailable(f"no queue takes {order.token}")
 
 

@@ -55,18 +55,18 @@ def test_nothing_said_is_unknown(reports: list[RankReport]) -> None:
 
 
 def test_what_rank_0_s_heartbeat_says_stands_for_its_report_that_was_lost() -> None:
-    beat = AttemptView(name="lm", status=AttemptStatus.RUNNING, loss_health="non_finite", onset_step=7)
+    heartbeat = AttemptView(name="lm", status=AttemptStatus.RUNNING, loss_health="non_finite", onset_step=7)
     alone = [bad(1, 7, world=2)]
     assert judged(*alone).ranks == (1,)
-    assert judged(*with_rank_zero(alone, beat)).ranks == ()
-    assert judged(*with_rank_zero(alone, replace(beat, onset_step=8))).ranks == (1,), "it had it later"
-    for silent in (replace(beat, loss_health="ok"), replace(beat, onset_step=None)):
+    assert judged(*with_rank_zero(alone, heartbeat)).ranks == ()
+    assert judged(*with_rank_zero(alone, replace(heartbeat, onset_step=8))).ranks == (1,), "it had it later"
+    for silent in (replace(heartbeat, loss_health="ok"), replace(heartbeat, onset_step=None)):
         assert with_rank_zero(alone, silent) == alone
-    assert with_rank_zero([], beat) == []
+    assert with_rank_zero([], heartbeat) == []
     both = [bad(0, 8, world=2), bad(1, 7, world=2)]
-    assert with_rank_zero(both, beat) == both, "its own report says it better"
+    assert with_rank_zero(both, heartbeat) == both, "its own report says it better"
     greeted = [bad(0, 3, world=2, kind=ReportKind.PACE), *alone]
-    assert judged(*with_rank_zero(greeted, beat)).ranks == ()
+    assert judged(*with_rank_zero(greeted, heartbeat)).ranks == ()
 
 
 def test_a_suspicion_stays_small() -> None:

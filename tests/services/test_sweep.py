@@ -9,24 +9,24 @@ from typing import Any
 
 import pytest
 
-from chalicelib.domain.faults.heartbeat_claims import is_beyond_beats
+from chalicelib.domain.faults.heartbeat_claims import is_beyond_heartbeats
 from chalicelib.domain.model.errors import Throttled
 from chalicelib.domain.model.job import AlarmMode, Attempt, Job, WatchPlan
 from chalicelib.domain.model.known import Known, Unknown
 from chalicelib.domain.model.observation import AttemptStatus, AttemptView
 from chalicelib.domain.model.signal import SignalKind
 from chalicelib.platforms.training_job.platform import TRAINING_JOB
-from chalicelib.ports import Series, SweepMark
+from chalicelib.ports.sweep import Series, SweepMark
 from chalicelib.services.intake.missed_signals import (
     gone_quiet,
-    signal_from_beat,
     signal_from_count,
+    signal_from_heartbeat,
     signal_from_metrics,
     signal_from_saves,
     signal_from_start,
     silence,
 )
-from chalicelib.services.reporting.outcome import What
+from chalicelib.services.reporting.outcome import OutcomeKind
 from chalicelib.services.sweep.metrics import metric_queries, monitor_needs_asking, readings_of
 from rekindle.signatures.faults import FaultClass
 from tests.fakes.world import START
@@ -70,15 +70,15 @@ class SlowBeats:
     def __init__(self, w: World, seconds: float) -> None:
         self.read: list[str] = []
         guard = threading.Lock()
-        beat = w.mailbox.beat
+        heartbeat = w.mailbox.heartbeat
 
         def slow(job: Job, attempt: AttemptView) -> AttemptView:
             with guard:
                 w.clock.advance(timedelta(seconds=seconds))
                 self.read.append(job.job_id)
-            return beat(job, attempt)
+            return heartbeat(job, attempt)
 
-        w.mailbox.beat = slow  # type: ignore[method-assign]  # the fake's clock does not pass by itself
+        w.mailbox.heartbeat = slow  # type: ignore[method-assign]  # the fake's clock does not pass by itself
 
 
 def test_a_sweep_stops_in_time_counts_what_is_left_and_the_next_goes_on_there() -> None:
@@ -142,7 +142,7 @@ def test_jobs_are_read_side_by_side_and_what_follows_is_done_in_order() -> None:
     w.scheduler.describe = waiting  # type: ignore[method-assign]  # the fake answers at once
     swept = replace(w.sweep, readers=8).run()
     assert (swept.jobs, swept.unread, swept.left) == (16, 2, 0)
-    opened = [outcome.job_id for outcome in swept.outcomes if outcome.what is What.OPENED]
+    opened = [outcome.job_id for outcome in swept.outcomes if outcome.what is OutcomeKind.OPENED]
     assert opened == ["lm", *[f"m{n:02d}" for n in range(15) if n not in (3, 5)]]
 
 
@@ -284,8 +284,8 @@ def test_nothing_is_said_of_a_run_that_a_person_has_in_hand() -> None:
     w.orders.cancel(w.last.incident_id, who="ada", key="k")
     w.adopt()
     w.work()
-    w.mailbox.beats[JOB] = AttemptView(
-        name=JOB, status=AttemptStatus.RUNNING, beat_at=w.clock.now(), loss_state="finite", work="stalled"
+    w.mailbox.heartbeats[JOB] = AttemptView(
+        name=JOB, status=AttemptStatus.RUNNING, heartbeat_at=w.clock.now(), loss_state="finite", work="stalled"
     )
     assert w.sweep.run().outcomes == ()
 
@@ -315,11 +315,11 @@ def test_incidents_are_looked_after_before_the_jobs() -> None:
     ],
 )
 def test_a_lost_word_about_the_loss_is_read_from_the_heartbeat(health: str, kind: Any, fault: Any) -> None:
-    def beat(step: int) -> AttemptView:
+    def heartbeat(step: int) -> AttemptView:
         return AttemptView(
             name="lm",
             status=AttemptStatus.RUNNING,
-            beat_at=START,
+            heartbeat_at=START,
             last_step=Known(step),
             loss_state="finite",
             work="training",
@@ -328,7 +328,7 @@ def test_a_lost_word_about_the_loss_is_read_from_the_heartbeat(health: str, kind
             loss_baseline=2.0,
         )
 
-    one, later = (signal_from_beat(a_job(), beat(step), now=START) for step in (100, 130))
+    one, later = (signal_from_heartbeat(a_job(), heartbeat(step), now=START) for step in (100, 130))
     if kind is None:
         assert (one, later) == (None, None)
         return
@@ -393,30 +393,30 @@ def test_one_metric_that_cannot_be_read_forbids_calling_a_run_silent() -> None:
 )
 def test_an_attempt_that_began_far_below_its_resume_step_is_told(resume: Any, first: Any, is_told: bool) -> None:
     own = Attempt(job_id="lm", number=2, name="lm-r2", submitted_at=START, resume_step=resume)
-    view = AttemptView(name="lm-r2", status=AttemptStatus.RUNNING, beat_at=START, first_step=first)
+    view = AttemptView(name="lm-r2", status=AttemptStatus.RUNNING, heartbeat_at=START, first_step=first)
     signal = signal_from_start(a_job(current_attempt="lm-r2"), view, own)
     assert (signal is not None) is is_told
     assert signal is None or "was to resume at step 200, and began at step 1" in signal.summary
 
 
 def test_metrics_that_went_on_after_the_newest_heartbeat_and_stop_are_told_with_both_times() -> None:
-    beat_at = START - timedelta(hours=1)
-    told = gone_quiet(PLAIN, minutes(20, until=7), now=START, beat_at=beat_at)
+    heartbeat_at = START - timedelta(hours=1)
+    told = gone_quiet(PLAIN, minutes(20, until=7), now=START, heartbeat_at=heartbeat_at)
     assert told is not None
-    assert f"no heartbeat since {beat_at:%H:%M}, and no metric since" in told.summary
-    assert gone_quiet(PLAIN, minutes(20, until=5), now=START, beat_at=beat_at) is None
+    assert f"no heartbeat since {heartbeat_at:%H:%M}, and no metric since" in told.summary
+    assert gone_quiet(PLAIN, minutes(20, until=5), now=START, heartbeat_at=heartbeat_at) is None
 
 
-@pytest.mark.parametrize(("beat_ago_s", "is_beyond"), [(0, False), (599, False), (600, True), (None, False)])
+@pytest.mark.parametrize(("heartbeat_ago_s", "is_beyond"), [(0, False), (599, False), (600, True), (None, False)])
 def test_a_count_of_bad_values_stands_by_itself_long_after_the_newest_heartbeat(
-    beat_ago_s: int | None, is_beyond: bool
+    heartbeat_ago_s: int | None, is_beyond: bool
 ) -> None:
     long_since = replace(PLAIN, attempt_started_at=START - timedelta(hours=1))
     count = signal_from_count(long_since, minutes(3), now=START)
     assert count is not None
-    at = None if beat_ago_s is None else count.occurred_at - timedelta(seconds=beat_ago_s)
-    view = AttemptView(name="lm", status=AttemptStatus.RUNNING, beat_at=at)
-    assert is_beyond_beats(count, view) is is_beyond
+    at = None if heartbeat_ago_s is None else count.occurred_at - timedelta(seconds=heartbeat_ago_s)
+    view = AttemptView(name="lm", status=AttemptStatus.RUNNING, heartbeat_at=at)
+    assert is_beyond_heartbeats(count, view) is is_beyond
 
 
 def test_bad_values_count_only_minute_after_minute() -> None:
@@ -512,7 +512,7 @@ def test_a_quota_that_is_used_up_is_written_down_once_and_protects_all_the_same(
     add(w, "m0", watch=WatchPlan(alarms=AlarmMode.JOB))
     w.scheduler.put("m0", AttemptStatus.FAILED, failure_reason="boom")
     swept = w.sweep.run()
-    assert [(one.what, one.job_id) for one in swept.outcomes] == [(What.OPENED, "m0")]
+    assert [(one.what, one.job_id) for one in swept.outcomes] == [(OutcomeKind.OPENED, "m0")]
     assert w.registry.get("m0").watch.alarms_state.startswith("refused:the account's quota")
     w.board.quota = 5
     assert w.alarms.ensure(w.registry.get("m0")).watch.alarms_state.startswith("refused:")

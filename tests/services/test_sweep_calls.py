@@ -11,8 +11,8 @@ import pytest
 from chalicelib.domain.model.job import WatchPlan
 from chalicelib.domain.model.known import Known, Unknown
 from chalicelib.domain.model.signal import SignalKind
-from chalicelib.ports import MetricQuery
-from chalicelib.services.reporting.outcome import What
+from chalicelib.ports.sweep import MetricQuery
+from chalicelib.services.reporting.outcome import OutcomeKind
 from localcloud.aws.sagemaker import Phase
 from localcloud.aws.wire import How
 from rekindle.protocol.mailbox import LossState, RunPhase
@@ -85,7 +85,7 @@ def test_a_failed_run_whose_event_got_lost_is_found_by_the_listing_and_confirmed
     f.cloud.training.enter("job-00007", Phase.FAILED, failure_reason="AlgorithmError: boom")
     swept, calls = f.sweep()
     described = f.turns(30)
-    assert [(one.what, one.job_id) for one in swept.outcomes] == [(What.OPENED, "job-00007")]
+    assert [(one.what, one.job_id) for one in swept.outcomes] == [(OutcomeKind.OPENED, "job-00007")]
     assert calls["sagemaker.ListTrainingJobs"] == 1
     assert calls["sagemaker.DescribeTrainingJob"] in (described, described + 1)  # it may have had its turn anyway
     f.wait()
@@ -116,7 +116,7 @@ def test_a_name_that_the_platform_has_forgotten_is_said_to_be_gone_only_when_ask
     assert f.sweep()[0].outcomes == ()  # a listing that does not hold it says nothing
     f.give_turn(gone, 30)
     swept, _ = f.sweep()
-    assert [(one.what, one.job_id) for one in swept.outcomes] == [(What.OPENED, gone.job_id)]
+    assert [(one.what, one.job_id) for one in swept.outcomes] == [(OutcomeKind.OPENED, gone.job_id)]
     (incident,) = [incident for incident, _ in f.service.store.list_open()]
     (signal,) = f.service.store.load(incident.incident_id).inbox
     assert signal.evidence["status"] == "Gone"
@@ -128,12 +128,12 @@ def test_only_jobs_whose_steps_do_not_show_are_asked_for_their_heartbeat(f: Flee
     still = f.jobs[4]
     f.wait(10)
     f.move(jobs=[job for job in f.jobs if job is not still])
-    f.beat(still, phase=RunPhase.STALLED)
+    f.heartbeat(still, phase=RunPhase.STALLED)
     swept, calls = f.sweep()
     expected = f.turns(10)
     assert calls["s3.GetObject"] in (expected, expected + 1)
     assert [(one.what, one.job_id, one.signal) for one in swept.outcomes] == [
-        (What.OPENED, still.job_id, SignalKind.STALL)
+        (OutcomeKind.OPENED, still.job_id, SignalKind.STALL)
     ]
 
 
@@ -142,8 +142,8 @@ def test_metrics_that_cannot_be_read_are_unknown_and_the_heartbeats_speak(f: Fle
     settle(f)
     f.move()
     for job in f.jobs:
-        f.beat(job)
-    f.beat(f.jobs[2], loss=None, loss_state=LossState.NAN)
+        f.heartbeat(job)
+    f.heartbeat(f.jobs[2], loss=None, loss_state=LossState.NAN)
     f.cloud.wire.disturb("cloudwatch.GetMetricData", How.FAIL)
     swept, calls = f.sweep()
     assert swept.unknown == 12
@@ -166,8 +166,8 @@ def test_a_run_that_moves_and_counts_bad_values_is_judged_by_its_heartbeat(f: Fl
     f.move()
     now = f.cloud.clock.now()
     f.points(BAD, {job.job_id: [(now - timedelta(minutes=1), 3.0)] for job in f.jobs})
-    f.beat(f.jobs[0])  # an overflow of fp16 scaling: the loss is finite
-    f.beat(f.jobs[1], loss=None, loss_state=LossState.NAN)
+    f.heartbeat(f.jobs[0])  # an overflow of fp16 scaling: the loss is finite
+    f.heartbeat(f.jobs[1], loss=None, loss_state=LossState.NAN)
     swept, _ = f.sweep()
     assert [one.job_id for one in swept.outcomes] == [f.jobs[1].job_id]
 
@@ -212,7 +212,7 @@ def test_an_overdue_checkpoint_is_told_when_its_turn_comes(f: Fleet) -> None:
     assert f.sweep()[0].outcomes == ()  # not its turn
     f.give_turn(f.jobs[0], 30)
     swept, _ = f.sweep()
-    assert [(one.what, one.signal) for one in swept.outcomes] == [(What.OPENED, SignalKind.SAVE_FAILED)]
+    assert [(one.what, one.signal) for one in swept.outcomes] == [(OutcomeKind.OPENED, SignalKind.SAVE_FAILED)]
 
 
 def test_pages_of_one_answer_are_put_together_and_an_unfinished_one_is_unknown() -> None:

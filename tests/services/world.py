@@ -22,7 +22,7 @@ from chalicelib.domain.model.observation import AttemptStatus, AttemptView, Chec
 from chalicelib.domain.model.signal import Signal, SignalKind, SignalSource, ended_job_key
 from chalicelib.domain.policy.document import DEFAULT_POLICY, Policy
 from chalicelib.services.intake.intake import Intake
-from chalicelib.services.observe.observer import Look, needs_record
+from chalicelib.services.observe.observer import Observer, needs_record
 from chalicelib.services.operator.orders import Orders
 from chalicelib.services.perform.perform import Perform
 from chalicelib.services.reporting.alarms import Alarms
@@ -143,7 +143,7 @@ class World:
         self.intake = Intake(
             store=self.store, mailbox=self.mailbox, clusters=self.clusters, executions=self.executions, **common
         )
-        self.look = Look(
+        self.look = Observer(
             store=self.store, mailbox=self.mailbox, policies=self.policies, head_nodes=head_nodes, **common
         )
         self.perform = Perform(
@@ -221,7 +221,7 @@ class World:
                 sim.step = step
                 if step % SAVE_EVERY == 0 and sim.visible:
                     self._save(name, step, "periodic")
-            self._beat(name, sim)
+            self._heartbeat(name, sim)
         if status is AttemptStatus.RUNNING and sim.visible and sim.answers:
             self._answer(name, sim)
 
@@ -251,16 +251,16 @@ class World:
                 )
             )
 
-    def _beat(self, name: str, sim: Sim) -> None:
+    def _heartbeat(self, name: str, sim: Sim) -> None:
         if not sim.visible or sim.step == sim.first:
             return
         bad = sim.onset is not None and sim.step >= sim.onset
-        self.mailbox.beats[name] = AttemptView(
+        self.mailbox.heartbeats[name] = AttemptView(
             name=name,
             status=self.status(name),
             first_step=Known(sim.first + 1),
             last_step=Known(sim.step),
-            beat_at=self.clock.now(),
+            heartbeat_at=self.clock.now(),
             loss_state="nan" if bad else "finite",
         )
 
@@ -290,7 +290,7 @@ class World:
         if sim.onset is None:
             sim.onset = sim.step + 1
             sim.step += 1
-            self._beat(name, sim)
+            self._heartbeat(name, sim)
             self.say(SignalKind.NON_FINITE, name, FaultClass.NON_FINITE, evidence={"step": sim.onset})
 
     def repair(self, name: str) -> None:
@@ -306,7 +306,7 @@ class World:
         ]
         sim.step, sim.hung, sim.onset = max(mine, default=sim.first), False, None
         self._set(name, AttemptStatus.RUNNING)
-        self._beat(name, sim)
+        self._heartbeat(name, sim)
 
     def say(
         self,

@@ -20,7 +20,7 @@ from chalicelib.channels.quiet import quieten
 from chalicelib.channels.slack.channel import LEASE, SlackChannel
 from chalicelib.channels.slack.web_api import SlackApi
 from chalicelib.domain.model.incident import Incident
-from chalicelib.ports import Notice
+from chalicelib.ports.notices import Notice
 from localcloud.aws.template import create_table
 from tests.adapters.conftest import make_client
 from tests.canary import SLACK_TOKEN

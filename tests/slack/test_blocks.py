@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from chalicelib.channels.slack.blocks import (
     HAPPENING,
     MAX_MESSAGE_CHARS,
+    Button,
     Message,
-    Press,
     incident_message,
     read_value,
     reply_message,
@@ -26,14 +26,14 @@ from chalicelib.channels.slack.digest import digest_message
 from chalicelib.channels.slack.text import code, escape, plain, verbatim
 from chalicelib.domain.model.approvals import ApprovalAnswer, Guard, Hold
 from chalicelib.domain.model.incident import Phase
-from chalicelib.domain.notices.threads import Said
+from chalicelib.domain.notices.threads import LatestNotice
 from chalicelib.domain.reporting.paste import paste_of
 from tests.sizes import examples
 from tests.slack.made import NOW, approval, complaints, incident, signal, texts
 
 NASTY = "<!channel> <!here> <@U1> <#C1> <https://evil.example|ok> `*_~ & @channel \u202e\x00\n"
 words = st.text(max_size=4000) | st.sampled_from([NASTY, NASTY * 60, "&" * 4000, "`" * 4000, "@here" * 300, ""])
-SAID = Said(title="A GPU has fallen off the bus", text="The run is asked for a checkpoint.", at=NOW)
+SAID = LatestNotice(title="A GPU has fallen off the bus", text="The run is asked for a checkpoint.", at=NOW)
 
 
 def shown(message: Message) -> str:
@@ -64,7 +64,7 @@ def test_an_incident_tells_fault_evidence_state_and_what_is_asked() -> None:
     assert "May Rekindle replace ip-10-0-0-7 of ml (i-1); what is on its volumes is lost?" in text
     assert "counts as *denied*" in text
     assert "It needs an answer: may Rekindle replace ip-10-0-0-7" in html.unescape(message.text)
-    assert presses(message) == [Press.APPROVE, Press.DENY, Press.CANCEL, Press.PAUSE]
+    assert presses(message) == [Button.APPROVE, Button.DENY, Button.CANCEL, Button.PAUSE]
     assert complaints(message.blocks) == []
 
 
@@ -82,8 +82,8 @@ def test_a_press_asks_back_in_words_what_would_be_done_to_what() -> None:
         for one in block.get("elements", ())
         if one["type"] == "button"
     }
-    assert confirms[Press.APPROVE].startswith("May Rekindle replace ip-10-0-0-7 of ml (i-1)")
-    assert "closed" in confirms[Press.DENY]
+    assert confirms[Button.APPROVE].startswith("May Rekindle replace ip-10-0-0-7 of ml (i-1)")
+    assert "closed" in confirms[Button.DENY]
     assert "ReplaceNode" not in shown(message)
 
 
@@ -116,7 +116,7 @@ def test_an_answered_approval_says_who_and_has_no_buttons() -> None:
     answered = approval(answer=ApprovalAnswer.DENIED, by="slack:U7 (ada)", answered_at=NOW)
     message = incident_message(incident(approvals=(answered,)), said=None, can_press=True)
     assert "*denied* by `slack:U7 (ada)`" in shown(message)
-    assert presses(message) == [Press.CANCEL, Press.PAUSE]
+    assert presses(message) == [Button.CANCEL, Button.PAUSE]
 
 
 def test_a_closed_incident_has_no_buttons() -> None:
@@ -128,7 +128,7 @@ def test_a_closed_incident_has_no_buttons() -> None:
 
 def test_a_paused_incident_offers_to_lift_the_pause() -> None:
     message = incident_message(incident(paused_since=NOW), said=None, can_press=True)
-    assert presses(message) == [Press.CANCEL, Press.RESUME]
+    assert presses(message) == [Button.CANCEL, Button.RESUME]
 
 
 def test_what_holds_it_back_is_named_and_what_held_it_back_is_not() -> None:
@@ -162,7 +162,7 @@ def test_other_peoples_words_stay_words_and_inside_the_limits(first: str, second
         approvals=tuple(approval(number, what=first, why=third) for number in range(9)),
         holds=holds,
     )
-    said = Said(title=second, text=third, at=NOW, paste=((first, second),) * 9)
+    said = LatestNotice(title=second, text=third, at=NOW, paste=((first, second),) * 9)
     message = incident_message(one, said=said, can_press=press)
     assert complaints(message.blocks) == []
     assert_mentions_nothing(message)

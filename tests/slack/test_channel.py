@@ -21,8 +21,8 @@ from chalicelib.domain.model.action import Severity
 from chalicelib.domain.model.approvals import ApprovalAnswer
 from chalicelib.domain.model.errors import DependencyUnavailable, Permanent, RecoveryError
 from chalicelib.domain.model.incident import Phase
-from chalicelib.domain.notices.threads import STORM_AFTER, STORM_WINDOW, Weather
-from chalicelib.ports import Notice, NoticeKind
+from chalicelib.domain.notices.threads import STORM_AFTER, STORM_WINDOW, StormState
+from chalicelib.ports.notices import Notice, NoticeKind
 from tests.canary import CANARY, SLACK_TOKEN
 from tests.slack.conftest import Stage
 from tests.slack.fake_slack import CONVERSATION, FakeSlack, Mood
@@ -348,7 +348,7 @@ def test_deliveries_at_once_post_one_message(stage: Stage) -> None:
 
 def brew(stage: Stage) -> None:
     """As if the channel had just been told of as many Incidents as get messages of their own."""
-    stage.threads.set_weather("ops", Weather(starts=(stage.clock.now(),) * STORM_AFTER))
+    stage.threads.set_weather("ops", StormState(starts=(stage.clock.now(),) * STORM_AFTER))
 
 
 @pytest.mark.long

@@ -18,7 +18,7 @@ from chalicelib.domain.model.instances import JobSize
 from chalicelib.domain.model.known import Unknown
 from chalicelib.domain.notices.channels import ChannelConfig, ChannelKind
 from chalicelib.domain.reporting.ledger import IncidentLedger
-from chalicelib.ports import Address
+from chalicelib.ports.notices import Address
 from tests.ledger import books
 from tests.slack.conftest import Stage
 from tests.slack.made import complaints, incident, notice, texts

@@ -21,16 +21,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from moto import mock_aws
 
-from chalicelib.api.problems import PROBLEM_JSON, Answer
+from chalicelib.api.problems import PROBLEM_JSON, ApiResponse
 from chalicelib.api.slack import SlackHooks
-from chalicelib.api.slack_request import MAX_BODY_BYTES, Unwelcome, authentic, read_command, read_press
+from chalicelib.api.slack_request import MAX_BODY_BYTES, SlackRequestRefused, authentic, read_command, read_press
 from chalicelib.aws.dynamodb import items
 from chalicelib.aws.dynamodb.chat_threads import DynamoChatThreads
 from chalicelib.aws.dynamodb.incidents import DynamoIncidentStore
 from chalicelib.aws.dynamodb.jobs import DynamoJobRegistry
 from chalicelib.aws.dynamodb.listings import DynamoListings
 from chalicelib.aws.ssm.settings import SsmSettings
-from chalicelib.channels.slack.blocks import Press, value_of
+from chalicelib.channels.slack.blocks import Button, value_of
 from chalicelib.channels.slack.groups import SlackGroups
 from chalicelib.domain.model.approvals import ApprovalAnswer
 from chalicelib.domain.model.incident import Incident, Phase, TimelineEntry
@@ -83,8 +83,8 @@ class Gate:
         return one
 
     def press(
-        self, press: Press | str, incident_id: str, approval_id: str = "", *, user: str = ADA, **more: Any
-    ) -> Answer:
+        self, press: Button | str, incident_id: str, approval_id: str = "", *, user: str = ADA, **more: Any
+    ) -> ApiResponse:
         """Somebody presses a button."""
         payload = {
             "type": "block_actions",
@@ -106,7 +106,7 @@ class Gate:
         } | more
         return self.send("slack_actions", urlencode({"payload": json.dumps(payload)}).encode())
 
-    def command(self, text: str, *, user: str = ADA, conversation: str = "C0ELSEWHERE") -> Answer:
+    def command(self, text: str, *, user: str = ADA, conversation: str = "C0ELSEWHERE") -> ApiResponse:
         form = {
             "command": "/rekindle",
             "text": text,
@@ -119,7 +119,7 @@ class Gate:
         }
         return self.send("slack_commands", urlencode(form).encode())
 
-    def send(self, operation: str, raw: bytes, **changes: str) -> Answer:
+    def send(self, operation: str, raw: bytes, **changes: str) -> ApiResponse:
         return self.hooks.answer(operation, self.headers(raw) | changes, raw)
 
     def headers(
@@ -218,8 +218,8 @@ def gate(slack: FakeSlack, aws: tuple[Any, Any]) -> Gate:
 # --- who pressed what ---
 
 
-@pytest.mark.parametrize(("press", "answer"), [(Press.APPROVE, "approved"), (Press.DENY, "denied")])
-def test_an_answer_is_an_order_on_the_record_and_wakes_the_incident(gate: Gate, press: Press, answer: str) -> None:
+@pytest.mark.parametrize(("press", "answer"), [(Button.APPROVE, "approved"), (Button.DENY, "denied")])
+def test_an_answer_is_an_order_on_the_record_and_wakes_the_incident(gate: Gate, press: Button, answer: str) -> None:
     one = gate.open(incident(approvals=(approval(deadline_at=gate.clock.now() + timedelta(minutes=9)),)))
     assert gate.press(press, one.incident_id, "ap-1").status == 200
     (order,) = [item for item in gate.store.load(one.incident_id).inbox if item.kind is SignalKind.ORDER_APPROVAL]
@@ -235,8 +235,8 @@ def test_an_answer_is_an_order_on_the_record_and_wakes_the_incident(gate: Gate, 
 
 def test_who_comes_second_is_told_that_it_was_answered(gate: Gate) -> None:
     one = gate.open(incident(approvals=(approval(deadline_at=gate.clock.now() + timedelta(minutes=9)),)))
-    gate.press(Press.APPROVE, one.incident_id, "ap-1")
-    gate.press(Press.DENY, one.incident_id, "ap-1")
+    gate.press(Button.APPROVE, one.incident_id, "ap-1")
+    gate.press(Button.DENY, one.incident_id, "ap-1")
     assert "Nothing was done: it was approved by slack:U0ADA00 (ada) already" in gate.told()[1]
     answers = [item.evidence["answer"] for item in gate.store.load(one.incident_id).inbox if "answer" in item.evidence]
     assert answers == ["approved"]
@@ -244,14 +244,14 @@ def test_who_comes_second_is_told_that_it_was_answered(gate: Gate) -> None:
 
 def test_cancel_and_pause_and_resume(gate: Gate) -> None:
     one = gate.open(incident())
-    gate.press(Press.CANCEL, one.incident_id)
+    gate.press(Button.CANCEL, one.incident_id)
     assert SignalKind.ORDER_CANCEL in {item.kind for item in gate.store.load(one.incident_id).inbox}
     gate.clock.step(timedelta(seconds=1))
-    gate.press(Press.PAUSE, one.incident_id)
+    gate.press(Button.PAUSE, one.incident_id)
     assert gate.registry.is_paused()
     assert gate.registry.switches().paused_by == f"slack:{ADA} (ada)"
     gate.clock.step(timedelta(seconds=1))
-    gate.press(Press.RESUME, one.incident_id)
+    gate.press(Button.RESUME, one.incident_id)
     assert not gate.registry.is_paused()
     pressed = [line.text for line in gate.store.timeline(one.incident_id)]
     assert [text.split(" pressed ")[1] for text in pressed] == [
@@ -263,9 +263,9 @@ def test_cancel_and_pause_and_resume(gate: Gate) -> None:
 
 def test_a_press_costs_few_calls(gate: Gate) -> None:
     one = gate.open(incident(approvals=(approval(deadline_at=gate.clock.now() + timedelta(minutes=9)),)))
-    gate.press(Press.PAUSE, one.incident_id)  # the document and the secrets are remembered from here on
+    gate.press(Button.PAUSE, one.incident_id)  # the document and the secrets are remembered from here on
     gate.calls.clear()
-    gate.press(Press.APPROVE, one.incident_id, "ap-1")
+    gate.press(Button.APPROVE, one.incident_id, "ap-1")
     # the mark against replays, the Incident, the timeline's line, the Incident again, the order's two writes
     assert gate.calls == {"PutItem": 3, "GetItem": 2, "UpdateItem": 1}
 
@@ -273,7 +273,7 @@ def test_a_press_costs_few_calls(gate: Gate) -> None:
 def test_a_press_counts_even_where_whoever_pressed_cannot_be_told(gate: Gate) -> None:
     one = gate.open(incident())
     gate.slack.next("/actions/T1/1/secretpart", Mood(closes=True))
-    assert gate.press(Press.PAUSE, one.incident_id).status == 200
+    assert gate.press(Button.PAUSE, one.incident_id).status == 200
     assert gate.registry.is_paused()
 
 
@@ -283,7 +283,7 @@ def test_a_press_counts_even_where_whoever_pressed_cannot_be_told(gate: Gate) ->
 )
 def test_answers_go_to_slack_and_nowhere_else(gate: Gate, address: str) -> None:
     one = gate.open(incident())
-    assert gate.press(Press.PAUSE, one.incident_id, response_url=address).status == 200
+    assert gate.press(Button.PAUSE, one.incident_id, response_url=address).status == 200
     assert gate.told() == []
 
 
@@ -293,7 +293,7 @@ def test_answers_go_to_slack_and_nowhere_else(gate: Gate, address: str) -> None:
 def test_who_is_not_named_is_refused_in_private_and_nothing_happens(gate: Gate) -> None:
     one = gate.open(incident(approvals=(approval(),)))
     before = gate.items()
-    answer = gate.press(Press.APPROVE, one.incident_id, "ap-1", user=EVE)
+    answer = gate.press(Button.APPROVE, one.incident_id, "ap-1", user=EVE)
     assert answer.status == 200
     assert "You may not press Approve" in gate.told()[0]
     assert gate.slack.ephemeral[0]["response_type"] == "ephemeral"
@@ -306,8 +306,8 @@ def test_who_is_not_named_is_refused_in_private_and_nothing_happens(gate: Gate) 
 def test_a_member_of_a_named_group_may_and_slack_is_asked_once(gate: Gate) -> None:
     gate.slack.groups["S0ONCALL"] = [GRACE]
     one = gate.open(incident())
-    gate.press(Press.PAUSE, one.incident_id, user=GRACE)
-    gate.press(Press.RESUME, one.incident_id, user=GRACE)
+    gate.press(Button.PAUSE, one.incident_id, user=GRACE)
+    gate.press(Button.RESUME, one.incident_id, user=GRACE)
     assert gate.registry.switches().paused_by == f"slack:{GRACE} (ada)"
     assert gate.slack.count("usergroups.users.list") == 1
 
@@ -316,14 +316,14 @@ def test_nobody_gets_in_because_slack_cannot_be_asked(gate: Gate) -> None:
     gate.slack.groups["S0ONCALL"] = [GRACE]
     gate.slack.next("usergroups.users.list", Mood(status=500))
     one = gate.open(incident())
-    gate.press(Press.PAUSE, one.incident_id, user=GRACE)
+    gate.press(Button.PAUSE, one.incident_id, user=GRACE)
     assert not gate.registry.is_paused()
     assert "You may not press" in gate.told()[0]
 
 
 def test_a_name_is_no_credential(gate: Gate) -> None:
     one = gate.open(incident())
-    gate.press(Press.PAUSE, one.incident_id, user=EVE)
+    gate.press(Button.PAUSE, one.incident_id, user=EVE)
     assert not gate.registry.is_paused()  # though every sender here is called ada
 
 
@@ -364,7 +364,7 @@ def _whole(gate: Gate) -> bytes:
     return urlencode({"user_id": ADA, "channel_id": CONVERSATION, "text": f"pause {CANARY}"}).encode()
 
 
-def assert_turned_away(gate: Gate, answer: Answer, status: int, *, before: int) -> None:
+def assert_turned_away(gate: Gate, answer: ApiResponse, status: int, *, before: int) -> None:
     assert answer.status == status
     assert answer.headers["Content-Type"] == PROBLEM_JSON
     assert CANARY not in json.dumps(answer.body)
@@ -470,12 +470,12 @@ def test_a_signed_body_that_cannot_be_read_is_a_bad_request(gate: Gate, raw: byt
     ],
 )
 def test_a_button_that_is_not_ours_is_a_bad_request(gate: Gate, more: dict[str, Any]) -> None:
-    assert gate.press(Press.PAUSE, "inc-1", **more).status == 400
+    assert gate.press(Button.PAUSE, "inc-1", **more).status == 400
     assert not gate.registry.is_paused()
 
 
 def test_an_incident_that_is_not_there_is_told(gate: Gate) -> None:
-    assert gate.press(Press.CANCEL, "inc-none").status == 200
+    assert gate.press(Button.CANCEL, "inc-none").status == 200
     assert "Nothing was done" in gate.told()[0]
 
 
@@ -490,15 +490,15 @@ def test_a_closed_incident_takes_no_answer(gate: Gate) -> None:
     gate.store.record(
         over, expected_version=looked.incident.version, token="t", absorbed=len(looked.inbox), entry=line, look_by=None
     )
-    gate.press(Press.APPROVE, one.incident_id, "ap-1")
+    gate.press(Button.APPROVE, one.incident_id, "ap-1")
     assert "Nothing was done: the Incident is closed" in gate.told()[0]
 
 
 def test_secrets_and_bodies_are_in_no_log(gate: Gate, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG, logger="chalicelib")
     one = gate.open(incident())
-    gate.press(Press.PAUSE, one.incident_id)
-    gate.press(Press.PAUSE, one.incident_id, user=EVE)
+    gate.press(Button.PAUSE, one.incident_id)
+    gate.press(Button.PAUSE, one.incident_id, user=EVE)
     gate.send("slack_commands", _whole(gate), **{"X-Slack-Signature": "v0=" + "0" * 64})
     assert CANARY not in caplog.text
     assert CANARY not in repr(gate.outcomes)
@@ -513,7 +513,7 @@ def test_a_channel_without_a_signing_secret_opens_no_door(gate: Gate, aws: tuple
 @given(st.binary(max_size=300))
 def test_no_body_breaks_the_readers(raw: bytes) -> None:
     for read in (read_press, read_command):
-        with suppress(Unwelcome):
+        with suppress(SlackRequestRefused):
             read(raw)
 
 
@@ -521,7 +521,7 @@ def test_no_body_breaks_the_readers(raw: bytes) -> None:
 @given(st.binary(max_size=100), st.text(max_size=80), st.text(max_size=80))
 def test_no_header_breaks_the_check(raw: bytes, timestamp: str, signature: str) -> None:
     headers = {"content-type": FORM, "x-slack-request-timestamp": timestamp, "x-slack-signature": signature}
-    with pytest.raises(Unwelcome):
+    with pytest.raises(SlackRequestRefused):
         authentic(headers, raw, (SLACK_SIGNING_SECRET,), now=NOW)
 
 

@@ -36,7 +36,7 @@ from localcloud.stack import deploy_rekindle
 from rekindle.cli.main import main as rekindle
 from rekindle.protocol.cluster.documents import AgentDoc, AttemptDoc
 from rekindle.protocol.cluster.names import agent_key, attempt_key, cluster_prefix, first_attempt, order_key, queue_name
-from rekindle.protocol.cluster.orders import Answer, Order
+from rekindle.protocol.cluster.orders import Order, OrderResult
 from rekindle.protocol.mailbox import Fence, fence_key
 
 PROJECT = Path(__file__).resolve().parents[2]
@@ -75,7 +75,7 @@ POLICY: Mapping[str, Any] = {
     "budgets": {"max_nodes_in_repair_percent": 100},
 }
 MONITOR = {
-    "REKINDLE_BEAT_S": "0.5",
+    "REKINDLE_HEARTBEAT_S": "0.5",
     "REKINDLE_POLL_S": "0.25",
     "REKINDLE_AGREE_S": "0.25",
     "REKINDLE_WATCH_S": "0.25",
@@ -284,9 +284,9 @@ class Stage:
         found = [Order.from_json(raw) for raw in self.objects(f"{cluster_prefix(CLUSTER)}orders/").values()]
         return sorted(found, key=lambda order: order.issued_at)
 
-    def answers(self) -> dict[str, Answer]:
+    def answers(self) -> dict[str, OrderResult]:
         """By token."""
-        found = [Answer.from_json(raw) for raw in self.objects(f"{cluster_prefix(CLUSTER)}answers/").values()]
+        found = [OrderResult.from_json(raw) for raw in self.objects(f"{cluster_prefix(CLUSTER)}answers/").values()]
         return {answer.token: answer for answer in found}
 
     def forged(self, like: Order, *, is_overdue: bool = False, **changes: Any) -> Order:

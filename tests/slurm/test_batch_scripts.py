@@ -16,7 +16,7 @@ import pytest
 from localcloud.slurm.conf import Timers
 from localcloud.slurm.lab import SlurmLab
 from rekindle.protocol.cluster.names import first_attempt
-from rekindle.protocol.mailbox import Beat, Manifest, SaveKind, beat_key, manifest_prefix
+from rekindle.protocol.mailbox import Heartbeat, Manifest, SaveKind, heartbeat_key, manifest_prefix
 from rekindle.protocol.reports import RankReport, ReportKind, report_prefix
 from tests.sealed import check_files
 
@@ -62,7 +62,7 @@ class Run:
             "REKINDLE_EXAMPLE_STEPS": str(steps),
             "REKINDLE_EXAMPLE_SAVE_EVERY": str(SAVE_EVERY),
             "REKINDLE_EXAMPLE_PACE_S": str(pace_s),
-            "REKINDLE_BEAT_S": "0.2",
+            "REKINDLE_HEARTBEAT_S": "0.2",
             "REKINDLE_POLL_S": "0.2",
             "REKINDLE_AGREE_S": "0.5",
             "REKINDLE_METRICS": "off",
@@ -83,9 +83,9 @@ class Run:
     def attempt(self, restart: int) -> str:
         return first_attempt(self.lab.name, self.job).restarted(restart).name
 
-    def beat(self) -> Beat:
+    def heartbeat(self) -> Heartbeat:
         """The first start's."""
-        return Beat.from_json((self.home / beat_key(self.attempt(0))).read_bytes())
+        return Heartbeat.from_json((self.home / heartbeat_key(self.attempt(0))).read_bytes())
 
     def stacks(self) -> list[RankReport]:
         """What the ranks of the first start answered when they were asked for their stacks."""
@@ -94,8 +94,8 @@ class Run:
 
     def step(self, restart: int = 0) -> int:
         """The step that a start's monitor told of last; 0 before its first."""
-        path = self.home / beat_key(self.attempt(restart))
-        return Beat.from_json(path.read_bytes()).step or 0 if path.exists() else 0
+        path = self.home / heartbeat_key(self.attempt(restart))
+        return Heartbeat.from_json(path.read_bytes()).step or 0 if path.exists() else 0
 
     def manifests(self, restart: int) -> list[Manifest]:
         """A start's own, by step."""
@@ -149,9 +149,9 @@ def test_all_ranks_write_their_stacks_when_they_are_asked_and_go_on(lab: SlurmLa
     run = Run(lab, "slurm_torchrun", tmp_path / "asked", pace_s=PACE_S, steps=100_000)
     try:
         run.until(lambda: run.step() >= 1, "its first step")
-        run.until(lambda: run.beat().hears == "USR2", "that nothing in the step would die of the question")
+        run.until(lambda: run.heartbeat().hears == "USR2", "that nothing in the step would die of the question")
         lab.run("scancel", "--signal=USR2", str(run.job))
-        run.until(lambda: len(run.stacks()) == run.beat().world_size, "the stacks of all ranks")
+        run.until(lambda: len(run.stacks()) == run.heartbeat().world_size, "the stacks of all ranks")
         assert all("train.py" in one.stacks for one in run.stacks())
         reached = run.step()
         run.until(lambda: run.step() > reached, "the next step")

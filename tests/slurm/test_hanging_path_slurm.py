@@ -14,7 +14,7 @@ from rekindle.protocol.cluster.documents import SlurmState
 from rekindle.protocol.cluster.orders import Outcome, Verb
 from rekindle.slurm_agent.watching.relay import MailboxRelay
 from tests.agent_slurm.conftest import Kept
-from tests.agent_slurm.test_hangs import beat_in, s3  # noqa: F401
+from tests.agent_slurm.test_hangs import heartbeat_in, s3  # noqa: F401
 from tests.slurm.test_numbers_slurm import HeadNode
 
 LOOK_S = 15.0  # commands, and some seconds for each path that hangs; before, it never ended
@@ -24,7 +24,7 @@ def test_a_hanging_mailbox_holds_up_neither_looks_nor_orders_nor_the_other_mailb
     with SlurmLab(nodes=("n1", "n2")) as lab:
         script = lab.folder / "work" / "job.sh"
         script.write_text("#!/bin/sh\nsrun sleep 600\n")
-        hung, box = lab.folder / "hung", beat_in(lab.folder / "box")
+        hung, box = lab.folder / "hung", heartbeat_in(lab.folder / "box")
         try:
             with never_answers(hung):
                 bad = lab.submit(script, "-N1", "--exclusive", f"--comment=rekindle,mailbox=file://{hung}/box")

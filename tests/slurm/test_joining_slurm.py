@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 
 from localcloud.slurm.lab import SlurmLab
-from rekindle.slurm_agent.base.ports import Deeds, Ground, Memory, Watcher
+from rekindle.slurm_agent.base.ports import AgentContext, Memory, OwnActions, Watcher
 from rekindle.slurm_agent.slurm.build import build
 
 pytestmark = pytest.mark.versions
 OURS = "rekindle:gentle,signal=USR1"
 
 
-class Nothing(Memory, Deeds):
+class Nothing(Memory, OwnActions):
     """No memory, and no deeds."""
 
     def items(self, prefix: str) -> dict[str, bytes]:
@@ -50,7 +50,7 @@ def lab() -> Iterator[SlurmLab]:
 
 def watcher(lab: SlurmLab, **rules: frozenset[str]) -> Watcher:
     nothing = Nothing()
-    ground = Ground(
+    ground = AgentContext(
         cluster="lab",
         bucket="b",
         s3=EmptyBucket(),

@@ -11,11 +11,11 @@ from chalicelib.domain.faults.slurm_states import fault_of_node
 from localcloud.slurm.install import Installation
 from localcloud.slurm.lab import SlurmLab
 from rekindle.protocol.cluster.documents import NodeFacts
-from rekindle.protocol.cluster.node_states import Standing, standing_of
+from rekindle.protocol.cluster.node_states import NodeStanding, standing_of
 from rekindle.protocol.cluster.orders import Order, Outcome, Repair, Verb
 from rekindle.signatures.faults import FaultClass
-from rekindle.slurm_agent.orders.node_verbs import NodeHands
-from rekindle.slurm_agent.orders.verbs import Result, Turn
+from rekindle.slurm_agent.orders.node_verbs import NodeVerbs
+from rekindle.slurm_agent.orders.verbs import OrderTry, Result
 from tests.agent_slurm import node_words
 from tests.slurm.test_numbers_slurm import HeadNode
 
@@ -29,7 +29,7 @@ class Site:
     def __init__(self, lab: SlurmLab) -> None:
         self.lab = lab
         self.slurm = HeadNode(lab, {}).commands
-        self.hands = NodeHands(self.slurm)
+        self.hands = NodeVerbs(self.slurm)
 
     def node(self, name: str) -> NodeFacts:
         found = self.slurm.node(name)
@@ -40,7 +40,7 @@ class Site:
         facts = self.node(name)
         return fault_of_node(facts.state, facts.flags, facts.reason)
 
-    def standing(self, name: str) -> Standing:
+    def standing(self, name: str) -> NodeStanding:
         facts = self.node(name)
         return standing_of(facts.state, facts.flags, facts.reason)
 
@@ -62,7 +62,7 @@ class Site:
             Verb.MARK: self.hands.mark,
             Verb.REBOOT: self.hands.reboot,
         }
-        return does[verb](Turn(order=order, begun_at=None, tried_at=None, now=now, begin=lambda: None))
+        return does[verb](OrderTry(order=order, begun_at=None, tried_at=None, now=now, begin=lambda: None))
 
     def update(self, node: str, *changes: str) -> None:
         self.lab.run("scontrol", "update", f"nodename={node}", *changes)
@@ -99,7 +99,7 @@ def test_lost_gpus_are_a_finding_with_slurms_own_reason_and_the_node_is_given_ba
     site.lab.start_node("n1")
     site.lab.wait(lambda: "invalid_reg" not in site.node("n1").flags, "all GPUs to be registered")
     assert site.obey(Verb.RESUME, "n1").outcome is Outcome.DONE
-    site.lab.wait(lambda: site.standing("n1") is Standing.IN_SERVICE, "the node to be in service")
+    site.lab.wait(lambda: site.standing("n1") is NodeStanding.IN_SERVICE, "the node to be in service")
     assert site.node("n1").reason == "", "no version keeps our reason on a node that works"
 
 
@@ -114,7 +114,7 @@ def test_an_administrators_word_is_never_overridden_and_does_not_outlive_his_res
         assert site.node("n2").reason == "bob: bad fan"
         site.update("n2", "state=resume")
 
-    site.lab.wait(lambda: site.standing("n2") is Standing.IN_SERVICE, "the node to be in service")
+    site.lab.wait(lambda: site.standing("n2") is NodeStanding.IN_SERVICE, "the node to be in service")
     site.lab.kill_node("n2")
     site.lab.wait(lambda: site.fault("n2") is FaultClass.NODE_LOST, "Slurm to miss it")
     assert site.node("n2").reason.endswith("Not responding")
@@ -129,7 +129,7 @@ def test_a_node_in_maintenance_may_go_down(site: Site) -> None:
     site.lab.wait(lambda: "maintenance" in site.node("n3").flags, "the reservation to begin")
     site.lab.kill_node("n3")
     site.lab.wait(lambda: site.node("n3").state == "down", "Slurm to set it down")
-    assert (site.fault("n3"), site.standing("n3")) == (None, Standing.AWAY)
+    assert (site.fault("n3"), site.standing("n3")) == (None, NodeStanding.AWAY)
     refused = site.obey(Verb.REBOOT, "n3")
     assert (refused.outcome, "on purpose" in refused.detail) == (Outcome.REFUSED, True)
 

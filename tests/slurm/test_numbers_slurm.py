@@ -13,8 +13,8 @@ from rekindle.protocol.cluster.names import attempt_key
 from rekindle.protocol.cluster.orders import Order, Outcome, Verb
 from rekindle.slurm_agent.base.ports import Reading
 from rekindle.slurm_agent.copies.reads import Reads
-from rekindle.slurm_agent.orders.job_verbs import JobHands
-from rekindle.slurm_agent.orders.verbs import Result, Turn
+from rekindle.slurm_agent.orders.job_verbs import JobVerbs
+from rekindle.slurm_agent.orders.verbs import OrderTry, Result
 from rekindle.slurm_agent.reading.nodemap import NodeMap
 from rekindle.slurm_agent.reading.run import Runner
 from rekindle.slurm_agent.slurm.commands import Commands
@@ -54,7 +54,7 @@ class HeadNode:
             followed=self.watch.followed,
             start=self.watch.start,
         )
-        self.hands = JobHands(self.commands, None)  # type: ignore[arg-type]  # nothing is submitted
+        self.hands = JobVerbs(self.commands, None)  # type: ignore[arg-type]  # nothing is submitted
 
     def look(self) -> Reading:
         reading = self.watch.read(datetime.now(UTC))
@@ -64,7 +64,7 @@ class HeadNode:
     def doc(self, attempt: str) -> AttemptDoc:
         return AttemptDoc.from_json(self.board[attempt_key(attempt)])
 
-    def turn(self, verb: Verb, number: int, **more: Any) -> Turn:
+    def turn(self, verb: Verb, number: int, **more: Any) -> OrderTry:
         now = datetime.now(UTC)
         order = Order(
             token="t",
@@ -76,7 +76,7 @@ class HeadNode:
             slurm_job=number,
             **more,
         )
-        return Turn(order=order, begun_at=None, tried_at=None, now=now, begin=lambda: None)
+        return OrderTry(order=order, begun_at=None, tried_at=None, now=now, begin=lambda: None)
 
     def release(self, number: int) -> Result:
         return self.hands.requeue(self.turn(Verb.REQUEUE, number, new_attempt=f"slurm.lab.{number}.r1"))

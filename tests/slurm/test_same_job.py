@@ -180,7 +180,7 @@ LOSSES = (
 )
 
 
-def capture_all(lab: SlurmLab, names: Iterable[str], *, runs: bool = False) -> dict[str, spec.Taken]:
+def capture_all(lab: SlurmLab, names: Iterable[str], *, runs: bool = False) -> dict[str, spec.CapturedSpec]:
     """Submit one of each, captured as it waits or only once it runs; what this Slurm does not know is left out."""
     reads, _, owners = head_of(lab)
     numbers = {name: number for name in names if (number := ask(lab, f"{name}-{runs}", *ASKED[name])) is not None}
@@ -198,7 +198,7 @@ def capture_all(lab: SlurmLab, names: Iterable[str], *, runs: bool = False) -> d
     return found
 
 
-def again(lab: SlurmLab, taken: spec.Taken, **more: Any) -> tuple[str, ...]:
+def again(lab: SlurmLab, taken: spec.CapturedSpec, **more: Any) -> tuple[str, ...]:
     """Submitted again as the agent does it: in what the copy differs, or why there is none."""
     reads, commands, owners = head_of(lab)
     if taken.cannot or taken.spec is None:

@@ -11,7 +11,7 @@ import pytest
 from localcloud.slurm.lab import SlurmLab
 from rekindle.protocol.cluster.documents import NodesDoc
 from rekindle.protocol.cluster.names import nodes_key
-from rekindle.protocol.cluster.node_states import Standing, held_by, standing_of
+from rekindle.protocol.cluster.node_states import NodeStanding, held_by, standing_of
 from rekindle.slurm_agent.reading.run import Runner
 from tests.slurm.test_numbers_slurm import HeadNode
 from tests.slurm.test_same_job import SCRIPT, again, head_of, learn, spec
@@ -100,9 +100,9 @@ def test_nodes_that_are_no_machines_and_a_drain_without_a_reason(lab: SlurmLab) 
     head = HeadNode(lab, {})
     head.look()
     found = {one.name: one for one in NodesDoc.from_json(head.board[nodes_key("lab")]).nodes}
-    assert "fu1" not in found or standing_of(found["fu1"].state, found["fu1"].flags, "") is Standing.AWAY
+    assert "fu1" not in found or standing_of(found["fu1"].state, found["fu1"].flags, "") is NodeStanding.AWAY
     for name in ("cl1", "cl2"):
-        assert standing_of(found[name].state, found[name].flags, found[name].reason) is Standing.AWAY
+        assert standing_of(found[name].state, found[name].flags, found[name].reason) is NodeStanding.AWAY
     assert found["n1"].flags == ("drain",)
     assert held_by(found["n1"].state, found["n1"].flags, found["n1"].reason) is not None
     lab.run("scontrol", "update", "nodename=n1", "state=resume")

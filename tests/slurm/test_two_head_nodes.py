@@ -27,7 +27,7 @@ from localcloud.stack import deploy_rekindle
 from rekindle.protocol.cluster.documents import AgentDoc
 from rekindle.protocol.cluster.lease import LeaseDoc, lease_key, standby_key
 from rekindle.protocol.cluster.names import agent_key, cluster_prefix, first_attempt
-from rekindle.protocol.cluster.orders import Answer, Order, Outcome
+from rekindle.protocol.cluster.orders import Order, OrderResult, Outcome
 from tests.slurm.stage import POLICY
 
 PROJECT = Path(__file__).resolve().parents[2]
@@ -141,9 +141,9 @@ def test_a_job_that_fails_while_the_first_head_node_dies_is_started_again_once(s
     name = first_attempt(CLUSTER, job).name
     lab.wait(lambda: site.service.look.registry.job_of_attempt(name), "the job to be registered")
     lab.wait(lambda: (lease := site.lease()) and lease.term_s == LEASE_S, "the holder to see the standby")
-    beat = site.heartbeat()
-    assert beat is not None
-    assert (beat.host, beat.epoch) == ("ctl1", 1)
+    heartbeat = site.heartbeat()
+    assert heartbeat is not None
+    assert (heartbeat.host, heartbeat.epoch) == ("ctl1", 1)
     state = lab.folder / "state/job_state"
     lab.wait(lambda: state.exists() and state.stat().st_mtime > since, "slurmctld to save that it runs")
 
@@ -160,10 +160,10 @@ def test_a_job_that_fails_while_the_first_head_node_dies_is_started_again_once(s
     lease = site.lease()
     assert lease is not None
     assert (lease.host, lease.epoch) == (BACKUP, 2)
-    lab.wait(lambda: (beat := site.heartbeat()) and beat.host == BACKUP, "the second agent's heartbeat")
+    lab.wait(lambda: (heartbeat := site.heartbeat()) and heartbeat.host == BACKUP, "the second agent's heartbeat")
     orders = [Order.from_json(raw) for raw in site.objects("orders")]
     lab.wait(lambda: len(site.objects("answers")) == len(orders), "all orders to be answered")
-    answers = [Answer.from_json(raw) for raw in site.objects("answers")]
+    answers = [OrderResult.from_json(raw) for raw in site.objects("answers")]
     assert [one.outcome for one in answers if one.verb == "requeue"] == [Outcome.DONE]
     assert {one.token for one in lease.begun} <= {one.token for one in orders}
 

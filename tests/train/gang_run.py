@@ -49,7 +49,7 @@ def save(step: int, kind: str) -> str:
 mon = gang.start(
     save=save,
     mailbox=str(folder / "mailbox"),
-    config=Config(beat_s=0.2, poll_s=0.1, agree_s=0.05, abandon_s=2.0),
+    config=Config(heartbeat_s=0.2, poll_s=0.1, agree_s=0.05, abandon_s=2.0),
     env={"REKINDLE_JOB_ID": "job", "TRAINING_JOB_NAME": "run-1"},
 )
 print("ready", flush=True)

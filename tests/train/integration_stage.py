@@ -17,13 +17,13 @@ import pytest
 
 from rekindle.protocol.mailbox import (
     AttemptOrder,
-    Beat,
     CheckpointReply,
     CheckpointRequest,
+    Heartbeat,
     Manifest,
     ResumePlan,
     SaveKind,
-    beat_key,
+    heartbeat_key,
     manifest_prefix,
     reply_key,
     request_key,
@@ -49,7 +49,7 @@ class Attempt:
             "SPEC": json.dumps(spec),
             "PYTHONPATH": str(ROOT),
             "OMP_NUM_THREADS": "1",
-            "REKINDLE_BEAT_S": "0.2",
+            "REKINDLE_HEARTBEAT_S": "0.2",
             "REKINDLE_POLL_S": "0.2",
             "REKINDLE_AGREE_S": "0.1",
             "REKINDLE_METRICS": "off",
@@ -120,8 +120,8 @@ class Attempt:
         return dict(notes)
 
     def step(self) -> int:
-        path = self.home / beat_key(self.name)
-        return (Beat.from_json(path.read_bytes()).step or 0) if path.exists() else 0
+        path = self.home / heartbeat_key(self.name)
+        return (Heartbeat.from_json(path.read_bytes()).step or 0) if path.exists() else 0
 
     def ask(self) -> CheckpointReply:
         """Ask for a checkpoint, and wait for the answer."""

@@ -40,7 +40,7 @@ NURSERIES: Mapping[str, Sequence[str]] = {
 SETTINGS = {
     "REKINDLE_JOB_ID": "story",
     "REKINDLE_METRICS": "off",
-    "REKINDLE_BEAT_S": "0.2",
+    "REKINDLE_HEARTBEAT_S": "0.2",
     "REKINDLE_POLL_S": "0.1",
     "REKINDLE_AGREE_S": "0.1",
     "REKINDLE_ABANDON_S": "3",

@@ -24,7 +24,7 @@ import rekindle.monitor as rekindle
 from rekindle.monitor import Config
 from rekindle.monitor.mail.boxes import DirectoryBox
 
-config = Config(watch_s=0.1, stall_floor_s=1.0, stall_factor=2.0, poll_s=1.0, beat_s=1.0)
+config = Config(watch_s=0.1, stall_floor_s=1.0, stall_factor=2.0, poll_s=1.0, heartbeat_s=1.0)
 rank = int(sys.argv[2])
 monitor = rekindle.start(mailbox=DirectoryBox(sys.argv[1]), rank=rank, world_size={WORLD}, config=config)
 for step in range(1, 40):

@@ -129,7 +129,7 @@ def test_a_loss_that_is_not_finite_is_reported_although_the_trainer_does_not_log
     from transformers import Trainer, TrainingArguments
 
     from rekindle.integrations.hf import RekindleCallback
-    from rekindle.protocol.mailbox import Beat, LossState, beat_key
+    from rekindle.protocol.mailbox import Heartbeat, LossState, heartbeat_key
 
     class Poisoned(Tuples):
         def forward(self, input_ids: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -143,7 +143,7 @@ def test_a_loss_that_is_not_finite_is_reported_although_the_trainer_does_not_log
     )  # fmt: skip
     trainer = Trainer(model=Poisoned(), args=arguments, train_dataset=Sequences(), callbacks=[callback])
     trainer.train()
-    assert Beat.from_json((tmp_path / beat_key("run-1")).read_bytes()).loss_state is LossState.NAN
+    assert Heartbeat.from_json((tmp_path / heartbeat_key("run-1")).read_bytes()).loss_state is LossState.NAN
 
 
 # ---- Lightning, Accelerate, DeepSpeed -----------------------------------------------------------------------------

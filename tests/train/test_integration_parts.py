@@ -13,15 +13,15 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
-from rekindle.integrations.together import Together, clean, put_in_place
+from rekindle.integrations.together import RankCoordinator, clean, put_in_place
 from rekindle.protocol.mailbox import (
-    Beat,
     CheckpointReply,
     CheckpointRequest,
+    Heartbeat,
     Manifest,
     ReplyOutcome,
     RunPhase,
-    beat_key,
+    heartbeat_key,
     manifest_prefix,
     reply_key,
     request_key,
@@ -38,7 +38,7 @@ def env_of(home: Path) -> dict[str, str]:
         "REKINDLE_MAILBOX": str(home),
         "REKINDLE_METRICS": "off",
         "REKINDLE_POLL_S": "0.1",
-        "REKINDLE_BEAT_S": "0.1",
+        "REKINDLE_HEARTBEAT_S": "0.1",
     }
 
 
@@ -60,7 +60,7 @@ def manifests(home: Path) -> dict[int, Manifest]:
 
 
 def test_a_save_that_fails_leaves_the_checkpoint_before_it_and_nothing_beside(tmp_path: Path) -> None:
-    together, target = Together(), tmp_path / "step-1"
+    together, target = RankCoordinator(), tmp_path / "step-1"
     with together.folder(target) as beside:
         beside.mkdir()
         (beside / "a.bin").write_bytes(b"first")
@@ -95,7 +95,7 @@ def test_a_folder_that_cannot_be_put_in_place_leaves_the_one_that_is_there(tmp_p
 def test_torch_save_to_a_path_fails_at_the_end_of_the_save_and_to_a_buffer_at_once(tmp_path: Path) -> None:
     import io
 
-    together, seen = Together(), []
+    together, seen = RankCoordinator(), []
     own = torch.save
     with pytest.raises(Exception, match="Parent directory"), together.save():  # noqa: PT012 - what comes after is the point
         torch.save({}, tmp_path / "no such folder" / "a.pt")
@@ -112,7 +112,7 @@ def test_torch_save_to_a_path_fails_at_the_end_of_the_save_and_to_a_buffer_at_on
 
 def test_what_ends_a_program_passes_through_a_save_at_once() -> None:
     for wish in (KeyboardInterrupt, SystemExit):
-        with pytest.raises(wish), Together().save():
+        with pytest.raises(wish), RankCoordinator().save():
             raise wish
 
 
@@ -215,8 +215,8 @@ def test_the_phases_of_a_trainer_are_what_it_does(tmp_path: Path) -> None:
     from transformers import Trainer
 
     def wait_for_phase(phase: RunPhase) -> None:
-        path = tmp_path / beat_key("run-1")
-        wait_for(phase.value, lambda: path.exists() and Beat.from_json(path.read_bytes()).phase is phase)
+        path = tmp_path / heartbeat_key("run-1")
+        wait_for(phase.value, lambda: path.exists() and Heartbeat.from_json(path.read_bytes()).phase is phase)
         seen.append(phase)
 
     class Slow(Trainer):
@@ -248,8 +248,8 @@ def test_the_phases_of_a_trainer_are_what_it_does(tmp_path: Path) -> None:
     assert seen == [RunPhase.SAVING, RunPhase.TRAINING, RunPhase.EVALUATION, RunPhase.SAVING]
 
 
-def _phase(beat: Path) -> RunPhase:
-    return Beat.from_json(beat.read_bytes()).phase
+def _phase(heartbeat: Path) -> RunPhase:
+    return Heartbeat.from_json(heartbeat.read_bytes()).phase
 
 
 def test_the_start_of_an_epochs_data_is_no_silent_step(tmp_path: Path) -> None:
@@ -262,7 +262,7 @@ def test_the_start_of_an_epochs_data_is_no_silent_step(tmp_path: Path) -> None:
         def __getitem__(self, index: int) -> dict[str, torch.Tensor]:
             if self.waits:
                 self.waits = False
-                path = tmp_path / beat_key("run-1")
+                path = tmp_path / heartbeat_key("run-1")
                 wait_for("start-up", lambda: path.exists() and _phase(path) is RunPhase.STARTUP)
                 seen.append(index)
             return super().__getitem__(index)
@@ -276,7 +276,7 @@ def test_the_start_of_an_epochs_data_is_no_silent_step(tmp_path: Path) -> None:
     trainer.train_dataset = data
     trainer.train()
     assert len(seen) == 1
-    assert Beat.from_json((tmp_path / beat_key("run-1")).read_bytes()).phase is RunPhase.FINISHED
+    assert Heartbeat.from_json((tmp_path / heartbeat_key("run-1")).read_bytes()).phase is RunPhase.FINISHED
 
 
 def test_a_checkpoint_of_the_model_only_gets_no_manifest(tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ from rekindle.protocol.reports import RankReport, ReportKind, report_key
 from tests.monitor.boxes import PATIENCE_S, ObservedBox
 
 SICK = ("spiking", "diverging")
-QUICK = Config(beat_s=0.2, poll_s=0.1, metrics_s=3600.0, watch_s=0.5, judge_s=0.05)
+QUICK = Config(heartbeat_s=0.2, poll_s=0.1, metrics_s=3600.0, watch_s=0.5, judge_s=0.05)
 
 
 def play(part: Callable[..., None], world_size: int, folder: Path, *more: Any) -> None:
@@ -190,9 +190,11 @@ def pipeline(rank: int, world_size: int, folder: Path, fault: str) -> None:
         if step % 50 == 0:  # all ranks end together
             if rank == 0:
                 is_over += time.monotonic() > until
-                beat = box.beat("run-1")
-                if beat is not None:
-                    is_bad = beat.loss_health in SICK if fault == "spike" else beat.loss_state is LossState.NAN
+                heartbeat = box.heartbeat("run-1")
+                if heartbeat is not None:
+                    is_bad = (
+                        heartbeat.loss_health in SICK if fault == "spike" else heartbeat.loss_state is LossState.NAN
+                    )
                     is_over += is_bad
             dist.broadcast(is_over, 0)
     (folder / f"judges-{rank}").write_text(str(monitor._seat.is_mine))  # type: ignore[attr-defined]
@@ -210,14 +212,14 @@ def test_what_the_last_stage_of_a_pipeline_finds_stands_in_the_heartbeat_of_rank
     play(pipeline, 3, folder, fault)
     assert [(folder / f"judges-{rank}").read_text() for rank in range(3)] == ["False", "False", "True"]
     box = ObservedBox(folder / "mailbox")
-    beat = box.beat("run-1")
-    assert beat is not None
-    assert beat.rank == 0
+    heartbeat = box.heartbeat("run-1")
+    assert heartbeat is not None
+    assert heartbeat.rank == 0
     if fault == "spike":
-        assert beat.loss_health in SICK
-        assert beat.onset_step == 401
-        assert beat.loss == pytest.approx(20.0, rel=0.01)
+        assert heartbeat.loss_health in SICK
+        assert heartbeat.onset_step == 401
+        assert heartbeat.loss == pytest.approx(20.0, rel=0.01)
     else:
-        assert (beat.loss_state, beat.loss) == (LossState.NAN, None)
+        assert (heartbeat.loss_state, heartbeat.loss) == (LossState.NAN, None)
         written = [Manifest.from_json(path.read_bytes()) for path in (folder / "mailbox" / manifest_prefix()).glob("*")]
         assert [(manifest.poisoned, manifest.loss) for manifest in written] == [(True, None)]

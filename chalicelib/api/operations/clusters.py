@@ -8,7 +8,7 @@ from typing import Final
 from chalicelib.api.operation import Operation
 from chalicelib.api.operations.shared import TAKEN_LINKS, taken
 from chalicelib.api.parts import Parts
-from chalicelib.api.problems import Answer, ok
+from chalicelib.api.problems import ApiResponse, ok
 from chalicelib.api.request import Request
 from chalicelib.api.schema import (
     Schema,
@@ -28,17 +28,17 @@ from chalicelib.api.schema import (
 from chalicelib.domain.model.node_orders import Rung
 
 
-def list_clusters(parts: Parts, _: Request) -> Answer:
+def list_clusters(parts: Parts, _: Request) -> ApiResponse:
     """Slurm clusters whose agents have reported."""
     return ok({"clusters": parts.slurm_clusters.listing()})
 
 
-def get_cluster(parts: Parts, request: Request) -> Answer:
+def get_cluster(parts: Parts, request: Request) -> ApiResponse:
     """One Slurm cluster: agent, nodes, runs."""
     return ok(parts.slurm_clusters.one(request.names["cluster"]))
 
 
-def repair_node(parts: Parts, request: Request) -> Answer:
+def repair_node(parts: Parts, request: Request) -> ApiResponse:
     """Reboot or replace a node."""
     body = request.body
     outcome = parts.orders.repair_node(
@@ -53,7 +53,7 @@ def repair_node(parts: Parts, request: Request) -> Answer:
     return taken(parts, outcome)
 
 
-def list_lemons(parts: Parts, _: Request) -> Answer:
+def list_lemons(parts: Parts, _: Request) -> ApiResponse:
     """Hardware with faults."""
     return ok({"lemons": parts.lemons.listing()})
 

@@ -26,14 +26,14 @@ from chalicelib.api.operations.shared import (
     taken,
 )
 from chalicelib.api.parts import Parts
-from chalicelib.api.problems import MAX_ANSWER_BYTES, Answer, ok
+from chalicelib.api.problems import MAX_ANSWER_BYTES, ApiResponse, ok
 from chalicelib.api.request import Request
 from chalicelib.api.schema import Schema, any_text, at, flag, free, listing, or_null, record, ref, text, whole, word
 from chalicelib.domain.model.approvals import Guard
 from chalicelib.domain.model.errors import UnknownEntity
 from chalicelib.domain.model.incident import Phase
 from chalicelib.domain.model.signal import SignalKind, SignalSource
-from chalicelib.ports import Wanted
+from chalicelib.ports.incidents import Wanted
 from rekindle.signatures.faults import FaultClass
 
 LINES_SHOWN: Final = 1000
@@ -41,7 +41,7 @@ LINK: Final = timedelta(hours=1)  # a caller opens it at once
 _STATES: Final = {"open": True, "closed": False, "all": None}
 
 
-def list_incidents(parts: Parts, request: Request) -> Answer:
+def list_incidents(parts: Parts, request: Request) -> ApiResponse:
     """Incidents, newest first, a page at a time."""
     query = request.query
     wanted = Wanted(
@@ -55,7 +55,7 @@ def list_incidents(parts: Parts, request: Request) -> Answer:
     return ok({"incidents": [incident_brief(incident) for incident in page.incidents], "cursor": page.cursor})
 
 
-def get_incident(parts: Parts, request: Request) -> Answer:
+def get_incident(parts: Parts, request: Request) -> ApiResponse:
     """One Incident with the newest of its timeline."""
     incident_id = request.names["incident_id"]
     looked = parts.store.load(incident_id)
@@ -65,13 +65,13 @@ def get_incident(parts: Parts, request: Request) -> Answer:
     return ok({**body, "timeline": shown, "timeline_left_out": len(timeline) - len(shown)})
 
 
-def get_timeline(parts: Parts, request: Request) -> Answer:
+def get_timeline(parts: Parts, request: Request) -> ApiResponse:
     """The story of an Incident, a page at a time."""
     lines, cursor = parts.listings.timeline(request.names["incident_id"], limit=request.limit, cursor=request.cursor)
     return ok({"timeline": [line.to_wire() for line in lines], "cursor": cursor})
 
 
-def incident_report(parts: Parts, request: Request) -> Answer:
+def incident_report(parts: Parts, request: Request) -> ApiResponse:
     """A fresh signed link to an Incident's page."""
     incident_id = request.names["incident_id"]
     link = parts.page_shelf.link(incident_id, lasts=LINK)
@@ -91,7 +91,7 @@ def incident_report(parts: Parts, request: Request) -> Answer:
     )
 
 
-def cancel_incident(parts: Parts, request: Request) -> Answer:
+def cancel_incident(parts: Parts, request: Request) -> ApiResponse:
     """Order the end of an Incident."""
     return taken(parts, parts.orders.cancel(request.names["incident_id"], who=request.who, key=request.key))
 

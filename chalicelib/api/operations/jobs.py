@@ -19,7 +19,7 @@ from chalicelib.api.operations.shared import (
     taken,
 )
 from chalicelib.api.parts import Parts
-from chalicelib.api.problems import Answer, ok
+from chalicelib.api.problems import ApiResponse, ok
 from chalicelib.api.request import Request
 from chalicelib.api.schema import (
     MAX_STEP,
@@ -110,13 +110,13 @@ STOP: Final = record(
 )
 
 
-def list_jobs(parts: Parts, request: Request) -> Answer:
+def list_jobs(parts: Parts, request: Request) -> ApiResponse:
     """Jobs, a page at a time."""
     jobs, cursor = parts.listings.jobs(active=request.query.get("active"), limit=request.limit, cursor=request.cursor)
     return ok({"jobs": [job_wire(job) for job in jobs], "cursor": cursor})
 
 
-def register_job(parts: Parts, request: Request) -> Answer:
+def register_job(parts: Parts, request: Request) -> ApiResponse:
     """Protect a training job, or a Slurm job. Idempotent."""
     body = request.body
     policy, mailbox = body.get("policy"), body.get("mailbox")
@@ -148,7 +148,7 @@ def read_watch(body: Mapping[str, Any]) -> dict[str, Any]:
     return watch
 
 
-def get_job(parts: Parts, request: Request) -> Answer:
+def get_job(parts: Parts, request: Request) -> ApiResponse:
     """One Job, its Attempts and its newest Incidents."""
     job = parts.registry.get(request.names["job_id"])
     attempts = parts.registry.attempts(job.job_id)
@@ -162,19 +162,19 @@ def get_job(parts: Parts, request: Request) -> Answer:
     )
 
 
-def checkpoint_job(parts: Parts, request: Request) -> Answer:
+def checkpoint_job(parts: Parts, request: Request) -> ApiResponse:
     """Order a checkpoint."""
     return taken(parts, parts.orders.checkpoint(request.names["job_id"], who=request.who, key=request.key))
 
 
-def stop_job(parts: Parts, request: Request) -> Answer:
+def stop_job(parts: Parts, request: Request) -> ApiResponse:
     """Order a stop for good."""
     checkpoint = bool(request.body.get("checkpoint", True))
     outcome = parts.orders.stop(request.names["job_id"], who=request.who, key=request.key, checkpoint=checkpoint)
     return taken(parts, outcome)
 
 
-def resubmit_job(parts: Parts, request: Request) -> Answer:
+def resubmit_job(parts: Parts, request: Request) -> ApiResponse:
     """Order a resubmission."""
     outcome = parts.orders.resubmit(
         request.names["job_id"],

@@ -8,7 +8,7 @@ from typing import Final
 from chalicelib.api.operation import Operation
 from chalicelib.api.operations.shared import MOMENT, moment_of
 from chalicelib.api.parts import Parts
-from chalicelib.api.problems import Answer, ok
+from chalicelib.api.problems import ApiResponse, ok
 from chalicelib.api.request import Request
 from chalicelib.api.schema import (
     Schema,
@@ -36,40 +36,40 @@ from rekindle.signatures.faults import FaultClass
 DEFAULT_DAYS: Final = 30
 
 
-def job_curves(parts: Parts, request: Request) -> Answer:
+def job_curves(parts: Parts, request: Request) -> ApiResponse:
     """A run's curves."""
     minutes = int(request.query.get("minutes", DEFAULT_MINUTES))
     until = moment_of(request.query.get("until"), "until")
     return ok(parts.curves.read(request.names["job_id"], minutes=minutes, until=until))
 
 
-def job_ledger(parts: Parts, request: Request) -> Answer:
+def job_ledger(parts: Parts, request: Request) -> ApiResponse:
     """A Job's ledger."""
     return ok(parts.ledgers.job(request.names["job_id"]))
 
 
-def incident_ledger(parts: Parts, request: Request) -> Answer:
+def incident_ledger(parts: Parts, request: Request) -> ApiResponse:
     """An Incident's ledger."""
     return ok(parts.ledgers.incident(request.names["incident_id"]))
 
 
-def postmortem(parts: Parts, request: Request) -> Answer:
+def postmortem(parts: Parts, request: Request) -> ApiResponse:
     """An Incident's post-mortem."""
     return ok({"markdown": parts.ledgers.postmortem(request.names["incident_id"])})
 
 
-def fleet_ledger(parts: Parts, request: Request) -> Answer:
+def fleet_ledger(parts: Parts, request: Request) -> ApiResponse:
     """The fleet's ledger."""
     return ok(parts.ledgers.fleet(int(request.query.get("days", DEFAULT_DAYS))))
 
 
-def start_drill(parts: Parts, request: Request) -> Answer:
+def start_drill(parts: Parts, request: Request) -> ApiResponse:
     """Rehearse a fault."""
     result = parts.drills.start(request.names["job_id"], request.body["fault"], who=request.who, key=request.key)
     return ok(result, status=201)
 
 
-def get_drill(parts: Parts, request: Request) -> Answer:
+def get_drill(parts: Parts, request: Request) -> ApiResponse:
     """A rehearsal's result."""
     return ok(parts.drills.get(request.names["drill_id"]))
 

@@ -9,7 +9,7 @@ from typing import Final
 from chalicelib.api.operation import NAMES, Operation
 from chalicelib.api.operations.shared import null_at
 from chalicelib.api.parts import Parts
-from chalicelib.api.problems import Answer, ok
+from chalicelib.api.problems import ApiResponse, ok
 from chalicelib.api.request import Request
 from chalicelib.api.schema import Schema, any_text, flag, free, listing, or_null, record, ref, whole
 from chalicelib.api.versions import replace, replacement, versioned
@@ -23,17 +23,17 @@ MAX_NAME_CHARS: Final = NAMES["name"]["maxLength"]
 _NAME: Final = re.compile(r"[A-Za-z0-9._-]+")  # a policy's name in a path, NAMES["name"]
 
 
-def list_policies(parts: Parts, _: Request) -> Answer:
+def list_policies(parts: Parts, _: Request) -> ApiResponse:
     """Every policy in brief."""
     return ok({"policies": parts.policy_documents.listing()})
 
 
-def get_policy(parts: Parts, request: Request) -> Answer:
+def get_policy(parts: Parts, request: Request) -> ApiResponse:
     """One policy: the document, and every field with what counts."""
     return versioned(parts.policy_documents.get(request.names["name"]))
 
 
-def put_policy(parts: Parts, request: Request) -> Answer:
+def put_policy(parts: Parts, request: Request) -> ApiResponse:
     """Store a document in place of the version that the caller has read."""
     document = request.body["document"]
     return replace(
@@ -41,7 +41,7 @@ def put_policy(parts: Parts, request: Request) -> Answer:
     )
 
 
-def validate_policy(parts: Parts, request: Request) -> Answer:
+def validate_policy(parts: Parts, request: Request) -> ApiResponse:
     """Every problem of a document, with its field."""
     body = request.body
     own = body["document"].get("name")
@@ -50,7 +50,7 @@ def validate_policy(parts: Parts, request: Request) -> Answer:
     return ok(parts.policy_documents.validate(body["document"], name=body.get("name", name)))
 
 
-def diff_policy(parts: Parts, request: Request) -> Answer:
+def diff_policy(parts: Parts, request: Request) -> ApiResponse:
     """What would change, field by field."""
     return ok(parts.policy_documents.diff(request.names["name"], request.body["document"]))
 

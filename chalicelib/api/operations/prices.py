@@ -7,7 +7,7 @@ from typing import Final
 
 from chalicelib.api.operation import Operation
 from chalicelib.api.parts import Parts
-from chalicelib.api.problems import Answer
+from chalicelib.api.problems import ApiResponse
 from chalicelib.api.request import Request
 from chalicelib.api.schema import Schema, any_text, flag, free, listing, number, or_null, record, ref, whole
 from chalicelib.api.versions import replace, replacement, versioned
@@ -18,12 +18,12 @@ _DOCUMENT: Final[Schema] = {
 }
 
 
-def get_prices(parts: Parts, _: Request) -> Answer:
+def get_prices(parts: Parts, _: Request) -> ApiResponse:
     """What counts, row by row."""
     return versioned(parts.price_table.get())
 
 
-def put_prices(parts: Parts, request: Request) -> Answer:
+def put_prices(parts: Parts, request: Request) -> ApiResponse:
     """Store a document in place of the version that the caller has read."""
     document = request.body["document"]
     return replace(request, lambda version: parts.price_table.put(document, replaces=version))

@@ -8,21 +8,21 @@ from typing import Final
 from chalicelib.api.operation import Operation
 from chalicelib.api.operations.shared import EMPTY, FIRST_INCIDENT_LINK, LIMIT, incident_brief, null_at
 from chalicelib.api.parts import Parts
-from chalicelib.api.problems import Answer, ok
+from chalicelib.api.problems import ApiResponse, ok
 from chalicelib.api.request import DEFAULT_LIMIT, Request
 from chalicelib.api.schema import Schema, any_text, at, flag, free, listing, record, ref, whole
-from chalicelib.ports import Wanted
+from chalicelib.ports.incidents import Wanted
 
 MAX_QUARANTINED = 10  # of one page: SQS gives ten messages at once
 MAX_REDRIVEN = 100
 
 
-def health(parts: Parts, _: Request) -> Answer:
+def health(parts: Parts, _: Request) -> ApiResponse:
     """Alive. Touches nothing."""
     return ok({"status": "ok", "stage": parts.stage, "at": parts.clock.now().isoformat()})
 
 
-def status(parts: Parts, _: Request) -> Answer:
+def status(parts: Parts, _: Request) -> ApiResponse:
     """Counts of what is going on now."""
     newest = parts.listings.incidents(Wanted(is_open=True), limit=DEFAULT_LIMIT)
     return ok(
@@ -36,22 +36,22 @@ def status(parts: Parts, _: Request) -> Answer:
     )
 
 
-def list_quarantine(parts: Parts, request: Request) -> Answer:
+def list_quarantine(parts: Parts, request: Request) -> ApiResponse:
     """Events that could not be read, left where they are."""
     return ok({"events": list(parts.quarantine.peek(limit=min(request.limit, MAX_QUARANTINED)))})
 
 
-def redrive_quarantine(parts: Parts, _: Request) -> Answer:
+def redrive_quarantine(parts: Parts, _: Request) -> ApiResponse:
     """Feed quarantined events in again."""
     return ok(parts.redriver.redrive(limit=MAX_REDRIVEN))
 
 
-def list_undelivered(parts: Parts, request: Request) -> Answer:
+def list_undelivered(parts: Parts, request: Request) -> ApiResponse:
     """Notices that did not reach a channel, left where they are."""
     return ok({"notices": list(parts.undelivered.peek(limit=min(request.limit, MAX_QUARANTINED)))})
 
 
-def redrive_undelivered(parts: Parts, _: Request) -> Answer:
+def redrive_undelivered(parts: Parts, _: Request) -> ApiResponse:
     """Send them again."""
     return ok(parts.undelivered.send_again(limit=MAX_REDRIVEN))
 

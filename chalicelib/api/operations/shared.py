@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from chalicelib.api.operation import Link
 from chalicelib.api.parts import Parts
-from chalicelib.api.problems import Answer, ok
+from chalicelib.api.problems import ApiResponse, ok
 from chalicelib.api.request import DEFAULT_LIMIT, MAX_LIMIT
 from chalicelib.api.schema import (
     Schema,
@@ -28,7 +28,7 @@ from chalicelib.domain.model.approvals import ApprovalAnswer, Guard
 from chalicelib.domain.model.errors import InvalidRequest
 from chalicelib.domain.model.incident import Incident, Phase
 from chalicelib.domain.model.known import maybe_to_wire
-from chalicelib.services.reporting.outcome import Outcome, What
+from chalicelib.services.reporting.outcome import Outcome, OutcomeKind
 from rekindle.signatures.faults import FaultClass
 
 INCIDENT_LINK: Final[Link] = {"incident_id": "/incident_id"}
@@ -59,7 +59,7 @@ MAYBE_TEXT: Final = or_null(any_text())
 NEXT_PAGE: Final = or_null(any_text("where the next page begins; null: this was the last one"))
 
 
-def taken(parts: Parts, outcome: Outcome) -> Answer:
+def taken(parts: Parts, outcome: Outcome) -> ApiResponse:
     """An order that an Incident carries out."""
     parts.report(outcome)
     body = {"what": outcome.what.value, "reason": outcome.reason, "incident_id": outcome.incident_id}
@@ -149,7 +149,7 @@ ANSWERS: Final[Mapping[str, Schema]] = {
     "IncidentBrief": record(BRIEF_FIELDS),
     "Taken": record(
         {
-            "what": word("how the order was taken", What),
+            "what": word("how the order was taken", OutcomeKind),
             "reason": any_text("in a few stable words"),
             "incident_id": or_null(any_text("where to follow it")),
         }

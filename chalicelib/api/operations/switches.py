@@ -8,7 +8,7 @@ from typing import Final
 from chalicelib.api.operation import Operation
 from chalicelib.api.operations.shared import APPROVAL_FIELDS, MAYBE_TEXT, TAKEN_LINKS, null_at, taken
 from chalicelib.api.parts import Parts
-from chalicelib.api.problems import Answer, ok
+from chalicelib.api.problems import ApiResponse, ok
 from chalicelib.api.request import Request
 from chalicelib.api.schema import Schema, any_text, at, flag, listing, record, ref, text, word
 from chalicelib.domain.model.incident import Phase
@@ -27,37 +27,37 @@ _SHADOW: Final[Schema] = record(
 )
 
 
-def read_switches(parts: Parts, _: Request) -> Answer:
+def read_switches(parts: Parts, _: Request) -> ApiResponse:
     """Pause, shadow mode and the breaker."""
     return ok(parts.switches.read())
 
 
-def set_pause(parts: Parts, request: Request) -> Answer:
+def set_pause(parts: Parts, request: Request) -> ApiResponse:
     """Set or lift the global pause."""
     paused = bool(request.body["paused"])
     parts.report(parts.switches.set_pause(paused, who=request.who, why=request.body.get("why", "")))
     return ok(parts.switches.read())
 
 
-def set_shadow(parts: Parts, request: Request) -> Answer:
+def set_shadow(parts: Parts, request: Request) -> ApiResponse:
     """Shadow mode for a Job, a cluster or everything."""
     body = request.body
     parts.report(parts.switches.set_shadow(body["scope"], body.get("name"), body["on"], who=request.who))
     return ok(parts.switches.read())
 
 
-def lift_breaker(parts: Parts, request: Request) -> Answer:
+def lift_breaker(parts: Parts, request: Request) -> ApiResponse:
     """Let go on what the breaker holds."""
     parts.report(parts.switches.lift_breaker(who=request.who))
     return ok(parts.switches.read())
 
 
-def list_approvals(parts: Parts, _: Request) -> Answer:
+def list_approvals(parts: Parts, _: Request) -> ApiResponse:
     """What waits for an answer."""
     return ok({"approvals": parts.approvals.pending()})
 
 
-def answer_approval(parts: Parts, request: Request) -> Answer:
+def answer_approval(parts: Parts, request: Request) -> ApiResponse:
     """Approve or deny."""
     outcome = parts.approvals.answer(
         request.names["incident_id"],

@@ -15,7 +15,7 @@ from typing import Any, Final
 from chalicelib.aws.errors import call
 from chalicelib.domain.model.errors import RecoveryError
 from chalicelib.domain.model.known import Known, Maybe, Unknown
-from chalicelib.ports import MetricQuery, Series
+from chalicelib.ports.sweep import MetricQuery, Series
 
 _LOG = logging.getLogger(__name__)
 

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from chalicelib.aws.dynamodb import items
 from chalicelib.aws.errors import AwsRefusal
-from chalicelib.ports import Remembered
+from chalicelib.ports.operator import Remembered
 
 KEPT: Final = timedelta(days=14)
 _FAILED: Final = "ConditionalCheckFailedException"

@@ -14,7 +14,7 @@ from chalicelib.aws.dynamodb.incidents import incident_of
 from chalicelib.aws.errors import AwsRefusal, call
 from chalicelib.domain.model.errors import DependencyUnavailable, VersionConflict
 from chalicelib.domain.model.incident import Incident
-from chalicelib.domain.notices.threads import Thread, Weather
+from chalicelib.domain.notices.threads import StormState, Thread
 
 MEMORY: Final = timedelta(days=90)  # of a thread; an Incident that changes after that gets a new message
 PRESS_MEMORY: Final = timedelta(minutes=15)  # longer than a request of Slack's is taken as fresh, on either side of now
@@ -90,14 +90,14 @@ class DynamoChatThreads:
         """The thread as it stands, without taking it."""
         return _thread(channel, key, items.get(self._client, self._table, _key(channel, key)) or {})
 
-    def weather(self, channel: str) -> Weather:
+    def weather(self, channel: str) -> StormState:
         """How many Incidents it has been told of lately."""
         stored = items.get(self._client, self._table, _key(channel, ""))
         if stored is None:
-            return Weather()
-        return Weather.from_wire(items.unpack(stored["state"]), version=items.read_number(stored, "version"))
+            return StormState()
+        return StormState.from_wire(items.unpack(stored["state"]), version=items.read_number(stored, "version"))
 
-    def set_weather(self, channel: str, weather: Weather) -> None:
+    def set_weather(self, channel: str, weather: StormState) -> None:
         """Replace what was read. Raises VersionConflict if somebody else did in between."""
         try:
             items.insist(

@@ -24,7 +24,7 @@ _TRIES: Final = 6  # two Incidents of one node do not close at the same time; a 
 _FAILED: Final = "ConditionalCheckFailedException"
 
 
-class DynamoLemons:
+class DynamoHardwareLedger:
     """ports.LemonLedger; `client` is a boto3 DynamoDB client."""
 
     def __init__(self, client: Any, *, table: str) -> None:

@@ -22,7 +22,7 @@ from chalicelib.domain.model.errors import Permanent, UnknownEntity, VersionConf
 from chalicelib.domain.model.incident import Incident, TimelineEntry, node_scope
 from chalicelib.domain.model.newer_version import read_incident
 from chalicelib.domain.model.signal import Signal, SignalSource
-from chalicelib.ports import Entry, Joined, Looked, Page
+from chalicelib.ports.incidents import Entry, Joined, Looked, Page
 
 _LOG = logging.getLogger(__name__)
 

@@ -21,7 +21,7 @@ from chalicelib.domain.model.incident import SkipWindow
 from chalicelib.domain.model.instances import JobSize
 from chalicelib.domain.model.job import Attempt, Job, WatchPlan
 from chalicelib.domain.model.known import Known, maybe_from_wire, maybe_to_wire
-from chalicelib.ports import Standing
+from chalicelib.ports.jobs import ObservationBasis
 
 _LOG = logging.getLogger(__name__)
 
@@ -65,16 +65,16 @@ class DynamoJobRegistry(DynamoControls):
             raise UnknownEntity(f"job {job_id!r} is not registered")
         return job_of(stored)
 
-    def standing(self, job_id: str | None) -> Standing:
+    def standing(self, job_id: str | None) -> ObservationBasis:
         """See ports.JobRegistry. One BatchGetItem."""
         if job_id is None:
-            return Standing(switches=self.switches(), job=None)
+            return ObservationBasis(switches=self.switches(), job=None)
         keys = [SWITCHES, items.key(items.job_pk(job_id))]
         found = {one["pk"]["S"]: one for one in items.get_many(self._client, self._table, keys)}
         stored = found.get(items.job_pk(job_id))
         if stored is None:
             raise UnknownEntity(f"job {job_id!r} is not registered")
-        return Standing(switches=switches_of(found.get(SWITCHES["pk"]["S"], {})), job=job_of(stored))
+        return ObservationBasis(switches=switches_of(found.get(SWITCHES["pk"]["S"], {})), job=job_of(stored))
 
     def known(self, job_ids: Iterable[str]) -> dict[str, Job]:
         """See ports.JobRegistry."""

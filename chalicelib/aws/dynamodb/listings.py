@@ -20,7 +20,7 @@ from chalicelib.aws.errors import call
 from chalicelib.domain.model.errors import InvalidRequest, UnknownEntity
 from chalicelib.domain.model.incident import Incident, TimelineEntry
 from chalicelib.domain.model.job import Job
-from chalicelib.ports import Page, Wanted
+from chalicelib.ports.incidents import Page, Wanted
 
 MAX_READ: Final = 500  # Incidents looked at for one page: five BatchGetItem calls
 _KEY_NAMES: Final = frozenset({"pk", "sk", "gsi1pk", "gsi1sk"})

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from chalicelib.aws.dynamodb import items
-from chalicelib.ports import SweepMark
+from chalicelib.ports.sweep import SweepMark
 
 _LOG = logging.getLogger(__name__)
 _KEY: Final = items.key("CONTROL", "SWEEP")

@@ -19,7 +19,7 @@ from chalicelib.aws.s3.objects import S3Objects
 from chalicelib.domain.model.cluster_state import why_unknown
 from chalicelib.domain.model.errors import DependencyUnavailable, NotAuthorized, Permanent, RecoveryError, Throttled
 from chalicelib.domain.model.known import Known, Maybe, Unknown
-from chalicelib.ports import Clock
+from chalicelib.ports.clock import Clock
 from rekindle.protocol.cluster.documents import AgentDoc, AttemptDoc, NodesDoc
 from rekindle.protocol.cluster.names import (
     agent_key,
@@ -33,7 +33,7 @@ from rekindle.protocol.cluster.names import (
     parse_attempt,
     queue_name,
 )
-from rekindle.protocol.cluster.orders import Answer, Order
+from rekindle.protocol.cluster.orders import Order, OrderResult
 from rekindle.protocol.wire import MAX_MESSAGE_BYTES, MailboxError, Place
 
 _NO_QUEUE: Final = ("AWS.SimpleQueueService.NonExistentQueue", "QueueDoesNotExist")
@@ -141,7 +141,7 @@ class S3HeadNodes:
 
     # ---- orders ----------------------------------------------------------------------------------------------------
 
-    def order(self, order: Order) -> Answer | None:
+    def order(self, order: Order) -> OrderResult | None:
         """See ports.HeadNodes. The object is written before the message is sent, so that a crash in between is mended
         by the next call; who finds the object there sends what stands in it, not what it would say itself.
         """
@@ -161,7 +161,7 @@ class S3HeadNodes:
         self._send(order.cluster, body.decode())
         return None
 
-    def ordered(self, cluster: str, token: str) -> tuple[Order | None, Answer | None]:
+    def ordered(self, cluster: str, token: str) -> tuple[Order | None, OrderResult | None]:
         """See ports.HeadNodes: 2 GETs. What cannot be used counts as not there, and is logged by nobody: it is ours."""
         try:
             raw = self._read(order_key(cluster, token))
@@ -169,13 +169,13 @@ class S3HeadNodes:
         except MailboxError as err:
             raise DependencyUnavailable(f"the order {token} cannot be used: {err}"[:300]) from err
 
-    def _answer(self, cluster: str, token: str) -> Answer | None:
+    def _answer(self, cluster: str, token: str) -> OrderResult | None:
         """Raises: MailboxError for a name that is none. An answer that cannot be read is an unknown outcome."""
         raw = self._read(answer_key(cluster, token))
         if raw is None:
             return None
         try:
-            answer = Answer.from_json(raw)
+            answer = OrderResult.from_json(raw)
             _insist(answer.token == token, "token", f"is {answer.token}")
         except MailboxError as err:
             raise DependencyUnavailable(f"the answer to {token} cannot be used: {err}"[:300]) from err

@@ -23,22 +23,22 @@ from chalicelib.domain.model.job import Attempt, Job
 from chalicelib.domain.model.known import Known, Maybe, Unknown
 from chalicelib.domain.model.observation import AttemptView, CheckpointView, ReplyView
 from rekindle.checkpoints.marks import QuarantineMark
-from rekindle.protocol.keys import KeyKind, beat_prefix, parse_key
+from rekindle.protocol.keys import KeyKind, heartbeat_prefix, parse_key
 from rekindle.protocol.mailbox import (
     MAX_DEADLINE_S,
     MAX_MESSAGE_BYTES,
     MAX_TEXT_CHARS,
     AttemptOrder,
-    Beat,
     CheckpointReply,
     CheckpointRequest,
     Fence,
+    Heartbeat,
     MailboxError,
     Place,
     Plan,
-    beat_key,
     doorbell_key,
     fence_key,
+    heartbeat_key,
     plan_key,
     reply_key,
     request_key,
@@ -61,34 +61,34 @@ class S3Mailbox:
 
     # ---- heartbeat and reply ---------------------------------------------------------------------------------------
 
-    def beat(self, job: Job, attempt: AttemptView) -> AttemptView:
+    def heartbeat(self, job: Job, attempt: AttemptView) -> AttemptView:
         """See ports.Mailbox. A heartbeat that cannot be read makes both steps Unknown, with the reason."""
         try:
-            place = _root(job).join(beat_key(attempt.name))
+            place = _root(job).join(heartbeat_key(attempt.name))
             raw, written_at = self._objects.read_dated(place, MAX_MESSAGE_BYTES)
             if raw is None:
                 return attempt
-            beat = Beat.from_json(raw)
-            _insist(beat.attempt == attempt.name, "attempt", f"is {beat.attempt}")
+            heartbeat = Heartbeat.from_json(raw)
+            _insist(heartbeat.attempt == attempt.name, "attempt", f"is {heartbeat.attempt}")
             # A clone made by hand may have been told no job id: its monitor then takes its own name for one.
-            _insist(beat.job_id in (job.job_id, attempt.name), "job_id", f"is {beat.job_id}")
+            _insist(heartbeat.job_id in (job.job_id, attempt.name), "job_id", f"is {heartbeat.job_id}")
         except (MailboxError, NotAuthorized) as err:
             why = Unknown(f"the heartbeat cannot be read: {err}"[:200])
             return attempt if not job.mailbox else replace(attempt, first_step=why, last_step=why)
         return replace(
             attempt,
-            first_step=_step(beat.first_step),
-            last_step=_step(beat.step),
-            beat_at=written_at or beat.at,  # the store's clock: the training host's may be minutes off
-            loss_state=beat.loss_state.value,
-            work=beat.phase.value,
-            step_s=beat.step_s_median,
-            loss_health=beat.loss_health,
-            onset_step=beat.onset_step,
-            healed_step=beat.healed_step,
-            loss_baseline=beat.loss_baseline,
-            judged_step=beat.judged_step,
-            hears=beat.hears,
+            first_step=_step(heartbeat.first_step),
+            last_step=_step(heartbeat.step),
+            heartbeat_at=written_at or heartbeat.at,  # the store's clock: the training host's may be minutes off
+            loss_state=heartbeat.loss_state.value,
+            work=heartbeat.phase.value,
+            step_s=heartbeat.step_s_median,
+            loss_health=heartbeat.loss_health,
+            onset_step=heartbeat.onset_step,
+            healed_step=heartbeat.healed_step,
+            loss_baseline=heartbeat.loss_baseline,
+            judged_step=heartbeat.judged_step,
+            hears=heartbeat.hears,
         )
 
     def beating(self, job: Job, *, since: datetime) -> tuple[str, ...]:
@@ -96,12 +96,12 @@ class S3Mailbox:
         if not job.mailbox:
             return ()
         try:
-            folder = _root(job).join(beat_prefix())
+            folder = _root(job).join(heartbeat_prefix())
             listed = [item for item in self._objects.below(folder, folder=True) if item.modified_at >= since]
         except (MailboxError, NotAuthorized) as err:
             raise DependencyUnavailable(f"the heartbeats of {job.job_id} cannot be listed: {err}"[:300]) from err
         keys = (parse_key(item.key) for item in listed)
-        return tuple(key.name for key in keys if key is not None and key.kind is KeyKind.BEAT)
+        return tuple(key.name for key in keys if key is not None and key.kind is KeyKind.HEARTBEAT)
 
     def reports(self, job: Job, attempt: str, kind: ReportKind) -> Maybe[tuple[RankReport, ...]]:
         """See ports.Mailbox, and S3Reports."""

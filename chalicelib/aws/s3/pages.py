@@ -14,7 +14,8 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from chalicelib.aws.errors import AwsRefusal, call
-from chalicelib.ports import Clock, PageLink
+from chalicelib.ports.clock import Clock
+from chalicelib.ports.notices import PageLink
 
 PREFIX: Final = "incident-pages/"
 CONTENT_TYPE: Final = "text/html; charset=utf-8"

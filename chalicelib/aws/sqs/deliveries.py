@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from chalicelib.aws.dynamodb import items
 from chalicelib.aws.errors import AwsRefusal, call, meaning_of
-from chalicelib.domain.notices.deliveries import Begun, Turn
+from chalicelib.domain.notices.deliveries import Begun, DeliveryClaim
 
 KEPT: Final = timedelta(days=30)  # a message may wait 14 days in each of two queues: a redrive sends nothing twice
 _FAILED: Final = "ConditionalCheckFailedException"
@@ -30,7 +30,7 @@ class DynamoDeliveryLog:
         self._client = client
         self._table = table
 
-    def begin(self, token: str, channel: str, *, now: datetime, held_until: datetime) -> Turn:
+    def begin(self, token: str, channel: str, *, now: datetime, held_until: datetime) -> DeliveryClaim:
         """See channels.delivery.needs.DeliveryLog."""
         parts = items.Expression()
         sets = [
@@ -56,8 +56,8 @@ class DynamoDeliveryLog:
             if refusal.code != _FAILED:
                 raise meaning_of(refusal.code, refusal.message) from refusal
             stored = refusal.response.get("Item") or {}
-            return Turn(begun=Begun.SENT if "sent_at" in stored else Begun.HELD)
-        return Turn(begun=Begun.GO, attempt=items.read_number(answer["Attributes"], "attempts", 1))
+            return DeliveryClaim(begun=Begun.SENT if "sent_at" in stored else Begun.HELD)
+        return DeliveryClaim(begun=Begun.GO, attempt=items.read_number(answer["Attributes"], "attempts", 1))
 
     def sent(self, token: str, channel: str, *, now: datetime) -> None:
         """See channels.delivery.needs.DeliveryLog."""

@@ -11,7 +11,7 @@ from typing import Any, Final
 from chalicelib.aws.errors import AwsRefusal, call
 from chalicelib.domain.model.errors import InvalidPolicy, UnknownEntity
 from chalicelib.domain.policy.document import DEFAULT_POLICY, Policy
-from chalicelib.ports import Clock
+from chalicelib.ports.clock import Clock
 
 DEFAULT_NAME: Final = "default"
 # A new policy is read by the next Incident; running ones have theirs pinned. So seconds suffice, and a storm of new

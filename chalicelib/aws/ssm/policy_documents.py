@@ -14,13 +14,13 @@ from typing import Any, Final
 from chalicelib.aws.dynamodb import items
 from chalicelib.aws.errors import AwsRefusal, call
 from chalicelib.domain.model.errors import Outdated, RecoveryError, VersionConflict
-from chalicelib.ports import StoredPolicy
+from chalicelib.ports.operator import StoredPolicy
 
 LEASE: Final = timedelta(seconds=60)  # the API's function ends after 29 s: .chalice/config.json
 _FAILED: Final = "ConditionalCheckFailedException"
 
 
-class SsmPolicyShelf:
+class SsmPolicyDocumentStore:
     """ports.PolicyShelf; boto3 clients of SSM and DynamoDB. Documents lie at `<prefix>/<name>` as JSON.
 
     `kind` is what they are, in messages and in the key of the lease.

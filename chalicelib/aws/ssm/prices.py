@@ -10,7 +10,7 @@ from typing import Any, Final
 from chalicelib.aws.errors import AwsRefusal, call
 from chalicelib.domain.model.errors import InvalidRequest
 from chalicelib.domain.reporting.prices import Prices
-from chalicelib.ports import Clock
+from chalicelib.ports.clock import Clock
 
 MEMORY: Final = timedelta(minutes=5)  # prices change by the month; a page of ledgers must not cost a call each
 

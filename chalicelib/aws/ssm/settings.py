@@ -13,7 +13,7 @@ from chalicelib.domain.model.errors import InvalidSettings, UnknownEntity
 from chalicelib.domain.notices.channels import Channels
 from chalicelib.domain.notices.sources import Source, sources_from_wire
 from chalicelib.domain.policy.readers import NAME
-from chalicelib.ports import Clock
+from chalicelib.ports.clock import Clock
 
 MEMORY: Final = timedelta(seconds=30)  # a storm of notices reads the document once in this time, per function instance
 _MISSING: Final = "ParameterNotFound"

@@ -21,8 +21,9 @@ from chalicelib.channels.delivery.needs import ChannelBook, DeliveryLog, Deliver
 from chalicelib.domain.model.errors import MalformedEvent, Permanent, RecoveryError
 from chalicelib.domain.notices.channels import ChannelConfig
 from chalicelib.domain.notices.deliveries import Begun
-from chalicelib.ports import Clock, Notice
-from chalicelib.services.reporting.outcome import Outcome, What
+from chalicelib.ports.clock import Clock
+from chalicelib.ports.notices import Notice
+from chalicelib.services.reporting.outcome import Outcome, OutcomeKind
 
 _LOG = logging.getLogger(__name__)
 
@@ -96,7 +97,7 @@ class Deliver:
             return self._postponed(message, rests_until - now, "the channel rests", attempt=0)
         turn = self.log.begin(message.notice.token, message.channel, now=now, held_until=now + HOLD)
         if turn.begun is Begun.SENT:
-            self._said(What.DELIVERED, message, "it had arrived before")
+            self._said(OutcomeKind.DELIVERED, message, "it had arrived before")
             return False
         if turn.begun is Begun.HELD:
             self.queue.later(message.receipt, wait_s=HELD_WAIT_S)
@@ -124,7 +125,7 @@ class Deliver:
             wait = wait_after(attempt, notice.token)
             return self._failed(message, err, rest=min(wait, LONGEST_REST), wait=wait, attempt=attempt, now=now)
         self.log.sent(notice.token, message.channel, now=self.clock.now())
-        self._said(What.DELIVERED, message, "", attempt=attempt)
+        self._said(OutcomeKind.DELIVERED, message, "", attempt=attempt)
         return False
 
     def _failed(
@@ -138,15 +139,15 @@ class Deliver:
         # A little later each, so that not all that waited for one moment come at it together.
         spread_s = int(sha256(message.notice.token.encode()).hexdigest()[:4], 16) % 5
         self.queue.later(message.receipt, wait_s=max(1, round(wait.total_seconds())) + spread_s)
-        self._said(What.POSTPONED, message, why, attempt=attempt)
+        self._said(OutcomeKind.POSTPONED, message, why, attempt=attempt)
         return True
 
     def _buried(self, message: _Message | None, body: str, why: str, now: datetime) -> bool:
         self.queue.bury(body, why=why[:500], at=now)
-        self._said(What.UNDELIVERED, message, why)
+        self._said(OutcomeKind.UNDELIVERED, message, why)
         return False
 
-    def _said(self, what: What, message: _Message | None, reason: str, *, attempt: int = 0) -> None:
+    def _said(self, what: OutcomeKind, message: _Message | None, reason: str, *, attempt: int = 0) -> None:
         facts: dict[str, Any] = {"attempt": attempt} if attempt else {}
         if message is not None:
             facts |= {"channel": message.channel, "notice_id": message.notice.token}

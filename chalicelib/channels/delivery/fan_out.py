@@ -14,8 +14,9 @@ from chalicelib.channels.channel import read_notice
 from chalicelib.channels.delivery.needs import ChannelBook, DeliveryQueue, WritesPages
 from chalicelib.channels.routing import routed
 from chalicelib.domain.model.errors import MalformedEvent
-from chalicelib.ports import Clock, Notice
-from chalicelib.services.reporting.outcome import Outcome, What
+from chalicelib.ports.clock import Clock
+from chalicelib.ports.notices import Notice
+from chalicelib.services.reporting.outcome import Outcome, OutcomeKind
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +53,7 @@ class FanOut:
 
 def _routed(notice: Notice, names: Sequence[str]) -> Outcome:
     return Outcome(
-        what=What.ROUTED,
+        what=OutcomeKind.ROUTED,
         reason="" if names else "no channel wants it",
         incident_id=notice.incident_id or None,
         job_id=notice.job_id,

@@ -8,8 +8,8 @@ from typing import Protocol
 
 from chalicelib.channels.channel import Channel
 from chalicelib.domain.notices.channels import ChannelConfig, Channels
-from chalicelib.domain.notices.deliveries import Turn
-from chalicelib.ports import Notice
+from chalicelib.domain.notices.deliveries import DeliveryClaim
+from chalicelib.ports.notices import Notice
 
 
 class MakesChannels(Protocol):
@@ -23,7 +23,7 @@ class MakesChannels(Protocol):
 class DeliveryLog(Protocol):
     """One record per notice and channel, kept for some days; and how long a channel rests."""
 
-    def begin(self, token: str, channel: str, *, now: datetime, held_until: datetime) -> Turn:
+    def begin(self, token: str, channel: str, *, now: datetime, held_until: datetime) -> DeliveryClaim:
         """Take the turn, unless the notice has arrived or another attempt's hold lasts. Conditional, so one wins."""
         ...
 

@@ -20,10 +20,10 @@ from chalicelib.channels.slack.text import Element, code, escape, markup, moment
 from chalicelib.domain.model.approvals import Approval, ApprovalAnswer
 from chalicelib.domain.model.incident import Incident, Phase
 from chalicelib.domain.model.known import Known
-from chalicelib.domain.notices.threads import Said
+from chalicelib.domain.notices.threads import LatestNotice
 from chalicelib.domain.reporting.ledger import IncidentLedger
 from chalicelib.domain.reporting.phase_words import HAPPENING
-from chalicelib.ports import Address
+from chalicelib.ports.notices import Address
 
 MAX_BLOCKS: Final = 50
 MAX_HEADER_CHARS: Final = 150
@@ -48,7 +48,7 @@ _CONSOLE: Final = re.compile(
 _LABEL: Final = re.compile(r"[A-Za-z ]{1,60}\Z")
 
 
-class Press(StrEnum):
+class Button(StrEnum):
     """The buttons, by their `action_id`."""
 
     APPROVE = "rekindle_approve"
@@ -95,7 +95,7 @@ def sign_of(incident: Incident) -> str:
 def incident_message(
     incident: Incident,
     *,
-    said: Said | None,
+    said: LatestNotice | None,
     can_press: bool,
     ledger: IncidentLedger | None = None,
     console_url: str = "",
@@ -153,8 +153,8 @@ def approval_blocks(incident: Incident, approval: Approval, *, can_press: bool) 
     value = value_of(incident.incident_id, approval.approval_id)
     done = f"{asked} Approved, it does so at once."
     left = "It is not done: this Incident is closed, and everything is left as it is."
-    approve = _button(Press.APPROVE, "Approve", value, style="primary", ask="Approve this?", more=done, yes="Approve")
-    deny = _button(Press.DENY, "Deny", value, style="danger", ask="Deny this?", more=left, yes="Deny")
+    approve = _button(Button.APPROVE, "Approve", value, style="primary", ask="Approve this?", more=done, yes="Approve")
+    deny = _button(Button.DENY, "Deny", value, style="danger", ask="Deny this?", more=left, yes="Deny")
     return [*blocks, {"type": "actions", "elements": [approve, deny]}]
 
 
@@ -229,7 +229,7 @@ def _evidence(incident: Incident) -> list[Element]:
     return blocks
 
 
-def _happening(incident: Incident, said: Said | None) -> list[Element]:
+def _happening(incident: Incident, said: LatestNotice | None) -> list[Element]:
     blocks = [_section_of_ours(f"*What is happening*\n{HAPPENING[incident.phase]}")]
     if said is not None:
         blocks.append(_context(markup(moment(said.at)), plain(said.title, _LINE_CHARS)))
@@ -263,7 +263,7 @@ def _answered(approval: Approval) -> Element:
 def _order_buttons(incident: Incident) -> Element:
     value = value_of(incident.incident_id)
     cancel = _button(
-        Press.CANCEL,
+        Button.CANCEL,
         "Cancel this recovery",
         value,
         style="danger",
@@ -274,7 +274,7 @@ def _order_buttons(incident: Incident) -> Element:
     )
     if incident.paused_since is not None:
         lift = _button(
-            Press.RESUME,
+            Button.RESUME,
             "Lift the pause",
             value,
             ask="Lift the global pause?",
@@ -283,7 +283,7 @@ def _order_buttons(incident: Incident) -> Element:
         )
         return {"type": "actions", "elements": [cancel, lift]}
     pause = _button(
-        Press.PAUSE,
+        Button.PAUSE,
         "Pause all recoveries",
         value,
         ask="Pause all recoveries?",
@@ -293,7 +293,7 @@ def _order_buttons(incident: Incident) -> Element:
     return {"type": "actions", "elements": [cancel, pause]}
 
 
-def _paste(said: Said | None) -> list[Element]:
+def _paste(said: LatestNotice | None) -> list[Element]:
     return _paste_lines(said.paste) if said is not None else []
 
 
@@ -336,7 +336,7 @@ def _context(*elements: Element) -> Element:
 
 
 def _button(
-    press: Press, label: str, value: str, *, ask: str, more: str, yes: str, no: str = "Back", style: str | None = None
+    press: Button, label: str, value: str, *, ask: str, more: str, yes: str, no: str = "Back", style: str | None = None
 ) -> Element:
     button: dict[str, Any] = {
         "type": "button",

@@ -28,9 +28,11 @@ from chalicelib.domain.model.errors import (
 )
 from chalicelib.domain.model.incident import Incident
 from chalicelib.domain.model.urgency import Severity
-from chalicelib.domain.notices.threads import Post, Said, Thread, Weather
+from chalicelib.domain.notices.threads import LatestNotice, Post, StormState, Thread
 from chalicelib.domain.reporting.ledger import IncidentLedger
-from chalicelib.ports import Address, Clock, Looked, Notice, NoticeKind
+from chalicelib.ports.clock import Clock
+from chalicelib.ports.incidents import Looked
+from chalicelib.ports.notices import Address, Notice, NoticeKind
 
 log = logging.getLogger(__name__)
 
@@ -57,9 +59,9 @@ class Threads(Protocol):
 
     def peek(self, channel: str, key: str) -> Thread: ...
 
-    def weather(self, channel: str) -> Weather: ...
+    def weather(self, channel: str) -> StormState: ...
 
-    def set_weather(self, channel: str, weather: Weather) -> None: ...
+    def set_weather(self, channel: str, weather: StormState) -> None: ...
 
     def fold(self, channel: str, digest: str, incident_id: str, *, now: datetime) -> None: ...
 
@@ -209,7 +211,7 @@ class SlackChannel:
         visit.keep(replace(visit.thread, shown=incident.version, shown_at=read_at))
         return incident
 
-    def _message(self, incident: Incident, said: Said | None, address: Address | None) -> Message:
+    def _message(self, incident: Incident, said: LatestNotice | None, address: Address | None) -> Message:
         """The Incident as it stands; of one that is over, what it took and cost."""
         ledger = None
         if self.ledger is not None and not incident.is_open:
@@ -395,7 +397,7 @@ class _Letting:
 def _with_said(thread: Thread, notice: Notice) -> Thread:
     if notice.kind is NoticeKind.CHANGE or (thread.said is not None and thread.said.at > notice.at):
         return thread
-    return replace(thread, said=Said(title=notice.title, text=notice.text, at=notice.at, paste=notice.paste))
+    return replace(thread, said=LatestNotice(title=notice.title, text=notice.text, at=notice.at, paste=notice.paste))
 
 
 def _is_loud(notice: Notice, incident: Incident) -> bool:

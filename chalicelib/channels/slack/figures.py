@@ -13,7 +13,7 @@ from chalicelib.channels.slack.text import Element, escape, markup, moment, plai
 from chalicelib.domain.model.durations import duration
 from chalicelib.domain.model.known import Known, Maybe
 from chalicelib.domain.reporting.ledger import IncidentLedger
-from chalicelib.ports import Address
+from chalicelib.ports.notices import Address
 from rekindle.protocol.quantities import heading
 
 _MAX_WHY_CHARS: Final = 120

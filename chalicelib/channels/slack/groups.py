@@ -8,7 +8,7 @@ from typing import Final
 
 from chalicelib.channels.channel import Secrets
 from chalicelib.channels.slack.settings import SlackSettings
-from chalicelib.ports import Clock
+from chalicelib.ports.clock import Clock
 
 MEMORY: Final = timedelta(minutes=5)
 TIMEOUT_S: Final = 1.5

@@ -12,9 +12,9 @@ from collections.abc import Iterable
 from typing import Final
 
 from chalicelib.domain.decision.steps import STOP
-from chalicelib.domain.decision.verdict import Look
+from chalicelib.domain.decision.verdict import RuleContext
 from chalicelib.domain.faults.diagnosis import ORDER_KINDS
-from chalicelib.domain.faults.heartbeat_claims import CLAIMS, has_fresh_beat, is_beyond_beats
+from chalicelib.domain.faults.heartbeat_claims import CLAIMS, has_fresh_heartbeat, is_beyond_heartbeats
 from chalicelib.domain.model.evidence import HEALABLE, LOSS_FAULTS
 from chalicelib.domain.model.incident import Incident
 from chalicelib.domain.model.known import Known
@@ -58,18 +58,18 @@ def is_unproven(signal: Signal) -> bool:
     return signal.kind is SignalKind.STATE_REREAD and signal.fault is FaultClass.NON_FINITE
 
 
-def _only_unproven(look: Look) -> bool:
+def _only_unproven(context: RuleContext) -> bool:
     """A stall or a bad value of a run whose mailbox has no heartbeat to bear it out or to deny it (ADR 0092)."""
-    said = [one for one in look.incident.signals if one.triggers and one.fault is look.incident.fault]
-    attempt = look.attempt
+    said = [one for one in context.incident.signals if one.triggers and one.fault is context.incident.fault]
+    attempt = context.attempt
     if attempt is None or not said or not all(is_alert(one) or is_unproven(one) for one in said):
         return False
-    if attempt.beat_at is None and not attempt.is_beat_unread and not isinstance(attempt.last_step, Known):
+    if attempt.heartbeat_at is None and not attempt.is_heartbeat_unread and not isinstance(attempt.last_step, Known):
         return True
     unproven = [one for one in said if is_unproven(one)]
-    if unproven and _is_asked(look.incident):  # heartbeats that are found meanwhile, and are late, do not answer
-        return not has_fresh_beat(attempt, now=look.now)
-    return bool(unproven) and all(is_beyond_beats(one, attempt) for one in unproven)  # one that is unread is there
+    if unproven and _is_asked(context.incident):  # heartbeats that are found meanwhile, and are late, do not answer
+        return not has_fresh_heartbeat(attempt, now=context.now)
+    return bool(unproven) and all(is_beyond_heartbeats(one, attempt) for one in unproven)  # one that is unread is there
 
 
 def _is_asked(incident: Incident) -> bool:
@@ -77,16 +77,16 @@ def _is_asked(incident: Incident) -> bool:
     return any(one.lapsed_at is None and one.key.startswith(f"{STOP}:") for one in incident.approvals)
 
 
-def rests_on_alerts(look: Look) -> bool:
+def rests_on_alerts(context: RuleContext) -> bool:
     """Nothing but alerts stands behind what is being done about the run, or the node, now."""
-    incident = look.incident
+    incident = context.incident
     if incident.node is not None:
-        return only_alerts(incident.signals) and not _node_bears_out(look)
-    attempt = look.attempt
+        return only_alerts(incident.signals) and not _node_bears_out(context)
+    attempt = context.attempt
     if attempt is not None and attempt.start is not None and attempt.start.is_queued:
         return False  # nothing of it runs yet: it is withdrawn for another reason
     # Of these the run's steps are asked first, whoever says it (rules_open): standing still bears it out.
-    is_unproven_word = _only_unproven(look)
+    is_unproven_word = _only_unproven(context)
     if not is_unproven_word and (incident.fault in HEALABLE or not only_alerts(incident.signals, incident.fault)):
         return False
     if attempt is None:
@@ -98,30 +98,30 @@ def rests_on_alerts(look: Look) -> bool:
     return not (incident.fault in LOSS_FAULTS and attempt.loss_health not in ("unknown", "ok"))
 
 
-def _node_bears_out(look: Look) -> bool:
+def _node_bears_out(context: RuleContext) -> bool:
     """HyperPod's own word, or the cluster's, which cannot reach it; or a log line and an alert, from two sources."""
-    facts, instance = facts_of(look), instance_seen(look)
+    facts, instance = facts_of(context), instance_seen(context)
     if instance is not None and instance.state is InstanceState.FAILURE:
         return True
     if facts is not None and (is_silent(facts) or is_marked(facts)):
         return True
-    kinds = {one.kind for one in look.incident.signals if one.triggers}
+    kinds = {one.kind for one in context.incident.signals if one.triggers}
     return {SignalKind.EXTERNAL_ALERT, SignalKind.AGENT_LOG_FAULT} <= kinds
 
 
-def alerts_word(look: Look) -> str:
+def alerts_word(context: RuleContext) -> str:
     """For whoever is asked: on what alone it rests."""
-    if any(one.kind is SignalKind.EXTERNAL_ALERT for one in look.incident.signals):
+    if any(one.kind is SignalKind.EXTERNAL_ALERT for one in context.incident.signals):
         return "only an alert of other monitoring says so"
-    if _only_unproven(look):
+    if _only_unproven(context):
         return "only events or metrics say so, which others may send as well, and no heartbeat since bears it out"
     return "only a line in the health agent's log says so, where a job on the node may write as well"
 
 
-def own_word(look: Look) -> str:
+def own_word(context: RuleContext) -> str:
     """For whoever is asked: what the run says of itself."""
-    attempt = look.attempt
-    if look.incident.node is not None or attempt is None:
+    attempt = context.attempt
+    if context.incident.node is not None or attempt is None:
         return "nothing else is known"
     step = f" at step {attempt.last_step.value}" if isinstance(attempt.last_step, Known) else ""
     return f"the run's own monitor reads a loss that is {attempt.loss_state}{step}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 from chalicelib.domain.claims.movement import unwatched
-from chalicelib.domain.decision.verdict import Decision, Look, is_poisoned, span_word, step_word, story
+from chalicelib.domain.decision.verdict import Decision, RuleContext, is_poisoned, span_word, step_word, story
 from chalicelib.domain.model.action import Severity
 from chalicelib.domain.model.incident import Phase
 from chalicelib.domain.model.observation import AttemptStatus, AttemptView
@@ -26,47 +26,47 @@ _NOT_MOVING = frozenset(
 )
 
 
-def decide_finishing(look: Look, attempt: AttemptView, *, group: str) -> Decision | None:
+def decide_finishing(context: RuleContext, attempt: AttemptView, *, group: str) -> Decision | None:
     """Wait for the platform to say how it ended; None where the run still trains, or something else is wrong.
 
     `group` is the phase's own: `open`, `checkpoint` or `verify`. What a person orders is done to such a run as well;
     the attempt that the order has led to is one like any other.
     """
-    incident = look.incident
+    incident = context.incident
     is_ordered = incident.order is not None and not incident.tries
     if attempt.status is not AttemptStatus.RUNNING or not attempt.is_finishing or is_ordered:
         return None
-    if incident.is_poisoned and not look.policy.shadow:
-        return look.hand_over(
+    if incident.is_poisoned and not context.policy.shadow:
+        return context.hand_over(
             f"{group}.finished_poisoned",
             f"{attempt.name} has finished training with a loss that is not finite since step "
-            f"{step_word(incident.onset_step)}: what it saves now is not to be used. {story(look)}",
+            f"{step_word(incident.onset_step)}: what it saves now is not to be used. {story(context)}",
         )
-    if is_poisoned(look, attempt) or (incident.fault not in _NOT_MOVING and group != "verify"):
+    if is_poisoned(context, attempt) or (incident.fault not in _NOT_MOVING and group != "verify"):
         return None
     reason = (
         f"{attempt.name} has finished training ({attempt.work or attempt.detail}): waiting for the platform to end it"
     )
-    beat_age = look.now - attempt.beat_at if attempt.beat_at is not None else timedelta(0)
-    waited = max(look.in_phase, beat_age)
-    if waited >= look.policy.resubmission.capacity_limit:
-        return look.hand_over(
+    heartbeat_age = context.now - attempt.heartbeat_at if attempt.heartbeat_at is not None else timedelta(0)
+    waited = max(context.in_phase, heartbeat_age)
+    if waited >= context.policy.resubmission.capacity_limit:
+        return context.hand_over(
             f"{group}.finishing_limit", f"{reason} for {span_word(waited)}", severity=Severity.WARNING
         )
     if incident.phase in (Phase.OPEN, Phase.WATCHING):
-        return look.move(f"{group}.finishing", reason, Phase.HOLDING)
+        return context.move(f"{group}.finishing", reason, Phase.HOLDING)
     if incident.phase is Phase.CHECKPOINTING:
         to = Phase.VERIFYING if incident.tries else Phase.HOLDING
-        return look.changed(**unwatched()).move(f"{group}.finishing", reason, to)
-    return look.stay(f"{group}.finishing", reason)
+        return context.changed(**unwatched()).move(f"{group}.finishing", reason, to)
+    return context.stay(f"{group}.finishing", reason)
 
 
-def completed_poisoned(look: Look, attempt: AttemptView) -> Decision | None:
+def completed_poisoned(context: RuleContext, attempt: AttemptView) -> Decision | None:
     """It has completed, and with a loss that is not finite: nothing has recovered, and its last weights are no use."""
-    if attempt.status is not AttemptStatus.COMPLETED or not is_poisoned(look, attempt):
+    if attempt.status is not AttemptStatus.COMPLETED or not is_poisoned(context, attempt):
         return None
-    return look.hand_over(
+    return context.hand_over(
         "ended.completed_poisoned",
-        f"{attempt.name} completed with a loss that is not finite since step {step_word(look.incident.onset_step)}: "
-        f"what it left is not to be used. {story(look)}",
+        f"{attempt.name} completed with a loss that is not finite since step {step_word(context.incident.onset_step)}: "
+        f"what it left is not to be used. {story(context)}",
     )

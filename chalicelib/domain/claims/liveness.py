@@ -7,9 +7,9 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from chalicelib.domain.claims.bad_nodes import NODE_FAULTS, is_claim_over
-from chalicelib.domain.decision.verdict import Decision, Look, has_passed, step_word, story
+from chalicelib.domain.decision.verdict import Decision, RuleContext, has_passed, step_word, story
 from chalicelib.domain.faults.diagnosis import concerns
-from chalicelib.domain.faults.heartbeat_claims import has_fresh_beat
+from chalicelib.domain.faults.heartbeat_claims import has_fresh_heartbeat
 from chalicelib.domain.model.action import Severity
 from chalicelib.domain.model.incident import Phase, best_step
 from chalicelib.domain.model.known import Known
@@ -20,67 +20,74 @@ from chalicelib.domain.node.repair_budget import are_many
 from rekindle.signatures.faults import FaultClass
 
 # A monitor writes its heartbeat every 15 s (rekindle/monitor/base/settings.py). Each is dated by the store.
-TWO_BEATS: Final = timedelta(seconds=30)
-NEXT_BEAT: Final = timedelta(seconds=10)  # most of the time between two heartbeats
+TWO_HEARTBEATS: Final = timedelta(seconds=30)
+NEXT_HEARTBEAT: Final = timedelta(seconds=10)  # most of the time between two heartbeats
 STILL_STEPS: Final = 5  # the monitor's own factor between a slow step and a stall (rekindle/detectors/hang.py)
 LATE: Final = timedelta(minutes=2)  # an event and its function take seconds; more is trouble on the way
 UNTOLD: Final = (Phase.OPEN, Phase.WATCHING)  # no notice has been sent yet
 
 
-def weighed(look: Look, attempt: AttemptView) -> Decision | None:
+def weighed(context: RuleContext, attempt: AttemptView) -> Decision | None:
     """A Decision while the claim is weighed; None once the run has stood still for so long."""
-    incident = look.incident
-    reason = f"{story(look)} {attempt.name} is {attempt.status}: watching whether it moves past "
+    incident = context.incident
+    reason = f"{story(context)} {attempt.name} is {attempt.status}: watching whether it moves past "
     reason += step_word(incident.target_step)
     if incident.phase in UNTOLD:
-        return look.move("defer.confirm", reason, Phase.HOLDING, watch_at=look.now, watch_step=attempt.last_step)
+        return context.move("defer.confirm", reason, Phase.HOLDING, watch_at=context.now, watch_step=attempt.last_step)
     began_unseen = incident.watch_at is not None and not isinstance(incident.watch_step, Known)
-    if began_unseen and isinstance(attempt.last_step, Known) and has_fresh_beat(attempt, now=look.now):
+    if began_unseen and isinstance(attempt.last_step, Known) and has_fresh_heartbeat(attempt, now=context.now):
         # Its heartbeats are seen for the first time since the claim: what it does from here is what tells.
         mark = best_step(incident.target_step, attempt.last_step)
-        return look.stay(
-            "defer.confirm", reason, until=look.now + TWO_BEATS, watch_at=look.now, watch_step=mark, target_step=mark
+        return context.stay(
+            "defer.confirm",
+            reason,
+            until=context.now + TWO_HEARTBEATS,
+            watch_at=context.now,
+            watch_step=mark,
+            target_step=mark,
         )
     said_at = max((signal.occurred_at for signal in incident.signals if signal.fault is incident.fault), default=None)
     since = max(incident.phase_entered_at, incident.watch_at or incident.phase_entered_at)
-    since = max(since, min(said_at, look.now)) if said_at else since
-    if look.now - since >= _confirm_limit(look) or _stands_still(look, attempt, since):
-        return _platform_says_both(look, attempt)
-    next_beats = (
-        since + TWO_BEATS if look.now < since + TWO_BEATS else look.now + max(NEXT_BEAT, look.policy.timing.look_min)
+    since = max(since, min(said_at, context.now)) if said_at else since
+    if context.now - since >= _confirm_limit(context) or _stands_still(context, attempt, since):
+        return _platform_says_both(context, attempt)
+    next_heartbeats = (
+        since + TWO_HEARTBEATS
+        if context.now < since + TWO_HEARTBEATS
+        else context.now + max(NEXT_HEARTBEAT, context.policy.timing.look_min)
     )
-    return look.stay("defer.confirm", reason, until=min(next_beats, since + _confirm_limit(look)))
+    return context.stay("defer.confirm", reason, until=min(next_heartbeats, since + _confirm_limit(context)))
 
 
-def claims_are_over(look: Look) -> bool:
+def claims_are_over(context: RuleContext) -> bool:
     """Every claim against the run's nodes is over by what is heard or seen since. Never True of an order."""
-    incident = look.incident
+    incident = context.incident
     if incident.fault not in NODE_FAULTS or incident.order is not None:
         return False
-    claims = _claims(look)
-    return bool(claims) and all(is_claim_over(one, incident, look.seen) for one in claims)
+    claims = _claims(context)
+    return bool(claims) and all(is_claim_over(one, incident, context.seen) for one in claims)
 
 
-def late_claim(look: Look, attempt: AttemptView) -> Decision | None:
+def late_claim(context: RuleContext, attempt: AttemptView) -> Decision | None:
     """HyperPod's agents alone accuse a node, and said so long before it was heard here: their taking it back may be as
     late. Wait for it as long as HyperPod gets for its own recovery (`hma_grace`); then the run's own steps decide.
     """
-    incident, claims = look.incident, _claims(look)
+    incident, claims = context.incident, _claims(context)
     if incident.fault not in NODE_FAULTS or incident.order is not None or incident.tries or not claims:
         return None
     if any(one.kind not in PLATFORM_KINDS for one in claims):
         return None
     if incident.opened_at - max(one.occurred_at for one in claims) <= LATE:
         return None
-    reason = f"{story(look)} But that was said long before it was heard here, and may have been taken back since"
+    reason = f"{story(context)} But that was said long before it was heard here, and may have been taken back since"
     if incident.phase in UNTOLD:
-        moved = look.move("claim.late", reason, Phase.HOLDING, watch_at=look.now, watch_step=attempt.last_step)
-        return dataclasses.replace(moved, look_again_in=look.policy.timing.look_max)
-    if look.now - incident.opened_at < look.policy.nodes.hma_grace:
-        return look.stay("claim.late", reason, until=incident.opened_at + look.policy.nodes.hma_grace)
+        moved = context.move("claim.late", reason, Phase.HOLDING, watch_at=context.now, watch_step=attempt.last_step)
+        return dataclasses.replace(moved, look_again_in=context.policy.timing.look_max)
+    if context.now - incident.opened_at < context.policy.nodes.hma_grace:
+        return context.stay("claim.late", reason, until=incident.opened_at + context.policy.nodes.hma_grace)
     if not has_passed(attempt.last_step, incident.watch_step) or attempt.work == STALLED:
         return None
-    return look.close(
+    return context.close(
         "claim.late_limit",
         f"{reason}; {attempt.name} has gone on to step {step_word(attempt.last_step)} meanwhile, and is left training",
         Phase.STOPPED,
@@ -88,68 +95,72 @@ def late_claim(look: Look, attempt: AttemptView) -> Decision | None:
     )
 
 
-def _claims(look: Look) -> list[Signal]:
-    incident = look.incident
+def _claims(context: RuleContext) -> list[Signal]:
+    incident = context.incident
     return [one for one in incident.signals if one.fault is incident.fault and concerns(one, incident)]
 
 
-def _platform_says_both(look: Look, attempt: AttemptView) -> Decision | None:
+def _platform_says_both(context: RuleContext, attempt: AttemptView) -> Decision | None:
     """The platform alone says that a node of the run is away, and at the same time that the run goes on; no heartbeat
     since tells which. Where the node is lost it ends the job itself (Platform.ends_lost_runs), and that is waited for.
     """
-    claims = [one for one in look.incident.signals if one.fault is look.incident.fault]
-    if look.incident.fault is not FaultClass.NODE_LOST or not look.platform.ends_lost_runs or not claims:
+    claims = [one for one in context.incident.signals if one.fault is context.incident.fault]
+    if context.incident.fault is not FaultClass.NODE_LOST or not context.platform.ends_lost_runs or not claims:
         return None
     if any(one.kind is not SignalKind.NODE_STATE for one in claims):
         return None
-    claim_at = claimed_at(look)
-    has_beaten = attempt.beat_at is not None and claim_at is not None and attempt.beat_at >= claim_at + TWO_BEATS
-    if has_beaten and (attempt.work == STALLED or not _are_many_down(look)):
+    claim_at = claimed_at(context)
+    has_beaten = (
+        attempt.heartbeat_at is not None and claim_at is not None and attempt.heartbeat_at >= claim_at + TWO_HEARTBEATS
+    )
+    if has_beaten and (attempt.work == STALLED or not _are_many_down(context)):
         return None
     rule, limit, doubt = "defer.platform_says_both", "defer.platform_says_both_limit", "no heartbeat tells more"
-    if has_beaten and isinstance(look.seen.nodes, Known):
-        seen = look.seen.nodes.value
+    if has_beaten and isinstance(context.seen.nodes, Known):
+        seen = context.seen.nodes.value
         rule, limit = "defer.many_down", "defer.many_down_limit"
         doubt = f"{seen.down} of {seen.total} nodes are down for it at once: the network or the controller is suspected"
-    reason = f"{story(look)} But {look.platform.title} also says that {attempt.name} is {attempt.status}, and {doubt}"
-    if look.in_phase >= look.policy.nodes.stuck_limit:
-        return look.hand_over(limit, reason)
-    return look.stay(rule, reason)
+    reason = (
+        f"{story(context)} But {context.platform.title} also says that {attempt.name} is {attempt.status}, and {doubt}"
+    )
+    if context.in_phase >= context.policy.nodes.stuck_limit:
+        return context.hand_over(limit, reason)
+    return context.stay(rule, reason)
 
 
-def _are_many_down(look: Look) -> bool:
+def _are_many_down(context: RuleContext) -> bool:
     """Its word about one node is worth little while it cannot reach many: unmoved steps do not bear it out."""
-    seen = look.seen.nodes
-    return isinstance(seen, Known) and are_many(seen.value.down, seen.value.total, look.policy)
+    seen = context.seen.nodes
+    return isinstance(seen, Known) and are_many(seen.value.down, seen.value.total, context.policy)
 
 
-def _confirm_limit(look: Look) -> timedelta:
+def _confirm_limit(context: RuleContext) -> timedelta:
     """How long a claim that a living run is dead is weighed: two looks at the longest interval."""
-    return 2 * look.policy.timing.look_max
+    return 2 * context.policy.timing.look_max
 
 
-def _stands_still(look: Look, attempt: AttemptView, since: datetime) -> bool:
+def _stands_still(context: RuleContext, attempt: AttemptView, since: datetime) -> bool:
     """Its own heartbeats bear the claim out, so that the limit need not pass: two sources say the same.
 
     They do by being written, after the claim, by a monitor that lives: with its verdict that the run is stalled, or,
     30 s on and in training, with the step unmoved for five times as long as a step takes. Heartbeats that are missing,
     old or unreadable say nothing here: what carries them may be away.
     """
-    if attempt.beat_at is None or attempt.beat_at < since:
+    if attempt.heartbeat_at is None or attempt.heartbeat_at < since:
         return False
     if attempt.work == STALLED:
         return True
-    mark, watched_since = look.incident.watch_step, look.incident.watch_at
+    mark, watched_since = context.incident.watch_step, context.incident.watch_at
     if watched_since is None or not attempt.step_s or attempt.work != TRAINING:
         return False
     if not isinstance(mark, Known) or attempt.last_step != mark:
         return False
-    stood = attempt.beat_at - watched_since
-    return stood >= max(TWO_BEATS, STILL_STEPS * timedelta(seconds=attempt.step_s))
+    stood = attempt.heartbeat_at - watched_since
+    return stood >= max(TWO_HEARTBEATS, STILL_STEPS * timedelta(seconds=attempt.step_s))
 
 
-def claimed_at(look: Look) -> datetime | None:
+def claimed_at(context: RuleContext) -> datetime | None:
     """When the newest claim against the run was made, or when it came back from a repair, if that is later."""
-    claims = [signal.occurred_at for signal in look.incident.signals if signal.fault is look.incident.fault]
-    since = [*claims, *([look.incident.repaired_at] if look.incident.repaired_at else [])]
-    return min(max(since), look.now) if since else None
+    claims = [signal.occurred_at for signal in context.incident.signals if signal.fault is context.incident.fault]
+    since = [*claims, *([context.incident.repaired_at] if context.incident.repaired_at else [])]
+    return min(max(since), context.now) if since else None

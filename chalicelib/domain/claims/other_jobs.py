@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from chalicelib.domain.claims import bad_nodes
-from chalicelib.domain.decision.verdict import Look
+from chalicelib.domain.decision.verdict import RuleContext
 from chalicelib.domain.model.action import Action, CordonNode
 from chalicelib.domain.node.memory import facts_of
 from rekindle.protocol.cluster.documents import NodeFacts
@@ -17,18 +17,18 @@ from rekindle.protocol.cluster.documents import NodeFacts
 MAX_TOLD: Final = 8
 
 
-def others_on(look: Look, action: Action) -> tuple[int, ...]:
+def others_on(context: RuleContext, action: Action) -> tuple[int, ...]:
     """Those that a cordon is about; none where it is not known what is on the node, or for any other step."""
     if not isinstance(action, CordonNode):
         return ()
-    facts = facts_of(look) if look.incident.node is not None else bad_nodes.facts_of(action.node, look.seen)
+    facts = facts_of(context) if context.incident.node is not None else bad_nodes.facts_of(action.node, context.seen)
     return _others(facts)
 
 
-def are_on_a_bad_node(look: Look) -> bool:
+def are_on_a_bad_node(context: RuleContext) -> bool:
     """A node that this run's Incident has not told of yet has some."""
-    fresh = (one.node for one in look.incident.bad_nodes if not one.is_told)
-    return any(_others(bad_nodes.facts_of(node, look.seen)) for node in fresh)
+    fresh = (one.node for one in context.incident.bad_nodes if not one.is_told)
+    return any(_others(bad_nodes.facts_of(node, context.seen)) for node in fresh)
 
 
 def others_word(jobs: tuple[int, ...]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Final
 
-from chalicelib.domain.decision.verdict import Decision, Look, span_word, step_word, story
+from chalicelib.domain.decision.verdict import Decision, RuleContext, span_word, step_word, story
 from chalicelib.domain.model.action import Severity
 from chalicelib.domain.model.known import Known
 from chalicelib.domain.model.observation import STALLED, AttemptView
@@ -14,17 +14,17 @@ STALE: Final = timedelta(seconds=60)  # four heartbeats: what such a one shows w
 OWN_STEPS: Final = 3  # as many bad losses in a row as a monitor calls bad (rekindle/monitor/base/state.py, ACT_AFTER)
 
 
-def doubt_of(look: Look, attempt: AttemptView) -> str:
+def doubt_of(context: RuleContext, attempt: AttemptView) -> str:
     """Why it is not called recovered yet, however far it is; empty for no doubt.
 
     A trainer may have loaded other weights than it was to, and a poisoned loss is no state before it has lasted: a
     first step past the mark shows neither that the weights are well nor that the run goes on.
     """
-    incident, first, last = look.incident, attempt.first_step, attempt.last_step
+    incident, first, last = context.incident, attempt.first_step, attempt.last_step
     if attempt.work == STALLED:
         return "it stands still there"
-    if attempt.beat_at is not None and look.now - attempt.beat_at >= STALE:
-        return f"its heartbeat is {span_word(look.now - attempt.beat_at)} old"
+    if attempt.heartbeat_at is not None and context.now - attempt.heartbeat_at >= STALE:
+        return f"its heartbeat is {span_word(context.now - attempt.heartbeat_at)} old"
     if isinstance(first, Known) and isinstance(last, Known) and last.value < first.value + OWN_STEPS - 1:
         return f"a bad loss would show after {OWN_STEPS} steps of its own, the first of which was {first.value}"
     was_bad = bool(incident.onsets) or incident.onset_attempt is not None
@@ -33,23 +33,23 @@ def doubt_of(look: Look, attempt: AttemptView) -> str:
     return ""
 
 
-def in_doubt(look: Look, attempt: AttemptView, doubt: str) -> Decision:
+def in_doubt(context: RuleContext, attempt: AttemptView, doubt: str) -> Decision:
     """It is watched on; a doubt that lasts is a person's."""
     reason = f"{attempt.name} is at step {step_word(attempt.last_step)}, past where the old one ended, but {doubt}"
-    since = look.incident.doubt_since or look.now
-    if look.now - since < look.policy.timing.verify_blind:
-        return look.stay("verify.doubt", reason, doubt_since=since)
-    return look.hand_over("verify.doubt_limit", reason, severity=Severity.WARNING)
+    since = context.incident.doubt_since or context.now
+    if context.now - since < context.policy.timing.verify_blind:
+        return context.stay("verify.doubt", reason, doubt_since=since)
+    return context.hand_over("verify.doubt_limit", reason, severity=Severity.WARNING)
 
 
-def completed_unseen(look: Look, attempt: AttemptView) -> Decision | None:
+def completed_unseen(context: RuleContext, attempt: AttemptView) -> Decision | None:
     """After a bad loss it is recovered only with one that is known to be finite, also where it has come to its end."""
-    was_bad = bool(look.incident.onsets) or look.incident.onset_attempt is not None
+    was_bad = bool(context.incident.onsets) or context.incident.onset_attempt is not None
     if not was_bad or attempt.loss_state == "finite":
         return None
-    return look.hand_over(
+    return context.hand_over(
         "verify.completed_unseen",
-        f"{attempt.name} has completed, and nothing tells how its loss was, after one that was bad. {story(look)} "
+        f"{attempt.name} has completed, and nothing tells how its loss was, after one that was bad. {story(context)} "
         "Whether what it left can be used is for a person to check",
         severity=Severity.WARNING,
     )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from chalicelib.domain.decision.verdict import Decision, Look, story, subject
+from chalicelib.domain.decision.verdict import Decision, RuleContext, story, subject
 from chalicelib.domain.faults.diagnosis import concerns
 from chalicelib.domain.model.action import Notify, Severity
 from chalicelib.domain.model.incident import Phase
@@ -26,14 +26,14 @@ def is_silence(signal: Signal) -> bool:
     return signal.kind is SignalKind.ALARM or (signal.kind is SignalKind.STALL and "silent_limit_s" in signal.evidence)
 
 
-def silent_only(look: Look, attempt: AttemptView) -> Decision | None:
+def silent_only(context: RuleContext, attempt: AttemptView) -> Decision | None:
     """Tell it, and stop nothing; None where the run itself, or anything else, says that it hangs."""
-    if look.incident.fault is not FaultClass.HANG or attempt.work == STALLED:
+    if context.incident.fault is not FaultClass.HANG or attempt.work == STALLED:
         return None
     claims = [
         one
-        for one in look.incident.signals
-        if one.fault is FaultClass.HANG and one.triggers and concerns(one, look.incident)
+        for one in context.incident.signals
+        if one.fault is FaultClass.HANG and one.triggers and concerns(one, context.incident)
     ]
     if not claims or not all(map(is_silence, claims)):
         return None
@@ -41,15 +41,18 @@ def silent_only(look: Look, attempt: AttemptView) -> Decision | None:
     together = max((one for one in counts if isinstance(one, int)), default=1)
     if together > 1:
         reason = (
-            f"{story(look)} {together} Jobs fell silent together: the source of their metrics is suspected, not they"
+            f"{story(context)} {together} Jobs fell silent together: the source of their metrics is suspected, not they"
         )
     else:
         reason = (
-            f"{story(look)} Nothing else says that {attempt.name} stands still; a run is not stopped for silence alone"
+            f"{story(context)} Nothing else says that {attempt.name} stands still; a run is not "
+            "stopped for silence alone"
         )
-    if look.incident.phase in (Phase.OPEN, Phase.WATCHING):
-        told = Notify(severity=Severity.WARNING, title=f"{subject(look)}: nothing is heard of it", text=reason)
-        return look.move("silence.told", reason, Phase.HOLDING, told)
-    if look.in_phase < max(look.policy.timing.tell_open, timedelta(0)):
-        return look.stay("silence.waiting", reason)
-    return look.close("silence.told_limit", f"{reason}; told, and left as it is", Phase.STOPPED, severity=Severity.INFO)
+    if context.incident.phase in (Phase.OPEN, Phase.WATCHING):
+        told = Notify(severity=Severity.WARNING, title=f"{subject(context)}: nothing is heard of it", text=reason)
+        return context.move("silence.told", reason, Phase.HOLDING, told)
+    if context.in_phase < max(context.policy.timing.tell_open, timedelta(0)):
+        return context.stay("silence.waiting", reason)
+    return context.close(
+        "silence.told_limit", f"{reason}; told, and left as it is", Phase.STOPPED, severity=Severity.INFO
+    )

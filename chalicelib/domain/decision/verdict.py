@@ -42,7 +42,7 @@ class Decision:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Look:
+class RuleContext:
     """One call's inputs, so that rules take one argument."""
 
     incident: Incident
@@ -97,7 +97,7 @@ class Look:
             interval = min(interval, max(until - self.now, timedelta(0)))
         return interval
 
-    def changed(self, **changes: object) -> Look:
+    def changed(self, **changes: object) -> RuleContext:
         """The same look on an Incident with `changes`."""
         if not changes:
             return self
@@ -183,57 +183,59 @@ def suspects_said(incident: Incident) -> str:
     return said + (f" Conclusion: {incident.conclusion}." if incident.conclusion else "")
 
 
-def held_said(look: Look) -> str:
+def held_said(context: RuleContext) -> str:
     """For whoever is told: a job that we have put back into the queue waits there for somebody to let it go."""
-    attempt, incident = look.attempt, look.incident
+    attempt, incident = context.attempt, context.incident
     if not incident.stop_hold or not incident.stopped_attempts:
         return ""
     is_between = incident.phase in (Phase.STOPPING, Phase.RESUBMITTING)  # after it a start of ours, or theirs, is there
-    title = look.platform.title
+    title = context.platform.title
     if attempt is None or attempt.start is None:
         base = parse_attempt(incident.stopped_attempts[-1]).base if is_between else ""
         job = base if base.isdigit() else "<its job id>"
-        return f" Its {title} job may be in the queue, held by us: {_let_go(look, job)}." if is_between else ""
-    job, let_go = f"{title} job {attempt.start.handle}", _let_go(look, attempt.start.handle)
+        return f" Its {title} job may be in the queue, held by us: {_let_go(context, job)}." if is_between else ""
+    job, let_go = f"{title} job {attempt.start.handle}", _let_go(context, attempt.start.handle)
     if attempt.name not in incident.stopped_attempts:
         is_ours = is_between and attempt.start.held and attempt.start.is_queued
         return f" {job} is in the queue, held by us: {let_go}." if is_ours else ""
     if not attempt.status.has_ended:
         return f" {job} was told to stop, and may wait in the queue afterwards, held by us: {let_go}."
     if attempt.successor is not None:
-        after = look.seen.successor.value.start if isinstance(look.seen.successor, Known) else None
+        after = context.seen.successor.value.start if isinstance(context.seen.successor, Known) else None
         if after is not None and not (after.is_queued and after.held):
             return ""  # somebody has let it go, or ended it
         return f" {job} is in the queue, held by us: {let_go}."
     if attempt.status is AttemptStatus.COMPLETED or attempt.start.ended_by in (EndedBy.USER, EndedBy.ITSELF):
         return ""
-    again = look.platform.again_command.format(id=attempt.start.handle)
+    again = context.platform.again_command.format(id=attempt.start.handle)
     return f" {job} was ended by us: `{again}` starts it again while {title} knows it."
 
 
-def _let_go(look: Look, job: str) -> str:
-    release, end = look.platform.release_command, look.platform.end_command
+def _let_go(context: RuleContext, job: str) -> str:
+    release, end = context.platform.release_command, context.platform.end_command
     return f"`{release.format(id=job)}` lets it go, `{end.format(id=job)}` ends it"
 
 
-def cordons_said(look: Look) -> str:
+def cordons_said(context: RuleContext) -> str:
     """For whoever takes over: nodes that this Incident has taken out of service, and how one is given back by hand."""
-    names = [item.node for item in look.incident.bad_nodes if item.is_cordoned]
+    names = [item.node for item in context.incident.bad_nodes if item.is_cordoned]
     if not names:
         return ""
     said = f" Cordoned by us: {', '.join(names)}; each has an Incident of its own that gives it back"
-    by_hand = look.platform.uncordon_command.format(node=names[0])
+    by_hand = context.platform.uncordon_command.format(node=names[0])
     return f"{said}, and by hand `{by_hand}` does." if by_hand else f"{said}."
 
 
-def is_poisoned(look: Look, attempt: AttemptView) -> bool:
+def is_poisoned(context: RuleContext, attempt: AttemptView) -> bool:
     """Its loss is not finite, says its own heartbeat or a Signal."""
-    return attempt.loss_state in ("nan", "inf") or (look.incident.is_poisoned and attempt.name == look.incident.attempt)
+    return attempt.loss_state in ("nan", "inf") or (
+        context.incident.is_poisoned and attempt.name == context.incident.attempt
+    )
 
 
-def stop_is_ours(look: Look, attempt: AttemptView) -> bool:
+def stop_is_ours(context: RuleContext, attempt: AttemptView) -> bool:
     """We asked for this stop, in this Incident."""
-    return attempt.name in look.incident.stopped_attempts
+    return attempt.name in context.incident.stopped_attempts
 
 
 def newest(signals: tuple[Signal, ...], kind: SignalKind) -> Signal | None:
@@ -241,24 +243,24 @@ def newest(signals: tuple[Signal, ...], kind: SignalKind) -> Signal | None:
     return next((signal for signal in reversed(signals) if signal.kind is kind), None)
 
 
-def result(look: Look, action: str, *ends: Done) -> ActionResult | None:
+def result(context: RuleContext, action: str, *ends: Done) -> ActionResult | None:
     """What the last turn's Action answered, if it ended in one of these ways."""
-    return next((item for item in look.seen.results if item.action == action and item.done in ends), None)
+    return next((item for item in context.seen.results if item.action == action and item.done in ends), None)
 
 
-def detail(look: Look) -> str:
+def detail(context: RuleContext) -> str:
     """The platform's own words of the last turn."""
-    return next((item.detail for item in look.seen.results if item.detail), "no reason given")
+    return next((item.detail for item in context.seen.results if item.detail), "no reason given")
 
 
-def subject(look: Look) -> str:
+def subject(context: RuleContext) -> str:
     """What the Incident is about, for a title."""
-    return look.incident.scope or look.incident.incident_id
+    return context.incident.scope or context.incident.incident_id
 
 
-def story(look: Look) -> str:
+def story(context: RuleContext) -> str:
     """One line: the fault, the rule that named it, and the words of the Signal behind it."""
-    incident = look.incident
+    incident = context.incident
     told = next((signal for signal in reversed(incident.signals) if signal.fault is incident.fault), None)
     if told is None and incident.signals:
         told = incident.signals[-1]
@@ -283,9 +285,9 @@ def whole_story(incident: Incident) -> str:
     return "; ".join(lines)[:1500]
 
 
-def state_of_the_run(look: Look) -> str:
+def state_of_the_run(context: RuleContext) -> str:
     """How the run is left behind."""
-    attempt = look.attempt
+    attempt = context.attempt
     if attempt is None:
         return "the run's state could not be read"
     if attempt.status.has_ended:

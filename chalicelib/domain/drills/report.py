@@ -170,8 +170,8 @@ def _real(seen: Seen) -> dict[str, Any]:
             Known(view.step_s) if view is not None and view.step_s else Unknown("no heartbeat tells its step time")
         ),
         "heartbeat_age_s": maybe_to_wire(
-            Known(round((first.observed_at - view.beat_at).total_seconds(), 1))
-            if view is not None and view.beat_at is not None
+            Known(round((first.observed_at - view.heartbeat_at).total_seconds(), 1))
+            if view is not None and view.heartbeat_at is not None
             else Unknown("no heartbeat")
         ),
         "paused": first.paused,
@@ -207,7 +207,7 @@ def _took(phase: Phase, began: datetime, until: datetime, play: Play, world: Dri
     if any(began <= at < until for at in play.asks):
         whys.append("how long people take to answer")
     is_paced = phase in (Phase.VERIFYING, Phase.WATCHING)
-    if is_paced and world is not None and world.run.step_s is None and world.run.beat_at is not None:
+    if is_paced and world is not None and world.run.step_s is None and world.run.heartbeat_at is not None:
         whys.append("how long a step takes: no heartbeat tells")
     return Unknown("; ".join(dict.fromkeys(whys))) if whys else Known(round((until - began).total_seconds(), 1))
 
@@ -281,8 +281,8 @@ def _gap(reached: Maybe[int], resumed: Maybe[int]) -> Maybe[int]:
 def _would_do(play: Play) -> list[str]:
     """The Actions' names in order, each run of equals once; telling people is in `looks`."""
     names: list[str] = []
-    for look in play.looks:
-        for action in look["actions"]:
+    for context in play.looks:
+        for action in context["actions"]:
             if action["action"] != Notify.__name__ and (not names or names[-1] != action["action"]):
                 names.append(str(action["action"]))
     return names

@@ -70,7 +70,7 @@ class DrillWorld:
     def begin(cls, row: DrillRow, run: AttemptView, figures: Figures, *, now: datetime) -> DrillWorld:
         """The fault strikes now."""
         world = cls(row=row, figures=figures, run=run, since=now, original=run.name)
-        world.run = replace(run, beat_at=now if run.beat_at is not None else None)
+        world.run = replace(run, heartbeat_at=now if run.heartbeat_at is not None else None)
         match row.effect:
             case Effect.DIES | Effect.DIES_AGAIN:
                 world._die(now)
@@ -101,13 +101,13 @@ class DrillWorld:
         run = self.run
         if run.status is not AttemptStatus.RUNNING and run.status is not AttemptStatus.STOPPING:
             return run
-        if run.beat_at is None:
+        if run.heartbeat_at is None:
             return run
         last = run.last_step
         if isinstance(last, Known) and run.work != STALLED:
             gone_s = max((now - self.since).total_seconds(), 0.0)
             last = Known(last.value + int(gone_s / self.step_s))
-        return replace(run, last_step=last, beat_at=now, judged_step=None)
+        return replace(run, last_step=last, heartbeat_at=now, judged_step=None)
 
     def answer(self, now: datetime) -> Maybe[ReplyView | None]:
         """The run's answer to the request for a checkpoint, once it is there."""
@@ -137,7 +137,7 @@ class DrillWorld:
 
     def _asked(self, action: RequestCheckpoint, now: datetime) -> None:
         run = self.view(now)
-        if run.status is not AttemptStatus.RUNNING or run.beat_at is None:
+        if run.status is not AttemptStatus.RUNNING or run.heartbeat_at is None:
             return  # no monitor that is known to listen: the deadline passes
         if run.work == STALLED:
             self.reply = ReplyView(
@@ -182,7 +182,7 @@ class DrillWorld:
         if start is not None:
             restart = start.restart + 1 if action.how is Submission.REQUEUE else 0
             start = replace(start, state=StartState.RUNNING, held=False, restart=restart, exclude=action.exclude)
-        is_seen = old.beat_at is not None
+        is_seen = old.heartbeat_at is not None
         self.run = AttemptView(
             name=action.name,
             status=AttemptStatus.STARTING,
@@ -247,7 +247,7 @@ class DrillWorld:
             detail="",
             last_step=self.resumes_at if self.is_seen else Unknown("no heartbeat"),
             first_step=self.resumes_at if self.is_seen else Unknown("no heartbeat"),
-            beat_at=at if self.is_seen else None,
+            heartbeat_at=at if self.is_seen else None,
             loss_state="finite" if self.is_seen else "none",
             loss_health="ok" if self.is_judged else "unknown",
             start=replace(start, state=StartState.RUNNING) if start is not None else None,

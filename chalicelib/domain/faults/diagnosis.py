@@ -7,7 +7,7 @@ import re
 from datetime import datetime
 
 from chalicelib.domain.faults.failure_reasons import classify_failure_reason
-from chalicelib.domain.faults.heartbeat_claims import is_beyond_beats, is_denied
+from chalicelib.domain.faults.heartbeat_claims import is_beyond_heartbeats, is_denied
 from chalicelib.domain.faults.loss import bad_fault, ends_open_stretches, follow, with_stretch
 from chalicelib.domain.model.evidence import MAX_SUSPICIONS, Stretch, Suspicion, SuspicionKind, newest_before
 from chalicelib.domain.model.incident import Incident, Phase, SkipWindow, best_step
@@ -331,7 +331,7 @@ def is_borne_out(signal: Signal, incident: Incident, view: AttemptView | None) -
     if view.loss_state in _BAD_LOSS or signal.evidence.get("loss_state") in _BAD_LOSS:
         return True
     step = signal_step(signal)
-    is_later = view.beat_at is not None and view.beat_at >= signal.occurred_at
+    is_later = view.heartbeat_at is not None and view.heartbeat_at >= signal.occurred_at
     if isinstance(step, Known) and isinstance(view.judged_at, Known):
         is_later = is_later or view.judged_at.value > step.value
     if view.loss_state == "finite" and is_later:
@@ -340,7 +340,7 @@ def is_borne_out(signal: Signal, incident: Incident, view: AttemptView | None) -
         return True
     if signal.kind is not SignalKind.TRAINING_LOG:
         # A count over minutes, of a run that has no judgement of its own, or whose own has not been heard since.
-        return view.beat_at is None or is_beyond_beats(signal, view)
+        return view.heartbeat_at is None or is_beyond_heartbeats(signal, view)
     same = [one for one in incident.signals if (one.kind, one.fault) == (signal.kind, signal.fault)]
     marks = {_mark(one) for one in same if one.attempt == signal.attempt}
     return len(marks) >= _LASTS

@@ -15,7 +15,7 @@ from chalicelib.domain.model.signal import Signal, SignalKind, SignalSource
 from rekindle.detectors import Health
 from rekindle.signatures.faults import FaultClass
 
-FRESH: Final = timedelta(seconds=60)  # four heartbeats (rekindle/monitor/base/settings.py, beat_s)
+FRESH: Final = timedelta(seconds=60)  # four heartbeats (rekindle/monitor/base/settings.py, heartbeat_s)
 STOPPED: Final = timedelta(minutes=10)  # without a heartbeat: the run's own judgement is not to be had
 WAIT: Final = timedelta(seconds=45)  # for the heartbeat that bears a claim out: three of their intervals
 _BAD_HEALTH: Final = (Health.SPIKING, Health.DIVERGING, Health.WATCH, Health.NON_FINITE)
@@ -31,9 +31,9 @@ CLAIMS: Final = frozenset(
 )
 
 
-def has_fresh_beat(view: AttemptView, *, now: datetime) -> bool:
+def has_fresh_heartbeat(view: AttemptView, *, now: datetime) -> bool:
     """Its newest heartbeat is of now: what it says still holds."""
-    return view.beat_at is not None and now - view.beat_at < FRESH
+    return view.heartbeat_at is not None and now - view.heartbeat_at < FRESH
 
 
 def is_denied(signal: Signal, view: AttemptView | None, *, now: datetime) -> bool:
@@ -44,7 +44,7 @@ def is_denied(signal: Signal, view: AttemptView | None, *, now: datetime) -> boo
         return False
     if view is None or view.name != signal.attempt or view.status is not AttemptStatus.RUNNING:
         return False
-    if not has_fresh_beat(view, now=now):
+    if not has_fresh_heartbeat(view, now=now):
         return False
     if signal.kind is SignalKind.STALL:
         return view.work not in ("", STALLED)
@@ -55,9 +55,9 @@ def is_denied(signal: Signal, view: AttemptView | None, *, now: datetime) -> boo
     return view.loss_health == Health.OK and view.loss_state == "finite" and view.healed_step is None
 
 
-def is_beyond_beats(signal: Signal, view: AttemptView) -> bool:
+def is_beyond_heartbeats(signal: Signal, view: AttemptView) -> bool:
     """The run's metrics count values that are not finite, and its newest heartbeat is from long before: that neither
     bears the claim out nor denies it.
     """
     is_count = signal.kind is SignalKind.STATE_REREAD and signal.fault is FaultClass.NON_FINITE
-    return is_count and view.beat_at is not None and signal.occurred_at - view.beat_at >= STOPPED
+    return is_count and view.heartbeat_at is not None and signal.occurred_at - view.heartbeat_at >= STOPPED

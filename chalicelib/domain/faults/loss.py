@@ -25,7 +25,7 @@ _WATCH = "watch"
 _FINE = ("ok", _WATCH)
 
 
-class Turn(StrEnum):
+class BoutState(StrEnum):
     """How a bout stands at one look."""
 
     HEALED = "healed"
@@ -143,22 +143,24 @@ def _healed_at(bout: Bout, signals: list[Signal], view: AttemptView | None) -> i
     return max(known, default=None)
 
 
-def turn_of(bout: Bout, view: AttemptView, policy: Policy) -> Turn:
+def turn_of(bout: Bout, view: AttemptView, policy: Policy) -> BoutState:
     """How the bout stands. LASTS takes steps beyond the healing time AND a later verdict than the first.
 
     A job that logs one loss per 100 steps has passed 30 steps at its next value; one value alone would then stop it.
     """
     if bout.healed_step is not None:
-        return Turn.HEALED
+        return BoutState.HEALED
     if view.loss_health == _WATCH:
-        return Turn.YOUNG
+        return BoutState.YOUNG
     judged, since = view.judged_at, bout.first_bad
     if isinstance(judged, Known) and isinstance(bout.told_step, Known) and judged.value < bout.told_step.value:
-        return Turn.YOUNG  # the beat is older than the word
+        return BoutState.YOUNG  # the beat is older than the word
     if bad_fault(view) is None or not isinstance(judged, Known) or not isinstance(since, Known):
-        return Turn.UNSEEN
+        return BoutState.UNSEEN
     is_second = not isinstance(bout.told_step, Known) or judged.value > bout.told_step.value
-    return Turn.LASTS if is_second and judged.value > since.value + policy.loss.spike_heal_steps else Turn.YOUNG
+    return (
+        BoutState.LASTS if is_second and judged.value > since.value + policy.loss.spike_heal_steps else BoutState.YOUNG
+    )
 
 
 def marked_bad(incident: Incident) -> Incident:

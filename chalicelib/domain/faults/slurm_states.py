@@ -12,7 +12,7 @@ from chalicelib.domain.faults.failure_reasons import classify_failure_reason
 from chalicelib.domain.model.errors import DependencyUnavailable
 from chalicelib.domain.model.observation import AttemptStatus
 from rekindle.protocol.cluster.documents import AttemptDoc, EndedBy, NodeFacts, SlurmState
-from rekindle.protocol.cluster.node_states import Standing, standing_of
+from rekindle.protocol.cluster.node_states import NodeStanding, standing_of
 from rekindle.signatures.faults import FaultClass
 
 STATUSES: Final[Mapping[SlurmState, AttemptStatus]] = {
@@ -49,9 +49,9 @@ WORDS: Final[Mapping[AttemptStatus, str]] = {
     AttemptStatus.GONE: "Gone",
 }
 
-_FAULTS: Final[Mapping[Standing, FaultClass]] = {
-    Standing.LOST: FaultClass.NODE_LOST,
-    Standing.BROKEN: FaultClass.NODE_HARDWARE,
+_FAULTS: Final[Mapping[NodeStanding, FaultClass]] = {
+    NodeStanding.LOST: FaultClass.NODE_LOST,
+    NodeStanding.BROKEN: FaultClass.NODE_HARDWARE,
 }
 
 

@@ -17,7 +17,7 @@ from typing import Final
 from chalicelib.domain.claims.alerts import ASKED, alerts_word, own_word, rests_on_alerts
 from chalicelib.domain.claims.other_jobs import are_on_a_bad_node, others_on, others_word
 from chalicelib.domain.decision.steps import STOP, Step, ends_what_is_left, new_steps
-from chalicelib.domain.decision.verdict import Decision, Look, state_of_the_run, story, subject
+from chalicelib.domain.decision.verdict import Decision, RuleContext, state_of_the_run, story, subject
 from chalicelib.domain.guards.risk import gpu_hours_lost, nodes_taken
 from chalicelib.domain.model.action import Action, AskApproval, CordonNode, Notify, Severity, action_name
 from chalicelib.domain.model.approvals import BREAKER_KEY, Approval, ApprovalAnswer, Guard, Hold
@@ -33,7 +33,7 @@ MAX_QUESTIONS: Final = 20  # in one Incident: whoever has answered so many has i
 POLICY: Final = "policy"  # who answered, where nobody did
 
 
-def guarded(look: Look, decision: Decision, *, base: Incident) -> Decision:
+def guarded(context: RuleContext, decision: Decision, *, base: Incident) -> Decision:
     """`decision`, or what takes its place where a guard holds it.
 
     `look.incident` is what the rules saw; `base` is the same but for the time that a guard has held it already, in
@@ -41,18 +41,18 @@ def guarded(look: Look, decision: Decision, *, base: Incident) -> Decision:
     """
     if not decision.incident.is_open and not decision.actions:
         return decision
-    if look.policy.shadow:
-        return _shadowed(look, decision)
-    steps = () if is_ordered(look.incident) else new_steps(look.incident, decision)
-    kept = _lapsed(look.incident, look, decision, steps)
-    decision = dataclasses.replace(decision, incident=_lapsed(decision.incident, look, decision, steps))
+    if context.policy.shadow:
+        return _shadowed(context, decision)
+    steps = () if is_ordered(context.incident) else new_steps(context.incident, decision)
+    kept = _lapsed(context.incident, context, decision, steps)
+    decision = dataclasses.replace(decision, incident=_lapsed(decision.incident, context, decision, steps))
     if not steps:
         return decision
-    look, base = dataclasses.replace(look, incident=kept), _lapsed(base, look, decision, steps)
+    context, base = dataclasses.replace(context, incident=kept), _lapsed(base, context, decision, steps)
     return (
-        _window(look, decision, base, steps)
-        or _breaker(look, decision, base, steps)
-        or _asked(look, decision, base, steps)
+        _window(context, decision, base, steps)
+        or _breaker(context, decision, base, steps)
+        or _asked(context, decision, base, steps)
     )
 
 
@@ -71,48 +71,48 @@ def was_ordered(before: Incident, after: Incident) -> bool:
     return is_ordered(dataclasses.replace(after, tries=tries, repair=repair))
 
 
-def would_hold(look: Look, action: Action) -> bool:
+def would_hold(context: RuleContext, action: Action) -> bool:
     """Something would hold `action` back, if it were proposed; nothing that was approved is asked for."""
-    if is_ordered(look.incident):
+    if is_ordered(context.incident):
         return False
     harm = Harm(action_name(action))
-    if look.policy.shadow or _open_breaker(look) is not None or _window_until(look, harm) is not None:
+    if context.policy.shadow or _open_breaker(context) is not None or _window_until(context, harm) is not None:
         return True
     step = Step(key="", kind=harm, action=action, what="")
-    return _rule_for(look, step) is not None
+    return _rule_for(context, step) is not None
 
 
-def may_cordon(look: Look) -> bool:
+def may_cordon(context: RuleContext) -> bool:
     """A run's Incident may cordon bad nodes by the way. Where not, their own Incidents ask for that."""
-    if look.policy.approvals.others_deadline and not is_ordered(look.incident) and are_on_a_bad_node(look):
+    if context.policy.approvals.others_deadline and not is_ordered(context.incident) and are_on_a_bad_node(context):
         return False
-    return not would_hold(look, CordonNode(cluster="", node="", why=""))
+    return not would_hold(context, CordonNode(cluster="", node="", why=""))
 
 
 # ---- shadow mode -----------------------------------------------------------------------------------------------------
 
 
-def _shadowed(look: Look, decision: Decision) -> Decision:
+def _shadowed(context: RuleContext, decision: Decision) -> Decision:
     """Switched on in the middle of a recovery, too: from here on nothing is done."""
     doing = [
         labelled_action(action_name(one))
         for one in decision.actions
-        if not (isinstance(one, Notify | AskApproval) or ends_what_is_left(look.incident, one))
+        if not (isinstance(one, Notify | AskApproval) or ends_what_is_left(context.incident, one))
     ]
     if not doing:
         return decision
-    where = f", switched on {look.seen.shadow}" if look.seen.shadow else ""
+    where = f", switched on {context.seen.shadow}" if context.seen.shadow else ""
     would = f"{', '.join(dict.fromkeys(doing))}, by {decision.rule}{where}: {decision.reason}"
-    told = shadow(look, would)
-    if look.incident.phase in (Phase.OPEN, Phase.HOLDING, Phase.WATCHING):
+    told = shadow(context, would)
+    if context.incident.phase in (Phase.OPEN, Phase.HOLDING, Phase.WATCHING):
         return told
-    reason = f"{told.reason} {_state(look)}{_unanswered(look)}"
-    return look.hand_over("guard.shadow", reason, severity=Severity.PAGE)
+    reason = f"{told.reason} {_state(context)}{_unanswered(context)}"
+    return context.hand_over("guard.shadow", reason, severity=Severity.PAGE)
 
 
-def _unanswered(look: Look) -> str:
+def _unanswered(context: RuleContext) -> str:
     """What was let through before shadow mode was on may have been carried out, with its answer still to come."""
-    pending = look.incident.pending if look.incident.phase is Phase.RESUBMITTING else None
+    pending = context.incident.pending if context.incident.phase is Phase.RESUBMITTING else None
     if pending is None:
         return ""
     return f" Whether {pending.name}, ordered at {pending.at:%H:%M} UTC, was started is not known."
@@ -121,115 +121,115 @@ def _unanswered(look: Look) -> str:
 # ---- windows ---------------------------------------------------------------------------------------------------------
 
 
-def _window(look: Look, decision: Decision, base: Incident, steps: tuple[Step, ...]) -> Decision | None:
-    held = [(until, step) for step in steps if (until := _window_until(look, step.kind)) is not None]
+def _window(context: RuleContext, decision: Decision, base: Incident, steps: tuple[Step, ...]) -> Decision | None:
+    held = [(until, step) for step in steps if (until := _window_until(context, step.kind)) is not None]
     if not held:
         return None
     until = max(one for one, _ in held)
     kinds = {step.kind for _, step in held}
-    names = sorted({row.name for kind in kinds for row in _holding(look, kind)})
+    names = sorted({row.name for kind in kinds for row in _holding(context, kind)})
     reason = (
         f"held back until {until:%a %H:%M} UTC by the window {', '.join(names)}: {_whats(steps)}. {decision.reason}"
     )
-    return _held(look, decision, base, Guard.WINDOW, reason, steps, until=until)
+    return _held(context, decision, base, Guard.WINDOW, reason, steps, until=until)
 
 
-def _holding(look: Look, harm: Harm) -> list[Window]:
+def _holding(context: RuleContext, harm: Harm) -> list[Window]:
     """The windows that hold such a step now."""
     return [
         row
-        for row in look.policy.windows
-        if (not row.actions or harm in row.actions) and row.holds_until(look.now) is not None
+        for row in context.policy.windows
+        if (not row.actions or harm in row.actions) and row.holds_until(context.now) is not None
     ]
 
 
-def _window_until(look: Look, harm: Harm) -> datetime | None:
-    ends = (row.holds_until(look.now) for row in _holding(look, harm))
+def _window_until(context: RuleContext, harm: Harm) -> datetime | None:
+    ends = (row.holds_until(context.now) for row in _holding(context, harm))
     return max((one for one in ends if one is not None), default=None)
 
 
 # ---- the breaker -----------------------------------------------------------------------------------------------------
 
 
-def _open_breaker(look: Look) -> datetime | None:
-    breaker = look.seen.breaker
-    if breaker is None or not breaker.is_open or not look.policy.breaker.incidents:
+def _open_breaker(context: RuleContext) -> datetime | None:
+    breaker = context.seen.breaker
+    if breaker is None or not breaker.is_open or not context.policy.breaker.incidents:
         return None
     return breaker.tripped_at
 
 
-def _breaker(look: Look, decision: Decision, base: Incident, steps: tuple[Step, ...]) -> Decision | None:
-    tripped_at = _open_breaker(look)
+def _breaker(context: RuleContext, decision: Decision, base: Incident, steps: tuple[Step, ...]) -> Decision | None:
+    tripped_at = _open_breaker(context)
     if tripped_at is None:
         return None
-    own = _newest(look.incident, BREAKER_KEY)
+    own = _newest(context.incident, BREAKER_KEY)
     if own is not None and own.covers and own.answered_at is not None:
         if own.answered_at >= tripped_at:
             return None
         # It has tripped once more since: that yes was about the time before, and people are asked anew.
-        over = dataclasses.replace(own, lapsed_at=look.now)
-        look, base = _with_approval(look, over), _put(base, over)
-    said = look.seen.breaker.said if look.seen.breaker else ""
+        over = dataclasses.replace(own, lapsed_at=context.now)
+        context, base = _with_approval(context, over), _put(base, over)
+    said = context.seen.breaker.said if context.seen.breaker else ""
     why = f"the fleet-wide breaker is open since {tripped_at:%H:%M} UTC: {said}"
-    rule = ApprovalRule(deadline=look.policy.breaker.deadline, default=ApprovalAnswer.DENIED)
-    return _question(look, decision, base, Guard.BREAKER, steps, key=BREAKER_KEY, why=why, rule=rule)
+    rule = ApprovalRule(deadline=context.policy.breaker.deadline, default=ApprovalAnswer.DENIED)
+    return _question(context, decision, base, Guard.BREAKER, steps, key=BREAKER_KEY, why=why, rule=rule)
 
 
 # ---- approvals -------------------------------------------------------------------------------------------------------
 
 
-def _asked(look: Look, decision: Decision, base: Incident, steps: tuple[Step, ...]) -> Decision:
-    wanted = [(step, rule) for step in steps if (rule := _rule_for(look, step)) is not None]
+def _asked(context: RuleContext, decision: Decision, base: Incident, steps: tuple[Step, ...]) -> Decision:
+    wanted = [(step, rule) for step in steps if (rule := _rule_for(context, step)) is not None]
     if not wanted:
         return decision
     for step, rule in wanted:
-        own = _newest(look.incident, step.key)
+        own = _newest(context.incident, step.key)
         if own is None or not own.covers:
-            why = f"{_who_asks(look, rule, step)}. {decision.reason}"
-            return _question(look, decision, base, Guard.APPROVAL, steps, key=step.key, why=why, rule=rule)
+            why = f"{_who_asks(context, rule, step)}. {decision.reason}"
+            return _question(context, decision, base, Guard.APPROVAL, steps, key=step.key, why=why, rule=rule)
     return decision
 
 
-def _rule_for(look: Look, step: Step) -> ApprovalRule | None:
+def _rule_for(context: RuleContext, step: Step) -> ApprovalRule | None:
     """The policy's first row that applies; where none does, what rests on an alert alone is asked about as well, and
     so is what keeps other people's jobs from a node."""
-    row = next((rule for rule in look.policy.approvals.rules if _applies(look, rule, step)), None)
+    row = next((rule for rule in context.policy.approvals.rules if _applies(context, rule, step)), None)
     if row is not None:
         return row
-    if look.policy.approvals.alert_deadline and step.kind in ASKED and rests_on_alerts(look):
-        return ApprovalRule(deadline=look.policy.approvals.alert_deadline, default=ApprovalAnswer.DENIED)
-    if look.policy.approvals.others_deadline and others_on(look, step.action):
-        return ApprovalRule(deadline=look.policy.approvals.others_deadline, default=ApprovalAnswer.DENIED)
+    if context.policy.approvals.alert_deadline and step.kind in ASKED and rests_on_alerts(context):
+        return ApprovalRule(deadline=context.policy.approvals.alert_deadline, default=ApprovalAnswer.DENIED)
+    if context.policy.approvals.others_deadline and others_on(context, step.action):
+        return ApprovalRule(deadline=context.policy.approvals.others_deadline, default=ApprovalAnswer.DENIED)
     return None
 
 
-def _who_asks(look: Look, rule: ApprovalRule, step: Step) -> str:
-    if rule in look.policy.approvals.rules:
-        return f"the policy {look.policy.name} asks first"
-    if not (look.policy.approvals.alert_deadline and rests_on_alerts(look)):
-        return others_word(others_on(look, step.action))
-    return f"{alerts_word(look)}; {own_word(look)}"
+def _who_asks(context: RuleContext, rule: ApprovalRule, step: Step) -> str:
+    if rule in context.policy.approvals.rules:
+        return f"the policy {context.policy.name} asks first"
+    if not (context.policy.approvals.alert_deadline and rests_on_alerts(context)):
+        return others_word(others_on(context, step.action))
+    return f"{alerts_word(context)}; {own_word(context)}"
 
 
-def _applies(look: Look, rule: ApprovalRule, step: Step) -> bool:
+def _applies(context: RuleContext, rule: ApprovalRule, step: Step) -> bool:
     """What is not known is never small."""
     if rule.when.actions and step.kind not in rule.when.actions:
         return False
-    if rule.when.faults and look.incident.fault not in rule.when.faults:
+    if rule.when.faults and context.incident.fault not in rule.when.faults:
         return False
     if rule.when.min_nodes is not None:
-        nodes = nodes_taken(look, step.action)
+        nodes = nodes_taken(context, step.action)
         if isinstance(nodes, Known) and nodes.value < rule.when.min_nodes:
             return False
     if rule.when.min_gpu_hours is not None:
-        hours = gpu_hours_lost(look, step.action)
+        hours = gpu_hours_lost(context, step.action)
         if isinstance(hours, Known) and hours.value < rule.when.min_gpu_hours:
             return False
     return True
 
 
 def _question(
-    look: Look,
+    context: RuleContext,
     decision: Decision,
     base: Incident,
     guard: Guard,
@@ -240,37 +240,37 @@ def _question(
     rule: ApprovalRule,
 ) -> Decision:
     """Ask, wait, or act upon the answer."""
-    own = _newest(look.incident, key)
+    own = _newest(context.incident, key)
     what = _whats(steps) if key == BREAKER_KEY else next(one.what for one in steps if one.key == key)
-    is_due = own is not None and own.is_pending and look.now >= own.deadline_at
+    is_due = own is not None and own.is_pending and context.now >= own.deadline_at
     if own is not None and is_due and own.default is ApprovalAnswer.APPROVED and not own.told:
         # Silence of people who were never asked is no yes. The same question goes out again, with its time anew.
-        own, is_due = dataclasses.replace(own, deadline_at=look.now + rule.deadline), False
-        look, base = _with_approval(look, own), _put(base, own)
+        own, is_due = dataclasses.replace(own, deadline_at=context.now + rule.deadline), False
+        context, base = _with_approval(context, own), _put(base, own)
     if own is not None and is_due:
-        own = dataclasses.replace(own, answer=own.default, by=POLICY, answered_at=look.now)
-        look = _with_approval(look, own)
+        own = dataclasses.replace(own, answer=own.default, by=POLICY, answered_at=context.now)
+        context = _with_approval(context, own)
         if own.covers:
             again = dataclasses.replace(decision, incident=_put(decision.incident, own))
-            return guarded(look, again, base=_put(base, own))
+            return guarded(context, again, base=_put(base, own))
     if own is not None and own.answer is ApprovalAnswer.DENIED:
-        return _denied(look, decision, own)
+        return _denied(context, decision, own)
     if own is None:
-        if len(look.incident.approvals) >= MAX_QUESTIONS:
+        if len(context.incident.approvals) >= MAX_QUESTIONS:
             reason = f"people were asked {MAX_QUESTIONS} times in this Incident; whoever answered takes it from here."
-            return look.hand_over("guard.too_many_questions", f"{reason} {_state(look)}")
+            return context.hand_over("guard.too_many_questions", f"{reason} {_state(context)}")
         own = Approval(
-            approval_id=f"a{len(look.incident.approvals) + 1}",
+            approval_id=f"a{len(context.incident.approvals) + 1}",
             key=key,
             actions=tuple(dict.fromkeys(one.kind.value for one in steps)),
             what=what,
             why=why[:400],
-            asked_at=look.now,
-            deadline_at=look.now + rule.deadline,
+            asked_at=context.now,
+            deadline_at=context.now + rule.deadline,
             default=rule.default,
-            phase=look.incident.phase.value,
+            phase=context.incident.phase.value,
         )
-        look, base = _with_approval(look, own), _put(base, own)
+        context, base = _with_approval(context, own), _put(base, own)
     words = {ApprovalAnswer.APPROVED: "it is done all the same", ApprovalAnswer.DENIED: "a person has to take over"}
     reason = f"May Rekindle {what}? {why} If nobody answers by {own.deadline_at:%a %H:%M} UTC, {words[own.default]}."
     ask: tuple[Action, ...] = ()
@@ -278,29 +278,29 @@ def _question(
         ask = (
             AskApproval(
                 approval_id=own.approval_id,
-                title=f"{subject(look)}: may Rekindle {what}?",
-                text=f"{reason} {story(look)}",
+                title=f"{subject(context)}: may Rekindle {what}?",
+                text=f"{reason} {story(context)}",
                 deadline_at=own.deadline_at,
             ),
         )
-    return _held(look, decision, base, guard, reason, steps, *ask, until=own.deadline_at)
+    return _held(context, decision, base, guard, reason, steps, *ask, until=own.deadline_at)
 
 
-def _denied(look: Look, decision: Decision, own: Approval) -> Decision:
+def _denied(context: RuleContext, decision: Decision, own: Approval) -> Decision:
     comment = f" ({own.comment})" if own.comment else ""
-    look = dataclasses.replace(look, incident=_learnt(look.incident, decision.incident))
+    context = dataclasses.replace(context, incident=_learnt(context.incident, decision.incident))
     if own.by == POLICY:
-        reason = f"nobody has answered whether Rekindle may {own.what}, and the policy then says no. {_state(look)}"
-        return look.close("guard.denied_by_default", reason, Phase.HANDED_OVER, severity=Severity.PAGE)
-    reason = f"{own.by} denied: {own.what}{comment}. {_state(look)}"
-    return look.close("guard.denied", reason, Phase.STOPPED, severity=Severity.WARNING)
+        reason = f"nobody has answered whether Rekindle may {own.what}, and the policy then says no. {_state(context)}"
+        return context.close("guard.denied_by_default", reason, Phase.HANDED_OVER, severity=Severity.PAGE)
+    reason = f"{own.by} denied: {own.what}{comment}. {_state(context)}"
+    return context.close("guard.denied", reason, Phase.STOPPED, severity=Severity.WARNING)
 
 
 # ---- what a held step leaves behind ----------------------------------------------------------------------------------
 
 
 def _held(
-    look: Look,
+    context: RuleContext,
     decision: Decision,
     base: Incident,
     guard: Guard,
@@ -311,17 +311,17 @@ def _held(
 ) -> Decision:
     """While the same guard holds on, no limit runs, and nothing is written down but what is new."""
     is_on = any(one.guard is guard and one.until is None for one in base.holds)
-    incident = base if is_on else look.incident
+    incident = base if is_on else context.incident
     if not is_on:
         names = tuple(dict.fromkeys(one.kind.value for one in steps))
-        hold = Hold(guard=guard, since=look.now, said=reason[:400], actions=names)
+        hold = Hold(guard=guard, since=context.now, said=reason[:400], actions=names)
         incident = dataclasses.replace(incident, holds=(*incident.holds, hold))
     incident = _learnt(incident, decision.incident)
     since = next(one.since for one in reversed(incident.holds) if one.guard is guard and one.until is None)
-    high = look.policy.timing.look_max if incident.node is None else look.policy.nodes.look_max
-    interval = min(max(look.now - since, look.policy.timing.look_min), high)
-    again = max(min(interval, until - look.now), look.policy.timing.look_min)
-    return look.decided(f"guard.{guard}", reason, incident, actions, again)
+    high = context.policy.timing.look_max if incident.node is None else context.policy.nodes.look_max
+    interval = min(max(context.now - since, context.policy.timing.look_min), high)
+    again = max(min(interval, until - context.now), context.policy.timing.look_min)
+    return context.decided(f"guard.{guard}", reason, incident, actions, again)
 
 
 def _learnt(kept: Incident, proposed: Incident) -> Incident:
@@ -340,25 +340,25 @@ def _learnt(kept: Incident, proposed: Incident) -> Incident:
     return dataclasses.replace(kept, repair=dataclasses.replace(kept.repair, steps=steps))
 
 
-def _lapsed(incident: Incident, look: Look, decision: Decision, steps: tuple[Step, ...]) -> Incident:
+def _lapsed(incident: Incident, context: RuleContext, decision: Decision, steps: tuple[Step, ...]) -> Incident:
     """A question, and its answer, are about one step in one situation: when that is over, they cover nothing more."""
     if all(one.lapsed_at is not None for one in incident.approvals):
         return incident
     keys = {step.key for step in steps}
     approvals = tuple(
-        dataclasses.replace(one, lapsed_at=look.now)
-        if one.lapsed_at is None and one.key not in keys and _is_over(one, look, decision)
+        dataclasses.replace(one, lapsed_at=context.now)
+        if one.lapsed_at is None and one.key not in keys and _is_over(one, context, decision)
         else one
         for one in incident.approvals
     )
     return incident if approvals == incident.approvals else dataclasses.replace(incident, approvals=approvals)
 
 
-def _is_over(approval: Approval, look: Look, decision: Decision) -> bool:
+def _is_over(approval: Approval, context: RuleContext, decision: Decision) -> bool:
     if approval.key == BREAKER_KEY:
-        return _open_breaker(look) is None
+        return _open_breaker(context) is None
     if approval.key.startswith(f"{STOP}:"):  # a run may have come well by itself; one that cannot be seen has not
-        return isinstance(look.seen.attempt, Known)
+        return isinstance(context.seen.attempt, Known)
     return decision.incident.phase.value != approval.phase
 
 
@@ -367,8 +367,8 @@ def _newest(incident: Incident, key: str) -> Approval | None:
     return next(fit, None)
 
 
-def _with_approval(look: Look, approval: Approval) -> Look:
-    return dataclasses.replace(look, incident=_put(look.incident, approval))
+def _with_approval(context: RuleContext, approval: Approval) -> RuleContext:
+    return dataclasses.replace(context, incident=_put(context.incident, approval))
 
 
 def _put(incident: Incident, approval: Approval) -> Incident:
@@ -384,5 +384,5 @@ def _whats(steps: tuple[Step, ...]) -> str:
     return "; ".join(dict.fromkeys(one.what for one in steps))
 
 
-def _state(look: Look) -> str:
-    return state_of_the_node(look) if look.incident.node is not None else f"{state_of_the_run(look)}."
+def _state(context: RuleContext) -> str:
+    return state_of_the_node(context) if context.incident.node is not None else f"{state_of_the_run(context)}."

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from chalicelib.domain.decision.verdict import Look
+from chalicelib.domain.decision.verdict import RuleContext
 from chalicelib.domain.faults.diagnosis import died_at_most
 from chalicelib.domain.model.action import Action, ResubmitJob, StopJob
 from chalicelib.domain.model.known import Known, Maybe, Unknown
@@ -10,37 +10,37 @@ from chalicelib.domain.model.known import Known, Maybe, Unknown
 _HOUR_S = 3600.0
 
 
-def nodes_taken(look: Look, action: Action) -> Maybe[int]:
+def nodes_taken(context: RuleContext, action: Action) -> Maybe[int]:
     """How many nodes the step takes out of their work: the run's, for what is done to a run."""
     if isinstance(action, StopJob | ResubmitJob):
-        return look.seen.node_count
+        return context.seen.node_count
     return Known(1)
 
 
-def gpu_hours_lost(look: Look, action: Action) -> Maybe[float]:
+def gpu_hours_lost(context: RuleContext, action: Action) -> Maybe[float]:
     """GPU-hours of training between the checkpoint that is resumed from and where the run has come to."""
     if not isinstance(action, StopJob | ResubmitJob):
         return Known(0.0)
-    attempt = look.attempt
+    attempt = context.attempt
     if attempt is None or attempt.step_s is None:
         return Unknown("how long a step takes is not known")
-    if not isinstance(look.seen.gpus, Known):
-        return look.seen.gpus
-    reached = died_at_most(look.incident, attempt)
-    resumes = _resumes_at(look, action)
+    if not isinstance(context.seen.gpus, Known):
+        return context.seen.gpus
+    reached = died_at_most(context.incident, attempt)
+    resumes = _resumes_at(context, action)
     if not isinstance(reached, Known):
         return reached
     if not isinstance(resumes, Known):
         return resumes
     steps = max(reached.value - resumes.value, 0)
-    return Known(steps * attempt.step_s * look.seen.gpus.value / _HOUR_S)
+    return Known(steps * attempt.step_s * context.seen.gpus.value / _HOUR_S)
 
 
-def _resumes_at(look: Look, action: StopJob | ResubmitJob) -> Maybe[int]:
+def _resumes_at(context: RuleContext, action: StopJob | ResubmitJob) -> Maybe[int]:
     """A run that is stopped resumes from what it has just saved; without that nobody knows yet."""
     if isinstance(action, ResubmitJob):
         return action.resume_step
-    ask = look.incident.ask
+    ask = context.incident.ask
     if ask is not None and ask.attempt == action.attempt and ask.outcome == "saved" and ask.step is not None:
         return Known(ask.step)
     return Unknown("it has not answered with a checkpoint")

@@ -42,7 +42,7 @@ _NO_SERIAL: Final = frozenset(
 )
 
 
-class LemonRule(StrEnum):
+class SuspectRule(StrEnum):
     """What is done about a lemon (policy field `nodes.lemon_repair`)."""
 
     OFF = "off"

@@ -16,7 +16,7 @@ from chalicelib.domain.model.hardware_ledger import HardwareRecord
 from chalicelib.domain.model.known import Known, Maybe, Unknown, maybe_from_wire, maybe_to_wire
 from rekindle.protocol.cluster import node_states
 from rekindle.protocol.cluster.documents import NodeFacts
-from rekindle.protocol.cluster.node_states import ACTION, Says, Standing, that_say
+from rekindle.protocol.cluster.node_states import ACTION, NodeStanding, StateMeaning, that_say
 from rekindle.protocol.wire import Reader
 
 
@@ -298,11 +298,11 @@ def _maybe_from_wire(wire: Mapping[str, Any], read: Any) -> Maybe[Any]:
 
 # ---- what Slurm's words mean -----------------------------------------------------------------------------------------
 
-_IN_SERVICE: Final = that_say(Says.WORKS)
-_HARMLESS: Final = that_say(Says.NOTHING)
-_DRAIN: Final = that_say(Says.DRAINED)
-_SILENT: Final = that_say(Says.SILENT)
-_REBOOTS: Final = that_say(Says.REBOOT)
+_IN_SERVICE: Final = that_say(StateMeaning.WORKS)
+_HARMLESS: Final = that_say(StateMeaning.NOTHING)
+_DRAIN: Final = that_say(StateMeaning.DRAINED)
+_SILENT: Final = that_say(StateMeaning.SILENT)
+_REBOOTS: Final = that_say(StateMeaning.REBOOT)
 
 
 def is_drained(facts: NodeFacts) -> bool:
@@ -337,7 +337,7 @@ def is_rebooting(facts: NodeFacts) -> bool:
 
 def is_away(facts: NodeFacts) -> bool:
     """On purpose: in maintenance, down in a reservation, powered down, or not part of the cluster yet."""
-    return node_states.standing_of(facts.state, facts.flags, facts.reason) is Standing.AWAY
+    return node_states.standing_of(facts.state, facts.flags, facts.reason) is NodeStanding.AWAY
 
 
 def is_silent(facts: NodeFacts) -> bool:

@@ -79,8 +79,8 @@ class AttemptView:
     stopping_since: datetime | None = None
     first_step: Maybe[int] = Unknown("no heartbeat")
     last_step: Maybe[int] = Unknown("no heartbeat")
-    beat_at: datetime | None = None
-    is_beat_unread: bool = False
+    heartbeat_at: datetime | None = None
+    is_heartbeat_unread: bool = False
     loss_state: str = "none"
     work: str = ""
     step_s: float | None = None
@@ -109,13 +109,13 @@ class AttemptView:
 
         A killed process writes no last heartbeat; what it did in the meantime was done, and is lost.
         """
-        known = isinstance(self.last_step, Known) and self.beat_at is not None and self.ended_at is not None
+        known = isinstance(self.last_step, Known) and self.heartbeat_at is not None and self.ended_at is not None
         if not known or not self.step_s or not self.status.has_ended or self.work == STALLED:
             return self.last_step
         assert isinstance(self.last_step, Known)  # noqa: S101  `known` has just said so; this tells the type checker
         assert self.ended_at is not None  # noqa: S101
-        assert self.beat_at is not None  # noqa: S101
-        unseen_s = min(max((self.ended_at - self.beat_at).total_seconds(), 0.0), MAX_UNSEEN_S)
+        assert self.heartbeat_at is not None  # noqa: S101
+        unseen_s = min(max((self.ended_at - self.heartbeat_at).total_seconds(), 0.0), MAX_UNSEEN_S)
         return Known(self.last_step.value + int(unseen_s / self.step_s))
 
     def to_wire(self) -> dict[str, Any]:
@@ -130,8 +130,8 @@ class AttemptView:
             "stopping_since": self.stopping_since.isoformat() if self.stopping_since else None,
             "first_step": maybe_to_wire(self.first_step),
             "last_step": maybe_to_wire(self.last_step),
-            "beat_at": self.beat_at.isoformat() if self.beat_at else None,
-            "is_beat_unread": self.is_beat_unread,
+            "heartbeat_at": self.heartbeat_at.isoformat() if self.heartbeat_at else None,
+            "is_heartbeat_unread": self.is_heartbeat_unread,
             "loss_state": self.loss_state,
             "work": self.work,
             "step_s": self.step_s,
@@ -158,8 +158,8 @@ class AttemptView:
             stopping_since=datetime.fromisoformat(wire["stopping_since"]) if wire.get("stopping_since") else None,
             first_step=maybe_from_wire(wire["first_step"]),
             last_step=maybe_from_wire(wire["last_step"]),
-            beat_at=datetime.fromisoformat(wire["beat_at"]) if wire["beat_at"] else None,
-            is_beat_unread=bool(wire.get("is_beat_unread", False)),
+            heartbeat_at=datetime.fromisoformat(wire["heartbeat_at"]) if wire["heartbeat_at"] else None,
+            is_heartbeat_unread=bool(wire.get("is_heartbeat_unread", False)),
             loss_state=wire["loss_state"],
             work=wire["work"],
             step_s=wire.get("step_s"),

@@ -7,7 +7,7 @@ Incidents themselves (services.nodes), so that nothing has to be given back afte
 
 from __future__ import annotations
 
-from chalicelib.domain.decision.verdict import Look
+from chalicelib.domain.decision.verdict import RuleContext
 from chalicelib.domain.model.node import InstanceState, Load
 from chalicelib.domain.model.node_findings import FindingKind
 from chalicelib.domain.model.repair import leading
@@ -22,9 +22,9 @@ def room_for(total: int, percent: float) -> int:
     return max(1, int(total * percent / 100))
 
 
-def day_spent(look: Look, load: Load) -> tuple[str, str] | None:
+def day_spent(context: RuleContext, load: Load) -> tuple[str, str] | None:
     """The rule and the reason, where so many were repaired within 24 hours that a person is to look."""
-    policy, group = look.policy, repair_of(look).group
+    policy, group = context.policy, repair_of(context).group
     if load.last_day >= policy.budgets.max_repairs_per_day:
         return "node.day_limit", f"{load.last_day} repairs in this cluster within 24 h: something else is wrong there."
     if load.group_last_day is not None and load.group_last_day >= policy.budgets.max_group_repairs_per_day:
@@ -35,9 +35,9 @@ def day_spent(look: Look, load: Load) -> tuple[str, str] | None:
     return None
 
 
-def no_room(look: Look, load: Load) -> tuple[str, str] | None:
+def no_room(context: RuleContext, load: Load) -> tuple[str, str] | None:
     """The rule and the reason, while as many are in repair, or wanted to be before this one, as the policy allows."""
-    policy, view, group = look.policy, view_of(look), repair_of(look).group
+    policy, view, group = context.policy, view_of(context), repair_of(context).group
     room = room_for(view.total, policy.budgets.max_nodes_in_repair_percent)
     if load.ahead >= room:
         reason = f"{load.ahead} nodes are before it, and the policy allows {room} of {view.total} at once"
@@ -64,21 +64,21 @@ def are_many(down: int, total: int, policy: Policy) -> bool:
     return down >= MANY_DOWN and down > room_for(total, policy.budgets.max_nodes_in_repair_percent)
 
 
-def are_many_down(look: Look) -> bool:
+def are_many_down(context: RuleContext) -> bool:
     """The same, of a node's Incident."""
-    view = view_of(look)
-    return are_many(view.down, view.total, look.policy)
+    view = view_of(context)
+    return are_many(view.down, view.total, context.policy)
 
 
-def many_down(look: Look) -> str | None:
+def many_down(context: RuleContext) -> str | None:
     """The cluster cannot reach a good part of its nodes at once: the network, or the controller, is at fault until
     HyperPod says the same of this one. The reason why nothing is done about it; None where something may be.
     """
-    view, instance = view_of(look), instance_seen(look)
-    lead = leading(findings_about_now(look))
-    if lead is None or lead.kind is not FindingKind.DOWN or waiting_order(look) is not None:
+    view, instance = view_of(context), instance_seen(context)
+    lead = leading(findings_about_now(context))
+    if lead is None or lead.kind is not FindingKind.DOWN or waiting_order(context) is not None:
         return None
-    if not are_many_down(look):
+    if not are_many_down(context):
         return None
     if lead.by_platform or (instance is not None and instance.state is InstanceState.FAILURE):
         return None

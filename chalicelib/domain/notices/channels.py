@@ -40,7 +40,7 @@ class ChannelKind(StrEnum):
     APPRISE = "apprise"  # PagerDuty, Opsgenie, Teams, e-mail and whatever else Apprise has a word for
 
 
-class Told(StrEnum):
+class NoticeType(StrEnum):
     """What a channel can be sent; the values of ports.NoticeKind."""
 
     NEWS = "news"
@@ -67,7 +67,7 @@ class Fields:
     texts: Mapping[str, bool] = field(default_factory=dict)
     lists: Mapping[str, bool] = field(default_factory=dict)
     flags: Mapping[str, bool] = field(default_factory=dict)
-    wants: tuple[Told, ...] = (Told.NEWS, Told.APPROVAL)
+    wants: tuple[NoticeType, ...] = (NoticeType.NEWS, NoticeType.APPROVAL)
 
 
 KINDS: Final[Mapping[ChannelKind, Fields]] = {
@@ -78,7 +78,7 @@ KINDS: Final[Mapping[ChannelKind, Fields]] = {
     ChannelKind.SLACK: Fields(
         texts={"channel": True, "token_secret": True, "signing_secret": False, "api_url": False, "console_url": False},
         lists={"users": False, "groups": False, "channels": False},
-        wants=(Told.NEWS, Told.APPROVAL, Told.CHANGE),
+        wants=(NoticeType.NEWS, NoticeType.APPROVAL, NoticeType.CHANGE),
     ),
     # The whole address is the secret: with Apprise tokens and passwords are a part of it.
     ChannelKind.APPRISE: Fields(texts={"url_secret": True}),
@@ -91,7 +91,7 @@ class ChannelConfig:
 
     name: str
     kind: ChannelKind
-    wants: tuple[Told, ...]
+    wants: tuple[NoticeType, ...]
     texts: Mapping[str, str] = field(default_factory=dict)
     lists: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     flags: Mapping[str, bool] = field(default_factory=dict)
@@ -129,7 +129,7 @@ class Route:
     severity: Severity = Severity.INFO
     jobs: tuple[str, ...] = ()
     clusters: tuple[str, ...] = ()
-    told: tuple[Told, ...] = ()
+    told: tuple[NoticeType, ...] = ()
     hours: Hours | None = None
     outside: bool = False
 
@@ -205,7 +205,7 @@ def _channel(name: str, wire: object) -> ChannelConfig:
     for one, value in given.items():
         if one.endswith(ENDS_SECRET):
             a_name(value, f"{at}.{one}")
-    wants = words(body["wants"], f"{at}.wants", Told) if "wants" in body else fields.wants
+    wants = words(body["wants"], f"{at}.wants", NoticeType) if "wants" in body else fields.wants
     return ChannelConfig(
         name=name,
         kind=kind,
@@ -232,7 +232,7 @@ def _route(wire: object, at: str, channels: Mapping[str, object]) -> Route:
         severity=a_word(body.get("severity", Severity.INFO.value), f"{at}.severity", Severity),
         jobs=texts(body.get("jobs", []), f"{at}.jobs"),
         clusters=texts(body.get("clusters", []), f"{at}.clusters"),
-        told=words(body.get("told", []), f"{at}.told", Told),
+        told=words(body.get("told", []), f"{at}.told", NoticeType),
         hours=_hours(body["hours"], f"{at}.hours") if "hours" in body else None,
         outside=a_flag(body.get("outside", False), f"{at}.outside"),
     )

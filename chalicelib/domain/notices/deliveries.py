@@ -15,7 +15,7 @@ class Begun(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Turn:
+class DeliveryClaim:
     """The answer. `attempt` counts from 1, over all that tried this notice on this channel."""
 
     begun: Begun

@@ -27,7 +27,7 @@ class Post:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Said:
+class LatestNotice:
     """The newest notice about it, as the message shows it."""
 
     title: str
@@ -52,7 +52,7 @@ class Thread:
     root: Post | None = None
     shown: int = -1
     shown_at: datetime | None = None
-    said: Said | None = None
+    said: LatestNotice | None = None
     replies: tuple[tuple[str, Post], ...] = ()
     digest: str = ""
 
@@ -98,7 +98,7 @@ class Thread:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Weather:
+class StormState:
     """How many Incidents a channel has begun to tell of lately. `version` fences every change.
 
     `starts` are those that got a message of their own. `digest` is the running storm's, `last_at` when it last grew.
@@ -109,7 +109,7 @@ class Weather:
     digest: str = ""
     last_at: datetime | None = None
 
-    def admit(self, *, now: datetime) -> tuple[Weather, str]:
+    def admit(self, *, now: datetime) -> tuple[StormState, str]:
         """Take one more Incident in: what is known then, and the digest that tells of it, empty for none.
 
         A storm lasts until the window has passed without a new Incident.
@@ -131,7 +131,7 @@ class Weather:
         }
 
     @classmethod
-    def from_wire(cls, wire: Mapping[str, Any], *, version: int) -> Weather:
+    def from_wire(cls, wire: Mapping[str, Any], *, version: int) -> StormState:
         """Inverse of `to_wire`."""
         return cls(
             version=version,
@@ -151,7 +151,7 @@ def _post_from_wire(wire: Mapping[str, Any] | None) -> Post | None:
     )
 
 
-def _said_to_wire(said: Said | None) -> dict[str, Any] | None:
+def _said_to_wire(said: LatestNotice | None) -> dict[str, Any] | None:
     if said is None:
         return None
     return {
@@ -162,10 +162,10 @@ def _said_to_wire(said: Said | None) -> dict[str, Any] | None:
     }
 
 
-def _said_from_wire(wire: Mapping[str, Any] | None) -> Said | None:
+def _said_from_wire(wire: Mapping[str, Any] | None) -> LatestNotice | None:
     if wire is None:
         return None
-    return Said(
+    return LatestNotice(
         title=wire["title"],
         text=wire["text"],
         at=datetime.fromisoformat(wire["at"]),

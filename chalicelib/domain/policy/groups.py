@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import timedelta
 
-from chalicelib.domain.model.hardware_ledger import LemonRule
+from chalicelib.domain.model.hardware_ledger import SuspectRule
 from chalicelib.domain.model.repair import Allowed, Route
 from chalicelib.domain.policy.fields import (
     DAY_S,
@@ -268,9 +268,9 @@ class Nodes:
         "faults of one piece of hardware, each an Incident, that make it suspect ([lemons.md](lemons.md))",
     )
     lemon_window: timedelta = declared(timedelta(days=28), Seconds(3600, 90 * DAY_S), "how far back they count")
-    lemon_repair: LemonRule = declared(
-        LemonRule.REPLACE,
-        OneOf(words_of(LemonRule)),
+    lemon_repair: SuspectRule = declared(
+        SuspectRule.REPLACE,
+        OneOf(words_of(SuspectRule)),
         "what is done about suspect hardware: nothing, a notification, or a replacement instead of a reboot",
     )
     look_min: timedelta = declared(

@@ -6,7 +6,7 @@ import dataclasses
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from chalicelib.domain.decision.verdict import Decision, Look, span_word, story, subject, suspicion_about, why
+from chalicelib.domain.decision.verdict import Decision, RuleContext, span_word, story, subject, suspicion_about, why
 from chalicelib.domain.faults.loss import noted_bad
 from chalicelib.domain.model.action import Action, CaptureStacks, Notify, RequestCheckpoint, Severity, StopJob
 from chalicelib.domain.model.evidence import LOSS_FAULTS, Need, SuspicionKind, forensic_request_id, suspect_word
@@ -26,65 +26,65 @@ OLD_CLAIM = timedelta(minutes=10)  # without any heartbeat since: the run may lo
 _GONE_BAD = LOSS_FAULTS | {FaultClass.NON_FINITE}
 
 
-def shadow(look: Look, would: str) -> Decision:
+def shadow(context: RuleContext, would: str) -> Decision:
     """Shadow mode: decide and tell, do nothing."""
-    return look.hand_over("guard.shadow", f"shadow mode: would {would}. {story(look)}", severity=Severity.WARNING)
+    return context.hand_over("guard.shadow", f"shadow mode: would {would}. {story(context)}", severity=Severity.WARNING)
 
 
-def begin_checkpoint(look: Look, attempt: AttemptView, rule: str = "playbook.checkpoint") -> Decision:
+def begin_checkpoint(context: RuleContext, attempt: AttemptView, rule: str = "playbook.checkpoint") -> Decision:
     """Ask the living attempt to save by the playbook's deadline.
 
     Of a run whose loss has gone bad it is asked for forensics only, under an id that says so. Where a person decides
     afterwards whatever comes of it, that person is paged now: there is nothing to wait for.
     """
-    look = dataclasses.replace(look, incident=noted_bad(look.incident))
-    row = look.policy.playbook(look.incident.fault)
-    number = look.incident.asks + 1
-    is_for_people = look.incident.fault in _GONE_BAD
-    request_id = f"{look.incident.incident_id}-c{number}"
+    context = dataclasses.replace(context, incident=noted_bad(context.incident))
+    row = context.policy.playbook(context.incident.fault)
+    number = context.incident.asks + 1
+    is_for_people = context.incident.fault in _GONE_BAD
+    request_id = f"{context.incident.incident_id}-c{number}"
     if is_for_people:
-        request_id = forensic_request_id(look.incident.incident_id, number)
+        request_id = forensic_request_id(context.incident.incident_id, number)
     # A person who orders a checkpoint wants one, whatever the playbook of orders leaves out.
-    span = look.policy.deadline(row) or (
-        look.policy.timing.checkpoint_deadline if look.incident.order else timedelta(0)
+    span = context.policy.deadline(row) or (
+        context.policy.timing.checkpoint_deadline if context.incident.order else timedelta(0)
     )
-    deadline_at = _before_the_end(look, look.now + span)
-    pages = row.response is Response.CHECKPOINT_THEN_HAND_OVER and look.ordered is None
+    deadline_at = _before_the_end(context, context.now + span)
+    pages = row.response is Response.CHECKPOINT_THEN_HAND_OVER and context.ordered is None
     ask = CheckpointAsk(
-        request_id=request_id, attempt=attempt.name, asked_at=look.now, deadline_at=deadline_at, is_paged=pages
+        request_id=request_id, attempt=attempt.name, asked_at=context.now, deadline_at=deadline_at, is_paged=pages
     )
     action = RequestCheckpoint(
-        request_id=request_id, attempt=attempt.name, deadline_at=deadline_at, why=f"{look.incident.fault}"
+        request_id=request_id, attempt=attempt.name, deadline_at=deadline_at, why=f"{context.incident.fault}"
     )
     purpose = " for forensics, never to resume from" if is_for_people else ""
-    reason = f"{story(look)} Asking {attempt.name} to save{purpose} by {deadline_at:%H:%M:%S}."
+    reason = f"{story(context)} Asking {attempt.name} to save{purpose} by {deadline_at:%H:%M:%S}."
     page = Notify(
         severity=Severity.PAGE,
-        title=f"{subject(look)}: needs a person",
+        title=f"{subject(context)}: needs a person",
         text=f"{reason} It is left running; what to do about it is for a person to decide.",
     )
-    return look.move(
+    return context.move(
         rule,
         reason,
         Phase.CHECKPOINTING,
         action,
         *([page] if pages else []),
-        *_stacks_wanted(look, attempt),
+        *_stacks_wanted(context, attempt),
         ask=ask,
         asks=number,
-        **_evidence_wanted(look),
+        **_evidence_wanted(context),
     )
 
 
-def _before_the_end(look: Look, deadline_at: datetime) -> datetime:
+def _before_the_end(context: RuleContext, deadline_at: datetime) -> datetime:
     """The deadline, moved to before the end that was announced: what is not saved by then is lost with its node.
 
     A notice that comes too late for any save keeps the deadline of a hang: the answer may be quick.
     """
-    ends = [one for one in map(_announced_end, look.incident.signals) if one is not None]
-    if look.incident.fault is not FaultClass.PLANNED_END or not ends:
+    ends = [one for one in map(_announced_end, context.incident.signals) if one is not None]
+    if context.incident.fault is not FaultClass.PLANNED_END or not ends:
         return deadline_at
-    latest = max(min(ends) - TO_STOP, look.now + look.policy.timing.hang_deadline)
+    latest = max(min(ends) - TO_STOP, context.now + context.policy.timing.hang_deadline)
     return min(deadline_at, latest)
 
 
@@ -100,50 +100,50 @@ def _announced_end(signal: Signal) -> datetime | None:
     return at if at.tzinfo is not None else None
 
 
-def begin_stop(look: Look, rule: str, reason: str) -> Decision:
+def begin_stop(context: RuleContext, rule: str, reason: str) -> Decision:
     """Stop the attempt under care; it is replaced once the platform says that it has ended.
 
     What the ranks of a stuck run report is waited for first, for a bounded time: a stop ends them all.
     """
-    if look.policy.shadow:  # the last gate before the first thing that cannot be undone
-        return shadow(look, f"stop {look.incident.attempt}")
-    waiting = before_stop(look) or _heartbeat_first(look) or _evidence_first(look)
+    if context.policy.shadow:  # the last gate before the first thing that cannot be undone
+        return shadow(context, f"stop {context.incident.attempt}")
+    waiting = before_stop(context) or _heartbeat_first(context) or _evidence_first(context)
     if waiting is not None:
         return waiting
-    look = dataclasses.replace(look, incident=noted_bad(look.incident))
-    attempt = look.attempt
-    name = attempt.name if attempt else look.incident.attempt or ""
-    hold = look.platform.can_hold and holds_at_stop(attempt.start if attempt else None, look.incident)
-    suspicion = suspicion_about(look.incident, name)
+    context = dataclasses.replace(context, incident=noted_bad(context.incident))
+    attempt = context.attempt
+    name = attempt.name if attempt else context.incident.attempt or ""
+    hold = context.platform.can_hold and holds_at_stop(attempt.start if attempt else None, context.incident)
+    suspicion = suspicion_about(context.incident, name)
     blamed = f" Suspected: {suspect_word(suspicion)} ({suspicion.said})." if suspicion and suspicion.ranks else ""
-    return look.move(
+    return context.move(
         rule,
         f"{reason}{blamed} Stopping {name}{'; it stays in the queue, held' if hold else ''}.",
         Phase.STOPPING,
-        StopJob(attempt=name, why=f"{look.incident.fault}: {rule}", hold=hold),
-        stop_asked_at=look.now,
-        stop_begun_at=look.now,
+        StopJob(attempt=name, why=f"{context.incident.fault}: {rule}", hold=hold),
+        stop_asked_at=context.now,
+        stop_begun_at=context.now,
         stop_hold=hold,
-        stopped_attempts=(*(one for one in look.incident.stopped_attempts if one != name), name),
+        stopped_attempts=(*(one for one in context.incident.stopped_attempts if one != name), name),
     )
 
 
-def _evidence_wanted(look: Look) -> dict[str, Any]:
+def _evidence_wanted(context: RuleContext) -> dict[str, Any]:
     """A stuck run's ranks report by themselves, each after its own limit: from now on their word is read."""
-    incident = look.incident
+    incident = context.incident
     if incident.fault is not FaultClass.HANG or incident.evidence_since is not None:
         return {}
-    return {"evidence_since": look.now, "needs": with_need(incident.needs, Need.REPORTS)}
+    return {"evidence_since": context.now, "needs": with_need(incident.needs, Need.REPORTS)}
 
 
-def _stacks_wanted(look: Look, attempt: AttemptView) -> tuple[Action, ...]:
+def _stacks_wanted(context: RuleContext, attempt: AttemptView) -> tuple[Action, ...]:
     """Once, where their reports begin to be waited for: ranks whose own limits have not passed then tell as well."""
     start = attempt.start
-    if start is None or not look.platform.stacks_by_signal:
+    if start is None or not context.platform.stacks_by_signal:
         return ()
-    if look.policy.shadow or not attempt.hears or attempt.status is not AttemptStatus.RUNNING:
+    if context.policy.shadow or not attempt.hears or attempt.status is not AttemptStatus.RUNNING:
         return ()
-    if not _evidence_wanted(look):
+    if not _evidence_wanted(context):
         return ()
     why = "what each rank does, for who holds the others up"
     return (CaptureStacks(attempt=attempt.name, handle=start.handle, signal=attempt.hears, why=why),)
@@ -154,59 +154,64 @@ def with_need(needs: tuple[Need, ...], *more: Need) -> tuple[Need, ...]:
     return tuple(sorted({*needs, *more}))
 
 
-def _heartbeat_first(look: Look) -> Decision | None:
+def _heartbeat_first(context: RuleContext) -> Decision | None:
     """A stall that was said to be, of a run whose heartbeat cannot be read, or that is old and has none that is found.
 
     Only its own answer, that its training thread is stuck, says as much. An outage of the mailbox is waited for.
     """
-    incident, attempt = look.incident, look.attempt
+    incident, attempt = context.incident, context.attempt
     if incident.fault is not FaultClass.HANG or attempt is None or attempt.status is not AttemptStatus.RUNNING:
         return None
     claims = [one.occurred_at for one in incident.signals if one.fault is FaultClass.HANG and one.triggers]
-    is_old = attempt.beat_at is None and bool(claims) and look.now - max(claims) >= OLD_CLAIM
-    if not attempt.is_beat_unread and not is_old:
+    is_old = attempt.heartbeat_at is None and bool(claims) and context.now - max(claims) >= OLD_CLAIM
+    if not attempt.is_heartbeat_unread and not is_old:
         return None
     ask = incident.ask
     if ask is not None and ask.attempt == attempt.name and ask.outcome == "cannot":
         return None
     reason = (
-        f"{story(look)} But whether {attempt.name} still stands there cannot be told ({why(attempt.last_step)}): it is "
+        f"{story(context)} But whether {attempt.name} still stands there cannot be told "
+        f"({why(attempt.last_step)}): it is "
         "not stopped for what was said before"
     )
     if incident.phase in (Phase.OPEN, Phase.WATCHING):
-        return look.move("hang.unread", reason, Phase.HOLDING)
-    return look.unread("hang.unread", "hang.unread_limit", reason, look.in_phase)
+        return context.move("hang.unread", reason, Phase.HOLDING)
+    return context.unread("hang.unread", "hang.unread_limit", reason, context.in_phase)
 
 
-def _evidence_first(look: Look) -> Decision | None:
+def _evidence_first(context: RuleContext) -> Decision | None:
     """Wait for the reports of all ranks of a stuck run, as long as the policy allows."""
-    incident, attempt = look.incident, look.attempt
+    incident, attempt = context.incident, context.attempt
     if incident.fault is not FaultClass.HANG or attempt is None or attempt.status is not AttemptStatus.RUNNING:
         return None
     ask = incident.ask
     if ask is not None and ask.attempt == attempt.name and ask.outcome in ("saved", "refused"):
         return None  # not stuck after all, or nobody there who would report
-    since = incident.evidence_since or look.now
+    since = incident.evidence_since or context.now
     told = suspicion_about(incident, attempt.name, SuspicionKind.HANG)
     if told is not None and told.is_complete:
         return None
     is_strong = told is not None and bool(told.ranks) and told.confidence >= STRONG
-    limit = min(_settled_after(look), look.policy.timing.stacks_wait) if is_strong else look.policy.timing.stacks_wait
-    if look.now - since >= limit:
+    limit = (
+        min(_settled_after(context), context.policy.timing.stacks_wait)
+        if is_strong
+        else context.policy.timing.stacks_wait
+    )
+    if context.now - since >= limit:
         return None
     reports = f"{told.reports} of {told.world_size}" if told is not None else "none"
     reason = (
-        f"{story(look)} Waiting up to {span_word(limit)} for what its ranks report ({reports} so "
+        f"{story(context)} Waiting up to {span_word(limit)} for what its ranks report ({reports} so "
         "far): a stop ends what could tell which of them is to blame"
     )
-    changes, asks = _evidence_wanted(look), _stacks_wanted(look, attempt)
+    changes, asks = _evidence_wanted(context), _stacks_wanted(context, attempt)
     until = since + limit
     if incident.phase in (Phase.OPEN, Phase.WATCHING):
-        return look.move("stacks.waiting", reason, Phase.HOLDING, *asks, **changes)
-    return look.stay("stacks.waiting", reason, *asks, until=until, **changes)
+        return context.move("stacks.waiting", reason, Phase.HOLDING, *asks, **changes)
+    return context.stay("stacks.waiting", reason, *asks, until=until, **changes)
 
 
-def _settled_after(look: Look) -> timedelta:
+def _settled_after(context: RuleContext) -> timedelta:
     """How long a strong verdict on who holds the run up is left open for reports that are still on their way.
 
     All ranks of a run step together, and each reports at its own limit, learned from its own slowest step: the limits
@@ -215,7 +220,7 @@ def _settled_after(look: Look) -> timedelta:
     """
     limits = [
         float(one.evidence["limit_s"])
-        for one in look.incident.signals
+        for one in context.incident.signals
         if one.kind is SignalKind.STALL and isinstance(one.evidence.get("limit_s"), int | float)
     ]
     return max(SETTLED, LIMITS_DIFFER * timedelta(seconds=max(limits, default=0.0)))

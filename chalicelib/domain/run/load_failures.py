@@ -54,7 +54,7 @@ def settle_load(incident: Incident, view: AttemptView | None) -> Incident:
     if not _died_at_load(incident, last, view):
         return incident
     # A monitored run that is known to have begun and named no step has gained none.
-    gained = False if view.beat_at is not None and last.gained is None else last.gained
+    gained = False if view.heartbeat_at is not None and last.gained is None else last.gained
     settled = dataclasses.replace(last, died_at_load=True, gained=gained)
     return dataclasses.replace(incident, tries=(*incident.tries[:-1], settled))
 
@@ -72,7 +72,7 @@ def _died_at_load(incident: Incident, last: Try, view: AttemptView) -> bool:
         return isinstance(last.resume_step, Known) and view.last_step.value <= last.resume_step.value
     # No step was seen. Without a single heartbeat it died before its monitor had begun, so before it could load
     # anything: an image that does not start must not use up one good checkpoint after the other.
-    return view.beat_at is not None
+    return view.heartbeat_at is not None
 
 
 def condemned(incident: Incident, checkpoints: Maybe[tuple[CheckpointView, ...]], policy: Policy) -> Condemned | None:

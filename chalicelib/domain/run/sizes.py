@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import math
 
-from chalicelib.domain.decision.verdict import Decision, Look, result, span_word, subject
+from chalicelib.domain.decision.verdict import Decision, RuleContext, result, span_word, subject
 from chalicelib.domain.model.action import Done, Notify, ResizeJob, Severity
 from chalicelib.domain.model.observation import AttemptView
 from chalicelib.domain.model.platform import Resize
@@ -28,44 +28,53 @@ def fewest(job: StartView, policy: Policy, whole: int = 0) -> int | None:
     return least if least < job.node_count else None
 
 
-def smaller(look: Look, attempt: AttemptView) -> Decision | None:
+def smaller(context: RuleContext, attempt: AttemptView) -> Decision | None:
     """VERIFYING a start of ours that waits for nodes. Once for each start; in shadow mode never."""
-    last = look.incident.tries[-1] if look.incident.tries else None
-    job = attempt.start if look.platform.resize is Resize.WHILE_QUEUED else None
-    if last is None or last.name != attempt.name or job is None or not job.is_queued or job.held or look.policy.shadow:
+    last = context.incident.tries[-1] if context.incident.tries else None
+    job = attempt.start if context.platform.resize is Resize.WHILE_QUEUED else None
+    if (
+        last is None
+        or last.name != attempt.name
+        or job is None
+        or not job.is_queued
+        or job.held
+        or context.policy.shadow
+    ):
         return None
     if not job.wait.is_short:
         return None
     if last.nodes_min is not None:
-        return _asked(look, attempt, job, last.nodes_min)
-    least = fewest(job, look.policy, max(one.nodes_max or 0 for one in look.incident.tries))
-    if least is None or look.in_state < look.policy.resubmission.smaller_after:
+        return _asked(context, attempt, job, last.nodes_min)
+    least = fewest(job, context.policy, max(one.nodes_max or 0 for one in context.incident.tries))
+    if least is None or context.in_state < context.policy.resubmission.smaller_after:
         return None
     said = (
-        f"{attempt.name} has waited {span_word(look.in_state)} for {job.node_count} nodes ({job.wait.word}): its "
+        f"{attempt.name} has waited {span_word(context.in_state)} for {job.node_count} nodes ({job.wait.word}): its "
         f"policy and its script allow {least}, and now it asks for so many. The next start asks for all "
         "again."
     )
-    told = Notify(severity=Severity.WARNING, title=f"{subject(look)} may run on fewer nodes", text=said)
+    told = Notify(severity=Severity.WARNING, title=f"{subject(context)} may run on fewer nodes", text=said)
     tries = (
-        *look.incident.tries[:-1],
+        *context.incident.tries[:-1],
         dataclasses.replace(last, nodes_min=least, nodes_max=job.node_count),
     )
-    return look.stay("verify.smaller", said, _resize(attempt, job, least, job.node_count), told, tries=tries)
+    return context.stay("verify.smaller", said, _resize(attempt, job, least, job.node_count), told, tries=tries)
 
 
-def _asked(look: Look, attempt: AttemptView, job: StartView, least: int) -> Decision | None:
+def _asked(context: RuleContext, attempt: AttemptView, job: StartView, least: int) -> Decision | None:
     """What became of it. The same order is given again until it is answered; a refusal is told once."""
-    last = look.incident.tries[-1]
-    is_open = result(look, "ResizeJob", Done.PENDING) or result(look, "ResizeJob", Done.UNAVAILABLE)
-    if is_open and look.in_state < look.policy.resubmission.smaller_after + look.policy.timing.stop_limit:
+    last = context.incident.tries[-1]
+    is_open = result(context, "ResizeJob", Done.PENDING) or result(context, "ResizeJob", Done.UNAVAILABLE)
+    if is_open and context.in_state < context.policy.resubmission.smaller_after + context.policy.timing.stop_limit:
         again = _resize(attempt, job, least, last.nodes_max or least)
-        return look.stay("verify.smaller_again", f"{attempt.name}: not known yet to be smaller; the same again", again)
-    refused = result(look, "ResizeJob", Done.REFUSED)
+        return context.stay(
+            "verify.smaller_again", f"{attempt.name}: not known yet to be smaller; the same again", again
+        )
+    refused = result(context, "ResizeJob", Done.REFUSED)
     if refused is not None:
         said = f"{attempt.name} keeps its size and waits: {refused.detail}"
-        told = Notify(severity=Severity.WARNING, title=f"{subject(look)} was not made smaller", text=said)
-        return look.stay("verify.smaller_refused", said, told)
+        told = Notify(severity=Severity.WARNING, title=f"{subject(context)} was not made smaller", text=said)
+        return context.stay("verify.smaller_refused", said, told)
     return None
 
 

@@ -7,7 +7,7 @@ from typing import Final
 from chalicelib.domain.model.instances import JobSize
 from chalicelib.domain.model.known import Known, Unknown
 from chalicelib.platforms.slurm.platform import SLURM
-from chalicelib.ports import Discovered
+from chalicelib.ports.platforms import Discovered
 from rekindle.protocol.cluster.documents import AttemptDoc
 from rekindle.protocol.cluster.names import is_slurm, parse_attempt, relay_prefix
 from rekindle.protocol.wire import MailboxError, Place

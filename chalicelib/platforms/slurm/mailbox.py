@@ -19,7 +19,7 @@ from chalicelib.domain.model.job import Attempt, Job
 from chalicelib.domain.model.known import Known, Maybe, Unknown
 from chalicelib.domain.model.observation import AttemptView, CheckpointView, ReplyView
 from chalicelib.platforms.slurm.platform import SLURM
-from chalicelib.ports import HeadNodes, Mailbox
+from chalicelib.ports.platforms import HeadNodes, Mailbox
 from rekindle.protocol.cluster.documents import AttemptDoc, SlurmState
 from rekindle.protocol.cluster.names import relay_prefix
 from rekindle.protocol.cluster.orders import Order, Outcome, Signal, Verb
@@ -106,9 +106,9 @@ class SlurmMailbox:
 
     # ---- the other one's -------------------------------------------------------------------------------------------
 
-    def beat(self, job: Job, attempt: AttemptView) -> AttemptView:
+    def heartbeat(self, job: Job, attempt: AttemptView) -> AttemptView:
         """See ports.Mailbox."""
-        return self._inner.beat(job, attempt)
+        return self._inner.heartbeat(job, attempt)
 
     def beating(self, job: Job, *, since: datetime) -> tuple[str, ...]:
         """See ports.Mailbox."""

@@ -23,10 +23,11 @@ from chalicelib.domain.policy.document import Policy
 from chalicelib.platforms.slurm.found import found_of
 from chalicelib.platforms.slurm.platform import SLURM
 from chalicelib.platforms.slurm.view import view_of
-from chalicelib.ports import Clock, Discovered, HeadNodes, Mailbox
+from chalicelib.ports.clock import Clock
+from chalicelib.ports.platforms import Discovered, HeadNodes, Mailbox
 from rekindle.protocol.cluster.documents import AttemptDoc, SlurmState
 from rekindle.protocol.cluster.names import ENV_CLUSTER, ENV_SLURM_ATTEMPT, is_slurm, parse_attempt
-from rekindle.protocol.cluster.orders import Answer, Order, Outcome, Verb
+from rekindle.protocol.cluster.orders import Order, OrderResult, Outcome, Verb
 from rekindle.protocol.mailbox import (
     ENV_INCIDENT,
     ENV_RESUME_MANIFEST,
@@ -124,7 +125,7 @@ class SlurmScheduler:
                 return True
         return False
 
-    def _is_on_its_way(self, order: Order, answer: Answer | None) -> bool:
+    def _is_on_its_way(self, order: Order, answer: OrderResult | None) -> bool:
         now = self._clock.now()
         if answer is None:
             return now <= order.expires_at + ANSWER_LATE
@@ -282,14 +283,14 @@ class SlurmScheduler:
 
     # ---- orders ----------------------------------------------------------------------------------------------------
 
-    def _give(self, cluster: str, stem: str, make: Callable[[str, datetime], Order]) -> Answer | None:
+    def _give(self, cluster: str, stem: str, make: Callable[[str, datetime], Order]) -> OrderResult | None:
         """Give the order, or send the one again that was given before; a new one where that came to nothing.
 
         An order comes to nothing where it expired, or where the agent cannot tell whether it took effect: what it is
         about was read before, and still shows no effect.
         """
         now = self._clock.now()
-        answer: Answer | None = None
+        answer: OrderResult | None = None
         for turn in range(MAX_TRIES):
             token = f"{stem}.{turn}"
             order, answer = self._head_nodes.ordered(cluster, token)
@@ -301,8 +302,8 @@ class SlurmScheduler:
                 return answer
         return answer
 
-    def _newest(self, cluster: str, stem: str) -> tuple[Order | None, Answer | None]:
-        newest: tuple[Order | None, Answer | None] = (None, None)
+    def _newest(self, cluster: str, stem: str) -> tuple[Order | None, OrderResult | None]:
+        newest: tuple[Order | None, OrderResult | None] = (None, None)
         for turn in range(MAX_TRIES):
             found = self._head_nodes.ordered(cluster, f"{stem}.{turn}")
             if found[0] is None:
@@ -310,14 +311,14 @@ class SlurmScheduler:
             newest = found
         return newest
 
-    def _answered(self, action: str, answer: Answer | None) -> ActionResult:
+    def _answered(self, action: str, answer: OrderResult | None) -> ActionResult:
         if answer is None:
             return _result(action, Done.PENDING, "ordered; the agent has not answered yet")
         job = f" (Slurm job {answer.slurm_job})" if answer.slurm_job else ""
         return _result(action, _DONE[answer.outcome], f"{answer.verb}{job}: {answer.detail or answer.outcome}")
 
 
-def _came_to_nothing(order: Order, answer: Answer) -> bool:
+def _came_to_nothing(order: Order, answer: OrderResult) -> bool:
     """Tried with an unknown end, or refused for coming too late."""
     return answer.outcome is Outcome.FAILED or (answer.outcome is Outcome.REFUSED and answer.at >= order.expires_at)
 

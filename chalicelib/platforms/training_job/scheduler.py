@@ -28,7 +28,7 @@ from chalicelib.domain.policy.document import Policy
 from chalicelib.domain.run.resume_point import is_attempt_name
 from chalicelib.platforms.training_job.clone import clone_request, instance_count, instances, limit_of
 from chalicelib.platforms.training_job.platform import TRAINING_JOB
-from chalicelib.ports import Discovered
+from chalicelib.ports.platforms import Discovered
 from rekindle.protocol.mailbox import (
     ENV_BUS,
     ENV_CHECKPOINT_URI,

@@ -13,26 +13,17 @@ from chalicelib.domain.model.job import Job
 from chalicelib.domain.model.node_findings import instance_of, is_all_clear
 from chalicelib.domain.model.observation import AttemptStatus
 from chalicelib.domain.model.signal import Signal, SignalKind, SignalSource
-from chalicelib.ports import (
-    Announcer,
-    Clock,
-    ClusterReader,
-    Discovered,
-    Entry,
-    Executions,
-    HeadNodes,
-    IncidentStore,
-    JobRegistry,
-    Joined,
-    Mailbox,
-    Schedulers,
-)
+from chalicelib.ports.clock import Clock
+from chalicelib.ports.incidents import Entry, Executions, IncidentStore, Joined
+from chalicelib.ports.jobs import JobRegistry
+from chalicelib.ports.notices import Announcer
+from chalicelib.ports.platforms import ClusterReader, Discovered, HeadNodes, Mailbox, Schedulers
 from chalicelib.services.intake.known_trouble import NODE_RESPITE, is_in_hand, is_node_left_alone
 from chalicelib.services.intake.missed_signals import signal_from_state
 from chalicelib.services.intake.node_map import NodeMap
 from chalicelib.services.intake.registration import PLATFORM_STATES, Registration
 from chalicelib.services.intake.unknown_names import Strangers
-from chalicelib.services.reporting.outcome import Outcome, What
+from chalicelib.services.reporting.outcome import Outcome, OutcomeKind
 from rekindle.signatures.faults import FaultClass
 
 MAX_RACES = 4  # an Incident can close and another open while we knock; more often than this in one event is a bug
@@ -75,7 +66,7 @@ class Intake:
             if is_all_clear(signal) and (known := self._of_instance(signal)) is not None:
                 return self.cancel(known.incident_id, signal)
         if self._is_dropped_unread(signal):
-            return Outcome(what=What.DROPPED, reason="mere news", signal=signal.kind.value)
+            return Outcome(what=OutcomeKind.DROPPED, reason="mere news", signal=signal.kind.value)
         job = self._registration.job_of(signal)
         if job is None:
             return self._receive_for_cluster(signal)
@@ -131,7 +122,7 @@ class Intake:
         """An agent's answer: the Incident that gave the order looks for it on the whiteboard."""
         incident_id = signal.evidence.get("incident_id")
         if not isinstance(incident_id, str):
-            return Outcome(what=What.DROPPED, reason="nobody waits for this answer", signal=signal.kind.value)
+            return Outcome(what=OutcomeKind.DROPPED, reason="nobody waits for this answer", signal=signal.kind.value)
         try:
             return self.cancel(incident_id, signal)
         except UnknownEntity:
@@ -149,7 +140,7 @@ class Intake:
             if signal.cluster not in self.head_nodes.clusters():
                 raise NotOurs("no agent of this cluster has written anything")
             self.head_nodes.prepare(signal.cluster)
-        return Outcome(what=What.DROPPED, reason="the agent has started", signal=signal.kind.value)
+        return Outcome(what=OutcomeKind.DROPPED, reason="the agent has started", signal=signal.kind.value)
 
     # --- nodes ---
 
@@ -196,7 +187,7 @@ class Intake:
         if not signal.triggers:
             newest = self._newest_of(cluster, node)
             if newest is None or not newest.is_open:
-                return Outcome(what=What.DROPPED, reason="news, not trouble", signal=signal.kind.value)
+                return Outcome(what=OutcomeKind.DROPPED, reason="news, not trouble", signal=signal.kind.value)
             return self.cancel(newest.incident_id, signal)
         policy_name = self._policy_for_node(signal, of_run)
         newest = self._newest_of(cluster, node)
@@ -205,7 +196,7 @@ class Intake:
             said = (
                 f"a person has denied or cancelled this very thing in {newest.incident_id}, less than {hours:.0f} h ago"
             )
-            return Outcome(what=What.DROPPED, reason=said, signal=signal.kind.value)
+            return Outcome(what=OutcomeKind.DROPPED, reason=said, signal=signal.kind.value)
         incident = self._new_incident(signal, scope=node_scope(cluster, node), policy_name=policy_name)
         return self._knock(replace(incident, node=node), signal)
 
@@ -238,7 +229,7 @@ class Intake:
         """
         entry = self.store.join(incident_id, signal, now=self.clock.now())
         if entry.outcome is Joined.CLOSED:
-            return Outcome(what=What.DROPPED, reason="the Incident is closed", incident_id=incident_id)
+            return Outcome(what=OutcomeKind.DROPPED, reason="the Incident is closed", incident_id=incident_id)
         self._wake(entry, signal)
         return _taken(entry, signal)
 
@@ -334,7 +325,7 @@ class Intake:
         if policy_name is None:
             raise NotOurs("the cluster has no rekindle:policy tag, or another stage's")
         if not signal.triggers:
-            return Outcome(what=What.DROPPED, reason="news, not trouble", signal=signal.kind.value)
+            return Outcome(what=OutcomeKind.DROPPED, reason="news, not trouble", signal=signal.kind.value)
         incident = self._new_incident(signal, scope=cluster, policy_name=policy_name)
         return self._knock(incident, signal)
 
@@ -435,7 +426,7 @@ def is_manifest_news(signal: Signal) -> bool:
 
 def _taken(entry: Entry, signal: Signal) -> Outcome:
     return Outcome(
-        what=What.OVERFLOWED if entry.is_full else What(entry.outcome.value),
+        what=OutcomeKind.OVERFLOWED if entry.is_full else OutcomeKind(entry.outcome.value),
         reason="the Incident's inbox is full" if entry.is_full else "",
         incident_id=entry.incident_id,
         job_id=signal.job_id,
@@ -444,4 +435,4 @@ def _taken(entry: Entry, signal: Signal) -> Outcome:
 
 
 def _dropped(signal: Signal, reason: str, job: Job) -> Outcome:
-    return Outcome(what=What.DROPPED, reason=reason, job_id=job.job_id, signal=signal.kind.value)
+    return Outcome(what=OutcomeKind.DROPPED, reason=reason, job_id=job.job_id, signal=signal.kind.value)

@@ -18,7 +18,7 @@ from chalicelib.domain.model.job import Attempt, Job, is_far_below
 from chalicelib.domain.model.known import Known, Maybe, Unknown
 from chalicelib.domain.model.observation import STALLED, AttemptStatus, AttemptView
 from chalicelib.domain.model.signal import Signal, SignalKind, SignalSource, ended_job_key
-from chalicelib.ports import Series
+from chalicelib.ports.sweep import Series
 from rekindle.detectors import Health, LossWatch, Point, Severity, Verdict
 from rekindle.detectors.hang import HangLimit
 from rekindle.signatures.faults import FaultClass
@@ -67,7 +67,7 @@ def signal_from_state(job_id: str | None, view: AttemptView, *, now: datetime) -
     )
 
 
-def signal_from_beat(job: Job, view: AttemptView, *, now: datetime) -> Signal | None:
+def signal_from_heartbeat(job: Job, view: AttemptView, *, now: datetime) -> Signal | None:
     """What the monitor's own event would have said, read from its heartbeat; None while the run is well.
 
     Monitor events are best effort: a stall or a non-finite loss whose event got lost must not go unseen. A heartbeat
@@ -78,8 +78,8 @@ def signal_from_beat(job: Job, view: AttemptView, *, now: datetime) -> Signal | 
         what, fault, kind = f"loss is {view.loss_state}", FaultClass.NON_FINITE, SignalKind.STATE_REREAD
     elif view.work == STALLED:
         what, fault, kind = "no step is being made", FaultClass.HANG, SignalKind.STALL
-    elif view.beat_at is not None and view.work != "finished" and now - view.beat_at >= SILENT_AFTER:
-        what = f"no heartbeat since {view.beat_at:%H:%M:%S}"
+    elif view.heartbeat_at is not None and view.work != "finished" and now - view.heartbeat_at >= SILENT_AFTER:
+        what = f"no heartbeat since {view.heartbeat_at:%H:%M:%S}"
     elif view.loss_health == Health.DIVERGING:
         what, fault, kind = "the loss diverges", FaultClass.DIVERGENCE, SignalKind.DIVERGENCE
     elif view.loss_health == Health.SPIKING:
@@ -98,7 +98,7 @@ def signal_from_beat(job: Job, view: AttemptView, *, now: datetime) -> Signal | 
     return Signal(
         kind=kind,
         source=SignalSource.SWEEP,
-        occurred_at=view.beat_at or now,
+        occurred_at=view.heartbeat_at or now,
         dedupe_key=f"beat:{view.name}:{kind}:{mark}"[:200],
         summary=f"{view.name}: {what}, says its heartbeat at step {step}",
         job_id=job.job_id,
@@ -118,7 +118,7 @@ def signal_from_start(job: Job, view: AttemptView, own: Attempt) -> Signal | Non
     return Signal(
         kind=SignalKind.SILENT,
         source=SignalSource.SWEEP,
-        occurred_at=view.beat_at or own.submitted_at,
+        occurred_at=view.heartbeat_at or own.submitted_at,
         dedupe_key=f"beat:{view.name}:began:{first}"[:200],
         summary=f"{view.name} was to resume at step {resume}, and began at step {first}, says its heartbeat",
         job_id=job.job_id,
@@ -266,20 +266,20 @@ def never_in_rhythm(
     )
 
 
-def gone_quiet(job: Job, steps: Series, *, now: datetime, beat_at: datetime | None = None) -> Signal | None:
+def gone_quiet(job: Job, steps: Series, *, now: datetime, heartbeat_at: datetime | None = None) -> Signal | None:
     """The heartbeat of a run that has a monitor cannot be found, or is from `beat_at` and old, and its metrics have
     stopped: told. Each alone may be its channel; whether the run moves is known by neither.
     """
     if not steps or now - steps[-1][0] <= QUIET_AFTER:
         return None
     heard_at = steps[-1][0]
-    beat = "no heartbeat is to be found" if beat_at is None else f"no heartbeat since {beat_at:%H:%M}"
+    heartbeat = "no heartbeat is to be found" if heartbeat_at is None else f"no heartbeat since {heartbeat_at:%H:%M}"
     return _of_current(
         job,
         kind=SignalKind.SILENT,
         at=now,
         key=f"metric:{job.current_attempt}:quiet:{heard_at:%Y%m%dT%H%M}",
-        text=f"{beat}, and no metric since {heard_at:%H:%M}",
+        text=f"{heartbeat}, and no metric since {heard_at:%H:%M}",
         fault=FaultClass.UNCLEAR,
         evidence={"silent_s": round((now - heard_at).total_seconds())},
     )

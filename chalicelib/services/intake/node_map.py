@@ -17,7 +17,8 @@ from chalicelib.domain.model.job import Job
 from chalicelib.domain.model.known import Known, Maybe
 from chalicelib.domain.model.node import is_in_service, is_marked
 from chalicelib.domain.model.signal import Signal, SignalKind, SignalSource
-from chalicelib.ports import HeadNodes, JobRegistry
+from chalicelib.ports.jobs import JobRegistry
+from chalicelib.ports.platforms import HeadNodes
 from rekindle.protocol.cluster.documents import AttemptDoc, NodeFacts, NodesDoc
 from rekindle.protocol.wire import MailboxError
 

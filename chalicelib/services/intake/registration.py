@@ -13,7 +13,10 @@ from chalicelib.domain.model.known import Unknown
 from chalicelib.domain.model.signal import Signal, SignalKind
 from chalicelib.domain.model.start_view import is_another_run
 from chalicelib.domain.model.urgency import Severity
-from chalicelib.ports import Announcer, Clock, Discovered, JobRegistry, Mailbox, Notice, Schedulers
+from chalicelib.ports.clock import Clock
+from chalicelib.ports.jobs import JobRegistry
+from chalicelib.ports.notices import Announcer, Notice
+from chalicelib.ports.platforms import Discovered, Mailbox, Schedulers
 from chalicelib.services.intake.unknown_names import Strangers
 
 PLATFORM_STATES: Final = frozenset({SignalKind.ATTEMPT_STATE})  # the platform's own words

@@ -13,7 +13,7 @@ from chalicelib.domain.guards.guards import was_ordered
 from chalicelib.domain.model.action import Action, ActionResult, Done, ResubmitJob, StopJob, action_name
 from chalicelib.domain.model.incident import Incident
 from chalicelib.domain.policy.document import Policy
-from chalicelib.ports import JobRegistry
+from chalicelib.ports.jobs import JobRegistry
 
 COUNTED_FOR: Final = timedelta(seconds=60)
 """A step that is carried out within this time of its decision was counted with it; a later one is counted again."""

@@ -33,8 +33,10 @@ from chalicelib.domain.model.node_actions import (
 )
 from chalicelib.domain.model.repair import HISTORY, NodeRepair, Route, Rung
 from chalicelib.domain.node.memory import slurm_state
-from chalicelib.ports import Clock, ClusterNodes, HeadNodes, IncidentStore
-from chalicelib.services.reporting.hardware_ledger import Lemons, marks_to_ask
+from chalicelib.ports.clock import Clock
+from chalicelib.ports.incidents import IncidentStore
+from chalicelib.ports.platforms import ClusterNodes, HeadNodes
+from chalicelib.services.reporting.hardware_ledger import HardwareLedgers, marks_to_ask
 from rekindle.protocol.cluster.documents import NodeFacts
 from rekindle.protocol.cluster.orders import Order, Outcome, Repair, Verb, token_of
 
@@ -56,7 +58,7 @@ class Nodes:
     cluster_nodes: ClusterNodes
     store: IncidentStore
     clock: Clock
-    lemons: Lemons | None = None
+    lemons: HardwareLedgers | None = None
 
     # ---- a look ----------------------------------------------------------------------------------------------------
 

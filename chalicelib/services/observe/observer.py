@@ -34,7 +34,11 @@ from chalicelib.domain.model.start_view import is_another_run
 from chalicelib.domain.policy.document import DEFAULT_POLICY, Policy, pinned
 from chalicelib.domain.rules.run.orders import STOPPED_BY_ORDER, who_ordered
 from chalicelib.domain.run.resume_point import goes_back_to, mark_abandoned
-from chalicelib.ports import Clock, HeadNodes, IncidentStore, JobRegistry, Mailbox, Policies, Schedulers
+from chalicelib.ports.clock import Clock
+from chalicelib.ports.incidents import IncidentStore
+from chalicelib.ports.jobs import JobRegistry
+from chalicelib.ports.operator import Policies
+from chalicelib.ports.platforms import HeadNodes, Mailbox, Schedulers
 from chalicelib.services.observe.breaker import one_too_many
 from chalicelib.services.observe.nodes import Nodes, node_facts
 from chalicelib.services.observe.siblings import told_of, unprotected
@@ -50,7 +54,7 @@ OVERDUE_SLACK = timedelta(seconds=90)  # a look later than this past its time is
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Look:
+class Observer:
     """Reads the world; writes decisions. Failing to read one thing makes that thing Unknown, not the look fail."""
 
     store: IncidentStore
@@ -151,10 +155,10 @@ class Look:
             gone = f"it is gone: its number was given to another job, submitted at {told_at:%Y-%m-%d %H:%M} UTC"
             return Known(AttemptView(name=name, status=AttemptStatus.GONE, detail=gone))
         try:
-            return Known(self.mailbox.beat(job, view))
+            return Known(self.mailbox.heartbeat(job, view))
         except RecoveryError as err:
             unread = Unknown(f"the heartbeat cannot be read: {err}"[:200])
-            return Known(replace(view, last_step=unread, is_beat_unread=True))
+            return Known(replace(view, last_step=unread, is_heartbeat_unread=True))
 
     def _successor(self, job: Job, seen: Maybe[AttemptView]) -> Maybe[AttemptView]:
         """What has taken the attempt's place in its submission: held, begun, or over already."""
@@ -545,7 +549,7 @@ def _updated(attempt: Attempt, incident: Incident, view: AttemptView) -> Attempt
 
 def has_begun(view: AttemptView) -> bool:
     """Whether the platform says that its script has run. One that has failed by itself on nodes of a cluster has."""
-    if view.training_since is not None or view.beat_at is not None or view.status is AttemptStatus.RUNNING:
+    if view.training_since is not None or view.heartbeat_at is not None or view.status is AttemptStatus.RUNNING:
         return True
     return view.start is not None and bool(view.start.nodes) and view.status is AttemptStatus.FAILED
 
@@ -553,7 +557,7 @@ def has_begun(view: AttemptView) -> bool:
 def _made(attempt: Attempt, view: AttemptView, told: Maybe[int] | None = None) -> Maybe[int]:
     """The step that it came to. One whose monitor had begun and named no step has not come past its resume point."""
     step = view.last_step if told is None else told
-    if isinstance(step, Known) or view.beat_at is None or not isinstance(attempt.resume_step, Known):
+    if isinstance(step, Known) or view.heartbeat_at is None or not isinstance(attempt.resume_step, Known):
         return step
     return attempt.resume_step
 

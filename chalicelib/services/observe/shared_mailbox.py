@@ -8,7 +8,8 @@ from typing import Final
 from chalicelib.domain.model.errors import DependencyUnavailable
 from chalicelib.domain.model.job import Job
 from chalicelib.domain.model.observation import AttemptStatus, AttemptView
-from chalicelib.ports import JobRegistry, Scheduler
+from chalicelib.ports.jobs import JobRegistry
+from chalicelib.ports.platforms import Scheduler
 
 # A queue looks at dependencies in its next pass only, a minute later at most.
 LINK_SETTLES: Final = timedelta(minutes=2)

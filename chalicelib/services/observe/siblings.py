@@ -9,7 +9,7 @@ from typing import Final
 from chalicelib.domain.faults.heartbeat_claims import FRESH
 from chalicelib.domain.model.job import Job
 from chalicelib.domain.model.signal import Signal
-from chalicelib.ports import Mailbox
+from chalicelib.ports.platforms import Mailbox
 from chalicelib.services.intake.registration import PLATFORM_STATES
 
 # A recovery that has waited for so long before it submits may have missed a whole run: events that nobody could

@@ -10,9 +10,11 @@ from chalicelib.domain.model.approvals import BREAKER_KEY, Approval, ApprovalAns
 from chalicelib.domain.model.errors import AlreadyDone, DependencyUnavailable, InvalidRequest, UnknownEntity
 from chalicelib.domain.model.incident import Incident
 from chalicelib.domain.model.signal import Signal, SignalKind, SignalSource
-from chalicelib.ports import Clock, IncidentStore, JobRegistry
+from chalicelib.ports.clock import Clock
+from chalicelib.ports.incidents import IncidentStore
+from chalicelib.ports.jobs import JobRegistry
 from chalicelib.services.intake.intake import Intake
-from chalicelib.services.reporting.outcome import Outcome, What
+from chalicelib.services.reporting.outcome import Outcome, OutcomeKind
 
 MAX_COMMENT_CHARS: Final = 400
 _WORDS: Final = {
@@ -55,7 +57,7 @@ class Approvals:
         approval = _find(looked.incident, approval_id)
         taken_in = (*waiting, *(one for one in looked.incident.signals if _is_about(one, approval_id)))
         if any(one.dedupe_key == dedupe_key for one in taken_in):  # this very answer, once more
-            return Outcome(what=What.DUPLICATE, incident_id=incident_id, job_id=looked.incident.job_id)
+            return Outcome(what=OutcomeKind.DUPLICATE, incident_id=incident_id, job_id=looked.incident.job_id)
         _refuse_late(looked.incident, approval_id, waiting, self.clock)
         signal = Signal(
             kind=SignalKind.ORDER_APPROVAL,
@@ -74,9 +76,9 @@ class Approvals:
         if approval.key == BREAKER_KEY and given is ApprovalAnswer.APPROVED:
             self.registry.lift(who=who[:128], now=self.clock.now())
         taken = self.intake.cancel(incident_id, signal)
-        if taken.what is What.OVERFLOWED:
+        if taken.what is OutcomeKind.OVERFLOWED:
             raise DependencyUnavailable("the Incident's inbox is full; answer again in a minute")
-        if taken.what is What.DROPPED:
+        if taken.what is OutcomeKind.DROPPED:
             raise AlreadyDone("the Incident is closed")
         return taken
 

@@ -12,7 +12,9 @@ from chalicelib.domain.model.cluster_state import why_unknown
 from chalicelib.domain.model.errors import InvalidRequest, UnknownEntity
 from chalicelib.domain.model.job import Job
 from chalicelib.domain.model.known import Known
-from chalicelib.ports import Clock, HeadNodes, JobRegistry
+from chalicelib.ports.clock import Clock
+from chalicelib.ports.jobs import JobRegistry
+from chalicelib.ports.platforms import HeadNodes
 from rekindle.protocol.cluster.documents import NodeFacts
 from rekindle.protocol.cluster.names import check_cluster
 from rekindle.protocol.wire import MailboxError

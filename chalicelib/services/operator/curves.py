@@ -12,7 +12,9 @@ from typing import Any, Final
 from chalicelib.domain.model.errors import InvalidRequest
 from chalicelib.domain.model.job import Attempt, Job
 from chalicelib.domain.model.known import Known, Maybe, Unknown
-from chalicelib.ports import Clock, JobRegistry, MetricQuery, Metrics, Series
+from chalicelib.ports.clock import Clock
+from chalicelib.ports.jobs import JobRegistry
+from chalicelib.ports.sweep import MetricQuery, Metrics, Series
 from chalicelib.services.sweep.metrics import JOB_DIMENSION, JOB_NAMESPACE, MONITOR_DIMENSION, MONITOR_NAMESPACE
 
 DEFAULT_MINUTES: Final = 60

@@ -20,8 +20,9 @@ from chalicelib.domain.model.known import Known, Unknown
 from chalicelib.domain.model.observation import Observation
 from chalicelib.domain.model.signal import Signal, SignalKind, SignalSource
 from chalicelib.domain.policy.document import Policy
-from chalicelib.ports import IncidentStore, JobRegistry, Looked
-from chalicelib.services.observe.observer import Look, reached_before
+from chalicelib.ports.incidents import IncidentStore, Looked
+from chalicelib.ports.jobs import JobRegistry
+from chalicelib.services.observe.observer import Observer, reached_before
 
 MAX_LOOKS: Final = 3000  # of pure decisions; two days at the longest default interval
 LOOK_TIME: Final = timedelta(seconds=1)  # the engine waits whole seconds, at least one
@@ -32,7 +33,7 @@ _READS: Final[Mapping[str, frozenset[str]]] = {
         {"get", "standing", "attempts", "is_paused", "switches", "job_of_attempt", "active", "list_jobs"}
     ),
     "scheduler": frozenset({"describe", "siblings", "missed", "platform"}),
-    "mailbox": frozenset({"beat", "beating", "checkpoints", "reply", "reports"}),
+    "mailbox": frozenset({"heartbeat", "beating", "checkpoints", "reply", "reports"}),
     "policies": frozenset({"load"}),
     "head_nodes": frozenset({"agent", "attempt", "newest_attempts", "nodes", "ordered", "clusters"}),
     "store": frozenset({"timeline", "list_open", "list_closed", "list_for_job", "list_for_node", "callback_of"}),
@@ -93,7 +94,7 @@ class ShadowStore(ReadOnly):
 class Reader:
     """The real reads. The checkpoints are read again only when it may matter which of them are wanted."""
 
-    look: Look
+    look: Observer
     store: ShadowStore
     job: Job
     _checkpoints: dict[tuple[object, ...], Any] = field(default_factory=dict)

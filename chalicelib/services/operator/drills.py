@@ -19,8 +19,10 @@ from chalicelib.domain.model.errors import InvalidRequest, Skip, UnknownEntity
 from chalicelib.domain.model.incident import Incident, Phase
 from chalicelib.domain.model.job import Job
 from chalicelib.domain.model.known import Known
-from chalicelib.ports import Clock, IncidentStore, JobRegistry
-from chalicelib.services.observe.observer import Look
+from chalicelib.ports.clock import Clock
+from chalicelib.ports.incidents import IncidentStore
+from chalicelib.ports.jobs import JobRegistry
+from chalicelib.services.observe.observer import Observer
 from chalicelib.services.operator.drill_play import Reader, ReadOnly, ReadOnlySchedulers, ShadowStore, Stage
 
 EARLIER: Final = 5  # Incidents of the Job whose timelines tell how long its stages take
@@ -44,7 +46,7 @@ class DrillRecords(Protocol):
 class Drills:
     """Rehearsals of faults. `look` is the service's own."""
 
-    look: Look
+    look: Observer
     store: IncidentStore
     registry: JobRegistry
     records: DrillRecords

@@ -16,10 +16,13 @@ from chalicelib.domain.model.known import Known, Maybe, Unknown
 from chalicelib.domain.model.observation import AttemptView, node_count
 from chalicelib.domain.model.repair import Rung
 from chalicelib.domain.model.signal import Signal, SignalKind, SignalSource
-from chalicelib.ports import Clock, Discovered, HeadNodes, JobRegistry, Mailbox, Policies, Schedulers
+from chalicelib.ports.clock import Clock
+from chalicelib.ports.jobs import JobRegistry
+from chalicelib.ports.operator import Policies
+from chalicelib.ports.platforms import Discovered, HeadNodes, Mailbox, Schedulers
 from chalicelib.services.intake.intake import Intake
 from chalicelib.services.reporting.alarms import Alarms
-from chalicelib.services.reporting.outcome import Outcome, What
+from chalicelib.services.reporting.outcome import Outcome, OutcomeKind
 from rekindle.protocol.cluster.documents import NodeFacts
 from rekindle.protocol.cluster.names import check_cluster, first_attempt
 from rekindle.protocol.cluster.orders import check_node
@@ -318,6 +321,6 @@ class Orders:
 
 def _kept(outcome: Outcome) -> Outcome:
     """Whoever ordered must not believe that it was taken. Raises: DependencyUnavailable, where there was no room."""
-    if outcome.what is What.OVERFLOWED:
+    if outcome.what is OutcomeKind.OVERFLOWED:
         raise DependencyUnavailable("the Incident's inbox is full; order again in a minute")
     return outcome

@@ -10,7 +10,8 @@ from typing import Any, Final
 
 from chalicelib.domain.model.errors import InvalidPolicy, UnknownEntity
 from chalicelib.domain.policy.document import DEFAULT_POLICY, Policy, flat
-from chalicelib.ports import Clock, PolicyShelf, StoredPolicy
+from chalicelib.ports.clock import Clock
+from chalicelib.ports.operator import PolicyDocumentStore, StoredPolicy
 
 DEFAULT_NAME: Final = "default"
 MAX_BYTES: Final = 8192  # Source: Parameter Store, size of an advanced parameter
@@ -22,7 +23,7 @@ _NOT_COMPARED: Final = frozenset({"schema", "name", "version"})
 class PolicyDocuments:
     """A new version counts for Incidents that open from then on (within 30 s); an open one keeps its own."""
 
-    shelf: PolicyShelf
+    shelf: PolicyDocumentStore
     clock: Clock
 
     def listing(self) -> list[dict[str, Any]]:

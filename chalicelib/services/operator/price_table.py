@@ -9,7 +9,8 @@ from typing import Any, Final
 
 from chalicelib.domain.model.errors import InvalidRequest
 from chalicelib.domain.reporting.prices import Prices, shipped_rows
-from chalicelib.ports import Clock, PolicyShelf, StoredPolicy
+from chalicelib.ports.clock import Clock
+from chalicelib.ports.operator import PolicyDocumentStore, StoredPolicy
 
 NAME: Final = "prices"
 MAX_BYTES: Final = 8192  # Source: Parameter Store, size of an advanced parameter
@@ -19,7 +20,7 @@ MAX_BYTES: Final = 8192  # Source: Parameter Store, size of an advanced paramete
 class PriceTable:
     """What is stored counts within five minutes (aws.ssm.prices)."""
 
-    shelf: PolicyShelf
+    shelf: PolicyDocumentStore
     clock: Clock
 
     def get(self) -> dict[str, Any]:

@@ -7,8 +7,9 @@ from typing import Any
 
 from chalicelib.domain.model.errors import AlreadyDone, InvalidRequest
 from chalicelib.domain.model.switches import ShadowScope
-from chalicelib.ports import Clock, JobRegistry
-from chalicelib.services.reporting.outcome import Outcome, What
+from chalicelib.ports.clock import Clock
+from chalicelib.ports.jobs import JobRegistry
+from chalicelib.services.reporting.outcome import Outcome, OutcomeKind
 
 MAX_WHO_CHARS = 128
 MAX_WHY_CHARS = 400
@@ -30,7 +31,9 @@ class Switches:
         """Set or lift the global pause. Doing it twice changes only who did it last."""
         self.registry.set_paused(paused, who=who[:MAX_WHO_CHARS], now=self.clock.now(), why=why[:MAX_WHY_CHARS])
         said = "paused" if paused else "unpaused"
-        return Outcome(what=What.SWITCHED, reason=said, facts={"who": who[:MAX_WHO_CHARS], "why": why[:MAX_WHY_CHARS]})
+        return Outcome(
+            what=OutcomeKind.SWITCHED, reason=said, facts={"who": who[:MAX_WHO_CHARS], "why": why[:MAX_WHY_CHARS]}
+        )
 
     def set_shadow(self, scope: str, name: str | None, on: bool, *, who: str) -> Outcome:
         """Put `name`, a job id or a cluster, or everything into shadow mode, or out of it.
@@ -53,7 +56,7 @@ class Switches:
         self.registry.set_shadow(where, given, on, who=who[:MAX_WHO_CHARS], now=self.clock.now())
         said = f"shadow mode {'on' if on else 'off'}"
         return Outcome(
-            what=What.SWITCHED,
+            what=OutcomeKind.SWITCHED,
             reason=said,
             job_id=given if where is ShadowScope.JOB else None,
             facts={"who": who[:MAX_WHO_CHARS], "scope": where.value, "name": given},
@@ -68,4 +71,4 @@ class Switches:
         if not self.registry.switches().breaker.is_open:
             raise AlreadyDone("the breaker is not open")
         self.registry.lift(who=who[:MAX_WHO_CHARS], now=self.clock.now())
-        return Outcome(what=What.SWITCHED, reason="breaker lifted", facts={"who": who[:MAX_WHO_CHARS]})
+        return Outcome(what=OutcomeKind.SWITCHED, reason="breaker lifted", facts={"who": who[:MAX_WHO_CHARS]})

@@ -19,8 +19,9 @@ from chalicelib.domain.model.action import (
 )
 from chalicelib.domain.model.errors import RecoveryError
 from chalicelib.domain.model.incident import Incident
-from chalicelib.ports import Clock, HeadNodes
-from rekindle.protocol.cluster.orders import Answer, Order, Outcome, Signal, Verb, token_of
+from chalicelib.ports.clock import Clock
+from chalicelib.ports.platforms import HeadNodes
+from rekindle.protocol.cluster.orders import Order, OrderResult, Outcome, Signal, Verb, token_of
 
 # An order that arrives later than this could meet a node that has been repaired, or a job that has moved on.
 CORDON_VALID: Final = timedelta(minutes=10)
@@ -131,7 +132,7 @@ class HeadOrders:
             incident_id=incident.incident_id,
         )
 
-    def _once(self, order: Order) -> Answer | None:
+    def _once(self, order: Order) -> OrderResult | None:
         if self.head_nodes is None:
             return _nobody(order)
         return self.head_nodes.order(order)
@@ -142,7 +143,7 @@ class HeadOrders:
         """The order, or the one that was given before; under the next number where that one came to nothing."""
         if self.head_nodes is None:
             return self._answered(action, _nobody(make(0)), about)
-        answer: Answer | None = None
+        answer: OrderResult | None = None
         for turn in range(MAX_TRIES):
             order = make(turn)
             given, answer = self.head_nodes.ordered(order.cluster, order.token)
@@ -155,7 +156,7 @@ class HeadOrders:
         return self._answered(action, answer, about)
 
     def _answered(
-        self, action: CordonNode | ExcludeNodes | CaptureStacks | ResizeJob, answer: Answer | None, about: str
+        self, action: CordonNode | ExcludeNodes | CaptureStacks | ResizeJob, answer: OrderResult | None, about: str
     ) -> ActionResult:
         if answer is None:
             return _result(action, Done.PENDING, f"{about}: not answered yet")
@@ -167,13 +168,13 @@ def _numbered(verb: Verb, turn: int) -> str:
     return verb.value if turn == 0 else f"{verb.value}.{turn}"
 
 
-def _came_to_nothing(order: Order, answer: Answer) -> bool:
+def _came_to_nothing(order: Order, answer: OrderResult) -> bool:
     """Tried with an unknown end, or refused for coming too late. Both kinds may be carried out twice without harm."""
     return answer.outcome is Outcome.FAILED or (answer.outcome is Outcome.REFUSED and answer.at >= order.expires_at)
 
 
-def _nobody(order: Order) -> Answer:
-    return Answer(
+def _nobody(order: Order) -> OrderResult:
+    return OrderResult(
         token=order.token,
         verb=order.verb,
         cluster=order.cluster,

@@ -9,7 +9,9 @@ from chalicelib.domain.model.errors import Skip
 from chalicelib.domain.model.incident import Incident
 from chalicelib.domain.model.node_actions import MoveRuns
 from chalicelib.domain.model.signal import Signal, SignalKind, SignalSource
-from chalicelib.ports import Clock, HeadNodes, JobRegistry
+from chalicelib.ports.clock import Clock
+from chalicelib.ports.jobs import JobRegistry
+from chalicelib.ports.platforms import HeadNodes
 from chalicelib.services.intake.node_map import NodeMap
 from chalicelib.services.reporting.outcome import Outcome
 from rekindle.signatures.faults import FaultClass

@@ -39,7 +39,10 @@ from chalicelib.domain.model.urgency import sequence_of
 from chalicelib.domain.policy.document import Policy
 from chalicelib.domain.policy.guard_rules import Harm
 from chalicelib.domain.reporting.paste import needs_arn, paste_of
-from chalicelib.ports import Announcer, Clock, HeadNodes, JobRegistry, Mailbox, Notice, NoticeKind, Schedulers
+from chalicelib.ports.clock import Clock
+from chalicelib.ports.jobs import JobRegistry
+from chalicelib.ports.notices import Announcer, Notice, NoticeKind
+from chalicelib.ports.platforms import HeadNodes, Mailbox, Schedulers
 from chalicelib.services.observe.breaker import held_at_last
 from chalicelib.services.observe.nodes import Nodes
 from chalicelib.services.observe.shared_mailbox import next_link

@@ -27,12 +27,15 @@ from chalicelib.domain.model.job import AlarmMode, Job, WatchPlan
 from chalicelib.domain.model.known import Known
 from chalicelib.domain.model.observation import STALLED, AttemptStatus
 from chalicelib.domain.model.signal import Signal, SignalKind
-from chalicelib.ports import AlarmBoard, Clock, JobRegistry, Mailbox, Schedulers
+from chalicelib.ports.clock import Clock
+from chalicelib.ports.jobs import JobRegistry
+from chalicelib.ports.platforms import Mailbox, Schedulers
+from chalicelib.ports.sweep import AlarmBoard
 from rekindle.signatures.faults import FaultClass
 
 _LOG = logging.getLogger(__name__)
 
-BEAT_IS_FRESH = timedelta(minutes=2)  # eight beats of 15 s
+HEARTBEAT_IS_FRESH = timedelta(minutes=2)  # eight beats of 15 s
 _TAGS_KEPT: Final = 512
 _TAGS_FOR = timedelta(minutes=5)
 _JOB_TAG: Final = "rekindle:job"
@@ -166,8 +169,8 @@ class Alarms:
             raise Noise(f"hang alarm of a run that is {view.status}")
         now = self.clock.now()
         if job.mailbox:
-            view = self.mailbox.beat(job, view)
-        if view.beat_at is not None and now - view.beat_at <= BEAT_IS_FRESH and view.work != STALLED:
+            view = self.mailbox.heartbeat(job, view)
+        if view.heartbeat_at is not None and now - view.heartbeat_at <= HEARTBEAT_IS_FRESH and view.work != STALLED:
             raise Noise("hang alarm of a run whose own monitor lives and sees no stall")
         if now - job.attempt_started_at < timedelta(minutes=job.watch.hang_minutes):
             raise Noise("hang alarm about the time before this attempt")

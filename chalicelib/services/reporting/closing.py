@@ -8,12 +8,12 @@ from chalicelib.domain.model.instances import JobSize
 from chalicelib.domain.model.known import Known
 from chalicelib.domain.reporting.ledger import ledger_of
 from chalicelib.domain.reporting.prices import Prices
-from chalicelib.services.reporting.outcome import GPU_HOURS_LOST, GPU_HOURS_SAVED, MTTD_S, MTTR_S, Outcome, What
+from chalicelib.services.reporting.outcome import GPU_HOURS_LOST, GPU_HOURS_SAVED, MTTD_S, MTTR_S, Outcome, OutcomeKind
 
 if TYPE_CHECKING:
     from chalicelib.domain.model.incident import Incident
     from chalicelib.domain.model.known import Maybe
-    from chalicelib.ports import Clock
+    from chalicelib.ports.clock import Clock
 
 
 def closed(incident: Incident, *, gpus: Maybe[int], clock: Clock) -> Outcome:
@@ -26,7 +26,7 @@ def closed(incident: Incident, *, gpus: Maybe[int], clock: Clock) -> Outcome:
         GPU_HOURS_SAVED: ledger.gpu_hours_saved,
     }
     return Outcome(
-        what=What.CLOSED,
+        what=OutcomeKind.CLOSED,
         reason=incident.outcome,
         incident_id=incident.incident_id,
         job_id=incident.job_id,

@@ -16,7 +16,8 @@ from chalicelib.domain.model.known import Known, Maybe, Unknown
 from chalicelib.domain.model.signal import Signal, SignalKind, SignalSource
 from chalicelib.domain.policy.document import DEFAULT_POLICY
 from chalicelib.domain.rules.node.hardware import faults_to_keep
-from chalicelib.ports import Clock, LemonLedger
+from chalicelib.ports.clock import Clock
+from chalicelib.ports.operator import HardwareLedger
 from rekindle.protocol.cluster.documents import NodeFacts, NodesDoc
 from rekindle.signatures.faults import FaultClass
 
@@ -28,10 +29,10 @@ SEEN: Final = 8  # of one node, those with the most faults: a look is a durable 
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Lemons:
+class HardwareLedgers:
     """Keeps the ledger. What cannot be read is Unknown, which is neither a lemon nor none."""
 
-    ledger: LemonLedger
+    ledger: HardwareLedger
     clock: Clock
 
     def keep(self, incident: Incident) -> None:

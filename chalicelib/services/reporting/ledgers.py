@@ -17,7 +17,11 @@ from chalicelib.domain.reporting.ledger import IncidentLedger, ledger_of
 from chalicelib.domain.reporting.postmortem import postmortem_of
 from chalicelib.domain.reporting.prices import Prices
 from chalicelib.domain.reporting.sums import RunNow, fleet_ettr, job_sums, sums_of
-from chalicelib.ports import Clock, IncidentStore, JobRegistry, Mailbox, PriceList, Schedulers
+from chalicelib.ports.clock import Clock
+from chalicelib.ports.incidents import IncidentStore
+from chalicelib.ports.jobs import JobRegistry
+from chalicelib.ports.operator import PriceList
+from chalicelib.ports.platforms import Mailbox, Schedulers
 
 PAGE: Final = 100
 MAX_INCIDENTS: Final = 1000  # of the fleet, closed; as many open ones; a page of 100 is two calls
@@ -156,7 +160,7 @@ class Ledgers:
         """From the heartbeat; the step time of the newest Incident where that tells none."""
         told = next((one.incident.account.step_s for one in ledgers), Unknown("the run's step time was never seen"))
         try:
-            view = self.mailbox.beat(job, self.scheduler.of(job.platform).describe(job.current_attempt))
+            view = self.mailbox.heartbeat(job, self.scheduler.of(job.platform).describe(job.current_attempt))
         except RecoveryError as err:
             return RunNow(last_step=Unknown(f"the run cannot be read: {err}"[:200]), step_s=told)
         return RunNow(last_step=view.last_step, step_s=told if view.step_s is None else Known(view.step_s))

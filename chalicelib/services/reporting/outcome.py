@@ -14,7 +14,7 @@ GPU_HOURS_LOST: Final = "gpu_hours_lost"
 GPU_HOURS_SAVED: Final = "gpu_hours_saved"
 
 
-class What(StrEnum):
+class OutcomeKind(StrEnum):
     """How a call ended; low-cardinality, a metric dimension."""
 
     OPENED = "opened"
@@ -38,7 +38,7 @@ class What(StrEnum):
 class Outcome:
     """One outcome. `reason` is a stable word group; `facts` are small and safe to log."""
 
-    what: What
+    what: OutcomeKind
     reason: str = ""
     incident_id: str | None = None
     job_id: str | None = None

@@ -20,7 +20,11 @@ from chalicelib.domain.model.known import Unknown
 from chalicelib.domain.reporting.incident_page import page_of
 from chalicelib.domain.reporting.ledger import IncidentLedger, ledger_of
 from chalicelib.domain.reporting.prices import Prices
-from chalicelib.ports import Clock, IncidentPages, IncidentStore, JobRegistry, PriceList
+from chalicelib.ports.clock import Clock
+from chalicelib.ports.incidents import IncidentStore
+from chalicelib.ports.jobs import JobRegistry
+from chalicelib.ports.notices import IncidentPages
+from chalicelib.ports.operator import PriceList
 from chalicelib.services.reporting.ledgers import of_one
 
 _LOG = logging.getLogger(__name__)

@@ -16,10 +16,12 @@ from chalicelib.domain.model.cluster_state import why_unknown
 from chalicelib.domain.model.errors import RecoveryError, Skip
 from chalicelib.domain.model.known import Known, Maybe
 from chalicelib.domain.model.signal import Signal, SignalKind, SignalSource
-from chalicelib.ports import Clock, HeadNodes, JobRegistry, Schedulers
+from chalicelib.ports.clock import Clock
+from chalicelib.ports.jobs import JobRegistry
+from chalicelib.ports.platforms import HeadNodes, Schedulers
 from chalicelib.services.intake.intake import Intake
 from chalicelib.services.intake.missed_signals import signal_from_state
-from chalicelib.services.reporting.hardware_ledger import Lemons
+from chalicelib.services.reporting.hardware_ledger import HardwareLedgers
 from chalicelib.services.reporting.outcome import Outcome
 from rekindle.protocol.cluster.documents import AgentDoc, NodeFacts
 from rekindle.signatures.faults import FaultClass
@@ -41,7 +43,7 @@ class SweepClusters:
     head_nodes: HeadNodes
     intake: Intake
     clock: Clock
-    lemons: Lemons | None = None
+    lemons: HardwareLedgers | None = None
     registry: JobRegistry | None = None
     scheduler: Schedulers | None = None
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from chalicelib.domain.model.job import Job
 from chalicelib.domain.model.signal import Signal
-from chalicelib.services.reporting.outcome import Outcome, What
+from chalicelib.services.reporting.outcome import Outcome, OutcomeKind
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +44,7 @@ class Tally:
     clusters: dict[str, str] = field(default_factory=dict)  # met in this sweep, each with the policy of a run on it
 
     def swept(self) -> Swept:
-        opened = sum(outcome.what is What.OPENED for outcome in self.outcomes)
+        opened = sum(outcome.what is OutcomeKind.OPENED for outcome in self.outcomes)
         return Swept(
             jobs=self.jobs,
             unread=self.unread,

@@ -12,7 +12,7 @@ from typing import Final
 
 from chalicelib.domain.model.job import Job
 from chalicelib.domain.model.known import Known, Maybe, Unknown
-from chalicelib.ports import MetricQuery, Series
+from chalicelib.ports.sweep import MetricQuery, Series
 
 MONITOR_NAMESPACE: Final = "Rekindle/Training"
 MONITOR_DIMENSION: Final = "JobId"

@@ -12,7 +12,7 @@ from typing import TypeVar
 from chalicelib.domain.model.job import Job
 from chalicelib.domain.model.known import Maybe
 from chalicelib.domain.model.observation import AttemptStatus
-from chalicelib.ports import SweepMark
+from chalicelib.ports.sweep import SweepMark
 
 Item = TypeVar("Item")
 

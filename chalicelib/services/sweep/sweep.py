@@ -23,20 +23,11 @@ from chalicelib.domain.model.job import PLAN_IGNORED, AlarmMode, Job
 from chalicelib.domain.model.known import Known, Maybe, Unknown
 from chalicelib.domain.model.observation import AttemptStatus, AttemptView
 from chalicelib.domain.model.signal import Signal
-from chalicelib.ports import (
-    Clock,
-    Executions,
-    IncidentStore,
-    JobListing,
-    JobRegistry,
-    Mailbox,
-    Metrics,
-    Saves,
-    Schedulers,
-    Series,
-    SweepMark,
-    SweepMarks,
-)
+from chalicelib.ports.clock import Clock
+from chalicelib.ports.incidents import Executions, IncidentStore
+from chalicelib.ports.jobs import JobListing, JobRegistry, Saves
+from chalicelib.ports.platforms import Mailbox, Schedulers
+from chalicelib.ports.sweep import Metrics, Series, SweepMark, SweepMarks
 from chalicelib.services.intake.intake import Intake
 from chalicelib.services.intake.known_trouble import LEFT_ALONE, is_new_poison, knows
 from chalicelib.services.intake.missed_signals import (
@@ -44,8 +35,8 @@ from chalicelib.services.intake.missed_signals import (
     SILENT_AFTER,
     gone_quiet,
     never_in_rhythm,
-    signal_from_beat,
     signal_from_count,
+    signal_from_heartbeat,
     signal_from_metrics,
     signal_from_saves,
     signal_from_start,
@@ -80,7 +71,7 @@ AHEAD: Final = 8  # Jobs that each reader may be ahead of the time's check; one 
 
 # A Job's turn comes once in so many rounds, by its id: whatever the cheap listings miss is seen within that time.
 ASK_STATE_EVERY: Final = 30
-ASK_BEAT_EVERY: Final = 10
+ASK_HEARTBEAT_EVERY: Final = 10
 ASK_SAVES_EVERY: Final = 30
 TIDY_ALARMS_EVERY: Final = 60
 
@@ -282,14 +273,16 @@ class Sweep:
         if job.watch.has_own_metrics:
             return signal_from_metrics(job, readings, now=now) if has_readings else None
         is_asked = has_readings and monitor_needs_asking(readings, now=now)
-        if not (is_asked or turn.is_turn(job, ASK_BEAT_EVERY)):
+        if not (is_asked or turn.is_turn(job, ASK_HEARTBEAT_EVERY)):
             return None
         if job.mailbox:
             seen = view or AttemptView(name=job.current_attempt, status=AttemptStatus.RUNNING)
-            beat = self.mailbox.beat(job, seen)
-            if beat.beat_at is not None:  # a monitor that beats judges its run itself
-                said = self._from_metrics_since(job, readings, beat) or signal_from_beat(job, beat, now=now)
-                return said or self._began_below(job, beat)
+            heartbeat = self.mailbox.heartbeat(job, seen)
+            if heartbeat.heartbeat_at is not None:  # a monitor that beats judges its run itself
+                said = self._from_metrics_since(job, readings, heartbeat) or signal_from_heartbeat(
+                    job, heartbeat, now=now
+                )
+                return said or self._began_below(job, heartbeat)
         step, bad = readings["step"], readings["bad"]
         poisoned = signal_from_count(job, bad.value, now=now) if isinstance(bad, Known) else None
         if poisoned is not None or not isinstance(step, Known):
@@ -297,13 +290,13 @@ class Sweep:
         quiet = gone_quiet(job, step.value, now=now) if job.mailbox else None
         return silence(job, [step.value], now=now) or quiet
 
-    def _began_below(self, job: Job, beat: AttemptView) -> Signal | None:
+    def _began_below(self, job: Job, heartbeat: AttemptView) -> Signal | None:
         """An attempt of ours that a person was given while it waited to start, and that has ignored its resume plan."""
-        if job.attempt_number <= 1 or not isinstance(beat.first_step, Known):
+        if job.attempt_number <= 1 or not isinstance(heartbeat.first_step, Known):
             return None
         attempts = self.registry.attempts(job.job_id)
         own = next((one for one in attempts if one.name == job.current_attempt), None)
-        signal = signal_from_start(job, beat, own) if own is not None else None
+        signal = signal_from_start(job, heartbeat, own) if own is not None else None
         if own is None or signal is None:
             return None
         newest = self.store.list_for_job(job.job_id, limit=1)
@@ -311,21 +304,23 @@ class Sweep:
             return None  # its own recovery has verified it, or a person has said that it shall be left alone
         return None if newest[0].outcome == PLAN_IGNORED else signal
 
-    def _from_metrics_since(self, job: Job, readings: Mapping[str, Maybe[Series]], beat: AttemptView) -> Signal | None:
+    def _from_metrics_since(
+        self, job: Job, readings: Mapping[str, Maybe[Series]], heartbeat: AttemptView
+    ) -> Signal | None:
         """Of a run whose heartbeats have stopped: what its metrics tell of the time after the newest one. Metrics that
         stop together with them are told as silence of the heartbeats.
         """
         now, steps, bad = self.clock.now(), readings["step"], readings["bad"]
-        if beat.beat_at is None or now - beat.beat_at < SILENT_AFTER:
+        if heartbeat.heartbeat_at is None or now - heartbeat.heartbeat_at < SILENT_AFTER:
             return None
         counted: Series = ()
         if isinstance(bad, Known):
-            counted = tuple((at, count) for at, count in bad.value if at >= beat.beat_at)
+            counted = tuple((at, count) for at, count in bad.value if at >= heartbeat.heartbeat_at)
         poisoned = signal_from_count(job, counted, now=now)
         if poisoned is not None or not isinstance(steps, Known):
             return poisoned
-        went_on = tuple((at, step) for at, step in steps.value if at >= beat.beat_at + SILENT_AFTER)
-        return gone_quiet(job, went_on, now=now, beat_at=beat.beat_at)
+        went_on = tuple((at, step) for at, step in steps.value if at >= heartbeat.heartbeat_at + SILENT_AFTER)
+        return gone_quiet(job, went_on, now=now, heartbeat_at=heartbeat.heartbeat_at)
 
     def _unheard(
         self, job: Job, turn: Round, readings: Mapping[str, Maybe[Series]], view: AttemptView | None

@@ -13,7 +13,7 @@ from rekindle.doctor.aws.cluster_state import read_document
 from rekindle.doctor.aws.gather import read_plan
 from rekindle.doctor.base.facts import Found, Missing, PlanFacts, Unread
 from rekindle.doctor.stack.runs import RunFacts, hard_failures
-from rekindle.protocol.mailbox import Beat, beat_key, manifest_prefix
+from rekindle.protocol.mailbox import Heartbeat, heartbeat_key, manifest_prefix
 from rekindle.protocol.wire import MailboxError
 
 NEWEST: Final = 50  # checkpoints whose times are looked at
@@ -37,7 +37,7 @@ def read_run(account: Account, job: Mapping[str, Any], *, policy_problem: str = 
         policy=str(job.get("policy") or ""),
         policy_problem=policy_problem,
         gpus=_gpus(job),
-        beat=_beat(account, mailbox, attempt),
+        heartbeat=_heartbeat(account, mailbox, attempt),
         saves=_saves(account, mailbox),
         failures=hard_failures(incidents),
         counted_since=_at(incidents[-1].get("opened_at")) if len(incidents) >= LISTED else None,
@@ -69,16 +69,16 @@ def _plan(account: Account, training_job: str) -> Found[PlanFacts] | None:
     return read_plan(account, str(arn)) if arn else None
 
 
-def _beat(account: Account, mailbox: str, attempt: str) -> Found[Beat]:
+def _heartbeat(account: Account, mailbox: str, attempt: str) -> Found[Heartbeat]:
     bucket = bucket_of(mailbox)
     if bucket is None:
         return Unread("the mailbox is not in S3")
     try:
-        key = beat_key(attempt)
+        key = heartbeat_key(attempt)
     except MailboxError as err:
         return Unread(str(err))
     prefix = urlsplit(mailbox).path.strip("/")
-    return read_document(account, bucket, f"{prefix}/{key}" if prefix else key, Beat)
+    return read_document(account, bucket, f"{prefix}/{key}" if prefix else key, Heartbeat)
 
 
 def _saves(account: Account, mailbox: str) -> Found[tuple[datetime, ...]]:

@@ -12,11 +12,13 @@ from rekindle.doctor.base.findings import Finding, counted, error, listed, quote
 from rekindle.doctor.base.ids import Id
 from rekindle.doctor.base.subject import Subject
 from rekindle.protocol.cluster.documents import SILENT_AFTER, AgentDoc, NodesDoc
-from rekindle.protocol.cluster.node_states import Says, Standing, standing_of, that_say, words_of
+from rekindle.protocol.cluster.node_states import NodeStanding, StateMeaning, standing_of, that_say, words_of
 
 _BROKEN: Final = ("Failed", "RollingBack", "Deleting")
 _BROKEN_GROUP: Final = ("Failed", "Degraded", "Deleting")
-_OUT: Final = that_say(Says.DRAINED, Says.FAILING, Says.DOWN, Says.SILENT, Says.INVALID)
+_OUT: Final = that_say(
+    StateMeaning.DRAINED, StateMeaning.FAILING, StateMeaning.DOWN, StateMeaning.SILENT, StateMeaning.INVALID
+)
 
 
 def cluster_findings(subject: Subject, nodes: list[NodeFacts] | Unread) -> Iterator[Finding]:
@@ -127,7 +129,7 @@ def agent_findings(
     if isinstance(nodes, NodesDoc):
         for node in nodes.nodes:
             bad = sorted(_OUT & words_of(node.state, node.flags))
-            if bad and standing_of(node.state, node.flags, node.reason) is not Standing.AWAY:
+            if bad and standing_of(node.state, node.flags, node.reason) is not NodeStanding.AWAY:
                 said = f": {quoted(node.reason, 160)}" if node.reason else ""
                 yield warning(Id.AGENT_NODES, f"{label}:{node.name}", f"Slurm has it as {listed(bad)}{said}")
     elif isinstance(nodes, Unread):

@@ -15,7 +15,7 @@ from rekindle.doctor.base.facts import NOT_ASKED, Found, Missing, PlanFacts, Unr
 from rekindle.doctor.base.findings import Finding, counted, error, quoted, unknown, warning
 from rekindle.doctor.base.ids import Id
 from rekindle.doctor.cluster.capacity import SOON, shown
-from rekindle.protocol.mailbox import Beat
+from rekindle.protocol.mailbox import Heartbeat
 
 SILENT: Final = timedelta(minutes=10)
 # Source: Meta, "Revisiting Reliability in Large-Scale Machine Learning Research Clusters" (2024): 6.5 failures per 1000
@@ -48,7 +48,7 @@ class RunFacts:
     policy: str
     policy_problem: str = ""
     gpus: int | None = None
-    beat: Found[Beat] = NOT_ASKED
+    heartbeat: Found[Heartbeat] = NOT_ASKED
     saves: Found[tuple[datetime, ...]] = NOT_ASKED
     failures: tuple[datetime, ...] = ()
     counted_since: datetime | None = None
@@ -70,8 +70,8 @@ def failing(run: RunFacts, *, now: datetime) -> Failing | Unread:
         mean = (now - since) / len(run.failures)
         return Failing(mean=mean, source=f"its own {len(run.failures)} failures since {since:%Y-%m-%d}")
     gpus = run.gpus
-    if gpus is None and isinstance(run.beat, Beat):
-        gpus = run.beat.world_size  # one rank to a GPU, as torchrun does it
+    if gpus is None and isinstance(run.heartbeat, Heartbeat):
+        gpus = run.heartbeat.world_size  # one rank to a GPU, as torchrun does it
     if not gpus:
         return Unread("neither its size nor enough failures of its own are known")
     nodes = math.ceil(gpus / GPUS_PER_NODE)
@@ -122,15 +122,15 @@ def _plan(run: RunFacts, label: str, now: datetime) -> Iterator[Finding]:
 
 def _heartbeat(run: RunFacts, label: str, now: datetime) -> Iterator[Finding]:
     where = f"{label}:{run.attempt}"
-    match run.beat:
+    match run.heartbeat:
         case Missing():
             if now - run.since >= SILENT:
                 said = "its monitor has never been heard of: is REKINDLE_MAILBOX set, and may its role write there?"
                 yield warning(Id.RUN_HEARTBEAT, where, said)
         case Unread(why):
             yield unknown(Id.RUN_HEARTBEAT, where, f"its heartbeat was not looked at: {why}")
-        case Beat() as beat if now - beat.at >= SILENT:
-            minutes = (now - beat.at).total_seconds() / 60
+        case Heartbeat() as heartbeat if now - heartbeat.at >= SILENT:
+            minutes = (now - heartbeat.at).total_seconds() / 60
             yield warning(Id.RUN_HEARTBEAT, where, f"its monitor has been silent for {minutes:.0f} minutes")
 
 

@@ -16,7 +16,7 @@ LAST_PAUSE_S = 0.5
 AFTER_ERROR_S = 5.0  # an error of our own must not become a busy loop
 
 
-class Bell:
+class WakeSignal:
     """Wakes one waiting thread. `ring` may be called from a signal handler, unlike `threading.Event.set`.
 
     Event.set takes a lock that is not re-entrant: a handler that runs inside a call of it, on the same thread, and
@@ -57,7 +57,7 @@ class Worker:
         self._is_done = is_done
         self._trouble = trouble
         self._name = name
-        self._bell = Bell()
+        self._bell = WakeSignal()
         self._is_stopping = False
         self._thread = threading.Thread(target=self._run, name=f"{OWN_PREFIX}{name}", daemon=True)
 

@@ -38,7 +38,7 @@ class _Due:
     looks: int = 0
 
 
-class Together:
+class HostSummaries:
     """One rank's share in its host's summaries. `reported` and `turn` are for one thread."""
 
     def __init__(self, *, box: Box, identity: Identity, clock: Clock) -> None:

@@ -17,7 +17,7 @@ from rekindle.monitor.base.clock import Clock
 from rekindle.monitor.base.identity import Identity
 from rekindle.monitor.base.state import RunState, median
 from rekindle.monitor.base.trouble import Trouble
-from rekindle.monitor.liveness.host_summaries import Together
+from rekindle.monitor.liveness.host_summaries import HostSummaries
 from rekindle.monitor.mail.boxes import Box
 from rekindle.monitor.mail.failures import mailbox_failed
 from rekindle.protocol.mailbox import MAX_STEP, MailboxError
@@ -60,7 +60,7 @@ class Reporter:
         self._phase = phase
         self._on_straggler = on_straggler
         self._waiting: deque[RankReport] = deque(maxlen=MAX_WAITING)
-        self._together = Together(box=box, identity=identity, clock=clock)
+        self._together = HostSummaries(box=box, identity=identity, clock=clock)
         self._tries = 0
         self._pace_s = max(pace_s, S_PER_RANK * identity.world_size)
         # Spread over the window, so that no thousand ranks write in the same second.

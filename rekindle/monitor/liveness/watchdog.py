@@ -11,7 +11,7 @@ from rekindle.monitor.base.trouble import logger
 from rekindle.monitor.liveness.reporter import Reporter
 from rekindle.monitor.liveness.stall import Stall, StallWatch
 from rekindle.monitor.mail.outbox import EventType
-from rekindle.monitor.mail.voice import Voice
+from rekindle.monitor.mail.voice import BusEvents
 from rekindle.protocol.reports import MAX_REPORT_STACKS_CHARS
 
 OVERSLEPT_S = 0.25  # a watchdog that wakes this late was not run: the process was stopped, or the host is starved
@@ -27,7 +27,7 @@ class Watchdog:
         state: RunState,
         clock: Clock,
         watch_s: float,
-        voice: Voice,
+        voice: BusEvents,
         rank: int,
         on_stall: Callable[[], None],
     ) -> None:

@@ -15,7 +15,7 @@ from rekindle.monitor.base.metrics import Sample
 from rekindle.monitor.base.state import BadSteps, BadStretch
 from rekindle.monitor.base.trouble import logger
 from rekindle.monitor.mail.outbox import EventType
-from rekindle.monitor.mail.voice import Voice
+from rekindle.monitor.mail.voice import BusEvents
 
 LEARNING_RATES = ("lr", "learning_rate")  # metrics of these names are the learning rate of the step
 ANNOUNCED_MAX = 64  # changes that wait for the late thread; the oldest go first
@@ -46,7 +46,7 @@ class Judge:
         may_judge: Callable[[], bool],
         may_speak: Callable[[], bool],
         has_pace: bool,
-        voice: Voice,
+        voice: BusEvents,
         on_news: Callable[[], None],
         loss_kind: LossKind = LossKind.AUTO,
     ) -> None:

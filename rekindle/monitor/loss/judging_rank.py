@@ -105,7 +105,7 @@ def _number(body: dict[str, Any], name: str) -> float | None:
     return float(value)
 
 
-class Seat:
+class JudgingRank:
     """`given`, `publish` and `is_mine` are for any thread; `turn` is the thread's that holds the exchange."""
 
     def __init__(

@@ -15,16 +15,16 @@ from rekindle.monitor.mail.requests import Requests, Verdict
 from rekindle.protocol.mailbox import (
     MAX_STACKS_CHARS,
     MAX_TEXT_CHARS,
-    Beat,
     CheckpointReply,
     CheckpointRequest,
     Fence,
+    Heartbeat,
     KeyKind,
     MailboxError,
     ReplyOutcome,
-    beat_key,
     doorbell_key,
     fence_key,
+    heartbeat_key,
     parse_key,
     reply_key,
     request_key,
@@ -54,7 +54,7 @@ class Mail:
         config: Config,
         job_id: str,
         attempt: str,
-        beat: Callable[[], Beat],
+        heartbeat: Callable[[], Heartbeat],
         position: Callable[[], str],
         is_stuck: Callable[[], bool],
         on_superseded: Callable[[str | None], None],
@@ -70,25 +70,25 @@ class Mail:
         self._config = config
         self._job_id = job_id
         self._attempt = attempt
-        self._beat = beat
+        self._heartbeat = heartbeat
         self._position = position
         self._is_stuck = is_stuck
         self._on_superseded = on_superseded
         self._on_reply = on_reply
         self._replies: deque[CheckpointReply] = deque(maxlen=MAX_REPLIES_WAITING)
-        self._poll_at = self._beat_at = clock.monotonic()
+        self._poll_at = self._heartbeat_at = clock.monotonic()
         self._poll_backoff_s = 0.0
         self._rung: bytes | None = None  # the doorbell's bytes at the newest listing
         self._list_at = clock.monotonic()
-        self._has_beat_to_write = True
+        self._has_heartbeat_to_write = True
         self._wake: Callable[[], None] = lambda: None
 
     def wakes(self, wake: Callable[[], None]) -> None:
         self._wake = wake
 
-    def beat_soon(self) -> None:
+    def heartbeat_soon(self) -> None:
         """Write the next beat at once: something happened that should not wait."""
-        self._beat_at = self._clock.monotonic()
+        self._heartbeat_at = self._clock.monotonic()
         self._wake()
 
     def answer(
@@ -150,9 +150,9 @@ class Mail:
             self._poll_at = now + (self._config.poll_s if worked else max(self._config.poll_s, self._poll_backoff_s))
         self._answer_cannot()
         wrote = self._try("writing a reply", self._write_replies)
-        if now >= self._beat_at or is_last:
-            self._beat_at = now + self._config.beat_s
-            self._try("writing a beat", self._write_beat)
+        if now >= self._heartbeat_at or is_last:
+            self._heartbeat_at = now + self._config.heartbeat_s
+            self._try("writing a beat", self._write_heartbeat)
         return self._until_due() if wrote else min(self._until_due(), max(1.0, self._poll_backoff_s))
 
     @property
@@ -167,11 +167,11 @@ class Mail:
     @property
     def has_said_all(self) -> bool:
         """Replies, and the newest beat too."""
-        return not self._replies and not self._has_beat_to_write
+        return not self._replies and not self._has_heartbeat_to_write
 
     def _until_due(self) -> float:
         now = self._clock.monotonic()
-        dues = [self._poll_at - now, self._beat_at - now]
+        dues = [self._poll_at - now, self._heartbeat_at - now]
         answer_by = self._requests.next_due()
         if answer_by is not None:
             dues.append(answer_by - now)
@@ -242,10 +242,10 @@ class Mail:
                 self._on_reply(reply)
             self._replies.popleft()
 
-    def _write_beat(self) -> None:
-        self._has_beat_to_write = True
-        self._box.put(beat_key(self._attempt), self._beat().to_json())
-        self._has_beat_to_write = False
+    def _write_heartbeat(self) -> None:
+        self._has_heartbeat_to_write = True
+        self._box.put(heartbeat_key(self._attempt), self._heartbeat().to_json())
+        self._has_heartbeat_to_write = False
 
     def _try(self, doing: str, work: Callable[[], None]) -> bool:
         try:

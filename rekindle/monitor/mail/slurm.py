@@ -60,7 +60,7 @@ class Unplanned:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Told:
+class LaunchInstructions:
     """What holds for this attempt.
 
     env: the environment as it would be, had this start been told by it. resume: where it goes on; None where the
@@ -102,21 +102,21 @@ def attempt_on_slurm(env: Mapping[str, str]) -> SlurmAttempt | None:
         return None
 
 
-def hear(env: Mapping[str, str], box: Callable[[], Box | None]) -> Told:
+def hear(env: Mapping[str, str], box: Callable[[], Box | None]) -> LaunchInstructions:
     """What this attempt was told: by its environment, or by its plan where it is a restart. Never raises.
 
     box: opens the mailbox; only called for a restart.
     """
     start = attempt_on_slurm(env)
     if start is None:
-        return Told(env=env, submitted=env)
+        return LaunchInstructions(env=env, submitted=env)
     own = {
         ENV_ATTEMPT_NAME: start.name,
         ENV_JOB_ID: env.get(ENV_JOB_ID) or start.restarted(0).name,
         ENV_ATTEMPT: str(_number(env) + start.restart),
     }
     if start.restart == 0:
-        return Told(env={**env, **own}, submitted=env)
+        return LaunchInstructions(env={**env, **own}, submitted=env)
     stale = (ENV_RESUME_STEP, ENV_RESUME_URI, ENV_RESUME_MANIFEST, ENV_INCIDENT)
     rest = {name: value for name, value in env.items() if name not in stale}
     try:
@@ -124,22 +124,22 @@ def hear(env: Mapping[str, str], box: Callable[[], Box | None]) -> Told:
     except Exception as err:
         # Better an old checkpoint than none at all: it was a good one when this job was submitted.
         logger.warning("Rekindle's mailbox cannot be read, so restart %d goes by its old plan: %r", start.restart, err)
-        return Told(env={**env, **own}, submitted=env)
+        return LaunchInstructions(env={**env, **own}, submitted=env)
     if plan is None:
         logger.info("Restart %d of this Slurm job has no plan; it goes on from the newest", start.restart)
         if last is None:
-            return Told(env={**rest, **own}, submitted=env, unplanned=_submitted(env))
+            return LaunchInstructions(env={**rest, **own}, submitted=env, unplanned=_submitted(env))
         kept = {ENV_SKIP: last.order.resume.to_env()[ENV_SKIP]}
         own |= {
             ENV_JOB_ID: last.order.job_id,
             ENV_ATTEMPT: str(max(last.order.attempt_number + 1, int(own[ENV_ATTEMPT]))),
         }
         since = Unplanned(base=last.order.resume, since_attempt=last.order.attempt_number)
-        return Told(env={**rest, **own, **kept}, submitted=env, unplanned=since)
+        return LaunchInstructions(env={**rest, **own, **kept}, submitted=env, unplanned=since)
     own |= {ENV_JOB_ID: plan.order.job_id, ENV_ATTEMPT: str(plan.order.attempt_number)}
     if plan.order.incident_id is not None:
         own[ENV_INCIDENT] = plan.order.incident_id
-    return Told(env={**rest, **own}, submitted=env, resume=plan.order.resume)
+    return LaunchInstructions(env={**rest, **own}, submitted=env, resume=plan.order.resume)
 
 
 def _plans(box: Box | None, start: SlurmAttempt) -> tuple[Plan | None, Plan | None]:

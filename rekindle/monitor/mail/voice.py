@@ -15,7 +15,7 @@ from rekindle.monitor.mail.outbox import EventType, Outbox
 SPEAKERS = 8
 
 
-class Voice:
+class BusEvents:
     """Thread-safe; never waits."""
 
     def __init__(

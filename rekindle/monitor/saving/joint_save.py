@@ -14,7 +14,7 @@ from rekindle.monitor.mail.exchange import Exchange
 from rekindle.monitor.saving.agreement import Agreement
 from rekindle.monitor.saving.agreement_terms import Plan
 from rekindle.monitor.saving.lives import BACK, Lives
-from rekindle.monitor.saving.roll import Roll
+from rekindle.monitor.saving.roll import RollCall
 
 ALL_OVER: Final = "all parts are over"
 LEFT: Final = "rank 0 has finished"
@@ -39,7 +39,7 @@ class Inside:
         self._is_waiting = is_waiting
         self._clock = clock
         rank, world_size = agreement.rank, agreement.world_size
-        self._began, self._done = Roll(f"{self._key}/in", world_size), Roll(f"{self._key}/done", world_size)
+        self._began, self._done = RollCall(f"{self._key}/in", world_size), RollCall(f"{self._key}/done", world_size)
         self._lives = Lives(self._key, rank=rank, world_size=world_size, bounds=agreement.bounds, clock=clock)
         self._is_marked = False
         self._waits_since: float | None = None  # in the save, for other ranks

@@ -15,7 +15,7 @@ from rekindle.monitor.mail.exchange import Exchange
 from rekindle.monitor.saving.agreement import GO, Agreement
 from rekindle.monitor.saving.agreement_terms import Notice, Plan, Wish
 from rekindle.monitor.saving.joint_save import ALL_OVER
-from rekindle.monitor.saving.roll import Roll
+from rekindle.monitor.saving.roll import RollCall
 
 MAX_TRIES: Final = 8  # plans for one wish, each further ahead than the one before
 MAX_AHEAD: Final = 4096  # calls
@@ -53,8 +53,8 @@ class Awaited:
     key: str
     over: Callable[[str | None], None]
     give_up_at: float
-    done: Roll
-    began: Roll | None = None
+    done: RollCall
+    began: RollCall | None = None
     begin_by: float = 0.0
     has_failed: bool = False
 
@@ -65,8 +65,8 @@ class _Open:
 
     plan: Plan
     decide_by: float
-    acks: Roll
-    here: Roll
+    acks: RollCall
+    here: RollCall
     is_decided: bool = False
 
 
@@ -340,8 +340,8 @@ class Leader:
             exchange.put("notice", text)
             self._published = text
 
-    def _roll(self, key: str) -> Roll:
-        return Roll(self._key(key), self._agreement.world_size)
+    def _roll(self, key: str) -> RollCall:
+        return RollCall(self._key(key), self._agreement.world_size)
 
     def _key(self, name: str) -> str:
         return f"{self.session}/{name}"

@@ -38,7 +38,7 @@ from typing import Final
 
 from rekindle.monitor.base.clock import Clock
 from rekindle.monitor.base.trouble import Trouble
-from rekindle.monitor.loss.judging_rank import Seat
+from rekindle.monitor.loss.judging_rank import JudgingRank
 from rekindle.monitor.mail.exchange import Exchange
 from rekindle.monitor.saving.agreement import GO, Agreement
 from rekindle.monitor.saving.agreement_terms import Notice, Plan, Wish
@@ -70,7 +70,7 @@ class Negotiation:
         open_exchange: Callable[[], Exchange | None],
         resume_step: int | None,
         leader: Leader | None,
-        seat: Seat | None,
+        seat: JudgingRank | None,
         abandoned: Callable[[str], None],
         is_waiting: Callable[[], bool],
         clock: Clock,

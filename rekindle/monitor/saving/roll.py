@@ -12,7 +12,7 @@ AT_ONCE: Final = 256  # keys in one look
 
 
 @dataclass(slots=True)
-class Roll:
+class RollCall:
     """Looked at from the lowest rank on: one read per look."""
 
     key: str

@@ -19,7 +19,7 @@ ACTION: Final = "Action:"  # what HyperPod acts on, and what its health agent wr
 _BETWEEN: Final = " : "  # how slurmctld adds a reason to one that is there. Seen on 22.05.8, 24.11.5 and 26.05.5
 
 
-class Says(StrEnum):
+class StateMeaning(StrEnum):
     """What one word says about the node."""
 
     WORKS = "works"  # it takes jobs, as far as no other word says otherwise
@@ -35,58 +35,58 @@ class Says(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Word:
+class StateWord:
     """`source` names the constant of slurm/slurm.h; `since` and `until` the first and the last version that has it, of
     those that were asked; "" for all of them."""
 
     word: str
-    says: Says
+    says: StateMeaning
     source: str
     is_base: bool = False
     since: str = ""
     until: str = ""
 
 
-def _base(word: str, says: Says, source: str) -> Word:
-    return Word(word=word, says=says, source=source, is_base=True)
+def _base(word: str, says: StateMeaning, source: str) -> StateWord:
+    return StateWord(word=word, says=says, source=source, is_base=True)
 
 
-def _flag(word: str, says: Says, source: str, *, since: str = "", until: str = "") -> Word:
-    return Word(word=word, says=says, source=source, since=since, until=until)
+def _flag(word: str, says: StateMeaning, source: str, *, since: str = "", until: str = "") -> StateWord:
+    return StateWord(word=word, says=says, source=source, since=since, until=until)
 
 
-WORDS: Final[Mapping[str, Word]] = {
+WORDS: Final[Mapping[str, StateWord]] = {
     one.word: one
     for one in (
-        _base("unknown", Says.UNKNOWN, "NODE_STATE_UNKNOWN"),
-        _base("down", Says.DOWN, "NODE_STATE_DOWN"),
-        _base("idle", Says.WORKS, "NODE_STATE_IDLE"),
-        _base("allocated", Says.WORKS, "NODE_STATE_ALLOCATED"),
-        _base("error", Says.DOWN, "NODE_STATE_ERROR"),
-        _base("mixed", Says.WORKS, "NODE_STATE_MIXED"),
-        _base("future", Says.AWAY, "NODE_STATE_FUTURE"),
-        _flag("perfctrs", Says.NOTHING, "NODE_STATE_NET", until="22.05"),
-        _flag("external", Says.NOTHING, "NODE_STATE_EXTERNAL", since="26.05"),
-        _flag("reserved", Says.NOTHING, "NODE_STATE_RES"),  # but see `standing_of`
-        _flag("cloud", Says.NOTHING, "NODE_STATE_CLOUD"),
-        _flag("resume", Says.NOTHING, "NODE_RESUME"),
-        _flag("drain", Says.DRAINED, "NODE_STATE_DRAIN"),
-        _flag("completing", Says.NOTHING, "NODE_STATE_COMPLETING"),
-        _flag("not_responding", Says.SILENT, "NODE_STATE_NO_RESPOND"),
-        _flag("powered_down", Says.AWAY, "NODE_STATE_POWERED_DOWN"),
-        _flag("fail", Says.FAILING, "NODE_STATE_FAIL"),
-        _flag("powering_up", Says.AWAY, "NODE_STATE_POWERING_UP"),
-        _flag("maintenance", Says.AWAY, "NODE_STATE_MAINT"),
-        _flag("reboot_requested", Says.REBOOT, "NODE_STATE_REBOOT_REQUESTED"),
-        _flag("powering_down", Says.AWAY, "NODE_STATE_POWERING_DOWN"),
-        _flag("dynamic_future", Says.NOTHING, "NODE_STATE_DYNAMIC_FUTURE"),
-        _flag("reboot_issued", Says.REBOOT, "NODE_STATE_REBOOT_ISSUED"),
-        _flag("planned", Says.NOTHING, "NODE_STATE_PLANNED"),
-        _flag("invalid_reg", Says.INVALID, "NODE_STATE_INVALID_REG"),
-        _flag("power_down", Says.AWAY, "NODE_STATE_POWER_DOWN"),
-        _flag("power_up", Says.AWAY, "NODE_STATE_POWER_UP"),
-        _flag("dynamic_norm", Says.NOTHING, "NODE_STATE_DYNAMIC_NORM"),
-        _flag("blocked", Says.NOTHING, "NODE_STATE_BLOCKED", since="24.11"),
+        _base("unknown", StateMeaning.UNKNOWN, "NODE_STATE_UNKNOWN"),
+        _base("down", StateMeaning.DOWN, "NODE_STATE_DOWN"),
+        _base("idle", StateMeaning.WORKS, "NODE_STATE_IDLE"),
+        _base("allocated", StateMeaning.WORKS, "NODE_STATE_ALLOCATED"),
+        _base("error", StateMeaning.DOWN, "NODE_STATE_ERROR"),
+        _base("mixed", StateMeaning.WORKS, "NODE_STATE_MIXED"),
+        _base("future", StateMeaning.AWAY, "NODE_STATE_FUTURE"),
+        _flag("perfctrs", StateMeaning.NOTHING, "NODE_STATE_NET", until="22.05"),
+        _flag("external", StateMeaning.NOTHING, "NODE_STATE_EXTERNAL", since="26.05"),
+        _flag("reserved", StateMeaning.NOTHING, "NODE_STATE_RES"),  # but see `standing_of`
+        _flag("cloud", StateMeaning.NOTHING, "NODE_STATE_CLOUD"),
+        _flag("resume", StateMeaning.NOTHING, "NODE_RESUME"),
+        _flag("drain", StateMeaning.DRAINED, "NODE_STATE_DRAIN"),
+        _flag("completing", StateMeaning.NOTHING, "NODE_STATE_COMPLETING"),
+        _flag("not_responding", StateMeaning.SILENT, "NODE_STATE_NO_RESPOND"),
+        _flag("powered_down", StateMeaning.AWAY, "NODE_STATE_POWERED_DOWN"),
+        _flag("fail", StateMeaning.FAILING, "NODE_STATE_FAIL"),
+        _flag("powering_up", StateMeaning.AWAY, "NODE_STATE_POWERING_UP"),
+        _flag("maintenance", StateMeaning.AWAY, "NODE_STATE_MAINT"),
+        _flag("reboot_requested", StateMeaning.REBOOT, "NODE_STATE_REBOOT_REQUESTED"),
+        _flag("powering_down", StateMeaning.AWAY, "NODE_STATE_POWERING_DOWN"),
+        _flag("dynamic_future", StateMeaning.NOTHING, "NODE_STATE_DYNAMIC_FUTURE"),
+        _flag("reboot_issued", StateMeaning.REBOOT, "NODE_STATE_REBOOT_ISSUED"),
+        _flag("planned", StateMeaning.NOTHING, "NODE_STATE_PLANNED"),
+        _flag("invalid_reg", StateMeaning.INVALID, "NODE_STATE_INVALID_REG"),
+        _flag("power_down", StateMeaning.AWAY, "NODE_STATE_POWER_DOWN"),
+        _flag("power_up", StateMeaning.AWAY, "NODE_STATE_POWER_UP"),
+        _flag("dynamic_norm", StateMeaning.NOTHING, "NODE_STATE_DYNAMIC_NORM"),
+        _flag("blocked", StateMeaning.NOTHING, "NODE_STATE_BLOCKED", since="24.11"),
     )
 }
 
@@ -173,12 +173,12 @@ def words_of(state: str, flags: Iterable[str]) -> frozenset[str]:
     return frozenset({base, *folded, *(_FLAGS_ELSEWHERE.get(flag.lower(), flag.lower()) for flag in flags)})
 
 
-def said_by(words: Iterable[str]) -> frozenset[Says]:
+def said_by(words: Iterable[str]) -> frozenset[StateMeaning]:
     """What words of the table say; a word that is not there says UNKNOWN."""
-    return frozenset(WORDS[word].says if word in WORDS else Says.UNKNOWN for word in words)
+    return frozenset(WORDS[word].says if word in WORDS else StateMeaning.UNKNOWN for word in words)
 
 
-def that_say(*says: Says) -> frozenset[str]:
+def that_say(*says: StateMeaning) -> frozenset[str]:
     """The words of the table that say one of these."""
     return frozenset(one.word for one in WORDS.values() if one.says in says)
 
@@ -246,11 +246,11 @@ def held_by(state: str, flags: Iterable[str], reason: str) -> str | None:
     """
     says = said_by(words_of(state, flags))
     parts = parts_of(reason)
-    if Says.DRAINED in says or Says.FAILING in says:
+    if StateMeaning.DRAINED in says or StateMeaning.FAILING in says:
         if any(writer_of(part) is Writer.OTHER for part in parts):
             return reason
-        return "no reason given" if not parts and Says.DRAINED in says else None
-    if Says.DOWN in says and parts and writer_of(parts[-1]) is Writer.OTHER:
+        return "no reason given" if not parts and StateMeaning.DRAINED in says else None
+    if StateMeaning.DOWN in says and parts and writer_of(parts[-1]) is Writer.OTHER:
         return reason
     return None
 
@@ -258,7 +258,7 @@ def held_by(state: str, flags: Iterable[str], reason: str) -> str | None:
 # ---- the whole -------------------------------------------------------------------------------------------------------
 
 
-class Standing(StrEnum):
+class NodeStanding(StrEnum):
     """How a node stands, all words and its reason together."""
 
     IN_SERVICE = "in_service"
@@ -270,20 +270,22 @@ class Standing(StrEnum):
     UNKNOWN = "unknown"
 
 
-def standing_of(state: str, flags: Iterable[str], reason: str) -> Standing:
+def standing_of(state: str, flags: Iterable[str], reason: str) -> NodeStanding:
     """A node that is down in a reservation is away on purpose, too: whoever reserved it may work on it. Not so where we
     have drained it before, for what we had found."""
     flags = tuple(flags)
     words = words_of(state, flags)
     says = said_by(words)
-    is_worked_on = "reserved" in words and Says.DOWN in says and not (Says.DRAINED in says and is_ours(reason))
-    if says & {Says.AWAY, Says.REBOOT} or is_worked_on:
-        return Standing.AWAY
+    is_worked_on = (
+        "reserved" in words and StateMeaning.DOWN in says and not (StateMeaning.DRAINED in says and is_ours(reason))
+    )
+    if says & {StateMeaning.AWAY, StateMeaning.REBOOT} or is_worked_on:
+        return NodeStanding.AWAY
     newest = [writer_of(part) for part in parts_of(reason)][-1:]
-    if Says.FAILING in says or (Says.INVALID in says and newest == [Writer.HARDWARE]):
-        return Standing.BROKEN
-    if Says.DOWN in says:
-        return Standing.LOST if held_by(state, flags, reason) is None else Standing.HELD
-    if Says.DRAINED in says:
-        return Standing.DRAINED
-    return Standing.IN_SERVICE if Says.WORKS in says else Standing.UNKNOWN
+    if StateMeaning.FAILING in says or (StateMeaning.INVALID in says and newest == [Writer.HARDWARE]):
+        return NodeStanding.BROKEN
+    if StateMeaning.DOWN in says:
+        return NodeStanding.LOST if held_by(state, flags, reason) is None else NodeStanding.HELD
+    if StateMeaning.DRAINED in says:
+        return NodeStanding.DRAINED
+    return NodeStanding.IN_SERVICE if StateMeaning.WORKS in says else NodeStanding.UNKNOWN

@@ -168,7 +168,7 @@ class Outcome(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer(Message):
+class OrderResult(Message):
     """What became of an order. `slurm_job` is the id of the job it started; `detail` is for people."""
 
     token: str

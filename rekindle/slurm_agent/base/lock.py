@@ -18,7 +18,7 @@ NAME: Final = "agent.lock"
 LOOK_S: Final = 0.2
 
 
-class Taken(Exception):
+class LockTaken(Exception):
     """Another agent, or a command that a killed one has left behind, holds the lock."""
 
 
@@ -36,7 +36,7 @@ def take(state_dir: Path, *, wait_s: float, stop: threading.Event) -> int:
         except BlockingIOError as err:
             if time.monotonic() >= end or stop.wait(LOOK_S):
                 os.close(descriptor)
-                raise Taken(f"{state_dir / NAME} is held by another agent") from err
+                raise LockTaken(f"{state_dir / NAME} is held by another agent") from err
         except OSError:
             os.close(descriptor)
             raise

@@ -271,7 +271,7 @@ class Memory(Protocol):
         ...
 
 
-class Deeds(Protocol):
+class OwnActions(Protocol):
     """What this agent itself did to jobs, from its journal; also what a forerunner killed half-way began."""
 
     def has_ended(self, attempt: str) -> bool:
@@ -300,14 +300,14 @@ class Holding(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ground:
+class AgentContext:
     """What the Slurm side is given. `s3` is a boto3 client. `guard_fd`: see `Slurm`; None in tests of one part."""
 
     cluster: str
     bucket: str
     s3: Any
     memory: Memory
-    deeds: Deeds
+    deeds: OwnActions
     resource_config: str  # path of resource_config.json; need not exist
     guard_fd: int | None = None
     holding: Holding | None = None  # None in tests of one part, and where nothing is changed

@@ -79,7 +79,7 @@ HAS_DEADLINE: Final = "it has a deadline (sbatch --deadline), which is not carri
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Taken:
+class CapturedSpec:
     """What was captured. `facts` is None where the script could not be read; `is_final` False: worth another try."""
 
     spec: JobSpec | None
@@ -99,10 +99,10 @@ class Taken:
         return hashlib.sha256(body).hexdigest() if body is not None else None
 
 
-def take(reads: Reads, settings: Settings, job: Job, detail: Mapping[str, str]) -> Taken:
+def take(reads: Reads, settings: Settings, job: Job, detail: Mapping[str, str]) -> CapturedSpec:
     """Capture a job. Raises: SlurmUnavailable; what else is missing is told in `cannot`."""
     if not job.is_batch:
-        return Taken(spec=None, cannot=(INTERACTIVE,), facts=None, is_final=True)
+        return CapturedSpec(spec=None, cannot=(INTERACTIVE,), facts=None, is_final=True)
     script = script_of(settings.state_location, job.job)
     try:
         script = script or reads.script(job.job)
@@ -134,7 +134,7 @@ def make(
     arguments: tuple[str, ...] | None,
     line: str | None = None,
     version: str = "",
-) -> Taken:
+) -> CapturedSpec:
     """The spec, from what could be read. line: of the submission. version: Slurm's. Pure."""
     cannot = []
     if job.is_array_task:
@@ -144,7 +144,7 @@ def make(
     if detail.get("Deadline", "N/A") not in ("N/A", "None", "Unknown", "(null)", ""):
         cannot.append(HAS_DEADLINE)
     if script is None:
-        return Taken(spec=None, cannot=(*cannot, NO_SCRIPT), facts=None, is_final=False)
+        return CapturedSpec(spec=None, cannot=(*cannot, NO_SCRIPT), facts=None, is_final=False)
     if environment.kept is None:
         cannot.append(NO_ENVIRONMENT)
     if arguments is None:
@@ -176,10 +176,10 @@ def make(
     try:
         spec.to_json()
     except MailboxError as err:
-        return Taken(
+        return CapturedSpec(
             spec=None, cannot=(*cannot, f"{NOT_WRITABLE}: {err}"[:500]), facts=read_script(script), is_final=True
         )
-    return Taken(
+    return CapturedSpec(
         spec=spec,
         cannot=tuple(cannot),
         facts=read_script(script),

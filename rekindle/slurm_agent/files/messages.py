@@ -10,9 +10,9 @@ from rekindle.protocol.mailbox import (
     FOLDER,
     MAX_MANIFEST_BYTES,
     MAX_MESSAGE_BYTES,
-    Beat,
     CheckpointReply,
     Hashes,
+    Heartbeat,
     KeyKind,
     MailboxError,
     Manifest,
@@ -64,7 +64,7 @@ def bring(root: str, key: str, body: bytes, still_wanted: Callable[[], None] = l
 def _of_the_run(root: str) -> Iterator[tuple[str, int, Callable[[bytes], object]]]:
     """Every name of a message of the run's in the mailbox, with its size limit and reader."""
     readers: dict[str, tuple[KeyKind, int, Callable[[bytes], object]]] = {
-        "beats": (KeyKind.BEAT, MAX_MESSAGE_BYTES, Beat.from_json),
+        "beats": (KeyKind.HEARTBEAT, MAX_MESSAGE_BYTES, Heartbeat.from_json),
         "replies": (KeyKind.REPLY, MAX_MESSAGE_BYTES, CheckpointReply.from_json),
         "manifests": (KeyKind.MANIFEST, MAX_MANIFEST_BYTES, Manifest.from_json),
         "hashes": (KeyKind.HASHES, MAX_MANIFEST_BYTES, Hashes.from_json),

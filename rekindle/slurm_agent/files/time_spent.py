@@ -7,7 +7,7 @@ from collections.abc import Hashable, Iterator
 from contextlib import contextmanager
 
 
-class Spent:
+class TimeSpent:
     """`limit_s` is what the work for one user may take; a piece of work that has begun is finished."""
 
     def __init__(self, limit_s: float) -> None:

@@ -7,10 +7,10 @@ from typing import Final, Protocol
 from rekindle.compat import assert_never
 from rekindle.protocol.cluster.orders import Verb
 from rekindle.slurm_agent.base.ports import Slurm
-from rekindle.slurm_agent.orders.job_verbs import JobHands
-from rekindle.slurm_agent.orders.node_verbs import NodeHands
+from rekindle.slurm_agent.orders.job_verbs import JobVerbs
+from rekindle.slurm_agent.orders.node_verbs import NodeVerbs
 from rekindle.slurm_agent.orders.size_verbs import shrink
-from rekindle.slurm_agent.orders.verbs import NotYet, Result, Specs, Turn, done
+from rekindle.slurm_agent.orders.verbs import NotYet, OrderTry, Result, Specs, done
 
 READ_S: Final = 0.2  # a look takes about that long
 
@@ -27,17 +27,17 @@ class Reread(Protocol):
         ...
 
 
-class Hands:
+class OrderDispatcher:
     """Carries out one try at an order. Raises: SlurmError, NotYet."""
 
     def __init__(self, *, slurm: Slurm, specs: Specs, reread: Reread) -> None:
         self._slurm = slurm
-        self._jobs = JobHands(slurm, specs)
-        self._nodes = NodeHands(slurm)
+        self._jobs = JobVerbs(slurm, specs)
+        self._nodes = NodeVerbs(slurm)
         self._reread = reread
         self._asked: dict[str, int] = {}
 
-    def carry_out(self, turn: Turn) -> Result:  # noqa: C901, RET503  one case for each verb; assert_never
+    def carry_out(self, turn: OrderTry) -> Result:  # noqa: C901, RET503  one case for each verb; assert_never
         match turn.order.verb:
             case Verb.SIGNAL:
                 return self._jobs.signal(turn)
@@ -67,7 +67,7 @@ class Hands:
                 return self._read(turn)
         assert_never(turn.order.verb)
 
-    def _read(self, turn: Turn) -> Result:
+    def _read(self, turn: OrderTry) -> Result:
         token = turn.order.token
         asked = self._asked.setdefault(token, self._reread.ask())
         if not self._reread.has_finished(asked):

@@ -14,15 +14,15 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from rekindle.protocol.cluster.names import parse_attempt
-from rekindle.protocol.cluster.orders import Answer, Order, Outcome, Verb
+from rekindle.protocol.cluster.orders import Order, OrderResult, Outcome, Verb
 from rekindle.protocol.wire import MAX_MESSAGE_BYTES, MAX_TEXT_CHARS, MailboxError, is_id, parse_json
 from rekindle.slurm_agent.base.clock import Clock
 from rekindle.slurm_agent.base.ports import Holding, NotHolder, SlurmRefused, SlurmUnavailable
 from rekindle.slurm_agent.base.problems import Problems
 from rekindle.slurm_agent.base.store import Store
-from rekindle.slurm_agent.orders.dispatch import Hands
+from rekindle.slurm_agent.orders.dispatch import OrderDispatcher
 from rekindle.slurm_agent.orders.journal import Entry, Journal, State, body_of, subject_of
-from rekindle.slurm_agent.orders.verbs import NotYet, Result, Turn, refused
+from rekindle.slurm_agent.orders.verbs import NotYet, OrderTry, Result, refused
 from rekindle.slurm_agent.publishing.outbox import Outbox
 
 log = logging.getLogger(__name__)
@@ -36,7 +36,7 @@ class _Expired(Exception):
     """A command would have to be run, and it is too late for that."""
 
 
-class Desk:
+class OrderExecutor:
     """Takes messages, and works on what is open. Used by the order loop's thread alone."""
 
     def __init__(
@@ -46,7 +46,7 @@ class Desk:
         store: Store,
         outbox: Outbox,
         journal: Journal,
-        hands: Hands,
+        dispatcher: OrderDispatcher,
         clock: Clock,
         problems: Problems,
         on_answer: Callable[[], None],
@@ -57,7 +57,7 @@ class Desk:
         self._store = store
         self._outbox = outbox
         self._journal = journal
-        self._hands = hands
+        self._dispatcher = dispatcher
         self._clock = clock
         self._problems = problems
         self._on_answer = on_answer
@@ -166,9 +166,9 @@ class Desk:
             self._journal.begin(order.token, now=at)
             is_begun = True
 
-        turn = Turn(order=order, begun_at=entry.begun_at, tried_at=entry.tried_at, now=now, begin=begin)
+        turn = OrderTry(order=order, begun_at=entry.begun_at, tried_at=entry.tried_at, now=now, begin=begin)
         try:
-            return self._hands.carry_out(turn)
+            return self._dispatcher.carry_out(turn)
         except NotYet as err:
             if now >= order.expires_at and not is_begun:
                 return refused(f"it expired, and nothing was run: {err}")
@@ -215,9 +215,9 @@ class Desk:
         )
         self._on_answer()
 
-    def _answer(self, token: str, verb: Verb, result: Result, at: datetime, order: Order | None = None) -> Answer:
+    def _answer(self, token: str, verb: Verb, result: Result, at: datetime, order: Order | None = None) -> OrderResult:
         """Under our own cluster's name, also to an order for another: we write nowhere else."""
-        return Answer(
+        return OrderResult(
             token=token,
             verb=verb,
             cluster=self._cluster,

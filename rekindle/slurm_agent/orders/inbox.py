@@ -13,7 +13,7 @@ from rekindle.slurm_agent.base.aws import LONG_POLL_S, AwsError, is_no_queue, te
 from rekindle.slurm_agent.base.clock import Clock
 from rekindle.slurm_agent.base.ports import Holding
 from rekindle.slurm_agent.base.problems import Problems
-from rekindle.slurm_agent.orders.executor import Desk
+from rekindle.slurm_agent.orders.executor import OrderExecutor
 
 log = logging.getLogger(__name__)
 
@@ -49,7 +49,7 @@ class OrderLoop:
     def __init__(
         self,
         *,
-        desk: Desk,
+        executor: OrderExecutor,
         sqs: Any,
         stack: str,
         cluster: str,
@@ -59,7 +59,7 @@ class OrderLoop:
         holding: Holding | None = None,
     ) -> None:
         self._holding = holding
-        self._desk = desk
+        self._executor = executor
         self._sqs = sqs
         self._name = queue_name(stack, cluster)
         self._clock = clock
@@ -76,7 +76,7 @@ class OrderLoop:
             if left_s <= 0:
                 stop.wait(NOT_HELD_S)
                 continue
-            due_s = self._desk.work()
+            due_s = self._executor.work()
             if stop.is_set():
                 break
             # SQS waits whole seconds only
@@ -110,7 +110,7 @@ class OrderLoop:
             if self._left_s() <= 0 or (stop is not None and stop.is_set()):
                 self._hand_on(self._url, message["ReceiptHandle"])
                 continue
-            token = self._desk.take(message["Body"])
+            token = self._executor.take(message["Body"])
             if token is None:
                 self._delete(self._url, message["ReceiptHandle"])
             else:

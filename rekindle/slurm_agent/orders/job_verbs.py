@@ -14,10 +14,10 @@ from rekindle.slurm_agent.orders.verbs import (
     ACTIVE,
     ENDED,
     NotYet,
+    OrderTry,
     Present,
     Result,
     Specs,
-    Turn,
     done,
     present,
     refused,
@@ -30,12 +30,12 @@ MAX_TOLD: Final = 5  # differences, in one sentence
 SETTLED_WITHIN: Final = timedelta(seconds=240)
 
 
-class JobHands:
+class JobVerbs:
     def __init__(self, slurm: Slurm, specs: Specs) -> None:
         self._slurm = slurm
         self._specs = specs
 
-    def signal(self, turn: Turn) -> Result:
+    def signal(self, turn: OrderTry) -> Result:
         """Refused rather than sent where it would be lost, or would kill what does not catch it."""
         order = turn.order
         assert order.signal is not None, "orders.NEEDED"  # noqa: S101
@@ -55,7 +55,7 @@ class JobHands:
         self._slurm.signal(doc.slurm_job, order.signal)
         return done(f"{order.signal} was sent to job {doc.slurm_job}; only a new checkpoint says that it was heard")
 
-    def stacks(self, turn: Turn) -> Result:
+    def stacks(self, turn: OrderTry) -> Result:
         """Whoever orders it has read in the run's own beat that it hears this signal: without a handler it kills.
 
         Twice is as good as once.
@@ -75,7 +75,7 @@ class JobHands:
             f"{order.signal} was sent to the steps of job {doc.slurm_job}; the stacks are in its mailbox's reports"
         )
 
-    def cancel(self, turn: Turn) -> Result:
+    def cancel(self, turn: OrderTry) -> Result:
         found = present(self._slurm, turn.order)
         if isinstance(found, Result):
             return found
@@ -95,7 +95,7 @@ class JobHands:
             return self._ended_meanwhile(turn, err)
         return done(f"job {doc.slurm_job} was cancelled while {doc.state}")
 
-    def hold(self, turn: Turn) -> Result:
+    def hold(self, turn: OrderTry) -> Result:
         found = present(self._slurm, turn.order)
         if isinstance(found, Result):
             return found
@@ -120,7 +120,7 @@ class JobHands:
             return self._ended_meanwhile(turn, err)
         return done(f"job {doc.slurm_job} was {doc.state} and waits in the queue, held")
 
-    def requeue(self, turn: Turn) -> Result:
+    def requeue(self, turn: OrderTry) -> Result:
         order = turn.order
         assert order.new_attempt is not None, "orders.NEEDED"  # noqa: S101
         assert order.attempt is not None, "orders.NEEDED"  # noqa: S101
@@ -154,7 +154,7 @@ class JobHands:
         size = self._start(again, order)
         return done(f"job {doc.slurm_job} had ended ({doc.state}) and was requeued{size}")
 
-    def submit(self, turn: Turn) -> Result:
+    def submit(self, turn: OrderTry) -> Result:
         order = turn.order
         assert order.new_attempt is not None, "orders.NEEDED"  # noqa: S101
         assert order.spec is not None, "orders.NEEDED"  # noqa: S101
@@ -185,7 +185,7 @@ class JobHands:
         note = self._repoint(order, slurm_job)
         return done(f"job {slurm_job} was submitted{note}", slurm_job)
 
-    def _found(self, turn: Turn, copy: AttemptDoc) -> Result:
+    def _found(self, turn: OrderTry, copy: AttemptDoc) -> Result:
         """The submission is there. One that never ran was perhaps not compared yet, or was cancelled for a difference:
         it is compared again."""
         order, number = turn.order, copy.slurm_job
@@ -204,7 +204,7 @@ class JobHands:
         note = self._repoint(order, number)
         return turn.there(f"job {number} is {order.new_attempt}{note}", number)
 
-    def _unlike(self, turn: Turn, copy: int, spec: JobSpec) -> Result | None:
+    def _unlike(self, turn: OrderTry, copy: int, spec: JobSpec) -> Result | None:
         """A refusal where the copy is not the same job as its original; it is then cancelled, before it could run."""
         found = self._slurm.unlike(copy, spec, turn.order)
         return self._taken_back(copy, f"it is not the same job: {sentence(found)}") if found else None
@@ -218,7 +218,7 @@ class JobHands:
             pass
         return refused(f"job {copy}, the copy, was cancelled before it could start: {why}")
 
-    def exclude(self, turn: Turn) -> Result:
+    def exclude(self, turn: OrderTry) -> Result:
         order = turn.order
         found = present(self._slurm, order)
         if isinstance(found, Result):
@@ -252,7 +252,7 @@ class JobHands:
             return refused(f"job {doc.slurm_job} does not catch signals (yet): one now would be lost or end it")
         return doc
 
-    def _let_go(self, turn: Turn, doc: AttemptDoc) -> Result:
+    def _let_go(self, turn: OrderTry, doc: AttemptDoc) -> Result:
         """The new start is in the queue, or further."""
         if doc.state is not SlurmState.PENDING:
             return turn.there(f"{doc.attempt} is {doc.state}")
@@ -301,13 +301,13 @@ class JobHands:
         except SlurmError:
             return
 
-    def _ending(self, turn: Turn, doc: AttemptDoc) -> Result:
+    def _ending(self, turn: OrderTry, doc: AttemptDoc) -> Result:
         """COMPLETING: over, or on its way back into the queue. A command now would be refused or lost."""
         if turn.was_begun:
             return done(f"job {doc.slurm_job} is completing")
         raise NotYet(f"job {doc.slurm_job} is completing")
 
-    def _ended_meanwhile(self, turn: Turn, err: SlurmRefused) -> Result:
+    def _ended_meanwhile(self, turn: OrderTry, err: SlurmRefused) -> Result:
         """Slurm said no to a stop: fine where the start is over by now."""
         found = present(self._slurm, turn.order)
         if isinstance(found, Present):
@@ -316,7 +316,7 @@ class JobHands:
                 return Result(outcome=Outcome.ALREADY, detail=f"it ended meanwhile; {err}")
         return refused(str(err))
 
-    def _still_there(self, turn: Turn) -> Result | None:
+    def _still_there(self, turn: OrderTry) -> Result | None:
         """A refusal where the attempt that this one takes the place of could still run beside it."""
         order = turn.order
         if order.slurm_job is None or order.attempt is None:

@@ -14,7 +14,7 @@ from typing import Final
 
 from rekindle.compat import StrEnum, from_iso
 from rekindle.protocol.cluster.names import parse_attempt
-from rekindle.protocol.cluster.orders import Answer, Order, Outcome, Verb
+from rekindle.protocol.cluster.orders import Order, OrderResult, Outcome, Verb
 from rekindle.protocol.wire import MailboxError
 from rekindle.slurm_agent.base.store import Store, count
 
@@ -42,7 +42,7 @@ class Entry:
     begun_at: datetime | None
     tried_at: datetime | None
     due_at: datetime
-    answer: Answer | None
+    answer: OrderResult | None
 
 
 class Journal:
@@ -100,7 +100,7 @@ class Journal:
             )
         )
 
-    def finish(self, db: sqlite3.Connection, order: Order, answer: Answer) -> None:
+    def finish(self, db: sqlite3.Connection, order: Order, answer: OrderResult) -> None:
         """Part of the caller's transaction, which also keeps the answer to be sent."""
         at = answer.at.isoformat()
         db.execute(
@@ -111,7 +111,7 @@ class Journal:
         )
         db.execute("DELETE FROM orders WHERE state = 'done' AND done_at < ?", ((answer.at - KEEP).isoformat(),))
 
-    def adopt(self, order: Order, *, begun_at: datetime | None = None, answer: Answer | None = None) -> None:
+    def adopt(self, order: Order, *, begun_at: datetime | None = None, answer: OrderResult | None = None) -> None:
         """What another agent has done with an order: begun it, or answered it. What is done here stays as it is."""
         begun = begun_at.isoformat() if begun_at is not None else None
         at = answer.at.isoformat() if answer is not None else begun
@@ -251,7 +251,7 @@ def _entry(
             begun_at=from_iso(begun) if begun else None,
             tried_at=from_iso(tried) if tried else None,
             due_at=from_iso(due),
-            answer=Answer.from_json(answer) if answer else None,
+            answer=OrderResult.from_json(answer) if answer else None,
         )
     except ValueError:  # MailboxError is one
         return None

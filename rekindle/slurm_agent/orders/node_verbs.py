@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from rekindle.protocol.cluster.documents import NodeFacts
 from rekindle.protocol.cluster.node_states import (
-    Says,
-    Standing,
+    NodeStanding,
+    StateMeaning,
     Writer,
     held_by,
     is_ours,
@@ -21,21 +21,21 @@ from rekindle.protocol.cluster.node_states import (
 )
 from rekindle.protocol.cluster.orders import REASON_PREFIX, Order
 from rekindle.slurm_agent.base.ports import NodeNow, Slurm
-from rekindle.slurm_agent.orders.verbs import NotYet, Result, Turn, done, refused
+from rekindle.slurm_agent.orders.verbs import NotYet, OrderTry, Result, done, refused
 
 
-class NodeHands:
+class NodeVerbs:
     def __init__(self, slurm: Slurm) -> None:
         self._slurm = slurm
 
-    def drain(self, turn: Turn) -> Result:
+    def drain(self, turn: OrderTry) -> Result:
         """Jobs that are on it go on. What slurmctld drained by itself gets our reason, so that it can be given back."""
         node = self._node(turn.order)
         if isinstance(node, Result):
             return node
         facts = node.facts
         other = _held_by(facts)
-        if _says(facts, Says.DRAINED, Says.FAILING):
+        if _says(facts, StateMeaning.DRAINED, StateMeaning.FAILING):
             if is_ours(facts.reason):
                 return turn.there(f"{facts.name} is out of service, by us: {facts.reason}")
             if not _is_slurms_alone(facts.reason):
@@ -46,22 +46,22 @@ class NodeHands:
         self._slurm.drain(facts.name, reason_of(turn.order))
         return done(f"{facts.name} was taken out of service{_with_jobs(facts)}")
 
-    def resume(self, turn: Turn) -> Result:
+    def resume(self, turn: OrderTry) -> Result:
         node = self._node(turn.order)
         if isinstance(node, Result):
             return node
         facts = node.facts
-        if not _says(facts, Says.DRAINED, Says.FAILING, Says.DOWN):
+        if not _says(facts, StateMeaning.DRAINED, StateMeaning.FAILING, StateMeaning.DOWN):
             return turn.there(f"{facts.name} is in service: {facts.state}")
         if not is_ours(facts.reason):
             return refused(f"{facts.name} was not taken out by us: {facts.reason or 'no reason given'}")
-        if _says(facts, Says.INVALID):
+        if _says(facts, StateMeaning.INVALID):
             return refused(f"{facts.name} has less than slurm.conf says, so slurmctld keeps it out: {facts.reason}")
         turn.begin()
         self._slurm.resume(facts.name)
         return done(f"{facts.name} is back in service")
 
-    def mark(self, turn: Turn) -> Result:
+    def mark(self, turn: OrderTry) -> Result:
         repair = turn.order.repair
         assert repair is not None, "orders.NEEDED"  # noqa: S101
         node = self._node(turn.order)
@@ -69,7 +69,7 @@ class NodeHands:
             return node
         facts = node.facts
         marked = mark_in(facts.reason)
-        if marked is repair and _says(facts, Says.FAILING):
+        if marked is repair and _says(facts, StateMeaning.FAILING):
             return turn.there(f"{facts.name} is marked {repair}")
         if marked is not None:
             return refused(f"{facts.name} is marked {marked}, which is not undone while it may be under way")
@@ -82,12 +82,12 @@ class NodeHands:
         self._slurm.mark(facts.name, repair)
         return done(f"{facts.name} was marked {repair}")
 
-    def reboot(self, turn: Turn) -> Result:
+    def reboot(self, turn: OrderTry) -> Result:
         node = self._node(turn.order)
         if isinstance(node, Result):
             return node
         facts = node.facts
-        if _says(facts, Says.REBOOT):
+        if _says(facts, StateMeaning.REBOOT):
             return turn.there(f"{facts.name} is being rebooted")
         if turn.begun_at and node.booted_at and node.booted_at > turn.begun_at:
             return done(f"{facts.name} booted at {node.booted_at:%H:%M:%S}")
@@ -118,7 +118,7 @@ def _not_ours(facts: NodeFacts) -> str:
     other = _held_by(facts)
     if other is not None:
         return f"{facts.name} was taken out by somebody else: {other}"
-    if standing_of(facts.state, facts.flags, facts.reason) is Standing.AWAY:
+    if standing_of(facts.state, facts.flags, facts.reason) is NodeStanding.AWAY:
         return f"{facts.name} is away on purpose: {'+'.join((facts.state, *facts.flags))}"
     return ""
 
@@ -128,7 +128,7 @@ def _is_slurms_alone(reason: str) -> bool:
     return bool(writers) and writers <= {Writer.SLURM, Writer.HARDWARE}
 
 
-def _says(facts: NodeFacts, *says: Says) -> bool:
+def _says(facts: NodeFacts, *says: StateMeaning) -> bool:
     return bool(said_by(words_of(facts.state, facts.flags)) & set(says))
 
 

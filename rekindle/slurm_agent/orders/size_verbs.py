@@ -5,10 +5,10 @@ from __future__ import annotations
 from rekindle.protocol.cluster.documents import AttemptDoc, SlurmState
 from rekindle.protocol.cluster.orders import Order
 from rekindle.slurm_agent.base.ports import Slurm, SlurmError
-from rekindle.slurm_agent.orders.verbs import Result, Turn, done, present, refused, stale
+from rekindle.slurm_agent.orders.verbs import OrderTry, Result, done, present, refused, stale
 
 
-def shrink(slurm: Slurm, turn: Turn) -> Result:
+def shrink(slurm: Slurm, turn: OrderTry) -> Result:
     """Only a job that waits, is let go, and says itself that it can do with so few."""
     order = turn.order
     assert order.nodes_min is not None, "orders.NEEDED"  # noqa: S101

@@ -14,7 +14,7 @@ from rekindle.slurm_agent.orders.verbs import NotYet
 from rekindle.slurm_agent.publishing.outbox import Outbox
 
 
-class Whiteboard:
+class StoredSpecs:
     """`verbs.Specs`, from S3."""
 
     def __init__(self, *, s3: Any, bucket: str, cluster: str, outbox: Outbox) -> None:

@@ -60,7 +60,7 @@ class NotYet(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Turn:
+class OrderTry:
     """One try at an order. `begin` writes down that a command is about to run: before each first one, every time."""
 
     order: Order

@@ -19,7 +19,7 @@ from typing import Final
 
 from rekindle.compat import from_iso
 from rekindle.protocol.cluster.names import answer_key
-from rekindle.protocol.cluster.orders import Answer
+from rekindle.protocol.cluster.orders import OrderResult
 from rekindle.slurm_agent.base.ports import News, NewsType, Reading
 from rekindle.slurm_agent.base.store import Store, count, counted
 
@@ -28,7 +28,7 @@ MAX_TRIES: Final = 20  # for an event that AWS answers but does not take
 DROPPED: Final = "news dropped"
 
 
-class Lane(IntEnum):
+class OutboxLane(IntEnum):
     ANSWERS = 0
     WORLD = 1
 
@@ -69,16 +69,16 @@ class Outbox:
             seq = _last(db)
             for key, body in reading.documents.items():
                 seq += 1
-                _put(db, key, seq, Lane.WORLD, body)
+                _put(db, key, seq, OutboxLane.WORLD, body)
             for one in reading.news:
                 seq += 1
-                _tell(db, seq, Lane.WORLD, one, token=None)
+                _tell(db, seq, OutboxLane.WORLD, one, token=None)
             for name, value in reading.memory.items():
                 if value is None:
                     db.execute("DELETE FROM memory WHERE key = ?", (name,))
                 else:
                     db.execute("INSERT OR REPLACE INTO memory VALUES(?, ?)", (name, value))
-            _bound(db, Lane.WORLD)
+            _bound(db, OutboxLane.WORLD)
             return seq
 
         if reading.documents or reading.news or reading.memory:
@@ -88,28 +88,28 @@ class Outbox:
         if read_at is not None:
             self._reads.append((read_at, seq))
 
-    def answer(self, db: sqlite3.Connection, answer: Answer, *, writes: bool = True) -> None:
+    def answer(self, db: sqlite3.Connection, answer: OrderResult, *, writes: bool = True) -> None:
         """Part of the caller's transaction. `writes`: onto the whiteboard too, not only as an event."""
         seq = _last(db)
         if writes:
             seq += 1
-            _put(db, answer_key(answer.cluster, answer.token), seq, Lane.ANSWERS, answer.to_json())
+            _put(db, answer_key(answer.cluster, answer.token), seq, OutboxLane.ANSWERS, answer.to_json())
         detail = json.loads(answer.to_json())
-        _tell(db, seq + 1, Lane.ANSWERS, News(type=NewsType.ANSWERED, at=answer.at, detail=detail), answer.token)
-        _bound(db, Lane.ANSWERS)
+        _tell(db, seq + 1, OutboxLane.ANSWERS, News(type=NewsType.ANSWERED, at=answer.at, detail=detail), answer.token)
+        _bound(db, OutboxLane.ANSWERS)
 
     def news(self, one: News) -> None:
         """One event of the agent's own, such as its start."""
 
         def work(db: sqlite3.Connection) -> None:
-            _tell(db, _last(db) + 1, Lane.ANSWERS, one, token=None)
-            _bound(db, Lane.ANSWERS)
+            _tell(db, _last(db) + 1, OutboxLane.ANSWERS, one, token=None)
+            _bound(db, OutboxLane.ANSWERS)
 
         self._store.write(work)
 
     # ---- emptying
 
-    def documents(self, lane: Lane, limit: int) -> tuple[Document, ...]:
+    def documents(self, lane: OutboxLane, limit: int) -> tuple[Document, ...]:
         """The oldest of a lane."""
         rows = self._store.read(
             lambda db: db.execute(
@@ -129,7 +129,7 @@ class Outbox:
             lambda db: db.execute("DELETE FROM documents WHERE key = ? AND seq = ?", (document.key, document.seq))
         )
 
-    def waiting(self, lane: Lane, limit: int) -> tuple[Waiting, ...]:
+    def waiting(self, lane: OutboxLane, limit: int) -> tuple[Waiting, ...]:
         """The oldest news of a lane."""
         rows = self._store.read(
             lambda db: db.execute(
@@ -188,7 +188,7 @@ class Outbox:
         A reader takes every document to hold at this time, so it must not run ahead of one that is not written.
         """
         oldest = self._store.read(
-            lambda db: db.execute("SELECT min(since) FROM documents WHERE lane = ?", (Lane.WORLD,)).fetchone()[0]
+            lambda db: db.execute("SELECT min(since) FROM documents WHERE lane = ?", (OutboxLane.WORLD,)).fetchone()[0]
         )
         while self._reads and (oldest is None or self._reads[0][1] < oldest):
             self._read_at = self._reads.popleft()[0]
@@ -212,7 +212,7 @@ def _last(db: sqlite3.Connection) -> int:
     return int(row.fetchone()[0])
 
 
-def _put(db: sqlite3.Connection, key: str, seq: int, lane: Lane, body: bytes) -> None:
+def _put(db: sqlite3.Connection, key: str, seq: int, lane: OutboxLane, body: bytes) -> None:
     """`since` stays: until the newest content is written, the whiteboard lacks what came under that number."""
     db.execute(
         "INSERT INTO documents(key, seq, since, lane, body) VALUES(?, ?, ?, ?, ?) ON CONFLICT(key) DO UPDATE SET"
@@ -221,7 +221,7 @@ def _put(db: sqlite3.Connection, key: str, seq: int, lane: Lane, body: bytes) ->
     )
 
 
-def _tell(db: sqlite3.Connection, seq: int, lane: Lane, one: News, token: str | None) -> None:
+def _tell(db: sqlite3.Connection, seq: int, lane: OutboxLane, one: News, token: str | None) -> None:
     detail = json.dumps(one.detail, allow_nan=False, separators=(",", ":"))
     db.execute(
         "INSERT INTO news(seq, lane, type, at, detail, token) VALUES(?, ?, ?, ?, ?, ?)",
@@ -229,7 +229,7 @@ def _tell(db: sqlite3.Connection, seq: int, lane: Lane, one: News, token: str | 
     )
 
 
-def _bound(db: sqlite3.Connection, lane: Lane) -> None:
+def _bound(db: sqlite3.Connection, lane: OutboxLane) -> None:
     gone = db.execute(
         "DELETE FROM news WHERE lane = ? AND seq <= (SELECT seq FROM news WHERE lane = ? ORDER BY seq DESC"
         " LIMIT 1 OFFSET ?)",

@@ -21,7 +21,7 @@ from rekindle.slurm_agent.base.aws import AwsError, Clients, is_away, is_denied,
 from rekindle.slurm_agent.base.clock import Clock
 from rekindle.slurm_agent.base.ports import Holding
 from rekindle.slurm_agent.base.problems import Problems
-from rekindle.slurm_agent.publishing.outbox import Document, Lane, Outbox, Waiting
+from rekindle.slurm_agent.publishing.outbox import Document, Outbox, OutboxLane, Waiting
 
 log = logging.getLogger(__name__)
 
@@ -72,7 +72,7 @@ class Publisher:
         self._problems = problems
         self._heartbeat = heartbeat
         self._on_answered = on_answered
-        self._beat_at: float | None = None
+        self._heartbeat_at: float | None = None
         self._read_at: datetime | None = None  # what the last beat said about when Slurm was read
         self._wake = threading.Event()
         self._backoff_s = 0.0
@@ -99,7 +99,7 @@ class Publisher:
     def flush(self, limit_s: float) -> bool:
         """Try to send all that waits, for so long. True: nothing is left."""
         end = self._clock.monotonic() + limit_s
-        self._beat_at = None
+        self._heartbeat_at = None
         while self._clock.monotonic() < end:
             self.turn()
             if self._backoff_s or not self._waits():
@@ -110,39 +110,43 @@ class Publisher:
         """Send what can be sent. Seconds until there is something to do again, if nobody wakes us."""
         away: str | None = None
         try:
-            self._beat()
+            self._heartbeat_doc()
             self._send()
         except _Away as err:
             away = str(err)
         self._backoff_s = min(MAX_BACKOFF_S, max(FIRST_BACKOFF_S, 2 * self._backoff_s)) if away else 0.0
         self._tell(away)
-        beat_at = self._beat_at if self._beat_at is not None else self._clock.monotonic()
-        until_beat = max(0.0, beat_at + HEARTBEAT.total_seconds() - self._clock.monotonic())
-        return self._backoff_s or until_beat
+        heartbeat_at = self._heartbeat_at if self._heartbeat_at is not None else self._clock.monotonic()
+        until_heartbeat = max(0.0, heartbeat_at + HEARTBEAT.total_seconds() - self._clock.monotonic())
+        return self._backoff_s or until_heartbeat
 
     # ---- parts of a turn
 
-    def _beat(self) -> None:
+    def _heartbeat_doc(self) -> None:
         now = self._clock.monotonic()
         is_old = self._read_at is None or self._clock.now() - self._read_at > READ_TELL
-        beat = self._heartbeat() if is_old else None
-        is_read_again = beat is not None and beat.read_at not in (None, self._read_at)
-        if not is_read_again and self._beat_at is not None and now - self._beat_at < HEARTBEAT.total_seconds():
+        heartbeat = self._heartbeat() if is_old else None
+        is_read_again = heartbeat is not None and heartbeat.read_at not in (None, self._read_at)
+        if (
+            not is_read_again
+            and self._heartbeat_at is not None
+            and now - self._heartbeat_at < HEARTBEAT.total_seconds()
+        ):
             return
-        beat = beat or self._heartbeat()
-        self._put(Document(key=agent_key(self._target.cluster), seq=0, body=beat.to_json()))
-        self._beat_at, self._read_at = now, beat.read_at
+        heartbeat = heartbeat or self._heartbeat()
+        self._put(Document(key=agent_key(self._target.cluster), seq=0, body=heartbeat.to_json()))
+        self._heartbeat_at, self._read_at = now, heartbeat.read_at
 
     def _send(self) -> None:
         while True:
-            self._documents(Lane.ANSWERS)
-            self._news(Lane.ANSWERS)
-            if not self._documents(Lane.WORLD):
+            self._documents(OutboxLane.ANSWERS)
+            self._news(OutboxLane.ANSWERS)
+            if not self._documents(OutboxLane.WORLD):
                 break
-        self._beat()  # news of a cluster whose reading looks old would be turned away
-        self._news(Lane.WORLD)
+        self._heartbeat_doc()  # news of a cluster whose reading looks old would be turned away
+        self._news(OutboxLane.WORLD)
 
-    def _documents(self, lane: Lane) -> bool:
+    def _documents(self, lane: OutboxLane) -> bool:
         """True where more of the lane may be sent at once."""
         # Those refused lately stand in front; look past them.
         found = self._outbox.documents(lane, DOCUMENTS_AT_ONCE + len(self._refused))
@@ -150,7 +154,7 @@ class Publisher:
         for one in due:
             if self._put(one):
                 self._outbox.written(one)
-        return bool(due) and lane is Lane.WORLD
+        return bool(due) and lane is OutboxLane.WORLD
 
     def _put(self, document: Document) -> bool:
         """False: refused, for a reason that only a person can end. Raises: _Away."""
@@ -177,7 +181,7 @@ class Publisher:
     def _is_refused(self, key: str) -> bool:
         return self._refused.get(key, 0.0) > self._clock.monotonic()
 
-    def _news(self, lane: Lane) -> None:
+    def _news(self, lane: OutboxLane) -> None:
         while self._bus_refused_until <= self._clock.monotonic():
             batch = _fitting(self._outbox.waiting(lane, 1 if self._is_singly else EVENTS_PER_CALL))
             self._is_singly = self._is_singly and bool(batch)

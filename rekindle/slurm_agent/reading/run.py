@@ -88,7 +88,7 @@ _MEANING: Final[tuple[tuple[str, type[SlurmError]], ...]] = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ran:
+class CommandResult:
     """A command that ended by itself."""
 
     code: int
@@ -160,7 +160,7 @@ class Runner:
         limit: int = MAX_OUTPUT_BYTES,
         is_guarded: bool = False,
         patience_s: float | None = None,
-    ) -> Ran:
+    ) -> CommandResult:
         keep = (self.guard_fd,) if is_guarded and self.guard_fd is not None else ()
         try:
             process = subprocess.Popen(
@@ -191,7 +191,7 @@ class Runner:
                     pipe.close()
 
 
-def checked(args: Sequence[str], ran: Ran) -> Ran:
+def checked(args: Sequence[str], ran: CommandResult) -> CommandResult:
     """The same, if the command did what it was asked. Raises: SlurmError with what it said."""
     said = " ".join(ran.stderr.split()) or (" ".join(ran.stdout.split()) if ran.code else "")
     low = said.lower()
@@ -208,7 +208,7 @@ def checked(args: Sequence[str], ran: Ran) -> Ran:
     return ran
 
 
-def _collect(args: Sequence[str], process: subprocess.Popen[bytes], patience_s: float, limit: int) -> Ran:
+def _collect(args: Sequence[str], process: subprocess.Popen[bytes], patience_s: float, limit: int) -> CommandResult:
     """Both streams to their ends, within the time and the sizes allowed. Raises: SlurmUnavailable."""
     parts: dict[str, list[bytes]] = {"out": [], "err": []}
     sizes = {"out": 0, "err": 0}
@@ -240,7 +240,7 @@ def _collect(args: Sequence[str], process: subprocess.Popen[bytes], patience_s: 
     except subprocess.TimeoutExpired as err:
         _end(process)
         raise SlurmUnavailable(f"{args[0]} did not end within {patience_s:g} s") from err
-    return Ran(code=code, stdout=_text(parts["out"]), stderr=_text(parts["err"]))
+    return CommandResult(code=code, stdout=_text(parts["out"]), stderr=_text(parts["err"]))
 
 
 def _some(stream: object) -> bytes:

@@ -9,7 +9,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from rekindle.protocol.cluster.documents import AttemptDoc
 from rekindle.slurm_agent.base.aws import code_of, text_of
 from rekindle.slurm_agent.base.clock import SystemClock
-from rekindle.slurm_agent.base.ports import Ground, Parts
+from rekindle.slurm_agent.base.ports import AgentContext, Parts
 from rekindle.slurm_agent.copies.reads import Reads
 from rekindle.slurm_agent.files.workers import UserFiles
 from rekindle.slurm_agent.reading.nodemap import NodeMap
@@ -22,7 +22,7 @@ from rekindle.slurm_agent.watching.roster import Roster
 from rekindle.slurm_agent.watching.watcher import Watch
 
 
-def build(ground: Ground) -> Parts:
+def build(ground: AgentContext) -> Parts:
     """The commands, the watcher and the relay of one cluster; nothing is run or read yet."""
     runner = Runner(environ=ground.environ, guard_fd=ground.guard_fd, holding=ground.holding)
     now = SystemClock().now

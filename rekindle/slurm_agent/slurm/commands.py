@@ -9,7 +9,7 @@ from typing import Final
 
 from rekindle.protocol.cluster.documents import OVER, AttemptDoc, JobSpec, NodeFacts, SlurmState
 from rekindle.protocol.cluster.names import parse_attempt
-from rekindle.protocol.cluster.node_states import Says, is_ours, said_by, words_of
+from rekindle.protocol.cluster.node_states import StateMeaning, is_ours, said_by, words_of
 from rekindle.protocol.cluster.orders import MAX_NODE_COUNT, MAX_SLURM_JOB, Order, Repair, Signal, check_node
 from rekindle.protocol.cluster.same_job import another
 from rekindle.protocol.wire import MAX_TEXT_CHARS, MailboxError
@@ -340,7 +340,9 @@ class _NoDeeds:
 
 
 def _is_out_by_us(node: Node) -> bool:
-    return is_ours(node.reason) and bool(said_by(words_of(node.state, node.flags)) & {Says.DRAINED, Says.FAILING})
+    return is_ours(node.reason) and bool(
+        said_by(words_of(node.state, node.flags)) & {StateMeaning.DRAINED, StateMeaning.FAILING}
+    )
 
 
 def _job(slurm_job: int) -> int:

@@ -8,14 +8,14 @@ from datetime import datetime
 from typing import Final
 
 from rekindle.protocol.cluster.documents import AttemptDoc, NodeFacts
-from rekindle.slurm_agent.base.ports import Deeds
+from rekindle.slurm_agent.base.ports import OwnActions
 from rekindle.slurm_agent.copies.reads import Reads
 from rekindle.slurm_agent.files.workers import UserFiles
 from rekindle.slurm_agent.reading.nodemap import NodeMap
 from rekindle.slurm_agent.watching.joining import Joining
 from rekindle.slurm_agent.watching.known import Known
 from rekindle.slurm_agent.watching.owners import Owners
-from rekindle.slurm_agent.watching.roster import Member
+from rekindle.slurm_agent.watching.roster import FollowedJob
 
 MEMORY: Final = "watch/"
 ATTEMPT: Final = f"{MEMORY}attempt/"
@@ -24,13 +24,13 @@ NODES: Final = f"{MEMORY}nodes"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ways:
+class LookInputs:
     """What a look needs. `start`: see `ports.Slurm`."""
 
     cluster: str
     reads: Reads
     node_map: NodeMap
-    deeds: Deeds
+    deeds: OwnActions
     start: Callable[[str], AttemptDoc | None]
     owners: Owners
     joining: Joining
@@ -38,7 +38,7 @@ class Ways:
 
 
 @dataclass(slots=True, kw_only=True)
-class Held:
+class LookMemory:
     """What is remembered between looks: open starts, captures, nodes; and what the last look at each job showed."""
 
     docs: dict[str, AttemptDoc] = field(default_factory=dict)
@@ -46,7 +46,7 @@ class Held:
     nodes: dict[str, NodeFacts] | None = None
     prints: dict[int, tuple[object, ...]] = field(default_factory=dict)
     details: dict[int, Mapping[str, str]] = field(default_factory=dict)
-    members: dict[int, Member] = field(default_factory=dict)
+    members: dict[int, FollowedJob] = field(default_factory=dict)
     later: set[int] = field(default_factory=set)
     followed: tuple[str, ...] | None = None
     numbers: dict[int, datetime | None] = field(default_factory=dict)  # of jobs found to be new, and their submission

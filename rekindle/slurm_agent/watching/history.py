@@ -9,8 +9,8 @@ from typing import Final
 
 from rekindle.protocol.cluster.documents import AttemptDoc, EndedBy, SlurmState
 from rekindle.protocol.cluster.names import SlurmAttempt
-from rekindle.protocol.cluster.node_states import Says, that_say
-from rekindle.slurm_agent.base.ports import Deeds
+from rekindle.protocol.cluster.node_states import StateMeaning, that_say
+from rekindle.slurm_agent.base.ports import OwnActions
 from rekindle.slurm_agent.reading import text
 from rekindle.slurm_agent.reading.jobs import ENDED, state_of
 from rekindle.slurm_agent.reading.nodes import Node
@@ -18,7 +18,10 @@ from rekindle.slurm_agent.watching.attempt_docs import STARTED, clip, doc_of
 from rekindle.slurm_agent.watching.attempt_docs import Shown as Shown
 
 MAX_FORERUNNERS: Final = 50  # starts before the first look that get a document each
-_LOST: Final = that_say(Says.DOWN, Says.SILENT, Says.FAILING, Says.INVALID) | {"reboot_issued", "powering_down"}
+_LOST: Final = that_say(StateMeaning.DOWN, StateMeaning.SILENT, StateMeaning.FAILING, StateMeaning.INVALID) | {
+    "reboot_issued",
+    "powering_down",
+}
 # States whose end is worth reading the output for.
 FAILED: Final = frozenset(
     {SlurmState.FAILED, SlurmState.NODE_FAIL, SlurmState.OUT_OF_MEMORY, SlurmState.BOOT_FAIL, SlurmState.TIMEOUT}
@@ -26,7 +29,7 @@ FAILED: Final = frozenset(
 _STARTS_LATER: Final = frozenset({SlurmState.PENDING, SlurmState.CONFIGURING})
 
 
-def now_of(cluster: str, shown: Shown, before: AttemptDoc | None, deeds: Deeds, now: datetime) -> AttemptDoc:
+def now_of(cluster: str, shown: Shown, before: AttemptDoc | None, deeds: OwnActions, now: datetime) -> AttemptDoc:
     """The start as it is, with what an earlier look saw of it and Slurm no longer shows. Raises: Unreadable."""
     doc = doc_of(cluster, shown, now)
     if shown.job.is_taken_down:  # the record speaks of the next start already; this one is ending
@@ -46,7 +49,7 @@ def now_of(cluster: str, shown: Shown, before: AttemptDoc | None, deeds: Deeds, 
     return _by_us(doc, deeds)
 
 
-def _by_us(doc: AttemptDoc, deeds: Deeds) -> AttemptDoc:
+def _by_us(doc: AttemptDoc, deeds: OwnActions) -> AttemptDoc:
     if doc.state is SlurmState.CANCELLED and deeds.has_ended(doc.attempt):
         return replace(doc, ended_by=EndedBy.AGENT)
     return doc
@@ -95,7 +98,11 @@ def forerunner(shown: Shown, restart: int, doc: AttemptDoc) -> AttemptDoc:
 
 
 def requeued_by(
-    before: AttemptDoc, successor: SlurmAttempt, deeds: Deeds, lost: Sequence[str], past: Sequence[tuple[str, str, str]]
+    before: AttemptDoc,
+    successor: SlurmAttempt,
+    deeds: OwnActions,
+    lost: Sequence[str],
+    past: Sequence[tuple[str, str, str]],
 ) -> EndedBy:
     """Who put the job back. `past`: its starts as sacct tells them, in order; empty where there is no history."""
     if deeds.has_requeued(successor.name) or deeds.has_ended(before.attempt):
@@ -129,7 +136,7 @@ def lost_sentence(names: Sequence[str], nodes: Mapping[str, Node]) -> str:
     return f"Down: {', '.join(said)}{more}."
 
 
-def taken_over(doc: AttemptDoc, why: str, deeds: Deeds, now: datetime) -> AttemptDoc:
+def taken_over(doc: AttemptDoc, why: str, deeds: OwnActions, now: datetime) -> AttemptDoc:
     """A start whose number another job has now. Nothing tells how it ended."""
     closed = gone(doc, (), deeds, now)
     return closed if doc.state in ENDED else replace(closed, detail=clip(f"{why}. {closed.detail}"))
@@ -151,7 +158,7 @@ def let_out(doc: AttemptDoc, now: datetime) -> AttemptDoc:
     )
 
 
-def gone(doc: AttemptDoc, past: Sequence[tuple[str, str, str]], deeds: Deeds, now: datetime) -> AttemptDoc:
+def gone(doc: AttemptDoc, past: Sequence[tuple[str, str, str]], deeds: OwnActions, now: datetime) -> AttemptDoc:
     """A start that slurmctld has forgotten. How it ended is told by what was seen, else by sacct, else by nothing."""
     if doc.state in ENDED:
         return replace(doc, is_known=False, seen_at=now)

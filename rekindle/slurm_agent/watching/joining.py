@@ -19,7 +19,7 @@ from rekindle.sbatch.options import of_script
 from rekindle.slurm_agent.base.ports import SlurmError, SlurmUnavailable
 from rekindle.slurm_agent.copies.capture import environment_of, script_of
 from rekindle.slurm_agent.copies.reads import Reads
-from rekindle.slurm_agent.files.time_spent import Spent
+from rekindle.slurm_agent.files.time_spent import TimeSpent
 from rekindle.slurm_agent.reading import comment, text
 from rekindle.slurm_agent.reading.jobs import ENDED, Job
 from rekindle.slurm_agent.reading.line import of_line
@@ -86,7 +86,7 @@ class Joining:
         details = self._details(wanted)
         if is_due:
             self._asked_at = now
-        spent = Spent(USER_S)
+        spent = TimeSpent(USER_S)
         for job in wanted:
             shown, before = details.get(job.job), kept.get(_key(job))
             if (shown is not None or before is None) and not spent.is_over(job.user):  # else at the next look

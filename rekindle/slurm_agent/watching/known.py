@@ -12,7 +12,7 @@ from rekindle.protocol.cluster.documents import AttemptDoc
 from rekindle.protocol.cluster.names import parse_attempt
 from rekindle.protocol.cluster.orders import Signal
 from rekindle.protocol.mailbox import ENV_CHECKPOINT_DIR, ENV_CHECKPOINT_URI, ENV_MAILBOX
-from rekindle.slurm_agent.copies.spec import MAY_COME, Taken
+from rekindle.slurm_agent.copies.spec import MAY_COME, CapturedSpec
 from rekindle.slurm_agent.reading import comment
 from rekindle.slurm_agent.reading.jobs import ENDED, Job, plain_dependency
 from rekindle.slurm_agent.reading.sizes import MIN_NODES
@@ -41,7 +41,7 @@ class Known:
     is_final: bool
 
     @classmethod
-    def of(cls, taken: Taken, asked_for: str, exclude: str, *, is_old: bool) -> Known:
+    def of(cls, taken: CapturedSpec, asked_for: str, exclude: str, *, is_old: bool) -> Known:
         """`is_old`: what is missing now will not come any more, and is said."""
         is_final = taken.is_final or is_old
         facts = taken.facts
@@ -92,7 +92,7 @@ def is_old(job: Job, now: datetime) -> bool:
     return job.submitted is None or now - job.submitted > SETTLES
 
 
-def with_exclude(taken: Taken, exclude: str) -> Taken:
+def with_exclude(taken: CapturedSpec, exclude: str) -> CapturedSpec:
     """The same capture with the nodes that the user excluded, as they were when the job was first seen."""
     if taken.spec is None or (taken.spec.options.get("exclude") or "") == exclude:
         return taken

@@ -19,7 +19,7 @@ from rekindle.protocol.wire import MailboxError
 from rekindle.slurm_agent.base.ports import News, NewsType, Reading, SlurmError, SlurmUnavailable
 from rekindle.slurm_agent.copies.reads import SEVERAL
 from rekindle.slurm_agent.copies.spec import take
-from rekindle.slurm_agent.files.time_spent import Spent
+from rekindle.slurm_agent.files.time_spent import TimeSpent
 from rekindle.slurm_agent.files.workers import Hangs
 from rekindle.slurm_agent.reading import comment
 from rekindle.slurm_agent.reading.jobs import ENDED, Job
@@ -29,11 +29,11 @@ from rekindle.slurm_agent.reading.options import expand
 from rekindle.slurm_agent.reading.run import TooMuch, Unreadable
 from rekindle.slurm_agent.watching import history
 from rekindle.slurm_agent.watching.attempt_docs import Shown, base_of, clip, job_news, waiting_for
-from rekindle.slurm_agent.watching.context import ATTEMPT, KNOWN, NODES, Held, Ways
+from rekindle.slurm_agent.watching.context import ATTEMPT, KNOWN, NODES, LookInputs, LookMemory
 from rekindle.slurm_agent.watching.known import Known, asked_for, completed, is_old, print_of, remembered, with_exclude
 from rekindle.slurm_agent.watching.node_facts import facts_of, is_news, node_news
 from rekindle.slurm_agent.watching.ready import is_ready
-from rekindle.slurm_agent.watching.roster import Member
+from rekindle.slurm_agent.watching.roster import FollowedJob
 
 log = logging.getLogger(__name__)
 
@@ -44,10 +44,10 @@ MAX_VANISHED: Final = 50  # looked after in one look; the others in the next
 TOLD: Final = ("state", "successor", "held", "nodes", "spec", "ended_by", "requeued_by", "is_known", "job_id", "policy")
 
 
-class Turn:
+class SlurmLook:
     """One look: everything new is gathered here, and taken over by the watcher when the look was whole."""
 
-    def __init__(self, ways: Ways, held: Held, now: datetime, settings: Settings) -> None:
+    def __init__(self, ways: LookInputs, held: LookMemory, now: datetime, settings: Settings) -> None:
         self._ways = ways
         self._before = held
         self._now = now
@@ -56,10 +56,10 @@ class Turn:
         self._cluster = ways.cluster
         self._deeds = ways.deeds
         self._joining = ways.joining
-        self.held = Held(docs=dict(held.docs), known=dict(held.known), nodes=held.nodes)
+        self.held = LookMemory(docs=dict(held.docs), known=dict(held.known), nodes=held.nodes)
         self.held.followed = held.followed
         self._numbers = Numbers(ways.cluster, ways.start, before=held.numbers, now=self.held.numbers)
-        self.members: list[Member] = []
+        self.members: list[FollowedJob] = []
         self.arn = ""
         self._documents: dict[str, bytes] = {}
         self._news: list[News] = []
@@ -82,7 +82,7 @@ class Turn:
             self._problems.append(clip(f"nodes: {err}", 300))
         waiting = waiting_for(jobs)
         taken: set[str] = set()
-        spent = Spent(USER_S)
+        spent = TimeSpent(USER_S)
         self._numbers.ask([job for job in jobs if self._joining.said(job)], tracked)
         self._ask_about_many([job for job in jobs if job.job in tracked or self._joining.said(job) is not None])
         for job in sorted(jobs, key=lambda one: (one.job not in self._before.later, one.job)):
@@ -158,7 +158,7 @@ class Turn:
         if member is not None:
             self._keep_member(job.job, member)
 
-    def _keep_member(self, job: int, member: Member) -> None:
+    def _keep_member(self, job: int, member: FollowedJob) -> None:
         self.members.append(member)
         self.held.members[job] = member
 
@@ -210,7 +210,7 @@ class Turn:
         self._publish(doc)
         self._keep_member(
             job.job,
-            Member(
+            FollowedJob(
                 job_id=said.job or base.name,
                 slurm_job=job.job,
                 attempt=doc.attempt,

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from rekindle.protocol.cluster.documents import NodeFacts
-from rekindle.protocol.cluster.node_states import Says, that_say
+from rekindle.protocol.cluster.node_states import StateMeaning, that_say
 from rekindle.protocol.wire import WIRE_VERSION
 from rekindle.slurm_agent.reading.jobs import Job
 from rekindle.slurm_agent.reading.nodemap import Resources, gpus_of, serial_of
@@ -16,8 +16,8 @@ from rekindle.slurm_agent.reading.run import Unreadable
 from rekindle.slurm_agent.watching.attempt_docs import STARTED, clip
 
 MAX_NODES: Final = 10_000
-_GOOD: Final = that_say(Says.WORKS)
-_USUAL: Final = that_say(Says.NOTHING)  # flags that come and go with the work itself
+_GOOD: Final = that_say(StateMeaning.WORKS)
+_USUAL: Final = that_say(StateMeaning.NOTHING)  # flags that come and go with the work itself
 _ASLEEP: Final = frozenset({"powered_down", "powering_up", "powering_down", "power_down", "power_up"})
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from rekindle.protocol.mailbox import MAX_MESSAGE_BYTES, Beat, MailboxError, Place, RunPhase, beat_key
+from rekindle.protocol.mailbox import MAX_MESSAGE_BYTES, Heartbeat, MailboxError, Place, RunPhase, heartbeat_key
 from rekindle.slurm_agent.files.workers import Hangs, UserFiles
 from rekindle.slurm_agent.watching.attempt_docs import Shown
 
@@ -20,21 +20,21 @@ def is_ready(shown: Shown, steps: int, files: UserFiles) -> bool | None:
     """None where steps run and nothing tells more. Raises: Hangs where the mailbox does not answer."""
     if steps == 0 and not shown.said.signal_batch:
         return False
-    beat = beat_of(shown, files)
-    if beat is None:
+    heartbeat = heartbeat_of(shown, files)
+    if heartbeat is None:
         return None
-    return True if beat.phase in _READY else None
+    return True if heartbeat.phase in _READY else None
 
 
-def beat_of(shown: Shown, files: UserFiles) -> Beat | None:
+def heartbeat_of(shown: Shown, files: UserFiles) -> Heartbeat | None:
     """The start's beat in a mailbox on a shared path. Raises: Hangs."""
     try:
         place = Place.parse(shown.said.mailbox) if shown.said.mailbox else None
         if place is None or place.bucket is not None:
             return None
-        path = place.join(beat_key(shown.attempt.name)).path
+        path = place.join(heartbeat_key(shown.attempt.name)).path
         raw = files.read(shown.attempt.name, path, MAX_MESSAGE_BYTES, shown.job.uid, shown.job.gid)
-        return Beat.from_json(raw) if raw is not None else None
+        return Heartbeat.from_json(raw) if raw is not None else None
     except Hangs:
         raise
     except (MailboxError, OSError):

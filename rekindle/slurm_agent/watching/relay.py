@@ -37,9 +37,9 @@ from rekindle.protocol.mailbox import (
 from rekindle.protocol.store_clock import age_s
 from rekindle.slurm_agent.base.ports import Holding, Memory, NotHolder, Reading, SlurmUnavailable
 from rekindle.slurm_agent.files.messages import MAX_FILES
-from rekindle.slurm_agent.files.time_spent import Spent
+from rekindle.slurm_agent.files.time_spent import TimeSpent
 from rekindle.slurm_agent.files.workers import Later, UserFiles
-from rekindle.slurm_agent.watching.roster import Member, Roster
+from rekindle.slurm_agent.watching.roster import FollowedJob, Roster
 
 log = logging.getLogger(__name__)
 
@@ -108,7 +108,7 @@ class MailboxRelay:
         documents: dict[str, bytes] = {}
         memory: dict[str, bytes | None] = {}
         problems: list[str] = []
-        spent = Spent(USER_S)
+        spent = TimeSpent(USER_S)
         later: set[str] = set()
         for member in sorted(self._roster.members(), key=lambda one: one.job_id not in self._later):
             if spent.is_over(member.uid):
@@ -147,7 +147,7 @@ class MailboxRelay:
                 why = f"{type(failed[0]).__name__}: {failed[0]}" if failed else f"no answer within {timeout_s:.0f} s"
                 raise SlurmUnavailable(f"the plan cannot be brought to the mailbox of {member.job_id}: {why}"[:400])
 
-    def _bring_all(self, member: Member, root: str, failed: list[Exception]) -> None:
+    def _bring_all(self, member: FollowedJob, root: str, failed: list[Exception]) -> None:
         try:
             with self._carrying:
                 box = self._boxes.setdefault(member.job_id, _Box())
@@ -157,7 +157,7 @@ class MailboxRelay:
 
     def _carry(
         self,
-        member: Member,
+        member: FollowedJob,
         now: datetime,
         documents: dict[str, bytes],
         memory: dict[str, bytes | None],
@@ -195,7 +195,9 @@ class MailboxRelay:
                 box.told = told
                 documents[found_key(self._cluster, member.job_id)] = doc.to_json()
 
-    def _judged(self, member: Member, root: str | None, checkpoints: str | None, box: _Box, now: datetime) -> FoundDoc:
+    def _judged(
+        self, member: FollowedJob, root: str | None, checkpoints: str | None, box: _Box, now: datetime
+    ) -> FoundDoc:
         """Which checkpoints lie there. How often that is asked depends on how long it takes, for all Jobs of the user.
 
         Raises: Later, OSError, MailboxError.
@@ -211,7 +213,7 @@ class MailboxRelay:
             if is_over:
                 self._judge_again(member, box, now, time.monotonic() - began)
 
-    def _judge_again(self, member: Member, box: _Box, now: datetime, took_s: float) -> None:
+    def _judge_again(self, member: FollowedJob, box: _Box, now: datetime, took_s: float) -> None:
         box.judged_at, box.uid, box.judging_since = now, member.uid, None
         box.judge_took = timedelta(seconds=took_s)
         own = sum((one.judge_took for one in self._boxes.values() if one.uid == member.uid), timedelta(0))
@@ -221,7 +223,7 @@ class MailboxRelay:
 
     # ---- from S3 to the path
 
-    def _down(self, member: Member, root: str, box: _Box, now: datetime) -> None:
+    def _down(self, member: FollowedJob, root: str, box: _Box, now: datetime) -> None:
         prefix = f"{relay_prefix(self._cluster, member.job_id)}/"
         bell = self._tag(prefix + doorbell_key())
         is_due = box.listed_at is None or now - box.listed_at >= LIST_EVERY
@@ -232,7 +234,7 @@ class MailboxRelay:
             self._bring(member, root, doorbell_key(), self._get(prefix + doorbell_key())[0], bell)
         box.rang, box.listed_at = bell, now
 
-    def _bring_new(self, member: Member, root: str, box: _Box) -> None:
+    def _bring_new(self, member: FollowedJob, root: str, box: _Box) -> None:
         prefix = f"{relay_prefix(self._cluster, member.job_id)}/"
         for key, tag in self._listed(prefix):
             if box.taken.get(key) != tag:
@@ -240,7 +242,7 @@ class MailboxRelay:
                 self._bring(member, root, key, _less(key, body, has_waited_s), tag)
                 box.taken[key] = tag
 
-    def _bring(self, member: Member, root: str, key: str, body: bytes | None, tag: str) -> None:
+    def _bring(self, member: FollowedJob, root: str, key: str, body: bytes | None, tag: str) -> None:
         if body is None:
             return
         if self._holding is not None and self._holding.left_s() <= 0:  # its fence or plan may be older than another's
@@ -295,7 +297,7 @@ def _less(key: str, body: bytes | None, has_waited_s: float) -> bytes | None:
     return replace(request, deadline_s=max(0.0, request.deadline_s - has_waited_s)).to_json()
 
 
-def _problem(member: Member, err: Exception) -> str:
+def _problem(member: FollowedJob, err: Exception) -> str:
     return f"mailbox of {member.job_id}: {type(err).__name__}: {err}"[:300]
 
 

@@ -11,7 +11,7 @@ MAX_IDLE: Final = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Member:
+class FollowedJob:
     """One Job. `mailbox` and `checkpoints` are as its comment or environment names them; `job_id` is the Job's."""
 
     job_id: str
@@ -30,11 +30,11 @@ class Roster:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._members: dict[str, Member] = {}
+        self._members: dict[str, FollowedJob] = {}
 
-    def put(self, members: Iterable[Member]) -> None:
+    def put(self, members: Iterable[FollowedJob]) -> None:
         """One per Job: of several, the one that runs, else the newest."""
-        best: dict[str, Member] = {}
+        best: dict[str, FollowedJob] = {}
         for member in sorted(members, key=lambda one: (one.is_running, one.slurm_job)):
             best[member.job_id] = member
         with self._lock:
@@ -42,7 +42,7 @@ class Roster:
             kept = sorted(others, key=lambda one: one.slurm_job)[-MAX_IDLE:]
             self._members = {one.job_id: one for one in kept} | best
 
-    def members(self) -> tuple[Member, ...]:
+    def members(self) -> tuple[FollowedJob, ...]:
         """As of the watcher's last whole look."""
         with self._lock:
             return tuple(self._members.values())

@@ -22,7 +22,7 @@ from typing import Final
 from rekindle.protocol.cluster.documents import AttemptDoc, NodeFacts, NodesDoc
 from rekindle.protocol.cluster.names import attempt_key
 from rekindle.protocol.wire import WIRE_VERSION, MailboxError
-from rekindle.slurm_agent.base.ports import Advice, Deeds, Memory, News, Reading, SlurmError, SlurmUnavailable
+from rekindle.slurm_agent.base.ports import Advice, Memory, News, OwnActions, Reading, SlurmError, SlurmUnavailable
 from rekindle.slurm_agent.copies.reads import Reads
 from rekindle.slurm_agent.files.workers import UserFiles
 from rekindle.slurm_agent.reading import text
@@ -32,10 +32,10 @@ from rekindle.slurm_agent.reading.nodes import Settings
 from rekindle.slurm_agent.reading.run import Unreadable
 from rekindle.slurm_agent.watching.advice import advice, have_begun_anew, numbering
 from rekindle.slurm_agent.watching.attempt_docs import job_news
-from rekindle.slurm_agent.watching.context import ATTEMPT, KNOWN, MEMORY, NODES, Held, Ways
+from rekindle.slurm_agent.watching.context import ATTEMPT, KNOWN, MEMORY, NODES, LookInputs, LookMemory
 from rekindle.slurm_agent.watching.joining import Joining
 from rekindle.slurm_agent.watching.known import Known
-from rekindle.slurm_agent.watching.look import Turn
+from rekindle.slurm_agent.watching.look import SlurmLook
 from rekindle.slurm_agent.watching.owners import Owners
 from rekindle.slurm_agent.watching.recall import Back, read_back
 from rekindle.slurm_agent.watching.roster import Roster
@@ -58,7 +58,7 @@ class Watch:
         reads: Reads,
         node_map: NodeMap,
         memory: Memory,
-        deeds: Deeds,
+        deeds: OwnActions,
         roster: Roster,
         published: Callable[[str], bytes | None],
         owners: Owners,
@@ -72,7 +72,7 @@ class Watch:
         self._known_then = 0  # the same, when the settings were read
         self._reads = reads
         self._published = published
-        self._ways = Ways(
+        self._ways = LookInputs(
             cluster=cluster,
             reads=reads,
             node_map=node_map,
@@ -84,7 +84,7 @@ class Watch:
         )
         self._roster = roster
         self._settings: tuple[datetime, Settings] | None = None
-        self._held = Held(docs=_docs(memory), known=_known(memory), nodes=_nodes(memory))
+        self._held = LookMemory(docs=_docs(memory), known=_known(memory), nodes=_nodes(memory))
         self._has_memory = bool(memory.items(MEMORY))
         self._back: Back | None = None
         self._is_all_due = False
@@ -145,7 +145,7 @@ class Watch:
         is_all_due, held = self._is_all_due, self._held
         if is_all_due:
             held = replace(held, nodes=None, followed=None)
-        turn = Turn(self._ways, held, now, settings)
+        turn = SlurmLook(self._ways, held, now, settings)
         try:
             reading = turn.look()
         except SlurmUnavailable:

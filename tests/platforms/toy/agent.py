@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from chalicelib.domain.model.known import Known, Maybe, Unknown
 from rekindle.protocol.cluster.documents import AgentDoc, AttemptDoc, NodeFacts, NodesDoc
-from rekindle.protocol.cluster.orders import Answer, Order, Outcome, Verb
+from rekindle.protocol.cluster.orders import Order, OrderResult, Outcome, Verb
 from tests.platforms.toy.cluster import CLUSTER, NODES, ToyCluster
 
 
 class ToyAgent:
     def __init__(self, cluster: ToyCluster) -> None:
         self.cluster = cluster
-        self.given: dict[str, tuple[Order, Answer]] = {}
+        self.given: dict[str, tuple[Order, OrderResult]] = {}
 
     def agent(self, cluster: str) -> Maybe[AgentDoc]:
         return Unknown("not asked for here")
@@ -29,14 +29,14 @@ class ToyAgent:
         )
         return Known(NodesDoc(cluster=cluster, seen_at=self.cluster.clock.now(), nodes=facts))
 
-    def order(self, order: Order) -> Answer | None:
+    def order(self, order: Order) -> OrderResult | None:
         if order.token not in self.given:
             is_cordon = order.verb is Verb.DRAIN and order.node is not None
             if is_cordon:
                 self.cluster.cordoned.add(order.node or "")
             self.given[order.token] = (
                 order,
-                Answer(
+                OrderResult(
                     token=order.token,
                     verb=order.verb,
                     cluster=order.cluster,
@@ -46,7 +46,7 @@ class ToyAgent:
             )
         return self.given[order.token][1]
 
-    def ordered(self, cluster: str, token: str) -> tuple[Order | None, Answer | None]:
+    def ordered(self, cluster: str, token: str) -> tuple[Order | None, OrderResult | None]:
         return self.given.get(token, (None, None))
 
     def prepare(self, cluster: str) -> None:

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field, replace
 from chalicelib.domain.model.action import ResubmitJob
 from chalicelib.domain.model.observation import AttemptStatus, AttemptView
 from chalicelib.domain.model.start_view import StartState, StartView
-from chalicelib.ports import Clock, Discovered
+from chalicelib.ports.clock import Clock
+from chalicelib.ports.platforms import Discovered
 from tests.platforms.toy.platform import TOY
 
 CLUSTER = "shelf"

@@ -9,7 +9,7 @@ from chalicelib.domain.model.action import ActionResult, Done, ResubmitJob
 from chalicelib.domain.model.job import Job
 from chalicelib.domain.model.observation import AttemptStatus, AttemptView
 from chalicelib.domain.policy.document import Policy
-from chalicelib.ports import Discovered
+from chalicelib.ports.platforms import Discovered
 from tests.platforms.toy.cluster import ToyCluster
 from tests.platforms.toy.platform import TOY
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 import dataclasses
 from typing import Final
 
-from chalicelib.domain.decision.verdict import Decision, Look
+from chalicelib.domain.decision.verdict import Decision, RuleContext
 from chalicelib.domain.model.hardware_ledger import (
     HardwareFault,
-    LemonRule,
     MarkKind,
+    SuspectRule,
     kind_of,
     lemon_among,
     mark,
@@ -38,35 +38,35 @@ _COUNT_AT_ONCE: Final = frozenset({FindingKind.INSTANCE_FAILED})
 _COUNT_IF_REPAIRED: Final = frozenset({FindingKind.DOWN, FindingKind.SUSPECTED})
 
 
-def with_lemon(look: Look) -> Look:
+def with_lemon(context: RuleContext) -> RuleContext:
     """The look with the finding that the node's hardware is a lemon exactly where the ledger and the policy say so."""
-    if look.incident.phase not in (Phase.OPEN, Phase.HOLDING):
-        return look
-    said = lemon_said(look)
+    if context.incident.phase not in (Phase.OPEN, Phase.HOLDING):
+        return context
+    said = lemon_said(context)
     # What the sweep has said of it is only why somebody looks: the ledger is asked anew, by the policy that counts.
-    findings = tuple(one for one in repair_of(look).findings if one.kind is not FindingKind.LEMON)
-    if said is not None and look.policy.nodes.lemon_repair is LemonRule.REPLACE:
-        at, now_id = look.incident.opened_at, current_id(look)
+    findings = tuple(one for one in repair_of(context).findings if one.kind is not FindingKind.LEMON)
+    if said is not None and context.policy.nodes.lemon_repair is SuspectRule.REPLACE:
+        at, now_id = context.incident.opened_at, current_id(context)
         findings += (Finding(kind=FindingKind.LEMON, at=at, said=said[:300], key="lemon", instance_id=now_id),)
-    if findings == repair_of(look).findings:
-        return look
-    look = note(look, findings=findings)
-    lead = leading(repair_of(look).findings)
-    return look.changed(fault_rule=lead.kind.value) if lead is not None else look
+    if findings == repair_of(context).findings:
+        return context
+    context = note(context, findings=findings)
+    lead = leading(repair_of(context).findings)
+    return context.changed(fault_rule=lead.kind.value) if lead is not None else context
 
 
-def lemon_said(look: Look) -> str | None:
+def lemon_said(context: RuleContext) -> str | None:
     """What the ledger says of the hardware that stands there; None where it is no lemon by this policy."""
-    records = view_of(look).records
+    records = view_of(context).records
     if not isinstance(records, Known):
         return None
-    repair = repair_of(look)
+    repair = repair_of(context)
     return lemon_among(
         records.value,
-        faults=look.policy.nodes.lemon_faults,
-        window=look.policy.nodes.lemon_window,
-        now=look.now,
-        incident_id=look.incident.incident_id,
+        faults=context.policy.nodes.lemon_faults,
+        window=context.policy.nodes.lemon_window,
+        now=context.now,
+        incident_id=context.incident.incident_id,
         fresh=not repair.steps and is_against_the_hardware(repair),
     )
 
@@ -105,26 +105,26 @@ def faults_to_keep(incident: Incident) -> tuple[tuple[str, HardwareFault], ...]:
     return tuple((one, dataclasses.replace(fault, named=one in repair.named)) for one in marks)
 
 
-def came_back(look: Look, step: Step) -> str | None:
+def came_back(context: RuleContext, step: Step) -> str | None:
     """Why the machine that took the old one's place is not to be taken; None where nothing is known against it."""
-    facts, repair = facts_of(look), repair_of(look)
-    now_id = current_id(look)
-    if step.rung is not Rung.REPLACE or now_id in (None, step.instance_id) or not is_running(look):
+    facts, repair = facts_of(context), repair_of(context)
+    now_id = current_id(context)
+    if step.rung is not Rung.REPLACE or now_id in (None, step.instance_id) or not is_running(context):
         return None
-    if look.policy.nodes.lemon_repair is LemonRule.OFF or facts is None or facts.instance_id != now_id:
+    if context.policy.nodes.lemon_repair is SuspectRule.OFF or facts is None or facts.instance_id != now_id:
         return None
     here = marks_of(gpus=facts.gpus, serial=facts.serial)
     same = [one for one in here if one in repair.hardware and kind_of(one).is_of_the_hardware]
     if same:
         return f"{now_id} is the very machine that was replaced: {same[0]} is in it again"
-    said = lemon_said(look)
+    said = lemon_said(context)
     return f"{now_id} came in its place, and {said}" if said is not None else None
 
 
-def refused_as_lemon(look: Look, why: str) -> Decision | None:
+def refused_as_lemon(context: RuleContext, why: str) -> Decision | None:
     """A person, where the policy only tells, or where the provider has sent lemons often enough; else None."""
-    sent = sum(one.rung is Rung.REPLACE for one in repair_of(look).steps)
-    if look.policy.nodes.lemon_repair is LemonRule.REPLACE and sent < MAX_REPLACEMENTS:
+    sent = sum(one.rung is Rung.REPLACE for one in repair_of(context).steps)
+    if context.policy.nodes.lemon_repair is SuspectRule.REPLACE and sent < MAX_REPLACEMENTS:
         return None
     times = f", after {sent} replacements" if sent > 1 else ""
-    return look.hand_over("repair.lemon_limit", f"{why}{times}. {state_of_the_node(look)}")
+    return context.hand_over("repair.lemon_limit", f"{why}{times}. {state_of_the_node(context)}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from datetime import timedelta
 
-from chalicelib.domain.decision.verdict import Decision, Look, span_word, step_word, story, whole_story
+from chalicelib.domain.decision.verdict import Decision, RuleContext, span_word, step_word, story, whole_story
 from chalicelib.domain.faults.diagnosis import died_at, died_at_most, failure_signature
 from chalicelib.domain.faults.failure_reasons import classify_failure_reason
 from chalicelib.domain.faults.loss import marked_bad
@@ -25,15 +25,15 @@ from rekindle.signatures.faults import FaultClass
 _ADVISORY = frozenset({FaultClass.UNCLEAR, FaultClass.LOSS_SPIKE, FaultClass.THROUGHPUT_DROP})
 
 
-def attempt_died(look: Look, attempt: AttemptView) -> Decision:
+def attempt_died(context: RuleContext, attempt: AttemptView) -> Decision:
     """The attempt under care has ended by itself."""
-    incident = look.incident
+    incident = context.incident
     if incident.fault in _ADVISORY:
         incident = dataclasses.replace(incident, fault=FaultClass.SOFTWARE_CRASH, fault_rule=f"ended.{incident.fault}")
-    untouched = left_alone(look, attempt) or _had_finished(look, attempt)
+    untouched = left_alone(context, attempt) or _had_finished(context, attempt)
     if untouched is not None:
         return untouched
-    row = look.policy.playbook(incident.fault)
+    row = context.policy.playbook(incident.fault)
     failure = Failure(
         attempt=attempt.name,
         signature=failure_signature(attempt.failure_reason),
@@ -41,36 +41,36 @@ def attempt_died(look: Look, attempt: AttemptView) -> Decision:
     )
     known_before = [item for item in incident.failures if item.attempt != attempt.name]
     incident = _died_bad(dataclasses.replace(incident, failures=(*known_before, failure)))
-    look = dataclasses.replace(look, incident=incident)
+    context = dataclasses.replace(context, incident=incident)
     if row.response in (Response.HAND_OVER, Response.CHECKPOINT_THEN_HAND_OVER):
-        return look.hand_over("playbook.hand_over", story(look))
+        return context.hand_over("playbook.hand_over", story(context))
     if row.response is Response.TELL:
-        return look.hand_over("playbook.told_dead", f"{story(look)} The playbook says: tell.")
-    if look.policy.shadow:
-        return shadow(look, f"resubmit {attempt.name}")
+        return context.hand_over("playbook.told_dead", f"{story(context)} The playbook says: tell.")
+    if context.policy.shadow:
+        return shadow(context, f"resubmit {attempt.name}")
     verdict = classify_failure_reason(attempt.failure_reason)
     if verdict.person_needed:
-        return look.hand_over(
+        return context.hand_over(
             "crash.person_needed",
             f"{attempt.name} failed in a way that a resubmission cannot mend: {attempt.failure_reason[:300]}",
         )
     twin = _same_failure_before(known_before, failure)
     if twin is not None and incident.fault is FaultClass.SOFTWARE_CRASH:
-        return look.hand_over(
+        return context.hand_over(
             "crash.same_again",
             f"{attempt.name} and {twin.attempt} ended alike at step {step_word(failure.step)}: "
             f"{failure.signature[:200]!r}. Trying again cannot help; the owner is told.",
         )
     if verdict.rule == "capacity" and not isinstance(attempt.last_step, Known):
-        return _no_room(look, attempt)
-    return prepare_resubmit(look)
+        return _no_room(context, attempt)
+    return prepare_resubmit(context)
 
 
-def _had_finished(look: Look, attempt: AttemptView) -> Decision | None:
+def _had_finished(context: RuleContext, attempt: AttemptView) -> Decision | None:
     """Its own heartbeat says that training had ended: what failed came after, and training again would not mend it."""
-    if attempt.work != FINISHED or attempt.status is not AttemptStatus.FAILED or look.incident.is_poisoned:
+    if attempt.work != FINISHED or attempt.status is not AttemptStatus.FAILED or context.incident.is_poisoned:
         return None
-    return look.hand_over(
+    return context.hand_over(
         "ended.finished",
         f"{attempt.name} had finished its training at step {step_word(attempt.last_step)}, and failed afterwards: "
         f"{attempt.failure_reason[:300] or 'no reason given'}. It is not trained again",
@@ -78,15 +78,15 @@ def _had_finished(look: Look, attempt: AttemptView) -> Decision | None:
     )
 
 
-def left_alone(look: Look, attempt: AttemptView) -> Decision | None:
+def left_alone(context: RuleContext, attempt: AttemptView) -> Decision | None:
     """Ends that are nobody's to undo: a sibling of a federation runs instead, or the job's own deadline has passed."""
     if attempt.start is None:
         return None
     if attempt.start.state is StartState.WITHDRAWN:
         reason = f"{attempt.name} was revoked: another cluster of the federation runs it"
-        return look.close("start.revoked", reason, Phase.STOPPED, severity=Severity.INFO)
+        return context.close("start.revoked", reason, Phase.STOPPED, severity=Severity.INFO)
     if attempt.start.state is StartState.PAST_DEADLINE:
-        return look.hand_over(
+        return context.hand_over(
             "start.deadline", f"{attempt.name} was ended at its own deadline (--deadline), which is past"
         )
     return None
@@ -104,76 +104,78 @@ def _same_failure_before(before: list[Failure], failure: Failure) -> Failure | N
     return next((item for item in before if item.signature == failure.signature and item.step == failure.step), None)
 
 
-def _no_room(look: Look, attempt: AttemptView) -> Decision:
+def _no_room(context: RuleContext, attempt: AttemptView) -> Decision:
     """Accepted by the platform, then failed for want of capacity before it ran: waited for like a refusal."""
-    incident = settle_try(look.incident, attempt, look.seen)
+    incident = settle_try(context.incident, attempt, context.seen)
     if incident.tries and incident.tries[-1].name == attempt.name:
         settled = dataclasses.replace(incident.tries[-1], no_room=True, gained=None)
         incident = dataclasses.replace(incident, tries=(*incident.tries[:-1], settled))
-    return back_off_for_capacity(dataclasses.replace(look, incident=incident), attempt.failure_reason[:200])
+    return back_off_for_capacity(dataclasses.replace(context, incident=incident), attempt.failure_reason[:200])
 
 
-def back_off_for_capacity(look: Look, said: str) -> Decision:
+def back_off_for_capacity(context: RuleContext, said: str) -> Decision:
     """Wait ever longer, until the policy's limit. The Incident names the attempt to clone, not one that never began."""
-    incident = look.incident
-    since = incident.capacity_since or look.now
-    if look.now - since >= look.policy.resubmission.capacity_limit:
-        return look.hand_over("capacity.limit", f"no capacity for {span_word(look.now - since)}: {said}")
-    wait = backoff(look.policy.resubmission.capacity_backoff, incident.capacity_refusals)
-    moved = look.move(
+    incident = context.incident
+    since = incident.capacity_since or context.now
+    if context.now - since >= context.policy.resubmission.capacity_limit:
+        return context.hand_over("capacity.limit", f"no capacity for {span_word(context.now - since)}: {said}")
+    wait = backoff(context.policy.resubmission.capacity_backoff, incident.capacity_refusals)
+    moved = context.move(
         "capacity.back_off",
         f"no capacity now ({said}); trying again in {span_word(wait)}",
         Phase.RESUBMITTING,
         capacity_since=since,
         capacity_refusals=incident.capacity_refusals + 1,
-        not_before=look.now + wait,
+        not_before=context.now + wait,
     )
     return dataclasses.replace(moved, look_again_in=wait)
 
 
-def prepare_resubmit(look: Look) -> Decision:
+def prepare_resubmit(context: RuleContext) -> Decision:
     """Budgets and back-off; then the resubmission itself on the look after."""
-    if look.attempt is not None and look.attempt.status is AttemptStatus.GONE:
+    if context.attempt is not None and context.attempt.status is AttemptStatus.GONE:
         # Nothing is left to clone, and nothing proves that it is not running: a second run would cost more than a page.
-        return look.hand_over("job.gone", f"the platform no longer knows {look.attempt.name}. {story(look)}")
-    incident = settle_load(settle_try(look.incident, look.attempt, look.seen), look.attempt)
-    if not look.incident.tries:  # what its Incidents before have spent counts on in this one
-        spent = max(incident.fruitless_before, fruitless_of_job(look))
+        return context.hand_over("job.gone", f"the platform no longer knows {context.attempt.name}. {story(context)}")
+    incident = settle_load(settle_try(context.incident, context.attempt, context.seen), context.attempt)
+    if not context.incident.tries:  # what its Incidents before have spent counts on in this one
+        spent = max(incident.fruitless_before, fruitless_of_job(context))
         incident = dataclasses.replace(incident, fruitless_before=spent)
     before = incident
-    incident = account_rollback(incident, look.policy)
+    incident = account_rollback(incident, context.policy)
     incident = dataclasses.replace(incident, capacity_since=None, capacity_refusals=0)
-    look = dataclasses.replace(look, incident=incident)
-    verdict = over_budget(look)
+    context = dataclasses.replace(context, incident=incident)
+    verdict = over_budget(context)
     if verdict is not None:
         return verdict
-    if incident.skips != before.skips and has_skipped_enough(before, look.policy):
-        return look.hand_over(
+    if incident.skips != before.skips and has_skipped_enough(before, context.policy):
+        return context.hand_over(
             "budget.skips",
-            f"so much data are left out already that more is a person's choice. {story(look)} {whole_story(before)}",
+            f"so much data are left out already that more is a person's choice. {story(context)} {whole_story(before)}",
         )
-    return _prepared(look, incident)
+    return _prepared(context, incident)
 
 
-def _prepared(look: Look, incident: Incident) -> Decision:
-    bad = condemned(incident, look.seen.checkpoints, look.policy)
+def _prepared(context: RuleContext, incident: Incident) -> Decision:
+    bad = condemned(incident, context.seen.checkpoints, context.policy)
     actions: tuple[QuarantineCheckpoint, ...] = ()
     said = ""
     if bad is not None:
         incident = dataclasses.replace(incident, excluded_checkpoints=(*incident.excluded_checkpoints, bad.key))
-        look = dataclasses.replace(look, incident=incident)
+        context = dataclasses.replace(context, incident=incident)
         what = "quarantined" if bad.is_proven else "passed over"
         said = f" {bad.why}: {what}, and the next older one is taken."
         if bad.root is not None and bad.is_proven:
             incident = dataclasses.replace(incident, quarantined=(*incident.quarantined, bad.key))
-            look = dataclasses.replace(look, incident=incident)
+            context = dataclasses.replace(context, incident=incident)
             actions = (QuarantineCheckpoint(root=bad.root, why=bad.why),)
     wait = (
-        backoff(look.policy.resubmission.backoff, incident.without_gain - 1) if incident.without_gain else timedelta(0)
+        backoff(context.policy.resubmission.backoff, incident.without_gain - 1)
+        if incident.without_gain
+        else timedelta(0)
     )
-    not_before = look.now + wait
+    not_before = context.now + wait
     if wait:
-        moved = look.move(
+        moved = context.move(
             "resubmit.back_off",
             f"{incident.without_gain} attempt(s) are not known to have gained a step; the next one starts in "
             f"{span_word(wait)}.{said}",
@@ -182,9 +184,9 @@ def _prepared(look: Look, incident: Incident) -> Decision:
             not_before=not_before,
         )
         return dataclasses.replace(moved, look_again_in=wait)  # nothing can be learnt by looking earlier
-    return look.move(
+    return context.move(
         "resubmit.prepare",
-        f"{story(look)}{said} Looking for the resume point.",
+        f"{story(context)}{said} Looking for the resume point.",
         Phase.RESUBMITTING,
         *actions,
         not_before=not_before,
@@ -240,29 +242,29 @@ def _gained(last: Maybe[int], target: Maybe[int], began: Maybe[int], began_befor
     return last.value > target.value and not is_anew
 
 
-def over_budget(look: Look) -> Decision | None:
+def over_budget(context: RuleContext) -> Decision | None:
     """The hand-over that is due once the policy's budgets are spent; None while they are not."""
-    incident, policy = look.incident, look.policy
+    incident, policy = context.incident, context.policy
     if incident.rollbacks > policy.budgets.max_rollbacks:
-        return look.hand_over(
+        return context.hand_over(
             "budget.rollbacks",
-            f"{incident.rollbacks - 1} roll-backs did not cure it. {story(look)} {whole_story(incident)}",
+            f"{incident.rollbacks - 1} roll-backs did not cure it. {story(context)} {whole_story(incident)}",
         )
     tries = policy.playbook(incident.fault).tries
     limit = policy.budgets.max_no_progress if tries is None else min(tries, policy.budgets.max_no_progress)
     carried = 0 if any(item.gained for item in incident.tries) else incident.fruitless_before
-    fruitless = max(incident.no_progress + carried, fruitless_of_job(look), _alike_in_a_row(incident))
+    fruitless = max(incident.no_progress + carried, fruitless_of_job(context), _alike_in_a_row(incident))
     if fruitless >= limit:  # a try that gained a step renews the budget
-        return look.hand_over(
+        return context.hand_over(
             "budget.no_progress",
             f"{fruitless} attempt(s) in a row gained no step past {step_word(incident.target_step)}. "
-            f"{story(look)} {whole_story(incident)}",
+            f"{story(context)} {whole_story(incident)}",
         )
     ran = sum(not item.no_room for item in incident.tries)
     if ran >= policy.budgets.max_attempts:
-        return look.hand_over(
+        return context.hand_over(
             "budget.attempts",
-            f"{ran} resubmissions in one Incident are the policy's limit. {story(look)} {whole_story(incident)}",
+            f"{ran} resubmissions in one Incident are the policy's limit. {story(context)} {whole_story(incident)}",
         )
     return None
 
@@ -282,41 +284,41 @@ def _alike_in_a_row(incident: Incident) -> int:
     return count
 
 
-def fruitless_of_job(look: Look) -> int:
+def fruitless_of_job(context: RuleContext) -> int:
     """Attempts of the Job, across Incidents, that ended without passing what had been reached; Unknown counts none."""
-    if look.incident.tries or look.incident.order is not None or look.attempt is None:
+    if context.incident.tries or context.incident.order is not None or context.attempt is None:
         return 0  # this Incident's own tries are counted by themselves
-    reached = died_at_most(look.incident, look.attempt)
-    best = look.seen.best_before
+    reached = died_at_most(context.incident, context.attempt)
+    best = context.seen.best_before
     by_steps = 0
     if isinstance(reached, Known) and isinstance(best, Known) and reached.value <= best.value:
-        by_steps = look.seen.fruitless_before + 1
-    return max(by_steps, _without_a_checkpoint(look))
+        by_steps = context.seen.fruitless_before + 1
+    return max(by_steps, _without_a_checkpoint(context))
 
 
-def _without_a_checkpoint(look: Look) -> int:
+def _without_a_checkpoint(context: RuleContext) -> int:
     """The Job's newest attempts in a row that resumed where the next one would: none of them has saved anything new.
 
     A step more each time is no progress that lasts, and must not renew the budget in every new Incident. Neither is
     what a trainer saves that begins at the same step each time, whatever it is told to resume from.
     """
-    checkpoints = look.seen.checkpoints
-    newest = newest_verified(checkpoints.value, look.incident) if isinstance(checkpoints, Known) else -1
+    checkpoints = context.seen.checkpoints
+    newest = newest_verified(checkpoints.value, context.incident) if isinstance(checkpoints, Known) else -1
     if newest < 0:  # there is none, and what each attempt began at shows whether anything was kept elsewhere
-        return look.seen.began_anew if isinstance(checkpoints, Known) and not checkpoints.value else 0
+        return context.seen.began_anew if isinstance(checkpoints, Known) and not checkpoints.value else 0
     count = 0
-    for step in reversed(look.seen.resumed_at):
+    for step in reversed(context.seen.resumed_at):
         if step is None or step < newest:
             break
         count += 1
-    return max(count, _since_its_writer(look, newest), look.seen.began_anew)
+    return max(count, _since_its_writer(context, newest), context.seen.began_anew)
 
 
-def _since_its_writer(look: Look, newest: int) -> int:
+def _since_its_writer(context: RuleContext, newest: int) -> int:
     """Attempts of ours since the one that saved the newest checkpoint, whatever they resumed from."""
-    found = look.seen.checkpoints.value if isinstance(look.seen.checkpoints, Known) else ()
+    found = context.seen.checkpoints.value if isinstance(context.seen.checkpoints, Known) else ()
     writers = {one.attempt for one in found if one.step == newest and not one.problems}
-    ran = look.seen.ran
+    ran = context.seen.ran
     last = max((index for index, name in enumerate(ran) if name in writers or index == 0), default=0)
     return len(ran) - 1 - last if ran else 0
 

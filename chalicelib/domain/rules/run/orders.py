@@ -13,7 +13,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Final
 
-from chalicelib.domain.decision.verdict import Decision, Look, result, span_word, why
+from chalicelib.domain.decision.verdict import Decision, RuleContext, result, span_word, why
 from chalicelib.domain.model.action import Action, AdoptAttempt, Done, RequestCheckpoint, Severity, StopJob
 from chalicelib.domain.model.incident import CheckpointAsk, Incident, Phase, Try
 from chalicelib.domain.model.observation import AttemptStatus, AttemptView
@@ -28,12 +28,12 @@ _BEFORE: Final = (Phase.OPEN, Phase.HOLDING, Phase.WATCHING)
 _NOT_STARTED: Final = (Done.REFUSED, Done.CAPACITY, Done.NAME_TAKEN, Done.SIBLING)
 
 
-def decide_order(look: Look) -> Decision | None:
+def decide_order(context: RuleContext) -> Decision | None:
     """The next step of an order that stands; None where none does, or where it waits for what is under way."""
-    if stops_for_good(look.incident):
-        return _stop(look)
-    if (look.incident.order or {}).get("do") == "move" and not look.incident.tries:
-        return _move(look)
+    if stops_for_good(context.incident):
+        return _stop(context)
+    if (context.incident.order or {}).get("do") == "move" and not context.incident.tries:
+        return _move(context)
     return None
 
 
@@ -50,66 +50,68 @@ def who_ordered(incident: Incident) -> str:
 # ---- stop ------------------------------------------------------------------------------------------------------------
 
 
-def _stop(look: Look) -> Decision | None:
-    incident = look.incident
+def _stop(context: RuleContext) -> Decision | None:
+    incident = context.incident
     if incident.phase is Phase.RESUBMITTING and incident.pending is not None:
-        unsent = _unsent(look, incident.pending)
+        unsent = _unsent(context, incident.pending)
         if unsent is not None:
             return unsent
-        if result(look, "ResubmitJob", *_NOT_STARTED) is None:
+        if result(context, "ResubmitJob", *_NOT_STARTED) is None:
             return None  # whether it has been started is found out first: what was sent cannot be called back
-        look = dataclasses.replace(look, incident=undo_try(incident))
-        return _stopped(look, f"{look.incident.attempt} had ended, and nothing was started in its place")
-    attempt = look.attempt
+        context = dataclasses.replace(context, incident=undo_try(incident))
+        return _stopped(context, f"{context.incident.attempt} had ended, and nothing was started in its place")
+    attempt = context.attempt
     if attempt is None:
-        reason = f"{who_ordered(incident)} ordered a stop, and the attempt cannot be read: {why(look.seen.attempt)}"
-        return look.unread("order.stop_unseen", "order.stop_unseen_limit", reason, look.unseen_for)
-    if look.has_ended(attempt):
+        reason = f"{who_ordered(incident)} ordered a stop, and the attempt cannot be read: {why(context.seen.attempt)}"
+        return context.unread("order.stop_unseen", "order.stop_unseen_limit", reason, context.unseen_for)
+    if context.has_ended(attempt):
         # Where the platform, or an earlier stop of ours, has put it back, that start is the run now, and is stopped.
-        again = (platform_restarted(look) or adopt_held(look, attempt)) if attempt.successor is not None else None
-        return again or _stopped(look, f"{attempt.name} has ended ({attempt.status})")
+        again = (platform_restarted(context) or adopt_held(context, attempt)) if attempt.successor is not None else None
+        return again or _stopped(context, f"{attempt.name} has ended ({attempt.status})")
     if attempt.status is AttemptStatus.GONE:
-        return look.stay("order.stop_gone", f"the platform does not know {attempt.name}; asking once more")
-    return _stop_alive(look, attempt)
+        return context.stay("order.stop_gone", f"the platform does not know {attempt.name}; asking once more")
+    return _stop_alive(context, attempt)
 
 
-def _unsent(look: Look, pending: Try) -> Decision | None:
+def _unsent(context: RuleContext, pending: Try) -> Decision | None:
     """A submission that could not be sent, or whose answer is lost, is not sent again: the platform is asked for it.
 
     None where it was answered, where it is there, and where an agent starts it: such an order cannot be taken back.
     """
-    if pending.how is not Submission.CLONE or look.seen.next_number > pending.number:
+    if pending.how is not Submission.CLONE or context.seen.next_number > pending.number:
         return None
-    if result(look, "ResubmitJob", Done.DONE, Done.ALREADY, *_NOT_STARTED) is not None:
+    if result(context, "ResubmitJob", Done.DONE, Done.ALREADY, *_NOT_STARTED) is not None:
         return None
-    reason = f"{who_ordered(look.incident)} ordered a stop; whether {pending.name} was started is asked of the platform"
-    attempt = look.attempt
+    reason = (
+        f"{who_ordered(context.incident)} ordered a stop; whether {pending.name} was started is asked of the platform"
+    )
+    attempt = context.attempt
     if attempt is None:
-        return look.unread("order.stop_unseen", "order.stop_unseen_limit", reason, look.unseen_for)
+        return context.unread("order.stop_unseen", "order.stop_unseen_limit", reason, context.unseen_for)
     if attempt.status is not AttemptStatus.GONE:
         return None
-    if not look.has_ended(attempt):
-        return look.stay("order.stop_unsent", reason)
-    look = dataclasses.replace(look, incident=undo_try(look.incident))
-    return _stopped(look, f"{look.incident.attempt} had ended, and nothing was started in its place")
+    if not context.has_ended(attempt):
+        return context.stay("order.stop_unsent", reason)
+    context = dataclasses.replace(context, incident=undo_try(context.incident))
+    return _stopped(context, f"{context.incident.attempt} had ended, and nothing was started in its place")
 
 
-def _stop_alive(look: Look, attempt: AttemptView) -> Decision:
-    incident = look.incident
+def _stop_alive(context: RuleContext, attempt: AttemptView) -> Decision:
+    incident = context.incident
     if incident.phase is Phase.RESUBMITTING:
-        return look.move("order.stop_lives", f"{attempt.name} is {attempt.status} after all", Phase.VERIFYING)
-    if look.policy.shadow:
-        return shadow(look, f"stop {attempt.name}, as {who_ordered(incident)} ordered")
+        return context.move("order.stop_lives", f"{attempt.name} is {attempt.status} after all", Phase.VERIFYING)
+    if context.policy.shadow:
+        return shadow(context, f"stop {attempt.name}, as {who_ordered(incident)} ordered")
     if incident.phase is Phase.STOPPING:
-        return _stopping(look, attempt)
+        return _stopping(context, attempt)
     if (incident.order or {}).get("checkpoint") and _can_save(attempt):
-        saving = _saving(look, attempt, "order.stop")
+        saving = _saving(context, attempt, "order.stop")
         if isinstance(saving, Decision):
             return saving
-        look, said = look.changed(ask=saving), f" {_outcome(saving)}"
+        context, said = context.changed(ask=saving), f" {_outcome(saving)}"
     else:
         said = ""
-    return _send_stop(look, attempt, f"{who_ordered(incident)} ordered {attempt.name} to be stopped.{said}")
+    return _send_stop(context, attempt, f"{who_ordered(incident)} ordered {attempt.name} to be stopped.{said}")
 
 
 def _can_save(attempt: AttemptView) -> bool:
@@ -118,29 +120,29 @@ def _can_save(attempt: AttemptView) -> bool:
     return attempt.status is AttemptStatus.RUNNING and not is_queued
 
 
-def _saving(look: Look, attempt: AttemptView, rule: str) -> Decision | CheckpointAsk:
+def _saving(context: RuleContext, attempt: AttemptView, rule: str) -> Decision | CheckpointAsk:
     """A Decision while the checkpoint is asked for and waited for; then the answered request."""
-    ask = look.incident.ask
-    if look.incident.phase is not Phase.CHECKPOINTING or ask is None or ask.attempt != attempt.name:
-        return begin_checkpoint(look, attempt, f"{rule}_save")
+    ask = context.incident.ask
+    if context.incident.phase is not Phase.CHECKPOINTING or ask is None or ask.attempt != attempt.name:
+        return begin_checkpoint(context, attempt, f"{rule}_save")
     if ask.outcome is not None:
         return ask
-    reply = getattr(look.seen.reply, "value", None)
+    reply = getattr(context.seen.reply, "value", None)
     if reply is not None and reply.request_id == ask.request_id:
         return dataclasses.replace(ask, outcome=reply.outcome, step=reply.step, why=reply.why[:400])
-    refused = result(look, "RequestCheckpoint", Done.REFUSED)
+    refused = result(context, "RequestCheckpoint", Done.REFUSED)
     if refused is not None:
         return dataclasses.replace(ask, outcome="refused", why=refused.detail[:400])
-    if look.now >= ask.deadline_at:
+    if context.now >= ask.deadline_at:
         return dataclasses.replace(ask, outcome="late", why="no answer by the deadline")
     again: tuple[Action, ...] = ()
-    if result(look, "RequestCheckpoint", Done.UNAVAILABLE) is not None:
+    if result(context, "RequestCheckpoint", Done.UNAVAILABLE) is not None:
         again = (
             RequestCheckpoint(
                 request_id=ask.request_id, attempt=ask.attempt, deadline_at=ask.deadline_at, why="ordered"
             ),
         )
-    return look.stay(f"{rule}_saving", "waiting for the checkpoint", *again, until=ask.deadline_at)
+    return context.stay(f"{rule}_saving", "waiting for the checkpoint", *again, until=ask.deadline_at)
 
 
 def _outcome(ask: CheckpointAsk) -> str:
@@ -148,60 +150,62 @@ def _outcome(ask: CheckpointAsk) -> str:
     return f"Checkpoint {ask.outcome}{step}{f' ({ask.why})' if ask.why else ''}."
 
 
-def _send_stop(look: Look, attempt: AttemptView, reason: str) -> Decision:
+def _send_stop(context: RuleContext, attempt: AttemptView, reason: str) -> Decision:
     """Never held: what stays in a queue is what somebody lets go again."""
-    actions: tuple[Action, ...] = (StopJob(attempt=attempt.name, why=f"ordered by {who_ordered(look.incident)}"),)
-    others = tuple(one for one in look.incident.stopped_attempts if one != attempt.name)
-    return look.move(
+    actions: tuple[Action, ...] = (StopJob(attempt=attempt.name, why=f"ordered by {who_ordered(context.incident)}"),)
+    others = tuple(one for one in context.incident.stopped_attempts if one != attempt.name)
+    return context.move(
         "order.stop_now",
         f"{reason} Stopping it.",
         Phase.STOPPING,
-        *_registered(look, attempt),
+        *_registered(context, attempt),
         *actions,
-        stop_asked_at=look.now,
-        stop_begun_at=look.now,
+        stop_asked_at=context.now,
+        stop_begun_at=context.now,
         stop_hold=False,
         stopped_attempts=(*others, attempt.name),
     )
 
 
-def _registered(look: Look, attempt: AttemptView) -> tuple[Action, ...]:
+def _registered(context: RuleContext, attempt: AttemptView) -> tuple[Action, ...]:
     """The platform's own start, where its registration was lost: else a later order would begin with the one before."""
-    last = look.incident.tries[-1] if look.incident.tries else None
-    is_known = not look.seen.current or look.seen.current == attempt.name
+    last = context.incident.tries[-1] if context.incident.tries else None
+    is_known = not context.seen.current or context.seen.current == attempt.name
     if last is None or not last.is_theirs or last.name != attempt.name or is_known:
         return ()
     return (AdoptAttempt(name=last.name, number=last.number, clone_of=last.clone_of, why="not registered yet"),)
 
 
-def _stopping(look: Look, attempt: AttemptView) -> Decision:
-    if look.incident.stop_hold or attempt.name not in look.incident.stopped_attempts:
-        return _send_stop(look, attempt, f"{who_ordered(look.incident)} ordered it to be stopped for good.")
-    refused = result(look, "StopJob", Done.REFUSED)
-    may_lag = look.platform.orders_wait and look.in_phase < look.policy.timing.look_max
+def _stopping(context: RuleContext, attempt: AttemptView) -> Decision:
+    if context.incident.stop_hold or attempt.name not in context.incident.stopped_attempts:
+        return _send_stop(context, attempt, f"{who_ordered(context.incident)} ordered it to be stopped for good.")
+    refused = result(context, "StopJob", Done.REFUSED)
+    may_lag = context.platform.orders_wait and context.in_phase < context.policy.timing.look_max
     if refused is not None and not may_lag:  # of a start that is over an order is refused as stale
-        return look.hand_over("order.stop_refused", f"the platform refused to stop {attempt.name}: {refused.detail}")
-    if look.in_phase >= look.policy.timing.stop_limit:
-        return look.hand_over(
-            "order.stop_stuck", f"{attempt.name} is still {attempt.status}, {span_word(look.in_phase)} after the stop"
+        return context.hand_over("order.stop_refused", f"the platform refused to stop {attempt.name}: {refused.detail}")
+    if context.in_phase >= context.policy.timing.stop_limit:
+        return context.hand_over(
+            "order.stop_stuck",
+            f"{attempt.name} is still {attempt.status}, {span_word(context.in_phase)} after the stop",
         )
-    waited = look.now - (look.incident.stop_asked_at or look.incident.phase_entered_at)
+    waited = context.now - (context.incident.stop_asked_at or context.incident.phase_entered_at)
     is_lost = (
-        result(look, "StopJob", Done.UNAVAILABLE, Done.PENDING) is not None or waited >= look.policy.timing.look_max
+        result(context, "StopJob", Done.UNAVAILABLE, Done.PENDING) is not None
+        or waited >= context.policy.timing.look_max
     )
     if attempt.status not in (AttemptStatus.STOPPING, AttemptStatus.GONE) and is_lost:
         again = StopJob(attempt=attempt.name, why="not stopping yet")
-        return look.stay("order.stop_again", f"{attempt.name} is still {attempt.status}; asking again", again)
-    return look.stay("order.stop_waiting", f"{attempt.name} is {attempt.status}")
+        return context.stay("order.stop_again", f"{attempt.name} is still {attempt.status}; asking again", again)
+    return context.stay("order.stop_waiting", f"{attempt.name} is {attempt.status}")
 
 
-def _stopped(look: Look, what: str) -> Decision:
-    ask = look.incident.ask
+def _stopped(context: RuleContext, what: str) -> Decision:
+    ask = context.incident.ask
     saved = f" {_outcome(ask)}" if ask is not None and ask.outcome is not None else ""
-    job = look.incident.job_id or ""
-    return look.close(
+    job = context.incident.job_id or ""
+    return context.close(
         STOPPED_BY_ORDER,
-        f"{what}; {who_ordered(look.incident)} ordered it stopped, and it stays so: nothing starts it again but an "
+        f"{what}; {who_ordered(context.incident)} ordered it stopped, and it stays so: nothing starts it again but an "
         f"order (`rekindle resubmit {job}`).{saved}",
         Phase.STOPPED,
         severity=Severity.INFO,
@@ -211,8 +215,8 @@ def _stopped(look: Look, what: str) -> Decision:
 # ---- move ------------------------------------------------------------------------------------------------------------
 
 
-def _move(look: Look) -> Decision | None:
-    incident, attempt = look.incident, look.attempt
+def _move(context: RuleContext) -> Decision | None:
+    incident, attempt = context.incident, context.attempt
     if attempt is None or incident.phase not in (*_BEFORE, Phase.CHECKPOINTING):
         return None
     node = str((incident.order or {}).get("move"))
@@ -221,29 +225,30 @@ def _move(look: Look) -> Decision | None:
         reason = f"{attempt.name} has left {node} by itself ({attempt.status}): the order to move it is over"
         if incident.phase is Phase.CHECKPOINTING:
             reason += "; what it was asked to save is not waited for"
-        over = look.changed(order=None, fault=FaultClass.UNCLEAR, fault_rule="", ask=None)
+        over = context.changed(order=None, fault=FaultClass.UNCLEAR, fault_rule="", ask=None)
         if incident.phase is Phase.CHECKPOINTING:
             return over.move("order.move_over", reason, Phase.HOLDING)
         return over.stay("order.move_over", reason)
-    if look.policy.shadow:
-        return shadow(look, f"save {attempt.name} and move it off {node}, as {who_ordered(incident)} ordered")
+    if context.policy.shadow:
+        return shadow(context, f"save {attempt.name} and move it off {node}, as {who_ordered(incident)} ordered")
     if not _can_save(attempt):
-        return _left_running(look, attempt, f"it is {attempt.status}, and cannot save now")
-    saving = _saving(look, attempt, "order.move")
+        return _left_running(context, attempt, f"it is {attempt.status}, and cannot save now")
+    saving = _saving(context, attempt, "order.move")
     if isinstance(saving, Decision):
         return saving
-    look = look.changed(ask=saving)
+    context = context.changed(ask=saving)
     if saving.outcome != "saved":
-        return _left_running(look, attempt, _outcome(saving))
+        return _left_running(context, attempt, _outcome(saving))
     reason = f"{who_ordered(incident)} ordered {node} to be repaired. {_outcome(saving)} It goes on on other nodes."
-    return begin_stop(look, "order.move_saved", reason)
+    return begin_stop(context, "order.move_saved", reason)
 
 
-def _left_running(look: Look, attempt: AttemptView, said: str) -> Decision:
-    node = (look.incident.order or {}).get("move")
-    return look.close(
+def _left_running(context: RuleContext, attempt: AttemptView, said: str) -> Decision:
+    node = (context.incident.order or {}).get("move")
+    return context.close(
         "order.move_unsaved",
-        f"{who_ordered(look.incident)} ordered {node} to be repaired, and {attempt.name} runs on it. {said} It is left "
+        f"{who_ordered(context.incident)} ordered {node} to be repaired, and {attempt.name} "
+        f"runs on it. {said} It is left "
         "running, for nothing is wrong with it; the node waits until it has ended",
         Phase.STOPPED,
         severity=Severity.WARNING,

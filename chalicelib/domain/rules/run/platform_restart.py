@@ -11,7 +11,7 @@ from typing import Final
 
 from chalicelib.domain.claims.bad_nodes import is_lost, lost_one_of
 from chalicelib.domain.claims.movement import unwatched
-from chalicelib.domain.decision.verdict import Decision, Look, result, span_word, step_word, story, subject
+from chalicelib.domain.decision.verdict import Decision, RuleContext, result, span_word, step_word, story, subject
 from chalicelib.domain.faults.diagnosis import died_at, failure_signature
 from chalicelib.domain.faults.loss import marked_bad
 from chalicelib.domain.guards.guards import would_hold
@@ -42,35 +42,35 @@ _BEGUN: Final = frozenset(AttemptStatus) - {AttemptStatus.STARTING, AttemptStatu
 # --- the platform's own restart -------------------------------------------------------------------------------------
 
 
-def platform_restarted(look: Look) -> Decision | None:
+def platform_restarted(context: RuleContext) -> Decision | None:
     """Another start has taken the attempt's place, and it is not the one that we ordered."""
-    attempt, incident = look.attempt, look.incident
+    attempt, incident = context.attempt, context.incident
     if attempt is None or attempt.successor is None or attempt.start is None or attempt.name != incident.attempt:
         return None
-    if look.ordered == "checkpoint":
+    if context.ordered == "checkpoint":
         return None  # there is nothing left to save; whoever gave the order is told that
     if incident.phase is Phase.RESUBMITTING and incident.pending is not None:
         return None  # what we ordered is settled first
-    after = look.seen.successor.value if isinstance(look.seen.successor, Known) else None
+    after = context.seen.successor.value if isinstance(context.seen.successor, Known) else None
     has_begun = after is not None and after.status in _BEGUN
     if is_put_back_by_us(incident, attempt) and not has_begun:
         return None
     if after is not None and after.status is AttemptStatus.STOPPED and after.successor is None:
         who = "its user" if after.start is not None and after.start.ended_by is EndedBy.USER else "somebody"
-        return look.close(
+        return context.close(
             "adopt.owner_stopped",
             f"{after.name}, which took the place of {attempt.name}, was cancelled by {who}: the job is left alone",
             Phase.STOPPED,
             severity=Severity.INFO,
         )
-    return _adopt(look, attempt, attempt.successor)
+    return _adopt(context, attempt, attempt.successor)
 
 
-def adopt_held(look: Look, attempt: AttemptView) -> Decision | None:
+def adopt_held(context: RuleContext, attempt: AttemptView) -> Decision | None:
     """Go on with the start that a stop of ours has left in the queue, held: whoever wants the run stopped means that
     start as well. None where nothing has taken the attempt's place.
     """
-    return None if attempt.successor is None else _adopt(look, attempt, attempt.successor)
+    return None if attempt.successor is None else _adopt(context, attempt, attempt.successor)
 
 
 def is_put_back_by_us(incident: Incident, attempt: AttemptView) -> bool:
@@ -82,19 +82,19 @@ def is_put_back_by_us(incident: Incident, attempt: AttemptView) -> bool:
     return by is EndedBy.AGENT or (asked and by is EndedBy.UNKNOWN)
 
 
-def _adopt(look: Look, attempt: AttemptView, name: str) -> Decision:
-    who = _WHO.get(attempt.start.requeued_by if attempt.start else EndedBy.UNKNOWN, look.platform.title)
-    if look.policy.shadow:
-        return shadow(look, f"go on with {name}, which {who} started in place of {attempt.name}")
-    number = look.seen.next_number - 1 if look.seen.current == name else look.seen.next_number
+def _adopt(context: RuleContext, attempt: AttemptView, name: str) -> Decision:
+    who = _WHO.get(attempt.start.requeued_by if attempt.start else EndedBy.UNKNOWN, context.platform.title)
+    if context.policy.shadow:
+        return shadow(context, f"go on with {name}, which {who} started in place of {attempt.name}")
+    number = context.seen.next_number - 1 if context.seen.current == name else context.seen.next_number
     number = max(number, 1)
-    carried = look.incident.fruitless_before if look.incident.tries else fruitless_of_job(look)
-    incident = dataclasses.replace(_books_closed(look, attempt), fruitless_before=carried)
+    carried = context.incident.fruitless_before if context.incident.tries else fruitless_of_job(context)
+    incident = dataclasses.replace(_books_closed(context, attempt), fruitless_before=carried)
     theirs = Try(
         number=number,
         name=name,
         clone_of=attempt.name,
-        at=look.now,
+        at=context.now,
         resume_step=Unknown("it goes on from where its script finds"),
         how=Submission.REQUEUE,
         is_theirs=True,
@@ -104,36 +104,36 @@ def _adopt(look: Look, attempt: AttemptView, name: str) -> Decision:
     actions: tuple[AdoptAttempt | Notify | StopJob, ...] = (
         AdoptAttempt(name=name, number=number, clone_of=attempt.name, why=f"{who} put the job back"),
     )
-    if look.ordered == "resubmit":
+    if context.ordered == "resubmit":
         said = f"{who} has started {name} before the order to resubmit could be carried out: it is not carried out."
         actions = (
             *actions,
-            Notify(severity=Severity.WARNING, title=f"{subject(look)}: an order was not taken", text=said),
+            Notify(severity=Severity.WARNING, title=f"{subject(context)}: an order was not taken", text=said),
         )
     tries = (*incident.tries, theirs)
-    spent = over_budget(dataclasses.replace(look, incident=dataclasses.replace(incident, tries=tries)))
-    if spent is not None and len(tries) > look.policy.budgets.max_attempts + MAX_CHASED:
-        return look.hand_over(
+    spent = over_budget(dataclasses.replace(context, incident=dataclasses.replace(incident, tries=tries)))
+    if spent is not None and len(tries) > context.policy.budgets.max_attempts + MAX_CHASED:
+        return context.hand_over(
             "adopt.loop_limit", f"{name} is the next of a loop that no stop has caught. {spent.reason}"
         )
     stop = StopJob(attempt=name, why="put back again and again without a gain", hold=True)
-    holds = spent is not None and incident.phase is not Phase.RESUBMITTING and not would_hold(look, stop)
+    holds = spent is not None and incident.phase is not Phase.RESUBMITTING and not would_hold(context, stop)
     if holds:  # a loop may be faster than our looks: not after the next one, but now
         actions = (*actions, stop)
-    fresh = dataclasses.replace(look, incident=incident)
+    fresh = dataclasses.replace(context, incident=incident)
     adopted = fresh.changed(
         tries=tries,
         attempt=name,
         attempt_number=number,
         # What it resumes from by itself may be as bad as what it was taken from.
         onset_attempt=name if poisoned else incident.onset_attempt,
-        phase_entered_at=look.now,
+        phase_entered_at=context.now,
         seen_as="",
         seen_since=None,
         not_before=None,
         stop_hold=holds,
         stopped_attempts=(*incident.stopped_attempts, name) if holds else incident.stopped_attempts,
-        stop_asked_at=look.now if holds else incident.stop_asked_at,
+        stop_asked_at=context.now if holds else incident.stop_asked_at,
         deferred_since=None,
         requeue_refused=False,
         **unwatched(),
@@ -143,70 +143,73 @@ def _adopt(look: Look, attempt: AttemptView, name: str) -> Decision:
         return adopted.move("adopt.loop", reason, Phase.STOPPING, *actions)
     return adopted.move(
         "adopt.platform_restart",
-        f"{story(look)} {who} has put the job back by itself: {name} takes the place of {attempt.name} and is watched; "
-        f"no other is started.{zombies(look, attempt)}",
+        f"{story(context)} {who} has put the job back by itself: {name} takes the place of "
+        f"{attempt.name} and is watched; "
+        f"no other is started.{zombies(context, attempt)}",
         Phase.VERIFYING,
         *actions,
     )
 
 
-def _books_closed(look: Look, attempt: AttemptView) -> Incident:
+def _books_closed(context: RuleContext, attempt: AttemptView) -> Incident:
     """The old attempt has ended, by itself or not: how far it came, and whether it gained anything."""
-    incident = look.incident
+    incident = context.incident
     failure = Failure(
         attempt=attempt.name, signature=failure_signature(attempt.failure_reason), step=died_at(incident, attempt)
     )
     others = tuple(item for item in incident.failures if item.attempt != attempt.name)
     incident = marked_bad(dataclasses.replace(incident, failures=(*others, failure)))
-    return settle_load(settle_try(incident, attempt, look.seen), attempt)
+    return settle_load(settle_try(incident, attempt, context.seen), attempt)
 
 
-def zombies(look: Look, attempt: AttemptView) -> str:
+def zombies(context: RuleContext, attempt: AttemptView) -> str:
     """For the timeline: ranks of the old attempt that may live on unseen."""
-    if attempt.start is None or not isinstance(look.seen.nodes, Known):
+    if attempt.start is None or not isinstance(context.seen.nodes, Known):
         return ""
-    lost = [facts.name for facts in look.seen.nodes.value.facts if facts.name in attempt.start.nodes and is_lost(facts)]
+    lost = [
+        facts.name for facts in context.seen.nodes.value.facts if facts.name in attempt.start.nodes and is_lost(facts)
+    ]
     if not lost:
         return ""
     return f" Its ranks on {', '.join(lost[:8])} may live on, out of reach: they may not save any more."
 
 
-def adopted_trouble(look: Look, attempt: AttemptView) -> Decision | None:
+def adopted_trouble(context: RuleContext, attempt: AttemptView) -> Decision | None:
     """VERIFYING a start that the platform made: is it registered, and may it go on?"""
-    last = look.incident.tries[-1] if look.incident.tries else None
+    last = context.incident.tries[-1] if context.incident.tries else None
     if last is None or not last.is_theirs or last.name != attempt.name or attempt.status.has_ended:
         return None
-    lost = result(look, "AdoptAttempt", Done.UNAVAILABLE) is not None
-    if lost or (look.seen.current and look.seen.current != attempt.name):
+    lost = result(context, "AdoptAttempt", Done.UNAVAILABLE) is not None
+    if lost or (context.seen.current and context.seen.current != attempt.name):
         again = AdoptAttempt(name=last.name, number=last.number, clone_of=last.clone_of, why="not registered yet")
-        if result(look, "AdoptAttempt", Done.REFUSED) is not None:
-            return look.hand_over(
+        if result(context, "AdoptAttempt", Done.REFUSED) is not None:
+            return context.hand_over(
                 "adopt.refused",
-                f"{attempt.name} runs, but {look.seen.current} is the Job's newest attempt: two may run",
+                f"{attempt.name} runs, but {context.seen.current} is the Job's newest attempt: two may run",
             )
-        return look.stay("adopt.again", f"{attempt.name} is not registered yet; trying again", again)
-    if attempt.name in look.incident.stopped_attempts:
+        return context.stay("adopt.again", f"{attempt.name} is not registered yet; trying again", again)
+    if attempt.name in context.incident.stopped_attempts:
         return None
     if last.how is not Submission.REQUEUE:
         return None  # a person has started it, from where they chose
-    if look.incident.is_poisoned and _began_before_the_onset(look, attempt):
-        return look.changed(onset_attempt=last.clone_of).stay(
+    if context.incident.is_poisoned and _began_before_the_onset(context, attempt):
+        return context.changed(onset_attempt=last.clone_of).stay(
             "adopt.clean",
             f"{attempt.name} began at step {step_word(attempt.first_step)}, before what went bad, and its loss is a "
             "number past there: it goes on",
         )
-    if look.incident.is_poisoned:
+    if context.incident.is_poisoned:
         reason = f"{attempt.name} goes on from what {last.clone_of} left, which had gone bad."
-        return roll_back(look, attempt, "adopt.poisoned", reason)
-    closed = over_budget(look)
+        return roll_back(context, attempt, "adopt.poisoned", reason)
+    closed = over_budget(context)
     if closed is not None:
-        return begin_stop(look, "adopt.loop", f"It is put back again and again and gains nothing: {closed.reason}")
+        return begin_stop(context, "adopt.loop", f"It is put back again and again and gains nothing: {closed.reason}")
     return None
 
 
-def _began_before_the_onset(look: Look, attempt: AttemptView) -> bool:
+def _began_before_the_onset(context: RuleContext, attempt: AttemptView) -> bool:
     """It resumed before the first bad step by itself, and has passed it with a loss that is a number."""
-    onset, first, newest = look.incident.onset_step, attempt.first_step, attempt.last_step
+    onset, first, newest = context.incident.onset_step, attempt.first_step, attempt.last_step
     if not (isinstance(onset, Known) and isinstance(first, Known) and isinstance(newest, Known)):
         return False
     is_past = first.value < onset.value and newest.value >= onset.value + SHOWN_AFTER
@@ -216,7 +219,7 @@ def _began_before_the_onset(look: Look, attempt: AttemptView) -> bool:
 # --- waiting in the queue -------------------------------------------------------------------------------------------
 
 
-def waiting_in_queue(look: Look, attempt: AttemptView, *, group: str) -> Decision | None:
+def waiting_in_queue(context: RuleContext, attempt: AttemptView, *, group: str) -> Decision | None:
     """What a pending job waits for: its turn, a person, or nothing that will ever come. None: it is not pending.
 
     `group` is the phase's own: `verify` for a new attempt, `open` for the one that the Incident is about.
@@ -225,56 +228,56 @@ def waiting_in_queue(look: Look, attempt: AttemptView, *, group: str) -> Decisio
         return None
     wait = attempt.start.wait
     waits = Waits.HELD if attempt.start.held else wait.waits
-    said = f"{attempt.name} waits in {look.platform.title}'s queue ({wait.word or 'no reason given'}): {wait.said}"
-    is_sure = look.in_state >= 2 * look.policy.timing.look_max
+    said = f"{attempt.name} waits in {context.platform.title}'s queue ({wait.word or 'no reason given'}): {wait.said}"
+    is_sure = context.in_state >= 2 * context.policy.timing.look_max
     if waits is Waits.HELD and is_sure:
-        release = f"`{look.platform.release_command.format(id=attempt.start.handle)}` lets it go"
-        return look.hand_over(
+        release = f"`{context.platform.release_command.format(id=attempt.start.handle)}` lets it go"
+        return context.hand_over(
             f"{group}.held", f"{said}; whoever holds it decides, {release}", severity=Severity.WARNING
         )
     if waits is Waits.NEVER and is_sure:
-        return look.hand_over(f"{group}.pending_for_ever", f"{said}; waiting cannot help")
-    limit = look.policy.timing.start_limit if waits is Waits.DOUBTFUL else look.policy.resubmission.capacity_limit
-    if look.in_state >= limit:
-        return look.hand_over(f"{group}.queue_limit", f"{said}; for {span_word(look.in_state)} now")
-    if group == "open" and look.incident.phase in (Phase.OPEN, Phase.WATCHING):
-        return look.move("open.queued", f"{said}; nothing of it runs that could be mended", Phase.HOLDING)
-    queued = look.stay(f"{group}.queued", said)
-    return dataclasses.replace(queued, look_again_in=look.policy.timing.look_max)  # its start is news that wakes us
+        return context.hand_over(f"{group}.pending_for_ever", f"{said}; waiting cannot help")
+    limit = context.policy.timing.start_limit if waits is Waits.DOUBTFUL else context.policy.resubmission.capacity_limit
+    if context.in_state >= limit:
+        return context.hand_over(f"{group}.queue_limit", f"{said}; for {span_word(context.in_state)} now")
+    if group == "open" and context.incident.phase in (Phase.OPEN, Phase.WATCHING):
+        return context.move("open.queued", f"{said}; nothing of it runs that could be mended", Phase.HOLDING)
+    queued = context.stay(f"{group}.queued", said)
+    return dataclasses.replace(queued, look_again_in=context.policy.timing.look_max)  # its start is news that wakes us
 
 
-def superfluous_exclusion(look: Look, attempt: AttemptView, still_bad: tuple[str, ...]) -> Decision | None:
+def superfluous_exclusion(context: RuleContext, attempt: AttemptView, still_bad: tuple[str, ...]) -> Decision | None:
     """A pending job that stays away from a node longer than it has to might wait for ever on a full cluster."""
-    last = look.incident.tries[-1] if look.incident.tries else None
+    last = context.incident.tries[-1] if context.incident.tries else None
     if last is None or last.name != attempt.name or not last.exclude:
         return None
     if attempt.start is None or not attempt.start.is_queued:
         return None
     keep = tuple(node for node in last.exclude if node in still_bad)
-    if keep == last.exclude or not isinstance(look.seen.nodes, Known):
+    if keep == last.exclude or not isinstance(context.seen.nodes, Known):
         return None
     lifted = [node for node in last.exclude if node not in keep]
     nodes = tuple(node for node in attempt.start.exclude if node not in lifted)
     action = ExcludeNodes(attempt=attempt.name, handle=attempt.start.handle, nodes=nodes, why="cordoned by now")
-    tries = (*look.incident.tries[:-1], dataclasses.replace(last, exclude=keep))
+    tries = (*context.incident.tries[:-1], dataclasses.replace(last, exclude=keep))
     reason = f"{', '.join(lifted)}: cordoned or repaired by now, so {attempt.name} need not stay away from it"
-    return look.stay("verify.exclusion_lifted", reason, action, tries=tries)
+    return context.stay("verify.exclusion_lifted", reason, action, tries=tries)
 
 
 # --- what must not be taken for a fault -----------------------------------------------------------------------------
 
 
-def suspended(look: Look, attempt: AttemptView) -> Decision | None:
+def suspended(context: RuleContext, attempt: AttemptView) -> Decision | None:
     """Somebody, or a scheduler that takes turns, has suspended the job: it does not move, and nothing is wrong."""
-    if attempt.start is None or attempt.start.state is not StartState.SUSPENDED or look.ordered is not None:
+    if attempt.start is None or attempt.start.state is not StartState.SUSPENDED or context.ordered is not None:
         return None
-    by = f"{look.platform.title} (by a person, or for another job)"
+    by = f"{context.platform.title} (by a person, or for another job)"
     reason = f"{attempt.name} is suspended by {by}: it is not stuck, and is left so"
-    if look.in_state >= look.policy.resubmission.capacity_limit:
-        return look.hand_over(
-            "start.suspended_limit", f"{reason}; for {span_word(look.in_state)} now", severity=Severity.WARNING
+    if context.in_state >= context.policy.resubmission.capacity_limit:
+        return context.hand_over(
+            "start.suspended_limit", f"{reason}; for {span_word(context.in_state)} now", severity=Severity.WARNING
         )
-    if look.incident.phase in (Phase.OPEN, Phase.WATCHING):
-        return look.move("start.suspended", reason, Phase.HOLDING)
+    if context.incident.phase in (Phase.OPEN, Phase.WATCHING):
+        return context.move("start.suspended", reason, Phase.HOLDING)
     # It stood still for a reason: once it goes on, that is counted from then.
-    return look.changed(**unwatched()).stay("start.suspended", reason)
+    return context.changed(**unwatched()).stay("start.suspended", reason)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from chalicelib.domain.claims.movement import unwatched
-from chalicelib.domain.decision.verdict import Decision, Look, detail, result, story, why
+from chalicelib.domain.decision.verdict import Decision, RuleContext, detail, result, story, why
 from chalicelib.domain.model.action import AdoptAttempt, Done, QuarantineCheckpoint, ResubmitJob, Severity
 from chalicelib.domain.model.incident import Incident, Phase, Try
 from chalicelib.domain.model.known import Known, Unknown
@@ -18,83 +18,83 @@ from chalicelib.domain.run.resume_point import choose_resume_point, left_in_doub
 MAX_TAKEN_NAMES = 5
 
 
-def decide_resubmitting(look: Look) -> Decision:
+def decide_resubmitting(context: RuleContext) -> Decision:
     """RESUBMITTING."""
-    incident = look.incident
-    if incident.pending is not None and _has_started(look, incident.pending):
-        fresh = look.changed(
+    incident = context.incident
+    if incident.pending is not None and _has_started(context, incident.pending):
+        fresh = context.changed(
             seen_as="", seen_since=None, needs=(), needs_since=None, evidence_since=None, **unwatched()
         )
         begun = fresh.move(
             "resubmit.started", f"{incident.attempt} is submitted", Phase.VERIFYING, *left_behind(incident.pending)
         )
-        return dataclasses.replace(begun, look_again_in=look.policy.timing.look_max)  # it has to start first
-    answered = _sibling_lives(look) or _refusals(look)
+        return dataclasses.replace(begun, look_again_in=context.policy.timing.look_max)  # it has to start first
+    answered = _sibling_lives(context) or _refusals(context)
     if answered is not None:
         return answered
-    is_taken = result(look, "ResubmitJob", Done.NAME_TAKEN) is not None
+    is_taken = result(context, "ResubmitJob", Done.NAME_TAKEN) is not None
     if incident.pending is not None and incident.pending.how is not Submission.CLONE and not is_taken:
-        return again(look, incident.pending)
+        return again(context, incident.pending)
     if is_taken:
-        look = dataclasses.replace(
-            look, incident=dataclasses.replace(undo_try(incident), name_salt=incident.name_salt + 1)
+        context = dataclasses.replace(
+            context, incident=dataclasses.replace(undo_try(incident), name_salt=incident.name_salt + 1)
         )
-        if look.incident.name_salt > MAX_TAKEN_NAMES:
-            return look.hand_over("resubmit.names_taken", f"{MAX_TAKEN_NAMES} names in a row belong to other jobs")
-        return _resubmit(look)
-    if incident.not_before is not None and look.now < incident.not_before:
+        if context.incident.name_salt > MAX_TAKEN_NAMES:
+            return context.hand_over("resubmit.names_taken", f"{MAX_TAKEN_NAMES} names in a row belong to other jobs")
+        return _resubmit(context)
+    if incident.not_before is not None and context.now < incident.not_before:
         # The whole back-off in one wait: nothing can be learnt by looking earlier, and a wake still cuts it short.
         return dataclasses.replace(
-            look.stay("resubmit.waiting", f"backing off until {incident.not_before:%H:%M:%S}"),
-            look_again_in=incident.not_before - look.now,
+            context.stay("resubmit.waiting", f"backing off until {incident.not_before:%H:%M:%S}"),
+            look_again_in=incident.not_before - context.now,
         )
-    return _resubmit(look)
+    return _resubmit(context)
 
 
-def _has_started(look: Look, pending: Try) -> bool:
+def _has_started(context: RuleContext, pending: Try) -> bool:
     """Its submission was answered, or the registry holds it: only our own act puts it there.
 
     That a job of this name exists proves nothing. It may be somebody else's; and ours is not protected before the
     registry knows it, so the order is sent again until it does.
     """
-    if result(look, "ResubmitJob", Done.DONE, Done.ALREADY) is not None:
+    if result(context, "ResubmitJob", Done.DONE, Done.ALREADY) is not None:
         return True
-    return look.seen.next_number > pending.number
+    return context.seen.next_number > pending.number
 
 
-def _sibling_lives(look: Look) -> Decision | None:
+def _sibling_lives(context: RuleContext) -> Decision | None:
     """The run was started by hand: that attempt is watched, and no other is made."""
-    found = result(look, "ResubmitJob", Done.SIBLING)
+    found = result(context, "ResubmitJob", Done.SIBLING)
     if found is not None:
-        look = dataclasses.replace(look, incident=undo_try(look.incident))
+        context = dataclasses.replace(context, incident=undo_try(context.incident))
         if not found.attempt:
             reason = f"{found.detail}: it was started by hand, and nothing is started beside it"
-            return look.close("resubmit.goes_on", reason, Phase.STOPPED, severity=Severity.WARNING)
-        return adopt_sibling(look, found.attempt)
-    if look.incident.pending is None and isinstance(look.seen.sibling, Known):
-        return adopt_sibling(look, look.seen.sibling.value)
+            return context.close("resubmit.goes_on", reason, Phase.STOPPED, severity=Severity.WARNING)
+        return adopt_sibling(context, found.attempt)
+    if context.incident.pending is None and isinstance(context.seen.sibling, Known):
+        return adopt_sibling(context, context.seen.sibling.value)
     return None
 
 
-def adopt_sibling(look: Look, name: str) -> Decision:
+def adopt_sibling(context: RuleContext, name: str) -> Decision:
     """Take `name`, an attempt that others have submitted, for the new attempt, and verify it.
 
     It is recorded as theirs: what it resumes from was their choice, and it is not stopped for that.
     """
-    incident = look.incident
-    number = max(look.seen.next_number, incident.attempt_number + 1)
-    if look.seen.current == name:
-        number = look.seen.next_number - 1
+    incident = context.incident
+    number = max(context.seen.next_number, incident.attempt_number + 1)
+    if context.seen.current == name:
+        number = context.seen.next_number - 1
     theirs = Try(
         number=number,
         name=name,
         clone_of=incident.attempt or "",
-        at=look.now,
+        at=context.now,
         resume_step=Unknown("it was submitted by hand"),
         is_theirs=True,
     )
     old = incident.attempt
-    return look.changed(
+    return context.changed(
         tries=(*incident.tries, theirs),
         attempt=name,
         attempt_number=number,
@@ -108,30 +108,30 @@ def adopt_sibling(look: Look, name: str) -> Decision:
         **unwatched(),
     ).move(
         "resubmit.sibling",
-        f"{story(look)} {name} was submitted by hand in place of {old}: it is watched, and no other is started.",
+        f"{story(context)} {name} was submitted by hand in place of {old}: it is watched, and no other is started.",
         Phase.VERIFYING,
         AdoptAttempt(name=name, number=number, clone_of=old or "", why="submitted by hand"),
     )
 
 
-def _refusals(look: Look) -> Decision | None:
-    incident = look.incident
-    refused = result(look, "ResubmitJob", Done.REFUSED)
+def _refusals(context: RuleContext) -> Decision | None:
+    incident = context.incident
+    refused = result(context, "ResubmitJob", Done.REFUSED)
     if refused is not None and incident.pending is not None and incident.pending.how is Submission.REQUEUE:
-        return requeue_refused(dataclasses.replace(look, incident=undo_try(incident)), refused.detail)
+        return requeue_refused(dataclasses.replace(context, incident=undo_try(incident)), refused.detail)
     if refused is not None:
-        look = dataclasses.replace(look, incident=undo_try(incident))
-        return look.hand_over("resubmit.refused", f"the platform refused the new attempt: {refused.detail}")
-    if result(look, "ResubmitJob", Done.UNAVAILABLE) is not None:
+        context = dataclasses.replace(context, incident=undo_try(incident))
+        return context.hand_over("resubmit.refused", f"the platform refused the new attempt: {refused.detail}")
+    if result(context, "ResubmitJob", Done.UNAVAILABLE) is not None:
         since = incident.pending.at if incident.pending else incident.phase_entered_at
         reason = (
-            f"the platform cannot be reached ({detail(look)}); trying again. Whether {incident.attempt} was started"
+            f"the platform cannot be reached ({detail(context)}); trying again. Whether {incident.attempt} was started"
         )
-        return look.unread(
-            "resubmit.unavailable", "resubmit.unavailable_limit", f"{reason} is not known", look.now - since
+        return context.unread(
+            "resubmit.unavailable", "resubmit.unavailable_limit", f"{reason} is not known", context.now - since
         )
-    if result(look, "ResubmitJob", Done.CAPACITY) is not None:
-        return back_off_for_capacity(dataclasses.replace(look, incident=undo_try(incident)), detail(look))
+    if result(context, "ResubmitJob", Done.CAPACITY) is not None:
+        return back_off_for_capacity(dataclasses.replace(context, incident=undo_try(incident)), detail(context))
     return None
 
 
@@ -145,61 +145,63 @@ def undo_try(incident: Incident) -> Incident:
     )
 
 
-def _resubmit(look: Look) -> Decision:
+def _resubmit(context: RuleContext) -> Decision:
     # A try that is recorded, but neither started nor refused: the act crashed, before or after its call took effect.
     # The same order under the same name is sent again. A new name here would be a second run.
-    resent = look.incident.pending
-    incident = undo_try(look.incident)
-    look = dataclasses.replace(look, incident=incident)
-    old = look.attempt
+    resent = context.incident.pending
+    incident = undo_try(context.incident)
+    context = dataclasses.replace(context, incident=incident)
+    old = context.attempt
     if old is not None and old.name == incident.attempt and not old.status.has_ended:
-        return look.changed(**unwatched()).move(
+        return context.changed(**unwatched()).move(
             "resubmit.old_lives",
             f"{old.name} is {old.status} after all: a second copy must not start",
             Phase.VERIFYING,
         )
-    unseen = old_unseen(look)
+    unseen = old_unseen(context)
     if unseen is not None:
         return unseen
-    checkpoints = look.seen.checkpoints
+    checkpoints = context.seen.checkpoints
     if not isinstance(checkpoints, Known):
-        return _checkpoints_unseen(look, resent)
+        return _checkpoints_unseen(context, resent)
     if resent is None and not incident.tries and incident.order is None:
         # What the attempts before have gained could not be told while the checkpoints were unread.
-        look = look.changed(fruitless_before=max(incident.fruitless_before, fruitless_of_job(look)))
-        incident = look.incident
-        verdict = over_budget(look)
+        context = context.changed(fruitless_before=max(incident.fruitless_before, fruitless_of_job(context)))
+        incident = context.incident
+        verdict = over_budget(context)
         if verdict is not None:
             return verdict
-    if not checkpoints.value and look.seen.had_checkpoints and not _is_fresh_order(incident):
-        return look.hand_over(
+    if not checkpoints.value and context.seen.had_checkpoints and not _is_fresh_order(incident):
+        return context.hand_over(
             "resume.gone",
-            f"{story(look)} There were checkpoints, and none is found any more: it would begin at step 0. What "
+            f"{story(context)} There were checkpoints, and none is found any more: it would begin at step 0. What "
             "has become of them, and whether to begin anew, is for a person to say; an order to resubmit begins anew",
         )
-    point = choose_resume_point(checkpoints.value, incident, look.policy)
+    point = choose_resume_point(checkpoints.value, incident, context.policy)
     if point is None and not checkpoints.value:
-        return look.hand_over(
+        return context.hand_over(
             "resume.no_manifest",
-            f"{story(look)} No checkpoint manifest exists, so nothing tells from before which step the trainer's own "
+            f"{story(context)} No checkpoint manifest exists, so nothing tells from before which "
+            "step the trainer's own "
             "newest checkpoint is; what to resume from is for a person to choose",
         )
     if point is None:
-        return look.hand_over(
+        return context.hand_over(
             "resume.none_fit",
             f"{len(checkpoints.value)} checkpoint(s) exist, but none is verified and allowed for "
             f"{incident.fault}; what to resume from is for a person to choose",
         )
     doubtful = left_in_doubt(checkpoints.value, incident) if resent is None else None
     if doubtful is not None:
-        return look.hand_over(
+        return context.hand_over(
             "resume.in_doubt",
-            f"{story(look)} An earlier Incident left {incident.attempt} with a bad loss, and nothing tells whether it "
+            f"{story(context)} An earlier Incident left {incident.attempt} with a bad loss, and "
+            "nothing tells whether it "
             f"healed: its newest checkpoint is of step {doubtful}, the newest from before that loss is "
             f"{point.said}. Which of them to take is for a person to choose; an order to resubmit takes the older",
         )
-    number = resent.number if resent else max(look.seen.next_number, incident.attempt_number + 1)
-    way = way_to_start(look, number, point, checkpoints.value)
+    number = resent.number if resent else max(context.seen.next_number, incident.attempt_number + 1)
+    way = way_to_start(context, number, point, checkpoints.value)
     if isinstance(way, Decision):
         return way
     name = resent.name if resent else way.name
@@ -221,7 +223,7 @@ def _resubmit(look: Look) -> Decision:
         number=number,
         name=name,
         clone_of=clone_of,
-        at=resent.at if resent else look.now,
+        at=resent.at if resent else context.now,
         resume_step=point.step,
         resume_manifest=point.key,
         resume_root=point.root,
@@ -232,11 +234,11 @@ def _resubmit(look: Look) -> Decision:
         left_nodes=way.left_nodes,
     )
     skipping = "".join(f" Skipping the data of steps {w.from_step}-{w.to_step - 1}." for w in incident.skips)
-    return look.move(
+    return context.move(
         "resubmit.now",
         f"{name} resumes {point.said}.{skipping}{way.said}",
         Phase.RESUBMITTING,
-        *_quarantine_again(look),
+        *_quarantine_again(context),
         action,
         at_once=True,
         tries=(*incident.tries, attempt),
@@ -250,33 +252,33 @@ def _is_fresh_order(incident: Incident) -> bool:
     return incident.order is not None and not incident.tries
 
 
-def _quarantine_again(look: Look) -> tuple[QuarantineCheckpoint, ...]:
+def _quarantine_again(context: RuleContext) -> tuple[QuarantineCheckpoint, ...]:
     """The mark could not be written. It is tried once more; this Incident does not resume from there in any case."""
-    if result(look, "QuarantineCheckpoint", Done.UNAVAILABLE) is None:
+    if result(context, "QuarantineCheckpoint", Done.UNAVAILABLE) is None:
         return ()
-    bad = next((item for item in reversed(look.incident.tries) if item.died_at_load and item.resume_root), None)
+    bad = next((item for item in reversed(context.incident.tries) if item.died_at_load and item.resume_root), None)
     if bad is None or bad.resume_root is None:
         return ()
     return (QuarantineCheckpoint(root=bad.resume_root, why=f"{bad.name} died on it before it had made a step"),)
 
 
-def _checkpoints_unseen(look: Look, resent: Try | None) -> Decision:
-    reason = f"the checkpoints cannot be read: {why(look.seen.checkpoints)}"
+def _checkpoints_unseen(context: RuleContext, resent: Try | None) -> Decision:
+    reason = f"the checkpoints cannot be read: {why(context.seen.checkpoints)}"
     # `not_before` is when the last back-off ended: waiting for capacity is no failure to read.
-    since = resent.at if resent else look.incident.not_before or look.incident.phase_entered_at
+    since = resent.at if resent else context.incident.not_before or context.incident.phase_entered_at
     if resent is not None:  # it stays on record: under this name it may have started
-        look = dataclasses.replace(
-            look,
+        context = dataclasses.replace(
+            context,
             incident=dataclasses.replace(
-                look.incident,
-                tries=(*look.incident.tries, resent),
+                context.incident,
+                tries=(*context.incident.tries, resent),
                 attempt=resent.name,
                 attempt_number=resent.number,
             ),
         )
-    return look.unread(
+    return context.unread(
         "resume.unseen",
         "resume.unseen_limit",
         f"{reason}; starting from nothing is not ours to choose",
-        look.now - since,
+        context.now - since,
     )

@@ -6,7 +6,7 @@ import dataclasses
 from dataclasses import dataclass
 
 from chalicelib.domain.claims.bad_nodes import lost_one_of, ordered_exclusion, to_exclude
-from chalicelib.domain.decision.verdict import Decision, Look, result, span_word, story, why
+from chalicelib.domain.decision.verdict import Decision, RuleContext, result, span_word, story, why
 from chalicelib.domain.model.action import Done, ResubmitJob, StopJob
 from chalicelib.domain.model.incident import Try
 from chalicelib.domain.model.observation import CheckpointView
@@ -17,7 +17,7 @@ from chalicelib.domain.run.submission import Case, choose, excludable, must_be_t
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Way:
+class StartPlan:
     """How the next attempt starts. `leaves`: a held start of the old submission that is cancelled once it is there."""
 
     name: str
@@ -28,45 +28,49 @@ class Way:
     said: str = ""
 
 
-def old_unseen(look: Look) -> Decision | None:
+def old_unseen(context: RuleContext) -> Decision | None:
     """How a job can be started again is told by the job itself where it may be requeued: it must be seen first."""
-    incident, old = look.incident, look.attempt
-    if not look.platform.can_requeue or (old is not None and old.start is not None):
+    incident, old = context.incident, context.attempt
+    if not context.platform.can_requeue or (old is not None and old.start is not None):
         return None
-    reason = f"how {incident.attempt} can be started again cannot be told: {why(look.seen.attempt)}"
+    reason = f"how {incident.attempt} can be started again cannot be told: {why(context.seen.attempt)}"
     since = incident.not_before or incident.phase_entered_at
-    if old is not None and look.in_state >= look.policy.timing.look_max:
-        return look.hand_over("job.gone", f"nothing is known of {incident.attempt} any more. {story(look)}")
-    return look.unread("resubmit.old_unseen", "resubmit.old_unseen_limit", reason, look.now - since)
+    if old is not None and context.in_state >= context.policy.timing.look_max:
+        return context.hand_over("job.gone", f"nothing is known of {incident.attempt} any more. {story(context)}")
+    return context.unread("resubmit.old_unseen", "resubmit.old_unseen_limit", reason, context.now - since)
 
 
 def way_to_start(
-    look: Look, number: int, point: ResumePoint, checkpoints: tuple[CheckpointView, ...]
-) -> Way | Decision:
+    context: RuleContext, number: int, point: ResumePoint, checkpoints: tuple[CheckpointView, ...]
+) -> StartPlan | Decision:
     """The way that keeps most; a Decision where only a person can go on. `look.incident` has no try pending."""
-    incident, old = look.incident, look.attempt
-    exclude, said = _kept_away(look)
-    if old is None or old.start is None or not look.platform.can_requeue:
-        name = attempt_name(look.seen.job_name, number, incident.name_salt)
-        return Way(name=name, exclude=exclude, said=said)
+    incident, old = context.incident, context.attempt
+    exclude, said = _kept_away(context)
+    if old is None or old.start is None or not context.platform.can_requeue:
+        name = attempt_name(context.seen.job_name, number, incident.name_salt)
+        return StartPlan(name=name, exclude=exclude, said=said)
     told = must_be_told(incident, point, checkpoints)
     choice = choose(Case(start=old.start, must_be_told=told, requeue_refused=incident.requeue_refused))
     if choice.how is None:
-        return look.hand_over(choice.rule, f"{story(look)} {choice.why}")
-    said = f" {choice.why[0].upper()}{choice.why[1:]}.{said}{zombies(look, old)}"
+        return context.hand_over(choice.rule, f"{story(context)} {choice.why}")
+    said = f" {choice.why[0].upper()}{choice.why[1:]}.{said}{zombies(context, old)}"
     left = lost_one_of(incident, old)
     if choice.how is Submission.REQUEUE:
         name = old.successor or requeued_name(old.name, old.start)
-        return Way(name=name, how=choice.how, exclude=exclude, left_nodes=left, said=said)
+        return StartPlan(name=name, how=choice.how, exclude=exclude, left_nodes=left, said=said)
     name = submitted_name(incident.job_id, old.name, number, incident.name_salt)
-    return Way(name=name, how=choice.how, exclude=exclude, leaves=old.successor, left_nodes=left, said=said)
+    return StartPlan(name=name, how=choice.how, exclude=exclude, leaves=old.successor, left_nodes=left, said=said)
 
 
-def _kept_away(look: Look) -> tuple[tuple[str, ...], str]:
+def _kept_away(context: RuleContext) -> tuple[tuple[str, ...], str]:
     """The nodes that the next attempt must not get, and the words for it."""
-    if not look.platform.can_exclude_nodes:
+    if not context.platform.can_exclude_nodes:
         return (), ""
-    exclude, ordered, said = excludable(to_exclude(look.incident, look.seen)), ordered_exclusion(look.incident), ""
+    exclude, ordered, said = (
+        excludable(to_exclude(context.incident, context.seen)),
+        ordered_exclusion(context.incident),
+        "",
+    )
     if ordered:
         said += f" Not on {', '.join(ordered[:8])}, as was ordered."
     doubtful = [node for node in exclude if node not in ordered]
@@ -75,12 +79,13 @@ def _kept_away(look: Look) -> tuple[tuple[str, ...], str]:
     return exclude, said
 
 
-def again(look: Look, pending: Try) -> Decision:
+def again(context: RuleContext, pending: Try) -> Decision:
     """The very same order once more: it may never have been sent, or its answer is still to come."""
-    if look.now - pending.at >= look.policy.timing.stop_limit:
-        return look.hand_over(
+    if context.now - pending.at >= context.policy.timing.stop_limit:
+        return context.hand_over(
             "resubmit.unanswered",
-            f"the order to start {pending.name} has not been answered for {span_word(look.now - pending.at)}; whether "
+            f"the order to start {pending.name} has not been answered for "
+            f"{span_word(context.now - pending.at)}; whether "
             "it was carried out is not known, and the order runs out by itself",
         )
     key, root = pending.resume_manifest, pending.resume_root
@@ -91,30 +96,30 @@ def again(look: Look, pending: Try) -> Decision:
         resume_step=pending.resume_step,
         resume_root=root,
         resume_manifest=None if key == root else key,
-        skips=look.incident.skips,
-        why=f"{look.incident.fault}: the same order again",
+        skips=context.incident.skips,
+        why=f"{context.incident.fault}: the same order again",
         goes_back=pending.went_back,
         how=pending.how,
         exclude=pending.exclude,
     )
-    is_pending = result(look, "ResubmitJob", Done.PENDING) is not None
+    is_pending = result(context, "ResubmitJob", Done.PENDING) is not None
     rule, said = ("resubmit.pending", "is not answered yet") if is_pending else ("resubmit.again", "is given again")
-    return look.stay(rule, f"the order to start {pending.name} {said}", order)
+    return context.stay(rule, f"the order to start {pending.name} {said}", order)
 
 
-def requeue_refused(look: Look, said: str) -> Decision:
+def requeue_refused(context: RuleContext, said: str) -> Decision:
     """The platform will not put it back. What it shows may lag that answer, so it is read again before anything else is
     done.
 
     `look.incident` has no try pending.
     """
-    if look.incident.requeue_refused:
-        return look.hand_over("resubmit.refused", f"the platform refused the new attempt: {said}")
-    refused = look.stay("resubmit.requeue_refused", f"the requeue was refused ({said}); looking for another way")
+    if context.incident.requeue_refused:
+        return context.hand_over("resubmit.refused", f"the platform refused the new attempt: {said}")
+    refused = context.stay("resubmit.requeue_refused", f"the requeue was refused ({said}); looking for another way")
     incident = dataclasses.replace(
-        refused.incident, requeue_refused=True, not_before=look.now + look.policy.timing.look_max
+        refused.incident, requeue_refused=True, not_before=context.now + context.policy.timing.look_max
     )
-    return dataclasses.replace(refused, incident=incident, look_again_in=look.policy.timing.look_max)
+    return dataclasses.replace(refused, incident=incident, look_again_in=context.policy.timing.look_max)
 
 
 def left_behind(started: Try) -> tuple[StopJob, ...]:
