@@ -97,7 +97,7 @@ def running(nodes: int, others: int, protected: int) -> Iterator[Bench]:
             "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
         }
         with subprocess.Popen(
-            [sys.executable, "-m", "rekindle.agent"], env=environ, stderr=subprocess.DEVNULL
+            [sys.executable, "-m", "rekindle.slurm_agent"], env=environ, stderr=subprocess.DEVNULL
         ) as agent:
             bench = Bench(cloud, conf, agent, calls)
             try:

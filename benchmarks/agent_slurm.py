@@ -137,7 +137,7 @@ def at_rest(lab: SlurmLab, cloud: Cloud, protected: Sequence[int], seconds: floa
             "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
         }
         with subprocess.Popen(
-            [sys.executable, "-m", "rekindle.agent"], env=environ, stderr=subprocess.DEVNULL
+            [sys.executable, "-m", "rekindle.slurm_agent"], env=environ, stderr=subprocess.DEVNULL
         ) as agent:
             try:
                 for job in protected:

@@ -37,7 +37,7 @@ BAD_SETTINGS: Final = 2
 SECOND: Final = 3
 LOCK_WAIT_S: Final = 120.0  # longer than any command that a killed forerunner can have left behind
 
-log = logging.getLogger("rekindle.agent")
+log = logging.getLogger("rekindle.slurm_agent")
 
 
 def parser() -> argparse.ArgumentParser:

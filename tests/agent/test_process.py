@@ -55,7 +55,7 @@ class HeadNode:
     def start(self, *options: str) -> subprocess.Popen[str]:
         log = (self.folder / f"agent-{len(self.agents)}.log").open("w")
         agent = subprocess.Popen(
-            [sys.executable, "-m", "rekindle.agent", *options],
+            [sys.executable, "-m", "rekindle.slurm_agent", *options],
             env=self.environ(),
             stdout=subprocess.PIPE,
             stderr=log,
@@ -68,7 +68,7 @@ class HeadNode:
 
     def run(self, *options: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [sys.executable, "-m", "rekindle.agent", *options],
+            [sys.executable, "-m", "rekindle.slurm_agent", *options],
             env=self.environ(),
             capture_output=True,
             text=True,

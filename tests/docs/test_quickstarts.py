@@ -134,7 +134,7 @@ def head_node(folder: Path, environ: dict[str, str]) -> Iterator[None]:
     }
     with (folder / "agent.log").open("w") as log:
         agent = subprocess.Popen(
-            [sys.executable, "-m", "rekindle.agent"], cwd=ROOT, env=environ | more, stdout=log, stderr=log
+            [sys.executable, "-m", "rekindle.slurm_agent"], cwd=ROOT, env=environ | more, stdout=log, stderr=log
         )
         try:
             _wait_reported(environ)

@@ -166,7 +166,7 @@ def test_monitor_and_agent_run_on_the_pythons_of_training_images(wheel: Path, tm
     ran = here.run("-c", RUN, str(mailbox), REKINDLE_MAILBOX=mailbox.as_uri(), REKINDLE_JOB_ID="lm-7")
     assert ran.returncode == 0, ran.stderr
     assert "documents" in ran.stdout
-    agent = here.run("-m", "rekindle.agent", "--check", "--state-dir", str(tmp_path / "state"), "--cluster", "c1")
+    agent = here.run("-m", "rekindle.slurm_agent", "--check", "--state-dir", str(tmp_path / "state"), "--cluster", "c1")
     assert agent.returncode in (1, 2), agent.stderr
     assert "Traceback" not in agent.stderr
     imported = here.run("-c", "import rekindle.cli.main, rekindle.console.site, rekindle.doctor.aws.gather")

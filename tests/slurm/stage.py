@@ -127,7 +127,7 @@ class Stage:
         """On the head node, as its service runs it."""
         with (self.folder / "agent.log").open("ab") as log:
             self.agent = subprocess.Popen(
-                [sys.executable, "-m", "rekindle.agent"],
+                [sys.executable, "-m", "rekindle.slurm_agent"],
                 env=self.agent_environ(),
                 cwd=self.folder,
                 stdin=subprocess.DEVNULL,

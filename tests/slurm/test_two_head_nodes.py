@@ -60,7 +60,7 @@ class Site:
         }
         with (self.folder / f"{host}.log").open("ab") as log:
             self.agents[host] = subprocess.Popen(
-                [*on_host(host, lab.folder), sys.executable, "-m", "rekindle.agent"],
+                [*on_host(host, lab.folder), sys.executable, "-m", "rekindle.slurm_agent"],
                 env=environ,
                 stdin=subprocess.DEVNULL,
                 stdout=log,

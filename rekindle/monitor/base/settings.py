@@ -27,14 +27,14 @@ def process_environment() -> Mapping[str, str]:
 class Config:
     """Seconds, all of them. Each can be set by the environment variable REKINDLE_<NAME IN CAPITALS>.
 
-    heartbeat_s: how often the heartbeat is written. poll_s: how often requests and the fence are read. list_s: how often
-    requests are listed where the doorbell is quiet. metrics_s: how often metrics leave. watch_s: how often the watchdog looks.
-    stall_factor, stall_floor_s: see `HangLimit`. stall_startup_s: silence allowed before the first step, and until a
-    step's length is known. agree_s: how often a rank looks for what the others want; 0: as suits what they agree
-    through. abandon_s: a rank that waits so long inside a save for one that failed gives it up. judge_s: how often the
-    loss detectors catch up. pace_s: how often each rank reports its pace, at least (see `reporter`). term_grace_s: how
-    long SIGTERM is put off at most, for a save and the end of the loop. Source of 120: SageMaker developer guide,
-    StopTrainingJob.
+    heartbeat_s: how often the heartbeat is written. poll_s: how often requests and the fence are read. list_s: how
+    often requests are listed where the doorbell is quiet. metrics_s: how often metrics leave. watch_s: how often the
+    watchdog looks. stall_factor, stall_floor_s: see `HangLimit`. stall_startup_s: silence allowed before the first
+    step, and until a step's length is known. agree_s: how often a rank looks for what the others want; 0: as suits
+    what they agree through. abandon_s: a rank that waits so long inside a save for one that failed gives it up.
+    judge_s: how often the loss detectors catch up. pace_s: how often each rank reports its pace, at least (see
+    `reporter`). term_grace_s: how long SIGTERM is put off at most, for a save and the end of the loop. Source of 120:
+    SageMaker developer guide, StopTrainingJob.
     """
 
     heartbeat_s: float = 15.0
