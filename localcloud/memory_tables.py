@@ -159,6 +159,11 @@ class MemoryIncidents:
         self._clusters: dict[str, str] = {}
         self._lock = threading.RLock()
 
+    def put(self, incident: Incident) -> None:
+        """Place an Incident as it is, without its history."""
+        with self._lock:
+            self._records[incident.incident_id] = _Record(incident=incident)
+
     def open(self, incident: Incident, signal: Signal, *, now: datetime) -> Entry:
         """See the port."""
         with self._lock:

@@ -12,7 +12,6 @@ from rekindle.client.api import Client
 from rekindle.console.server import Console, running
 from tests.cli.service import FakeService, serve
 from tests.console.world import NOW, Visitor, a_job, an_incident
-from tests.fakes.store import _Record
 
 NOT_ALLOWED = json.dumps({"message": "User: op is not authorized to perform: execute-api:Invoke"}).encode()
 
@@ -73,7 +72,7 @@ def test_who_has_a_job_is_no_newcomer(service: Forbidding, console: Console) -> 
 
 def test_who_had_incidents_is_no_newcomer(service: Forbidding, console: Console) -> None:
     one = an_incident(1, is_open=False)
-    service.store._records[one.incident_id] = _Record(incident=one)
+    service.store.put(one)
     assert "Begin here" not in Visitor(console).get("/").body
 
 

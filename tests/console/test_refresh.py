@@ -17,7 +17,6 @@ from rekindle.console.server import Console, running
 from tests.cli.service import FakeService, serve
 from tests.console.browser import Browser
 from tests.console.world import NOW, a_job, an_incident
-from tests.fakes.store import _Record
 
 READ = "/incidents/inc-llama-00000-000000000000"
 LOOK = '.timeline > li[data-key="{0}"]'
@@ -38,7 +37,7 @@ class Stage:
             name = f"new-{self.opened}"
             one = replace(one, incident_id=f"inc-{name}", job_id=name, opened_at=NOW + timedelta(seconds=self.opened))
         self.opened += 1
-        self.service.store._records[one.incident_id] = _Record(incident=one)
+        self.service.store.put(one)
         return one
 
     def look(self) -> int:

@@ -16,7 +16,6 @@ from tests.cli.service import FakeService, serve
 from tests.console.browser import Browser
 from tests.console.test_incident import PICTURES
 from tests.console.world import NOW, Visitor, a_job, an_incident
-from tests.fakes.store import _Record
 
 JOBS, INCIDENTS, OPENED = 1_000, 10_000, 120
 MAX_PAGE_BYTES = 120_000
@@ -31,7 +30,7 @@ def large() -> Iterator[Console]:
         service.registry.register(a_job(name), attempt)
     for number in range(INCIDENTS):
         incident = an_incident(number, is_open=number < OPENED)
-        service.store._records[incident.incident_id] = _Record(incident=incident)
+        service.store.put(incident)
     with serve(service) as url, running(Client(url=url)) as console:
         service.url = url
         yield console
