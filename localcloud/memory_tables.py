@@ -162,7 +162,15 @@ class MemoryIncidents:
     def put(self, incident: Incident) -> None:
         """Place an Incident as it is, without its history."""
         with self._lock:
-            self._records[incident.incident_id] = _Record(incident=incident)
+            self._place(_Record(incident=incident))
+
+    def _place(self, record: _Record) -> None:
+        incident = record.incident
+        self._records[incident.incident_id] = record
+        if incident.is_open:
+            self._open[incident.incident_id] = record
+        if incident.job_id is not None:
+            self._of_job.setdefault(incident.job_id, []).append(record)
 
     def open(self, incident: Incident, signal: Signal, *, now: datetime) -> Entry:
         """See the port."""
@@ -177,12 +185,7 @@ class MemoryIncidents:
                 return self.join(current, signal, now=now)
             if incident.incident_id in self._records:
                 return self._entry(Joined.DUPLICATE, incident.incident_id)
-            record = _Record(incident=incident, inbox=[signal])
-            self._records[incident.incident_id] = record
-            if incident.is_open:
-                self._open[incident.incident_id] = record
-            if incident.job_id is not None:
-                self._of_job.setdefault(incident.job_id, []).append(record)
+            self._place(_Record(incident=incident, inbox=[signal]))
             self._marks[signal.dedupe_key] = incident.incident_id
             self._point(incident, incident.incident_id)
             return self._entry(Joined.OPENED, incident.incident_id)
