@@ -1,8 +1,7 @@
-"""The address that a notice carries: what stays where there is such a thing, else a signed link with its end.
+"""The address that a notice carries: the console's, if the user has set one, else a signed link that expires.
 
-The console's address stays, so it is preferred where the user has set one. A signed link is made when the notice is
-handed over, not when it was said: a delivery that was tried for hours must not carry a link that has ended meanwhile.
-Neither opens without the command beside it, which makes a new link for whoever may read the API.
+A signed link is made at delivery, not when the notice was written: a delivery may be retried for hours, and must not
+carry an expired link. The command beside it prints a new link; it needs permission to read the API.
 """
 
 from __future__ import annotations

@@ -137,7 +137,7 @@ def _stop_all(settings: Settings, clients: Clients, clock: AwsClock) -> int:
         (settings.state_dir / STOPPED).touch(mode=0o600)
         was = make_lease(settings, clients, clock, store).stop_all()
     except (*AwsError, OSError, NotHolder) as err:
-        print(f"rekindle.agent: the agents on other head nodes could not be stopped: {text_of('lease.json', err)}")
+        print(f"rekindle-agent: the agents on other head nodes could not be stopped: {text_of('lease.json', err)}")
         return NOT_OK
     by = f"; {was.holder} on {was.host} held the lease" if was is not None and was.term_s else ""
     print(f"no agent of {settings.cluster} acts now{by}")

@@ -1,4 +1,4 @@
-"""What rests on the word of somebody else's monitoring, or on a log line, alone, and what bears it out. Pure.
+"""Claims that only external monitoring or a log line makes, and the evidence that confirms them. Pure.
 
 Such an alert may be wrong in every way that its rule may be: a threshold, a label that names another run, a metric that
 went missing. The health agent writes its log under the role of the node that it runs on, under which a job on that node
@@ -37,7 +37,7 @@ def is_alert(signal: Signal) -> bool:
 
 
 def only_alerts(signals: Iterable[Signal], fault: FaultClass | None = None) -> bool:
-    """True if alerts say it and nobody else does; `fault` narrows it to what says that."""
+    """True if only alerts report the fault. `fault` restricts this to Signals of that class."""
     said = [
         one
         for one in signals
@@ -85,7 +85,7 @@ def rests_on_alerts(context: RuleContext) -> bool:
     attempt = context.attempt
     if attempt is not None and attempt.start is not None and attempt.start.is_queued:
         return False  # nothing of it runs yet: it is withdrawn for another reason
-    # Of these the run's steps are asked first, whoever says it (rules_open): standing still bears it out.
+    # For these the rules check the run's steps first (rules/run/opening.py): no further step confirms the claim.
     is_unproven_word = _only_unproven(context)
     if not is_unproven_word and (incident.fault in HEALABLE or not only_alerts(incident.signals, incident.fault)):
         return False
@@ -110,7 +110,7 @@ def _node_bears_out(context: RuleContext) -> bool:
 
 
 def alerts_word(context: RuleContext) -> str:
-    """For whoever is asked: on what alone it rests."""
+    """Text of an approval: the only sources of the claim."""
     if any(one.kind is SignalKind.EXTERNAL_ALERT for one in context.incident.signals):
         return "only an alert of other monitoring says so"
     if _only_unproven(context):
@@ -119,7 +119,7 @@ def alerts_word(context: RuleContext) -> str:
 
 
 def own_word(context: RuleContext) -> str:
-    """For whoever is asked: what the run says of itself."""
+    """Text of an approval: what the run's own heartbeat reports."""
     attempt = context.attempt
     if context.incident.node is not None or attempt is None:
         return "nothing else is known"

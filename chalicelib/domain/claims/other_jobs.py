@@ -1,7 +1,7 @@
-"""Jobs on a node that never asked for protection: their people are not ours to decide for. Pure.
+"""Unprotected jobs that share a node with a protected run: cordoning such a node needs an approval. Pure.
 
-A drain ends none of them, but the node gets no other work until they end, and is repaired then. So a person is asked
-before such a node is cordoned; once they have ended by themselves nobody needs to be.
+A drain ends none of them, but the node gets no new work until they end, and is repaired then. Once they have ended, no
+approval is needed.
 """
 
 from __future__ import annotations
