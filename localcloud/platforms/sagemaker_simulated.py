@@ -421,7 +421,7 @@ class Simulated:
     def _heartbeat(self, run: Run) -> None:
         if run.script.has_monitor:
             self._write_heartbeat(run)
-            self._at(run, "beat", run.script.heartbeat, lambda: self._heartbeat(run))
+            self._at(run, "heartbeat", run.script.heartbeat, lambda: self._heartbeat(run))
 
     def _write_heartbeat(self, run: Run) -> None:
         heartbeat = Heartbeat(
