@@ -248,7 +248,7 @@ class Service:
 
     @cached_property
     def chats(self) -> DynamoChatThreads:
-        """What chat channels have been told, and what came in from there."""
+        """What was sent to chat channels, and what came in from there."""
         return _chats(self.settings, self.clients)
 
     @cached_property
@@ -435,14 +435,14 @@ class Service:
 
     @cached_property
     def lemons(self) -> HardwareLedgers:
-        """The lemon ledger."""
+        """The hardware ledger."""
         from chalicelib.services.reporting.hardware_ledger import HardwareLedgers
 
         return HardwareLedgers(ledger=_lemon_ledger(self.settings, self.clients), clock=self.clock)
 
     @cached_property
     def look(self) -> Observer:
-        """One look, and its record."""
+        """One observation, and its record."""
         from chalicelib.services.observe.observer import Observer
 
         return Observer(

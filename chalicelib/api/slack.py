@@ -187,7 +187,7 @@ class SlackHooks:
                 return self.switches.set_pause(pressed.press is Button.PAUSE, who=who, why=why)
 
     def _tell(self, pressed: ButtonPress, settings: SlackSettings, message: Message) -> None:
-        """To the one who pressed, and nobody else. Lost where Slack is slow: the press counts all the same."""
+        """Shown only to the person who pressed. Lost where Slack is slow; the press counts all the same."""
         if not settings.takes_answers_at(pressed.response_url):
             return
         body = json.dumps(ephemeral(message)).encode()

@@ -43,7 +43,7 @@ class SlackRequestRefused(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sender:
-    """Who it is from. `name` is for people only: it can be changed by whoever bears it."""
+    """Who it is from. `name` is for display only: its owner can change it."""
 
     user: str
     name: str
@@ -84,7 +84,7 @@ def authentic(headers: Mapping[str, str], raw: bytes, secrets: Sequence[str], *,
     """The secret that the request is signed with. `headers` have names in lower case.
 
     Raises:
-        Unwelcome: too large, of another content type, not signed, signed by somebody else, late, or from the future.
+        Unwelcome: too large, of another content type, not signed, signed with another secret, late, or from the future.
     """
     if len(raw) > MAX_BODY_BYTES:
         raise SlackRequestRefused(413, "Too large", f"larger than {MAX_BODY_BYTES} bytes")

@@ -40,7 +40,7 @@ class Patience:
     def attempt_s(self) -> float:
         """The longest that one attempt can take: connected late, headers late, body late.
 
-        Source: botocore and urllib3: `read_timeout` counts anew for every read from the socket.
+        Source: botocore and urllib3: `read_timeout` restarts with every read from the socket.
         """
         return self.connect_s + 2 * self.read_s
 
@@ -99,7 +99,7 @@ class Deadline:
     def within(self, limit_s: float) -> Iterator[None]:
         """For what may be left out: the block's calls behave as if the invocation ended in `limit_s` seconds.
 
-        So no attempt goes on for longer than `limit_s - WIND_UP_S` after the block began, and what comes after it
+        So no attempt lasts longer than `limit_s - WIND_UP_S` after the block began, and what comes after it
         keeps its own time.
         """
         before = self._ends

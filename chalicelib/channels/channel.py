@@ -31,7 +31,7 @@ class Channel(Protocol):
 
 
 class SlowDown(Throttled):
-    """The receiver said how long it wants to be left alone. `retry_after_s` is in seconds, at least 1."""
+    """The receiver asked for a pause. `retry_after_s` is in seconds, at least 1."""
 
     def __init__(self, message: str, *, retry_after_s: float) -> None:
         super().__init__(message)

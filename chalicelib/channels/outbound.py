@@ -1,4 +1,4 @@
-"""One POST to somebody else's server: bounded in time, to an address that was looked at, never redirected.
+"""One POST to a server of others: bounded in time, to an address that was checked, never redirected.
 
 The name is resolved once, every address it has is judged, and the connection goes to one of these: so a name that
 answers differently the second time (DNS rebinding) leads nowhere else.

@@ -31,7 +31,7 @@ def title_of(notice: Notice, *, now: datetime) -> str:
 
 
 def is_late(notice: Notice, *, now: datetime) -> bool:
-    """Its channel did not take it when it was said."""
+    """Its channel did not accept it when it was sent first."""
     return now - notice.at > LATE
 
 
@@ -61,7 +61,7 @@ def body_of(notice: Notice, *, now: datetime, limit: int = MAX_BODY_CHARS) -> st
 
 
 def _pages(notice: Notice, now: datetime) -> list[list[str]]:
-    """How the Incident's page is told, the most telling first."""
+    """The Incident's facts in a page's text, the most important first."""
     address = notice.address
     if address is None:
         return [[]]

@@ -1,14 +1,11 @@
-"""decide(): the pure verdict on one look at an Incident.
+"""decide(): the pure verdict on one observation of an Incident.
 
 Total: every phase x observation gives a Decision, and the Decision names the rule that spoke. Nothing here reads a
 clock, the environment or the network; the same inputs give the same verdict, so an operator can re-derive it.
 
-The rules are grouped by phase in rules_open, rules_stop, rules_resubmit and rules_verify; rules_ended says what the
-end of an attempt leads to, rules_loss what a bad loss does, platform_restart what a platform does by itself, and
-first_steps how the playbooks' responses begin.
-Rules common to all phases (cancel,
-pause, no Job) stand here and come first. A rule's name is stable: it is what the timeline, `rekindle replay` and the
-tests call it.
+A run's rules lie in rules/run, one module per phase or subject; a node's in rules/node. Rules common to all phases
+(cancel, pause, no Job) are here and come first. A rule's name is stable: the timeline, `rekindle replay` and the tests
+use it.
 """
 
 from __future__ import annotations
@@ -84,7 +81,7 @@ def _decided(incident: Incident, seen: Observation, *, now: datetime, policy: Po
 
 
 def _of_a_node(context: RuleContext) -> Decision:
-    """What the look tells is noted twice, which is once: the guards have to know the Incident as it stands."""
+    """Note the observation here and again in the rules (idempotent): the guards need the Incident as it is now."""
     base = remember(context).incident
     context = dataclasses.replace(context, incident=base.unheld(now=context.now))
     return guarded(context, decide_node(context), base=base)
@@ -111,7 +108,7 @@ def _of_a_run(context: RuleContext) -> Decision:
 
 
 def _nodes_first(context: RuleContext, decision: Decision) -> Decision:
-    """An Incident that would close is kept open for one look more, where a broken node has not been handed on yet."""
+    """Keep an Incident open for one more observation where a broken node is not reported yet."""
     if decision.incident.phase not in (Phase.RECOVERED, Phase.HANDED_OVER) or context.policy.shadow:
         return decision
     if context.incident.phase not in ACTING or all(item.is_told for item in context.incident.bad_nodes):
@@ -138,7 +135,7 @@ def _by_phase(context: RuleContext) -> Decision:
 
 
 def _carried_on(context: RuleContext, decision: Decision) -> Decision:
-    """A resubmission that was prepared goes out in the same look, where this look has read the checkpoints already."""
+    """Submit a prepared resubmission in the same observation if that has read the checkpoints already."""
     if decision.rule != "resubmit.prepare" or not isinstance(context.seen.checkpoints, Known):
         return decision
     prepared = dataclasses.replace(context, incident=decision.incident)
@@ -170,7 +167,7 @@ def _common(context: RuleContext) -> Decision | None:
 
 
 def _stopped_since(context: RuleContext, cancel: Signal) -> bool:
-    """Whoever cancels a recovery and then orders the run stopped wants both: the stop ends the recovery as well."""
+    """A stop order after a cancel order: the stop applies, and ends the recovery as well."""
     stop = newest(context.seen.new_signals, SignalKind.ORDER_STOP)
     return stop is not None and stops_for_good(context.incident) and stop.occurred_at >= cancel.occurred_at
 
@@ -201,7 +198,7 @@ def _no_job(context: RuleContext) -> Decision:
 
 
 def _with_orders_answered(context: RuleContext, decision: Decision) -> Decision:
-    """An order that came too late to be taken must not vanish: whoever gave it is told."""
+    """Notify about an order that came too late to be carried out."""
     order = (
         newest(context.seen.new_signals, SignalKind.ORDER_STOP)
         or newest(context.seen.new_signals, SignalKind.ORDER_RESUBMIT)

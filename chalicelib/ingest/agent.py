@@ -1,4 +1,4 @@
-"""What the agent on a Slurm head node says (our own bus, source rekindle.agent). It wakes; the whiteboard is the truth.
+"""Events of the agent on a Slurm head node (our own bus, source rekindle.agent). They wake; the cluster state decides.
 
     {"detail-type": "Rekindle Slurm Job", "source": "rekindle.agent", "resources": [],
      "detail": {"v": 1, "cluster": "ml", "attempt": "slurm.ml.123", "slurm_job": 123, "state": "node_fail",

@@ -1,4 +1,4 @@
-"""An alert of somebody else's monitoring -> Signal, by the labels that its source uses (domain/notices/sources.py).
+"""An alert of other monitoring -> Signal, by the labels that its source uses (domain/notices/sources.py).
 
 Golden payload: events/webhooks/alertmanager_v4_firing.json. A resolved alert is news, and so is one whose fault nobody
 named: it joins an open Incident and opens none.

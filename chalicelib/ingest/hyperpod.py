@@ -51,7 +51,7 @@ _REPAIRS: Final = frozenset({"Replace", "Reboot"})
 
 
 def parse_cluster_state(envelope: Envelope) -> Signal:
-    """A cluster's or group's bad state is told (UNCLEAR: no run is named); InService is news.
+    """A cluster's or group's bad state is notified (UNCLEAR: no run is named); InService is news.
 
     Raises:
         MalformedEvent: names the field.
@@ -152,7 +152,7 @@ def _health_fault(status: str, repair: str | None) -> FaultClass | None:
 def parse_cluster_event(envelope: Envelope, *, groups_in_motion: bool | None = None) -> Signal:
     """A cluster event, read through its description.
 
-    `groups_in_motion` says whether any group's CurrentCount differs from its TargetCount; None means nobody looked.
+    `groups_in_motion` says whether any group's CurrentCount differs from its TargetCount; None means that was not read.
     Only an Error triggers; an unknown description is UNCLEAR at Error and mere news below. `evidence` holds `known`,
     and `needs_enrichment` where the reason is only in DescribeClusterEvent (see `enrich`).
 

@@ -4,7 +4,7 @@
      "detail": {"version": "0", "bucket": {"name": "rekindle-mailbox"}, "reason": "PutObject",
       "object": {"key": "jobs/lm-7b/rekindle/replies/r-0001.json", "size": 412, "etag": "…", "sequencer": "…"}}}
 
-Only the key is read; the object itself is untrusted and is read by whoever needs it. In EventBridge's form the key is
+Only the key is read; the object itself is untrusted and is read where it is needed. In EventBridge's form the key is
 not URL-encoded (in S3's own notifications it is).
 
 Source: Amazon S3 user guide, ev-events.
@@ -25,7 +25,7 @@ _BUCKET: Final = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
 
 
 def parse(envelope: Envelope, *, expected_bucket: str | None = None) -> Signal:
-    """A wake-up for whoever waits: kind CHECKPOINT_REPLY, never a trigger. `attempt` is named only by a manifest's key.
+    """Wakes a waiting Incident: kind CHECKPOINT_REPLY, never a trigger. `attempt` is named only by a manifest's key.
 
     `evidence` holds `bucket`, `key`, `prefix` (the Job's own), `object` (reply, manifest), and `request_id` or `step`.
 

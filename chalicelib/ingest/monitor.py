@@ -127,7 +127,7 @@ def _non_finite(detail: Fields, said: MonitorFields) -> News:
 
 
 def _yes_or_no(detail: Fields, name: str) -> bool | None:
-    """A truth value, or None where it is not told (or not known: the monitor then says null)."""
+    """A truth value, or None where it is absent (or not known: the monitor then sends null)."""
     if not detail.has(name):
         return None
     value = detail.required(name)

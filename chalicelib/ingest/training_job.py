@@ -66,7 +66,7 @@ class _Verdict:
 
 
 def parse(envelope: Envelope) -> Signal:
-    """One Signal per event. Only an end that nobody wanted triggers; the platform's own repair is left alone.
+    """One Signal per event. Only an unwanted end triggers; the platform's own repair is left alone.
 
     `evidence` holds `status`, `secondary`, `failure_reason` with its `rule` and `person_needed`, `repairing` while
     SageMaker repairs, `platform_restarts` after a Spot interruption, and our own `tags`.

@@ -27,7 +27,7 @@ class Joined(StrEnum):
 class Entry:
     """Where a Signal went. `callback_id` is the pending wake-up callback, None while nothing waits.
 
-    `is_full`: there was no room for it; it is not kept, and wakes nobody.
+    `is_full`: there was no room for it; it is not kept, and wakes no Incident.
     """
 
     outcome: Joined
@@ -75,7 +75,7 @@ class IncidentStore(Protocol):
     def look(self, incident_id: str, *, generation: int, callback_id: str, look_by: datetime) -> Looked:
         """Publish `callback_id` and read the whole Incident in one write (strongly consistent).
 
-        `look_by` is when the sweep may conclude that the next look is overdue; `record` may move it later.
+        `look_by` is when the sweep may conclude that the next observation is overdue; `record` may move it later.
 
         Published before it is read: a Signal that arrives later completes this callback, an earlier one is in the
         answer; so no wake is ever lost in between.
@@ -98,12 +98,12 @@ class IncidentStore(Protocol):
     ) -> Incident:
         """Write the Incident's new state and timeline line, fenced by version and generation; returns it as stored.
 
-        Drops the first `absorbed` Signals of the inbox. Closing also frees the Job's pointer, in the same
-        transaction. `look_by` is when the sweep may conclude that the next look is overdue. Writing again with the
-        `token` that was written last is a no-op that returns the stored Incident.
+        Drops the first `absorbed` Signals of the inbox. Closing also frees the Job's pointer, in the same transaction.
+        `look_by` is when the sweep may conclude that the next observation is overdue. Writing again with the `token`
+        that was written last is a no-op that returns the stored Incident.
 
         Raises:
-            VersionConflict: somebody else wrote in between.
+            VersionConflict: another writer came in between.
         """
         ...
 
@@ -147,7 +147,7 @@ class IncidentStore(Protocol):
         ...
 
     def next_generation(self, incident_id: str, *, generation: int) -> int:
-        """Take over from `generation`: returns generation + 1. Raises VersionConflict if somebody else did."""
+        """Take over from `generation`: returns generation + 1. Raises VersionConflict if another owner did."""
         ...
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObservationBasis:
-    """What each look at an Incident begins with. `job` is None where it is about none."""
+    """What each observation of an Incident begins with. `job` is None where it is about none."""
 
     switches: Switches
     job: Job | None
@@ -44,7 +44,7 @@ class JobRegistry(Protocol):
         ...
 
     def job_of_attempt(self, attempt_name: str) -> str | None:
-        """The job id of a platform name, None if nobody registered it."""
+        """The job id of a platform name, None if it is not registered."""
         ...
 
     def add_attempt(self, job: Job, attempt: Attempt, *, now: datetime) -> Job:
@@ -105,7 +105,7 @@ class JobRegistry(Protocol):
         ...
 
     def will_act(self, incident_id: str, *, now: datetime, since: datetime) -> int:
-        """Note that the Incident is about to act, and count the Incidents that said so after `since`, this one too.
+        """Note that the Incident is about to act, and count the Incidents noted after `since`, this one included.
 
         Noted before it is counted: of any number that do this at once, the last to be noted counts them all.
         """

@@ -64,7 +64,7 @@ class Notice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PageLink:
-    """A signed link to an Incident's page: it opens for whoever holds it, until `until` at the latest.
+    """A signed link to an Incident's page: it opens for every holder, until `until` at the latest.
 
     It ends sooner where the credentials that signed it end sooner.
     """

@@ -47,7 +47,7 @@ class PolicyDocumentStore(Protocol):
 
         Raises:
             Outdated: another version is there.
-            VersionConflict: somebody else is writing this very document now.
+            VersionConflict: another writer is writing this document now.
         """
         ...
 

@@ -35,7 +35,7 @@ class Discovered:
 
     `platform` and `cluster` say where it runs, as a Job does.
     `title` is the platform's own display name where that is not `name`. `number`: which start of the run this is.
-    `limits` are what cannot be done for this job, one sentence each, told once at registration. `user` is who runs
+    `limits` are what cannot be done for this job, one sentence each, notified once at registration. `user` is who runs
     it: the Slurm user, or the role of a training job. `stage`: which stage of Rekindle it belongs to
     (domain/guards/stages.py); empty where only one can know of it.
     """
@@ -108,16 +108,16 @@ class Scheduler(Protocol):
         while nothing says that it is another run's. It may be submitted by hand, and need not be registered.
 
         Raises:
-            RecoveryError: whether there is one cannot be told now.
+            RecoveryError: whether there is one is not known now.
         """
         ...
 
     def missed(self, job: Job, *, besides: Collection[str]) -> str | None:
         """The newest run of the Job, `besides` left out, that was submitted after its newest attempt and has ended,
-        however it ended; None where there is none. It is told from others' like a sibling.
+        however it ended; None where there is none. It is distinguished from others' like a sibling.
 
         Raises:
-            RecoveryError: whether there is one cannot be told now.
+            RecoveryError: whether there is one is not known now.
         """
         ...
 
@@ -145,14 +145,14 @@ class Mailbox(Protocol):
     """The meeting place with the training process, under the Job's own prefix (rekindle/protocol/mailbox.py)."""
 
     def heartbeat(self, job: Job, attempt: AttemptView) -> AttemptView:
-        """`attempt` with first and last step, loss state and beat time added from its heartbeat, if there is one."""
+        """`attempt` with first and last step, loss state and time of its heartbeat added, if there is one."""
         ...
 
     def beating(self, job: Job, *, since: datetime) -> tuple[str, ...]:
         """The attempts whose heartbeats in the Job's mailbox were written at or after `since`, registered or not.
 
         Raises:
-            RecoveryError: that cannot be told now.
+            RecoveryError: that is not known now.
         """
         ...
 
@@ -183,7 +183,7 @@ class Mailbox(Protocol):
     def reports(self, job: Job, attempt: str, kind: ReportKind) -> Maybe[tuple[RankReport, ...]]:
         """What single ranks of the attempt say of themselves: those of `kind`, and others of ranks that have none.
 
-        Unknown where they cannot be read, or are too many for one look.
+        Unknown where they cannot be read, or are too many for one observation.
         """
         ...
 
@@ -192,7 +192,7 @@ class Mailbox(Protocol):
         ...
 
     def plan(self, job: Job, attempt: str, order: AttemptOrder, *, now: datetime) -> None:
-        """Tell an attempt that is about to start where it goes on, by its name. Nothing for a Job without a mailbox.
+        """Give an attempt that is about to start its resume plan, by its name. Nothing for a Job without a mailbox.
 
         For platforms that start a job again with its old environment. Idempotent.
 
@@ -210,7 +210,7 @@ class ClusterReader(Protocol):
         ...
 
     def groups_in_motion(self, cluster: str) -> bool | None:
-        """True while any instance group scales (CurrentCount != TargetCount); None if it cannot be told."""
+        """True while any instance group scales (CurrentCount != TargetCount); None if that is unknown."""
         ...
 
     def policy_of(self, cluster: str) -> str | None:
@@ -254,8 +254,8 @@ class ClusterNodes(Protocol):
 class HeadNodes(Protocol):
     """What the agents on Slurm head nodes have written down, and the orders they are given.
 
-    Nobody reaches a head node: orders wait in the cluster's queue, answers and documents stand on its whiteboard
-    (rekindle/protocol/cluster). A whiteboard whose agent is silent says nothing about now.
+    A head node cannot be called: orders wait in the cluster's queue, answers and documents lie in its cluster state
+    (rekindle/protocol/cluster). Cluster state whose agent is silent is not evidence about now.
     """
 
     def agent(self, cluster: str) -> Maybe[AgentDoc]:
@@ -303,5 +303,5 @@ class HeadNodes(Protocol):
         ...
 
     def clusters(self) -> tuple[str, ...]:
-        """Every cluster that has a whiteboard, in order."""
+        """Every cluster that has a cluster state, in order."""
         ...

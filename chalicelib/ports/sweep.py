@@ -64,7 +64,7 @@ class SweepMark:
     """Where the sweep stands. A round is one pass over all active Jobs, in one sweep or in several.
 
     `cursor`: the id of the last Job that was looked at, empty at a round's begin. `jobs` is how many the last whole
-    round met, `met` how many this one has so far. `alarms_token`: where the listing of alarms goes on.
+    round met, `met` how many this one has so far. `alarms_token`: where the listing of alarms continues.
     `has_shared`: the round has met a Job that the shared alarm is for.
     """
 

@@ -212,7 +212,7 @@ def _one_action(
 
 
 def _unavailable(action: Action, err: StepError) -> ActionResult:
-    """Retries are spent. Whether it took effect is not known; the next look finds out."""
+    """Retries are spent. Whether it took effect is not known; the next observation finds out."""
     return ActionResult(action=action_name(action), done=Done.UNAVAILABLE, detail=f"{err}"[:300])
 
 

@@ -23,7 +23,7 @@ def health(parts: Parts, _: Request) -> ApiResponse:
 
 
 def status(parts: Parts, _: Request) -> ApiResponse:
-    """Counts of what is going on now."""
+    """Counts of what is in progress now."""
     newest = parts.listings.incidents(Wanted(is_open=True), limit=DEFAULT_LIMIT)
     return ok(
         {

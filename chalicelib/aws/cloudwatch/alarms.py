@@ -197,7 +197,7 @@ def _above_zero() -> dict[str, Any]:
 
 
 def _throughput(job: Job) -> dict[str, Any]:
-    """Step times above the band that CloudWatch has learned from this very Job: nobody need know a number."""
+    """Step times above the band that CloudWatch has learned from this Job: no threshold has to be set."""
     metric = {
         "Namespace": MONITOR_NAMESPACE,
         "MetricName": "StepSeconds",

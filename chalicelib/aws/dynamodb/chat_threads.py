@@ -1,4 +1,4 @@
-"""What chat channels have been told, in the table: items `SLACK#…` (docs/access-patterns.md).
+"""What was sent to chat channels, in the table: items `SLACK#…` (docs/access-patterns.md).
 
 A thread is worked on by one at a time: `take` sets a lease and counts a fence up, and every later write asks that the
 fence is still its own. So a message is not posted twice, and an older state never overwrites a newer one.
@@ -30,10 +30,10 @@ class DynamoChatThreads:
         self._table = table
 
     def take(self, channel: str, key: str, *, now: datetime, until: datetime) -> tuple[Thread, int]:
-        """The thread as it stands, and the fence of whoever took it.
+        """The thread as it stands, and its holder's fence.
 
         Raises:
-            DependencyUnavailable: somebody else is at it; come again.
+            DependencyUnavailable: another delivery holds it; try again later.
         """
         try:
             answer = items.insist(
@@ -60,7 +60,7 @@ class DynamoChatThreads:
         """Write the thread down; `release` lets the next one at it.
 
         Raises:
-            VersionConflict: the lease ran out, and somebody else has taken over.
+            VersionConflict: the lease ran out, and another delivery has taken over.
         """
         expires = items.number(int((now + MEMORY).timestamp()))
         try:
@@ -91,14 +91,14 @@ class DynamoChatThreads:
         return _thread(channel, key, items.get(self._client, self._table, _key(channel, key)) or {})
 
     def weather(self, channel: str) -> StormState:
-        """How many Incidents it has been told of lately."""
+        """How many Incidents it was sent lately."""
         stored = items.get(self._client, self._table, _key(channel, ""))
         if stored is None:
             return StormState()
         return StormState.from_wire(items.unpack(stored["state"]), version=items.read_number(stored, "version"))
 
     def set_weather(self, channel: str, weather: StormState) -> None:
-        """Replace what was read. Raises VersionConflict if somebody else did in between."""
+        """Replace what was read. Raises VersionConflict if another writer did in between."""
         try:
             items.insist(
                 self._client.update_item,

@@ -20,7 +20,7 @@ class DynamoDrillRecords:
         self._table = table
 
     def load(self, drill_id: str) -> Mapping[str, Any] | None:
-        """See the protocol. Read consistently: whoever has just ordered it asks for it."""
+        """See the protocol. Read consistently: it is read right after it was ordered."""
         item = items.get(self._client, self._table, _key(drill_id))
         return items.unpack(item["state"]) if item is not None else None
 

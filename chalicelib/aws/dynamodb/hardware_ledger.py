@@ -1,4 +1,4 @@
-"""The lemon ledger in the one table: an item per mark of hardware, each of bounded size and with an end."""
+"""The hardware ledger in the table: one item per mark of hardware, each of bounded size and with an expiry."""
 
 from __future__ import annotations
 

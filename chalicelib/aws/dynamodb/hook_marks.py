@@ -1,4 +1,4 @@
-"""Which signed requests have been taken in: one small item each, gone by itself once they are too old to come again."""
+"""Which signed requests were accepted: one small item each, which expires when its request is too old to replay."""
 
 from __future__ import annotations
 

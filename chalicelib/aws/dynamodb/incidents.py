@@ -232,7 +232,7 @@ class DynamoIncidentStore:
         return _entry(Joined.JOINED, answer["Attributes"])
 
     def _overflow(self, incident_id: str) -> Entry:
-        """Count a Signal that finds no room. It still wakes the Incident, and the world is re-read at each look."""
+        """Count a Signal that finds no room. It still wakes the Incident, which reads the world again."""
         _LOG.warning("inbox is full", extra={"incident_id": incident_id})
         answer = items.insist(
             self._client.update_item,

@@ -1,7 +1,7 @@
 """Pages of Incidents, Jobs and timelines out of the one table: bounded reads, whatever is stored.
 
 A page is read through a Query of keys and a BatchGetItem of what they name. Where a filter cannot be asked of the
-index (cluster, fault), at most `MAX_READ` Incidents are read for one page, and the cursor goes on behind them.
+index (cluster, fault), at most `MAX_READ` Incidents are read for one page, and the cursor continues behind them.
 """
 
 from __future__ import annotations

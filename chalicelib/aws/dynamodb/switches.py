@@ -1,4 +1,4 @@
-"""The switches and the breaker in DynamoDB: one item that every look reads anyway, and one row per Incident that acts.
+"""The switches and the breaker in DynamoDB: one item that every observation reads, one row per Incident that acts.
 
 docs/access-patterns.md counts what each method costs.
 """
@@ -77,7 +77,7 @@ class DynamoControls:
     # --- the breaker ---
 
     def will_act(self, incident_id: str, *, now: datetime, since: datetime) -> int:
-        """See ports.JobRegistry. One write, then one consistent query: whoever wrote before is counted."""
+        """See ports.JobRegistry. One write, then one consistent query: every earlier writer is counted."""
         row = items.key(_ACTS, f"{now.isoformat()}#{incident_id}")
         row |= {items.TTL_ATTRIBUTE: items.number(int((now + _KEPT).timestamp()))}
         items.insist(self._client.put_item, TableName=self._table, Item=row)

@@ -1,7 +1,7 @@
-"""The head nodes' whiteboards in S3, and the queues that orders wait in. Formats: rekindle/headnode.
+"""Cluster states in S3, written by head nodes, and the queues that orders wait in. Formats: rekindle/protocol/cluster.
 
-Whatever stands on a whiteboard was written by another machine: too large, half written, or another cluster's. A reader
-answers with the reason; nothing in a bucket makes a look fail.
+Every document of a cluster state was written by another machine: it may be too large, half written, or another
+cluster's. A reader answers with the reason; nothing in a bucket makes a look fail.
 
 AWS calls: `attempt` and `nodes` 2 GETs, `agent` 1; `order` 1 GET, 1 PUT and 1 SendMessage, and for an order that was
 given before 1 GET more; the queue's URL is asked for once per process and cluster.
@@ -162,7 +162,7 @@ class S3HeadNodes:
         return None
 
     def ordered(self, cluster: str, token: str) -> tuple[Order | None, OrderResult | None]:
-        """See ports.HeadNodes: 2 GETs. What cannot be used counts as not there, and is logged by nobody: it is ours."""
+        """See ports.HeadNodes: 2 GETs. An unusable document counts as absent, and is not logged: it is ours."""
         try:
             raw = self._read(order_key(cluster, token))
             return (Order.from_json(raw) if raw is not None else None), self._answer(cluster, token)

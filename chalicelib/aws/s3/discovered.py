@@ -1,4 +1,4 @@
-"""Checkpoints that nobody wrote a manifest for, found in S3 with few calls.
+"""Checkpoints without a manifest, found in S3 with few calls.
 
 Folders are listed one level at a time, and one whose name holds a step is not entered: a bucket of a hundred thousand
 objects costs a call for each thousand checkpoints, not for each thousand objects. Then only the newest are listed

@@ -160,7 +160,7 @@ class S3Mailbox:
         A fence never goes back: each write is conditional on the one that was read.
 
         Raises:
-            VersionConflict: the fence names a newer attempt, or somebody else writes it now.
+            VersionConflict: the fence names a newer attempt, or another writer is writing it now.
             Permanent: the mailbox or a name is not usable.
         """
         if not job.mailbox:

@@ -1,8 +1,8 @@
 """The ranks' own reports in S3, of small runs one by one, of large ones by their hosts' summaries first.
 
-16,384 objects are too many for one look. Their hosts' summaries are 2,048 (`rekindle.protocol.summaries`); of single
-ranks only what no summary tells is read after that: a rank that reported after its host's summary was written, one
-whose host has none, and where the mute ones run. Counts of calls: `make bench ARGS=ranks`.
+16,384 objects are too many for one observation. Their hosts' summaries are 2,048 (`rekindle.protocol.summaries`); of
+single ranks only what no summary tells is read after that: a rank that reported after its host's summary was written,
+one whose host has none, and where the mute ones run. Counts of calls: `make bench ARGS=ranks`.
 """
 
 from __future__ import annotations
@@ -153,7 +153,7 @@ def _is_news(own: ReportKey, written_at: datetime, told: RankReport | None, wort
 
 
 def _check(job: Job, attempt: str, named_job: str, named_attempt: str) -> None:
-    """Raises: MailboxError. A clone made by hand may have been told no job id: its monitor then takes its own name."""
+    """Raises: MailboxError. A clone made by hand may have no job id set: its monitor then uses the clone's own name."""
     if named_attempt != attempt:
         raise MailboxError("attempt", f"is {named_attempt}")
     if named_job not in (job.job_id, attempt):

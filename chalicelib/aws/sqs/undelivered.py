@@ -32,7 +32,7 @@ class SqsUndelivered:
         """Lay up to `limit` of them back into the queue of deliveries.
 
         A message is taken out only after it was laid in: a crash between the two makes a double, and the log of
-        deliveries knows it by its notice and channel. What nobody can read stays where it is.
+        deliveries knows it by its notice and channel. A message that cannot be read stays where it is.
         """
         moved = unreadable = 0
         for message in self._waiting.take(limit=limit):

@@ -1,4 +1,4 @@
-"""A queue that nothing polls: what lies in it waits for somebody who looks, and takes it out."""
+"""A queue that nothing polls: its messages wait until a person reads and removes them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _EMPTY_RECEIVES: Final = 2  # short polling asks some of SQS's servers only
 class SqsWaiting:
     """Messages as SQS gives them; `client` is a boto3 SQS client.
 
-    hidden_s: for how long nobody else sees what was taken. What was not dropped by then comes back.
+    hidden_s: for how long other readers do not see what was taken. What was not dropped by then comes back.
     """
 
     def __init__(self, client: Any, *, url: str, hidden_s: int) -> None:

@@ -1,7 +1,7 @@
 """Policy documents in SSM Parameter Store, for those who edit them.
 
 Parameter Store has no conditional write. So one writer at a time holds the document's lease, an item of the table;
-under it the version is read, compared and written. The lease ends by itself after longer than any function of the API
+under it the version is read, compared and written. The lease expires after longer than any function of the API
 may run, so that no holder outlives it. Who writes beside this API is noticed by the version that the write made.
 """
 

@@ -1,6 +1,6 @@
 """Deliveries: one message of the queue, one channel, until it has arrived or is given up. The function `deliver`.
 
-A message stays in the queue until its receiver has taken it. One that fails comes back by itself after a growing time;
+A message stays in the queue until its receiver has taken it. One that fails comes back after a growing time;
 no message waits for another, so their order is not kept: each carries its own time. What cannot be delivered at all,
 and what was tried for a day, goes to the queue of the undeliverable with the reason, and from there back by redrive.
 """

@@ -36,7 +36,7 @@ class DeliveryLog(Protocol):
         ...
 
     def rests_until(self, channel: str) -> datetime | None:
-        """Until when nothing is to be sent over the channel; None where that was never said."""
+        """Until when nothing is to be sent over the channel; None where no pause was asked for."""
         ...
 
     def rest(self, channel: str, *, until: datetime) -> None:
@@ -72,7 +72,7 @@ class WritesPages(Protocol):
     """Incidents' pages (services.pages)."""
 
     def write(self, incident_id: str) -> bool:
-        """Write the page anew; False where that failed. Never raises."""
+        """Write the page again; False where that failed. Never raises."""
         ...
 
 

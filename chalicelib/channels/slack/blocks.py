@@ -131,7 +131,7 @@ def incident_message(
 def reply_message(
     title: str, text: str, *, paste: Sequence[tuple[str, str]] = (), late_of: datetime | None = None
 ) -> Message:
-    """A notice in full, for the thread or where there is no Incident. `late_of`: it was said then, and comes late."""
+    """A notice in full, for the thread or without an Incident. `late_of`: when it was sent first, if it is late."""
     blocks: list[Element] = [_section(title, _LINE_CHARS)]
     if late_of is not None:
         blocks.append(_context(markup(f"late: said {moment(late_of)}; what stands above may be newer")))

@@ -1,6 +1,6 @@
 """The Slack channel: one message per Incident, kept up to date; what people must read goes into its thread.
 
-A notice only says "look at this Incident": what the message shows is read anew each time, so that deliveries in any
+A notice only says "look at this Incident": what the message shows is read again each time, so that deliveries in any
 order end in the newest state. One delivery at a time works on a message (Threads.take). When the answer to a post got
 lost, the lease is left to run out, and then the message is looked for before it is posted again.
 """
@@ -51,7 +51,7 @@ _LOST: Final = frozenset({"message_not_found", "cant_update_message", "edit_wind
 
 
 class Threads(Protocol):
-    """What this channel has been told (aws.dynamodb.chat_threads)."""
+    """What was sent to this channel (aws.dynamodb.chat_threads)."""
 
     def take(self, channel: str, key: str, *, now: datetime, until: datetime) -> tuple[Thread, int]: ...
 
@@ -93,7 +93,7 @@ class _Visit:
         self.keep(self.thread, release=True)
 
     def must_last(self, timeout: timedelta) -> None:
-        """Nothing is sent that could arrive after the lease has run out: somebody else may be sending then."""
+        """Nothing is sent that could arrive after the lease has run out: another delivery may be sending then."""
         if self._clock.now() + timeout > self._until:
             raise ComeAgain("the delivery took too long", retry_after_s=LEASE.total_seconds())
 
@@ -401,7 +401,7 @@ def _with_said(thread: Thread, notice: Notice) -> Thread:
 
 
 def _is_loud(notice: Notice, incident: Incident) -> bool:
-    """Whether the whole channel is to see it. A question that comes late, and was answered meanwhile, calls nobody."""
+    """Whether the whole channel is to see it. A late question that was answered meanwhile mentions no one."""
     if notice.kind is not NoticeKind.APPROVAL:
         return notice.severity is Severity.PAGE
     asked = next((one for one in incident.approvals if one.approval_id == notice.approval_id), None)

@@ -37,7 +37,7 @@ class SlackSettings:
 
     @property
     def can_press(self) -> bool:
-        """There is somebody who may, and a secret to know Slack's requests by. Without either there are no buttons."""
+        """Someone is authorized, and requests can be verified by a secret. Without either there are no buttons."""
         return bool(self.signing_name and (self.users or self.groups or self.channels))
 
     def takes_answers_at(self, response_url: str) -> bool:

@@ -59,7 +59,7 @@ def verbatim(text: str, limit: int) -> str | None:
     """A command as code for use within `markup`, exactly as it is; None where Slack cannot show it so.
 
     A command that was changed or cut is worse than none: a quotation mark in place of a backtick would end the quotes
-    that keep somebody's name from being run.
+    that keep a person's name from being a mention.
     """
     exact = "`" + "".join(_ENTITIES.get(char, char) for char in text) + "`"
     return exact if text and exact == code(text, limit) else None

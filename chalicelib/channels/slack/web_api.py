@@ -45,7 +45,7 @@ class Doubtful(DependencyUnavailable):
 
 
 class Refused(Permanent):
-    """Slack said no. `code` is its word for why."""
+    """Slack refused. `code` is its reason."""
 
     def __init__(self, method: str, code: str) -> None:
         super().__init__(f"Slack refused {method}: {code}"[:300])
@@ -84,7 +84,7 @@ class SlackApi:
         """The `ts` of the message with this mark, posted after `since`; None if there is none.
 
         Raises:
-            SlowDown, DependencyUnavailable: it cannot be told now.
+            SlowDown, DependencyUnavailable: it is not known now.
             Refused: Slack does not let the app read the conversation.
         """
         request = {
@@ -148,7 +148,7 @@ def _body(conversation: str, message: Message, mark: str) -> dict[str, Any]:
 
 
 def _network(method: str, reason: object) -> Exception:
-    """Refused connections and unknown hosts never carried anything; of all else nobody knows."""
+    """Refused connections and unknown hosts never carried the request; after any other error that is unknown."""
     kind = type(reason).__name__
     if isinstance(reason, ConnectionRefusedError) or kind == "gaierror":
         return DependencyUnavailable(f"{method}: Slack cannot be reached ({kind})")

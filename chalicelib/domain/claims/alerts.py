@@ -47,7 +47,7 @@ def only_alerts(signals: Iterable[Signal], fault: FaultClass | None = None) -> b
 
 
 def left_by_alerts_alone(incident: Incident) -> bool:
-    """What a person has said about it was said about an alert: the run's or the node's own word is news."""
+    """A person's answer covered an alert only: evidence from the run or the node itself is news."""
     return only_alerts(incident.signals, None if incident.node is not None else incident.fault)
 
 
@@ -59,7 +59,7 @@ def is_unproven(signal: Signal) -> bool:
 
 
 def _only_unproven(context: RuleContext) -> bool:
-    """A stall or a bad value of a run whose mailbox has no heartbeat to bear it out or to deny it (ADR 0092)."""
+    """A stall or a bad value of a run whose mailbox has no heartbeat that could confirm or deny it (ADR 0092)."""
     said = [one for one in context.incident.signals if one.triggers and one.fault is context.incident.fault]
     attempt = context.attempt
     if attempt is None or not said or not all(is_alert(one) or is_unproven(one) for one in said):

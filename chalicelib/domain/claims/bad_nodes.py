@@ -38,7 +38,7 @@ ACTING: Final = frozenset({Phase.CHECKPOINTING, Phase.STOPPING, Phase.RESUBMITTI
 
 
 def with_bad_nodes(incident: Incident, seen: Observation) -> Incident:
-    """The Incident with the nodes that this look holds to be broken."""
+    """The Incident with the nodes that this observation holds to be broken."""
     view = seen.attempt.value if isinstance(seen.attempt, Known) else None
     if incident.attempt is None or not seen.platform.can_exclude_nodes:
         return incident
@@ -56,7 +56,7 @@ def with_bad_nodes(incident: Incident, seen: Observation) -> Incident:
 
 
 def _not_told_yet(incident: Incident, seen: Observation) -> Incident:
-    """A report that reached nobody is made again, for a bounded time: saying it twice is saying it once."""
+    """Repeat a report that was not delivered, for a bounded time. A report is idempotent."""
     lost = any(one.action == ReportNode.__name__ and one.done is Done.UNAVAILABLE for one in seen.results)
     if not lost or seen.observed_at - incident.phase_entered_at >= REPORT_FOR:
         return incident
@@ -138,7 +138,7 @@ def _fault_of(item: BadNode, incident: Incident) -> FaultClass:
 
 
 def _passed_on(item: BadNode, incident: Incident) -> dict[str, bool | str]:
-    """A report that rests on an alert of other monitoring, or on HyperPod's own agents, says so: told by us, it is no
+    """A report that rests on an alert of other monitoring, or on HyperPod's own agents, names that source: it is no
     better known, no newer, and what they take back is taken back.
     """
     named = [one for one in incident.signals if one.node == item.node]
@@ -197,7 +197,7 @@ def to_exclude(incident: Incident, seen: Observation) -> tuple[str, ...]:
 
 
 def ordered_exclusion(incident: Incident) -> tuple[str, ...]:
-    """Nodes that whoever ordered the resubmission wants it kept away from; every attempt of the Incident."""
+    """Nodes that the resubmission order excludes; they are excluded from every attempt of the Incident."""
     named = (incident.order or {}).get("exclude") or ()
     return tuple(str(one) for one in named)
 
@@ -216,8 +216,9 @@ def told_of_nodes(
 ) -> Decision:
     """The Decision about `ran`, which cordons and reports bad nodes with the first step that does anything about it.
 
-    Under a policy that leaves nodes alone none is cordoned, for nobody would give it back: the next start is kept away
-    from it by name. So it is where a guard would hold the cordon (`may_cordon`): the node's own Incident waits then.
+    Under a policy that leaves nodes alone none is cordoned, because none would be returned to service: the next start
+    is kept away from it by name. So it is where a guard would hold the cordon (`may_cordon`): the node's own Incident
+    waits then.
     """
     incident = decision.incident
     fresh = [item for item in incident.bad_nodes if not item.is_told]

@@ -1,4 +1,4 @@
-"""A living run that is said to be dead: the claim is weighed against its heartbeats before anything is done. Pure."""
+"""Weighs a claim that a living run is dead against its heartbeats, before any action. Pure."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def claims_are_over(context: RuleContext) -> bool:
 
 
 def late_claim(context: RuleContext, attempt: AttemptView) -> Decision | None:
-    """HyperPod's agents alone accuse a node, and said so long before it was heard here: their taking it back may be as
+    """Only HyperPod's agents accuse a node, and their report arrived long after it was made: its withdrawal may be as
     late. Wait for it as long as HyperPod gets for its own recovery (`hma_grace`); then the run's own steps decide.
     """
     incident, claims = context.incident, _claims(context)
@@ -101,7 +101,7 @@ def _claims(context: RuleContext) -> list[Signal]:
 
 
 def _platform_says_both(context: RuleContext, attempt: AttemptView) -> Decision | None:
-    """The platform alone says that a node of the run is away, and at the same time that the run goes on; no heartbeat
+    """The platform alone says that a node of the run is away, and at the same time that the run continues; no heartbeat
     since tells which. Where the node is lost it ends the job itself (Platform.ends_lost_runs), and that is waited for.
     """
     claims = [one for one in context.incident.signals if one.fault is context.incident.fault]
@@ -129,13 +129,13 @@ def _platform_says_both(context: RuleContext, attempt: AttemptView) -> Decision 
 
 
 def _are_many_down(context: RuleContext) -> bool:
-    """Its word about one node is worth little while it cannot reach many: unmoved steps do not bear it out."""
+    """While the controller cannot reach many nodes, its report about one is weak, even if steps stand still."""
     seen = context.seen.nodes
     return isinstance(seen, Known) and are_many(seen.value.down, seen.value.total, context.policy)
 
 
 def _confirm_limit(context: RuleContext) -> timedelta:
-    """How long a claim that a living run is dead is weighed: two looks at the longest interval."""
+    """How long a claim that a living run is dead is weighed: two observations at the longest interval."""
     return 2 * context.policy.timing.look_max
 
 

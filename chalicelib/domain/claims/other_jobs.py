@@ -26,7 +26,7 @@ def others_on(context: RuleContext, action: Action) -> tuple[int, ...]:
 
 
 def are_on_a_bad_node(context: RuleContext) -> bool:
-    """A node that this run's Incident has not told of yet has some."""
+    """A node that this run's Incident has not reported yet has some."""
     fresh = (one.node for one in context.incident.bad_nodes if not one.is_told)
     return any(_others(bad_nodes.facts_of(node, context.seen)) for node in fresh)
 

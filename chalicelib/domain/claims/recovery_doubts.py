@@ -18,7 +18,7 @@ def doubt_of(context: RuleContext, attempt: AttemptView) -> str:
     """Why it is not called recovered yet, however far it is; empty for no doubt.
 
     A trainer may have loaded other weights than it was to, and a poisoned loss is no state before it has lasted: a
-    first step past the mark shows neither that the weights are well nor that the run goes on.
+    first step past the mark shows neither that the weights are well nor that the run continues.
     """
     incident, first, last = context.incident, attempt.first_step, attempt.last_step
     if attempt.work == STALLED:

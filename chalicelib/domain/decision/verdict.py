@@ -1,4 +1,4 @@
-"""What a rule works with and gives back: one look's inputs, the Decision, and the words of both."""
+"""What a rule takes and returns: the inputs of one observation, the Decision, and their wording for people."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PAUSED: Final = "a global pause is set: nothing is done, and no limit runs, unti
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """The verdict of one look.
+    """The verdict on one observation.
 
     `incident` is the Incident as it shall be recorded, before the Actions are carried out.
     `look_again_in` is None exactly when the Incident is closed; zero means at once.
@@ -88,9 +88,9 @@ class RuleContext:
         return attempt.status.has_ended
 
     def wait(self, *, until: datetime | None = None) -> timedelta:
-        """As long again as we have waited in this phase, within the policy's bounds, never past `until`.
+        """The wait until the next observation: the phase's age so far, within the policy's bounds, at most `until`.
 
-        News wakes the Incident at once; the timer is only for news that got lost, so it may be lazy.
+        New signals wake the Incident at once; this timer only covers signals that got lost.
         """
         interval = min(max(self.in_phase, self.policy.timing.look_min), self.policy.timing.look_max)
         if until is not None:
@@ -119,7 +119,7 @@ class RuleContext:
     def unread(
         self, rule: str, limit_rule: str, reason: str, waited: timedelta, *actions: Action, **changes: object
     ) -> Decision:
-        """What must be read cannot be, perhaps by an outage of ours: waited for like capacity, and told in between.
+        """A source that must be read cannot be, perhaps by an outage of ours: wait as for capacity, and notify.
 
         A page at `stop_limit`, once in an Incident however often the source comes and goes; handed over under
         `limit_rule` at `capacity_limit`.
@@ -151,7 +151,7 @@ class RuleContext:
     def decided(
         self, rule: str, reason: str, incident: Incident, actions: tuple[Action, ...], again: timedelta | None
     ) -> Decision:
-        """The Decision, with this look's policy version."""
+        """The Decision, with the policy version of this observation."""
         return Decision(
             rule=rule,
             reason=reason,
@@ -171,20 +171,20 @@ def has_passed(step: Maybe[int], target: Maybe[int]) -> bool:
 
 
 def suspicion_about(incident: Incident, attempt: str, kind: SuspicionKind | None = None) -> Suspicion | None:
-    """What the ranks of `attempt` say, the newest word."""
+    """The newest suspicion that the ranks of `attempt` reported."""
     fit = (item for item in reversed(incident.suspicions) if item.attempt == attempt and kind in (None, item.kind))
     return next(fit, None)
 
 
 def suspects_said(incident: Incident) -> str:
-    """For whoever is told: who is suspected, attempt by attempt, and what came out of it."""
+    """Wording for notices: the suspects of each attempt, and the conclusion."""
     blamed = [item for item in incident.suspicions if item.ranks][-4:]
     said = "".join(f" Suspected in {item.attempt}: {suspect_word(item)} ({item.said[:200]})." for item in blamed)
     return said + (f" Conclusion: {incident.conclusion}." if incident.conclusion else "")
 
 
 def held_said(context: RuleContext) -> str:
-    """For whoever is told: a job that we have put back into the queue waits there for somebody to let it go."""
+    """Wording for notices: a job that we put back into the queue is held there until a person releases it."""
     attempt, incident = context.attempt, context.incident
     if not incident.stop_hold or not incident.stopped_attempts:
         return ""
@@ -217,7 +217,7 @@ def _let_go(context: RuleContext, job: str) -> str:
 
 
 def cordons_said(context: RuleContext) -> str:
-    """For whoever takes over: nodes that this Incident has taken out of service, and how one is given back by hand."""
+    """Wording for handovers: the nodes that this Incident cordoned, and the command that returns one to service."""
     names = [item.node for item in context.incident.bad_nodes if item.is_cordoned]
     if not names:
         return ""
@@ -227,7 +227,7 @@ def cordons_said(context: RuleContext) -> str:
 
 
 def is_poisoned(context: RuleContext, attempt: AttemptView) -> bool:
-    """Its loss is not finite, says its own heartbeat or a Signal."""
+    """Its loss is not finite, by its own heartbeat or a Signal."""
     return attempt.loss_state in ("nan", "inf") or (
         context.incident.is_poisoned and attempt.name == context.incident.attempt
     )
@@ -249,7 +249,7 @@ def result(context: RuleContext, action: str, *ends: Done) -> ActionResult | Non
 
 
 def detail(context: RuleContext) -> str:
-    """The platform's own words of the last turn."""
+    """The platform's own reason from the last turn."""
     return next((item.detail for item in context.seen.results if item.detail), "no reason given")
 
 
@@ -259,7 +259,7 @@ def subject(context: RuleContext) -> str:
 
 
 def story(context: RuleContext) -> str:
-    """One line: the fault, the rule that named it, and the words of the Signal behind it."""
+    """One line: the fault, the rule that diagnosed it, and the summary of the Signal behind it."""
     incident = context.incident
     told = next((signal for signal in reversed(incident.signals) if signal.fault is incident.fault), None)
     if told is None and incident.signals:
@@ -269,7 +269,7 @@ def story(context: RuleContext) -> str:
 
 
 def whole_story(incident: Incident) -> str:
-    """Every attempt and how it ended, where it went bad, what was left out: whoever is called gets everything known."""
+    """Everything known, for the person paged: each attempt's end, where it went bad, the data left out."""
     ends = {item.attempt: item for item in incident.failures}
     bad = {item.attempt: item for item in incident.onsets}
     lines = [f"{item.attempt} went bad ({item.fault}) at step {step_word(item.step)}" for item in incident.onsets[:1]]

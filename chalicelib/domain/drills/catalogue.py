@@ -288,7 +288,7 @@ def _spans(entries: Sequence[TimelineEntry], phase: Phase, *, ended_by: str | No
 
 
 def _starts(entries: Sequence[TimelineEntry]) -> list[float]:
-    """From the order that started an attempt to the first look that saw it train."""
+    """From the order that started an attempt to the first observation that saw it train."""
     spans: list[float] = []
     ordered_at: datetime | None = None
     for entry in entries:

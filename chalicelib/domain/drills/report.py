@@ -42,7 +42,7 @@ _GUARD_RULES: Final[tuple[tuple[str, Guard], ...]] = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seen:
-    """What was real: the Job, the first look, its policy, its earlier recoveries."""
+    """What was real: the Job, the first observation, its policy, its earlier recoveries."""
 
     job: Job
     row: DrillRow
@@ -70,7 +70,7 @@ class Play:
     def looked(
         self, decision: Decision, *, before: Incident, now: datetime, checkpoints: Maybe[tuple[CheckpointView, ...]]
     ) -> None:
-        """One look and its decision."""
+        """One observation and its decision."""
         phase = decision.incident.phase
         self.last = decision
         if not self.stages:
@@ -102,11 +102,11 @@ class Play:
         )
 
     def held(self, guard: Guard, decision: Decision, now: datetime) -> None:
-        """A switch that would hold everything back; the play went on without it."""
+        """A switch that would hold everything back; the drill continued without it."""
         self._guard(guard, decision.reason, now, lifted=True)
 
     def asked(self, now: datetime) -> None:
-        """People would be asked; how long they take nobody knows."""
+        """People would be asked; how long they would take is unknown."""
         self.asks.append(now)
 
     def _guard(self, guard: Guard, said: str, now: datetime, *, lifted: bool) -> None:
@@ -117,7 +117,7 @@ class Play:
         )
 
     def also_held(self, holds: tuple[Hold, ...]) -> None:
-        """The guards that the Incident itself remembers, where no rule has told of them."""
+        """The guards that the Incident itself records, where no rule has reported them."""
         known = {one["guard"] for one in self.guards}
         for hold in holds:
             if hold.guard.value not in known:

@@ -115,7 +115,7 @@ class DrillWorld:
         return Known(self.reply if is_there else None)
 
     def next_event(self, now: datetime) -> datetime | None:
-        """When the world next changes by itself; an event would wake the Incident then."""
+        """When the simulated world next changes without an action; an event would wake the Incident then."""
         coming = [self.reply_at, self.stops_at, self.starts_at, self.dies_at]
         return min((at for at in coming if at is not None and at > now), default=None)
 

@@ -101,7 +101,7 @@ _WEIGHING = (Phase.OPEN, Phase.HOLDING, Phase.WATCHING)
 
 
 def _seen_again(incident: Incident, since: datetime, now: datetime) -> Incident:
-    """Nobody was seen to stand still while nobody was seen: that time is no part of any of its waits."""
+    """Exclude unobserved time from timeouts."""
     away = now - since
     return dataclasses.replace(
         incident,
@@ -146,7 +146,7 @@ def _take_order(incident: Incident, fresh: tuple[Signal, ...]) -> Incident:
 
 
 def _has_trouble(incident: Incident) -> bool:
-    """Something other than an order has been said against the run."""
+    """A signal other than an order reports trouble of the run."""
     return any(
         signal.fault is not None and signal.triggers and signal.kind not in ORDER_KINDS for signal in incident.signals
     )
@@ -271,7 +271,7 @@ def slow_rank(signal: Signal) -> Suspicion | None:
 
 
 def _poison(incident: Incident, view: AttemptView | None) -> Incident:
-    """Which attempt had a non-finite loss, and its first bad step as far as anything has told: it only ever sinks.
+    """Which attempt had a non-finite loss, and its first bad step as far as any source reports it: it only ever falls.
 
     Kept apart from the fault: whatever ends a poisoned attempt (a crash, an order, our own stop), and however late or
     out of order the news come, its checkpoints from the onset on are worth nothing.
@@ -352,7 +352,7 @@ def _mark(signal: Signal) -> object:
 
 
 def _onset_in(view: AttemptView, incident: Incident) -> Maybe[int]:
-    """The onset as the heartbeat has it: what an event said that got lost. Where it does not say, its newest step is
+    """The onset by the heartbeat, for an event that got lost. Where it names none, its newest step is
     the latest that the onset can be, and counts only where nothing else is known.
     """
     if view.loss_health == Health.NON_FINITE and view.onset_step is not None:
@@ -394,16 +394,16 @@ def _lower_onset_to(incident: Incident, step: Maybe[int]) -> Incident:
 
 
 def stalled_at(incident: Incident) -> Maybe[int]:
-    """The highest step at which the attempt under care was said to be stuck."""
+    """The highest step at which the attempt under care was reported stuck."""
     stalls = [item for item in incident.signals if item.kind is SignalKind.STALL and concerns(item, incident)]
     return best_step(*(signal_step(item) for item in stalls)) if stalls else Unknown("no stall was told")
 
 
 def _target(incident: Incident, view: AttemptView | None) -> Incident:
-    """The step that must be passed: fixed at the first look that knows one, so that moving past it can be seen.
+    """The step that must be passed: fixed at the first observation that knows one, so that passing it can be seen.
 
-    For a hang it is where the run was said to be stuck, not where it is now: a stall told late about a run that has
-    moved on is seen to be over at the first look (DLRover #1749: a stale event that kills for ever).
+    For a hang it is where the run was reported stuck, not where it is now: a late report about a run that has
+    moved on is over at the first observation (DLRover #1749: a stale event that kills the run again and again).
     """
     if not incident.tries:
         if incident.is_poisoned and isinstance(incident.onset_step, Known):

@@ -1,8 +1,8 @@
 """Whether a run's own heartbeat denies what an event of the bus claims of it. Pure.
 
-Whoever may put events on the custom bus may speak there of any Job. The heartbeat lies where the Job's own role alone
-may write, and the monitor writes one at the very moment at which it sends such an event. So a claim counts while no
-fresh heartbeat denies it: of a run that sends none, or whose heartbeats have stopped, the bus is all there is.
+Every role that may put events on the custom bus can name any Job there. The heartbeat lies where the Job's own role
+alone may write, and the monitor writes one at the very moment at which it sends such an event. So a claim counts while
+no fresh heartbeat denies it: of a run that sends none, or whose heartbeats have stopped, the bus is all there is.
 """
 
 from __future__ import annotations

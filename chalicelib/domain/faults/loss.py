@@ -1,7 +1,8 @@
 """A loss that has gone wrong and is still a number: is it over, young, lasting, or out of sight? Pure.
 
-The run's own detectors judge its loss; nothing here looks at a loss. What counts is the newest judgement (the beat's),
-and Signals only fill in what it leaves out. A beat that says nothing is no judgement: neither healed nor still bad.
+The run's own detectors judge its loss; nothing here looks at a loss. What counts is the newest judgement (the
+heartbeat's), and Signals only fill in what it leaves out. A heartbeat without one is no judgement: neither healed nor
+still bad.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ _FINE = ("ok", _WATCH)
 
 
 class BoutState(StrEnum):
-    """How a bout stands at one look."""
+    """How a bout stands at one observation."""
 
     HEALED = "healed"
     YOUNG = "young"  # it may still heal by itself
@@ -65,9 +66,9 @@ def follow(incident: Incident, signals: list[Signal], view: AttemptView | None, 
 
 
 def _over_between(bout: Bout | None, signals: list[Signal], view: AttemptView | None) -> int | None:
-    """Where the bout was over, if what is bad now began after it: it healed and another came between two looks.
+    """Where the bout ended, if what is bad now began after it: it healed, and another began between two observations.
 
-    The run's own judgement keeps one onset for as long as one trouble goes on. Without this, two spikes that each heal
+    The run's own judgement keeps one onset for as long as one trouble lasts. Without this, two spikes that each heal
     would count as one that lasts.
     """
     if bout is None or bout.healed_step is not None or view is None or bad_fault(view) is None:
@@ -111,7 +112,7 @@ def _begun(
 
 
 def _is_after(step: Maybe[int], over_at: int | None) -> bool:
-    """An onset that nothing told may be anywhere; it is taken for news only where there was nothing before."""
+    """An unreported onset may be anywhere; it counts as news only where there was none before."""
     return over_at is None or (isinstance(step, Known) and step.value > over_at)
 
 
@@ -132,7 +133,7 @@ def _learned(bout: Bout, told: list[Signal], view: AttemptView | None) -> Bout:
 
 
 def _healed_at(bout: Bout, signals: list[Signal], view: AttemptView | None) -> int | None:
-    """Where it was seen to be over. A word that is older than the beat says nothing of a relapse in the beat."""
+    """Where it was seen to end. A signal older than the heartbeat proves nothing about a relapse in the heartbeat."""
     steps = [view.healed_step] if view is not None and view.loss_health in _FINE else []
     steps += [_step(item, "healed_step") for item in signals if item.kind is SignalKind.LOSS_RECOVERED]
     if view is not None and bad_fault(view) is not None:

@@ -1,4 +1,4 @@
-"""Slurm's words for a job's state, as ours: one table for the whiteboard and the bus. Pure.
+"""Slurm's job states as ours: one table for the cluster state and the bus. Pure.
 
 Source of the states: squeue, JOB STATE CODES; what each means was tried on Slurm 22.05.
 """
@@ -104,7 +104,7 @@ def fault_of_end(
     detail: str = "",
 ) -> FaultClass | None:
     """What the end of a start suggests; None where nothing is wrong: it runs, it is done, it was cancelled, or it was
-    put back into the queue, unless a node was lost: the next start must be watched, and the node mended.
+    put back into the queue, unless a node was lost: the next start must be watched, and the node repaired.
     """
     if has_successor and lost_a_node(state, requeued_by, detail):
         return FaultClass.NODE_LOST

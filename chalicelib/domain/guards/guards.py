@@ -325,7 +325,7 @@ def _held(
 
 
 def _learnt(kept: Incident, proposed: Incident) -> Incident:
-    """What this look alone could tell is kept: an answer to a request, what came of an order. The rest is read anew."""
+    """Keep what only this observation knew: an answer to a request, an order's outcome. The rest is read again."""
     ask, answered = kept.ask, proposed.ask
     if ask is not None and answered is not None and ask.request_id == answered.request_id and ask.outcome is None:
         kept = dataclasses.replace(kept, ask=answered)

@@ -128,7 +128,7 @@ def heard(incident: Incident, seen: Observation) -> Incident:
 
 
 def _answered(approval: Approval, given: list[Signal], extra: timedelta) -> Approval:
-    """The first answer in time counts; whoever comes later is told so where he gives it (services.approvals)."""
+    """The first answer in time counts; later ones are refused where they are given (services/operator/approvals.py)."""
     for signal in given:
         answer = signal.evidence.get("answer")
         is_about = signal.evidence.get("approval_id") == approval.approval_id and answer in list(ApprovalAnswer)
@@ -173,7 +173,7 @@ def kept_holds(after: Incident, rule: str, reason: str, seen: Observation, *, no
 
 
 def news_of_holds(before: Incident, after: Incident, rule: str, reason: str, *, now: datetime) -> tuple[Notify, ...]:
-    """What people are told of a Hold that has just begun: once, gently, with what is held back and until when."""
+    """The notice about a new Hold: sent once, at low severity, with what is held back and until when."""
     guard = guard_of(rule)
     if rule not in TOLD_RULES or not after.is_open:
         return ()

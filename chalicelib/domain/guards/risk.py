@@ -37,7 +37,7 @@ def gpu_hours_lost(context: RuleContext, action: Action) -> Maybe[float]:
 
 
 def _resumes_at(context: RuleContext, action: StopJob | ResubmitJob) -> Maybe[int]:
-    """A run that is stopped resumes from what it has just saved; without that nobody knows yet."""
+    """A stopped run resumes from what it has just saved; without that, the resume point is not known yet."""
     if isinstance(action, ResubmitJob):
         return action.resume_step
     ask = context.incident.ask

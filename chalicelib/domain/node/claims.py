@@ -1,6 +1,7 @@
 """Whether what a Signal says against a node still holds by what the cluster shows of the node now. Pure.
 
-Events come late, and may tell of a time before somebody repaired the node. They wake; the newest reading decides.
+Events come late, and may describe a time before the node was repaired. They wake the Incident; the newest reading
+decides.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ def is_over(signal: Signal, facts: NodeFacts | None, heard: Iterable[Signal] = (
 
 
 def is_taken_back(signal: Signal, heard: Iterable[Signal]) -> bool:
-    """HyperPod's own agents said it of a node, and have said since that the node is healthy."""
+    """HyperPod's own agents reported the node, and have since reported it healthy."""
     if signal.kind not in PLATFORM_KINDS:
         return False
     return any(is_all_clear(one) and one.occurred_at > signal.occurred_at and _is_same(one, signal) for one in heard)

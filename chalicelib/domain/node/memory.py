@@ -322,7 +322,7 @@ def wait(
     phase: Phase | None = None,
     soon: timedelta | None = None,
 ) -> Decision:
-    """Look again: at first often, later seldom. News of the node wakes its Incident anyway, so waiting costs little."""
+    """Observe again: often at first, rarely later. Signals of the node wake its Incident, so waiting costs little."""
     low, high = context.policy.nodes.look_min, context.policy.nodes.look_max
     interval = min(max(context.in_phase / 4, low), high)
     if context.in_phase > _LONG * high:
@@ -332,7 +332,7 @@ def wait(
 
 
 def tell_once(context: RuleContext, rule: str, text: str) -> tuple[RuleContext, tuple[Action, ...]]:
-    """A notice, unless people have been told of this already."""
+    """A notice, unless one about this was sent already."""
     repair = repair_of(context)
     if rule in repair.told:
         return context, ()

@@ -1,7 +1,7 @@
 """How much of a cluster, and of one instance group, may be in repair: at once by share, in a day by number. Pure.
 
 A group is the smaller of the two bounds: an image or a driver that is wrong takes one group, and its nodes fail alike.
-A node whose group nobody knows (no instance behind it) has the cluster's bounds alone. Both are counted from the
+A node whose group is unknown (no instance behind it) has the cluster's bounds alone. Both are counted from the
 Incidents themselves (services.nodes), so that nothing has to be given back after a crash.
 """
 

@@ -157,7 +157,7 @@ class Channels:
 
     @classmethod
     def usable(cls, wire: object) -> Channels:
-        """What can be used of a document: one wrong channel or route keeps nobody else from being told.
+        """The valid part of a document: one wrong channel or route does not disable the others.
 
         Raises:
             InvalidSettings: it is no such document at all.

@@ -1,4 +1,4 @@
-"""What a chat channel has been told: one message per Incident, replies under it, and when a storm begins. Pure.
+"""What was sent to a chat channel: one message per Incident, replies under it, and when a storm begins. Pure.
 
 A message that was asked for and has no `ts` may or may not be there: the answer got lost. It is looked for before it is
 sent again.

@@ -98,7 +98,7 @@ class Policy:
 
 
 def pinned(document: Mapping[str, Any]) -> Policy:
-    """`Policy.from_wire` of a document that an Incident carries: each look reads the same one, and reads it once.
+    """`Policy.from_wire` of a document that an Incident carries: each observation reads the same one, so it is cached.
 
     Raises: InvalidPolicy.
     """

@@ -34,7 +34,7 @@ DAYS: Final = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 class Harm(StrEnum):
     """Actions that may cost more than they save: what a guard can hold back. The rest asks, tells or undoes.
 
-    Source: DESIGN §7; what each of them ends, spends or takes away is told in docs/guardrails.md.
+    Source: DESIGN §7; docs/guardrails.md lists what each of them ends, spends or takes away.
     """
 
     STOP_JOB = "StopJob"
@@ -51,7 +51,7 @@ class Harm(StrEnum):
 class ApprovalCondition:
     """The steps to which a row applies: those to which every given condition applies; none given, all.
 
-    A row asks where its condition cannot be told: an unknown number counts as above the threshold.
+    A row asks where its condition is unknown: an unknown number counts as above the threshold.
     """
 
     actions: tuple[Harm, ...] = declared((), SomeOf(words_of(Harm)), "the step is one of these; empty: any")
@@ -72,7 +72,7 @@ class ApprovalCondition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApprovalRule:
-    """One row: which steps people are asked about, how long, and what counts if nobody answers."""
+    """One row: which steps people are asked about, for how long, and what counts without an answer."""
 
     when: ApprovalCondition = group(ApprovalCondition)
     deadline: timedelta = required(Seconds(60, 30 * DAY_S), "how long an answer is waited for")

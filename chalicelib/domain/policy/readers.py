@@ -33,7 +33,7 @@ def a_list(value: object, at: str) -> Sequence[Any]:
 
 
 def only(body: Mapping[str, Any], at: str, known: Sequence[str]) -> None:
-    """No other fields than the known ones: a misspelt one is told, never passed over."""
+    """No other fields than the known ones: a misspelt one is reported, never ignored."""
     for name in body:
         if name not in known:
             raise InvalidSettings(f"{at}.{name}"[:200].lstrip("."), f"is not known; known are {', '.join(known)}")

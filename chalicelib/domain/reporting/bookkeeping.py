@@ -54,7 +54,7 @@ def booked(
 
 
 def _onset(account: Account, incident: Incident, seen: Observation, view: AttemptView | None) -> Account:
-    """Told only about the first attempt: what a later one suffers is a consequence, and has its own new start."""
+    """Only for the first attempt: what a later one suffers is a consequence, and has its own new start."""
     if incident.tries:
         return account
     told = [_begun(one) for one in seen.new_signals if _tells_onset(one, incident)]
@@ -89,7 +89,7 @@ def _step_time(account: Account, step_s: float, *, is_restarting: bool) -> Accou
 
 
 def _went_on_from(account: Account, view: AttemptView) -> Account:
-    """A new start that chose for itself where to go on shows it by its first step: it went on from the one before."""
+    """A new start that chose its own resume point shows it by its first step: it resumed from the step before."""
     last = account.restarts[-1] if account.restarts else None
     if last is None or last.name != view.name or isinstance(last.resume_step, Known):
         return account

@@ -37,8 +37,9 @@ class Stage:
 class IncidentLedger:
     """Seconds, steps, GPU-hours and USD of one Incident. `assumptions` are what the figures take for granted.
 
-    `onset_at` is when the fault began; `mttd` from there to the first look, `mttr` to the end of a recovery; `elapsed`
-    to the end, however it ended, or to now. `stages` add up to `elapsed`, and so to `mttr` where there is one.
+    `onset_at` is when the fault began; `mttd` from there to the first observation, `mttr` to the end of a recovery;
+    `elapsed` to the end, however it ended, or to now. `stages` add up to `elapsed`, and so to `mttr` where there is
+    one.
     """
 
     incident: Incident
@@ -149,7 +150,7 @@ def ledger_of(incident: Incident, *, size: JobSize, prices: Prices, now: datetim
 
 
 def onset_of(account: Account) -> Maybe[datetime]:
-    """When the fault began. One that would lie after the first look comes from a clock that is not ours."""
+    """When the fault began. An onset after the first observation comes from a clock that is not ours."""
     onset = account.onset_at
     if isinstance(onset, Known) and account.looked_at is not None and onset.value > account.looked_at:
         ahead = (onset.value - account.looked_at).total_seconds()
@@ -158,7 +159,7 @@ def onset_of(account: Account) -> Maybe[datetime]:
 
 
 def stages_of(account: Account, onset: Maybe[datetime], until: datetime) -> tuple[Stage, ...]:
-    """Without a gap from the onset (else the first look) to `until`. Terminal phases last no time and are none."""
+    """Without a gap from the onset (else the first observation) to `until`. Terminal phases have no duration."""
     if account.looked_at is None:
         return ()
     marks = [(DETECT, onset.value)] if isinstance(onset, Known) else []
@@ -202,7 +203,7 @@ def _since(onset: Maybe[datetime], moment: datetime) -> Maybe[float]:
 
 def steps_lost(incident: Incident) -> Maybe[int]:
     """Good steps that had been trained and had to be trained again: of each new start, the old one's furthest good
-    step minus where it goes on. Steps since a loss went bad are worth nothing; what they cost is in the lost time."""
+    step minus its resume step. Steps since a loss went bad are worth nothing; their cost is in the lost time."""
     if not incident.account.restarts:
         return _nothing_restarted(incident)
     total = 0
@@ -243,7 +244,7 @@ def furthest_before(incident: Incident, index: int) -> Maybe[int]:
 
 
 def steps_saved(incident: Incident) -> Maybe[int]:
-    """What an emergency checkpoint kept: of each new start, where it goes on minus where it would without one."""
+    """What an emergency checkpoint kept: for each new start, its resume step minus the one without that checkpoint."""
     if not incident.account.restarts:
         return _nothing_restarted(incident)
     total = 0

@@ -140,7 +140,7 @@ def _evidence(incident: Incident) -> list[str]:
 
 
 def _decisions(timeline: Sequence[TimelineEntry]) -> list[str]:
-    """What each Action answered is seen by the next look, so it stands above that look's own."""
+    """Each Action's answer is seen by the next observation, so it stands above that observation's own lines."""
     lines: list[str] = []
     for entry in timeline:
         lines += [f"- {_at(entry.at)} · answered: {answer}" for answer in _answers(entry.facts)]

@@ -53,7 +53,7 @@ DEFAULT_PRICES: Final[tuple[PriceRow, ...]] = tuple(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prices:
-    """USD per hour. `usd_per_gpu_hour` is for runs whose instance types nobody names; None: not set.
+    """USD per hour. `usd_per_gpu_hour` is for runs whose instance types are unknown; None: not set.
 
     `source` and `as_of` say where they come from; empty `as_of`: the user did not say.
     """

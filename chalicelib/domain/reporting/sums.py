@@ -116,7 +116,7 @@ def job_sums(
 
 
 def run_until(job: Job, last: Attempt | None, *, now: datetime) -> Maybe[datetime]:
-    """When the run ended, or `now` while it runs. A run that has ended is over, whoever has noticed."""
+    """When the run ended, or `now` while it runs. It ends with its last attempt, whether or not that was noticed."""
     if last is not None and last.ended_at is not None:
         return Known(last.ended_at)
     if job.active:

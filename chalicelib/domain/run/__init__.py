@@ -1,1 +1,1 @@
-"""Parts that the rules of a run share: resume points, roll-backs, submissions, first responses. Pure."""
+"""Parts that the rules of a run share: resume points, rollbacks, submissions, first responses. Pure."""

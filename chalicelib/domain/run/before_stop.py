@@ -33,7 +33,7 @@ def _unseen(context: RuleContext) -> Decision | None:
 
 
 def _no_way_back(context: RuleContext) -> Decision | None:
-    """A run that nobody but a person can start again is not stopped."""
+    """A run that only a person can start again is not stopped."""
     attempt = context.attempt
     if attempt is None or attempt.start is None or not context.platform.can_requeue:
         return None

@@ -155,7 +155,7 @@ def with_need(needs: tuple[Need, ...], *more: Need) -> tuple[Need, ...]:
 
 
 def _heartbeat_first(context: RuleContext) -> Decision | None:
-    """A stall that was said to be, of a run whose heartbeat cannot be read, or that is old and has none that is found.
+    """A reported stall of a run whose heartbeat cannot be read, or that is old and has none that is found.
 
     Only its own answer, that its training thread is stuck, says as much. An outage of the mailbox is waited for.
     """

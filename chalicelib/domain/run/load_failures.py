@@ -144,7 +144,7 @@ def proven_by(incident: Incident, view: AttemptView) -> Condemned | None:
 
 
 def _was_loaded(last: Try, checkpoints: Maybe[tuple[CheckpointView, ...]]) -> bool:
-    """It was this one that is damaged, as far as can be told: a trainer that loads its own newest, whatever it is told,
+    """This checkpoint is the damaged one, as far as is known: a trainer that loads its own newest, whatever its plan,
     dies of that one.
     """
     if not isinstance(checkpoints, Known) or not isinstance(last.resume_step, Known):

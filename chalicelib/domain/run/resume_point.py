@@ -128,7 +128,7 @@ def _own_habit_after_all(checkpoints: Sequence[CheckpointView], incident: Incide
 def left_in_doubt(checkpoints: Sequence[CheckpointView], incident: Incident) -> int | None:
     """The newest good checkpoint that only an earlier Incident's open stretch rules out, while nothing tells of now.
 
-    That Incident left the run to a person, and nobody saw its loss heal: a process that the platform started anew has
+    That Incident left the run to a person, and no one saw its loss heal: a process that the platform restarted has
     forgotten. The run may have been well for days since.
     """
     if incident.order is not None or incident.tries or incident.bout is not None or incident.is_poisoned:
@@ -148,7 +148,7 @@ def left_in_doubt(checkpoints: Sequence[CheckpointView], incident: Incident) -> 
 
 
 def goes_back_to(incident: Incident, policy: Policy) -> tuple[int, ...]:
-    """The steps that a resume point may have to lie at or below: now, and after one more roll-back."""
+    """The steps that a resume point may have to lie at or below: now, and after one more rollback."""
     planned = account_rollback(marked_bad(incident), policy)
     limits = {_limit(case, policy)[0] for case in (incident, planned)}
     return tuple(sorted((limit for limit in limits if limit is not None and limit >= 0), reverse=True))
@@ -162,7 +162,7 @@ def checkpoint_key(item: CheckpointView) -> str:
 def _must_lie_before(incident: Incident) -> bool:
     """A resume point cannot be left to the trainer: it is poisoned, or an order names a step.
 
-    Whoever orders a resubmission and names no step has chosen the trainer's own habit.
+    A resubmission order that names no step leaves the resume point to the trainer.
     """
     if incident.order is not None and not incident.tries:
         return isinstance(incident.order.get("from_step"), int)
@@ -170,7 +170,7 @@ def _must_lie_before(incident: Incident) -> bool:
 
 
 def _of_unknown_worth(item: CheckpointView, incident: Incident) -> bool:
-    """Written by a poisoned attempt whose first bad step nobody knows."""
+    """Written by a poisoned attempt whose first bad step is unknown."""
     return incident.is_poisoned and isinstance(incident.onset_step, Unknown) and item.attempt == incident.attempt
 
 
@@ -179,7 +179,7 @@ def mark_abandoned(checkpoints: Sequence[CheckpointView], attempts: Sequence[Att
 
     An attempt that resumed at step r has decided that what its elders did beyond r does not count: it was poisoned, or
     an operator went back on purpose. Their checkpoints beyond r stay in the bucket, whole and verified; to resume from
-    one of them in a later Incident would undo that roll-back.
+    one of them in a later Incident would undo that rollback.
     """
     marked = []
     numbers = {attempt.name: attempt.number for attempt in attempts}
@@ -201,7 +201,7 @@ def mark_abandoned(checkpoints: Sequence[CheckpointView], attempts: Sequence[Att
 
 
 def attempt_name(job_name: str, number: int, salt: int) -> str:
-    """The deterministic platform name of attempt `number`; `salt` counts names found taken by somebody else."""
+    """The deterministic platform name of attempt `number`; `salt` counts names found taken by others."""
     suffix = f"-r{number}" if not salt else f"-r{number}x{salt}"
     return _base(job_name)[: MAX_NAME_CHARS - len(suffix)].rstrip("-") + suffix
 

@@ -1,4 +1,4 @@
-"""The arithmetic of a roll-back: how far back, and which data to leave out. docs/playbooks.md works it through.
+"""The arithmetic of a rollback: how far back, and which data to leave out. docs/playbooks.md works it through.
 
 Steps number both updates and batches: batch n is the one that update n uses, in every attempt, because a trainer that
 skips a step skips its number too (rekindle.protocol.mailbox, ResumePlan).
@@ -20,7 +20,7 @@ FINITE_STEPS = 3  # as many finite losses in a row show that the weights are (po
 
 
 def account_rollback(incident: Incident, policy: Policy) -> Incident:
-    """One more roll-back of an attempt gone bad: counted, its onset kept, the data to skip and to watch past set.
+    """One more rollback of an attempt gone bad: counted, its onset kept, the data to skip and to watch past set.
 
     Of a healthy attempt: the Incident as it is.
     """
@@ -50,11 +50,11 @@ def has_skipped_enough(incident: Incident, policy: Policy) -> bool:
 
 
 def data_rollbacks(incident: Incident, policy: Policy) -> int:
-    """How many of the roll-backs accounted for left data out, the one for the attempt under care included.
+    """How many of the rollbacks accounted for left data out, the one for the attempt under care included.
 
-    A non-finite loss gets the same data once more first: a broken machine does not need its data skipped, and is told
-    by it. So does every later one while one host alone goes bad, each time somewhere else. A spike's data are skipped
-    at once, for it has had its second chance while it was watched.
+    A non-finite loss gets the same data once more first: a broken machine does not need its data skipped, and is
+    recognized by it. So does every later one while one host alone goes bad, each time somewhere else. A spike's data
+    are skipped at once, for it has had its second chance while it was watched.
     """
     of_data = incident.rollbacks - sum(is_of_its_checkpoint(incident, one) for one in incident.onsets)
     if incident.onset_fault in LOSS_FAULTS:
@@ -75,7 +75,7 @@ def is_of_its_checkpoint(incident: Incident, onset: Onset) -> bool:
 def resumed_at_last(incident: Incident, policy: Policy) -> int | None:
     """The step that the newest attempt which left data out resumed at, once it went bad all the same.
 
-    Each further roll-back begins before it: a distance of zero that grows by a factor stays zero. Not where it had come
+    Each further rollback begins before it: a distance of zero that grows by a factor stays zero. Not where it had come
     past all earlier onsets: what it saved there is sound, and goes bad elsewhere for the first time.
     """
     if data_rollbacks(incident, policy) < 2 or onset_to_precede(incident) != first_onset(incident):
@@ -92,7 +92,7 @@ def rewind_steps(incident: Incident, policy: Policy) -> int:
 
 
 def widening(incident: Incident, policy: Policy) -> float:
-    """1 at the first roll-back that leaves data out, then ever more."""
+    """1 at the first rollback that leaves data out, growing with each further one."""
     # The exponent is bounded by max_rollbacks (20) and the factor by 10, so this stays a number.
     return float(policy.loss.widen_factor ** max(data_rollbacks(incident, policy) - 1, 0))
 
@@ -129,7 +129,7 @@ def skip_window(incident: Incident, policy: Policy) -> SkipWindow:
     """From the margin before the first onset, at least `skip_steps` wide; on recurrence also beyond the newest onset.
 
     The newest bad step always lies in it, whatever the policy's width: a window that ends before the batch that did it
-    would cost a roll-back and cure nothing. Needs a known onset.
+    would cost a rollback and cure nothing. Needs a known onset.
     """
     first, newest = first_onset(incident), incident.onset_step
     assert isinstance(first, Known)  # noqa: S101  account_rollback has asked

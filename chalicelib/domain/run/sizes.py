@@ -62,7 +62,7 @@ def smaller(context: RuleContext, attempt: AttemptView) -> Decision | None:
 
 
 def _asked(context: RuleContext, attempt: AttemptView, job: StartView, least: int) -> Decision | None:
-    """What became of it. The same order is given again until it is answered; a refusal is told once."""
+    """What became of it. The same order is repeated until it is answered; a refusal is notified once."""
     last = context.incident.tries[-1]
     is_open = result(context, "ResizeJob", Done.PENDING) or result(context, "ResizeJob", Done.UNAVAILABLE)
     if is_open and context.in_state < context.policy.resubmission.smaller_after + context.policy.timing.stop_limit:

@@ -1,4 +1,4 @@
-"""How a Slurm job is started again: requeued, or submitted anew. Whichever keeps more. Pure.
+"""How a Slurm job is started again: requeued, or resubmitted, whichever keeps more of the run. Pure.
 
 A requeue keeps the job's id, so jobs that depend on it and people who watch it still find it, its place in the queue
 and its log file. But a requeued job has the environment of its submission, so that only a message in its mailbox can
@@ -36,7 +36,7 @@ class Choice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """What a row judges. `must_be_told`: the new start must resume elsewhere than its script would by itself."""
+    """What a row judges. `must_be_told`: the new start must resume elsewhere than its script would without a plan."""
 
     start: StartView
     must_be_told: bool
@@ -171,7 +171,7 @@ def requeued_name(attempt: str, start: StartView) -> str:
 
 
 def submitted_name(job_id: str | None, attempt: str, number: int, salt: int) -> str:
-    """The name of a new submission, made from the Job's first; `salt` counts names found taken by somebody else."""
+    """The name of a new submission, made from the Job's first; `salt` counts names found taken by others."""
     first = _parsed(job_id) or parse_attempt(attempt)
     base = _OURS.sub("", first.base)
     suffix = f"-a{number}" + (f"x{salt}" if salt else "")

@@ -19,7 +19,7 @@ def found_of(doc: AttemptDoc, *, bucket: str) -> Discovered:
     """The first start of a submission names its Job, unless the job's comment names another of the same cluster.
 
     The agent lets a comment name Jobs of its own user only. A head node that says otherwise must not reach beyond its
-    own cluster: neither another cluster's Job nor a training job's is joined, whoever asks for it.
+    own cluster: neither another cluster's Job nor a training job's is joined, whatever the comment says.
     """
     parts = parse_attempt(doc.attempt)
     first = parts.restarted(0).name
@@ -61,13 +61,13 @@ def service_mailbox(doc: AttemptDoc, job_id: str, *, bucket: str) -> str:
 
 
 def _is_whiteboard(place: Place, bucket: str) -> bool:
-    """Ours and the agents' part of the bucket: a comment that could point there would have us write somebody else's
+    """Ours and the agents' part of the bucket: a comment that could point there would have us write another user's
     fence, also on another cluster."""
     return place.bucket == bucket and f"{place.path}/".startswith("clusters/")
 
 
 def limits_of(doc: AttemptDoc, *, bucket: str) -> tuple[str, ...]:
-    """What cannot be done for this job, one sentence each. Told when it is registered, not when it is too late."""
+    """What cannot be done for this job, one sentence each. Notified when it is registered, not when it is too late."""
     limits = [f"{_NOT_KEPT}{why}" for why in doc.cannot_resubmit]
     if not doc.is_requeueable:
         limits.append("Slurm will not requeue it (Requeue=0), so each recovery is a new submission under a new job id")

@@ -1,4 +1,4 @@
-"""Why a Slurm job waits: Slurm's own word -> what that means for whoever waits for it. Data.
+"""Why a Slurm job waits: Slurm's reason -> what that means for a recovery that waits for the job. Data.
 
 Source: squeue, JOB REASON CODES, and https://slurm.schedmd.com/job_reason_codes.html; where several reasons hold Slurm
 shows one of them, so a reason is looked at again before it is believed.
@@ -136,7 +136,7 @@ def judge(reason: str) -> ReasonRow | None:
 
 
 def wait_of(reason: str) -> Wait:
-    """What decisions are told of a pending job's reason."""
+    """What decisions know of a pending job's reason."""
     row = judge(reason)
     for_jobs = reason.startswith("Dependency")
     if row is None:

@@ -63,7 +63,7 @@ _DONE: Final = {
 class SlurmScheduler:
     """ports.Scheduler for attempts on Slurm.
 
-    `bucket` is the stack's own, where mailboxes on shared paths are copied to; `bus` is told to new submissions.
+    `bucket` is the stack's own, where mailboxes on shared paths are copied to; `bus` is passed to new submissions.
     """
 
     def __init__(
@@ -96,7 +96,7 @@ class SlurmScheduler:
     def describe(self, attempt: str) -> AttemptView:
         """See ports.Scheduler: 2 GETs, and those of its orders where what is shown is old.
 
-        A start that we have ordered and that the whiteboard does not show yet is STARTING, never gone: the agent
+        A start that we have ordered and that the cluster state does not show yet is STARTING, never gone: the agent
         answers an order before it has read Slurm again. For the same reason one that is shown as running, and whose
         stop has been carried out since Slurm was read, is STOPPING.
         """
@@ -135,7 +135,7 @@ class SlurmScheduler:
         """See ports.Scheduler: the agent writes of jobs that ask for protection, and of no others.
 
         Raises:
-            NotOurs: no agent of the cluster has ever written anything: whoever may put events on the bus made it up.
+            NotOurs: no agent of the cluster has ever written anything: the event is made up.
         """
         try:
             return self.find(attempt)
@@ -180,7 +180,7 @@ class SlurmScheduler:
         return self._answered("StopJob", self._give(doc.cluster, _stem(verb.value, attempt), make))
 
     def siblings(self, job: Job, *, besides: Collection[str], told: Sequence[str] = ()) -> tuple[str, ...]:  # noqa: ARG002 - the whiteboard holds whatever was told
-        """See ports.Scheduler: the newest starts on the cluster's whiteboard whose comment names the Job, and those
+        """See ports.Scheduler: the newest starts in the cluster state whose comment names the Job, and those
         that have begun in its mailbox and whose comment names none.
 
         Runs of other Jobs in the same mailbox are links of a chain, and services.one_mailbox sees to them.
@@ -199,7 +199,7 @@ class SlurmScheduler:
         return tuple(found)
 
     def missed(self, job: Job, *, besides: Collection[str]) -> str | None:
-        """See ports.Scheduler. Of what the whiteboard still shows; the agent keeps what has ended for a day."""
+        """See ports.Scheduler. Of what the cluster state still shows; the agent keeps what has ended for a day."""
         cluster, own = parse_attempt(job.current_attempt).cluster, self._head_nodes.attempt(job.current_attempt)
         ours = {parse_attempt(name).base for name in {*besides, job.current_attempt} if is_slurm(name)}
         mailbox = (own.mailbox if own is not None else job.mailbox).rstrip("/")
@@ -266,7 +266,7 @@ class SlurmScheduler:
         return first.node_count if first is not None and old.node_count < first.node_count else None
 
     def _attempt_order(self, action: ResubmitJob, old: AttemptDoc, job: Job, incident_id: str) -> AttemptOrder:
-        """What the run is told. Its mailbox is named as the run itself sees it, not by our copy of it."""
+        """The resume plan for the run. Its mailbox is named as the run itself sees it, not by our copy of it."""
         return AttemptOrder(
             job_id=job.job_id,
             attempt_number=action.number,
@@ -329,7 +329,7 @@ def _waits_for_us(doc: AttemptDoc) -> bool:
 
 
 def _is_newer(doc: AttemptDoc, own: AttemptDoc | None) -> bool:
-    """Submitted after the Job's own newest; True where that cannot be told."""
+    """Submitted after the Job's own newest; True where that is unknown."""
     if own is None or own.submitted_at is None or doc.submitted_at is None:
         return True
     return doc.submitted_at >= own.submitted_at
@@ -373,7 +373,7 @@ def _environment(order: AttemptOrder, name: str, cluster: str) -> dict[str, str]
 
 
 def _stem(what: str, attempt: str) -> str:
-    """The beginning of a token. Deterministic: whoever wants the same of the same start wants the same order."""
+    """The prefix of a token. Deterministic: the same action on the same start is the same order."""
     stem = f"{what}.{attempt}"
     if is_id(stem) and len(stem) <= 120:
         return stem

@@ -38,7 +38,7 @@ def start_state(state: SlurmState) -> StartState:
 
 
 def view_of(doc: AttemptDoc) -> AttemptView:
-    """What the whiteboard says about a start. Raises: DependencyUnavailable for a state that cannot be read."""
+    """What the cluster state shows of a start. Raises: DependencyUnavailable for a state that cannot be read."""
     status = status_of(doc.state)
     about = doc.reason or doc.detail
     detail = f"{doc.state.value.upper()}{f': {about}' if about and about != 'None' else ''}"[:300]

@@ -39,7 +39,7 @@ def instance_count(described: Mapping[str, Any]) -> int:
 
 
 def instances(described: Mapping[str, Any]) -> tuple[tuple[str, int], ...]:
-    """Instances by type: one pair, or one per group of a heterogeneous cluster. Empty where the types are not told."""
+    """Instances by type: one pair, or one per group of a heterogeneous cluster. Empty where the types are unknown."""
     resources = described.get("ResourceConfig") or {}
     groups = resources.get("InstanceGroups") or ()
     if groups:

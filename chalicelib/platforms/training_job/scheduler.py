@@ -93,7 +93,7 @@ _REPAIR_TEXT: Final = re.compile(r"repairing training cluster", re.IGNORECASE)
 class TrainingJobScheduler:
     """ports.Scheduler over a boto3 SageMaker client.
 
-    `bus` is the custom event bus told to new attempts; None keeps what the cloned job was told. `stage` is ours: jobs
+    `bus` is the custom event bus passed to new attempts; None keeps that of the cloned job. `stage` is ours: jobs
     of other stages are left alone. `roles`: those that a resubmitted job may run under; None where that is not known.
     """
 
@@ -218,7 +218,7 @@ class TrainingJobScheduler:
         """See ports.Scheduler: the jobs in progress that are younger than the Job, each described; those whose name and
         mailbox decide nothing are told by their tags.
 
-        The listing lags by seconds: what it does not show yet is told by its name when that is asked for.
+        The listing lags by seconds: a job that it does not show yet is found by asking for its name.
         """
         for name in told:
             if name not in besides and self._lives_beside(name, job, or_completed=True):
@@ -295,7 +295,7 @@ class TrainingJobScheduler:
         """See ports.Scheduler.
 
         The name is deterministic, so a repetition finds the first one's job. After *any* refusal the name is looked up
-        before the refusal is believed: a quota that our own lost-answer job has used up is no want of capacity.
+        before the refusal is believed: a quota that our own lost-answer job has used up is no lack of capacity.
         """
         described = self._describe(action.clone_of)
         if described is None:
@@ -397,7 +397,7 @@ def _role_of(described: Mapping[str, Any]) -> str:
 
 
 def _limits_of(role: str, roles: Sequence[str] | None) -> tuple[str, ...]:
-    """What the stack's own settings keep from being done for a job of this role, told while its owner is there.
+    """What the stack's own settings rule out for a job of this role, notified while its owner is there.
 
     `roles` are resources of an IAM statement: `*` and `?` stand for any text and any character.
     """

@@ -51,7 +51,7 @@ class Intake:
         """Open or join the Incident that `signal` belongs to, and wake it.
 
         Raises:
-            NotOurs: about a run or cluster that nobody asked us to protect.
+            NotOurs: about a run or cluster that is not protected.
             Retryable: nothing is lost; the same event may come again.
         """
         if signal.kind is SignalKind.ORDER_ANSWERED:
@@ -119,7 +119,7 @@ class Intake:
         return is_state and self.registry.job_of_attempt(name) is None
 
     def _answered(self, signal: Signal) -> Outcome:
-        """An agent's answer: the Incident that gave the order looks for it on the whiteboard."""
+        """An agent's answer: the Incident that gave the order reads it from the cluster state."""
         incident_id = signal.evidence.get("incident_id")
         if not isinstance(incident_id, str):
             return Outcome(what=OutcomeKind.DROPPED, reason="nobody waits for this answer", signal=signal.kind.value)
@@ -181,7 +181,7 @@ class Intake:
         of_run: the policy of a protected run on the node.
 
         Raises:
-            NotOurs: nobody asked us to look after the cluster's nodes, nor after a run on this one.
+            NotOurs: neither the cluster's nodes nor a run on this node is protected.
         """
         cluster, node = signal.cluster or "", signal.node or ""
         if not signal.triggers:
@@ -291,7 +291,7 @@ class Intake:
         return _dropped(signal, "news, not trouble", job)
 
     def _untold_end(self, signal: Signal, job: Job) -> Signal | None:
-        """The end, by the loss of a node, of the start before the Job's current one, where no event has told it."""
+        """The end, by the loss of a node, of the start before the Job's current one, where its event got lost."""
         if signal.kind not in PLATFORM_STATES or signal.attempt != job.current_attempt or job.attempt_number < 2:
             return None
         platform = self.scheduler.of(job.platform)
@@ -305,7 +305,7 @@ class Intake:
         return ended if ended is not None and self._is_news_of_a_lost_node(ended, job) else None
 
     def _succeeded(self, signal: Signal, job: Job) -> Outcome:
-        """The platform, or somebody at its console, has put the job back: its next start is the one to protect."""
+        """The platform, or a person at its console, has put the job back: its next start is the one to protect."""
         if signal.attempt == job.current_attempt:
             found = self.scheduler.of(job.platform).discover(str(signal.evidence["successor"]))
             if found is not None:
@@ -394,7 +394,8 @@ class Intake:
     def _wake(self, entry: Entry, signal: Signal) -> None:
         """A lost wake costs one timeout, never the recovery; a lost start is healed by redelivery and the sweep.
 
-        What found no room wakes nobody: the facts that fill the inbox have, and a flood must not buy a look each.
+        A signal without room wakes no Incident: those that fill the inbox did, and a flood must not buy an observation
+        each.
         """
         if entry.is_full:
             return
@@ -405,8 +406,8 @@ class Intake:
 
 
 def is_mere_news(signal: Signal) -> bool:
-    """True for what every look re-reads anyway and nothing waits for: a job on its way to training, a monitor that has
-    begun, one more manifest.
+    """True for what every observation re-reads anyway and nothing waits for: a job on its way to training, a monitor
+    that has begun, one more manifest.
 
     It is neither kept nor does it wake anybody: a busy run's own life must not cost an open Incident writes and looks.
     """

@@ -1,4 +1,4 @@
-"""Trouble that a person has in hand already: told once more, it opens no Incident and asks nobody again."""
+"""Trouble that a person is handling already: reported once more, it opens no Incident and asks no one again."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def is_in_hand(before: Incident, signal: Signal, job: Job, *, now: datetime) -> 
     """True for more of what the Job's newest Incident has just left to a person: the same trouble of the same attempt.
 
     Each rank of a stuck run reports its own stall; one page is enough. What was cancelled stays so while the attempt
-    lives, because somebody may be looking into it with a debugger, and so does what was denied, because a question that
-    is put again might be answered by its default; what was handed over may be told anew after a while.
+    lives, because a person may be looking into it with a debugger, and so does what was denied, because a question that
+    is put again might be answered by its default; what was handed over may be notified again after a while.
     """
     if signal.source is SignalSource.OPERATOR or before.attempt != job.current_attempt or before.fault != signal.fault:
         return False
@@ -76,7 +76,7 @@ def is_node_left_alone(before: Incident, signal: Signal, *, now: datetime) -> bo
     """True for more of what a person has denied or cancelled about the node, within NODE_RESPITE.
 
     `before` is the node's newest Incident. Anything that was not known then is new: a fault of another kind, another
-    machine under the same name, one more attempt of a run that accuses it. Whoever orders is never refused.
+    machine under the same name, one more attempt of a run that accuses it. An order is never refused.
     """
     found = finding_of(signal)
     if before.is_open or before.outcome not in LEFT_ALONE or found is None or signal.source is SignalSource.OPERATOR:
@@ -94,7 +94,7 @@ def is_node_left_alone(before: Incident, signal: Signal, *, now: datetime) -> bo
 
 
 def is_borne_out(before: Incident, signal: Signal) -> bool:
-    """So far only alerts of other monitoring said so; now the run or the node says it itself."""
+    """So far only alerts of other monitoring reported it; now the run or the node does."""
     return left_by_alerts_alone(before) and not is_alert(signal)
 
 

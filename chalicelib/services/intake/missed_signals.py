@@ -68,7 +68,7 @@ def signal_from_state(job_id: str | None, view: AttemptView, *, now: datetime) -
 
 
 def signal_from_heartbeat(job: Job, view: AttemptView, *, now: datetime) -> Signal | None:
-    """What the monitor's own event would have said, read from its heartbeat; None while the run is well.
+    """What the monitor's own event would have reported, read from its heartbeat; None while the run is well.
 
     Monitor events are best effort: a stall or a non-finite loss whose event got lost must not go unseen. A heartbeat
     that has stopped altogether while the platform says "running" is told, not acted on: the mailbox may be what fails.
@@ -109,7 +109,7 @@ def signal_from_heartbeat(job: Job, view: AttemptView, *, now: datetime) -> Sign
 
 
 def signal_from_start(job: Job, view: AttemptView, own: Attempt) -> Signal | None:
-    """The attempt began far below the step that it was told to resume at: what was trained since is trained again."""
+    """The attempt began far below its resume step: what was trained since is trained again."""
     if not isinstance(own.resume_step, Known) or not isinstance(view.first_step, Known):
         return None
     if not is_far_below(view.first_step, own.resume_step):
@@ -268,7 +268,7 @@ def never_in_rhythm(
 
 def gone_quiet(job: Job, steps: Series, *, now: datetime, heartbeat_at: datetime | None = None) -> Signal | None:
     """The heartbeat of a run that has a monitor cannot be found, or is from `beat_at` and old, and its metrics have
-    stopped: told. Each alone may be its channel; whether the run moves is known by neither.
+    stopped: told. Each alone may be its channel; neither shows whether the run moves.
     """
     if not steps or now - steps[-1][0] <= QUIET_AFTER:
         return None
@@ -286,7 +286,7 @@ def gone_quiet(job: Job, steps: Series, *, now: datetime, heartbeat_at: datetime
 
 
 def signal_from_saves(job: Job, saved_at: Sequence[datetime], *, now: datetime) -> Signal | None:
-    """The newest checkpoint is older than the run's own rhythm of saving explains. Told; nothing is done about it."""
+    """The newest checkpoint is older than the run's own rhythm of saving explains. Notified, without any action."""
     if len(saved_at) < MIN_SAVES:
         return None
     gaps = [(after - before).total_seconds() for before, after in pairwise(saved_at)]

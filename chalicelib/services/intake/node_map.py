@@ -45,7 +45,7 @@ MAX_KEY_CHARS: Final = 200  # the contract of Signal.dedupe_key
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeMap:
-    """Finds nodes and runs. Each Job of the cluster costs 2 reads of the whiteboard."""
+    """Finds nodes and runs. Each Job of the cluster costs 2 reads of the cluster state."""
 
     head_nodes: HeadNodes
     registry: JobRegistry
@@ -131,7 +131,7 @@ def _concerns(doc: AttemptDoc, now: datetime) -> bool:
 
 
 def _key(fact: str, job_id: str) -> str:
-    """One fact, told to several: each takes it once."""
+    """One fact for several Incidents: each takes it once."""
     key = f"{fact}|job|{job_id}"
     if len(key) <= MAX_KEY_CHARS:
         return key

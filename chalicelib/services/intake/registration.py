@@ -57,7 +57,7 @@ class Registration:
         return None
 
     def _is_stranger(self, signal: Signal, attempt: str) -> bool:
-        """Whoever may put an event on the bus could else make us ask the platform about any name, again and again."""
+        """Otherwise a role that may put events on the bus could make us ask the platform about any name repeatedly."""
         if signal.kind in PLATFORM_STATES:
             self.strangers.forget(attempt)
         return self.strangers.knows(attempt, now=self.clock.now())
@@ -66,7 +66,7 @@ class Registration:
         return signal.kind in PLATFORM_STATES or self.strangers.may_ask(now=self.clock.now())
 
     def _still_its_own(self, job: Job, signal: Signal) -> Job:
-        """Raises: NotOurs, once people were told, for a new job that has the name of one that we know."""
+        """Raises: NotOurs, after people were notified, for a new job that has the name of a known one."""
         platform = self.scheduler.of(job.platform)
         if not platform.platform.names_recur or signal.kind not in PLATFORM_STATES or signal.attempt != job.job_id:
             return job
@@ -176,7 +176,7 @@ class Registration:
     def _admit(self, job: Job, attempt: Attempt, now: datetime) -> None:
         """Name it in the fence. Its environment is a copy, with an old attempt's number or none: no number admits it.
 
-        Before it is registered, so that a crash in between is mended by its next event.
+        Before it is registered, so that its next event repairs a crash in between.
         """
         older = [one.name for one in self.registry.attempts(job.job_id) if one.name != attempt.name]
         with suppress(Permanent):  # a mailbox that cannot be used must not keep the run from being protected
@@ -210,8 +210,8 @@ class Registration:
         return stored
 
     def _is_taken(self, found: Discovered, job_id: str) -> bool:
-        """True where what the run was submitted with names the mailbox of a run of somebody else's. Anybody may write
-        one, and we would fence and order about whoever reads that mailbox.
+        """True where what the run was submitted with names the mailbox of another owner's run. Anyone may write
+        one, and we would fence and direct the run that reads that mailbox.
         """
         if not found.mailbox:
             return False
@@ -230,7 +230,7 @@ class Registration:
         return False
 
     def _tell_limits(self, job: Job) -> None:
-        """Once, while somebody who has just submitted the run may be there to mend it; it also stands on the Job."""
+        """Once, while the person who submitted the run may be there to fix it; it is also stored on the Job."""
         self._tell(
             token=f"registered:{job.job_id}",
             title=f"{job.name} is protected, with limits",

@@ -1,4 +1,4 @@
-"""Names that nobody asked us to protect, remembered for a while so that hearsay about them costs nothing."""
+"""Names that are not protected, remembered for a while so that hearsay about them costs nothing."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Strangers:
         self._asked: deque[datetime] = deque(maxlen=MAX_QUESTIONS)
 
     def add(self, name: str, *, now: datetime) -> None:
-        """Nobody asked for it, as was read just now. The oldest name gives way where there are too many."""
+        """It is not protected, as was read just now. The oldest name is dropped where there are too many."""
         self._until.pop(name, None)
         self._until[name] = now + KEPT
         while len(self._until) > MAX_NAMES:

@@ -1,1 +1,1 @@
-"""Reading the world for one look at an Incident."""
+"""Reading the world for one observation of an Incident."""

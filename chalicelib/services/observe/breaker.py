@@ -47,8 +47,8 @@ def held_at_last(
 ) -> ActionResult | None:
     """A stop or a submission that has been tried for long takes effect beside others than it was counted with.
 
-    It is counted anew before each such try, and held while the breaker is open: for the next look it is an order that
-    never arrived. None: it may be carried out.
+    It is counted again before each such try, and held while the breaker is open: for the next observation it is an
+    order that never arrived. None: it may be carried out.
     """
     decided_at = _decided_at(action, incident)
     if decided_at is None or now - decided_at <= COUNTED_FOR or was_ordered(incident, incident):

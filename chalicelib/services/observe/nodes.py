@@ -1,4 +1,4 @@
-"""Nodes: one look at a node in Slurm and as an instance, and what is ordered about it. Each order is safe to repeat."""
+"""Nodes: one observation of a node in Slurm and as an instance, and orders about it. Each order is safe to repeat."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ class Nodes:
         """What HyperPod is asked by (the ARN that the agent tells, else the name), and its cluster of that name.
 
         The ARN is the head node's word. A head node that named its neighbour's would have the neighbour's nodes
-        repaired, so the named cluster itself must bear it out: by its own name, or by its owner's tag.
+        repaired, so the named cluster itself must confirm it: by its own name, or by its owner's tag.
 
         Raises:
             Permanent: the cluster that the agent names is not known to be this one.

@@ -1,4 +1,4 @@
-"""One look at the world for an Incident, and the record of what was decided. Called from durable steps."""
+"""One observation of the world for an Incident, and the record of what was decided. Called from durable steps."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ class Observer:
     ) -> tuple[Incident, Observation]:
         """Publish the wake-up callback, then read everything the next decision needs.
 
-        `quiet_limit` is the longest that the next look may be away unless `record` says later.
+        `quiet_limit` is the longest until the next observation unless `record` says later.
 
         Raises:
             VersionConflict: a newer generation has taken over.
@@ -286,7 +286,7 @@ class Observer:
         """Write the decision before it is carried out, fenced by the Incident's version.
 
         Raises:
-            VersionConflict: somebody else wrote in between, or the breaker has tripped; look again.
+            VersionConflict: another writer came in between, or the breaker has tripped; observe again.
         """
         self._count_in(before, decision, seen)
         look_by = None
@@ -385,7 +385,7 @@ def _goes_back_to(incident: Incident) -> tuple[int, ...]:
 
 
 def names_of_interest(incident: Incident, seen: Maybe[AttemptView], inbox: Sequence[Signal]) -> frozenset[str]:
-    """Nodes held or said to be broken, and those of an attempt that has ended."""
+    """Nodes held or reported to be broken, and those of an attempt that has ended."""
     names = {item.node for item in incident.bad_nodes}
     names |= {signal.node for signal in (*incident.signals, *inbox) if signal.node is not None}
     if incident.tries:
@@ -399,7 +399,7 @@ def names_of_interest(incident: Incident, seen: Maybe[AttemptView], inbox: Seque
 def with_end(attempts: Sequence[Attempt], seen: Maybe[AttemptView]) -> tuple[Attempt, ...]:
     """The same, the one under care with the end that was just seen and is not written down yet.
 
-    Without it a checkpoint beyond that end could not be told to be an older attempt's, which lives on.
+    Without it a checkpoint beyond that end could not be attributed to an older attempt that lives on.
     """
     if not isinstance(seen, Known) or not seen.value.status.has_ended or seen.value.step_s is None:
         return tuple(attempts)
@@ -480,7 +480,7 @@ def resumed_at(attempts: Sequence[Attempt]) -> tuple[int | None, ...]:
 
 
 def ran_of_ours(attempts: Sequence[Attempt]) -> tuple[str, ...]:
-    """See Observation.ran: what a person has submitted since begins anew."""
+    """See Observation.ran: a submission by a person since then starts a new count."""
     found: list[str] = []
     for one in attempts:
         if one.incident_id is None:
@@ -548,7 +548,7 @@ def _updated(attempt: Attempt, incident: Incident, view: AttemptView) -> Attempt
 
 
 def has_begun(view: AttemptView) -> bool:
-    """Whether the platform says that its script has run. One that has failed by itself on nodes of a cluster has."""
+    """Whether the platform reports that its script has run. One that failed on nodes of a cluster has."""
     if view.training_since is not None or view.heartbeat_at is not None or view.status is AttemptStatus.RUNNING:
         return True
     return view.start is not None and bool(view.start.nodes) and view.status is AttemptStatus.FAILED

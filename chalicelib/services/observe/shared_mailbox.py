@@ -23,7 +23,7 @@ def next_link(
     None where there is none, or where that start is ordered, or there, already. Costs one description for each other
     Job of the same mailbox.
 
-    Raises: Retryable, also while `after` has just ended and the platform has not told yet whether a link begins.
+    Raises: Retryable, also while `after` has just ended and the platform does not show yet whether a link begins.
     """
     if not scheduler.platform.holds_own_queue or not job.mailbox:
         return None

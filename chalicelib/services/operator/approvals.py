@@ -27,7 +27,7 @@ _WORDS: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Approvals:
-    """Takes answers in, and lists what is open. The first answer counts; whoever comes later is told so."""
+    """Accepts answers, and lists what is open. The first answer counts; later ones are refused with that reason."""
 
     store: IncidentStore
     intake: Intake
@@ -105,7 +105,7 @@ def _find(incident: Incident, approval_id: str) -> Approval:
 
 
 def _refuse_late(incident: Incident, approval_id: str, waiting: list[Signal], clock: Clock) -> None:
-    """Whoever answers what is settled must not believe that it counted."""
+    """An answer to a settled question must be refused visibly."""
     approval = _find(incident, approval_id)
     if approval.answer is not None:
         raise AlreadyDone(f"it was {approval.answer} by {approval.by} already")

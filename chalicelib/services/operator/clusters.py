@@ -31,7 +31,7 @@ class Clusters:
     clock: Clock
 
     def listing(self) -> list[dict[str, Any]]:
-        """Every cluster that has a whiteboard, in brief. Where there is none, no Job is read."""
+        """Every cluster that has a cluster state, in brief. Where there is none, no Job is read."""
         names = list(self.head_nodes.clusters())
         jobs = self._jobs() if names else {}
         return [self._brief(name, jobs.get(name, [])) for name in names]

@@ -69,7 +69,7 @@ class ReadOnlySchedulers:
 
 
 class ShadowStore(ReadOnly):
-    """The store with one Incident more, which nobody else ever sees. What a look would write stays here."""
+    """The store with one Incident more, visible here only. What an observation would write stays here."""
 
     def __init__(self, store: IncidentStore) -> None:
         super().__init__(store, "store")
@@ -162,7 +162,7 @@ class Stage:
     def _seen(
         self, incident: Incident, now: datetime, news: tuple[Signal, ...], results: tuple[ActionResult, ...]
     ) -> Observation:
-        """The real first look, with the assumed run in the place of the real one."""
+        """The real first observation, with the assumed run in the place of the real one."""
         seen = replace(
             self.first,
             observed_at=now,
@@ -206,7 +206,7 @@ class Stage:
         return Known(tuple(sorted((*world.saved, *found.value), key=lambda one: one.step, reverse=True)))
 
     def _stands_in_the_way(self, decision: Decision) -> Guard | None:
-        """A guard that would hold everything back for as long as people leave it set; the play goes on without it."""
+        """A guard that would hold everything back while people leave it set; the drill continues without it."""
         rules = {"guard.paused": Guard.PAUSE, "guard.shadow": Guard.SHADOW}
         guard = rules.get(decision.rule)
         return guard if guard is not None and guard not in self.lifted else None
@@ -217,7 +217,7 @@ class Stage:
             self.policy = replace(self.policy, shadow=False)
 
     def _approved(self, incident: Incident, decision: Decision, now: datetime, play: Play) -> tuple[Signal, ...]:
-        """A person is assumed to say yes at once; how long they take nobody knows."""
+        """A person is assumed to approve at once; how long they would take is unknown."""
         asked = [action for action in decision.actions if isinstance(action, AskApproval)]
         if not asked or self.world is None:
             return ()
@@ -242,7 +242,7 @@ class Stage:
         )
 
     def _wait(self, decision: Decision, now: datetime) -> timedelta:
-        """Until the next look, or until something comes about that would wake the Incident."""
+        """Until the next observation, or until a simulated event would wake the Incident."""
         again = decision.look_again_in or timedelta(0)
         if again <= timedelta(0):
             return timedelta(0)

@@ -91,7 +91,7 @@ class Orders:
             InvalidRequest: no such name or number.
             UnknownEntity: the agent does not know the job, or there is no such policy.
             InvalidPolicy: the policy document cannot be used.
-            Retryable: the agent is silent, so nothing can be said about the job now.
+            Retryable: the agent is silent, so the job's state is unknown now.
         """
         found = self._present_start(cluster, slurm_job)
         known = self.registry.job_of_attempt(found.name)
@@ -154,7 +154,7 @@ class Orders:
         `exclude`: nodes, by their names in Slurm, that no attempt of this recovery shall get.
 
         Raises:
-            InvalidRequest: names the field; `exclude` too for a training job, whose nodes nobody can choose.
+            InvalidRequest: names the field; `exclude` too for a training job, whose nodes cannot be chosen.
             UnknownEntity: no such Job.
         """
         for index, (low, high) in enumerate(skip):
@@ -249,7 +249,7 @@ class Orders:
             InvalidRequest: names the field; `do` where nothing on this cluster can do that.
             UnknownEntity: no agent of the cluster has ever reported, or Slurm has no such node. A controller or login
                 node is none, and is repaired by no program.
-            Retryable: the agent is silent, so nothing can be said about the node now.
+            Retryable: the agent is silent, so the node's state is unknown now.
         """
         if do not in (Rung.REBOOT, Rung.REPLACE):
             raise InvalidRequest("do", "must be reboot or replace")
@@ -293,7 +293,7 @@ class Orders:
         return found
 
     def cancel(self, incident_id: str, *, who: str, key: str) -> Outcome:
-        """End an Incident at its next look; what has been done stays done and is told."""
+        """End an Incident at its next observation; what has been done stays done and is reported."""
         signal = self._signal(SignalKind.ORDER_CANCEL, incident_id, who=who, key=key, evidence={}, said="cancel")
         return _kept(self.intake.cancel(incident_id, signal))
 
@@ -320,7 +320,7 @@ class Orders:
 
 
 def _kept(outcome: Outcome) -> Outcome:
-    """Whoever ordered must not believe that it was taken. Raises: DependencyUnavailable, where there was no room."""
+    """An order that was not accepted must fail visibly. Raises: DependencyUnavailable, where there was no room."""
     if outcome.what is OutcomeKind.OVERFLOWED:
         raise DependencyUnavailable("the Incident's inbox is full; order again in a minute")
     return outcome

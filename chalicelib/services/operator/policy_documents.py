@@ -55,7 +55,7 @@ class PolicyDocuments:
         Raises:
             InvalidPolicy: names the first field that is wrong, or the document is too large.
             Outdated: another version is there.
-            VersionConflict: somebody else is writing it now.
+            VersionConflict: another writer is writing it now.
         """
         _policy(name, document)
         text = json.dumps(document, separators=(",", ":"), ensure_ascii=True)
@@ -116,7 +116,7 @@ def _brief(stored: StoredPolicy | None) -> dict[str, Any]:
 
 
 def _document(stored: StoredPolicy | None) -> tuple[dict[str, Any], str | None]:
-    """What somebody else may have stored by hand is shown with what is wrong with it, not refused."""
+    """A document that was stored by hand is shown with what is wrong with it, not refused."""
     if stored is None:
         return {}, None
     try:

@@ -18,7 +18,7 @@ MAX_NAME_CHARS = 128
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Switches:
-    """Each takes effect at the next look of every Incident, and right before each Action that does anything."""
+    """Each takes effect at the next observation of every Incident, and right before each Action that does anything."""
 
     registry: JobRegistry
     clock: Clock

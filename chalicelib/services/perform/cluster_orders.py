@@ -97,7 +97,7 @@ class HeadOrders:
         )
 
     def _is_small(self, action: ResizeJob, incident: Incident) -> bool:
-        """The platform put a small start back by itself: the policy's share is of the whole, and was used up then."""
+        """The platform requeued a small start on its own: the policy's share is of the whole, and was used up then."""
         if self.head_nodes is None or incident.job_id is None or not incident.cluster:
             return False
         first = self.head_nodes.attempt(incident.job_id)

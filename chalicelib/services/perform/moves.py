@@ -35,7 +35,7 @@ def move_runs(
     """Give each protected run on the node the order to save and go on elsewhere. The same order twice is one order.
 
     Raises:
-        Retryable: some may have been told; told again they are told once.
+        Retryable: some may have been notified; the report is idempotent.
     """
     if head_nodes is None or intake is None:
         return ActionResult(action=action_name(action), done=Done.REFUSED, detail="nothing reaches runs from here")

@@ -70,7 +70,7 @@ class Perform:
     region: str = ""
 
     def tell_change(self, before: Incident, after: Incident, *, why: str, token: str) -> None:
-        """Say that the Incident stands elsewhere now. Best effort: the next change says it all anew."""
+        """Publish that the Incident has changed. Best effort: the next change publishes everything again."""
         if self.changes is None or not stands_elsewhere(before, after):
             return
         title = f"{after.job_id or after.node or after.cluster}: {after.phase}"
@@ -83,7 +83,7 @@ class Perform:
     def act(self, action: Action, *, incident: Incident, policy: Policy, token: str) -> ActionResult:
         """Carry out one Action of `incident`; `token` is equal whenever the same Action is repeated.
 
-        A Permanent refusal is an answer (REFUSED), which the next look decides about.
+        A Permanent refusal is an answer (REFUSED), which the next observation decides about.
 
         Raises:
             Retryable: may have taken effect or not; repeat with the same token.
@@ -185,7 +185,7 @@ class Perform:
         `older`: the Job's attempts so far.
 
         Raises:
-            Retryable: that cannot be told now, and nothing is started before it can.
+            Retryable: that is not known now, and nothing is started before it is.
         """
         name = action_name(action)
         besides = {action.name, action.clone_of}

@@ -58,7 +58,7 @@ class Alarms:
         """Make the alarms that the Job asks for, where that is not done yet; the Job with what came of it.
 
         A platform job's metrics carry its name, so that with a new attempt the alarms move to the new name. A quota
-        that is used up is written down and told once; asking again (`change`) tries again. Raises nothing: a run is
+        that is used up is recorded and notified once; asking again (`change`) tries again. Raises nothing: a run is
         protected with or without its alarms.
         """
         wanted = job.current_attempt if job.watch.has_own_metrics else "job"

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def closed(incident: Incident, *, gpus: Maybe[int], clock: Clock) -> Outcome:
-    """The Outcome of an Incident that has just closed. `gpus`: how big its run is, as the last look saw it."""
+    """The Outcome of an Incident that has just closed. `gpus`: how big its run is, by the last observation."""
     ledger = ledger_of(incident, size=JobSize(gpus=gpus), prices=Prices(instances={}), now=clock.now())
     figures = {
         MTTD_S: ledger.mttd_s,

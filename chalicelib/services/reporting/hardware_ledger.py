@@ -1,4 +1,4 @@
-"""The lemon ledger, kept and read: what each piece of hardware has had, across Jobs, clusters and replacements."""
+"""The hardware ledger, kept and read: the faults of each piece of hardware, across Jobs, clusters and replacements."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SEEN: Final = 8  # of one node, those with the most faults: a look is a durable 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HardwareLedgers:
-    """Keeps the ledger. What cannot be read is Unknown, which is neither a lemon nor none."""
+    """Keeps the ledger. What cannot be read is Unknown: neither suspect nor well."""
 
     ledger: HardwareLedger
     clock: Clock
@@ -58,7 +58,7 @@ class HardwareLedgers:
         return [_shown(record, now=self.clock.now()) for record in found]
 
     def come_back(self, cluster: str, nodes: NodesDoc) -> Iterator[Signal]:
-        """A Signal per node in which a known lemon stands. One fact as long as nothing new is known of it.
+        """A Signal per node that holds suspect hardware. One fact as long as nothing new is known of it.
 
         Raises:
             Retryable: the ledger cannot be read.
@@ -85,7 +85,7 @@ def marks_to_ask(
     """The marks to look up for a node: those seen and told; its instance id only where there is none.
 
     A piece of hardware stands in one place. What another of `nodes` claims as well is left out: one of the two tells of
-    a machine that it had before, and nobody knows which, so neither is taken out for it.
+    a machine that it had before, and it is unknown which, so neither is taken out for it.
     """
     elsewhere = {one for other in nodes if facts is not None and other.name != facts.name for one in _marks(other)}
     seen = _marks(facts) if facts is not None else ()

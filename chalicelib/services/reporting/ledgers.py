@@ -45,7 +45,7 @@ def of_one(incident: Incident, *, registry: JobRegistry, prices: PriceList, cloc
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ledgers:
-    """Every answer is JSON; a quantity that cannot be told is `{"unknown": why}`."""
+    """Every answer is JSON; an unknown quantity is `{"unknown": why}`."""
 
     store: IncidentStore
     registry: JobRegistry

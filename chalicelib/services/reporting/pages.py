@@ -1,8 +1,8 @@
-"""Writes an Incident's page when people are told that it stands elsewhere. No recovery waits for it or fails by it.
+"""Writes an Incident's page when people are notified of a change. No recovery waits for it or fails by it.
 
 The page is drawn from the stored Incident, as a Slack message is. Notices come in any order and side by side: after it
 has been written, the Incident is read once more, and where it stands elsewhere by then the page is written again. So
-the writer that comes last leaves the newest state there, whoever began first.
+the last writer leaves the newest state there, whichever began first.
 """
 
 from __future__ import annotations
@@ -83,5 +83,5 @@ class Pages:
 
 
 def _shown(incident: Incident) -> tuple[object, ...]:
-    """What people are told of when it changes (services.perform.stands_elsewhere)."""
+    """The state that people are notified of when it changes (services.perform.stands_elsewhere)."""
     return incident.phase, incident.fault, incident.approvals, incident.holds

@@ -132,7 +132,7 @@ class SweepClusters:
 
 
 def signal_from_agent(cluster: str, agent: Maybe[AgentDoc], *, policy: str, now: datetime) -> Signal | None:
-    """The agent is silent, or cannot read its cluster; None while all is well, or for too short a time to be told.
+    """The agent is silent, or cannot read its cluster; None while all is well, or for too short a time to be reported.
 
     One fact per silence: the key holds when it began.
     """

@@ -1,4 +1,4 @@
-"""One round of the sweep over all Jobs: what its passes share, and how it goes on after an interruption. Pure."""
+"""One round of the sweep over all Jobs: what its passes share, and how it continues after an interruption. Pure."""
 
 from __future__ import annotations
 

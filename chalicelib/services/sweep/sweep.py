@@ -78,9 +78,9 @@ TIDY_ALARMS_EVERY: Final = 60
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sweep:
-    """Re-reads active Jobs and looks for open Incidents that nobody works on.
+    """Re-reads active Jobs and finds open Incidents that no execution works on.
 
-    `metrics_every`: a Job's metrics are read in every so-manieth round. They are what a sweep costs (docs/sweep.md).
+    `metrics_every`: a Job's metrics are read in one of so many rounds. They are what a sweep costs (docs/sweep.md).
     `readers`: how many Jobs are read side by side; what follows from it is done one Job after the other, in order.
     """
 
@@ -244,7 +244,7 @@ class Sweep:
                 _LOG.exception("a Job cannot be swept", extra={"job_id": job.job_id})
 
     def _trouble_of(self, job: Job, turn: Round, readings: Mapping[str, Maybe[Series]]) -> Signal | None:
-        """What an event that got lost would have said: the platform's state first, then the run's own signs of life."""
+        """The signal of a lost event: from the platform's state first, then from the run's own signs of life."""
         listed = turn.changed.value.get(job.current_attempt) if isinstance(turn.changed, Known) else None
         is_moving_away = listed is not None and (listed.has_ended or listed is AttemptStatus.STOPPING)
         view: AttemptView | None = None

@@ -1,6 +1,6 @@
 """What the lemon ledger changes about a node's repair: a lemon is replaced, not rebooted, and not taken back either.
 
-docs/lemons.md tells what counts and how hardware is told apart.
+docs/lemons.md defines what counts and how hardware is identified.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _COUNT_IF_REPAIRED: Final = frozenset({FindingKind.DOWN, FindingKind.SUSPECTED})
 
 
 def with_lemon(context: RuleContext) -> RuleContext:
-    """The look with the finding that the node's hardware is a lemon exactly where the ledger and the policy say so."""
+    """The context with the finding that the node's hardware is suspect exactly where ledger and policy say so."""
     if context.incident.phase not in (Phase.OPEN, Phase.HOLDING):
         return context
     said = lemon_said(context)

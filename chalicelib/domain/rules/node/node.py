@@ -1,8 +1,8 @@
 """A node's own Incident: cordon, wait until no job is on it, repair, wait until both views say well, give it back.
 
-Level-triggered: each look re-reads the instance's state and Slurm's, and decides; waiting costs nothing. Never: repair
-a controller or login node, act while somebody else repairs, repair a node with jobs on it, undo a drain that is not
-ours. The later phases stand in rules_node_repair. docs/node-repair.md explains every rule.
+Level-triggered: each observation re-reads the instance's state and Slurm's, and decides; waiting costs nothing. Never:
+repair a controller or login node, act while somebody else repairs, repair a node with jobs on it, undo a drain that is
+not ours. The later phases stand in rules_node_repair. docs/node-repair.md explains every rule.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ _OTHERS_AT_WORK = {
 
 
 def decide_node(context: RuleContext) -> Decision:
-    """The verdict on one look at a node's Incident. Total."""
+    """The verdict on one observation of a node's Incident. Total."""
     cancel = newest(context.seen.new_signals, SignalKind.ORDER_CANCEL)
     context = with_lemon(remember(context))
     if cancel is not None:
@@ -102,7 +102,7 @@ def decide_node(context: RuleContext) -> Decision:
 
 
 def others_at_work(context: RuleContext) -> str | None:
-    """What somebody else does about the node, or has done: HyperPod, or a person. Asked only before an act of ours."""
+    """What HyperPod or a person does about the node, or has done. Checked only before an action of ours."""
     view, repair = view_of(context), repair_of(context)
     facts, instance = facts_of(context), instance_seen(context)
     if instance is not None and instance.state in _OTHERS_AT_WORK:
@@ -179,7 +179,7 @@ def give_back(context: RuleContext, rule: str, reason: str) -> Decision:
 def _of_itself(context: RuleContext) -> Decision | None:
     """It is well without us: what they began has ended, the agent took its word back, or it was away for a moment.
 
-    Whoever orders a repair wants it, however well the node looks; but not a second time what others have just done.
+    A repair order applies however healthy the node looks, but never repeats a repair that just happened.
     """
     repair = repair_of(context)
     if waiting_order(context) is not None and not repair.theirs:
@@ -204,7 +204,7 @@ def _of_itself(context: RuleContext) -> Decision | None:
 
 
 def _theirs_settles(context: RuleContext) -> Decision | None:
-    """They have repaired it, and it is not seen in service yet. What was found before speaks of what they mended."""
+    """Others have repaired it; it is not back in service yet. Earlier findings are about the hardware before that."""
     repair, lead = repair_of(context), leading(findings_about_now(context))
     if repair.theirs is None or waiting_order(context) is not None:
         return None
@@ -231,7 +231,7 @@ def _back_untouched(context: RuleContext) -> Decision | None:
 
 
 def _many_down(context: RuleContext) -> Decision | None:
-    """Nothing is cordoned for it, and people are told by the runs' own Incidents."""
+    """Nothing is cordoned for it; the runs' own Incidents notify people."""
     reason = many_down(context)
     if reason is None:
         return None
@@ -241,13 +241,13 @@ def _many_down(context: RuleContext) -> Decision | None:
 
 
 def _left_cordoned(context: RuleContext, what: str) -> Decision:
-    """An earlier Incident has left it to a person, cordoned. That it was away since, and is back, mends nothing."""
+    """An earlier Incident left it to a person, cordoned. That it was away since and is back repairs nothing."""
     reason = f"{what}; but an earlier Incident has left it cordoned, for a person. {state_of_the_node(context)}"
     return context.hand_over("node.held_before", reason, severity=Severity.WARNING)
 
 
 def _deferred(context: RuleContext) -> Decision | None:
-    """HyperPod's own recovery gets its grace, for what it sees itself; so does whoever drained the node."""
+    """HyperPod's own recovery gets its grace for what it detects itself; so does a person who drained the node."""
     view, facts = view_of(context), facts_of(context)
     age = context.now - context.incident.opened_at
     lead = leading(findings_about_now(context))
@@ -312,7 +312,7 @@ def _is_unconfirmed(context: RuleContext) -> bool:
 
 
 def _came_late(context: RuleContext) -> bool:
-    """The newest thing against it was old when the Incident opened: what has been said since may be as late."""
+    """The newest finding was old when the Incident opened: later reports may be as late."""
     found = findings_about_now(context)
     return (
         waiting_order(context) is None

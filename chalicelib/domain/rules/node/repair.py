@@ -213,7 +213,7 @@ def _not_now(context: RuleContext, reason: str) -> Decision:
 
 
 def _api_blocked(context: RuleContext) -> Decision | None:
-    """HyperPod takes such an order only for an instance that it knows, and while nothing else goes on there."""
+    """HyperPod accepts such an order only for an instance that it knows, with nothing else in progress there."""
     view = view_of(context)
     if isinstance(view.instance, Unknown):
         return _not_now(context, f"its instance cannot be read: {view.instance.why}")
@@ -268,7 +268,7 @@ def repairing(context: RuleContext) -> Decision:
 
 
 def _answered(context: RuleContext) -> RuleContext:
-    """What came of the order, as far as it has been told."""
+    """The order's outcome, as far as it is known."""
     step = repair_of(context).step
     if step is None or step.state is StepState.REFUSED:
         return context

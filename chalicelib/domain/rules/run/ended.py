@@ -26,7 +26,7 @@ _ADVISORY = frozenset({FaultClass.UNCLEAR, FaultClass.LOSS_SPIKE, FaultClass.THR
 
 
 def attempt_died(context: RuleContext, attempt: AttemptView) -> Decision:
-    """The attempt under care has ended by itself."""
+    """The attempt under care has ended without an action of ours."""
     incident = context.incident
     if incident.fault in _ADVISORY:
         incident = dataclasses.replace(incident, fault=FaultClass.SOFTWARE_CRASH, fault_rule=f"ended.{incident.fault}")
@@ -67,7 +67,7 @@ def attempt_died(context: RuleContext, attempt: AttemptView) -> Decision:
 
 
 def _had_finished(context: RuleContext, attempt: AttemptView) -> Decision | None:
-    """Its own heartbeat says that training had ended: what failed came after, and training again would not mend it."""
+    """Its own heartbeat reports the end of training: what failed came after, and training again would not fix it."""
     if attempt.work != FINISHED or attempt.status is not AttemptStatus.FAILED or context.incident.is_poisoned:
         return None
     return context.hand_over(
@@ -79,7 +79,7 @@ def _had_finished(context: RuleContext, attempt: AttemptView) -> Decision | None
 
 
 def left_alone(context: RuleContext, attempt: AttemptView) -> Decision | None:
-    """Ends that are nobody's to undo: a sibling of a federation runs instead, or the job's own deadline has passed."""
+    """Ends that are not undone: a sibling of a federation runs instead, or the job's own deadline has passed."""
     if attempt.start is None:
         return None
     if attempt.start.state is StartState.WITHDRAWN:
@@ -105,7 +105,7 @@ def _same_failure_before(before: list[Failure], failure: Failure) -> Failure | N
 
 
 def _no_room(context: RuleContext, attempt: AttemptView) -> Decision:
-    """Accepted by the platform, then failed for want of capacity before it ran: waited for like a refusal."""
+    """Accepted by the platform, then failed for lack of capacity before it ran: waited for like a refusal."""
     incident = settle_try(context.incident, attempt, context.seen)
     if incident.tries and incident.tries[-1].name == attempt.name:
         settled = dataclasses.replace(incident.tries[-1], no_room=True, gained=None)
@@ -232,7 +232,7 @@ def newest_verified(checkpoints: tuple[CheckpointView, ...], incident: Incident,
 
 
 def _gained(last: Maybe[int], target: Maybe[int], began: Maybe[int], began_before: Maybe[int]) -> bool | None:
-    """By steps, where no checkpoint tells. None where it cannot be told: Unknown is never "no progress".
+    """By steps, where no checkpoint shows it. None where it is unknown: Unknown is never "no progress".
 
     An attempt that began where the one before it had begun shows that nothing is kept of what is trained.
     """
@@ -300,7 +300,7 @@ def _without_a_checkpoint(context: RuleContext) -> int:
     """The Job's newest attempts in a row that resumed where the next one would: none of them has saved anything new.
 
     A step more each time is no progress that lasts, and must not renew the budget in every new Incident. Neither is
-    what a trainer saves that begins at the same step each time, whatever it is told to resume from.
+    what a trainer saves that begins at the same step each time, whatever its resume plan.
     """
     checkpoints = context.seen.checkpoints
     newest = newest_verified(checkpoints.value, context.incident) if isinstance(checkpoints, Known) else -1

@@ -1,4 +1,4 @@
-"""A loss that has gone bad: watched first, rolled back only where there is a place to go, told with all that is known.
+"""A loss that has gone bad: watched first, rolled back only to a known good checkpoint, notified in full.
 
 The run is left training until it is certain that it is to be replaced: a spike that heals costs nothing, and a run for
 which no verified checkpoint lies far enough back is a person's to judge while it still lives.
@@ -28,7 +28,7 @@ from rekindle.signatures.faults import FaultClass
 
 
 def watch_loss(context: RuleContext, attempt: AttemptView) -> Decision:
-    """Give a bad loss the steps in which it may heal by itself, in whatever phase the Incident is."""
+    """Give a bad loss the steps in which it may heal, in whatever phase the Incident is."""
     bout = context.incident.bout
     if bout is None:  # a Signal of another kind of source: nothing was judged yet
         return _unseen(context, attempt, context.in_phase if context.incident.phase is Phase.WATCHING else timedelta(0))
@@ -93,7 +93,7 @@ def _young(context: RuleContext, attempt: AttemptView) -> Decision:
 
 
 def _unseen(context: RuleContext, attempt: AttemptView, unseen_for: timedelta) -> Decision:
-    """Neither healed nor still bad, but unknown: waited for, then told."""
+    """Neither healed nor still bad, but unknown: waited for, then notified."""
     reason = (
         f"{story(context)} Whether the loss of {attempt.name} is still bad cannot be told "
         f"(its own judgement reads {attempt.loss_health!r})"
@@ -174,7 +174,7 @@ def _no_place(context: RuleContext, planned: Incident) -> str:
 
 
 def _nowhere_to_go(context: RuleContext, rule: str, reason: str) -> Decision:
-    """A person decides; whether a run goes on that cannot be rolled back is the policy's to say."""
+    """A person decides; the policy sets whether a run that cannot be rolled back continues meanwhile."""
     if context.policy.loss.stop_without_resume_point:
         return begin_stop(context, rule, f"{reason} The policy says to stop it.")
     return context.hand_over(rule, f"{reason} {context.incident.attempt} is left running")

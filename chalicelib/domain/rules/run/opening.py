@@ -194,7 +194,7 @@ def _attempt_lives(context: RuleContext, attempt: AttemptView) -> Decision:
 
 
 def _is_denied(context: RuleContext, attempt: AttemptView) -> Decision | None:
-    """All that is said against the run came over the bus, and its own heartbeat denies it: noted, and nothing is done.
+    """All evidence against the run came over the bus, and its own heartbeat denies it: noted, without any action.
 
     The heartbeat that bears a claim out may be on its way, and is waited for.
     """
@@ -220,7 +220,7 @@ def _is_denied(context: RuleContext, attempt: AttemptView) -> Decision | None:
 
 
 def _node_is_mended(context: RuleContext, attempt: AttemptView) -> Decision | None:
-    """The run lives, and all that is said against its node was over before it was heard."""
+    """The run lives, and every report against its node was over before it arrived."""
     if not claims_are_over(context):
         return None
     return context.close(
@@ -233,7 +233,7 @@ def _node_is_mended(context: RuleContext, attempt: AttemptView) -> Decision | No
 
 
 def _left_training(context: RuleContext, attempt: AttemptView, response: Response) -> Decision | None:
-    """What is told or watched while the run goes on; None where something is to be done about it."""
+    """Faults that are notified or watched while the run continues; None where an action is needed."""
     bout = context.incident.bout
     is_loss = context.incident.fault in LOSS_FAULTS
     if is_loss and bout is not None and bout.healed_step is not None:
@@ -248,7 +248,7 @@ def _left_training(context: RuleContext, attempt: AttemptView, response: Respons
 
 
 def _single_value(context: RuleContext, attempt: AttemptView) -> Decision:
-    """A value that was not finite, once: watched until it lasts or is over, and told either way."""
+    """A single non-finite value: watched until it persists or is over, and notified either way."""
     reason = f"{story(context)} One value that is not finite may be a skipped step; {attempt.name} is watched"
     if context.incident.phase in UNTOLD:
         return context.move("nan.watching", reason, Phase.HOLDING)
@@ -264,7 +264,7 @@ def _single_value(context: RuleContext, attempt: AttemptView) -> Decision:
 
 
 def _came_back_from_repair(context: RuleContext, attempt: AttemptView) -> bool:
-    """The platform has restarted it, and nothing has been reported since: what was said before is about the past."""
+    """The platform has restarted it, and nothing was reported since: earlier reports are about the past."""
     incident = context.incident
     back_at = incident.repaired_at
     if back_at is None or incident.fault not in _HEALED_BY_REPAIR or is_poisoned(context, attempt):
@@ -305,7 +305,7 @@ def _after_repair(context: RuleContext, attempt: AttemptView) -> Decision:
 
 
 def _confirm_then_stop(context: RuleContext, attempt: AttemptView) -> Decision:
-    """A run that is said to be dead, but runs: moving steps refute it, standing still confirms it."""
+    """A run that is reported dead but runs: moving steps refute the report, standing still confirms it."""
     incident = context.incident
     if incident.fault not in DEADLY:
         return begin_stop(context, "playbook.restart", story(context))
@@ -336,7 +336,7 @@ def _wait_for_the_state(context: RuleContext, attempt: AttemptView) -> Decision:
 
 
 def heal(context: RuleContext, attempt: AttemptView) -> Decision | None:
-    """A stall, a false alarm or a platform repair whose steps move again needs nobody."""
+    """A stall, a false alarm or a platform repair whose steps move again needs no action."""
     was_mended = context.incident.repaired_at is not None or context.incident.deferred_since is not None
     healable = _HEALED_BY_REPAIR if was_mended else HEALABLE
     if context.incident.fault not in healable or context.incident.order is not None:
@@ -361,7 +361,7 @@ def heal(context: RuleContext, attempt: AttemptView) -> Decision | None:
 
 
 def _confirm_heal(context: RuleContext, attempt: AttemptView) -> Decision:
-    """It moves, and is not stopped; whether it goes on is told by its next heartbeats."""
+    """It moves, and is not stopped; its next heartbeats show whether it continues."""
     reason = (
         f"{story(context)} But {attempt.name} is at step {step_word(attempt.last_step)}: waiting for its next heartbeat"
     )

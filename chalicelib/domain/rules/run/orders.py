@@ -1,11 +1,11 @@
 """Orders by people that a playbook does not cover: stop a run for good, and move a run off a node, if it can be saved.
 
-A stop is taken in every phase, because whoever gives it must be able to rely on it; a start that is under way is
+A stop is accepted in every phase, because a person must be able to rely on it; a start that is under way is
 settled first, and then stopped. What it leaves is stopped for good: the Job is deactivated and `halted_by` says who
 ordered that, so that neither the sweep nor a late event starts it again (services.intake, services.look).
 
 A move is asked for by a node's own Incident, for a node that a person has ordered to be repaired. The fault is not the
-run's, so it is stopped only once it is saved; a run that cannot be saved goes on, and the node waits.
+run's, so it is stopped only once it is saved; a run that cannot be saved continues, and the node waits.
 """
 
 from __future__ import annotations
@@ -151,7 +151,7 @@ def _outcome(ask: CheckpointAsk) -> str:
 
 
 def _send_stop(context: RuleContext, attempt: AttemptView, reason: str) -> Decision:
-    """Never held: what stays in a queue is what somebody lets go again."""
+    """Never held: what stays held in a queue is what a person releases again."""
     actions: tuple[Action, ...] = (StopJob(attempt=attempt.name, why=f"ordered by {who_ordered(context.incident)}"),)
     others = tuple(one for one in context.incident.stopped_attempts if one != attempt.name)
     return context.move(

@@ -1,4 +1,4 @@
-"""What a platform does by itself: it starts an attempt again, lets it wait in a queue, or suspends it.
+"""What a platform does on its own: it starts an attempt again, lets it wait in a queue, or suspends it.
 
 The platform's own restart and ours never both happen: where it (or a person) has put the job back, that start is
 adopted, watched like one of ours, and no other is made.
@@ -67,7 +67,7 @@ def platform_restarted(context: RuleContext) -> Decision | None:
 
 
 def adopt_held(context: RuleContext, attempt: AttemptView) -> Decision | None:
-    """Go on with the start that a stop of ours has left in the queue, held: whoever wants the run stopped means that
+    """Continue with the start that a stop of ours has left in the queue, held: a stop order for the run covers that
     start as well. None where nothing has taken the attempt's place.
     """
     return None if attempt.successor is None else _adopt(context, attempt, attempt.successor)
@@ -152,7 +152,7 @@ def _adopt(context: RuleContext, attempt: AttemptView, name: str) -> Decision:
 
 
 def _books_closed(context: RuleContext, attempt: AttemptView) -> Incident:
-    """The old attempt has ended, by itself or not: how far it came, and whether it gained anything."""
+    """The old attempt has ended: how far it came, and whether it gained anything."""
     incident = context.incident
     failure = Failure(
         attempt=attempt.name, signature=failure_signature(attempt.failure_reason), step=died_at(incident, attempt)
@@ -208,7 +208,7 @@ def adopted_trouble(context: RuleContext, attempt: AttemptView) -> Decision | No
 
 
 def _began_before_the_onset(context: RuleContext, attempt: AttemptView) -> bool:
-    """It resumed before the first bad step by itself, and has passed it with a loss that is a number."""
+    """It resumed before the first bad step on its own, and has passed it with a finite loss."""
     onset, first, newest = context.incident.onset_step, attempt.first_step, attempt.last_step
     if not (isinstance(onset, Known) and isinstance(first, Known) and isinstance(newest, Known)):
         return False
@@ -247,7 +247,7 @@ def waiting_in_queue(context: RuleContext, attempt: AttemptView, *, group: str) 
 
 
 def superfluous_exclusion(context: RuleContext, attempt: AttemptView, still_bad: tuple[str, ...]) -> Decision | None:
-    """A pending job that stays away from a node longer than it has to might wait for ever on a full cluster."""
+    """A pending job that excludes a node longer than needed might never start on a full cluster."""
     last = context.incident.tries[-1] if context.incident.tries else None
     if last is None or last.name != attempt.name or not last.exclude:
         return None
@@ -268,7 +268,7 @@ def superfluous_exclusion(context: RuleContext, attempt: AttemptView, still_bad:
 
 
 def suspended(context: RuleContext, attempt: AttemptView) -> Decision | None:
-    """Somebody, or a scheduler that takes turns, has suspended the job: it does not move, and nothing is wrong."""
+    """A person, or a scheduler that takes turns, has suspended the job: it does not move, and nothing is wrong."""
     if attempt.start is None or attempt.start.state is not StartState.SUSPENDED or context.ordered is not None:
         return None
     by = f"{context.platform.title} (by a person, or for another job)"

@@ -54,7 +54,7 @@ def decide_resubmitting(context: RuleContext) -> Decision:
 def _has_started(context: RuleContext, pending: Try) -> bool:
     """Its submission was answered, or the registry holds it: only our own act puts it there.
 
-    That a job of this name exists proves nothing. It may be somebody else's; and ours is not protected before the
+    That a job of this name exists proves nothing. It may be another user's; and ours is not protected before the
     registry knows it, so the order is sent again until it does.
     """
     if result(context, "ResubmitJob", Done.DONE, Done.ALREADY) is not None:

@@ -29,7 +29,7 @@ class StartPlan:
 
 
 def old_unseen(context: RuleContext) -> Decision | None:
-    """How a job can be started again is told by the job itself where it may be requeued: it must be seen first."""
+    """Where a job may be requeued, its own record shows how it can be started again: it must be read first."""
     incident, old = context.incident, context.attempt
     if not context.platform.can_requeue or (old is not None and old.start is not None):
         return None

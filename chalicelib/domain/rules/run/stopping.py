@@ -108,7 +108,7 @@ def _nothing_answers(context: RuleContext, ask: CheckpointAsk) -> str:
 
 
 def _look_by(context: RuleContext, ask: CheckpointAsk) -> datetime:
-    """Nothing tells of the answer to a signal: a checkpoint that appears on a shared path wakes nobody."""
+    """No event reports the answer to a signal: a checkpoint on a shared path wakes no Incident."""
     attempt = context.attempt
     if attempt is not None and not context.platform.relays_heartbeats and attempt.heartbeat_at is not None:
         judged_at = max(attempt.heartbeat_at + LIFELESS, ask.asked_at + context.policy.timing.hang_deadline)
@@ -189,7 +189,7 @@ def _no_longer_needed(context: RuleContext, attempt: AttemptView) -> Decision | 
 
 
 def _healed_meanwhile(context: RuleContext, attempt: AttemptView) -> Decision:
-    """A first attempt needs nobody any more; a new one still has to pass the step that the old one ended at."""
+    """A first attempt needs no further action; a new one still has to pass the step that the old one ended at."""
     if not context.incident.tries:
         return healed(context, attempt)
     context = dataclasses.replace(context, incident=marked_healed(context.incident))
@@ -212,7 +212,7 @@ def _may_still_heal(context: RuleContext, attempt: AttemptView) -> Decision | No
 
 def _saved_past_it(context: RuleContext, attempt: AttemptView, ask: CheckpointAsk) -> Decision | None:
     """It has saved at a step past the one that it hung at: it moves, though its heartbeats may be late. A stall after
-    that is said anew, with a later step.
+    that is reported again, with a later step.
     """
     stuck = stalled_at(context.incident)
     is_hang = context.incident.fault is FaultClass.HANG and attempt.status is AttemptStatus.RUNNING
@@ -379,7 +379,7 @@ def _cancelled_meanwhile(context: RuleContext, attempt: AttemptView) -> Decision
 
 def _moves_meanwhile(context: RuleContext, attempt: AttemptView) -> Decision | None:
     """The stop did not get through, and what it was for is over: the run is past the step that it stood at, or what
-    was said against its node is taken back.
+    was reported about its node is withdrawn.
 
     An order that waits for its agent is not repeated, and has expired before anything else is decided.
     """

@@ -107,7 +107,7 @@ def decide_verifying(context: RuleContext) -> Decision:
 
 
 def _plan_ignored(context: RuleContext, attempt: AttemptView) -> Decision | None:
-    """It began far below the step that it was told to resume at: what was trained since is trained again."""
+    """It began far below its resume step: what was trained since is trained again."""
     last = context.incident.tries[-1] if context.incident.tries else None
     if last is None or last.name != attempt.name:
         return None
@@ -261,7 +261,7 @@ def _stands(signal: Signal, context: RuleContext, attempt: AttemptView) -> bool:
 
 
 def _saved_since(stall: Signal, context: RuleContext, attempt: AttemptView) -> bool:
-    """Asked after the stall was said, it has saved at a later step: it moved on, whatever its heartbeats show."""
+    """It saved at a later step after the stall was reported: it moved on, whatever its heartbeats show."""
     ask, step = context.incident.ask, signal_step(stall)
     if ask is None or ask.attempt != attempt.name or ask.outcome != "saved" or ask.asked_at < stall.occurred_at:
         return False
@@ -326,7 +326,7 @@ def _waiting(context: RuleContext, attempt: AttemptView, doubt: str) -> Decision
 
 
 def _until_passed(context: RuleContext, attempt: AttemptView) -> timedelta | None:
-    """When its heartbeat may show the step that counts, at its own pace; None where that cannot be told.
+    """When its heartbeat may show the step that counts, at its own pace; None where that is unknown.
 
     Until then a look could see nothing, unless an event wakes it. Within the bounds of the policy, and not sooner than
     the next heartbeat.
