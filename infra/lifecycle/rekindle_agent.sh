@@ -317,7 +317,7 @@ status() {
     say "the agent runs"
 }
 
-mark_start() { # rekindle/slurm_slurm_agent/takeover.py: the next start here ends a stop of all agents
+mark_start() { # rekindle/slurm_agent/takeover.py: the next start here ends a stop of all agents
     local found
     found=$(sed -n 's/^REKINDLE_STATE_DIR=//p' "$env_to" 2>/dev/null | tail -n 1)
     mkdir -p -m 700 "${found:-$state}" && : >"${found:-$state}/stopped"

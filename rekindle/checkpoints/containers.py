@@ -1,4 +1,4 @@
-"""Whether one file is whole, told from a few bytes of it (torch's archives, .npz, .safetensors), and its step.
+"""Whether one file is whole, by a few bytes of it (torch's archives, .npz, .safetensors), and its step.
 
 Sources: PKWARE APPNOTE 4.3 (end of central directory, zip64 locator); torch's serialization writes a zip whose first
 entry is an uncompressed data.pkl, seen on torch 2.13; safetensors' format (8 bytes little-endian header length, JSON
@@ -123,7 +123,7 @@ def poison_in(folder: Folder, paths: Sequence[str]) -> list[str]:
 
 
 def contents(folder: Folder, path: str) -> tuple[bool | None, bool | None]:
-    """(has weights, has an optimizer's state) of one file; None where that cannot be told."""
+    """(has weights, has an optimizer's state) of one file; None where that is unknown."""
     if path.endswith(".safetensors"):
         found = header_of(folder, path)
         names = [] if found is None else [name.lower() for name in found[1] if name != METADATA]

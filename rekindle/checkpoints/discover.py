@@ -1,6 +1,6 @@
 """From a listing to checkpoints: which files belong together, whose layout they have, whether they are complete.
 
-Nothing that lies in a bucket or a folder makes it raise: what it does not understand is passed over, or told as a
+Nothing that lies in a bucket or a folder makes it raise: what it does not understand is passed over, or reported as a
 problem. Files are looked into only through `read`, a few bytes at a time.
 """
 
@@ -27,7 +27,7 @@ _TAG: Final = re.compile(r"[\w.=-]{1,200}")
 def discover(listing: Mapping[str, int], read: Read, times: Mapping[str, float] | None = None) -> tuple[Found, ...]:
     """The checkpoints in a listing (relative path -> bytes), newest first; those of unknown step last.
 
-    times: see `Folder`. A folder whose last-written file is older than others of it is then told, unless several of
+    times: see `Folder`. A folder whose last-written file is older than others of it is then reported, unless several of
     the checkpoints have the same: then it is how they were copied, or the clocks of several hosts.
     A folder that two formats could claim goes to the outermost: Hugging Face's checkpoint-N with a DeepSpeed tag in it
     is one checkpoint of Hugging Face's.
@@ -200,7 +200,7 @@ def _file(path: str, size: int, source: _Source) -> Found | None:
 def latest_problem(raw: bytes, there: Collection[str], *, is_beside: bool) -> tuple[str, str] | None:
     """(tag, problem) of DeepSpeed's file `latest`: the tag that it names is not there. None where nothing is wrong.
 
-    `there` are the folders beside it, `is_beside` says that one of them is DeepSpeed's. Each tag is judged by itself:
+    `there` are the folders beside it, `is_beside` says that one of them is DeepSpeed's. Each tag is judged alone:
     an older `latest` hides no newer tag, and a whole tag needs none.
     """
     tag = raw[:MAX_LATEST_BYTES].decode("utf-8", "replace").strip()

@@ -1,8 +1,8 @@
 """Which checkpoints are the run's own: a folder also holds samples, averaged weights, the best so far, other runs'.
 
 Names that differ only in their step belong to one family. The run's own is that of what it resumed from, or of its
-manifests; otherwise the one that holds an optimizer's state. Where two could be it, none is: the reason is told, and a
-person decides.
+manifests; otherwise the one that holds an optimizer's state. Where two could be it, none is: the reason is reported,
+and a person decides.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ _HF_OWN: Final = frozenset({"training_args.bin", "optimizer.pt", "scheduler.pt",
 
 
 def format_of(name: str, folder: Folder) -> Format | None:
-    """Whose layout this folder has; None where it has nobody's."""
+    """Whose layout this folder has; None where it matches none."""
     here = folder.here
     if "trainer_state.json" in here:
         return Format.HF_TRAINER
@@ -218,7 +218,7 @@ def _is_rank_zeros(path: str) -> bool:
 
 
 def contents_of(format_: Format, folder: Folder) -> tuple[bool | None, bool | None]:
-    """(has weights, has an optimizer's state) of a folder in that format; None where that cannot be told."""
+    """(has weights, has an optimizer's state) of a folder in that format; None where that is unknown."""
     match format_:
         case Format.HF_TRAINER | Format.ACCELERATE:
             return _has_weights(folder) or None, _has_optimizer(folder)

@@ -19,7 +19,7 @@ MAX_PROBLEMS = 10  # said of one checkpoint; the rest is counted
 
 
 class Format(StrEnum):
-    """Who wrote it. `unknown`: a folder with a step's name whose content no rule knows; nobody can vouch for it."""
+    """Who wrote it. `unknown`: a folder with a step's name whose content no rule knows, so it is not trusted."""
 
     ONE_FILE = "one_file"
     TORCH_DCP = "torch_dcp"
@@ -36,7 +36,7 @@ class Found:
 
     `step` is the last step whose update it contains; None where neither its name nor its content says so for certain.
     `files` are its files, relative to the listing, with their sizes in bytes. `problems` empty: complete by the rules
-    of its format. `has_weights`, `has_optimizer`: whether it holds them; None where that cannot be told.
+    of its format. `has_weights`, `has_optimizer`: whether it holds them; None where that is unknown.
     """
 
     format: Format

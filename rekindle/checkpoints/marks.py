@@ -1,11 +1,11 @@
-"""Quarantine marks: a checkpoint that nobody may resume from, until a person says otherwise.
+"""Quarantine marks: no run may resume from such a checkpoint until a person releases it.
 
     <prefix>/rekindle/quarantine/<sha1 of the root>.json        {"v": 1, "root", "why", "by", "at"}
 
 The checkpoint itself stays where it is. The mark's name is made of the root, so that marking twice is marking once.
 
-A forensic checkpoint, saved while the loss was bad for people to look into, needs no mark: it is told by the id of the
-request that asked for it, which its manifest repeats.
+A forensic checkpoint, saved while the loss was bad for people to look into, needs no mark: it is recognized by the id
+of the request that asked for it, which its manifest repeats.
 """
 
 from __future__ import annotations

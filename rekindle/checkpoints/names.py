@@ -86,7 +86,7 @@ def plain(name: str) -> str:
 
 
 def is_one_file(name: str) -> bool:
-    """A file that may be a whole checkpoint by itself, going by its name (a temporary one: by its later name)."""
+    """A file that may be a whole checkpoint alone, by its name (a temporary one: by its later name)."""
     final = plain(name)
     end = next((end for end in sorted(ONE_FILE_ENDS, key=len, reverse=True) if final.endswith(end)), None)
     if end is None or _PART.search(final):

@@ -86,7 +86,7 @@ def _poison(folder: Folder, names: list[str]) -> list[str]:
 
 
 def dcp_contents(folder: Folder) -> tuple[bool | None, bool | None]:
-    """(has weights, has an optimizer's state), by the names in `.metadata`; None where that cannot be told."""
+    """(has weights, has an optimizer's state), by the names in `.metadata`; None where that is unknown."""
     names = [path for path in folder.here if _METADATA.fullmatch(path)]
     raw = folder.whole(min(names), MAX_METADATA_BYTES) if names else None
     if not raw:
@@ -114,7 +114,7 @@ def items_of(raw: bytes) -> Iterator[tuple[str, int, int]]:
 
 
 def shards_of(raw: bytes) -> dict[str, int]:
-    """Each shard that a `.metadata` names, and the bytes that it must have at least (0 where that is not told).
+    """Each shard that a `.metadata` names, and the bytes that it must have at least (0 where that is unknown).
 
     The pickle is walked, never loaded. In one too long for a walk only the names are looked for.
     """
@@ -207,7 +207,7 @@ def _ranks(found: re.Match[str]) -> tuple[int, int]:
 
 
 def _world(folder: Folder, shards: _Shards) -> tuple[int, int]:
-    """(data ranks, model ranks) that there were, as far as can be told; bounded."""
+    """(data ranks, model ranks) that there were, as far as is known; bounded."""
     both = (*shards.optimizer, *shards.zero3)
     data_ranks = max((rank for rank, _ in both), default=0) + 1
     model_ranks = max((*(rank for _, rank in both), *shards.model), default=0) + 1

@@ -72,7 +72,7 @@ class Divergence:
         return self._verdict(point, "level creeps up", self._above)
 
     def settle(self) -> None:
-        """The level of now is the best one from now on, unless a divergence goes on."""
+        """Make the present level the best one, unless a divergence lasts."""
         if not self.is_on:
             self.spike.scale.best = self.spike.scale.level
             self._above = 0

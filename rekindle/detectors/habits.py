@@ -1,4 +1,4 @@
-"""What has this run done before, and come back from by itself?
+"""What has this run done before and recovered from without help?
 
 An excursion as high and as long as several that healed is how this run is made: its data, its schedule, its router. To
 go back to a checkpoint would change nothing, since the next one is due anyway.

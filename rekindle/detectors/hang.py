@@ -22,7 +22,7 @@ class HangLimit:
     """A silence limit in seconds: `max(floor_s, factor x slowest of the last `window` samples)`.
 
     The first `warmup` samples are not learned. Until one sample is, the limit is `unlearned_s`.
-    A sample above the limit was a pause that ended by itself: it is learned, but only up to the limit, so that one
+    A sample above the limit was a pause that ended without help: it is learned, but only up to the limit, so that one
     long stall cannot switch the detector off, while a pause that keeps coming back stops being reported.
     One owner calls `update`; `limit` may be read from any thread. No clock.
     """

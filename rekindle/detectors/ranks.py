@@ -1,9 +1,9 @@
-"""Which rank is to blame? Judged from what each rank said of itself; pure.
+"""Which rank is to blame? Judged from each rank's own reports; pure.
 
-A hang: thousands of ranks wait in a collective for one that does not come. The one is told by what it does *not* do:
-it does not wait. It sits in other code, is a step behind, or says nothing at all (`minority`).
-A value that is not finite spreads to all ranks with the next exchange of gradients. Where one rank had it first, its
-hardware is suspect; where all had it at once, the data or the run is (`first_bad`).
+A hang: thousands of ranks wait in a collective for one that does not come. That one is recognized by what it does *not*
+do: it does not wait. It sits in other code, is a step behind, or says nothing at all (`minority`). A value that is not
+finite spreads to all ranks with the next exchange of gradients. Where one rank had it first, its hardware is suspect;
+where all had it at once, the data or the run is (`first_bad`).
 
 "Unknown" is a verdict: no suspects, confidence 0. Confidences are judgements, not measured frequencies; a recovery
 that costs a node should ask for `STRONG` or more.
@@ -96,7 +96,8 @@ def stalled(reports: Iterable[RankReport]) -> dict[int, RankReport]:
     """What each rank that stands still says of that. Never raises.
 
     A rank that was asked for its stacks counts where it has not moved since before the first stall was reported: it
-    waits as the others do, and only its own limit has not passed. Without any stall nobody's answer is evidence of one.
+    waits as the others do, and only its own limit has not passed. Without any stall no rank's answer is evidence of
+    one.
     """
     given = list(reports)
     own = _newest(given, ReportKind.STALL)
@@ -110,7 +111,7 @@ def stalled(reports: Iterable[RankReport]) -> dict[int, RankReport]:
 
 
 def _asked_since(reports: Sequence[RankReport], stalls: Mapping[int, RankReport]) -> dict[int, RankReport]:
-    """What ranks said when they were asked, after the first stall was reported: older words are of an earlier one."""
+    """The ranks' answers to a request after the first stall report: older answers belong to an earlier stall."""
     first = min((report.at for report in stalls.values()), default=None)
     asked = _newest(reports, ReportKind.ASKED)
     return {rank: report for rank, report in asked.items() if first is not None and report.at >= first}

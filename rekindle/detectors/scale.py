@@ -247,7 +247,7 @@ class LossScale:
             self._mark_every *= 2
 
     def _go_back(self, step: int) -> None:
-        """The run goes on from an earlier step: what was the level there?"""
+        """The run resumes from an earlier step: what was the level there?"""
         while len(self._marks) > 1 and self._marks[-1][0] > step:
             self._marks.pop()
         self.has_gone_back = True

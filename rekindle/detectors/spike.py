@@ -33,7 +33,7 @@ ESCALATE_ROWS = 3  # of a spike; a higher row after them is news of its own
 class LossSpike:
     """`watch` at the first far row, `act` when the excursion is trouble. Shares its scale if given one.
 
-    While `is_on` (it has acted, and the spike goes on), `onset_step` is its first bad step; a row whose value (see
+    While `is_on` (it has acted, and the spike lasts), `onset_step` is its first bad step; a row whose value (see
     `LossScale`) is under `heal_to` is back. `ended` says of the row just fed whether a spike ended there.
     """
 
@@ -74,7 +74,7 @@ class LossSpike:
 
     @property
     def is_on(self) -> bool:
-        """Whether a spike worth a recovery goes on."""
+        """Whether a spike worth a recovery lasts."""
         return self._event is not None and self._event.has_acted
 
     @property
@@ -88,7 +88,7 @@ class LossSpike:
         return self._event is not None and self._event.has_acted and self._event.good > 0
 
     def settle(self) -> None:
-        """The level of now is the baseline, unless a spike worth a recovery goes on."""
+        """Make the present level the baseline, unless a spike worth a recovery lasts."""
         if not self.is_on:
             self._event = self._far_step = None
             self._is_told = False

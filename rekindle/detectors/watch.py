@@ -20,8 +20,8 @@ NOTHING: tuple[Verdict, ...] = ()
 class LossWatch:
     """Feeds one run's rows to every loss detector, and tells when the run is in trouble.
 
-    `onset_step` is the first bad step of the trouble that goes on, or else of the newest one; `healed_step` is the step
-    at which the newest trouble was seen to be over, None while it goes on. One owner; no clock; constant memory; rows
+    `onset_step` is the first bad step of the trouble that lasts, or else of the newest one; `healed_step` is the step
+    at which the newest trouble was seen to be over, None while it lasts. One owner; no clock; constant memory; rows
     may come one by one or in batches. Never raises, whatever floats it is fed. A `kind` that is only watched, one whose
     rows show that it says little, and a change that was announced make a `watch` of what would be an `act`.
     """
@@ -75,7 +75,7 @@ class LossWatch:
 
     @property
     def baseline(self) -> float | None:
-        """The lowest level of late, as a loss; None before it can be told."""
+        """The lowest recent level, as a loss; None before it is known."""
         scale = self.spike.scale
         return scale.loss_at(scale.baseline) if scale.is_ready else None
 

@@ -55,7 +55,7 @@ class Setup:
 
 
 def look_at(setup: Setup, account: Account, *, progress: Callable[[str], None] = lambda _: None) -> list[Finding]:
-    """Every finding, errors first. `progress` is told what is being looked at."""
+    """Every finding, errors first. `progress` is called with what is being checked."""
     return in_order(_looked(setup, account, progress))
 
 

@@ -3,7 +3,7 @@
 from rekindle.integrations.accelerate import Rekindle
 
 run = Rekindle(accelerator, "checkpoints")          # after accelerator.prepare
-run.resume()                                        # loads where this attempt was told to go on
+run.resume()                                        # loads this attempt's resume point
 for step, batch in run.steps(loader, last_step):
     ...
     run.step(step, loss=loss)
@@ -44,7 +44,7 @@ class Rekindle(Driven):
     """One per process, on every rank. `monitor` is the `rekindle.monitor.Monitor` beneath.
 
     accelerator: after `prepare`. folder: where checkpoints go, as `step-<number>`. more: further arguments of
-    `rekindle.monitor.start`. With `automatic_checkpoint_naming` Accelerate goes on naming, counting and deleting what
+    `rekindle.monitor.start`. With `automatic_checkpoint_naming` Accelerate continues naming, counting and deleting what
     the script saves by `save_state`; what is saved here has names of its own, and no `total_limit`.
 
     Raises: ValueError where `folder` is the one in which Accelerate deletes old checkpoints.
@@ -70,7 +70,7 @@ class Rekindle(Driven):
                 self._together.keeps_writes_of(model)
 
     def resume(self, path: str | os.PathLike[str] | None = None) -> int:
-        """Load what this attempt was told to go on from (or `path`); the step it goes on after, 0 for a fresh run."""
+        """Load this attempt's resume point (or `path`); returns its step, 0 for a fresh run."""
         source = path if path is not None else path_of(self.monitor)
         if source is not None:
             self._accelerator.load_state(os.fspath(source))

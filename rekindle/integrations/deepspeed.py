@@ -49,7 +49,7 @@ class Rekindle(Driven):
         self.monitor.scaler(engine)  # where it trains with one
 
     def resume(self, path: str | os.PathLike[str] | None = None) -> int:
-        """Load what this attempt was told to go on from (or `path`, a tag's folder); the step it goes on after, or 0.
+        """Load this attempt's resume point (or `path`, a tag's folder); returns its step, or 0.
 
         The script's own `client_state` is in `self.client_state` then. Raises: RuntimeError where DeepSpeed finds
         nothing to load: never a silent start from nothing.

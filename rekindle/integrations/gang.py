@@ -275,7 +275,7 @@ def dcp_group() -> Any:
 
 
 def start(*, save: SaveFunction | None, **more: Any) -> Monitor:
-    """`rekindle.monitor.start`, told by torch.distributed who this is and how all agree. Call it on every rank.
+    """`rekindle.monitor.start`, with identity and agreement from torch.distributed. Call it on every rank.
 
     SIGTERM means: save at the step that all agree on, then `should_stop`; SIGUSR1: save, and go on. more: further
     arguments of `rekindle.monitor.start`.

@@ -1,4 +1,4 @@
-"""Hooks that frameworks call: what fails in one is told once, and training goes on."""
+"""Hooks that frameworks call: a failure in one is logged once, and training continues."""
 
 from __future__ import annotations
 

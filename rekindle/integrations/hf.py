@@ -37,7 +37,7 @@ class RekindleCallback(Guarded, TrainerCallback):
     resume_path: for `trainer.train(resume_from_checkpoint=...)`; None for a fresh run. more: further arguments of
     `rekindle.monitor.start`.
 
-    It finds its Trainer by itself when training begins. Where the Trainer does not call its callbacks itself, name it:
+    It finds its Trainer when training begins. Where the Trainer does not call its callbacks itself, name it:
     `callback.attach(trainer)`. One callback watches one `train()` of one Trainer; a second callback does nothing.
     """
 

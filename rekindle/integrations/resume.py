@@ -1,4 +1,4 @@
-"""Where this attempt goes on, as a local path. A run that was told to go on never starts from nothing instead."""
+"""This attempt's resume point, as a local path. A run with a resume plan never starts from nothing instead."""
 
 from __future__ import annotations
 

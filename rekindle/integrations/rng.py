@@ -124,7 +124,7 @@ def draws_of(dataset: Any) -> str | None:
 def tell_of_draws(loader: Any) -> None:
     """Warn, once per call, where a resumed run will draw other random numbers for its samples than an undisturbed one.
 
-    A DataLoader's workers are seeded anew at each start, and how far they are is known to nothing. In this process the
+    A DataLoader's workers are seeded again at each start, and how far they are is known to nothing. In this process the
     draws go on from the checkpoint. Source: torch/utils/data/_utils/worker.py.
     """
     drawn = draws_of(getattr(loader, "dataset", None)) if getattr(loader, "num_workers", 0) else None

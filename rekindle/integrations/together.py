@@ -85,7 +85,7 @@ class RankCoordinator:
     def _have_all_come(self) -> bool:
         """Wait until every rank has come out of the save that failed, so that what it wrote can be removed.
 
-        False where one does not within `COME_S`; True where that cannot be told.
+        False where one does not within `COME_S`; True where that is unknown.
         """
         try:
             shared, key = store(), f"came-out-{self._failures}"

@@ -87,7 +87,7 @@ def start(
     env: Mapping[str, str] | None = None,
     clock: Clock | None = None,
 ) -> Monitor:
-    """A monitor for this process; a silent one where it is switched off or not told what to watch. Never raises.
+    """A monitor for this process; a silent one where it is switched off or has nothing to watch. Never raises.
 
     save: see `SaveFunction`; without one, emergency checkpoints are answered with "cannot".
     mailbox: `s3://bucket/prefix`, a directory, or a box of one's own; default REKINDLE_MAILBOX.
@@ -98,7 +98,7 @@ def start(
     saves_alone: rank 0's save needs no other rank (each rank holds the whole model): where the ranks cannot agree, it
     saves by itself. Without it a save is then refused.
     share: gives every rank the text that rank 0 was called with, such as a broadcast: all ranks then go on from where
-    rank 0 does. Without it ranks that went on from different steps are noticed when they first agree, and save no more.
+    rank 0 does. Without it ranks that resumed from different steps are noticed when they first agree, and save no more.
     loss_kind: what the loss is (`rekindle.detectors.LossKind`): "td", "reward", "surrogate", "adversarial", "unknown"
     are watched and never acted on, as their rising means little; "supervised" is judged; "auto" goes by its rows.
     handle_signals: SIGTERM asks all ranks for a save and then `should_stop`, SIGUSR1 for a save. handle_sigterm: only

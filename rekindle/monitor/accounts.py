@@ -1,4 +1,4 @@
-"""What the monitor tells of its run, from what its parts know: beats, manifests, where it stands, news for the bus."""
+"""What the monitor reports of its run, from what its parts know: heartbeats, manifests, progress, events."""
 
 from __future__ import annotations
 

@@ -99,7 +99,7 @@ class ServiceLink:
         self._sealing.wake()
 
     def check_resumed(self, manifest_uri: str | None, path: str | None) -> None:
-        """Compare what this run went on from with its hashes, in the background. Never waits.
+        """Compare what this run resumed from with its hashes, in the background. Never waits.
 
         manifest_uri: in this mailbox; path: where the checkpoint lies on this machine. Nothing where either is None.
         """
@@ -114,7 +114,7 @@ class ServiceLink:
             return self._settled.wait_for(lambda: self._sealer.is_idle and self.mail.has_written_all, timeout_s)
 
     def end(self, why: str, step: int | None, until: float, grace_until: float) -> None:
-        """Seal what was saved, answer what is owed, write the last beat; until `until` on the monotonic clock.
+        """Seal what was saved, answer what is owed, write the last heartbeat; until `until` on the monotonic clock.
 
         Until `grace_until` while an emergency checkpoint has no manifest yet, or its answer is not written, and the
         mailbox answers in time: a call that takes many seconds would hardly be the last one needed.

@@ -3,7 +3,7 @@
     training thread   step → stall mark, non-finite check, sample; at the agreed step: save
     rekindle-agree    agrees with the other ranks on a step to save at; where there are several
     rekindle-watch    looks for stalls; no I/O, so that it works when everything else hangs
-    rekindle-mail     fence, requests, replies, beats; rank 0
+    rekindle-mail     fence, requests, replies, heartbeats; rank 0
     rekindle-report   this rank's own reports; on rank 0 also the comparison of all ranks' paces
     rekindle-seal     checksums, manifest; rank 0
     rekindle-late     reads tensors, which may have to wait for the device; on the rank that judges also the detectors
@@ -291,7 +291,7 @@ class LiveMonitor(Monitor):
         env: Mapping[str, str],
         may_be_asked: bool = False,
     ) -> None:
-        """Start the threads; say hello. signals: handled whoever else does; wishes: only where nobody else does.
+        """Start the threads; announce the run. signals: handled beside other handlers; wishes: only without others.
 
         env: the launcher's. may_be_asked: for this rank's stacks, by a signal, where the environment is one for it.
         Raises: RuntimeError where the process may have no more threads; then nothing has begun.
@@ -589,7 +589,7 @@ class LiveMonitor(Monitor):
             self._reporter.asked(silent_s=silent_s, stacks=capture_stacks(limit_chars=MAX_REPORT_STACKS_CHARS))
 
     def _hears(self) -> str:
-        """Said once all ranks train under a monitor: one that still starts has no handler, and would be killed."""
+        """Announced once all ranks train under a monitor: one that still starts has no handler, and would be killed."""
         reporter = self._reporter
         if self._state.step is None or reporter is None or not self._stopping.can_be_asked():
             return ""

@@ -1,4 +1,4 @@
-"""One word for all ranks on where this attempt goes on: rank 0's.
+"""One resume point for all ranks of this attempt: rank 0's.
 
 Each rank reads the plan, the manifests and the disk for itself. A read that fails on one rank alone would have it go on
 from another step than the others, and what they then save would be no state that ever was.
@@ -28,7 +28,7 @@ _PLACES = (ENV_MAILBOX, ENV_BUS)  # a rank whose environment lacks them takes pa
 
 
 def shared(told: LaunchInstructions, plan: ResumePlan, share: Share | None) -> tuple[LaunchInstructions, ResumePlan]:
-    """What rank 0 was told and found; this rank's own where there is nobody to ask. Never raises.
+    """What rank 0 has by its plan and its files; this rank's own where rank 0 cannot be asked. Never raises.
 
     `share` is called exactly once, whatever happened before: the other ranks wait in theirs.
     """

@@ -15,7 +15,7 @@ from rekindle.protocol.mailbox import ResumePlan
 class Monitor:
     """Watches one training process. Nothing here raises, and nothing here waits for the network.
 
-    resume: where this attempt goes on (`resume.step`, `resume.uri`), and which steps' batches it leaves out.
+    resume: this attempt's resume point (`resume.step`, `resume.uri`), and which steps' batches it leaves out.
     resume_path: `resume.uri` as a local path, where it is one.
     """
 

@@ -1,4 +1,4 @@
-"""What a new attempt is told: the environment variables of its container, made by the service, read by the monitor.
+"""What a new attempt is given: the environment variables of its container, made by the service, read by the monitor.
 
 A job that Slurm starts again keeps the environment of its submission, so the same order also travels as a message in
 the mailbox (`Plan`). Standard library only. Everything is re-exported by `rekindle.protocol.mailbox`.
@@ -70,7 +70,7 @@ def merge_windows(windows: Sequence[SkipWindow]) -> tuple[SkipWindow, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResumePlan:
-    """Where a new attempt goes on: after `step`, from the checkpoint at `uri`, leaving out the `skip` windows.
+    """A new attempt's resume point: after `step`, from the checkpoint at `uri`, leaving out the `skip` windows.
 
     `step` and `uri` are None for an attempt that starts from nothing.
     """

@@ -3,13 +3,13 @@
 A mailbox is a folder, `<prefix>/rekindle/`, under the Job's own S3 prefix or shared directory:
 
     fence.json                                  service → monitor   the one attempt that may write
-    plans/<attempt>.json                        service → monitor   where an attempt to come goes on (Slurm)
+    plans/<attempt>.json                        service → monitor   the resume plan of an attempt to come (Slurm)
     requests/<request_id>.json                  service → monitor   save now, answer before the deadline
     doorbell.json                               service → monitor   changes after each new request and fence
     replies/<request_id>.json                   monitor → service   saved | cannot | refused
     manifests/step-<step, 12 digits>-<attempt>.json   monitor → service   written last: the checkpoint is whole
     hashes/step-<step, 12 digits>-<attempt>.json      monitor → service   later: SHA-256 of the files of that manifest
-    beats/<attempt>.json                        monitor → service   overwritten at every beat
+    beats/<attempt>.json                        monitor → service   overwritten at every heartbeat
     reports/<attempt>/<kind>-<rank>.json        monitor → service   one rank's own report, see protocol/reports.py
 
 Keys made and parsed here are relative to `<prefix>`. Everything read from a mailbox is untrusted: each reader either
@@ -336,8 +336,8 @@ class CheckpointReply(Message):
 class Heartbeat(Message):
     """Where the run is. `loss` is None where it is not finite or not known; `loss_state` says which.
 
-    `loss_health` is a word of `rekindle.detectors.Health` ("unknown" where no detector has judged yet, or the beat is
-    older than the field), `onset_step` the first bad step of the trouble that goes on or of the newest one,
+    `loss_health` is a word of `rekindle.detectors.Health` ("unknown" where no detector has judged yet, or the heartbeat
+    is older than the field), `onset_step` the first bad step of the trouble that lasts or of the newest one,
     `healed_step` the step at which the newest trouble was seen to be over, `loss_baseline` what the loss was before,
     `judged_step` the newest step whose loss the detectors were given. `hears` is the signal at which all ranks write
     their stacks, and which harms nothing else of the run; empty where none is known to be like that.

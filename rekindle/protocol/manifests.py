@@ -50,7 +50,7 @@ def check_path(value: object, field: str = "path") -> str:
 
 
 def is_below(place: Place, own: Sequence[Place]) -> bool:
-    """Whether it is one of those places, or lies in one. A whole file system is nobody's place; a bucket may be."""
+    """Whether it is one of those places, or lies in one. A whole file system is no such place; a bucket may be."""
     return any(
         place.bucket == one.bucket
         and (bool(one.path) or one.bucket is not None)

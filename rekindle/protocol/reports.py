@@ -33,7 +33,8 @@ _KEY: Final = re.compile(
 
 class ReportKind(StrEnum):
     """`stall`: no step for longer than the rank's own limit. `non_finite`: the first bad value of the rank's own.
-    `pace`: how long its steps took lately. `asked`: its stacks, because somebody wanted them; no word about a stall."""
+    `pace`: how long its steps took lately. `asked`: its stacks, because they were requested; not evidence of a
+    stall."""
 
     STALL = "stall"
     NON_FINITE = "non_finite"

@@ -198,6 +198,6 @@ def _stack(index: int, text: object) -> str:
 
 
 def _lean(report: RankReport) -> RankReport:
-    """With the training thread's stack alone, which is told last (`rekindle.monitor.base.stacks`)."""
+    """With the training thread's stack alone, which is reported last (`rekindle.monitor.base.stacks`)."""
     begins = report.stacks.rfind(_MAIN_THREAD)
     return replace(report, stacks=report.stacks[begins:] if begins > 0 else report.stacks, step_s=None)

@@ -223,7 +223,7 @@ class Reader:
         return number
 
     def flag(self, name: str) -> bool:
-        """False where nothing is said."""
+        """False where it is absent."""
         value = self._get(name)
         if value is not None and not isinstance(value, bool):
             raise self.fail(name, "must be true or false")

@@ -1,9 +1,9 @@
-"""Log-line signatures and the XID table, as data; a classifier of log excerpts; root causes told from echoes.
+"""Log-line signatures and the XID table, as data; a classifier of log excerpts; root causes distinguished from echoes.
 
 `classify(text)` gives one excerpt its verdict; `root_cause(findings)` says which of many findings the others follow
 from. Pure, standard library only: it runs in the service, beside the training, and in the operator's command line.
 
-The names are loaded at their first use: whoever needs the fault classes alone does not pay for the rules.
+The names are loaded at their first use: a user of the fault classes alone does not pay for the rules.
 """
 
 from __future__ import annotations

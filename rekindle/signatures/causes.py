@@ -26,10 +26,10 @@ MAX_NAMED: Final = 3  # nodes that a sentence names; the rest is counted
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One excerpt's verdict, with who said it and when.
+    """One excerpt's verdict, with its source and time.
 
     `at` is any number that grows with time (epoch seconds, a line number), of one clock for all findings; None where
-    nothing is known. `count` is how often the same was said.
+    nothing is known. `count` is how often the same was logged.
     """
 
     verdict: Verdict
@@ -41,7 +41,7 @@ class Finding:
 
     @property
     def place(self) -> str | None:
-        """Who said it, in words."""
+        """Its source, in words."""
         parts = [self.node] if self.node else []
         if self.rank is not None:
             parts.append(f"rank {self.rank}")
@@ -50,7 +50,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Echo:
-    """What else was said, and by how many."""
+    """What else was logged, and by how many."""
 
     label: Label
     count: int

@@ -1,4 +1,4 @@
-"""One excerpt of a log -> its label, fault, first response and the rule that said so.
+"""One excerpt of a log -> its label, fault, first response and the rule that matched.
 
 Total and bounded: any text or bytes get a verdict; of a long one the head and the tail are read, and no pattern here
 can take more than a small multiple of the text's length. The verdict depends on the excerpt alone.
@@ -85,7 +85,7 @@ class Classifier:
     def classify(self, excerpt: str | bytes, *, recommended: FirstResponse | None = None) -> Verdict:
         """The verdict on one excerpt, of one line or many.
 
-        `recommended` is what AWS's health agent asked for, where it said anything: it wins over every table.
+        `recommended` is what AWS's health agent asked for, if anything: it wins over every table.
         """
         raw = excerpt if isinstance(excerpt, bytes) else excerpt.encode("utf-8", "replace")
         found = self._line(raw)

@@ -1,4 +1,4 @@
-"""Who said a log line, and at which step: read from the line itself, where it tells."""
+"""The source of a log line, and its step: read from the line itself, where it names them."""
 
 from __future__ import annotations
 

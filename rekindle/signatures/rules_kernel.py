@@ -1,7 +1,7 @@
 """Rules about what the host's kernel says: disks, file systems, network ports, stalls, its own end.
 
 Families of wording, taken from the format strings of the drivers that print them. Kernel lines carry a device's name in
-the middle, so a family is told by what stands around it.
+the middle, so a family is recognized by what stands around it.
 """
 
 from __future__ import annotations

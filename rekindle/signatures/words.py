@@ -1,7 +1,7 @@
 """What faults and Actions are called in sentences: one wording for the service's reports and for what people look at.
 
-Only words; what is decided upon are the names themselves. A name that is not here is told as it is written, with spaces
-for underscores.
+Only words; what is decided upon are the names themselves. A name that is not here is shown as it is written, with
+spaces for underscores.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def fault_word(fault: str) -> str:
 
 
 def action_word(action: str) -> str:
-    """`StopJob` is `stop the run`; a name that is not known is told as it is."""
+    """`StopJob` is `stop the run`; a name that is not known is shown as it is."""
     return ACTIONS.get(action, action)
 
 

@@ -1,7 +1,7 @@
 """What a text with Xid records says: which code decides, under which label it is filed, what it asks for.
 
-A few codes have a label of their own or share one of their kind. The others are told apart by whom they ask something
-of, the device or the application; the fault and the first response are the code's own (xids.py).
+A few codes have a label of their own or share one of their kind. The others are distinguished by whom they ask
+something of, the device or the application; the fault and the first response are the code's own (xids.py).
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ class XidFault:
 
     @property
     def fault(self) -> FaultClass | None:
-        """The fault class this code suggests by itself; None where it is only news."""
+        """The fault class this code suggests alone; None where it is only news."""
         if self.ours.needs_node_action:
             return FaultClass.NODE_HARDWARE
         return FaultClass.SOFTWARE_CRASH if self.ours is FirstResponse.RESTART_APP else None
@@ -177,7 +177,7 @@ def find_xids(text: str) -> tuple[int, ...]:
 
 
 def fault_of(xid: int, text: str = "") -> FaultClass | None:
-    """The fault class a code suggests by itself; Xid 154 is read from its text. None for news, UNCLEAR for unknown."""
+    """The fault class a code suggests alone; Xid 154 is read from its text. None for news, UNCLEAR for unknown."""
     row = XID_FAULTS.get(xid)
     if row is None:
         return FaultClass.UNCLEAR

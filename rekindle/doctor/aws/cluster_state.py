@@ -29,7 +29,7 @@ def find_bucket(account: Account, stack: str, given: str | None) -> str | Unread
 
 
 def read_document(account: Account, bucket: str | Unread, key: str, kind: type[_D]) -> _D | Missing | Unread:
-    """One document of the whiteboard."""
+    """One document of the cluster state."""
     if isinstance(bucket, Unread):
         return bucket
     answer = account.ask("s3", "get_object", Bucket=bucket, Key=key)

@@ -1,4 +1,4 @@
-"""What can be read in an AWS account, and how not being able to is told. Pure; standard library only."""
+"""What can be read in an AWS account, and how a failure to read is reported. Pure; standard library only."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """A cluster as the checks see it: taken from a CreateCluster request or from DescribeCluster's answer. Pure.
 
-Taking is lenient: what has the wrong type is left out here, because `shapes` has said so already, and one wrong field
-must not hide what is wrong with the others.
+Taking is lenient: what has the wrong type is left out here, because `shapes` has reported it already, and one wrong
+field must not hide what is wrong with the others.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from rekindle.compat import StrEnum
 
 
 class Kind(StrEnum):
-    """Who schedules. Slurm where nothing is said: the older form of the request (aws-facts §9.1)."""
+    """Who schedules. Slurm where nothing is named: the older form of the request (aws-facts §9.1)."""
 
     SLURM = "slurm"
     EKS = "eks"

@@ -43,7 +43,7 @@ class Provisioning:
 
 
 def provisioning_findings(wire: Mapping[str, Any], label: str) -> Iterator[Finding]:
-    """What is wrong with the file by itself."""
+    """What is wrong with the file alone."""
 
     def wrong(at: str, message: str) -> Finding:
         return error(Id.PROVISIONING_SHAPE, f"{label}:{at}", message)
@@ -106,7 +106,7 @@ def _fsx_shapes(wire: Mapping[str, Any], label: str) -> Iterator[Finding]:
 
 
 def from_wire(wire: Mapping[str, Any], label: str) -> Provisioning:
-    """The file's content, leniently: what is wrong has been said."""
+    """The file's content, leniently: what is wrong was reported already."""
 
     def text(name: str) -> str | None:
         value = wire.get(name)

@@ -25,7 +25,7 @@ def is_accelerated(group: Group) -> bool:
 
 
 def request_rules(request: Mapping[str, Any], subject: Subject) -> Iterator[Finding]:
-    """Everything that one request can be told without AWS."""
+    """Everything that can be checked of one request without AWS."""
     yield from _one_of(request, subject)
     yield from _names(subject)
     yield from _mode(subject)

@@ -58,7 +58,7 @@ class AlarmFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PeopleFacts:
-    """Who is told: the topic's subscriptions, confirmed and pending; channels, and secrets that they lack."""
+    """Who is notified: the topic's subscriptions, confirmed and pending; channels, and secrets that they lack."""
 
     confirmed: int
     pending: int
@@ -110,7 +110,7 @@ def stack_findings(name: str, stack: Found[StackFacts]) -> Iterator[Finding]:
 
 
 def _lost(check: Id, where: str, lost: Missing | Unread, *, gone: str, what: str) -> Finding:
-    """The word about a part of which nothing more can be said: `gone` if it is, else that `what` was not looked at."""
+    """The finding about a part that was not checked further: `gone` if it is, else that `what` was not read."""
     if isinstance(lost, Missing):
         return error(check, where, gone)
     return unknown(check, where, f"{what} was not looked at: {lost.why}")

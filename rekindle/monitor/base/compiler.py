@@ -1,6 +1,6 @@
 """Keep torch.compile from tracing the monitor: where a compiled function calls it, that is one graph break.
 
-Without this our own functions are compiled too, and anew for each new state of theirs.
+Without this our own functions are compiled too, and again for each new state of theirs.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 class Identity:
     """`attempt` is the platform's own name of the attempt (TRAINING_JOB_NAME on SageMaker).
 
-    `host` is the node's own name for itself, as far as it can be told.
+    `host` is the node's own name for itself, as far as it is known.
     """
 
     job_id: str

@@ -1,4 +1,4 @@
-"""The monitor's settings, from arguments and the environment. A wrong one is told and replaced by its default.
+"""The monitor's settings, from arguments and the environment. A wrong one is logged and replaced by its default.
 
 That is the opposite of the service's habit (a bad number raises there): nothing here may stop a training run.
 """
@@ -87,13 +87,13 @@ class Config:
 
 
 def rank_from_env(env: Mapping[str, str]) -> tuple[int, int]:
-    """(rank, world size) as the launcher said them; (0, 1) where no launcher did."""
+    """(rank, world size) as the launcher set them; (0, 1) where no launcher did."""
     rank, world = _first_whole(env, _RANK), _first_whole(env, _WORLD)
     return rank or 0, max(world or 1, (rank or 0) + 1)
 
 
 def host_from_env(env: Mapping[str, str]) -> str:
-    """What the platform calls this host. SageMaker's own name beats the kernel's; both are cut to 255 characters.
+    """What the platform calls this host. SageMaker's own name precedes the kernel's; both are cut to 255 characters.
 
     Source: sagemaker-training-toolkit, ENVIRONMENT_VARIABLES.md (SM_CURRENT_HOST); Slurm, srun (SLURMD_NODENAME);
     Kubernetes has no such variable unless the manifest sets one (NODE_NAME, by the downward API).

@@ -198,7 +198,7 @@ class RunState:
         return self._losses[place] if self._steps[place] == step else None
 
     def newest_loss(self) -> tuple[float | None, LossState]:
-        """The newest loss and its state, for the beat.
+        """The newest loss and its state, for the heartbeat.
 
         A single value that is not finite is no state yet: `none`, which is never read as finite, until it lasts.
         """

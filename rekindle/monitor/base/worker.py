@@ -20,7 +20,7 @@ class WakeSignal:
     """Wakes one waiting thread. `ring` may be called from a signal handler, unlike `threading.Event.set`.
 
     Event.set takes a lock that is not re-entrant: a handler that runs inside a call of it, on the same thread, and
-    calls it again would wait for ever. SimpleQueue.put is re-entrant. Source: Python library reference, queue.
+    calls it again would wait forever. SimpleQueue.put is re-entrant. Source: Python library reference, queue.
     """
 
     def __init__(self) -> None:

@@ -1,7 +1,7 @@
 """In runs of more than 1,024 ranks: one object per host with what its ranks reported (`rekindle.protocol.summaries`).
 
 No rank is the host's writer, for that one may be the one that hangs. Each rank of a host that has reported looks
-a while later, the first rank first, whether the host's summary holds its report, and writes it anew where it does
+a while later, the first rank first, whether the host's summary holds its report, and writes it again where it does
 not: of eight that report together one writes, and seven read it once. A host whose processes are all gone has no
 summary, and its ranks count as silent. All I/O is on the reporter's thread.
 """

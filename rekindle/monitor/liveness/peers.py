@@ -31,7 +31,7 @@ class LocalWorkers:
         return bool(self._run_id)
 
     def is_one_gone(self) -> bool | None:
-        """Whether fewer workers live than torchrun started; None where that cannot be told."""
+        """Whether fewer workers live than torchrun started; None where that is unknown."""
         if not self._run_id or self._size < 2:
             return None
         try:

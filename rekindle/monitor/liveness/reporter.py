@@ -81,7 +81,7 @@ class Reporter:
         self._add(self._report(ReportKind.STALL, phase=phase, silent_s=round(silent_s, 3), stacks=stacks))
 
     def asked(self, *, silent_s: float, stacks: str) -> None:
-        """Somebody wants to know what this rank does; whether it moves is theirs to judge by `silent_s`."""
+        """Answer a request for what this rank does; `silent_s` lets the reader judge whether it moves."""
         self._add(self._report(ReportKind.ASKED, silent_s=round(silent_s, 3), stacks=stacks))
 
     def non_finite(self, step: int, metric: str) -> None:

@@ -5,7 +5,7 @@ flag), so no lock is taken on the training thread. Where both race, the worst ou
 followed at once by "resumed".
 
 What it cannot see: a process that is itself stopped (SIGSTOP, a frozen host) or whose main thread holds the
-interpreter lock for ever. Then the *other* ranks, which wait for it in their barrier, report, and the missing beat
+interpreter lock forever. Then the *other* ranks, which wait for it in their barrier, report, and the missing heartbeat
 tells the service's sweep.
 """
 

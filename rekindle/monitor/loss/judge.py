@@ -24,7 +24,7 @@ _SICK = (Health.SPIKING, Health.DIVERGING, Health.NON_FINITE)
 
 @dataclass(frozen=True, slots=True)
 class LossNews:
-    """What the detectors last said of the loss, exchanged as one value between threads."""
+    """The detectors' last judgement of the loss, exchanged as one value between threads."""
 
     health: Health = Health.UNKNOWN
     onset_step: int | None = None
@@ -173,7 +173,7 @@ def _learning_rate(sample: Sample) -> float | None:
 
 
 def plain(evidence: Mapping[str, float | int | str]) -> dict[str, Any]:
-    """Evidence as JSON can hold it: what is not finite is said in words."""
+    """Evidence as JSON can hold it: what is not finite is spelled out."""
     return {
         name: value if not isinstance(value, float) or math.isfinite(value) else str(value)
         for name, value in evidence.items()

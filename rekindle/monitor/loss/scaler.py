@@ -1,4 +1,4 @@
-"""A gradient scaler's own skipped steps, which are no trouble, told from a scale that collapses, which is.
+"""Distinguishes a gradient scaler's skipped steps, which are no trouble, from a collapsing scale, which is.
 
 Under fp16 a scaler multiplies the loss, often by 65,536, so that gradients overflow now and then. It then skips the
 optimizer's step and halves the scale. Gradients that are seen before they are unscaled are therefore not judged, and a

@@ -1,7 +1,7 @@
 """Reads that a start waits for, within one budget of seconds: training never waits for a store that does not answer.
 
 Each read is on a thread of its own, which is left behind when the time is over; what it would have found is unknown
-then, and the caller goes on with what it has.
+then, and the caller continues with what it has.
 """
 
 from __future__ import annotations

@@ -53,7 +53,7 @@ class Exchange(Protocol):
 class BoxExchange:
     """The mailbox as an exchange: a shared directory, or S3, for runs without torch.distributed.
 
-    On S3 a look is a paid request, and 64 ranks at one look in 5 s make about a million a day (0.45 dollars at the list
+    On S3 a look is a paid request, and 64 ranks at one read in 5 s make about a million a day (0.45 dollars at the list
     price in docs/monitor.md): hence `MAX_RANKS_ON_S3`.
     """
 

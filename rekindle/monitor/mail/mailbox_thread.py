@@ -1,4 +1,4 @@
-"""The mailbox thread: reads the fence and the requests, writes replies and beats, and keeps the deadlines."""
+"""The mailbox thread: reads the fence and the requests, writes replies and heartbeats, and keeps the deadlines."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class Mail:
         self._wake = wake
 
     def heartbeat_soon(self) -> None:
-        """Write the next beat at once: something happened that should not wait."""
+        """Write the next heartbeat at once: something happened that should not wait."""
         self._heartbeat_at = self._clock.monotonic()
         self._wake()
 
@@ -166,7 +166,7 @@ class Mail:
 
     @property
     def has_said_all(self) -> bool:
-        """Replies, and the newest beat too."""
+        """Replies, and the newest heartbeat too."""
         return not self._replies and not self._has_heartbeat_to_write
 
     def _until_due(self) -> float:

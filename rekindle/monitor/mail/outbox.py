@@ -110,7 +110,7 @@ class Outbox:
         self._is_muted = False
 
     def turn_events(self) -> float:
-        """Send the waiting events. Returns seconds until there is something to do again, if nobody wakes us."""
+        """Send the waiting events. Returns seconds until there is something to do again, unless woken before."""
         worked = self._send_events()
         self._events_backoff_s = _backoff(self._events_backoff_s, worked=worked)
         return MAX_BACKOFF_S if worked else self._events_backoff_s

@@ -66,7 +66,7 @@ class Requests:
 
         age_s: how long the store has had it, by the store's own clock; 0 where that is not known.
         A request to another attempt is refused only by the attempt that the fence names (or where there is no fence):
-        a zombie must not answer in its successor's name. An expired one to another attempt is nobody's business.
+        a zombie must not answer in its successor's name. An expired one to another attempt is ignored.
         """
         with self._lock:
             if request.request_id in self._closed or request.request_id in self._waiting:

@@ -1,4 +1,4 @@
-"""Who this process is on Slurm, and what the service has told its attempt.
+"""This process's identity on Slurm, and its attempt's resume plan from the service.
 
 A job that Slurm starts again (`scontrol requeue`, a node failure, a preemption) has the environment of its submission.
 Its REKINDLE_RESUME_* are those of an earlier start; the plan in the mailbox, under this start's own name, is the newer
@@ -50,7 +50,7 @@ _Answer = TypeVar("_Answer")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unplanned:
-    """The last plan before a restart that has none: `base`, where it went on, and the number of its attempt.
+    """The last plan before a restart that has none: `base`, its resume point, and the number of its attempt.
 
     What attempts before that one saved was left behind by it.
     """
@@ -103,7 +103,7 @@ def attempt_on_slurm(env: Mapping[str, str]) -> SlurmAttempt | None:
 
 
 def hear(env: Mapping[str, str], box: Callable[[], Box | None]) -> LaunchInstructions:
-    """What this attempt was told: by its environment, or by its plan where it is a restart. Never raises.
+    """This attempt's resume plan: from its environment, or from its plan file where it is a restart. Never raises.
 
     box: opens the mailbox; only called for a restart.
     """

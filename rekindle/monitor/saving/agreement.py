@@ -2,7 +2,7 @@
 
 The ranks must save at the same step, or a checkpoint holds two different ones. `negotiation` agrees on that step on a
 thread of its own; here the training thread notices that it has come, meets the other ranks there for a few seconds at
-most, and goes on without a save where they do not come. Where the ranks cannot agree at all, each goes by itself.
+most, and continues without a save where they do not come. Where the ranks cannot agree at all, each acts alone.
 """
 
 from __future__ import annotations
@@ -150,7 +150,7 @@ class Agreement:
 
         They may wait for this rank inside the save, and the collectives of the next step must not meet theirs. Where
         they do not come out for `hold_s` the save is abandoned, which ends the run. Where the exchange does not answer
-        this rank goes on at once: it could hear of nothing.
+        this rank continues at once: it could hear of nothing.
         """
         serving = self._serving
         if serving is None or not plan.is_shared:

@@ -37,13 +37,13 @@ class Bounds:
 
     enter_s: a rank that has agreed on a save and is not seen to begin it in this time does not take part in it.
     stuck_s: a rank that waits for others inside a save for so long, after one of them failed, gives the save up.
-    pulse_s: how often a rank in a save says that it lives. lifeless_s: one that has not said so for so long has failed
+    pulse_s: how often a rank in a save reports that it lives. lifeless_s: one that has not for so long has failed
     in it; see `lives`.
     must_join_s: a rank that has not joined so long after a wish takes no part. must_ack_s: the same for an answer to a
-    plan, beyond two looks. must_finish_s: for the other ranks' parts of a save.
+    plan, beyond two reads. must_finish_s: for the other ranks' parts of a save.
     unheard_s: a wish to stop that rank 0 does not answer for so long: rank 0 is gone, or takes no part.
     silent_s: a negotiating thread that has not looked for so long is stuck in its transport.
-    lost_s, lost_at_most_s: each rank goes by itself for so long before all are asked again; doubled at each failure.
+    lost_s, lost_at_most_s: each rank acts alone for so long before all are asked again; doubled at each failure.
     reopen_s, reopen_at_most_s: until a broken exchange is opened again; doubled at each failure.
     """
 
@@ -91,7 +91,7 @@ class Notice:
     """What rank 0 last published for all ranks: one JSON under one key, so that a look costs one read.
 
     session: a random text of this start of rank 0; all other keys stand below it, so that what an earlier process left
-    in the same exchange is never read. era: the ranks join anew in each. lost: why the ranks cannot agree at present;
+    in the same exchange is never read. era: the ranks join again in each. lost: why the ranks cannot agree at present;
     empty where they can. is_over: rank 0 has finished; nothing follows.
     """
 

@@ -51,7 +51,7 @@ class Hasher:
         on_damaged: Callable[[int, str], None],
         read_bytes_s: float = READ_BYTES_S,
     ) -> None:
-        """is_busy: something more urgent than hashing goes on. on_damaged: (step, what is wrong with it)."""
+        """is_busy: something more urgent than hashing is in progress. on_damaged: (step, what is wrong with it)."""
         self._box = box
         self._clock = clock
         self._trouble = trouble
@@ -69,7 +69,7 @@ class Hasher:
         self._waiting.append(_Work(manifest, Path(root), stamps))
 
     def check(self, step: int, attempt: str, path: str) -> None:
-        """Compare the checkpoint at `path`, from which this run went on, with the hashes of its manifest."""
+        """Compare the checkpoint at `path`, from which this run resumed, with the hashes of its manifest."""
         self._to_check = (step, attempt, path)
 
     @property

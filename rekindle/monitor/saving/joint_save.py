@@ -1,7 +1,7 @@
 """The save that all ranks meet for, on one rank from its arrival on: has it ended everywhere, or can it end at all.
 
 A rank that waits in the save for one that failed, never began or is dead would wait until its framework's time-out.
-Where it goes on waiting in vain, the save is abandoned. The keys are listed in `negotiation`, whose thread this is on.
+Where it keeps waiting in vain, the save is abandoned. The keys are listed in `negotiation`, whose thread this is on.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ LEFT: Final = "rank 0 has finished"
 
 
 class Inside:
-    """has_begun: None until this rank knows whether the save begins; False where it goes on without having heard.
+    """has_begun: None until this rank knows whether the save begins; False where it continues without having heard.
 
     failed: why the save is no success any more, on some rank; None as far as is known here.
     """
@@ -47,7 +47,7 @@ class Inside:
         self._lifeless: str | None = None
 
     def turn(self, exchange: Exchange, *, has_rank_0_left: bool) -> str | None:
-        """How the save ended for all ranks: `ALL_OVER`, or why it was abandoned; None while it goes on.
+        """How the save ended for all ranks: `ALL_OVER`, or why it was abandoned; None while it lasts.
 
         Raises what the exchange raises.
         """

@@ -80,7 +80,7 @@ class _Asking:
 
 
 class Leader:
-    """`turn` is called at each look, with the exchange; `lost` where that is broken, `leave` at the end of the run."""
+    """`turn` is called at each read, with the exchange; `lost` where that is broken, `leave` at the end of the run."""
 
     def __init__(
         self,
@@ -122,7 +122,7 @@ class Leader:
         return any(not one.has_failed for one in self._awaited)
 
     def turn(self, exchange: Exchange) -> None:
-        """Raises what the exchange raises; what was under way then goes on at the next turn."""
+        """Raises what the exchange raises; what was under way then continues at the next turn."""
         self._publish(exchange)
         self._watch_members(exchange)
         for one in tuple(self._awaited):
@@ -160,7 +160,7 @@ class Leader:
         )
 
     def lost(self) -> None:
-        """The exchange is broken: all is published anew once it works again."""
+        """The exchange is broken: all is published again once it works."""
         self._published = None
 
     def leave(self, exchange: Exchange) -> bool:

@@ -3,7 +3,7 @@
 During a save every rank counts up under `<save>/pulse/<rank>`, and watches the ranks before and after its own, so that
 it costs each rank the same however many there are. Where several ranks die, one of them has a neighbour that lives.
 
-Two things are told apart. A neighbour on the same host whose process is no more has ended, for certain. One that has
+Two cases are distinguished. A neighbour on the same host whose process is no more has ended, for certain. One that has
 not counted for `lifeless_s` may also be frozen, or be holding its interpreter's lock.
 """
 
@@ -30,7 +30,7 @@ def own_life() -> str:
 
 
 def is_gone(life: str) -> bool:
-    """Whether the process that `own_life` names has ended. False where that cannot be told, as for another host's."""
+    """Whether the process that `own_life` names has ended. False where that is unknown, as for another host's."""
     host, _, process = life.rpartition(" ")[0].rpartition(" ")
     began = life.rpartition(" ")[2]
     if not host or host != _host() or not process.isdecimal():
@@ -74,7 +74,7 @@ class _Neighbour:
 
 
 class Lives:
-    """Of one save, on one rank. `turn` is called at each look of the negotiating thread, from the save's start on."""
+    """Of one save, on one rank. `turn` is called at each read of the negotiating thread, from the save's start on."""
 
     def __init__(self, key: str, *, rank: int, world_size: int, bounds: Bounds, clock: Clock) -> None:
         """key: of the save, below which `here/<rank>` holds each rank's `own_life`; `done/<rank>`: its part is over."""

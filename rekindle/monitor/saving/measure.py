@@ -36,7 +36,7 @@ class SaveIncomplete(Exception):
 
 
 class SaveUnsettled(Exception):
-    """A file changed between two looks at it: its writer is still at work."""
+    """A file changed between two reads of it: its writer is still at work."""
 
 
 class Preempted(Exception):
@@ -99,9 +99,9 @@ def measure(result: SaveResult, clients: Clients, *, is_preempted: Callable[[], 
 
 
 def damage(root: Path, sizes: Mapping[str, int]) -> list[str]:
-    """What shows that files of a local save are cut short or missing; of nobody's layout: nothing.
+    """What shows that files of a local save are cut short or missing; without a known layout: nothing.
 
-    Only what is certain counts: the trainer said that this is a checkpoint, and a rule that guesses the layout must not
+    Only what is certain counts: the trainer declared this a checkpoint, and a rule that guesses the layout must not
     contradict it.
     """
     if ITSELF in sizes:

@@ -18,12 +18,12 @@ Everything here runs on the thread `rekindle-agree` of each rank and goes throug
     <session>/loss/open, /judge, /news        which rank judges the loss, and what it found (see `seat`)
 
 `fate`, `start` and `end` are written once, so all ranks that can read go the same way. Every other write may be
-repeated without harm, so that one which failed halfway is simply made again. One window is left: a rank whose exchange
+repeated without harm, so that one which failed halfway is made again. One window is left: a rank whose exchange
 breaks after it came to the plan's call and before it could read `start` does not save, while the others may. They see
 that it does not begin (`enter_s`), and a rank that waits inside the save for it gives up after `stuck_s`: the save is
 abandoned and the run ends with that reason, instead of at the time-out of the user's collective.
 
-A rank that takes no part, or cannot be reached, makes rank 0 publish "lost": then each rank goes by itself for a while,
+A rank that takes no part, or cannot be reached, makes rank 0 publish "lost": then each rank acts alone for a while,
 before all are asked again.
 """
 
@@ -112,7 +112,7 @@ class Negotiation:
     # ---- the thread --------------------------------------------------------------------------------------------
 
     def turn(self) -> float:
-        """Look for news and act on them. Returns seconds until the next look."""
+        """Read news and act on it. Returns seconds until the next read."""
         self._agreement.looks()
         try:
             wait_s = self._look()
@@ -161,7 +161,7 @@ class Negotiation:
 
     @property
     def has_left(self) -> bool:
-        """This rank has said goodbye, and on rank 0 the others know."""
+        """This rank has left, and on rank 0 the others know."""
         return self.is_idle and (self._is_over or self._exchange is None)
 
     @property
@@ -243,7 +243,7 @@ class Negotiation:
         self._notice = notice
 
     def _join(self, exchange: Exchange, notice: Notice) -> None:
-        """Take part in what rank 0 leads now: at the start, or after rank 0 or this rank has started anew.
+        """Take part in what rank 0 leads now: at the start, or after rank 0 or this rank has restarted.
 
         A plan that is there already is not for this rank: it may be of a process that ended long ago.
         """
@@ -287,7 +287,7 @@ class Negotiation:
             exchange.put(f"{self._session}/wish", str(int(wish)))
 
     def _report(self, exchange: Exchange) -> None:
-        """Tell whose part is over; what could not be told is told at the next look."""
+        """Publish whose part is over; what could not be published is at the next read."""
         session = self._session or (self._leader.session if self._leader is not None else "")
         while self._parts and session:
             part = self._parts[0]

@@ -1,4 +1,4 @@
-"""Where this attempt goes on, seen from the machine that has the files.
+"""This attempt's resume point, seen from the machine that has the files.
 
 The service sees S3, not this machine's disk: a checkpoint on a shared file system, or the local copy of one in S3, is
 checked here, before the script loads it. One that is damaged is passed over for the newest whole one before it. An

@@ -26,7 +26,7 @@ class SaveResult:
 
 
 class Later(Enum):
-    """What a save function returns, on every rank, where its framework saves this very step by itself right after."""
+    """What a save function returns, on every rank, where its framework saves this very step right after."""
 
     LATER = "later"
 

@@ -1,9 +1,9 @@
 """SIGUSR2 on Slurm: "write your stacks now". The agent sends it to the steps of a run that seems to hang.
 
-It is heard by `wakeup`'s thread, which writes the report while the main thread goes on hanging.
+It is heard by `wakeup`'s thread, which writes the report while the main thread still hangs.
 
 A signal reaches every process of a step, and ends those that neither catch nor ignore it: launchers, shells, workers.
-Hence `is_safe`, which the beat carries: nothing is sent to a run that does not say that it hears.
+Hence `is_safe`, which the heartbeat carries: nothing is sent to a run that does not declare a handler.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class StacksOnSignal:
     def is_safe(self, now: float) -> bool:
         """The signal would be heard here, and would kill nothing of this step on this node.
 
-        now: of the process's monotonic clock. False also where it cannot be told.
+        now: of the process's monotonic clock. False also where it is unknown.
         """
         if not self._is_taken or NUMBER is None or signal.getsignal(NUMBER) is not _heard:
             return False
@@ -106,7 +106,7 @@ def _heard(number: int, frame: FrameType | None) -> None:
 def what_it_would_kill(pid: int, number: int, proc: Path = Path("/proc")) -> str:
     """The first process of the step of `pid`, on this node, that neither catches, ignores nor blocks that signal.
 
-    Empty where there is none. Where the step's processes cannot be told, the reason for that: not knowing is not safe.
+    Empty where there is none. Where the step's processes are unknown, the reason for that: not knowing is not safe.
     Source: proc(5), status (SigBlk, SigIgn, SigCgt) and stat; scancel manual: all processes of all steps.
     """
     parents, names = _processes(proc)

@@ -1,7 +1,7 @@
 """How long a SIGTERM is put off for the save that it asked for, and when it gets its own effect back.
 
 Without the monitor SIGTERM ends a process that has no handler for it. With it (`handle_signals`) the ranks first save
-and the loop ends by itself. Where that cannot happen any more, the process ends of SIGTERM after all: a launcher waits
+and the loop ends. Where that cannot happen any more, the process ends of SIGTERM after all: a launcher waits
 for it, and kills it later. Source: torch.distributed.elastic.multiprocessing.api: SIGTERM, 30 s, SIGKILL; the restart
 begins only then. SageMaker developer guide, StopTrainingJob: 120 s.
 """
@@ -62,8 +62,8 @@ def why_to_end(
     """Why SIGTERM should have its effect now; None to go on waiting for the save and the end of the loop.
 
     since_s: since the first SIGTERM. unsavable_s: since it is known that nothing can be saved, if that came later: the
-    loop is told of the stop no earlier, and gets its time to look from there. The order matters: a script that was told
-    ends by itself, at its own pace, and its peers do so before it or after it.
+    loop is notified of the stop no earlier, and gets its time to react from there. The order matters: a script that
+    knows ends at its own pace, and its peers do so before it or after it.
     """
     if insists:
         return "it was sent again"
@@ -122,7 +122,7 @@ class Termination:
         self._is_over = True
 
     def turn(self) -> float | None:
-        """Look, and act. Returns seconds until the next look; None where no SIGTERM waits."""
+        """Read, and act. Returns seconds until the next read; None where no SIGTERM waits."""
         came = self._heard if len(self._heard) >= len(self._handled) else self._handled
         if self._is_over or not came or not self._signals.is_ours(signal.SIGTERM):
             return None

@@ -1,4 +1,4 @@
-"""The whiteboard's documents: what a cluster's agent knows, written by it alone, read again before each decision. Pure.
+"""The cluster state's documents: what a cluster's agent knows, written by it alone, read before each decision. Pure.
 
 Every reader either returns a whole document or raises `MailboxError` naming the field.
 """
@@ -76,13 +76,13 @@ class EndedBy(StrEnum):
 class AttemptDoc(Message):
     """One start of one Slurm job.
 
-    `successor` is the attempt that has taken its place in the same Slurm job (a requeue), whoever asked for it;
+    `successor` is the attempt that has taken its place in the same Slurm job (a requeue), ours or not;
     `requeued_by` says who. `held`: the job waits in the queue and will not start before it is released. `reason` is
     Slurm's own word (Resources, Dependency, NodeDown, …). `spec` is the sha256 of what is needed to submit it again,
     None where that could not be captured; `cannot_resubmit` says why a resubmission would not be faithful, an empty
     tuple that it would. `mailbox` and `checkpoints` are URIs; a `file://` one lies on a shared path. `signal` is what
     its script traps in order to save (None: nothing that is known). `is_ready` tells whether a signal would be
-    understood: steps run and their processes catch it; None where it cannot be told. `node_count` is how many nodes it
+    understood: steps run and their processes catch it; None where that is unknown. `node_count` is how many nodes it
     has, or the fewest that it asks for while it waits; `min_nodes` how few its comment says that it can do with;
     `gpu_count` all its GPUs, None where Slurm does not tell.
     """
@@ -226,7 +226,7 @@ class NodeFacts:
 
     `instance_id` and `group` come from resource_config.json, None where it does not name the node. `jobs` are the
     Slurm jobs on it now, `others` those of them that never asked for protection. `gpus` are GPU UUIDs, and `serial` the
-    machine's serial number, where somebody has written them down for the instance that stands there (docs/lemons.md);
+    machine's serial number, where these were recorded for the instance that stands there (docs/lemons.md);
     empty and None where not. `booted_at` is when its operating system started, as Slurm shows it. `seen_at`, which the
     document leaves out, is when all that held last.
     """

@@ -44,9 +44,9 @@ class Begun:
 class LeaseDoc(Message):
     """Who may act, and until when: `term_s` after the store's time of this object; 0 where it was given back.
 
-    `epoch` grows by one each time that an agent takes the lease. `process` is drawn anew by each process, `boot` by
+    `epoch` grows by one each time that an agent takes the lease. `process` is drawn by each process, `boot` by
     each start of its machine. `renewal` makes every content another one, so that no two have the same ETag. `begun` are
-    the orders that were begun under this lease and those before it, oldest first: whoever takes it settles them by
+    the orders that were begun under this lease and those before it, oldest first: its next holder settles them by
     looking. `stopped_on` names the host where an operator stopped all agents; "": they are not stopped.
     """
 

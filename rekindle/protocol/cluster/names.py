@@ -1,4 +1,4 @@
-"""Names of attempts and of the whiteboard's objects. Pure; standard library only.
+"""Names of attempts and of the cluster state's objects. Pure; standard library only.
 
 An attempt on Slurm is one start of one Slurm job: `slurm.<cluster>.<base>` for the first start of a submission,
 `slurm.<cluster>.<base>.r<N>` for its N-th restart (`SLURM_RESTART_COUNT`, `Restarts=` of scontrol). `base` is the
@@ -69,7 +69,7 @@ def check_cluster(cluster: object, field: str = "cluster") -> str:
 
 
 def first_attempt(cluster: str, slurm_job: int) -> SlurmAttempt:
-    """The name of a Slurm job's first start, where nobody has given it another."""
+    """The default name of a Slurm job's first start."""
     return SlurmAttempt(cluster=check_cluster(cluster), base=str(slurm_job))
 
 

@@ -168,7 +168,7 @@ def _first(bare: str) -> tuple[str, str]:
 
 
 def words_of(state: str, flags: Iterable[str]) -> frozenset[str]:
-    """The words of the table, and what is not in it, whoever wrote the document."""
+    """The states in the table, and those that are not in it, of any version's document."""
     base, folded = read_state(state)
     return frozenset({base, *folded, *(_FLAGS_ELSEWHERE.get(flag.lower(), flag.lower()) for flag in flags)})
 
@@ -226,7 +226,7 @@ def writer_of(part: str) -> Writer:
 
 
 def is_ours(reason: str) -> bool:
-    """We wrote it, and nobody but slurmctld has added to it."""
+    """We wrote it, and only slurmctld has added to it."""
     writers = [writer_of(part) for part in parts_of(reason)]
     return writers[:1] == [Writer.US] and set(writers) <= {Writer.US, Writer.SLURM, Writer.HARDWARE}
 
@@ -271,8 +271,8 @@ class NodeStanding(StrEnum):
 
 
 def standing_of(state: str, flags: Iterable[str], reason: str) -> NodeStanding:
-    """A node that is down in a reservation is away on purpose, too: whoever reserved it may work on it. Not so where we
-    have drained it before, for what we had found."""
+    """A node that is down in a reservation is away on purpose, too: its reservation's owner may work on it. Not so
+    where we have drained it before, for what we had found."""
     flags = tuple(flags)
     words = words_of(state, flags)
     says = said_by(words)

@@ -68,7 +68,7 @@ class Order(Message):
 
     `attempt` is the attempt it is about; an order about a start that is over is refused as stale (but for CANCEL, HOLD
     and REQUEUE of the one whose state already is the wanted one, which answer ALREADY). For SUBMIT and REQUEUE,
-    `new_attempt` is the name of the start to come, `environment` what it is told (SUBMIT only: a requeued job keeps
+    `new_attempt` is the name of the start to come, `environment` what it is given (SUBMIT only: a requeued job keeps
     the environment of its submission), `spec` the sha256 of what to submit. `exclude` are nodes that it must not get.
     `nodes_min` to `nodes_max` is how many it takes: for SHRINK, and for a start of a Job that was made smaller before.
     """
