@@ -57,7 +57,7 @@ def unknown(check: Id, path: str, message: str) -> Finding:
 
 
 def in_order(findings: Iterable[Finding]) -> list[Finding]:
-    """Errors first, then warnings, then what is unknown; each once, in the order of the checks, at most 200 of a kind."""
+    """Errors, then warnings, then what is unknown; each once, in the order of the checks, at most 200 of a kind."""
     weight = {severity: index for index, severity in enumerate(Severity)}
     told: list[Finding] = []
     counted: Counter[tuple[Id, Severity]] = Counter()
