@@ -6,6 +6,7 @@ fence is still its own. So a message is not posted twice, and an older state nev
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, Final
 
@@ -95,7 +96,7 @@ class DynamoChatThreads:
         stored = items.get(self._client, self._table, _key(channel, ""))
         if stored is None:
             return StormState()
-        return StormState.from_wire(items.unpack(stored["state"]), version=items.read_number(stored, "version"))
+        return replace(StormState.from_wire(items.unpack(stored["state"])), version=items.read_number(stored, "version"))
 
     def set_weather(self, channel: str, weather: StormState) -> None:
         """Replace what was read. Raises VersionConflict if somebody else did in between."""

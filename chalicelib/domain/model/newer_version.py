@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Final
 
+from chalicelib.domain.model.errors import MalformedRecord
 from chalicelib.domain.model.incident import Incident, Phase
 
 MAX_CHARS: Final = 120
@@ -21,27 +22,12 @@ def read_incident(wire: Mapping[str, Any]) -> Incident:
 
     Raises: KeyError, ValueError for a record without an id or a beginning, which no version writes.
     """
+    beyond: list[str] = []
     try:
-        incident = Incident.from_wire(wire)
-        strange = _beyond(wire, incident.to_wire())
-    except (KeyError, TypeError, ValueError, AttributeError) as err:
-        return _as_far_as_known(wire, f"{type(err).__name__}: {err}"[:MAX_CHARS])
-    return dataclasses.replace(incident, newer=strange) if strange else incident
-
-
-def _beyond(wire: Any, known: Any, at: str = "") -> str:
-    """The first field of the record that is lost by reading and writing it; empty where none is."""
-    if isinstance(wire, Mapping) and isinstance(known, Mapping):
-        for name, value in wire.items():
-            if name not in known:
-                return f"{at}{name}"[:MAX_CHARS]
-            if found := _beyond(value, known[name], f"{at}{name}."):
-                return found
-    elif isinstance(wire, list | tuple) and isinstance(known, list | tuple):
-        for index, (one, other) in enumerate(zip(wire, known, strict=False)):
-            if found := _beyond(one, other, f"{at}{index}."):
-                return found
-    return ""
+        incident = Incident.from_wire(wire, beyond=beyond)
+    except MalformedRecord as err:
+        return _as_far_as_known(wire, f"{err}"[:MAX_CHARS])
+    return dataclasses.replace(incident, newer=beyond[0][:MAX_CHARS]) if beyond else incident
 
 
 def _as_far_as_known(wire: Mapping[str, Any], why: str) -> Incident:

@@ -37,7 +37,6 @@ from chalicelib.domain.model.signal import Signal, SignalKind, SignalSource
 from chalicelib.domain.model.switches import Switches
 from chalicelib.domain.model.urgency import sequence_of
 from chalicelib.domain.policy.document import Policy
-from chalicelib.domain.policy.guard_rules import Harm
 from chalicelib.domain.reporting.paste import needs_arn, paste_of
 from chalicelib.ports.clock import Clock
 from chalicelib.ports.jobs import JobRegistry
@@ -93,7 +92,7 @@ class Perform:
             if isinstance(action, ResubmitJob):
                 standing = self.registry.standing(incident.job_id or "")
                 stopped, job = _switched_off(action, incident, standing.switches), standing.job
-            elif action_name(action) in list(Harm):
+            elif action.harmful:
                 stopped = _switched_off(action, incident, self.registry.switches())
             else:
                 stopped = None
