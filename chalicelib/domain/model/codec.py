@@ -363,27 +363,39 @@ def _object(kind: Any) -> _Form:
     fields = _fields(kind)
     tag: str | None = getattr(kind, "wire_tag", None)
     begin = {} if tag is None else {tag: kind.__name__}
-    writers = [(one.name, one.default, None if one.form.is_plain else one.form.write) for one in fields]
-    readers = [(one.name, one.form) for one in fields]
-    required = [one.name for one in fields if one.is_required]
+    writers = [
+        (one.name, one.is_required, one.default, None if one.form.is_plain else one.form.write) for one in fields
+    ]
+    readers = [(one.name, one.form.read) for one in fields]
+    required = {one.name for one in fields if one.is_required}
     known = {one.name for one in fields} | set(begin)
 
     def write(value: Any, defaults: bool) -> dict[str, Any]:
         wire = dict(begin)
-        for name, default, write_one in writers:
+        for name, is_required, default, write_one in writers:
             one = getattr(value, name)
-            if defaults or not (one is default or one == default):
+            if is_required or defaults or not (one is default or one == default):
                 wire[name] = one if write_one is None else write_one(one, defaults)
         return wire
 
     def read_one(wire: Any, found: list[str]) -> Any:
         if not isinstance(wire, Mapping):
             raise _not("an object", wire)
-        for name in required:
-            if name not in wire:
-                raise MalformedRecord(name, "is missing")
+        if missing := required - wire.keys():
+            raise MalformedRecord(next(one.name for one in fields if one.name in missing), "is missing")
         found.extend(sorted(str(name) for name in wire.keys() - known))
-        return kind(**{name: _within(form, name, wire[name], found) for name, form in readers if name in wire})
+        members, name = {}, ""
+        try:
+            for name, read_field in readers:
+                if name not in wire:
+                    continue
+                before = len(found)
+                members[name] = read_field(wire[name], found)
+                if len(found) > before:
+                    found[before:] = [f"{name}.{one}" for one in found[before:]]
+        except MalformedRecord as err:
+            raise err.within(name) from None
+        return kind(**members)
 
     return _Form(write, read_one)
 
