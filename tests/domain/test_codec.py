@@ -26,7 +26,7 @@ from chalicelib.domain.model.job import Attempt, Job, WatchPlan
 from chalicelib.domain.model.known import Known, Unknown
 from chalicelib.domain.model.observation import Observation
 from chalicelib.domain.model.signal import Signal
-from chalicelib.domain.notices.threads import Thread, Weather
+from chalicelib.domain.notices.threads import StormState, Thread
 from chalicelib.domain.policy.guard_rules import Harm
 from rekindle.protocol.cluster.documents import NodeFacts
 from tests.domain.looks import NOW, incident
@@ -42,7 +42,7 @@ STORED: tuple[type[Record], ...] = (
     Attempt,
     HardwareRecord,
     Thread,
-    Weather,
+    StormState,
     *ACTIONS,
 )
 MOMENTS = st.datetimes(datetime(2020, 1, 1), datetime(2040, 1, 1), timezones=st.just(UTC))  # noqa: DTZ001 - hypothesis wants naive bounds

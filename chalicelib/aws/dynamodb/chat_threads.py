@@ -96,7 +96,8 @@ class DynamoChatThreads:
         stored = items.get(self._client, self._table, _key(channel, ""))
         if stored is None:
             return StormState()
-        return replace(StormState.from_wire(items.unpack(stored["state"])), version=items.read_number(stored, "version"))
+        state = StormState.from_wire(items.unpack(stored["state"]))
+        return replace(state, version=items.read_number(stored, "version"))
 
     def set_weather(self, channel: str, weather: StormState) -> None:
         """Replace what was read. Raises VersionConflict if somebody else did in between."""
