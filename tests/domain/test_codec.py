@@ -7,7 +7,7 @@ import enum
 import json
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, ClassVar
@@ -24,6 +24,7 @@ from chalicelib.domain.model.hardware_ledger import HardwareRecord
 from chalicelib.domain.model.incident import CheckpointAsk, Incident, Phase, SkipWindow, TimelineEntry
 from chalicelib.domain.model.job import Attempt, Job, WatchPlan
 from chalicelib.domain.model.known import Known, Unknown
+from chalicelib.domain.model.newer_version import read_incident
 from chalicelib.domain.model.observation import Observation
 from chalicelib.domain.model.signal import Signal
 from chalicelib.domain.notices.threads import StormState, Thread
@@ -146,6 +147,10 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"rollbacks": True}, "rollbacks"),
     ({"opened_at": "soon"}, "opened_at"),
     ({"opened_at": 5}, "opened_at"),
+    ({"opened_at": "2026-01-01T00:00:00"}, "opened_at"),
+    ({"target_step": {"unknown": 5}}, "target_step.unknown"),
+    ({"account": {"step_s": {"known": float("nan")}}}, "account.step_s.known"),
+    ({"phase": ["open"]}, "phase"),
     ({"stop_hold": 1}, "stop_hold"),
     ({"target_step": {}}, "target_step"),
     ({"target_step": {"known": "x"}}, "target_step.known"),
@@ -165,6 +170,65 @@ def test_what_cannot_be_read_names_the_field(change: dict[str, Any], field: str)
     with pytest.raises(MalformedRecord) as caught:
         Incident.from_wire(WIRE | change)
     assert caught.value.field == field
+
+
+GARBAGE: st.SearchStrategy[Any] = st.one_of(
+    JSON,
+    st.floats(),
+    st.sampled_from(
+        [1e308, -1, 10**30, "", "2026-01-01", {"known": []}, {"known": None}, {"unknown": {}}, [[[[]]]], {"a": {}}]
+    ),
+)
+
+
+def spoiled(wire: Any, draw: Callable[[st.SearchStrategy[Any]], Any]) -> Any:
+    """The document with one member, anywhere in it, replaced, left out or added."""
+    if not isinstance(wire, dict | list) or not wire or draw(st.integers(0, 3)) == 0:
+        return draw(GARBAGE)
+    inner = dict(wire) if isinstance(wire, dict) else dict(enumerate(wire))
+    at = draw(st.sampled_from(list(inner)))
+    match draw(st.integers(0, 5)):
+        case 0:
+            del inner[at]
+        case 1 if isinstance(wire, dict):
+            inner["of_a_newer_version"] = draw(GARBAGE)
+        case _:
+            inner[at] = spoiled(inner[at], draw)
+    return inner if isinstance(wire, dict) else list(inner.values())
+
+
+@pytest.mark.parametrize("kind", STORED, ids=lambda kind: kind.__name__)
+def test_a_spoiled_document_gives_one_error_and_nothing_else(kind: type[Record]) -> None:
+    @settings(max_examples=examples(20), deadline=None, derandomize=True)
+    @given(values(kind), st.data())
+    def spoil(one: Record, data: st.DataObject) -> None:
+        wire = spoiled(one.to_wire(defaults=data.draw(st.booleans())), data.draw)
+        for beyond in (None, []):
+            try:
+                back = read(Action if kind in ACTIONS else kind, wire, beyond=beyond)
+            except MalformedRecord as err:
+                problem = err.problem
+            else:
+                problem = ""
+                json.dumps(back.to_wire())
+            assert len(problem) < 160
+
+    spoil()
+
+
+@settings(max_examples=examples(40), deadline=None, derandomize=True)
+@given(values(Incident), st.data())
+def test_a_spoiled_incident_is_read_as_far_as_it_can_be(one: Incident, data: st.DataObject) -> None:
+    wire = spoiled(one.to_wire(), data.draw)
+    try:
+        back = read_incident(wire)
+    except MalformedRecord:
+        assert not isinstance(wire, dict) or wire.keys() - {"incident_id", "opened_at"} == one.to_wire().keys() - {
+            "incident_id",
+            "opened_at",
+        }
+    else:
+        assert (back.incident_id, back.opened_at) == (wire["incident_id"], datetime.fromisoformat(wire["opened_at"]))
 
 
 @pytest.mark.parametrize("wire", [None, [], "x", 3])

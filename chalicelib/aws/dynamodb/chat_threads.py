@@ -96,7 +96,7 @@ class DynamoChatThreads:
         stored = items.get(self._client, self._table, _key(channel, ""))
         if stored is None:
             return StormState()
-        state = StormState.from_wire(items.unpack(stored["state"]))
+        state = items.unpack_record(StormState, stored["state"])
         return replace(state, version=items.read_number(stored, "version"))
 
     def set_weather(self, channel: str, weather: StormState) -> None:
@@ -156,4 +156,4 @@ def _key(channel: str, key: str, sk: str = items.META) -> items.Item:
 def _thread(channel: str, key: str, stored: items.Item) -> Thread:
     if "state" not in stored:
         return Thread(channel=channel, key=key)
-    return Thread.from_wire(items.unpack(stored["state"]))
+    return items.unpack_record(Thread, stored["state"])

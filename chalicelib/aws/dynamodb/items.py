@@ -97,14 +97,24 @@ def attributes(record: Record) -> Item:
 
 
 def record_of(kind: type[R], stored: Mapping[str, Any]) -> R:
-    """Inverse of `attributes`; other attributes of the item are passed over.
+    """Inverse of `attributes`. Other attributes, and fields that only a newer version knows, are passed over.
 
     Raises:
         MalformedRecord: names the field that is missing or wrong.
     """
     plain, packed = split(kind)
     wire = {name: unpack(stored[name]) for name in packed & stored.keys()}
-    return kind.from_wire(wire | {name: _plain(stored[name]) for name in plain & stored.keys()})
+    return kind.from_wire(wire | {name: _plain(stored[name]) for name in plain & stored.keys()}, beyond=[])
+
+
+def unpack_record(kind: type[R], packed: Mapping[str, Any]) -> R:
+    """The record in a packed attribute. Fields that only a newer version knows are passed over, so that an older
+    version goes on after a roll-back.
+
+    Raises:
+        MalformedRecord: names the field that is missing or wrong.
+    """
+    return kind.from_wire(unpack(packed), beyond=[])
 
 
 def _attribute(value: Any) -> Item:

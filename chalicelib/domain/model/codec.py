@@ -21,6 +21,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 import functools
+import math
 import types
 import typing
 from collections.abc import Callable, Hashable, Mapping
@@ -151,20 +152,26 @@ def _read_int(value: Any, _: list[str]) -> int:
 
 
 def _read_float(value: Any, _: list[str]) -> float:
-    if type(value) in (float, int):
-        return cast("float", value)
-    raise _not("a number", value)
+    if type(value) is int or (type(value) is float and math.isfinite(value)):
+        return value
+    raise MalformedRecord("", f"must be a finite number, not {str(value)[:40]!r}")
 
 
 def _read_datetime(value: Any, _: list[str]) -> datetime:
     try:
-        return datetime.fromisoformat(value)
+        at = datetime.fromisoformat(value)
     except (TypeError, ValueError):
-        raise MalformedRecord("", f"must be a time (ISO 8601), not {str(value)[:40]!r}") from None
+        at = None
+    if at is None or at.tzinfo is None:  # one without an offset cannot be compared with those that have one
+        raise MalformedRecord("", f"must be a time with its offset (ISO 8601), not {str(value)[:40]!r}")
+    return at
 
 
 def _read_timedelta(value: Any, found: list[str]) -> timedelta:
-    return timedelta(seconds=_read_float(value, found))
+    try:
+        return timedelta(seconds=_read_float(value, found))
+    except OverflowError:
+        raise MalformedRecord("", f"must be seconds of a duration, not {str(value)[:40]!r}") from None
 
 
 def _write_datetime(value: datetime, _: bool) -> str:
@@ -297,7 +304,7 @@ def _maybe(of: Any) -> _Form:
             raise MalformedRecord("", 'must be an object with "known" or "unknown"')
         if "known" in value:
             return Known(_within(form, "known", value["known"], found))
-        return Unknown(str(value["unknown"]))
+        return Unknown(_within(_SCALARS[str], "unknown", value["unknown"], found))
 
     return _Form(write, read_one)
 
@@ -325,9 +332,10 @@ def _tagged(of: tuple[Any, ...]) -> _Form:
     def read_one(value: Any, found: list[str]) -> Any:
         if not isinstance(value, Mapping):
             raise _not("an object", value)
-        kind = kinds.get(value.get(tag))
+        name = value.get(tag)
+        kind = kinds.get(name) if isinstance(name, str) else None
         if kind is None:
-            raise MalformedRecord(tag, f"is none that is known: {str(value.get(tag))[:40]!r}")
+            raise MalformedRecord(tag, f"is none that is known: {str(name)[:40]!r}")
         return _form_of(kind).read(value, found)
 
     return _Form(write, read_one)

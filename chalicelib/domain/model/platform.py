@@ -10,6 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from chalicelib.domain.model.codec import Record
+
 
 class Resize(StrEnum):
     """What may be done to the size of an attempt that is there already."""
@@ -19,7 +21,7 @@ class Resize(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Platform:
+class Platform(Record):
     """Capabilities.
 
     name                    stored with each Job; lower-case letters, digits and underscores
