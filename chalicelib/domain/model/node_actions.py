@@ -9,6 +9,7 @@ from typing import ClassVar
 
 from chalicelib.domain.model.codec import Record
 from chalicelib.domain.model.repair import Route
+from rekindle.signatures.words import labelled_action
 
 
 class ActionBase(Record):
@@ -21,6 +22,11 @@ class ActionBase(Record):
     __slots__ = ()
     wire_tag: ClassVar[str] = "action"
     harmful: ClassVar[bool] = False
+
+    @property
+    def label(self) -> str:
+        """What it does, in words, and the name by which a policy knows it: `stop the run (StopJob)`."""
+        return labelled_action(type(self).__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
