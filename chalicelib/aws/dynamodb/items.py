@@ -109,7 +109,7 @@ def record_of(kind: type[R], stored: Mapping[str, Any]) -> R:
 
 def unpack_record(kind: type[R], packed: Mapping[str, Any]) -> R:
     """The record in a packed attribute. Fields that only a newer version knows are passed over, so that an older
-    version goes on after a roll-back.
+    version works after a rollback.
 
     Raises:
         MalformedRecord: names the field that is missing or wrong.

@@ -97,7 +97,7 @@ class Play:
                 "phase": phase.value,
                 "rule": decision.rule,
                 "text": decision.reason[:MAX_TEXT],
-                "actions": [_cut(action.to_wire()) for action in decision.actions],
+                "actions": [_cut(action.to_wire(defaults=True)) for action in decision.actions],
             }
         )
 
