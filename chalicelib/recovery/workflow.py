@@ -29,7 +29,7 @@ from aws_durable_execution_sdk_python.exceptions import StepError
 from aws_durable_execution_sdk_python.retries import RetryStrategyConfig, create_retry_strategy
 
 from chalicelib.domain.decide import Decision, decide
-from chalicelib.domain.model.action import Action, ActionResult, Done, action_from_wire, action_name, action_to_wire
+from chalicelib.domain.model.action import Action, ActionResult, Done, action_name, read_action
 from chalicelib.domain.model.action_results import answered
 from chalicelib.domain.model.errors import Retryable, VersionConflict
 from chalicelib.domain.model.incident import Incident
@@ -102,7 +102,7 @@ def run_recovery(
         if seen is None:
             return {"incident_id": incident_id, "ended": "superseded"}
         before = Incident.from_wire(seen["incident"])
-        observation = Observation.from_wire(seen["seen"], results=results)
+        observation = replace(Observation.from_wire(seen["seen"]), results=results)
         decision = decide(before, observation, now=observation.observed_at, policy=policy)
         token = f"{incident_id}.{generation}.{turn}"
         changed = needs_record(before, decision, observation, quiet_limit=policy.timing.look_max)
@@ -190,7 +190,7 @@ def _act(
 ) -> tuple[ActionResult, ...]:
     results: list[ActionResult] = []
     for index, action in enumerate(decision.actions):
-        wire = action_to_wire(action)
+        wire = action.to_wire()
         one = _one_action(perform, wire, decision.incident, policy, f"{token}.{index}")
         try:
             answer = context.step(one, name=f"act-{turn}-{index}-{action_name(action)}", config=_BRIEF)
@@ -205,7 +205,7 @@ def _one_action(
     perform: Perform, wire: Mapping[str, Any], incident: Incident, policy: Policy, token: str
 ) -> Callable[[object], dict[str, Any]]:
     def act(_: object) -> dict[str, Any]:
-        result = perform.act(action_from_wire(wire), incident=incident, policy=policy, token=token)
+        result = perform.act(read_action(wire), incident=incident, policy=policy, token=token)
         return result.to_wire()
 
     return act

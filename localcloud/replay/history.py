@@ -56,10 +56,11 @@ def is_export(raw: object) -> bool:
 
 def read_export(raw: Mapping[str, Any]) -> Exported:
     """Raises ValueError, which names what is wrong with it."""
+    beside: list[str] = []  # what the API adds to the record, and what another version of the service wrote
     try:
-        incident = Incident.from_wire(raw)
-        timeline = [TimelineEntry.from_wire(one) for one in raw.get("timeline") or ()]
-        inbox = tuple(Signal.from_wire(one) for one in raw.get("inbox") or ())
+        incident = Incident.from_wire(raw, beyond=beside)
+        timeline = [TimelineEntry.from_wire(one, beyond=beside) for one in raw.get("timeline") or ()]
+        inbox = tuple(Signal.from_wire(one, beyond=beside) for one in raw.get("inbox") or ())
         sights = tuple(_sights(timeline))
         told = (raw.get("ledger") or {}).get("instances")
         size = JobSize.of_instances([(str(kind), int(count)) for kind, count in told]) if told else None

@@ -17,8 +17,7 @@ from chalicelib.domain.model.action import (
     CordonNode,
     Done,
     Notify,
-    action_from_wire,
-    action_to_wire,
+    read_action,
 )
 from chalicelib.domain.model.hardware_ledger import HardwareFault, HardwareRecord, SuspectRule
 from chalicelib.domain.model.incident import NODE_PHASES, TRANSITIONS, Incident, Phase
@@ -1223,8 +1222,8 @@ def test_each_row_of_a_nodes_decision_table(line: Row) -> None:
     assert tuple(type(action) for action in decision.actions) == actions
     assert (decision.look_again_in is None) == (not decision.incident.is_open)
     assert Incident.from_wire(decision.incident.to_wire()) == decision.incident
-    assert [action_from_wire(action_to_wire(action)) for action in decision.actions] == list(decision.actions)
-    assert Observation.from_wire(what.to_wire(), results=what.results) == what
+    assert [read_action(action.to_wire()) for action in decision.actions] == list(decision.actions)
+    assert Observation.from_wire(what.to_wire()) == what
 
 
 def test_every_phase_and_world_has_a_decision_and_none_of_them_is_rash() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from chalicelib.domain.model.action import ActionResult, Done, ResizeJob, action_from_wire, action_to_wire
+from chalicelib.domain.model.action import ActionResult, Done, ResizeJob, read_action
 from chalicelib.domain.model.incident import Incident, Phase
 from chalicelib.domain.model.observation import AttemptStatus
 from chalicelib.domain.model.start_view import StartView
@@ -97,7 +97,7 @@ def test_the_comment_bounds_the_policy(count: int, least: int, percent: float, f
 
 
 def test_the_action_survives_the_wire() -> None:
-    assert action_from_wire(action_to_wire(RESIZE)) == RESIZE
+    assert read_action(RESIZE.to_wire()) == RESIZE
 
 
 @pytest.mark.parametrize(

@@ -18,9 +18,8 @@ from chalicelib.domain.model.action import (
     ReportNode,
     ResubmitJob,
     StopJob,
-    action_from_wire,
     action_name,
-    action_to_wire,
+    read_action,
 )
 from chalicelib.domain.model.evidence import Suspicion, SuspicionKind
 from chalicelib.domain.model.incident import CheckpointAsk, Incident, Phase
@@ -1116,7 +1115,7 @@ def test_the_table(row: Row) -> None:
         actions,
     ), decision.reason
     for action in decision.actions:
-        assert action_from_wire(action_to_wire(action)) == action
+        assert read_action(action.to_wire()) == action
     assert Incident.from_wire(decision.incident.to_wire()) == decision.incident
     assert "SageMaker" not in decision.reason
 

@@ -20,8 +20,7 @@ from chalicelib.domain.model.action import (
     RequestCheckpoint,
     ResubmitJob,
     StopJob,
-    action_from_wire,
-    action_to_wire,
+    read_action,
 )
 from chalicelib.domain.model.errors import InvalidPolicy, InvalidTransition
 from chalicelib.domain.model.evidence import Bout, Need, Onset, Stretch, Suspicion
@@ -131,7 +130,7 @@ def test_an_observation_survives_the_wire(one: Observation) -> None:
 @FEW
 @given(ACTIONS)
 def test_an_action_survives_the_wire(one: Action) -> None:
-    assert action_from_wire(through_json(action_to_wire(one))) == one
+    assert read_action(through_json(one.to_wire())) == one
 
 
 @FEW
@@ -144,7 +143,7 @@ def test_signals_results_and_lines_survive_the_wire(one: Signal, answer: ActionR
 
 def test_an_unknown_action_is_refused() -> None:
     with pytest.raises(ValueError, match="Dance"):
-        action_from_wire({"action": "Dance"})
+        read_action({"action": "Dance"})
 
 
 # --- the Incident itself ---

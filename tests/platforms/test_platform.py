@@ -23,7 +23,9 @@ def test_it_comes_back_from_its_wire_form(platform: Platform) -> None:
 
 
 def test_a_capability_of_a_newer_version_is_left_out() -> None:
-    assert Platform.from_wire(TOY.to_wire() | {"flies": True}) == TOY
+    beyond: list[str] = []
+    assert Platform.from_wire(TOY.to_wire() | {"flies": True}, beyond=beyond) == TOY
+    assert beyond == ["flies"]
 
 
 def test_names_are_unique_and_are_fit_to_be_stored() -> None:

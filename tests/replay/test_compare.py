@@ -217,7 +217,7 @@ def exported(w: World, incident_id: str) -> dict[str, Any]:
     """What GET /incidents/{id} answers (chalicelib/api/operations/incidents.py), with its ledger beside it."""
     looked = w.service.store.load(incident_id)
     return {
-        **looked.incident.to_wire(),
+        **looked.incident.to_wire(defaults=True),
         "inbox": [one.to_wire() for one in looked.inbox],
         "timeline": [one.to_wire() for one in w.service.store.timeline(incident_id)],
         "timeline_left_out": 0,
@@ -270,7 +270,7 @@ def test_a_history_played_under_its_own_policy_ends_as_it_did_and_another_policy
 def test_an_export_that_cannot_be_played_says_why(
     command: Callable[..., Ended], tmp_path: Path, change: dict[str, Any], said: str
 ) -> None:
-    wire = {**replace(incident(), policy_document=None).to_wire(), "timeline": [], **change}
+    wire = {**replace(incident(), policy_document=None).to_wire(defaults=True), "timeline": [], **change}
     (tmp_path / "one.json").write_text(json.dumps(wire))
     (row,) = [json.loads(line) for line in command(tmp_path / "one.json", "--json").out.splitlines()]
     assert said in row["dropped"]

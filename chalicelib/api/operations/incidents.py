@@ -59,8 +59,11 @@ def get_incident(parts: Parts, request: Request) -> ApiResponse:
     """One Incident with the newest of its timeline."""
     incident_id = request.names["incident_id"]
     looked = parts.store.load(incident_id)
-    timeline = [entry.to_wire() for entry in parts.store.timeline(incident_id)]
-    body = {**looked.incident.to_wire(), "inbox": [signal.to_wire() for signal in looked.inbox]}
+    timeline = [entry.to_wire(defaults=True) for entry in parts.store.timeline(incident_id)]
+    body = {
+        **looked.incident.to_wire(defaults=True),
+        "inbox": [signal.to_wire(defaults=True) for signal in looked.inbox],
+    }
     shown = _newest_that_fit(timeline, MAX_ANSWER_BYTES - len(json.dumps(body)))
     return ok({**body, "timeline": shown, "timeline_left_out": len(timeline) - len(shown)})
 
@@ -68,7 +71,7 @@ def get_incident(parts: Parts, request: Request) -> ApiResponse:
 def get_timeline(parts: Parts, request: Request) -> ApiResponse:
     """The story of an Incident, a page at a time."""
     lines, cursor = parts.listings.timeline(request.names["incident_id"], limit=request.limit, cursor=request.cursor)
-    return ok({"timeline": [line.to_wire() for line in lines], "cursor": cursor})
+    return ok({"timeline": [line.to_wire(defaults=True) for line in lines], "cursor": cursor})
 
 
 def incident_report(parts: Parts, request: Request) -> ApiResponse:

@@ -204,7 +204,7 @@ def job_wire(job: Job) -> dict[str, Any]:
         "alarms": job.watch.alarms.value,
         "alarms_state": job.watch.alarms_state,
         "hang_minutes": job.watch.hang_minutes,
-        "size": job.size.to_wire(),
+        "size": job.size.to_wire(defaults=True),
         "limits": list(job.limits),
     }
 

@@ -6,6 +6,7 @@ fence is still its own. So a message is not posted twice, and an older state nev
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, Final
 
@@ -95,7 +96,8 @@ class DynamoChatThreads:
         stored = items.get(self._client, self._table, _key(channel, ""))
         if stored is None:
             return StormState()
-        return StormState.from_wire(items.unpack(stored["state"]), version=items.read_number(stored, "version"))
+        state = items.unpack_record(StormState, stored["state"])
+        return replace(state, version=items.read_number(stored, "version"))
 
     def set_weather(self, channel: str, weather: StormState) -> None:
         """Replace what was read. Raises VersionConflict if another writer did in between."""
@@ -154,4 +156,4 @@ def _key(channel: str, key: str, sk: str = items.META) -> items.Item:
 def _thread(channel: str, key: str, stored: items.Item) -> Thread:
     if "state" not in stored:
         return Thread(channel=channel, key=key)
-    return Thread.from_wire(items.unpack(stored["state"]))
+    return items.unpack_record(Thread, stored["state"])

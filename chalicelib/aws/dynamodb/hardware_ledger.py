@@ -90,7 +90,7 @@ def _item(record: HardwareRecord, *, version: int) -> Item:
 def _record(stored: Item) -> HardwareRecord | None:
     """None for one that cannot be read: it must not keep a node from being repaired."""
     try:
-        return HardwareRecord.from_wire(items.unpack(stored["record"]))
+        return items.unpack_record(HardwareRecord, stored["record"])
     except (KeyError, ValueError, TypeError) as err:
         _LOG.error("a lemon's record cannot be read", extra={"pk": items.read_text(stored, "pk"), "error": repr(err)})
         return None

@@ -460,7 +460,7 @@ class DynamoIncidentStore:
         recorded: list[TimelineEntry] = []
         appended: list[TimelineEntry] = []
         for item in items.query(self._client, self._table, **items.begins(items.incident_pk(incident_id), "T#")):
-            line = TimelineEntry.from_wire(items.unpack(item["line"]))
+            line = items.unpack_record(TimelineEntry, item["line"])
             (appended if item["sk"]["S"].startswith("T#A#") else recorded).append(line)
         appended.sort(key=lambda line: line.at)
         return tuple(heapq.merge(recorded, appended, key=lambda line: line.at))
@@ -566,7 +566,7 @@ def _pack_signal(signal: Signal) -> Item:
     packed = items.pack(signal.to_wire())
     if items.packed_bytes(packed) <= MAX_SIGNAL_BYTES:
         return packed
-    wire = signal.to_wire()
+    wire = signal.to_wire(defaults=True)
     tight = items.squeeze(wire)
     if items.packed_bytes(tight) <= MAX_SIGNAL_BYTES:
         return tight
@@ -579,7 +579,7 @@ def _pack_signal(signal: Signal) -> Item:
 
 
 def _line(entry: TimelineEntry) -> Item:
-    wire = entry.to_wire()
+    wire = {"facts": {}} | entry.to_wire()
     wire["text"] = wire["text"][:MAX_ENTRY_TEXT_CHARS]
     packed = items.pack(wire)
     if items.packed_bytes(packed) > MAX_ENTRY_BYTES:

@@ -14,12 +14,14 @@ import json
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from chalicelib.aws.errors import AwsRefusal, call, meaning_of
+from chalicelib.domain.model.codec import Record, split
 from chalicelib.domain.model.errors import InvalidRequest, Throttled
 
 Item = dict[str, Any]
+R = TypeVar("R", bound=Record)
 
 INDEX: Final = "GSI1"
 JOBS_ACTIVE: Final = "JOBS#ACTIVE"
@@ -83,6 +85,48 @@ def pack(wire: Any) -> Item:
     if len(raw) <= _PLAIN_BYTES:
         return {"S": raw}
     return {"B": zlib.compress(raw.encode(), 6)}
+
+
+def attributes(record: Record) -> Item:
+    """One attribute for each field: text, numbers and flags as such; a list or an object packed, unless it holds its
+    default. A field that is None has none.
+    """
+    _, packed = split(type(record))
+    written = record.to_wire(defaults=True) | dict.fromkeys(packed) | record.to_wire()
+    return {name: _attribute(value) for name, value in written.items() if value is not None}
+
+
+def record_of(kind: type[R], stored: Mapping[str, Any]) -> R:
+    """Inverse of `attributes`. Other attributes, and fields that only a newer version knows, are passed over.
+
+    Raises:
+        MalformedRecord: names the field that is missing or wrong.
+    """
+    plain, packed = split(kind)
+    wire = {name: unpack(stored[name]) for name in packed & stored.keys()}
+    return kind.from_wire(wire | {name: _plain(stored[name]) for name in plain & stored.keys()}, beyond=[])
+
+
+def unpack_record(kind: type[R], packed: Mapping[str, Any]) -> R:
+    """The record in a packed attribute. Fields that only a newer version knows are passed over, so that an older
+    version works after a rollback.
+
+    Raises:
+        MalformedRecord: names the field that is missing or wrong.
+    """
+    return kind.from_wire(unpack(packed), beyond=[])
+
+
+def _attribute(value: Any) -> Item:
+    if isinstance(value, bool):
+        return flag(value)
+    if isinstance(value, int):
+        return number(value)
+    return text(value) if isinstance(value, str) else pack(value)
+
+
+def _plain(value: Mapping[str, Any]) -> Any:
+    return int(value["N"]) if "N" in value else value["BOOL"] if "BOOL" in value else value["S"]
 
 
 def squeeze(wire: Any) -> Item:

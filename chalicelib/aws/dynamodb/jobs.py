@@ -16,11 +16,9 @@ from chalicelib.aws.dynamodb import items
 from chalicelib.aws.dynamodb.items import Expression, Item
 from chalicelib.aws.dynamodb.switches import SWITCHES, DynamoControls, switches_of
 from chalicelib.aws.errors import AwsRefusal, call
-from chalicelib.domain.model.errors import InvalidRequest, UnknownEntity, VersionConflict
-from chalicelib.domain.model.incident import SkipWindow
-from chalicelib.domain.model.instances import JobSize
+from chalicelib.domain.model.errors import InvalidRequest, MalformedRecord, UnknownEntity, VersionConflict
 from chalicelib.domain.model.job import Attempt, Job, WatchPlan
-from chalicelib.domain.model.known import Known, maybe_from_wire, maybe_to_wire
+from chalicelib.domain.model.known import Known, maybe_to_wire
 from chalicelib.ports.jobs import ObservationBasis
 
 _LOG = logging.getLogger(__name__)
@@ -173,7 +171,7 @@ class DynamoJobRegistry(DynamoControls):
     def attempts(self, job_id: str) -> tuple[Attempt, ...]:
         """See ports.JobRegistry."""
         rows = items.query(self._client, self._table, **items.begins(items.job_pk(job_id), "ATTEMPT#"))
-        return tuple(_attempt(row) for row in rows if "name" in row)
+        return tuple(items.record_of(Attempt, row) for row in rows if "name" in row)
 
     def active(self, *, after: str = "") -> Iterator[Job]:
         """See ports.JobRegistry. Holds one page of keys and the Jobs of one batch, however many there are."""
@@ -257,74 +255,27 @@ def _activity(expression: Expression, *, active: bool) -> list[str]:
 
 def job_item(job: Job) -> Item:
     """The Job's record, whole."""
-    item = items.key(items.job_pk(job.job_id)) | {
-        "gsi1pk": items.text(items.JOBS_ACTIVE if job.active else items.JOBS_ENDED),
-        "gsi1sk": items.text(job.job_id),
-        "job_id": items.text(job.job_id),
-        "name": items.text(job.name),
-        "platform": items.text(job.platform),
-        "policy_name": items.text(job.policy_name),
-        "created_at": items.text(job.created_at.isoformat()),
-        "mailbox": items.text(job.mailbox),
-        "current_attempt": items.text(job.current_attempt),
-        "attempt_number": items.number(job.attempt_number),
-        "attempt_started_at": items.text(job.attempt_started_at.isoformat()),
-        "active": items.flag(job.active),
-        "version": items.number(job.version),
-    }
-    if job.cluster:
-        item["cluster"] = items.text(job.cluster)
-    if job.checkpoints:
-        item["checkpoints"] = items.text(job.checkpoints)
-    if job.watch != WatchPlan():
-        item["watch"] = items.pack(job.watch.to_wire())
-    if job.halted_by:
-        item["halted_by"] = items.text(job.halted_by)
-    if job.limits:
-        item["limits"] = items.pack(list(job.limits))
-    if job.size != JobSize():
-        item["size"] = items.pack(job.size.to_wire())
-    if job.open_incident is not None:
-        item["open_incident"] = items.text(job.open_incident)
-    return item
-
-
-def job_of(stored: Item) -> Job:
-    """The Job in its record."""
-    return Job(
-        job_id=stored["job_id"]["S"],
-        name=stored["name"]["S"],
-        platform=stored["platform"]["S"],
-        cluster=items.read_text(stored, "cluster") or "",
-        policy_name=stored["policy_name"]["S"],
-        created_at=datetime.fromisoformat(stored["created_at"]["S"]),
-        mailbox=stored["mailbox"]["S"],
-        checkpoints=items.read_text(stored, "checkpoints") or "",
-        current_attempt=stored["current_attempt"]["S"],
-        attempt_number=items.read_number(stored, "attempt_number"),
-        attempt_started_at=datetime.fromisoformat(stored["attempt_started_at"]["S"]),
-        active=items.read_flag(stored, "active"),
-        open_incident=items.read_text(stored, "open_incident"),
-        version=items.read_number(stored, "version"),
-        watch=WatchPlan.from_wire(items.unpack(stored["watch"])) if "watch" in stored else WatchPlan(),
-        limits=tuple(items.unpack(stored["limits"])) if "limits" in stored else (),
-        size=JobSize.from_wire(items.unpack(stored["size"])) if "size" in stored else JobSize(),
-        halted_by=items.read_text(stored, "halted_by") or "",
-        ended_at=_ended_at(stored),
+    return (
+        items.key(items.job_pk(job.job_id))
+        | {
+            "gsi1pk": items.text(items.JOBS_ACTIVE if job.active else items.JOBS_ENDED),
+            "gsi1sk": items.text(job.job_id),
+        }
+        | items.attributes(job)
     )
 
 
-def _ended_at(stored: Item) -> datetime | None:
-    """What an earlier end left behind counts for nothing once a new attempt runs."""
-    text = None if items.read_flag(stored, "active") else items.read_text(stored, "ended_at")
-    return datetime.fromisoformat(text) if text else None
+def job_of(stored: Item) -> Job:
+    """The Job in its record. What an earlier end left behind counts for nothing once a new attempt runs."""
+    job = items.record_of(Job, stored)
+    return replace(job, ended_at=None) if job.active else job
 
 
 def _readable(stored: Item) -> Job | None:
     """None for a record that is not a Job's: it must not keep the sweep from all the others."""
     try:
         return job_of(stored)
-    except (KeyError, ValueError, TypeError) as err:
+    except (KeyError, MalformedRecord) as err:
         _LOG.error("a Job's record cannot be read", extra={"pk": items.read_text(stored, "pk"), "error": repr(err)})
         return None
 
@@ -337,43 +288,5 @@ def _name_item(attempt: Attempt) -> Item:
 
 
 def _attempt_item(attempt: Attempt) -> Item:
-    item = items.key(items.job_pk(attempt.job_id), items.attempt_sk(attempt.number)) | {
-        "job_id": items.text(attempt.job_id),
-        "number": items.number(attempt.number),
-        "name": items.text(attempt.name),
-        "submitted_at": items.text(attempt.submitted_at.isoformat()),
-        "resume_step": items.pack(maybe_to_wire(attempt.resume_step)),
-        "skips": items.pack([[window.from_step, window.to_step] for window in attempt.skips]),
-        "status": items.text(attempt.status),
-        "first_step": items.pack(maybe_to_wire(attempt.first_step)),
-        "last_step": items.pack(maybe_to_wire(attempt.last_step)),
-    }
-    if attempt.incident_id is not None:
-        item["incident_id"] = items.text(attempt.incident_id)
-    if attempt.went_back:
-        item["went_back"] = {"BOOL": True}
-    if attempt.began:
-        item["began"] = {"BOOL": True}
-    for name, moment in (("ended_at", attempt.ended_at), ("superseded_at", attempt.superseded_at)):
-        if moment is not None:
-            item[name] = items.text(moment.isoformat())
-    return item
-
-
-def _attempt(stored: Item) -> Attempt:
-    return Attempt(
-        job_id=stored["job_id"]["S"],
-        number=items.read_number(stored, "number"),
-        name=stored["name"]["S"],
-        submitted_at=datetime.fromisoformat(stored["submitted_at"]["S"]),
-        incident_id=items.read_text(stored, "incident_id"),
-        resume_step=maybe_from_wire(items.unpack(stored["resume_step"])),
-        went_back="went_back" in stored,
-        skips=tuple(SkipWindow(from_step=low, to_step=high) for low, high in items.unpack(stored["skips"])),
-        status=stored["status"]["S"],
-        first_step=maybe_from_wire(items.unpack(stored["first_step"])),
-        last_step=maybe_from_wire(items.unpack(stored["last_step"])),
-        ended_at=items.read_at(stored, "ended_at"),
-        superseded_at=items.read_at(stored, "superseded_at"),
-        began="began" in stored,
-    )
+    place = items.key(items.job_pk(attempt.job_id), items.attempt_sk(attempt.number))
+    return place | items.attributes(attempt)

@@ -184,7 +184,7 @@ class DynamoListings:
 
 
 def _line(row: Item) -> TimelineEntry:
-    return TimelineEntry.from_wire(items.unpack(row["line"]))
+    return items.unpack_record(TimelineEntry, row["line"])
 
 
 def _is_plain(wanted: Wanted) -> bool:

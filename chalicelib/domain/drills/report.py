@@ -12,7 +12,7 @@ from typing import Any, Final
 from chalicelib.domain.decide import Decision
 from chalicelib.domain.drills.catalogue import DrillRow, Effect, Figures
 from chalicelib.domain.drills.world import DRILL_ROOT, DrillWorld
-from chalicelib.domain.model.action import AskApproval, Notify, ResubmitJob, action_to_wire
+from chalicelib.domain.model.action import AskApproval, Notify, ResubmitJob
 from chalicelib.domain.model.approvals import Guard, Hold
 from chalicelib.domain.model.incident import Incident, Phase
 from chalicelib.domain.model.job import Job
@@ -97,7 +97,7 @@ class Play:
                 "phase": phase.value,
                 "rule": decision.rule,
                 "text": decision.reason[:MAX_TEXT],
-                "actions": [_cut(action_to_wire(action)) for action in decision.actions],
+                "actions": [_cut(action.to_wire(defaults=True)) for action in decision.actions],
             }
         )
 

@@ -27,7 +27,6 @@ from chalicelib.domain.model.repair import StepState
 from chalicelib.domain.node.memory import state_of_the_node
 from chalicelib.domain.policy.guard_rules import ApprovalRule, Harm, Window
 from chalicelib.domain.run.first_response import shadow
-from rekindle.signatures.words import labelled_action
 
 MAX_QUESTIONS: Final = 20  # in one Incident: whoever has answered so many has it in hand
 POLICY: Final = "policy"  # who answered, where nobody did
@@ -95,7 +94,7 @@ def may_cordon(context: RuleContext) -> bool:
 def _shadowed(context: RuleContext, decision: Decision) -> Decision:
     """Switched on in the middle of a recovery, too: from here on nothing is done."""
     doing = [
-        labelled_action(action_name(one))
+        one.label
         for one in decision.actions
         if not (isinstance(one, Notify | AskApproval) or ends_what_is_left(context.incident, one))
     ]

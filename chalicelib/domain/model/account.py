@@ -7,19 +7,20 @@ every new start how far the old one had come and which checkpoint was taken.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Any, Final
+from typing import ClassVar, Final
 
-from chalicelib.domain.model.known import Known, Maybe, Unknown, maybe_from_wire, maybe_to_wire
+from chalicelib.domain.model.codec import Record
+from chalicelib.domain.model.known import Known, Maybe, Unknown
 
 MAX_ENTERED: Final = 64  # phases; the newest are kept, and `entered_before` says that there were more
 MAX_RESTARTS: Final = 32  # new starts; no policy allows more tries in one Incident than that by default
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Restart:
+class Restart(Record):
     """One new start, as it was decided.
 
     `after` is the attempt that it takes the place of, `furthest` how far that one had come, `ended_at` when it ended.
@@ -36,44 +37,19 @@ class Restart:
     kind: str
     periodic_step: Maybe[int]
 
-    def to_wire(self) -> dict[str, Any]:
-        """JSON form."""
-        return {
-            "number": self.number,
-            "name": self.name,
-            "after": self.after,
-            "furthest": maybe_to_wire(self.furthest),
-            "ended_at": self.ended_at.isoformat() if self.ended_at else None,
-            "resume_step": maybe_to_wire(self.resume_step),
-            "kind": self.kind,
-            "periodic_step": maybe_to_wire(self.periodic_step),
-        }
-
-    @classmethod
-    def from_wire(cls, wire: Mapping[str, Any]) -> Restart:
-        """Inverse of `to_wire`."""
-        return cls(
-            number=int(wire["number"]),
-            name=wire["name"],
-            after=wire["after"],
-            furthest=maybe_from_wire(wire["furthest"]),
-            ended_at=datetime.fromisoformat(wire["ended_at"]) if wire["ended_at"] else None,
-            resume_step=maybe_from_wire(wire["resume_step"]),
-            kind=wire["kind"],
-            periodic_step=maybe_from_wire(wire["periodic_step"]),
-        )
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entered:
     """A phase, by its name, and when the Incident came into it."""
+
+    wire_row: ClassVar[bool] = True  # an Incident has many
 
     phase: str
     at: datetime
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Account:
+class Account(Record):
     """What is kept for the ledger.
 
     `onset_at` is the earliest moment at which what is wrong is said to have begun, `onset_from` who says so.
@@ -119,35 +95,6 @@ class Account:
         if restart == known:
             return self
         return replace(self, restarts=(*others, restart)[-MAX_RESTARTS:])
-
-    def to_wire(self) -> dict[str, Any]:
-        """JSON form."""
-        onset = self.onset_at
-        return {
-            "onset_at": maybe_to_wire(Known(onset.value.isoformat()) if isinstance(onset, Known) else onset),
-            "onset_from": self.onset_from,
-            "looked_at": self.looked_at.isoformat() if self.looked_at else None,
-            "entered": [[one.phase, one.at.isoformat()] for one in self.entered],
-            "entered_before": self.entered_before,
-            "restarts": [one.to_wire() for one in self.restarts],
-            "step_s": maybe_to_wire(self.step_s),
-            "closed_step": maybe_to_wire(self.closed_step),
-        }
-
-    @classmethod
-    def from_wire(cls, wire: Mapping[str, Any]) -> Account:
-        """Inverse of `to_wire`."""
-        onset = maybe_from_wire(wire["onset_at"])
-        return cls(
-            onset_at=Known(datetime.fromisoformat(onset.value)) if isinstance(onset, Known) else onset,
-            onset_from=wire["onset_from"],
-            looked_at=datetime.fromisoformat(wire["looked_at"]) if wire["looked_at"] else None,
-            entered=tuple(Entered(phase=phase, at=datetime.fromisoformat(at)) for phase, at in wire["entered"]),
-            entered_before=int(wire["entered_before"]),
-            restarts=tuple(Restart.from_wire(one) for one in wire["restarts"]),
-            step_s=maybe_from_wire(wire["step_s"]),
-            closed_step=maybe_from_wire(wire["closed_step"]),
-        )
 
 
 def onset_of_silence(occurred_at: datetime, silent_s: object) -> tuple[datetime, str]:

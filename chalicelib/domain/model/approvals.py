@@ -6,11 +6,12 @@ the policy's default. A Hold is the line that says which guard kept something fr
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, Final
+from typing import Final
+
+from chalicelib.domain.model.codec import Record
 
 BREAKER_KEY: Final = "breaker"  # of the question whether the fleet-wide breaker shall be lifted
 
@@ -48,7 +49,7 @@ class Guard(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Approval:
+class Approval(Record):
     """One question to people.
 
     `approval_id` is unique in its Incident. `key` names what it covers, so that the same step is never asked for twice.
@@ -85,50 +86,9 @@ class Approval:
         """It was approved, and still stands for what it was about."""
         return self.answer is ApprovalAnswer.APPROVED and self.lapsed_at is None
 
-    def to_wire(self) -> dict[str, Any]:
-        """JSON form."""
-        return {
-            "approval_id": self.approval_id,
-            "key": self.key,
-            "actions": list(self.actions),
-            "what": self.what,
-            "why": self.why,
-            "asked_at": self.asked_at.isoformat(),
-            "deadline_at": self.deadline_at.isoformat(),
-            "default": self.default.value,
-            "answer": self.answer.value if self.answer else None,
-            "by": self.by,
-            "answered_at": self.answered_at.isoformat() if self.answered_at else None,
-            "comment": self.comment,
-            "phase": self.phase,
-            "told": self.told,
-            "lapsed_at": self.lapsed_at.isoformat() if self.lapsed_at else None,
-        }
-
-    @classmethod
-    def from_wire(cls, wire: Mapping[str, Any]) -> Approval:
-        """Inverse of `to_wire`."""
-        return cls(
-            approval_id=wire["approval_id"],
-            key=wire["key"],
-            actions=tuple(wire["actions"]),
-            what=wire["what"],
-            why=wire["why"],
-            asked_at=datetime.fromisoformat(wire["asked_at"]),
-            deadline_at=datetime.fromisoformat(wire["deadline_at"]),
-            default=ApprovalAnswer(wire["default"]),
-            answer=ApprovalAnswer(wire["answer"]) if wire["answer"] else None,
-            by=wire["by"],
-            answered_at=datetime.fromisoformat(wire["answered_at"]) if wire["answered_at"] else None,
-            comment=wire["comment"],
-            phase=wire.get("phase", ""),
-            told=bool(wire.get("told", True)),
-            lapsed_at=datetime.fromisoformat(wire["lapsed_at"]) if wire.get("lapsed_at") else None,
-        )
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Hold:
+class Hold(Record):
     """A guard that held something back. `until` is when it stopped doing so; None: it still does.
 
     `actions` are the names of the Actions that were not carried out; `said` is the reason, for people.
@@ -139,24 +99,3 @@ class Hold:
     said: str
     actions: tuple[str, ...] = ()
     until: datetime | None = None
-
-    def to_wire(self) -> dict[str, Any]:
-        """JSON form."""
-        return {
-            "guard": self.guard.value,
-            "since": self.since.isoformat(),
-            "said": self.said,
-            "actions": list(self.actions),
-            "until": self.until.isoformat() if self.until else None,
-        }
-
-    @classmethod
-    def from_wire(cls, wire: Mapping[str, Any]) -> Hold:
-        """Inverse of `to_wire`."""
-        return cls(
-            guard=Guard(wire["guard"]),
-            since=datetime.fromisoformat(wire["since"]),
-            said=wire["said"],
-            actions=tuple(wire["actions"]),
-            until=datetime.fromisoformat(wire["until"]) if wire["until"] else None,
-        )

@@ -8,6 +8,7 @@
     │   └── VersionConflict    a fenced write lost; re-read and decide again
     ├── Permanent              trying again cannot help: log, count, quarantine, acknowledge
     │   ├── MalformedEvent     a payload whose field is missing or wrong; names the field
+    │   ├── MalformedRecord    a stored record whose field is missing, wrong or not known; names the field
     │   ├── InvalidPolicy      a policy document that fails validation; names the field
     │   ├── InvalidRequest     an API body that fails validation; names the field
     │   ├── InvalidSettings    a settings document that fails validation; names the field
@@ -23,6 +24,8 @@
 
 Errors that a service must catch live here and never in an adapter, so that services need not import adapters.
 """
+
+from __future__ import annotations
 
 
 class RecoveryError(Exception):
@@ -62,6 +65,14 @@ class _FieldError(Permanent):
 
 class MalformedEvent(_FieldError):
     """A payload cannot be read. `field` is the dotted path that was missing or wrong."""
+
+
+class MalformedRecord(_FieldError, ValueError):
+    """A stored record cannot be read. `field` is the dotted path, empty for the record itself."""
+
+    def within(self, name: str) -> MalformedRecord:
+        """The same of the record that holds this one as its member `name`."""
+        return MalformedRecord(f"{name}.{self.field}" if self.field else name, self.problem)
 
 
 class InvalidPolicy(_FieldError):

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
-from typing import Any
+from typing import ClassVar
 
-from chalicelib.domain.model.known import Known, Maybe, Unknown, maybe_from_wire, maybe_to_wire
+from chalicelib.domain.model.codec import Record
+from chalicelib.domain.model.known import Known, Maybe, Unknown
 from rekindle.checkpoints.marks import forensic_request_id as forensic_request_id
 from rekindle.checkpoints.marks import is_forensic as is_forensic
 from rekindle.signatures.faults import FaultClass
@@ -58,7 +58,7 @@ class Need(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Bout:
+class Bout(Record):
     """A bad loss of one attempt, from its onset until it is seen to be over.
 
     `told_step` is the newest step that had been judged when it was first told: acting needs a later verdict than that
@@ -80,33 +80,6 @@ class Bout:
         """The onset, or where it was first told if nothing told the onset."""
         return self.onset_step if isinstance(self.onset_step, Known) else self.told_step
 
-    def to_wire(self) -> dict[str, Any]:
-        """JSON form."""
-        return {
-            "attempt": self.attempt,
-            "fault": self.fault.value,
-            "since": self.since.isoformat(),
-            "onset_step": maybe_to_wire(self.onset_step),
-            "told_step": maybe_to_wire(self.told_step),
-            "healed_step": self.healed_step,
-            "after_step": self.after_step,
-            "unseen_since": self.unseen_since.isoformat() if self.unseen_since else None,
-        }
-
-    @classmethod
-    def from_wire(cls, wire: Mapping[str, Any]) -> Bout:
-        """Inverse of `to_wire`."""
-        return cls(
-            attempt=wire["attempt"],
-            fault=FaultClass(wire["fault"]),
-            since=datetime.fromisoformat(wire["since"]),
-            onset_step=maybe_from_wire(wire["onset_step"]),
-            told_step=maybe_from_wire(wire["told_step"]),
-            healed_step=wire["healed_step"],
-            after_step=wire["after_step"],
-            unseen_since=datetime.fromisoformat(wire["unseen_since"]) if wire["unseen_since"] else None,
-        )
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stretch:
@@ -114,6 +87,8 @@ class Stretch:
 
     It outlives its Incident: the next one of the Job begins with it.
     """
+
+    wire_row: ClassVar[bool] = True  # an Incident has many
 
     attempt: str
     from_step: int
@@ -142,7 +117,7 @@ class SuspicionKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Suspicion:
+class Suspicion(Record):
     """What one attempt's own ranks say about who is to blame. Empty `ranks`: they point at nobody in particular.
 
     `rule` and `said` are the judge's; `confidence` is 0 to 1; `reports` of `world_size` ranks had spoken; the reports
@@ -165,37 +140,6 @@ class Suspicion:
         """Every rank has spoken: nothing later can change it."""
         return 0 < self.world_size <= self.reports
 
-    def to_wire(self) -> dict[str, Any]:
-        """JSON form."""
-        return {
-            "attempt": self.attempt,
-            "kind": self.kind.value,
-            "rule": self.rule,
-            "said": self.said,
-            "ranks": list(self.ranks),
-            "hosts": list(self.hosts),
-            "confidence": self.confidence,
-            "reports": self.reports,
-            "world_size": self.world_size,
-            "kept_at": self.kept_at,
-        }
-
-    @classmethod
-    def from_wire(cls, wire: Mapping[str, Any]) -> Suspicion:
-        """Inverse of `to_wire`."""
-        return cls(
-            attempt=wire["attempt"],
-            kind=SuspicionKind(wire["kind"]),
-            rule=wire["rule"],
-            said=wire["said"],
-            ranks=tuple(wire["ranks"]),
-            hosts=tuple(wire["hosts"]),
-            confidence=float(wire["confidence"]),
-            reports=int(wire["reports"]),
-            world_size=int(wire["world_size"]),
-            kept_at=wire["kept_at"],
-        )
-
 
 def suspect_word(suspicion: Suspicion) -> str:
     """The suspects for people: `rank 3 on host-3`."""
@@ -203,24 +147,3 @@ def suspect_word(suspicion: Suspicion) -> str:
     hosts = ", ".join(suspicion.hosts[:4]) + (", …" if len(suspicion.hosts) > 4 else "")
     who = f"rank{'s' if len(suspicion.ranks) > 1 else ''} {ranks}" if ranks else "nobody"
     return f"{who} on {hosts}" if hosts else who
-
-
-def stretch_to_wire(stretch: Stretch) -> list[Any]:
-    """JSON form."""
-    return [stretch.attempt, stretch.from_step, stretch.to_step]
-
-
-def stretch_from_wire(wire: list[Any]) -> Stretch:
-    """Inverse of `stretch_to_wire`."""
-    attempt, from_step, to_step = wire
-    return Stretch(attempt=attempt, from_step=int(from_step), to_step=None if to_step is None else int(to_step))
-
-
-def onset_to_wire(onset: Onset) -> dict[str, Any]:
-    """JSON form."""
-    return {"attempt": onset.attempt, "fault": onset.fault.value, "step": maybe_to_wire(onset.step)}
-
-
-def onset_from_wire(wire: Mapping[str, Any]) -> Onset:
-    """Inverse of `onset_to_wire`."""
-    return Onset(attempt=wire["attempt"], fault=FaultClass(wire["fault"]), step=maybe_from_wire(wire["step"]))

@@ -21,6 +21,8 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any, Final
 
+from chalicelib.domain.model.codec import Record
+
 MAX_FAULTS: Final = 16  # kept of one piece, the newest
 MAX_MARKS: Final = 24  # of one node: 16 GPUs at most (p2), their boards or its chassis
 _GPU: Final = re.compile(r"GPU-[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")  # nvidia-smi -L, NVRM's lines
@@ -113,7 +115,7 @@ def _is_mark(text: str) -> bool:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HardwareFault:
+class HardwareFault(Record):
     """One Incident's fault, against one mark. `named`: a line named this very piece; else it is one of the node's.
 
     `done` is what was done about the node: reboot, replace, or empty.
@@ -129,38 +131,9 @@ class HardwareFault:
     named: bool = False
     done: str = ""
 
-    def to_wire(self) -> dict[str, Any]:
-        """JSON form."""
-        return {
-            "at": self.at.isoformat(),
-            "incident_id": self.incident_id,
-            "cluster": self.cluster,
-            "node": self.node,
-            "instance_id": self.instance_id,
-            "kind": self.kind,
-            "said": self.said[:200],
-            "named": self.named,
-            "done": self.done,
-        }
-
-    @classmethod
-    def from_wire(cls, wire: Mapping[str, Any]) -> HardwareFault:
-        """Inverse of `to_wire`."""
-        return cls(
-            at=datetime.fromisoformat(wire["at"]),
-            incident_id=wire["incident_id"],
-            cluster=wire["cluster"],
-            node=wire["node"],
-            instance_id=wire["instance_id"],
-            kind=wire["kind"],
-            said=wire["said"],
-            named=bool(wire["named"]),
-            done=wire["done"],
-        )
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HardwareRecord:
+class HardwareRecord(Record):
     """What one mark has had: the newest faults in order, and how many there ever were."""
 
     mark: str
@@ -177,19 +150,6 @@ class HardwareRecord:
     def within(self, window: timedelta, *, now: datetime, beside: str = "") -> tuple[HardwareFault, ...]:
         """Those of the last `window`, without the Incident `beside`."""
         return tuple(one for one in self.faults if now - one.at < window and one.incident_id != beside)
-
-    def to_wire(self) -> dict[str, Any]:
-        """JSON form."""
-        return {"mark": self.mark, "faults": [one.to_wire() for one in self.faults], "total": self.total}
-
-    @classmethod
-    def from_wire(cls, wire: Mapping[str, Any]) -> HardwareRecord:
-        """Inverse of `to_wire`."""
-        return cls(
-            mark=wire["mark"],
-            faults=tuple(HardwareFault.from_wire(one) for one in wire["faults"]),
-            total=int(wire["total"]),
-        )
 
 
 def lemon_among(

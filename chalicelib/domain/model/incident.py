@@ -9,10 +9,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
-from typing import Any
+from typing import Any, ClassVar
 
 from chalicelib.domain.model.account import Account
 from chalicelib.domain.model.approvals import Approval, Hold
+from chalicelib.domain.model.codec import Record
 from chalicelib.domain.model.errors import InvalidTransition
 from chalicelib.domain.model.evidence import (
     Bout,
@@ -20,12 +21,8 @@ from chalicelib.domain.model.evidence import (
     Onset,
     Stretch,
     Suspicion,
-    onset_from_wire,
-    onset_to_wire,
-    stretch_from_wire,
-    stretch_to_wire,
 )
-from chalicelib.domain.model.known import Known, Maybe, Unknown, maybe_from_wire, maybe_to_wire
+from chalicelib.domain.model.known import Known, Maybe, Unknown
 from chalicelib.domain.model.repair import NodeRepair
 from chalicelib.domain.model.signal import Signal
 from chalicelib.domain.model.start_view import BadNode, Submission
@@ -84,6 +81,8 @@ TRANSITIONS: dict[Phase, frozenset[Phase]] = {
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SkipWindow:
     """Data not to train on again: the batches of the steps [from_step, to_step)."""
+
+    wire_row: ClassVar[bool] = True  # an Incident has many
 
     from_step: int
     to_step: int
@@ -149,7 +148,7 @@ class Failure:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Incident:
+class Incident(Record):
     """Everything `decide` remembers between two looks.
 
     `version` fences every write by the workflow; `generation` names the durable execution that may write.
@@ -365,153 +364,9 @@ class Incident:
             count += attempt.ended and not attempt.no_room
         return count
 
-    def to_wire(self) -> dict[str, Any]:
-        """JSON form for DynamoDB and step results."""
-        return {
-            "incident_id": self.incident_id,
-            "job_id": self.job_id,
-            "cluster": self.cluster,
-            "opened_at": self.opened_at.isoformat(),
-            "phase": self.phase.value,
-            "phase_entered_at": self.phase_entered_at.isoformat(),
-            "version": self.version,
-            "generation": self.generation,
-            "policy_name": self.policy_name,
-            "policy_version": self.policy_version,
-            "policy_document": dict(self.policy_document) if self.policy_document is not None else None,
-            "fault": self.fault.value,
-            "fault_rule": self.fault_rule,
-            "signals": [signal.to_wire() for signal in self.signals],
-            "signals_seen": self.signals_seen,
-            "attempt": self.attempt,
-            "attempt_number": self.attempt_number,
-            "target_step": maybe_to_wire(self.target_step),
-            "onset_step": maybe_to_wire(self.onset_step),
-            "onset_attempt": self.onset_attempt,
-            "onset_fault": self.onset_fault.value,
-            "onsets": [onset_to_wire(item) for item in self.onsets],
-            "bout": self.bout.to_wire() if self.bout else None,
-            "stretches": [stretch_to_wire(item) for item in self.stretches],
-            "verify_to": maybe_to_wire(self.verify_to),
-            "suspicions": [item.to_wire() for item in self.suspicions],
-            "conclusion": self.conclusion,
-            "needs": [item.value for item in self.needs],
-            "needs_since": _at(self.needs_since),
-            "evidence_since": _at(self.evidence_since),
-            "seen_as": self.seen_as,
-            "seen_since": _at(self.seen_since),
-            "unseen_since": _at(self.unseen_since),
-            "doubt_since": _at(self.doubt_since),
-            "paged_for": self.paged_for,
-            "repaired_at": _at(self.repaired_at),
-            "watch_step": maybe_to_wire(self.watch_step),
-            "watch_at": _at(self.watch_at),
-            "ask": _ask_to_wire(self.ask),
-            "asks": self.asks,
-            "stop_asked_at": _at(self.stop_asked_at),
-            "stop_begun_at": _at(self.stop_begun_at),
-            "stopped_attempts": list(self.stopped_attempts),
-            "tries": [_try_to_wire(item) for item in self.tries],
-            "failures": [
-                {"attempt": item.attempt, "signature": item.signature, "step": maybe_to_wire(item.step)}
-                for item in self.failures
-            ],
-            "rollbacks": self.rollbacks,
-            "skips": [[window.from_step, window.to_step] for window in self.skips],
-            "not_before": _at(self.not_before),
-            "capacity_since": _at(self.capacity_since),
-            "capacity_refusals": self.capacity_refusals,
-            "name_salt": self.name_salt,
-            "excluded_checkpoints": list(self.excluded_checkpoints),
-            "quarantined": list(self.quarantined),
-            "order": dict(self.order) if self.order is not None else None,
-            "paused_since": _at(self.paused_since),
-            "closed_at": _at(self.closed_at),
-            "outcome": self.outcome,
-            "bad_nodes": [item.to_wire() for item in self.bad_nodes],
-            "stop_hold": self.stop_hold,
-            "deferred_since": _at(self.deferred_since),
-            "requeue_refused": self.requeue_refused,
-            "fruitless_before": self.fruitless_before,
-            "node": self.node,
-            "repair": self.repair.to_wire() if self.repair else None,
-            "approvals": [item.to_wire() for item in self.approvals],
-            "holds": [item.to_wire() for item in self.holds],
-            "account": self.account.to_wire(),
-            "newer": self.newer,
-        }
-
-    @classmethod
-    def from_wire(cls, wire: Mapping[str, Any]) -> Incident:
-        """Inverse of `to_wire`. Only for data that we wrote ourselves."""
-        return cls(
-            incident_id=wire["incident_id"],
-            job_id=wire["job_id"],
-            cluster=wire["cluster"],
-            opened_at=datetime.fromisoformat(wire["opened_at"]),
-            phase=Phase(wire["phase"]),
-            phase_entered_at=datetime.fromisoformat(wire["phase_entered_at"]),
-            version=int(wire["version"]),
-            generation=int(wire["generation"]),
-            policy_name=wire["policy_name"],
-            policy_version=wire["policy_version"],
-            policy_document=wire["policy_document"],
-            fault=FaultClass(wire["fault"]),
-            fault_rule=wire["fault_rule"],
-            signals=tuple(Signal.from_wire(item) for item in wire["signals"]),
-            signals_seen=int(wire["signals_seen"]),
-            attempt=wire["attempt"],
-            attempt_number=int(wire["attempt_number"]),
-            target_step=maybe_from_wire(wire["target_step"]),
-            onset_step=maybe_from_wire(wire["onset_step"]),
-            onset_attempt=wire["onset_attempt"],
-            **_evidence_from_wire(wire),
-            seen_as=wire["seen_as"],
-            seen_since=_from_at(wire["seen_since"]),
-            unseen_since=_from_at(wire["unseen_since"]),
-            doubt_since=_from_at(wire.get("doubt_since")),
-            paged_for=wire.get("paged_for", ""),
-            repaired_at=_from_at(wire["repaired_at"]),
-            watch_step=maybe_from_wire(wire["watch_step"]),
-            watch_at=_from_at(wire["watch_at"]),
-            ask=_ask_from_wire(wire["ask"]),
-            asks=int(wire["asks"]),
-            stop_asked_at=_from_at(wire["stop_asked_at"]),
-            stop_begun_at=_from_at(wire.get("stop_begun_at")),
-            stopped_attempts=tuple(wire["stopped_attempts"]),
-            tries=tuple(_try_from_wire(item) for item in wire["tries"]),
-            failures=tuple(
-                Failure(attempt=item["attempt"], signature=item["signature"], step=maybe_from_wire(item["step"]))
-                for item in wire["failures"]
-            ),
-            rollbacks=int(wire["rollbacks"]),
-            skips=tuple(SkipWindow(from_step=int(low), to_step=int(high)) for low, high in wire["skips"]),
-            not_before=_from_at(wire["not_before"]),
-            capacity_since=_from_at(wire["capacity_since"]),
-            capacity_refusals=int(wire["capacity_refusals"]),
-            name_salt=int(wire["name_salt"]),
-            excluded_checkpoints=tuple(wire["excluded_checkpoints"]),
-            quarantined=tuple(wire.get("quarantined", ())),
-            order=wire["order"],
-            paused_since=_from_at(wire.get("paused_since")),
-            closed_at=_from_at(wire["closed_at"]),
-            outcome=wire["outcome"],
-            bad_nodes=tuple(BadNode.from_wire(item) for item in wire.get("bad_nodes", ())),
-            stop_hold=bool(wire.get("stop_hold", False)),
-            deferred_since=_from_at(wire.get("deferred_since")),
-            requeue_refused=bool(wire.get("requeue_refused", False)),
-            fruitless_before=int(wire.get("fruitless_before", 0)),
-            node=wire.get("node"),
-            repair=NodeRepair.from_wire(wire["repair"]) if wire.get("repair") else None,
-            approvals=tuple(Approval.from_wire(item) for item in wire.get("approvals", ())),
-            holds=tuple(Hold.from_wire(item) for item in wire.get("holds", ())),
-            account=Account.from_wire(wire["account"]) if "account" in wire else Account(),
-            newer=str(wire.get("newer", "")),
-        )
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TimelineEntry:
+class TimelineEntry(Record):
     """One line of an Incident's story. `facts` is small JSON: what the look saw, what each Action answered."""
 
     at: datetime
@@ -520,29 +375,6 @@ class TimelineEntry:
     text: str
     actions: tuple[str, ...] = ()
     facts: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-
-    def to_wire(self) -> dict[str, Any]:
-        """JSON form."""
-        return {
-            "at": self.at.isoformat(),
-            "phase": self.phase.value,
-            "rule": self.rule,
-            "text": self.text,
-            "actions": list(self.actions),
-            "facts": dict(self.facts),
-        }
-
-    @classmethod
-    def from_wire(cls, wire: Mapping[str, Any]) -> TimelineEntry:
-        """Inverse of `to_wire`."""
-        return cls(
-            at=datetime.fromisoformat(wire["at"]),
-            phase=Phase(wire["phase"]),
-            rule=wire["rule"],
-            text=wire["text"],
-            actions=tuple(wire["actions"]),
-            facts=dict(wire["facts"]),
-        )
 
 
 def incident_id_for(signal: Signal, *, scope: str) -> str:
@@ -569,111 +401,6 @@ def execution_name(incident_id: str, generation: int) -> str:
 def _moved_on(moment: datetime, began: datetime, now: datetime) -> datetime:
     """`moment`, later by as much of the pause as came after it."""
     return moment + (now - max(moment, began))
-
-
-def _at(moment: datetime | None) -> str | None:
-    return moment.isoformat() if moment else None
-
-
-def _from_at(text: str | None) -> datetime | None:
-    return datetime.fromisoformat(text) if text else None
-
-
-def _evidence_from_wire(wire: Mapping[str, Any]) -> dict[str, Any]:
-    """These fields came later: an Incident that was written before them is read as having none of it."""
-    bout = wire.get("bout")
-    return {
-        "onset_fault": FaultClass(wire.get("onset_fault", FaultClass.NON_FINITE)),
-        "onsets": tuple(onset_from_wire(item) for item in wire.get("onsets", ())),
-        "bout": Bout.from_wire(bout) if bout else None,
-        "stretches": tuple(stretch_from_wire(item) for item in wire.get("stretches", ())),
-        "verify_to": maybe_from_wire(wire.get("verify_to") or {"unknown": "nothing beyond the target"}),
-        "suspicions": tuple(Suspicion.from_wire(item) for item in wire.get("suspicions", ())),
-        "conclusion": wire.get("conclusion", ""),
-        "needs": tuple(Need(item) for item in wire.get("needs", ())),
-        "needs_since": _from_at(wire.get("needs_since")),
-        "evidence_since": _from_at(wire.get("evidence_since")),
-    }
-
-
-def _ask_to_wire(ask: CheckpointAsk | None) -> dict[str, Any] | None:
-    if ask is None:
-        return None
-    return {
-        "request_id": ask.request_id,
-        "attempt": ask.attempt,
-        "asked_at": ask.asked_at.isoformat(),
-        "deadline_at": ask.deadline_at.isoformat(),
-        "outcome": ask.outcome,
-        "step": ask.step,
-        "why": ask.why,
-        "is_paged": ask.is_paged,
-    }
-
-
-def _ask_from_wire(wire: Mapping[str, Any] | None) -> CheckpointAsk | None:
-    if wire is None:
-        return None
-    return CheckpointAsk(
-        request_id=wire["request_id"],
-        attempt=wire["attempt"],
-        asked_at=datetime.fromisoformat(wire["asked_at"]),
-        deadline_at=datetime.fromisoformat(wire["deadline_at"]),
-        outcome=wire["outcome"],
-        step=None if wire["step"] is None else int(wire["step"]),
-        why=wire["why"],
-        is_paged=bool(wire.get("is_paged", False)),
-    )
-
-
-def _try_to_wire(item: Try) -> dict[str, Any]:
-    return {
-        "number": item.number,
-        "name": item.name,
-        "clone_of": item.clone_of,
-        "at": item.at.isoformat(),
-        "resume_step": maybe_to_wire(item.resume_step),
-        "ended": item.ended,
-        "last_step": maybe_to_wire(item.last_step),
-        "gained": item.gained,
-        "resume_manifest": item.resume_manifest,
-        "resume_root": item.resume_root,
-        "no_room": item.no_room,
-        "died_at_load": item.died_at_load,
-        "went_back": item.went_back,
-        "how": item.how.value,
-        "exclude": list(item.exclude),
-        "is_theirs": item.is_theirs,
-        "nodes_min": item.nodes_min,
-        "nodes_max": item.nodes_max,
-        "leaves": item.leaves,
-        "left_nodes": list(item.left_nodes),
-    }
-
-
-def _try_from_wire(wire: Mapping[str, Any]) -> Try:
-    return Try(
-        number=int(wire["number"]),
-        name=wire["name"],
-        clone_of=wire["clone_of"],
-        at=datetime.fromisoformat(wire["at"]),
-        resume_step=maybe_from_wire(wire["resume_step"]),
-        ended=bool(wire["ended"]),
-        last_step=maybe_from_wire(wire["last_step"]),
-        gained=wire["gained"],
-        resume_manifest=wire["resume_manifest"],
-        resume_root=wire.get("resume_root"),
-        no_room=bool(wire["no_room"]),
-        died_at_load=bool(wire.get("died_at_load", False)),
-        went_back=bool(wire.get("went_back", False)),
-        how=Submission(wire.get("how", Submission.CLONE)),
-        exclude=tuple(wire.get("exclude", ())),
-        is_theirs=bool(wire.get("is_theirs", False)),
-        nodes_min=wire.get("nodes_min"),
-        nodes_max=wire.get("nodes_max"),
-        leaves=wire.get("leaves"),
-        left_nodes=tuple(wire.get("left_nodes", ())),
-    )
 
 
 def best_step(*steps: Maybe[int]) -> Maybe[int]:

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
-from chalicelib.domain.model.known import Known, Maybe, Unknown, maybe_from_wire, maybe_to_wire
+from chalicelib.domain.model.codec import Record
+from chalicelib.domain.model.known import Known, Maybe, Unknown
 
 _P: Final = "EC2 instance types guide, accelerated computing (GPUs per instance)"
 _G: Final = "EC2 instance types guide, accelerated computing (GPUs per instance), G family"
@@ -93,7 +94,7 @@ def gpus_of(instance_type: str) -> Maybe[int]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class JobSize:
+class JobSize(Record):
     """How big a run is, as found when it was registered: instances by type, and GPUs in all.
 
     `instances` is empty where the platform names no types.
@@ -115,15 +116,3 @@ class JobSize:
                 return cls(instances=kept, gpus=each)
             total += each.value * count
         return cls(instances=kept, gpus=Known(total))
-
-    def to_wire(self) -> dict[str, Any]:
-        """JSON form."""
-        return {"instances": [list(pair) for pair in self.instances], "gpus": maybe_to_wire(self.gpus)}
-
-    @classmethod
-    def from_wire(cls, wire: Mapping[str, Any]) -> JobSize:
-        """Inverse of `to_wire`."""
-        return cls(
-            instances=tuple((str(kind), int(count)) for kind, count in wire["instances"]),
-            gpus=maybe_from_wire(wire["gpus"]),
-        )

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Final
+from typing import Final
 
+from chalicelib.domain.model.codec import Record
+from chalicelib.domain.model.incident import SkipWindow
 from chalicelib.domain.model.instances import JobSize
 from chalicelib.domain.model.known import Known, Maybe, Unknown
-
-if TYPE_CHECKING:
-    from chalicelib.domain.model.incident import SkipWindow
 
 
 class AlarmMode(StrEnum):
@@ -43,7 +41,7 @@ def is_metric_name(text: str) -> bool:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WatchPlan:
+class WatchPlan(Record):
     """How a Job is watched from outside.
 
     `loss`, `step`, `grad_norm` are names of the platform job's own metrics (MetricDefinitions), for a Job whose script
@@ -64,32 +62,9 @@ class WatchPlan:
         """The Job is watched by its platform job's own metrics."""
         return bool(self.loss or self.step or self.grad_norm)
 
-    def to_wire(self) -> dict[str, Any]:
-        """JSON form."""
-        return {
-            "loss": self.loss,
-            "step": self.step,
-            "grad_norm": self.grad_norm,
-            "alarms": self.alarms.value,
-            "hang_minutes": self.hang_minutes,
-            "alarms_state": self.alarms_state,
-        }
-
-    @classmethod
-    def from_wire(cls, wire: Mapping[str, Any]) -> WatchPlan:
-        """Inverse of `to_wire`; only for data that we wrote ourselves."""
-        return cls(
-            loss=wire["loss"],
-            step=wire["step"],
-            grad_norm=wire["grad_norm"],
-            alarms=AlarmMode(wire["alarms"]),
-            hang_minutes=int(wire["hang_minutes"]),
-            alarms_state=wire["alarms_state"],
-        )
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Job:
+class Job(Record):
     """A protected run, the same `job_id` across every Attempt.
 
     `platform` names what its attempts run on (model/platform.py), `cluster` which cluster of it; empty: none.
@@ -124,7 +99,7 @@ class Job:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Attempt:
+class Attempt(Record):
     """One submission of a Job. `incident_id` names the Incident that submitted it; None for the first.
 
     `went_back`: it left its elders' line at `resume_step` on purpose (an order, a poisoned run). `began`: the platform

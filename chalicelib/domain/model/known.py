@@ -32,10 +32,3 @@ def maybe_to_wire(maybe: Known[Any] | Unknown) -> dict[str, Any]:
             return {"known": value}
         case Unknown(why):
             return {"unknown": why}
-
-
-def maybe_from_wire(wire: dict[str, Any]) -> Known[Any] | Unknown:
-    """Inverse of `maybe_to_wire`; the value is taken as JSON gave it."""
-    if "known" in wire:
-        return Known(wire["known"])
-    return Unknown(str(wire.get("unknown", "not recorded")))

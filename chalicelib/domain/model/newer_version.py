@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from datetime import datetime
 from typing import Any, Final
 
+from chalicelib.domain.model.errors import MalformedRecord
 from chalicelib.domain.model.incident import Incident, Phase
 
 MAX_CHARS: Final = 120
@@ -19,43 +19,29 @@ MAX_CHARS: Final = 120
 def read_incident(wire: Mapping[str, Any]) -> Incident:
     """The Incident, with `newer` set where the record holds what is not known here.
 
-    Raises: KeyError, ValueError for a record without an id or a beginning, which no version writes.
+    Raises: MalformedRecord for a record without an id or a beginning, which no version writes.
     """
+    beyond: list[str] = []
     try:
-        incident = Incident.from_wire(wire)
-        strange = _beyond(wire, incident.to_wire())
-    except (KeyError, TypeError, ValueError, AttributeError) as err:
-        return _as_far_as_known(wire, f"{type(err).__name__}: {err}"[:MAX_CHARS])
-    return dataclasses.replace(incident, newer=strange) if strange else incident
-
-
-def _beyond(wire: Any, known: Any, at: str = "") -> str:
-    """The first field of the record that is lost by reading and writing it; empty where none is."""
-    if isinstance(wire, Mapping) and isinstance(known, Mapping):
-        for name, value in wire.items():
-            if name not in known:
-                return f"{at}{name}"[:MAX_CHARS]
-            if found := _beyond(value, known[name], f"{at}{name}."):
-                return found
-    elif isinstance(wire, list | tuple) and isinstance(known, list | tuple):
-        for index, (one, other) in enumerate(zip(wire, known, strict=False)):
-            if found := _beyond(one, other, f"{at}{index}."):
-                return found
-    return ""
+        incident = Incident.from_wire(wire, beyond=beyond)
+    except MalformedRecord as err:
+        if not isinstance(wire, Mapping):
+            raise
+        return _as_far_as_known(wire, f"{err}"[:MAX_CHARS])
+    return dataclasses.replace(incident, newer=beyond[0][:MAX_CHARS]) if beyond else incident
 
 
 def _as_far_as_known(wire: Mapping[str, Any], why: str) -> Incident:
-    phase, opened_at = wire.get("phase"), datetime.fromisoformat(wire["opened_at"])
-    return Incident(
-        incident_id=str(wire["incident_id"]),
-        job_id=_text(wire, "job_id"),
-        cluster=_text(wire, "cluster"),
-        node=_text(wire, "node"),
-        opened_at=opened_at,
-        phase=Phase(phase) if phase in set(Phase) else Phase.HOLDING,
-        phase_entered_at=opened_at,
+    begun = {name: wire[name] for name in ("incident_id", "opened_at") if name in wire}
+    incident = Incident.from_wire(
+        begun
+        | {name: _text(wire, name) for name in ("job_id", "cluster", "node", "attempt")}
+        | {"phase": Phase.HOLDING.value, "phase_entered_at": wire.get("opened_at")}
+    )
+    return dataclasses.replace(
+        incident,
+        phase=next((one for one in Phase if one.value == wire.get("phase")), Phase.HOLDING),
         policy_name=_text(wire, "policy_name") or "default",
-        attempt=_text(wire, "attempt"),
         newer=why,
     )
 

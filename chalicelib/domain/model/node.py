@@ -10,14 +10,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, Final
+from typing import Final
 
+from chalicelib.domain.model.codec import Record
 from chalicelib.domain.model.hardware_ledger import HardwareRecord
-from chalicelib.domain.model.known import Known, Maybe, Unknown, maybe_from_wire, maybe_to_wire
+from chalicelib.domain.model.known import Known, Maybe, Unknown
 from rekindle.protocol.cluster import node_states
 from rekindle.protocol.cluster.documents import NodeFacts
 from rekindle.protocol.cluster.node_states import ACTION, NodeStanding, StateMeaning, that_say
-from rekindle.protocol.wire import Reader
 
 
 class InstanceState(StrEnum):
@@ -59,7 +59,7 @@ class Machines(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class InstanceView:
+class InstanceView(Record):
     """The instance that a node runs on now. `message` may tell of an earlier attempt (aws-facts §1.15)."""
 
     instance_id: str
@@ -69,32 +69,9 @@ class InstanceView:
     logical_id: str | None = None
     launched_at: datetime | None = None
 
-    def to_wire(self) -> dict[str, Any]:
-        """JSON form."""
-        return {
-            "instance_id": self.instance_id,
-            "state": self.state.value,
-            "group": self.group,
-            "message": self.message[:1000],
-            "logical_id": self.logical_id,
-            "launched_at": self.launched_at.isoformat() if self.launched_at else None,
-        }
-
-    @classmethod
-    def from_wire(cls, wire: Mapping[str, Any]) -> InstanceView:
-        """Inverse of `to_wire`."""
-        return cls(
-            instance_id=wire["instance_id"],
-            state=InstanceState(wire["state"]),
-            group=wire["group"],
-            message=wire["message"],
-            logical_id=wire["logical_id"],
-            launched_at=datetime.fromisoformat(wire["launched_at"]) if wire["launched_at"] else None,
-        )
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ClusterView:
+class ClusterView(Record):
     """The HyperPod cluster. `roles` by group; a group that does not say its role is left out. `name`: its own."""
 
     status: str
@@ -106,22 +83,9 @@ class ClusterView:
         """What the group is for."""
         return (self.roles or {}).get(group, GroupRole.UNKNOWN)
 
-    def to_wire(self) -> dict[str, Any]:
-        """JSON form."""
-        roles = {group: role.value for group, role in (self.roles or {}).items()}
-        return {"status": self.status, "recovery": self.recovery.value, "roles": roles, "name": self.name}
-
-    @classmethod
-    def from_wire(cls, wire: Mapping[str, Any]) -> ClusterView:
-        """Inverse of `to_wire`."""
-        roles = {group: GroupRole(role) for group, role in wire["roles"].items()}
-        return cls(
-            status=wire["status"], recovery=NodeRecovery(wire["recovery"]), roles=roles, name=wire.get("name", "")
-        )
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Load:
+class Load(Record):
     """How much of the cluster is in repair. `ahead`: nodes in repair, or in the queue for it before this one.
 
     `last_day`: repairs within the last 24 hours. `booked`: those ahead that have ordered none yet, and will be among
@@ -136,38 +100,18 @@ class Load:
     booked: int = 0
     group_booked: int = 0
 
-    def to_wire(self) -> dict[str, Any]:
-        """JSON form."""
-        return {
-            "ahead": self.ahead,
-            "last_day": self.last_day,
-            "group_ahead": self.group_ahead,
-            "group_last_day": self.group_last_day,
-            "booked": self.booked,
-            "group_booked": self.group_booked,
-        }
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PastRepair:
+class PastRepair(Record):
     """One repair of an earlier Incident of the same node."""
 
     at: datetime
     rung: str
     instance_id: str | None
 
-    def to_wire(self) -> dict[str, Any]:
-        """JSON form."""
-        return {"at": self.at.isoformat(), "rung": self.rung, "instance_id": self.instance_id}
-
-    @classmethod
-    def from_wire(cls, wire: Mapping[str, Any]) -> PastRepair:
-        """Inverse of `to_wire`."""
-        return cls(at=datetime.fromisoformat(wire["at"]), rung=wire["rung"], instance_id=wire["instance_id"])
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NodesSeen:
+class NodesSeen(Record):
     """What Slurm shows of a cluster's nodes in one look at a run.
 
     facts   the nodes that matter to the run's Incident
@@ -181,25 +125,9 @@ class NodesSeen:
     down: int = 0
     cleared: Mapping[str, datetime] = field(default_factory=dict)
 
-    def to_wire(self) -> dict[str, Any]:
-        """JSON form."""
-        return {
-            "facts": [one.to_wire() for one in self.facts],
-            "total": self.total,
-            "down": self.down,
-            "cleared": {node: at.isoformat() for node, at in self.cleared.items()},
-        }
-
-    @classmethod
-    def from_wire(cls, wire: Mapping[str, Any]) -> NodesSeen:
-        """Inverse of `to_wire`."""
-        facts = tuple(NodeFacts.from_reader(Reader(one)) for one in wire["facts"])
-        cleared = {node: datetime.fromisoformat(at) for node, at in wire["cleared"].items()}
-        return cls(facts=facts, total=wire["total"], down=wire["down"], cleared=cleared)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NodeView:
+class NodeView(Record):
     """One look at a node.
 
     listed     Known(None): the agent is alive, and Slurm has no node of this name
@@ -243,57 +171,6 @@ class NodeView:
             if isinstance(one, Known) and one.value is not None and one.value.group
         ]
         return self.cluster.value.role(groups[0]) if groups else GroupRole.UNKNOWN
-
-    def to_wire(self) -> dict[str, Any]:
-        """JSON form."""
-        return {
-            "machines": self.machines.value,
-            "listed": _maybe_to_wire(self.listed),
-            "cluster": _maybe_to_wire(self.cluster),
-            "instance": _maybe_to_wire(self.instance),
-            "total": self.total,
-            "down": self.down,
-            "load": _maybe_to_wire(self.load),
-            "past": [one.to_wire() for one in self.past],
-            "group_total": self.group_total,
-            "records": maybe_to_wire(
-                Known([one.to_wire() for one in self.records.value])
-                if isinstance(self.records, Known)
-                else self.records
-            ),
-        }
-
-    @classmethod
-    def from_wire(cls, wire: Mapping[str, Any]) -> NodeView:
-        """Inverse of `to_wire`."""
-        return cls(
-            machines=Machines(wire["machines"]),
-            listed=_maybe_from_wire(wire["listed"], lambda one: NodeFacts.from_reader(Reader(one))),
-            cluster=_maybe_from_wire(wire["cluster"], ClusterView.from_wire),
-            instance=_maybe_from_wire(wire["instance"], InstanceView.from_wire),
-            total=int(wire["total"]),
-            down=int(wire.get("down", 0)),
-            load=_maybe_from_wire(wire["load"], lambda one: Load(**one)),
-            past=tuple(PastRepair.from_wire(one) for one in wire["past"]),
-            group_total=wire.get("group_total"),
-            records=_records(wire.get("records") or {"unknown": "not needed now"}),
-        )
-
-
-def _records(wire: Mapping[str, Any]) -> Maybe[tuple[HardwareRecord, ...]]:
-    found = maybe_from_wire(dict(wire))
-    return Known(tuple(map(HardwareRecord.from_wire, found.value))) if isinstance(found, Known) else found
-
-
-def _maybe_to_wire(maybe: Maybe[Any]) -> dict[str, Any]:
-    if not isinstance(maybe, Known):
-        return maybe_to_wire(maybe)
-    return maybe_to_wire(Known(None if maybe.value is None else maybe.value.to_wire()))
-
-
-def _maybe_from_wire(wire: Mapping[str, Any], read: Any) -> Maybe[Any]:
-    found = maybe_from_wire(dict(wire))
-    return Known(read(found.value)) if isinstance(found, Known) and found.value is not None else found
 
 
 # ---- what Slurm's words mean -----------------------------------------------------------------------------------------

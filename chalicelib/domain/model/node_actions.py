@@ -4,16 +4,36 @@ repetition from a second repair.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import ClassVar
 
+from chalicelib.domain.model.codec import Record
 from chalicelib.domain.model.repair import Route
+from rekindle.signatures.words import labelled_action
+
+
+class ActionBase(Record):
+    """What every Action has.
+
+    `harmful`: it may cost more than it saves, so that guards can hold it back (docs/guardrails.md); the others ask,
+    tell or undo.
+    """
+
+    __slots__ = ()
+    wire_tag: ClassVar[str] = "action"
+    harmful: ClassVar[bool] = False
+
+    @property
+    def label(self) -> str:
+        """What it does, in words, and the name by which a policy knows it: `stop the run (StopJob)`."""
+        return labelled_action(type(self).__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RebootNode:
+class RebootNode(ActionBase):
     """Reboot the instance: its id, address and volumes stay. Order `number` of its Incident."""
+
+    harmful: ClassVar[bool] = True
 
     cluster: str
     node: str
@@ -24,12 +44,14 @@ class RebootNode:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReplaceNode:
+class ReplaceNode(ActionBase):
     """Terminate `instance_id` and launch another in its place: every volume of it is lost. Never of a controller.
 
     An instance id that is no longer the node's means that it was replaced already.
     """
 
+    harmful: ClassVar[bool] = True
+
     cluster: str
     node: str
     instance_id: str | None
@@ -39,8 +61,10 @@ class ReplaceNode:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CheckNode:
+class CheckNode(ActionBase):
     """Start a deep health check of the instance; one runs in a cluster at a time. `number` of its Incident."""
+
+    harmful: ClassVar[bool] = True
 
     cluster: str
     node: str
@@ -50,7 +74,7 @@ class CheckNode:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class UncordonNode:
+class UncordonNode(ActionBase):
     """Give the node jobs again. Undoes a drain of ours; anybody else's is refused."""
 
     cluster: str
@@ -59,7 +83,7 @@ class UncordonNode:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MoveRuns:
+class MoveRuns(ActionBase):
     """Ask each protected run on the node to save, and to go on elsewhere once it has. `number` is the order's own.
 
     A run that cannot save stays where it is.
@@ -73,21 +97,3 @@ class MoveRuns:
 
 
 NodeAction = RebootNode | ReplaceNode | CheckNode | UncordonNode | MoveRuns
-NODE_ACTIONS = (RebootNode, ReplaceNode, CheckNode, UncordonNode, MoveRuns)
-
-
-def node_action_to_wire(action: NodeAction) -> dict[str, Any]:
-    """The action's own fields, as JSON."""
-    body = {name: getattr(action, name) for name in action.__dataclass_fields__}
-    return {name: value.value if isinstance(value, Route) else value for name, value in body.items()}
-
-
-def node_action_from_wire(wire: Mapping[str, Any]) -> NodeAction:
-    """Inverse of `node_action_to_wire`, given the name under "action"."""
-    kind = next((one for one in NODE_ACTIONS if one.__name__ == wire["action"]), None)
-    if kind is None:
-        raise ValueError(f"unknown action {wire['action']!r}")
-    body = {name: wire[name] for name in kind.__dataclass_fields__}
-    if "route" in body:
-        body["route"] = Route(body["route"])
-    return kind(**body)

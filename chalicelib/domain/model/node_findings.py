@@ -9,6 +9,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any, Final
 
+from chalicelib.domain.model.codec import Record
 from chalicelib.domain.model.signal import Signal, SignalKind
 from rekindle.protocol.cluster.node_states import ACTION
 from rekindle.signatures.faults import FaultClass
@@ -52,7 +53,7 @@ class FindingKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
+class Finding(Record):
     """One thing against the node. `instance_id` is the hardware it is about, where that was told.
 
     `key` tells two faults apart, as an Xid's number does. `by_platform`: HyperPod's own agents saw it, too.
@@ -64,29 +65,6 @@ class Finding:
     key: str = ""
     instance_id: str | None = None
     by_platform: bool = False
-
-    def to_wire(self) -> dict[str, Any]:
-        """JSON form."""
-        return {
-            "kind": self.kind.value,
-            "at": self.at.isoformat(),
-            "said": self.said,
-            "key": self.key,
-            "instance_id": self.instance_id,
-            "by_platform": self.by_platform,
-        }
-
-    @classmethod
-    def from_wire(cls, wire: Mapping[str, Any]) -> Finding:
-        """Inverse of `to_wire`."""
-        return cls(
-            kind=FindingKind(wire["kind"]),
-            at=datetime.fromisoformat(wire["at"]),
-            said=wire["said"],
-            key=wire["key"],
-            instance_id=wire["instance_id"],
-            by_platform=bool(wire["by_platform"]),
-        )
 
 
 def finding_of(signal: Signal) -> Finding | None:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
-from typing import Any
 
+from chalicelib.domain.model.codec import Record
 from chalicelib.domain.model.signal import Signal, SignalKind
 
 
@@ -23,7 +22,7 @@ class Rung(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NodeOrder:
+class NodeOrder(Record):
     """An order to repair a node, given by `who` at `at`. `force` passes over the budgets of repairs, and over nothing
     else.
     """
@@ -38,27 +37,6 @@ class NodeOrder:
     def said(self) -> str:
         """For people: what, who, why."""
         return f"a {_NOUNS[self.rung]} was ordered by {self.who}" + (f" ({self.why})" if self.why else "")
-
-    def to_wire(self) -> dict[str, Any]:
-        """JSON form."""
-        return {
-            "rung": self.rung.value,
-            "who": self.who,
-            "at": self.at.isoformat(),
-            "why": self.why,
-            "force": self.force,
-        }
-
-    @classmethod
-    def from_wire(cls, wire: Mapping[str, Any]) -> NodeOrder:
-        """Inverse of `to_wire`."""
-        return cls(
-            rung=Rung(wire["rung"]),
-            who=wire["who"],
-            at=datetime.fromisoformat(wire["at"]),
-            why=wire["why"],
-            force=bool(wire["force"]),
-        )
 
 
 _NOUNS = {Rung.REBOOT: "reboot", Rung.REPLACE: "replacement"}

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from chalicelib.domain.model.action import ActionResult
+from chalicelib.domain.model.codec import Record
 from chalicelib.domain.model.evidence import Suspicion
-from chalicelib.domain.model.known import Known, Maybe, Unknown, maybe_from_wire, maybe_to_wire
+from chalicelib.domain.model.known import Known, Maybe, Unknown
 from chalicelib.domain.model.node import NodesSeen, NodeView
 from chalicelib.domain.model.platform import UNKNOWN_PLATFORM, Platform
 from chalicelib.domain.model.signal import Signal
@@ -53,7 +53,7 @@ _ENDED = frozenset(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AttemptView:
+class AttemptView(Record):
     """One attempt as the platform and its own heartbeat show it.
 
     `first_step`, `last_step` come from the heartbeat in the mailbox; Unknown without a monitor.
@@ -118,64 +118,9 @@ class AttemptView:
         unseen_s = min(max((self.ended_at - self.heartbeat_at).total_seconds(), 0.0), MAX_UNSEEN_S)
         return Known(self.last_step.value + int(unseen_s / self.step_s))
 
-    def to_wire(self) -> dict[str, Any]:
-        """JSON form."""
-        return {
-            "name": self.name,
-            "status": self.status.value,
-            "detail": self.detail,
-            "failure_reason": self.failure_reason,
-            "ended_at": self.ended_at.isoformat() if self.ended_at else None,
-            "training_since": self.training_since.isoformat() if self.training_since else None,
-            "stopping_since": self.stopping_since.isoformat() if self.stopping_since else None,
-            "first_step": maybe_to_wire(self.first_step),
-            "last_step": maybe_to_wire(self.last_step),
-            "heartbeat_at": self.heartbeat_at.isoformat() if self.heartbeat_at else None,
-            "is_heartbeat_unread": self.is_heartbeat_unread,
-            "loss_state": self.loss_state,
-            "work": self.work,
-            "step_s": self.step_s,
-            "loss_health": self.loss_health,
-            "onset_step": self.onset_step,
-            "healed_step": self.healed_step,
-            "loss_baseline": self.loss_baseline,
-            "judged_step": self.judged_step,
-            "hears": self.hears,
-            "successor": self.successor,
-            "start": self.start.to_wire() if self.start else None,
-        }
-
-    @classmethod
-    def from_wire(cls, wire: Mapping[str, Any]) -> AttemptView:
-        """Inverse of `to_wire`."""
-        return cls(
-            name=wire["name"],
-            status=AttemptStatus(wire["status"]),
-            detail=wire["detail"],
-            failure_reason=wire["failure_reason"],
-            ended_at=datetime.fromisoformat(wire["ended_at"]) if wire["ended_at"] else None,
-            training_since=datetime.fromisoformat(wire["training_since"]) if wire.get("training_since") else None,
-            stopping_since=datetime.fromisoformat(wire["stopping_since"]) if wire.get("stopping_since") else None,
-            first_step=maybe_from_wire(wire["first_step"]),
-            last_step=maybe_from_wire(wire["last_step"]),
-            heartbeat_at=datetime.fromisoformat(wire["heartbeat_at"]) if wire["heartbeat_at"] else None,
-            is_heartbeat_unread=bool(wire.get("is_heartbeat_unread", False)),
-            loss_state=wire["loss_state"],
-            work=wire["work"],
-            step_s=wire.get("step_s"),
-            loss_health=wire.get("loss_health", "unknown"),
-            onset_step=wire.get("onset_step"),
-            healed_step=wire.get("healed_step"),
-            loss_baseline=wire.get("loss_baseline"),
-            judged_step=wire.get("judged_step"),
-            hears=wire.get("hears", ""),
-            successor=wire.get("successor"),
-            start=StartView.from_wire(wire["start"]) if wire.get("start") else None,
-        )
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CheckpointView:
+class CheckpointView(Record):
     """One checkpoint, newest first in an observation. `problems` empty means verified; `attempt` wrote it.
 
     `fenced` is True for one written by an attempt after it had been superseded: never resumed from.
@@ -190,33 +135,6 @@ class CheckpointView:
     problems: tuple[str, ...] = ()
     fenced: bool = False
 
-    def to_wire(self) -> dict[str, Any]:
-        """JSON form."""
-        return {
-            "step": self.step,
-            "root": self.root,
-            "manifest": self.manifest,
-            "attempt": self.attempt,
-            "kind": self.kind,
-            "saved_at": self.saved_at.isoformat(),
-            "problems": list(self.problems),
-            "fenced": self.fenced,
-        }
-
-    @classmethod
-    def from_wire(cls, wire: Mapping[str, Any]) -> CheckpointView:
-        """Inverse of `to_wire`."""
-        return cls(
-            step=int(wire["step"]),
-            root=wire["root"],
-            manifest=wire["manifest"],
-            attempt=wire["attempt"],
-            kind=wire["kind"],
-            saved_at=datetime.fromisoformat(wire["saved_at"]),
-            problems=tuple(wire["problems"]),
-            fenced=bool(wire["fenced"]),
-        )
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplyView:
@@ -229,7 +147,7 @@ class ReplyView:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Observation:
+class Observation(Record):
     """One look.
 
     `attempt` is the attempt under care. `checkpoints` are read only when a resume point is needed soon, else
@@ -287,108 +205,6 @@ class Observation:
     node_count: Maybe[int] = Unknown("not looked at")
     platform: Platform = UNKNOWN_PLATFORM
     cluster: str = ""
-
-    def to_wire(self) -> dict[str, Any]:
-        """JSON form, the observe step's result. `results` stay with the workflow and are not part of it."""
-        attempt = self.attempt
-        checkpoints = self.checkpoints
-        reply = self.reply
-        return {
-            "observed_at": self.observed_at.isoformat(),
-            "has_job": self.has_job,
-            "paused": self.paused,
-            "job_name": self.job_name,
-            "attempt": maybe_to_wire(Known(attempt.value.to_wire()) if isinstance(attempt, Known) else attempt),
-            "checkpoints": maybe_to_wire(
-                Known([item.to_wire() for item in checkpoints.value]) if isinstance(checkpoints, Known) else checkpoints
-            ),
-            "reply": maybe_to_wire(Known(_reply_to_wire(reply.value)) if isinstance(reply, Known) else reply),
-            "suspicion": maybe_to_wire(
-                Known(self.suspicion.value.to_wire()) if isinstance(self.suspicion, Known) else self.suspicion
-            ),
-            "new_signals": [signal.to_wire() for signal in self.new_signals],
-            "next_number": self.next_number,
-            "best_before": maybe_to_wire(self.best_before),
-            "fruitless_before": self.fruitless_before,
-            "resumed_at": list(self.resumed_at),
-            "ran": list(self.ran),
-            "began_anew": self.began_anew,
-            "began_before": maybe_to_wire(self.began_before),
-            "had_checkpoints": self.had_checkpoints,
-            "current": self.current,
-            "successor": maybe_to_wire(
-                Known(self.successor.value.to_wire()) if isinstance(self.successor, Known) else self.successor
-            ),
-            "nodes": maybe_to_wire(Known(self.nodes.value.to_wire()) if isinstance(self.nodes, Known) else self.nodes),
-            "node": maybe_to_wire(Known(self.node.value.to_wire()) if isinstance(self.node, Known) else self.node),
-            "shadow": self.shadow,
-            "breaker": self.breaker.to_wire() if self.breaker else None,
-            "breaker_lifted_at": self.breaker_lifted_at.isoformat() if self.breaker_lifted_at else None,
-            "sibling": maybe_to_wire(self.sibling),
-            "gpus": maybe_to_wire(self.gpus),
-            "node_count": maybe_to_wire(self.node_count),
-            "platform": self.platform.to_wire(),
-            "cluster": self.cluster,
-        }
-
-    @classmethod
-    def from_wire(cls, wire: Mapping[str, Any], *, results: tuple[ActionResult, ...] = ()) -> Observation:
-        """Inverse of `to_wire`, with the last turn's results added."""
-        attempt = maybe_from_wire(wire["attempt"])
-        checkpoints = maybe_from_wire(wire["checkpoints"])
-        reply = maybe_from_wire(wire["reply"])
-        suspicion = maybe_from_wire(wire.get("suspicion") or {"unknown": "not asked for"})
-        successor = maybe_from_wire(wire.get("successor") or {"unknown": "none that is known"})
-        nodes = maybe_from_wire(wire.get("nodes") or {"unknown": "not needed"})
-        node = maybe_from_wire(wire.get("node") or {"unknown": "not about a node"})
-        return cls(
-            observed_at=datetime.fromisoformat(wire["observed_at"]),
-            has_job=bool(wire["has_job"]),
-            paused=bool(wire["paused"]),
-            job_name=wire["job_name"],
-            attempt=Known(AttemptView.from_wire(attempt.value)) if isinstance(attempt, Known) else attempt,
-            checkpoints=Known(tuple(CheckpointView.from_wire(item) for item in checkpoints.value))
-            if isinstance(checkpoints, Known)
-            else checkpoints,
-            reply=Known(_reply_from_wire(reply.value)) if isinstance(reply, Known) else reply,
-            suspicion=Known(Suspicion.from_wire(suspicion.value)) if isinstance(suspicion, Known) else suspicion,
-            new_signals=tuple(Signal.from_wire(item) for item in wire["new_signals"]),
-            next_number=int(wire["next_number"]),
-            best_before=maybe_from_wire(wire["best_before"]),
-            fruitless_before=int(wire["fruitless_before"]),
-            resumed_at=tuple(wire.get("resumed_at", ())),
-            ran=tuple(wire.get("ran", ())),
-            began_anew=int(wire.get("began_anew", 0)),
-            began_before=maybe_from_wire(wire.get("began_before") or {"unknown": "not needed yet"}),
-            had_checkpoints=bool(wire.get("had_checkpoints", False)),
-            current=wire.get("current", ""),
-            successor=Known(AttemptView.from_wire(successor.value)) if isinstance(successor, Known) else successor,
-            nodes=Known(NodesSeen.from_wire(nodes.value)) if isinstance(nodes, Known) else nodes,
-            results=results,
-            node=Known(NodeView.from_wire(node.value)) if isinstance(node, Known) else node,
-            shadow=str(wire.get("shadow") or ""),
-            breaker=Breaker.from_wire(wire["breaker"]) if wire.get("breaker") else None,
-            breaker_lifted_at=datetime.fromisoformat(wire["breaker_lifted_at"])
-            if wire.get("breaker_lifted_at")
-            else None,
-            sibling=maybe_from_wire(wire.get("sibling") or {"unknown": "none that is known"}),
-            gpus=maybe_from_wire(wire.get("gpus") or {"unknown": "not looked at"}),
-            node_count=maybe_from_wire(wire.get("node_count") or {"unknown": "not looked at"}),
-            platform=Platform.from_wire(wire.get("platform") or {}),
-            cluster=str(wire.get("cluster") or ""),
-        )
-
-
-def _reply_to_wire(reply: ReplyView | None) -> dict[str, Any] | None:
-    if reply is None:
-        return None
-    return {"request_id": reply.request_id, "outcome": reply.outcome, "step": reply.step, "why": reply.why}
-
-
-def _reply_from_wire(wire: Mapping[str, Any] | None) -> ReplyView | None:
-    if wire is None:
-        return None
-    return ReplyView(request_id=wire["request_id"], outcome=wire["outcome"], step=wire["step"], why=wire["why"])
 
 
 def node_count(job: Job, seen: Maybe[AttemptView]) -> Maybe[int]:

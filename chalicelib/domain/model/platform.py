@@ -7,10 +7,10 @@ The default of each capability is what a platform can do of which nothing is kno
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+
+from chalicelib.domain.model.codec import Record
 
 
 class Resize(StrEnum):
@@ -21,7 +21,7 @@ class Resize(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Platform:
+class Platform(Record):
     """Capabilities.
 
     name                    stored with each Job; lower-case letters, digits and underscores
@@ -70,19 +70,6 @@ class Platform:
     end_command: str = ""
     again_command: str = ""
     uncordon_command: str = ""
-
-    def to_wire(self) -> dict[str, Any]:
-        """JSON form: what differs from the default."""
-        mine = {one.name: getattr(self, one.name) for one in fields(self)}
-        return {name: value for name, value in mine.items() if value != getattr(UNKNOWN_PLATFORM, name)}
-
-    @classmethod
-    def from_wire(cls, wire: Mapping[str, Any]) -> Platform:
-        """Inverse of `to_wire`; a capability of a newer version is left out."""
-        known = {one.name: wire[one.name] for one in fields(cls) if one.name in wire}
-        if "resize" in known:
-            known["resize"] = Resize(known["resize"])
-        return cls(**known)
 
 
 UNKNOWN_PLATFORM = Platform()

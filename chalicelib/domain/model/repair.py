@@ -7,12 +7,12 @@ The health agent's own recommendation wins over the table: AWS's map from Xid to
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any, Final
 
+from chalicelib.domain.model.codec import Record
 from chalicelib.domain.model.node import Machines, NodeRecovery, PastRepair
 from chalicelib.domain.model.node_findings import Finding, FindingKind
 from chalicelib.domain.model.node_orders import NodeOrder
@@ -55,7 +55,7 @@ class StepState(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
+class Step(Record):
     """One order to repair. `instance_id` is what stood there when it was decided.
 
     `disturbed`: the node has been seen away from service since. `back_at`: when it was seen well again.
@@ -70,53 +70,17 @@ class Step:
     disturbed: bool = False
     back_at: datetime | None = None
 
-    def to_wire(self) -> dict[str, Any]:
-        """JSON form."""
-        return {
-            "number": self.number,
-            "rung": self.rung.value,
-            "route": self.route.value,
-            "at": self.at.isoformat(),
-            "instance_id": self.instance_id,
-            "state": self.state.value,
-            "disturbed": self.disturbed,
-            "back_at": self.back_at.isoformat() if self.back_at else None,
-        }
-
-    @classmethod
-    def from_wire(cls, wire: Mapping[str, Any]) -> Step:
-        """Inverse of `to_wire`."""
-        return cls(
-            number=int(wire["number"]),
-            rung=Rung(wire["rung"]),
-            route=Route(wire["route"]),
-            at=datetime.fromisoformat(wire["at"]),
-            instance_id=wire["instance_id"],
-            state=StepState(wire["state"]),
-            disturbed=bool(wire["disturbed"]),
-            back_at=datetime.fromisoformat(wire["back_at"]) if wire["back_at"] else None,
-        )
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TheirWork:
+class TheirWork(Record):
     """What somebody else does, or has done, about a node; `at`: when that was seen last, or ended."""
 
     what: str
     at: datetime
 
-    def to_wire(self) -> dict[str, Any]:
-        """JSON form."""
-        return {"what": self.what, "at": self.at.isoformat()}
-
-    @classmethod
-    def from_wire(cls, wire: Mapping[str, Any]) -> TheirWork:
-        """Inverse of `to_wire`."""
-        return cls(what=wire["what"], at=datetime.fromisoformat(wire["at"]))
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NodeRepair:
+class NodeRepair(Record):
     """What a node's Incident remembers between two looks.
 
     instance_id   the hardware that the Incident is about: what stood there when it was reported
@@ -175,57 +139,6 @@ class NodeRepair:
     def with_step(self, **changes: Any) -> NodeRepair:
         """The newest order changed."""
         return dataclasses.replace(self, steps=(*self.steps[:-1], dataclasses.replace(self.steps[-1], **changes)))
-
-    def to_wire(self) -> dict[str, Any]:
-        """JSON form."""
-        return {
-            "instance_id": self.instance_id,
-            "group": self.group,
-            "logical_id": self.logical_id,
-            "findings": [one.to_wire() for one in self.findings],
-            "steps": [one.to_wire() for one in self.steps],
-            "past": [one.to_wire() for one in self.past],
-            "theirs": self.theirs.to_wire() if self.theirs else None,
-            "wanted_at": self.wanted_at.isoformat() if self.wanted_at else None,
-            "told": list(self.told),
-            "serial": self.serial,
-            "refusals": self.refusals,
-            "instance_word": self.instance_word,
-            "listed_word": self.listed_word,
-            "changed_at": self.changed_at.isoformat() if self.changed_at else None,
-            "cleared_at": self.cleared_at.isoformat() if self.cleared_at else None,
-            "health_check": self.health_check,
-            "check_seen": self.check_seen,
-            "order": self.order.to_wire() if self.order else None,
-            "hardware": list(self.hardware),
-            "named": list(self.named),
-        }
-
-    @classmethod
-    def from_wire(cls, wire: Mapping[str, Any]) -> NodeRepair:
-        """Inverse of `to_wire`."""
-        return cls(
-            instance_id=wire["instance_id"],
-            group=wire["group"],
-            logical_id=wire["logical_id"],
-            findings=tuple(Finding.from_wire(one) for one in wire["findings"]),
-            steps=tuple(Step.from_wire(one) for one in wire["steps"]),
-            past=tuple(PastRepair.from_wire(one) for one in wire["past"]),
-            theirs=TheirWork.from_wire(wire["theirs"]) if wire["theirs"] else None,
-            wanted_at=datetime.fromisoformat(wire["wanted_at"]) if wire["wanted_at"] else None,
-            told=tuple(wire["told"]),
-            serial=int(wire["serial"]),
-            refusals=int(wire["refusals"]),
-            instance_word=wire["instance_word"],
-            listed_word=wire["listed_word"],
-            changed_at=datetime.fromisoformat(wire["changed_at"]) if wire["changed_at"] else None,
-            cleared_at=datetime.fromisoformat(wire["cleared_at"]) if wire.get("cleared_at") else None,
-            health_check=int(wire["health_check"]),
-            check_seen=bool(wire["check_seen"]),
-            order=NodeOrder.from_wire(wire["order"]) if wire.get("order") else None,
-            hardware=tuple(wire.get("hardware", ())),
-            named=tuple(wire.get("named", ())),
-        )
 
 
 # ---- what each finding asks for --------------------------------------------------------------------------------------

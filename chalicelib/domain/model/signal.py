@@ -8,6 +8,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
+from chalicelib.domain.model.codec import Record
 from rekindle.signatures.faults import FaultClass
 
 MAX_SUMMARY_CHARS = 400  # one line in a timeline; longer text belongs into evidence
@@ -80,7 +81,7 @@ class SignalKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Signal:
+class Signal(Record):
     """One observation.
 
     `occurred_at` is the source's own time (aware UTC), never "now".
@@ -103,41 +104,6 @@ class Signal:
     fault: FaultClass | None = None
     triggers: bool = True
     evidence: Mapping[str, Any] = field(default_factory=dict)
-
-    def to_wire(self) -> dict[str, Any]:
-        """JSON form, used in step results, the inbox and replay."""
-        return {
-            "kind": self.kind.value,
-            "source": self.source.value,
-            "occurred_at": self.occurred_at.isoformat(),
-            "dedupe_key": self.dedupe_key,
-            "summary": self.summary,
-            "job_id": self.job_id,
-            "attempt": self.attempt,
-            "cluster": self.cluster,
-            "node": self.node,
-            "fault": self.fault.value if self.fault else None,
-            "triggers": self.triggers,
-            "evidence": dict(self.evidence),
-        }
-
-    @classmethod
-    def from_wire(cls, wire: Mapping[str, Any]) -> Signal:
-        """Inverse of `to_wire`. Only for data that we wrote ourselves."""
-        return cls(
-            kind=SignalKind(wire["kind"]),
-            source=SignalSource(wire["source"]),
-            occurred_at=datetime.fromisoformat(wire["occurred_at"]),
-            dedupe_key=wire["dedupe_key"],
-            summary=wire["summary"],
-            job_id=wire.get("job_id"),
-            attempt=wire.get("attempt"),
-            cluster=wire.get("cluster"),
-            node=wire.get("node"),
-            fault=FaultClass(wire["fault"]) if wire.get("fault") else None,
-            triggers=bool(wire.get("triggers", True)),
-            evidence=dict(wire.get("evidence") or {}),
-        )
 
 
 def ended_job_key(name: str, status: str) -> str:

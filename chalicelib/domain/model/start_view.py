@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Any, Final
+from typing import Final
 
+from chalicelib.domain.model.codec import Record
 from rekindle.protocol.cluster.documents import EndedBy
 
 # The platform dates a submission to the second, and always alike for the same start.
@@ -64,30 +64,9 @@ class Wait:
     is_short: bool = False
     for_jobs: bool = False
 
-    def to_wire(self) -> dict[str, Any]:
-        """JSON form."""
-        return {
-            "word": self.word,
-            "waits": self.waits.value,
-            "said": self.said,
-            "is_short": self.is_short,
-            "for_jobs": self.for_jobs,
-        }
-
-    @classmethod
-    def from_wire(cls, wire: Mapping[str, Any]) -> Wait:
-        """Inverse of `to_wire`."""
-        return cls(
-            word=wire["word"],
-            waits=Waits(wire["waits"]),
-            said=wire["said"],
-            is_short=bool(wire["is_short"]),
-            for_jobs=bool(wire["for_jobs"]),
-        )
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StartView:
+class StartView(Record):
     """One start of one submission.
 
     `handle` is the platform's id of the submission, as its commands take it. `wait` says why it waits, while it is
@@ -126,60 +105,9 @@ class StartView:
         """It waits in the platform's queue: nothing of it runs."""
         return self.state is StartState.QUEUED
 
-    def to_wire(self) -> dict[str, Any]:
-        """JSON form."""
-        return {
-            "handle": self.handle,
-            "restart": self.restart,
-            "state": self.state.value,
-            "lost_node": self.lost_node,
-            "nodes": list(self.nodes),
-            "is_requeueable": self.is_requeueable,
-            "is_known": self.is_known,
-            "held": self.held,
-            "has_auto_resume": self.has_auto_resume,
-            "cannot_resubmit": list(self.cannot_resubmit),
-            "has_spec": self.has_spec,
-            "has_mailbox": self.has_mailbox,
-            "wait": self.wait.to_wire(),
-            "ended_by": self.ended_by.value,
-            "requeued_by": self.requeued_by.value,
-            "dependents": self.dependents,
-            "exclude": list(self.exclude),
-            "submitted_at": self.submitted_at.isoformat() if self.submitted_at else None,
-            "node_count": self.node_count,
-            "min_nodes": self.min_nodes,
-        }
-
-    @classmethod
-    def from_wire(cls, wire: Mapping[str, Any]) -> StartView:
-        """Inverse of `to_wire`."""
-        return cls(
-            handle=wire["handle"],
-            restart=int(wire["restart"]),
-            state=StartState(wire["state"]),
-            lost_node=bool(wire["lost_node"]),
-            nodes=tuple(wire["nodes"]),
-            is_requeueable=bool(wire["is_requeueable"]),
-            is_known=bool(wire["is_known"]),
-            held=bool(wire["held"]),
-            has_auto_resume=wire["has_auto_resume"],
-            cannot_resubmit=tuple(wire["cannot_resubmit"]),
-            has_spec=bool(wire["has_spec"]),
-            has_mailbox=bool(wire["has_mailbox"]),
-            wait=Wait.from_wire(wire["wait"]),
-            ended_by=EndedBy(wire["ended_by"]),
-            requeued_by=EndedBy(wire["requeued_by"]),
-            dependents=int(wire["dependents"]),
-            exclude=tuple(wire.get("exclude", ())),
-            submitted_at=datetime.fromisoformat(wire["submitted_at"]) if wire.get("submitted_at") else None,
-            node_count=int(wire.get("node_count", 0)),
-            min_nodes=wire.get("min_nodes"),
-        )
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BadNode:
+class BadNode(Record):
     """A node that a Job's Incident holds to be broken. `is_told`: it was reported; `is_cordoned`: a cordon was ordered.
 
     `instance_id` is the machine behind the name at that time: a repaired node may keep its name. `is_away`: all that is
@@ -192,29 +120,6 @@ class BadNode:
     is_away: bool = False
     is_told: bool = False
     is_cordoned: bool = False
-
-    def to_wire(self) -> dict[str, Any]:
-        """JSON form."""
-        return {
-            "node": self.node,
-            "why": self.why,
-            "instance_id": self.instance_id,
-            "is_away": self.is_away,
-            "is_told": self.is_told,
-            "is_cordoned": self.is_cordoned,
-        }
-
-    @classmethod
-    def from_wire(cls, wire: Mapping[str, Any]) -> BadNode:
-        """Inverse of `to_wire`."""
-        return cls(
-            node=wire["node"],
-            why=wire["why"],
-            instance_id=wire["instance_id"],
-            is_away=bool(wire.get("is_away", False)),
-            is_told=bool(wire["is_told"]),
-            is_cordoned=bool(wire.get("is_cordoned", False)),
-        )
 
 
 def is_another_run(name: str, submitted_at: datetime | None, *, job_id: str, created_at: datetime) -> bool:

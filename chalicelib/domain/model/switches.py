@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from typing import Any
+
+from chalicelib.domain.model.codec import Record
 
 
 class ShadowScope(StrEnum):
@@ -18,7 +19,7 @@ class ShadowScope(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Breaker:
+class Breaker(Record):
     """The fleet-wide breaker. Open from `tripped_at` until a person lifts it; `lifted_at` is when that was done last.
 
     `incident_id` is the Incident whose Action would have been one too many, `said` in words what was counted.
@@ -36,28 +37,6 @@ class Breaker:
         if self.tripped_at is None:
             return False
         return self.lifted_at is None or self.lifted_at < self.tripped_at
-
-    def to_wire(self) -> dict[str, Any]:
-        """JSON form."""
-        return {
-            "open": self.is_open,
-            "tripped_at": _at(self.tripped_at),
-            "incident_id": self.incident_id,
-            "said": self.said,
-            "lifted_at": _at(self.lifted_at),
-            "lifted_by": self.lifted_by,
-        }
-
-    @classmethod
-    def from_wire(cls, wire: Mapping[str, Any]) -> Breaker:
-        """Inverse of `to_wire`."""
-        return cls(
-            tripped_at=_from_at(wire["tripped_at"]),
-            incident_id=wire["incident_id"],
-            said=wire["said"],
-            lifted_at=_from_at(wire["lifted_at"]),
-            lifted_by=wire["lifted_by"],
-        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,13 +78,9 @@ class Switches:
                 "changed_by": self.shadow_by,
                 "changed_at": _at(self.shadow_at),
             },
-            "breaker": self.breaker.to_wire(),
+            "breaker": {"open": self.breaker.is_open, **self.breaker.to_wire(defaults=True)},
         }
 
 
 def _at(moment: datetime | None) -> str | None:
     return moment.isoformat() if moment else None
-
-
-def _from_at(text: str | None) -> datetime | None:
-    return datetime.fromisoformat(text) if text else None

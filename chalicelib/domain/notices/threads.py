@@ -6,10 +6,11 @@ sent again.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Any, Final
+from typing import Final
+
+from chalicelib.domain.model.codec import Record
 
 STORM_AFTER: Final = 10  # so many Incidents of their own within the window; more of them are told together
 STORM_WINDOW: Final = timedelta(minutes=5)
@@ -37,7 +38,7 @@ class LatestNotice:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Thread:
+class Thread(Record):
     """A message with its replies.
 
     `key` is the Incident's id, or names a digest or a notice that is about no Incident. `conversation` is where the
@@ -66,39 +67,9 @@ class Thread:
         added = () if post is None else ((token, post),)
         return replace(self, replies=(*others, *added)[-MAX_REPLIES:])
 
-    def to_wire(self) -> dict[str, Any]:
-        """JSON form."""
-        return {
-            "channel": self.channel,
-            "key": self.key,
-            "conversation": self.conversation,
-            "root": _post_to_wire(self.root),
-            "shown": self.shown,
-            "shown_at": self.shown_at.isoformat() if self.shown_at else None,
-            "said": _said_to_wire(self.said),
-            "replies": [[token, _post_to_wire(post)] for token, post in self.replies],
-            "digest": self.digest,
-        }
-
-    @classmethod
-    def from_wire(cls, wire: Mapping[str, Any]) -> Thread:
-        """Inverse of `to_wire`."""
-        replies = ((token, _post_from_wire(post)) for token, post in wire["replies"])
-        return cls(
-            channel=wire["channel"],
-            key=wire["key"],
-            conversation=wire["conversation"],
-            root=_post_from_wire(wire["root"]),
-            shown=int(wire["shown"]),
-            shown_at=datetime.fromisoformat(wire["shown_at"]) if wire["shown_at"] else None,
-            said=_said_from_wire(wire["said"]),
-            replies=tuple((token, post) for token, post in replies if post is not None),
-            digest=wire["digest"],
-        )
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StormState:
+class StormState(Record):
     """How many Incidents a channel has begun to tell of lately. `version` fences every change.
 
     `starts` are those that got a message of their own. `digest` is the running storm's, `last_at` when it last grew.
@@ -121,53 +92,3 @@ class StormState:
             return replace(self, starts=(*starts, now), digest="", last_at=None), ""
         digest = f"digest-{now:%Y%m%dT%H%M%S}"
         return replace(self, starts=starts, digest=digest, last_at=now), digest
-
-    def to_wire(self) -> dict[str, Any]:
-        """JSON form, without the version."""
-        return {
-            "starts": [at.isoformat() for at in self.starts],
-            "digest": self.digest,
-            "last_at": self.last_at.isoformat() if self.last_at else None,
-        }
-
-    @classmethod
-    def from_wire(cls, wire: Mapping[str, Any], *, version: int) -> StormState:
-        """Inverse of `to_wire`."""
-        return cls(
-            version=version,
-            starts=tuple(datetime.fromisoformat(at) for at in wire["starts"]),
-            digest=wire["digest"],
-            last_at=datetime.fromisoformat(wire["last_at"]) if wire["last_at"] else None,
-        )
-
-
-def _post_to_wire(post: Post | None) -> dict[str, Any] | None:
-    return None if post is None else {"asked_at": post.asked_at.isoformat(), "ts": post.ts, "of": post.of}
-
-
-def _post_from_wire(wire: Mapping[str, Any] | None) -> Post | None:
-    return (
-        None if wire is None else Post(asked_at=datetime.fromisoformat(wire["asked_at"]), ts=wire["ts"], of=wire["of"])
-    )
-
-
-def _said_to_wire(said: LatestNotice | None) -> dict[str, Any] | None:
-    if said is None:
-        return None
-    return {
-        "title": said.title,
-        "text": said.text,
-        "at": said.at.isoformat(),
-        "paste": [list(item) for item in said.paste],
-    }
-
-
-def _said_from_wire(wire: Mapping[str, Any] | None) -> LatestNotice | None:
-    if wire is None:
-        return None
-    return LatestNotice(
-        title=wire["title"],
-        text=wire["text"],
-        at=datetime.fromisoformat(wire["at"]),
-        paste=tuple((label, what) for label, what in wire["paste"]),
-    )

@@ -312,7 +312,7 @@ def node_facts(view: NodeView) -> dict[str, Any]:
     elif view.machines is not Machines.OWN:
         facts["instance"] = {"unknown": view.instance.why}
     if isinstance(view.load, Known):
-        facts["load"] = view.load.value.to_wire()
+        facts["load"] = view.load.value.to_wire(defaults=True)
     return facts
 
 

@@ -349,7 +349,7 @@ class Observer:
 
     def answered(self, incident_id: str, phase: Phase, results: Sequence[ActionResult], *, token: str) -> None:
         """Put what the last Actions of a closed Incident answered into its timeline."""
-        facts = {"results": [result.to_wire() for result in results]}
+        facts = {"results": [result.to_wire(defaults=True) for result in results]}
         entry = TimelineEntry(at=self.clock.now(), phase=phase, rule="told", text="people were told", facts=facts)
         self.store.append(incident_id, token=token, entry=entry)
 
@@ -584,9 +584,9 @@ def _entry(decision: Decision, seen: Observation) -> TimelineEntry:
         facts["signals"] = [_signal_fact(signal) for signal in seen.new_signals[:10]]
         facts["signals_count"] = len(seen.new_signals)
     if isinstance(seen.suspicion, Known):
-        facts["suspicion"] = seen.suspicion.value.to_wire()
+        facts["suspicion"] = seen.suspicion.value.to_wire(defaults=True)
     if seen.results:
-        facts["results"] = [result.to_wire() for result in seen.results]
+        facts["results"] = [result.to_wire(defaults=True) for result in seen.results]
     if decision.look_again_in is not None:
         facts["look_again_in_s"] = decision.look_again_in.total_seconds()
     return TimelineEntry(

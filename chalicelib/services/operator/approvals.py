@@ -85,7 +85,7 @@ class Approvals:
     def pending(self) -> list[dict[str, Any]]:
         """Every open question of every open Incident, the one that runs out first at the top."""
         found = [
-            (approval.deadline_at, {**approval.to_wire(), "incident": _brief(incident)})
+            (approval.deadline_at, {**approval.to_wire(defaults=True), "incident": _brief(incident)})
             for incident, _ in self.store.list_open()
             for approval in incident.approvals
             if approval.is_pending

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import assert_never
+from typing import Any, Final
 
 from chalicelib.domain.decision.steps import ends_what_is_left
 from chalicelib.domain.guards.holds import is_of_the_breaker
@@ -32,12 +32,11 @@ from chalicelib.domain.model.errors import Permanent, RecoveryError, Skip
 from chalicelib.domain.model.incident import Incident
 from chalicelib.domain.model.job import Attempt, Job
 from chalicelib.domain.model.known import Known, Unknown
-from chalicelib.domain.model.node_actions import CheckNode, MoveRuns, NodeAction, RebootNode, ReplaceNode, UncordonNode
+from chalicelib.domain.model.node_actions import CheckNode, MoveRuns, RebootNode, ReplaceNode, UncordonNode
 from chalicelib.domain.model.signal import Signal, SignalKind, SignalSource
 from chalicelib.domain.model.switches import Switches
 from chalicelib.domain.model.urgency import sequence_of
 from chalicelib.domain.policy.document import Policy
-from chalicelib.domain.policy.guard_rules import Harm
 from chalicelib.domain.reporting.paste import needs_arn, paste_of
 from chalicelib.ports.clock import Clock
 from chalicelib.ports.jobs import JobRegistry
@@ -93,55 +92,32 @@ class Perform:
             if isinstance(action, ResubmitJob):
                 standing = self.registry.standing(incident.job_id or "")
                 stopped, job = _switched_off(action, incident, standing.switches), standing.job
-            elif action_name(action) in list(Harm):
+            elif action.harmful:
                 stopped = _switched_off(action, incident, self.registry.switches())
             else:
                 stopped = None
             stopped = stopped or held_at_last(action, incident, policy, registry=self.registry, now=self.clock.now())
-            return stopped if stopped is not None else self._do(action, incident, policy, token, job)
+            if stopped is not None:
+                return stopped
+            return HANDLERS[type(action)](self, action, _Turn(incident=incident, policy=policy, token=token, job=job))
         except Permanent as err:
             return ActionResult(action=action_name(action), done=Done.REFUSED, detail=f"{err}"[:400])
 
-    def _do(
-        self, action: Action, incident: Incident, policy: Policy, token: str, job: Job | None = None
-    ) -> ActionResult:
-        """`job`: the Incident's, where it has just been read."""
-        match action:
-            case RequestCheckpoint():
-                return self._ask(action, incident)
-            case StopJob():
-                return self._stop(action, incident, job)
-            case ResubmitJob():
-                return self._resubmit(action, incident, policy, job or self.registry.get(incident.job_id or ""))
-            case AdoptAttempt():
-                return self._adopt(action, incident)
-            case CordonNode() if incident.node is None:
-                return self._ordered(action, incident)
-            case CordonNode() | RebootNode() | ReplaceNode() | CheckNode() | UncordonNode() | MoveRuns():
-                return self._about_node(action, incident)
-            case ExcludeNodes() | CaptureStacks() | ResizeJob():
-                return self._ordered(action, incident)
-            case ReportNode():
-                return self._report(action, incident)
-            case QuarantineCheckpoint():
-                return self._quarantine(action, incident)
-            case Notify() | AskApproval():
-                return self._notify(action, incident, token)
-            case _:
-                assert_never(action)
+    def _job(self, turn: _Turn) -> Job:
+        return turn.job or self.registry.get(turn.incident.job_id or "")
 
-    def _stop(self, action: StopJob, incident: Incident, job: Job | None) -> ActionResult:
-        scheduler = self.scheduler.of((job or self.registry.get(incident.job_id or "")).platform)
-        return scheduler.stop(action.attempt, hold=action.hold, incident_id=incident.incident_id)
+    def _stop(self, action: StopJob, turn: _Turn) -> ActionResult:
+        scheduler = self.scheduler.of(self._job(turn).platform)
+        return scheduler.stop(action.attempt, hold=action.hold, incident_id=turn.incident.incident_id)
 
-    def _ask(self, action: RequestCheckpoint, incident: Incident) -> ActionResult:
-        job = self.registry.get(incident.job_id or "")
-        return self.mailbox.ask(job, action, incident_id=incident.incident_id, now=self.clock.now())
+    def _ask(self, action: RequestCheckpoint, turn: _Turn) -> ActionResult:
+        return self.mailbox.ask(self._job(turn), action, incident_id=turn.incident.incident_id, now=self.clock.now())
 
-    def _resubmit(self, action: ResubmitJob, incident: Incident, policy: Policy, job: Job) -> ActionResult:
+    def _resubmit(self, action: ResubmitJob, turn: _Turn) -> ActionResult:
         """Look for a sibling, then fence, start and register: a crash in between leaves nothing that a repetition does
         not mend.
         """
+        incident, job = turn.incident, self._job(turn)
         if is_outdated(action, job):
             return _outdated(action, job)
         now = self.clock.now()
@@ -162,7 +138,7 @@ class Perform:
             return sibling
         self._fence(action, job, older)
         result = self.scheduler.of(job.platform).resubmit(
-            action, job=job, policy=policy, incident_id=incident.incident_id
+            action, job=job, policy=turn.policy, incident_id=incident.incident_id
         )
         if result.done not in (Done.DONE, Done.ALREADY):
             return result
@@ -229,9 +205,9 @@ class Perform:
         detail = f"{unasked}, which no list of attempts shows, sends heartbeats from the same mailbox"
         return ActionResult(action=action_name(action), done=Done.SIBLING, detail=detail)
 
-    def _adopt(self, action: AdoptAttempt, incident: Incident) -> ActionResult:
+    def _adopt(self, action: AdoptAttempt, turn: _Turn) -> ActionResult:
         """Fence and register, like a start of ours; the platform has done the rest."""
-        job = self.registry.get(incident.job_id or "")
+        job = self._job(turn)
         if is_outdated(action, job):
             return _outdated(action, job)
         self._fence(action, job, self._older(job, action.name))
@@ -256,27 +232,33 @@ class Perform:
     def _fence(self, action: ResubmitJob | AdoptAttempt, job: Job, older: Sequence[str]) -> None:
         self.mailbox.fence(job, attempt=action.name, number=action.number, superseded=older, now=self.clock.now())
 
-    def _about_node(self, action: NodeAction | CordonNode, incident: Incident) -> ActionResult:
-        if isinstance(action, MoveRuns):
-            return move_runs(
-                action,
-                incident,
-                registry=self.registry,
-                head_nodes=self.head_nodes,
-                intake=self.intake,
-                clock=self.clock,
-            )
+    def _move(self, action: MoveRuns, turn: _Turn) -> ActionResult:
+        return move_runs(
+            action,
+            turn.incident,
+            registry=self.registry,
+            head_nodes=self.head_nodes,
+            intake=self.intake,
+            clock=self.clock,
+        )
+
+    def _cordon(self, action: CordonNode, turn: _Turn) -> ActionResult:
+        """In a run's Incident an order to the cluster's agent; in the node's own by whatever repairs nodes."""
+        return self._ordered(action, turn) if turn.incident.node is None else self._about_node(action, turn)
+
+    def _about_node(
+        self, action: CordonNode | RebootNode | ReplaceNode | CheckNode | UncordonNode, turn: _Turn
+    ) -> ActionResult:
         if self.nodes is None:
             return ActionResult(action=action_name(action), done=Done.REFUSED, detail="nothing reaches nodes from here")
-        return self.nodes.act(action, incident)
+        return self.nodes.act(action, turn.incident)
 
-    def _ordered(
-        self, action: CordonNode | ExcludeNodes | CaptureStacks | ResizeJob, incident: Incident
-    ) -> ActionResult:
-        return HeadOrders(self.head_nodes, self.clock).give(action, incident)
+    def _ordered(self, action: CordonNode | ExcludeNodes | CaptureStacks | ResizeJob, turn: _Turn) -> ActionResult:
+        return HeadOrders(self.head_nodes, self.clock).give(action, turn.incident)
 
-    def _report(self, action: ReportNode, incident: Incident) -> ActionResult:
+    def _report(self, action: ReportNode, turn: _Turn) -> ActionResult:
         """The fact is one per Incident and node, so that saying it twice is saying it once."""
+        incident = turn.incident
         if self.intake is None:
             return ActionResult(action=action_name(action), done=Done.REFUSED, detail="nothing takes nodes in here")
         is_lost = action.evidence.get("fault") == FaultClass.NODE_LOST
@@ -303,9 +285,8 @@ class Perform:
         said = f"{action.node}: {outcome.what} {outcome.incident_id or outcome.reason}"
         return ActionResult(action=action_name(action), done=Done.DONE, detail=said[:400])
 
-    def _quarantine(self, action: QuarantineCheckpoint, incident: Incident) -> ActionResult:
-        job = self.registry.get(incident.job_id or "")
-        return self.mailbox.quarantine(job, action, by=incident.incident_id, now=self.clock.now())
+    def _quarantine(self, action: QuarantineCheckpoint, turn: _Turn) -> ActionResult:
+        return self.mailbox.quarantine(self._job(turn), action, by=turn.incident.incident_id, now=self.clock.now())
 
     def _notice(self, incident: Incident, *, token: str, severity: Severity, title: str, text: str) -> Notice:
         return Notice(
@@ -333,24 +314,62 @@ class Perform:
             return ""
         return agent.value.cluster_arn if isinstance(agent, Known) else ""
 
-    def _notify(self, action: Notify | AskApproval, incident: Incident, token: str) -> ActionResult:
-        asks, known_as = isinstance(action, AskApproval), token
-        if isinstance(action, AskApproval):
-            if is_of_the_breaker(incident, action.approval_id) and not self.registry.pages_for_breaker(
-                incident.incident_id
-            ):  # one page for the whole fleet; this question stands among the open ones all the same
-                return ActionResult(action=action_name(action), done=Done.ALREADY, detail=action.approval_id)
-            known_as = f"{incident.incident_id}.{action.approval_id}"  # the same question, whichever look asks it
-        severity = Severity.PAGE if isinstance(action, AskApproval) else action.severity
-        notice = replace(
-            self._notice(incident, token=token, severity=severity, title=action.title, text=action.text),
-            token=known_as,
-            kind=NoticeKind.APPROVAL if asks else NoticeKind.NEWS,
-            approval_id=action.approval_id if isinstance(action, AskApproval) else "",
-            paste=paste_of(incident, region=self.region, cluster_arn=self._cluster_arn(incident)),
+    def _notify(self, action: Notify, turn: _Turn) -> ActionResult:
+        notice = self._notice(
+            turn.incident, token=turn.token, severity=action.severity, title=action.title, text=action.text
         )
-        self.announcer.announce(notice)
+        return self._announce(action, notice, turn.incident)
+
+    def _ask_people(self, action: AskApproval, turn: _Turn) -> ActionResult:
+        incident = turn.incident
+        if is_of_the_breaker(incident, action.approval_id) and not self.registry.pages_for_breaker(
+            incident.incident_id
+        ):  # one page for the whole fleet; this question stands among the open ones all the same
+            return ActionResult(action=action_name(action), done=Done.ALREADY, detail=action.approval_id)
+        notice = replace(
+            self._notice(incident, token=turn.token, severity=Severity.PAGE, title=action.title, text=action.text),
+            token=f"{incident.incident_id}.{action.approval_id}",  # the same question, whichever look asks it
+            kind=NoticeKind.APPROVAL,
+            approval_id=action.approval_id,
+        )
+        return self._announce(action, notice, incident)
+
+    def _announce(self, action: Notify | AskApproval, notice: Notice, incident: Incident) -> ActionResult:
+        paste = paste_of(incident, region=self.region, cluster_arn=self._cluster_arn(incident))
+        self.announcer.announce(replace(notice, paste=paste))
         return ActionResult(action=action_name(action), done=Done.DONE, detail=notice.approval_id)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Turn:
+    """What an Action is carried out for. `job`: the Incident's, where it has just been read."""
+
+    incident: Incident
+    policy: Policy
+    token: str
+    job: Job | None
+
+
+# What carries out each type of Action; a test holds that no type is missing.
+HANDLERS: Final[Mapping[type[Action], Callable[[Perform, Any, _Turn], ActionResult]]] = {
+    RequestCheckpoint: Perform._ask,
+    StopJob: Perform._stop,
+    ResubmitJob: Perform._resubmit,
+    AdoptAttempt: Perform._adopt,
+    CordonNode: Perform._cordon,
+    ExcludeNodes: Perform._ordered,
+    CaptureStacks: Perform._ordered,
+    ResizeJob: Perform._ordered,
+    ReportNode: Perform._report,
+    QuarantineCheckpoint: Perform._quarantine,
+    Notify: Perform._notify,
+    AskApproval: Perform._ask_people,
+    RebootNode: Perform._about_node,
+    ReplaceNode: Perform._about_node,
+    CheckNode: Perform._about_node,
+    UncordonNode: Perform._about_node,
+    MoveRuns: Perform._move,
+}
 
 
 def _switched_off(action: Action, incident: Incident, switches: Switches) -> ActionResult | None:

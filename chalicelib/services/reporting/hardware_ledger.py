@@ -134,5 +134,5 @@ def _shown(record: HardwareRecord, *, now: datetime) -> dict[str, Any]:
         "faults_total": record.total,
         "faults_in_window": len(record.within(window, now=now)),
         "window_days": window.days,
-        "faults": [fault.to_wire() for fault in reversed(record.faults)],
+        "faults": [fault.to_wire(defaults=True) for fault in reversed(record.faults)],
     }

@@ -99,7 +99,7 @@ def faults_to_keep(incident: Incident) -> tuple[tuple[str, HardwareFault], ...]:
         node=incident.node or "",
         instance_id=repair.instance_id,
         kind=lead.kind.value if lead is not None else "",
-        said=lead.said if lead is not None else "",
+        said=lead.said[:200] if lead is not None else "",
         done=repair.steps[-1].rung.value if repair.steps else "",
     )
     return tuple((one, dataclasses.replace(fault, named=one in repair.named)) for one in marks)
