@@ -11,14 +11,18 @@ import shutil
 import subprocess
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from localcloud.slurm.lab import SlurmLab
 from rekindle.slurm_agent.base.ports import SlurmError
+from rekindle.slurm_agent.copies import spec
+from rekindle.slurm_agent.copies.reads import Reads
 from rekindle.slurm_agent.reading.jobs import Job
-from tests.slurm.test_same_job import head_of, learn, order_for, spec
+from rekindle.slurm_agent.reading.nodes import Settings
+from tests.slurm.test_same_job import head_of, learn, order_for
 
 pytestmark = pytest.mark.versions
 TELLS = """#!/bin/bash
@@ -30,7 +34,7 @@ sleep 600
 # What two jobs never share, or what the resubmission sets: docs/agent-slurm.md.
 OWN = re.compile(
     r"(SLURM_(JOB_ID|JOBID|JOB_START_TIME|JOB_END_TIME|TASK_PID|OPEN_MODE|EXPORT_ENV|NODELIST|JOB_NODELIST|TOPOLOGY_ADDR"
-    r"|JOB_PARTITION|JOB_COMMENT|JOB_SLUID)|SBATCH_PARTITION|SLURMD_NODENAME|HOSTNAME|REKINDLE_ATTEMPT_NAME|_)="
+    r"|JOB_PARTITION|JOB_COMMENT|JOB_SLUID|JOB_DEPENDENCY)|SBATCH_PARTITION|SLURMD_NODENAME|HOSTNAME|REKINDLE_ATTEMPT_NAME|_)="
 )
 
 
@@ -118,13 +122,25 @@ def ask(lab: SlurmLab, name: str) -> int | None:
     sbatch = ["sbatch", "--parsable", *options, str(script), "--of", name]
     done = subprocess.run(
         ["bash", "-c", f'{row.first or ":"}; exec "$@"', "x", *sbatch],
-        env=lab.environ() | row.environ,
+        env=lab.environ() | dict(row.environ),
         cwd=work,
         capture_output=True,
         text=True,
         check=False,
     )
     return int(done.stdout.partition(";")[0]) if done.returncode == 0 else None
+
+
+def _has_run(lab: SlurmLab, name: str, job: int) -> bool:
+    return seen_by(lab, name, job).exists()
+
+
+def _has_ended(lab: SlurmLab, job: int) -> bool:
+    return lab.job_state(job) not in ("RUNNING", "COMPLETING")
+
+
+def _is_final(reads: Reads, settings: Settings, job: Job) -> bool:
+    return job.is_array_task or bool(job.het_job) or spec.take(reads, settings, job, reads.detail(job)).is_final
 
 
 def lines_of(path: Path) -> list[str]:
@@ -140,7 +156,7 @@ def test_what_runs_again_sees_the_same_or_is_refused_by_name(lab: SlurmLab) -> N
             lab.run("scontrol", "update", f"jobid={number}", ROWS[name].update, fails=True)
     runs = [name for name in numbers if ROWS[name].runs and not ROWS[name].refused]
     for name in runs:
-        lab.wait(lambda name=name: seen_by(lab, name, numbers[name]).exists(), f"the job with {name} to run")
+        lab.wait(partial(_has_run, lab, name, numbers[name]), f"the job with {name} to run")
     state = lab.folder / "state" / "job_state"
     last = str(lab.folder / "work" / f"{slug(list(numbers)[-1])}.sh").encode()
     lab.wait(lambda: state.exists() and last in state.read_bytes(), "slurmctld to write the jobs down")
@@ -153,8 +169,7 @@ def test_what_runs_again_sees_the_same_or_is_refused_by_name(lab: SlurmLab) -> N
         assert job is not None, name
         jobs[name], details[name] = job, reads.detail(job)
         learn(owners, job)
-        lab.wait(lambda job=job: spec.take(reads, settings, job, reads.detail(job)).is_final or job.is_array_task
-                 or bool(job.het_job), f"what {name} was asked for")  # fmt: skip
+        lab.wait(partial(_is_final, reads, settings, job), f"what {name} was asked for")
         taken[name] = spec.take(reads, settings, job, details[name])
     lab.run("scancel", *map(str, numbers.values()))
     shutil.rmtree(lab.folder / "gone")
@@ -162,7 +177,7 @@ def test_what_runs_again_sees_the_same_or_is_refused_by_name(lab: SlurmLab) -> N
 
     found, copies = dict[str, str](), dict[str, int]()
     for name, one in taken.items():
-        lab.wait(lambda name=name: lab.job_state(numbers[name]) not in ("RUNNING", "COMPLETING"), f"the end of {name}")
+        lab.wait(partial(_has_ended, lab, numbers[name]), f"the end of {name}")
         found[name] = "; ".join(one.cannot)
         if one.cannot or one.spec is None:
             continue
@@ -185,9 +200,9 @@ def test_what_runs_again_sees_the_same_or_is_refused_by_name(lab: SlurmLab) -> N
         before, after = lines_of(own), lines_of(copy)
         assert [line for line in before if line not in after] == [], name
         assert [line for line in after if line not in before] == [], name
-    for name, copy in copies.items():
+    for name, number in copies.items():
         if not ROWS[name].runs:
-            again = reads.job(copy)
+            again = reads.job(number)
             assert again is not None
             assert reads.detail(again)["EligibleTime"] == details[name]["EligibleTime"], name
     lab.run("scancel", *map(str, copies.values()))
