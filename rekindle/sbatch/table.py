@@ -80,7 +80,7 @@ _TABLE: Final = """
     container-writable       - flag     plugin  pyxis
     contiguous               - flag     shown   22.05
     core-spec                S value    shown   22.05
-    cores-per-socket         - value    shown   22.05
+    cores-per-socket         - value    carried 22.05
     cpu-freq                 - value    carried 22.05
     cpus-per-gpu             - value    shown   22.05
     cpus-per-task            c value    shown   22.05
@@ -159,7 +159,7 @@ _TABLE: Final = """
     segment                  - value    carried newer
     share                    - flag     shown   newer
     signal                   - value    carried 22.05
-    sockets-per-node         - value    shown   22.05
+    sockets-per-node         - value    carried 22.05
     spread-job               - flag     carried 22.05
     spread-segments          - value    carried older
     stepmgr                  - flag     carried newer

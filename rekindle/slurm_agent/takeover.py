@@ -23,7 +23,8 @@ from rekindle.slurm_agent.base.aws import AwsError, Clients, code_of, is_away, t
 from rekindle.slurm_agent.base.clock import Clock
 from rekindle.slurm_agent.base.settings import Settings
 from rekindle.slurm_agent.base.store import Store
-from rekindle.slurm_agent.leases.lease import Lease, Standing, Who
+from rekindle.slurm_agent.leases.lease import Lease, Standing
+from rekindle.slurm_agent.leases.others import Who
 from rekindle.slurm_agent.leases.own import boot, forget_all_else, host, identity, keep_epoch, last_epoch
 from rekindle.slurm_agent.leases.store import standing_by
 from rekindle.slurm_agent.orders.journal import Journal

@@ -15,7 +15,8 @@ from rekindle.protocol.cluster.documents import AgentDoc
 from rekindle.protocol.cluster.lease import MAX_TERM_S, LeaseDoc, lease_key, standby_key
 from rekindle.protocol.cluster.names import agent_key
 from rekindle.slurm_agent.base.ports import NotHolder
-from rekindle.slurm_agent.leases.lease import Lease, Standing, Who
+from rekindle.slurm_agent.leases.lease import Lease, Standing
+from rekindle.slurm_agent.leases.others import Who
 from rekindle.slurm_agent.leases.store import standing_by
 from tests.agent.ctld import START
 from tests.agent.world import BUCKET, CLUSTER, ManualClock, Network, empty

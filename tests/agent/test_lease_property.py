@@ -18,7 +18,8 @@ from botocore.exceptions import ClientError, ReadTimeoutError
 from hypothesis import example, given, settings
 
 from rekindle.slurm_agent.base.ports import NotHolder
-from rekindle.slurm_agent.leases.lease import Lease, Standing, Who
+from rekindle.slurm_agent.leases.lease import Lease, Standing
+from rekindle.slurm_agent.leases.others import Who
 from tests.agent.ctld import START
 
 TERM_S = 60.0

@@ -31,6 +31,7 @@ from rekindle.protocol.summaries import HostSummary
 from rekindle.slurm_agent.base.ports import Reading, SlurmUnavailable
 from rekindle.slurm_agent.copies.reads import Reads
 from rekindle.slurm_agent.files import found, userfs
+from rekindle.slurm_agent.files.workers import UserFiles, Workers
 from rekindle.slurm_agent.reading.nodemap import NodeMap
 from rekindle.slurm_agent.reading.nodes import Settings
 from rekindle.slurm_agent.reading.run import Runner
@@ -72,7 +73,11 @@ class World:
         self.roster.put([FollowedJob(**(member | more))])  # type: ignore[arg-type]
 
     def start(self) -> None:
-        self.relay = MailboxRelay(cluster="ml", bucket="stack", s3=self.s3, memory=self.memory, roster=self.roster)
+        # What takes long on a busy machine is no hang here: test_hangs plays those.
+        self.files = UserFiles(Workers(soft_s=60.0, patience_s=120.0))
+        self.relay = MailboxRelay(
+            cluster="ml", bucket="stack", s3=self.s3, memory=self.memory, roster=self.roster, files=self.files
+        )
 
     def turn(self, seconds: float = 61) -> Reading:
         self.now += timedelta(seconds=seconds)

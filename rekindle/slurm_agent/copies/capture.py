@@ -30,6 +30,8 @@ MAX_BETWEEN: Final = 16 * 1024  # from a submission's line to its words: a folde
 MAX_BLANKS: Final = 8  # in the program's own path; each is a search through all of slurmctld's state
 SUBMIT_DIR: Final = "SLURM_SUBMIT_DIR"  # where sbatch was called, which scripts use; kept for the next call
 UMASK: Final = "SLURM_UMASK"
+LIMITS: Final = "SLURM_RLIMIT_"
+USER_ENV: Final = "SLURM_GET_USER_ENV"  # sbatch sets it where slurmd loads the user's login environment
 # Names that are secrets more often than not. A value that is left out must be there again by other means: the job's own
 # environment file while slurmctld keeps the job, else its script or the cluster's own secret store.
 _SECRET: Final = re.compile(
@@ -105,12 +107,17 @@ def _is_text(given: str) -> bool:
 
 
 def for_submission(environment: Mapping[str, str]) -> dict[str, str]:
-    """Without what sbatch sets anew, and without what would change its options a second time."""
+    """Without what sbatch sets anew, and without what would change its options a second time.
+
+    Limits stay: sbatch sets these variables from its own limits unless `--propagate=NONE` is given, as a copy has it,
+    and slurmstepd reads them (slurm src/sbatch/sbatch.c, _set_rlimit_env; src/slurmd/slurmstepd/ulimits.c).
+    """
     kept = ("SLURM_CONF", "SLURM_CONF_SERVER", SUBMIT_DIR, UMASK)
     return {
         name: given
         for name, given in environment.items()
         if name in kept
+        or name.startswith(LIMITS)
         or not name.startswith(("SLURM_", "SBATCH_", "SRUN_", "SALLOC_", "SCANCEL_", "SQUEUE_", "_SLURM_SPANK_OPTION_"))
     }
 

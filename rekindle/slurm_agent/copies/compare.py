@@ -12,6 +12,7 @@ from typing import Final
 
 from rekindle.compat import StrEnum
 from rekindle.protocol.cluster.documents import SlurmState
+from rekindle.slurm_agent.copies.capture import LIMITS, UMASK, USER_ENV
 from rekindle.slurm_agent.reading import text
 from rekindle.slurm_agent.reading.jobs import Job
 from rekindle.slurm_agent.reading.line import SPANK
@@ -94,7 +95,8 @@ _RULES: Final = {key: rule for key, rule, _ in ROWS}
 def shown_of(
     job: Job, detail: Mapping[str, str], environment: Mapping[str, str] | None, version: str
 ) -> dict[str, str]:
-    """What must be found again in a copy, by Slurm's keys. Of a plug-in's option a hash: it may be a secret."""
+    """What must be found again in a copy, by Slurm's keys and by variables of the submission that slurmd reads. Of a
+    plug-in's option a hash: it may be a secret."""
     found = {
         key: _plain(given)
         for key, given in detail.items()
@@ -106,6 +108,8 @@ def shown_of(
     for name, given in (environment or {}).items():
         if name.startswith((SPANK, f"SLURM_SPANK_{SPANK}")):
             found[name] = hashlib.sha256(given.encode("utf-8", "surrogateescape")).hexdigest()[:16]
+        elif _is_read_by_slurmd(name) and len(given) <= MAX_VALUE_CHARS and given.isprintable():
+            found[name] = given
     return {key: given for key, given in found.items() if given}
 
 
@@ -119,6 +123,8 @@ def differences(
     keys = before.keys() | copy.keys()
     if before.get(VERSION) != copy.get(VERSION):  # Slurm was upgraded meanwhile: what both versions show
         keys = {key for key in keys if key in before and key in copy}
+    if UMASK not in before:  # an older agent wrote the spec; every sbatch sets it
+        keys = {key for key in keys if not _is_read_by_slurmd(key)}
     keys |= hosts.keys()
     was_fresh = {before.get(STATE), copy.get(STATE)} == {FRESH} and not is_resized
     found = []
@@ -133,6 +139,11 @@ def differences(
             elif old != new:
                 found.append(f"{key} was {_short(old)}, and would be {_short(new)}")
     return tuple(dict.fromkeys(found))
+
+
+def _is_read_by_slurmd(name: str) -> bool:
+    """A variable that changes how slurmd starts the job: limits, umask, the user's login environment."""
+    return name in (UMASK, USER_ENV) or name.startswith(LIMITS)
 
 
 def _plain(given: str) -> str:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from rekindle.protocol.cluster.documents import JobSpec
+from rekindle.protocol.cluster.documents import JobSpec, SlurmState
 from rekindle.protocol.cluster.names import ENV_SLURM_ATTEMPT, parse_attempt
 from rekindle.protocol.cluster.orders import Order
 from rekindle.protocol.mailbox import (
@@ -76,6 +76,9 @@ NOT_KEPT: Final = "what Slurm showed of the original was not kept, by an older a
 NOT_WRITABLE: Final = "what is needed to submit it again cannot be kept"
 MAY_COME: Final = (NO_SCRIPT, NO_ENVIRONMENT, NO_ARGUMENTS)
 HAS_DEADLINE: Final = "it has a deadline (sbatch --deadline), which is not carried over"
+HAS_PRIORITY: Final = "it has a Priority of its own (sbatch --priority), which a copy that waits held loses"
+HAS_NO_ENVIRONMENT: Final = "it was submitted with --export=NIL, which leaves no way to name the new attempt"
+WAS_SHORTENED: Final = "its TimeLimit was shortened when it started (sbatch --time-min): the one asked for is not shown"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,13 +139,7 @@ def make(
     version: str = "",
 ) -> CapturedSpec:
     """The spec, from what could be read. line: of the submission. version: Slurm's. Pure."""
-    cannot = []
-    if job.is_array_task:
-        cannot.append(ARRAY)
-    if job.het_job:
-        cannot.append(HETEROGENEOUS)
-    if detail.get("Deadline", "N/A") not in ("N/A", "None", "Unknown", "(null)", ""):
-        cannot.append(HAS_DEADLINE)
+    cannot = _never_the_same(job, detail, environment)
     if script is None:
         return CapturedSpec(spec=None, cannot=(*cannot, NO_SCRIPT), facts=None, is_final=False)
     if environment.kept is None:
@@ -154,6 +151,8 @@ def make(
     words = (job.command.partition(" ")[0], *(arguments or ())) if job.command not in ("", "(null)") else ()
     given = of_line(line, words) if line is not None else None
     options = options_of(job, detail, environment.kept, stdout, stderr, script=own, line=given)
+    if "priority" in own or "priority" in (given or {}):
+        cannot.append(HAS_PRIORITY)
     if left := lost(given or {}, own, environment.all or {}):
         cannot.append(f"{LOST}{', '.join(left)}"[:300])
     options["comment"] = job.comment
@@ -171,7 +170,7 @@ def make(
         },
         left_out=tuple(name for name in environment.left_out if len(name) <= 2000),
         dependency=plain_dependency(job.dependency),
-        shown=shown_of(job, detail, environment.all, version),
+        shown=shown_of(job, detail, environment.all, version) | {"Partition": options.get("partition") or ""},
     )
     try:
         spec.to_json()
@@ -185,6 +184,22 @@ def make(
         facts=read_script(script),
         is_final=environment.kept is not None and arguments is not None,
     )
+
+
+def _never_the_same(job: Job, detail: Mapping[str, str], environment: Captured) -> list[str]:
+    """What no copy could have again, by Slurm's record and the submission's environment."""
+    found = []
+    if job.is_array_task:
+        found.append(ARRAY)
+    if job.het_job:
+        found.append(HETEROGENEOUS)
+    if detail.get("Deadline", "N/A") not in ("N/A", "None", "Unknown", "(null)", ""):
+        found.append(HAS_DEADLINE)
+    if text.value(detail.get("TimeMin")) not in ("", "N/A") and job.state is not SlurmState.PENDING:
+        found.append(WAS_SHORTENED)
+    if (environment.all or {}).get("SLURM_EXPORT_ENV", "").upper() == "NIL":
+        found.append(HAS_NO_ENVIRONMENT)
+    return found
 
 
 def without(written: str, names: Collection[str]) -> str:
@@ -232,7 +247,7 @@ def sbatch_arguments(spec: JobSpec, order: Order, script: str, names: tuple[str,
     args += [f"--export={exported or 'NONE'}", "--open-mode=append", "--propagate=NONE"]
     if spec.workdir:
         args.append(f"--chdir={spec.workdir}")
-    if spec.dependency:
+    if spec.dependency or "dependency" in of_script(spec.script):  # what the original has waited for is over
         args.append(f"--dependency={spec.dependency}")
     return ["sbatch", "--parsable", "--hold", *args, f"--comment={comment_of(spec, order)}", script, *spec.arguments]
 
@@ -266,7 +281,7 @@ def submitted_from(spec: JobSpec) -> str:
 def ids_of(spec: JobSpec) -> tuple[int, int]:
     """Of the job's user and his group. Raises: SlurmRefused."""
     who, _ = _whom(spec)
-    return (who.uid, who.gid) if who is not None else (os.geteuid(), os.getegid())
+    return who.uid, who.gid
 
 
 def _environment(
@@ -311,19 +326,23 @@ def user_id(name: str) -> int | None:
         return None
 
 
-def _whom(spec: JobSpec) -> tuple[As | None, str]:
+def _whom(spec: JobSpec) -> tuple[As, str]:
+    """As whom sbatch runs: the job's user, with the job's group where he is still a member of it. And his home."""
     try:
         entry = pwd.getpwnam(spec.user)
     except (KeyError, ValueError) as err:
         raise SlurmRefused(f"sbatch: this head node knows no user {spec.user!r}") from err
     mask = spec.environment.get(UMASK, "")
     umask = int(mask, 8) if mask and all(char in "01234567" for char in mask) and len(mask) < 6 else -1
-    if entry.pw_uid == os.geteuid():
-        return None, entry.pw_dir
     if os.geteuid() != 0:
-        raise SlurmRefused(f"sbatch: the agent is not root and cannot submit as {spec.user}")
+        if entry.pw_uid != os.geteuid():
+            raise SlurmRefused(f"sbatch: the agent is not root and cannot submit as {spec.user}")
+        return As(uid=entry.pw_uid, gid=os.getegid(), groups=None, umask=umask), entry.pw_dir
     groups = tuple(os.getgrouplist(spec.user, entry.pw_gid))
-    return As(uid=entry.pw_uid, gid=entry.pw_gid, groups=groups, umask=umask), entry.pw_dir
+    asked = spec.shown.get("GroupId", "").rpartition("(")[2].removesuffix(")")
+    is_member = text.is_number(asked) and (int(asked) in groups or entry.pw_uid == 0)
+    gid = int(asked) if is_member else entry.pw_gid
+    return As(uid=entry.pw_uid, gid=gid, groups=groups, umask=umask), entry.pw_dir
 
 
 def _sweep() -> None:
@@ -337,7 +356,7 @@ def _sweep() -> None:
 
 
 @contextmanager
-def _script_file(script: str, who: As | None) -> Iterator[str]:
+def _script_file(script: str, who: As) -> Iterator[str]:
     """The script, for its user to read and for nobody to replace, for as long as sbatch needs it."""
     _sweep()
     folder = Path(tempfile.mkdtemp(prefix=FOLDER))
@@ -345,7 +364,7 @@ def _script_file(script: str, who: As | None) -> Iterator[str]:
         path = folder / "batch"
         path.write_text(script, encoding="utf-8", errors="surrogateescape")
         path.chmod(0o700)
-        if who is not None:
+        if who.uid != os.geteuid():
             os.chown(path, who.uid, who.gid)
             folder.chmod(0o711)  # it stays ours: its user can get at the file, and put nothing beside it
         yield str(path)

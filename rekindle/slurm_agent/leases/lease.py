@@ -18,29 +18,25 @@ from __future__ import annotations
 import logging
 import threading
 import uuid
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, Final
 
 from rekindle.compat import StrEnum
-from rekindle.protocol.cluster.documents import AgentDoc
 from rekindle.protocol.cluster.lease import (
     MAX_BEGUN,
     MAX_EPOCH,
     MAX_TERM_S,
     Begun,
     LeaseDoc,
-    StandbyDoc,
     lease_key,
     standby_key,
 )
-from rekindle.protocol.cluster.names import agent_key
-from rekindle.protocol.store_clock import age_s
-from rekindle.protocol.wire import MailboxError
 from rekindle.slurm_agent.base.aws import AwsError, code_of, is_away, text_of
 from rekindle.slurm_agent.base.clock import Clock
 from rekindle.slurm_agent.base.ports import NotHolder
-from rekindle.slurm_agent.leases.store import NOT_THERE, Found, read_lease, standing_by
+from rekindle.slurm_agent.leases.others import Who, leave_mark, older_agent, take_mark_away
+from rekindle.slurm_agent.leases.store import Found, read_lease, standing_by
 
 log = logging.getLogger(__name__)
 
@@ -57,18 +53,6 @@ class Standing(StrEnum):
     STANDBY = "standby"  # another holds it, or it cannot be told
     HELD = "held"
     LOST = "lost"  # another took it: this object never holds again
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Who:
-    """This agent. `last_epoch` is the one under which it last held the lease, as its own state says; 0: never."""
-
-    cluster: str
-    agent_id: str
-    host: str
-    boot: str
-    version: str = ""
-    last_epoch: int = 0
 
 
 class Lease:
@@ -182,9 +166,7 @@ class Lease:
                 if was_held and doc is not None and self._standing is Standing.HELD:
                     begun = _last((*doc.begun, *self._unrecorded))
                     self._put(replace(doc, renewal=doc.renewal + 1, term_s=0.0, begun=begun), etag)
-                self._s3.put_object(
-                    Bucket=self._bucket, Key=standby_key(self._who.cluster, self._who.agent_id), Body=b""
-                )
+                take_mark_away(self._s3, self._bucket, self._who)
             except AwsError as err:
                 log.warning("part=lease problem=%s", text_of("lease.json", err))
             self._standing = Standing.LOST
@@ -248,7 +230,7 @@ class Lease:
 
     def _take(self, doc: LeaseDoc | None, *, etag: str | None) -> None:
         is_own = doc is not None and doc.holder == self._who.agent_id
-        if not is_own and (older := self._older_agent()) is not None:
+        if not is_own and (older := older_agent(self._s3, self._bucket, self._who)) is not None:
             self._stand_by(older)
             return
         self._listed_at = None
@@ -330,18 +312,7 @@ class Lease:
         now = self._clock.monotonic()
         if self._marked_at is not None and now - self._marked_at < self._term_s:
             return
-        doc = self._doc
-        mark = StandbyDoc(
-            cluster=self._who.cluster,
-            agent_id=self._who.agent_id,
-            host=self._who.host,
-            at=self._clock.now(),
-            version=self._who.version,
-            holder=doc.holder if doc is not None else "",
-            problem=problem[:300],
-        )
-        key = standby_key(self._who.cluster, self._who.agent_id)
-        self._s3.put_object(Bucket=self._bucket, Key=key, Body=mark.to_json(), ContentType="application/json")
+        leave_mark(self._s3, self._bucket, self._who, at=self._clock.now(), lease=self._doc, problem=problem)
         self._marked_at = now
 
     def _list_others(self) -> None:
@@ -357,21 +328,6 @@ class Lease:
             return
         self._others = tuple(one for key, one in found if key != own)
         self._is_alone, self._listed_at = not self._others, now
-
-    def _older_agent(self) -> str | None:
-        """An agent of a version that knows no lease, and lives."""
-        try:
-            answer = self._s3.get_object(Bucket=self._bucket, Key=agent_key(self._who.cluster))
-            doc = AgentDoc.from_json(answer["Body"].read(AgentDoc.LIMIT_BYTES + 1))
-        except AwsError as err:
-            if code_of(err) in NOT_THERE:
-                return None
-            raise
-        except MailboxError:
-            return None
-        if doc.epoch or doc.agent_id == self._who.agent_id or age_s(answer) > MAX_TERM_S:
-            return None
-        return f"{doc.agent_id}, of a version that knows no lease, acts: stop or upgrade it"
 
     def _mark(self, stopped_on: str) -> LeaseDoc | None:
         for _ in range(10):

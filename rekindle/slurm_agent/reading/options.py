@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from rekindle.protocol.cluster.documents import SlurmState
 from rekindle.slurm_agent.reading import text
 from rekindle.slurm_agent.reading.jobs import KILL_ON_INVALID, Job
 from rekindle.slurm_agent.reading.line import carried
@@ -87,6 +88,8 @@ def options_of(
     found |= {option: text.value(detail.get(key)) for key, option in _SAME}
     found |= _sizes(detail)
     asked = environment or {}
+    found["partition"] = partitions_of(job, asked, script=script, line=line)
+    found["begin"] = _begin(detail, asked, {**(script or {}), **(line or {})})
     found |= {option: asked[variable] for variable, option in _ASKED if asked.get(variable)}
     found |= _per_task(detail, {**(script or {}), **(line or {})})
     if not any(name.startswith(("gpus", "tres-per-task")) for name in found if found[name]):
@@ -104,6 +107,8 @@ def options_of(
     if "SLURM_OVERCOMMIT" in asked:
         found["overcommit"] = _FLAG
     found["export"] = exported(asked.get("SLURM_EXPORT_ENV"))
+    if "SLURM_GET_USER_ENV" in asked and found["export"] in ("", "ALL"):  # a list of names implies it
+        found["get-user-env"] = _FLAG
     found |= {"output": _literal(stdout), "error": _literal(stderr) if stderr != stdout else ""}
     stdin = text.value(detail.get("StdIn"))
     found["input"] = _literal(stdin) if stdin != "/dev/null" else ""
@@ -119,6 +124,29 @@ def options_of(
         for name, given in found.items()
         if given and len(given) <= MAX_VALUE_CHARS and given.isprintable()
     }
+
+
+def partitions_of(
+    job: Job,
+    environment: Mapping[str, str],
+    *,
+    script: Mapping[str, str | None] | None,
+    line: Mapping[str, str | None] | None,
+) -> str:
+    """The partitions that were asked for. Of a list slurmctld shows, once the job has started, the one it runs in."""
+    asked = (
+        (line or {}).get("partition") or environment.get("SBATCH_PARTITION") or (script or {}).get("partition") or ""
+    )
+    has_started = job.state is not SlurmState.PENDING
+    return asked if has_started and job.partition in asked.split(",") else job.partition
+
+
+def _begin(detail: Mapping[str, str], environment: Mapping[str, str], given: Mapping[str, str | None]) -> str:
+    """As a time, which may have passed: `now+1day` of a script would count again from the copy's submission."""
+    if "begin" not in given and "SBATCH_BEGIN" not in environment:
+        return ""
+    eligible = detail.get("EligibleTime", "")
+    return f"uts{eligible}" if text.is_number(eligible) else "now"  # Source: slurm src/common/parse_time.c, "uts"
 
 
 _FLAG: Final = "\x20flag"  # told from every value of Slurm's by its blank, and taken out again above

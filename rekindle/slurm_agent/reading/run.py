@@ -98,11 +98,11 @@ class CommandResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class As:
-    """Whom a command runs as, where the agent is root. `groups` are the supplementary ones."""
+    """Whom a command runs as. `groups` are the supplementary ones; None leaves the agent's, which is not root then."""
 
     uid: int
     gid: int
-    groups: tuple[int, ...] = ()
+    groups: tuple[int, ...] | None = ()
     umask: int = -1
 
 
@@ -174,7 +174,7 @@ class Runner:
                 start_new_session=True,
                 user=None if who is None else who.uid,
                 group=None if who is None else who.gid,
-                extra_groups=None if who is None else list(who.groups),
+                extra_groups=None if who is None or who.groups is None else list(who.groups),
                 umask=-1 if who is None else who.umask,
             )
         except (OSError, subprocess.SubprocessError, ValueError) as err:

@@ -255,12 +255,8 @@ class Commands:
 
     def submit(self, spec: JobSpec, order: Order) -> int:
         self._check_user(spec, order)
-        try:  # sbatch would hang there as well
-            self._files.is_folder(order.attempt or spec.user, submitted_from(spec), *ids_of(spec))
-        except Hangs as err:
-            raise SlurmUnavailable(f"sbatch: {err}"[:300]) from err
-        except OSError:
-            pass  # what else is wrong with it sbatch says itself
+        for what, path in (("SLURM_SUBMIT_DIR", submitted_from(spec)), ("WorkDir", spec.workdir)):
+            self._check_folder(what, path, spec, order)
         return submit(self._runner, spec, order, self._settings().state_location, secrets_of=self._old(spec, order))
 
     def unlike(self, slurm_job: int, spec: JobSpec, order: Order) -> tuple[str, ...]:
@@ -281,6 +277,17 @@ class Commands:
         known = self._start(order.attempt) if order.attempt else None
         is_other = known and another(known, user=old.user, restart=old.restart, submitted_at=old.submitted)
         return None if is_other else old.job
+
+    def _check_folder(self, what: str, path: str, spec: JobSpec, order: Order) -> None:
+        """sbatch hangs where a path does; and slurmd starts a job whose folder is gone in /tmp."""
+        try:
+            is_there = not path or self._files.is_folder(order.attempt or spec.user, path, *ids_of(spec))
+        except Hangs as err:
+            raise SlurmUnavailable(f"sbatch: {err}"[:300]) from err
+        except OSError as err:
+            raise SlurmUnavailable(f"sbatch: {what} {path}: {err}"[:300]) from err
+        if not is_there:
+            raise SlurmRefused(f"sbatch: {what} {path} is no folder on this head node"[:300])
 
     def _check_user(self, spec: JobSpec, order: Order) -> None:
         """Only as the user whose job the Job began with. Whoever could write the whiteboard could write a spec of his

@@ -17,7 +17,7 @@ from rekindle.slurm_agent.reading import comment
 from rekindle.slurm_agent.reading.jobs import ENDED, Job, plain_dependency
 from rekindle.slurm_agent.reading.sizes import MIN_NODES
 
-VERSION: Final = 2
+VERSION: Final = 3
 # slurmctld writes its state some seconds after a submission; until then a script's arguments cannot be told.
 SETTLES: Final = timedelta(minutes=2)
 

@@ -1,0 +1,63 @@
+"""The other agents of a cluster: how one that stands by shows itself, and one whose version knows no lease is seen."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from rekindle.protocol.cluster.documents import AgentDoc
+from rekindle.protocol.cluster.lease import MAX_TERM_S, LeaseDoc, StandbyDoc, standby_key
+from rekindle.protocol.cluster.names import agent_key
+from rekindle.protocol.store_clock import age_s
+from rekindle.protocol.wire import MailboxError
+from rekindle.slurm_agent.base.aws import AwsError, code_of
+from rekindle.slurm_agent.leases.store import NOT_THERE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Who:
+    """This agent. `last_epoch` is the one under which it last held the lease, as its own state says; 0: never."""
+
+    cluster: str
+    agent_id: str
+    host: str
+    boot: str
+    version: str = ""
+    last_epoch: int = 0
+
+
+def leave_mark(s3: Any, bucket: str, who: Who, *, at: datetime, lease: LeaseDoc | None, problem: str) -> None:
+    """This agent stands by, and why. Raises: botocore's errors."""
+    mark = StandbyDoc(
+        cluster=who.cluster,
+        agent_id=who.agent_id,
+        host=who.host,
+        at=at,
+        version=who.version,
+        holder=lease.holder if lease is not None else "",
+        problem=problem[:300],
+    )
+    key = standby_key(who.cluster, who.agent_id)
+    s3.put_object(Bucket=bucket, Key=key, Body=mark.to_json(), ContentType="application/json")
+
+
+def take_mark_away(s3: Any, bucket: str, who: Who) -> None:
+    """This agent stands by no more: an empty mark, because the role may not delete. Raises: botocore's errors."""
+    s3.put_object(Bucket=bucket, Key=standby_key(who.cluster, who.agent_id), Body=b"")
+
+
+def older_agent(s3: Any, bucket: str, who: Who) -> str | None:
+    """An agent of a version that knows no lease, and lives; None: there is none. Raises: botocore's errors."""
+    try:
+        answer = s3.get_object(Bucket=bucket, Key=agent_key(who.cluster))
+        doc = AgentDoc.from_json(answer["Body"].read(AgentDoc.LIMIT_BYTES + 1))
+    except AwsError as err:
+        if code_of(err) in NOT_THERE:
+            return None
+        raise
+    except MailboxError:
+        return None
+    if doc.epoch or doc.agent_id == who.agent_id or age_s(answer) > MAX_TERM_S:
+        return None
+    return f"{doc.agent_id}, of a version that knows no lease, acts: stop or upgrade it"
