@@ -13,6 +13,7 @@ from infra.site import (
     reference_grafana,
     reference_iam,
     reference_metrics,
+    reference_notice,
     reference_signatures,
 )
 
@@ -27,6 +28,7 @@ PAGES: Final[Mapping[str, Callable[[], str]]] = {
         reference_grafana,
         reference_iam,
         reference_metrics,
+        reference_notice,
         reference_signatures,
     )
 }
