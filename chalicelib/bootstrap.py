@@ -135,7 +135,7 @@ class Service:
         """Log line and metrics."""
         from chalicelib.observability import Observability
 
-        return Observability(service="rekindle", level=self.settings.log_level)
+        return Observability(service=self.settings.stage, level=self.settings.log_level)
 
     @cached_property
     def store(self) -> DynamoIncidentStore:

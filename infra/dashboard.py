@@ -12,7 +12,7 @@ from typing import Any, Final
 from infra.functions import FUNCTIONS
 
 OURS: Final = "Rekindle"
-SERVICE: Final = ("service", "rekindle")
+SERVICE: Final = ("service", "${AWS::StackName}")  # each stage's metrics are its own
 CLOSED: Final = "{Rekindle,Fault,Outcome,service}"  # CloudWatch wants the names of the dimensions in any order
 _HOUR: Final = 3600
 _WIDTH: Final = 12  # of 24
@@ -64,7 +64,7 @@ def _counts(title: str, statistic: str, metrics: tuple[str, ...]) -> dict[str, A
 
 
 def _search(title: str, statistic: str, metric: str) -> dict[str, Any]:
-    found = f"SEARCH('{CLOSED} MetricName=\"{metric}\"', '{statistic}', {_HOUR})"
+    found = f"SEARCH('{CLOSED} MetricName=\"{metric}\" service=\"{SERVICE[1]}\"', '{statistic}', {_HOUR})"
     return _graph(title, statistic, [[{"expression": found, "id": "e1", "label": "", "region": "${AWS::Region}"}]])
 
 

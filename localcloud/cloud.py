@@ -289,8 +289,7 @@ class Cloud:
         queues: Iterable[QueueSource] = (),
     ) -> None:
         """Have these functions in the account. durable: function name to the alias it is invoked by."""
-        self.functions.handlers |= handlers
-        self.functions.durable |= dict(durable or {})
+        self.functions.deploy(handlers, durable or {})
         self.events.rules.extend(rules)
         for function in (durable or {}) if self._resumes else ():
             self.engine.resume(function)

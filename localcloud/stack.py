@@ -12,8 +12,11 @@ from localcloud.aws.wire import SERVICE
 from localcloud.cloud import STACK, Cloud
 from localcloud.cloud_app import deployment_of
 
+# Made at once, before several threads ask for the same part.
+PREPARED = ("recover", "sweep", "app", "training_job_event", "notice_event", "deliver")
 
-class _CloudSession:
+
+class CloudSession:
     """What bootstrap asks of a boto3 Session, answered with the cloud's own clients."""
 
     def __init__(self, cloud: Cloud) -> None:
@@ -28,9 +31,9 @@ def deploy_rekindle(
 ) -> bootstrap.Service:
     """Deploy the app to `cloud` and store `policies` (name -> document). Returns the service that its triggers use."""
     environ = {**cloud.environ(), "REKINDLE_LOG_LEVEL": log_level}
-    service = bootstrap.build(environ, clock=cloud.clock, session=_CloudSession(cloud))
-    for function in ("recover", "sweep", "app", "training_job_event", "notice_event", "deliver"):
-        service.prepare(function)  # before several threads ask for the same part at once
+    service = bootstrap.build(environ, clock=cloud.clock, session=CloudSession(cloud))
+    for function in PREPARED:
+        service.prepare(function)
     bootstrap.install(service)
     from app import app
 

@@ -1,10 +1,13 @@
-"""The webhook channel: CloudEvents 1.0 in structured JSON, signed by Standard Webhooks, over HTTPS.
+"""The webhook channel: CloudEvents 1.0 in structured JSON, signed by Standard Webhooks and as GitHub does, over HTTPS.
 
-Source: CloudEvents 1.0 HTTP binding, structured mode (content type application/cloudevents+json).
+Sources: CloudEvents 1.0 HTTP binding, structured mode (content type application/cloudevents+json); GitHub docs,
+"Validating webhook deliveries": `sha256=` and the hex HMAC-SHA256 of the body.
 """
 
 from __future__ import annotations
 
+import hashlib
+import hmac
 import json
 from typing import Final
 
@@ -18,6 +21,8 @@ from chalicelib.ports.clock import Clock
 from chalicelib.ports.notices import Notice
 
 CONTENT_TYPE: Final = "application/cloudevents+json; charset=utf-8"
+# For receivers that know GitHub's form alone. One signature fits into it: that of the newer secret.
+SIGNATURE_256: Final = "X-Rekindle-Signature-256"
 _TOO_MANY: Final = 429
 _LATER: Final = frozenset({408, 425, _TOO_MANY})  # besides every 5xx: the same request may be taken later
 
@@ -51,6 +56,7 @@ class Webhook:
             standard_webhooks.ID: message_id,
             standard_webhooks.TIMESTAMP: timestamp,
             standard_webhooks.SIGNATURE: " ".join(signatures),
+            SIGNATURE_256: "sha256=" + hmac.new(self._keys[0], body, hashlib.sha256).hexdigest(),
         }
         answer = post(self._url, body, headers, private=self._is_private, total_s=self._total_s)
         if 200 <= answer.status < 300:

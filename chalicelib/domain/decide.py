@@ -24,7 +24,7 @@ from chalicelib.domain.model.known import Known
 from chalicelib.domain.model.observation import Observation
 from chalicelib.domain.model.signal import Signal, SignalKind
 from chalicelib.domain.node.memory import remember
-from chalicelib.domain.policy.document import Policy
+from chalicelib.domain.policy.document import Policy, readable
 from chalicelib.domain.reporting.bookkeeping import booked
 from chalicelib.domain.rules.node.node import decide_node
 from chalicelib.domain.rules.run.opening import decide_open
@@ -60,7 +60,7 @@ def _decided(incident: Incident, seen: Observation, *, now: datetime, policy: Po
         closed = RuleContext(incident=incident, seen=seen, now=now, policy=policy)
         return closed.decided("closed", "the Incident is closed", incident, (), None)
     incident = incident.absorb(seen.new_signals)
-    if incident.policy_document is None:
+    if readable(incident.policy_document) is None:
         incident = dataclasses.replace(
             incident, policy_name=policy.name, policy_version=policy.version, policy_document=policy.to_wire()
         )

@@ -10,8 +10,10 @@ from infra.site import (
     reference_api,
     reference_cli,
     reference_doctor,
+    reference_grafana,
     reference_iam,
     reference_metrics,
+    reference_notice,
     reference_signatures,
 )
 
@@ -23,8 +25,10 @@ PAGES: Final[Mapping[str, Callable[[], str]]] = {
         reference_api,
         reference_cli,
         reference_doctor,
+        reference_grafana,
         reference_iam,
         reference_metrics,
+        reference_notice,
         reference_signatures,
     )
 }

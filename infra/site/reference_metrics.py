@@ -22,9 +22,9 @@ def made() -> str:
     units = {name: str(unit.value) for name, _, unit in observability.CLOSED}
     closed = {observability.INCIDENTS_CLOSED, *units}
     service = [
-        f"Namespace `{observability.NAMESPACE}`, dimension `service`; metrics of closed Incidents have "
+        f"Namespace `{observability.NAMESPACE}`, dimension `service`, the stack's name; those of closed Incidents have "
         f"{' and '.join(code(name) for name in observability.CLOSED_DIMENSIONS)} as well.",
-        "All are on the stack's dashboard. A quantity that is not known is not sent.",
+        "All are on the stack's dashboard and on [Grafana's](../metrics.md). A quantity that is not known is not sent.",
         "",
         *table(
             ("metric", "unit", "meaning"),

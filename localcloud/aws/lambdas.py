@@ -47,14 +47,37 @@ Response = tuple[int, dict[str, str], bytes]
 
 @dataclass(slots=True)
 class Functions:
-    """What is deployed: handlers by function name, and which of them are durable, with their alias."""
+    """What is deployed: handlers by function name, and which of them are durable, with their alias and versions.
+
+    Each deployment of a durable function publishes a version, and the alias points to the newest (`AutoPublishAlias` of
+    the template). An execution stays on the version that it began with. Source: Lambda guide, durable-functions.
+    """
 
     handlers: dict[str, Handler] = field(default_factory=dict)
     durable: dict[str, str] = field(default_factory=dict)
+    published: dict[str, list[Handler]] = field(default_factory=dict)
 
     def __getitem__(self, function: str) -> Handler:
         """By `name` or `name:qualifier`. Raises: KeyError."""
-        return self.handlers[function.partition(":")[0]]
+        name, _, qualifier = function.partition(":")
+        versions = self.published.get(name, [])
+        if qualifier.isdigit() and 1 <= int(qualifier) < len(versions):
+            return versions[int(qualifier) - 1]
+        return self.handlers[name]
+
+    def deploy(self, handlers: Mapping[str, Handler], durable: Mapping[str, str]) -> None:
+        """Put these in the place of what has their names; the durable ones become a new version."""
+        self.handlers |= handlers
+        self.durable |= durable
+        for name in durable:
+            self.published.setdefault(name, []).append(self.handlers[name])
+
+    def version_of(self, name: str, qualifier: str) -> str | None:
+        """The version that a qualifier of a durable function stands for; None where there is no such one."""
+        newest = len(self.published[name])
+        if qualifier in {self.durable[name], "$LATEST"}:
+            return str(newest)
+        return qualifier if qualifier.isdigit() and 1 <= int(qualifier) <= newest else None
 
 
 def split_name(function_name: str, qualifier: str | None) -> tuple[str, str | None]:
@@ -133,13 +156,14 @@ class LambdaApi:
             raise AwsError(
                 "InvalidParameterValueException", "You cannot invoke a durable function using an unqualified ARN."
             )
-        if qualifier not in {self._functions.durable[name], "1", "$LATEST"}:
+        version = self._functions.version_of(name, qualifier)
+        if version is None:
             raise AwsError("ResourceNotFoundException", f"Function not found: {name}:{qualifier}", status=404)
         try:
-            started = self._engine.start(function=name, name=execution_name, payload=payload.decode())
+            started = self._engine.start(function=name, name=execution_name, payload=payload.decode(), version=version)
         except AlreadyStarted as err:
             raise AwsError("DurableExecutionAlreadyStartedException", str(err), status=409) from err
-        headers = {"X-Amz-Durable-Execution-Arn": started.arn, "X-Amz-Executed-Version": "1"}
+        headers = {"X-Amz-Durable-Execution-Arn": started.arn, "X-Amz-Executed-Version": version}
         if kind == "Event":
             return 202, headers, b""
         self._clock.run_until(lambda: self._engine.status(started.arn) != "RUNNING", limit=timedelta(minutes=15))

@@ -174,8 +174,9 @@ class FunctionInvoker(InProcessInvoker):
         account_id: str | None = None,  # noqa: ARG002
         region_name: str | None = None,  # noqa: ARG002
     ) -> InvokeResponse:
-        context = self._context(function_name)
-        return InvokeResponse.from_output(self._find(function_name)(input, context), context.aws_request_id)
+        qualified = input.durable_execution_arn.partition(":function:")[2].partition("/")[0] or function_name
+        context = self._context(qualified)
+        return InvokeResponse.from_output(self._find(qualified)(input, context), context.aws_request_id)
 
 
 class CloudExecutor(Executor):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from chalicelib.domain.decide import decide
 from chalicelib.domain.model.action import Notify, Severity
 from chalicelib.domain.model.incident import Phase
 from chalicelib.domain.model.newer_version import read_incident
-from chalicelib.domain.policy.document import DEFAULT_POLICY
+from chalicelib.domain.policy.document import DEFAULT_POLICY, readable
 from rekindle.signatures.faults import FaultClass
 from tests.domain.looks import NOW, incident, seen, signal, view
 from tests.domain.node_looks import memory, node_incident
@@ -45,6 +46,19 @@ def test_a_nodes_own_incident_is_handed_over_alike() -> None:
     read = read_incident(one.to_wire() | {"repair": one.repair.to_wire() | {"crane": True}})  # type: ignore[union-attr]
     assert read.newer == "repair.crane"
     assert decide(read, seen(view()), now=NOW, policy=DEFAULT_POLICY).rule == "incident.newer"
+
+
+def test_a_pinned_policy_that_cannot_be_read_is_exchanged_for_the_one_of_now() -> None:
+    now = replace(DEFAULT_POLICY, version="of now", budgets=replace(DEFAULT_POLICY.budgets, max_attempts=1))
+    for document in ({**DEFAULT_POLICY.to_wire(), "max_no_progress": 3}, {"schema": 2}, {}):
+        read = read_incident(WORKED_ON.to_wire() | {"policy_document": document})
+        decision = decide(read, seen(view()), now=NOW, policy=now)
+        kept = decision.incident
+        if readable(document) is None:
+            assert (kept.policy_version, kept.policy_document) == ("of now", now.to_wire())
+        else:
+            assert kept.policy_document == document  # all fields have defaults
+    assert readable({**DEFAULT_POLICY.to_wire(), "max_no_progress": 3}) is None
 
 
 def test_what_this_version_wrote_is_read_as_it_was() -> None:

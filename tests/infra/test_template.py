@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 from cfnlint.api import lint
 
+from chalicelib.bootstrap import Clients, Service, SystemClock
+from chalicelib.config import Settings
 from infra import costs
 from infra.functions import FUNCTIONS, Function, Trigger
 from infra.merge import ENVIRONMENT, OPEN_PATHS, merge_template
@@ -120,15 +122,20 @@ def test_every_page_of_the_runbook_belongs_to_an_alarm(template: Template) -> No
     assert {path.name for path in RUNBOOK.glob("*.md")} == named
 
 
-def test_the_stuck_alarm_watches_what_the_sweep_emits(template: Template, capsys: pytest.CaptureFixture[str]) -> None:
+def settings_of(stage: str) -> Settings:
+    names = ("table", "bus", "bucket", "quarantine_url", "recover_function")
+    return Settings(region=REGION, stage=stage, **dict.fromkeys(names, "x"))
+
+
+def test_the_stuck_alarm_watches_what_the_sweep_of_its_own_stage_emits(template: Template) -> None:
     observability = importlib.import_module("chalicelib.observability")
     alarm = template["Resources"]["StuckExecutionsAlarm"]["Properties"]
     assert alarm["Namespace"] == observability.NAMESPACE
     assert alarm["MetricName"] == observability.STUCK_EXECUTIONS
-    source = (ROOT / "chalicelib" / "bootstrap.py").read_text(encoding="utf-8")
-    service = re.search(r'Observability\(service="([^"]+)"', source)
-    assert service is not None
-    assert alarm["Dimensions"] == [{"Name": "service", "Value": service[1]}]
+    service = Service(settings_of("rekindle-dev"), clock=SystemClock(), clients=Clients(REGION))
+    assert service.observability.metrics.service == "rekindle-dev"
+    assert ENVIRONMENT["REKINDLE_STAGE"] == {"Ref": "AWS::StackName"}
+    assert alarm["Dimensions"] == [{"Name": "service", "Value": {"Ref": "AWS::StackName"}}]
 
 
 def test_a_silent_sweep_raises_the_alarm_though_there_is_nothing_to_measure(template: Template) -> None:
@@ -310,7 +317,7 @@ def test_every_request_to_the_api_must_be_signed_but_those_that_carry_a_proof_of
             assert set(schemes) <= signed, (path, method)
 
 
-def test_every_stack_output_names_something_of_the_stack(template: Template) -> None:
+def test_every_stack_output_names_something_(template: Template) -> None:
     outputs = template["Outputs"]
     assert {"ApiUrl", "TableName", "BusName", "BucketName", "TopicArn", "TrainingPolicyArn"} <= outputs.keys()
     for parameter in template["Parameters"].values():

@@ -13,7 +13,7 @@ from aws_durable_execution_sdk_python import DurableContext, durable_execution
 from aws_durable_execution_sdk_python.config import CallbackConfig, Duration
 from botocore.exceptions import ClientError
 
-from localcloud.cloud import Cloud
+from localcloud.cloud import ALIAS, Cloud
 
 HOUR = timedelta(hours=1)
 
@@ -192,3 +192,35 @@ def test_two_conditional_writes_at_once_have_one_winner(cloud: Cloud) -> None:
     for thread in threads:
         thread.join()
     assert len(won) == 1
+
+
+def test_an_execution_stays_on_the_version_that_it_began_with_and_the_alias_gives_new_ones_the_newest() -> None:
+    def version(name: str) -> Any:
+        @durable_execution
+        def handler(_: Any, context: DurableContext) -> list[str]:
+            before = context.step(lambda _: name, name="before")
+            context.wait(Duration.from_seconds(60), name="wait")
+            return [before, context.step(lambda _: name, name="after")]
+
+        return handler
+
+    with Cloud() as cloud:
+        client = cloud.client("lambda")
+
+        def start(name: str, qualifier: str = ALIAS) -> str:
+            answer = client.invoke(
+                FunctionName=f"f:{qualifier}", InvocationType="Event", Payload=b"{}", DurableExecutionName=name
+            )
+            return str(answer["DurableExecutionArn"])
+
+        cloud.deploy({"f": version("old")}, durable={"f": ALIAS})
+        first = start("one")
+        cloud.clock.run_for(timedelta(seconds=10))
+        cloud.deploy({"f": version("new")}, durable={"f": ALIAS})
+        second, third = start("two"), start("three", "1")
+        with pytest.raises(ClientError, match="Function not found: f:3"):
+            start("four", "3")
+        cloud.clock.run_for(timedelta(minutes=5))
+        results = [json.loads(cloud.engine.load(arn).result.result) for arn in (first, second, third)]
+        assert results == [["old", "old"], ["new", "new"], ["old", "old"]]
+        assert [arn.split(":function:f:")[1].split("/")[0] for arn in (first, second, third)] == ["1", "2", "1"]

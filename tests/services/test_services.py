@@ -418,6 +418,18 @@ def test_the_policy_is_pinned_at_the_first_look(w: World) -> None:
     assert w.look.policy_for(w.last.incident_id).budgets.max_attempts == DEFAULT_POLICY.budgets.max_attempts
 
 
+def test_a_pinned_policy_in_a_form_of_another_version_gives_way_to_the_policy_of_now(w: World) -> None:
+    w.hang(JOB)
+    w.deliver_all()
+    w.work()
+    pinned_before = w.last.policy_document
+    assert pinned_before is not None
+    strange = replace(w.last, policy_document={**pinned_before, "max_no_progress": 3})
+    w.policies.stored["default"] = changed(budgets={"max_attempts": 1})
+    w.store.put(strange)
+    assert w.look.policy_for(w.last.incident_id).budgets.max_attempts == 1
+
+
 def test_what_people_were_told_stands_in_the_timeline(w: World) -> None:
     w.hang(JOB)
     w.deliver_all()

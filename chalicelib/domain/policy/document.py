@@ -105,6 +105,19 @@ def pinned(document: Mapping[str, Any]) -> Policy:
     return _pinned(json.dumps(document))
 
 
+def readable(document: Mapping[str, Any] | None) -> Policy | None:
+    """`pinned`; None without a document, and for one in a form of another version that this one cannot read.
+
+    After an upgrade or a rollback an open Incident may carry such a document. The Job's policy of now counts then.
+    """
+    if document is None:
+        return None
+    try:
+        return pinned(document)
+    except InvalidPolicy:
+        return None
+
+
 @functools.lru_cache(maxsize=64)
 def _pinned(text: str) -> Policy:
     return Policy.from_wire(json.loads(text))

@@ -31,7 +31,7 @@ from chalicelib.domain.model.observation import (
 )
 from chalicelib.domain.model.signal import Signal
 from chalicelib.domain.model.start_view import is_another_run
-from chalicelib.domain.policy.document import DEFAULT_POLICY, Policy, pinned
+from chalicelib.domain.policy.document import DEFAULT_POLICY, Policy, readable
 from chalicelib.domain.rules.run.orders import STOPPED_BY_ORDER, who_ordered
 from chalicelib.domain.run.resume_point import goes_back_to, mark_abandoned
 from chalicelib.ports.clock import Clock
@@ -68,14 +68,15 @@ class Observer:
     nodes: Nodes | None = None
 
     def policy_for(self, incident_id: str) -> Policy:
-        """The policy pinned on the Incident, else the one its Job names now.
+        """The policy pinned on the Incident, else (none, or one that only another version can read) the Job's of now.
 
         A policy that is missing or invalid must not stop protection, and must not act beyond what the user meant:
         the built-in limits apply, in shadow mode.
         """
         incident = self.store.load(incident_id).incident
-        if incident.policy_document is not None:
-            return pinned(incident.policy_document)
+        policy = readable(incident.policy_document)
+        if policy is not None:
+            return policy
         try:
             return self.policies.load(incident.policy_name)
         except Permanent as err:
@@ -316,11 +317,11 @@ class Observer:
         look saw open has been judged by the guards already. What people order is theirs, however much of it: it neither
         counts nor trips.
         """
-        if seen.breaker is not None or not new_steps(before, decision) or decision.incident.policy_document is None:
+        policy = readable(decision.incident.policy_document)
+        if seen.breaker is not None or not new_steps(before, decision) or policy is None:
             return
         if was_ordered(before, decision.incident):
             return
-        policy = pinned(decision.incident.policy_document)
         said = one_too_many(
             self.registry, before.incident_id, policy, now=self.clock.now(), lifted_at=seen.breaker_lifted_at
         )
@@ -379,9 +380,8 @@ def _with_last_step(attempts: tuple[Attempt, ...], seen: Maybe[AttemptView]) -> 
 
 def _goes_back_to(incident: Incident) -> tuple[int, ...]:
     """The steps at or below which a resume point may be wanted, under the policy that the Incident keeps to."""
-    if incident.policy_document is None:
-        return ()
-    return goes_back_to(incident, pinned(incident.policy_document))
+    policy = readable(incident.policy_document)
+    return goes_back_to(incident, policy) if policy is not None else ()
 
 
 def names_of_interest(incident: Incident, seen: Maybe[AttemptView], inbox: Sequence[Signal]) -> frozenset[str]:
