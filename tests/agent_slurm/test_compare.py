@@ -94,6 +94,15 @@ def test_what_each_task_gets_is_asked_for_as_the_script_asks_for_it(version: str
         assert (one.options.get("gpus-per-task"), one.options.get("tres-per-task")) == given
 
 
+def test_the_oldest_version_is_asked_for_gpus_per_task_by_the_option_that_it_knows() -> None:
+    """22.05 writes `TresPerTask=gres:gpu:2`, and has no `--tres-per-task`."""
+    by_name = {one["name"]: taken_from(one, "22.05").spec for one in recorded("22.05")}
+    for name, expected in (("GPUs per task", "2"), ("GPUs per task in the script", "1")):
+        one = by_name[name]
+        assert one is not None
+        assert (one.options.get("gpus-per-task"), one.options.get("tres-per-task")) == (expected, None)
+
+
 @pytest.mark.parametrize("version", VERSIONS)
 def test_a_job_that_asked_for_no_number_of_nodes_is_given_none_and_shares_them_as_before(version: str) -> None:
     """24.11 shows `NumNodes=1-1` of such a job, and 26.05 `OverSubscribe=NO` of every one."""

@@ -8,6 +8,7 @@ The script's own `#SBATCH` lines are read again by sbatch; an option given here 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Final
 
@@ -189,10 +190,9 @@ def _per_task(detail: Mapping[str, str], given: Mapping[str, str | None]) -> dic
     sbatch takes either `--tres-per-task` or `--gpus-per-task`: where one was given, in the script too, the same.
     """
     whole, found = text.value(detail.get("TresPerTask")), dict[str, str | None]()
-    # As it was written: `cpu=1,gres/gpu:a100=2`, `cpu:2`.
-    parts = dict(
-        part.partition("=")[::2] if "=" in part else part.rpartition(":")[::2] for part in whole.split(",") if part
-    )
+    # As it was written: `cpu=1,gres/gpu:a100=2`, `cpu:2`; 22.05 shows `gres:gpu:2`.
+    each = (re.sub(r"^gres:", "gres/", part) for part in whole.split(",") if part)
+    parts = dict(part.partition("=")[::2] if "=" in part else part.rpartition(":")[::2] for part in each)
     gpus = [
         f"{name[9:]}:{count}" if name.startswith("gres/gpu:") else count
         for name, count in parts.items()
