@@ -203,7 +203,7 @@ def test_a_picture_of_evil_labels_and_numbers_is_only_a_picture(evil: World) -> 
 
 
 def test_a_post_mortem_is_text_and_never_a_page(evil: World) -> None:
-    got = Visitor(evil.console).get(f"{path('incidents', INCIDENT)}/postmortem")
+    got = Visitor(evil.console).get(f"{path('incidents', INCIDENT)}/postmortem?as=markdown")
     assert (got.status, got.headers["content-type"]) == (200, "text/plain; charset=utf-8")
     assert got.headers["x-content-type-options"] == "nosniff"
 
