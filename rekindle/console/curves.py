@@ -74,6 +74,18 @@ def _loss_of_job(body: Mapping[str, Any], job: Mapping[str, Any]) -> Curve:
     attempts = sorted(objects(job, "attempts"), key=lambda one: moment(one, "submitted_at") or _BEGINNING)
     began = [(moment(one, "submitted_at") or _BEGINNING).timestamp() for one in attempts]
     steps = points_of(body, "step")
+    if not steps:  # a run that reports no step is drawn over time
+        return Curve(
+            name="loss",
+            title="Loss",
+            y_title="loss",
+            axis=Axis.TIME,
+            points=points_of(body, "loss"),
+            low=points_of(body, "loss_low"),
+            high=points_of(body, "loss_high"),
+            broken=[at for at, count in points_of(body, "non_finite") if count > 0],
+            why=why_not(body, "loss"),
+        )
 
     def placed(name: str) -> list[tuple[int, int, Point]]:
         """Index of the measured value, its attempt, and its point by step; what an attempt measured before its resume
