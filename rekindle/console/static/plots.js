@@ -130,7 +130,7 @@
     sheet.setAttribute("aria-roledescription", "chart");
     sheet.setAttribute("aria-label", `${about.words} Arrow keys read values, plus and minus zoom, 0 shows all, L changes the scale.`);
     reader.setAttribute("role", "status");
-    const button = (text, label, act) => { const made = element("button", "", text); made.type = "button"; made.setAttribute("aria-label", `${label}: ${about.title}`); made.title = label; made.addEventListener("click", act); bar.append(made); return made; };
+    const button = (text, label, act) => { const made = element("button", "", text); made.type = "button"; made.setAttribute("aria-label", `${text}, ${label}: ${about.title}`); made.title = label; made.addEventListener("click", act); bar.append(made); return made; };
     frame.append(bar, sheet, reader);
     figure.querySelector("figcaption").after(frame);
 
