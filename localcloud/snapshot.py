@@ -23,6 +23,7 @@ from moto.sqs.models import sqs_backends
 
 from localcloud.aws.sagemaker import TERMINAL, Phase, TrainingJob, TrainingJobs
 from localcloud.engine.clock import Clock
+from localcloud.stored_bytes import with_bytes
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS items (tbl TEXT, item TEXT);
@@ -87,7 +88,7 @@ class Snapshot:
             return
         with closing(self._connect()) as db:
             for table, item in db.execute("SELECT tbl, item FROM items"):
-                cloud.client("dynamodb").put_item(TableName=table, Item=_with_bytes(json.loads(item)))
+                cloud.client("dynamodb").put_item(TableName=table, Item=with_bytes(json.loads(item)))
             buckets = {row["Name"] for row in cloud.client("s3").list_buckets()["Buckets"]}
             for bucket, key, body in db.execute("SELECT bucket, key, body FROM objects"):
                 if bucket not in buckets:
@@ -133,14 +134,6 @@ def _bytes_to_wire(value: object) -> Any:
     if isinstance(value, bytes):
         return {"__bytes__": value.hex()}
     raise TypeError(f"not serialisable: {value!r}")
-
-
-def _with_bytes(value: Any) -> Any:
-    if isinstance(value, dict):
-        if set(value) == {"__bytes__"}:
-            return bytes.fromhex(value["__bytes__"])
-        return {key: _with_bytes(inner) for key, inner in value.items()}
-    return [_with_bytes(inner) for inner in value] if isinstance(value, list) else value
 
 
 def _save_objects(cloud: Cloud, db: sqlite3.Connection) -> None:

@@ -7,17 +7,18 @@ so that what was trained twice is seen twice. What is not known is not drawn, an
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
 
-from rekindle.compat import UTC, StrEnum
+from rekindle.compat import UTC
+from rekindle.console.curve import Curve, Mark, MarkKind
+from rekindle.console.plots import plot_of
 from rekindle.console.strokes import Axis, Point, can_be_drawn, unbroken
 from rekindle.drawing.scales import Scale, Tick, short, step_ticks, time_ticks, value_ticks, values_scale
 
 WIDTH: Final = 960
-HEIGHT: Final = 300
 FLAT: Final = 130  # where there are marks and no curve
 LEFT, RIGHT, BOTTOM = 64, 30, 44
 TOP: Final = 24  # the upper axis' title stands above the highest value's label
@@ -25,29 +26,6 @@ LABEL_ROW: Final = 17  # height of one row of labels above the curve
 CHAR_WIDTH: Final = 6.4  # of the labels' small type, generously: two labels never touch
 TABLE_ROWS: Final = 40
 DAY_S: Final = 86_400
-
-
-class MarkKind(StrEnum):
-    """What is pointed out; each has its own stroke, not only its own colour."""
-
-    FAULT = "fault"
-    RESUME = "resume"
-    SAVE = "save"
-    SKIP = "skip"
-    REDO = "redo"
-    BAD = "bad"
-    ATTEMPT = "attempt"
-    INCIDENT = "incident"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Mark:
-    """Something at `low`, or from `low` to `high`, with its words."""
-
-    kind: MarkKind
-    low: float
-    high: float | None = None
-    label: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,6 +70,7 @@ class Chart:
     said: str
     why: str
     rows: tuple[tuple[str, str], ...]
+    plot: str = ""  # JSON for static/plots.js; empty where there is no curve
     is_log: bool = False
     width: int = WIDTH
     left: int = LEFT
@@ -106,30 +85,6 @@ class Chart:
     def is_empty(self) -> bool:
         """There is no curve; marks there may be."""
         return not self.strokes
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Curve:
-    """What is to be drawn. `low` and `high` are the band around the curve, point by point as `points` or empty.
-
-    `starts` are the indexes of points with which the run was started again: each begins a new stroke, also where the
-    new attempt is already further than the old one came when it is first measured. `gaps` are the indexes of points
-    before which nothing was measured for long: the same attempt, and no line is drawn to them.
-    """
-
-    name: str
-    title: str
-    y_title: str
-    axis: Axis
-    points: Sequence[Point] = ()
-    low: Sequence[Point] = ()
-    high: Sequence[Point] = ()
-    starts: Collection[int] = ()
-    gaps: Collection[int] = ()
-    broken: Sequence[float] = ()  # x of values that were no finite numbers
-    marks: Sequence[Mark] = ()
-    why: str = ""  # why there are no points
-    height: int = HEIGHT
 
 
 def draw(curve: Curve) -> Chart | None:
@@ -148,6 +103,7 @@ def draw(curve: Curve) -> Chart | None:
     floor = height - BOTTOM
     values = [point[1] for point in (*finite, *curve.low, *curve.high) if can_be_drawn(point)]
     y = values_scale(min(values), max(values), start=floor, end=top) if values else Scale(0, 1, floor, top)
+    said = _said(curve, finite, attempts=newest + 1, is_log=y.is_log)
     return Chart(
         name=curve.name,
         title=curve.title,
@@ -162,9 +118,10 @@ def draw(curve: Curve) -> Chart | None:
         y_ticks=tuple(value_ticks(y)) if values else (),
         marks=tuple(marks),
         broken=tuple(x(place) for place in curve.broken),
-        said=_said(curve, finite, attempts=newest + 1, is_log=y.is_log),
+        said=said,
         why="" if finite else (curve.why or "there is no curve"),
         rows=_rows(finite, curve.axis),
+        plot=plot_of(curve, words=said, is_log=y.is_log) if finite else "",
         is_log=y.is_log,
     )
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from itertools import pairwise
 from typing import Any, Final
 
 from rekindle.client.shapes import member, moment, objects, word
-from rekindle.console.charts import Chart, Curve, Mark, MarkKind, draw
+from rekindle.compat import UTC
+from rekindle.console.charts import Chart, draw
+from rekindle.console.curve import Curve, Mark, MarkKind
 from rekindle.console.strokes import Axis, Point, gaps_of
 
 WINDOWS: Final[Mapping[int, str]] = {
@@ -23,7 +25,9 @@ WINDOWS: Final[Mapping[int, str]] = {
 # How much of the time before and after it an Incident's picture shows: as many times its own length, within bounds.
 BEFORE: Final = (2.0, timedelta(minutes=3), timedelta(hours=1))
 AFTER: Final = (0.5, timedelta(minutes=2), timedelta(minutes=30))
+PERIODS_AFTER: Final = 15  # at least so many points of an Incident's way on are shown
 MAX_MARKS: Final = 12  # newest attempts and Incidents that are written beside a Job's curve
+_BEGINNING: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def window_of(opened: datetime | None, closed: datetime | None, now: datetime) -> tuple[int, str | None]:
@@ -41,21 +45,8 @@ def _within(took: timedelta, bounds: tuple[float, timedelta, timedelta]) -> time
 
 
 def of_job(body: Mapping[str, Any], job: Mapping[str, Any]) -> list[Chart]:
-    """Loss, step rate and gradient norm over time."""
-    since, until = _epoch(body, "since"), _epoch(body, "until")
-    marks = [mark for mark in _marks_of_job(job) if since <= mark.low <= until]
-    loss = Curve(
-        name="loss",
-        title="Loss",
-        y_title="loss",
-        axis=Axis.TIME,
-        points=points_of(body, "loss"),
-        low=points_of(body, "loss_low"),
-        high=points_of(body, "loss_high"),
-        broken=[at for at, count in points_of(body, "non_finite") if count > 0],
-        marks=marks,
-        why=why_not(body, "loss"),
-    )
+    """The loss by step, a line per attempt from its resume step; step rate and gradient norm over time."""
+    loss = _loss_of_job(body, job)
     rate = Curve(
         name="rate",
         title="Steps per second",
@@ -79,19 +70,101 @@ def of_job(body: Mapping[str, Any], job: Mapping[str, Any]) -> list[Chart]:
     ]
 
 
+def _loss_of_job(body: Mapping[str, Any], job: Mapping[str, Any]) -> Curve:
+    attempts = sorted(objects(job, "attempts"), key=lambda one: moment(one, "submitted_at") or _BEGINNING)
+    began = [(moment(one, "submitted_at") or _BEGINNING).timestamp() for one in attempts]
+    steps = points_of(body, "step")
+    if not steps:  # a run that reports no step is drawn over time
+        return Curve(
+            name="loss",
+            title="Loss",
+            y_title="loss",
+            axis=Axis.TIME,
+            points=points_of(body, "loss"),
+            low=points_of(body, "loss_low"),
+            high=points_of(body, "loss_high"),
+            broken=[at for at, count in points_of(body, "non_finite") if count > 0],
+            why=why_not(body, "loss"),
+        )
+
+    def placed(name: str) -> list[tuple[int, int, Point]]:
+        """Index of the measured value, its attempt, and its point by step; what an attempt measured before its resume
+        step is a period that holds the end of the attempt before."""
+        found = []
+        values = points_of(body, name)
+        for index, (at, (x, y)) in enumerate(zip(_times(values, steps), by_step(values, steps), strict=True)):
+            number = bisect_right(began, at) - 1
+            resumed = _step(attempts[number], "resume_step") if number >= 0 else None
+            if resumed is None or x >= resumed:
+                found.append((index, number, (x, y)))
+        return found
+
+    kept: list[tuple[int, int, Point]] = []
+    for one in placed("loss"):
+        if not kept or kept[-1][1] != one[1] or one[2][0] > kept[-1][2][0]:  # within an attempt a step never goes back
+            kept.append(one)
+    numbers = [number for _, number, _ in kept]
+    starts = {index for index in range(1, len(kept)) if numbers[index] != numbers[index - 1]}
+    low, high = (by_step(points_of(body, name), steps) for name in ("loss_low", "loss_high"))
+    has_band = len(low) == len(high) == len(by_step(points_of(body, "loss"), steps))
+    return Curve(
+        name="loss",
+        title="Loss by step, a line per attempt",
+        y_title="loss",
+        axis=Axis.STEP,
+        points=[point for _, _, point in kept],
+        low=[low[index] for index, _, _ in kept] if has_band else (),
+        high=[high[index] for index, _, _ in kept] if has_band else (),
+        starts=starts,
+        names=[_attempt_name(attempts, number) for number in dict.fromkeys(numbers)],
+        broken=[x for _, _, (x, count) in placed("non_finite") if count > 0],
+        marks=list(_marks_of_job(job, {*numbers})),
+        why=why_not(body, "loss") or why_not(body, "step"),
+    )
+
+
+def _attempt_name(attempts: Sequence[Mapping[str, Any]], number: int) -> str:
+    return f"attempt {word(attempts[number], 'number')}" if number >= 0 else "before the first attempt"
+
+
+def _times(values: Sequence[Point], steps: Sequence[Point]) -> list[float]:
+    """The times of the values that `by_step` keeps."""
+    return [at for at, _ in values if steps and at >= steps[0][0]]
+
+
+def its_own(body: Mapping[str, Any], incident: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The curves without what came after the Incident: a while of the run that was brought back, and of the time after
+    its end no value that was no number, which belongs to another Incident."""
+    opened, closed = moment(incident, "opened_at"), moment(incident, "closed_at")
+    if opened is None or closed is None:
+        return body
+    period = member(body, "period_s")
+    least = PERIODS_AFTER * (float(period) if _is_number(period) else 60.0)
+    end = closed.timestamp() + max((closed - opened).total_seconds() * AFTER[0], least)
+    curves = member(body, "curves")
+    cut: dict[str, Any] = dict(curves) if isinstance(curves, Mapping) else {}
+    for name in list(cut):
+        until = closed.timestamp() if name == "non_finite" else end
+        if member(cut[name], "known") is not None:
+            cut[name] = {"known": [list(point) for point in points_of(body, name) if point[0] <= until]}
+    return {**body, "curves": cut}
+
+
 def of_incident(body: Mapping[str, Any] | None, incident: Mapping[str, Any], why: str = "") -> Chart | None:
     """The loss by step, with the spike, the way back and what was left out. Marks alone where there is no curve."""
-    read = body or {}
+    read = its_own(body or {}, incident)
     step_at, loss = points_of(read, "step"), points_of(read, "loss")
     times = [at for at, _ in loss if step_at and at >= step_at[0][0]]
     points = by_step(loss, step_at)
+    starts = starts_of(incident, times)
     curve = Curve(
         name="loss-by-step",
         title="Loss by step",
         y_title="loss",
         axis=Axis.STEP,
         points=points,
-        starts=starts_of(incident, times),
+        starts=starts,
+        names=_names(incident, len(points), starts),
         gaps=gaps_of(times) | skipped_before(incident, points),
         low=by_step(points_of(read, "loss_low"), step_at),
         high=by_step(points_of(read, "loss_high"), step_at),
@@ -149,6 +222,16 @@ def starts_of(incident: Mapping[str, Any], times: Sequence[float]) -> set[int]:
     return {index for index in found if index < len(times)}
 
 
+def _names(incident: Mapping[str, Any], points: int, starts: Collection[int]) -> Sequence[str]:
+    """The attempts' own names, where each of them has a line; else none, for a line must not have another's name."""
+    tries = objects(incident, "tries")
+    if not points or 0 in starts or len(starts) != len(tries):
+        return ()
+    before = str(member(tries[0], "clone_of") or "before") if tries else word(incident, "attempt")
+    names = [before, *(word(one, "name") for one in tries)]
+    return names if len({*names}) == len(names) else ()
+
+
 def skipped_before(incident: Mapping[str, Any], points: Sequence[Point]) -> set[int]:
     """Indexes of the points between which and the one before a whole window of data was left out."""
     skips = list(_pairs(member(incident, "skips")))
@@ -193,16 +276,17 @@ def marks_of_incident(incident: Mapping[str, Any], step_at: Sequence[Point] = ()
             yield Mark(kind=MarkKind.BAD, low=float(stretch[1]), high=float(stretch[2]), label="not resumed from")
 
 
-def _marks_of_job(job: Mapping[str, Any]) -> Iterator[Mark]:
-    for attempt in objects(job, "attempts")[-MAX_MARKS:]:
-        at = moment(attempt, "submitted_at")
-        if at is not None and member(attempt, "number") != 1:
-            yield Mark(kind=MarkKind.ATTEMPT, low=at.timestamp(), label=f"attempt {word(attempt, 'number')}")
-    for incident in objects(job, "incidents")[:MAX_MARKS]:
-        at = moment(incident, "opened_at")
-        if at is not None:
-            label = word(incident, "fault").replace("_", " ")
-            yield Mark(kind=MarkKind.INCIDENT, low=at.timestamp(), label=label)
+def _marks_of_job(job: Mapping[str, Any], seen: Collection[int]) -> Iterator[Mark]:
+    """Where attempts resumed, and what their data were left out; `seen`: the attempts, oldest first from 0, that the
+    picture holds. Attempts before them have no place in it."""
+    attempts = sorted(objects(job, "attempts"), key=lambda one: moment(one, "submitted_at") or _BEGINNING)
+    for number, attempt in list(enumerate(attempts))[-MAX_MARKS:]:
+        resumed = _step(attempt, "resume_step")
+        if number not in seen or resumed is None or member(attempt, "number") == 1:
+            continue
+        yield Mark(kind=MarkKind.ATTEMPT, low=resumed, label=f"attempt {word(attempt, 'number')} from {resumed:.0f}")
+        for low, high in _pairs(member(attempt, "skips")):
+            yield Mark(kind=MarkKind.SKIP, low=low, high=high, label=f"data of {low:.0f}-{high - 1:.0f} skipped")
 
 
 def _pairs(value: Any) -> Iterator[tuple[float, float]]:

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import datetime, timedelta
 from typing import Any, Final
 
 from rekindle.client.api import path
 from rekindle.client.shapes import member, moment, objects
 from rekindle.console import curves
 from rekindle.console.charts import Chart
+from rekindle.console.markdown import blocks_of
 from rekindle.console.reads import Panel, ask
 from rekindle.console.site import STATIC, TEXT, NoSuchPage, PageRequest, PageResponse, Route, Site, route, static
+from rekindle.console.trend import trend
 from rekindle.prometheus import render
 from rekindle.signatures.faults import FaultClass
 
 PAGE: Final = 50
 MAX_SEARCHED: Final = 20  # pages of Jobs of 100 each that a search by name goes through; it says where it ended
 MAX_ATTEMPTS: Final = 20  # newest attempts of a Job that are listed at once
+MAX_TREND_PAGES: Final = 10  # of Incidents, 100 each, that a ledger's trend is drawn from
 MAX_LOOKS: Final = 60  # newest looks of a timeline that are drawn at once
 # Source: Prometheus documentation, exposition formats
 PROMETHEUS: Final = "text/plain; version=0.0.4; charset=utf-8"
@@ -161,10 +165,13 @@ def incident(site: Site, asked: PageRequest, incident_id: str) -> PageResponse:
     )
 
 
-def postmortem(site: Site, _: PageRequest, incident_id: str) -> PageResponse:
-    """The post-mortem as the service wrote it: Markdown, as plain text, so that nothing in it is ever markup here."""
+def postmortem(site: Site, asked: PageRequest, incident_id: str) -> PageResponse:
+    """The post-mortem as the service wrote it, drawn; with `?as=markdown` its Markdown, as plain text."""
     body = site.main(site.one(ask(f"{path('incidents', incident_id)}/postmortem")), "The post-mortem")
-    return PageResponse(body=str(member(body, "markdown") or "").encode(), kind=TEXT)
+    markdown = str(member(body, "markdown") or "")
+    if asked.query.get("as") == "markdown":
+        return PageResponse(body=markdown.encode(), kind=TEXT)
+    return site.page("postmortem.html", asked, id=incident_id, blocks=blocks_of(markdown))
 
 
 def metrics(site: Site, _: PageRequest) -> PageResponse:
@@ -183,7 +190,31 @@ def ledger(site: Site, asked: PageRequest) -> PageResponse:
     """What faults cost, and what recoveries saved."""
     days = _choice(asked, "days", dict.fromkeys(_LEDGER_DAYS, "")) or 7
     figures = site.kept.wait_for(ask("/ledger", days=days))
-    return site.page("ledger.html", asked, ledger=figures, days=days, choices=_LEDGER_DAYS)
+    since = site.now() - timedelta(days=days)
+    listed, is_cut = _opened_since(site, since)
+    return site.page(
+        "ledger.html",
+        asked,
+        ledger=figures,
+        days=days,
+        choices=_LEDGER_DAYS,
+        charts=trend(listed, since=since, until=site.now()),
+        is_cut=is_cut,
+    )
+
+
+def _opened_since(site: Site, since: datetime) -> tuple[list[Mapping[str, Any]], bool]:
+    """Incidents since then, newest first; True where there are more of them than are read for a page."""
+    found: list[Mapping[str, Any]] = []
+    cursor = None
+    for _ in range(MAX_TREND_PAGES):
+        question = ask("/incidents", state="all", limit=100, since=since.isoformat(), cursor=cursor)
+        panel = site.kept.wait_for(question) if cursor is None else site.one(question)
+        found += objects(panel.body, "incidents")
+        cursor = panel.get("cursor")
+        if not isinstance(cursor, str):
+            return found, False
+    return found, True
 
 
 def nodes(site: Site, asked: PageRequest) -> PageResponse:

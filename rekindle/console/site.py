@@ -32,6 +32,10 @@ STATIC: Final[Mapping[str, str]] = {
     "console.css": "text/css; charset=utf-8",
     "console.js": "text/javascript; charset=utf-8",
     "mark.svg": "image/svg+xml",
+    "plots.js": "text/javascript; charset=utf-8",
+    "uplot.min.js": "text/javascript; charset=utf-8",
+    "uplot.min.css": "text/css; charset=utf-8",
+    "uplot.license.txt": TEXT,
 }
 
 

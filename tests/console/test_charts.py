@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from rekindle.console.charts import Chart, Curve, Mark, MarkKind, draw
+from rekindle.console.charts import Chart, draw
+from rekindle.console.curve import Curve, Mark, MarkKind
 from rekindle.console.curves import by_step, of_incident, of_job, rate_of, starts_of, window_of
 from rekindle.console.strokes import Axis
 

@@ -36,7 +36,8 @@ from chalicelib.domain.model.incident import BadNode, Incident, Phase, TimelineE
 from chalicelib.domain.model.instances import JobSize
 from chalicelib.domain.model.known import Unknown
 from chalicelib.domain.notices.channels import Channels
-from chalicelib.domain.reporting.incident_page import MAX_LINES, STYLE, command, page_of, title_of
+from chalicelib.domain.reporting.incident_page import MAX_LINES, STYLE, command, page_of
+from chalicelib.domain.reporting.sentence import sentence_of
 from chalicelib.ports.notices import Address, PageLink
 from chalicelib.services.reporting.pages import WRITES, Pages
 from localcloud.memory_tables import MemoryIncidents, MemoryJobs
@@ -181,10 +182,10 @@ def test_a_page_asks_for_nothing_from_anywhere_and_its_style_is_the_one_that_its
 
 def test_the_title_is_the_story_in_one_sentence() -> None:
     one = books.incident()
-    assert title_of(one, books.ledger(one)) == "lm: software crash; recovered, 100 steps lost"
+    assert sentence_of(one) == "lm: software crash; recovered, 100 steps lost"
     bad = BadNode(node="ip-1", why="w")
     held = replace(one, bad_nodes=(bad,), phase=Phase.STOPPING, closed_at=None)
-    assert title_of(held, books.ledger(held)) == "lm: software crash, node ip-1 suspected; stopping"
+    assert sentence_of(held) == "lm: software crash, node ip-1 suspected; stopping"
 
 
 def test_what_is_not_known_is_folded_with_its_reason_and_is_no_zero() -> None:

@@ -31,8 +31,10 @@ from chalicelib.api.request import Request
 from chalicelib.api.schema import Schema, any_text, at, flag, free, listing, or_null, record, ref, text, whole, word
 from chalicelib.domain.model.approvals import Guard
 from chalicelib.domain.model.errors import UnknownEntity
-from chalicelib.domain.model.incident import Phase
+from chalicelib.domain.model.incident import Incident, Phase
 from chalicelib.domain.model.signal import SignalKind, SignalSource
+from chalicelib.domain.reporting.phase_words import HAPPENING
+from chalicelib.domain.reporting.sentence import commands_of, sentence_of, suspect_of
 from chalicelib.ports.incidents import Wanted
 from rekindle.signatures.faults import FaultClass
 
@@ -62,10 +64,21 @@ def get_incident(parts: Parts, request: Request) -> ApiResponse:
     timeline = [entry.to_wire(defaults=True) for entry in parts.store.timeline(incident_id)]
     body = {
         **looked.incident.to_wire(defaults=True),
+        "summary": _summary(looked.incident),
         "inbox": [signal.to_wire(defaults=True) for signal in looked.inbox],
     }
     shown = _newest_that_fit(timeline, MAX_ANSWER_BYTES - len(json.dumps(body)))
     return ok({**body, "timeline": shown, "timeline_left_out": len(timeline) - len(shown)})
+
+
+def _summary(incident: Incident) -> dict[str, Any]:
+    """What a person reads first."""
+    return {
+        "title": sentence_of(incident),
+        "state": HAPPENING[incident.phase],
+        "suspect": suspect_of(incident) or None,
+        "commands": [{"label": label, "run": run} for label, run in commands_of(incident, region="")],
+    }
 
 
 def get_timeline(parts: Parts, request: Request) -> ApiResponse:
@@ -183,6 +196,20 @@ ANSWERS: Final[Mapping[str, Schema]] = {
             "repair": or_null(free("what a node's own Incident remembers")),
             "approvals": listing(ref("Approval")),
             "holds": listing(ref("Hold"), "what has held something back"),
+            "summary": record(
+                {
+                    "title": any_text("the Incident in one sentence"),
+                    "state": any_text("what its phase means, in one sentence"),
+                    "suspect": or_null(any_text("the newest suspect: ranks and hosts, or a node")),
+                    "commands": listing(
+                        record(
+                            {"label": any_text("what for"), "run": any_text("a command, or an address")},
+                            "a command to copy; names in it are quoted for a shell",
+                        )
+                    ),
+                },
+                "what a person reads first",
+            ),
             "timeline": listing(ref("Line"), "the newest lines, in order"),
             "timeline_left_out": whole("older lines that did not fit: see /incidents/{id}/timeline"),
             "inbox": listing(ref("Signal"), "taken in by its next look"),

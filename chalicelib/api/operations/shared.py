@@ -28,6 +28,7 @@ from chalicelib.domain.model.approvals import ApprovalAnswer, Guard
 from chalicelib.domain.model.errors import InvalidRequest
 from chalicelib.domain.model.incident import Incident, Phase
 from chalicelib.domain.model.known import maybe_to_wire
+from chalicelib.domain.reporting.sentence import sentence_of
 from chalicelib.services.reporting.outcome import Outcome, OutcomeKind
 from rekindle.signatures.faults import FaultClass
 
@@ -85,6 +86,7 @@ def incident_brief(incident: Incident) -> dict[str, Any]:
     """An Incident in one row."""
     return {
         "incident_id": incident.incident_id,
+        "title": sentence_of(incident),
         "job_id": incident.job_id,
         "cluster": incident.cluster,
         "node": incident.node,
@@ -113,6 +115,7 @@ def null_at(description: str) -> Schema:
 
 BRIEF_FIELDS: Final[Mapping[str, Schema]] = {
     "incident_id": any_text(),
+    "title": any_text("the Incident in one sentence"),
     "job_id": or_null(any_text("null for a node's or a cluster's own")),
     "cluster": MAYBE_TEXT,
     "node": MAYBE_TEXT,

@@ -22,16 +22,15 @@ from chalicelib.domain.model.incident import Incident, Phase, TimelineEntry
 from chalicelib.domain.model.known import Known, Maybe
 from chalicelib.domain.reporting.ledger import IncidentLedger
 from chalicelib.domain.reporting.markdown import one_line
-from chalicelib.domain.reporting.paste import paste_of
 from chalicelib.domain.reporting.phase_words import HAPPENING
+from chalicelib.domain.reporting.sentence import NAME_CHARS, commands_of, phase_word, sentence_of
 from rekindle.protocol.quantities import NAMES, heading
-from rekindle.signatures.words import action_word, fault_word
+from rekindle.signatures.words import action_word
 
 MAX_LINES: Final = 100  # of the timeline: the oldest twenty and the newest eighty
 OLDEST_LINES: Final = 20
 MAX_SIGNALS: Final = 20
 MAX_CHARS: Final = 600  # of one text from outside
-_NAME_CHARS: Final = 160
 
 STYLE: Final = """
 :root{color-scheme:light dark;--bg:#fff;--fg:#1b1f24;--soft:#57606a;--line:#d0d7de;--box:#f6f8fa;
@@ -62,20 +61,11 @@ _STYLE_HASH: Final = base64.b64encode(hashlib.sha256(STYLE.encode()).digest()).d
 POLICY: Final = f"default-src 'none'; style-src 'sha256-{_STYLE_HASH}'; base-uri 'none'; form-action 'none'"
 
 
-def title_of(incident: Incident, ledger: IncidentLedger) -> str:
-    """The Incident in one sentence: `lm-7: hang, rank 1 on algo-2 suspected; recovered, 30 steps lost`. Not escaped."""
-    suspect = _suspect(incident)
-    fault = fault_word(incident.fault) + (f", {suspect} suspected" if suspect else "")
-    lost = ledger.steps_lost
-    steps = f", {lost.value:,} steps lost" if not incident.is_open and isinstance(lost, Known) else ""
-    return one_line(f"{_about(incident)}: {fault}; {_phase(incident.phase)}{steps}", 300)
-
-
 def page_of(
     incident: Incident, timeline: Sequence[TimelineEntry], ledger: IncidentLedger, *, now: datetime, region: str
 ) -> str:
     """The whole document, as it stands at `now`."""
-    title = text(title_of(incident, ledger), 300)
+    title = text(sentence_of(incident), 300)
     parts = [
         "<!doctype html>",
         '<html lang="en"><head><meta charset="utf-8">',
@@ -87,11 +77,11 @@ def page_of(
         f"<header><h1>{title}</h1>",
         f"<p>{_state(incident)}</p>",
         f'<p class="soft">{_when(incident)}</p></header><main>',
-        *_section("What is happening", _happening(incident, timeline)),
         *_section("What it needs from you", _asked(incident)),
-        *_section("Suspects", _suspects(incident)),
+        *_section("Suspect", _suspects(incident)),
+        *_section("What is being done" if incident.is_open else "What was done", _happening(incident, timeline)),
+        *_section("What you may do", _commands(incident, region)),
         *_section("What it took and cost" if not incident.is_open else "What it takes and costs", _figures(ledger)),
-        *_section("What you can do", _commands(incident, region)),
         *_section("Timeline", _timeline(timeline)),
         *_section("Evidence", _evidence(incident)),
         *_section("Answers", [_list(_answered(one) for one in incident.approvals if one.answer is not None)]),
@@ -123,31 +113,16 @@ def _list(items: Iterable[str], *, kind: str = "ul") -> str:
     return f"<{kind}>{rows}</{kind}>" if rows else ""
 
 
-def _about(incident: Incident) -> str:
-    return one_line(incident.job_id or incident.scope or incident.incident_id, _NAME_CHARS)
-
-
-def _phase(phase: Phase) -> str:
-    return phase.value.replace("_", " ")
-
-
-def _suspect(incident: Incident) -> str:
-    named = [one for one in incident.suspicions if one.ranks or one.hosts]
-    if named:
-        return one_line(suspect_word(named[-1]), _NAME_CHARS)
-    return one_line(f"node {incident.bad_nodes[-1].node}", _NAME_CHARS) if incident.bad_nodes else ""
-
-
 def _state(incident: Incident) -> str:
     waits = incident.is_open and any(one.is_pending for one in incident.approvals)
     kind = "good" if incident.phase is Phase.RECOVERED else "wait" if waits or not incident.is_open else "bad"
-    word = "waits for an answer" if waits else _phase(incident.phase)
+    word = "waits for an answer" if waits else phase_word(incident.phase)
     return f'<span class="state {kind}">{word}</span>'
 
 
 def _when(incident: Incident) -> str:
     ended = f"; closed {_at(incident.closed_at)}" if incident.closed_at else "; open"
-    attempt = f"; attempt {text(incident.attempt, _NAME_CHARS)}" if incident.attempt else ""
+    attempt = f"; attempt {text(incident.attempt, NAME_CHARS)}" if incident.attempt else ""
     return f"Incident {text(incident.incident_id, 200)}; opened {_at(incident.opened_at)}{ended}{attempt}"
 
 
@@ -182,7 +157,7 @@ def _suspects(incident: Incident) -> list[str]:
         for one in incident.suspicions
         if one.ranks or one.hosts
     ]
-    return [_list([*rows, *(f"node {text(one.node, _NAME_CHARS)} is held to be broken" for one in incident.bad_nodes)])]
+    return [_list([*rows, *(f"node {text(one.node, NAME_CHARS)} is held to be broken" for one in incident.bad_nodes)])]
 
 
 def _figures(ledger: IncidentLedger) -> list[str]:
@@ -217,18 +192,8 @@ def _worth(value: float, form: str) -> str:
 
 
 def _commands(incident: Incident, region: str) -> list[str]:
-    named = _word(incident.incident_id)
-    lines = list(paste_of(incident, region=region))
-    if incident.is_open:
-        lines.append(("End this recovery; what was done stays done", f"rekindle cancel {named}"))
-        lines.append(("Hold everything back, on all Jobs", "rekindle pause"))
-    else:
-        lines.append(("Post-mortem", f"rekindle postmortem {named}"))
-        if incident.phase is not Phase.RECOVERED and incident.job_id:
-            lines.append(("Start the run again", f"rekindle resubmit {_word(incident.job_id)}"))
-    lines.append(("A new link to this page", f"rekindle show {named} --report"))
-    shown = [(label, command(what)) for label, what in lines]
-    return [f"<p>{text(label, _NAME_CHARS)}</p>{what}" for label, what in shown if what]
+    shown = [(label, command(line)) for label, line in commands_of(incident, region=region)]
+    return [f"<p>{text(label, NAME_CHARS)}</p>{line}" for label, line in shown if line]
 
 
 def _timeline(timeline: Sequence[TimelineEntry]) -> list[str]:
@@ -244,8 +209,8 @@ def _timeline(timeline: Sequence[TimelineEntry]) -> list[str]:
 
 
 def _line(entry: TimelineEntry) -> str:
-    done = ", ".join(text(action_word(one), _NAME_CHARS) for one in entry.actions)
-    by = f"{_phase(entry.phase)}, rule {text(entry.rule, _NAME_CHARS)}"
+    done = ", ".join(text(action_word(one), NAME_CHARS) for one in entry.actions)
+    by = f"{phase_word(entry.phase)}, rule {text(entry.rule, NAME_CHARS)}"
     return (
         f'<span class="soft">{_at(entry.at)}</span> {text(entry.text)} <span class="soft">({by}'
         f"{f'; {done}' if done else ''})</span>"
@@ -263,7 +228,7 @@ def _evidence(incident: Incident) -> list[str]:
 def _answered(approval: Approval) -> str:
     said = "approved" if approval.answer is ApprovalAnswer.APPROVED else "denied"
     comment = f": {text(approval.comment)}" if approval.comment else ""
-    by = text(approval.by or "nobody named", _NAME_CHARS)
+    by = text(approval.by or "nobody named", NAME_CHARS)
     return f"{text(approval.what)}: {said} by {by}, {_at(approval.answered_at)}{comment}"
 
 

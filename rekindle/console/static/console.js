@@ -27,7 +27,7 @@
   // The keys of forms differ in each answer; a part that differs in nothing else is the same.
   const gist = (part) => {
     const copy = part.cloneNode(true);
-    copy.querySelectorAll("input[type=hidden]").forEach((one) => one.remove());
+    copy.querySelectorAll("input[type=hidden], .drawn").forEach((one) => one.remove());  // .drawn: plots.js
     copy.querySelectorAll("details").forEach((one) => one.removeAttribute("open"));
     return copy.innerHTML;
   };
@@ -57,6 +57,7 @@
     const read = isAround ? [...named(part, "[data-key]")].find(([, one]) => one.getBoundingClientRect().bottom > 0) : undefined;
     const before = read ? read[1].getBoundingClientRect().top : 0;
     part.replaceChildren(...document.importNode(other, true).childNodes);
+    part.dispatchEvent(new CustomEvent("rekindle:exchanged", { bubbles: true }));
     named(part, "details").forEach((one, key) => { one.open = open.get(key) === true; });
     named(part, ".scroll, pre").forEach((one, key) => { [one.scrollLeft, one.scrollTop] = scrolled.get(key) || [0, 0]; });
     if (focused) { const again = named(part, STOPS).get(focused[0]); if (again) { again.focus({ preventScroll: true }); } }

@@ -1,0 +1,64 @@
+"""An Incident in one sentence, its suspects, and the commands that a person may run about it. Pure.
+
+One wording for the API, the console and the static page. Nothing is escaped here: names are other people's words, on
+one line and without signs that hide or reorder text.
+"""
+
+from __future__ import annotations
+
+import shlex
+from typing import Final
+
+from chalicelib.domain.model.evidence import suspect_word
+from chalicelib.domain.model.incident import Incident, Phase
+from chalicelib.domain.model.known import Known
+from chalicelib.domain.reporting.ledger import steps_lost
+from chalicelib.domain.reporting.markdown import one_line
+from chalicelib.domain.reporting.paste import paste_of
+from rekindle.signatures.words import fault_word
+
+NAME_CHARS: Final = 160
+_SENTENCE_CHARS: Final = 300
+
+
+def sentence_of(incident: Incident) -> str:
+    """`lm-7: hang, rank 1 on algo-2 suspected; recovered, 30 steps lost`."""
+    about = one_line(incident.job_id or incident.scope or incident.incident_id, NAME_CHARS)
+    suspect = suspect_of(incident)
+    fault = fault_word(incident.fault) + (f", {suspect} suspected" if suspect else "")
+    lost = steps_lost(incident)
+    steps = ""
+    if not incident.is_open and isinstance(lost, Known):
+        steps = f", {lost.value:,} step{'' if lost.value == 1 else 's'} lost"
+    return one_line(f"{about}: {fault}; {phase_word(incident.phase)}{steps}", _SENTENCE_CHARS)
+
+
+def phase_word(phase: Phase) -> str:
+    """`handed over`."""
+    return phase.value.replace("_", " ")
+
+
+def suspect_of(incident: Incident) -> str:
+    """The newest suspect: `rank 3 on host-3`, or a node; empty where none is named."""
+    named = [one for one in incident.suspicions if one.ranks or one.hosts]
+    if named:
+        return one_line(suspect_word(named[-1]), NAME_CHARS)
+    return one_line(f"node {incident.bad_nodes[-1].node}", NAME_CHARS) if incident.bad_nodes else ""
+
+
+def commands_of(incident: Incident, *, region: str) -> tuple[tuple[str, str], ...]:
+    """What a person may run: each a label and a command or an address, every name quoted for a shell.
+
+    `region`: written into commands of the AWS CLI; left out where it is empty.
+    """
+    named = shlex.quote(incident.incident_id)
+    lines = list(paste_of(incident, region=region))
+    if incident.is_open:
+        lines.append(("End this recovery; what was done stays done", f"rekindle cancel {named}"))
+        lines.append(("Hold everything back, on all Jobs", "rekindle pause"))
+    else:
+        lines.append(("Post-mortem", f"rekindle postmortem {named}"))
+        if incident.phase is not Phase.RECOVERED and incident.job_id:
+            lines.append(("Start the run again", f"rekindle resubmit {shlex.quote(incident.job_id)}"))
+    lines.append(("A link for a phone", f"rekindle show {named} --report"))
+    return tuple(lines)
