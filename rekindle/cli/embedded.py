@@ -61,7 +61,8 @@ def serving(store: Path, *, only_look: bool) -> Iterator[str]:
 
 class StoreConnection:
     """What `Client` asks instead of a connection pool: the store's file, and the embedded cloud for what the file alone
-    cannot answer. The cloud is started with the first such request, and serves all requests from then on."""
+    cannot answer. The cloud is started with the first such request, and serves all requests from then on. Thread-safe:
+    the console's pages are read in a thread each."""
 
     def __init__(self, store: Path, started: ExitStack) -> None:
         self._store = store
@@ -69,25 +70,28 @@ class StoreConnection:
         self._reader = _reader(store)
         self._pool: Any = None
         self._url = ""
+        self._lock = threading.Lock()  # the reader is for one thread at a time, and one cloud is started
 
     def request(self, method: str, address: str, **options: Any) -> Any:
         """As urllib3's."""
-        if self._reader is not None and method == "GET":
-            try:
-                answer = self._reader.get(address)
-            except self._reader.not_read:
-                self._reader = None
-            else:
-                import urllib3
-
-                headers = urllib3.HTTPHeaderDict(answer.headers)
-                return urllib3.HTTPResponse(
-                    body=BytesIO(answer.body), headers=headers, status=answer.status, preload_content=False
-                )
-        if self._pool is None:
-            self._url = self._started.enter_context(serving(self._store, only_look=True))
-            self._pool = pool()
+        with self._lock:
+            if self._reader is not None and method == "GET":
+                try:
+                    return _response(self._reader.get(address))
+                except self._reader.not_read:
+                    self._reader = None
+            if self._pool is None:
+                self._url = self._started.enter_context(serving(self._store, only_look=True))
+                self._pool = pool()
         return self._pool.request(method, self._url + address.removeprefix(STORE_URL), **options)
+
+
+def _response(answer: Any) -> Any:
+    """The reader's answer as urllib3 gives one."""
+    import urllib3
+
+    headers = urllib3.HTTPHeaderDict(answer.headers)
+    return urllib3.HTTPResponse(body=BytesIO(answer.body), headers=headers, status=answer.status, preload_content=False)
 
 
 def _reader(store: Path) -> Any:
@@ -97,9 +101,8 @@ def _reader(store: Path) -> Any:
     if root is None or not file.exists():
         return None
     if str(root) not in sys.path and importlib.util.find_spec("localcloud") is None:
-        sys.path.append(
-            str(root)
-        )  # behind everything else: the service's code must not shadow a module of the caller's
+        # Behind everything else: the service's code must not shadow a module of the caller's.
+        sys.path.append(str(root))
     try:
         # By name, as `serving` starts it by name: this package does not depend on the embedded cloud (ADR 0146).
         module = importlib.import_module("localcloud.read_store")

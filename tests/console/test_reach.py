@@ -95,7 +95,7 @@ def test_everything_but_the_refresh_works_without_script(world: World, browser: 
     try:
         browser.open(world.console)
         browser.one('[data-live="open"] tbody th a').click()
-        browser.until(lambda: browser.one("h1").text.startswith("inc-llama"), "the Incident")
+        browser.until(lambda: browser.one("h1").text.startswith("llama-00000: loss spike"), "the Incident")
         assert not browser.one("#live").is_displayed()
         browser.one('a[href$="/jobs"]').click()
         browser.until(lambda: browser.one('input[name="q"]'), "the search").send_keys("00003", Keys.ENTER)
