@@ -2,7 +2,7 @@
 
 Sources: standardwebhooks.com, specification; Grafana documentation, "Configure webhook notifications", HMAC signature
 (hex HMAC-SHA256 over `timestamp:body`, with the timestamp header that we ask for: without one, anybody who has seen a
-request once could send it for ever); Alertmanager configuration, http_config (`authorization`, `basic_auth`).
+request once could send it forever); Alertmanager configuration, http_config (`authorization`, `basic_auth`).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def authenticate(
     source: Source, secrets: Sequence[tuple[str, str]], headers: Mapping[str, str], raw: bytes, *, now: datetime
 ) -> str | None:
     """Whether one of the secrets (name, value) fits. The answer is equal for copies of one request, None where a source
-    signs nothing, so that a copy cannot be told from a request of its own.
+    signs nothing, so that a copy cannot be distinguished from a request of its own.
 
     Raises:
         NotWelcome: forged, late, or without what it must carry.

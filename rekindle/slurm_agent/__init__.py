@@ -1,4 +1,4 @@
-"""The agent on a Slurm head node: orders in by SQS, Slurm commands out, what it sees onto the whiteboard and the bus.
+"""The agent on a Slurm head node: takes orders by SQS, runs Slurm's commands, publishes cluster state and events.
 
-`python -m rekindle.slurm_agent`. docs/agent.md tells what it does, needs and never does.
+`python -m rekindle.slurm_agent`. docs/agent.md: what it does, needs and never does.
 """

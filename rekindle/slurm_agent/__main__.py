@@ -145,7 +145,7 @@ def _stop_all(settings: Settings, clients: Clients, clock: AwsClock) -> int:
 
 
 def _leave(settings: Settings, clients: Clients, clock: AwsClock, guard: int, stop: threading.Event) -> int:
-    """What is held is given back only where no other agent goes on with it."""
+    """What is held is given back only where no other agent continues with it."""
     try:
         if others := others_on(settings, clients, clock):
             print(f"note     {', '.join(others)} goes on with what is held: nothing is given back")

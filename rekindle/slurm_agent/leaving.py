@@ -27,7 +27,7 @@ class Holds(Protocol):
 def give_back(slurm: Slurm, holds: Holds, say: Callable[[str], None], *, is_dry: bool) -> bool:
     """One line for each thing; True where nothing of ours is left. `is_dry`: say what would be done, and do nothing.
 
-    Idempotent: what was given back is not found again. What somebody else held or drained is not touched.
+    Idempotent: what was given back is not found again. What others held or drained is not touched.
     """
     try:
         waiting, taken_out = slurm.waiting(), slurm.taken_out()
@@ -71,7 +71,7 @@ def _done(say: Callable[[str], None], what: str, is_dry: bool, act: Callable[[in
 
 
 def _was_put_back_by_us(slurm: Slurm, doc: AttemptDoc) -> bool:
-    """Where the journal is lost: what the start before this one says on the whiteboard."""
+    """Where the journal is lost: what the cluster state shows of the start before this one."""
     if doc.restart == 0:
         return False
     try:

@@ -166,10 +166,10 @@ class Agent:
         self.publisher.wake()
 
     def run(self, stop: threading.Event) -> bool:
-        """Until `stop` is set, or the lease is another's: then False, and nothing more is done or told.
+        """Until `stop` is set, or the lease is another's: then False, and nothing more is done or published.
 
         At a stop an order that is being carried out is finished; what waits is sent, if it can be.
-        Raises: RuntimeError for a fault of ours; whoever started us starts us again.
+        Raises: RuntimeError for a fault of ours; the supervisor restarts the process.
         """
         halt = threading.Event()
         self.announce()
@@ -234,7 +234,7 @@ class Agent:
         log.info("agent=%s ended", self._id)
 
     def once(self) -> tuple[str, ...]:
-        """One look, one poll, all that is open; then send. What did not work, one line each."""
+        """One reading, one poll, all that is open; then send. What did not work, one line each."""
         self.announce()
         self.watch.turn()
         if self.relaying is not None:

@@ -68,7 +68,7 @@ def wait_for_lease(
     agents from another host.
 
     While S3 is away, and this agent was the last that held it, it comes back not held: what is seen of Slurm meanwhile
-    would be forgotten there. It is then taken only where nobody else has held it since.
+    would be forgotten there. It is then taken only where no other agent has held it since.
     """
     store = Store(settings.state_dir / DATABASE, clock=clock)
     lease = make_lease(settings, clients, clock, store)

@@ -1,7 +1,7 @@
 """Slack's Web API as the channel uses it, over slack_sdk: four methods, and what each failure means.
 
 A post is not idempotent, and Slack has no token that would make it so (slackapi/slack-api-specs issue 10). So no call
-is retried here, and whoever asks can tell "it was not taken" from "nobody knows": `Doubtful`.
+is retried here, and the caller can distinguish "not accepted" from "unknown": `Doubtful`.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """What holds a decided step back: shadow mode, a window, the fleet-wide breaker, a question to people. Pure.
 
 It stands behind the rules and judges what they propose, so that no rule can forget it. A step that is held is not done,
-and nothing is recorded as if it had been: the Incident keeps its phase, its tries and its orders, and of this look only
-what was learnt. At the next look the rules propose it again, from what is true then, or no longer.
+and nothing is recorded as if it had been: the Incident keeps its phase, its tries and its orders, and of this
+observation only what was learnt. At the next one the rules propose it again if it is still right then.
 
-The pause and the order to cancel come before all rules (decide.py). What a person has ordered is asked of nobody, and
+The pause and the order to cancel come before all rules (decide.py). What a person has ordered needs no approval, and
 neither hours nor the breaker hold it; what the rules themselves forbid stays forbidden.
 """
 

@@ -1,7 +1,7 @@
 """Which rule means which guard, and the Holds on an Incident: what has kept something from being done, and since when.
 
-Every guard leaves a line in the timeline by its rule; the Hold beside it says so in one word, for people and programs,
-and closes by itself at the first look that is not held.
+Every guard leaves a line in the timeline by its rule; the Hold beside it names it in one word, for people and programs,
+and closes at the first observation that is not held.
 """
 
 from __future__ import annotations

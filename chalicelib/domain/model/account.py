@@ -24,7 +24,7 @@ class Restart(Record):
     """One new start, as it was decided.
 
     `after` is the attempt that it takes the place of, `furthest` how far that one had come, `ended_at` when it ended.
-    `resume_step` is where the new one goes on and `kind` which kind of checkpoint that is; empty where its own script
+    `resume_step` is where the new one resumes and `kind` which kind of checkpoint that is; empty where its own script
     chooses. `periodic_step` is the newest checkpoint that would have been taken had no emergency one been made.
     """
 
@@ -52,10 +52,10 @@ class Entered:
 class Account(Record):
     """What is kept for the ledger.
 
-    `onset_at` is the earliest moment at which what is wrong is said to have begun, `onset_from` who says so.
-    `looked_at` is the first look. `entered` are the phases in order, the first look's included; `entered_before` counts
-    those that gave way. `last_step` is where the run stood at the newest look that saw a step, `step_s` the median
-    seconds of its steps. `closed_step` is where it stood when the Incident closed.
+    `onset_at` is the earliest moment at which the fault is reported to have begun, `onset_from` the source of that
+    report. `looked_at` is the first observation. `entered` are the phases in order, the first one's included;
+    `entered_before` counts those that gave way. `last_step` is where the run stood at the newest look that saw a step,
+    `step_s` the median seconds of its steps. `closed_step` is where it stood when the Incident closed.
     """
 
     onset_at: Maybe[datetime] = Unknown("nothing told when it began")
@@ -98,7 +98,7 @@ class Account(Record):
 
 
 def onset_of_silence(occurred_at: datetime, silent_s: object) -> tuple[datetime, str]:
-    """A stall is told after the silence that it tells of: it began that much earlier."""
+    """A stall is reported after the silence that it is about: it began that much earlier."""
     if isinstance(silent_s, int | float) and not isinstance(silent_s, bool) and 0 < silent_s < 86_400:
         return occurred_at - timedelta(seconds=float(silent_s)), f", less the {silent_s:g} s of silence it tells of"
     return occurred_at, ""

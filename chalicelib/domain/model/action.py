@@ -45,7 +45,7 @@ class ResubmitJob(ActionBase):
     """Start attempt `number` under `name`, in place of `clone_of`; fences every older attempt first.
 
     `name` is deterministic, so the platform's own refusal of a taken name is the idempotency signal.
-    `goes_back`: it resumes where it does on purpose (an order, a poisoned run), not for want of a newer checkpoint.
+    `goes_back`: it resumes where it does on purpose (an order, a poisoned run), not for lack of a newer checkpoint.
     `how` it is started; `exclude` are nodes that it must not get.
     """
 
@@ -79,7 +79,7 @@ class AdoptAttempt(ActionBase):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CordonNode(ActionBase):
-    """Give `node` no more jobs, with our reason on it; what runs there goes on."""
+    """Give `node` no more jobs, with our reason on it; what runs there continues."""
 
     harmful: ClassVar[bool] = True
 
@@ -123,7 +123,7 @@ class ResizeJob(ActionBase):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportNode(ActionBase):
-    """Hand a suspected node on: it opens the node's own Incident or joins it. Whoever repairs it, it is only one."""
+    """Hand a suspected node on: it opens the node's own Incident or joins it, so that there is one repair."""
 
     cluster: str
     node: str
@@ -134,7 +134,7 @@ class ReportNode(ActionBase):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuarantineCheckpoint(ActionBase):
-    """Mark the checkpoint at `root` as one that nobody may resume from. Marked, never deleted; only a person lifts it.
+    """Mark the checkpoint at `root` as one that no run may resume from. Marked, never deleted; only a person lifts it.
 
     The mark's name is made of `root`, so that a second one changes nothing.
     """
@@ -204,7 +204,7 @@ class Done(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActionResult(Record):
-    """What one Action answered; read by the next look. `attempt` names the sibling that lives (SIBLING)."""
+    """What one Action answered; read by the next observation. `attempt` names the sibling that lives (SIBLING)."""
 
     action: str
     done: Done

@@ -15,10 +15,10 @@ _UNREAD = Unknown("not read again")
 def answered(recorded: Incident, seen: Observation, results: tuple[ActionResult, ...]) -> Observation | None:
     """The next observation of an Incident whose new attempt was accepted; None where the world must be seen first.
 
-    `recorded` is the Incident as it was written before the Actions, `seen` what it was decided from. The
-    platform has answered for exactly this job, so another look at it could tell no more than that it starts. What
-    arrived meanwhile is not in it, and wakes the next look. A start that an agent was ordered to make, and any other
-    answer, is looked at.
+    `recorded` is the Incident as it was written before the Actions, `seen` what it was decided from. The platform has
+    answered for exactly this job, so another look at it could tell no more than that it starts. What arrived meanwhile
+    is not in it, and wakes the Incident again. A start that an agent was ordered to make, and any other answer, is
+    looked at.
     """
     pending = recorded.pending
     if recorded.phase is not Phase.RESUBMITTING or pending is None or not seen.platform.accepts_at_once:

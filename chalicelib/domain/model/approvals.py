@@ -17,7 +17,7 @@ BREAKER_KEY: Final = "breaker"  # of the question whether the fleet-wide breaker
 
 
 class ApprovalAnswer(StrEnum):
-    """What was said to an Approval."""
+    """The answer to an Approval."""
 
     APPROVED = "approved"
     DENIED = "denied"
@@ -53,11 +53,11 @@ class Approval(Record):
     """One question to people.
 
     `approval_id` is unique in its Incident. `key` names what it covers, so that the same step is never asked for twice.
-    `what` is what will be done and `why` which rule asks, both for people; `actions` are the Actions' names.
-    `default` is what counts at `deadline_at` if nobody has answered; `answer` is None until then. `by` is who answered,
-    "policy" for the default; `comment` is what they said. `phase` is the Incident's own when it was asked. `told`:
-    people are known to have been asked. `lapsed_at` is when it ceased to be about anything: what it covers was done, or
-    is not wanted any more. From then on it covers nothing.
+    `what` is what will be done and `why` which rule asks, both for people; `actions` are the Actions' names. `default`
+    is what counts at `deadline_at` without an answer; `answer` is None until then. `by` is who answered, "policy" for
+    the default; `comment` is their comment. `phase` is the Incident's own when it was asked. `told`: the question is
+    known to have been delivered. `lapsed_at` is when it ceased to be about anything: what it covers was done, or is not
+    wanted any more. From then on it covers nothing.
     """
 
     approval_id: str
@@ -78,7 +78,7 @@ class Approval(Record):
 
     @property
     def is_pending(self) -> bool:
-        """Nobody has answered, the deadline has not been acted upon, and it is still about something."""
+        """Not answered, its deadline not acted upon, and still about something."""
         return self.answer is None and self.lapsed_at is None
 
     @property

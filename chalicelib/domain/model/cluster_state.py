@@ -1,7 +1,7 @@
-"""Whether a cluster's whiteboard says anything about now. Pure.
+"""Whether a cluster's state in the bucket is evidence about now. Pure.
 
 The agent writes its heartbeat every 30 s and its other documents when they change, so what they say holds as long as
-the heartbeat is fresh and the cluster is being read. After that the whole whiteboard is a memory: Unknown.
+the heartbeat is fresh and the cluster is being read. After that everything in the cluster state is Unknown.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from rekindle.protocol.cluster.documents import AgentDoc
 
 
 def why_unknown(agent: Maybe[AgentDoc], *, now: datetime) -> str:
-    """Why nothing can be said about the cluster now; empty while its agent lives and reads it."""
+    """Why the cluster's state is unknown now; empty while its agent lives and reads it."""
     if not isinstance(agent, Known):
         return agent.why
     doc = agent.value

@@ -2,7 +2,7 @@
 
     RecoveryError
     ├── Retryable              try again later: the platform retries, then the DLQ
-    │   ├── Throttled          AWS said slow down
+    │   ├── Throttled          AWS asked to slow down
     │   ├── DependencyUnavailable   AWS or a network between us failed, or we cannot tell
     │   ├── CapacityUnavailable     the platform has no room now; back off in the workflow
     │   └── VersionConflict    a fenced write lost; re-read and decide again
@@ -16,9 +16,9 @@
     │   ├── UnknownEntity      the named job, incident or attempt does not exist
     │   ├── InvalidTransition  a phase change the TRANSITIONS table does not hold
     │   ├── NameTaken          a platform name exists and is not ours
-    │   └── NotAuthorized      AWS refused; permissions must be mended by a person
+    │   └── NotAuthorized      AWS refused; a person must fix permissions
     └── Skip                   nothing to do and nothing wrong: note it, acknowledge
-        ├── NotOurs            about a job or cluster nobody asked us to protect
+        ├── NotOurs            about a job or cluster that is not protected
         ├── AlreadyDone        the wanted state is already there
         └── Noise              scaling chatter, Info events, connection tests
 
@@ -108,7 +108,7 @@ class NameTaken(Permanent):
 
 
 class NotAuthorized(Permanent):
-    """AWS refused the call for want of permission."""
+    """AWS refused the call for lack of permission."""
 
 
 class Skip(RecoveryError):
@@ -120,7 +120,7 @@ class Skip(RecoveryError):
 
 
 class NotOurs(Skip):
-    """About a job, cluster or node that nobody asked us to protect."""
+    """About a job, cluster or node that is not protected."""
 
 
 class AlreadyDone(Skip):

@@ -51,7 +51,7 @@ def newest_before(onset: int) -> int:
 
 
 class Need(StrEnum):
-    """What the next look must read besides the run itself, because it costs calls that most looks can save."""
+    """What the next observation must read besides the run itself: it costs calls that most observations can save."""
 
     CHECKPOINTS = "checkpoints"
     REPORTS = "reports"
@@ -61,9 +61,9 @@ class Need(StrEnum):
 class Bout(Record):
     """A bad loss of one attempt, from its onset until it is seen to be over.
 
-    `told_step` is the newest step that had been judged when it was first told: acting needs a later verdict than that
-    one. `healed_step` is where it was seen to be over, None before. `after_step` is where the one before it in
-    this attempt was over. `unseen_since` is set while nothing tells.
+    `told_step` is the newest step that had been judged when it was first reported: acting needs a later verdict than
+    that one. `healed_step` is where it was seen to be over, None before. `after_step` is where the one before it in
+    this attempt was over. `unseen_since` is set while no source reports it.
     """
 
     attempt: str
@@ -77,7 +77,7 @@ class Bout(Record):
 
     @property
     def first_bad(self) -> Maybe[int]:
-        """The onset, or where it was first told if nothing told the onset."""
+        """The onset, or where it was first reported if no source names the onset."""
         return self.onset_step if isinstance(self.onset_step, Known) else self.told_step
 
 
@@ -118,7 +118,7 @@ class SuspicionKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Suspicion(Record):
-    """What one attempt's own ranks say about who is to blame. Empty `ranks`: they point at nobody in particular.
+    """What one attempt's own ranks report about who is to blame. Empty `ranks`: they name no rank.
 
     `rule` and `said` are the judge's; `confidence` is 0 to 1; `reports` of `world_size` ranks had spoken; the reports
     themselves, stacks included, stay in the mailbox under `kept_at`.

@@ -1,9 +1,9 @@
-"""The lemon ledger: what a piece of hardware has had, wherever it stood. Data and judgement, pure.
+"""The hardware ledger: the faults of a piece of hardware, wherever it stood. Data and judgement, pure.
 
 A replaced node keeps its name and gets another instance id, and the machine that was taken away may come back under
 both new names. Only the hardware's own marks tell: the UUIDs of its GPUs, the serial numbers of its boards and its
 chassis. Where none of them is known the instance id stands in, which proves the same hardware only while it lives. A
-mark that nobody has read is not there; none is ever made up.
+mark that was not read is absent; none is ever made up.
 
 Source: aws-facts §1.14, §8 (only the GPU UUID proves "same hardware"; PCI slots are alike on all nodes of a type);
 arXiv 2410.21680 (lemon nodes: signals over 28 days); NVSentinel (five faults within seven days); AWS's own kit (the
@@ -45,7 +45,7 @@ _NO_SERIAL: Final = frozenset(
 
 
 class SuspectRule(StrEnum):
-    """What is done about a lemon (policy field `nodes.lemon_repair`)."""
+    """What is done about suspect hardware (policy field `nodes.lemon_repair`)."""
 
     OFF = "off"
     TELL = "tell"
@@ -62,7 +62,7 @@ class MarkKind(StrEnum):
 
     @property
     def is_of_the_hardware(self) -> bool:
-        """It stays with the machine, whoever rents it."""
+        """It stays with the machine across owners."""
         return self is not MarkKind.INSTANCE
 
 
@@ -77,7 +77,7 @@ def kind_of(one: str) -> MarkKind:
 
 
 def marks_of(*, gpus: Iterable[str] = (), serial: str | None = None) -> tuple[str, ...]:
-    """The marks of a node, as far as somebody has read them."""
+    """The marks of a node, as far as they were read."""
     found = [mark(MarkKind.GPU, one) for one in gpus if _GPU.fullmatch(one)]
     if serial is not None and is_serial(serial):
         found.append(mark(MarkKind.SERIAL, serial.strip()))
@@ -141,7 +141,7 @@ class HardwareRecord(Record):
     total: int = 0
 
     def with_fault(self, fault: HardwareFault) -> HardwareRecord:
-        """The same with one more; an Incident counts once, whatever of it is told."""
+        """The same with one more; an Incident counts once, however many reports it has."""
         if any(one.incident_id == fault.incident_id for one in self.faults):
             return self
         kept = sorted((*self.faults, fault), key=lambda one: one.at)[-MAX_FAULTS:]
@@ -161,7 +161,7 @@ def lemon_among(
     incident_id: str = "",
     fresh: bool = False,
 ) -> str | None:
-    """What people are told of the worst lemon among `records`; None where none is one.
+    """The notice about the worst of `records`; None where none is suspect.
 
     fresh: the Incident at hand is one more fault of theirs. An instance id counts too, as long as it is there.
     """

@@ -109,8 +109,8 @@ class CheckpointAsk:
 class Try:
     """One resubmission made in this Incident.
 
-    `no_room`: it failed for want of capacity before it ever ran. `died_at_load`: it failed before it had made a step
-    past the checkpoint that it was given. `is_theirs`: the platform started it by itself. `leaves` is a held start of
+    `no_room`: it failed for lack of capacity before it ever ran. `died_at_load`: it failed before it had made a step
+    past the checkpoint that it was given. `is_theirs`: the platform started it. `leaves` is a held start of
     the old submission that must be cancelled once this one, a new submission, is there. `left_nodes` are those that the
     one before it lost a node of: which one may be shown only later. `nodes_min` to `nodes_max` is the size that it
     was allowed because it waited for nodes.
@@ -149,32 +149,30 @@ class Failure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Incident(Record):
-    """Everything `decide` remembers between two looks.
+    """Everything `decide` remembers between two observations.
 
     `version` fences every write by the workflow; `generation` names the durable execution that may write.
-    `policy_document` is the policy that the first look found; later looks and generations keep to it.
-    `attempt` is the attempt under care now: first the one that failed, then each resubmission.
-    `target_step` is the step that the new attempt must pass before the Incident counts as recovered.
-    `onset_step` is the first bad step of `onset_attempt`, once poisoned; what replaces it must resume before that.
-    `seen_as` is the state that the attempt was last seen in, `seen_since` when it was first seen so; `unseen_since` is
-    set while it cannot be read; `repaired_at` is when it was seen back from the platform's own repair.
-    `paged_for` are the rules that have paged for what cannot be read, or told of it: each once in an Incident.
-    `watch_step` was reached by `watch_at`: how long a run that must move has not moved.
-    `stop_asked_at` is when a stop was asked for last, `stop_begun_at` when the newest attempt's first one was decided.
-    `paused_since` is when a look first found the global pause set; no limit runs until it is lifted.
-    `node` is set on a node's own Incident (with `cluster`, without `job_id`): the node's name there; `repair` is what
-    such a one remembers.
-    `onset_fault` is what began at `onset_step`; `onsets` are those rolled back for, in order; `bout` is a bad loss that
-    is watched; `verify_to` is a step that a new attempt must pass besides the target, where one is set.
-    `stretches` and `suspicions` are what later Incidents and people need to know (see evidence.py), `conclusion` what
-    came out of them. `needs` is what the next look must read, asked for since `needs_since`; `evidence_since` is when
-    the ranks' own reports about the attempt under care began to be waited for.
+    `policy_document` is the policy at the first observation; later observations and generations keep to it. `attempt`
+    is the attempt under care now: first the one that failed, then each resubmission. `target_step` is the step that the
+    new attempt must pass before the Incident counts as recovered. `onset_step` is the first bad step of
+    `onset_attempt`, once poisoned; what replaces it must resume before that. `seen_as` is the state that the attempt
+    was last seen in, `seen_since` when it was first seen so; `unseen_since` is set while it cannot be read;
+    `repaired_at` is when it was seen back from the platform's own repair. `paged_for` are the rules that have paged or
+    notified about what cannot be read: each once in an Incident. `watch_step` was reached by `watch_at`: how long a run
+    that must move has not moved. `stop_asked_at` is when a stop was asked for last, `stop_begun_at` when the newest
+    attempt's first one was decided. `paused_since` is when an observation first found the global pause set; no limit
+    runs until it is lifted. `node` is set on a node's own Incident (with `cluster`, without `job_id`): the node's name
+    there; `repair` is what such a one remembers. `onset_fault` is what began at `onset_step`; `onsets` are those rolled
+    back for, in order; `bout` is a bad loss that is watched; `verify_to` is a step that a new attempt must pass besides
+    the target, where one is set. `stretches` and `suspicions` are what later Incidents and people need to know (see
+    evidence.py), `conclusion` what came out of them. `needs` is what the next observation must read, asked for since
+    `needs_since`; `evidence_since` is when the ranks' own reports about the attempt under care began to be waited for.
     On a cluster: `bad_nodes` are held to be broken; `stop_hold`: what was stopped last stays in the queue, held;
-    `deferred_since` is when the job's own auto-resume began to be waited for; `requeue_refused`: it said no to that.
+    `deferred_since` is when the job's own auto-resume began to be waited for; `requeue_refused`: that was refused.
     `excluded_checkpoints` are passed over in this Incident; those of them in `quarantined` were marked for others too.
     `fruitless_before` counts the Job's attempts before this Incident, the newest in a row, that gained nothing.
-    `approvals` are what people were asked, in order; `holds` what has held something back, the newest last.
-    `account` is what its ledger will need. `newer` names what of the record a newer version has written (newer.py).
+    `approvals` are what people were asked, in order; `holds` what has held something back, the newest last. `account`
+    is what its ledger will need. `newer` names what of the record a newer version has written (newer.py).
     """
 
     incident_id: str
@@ -256,7 +254,7 @@ class Incident(Record):
     def unpaused(self, *, now: datetime) -> Incident:
         """As it would be had the pause taken no time: what a limit is measured from, and what is waited for, move on.
 
-        A question to people waits as long again: nobody is held to a deadline that a pause has eaten up.
+        A question to people waits as long again: a pause uses up no deadline.
         """
         began = self.paused_since
         if began is None:
@@ -356,7 +354,7 @@ class Incident(Record):
 
     @property
     def without_gain(self) -> int:
-        """Like `no_progress`, with those of which it cannot be told: what the back-off between tries counts."""
+        """Like `no_progress`, with those of which it is unknown: what the back-off between tries counts."""
         count = 0
         for attempt in reversed(self.tries):
             if attempt.gained:
@@ -389,7 +387,7 @@ def incident_id_for(signal: Signal, *, scope: str) -> str:
 
 
 def node_scope(cluster: str, node: str) -> str:
-    """The scope of a node's own Incident: whoever asks, one node has one at a time. A slash is in no name of either."""
+    """The scope of a node's own Incident: one node has one at a time. A slash is in no name of either."""
     return f"{cluster}/{node}"
 
 

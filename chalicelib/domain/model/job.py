@@ -135,7 +135,7 @@ class Attempt(Record):
 
 
 def is_far_below(first_step: Maybe[int], resume_step: Maybe[int]) -> bool:
-    """The attempt is known to have begun far below the step that it was told to resume at."""
+    """The attempt is known to have begun far below its resume step."""
     if not isinstance(first_step, Known) or not isinstance(resume_step, Known):
         return False
     return first_step.value < resume_step.value - FAR_BELOW_STEPS

@@ -1,4 +1,4 @@
-"""An Incident that a newer version of this service has written, after a roll-back to this one. Pure.
+"""An Incident that a newer version of this service has written, after a rollback to this one. Pure.
 
 What it holds beyond what this version knows may be what the next step depends on: a person gets the Incident, once. It
 is read as far as it can be, so that one such record stops neither the sweep nor the listings.

@@ -1,4 +1,4 @@
-"""A node as one look sees it: in Slurm and as an instance of HyperPod, two views that lag each other. Pure.
+"""A node in one observation: in Slurm and as an instance of HyperPod, two views that lag each other. Pure.
 
 Source: botocore sagemaker ClusterInstanceStatus; aws-facts §3.2-3.4, §12: the views are 1 to 5 minutes apart, so
 neither alone says that a node is well.
@@ -43,7 +43,7 @@ class GroupRole(StrEnum):
 
 
 class NodeRecovery(StrEnum):
-    """Whether HyperPod repairs by itself. Unknown is never "none"."""
+    """Whether HyperPod repairs automatically. Unknown is never "none"."""
 
     AUTOMATIC = "Automatic"
     NONE = "None"
@@ -112,12 +112,12 @@ class PastRepair(Record):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodesSeen(Record):
-    """What Slurm shows of a cluster's nodes in one look at a run.
+    """What Slurm shows of a cluster's nodes in one observation of a run.
 
     facts   the nodes that matter to the run's Incident
     total   nodes that Slurm has
     down    how many of all of them Slurm cannot reach
-    cleared when HyperPod's agents took back what they had said, by the nodes' own Incidents
+    cleared when HyperPod's agents withdrew a report, by the nodes' own Incidents
     """
 
     facts: tuple[NodeFacts, ...]
@@ -128,7 +128,7 @@ class NodesSeen(Record):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeView(Record):
-    """One look at a node.
+    """One observation of a node.
 
     listed     Known(None): the agent is alive, and Slurm has no node of this name
     cluster    Known(None): there is no HyperPod cluster of this name
@@ -154,7 +154,7 @@ class NodeView(Record):
 
     @property
     def recovery(self) -> NodeRecovery:
-        """Whether HyperPod repairs this node by itself; on plain Slurm nobody does."""
+        """Whether HyperPod repairs this node automatically; on plain Slurm nothing does."""
         if self.machines is Machines.OWN:
             return NodeRecovery.NONE
         seen = self.cluster.value if isinstance(self.cluster, Known) else None
@@ -183,7 +183,7 @@ _REBOOTS: Final = that_say(StateMeaning.REBOOT)
 
 
 def is_drained(facts: NodeFacts) -> bool:
-    """It is given no new jobs because somebody drained it."""
+    """It is given no new jobs because it was drained."""
     return bool(_DRAIN & set(facts.flags))
 
 

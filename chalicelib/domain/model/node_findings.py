@@ -38,7 +38,7 @@ class FindingKind(StrEnum):
 
     @property
     def is_agents(self) -> bool:
-        """The health agent's own verdict, on which HyperPod may act by itself."""
+        """The health agent's own verdict, on which HyperPod may act."""
         return self in (FindingKind.AGENT_REPLACE, FindingKind.AGENT_REBOOT)
 
     @property
@@ -48,13 +48,13 @@ class FindingKind(StrEnum):
 
     @property
     def is_of_the_hardware(self) -> bool:
-        """It stays true until somebody repairs; a node that is away for its repair is down too."""
+        """It stays true until a repair; a node that is away for its repair is down too."""
         return self.is_agents or self in (FindingKind.XID_REPLACE, FindingKind.XID_REBOOT, FindingKind.HARDWARE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding(Record):
-    """One thing against the node. `instance_id` is the hardware it is about, where that was told.
+    """One thing against the node. `instance_id` is the hardware it is about, where that was named.
 
     `key` tells two faults apart, as an Xid's number does. `by_platform`: HyperPod's own agents saw it, too.
     """

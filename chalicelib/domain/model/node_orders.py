@@ -17,7 +17,7 @@ class Rung(StrEnum):
     REPLACE = "replace"
 
     def covers(self, other: Rung) -> bool:
-        """Whoever wanted `other` has got it with this one: a replaced node needs no reboot."""
+        """This one covers `other`: a replaced node needs no reboot."""
         return self is other or self is Rung.REPLACE
 
 

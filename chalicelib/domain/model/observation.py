@@ -1,4 +1,4 @@
-"""What one look at the world saw. Made by an observe step, read by decide()."""
+"""What one observation of the world saw. Made by an observe step, read by decide()."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class AttemptStatus(StrEnum):
 
     @property
     def has_ended(self) -> bool:
-        """The platform will not run it again by itself."""
+        """The platform will not run it again."""
         return self in _ENDED
 
 
@@ -63,10 +63,10 @@ class AttemptView(Record):
     the first bad step of the newest trouble, `healed_step` the step at which that trouble was seen to be over,
     `loss_baseline` the loss it is measured against, `judged_step` the newest step whose loss has been judged.
     `hears` is the signal at which all its ranks write their stacks, and which harms nothing; empty where none is known.
-    `is_beat_unread`: there is a mailbox, and it could not be read: that no heartbeat is seen then tells nothing.
+    `is_beat_unread`: there is a mailbox, and it could not be read: the absence of a heartbeat is then no evidence.
     `training_since` is when the platform began to run its script, and
-    `stopping_since` is when the platform began to end it, by the platform's clock; None where that is not told.
-    `successor` is the attempt that has taken its place in the same submission, whoever put it back; `start` is what
+    `stopping_since` is when the platform began to end it, by the platform's clock; None where that is unknown.
+    `successor` is the attempt that has taken its place in the same submission, ours or not; `start` is what
     only a platform with an agent or a queue of its own tells.
     """
 
@@ -148,31 +148,29 @@ class ReplyView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observation(Record):
-    """One look.
+    """One observation.
 
-    `attempt` is the attempt under care. `checkpoints` are read only when a resume point is needed soon, else
-    Unknown. `reply` is Known(None) when the mailbox was read and holds no answer yet.
-    `suspicion` is what the ranks' own reports say, read when the Incident needs them.
-    `next_number` is the attempt number a resubmission would take. `has_job` is False for a cluster-only Incident.
-    `best_before` is the furthest step that any earlier attempt of the Job is known to have ended at, or the step to
-    which a later one, or this one, went back on purpose, and
-    `fruitless_before` how many attempts in a row, the newest of them included, ended without passing what had been
-    reached before them; both are read when an attempt has died, so that a Job which dies again right after each
-    "recovery" is seen to gain nothing, though every Incident of its own looks fresh.
-    `resumed_at` are the steps that the Job's newest attempts resumed at, the newest last; None where that is not
-    known. `ran` names the newest that was submitted by a person, and those of ours since that have begun.
-    `began_anew` counts the newest attempts of ours in a row that began no further on than the one before them, of
-    those whose first step is known.
-    `began_before` is the first step of the attempt before this one. `had_checkpoints`: an attempt of the Job
-    has resumed from one, or has answered that it saved one, so that a look which finds none has found them gone.
-    `platform` is what the Job runs on, and `cluster` where there; a node's Incident has neither.
-    Where the platform puts attempts back by itself: `current` is the attempt that the registry holds for the newest,
-    empty where that was not read; `successor` is what has taken the attempt's place in the same submission; `nodes` are
-    those that it ran on and those that the Incident holds to be broken, as the platform shows them.
-    `shadow` says which switch has put the run or node into shadow mode, empty: none. `breaker` is the fleet-wide
-    breaker while it is open, `breaker_lifted_at` when it was lifted last. `gpus`, `node_count`: how big the run is.
-    `sibling` is an attempt of the Job that lives and is not registered, looked for while a submission waits or ours is
-    queued; a queued one's may ask for no protection, and be known by its heartbeats alone.
+    `attempt` is the attempt under care. `checkpoints` are read only when a resume point is needed soon, else Unknown.
+    `reply` is Known(None) when the mailbox was read and holds no answer yet. `suspicion` is what the ranks' own reports
+    say, read when the Incident needs them. `next_number` is the attempt number a resubmission would take. `has_job` is
+    False for a cluster-only Incident. `best_before` is the furthest step that any earlier attempt of the Job is known
+    to have ended at, or the step to which a later one, or this one, went back on purpose, and `fruitless_before` how
+    many attempts in a row, the newest of them included, ended without passing what had been reached before them; both
+    are read when an attempt has died, so that a Job which dies again right after each "recovery" is seen to gain
+    nothing, though every Incident of its own looks fresh. `resumed_at` are the steps that the Job's newest attempts
+    resumed at, the newest last; None where that is not known. `ran` names the newest that was submitted by a person,
+    and those of ours since that have begun. `began_anew` counts the newest attempts of ours in a row that began no
+    further on than the one before them, of those whose first step is known. `began_before` is the first step of the
+    attempt before this one. `had_checkpoints`: an attempt of the Job has resumed from one, or has answered that it
+    saved one, so that an observation which finds none has found them gone. `platform` is what the Job runs on, and
+    `cluster` where there; a node's Incident has neither. Where the platform puts attempts back: `current` is the
+    attempt that the registry holds for the newest, empty where that was not read; `successor` is what has taken the
+    attempt's place in the same submission; `nodes` are those that it ran on and those that the Incident holds to be
+    broken, as the platform shows them. `shadow` says which switch has put the run or node into shadow mode, empty:
+    none. `breaker` is the fleet-wide breaker while it is open, `breaker_lifted_at` when it was lifted last. `gpus`,
+    `node_count`: how big the run is. `sibling` is an attempt of the Job that lives and is not registered, looked for
+    while a submission waits or ours is queued; a queued one's may ask for no protection, and be known by its heartbeats
+    alone.
     """
 
     observed_at: datetime

@@ -28,17 +28,17 @@ class Platform(Record):
     title                   for people
     orders_wait             an order is taken later by an agent in the cluster: it may be answered late, is carried out
                             even if it is no longer wanted, and what is shown may lag its answer
-    accepts_at_once         an accepted submission needs no second look to be believed: it exists, and starts
-    holds_own_queue         an attempt can wait in the platform's own queue
-    can_hold                a stop can leave the next start in that queue, held, until it is released
-    can_requeue             the same submission can be started again; how is told by the attempt itself, which must be
-                            seen first
+    accepts_at_once         an accepted submission needs no second observation to be believed: it exists, and starts
+    holds_own_queue         an attempt can wait in the platform's own queue can_hold                a stop can leave the
+    next start in that queue, held, until it is released can_requeue             the same submission can be started
+    again; how is part of the attempt's own record, which must
+                            be read first
     can_exclude_nodes       an attempt can be kept away from nodes by name, and a node can be cordoned for it
     restarts_by_itself      the platform, or a person at its console, puts an attempt back as a new start
     job_restarts_itself     the job itself may be restarted within the same attempt, and is given `auto_resume_grace`
     ends_lost_runs          the platform ends an attempt of which it has lost a node, so that its own word that the
                             attempt runs counts against its word that a node is away
-    names_recur             a name may come to be another run's, where a cluster is made anew under its old name
+    names_recur             a name may come to be another run's, where a cluster is created again under its old name
     tells_who_ended         an ended attempt says whether its user ended it
     checks_users            who may join a Job or name its mailbox is judged inside the cluster, before it is reported
     relays_heartbeats       heartbeats may come by a copy: their absence does not show that nothing reads requests

@@ -73,7 +73,7 @@ class Step(Record):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TheirWork(Record):
-    """What somebody else does, or has done, about a node; `at`: when that was seen last, or ended."""
+    """What HyperPod or a person does, or has done, about a node; `at`: when that was seen last, or ended."""
 
     what: str
     at: datetime
@@ -81,21 +81,21 @@ class TheirWork(Record):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeRepair(Record):
-    """What a node's Incident remembers between two looks.
+    """What a node's Incident remembers between two observations.
 
     instance_id   the hardware that the Incident is about: what stood there when it was reported
     group, logical_id   of its instance, which outlive the instance
-    theirs        what somebody else was seen doing about the node, and when last
+    theirs        what HyperPod or a person was seen doing about the node, and when last
     wanted_at     since when a repair is wanted: the place in the queue for it
-    told          the rules that people have been told of, each once
+    told          the rules that were notified, each once
     serial        of orders to the agent: a new one is a new order, the same one the same order
     refusals      orders to the agent that were refused in this phase
     instance_word, listed_word   the two states last seen, since `changed_at`
-    cleared_at    when the health agent took back what it had said; None where it has not
+    cleared_at    when the health agent withdrew its report; None where it has not
     health_check  number of the deep health check asked for last; `check_seen`: it was seen under way
     order         the newest that a person gave about the node
     hardware      marks of the hardware that the Incident is about, as far as they are known (lemons.py)
-    named         those of them that a line named by themselves
+    named         those of them that a log line named directly
     """
 
     instance_id: str | None = None
@@ -290,9 +290,9 @@ def within(rung: Rung, allowed: Allowed) -> bool:
 
 
 def route_of(wanted: Route, rung: Rung, machines: Machines, recovery: NodeRecovery) -> Route | None:
-    """How to ask for `rung`; None: nobody can do that there.
+    """How to ask for `rung`; None: that is not possible there.
 
-    Source: aws-facts §3.2: with NodeRecovery None nobody acts on a hand-written reason, so only the APIs repair;
+    Source: aws-facts §3.2: with NodeRecovery None nothing acts on a hand-written reason, so only the APIs repair;
     without HyperPod there are no such APIs, and Slurm itself can only reboot.
     """
     if machines is Machines.HYPERPOD:

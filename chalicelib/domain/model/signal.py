@@ -107,9 +107,9 @@ class Signal(Record):
 
 
 def ended_job_key(name: str, status: str) -> str:
-    """The dedupe key of "`name` has ended as `status`", whoever noticed it: event or sweep.
+    """The dedupe key of "`name` has ended as `status`", the same from an event and from the sweep.
 
-    A job's name is unique in its account and Region for ever and it ends once (aws-facts §6), so nothing else is
-    needed to tell two such facts apart.
+    A job's name is unique in its account and Region and it ends once (aws-facts §6), so nothing else is
+    needed to distinguish two such facts.
     """
     return f"attempt-ended:{name}:{status}"

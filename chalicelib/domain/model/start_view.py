@@ -73,10 +73,10 @@ class StartView(Record):
     queued. `held`: it stays in the queue until it is released. `lost_node`: it was over because a node was, whether or
     not it was put back since. `is_known`: the platform still knows it, so that it can be requeued. `has_spec`: what is
     needed to submit it again is kept; `cannot_resubmit` says why that would not be faithful. `has_mailbox`: a new
-    start can be told by a message where to resume. `has_auto_resume` is None where the script could not be read.
-    `dependents` counts the jobs that wait for this one. `exclude` are the nodes that it must not get, whoever said so.
-    `node_count` is how many nodes it has, or asks for at least; `min_nodes` how few its own comment says that it can
-    do with.
+    start can be given a resume plan by a message. `has_auto_resume` is None where the script could not be read.
+    `dependents` counts the jobs that wait for this one. `exclude` are the nodes that it must not get, by any source.
+    `node_count` is how many nodes it has, or asks for at least; `min_nodes` how few its own comment declares to be
+    enough.
     """
 
     handle: str
@@ -123,8 +123,8 @@ class BadNode(Record):
 
 
 def is_another_run(name: str, submitted_at: datetime | None, *, job_id: str, created_at: datetime) -> bool:
-    """A cluster's numbers begin anew where it is made anew under its old name (Platform.names_recur): this start has
-    the name of the Job's first one, and is somebody else's. Nothing of the old Job's is done to it, and it gets
+    """A cluster that is created again under its old name restarts its numbers (Platform.names_recur): this start has
+    the name of the Job's first one, and is another user's. Nothing of the old Job's is done to it, and it gets
     nothing of the old Job's.
     """
     return name == job_id and submitted_at is not None and submitted_at - created_at > ANOTHER_RUN

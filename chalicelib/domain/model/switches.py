@@ -1,4 +1,4 @@
-"""The switches that people set, and the breaker that trips by itself: what is true for every Incident at once. Pure."""
+"""The switches that people set, and the breaker that trips automatically: what holds for all Incidents. Pure."""
 
 from __future__ import annotations
 

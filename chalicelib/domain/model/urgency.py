@@ -1,7 +1,7 @@
-"""How loudly and in which order people are told about one Incident. Pure.
+"""The urgency and order of the notices about one Incident. Pure.
 
 Notices travel over a bus and a queue that keep no order, and one that is tried again comes late: each says where it
-stands, so that whoever gets them can tell that "recovered" came after "opened", whatever came first.
+stands, so that a receiver can order "recovered" after "opened", whichever arrived first.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ _DIGITS: Final = (4, 6, 3)  # generation, turn, place within the turn
 
 
 class Severity(StrEnum):
-    """How loudly people are told."""
+    """How urgent a notice is."""
 
     INFO = "info"
     WARNING = "warning"

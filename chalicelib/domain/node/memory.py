@@ -139,8 +139,8 @@ def _is_past(signal: Signal, facts: NodeFacts | None) -> bool:
 
 
 def _without_past(context: RuleContext, repair: NodeRepair) -> NodeRepair:
-    """What was said while the head node could not be read is weighed again once it can be: it may have told of a mark
-    that somebody has acted on since. A drain of ours takes the place of a mark, so that none stands there says nothing.
+    """Reports that came while the head node could not be read are weighed again once it can be: they may be about a
+    mark that was acted on since. A drain of ours replaces a mark, so the absence of one is then no evidence.
     """
     facts = facts_of(context)
     if facts is None or facts.seen_at is None or is_ours(facts) or repair.steps or repair.order is not None:
@@ -154,8 +154,8 @@ def _without_past(context: RuleContext, repair: NodeRepair) -> NodeRepair:
 
 
 def _with_boot(context: RuleContext, repair: NodeRepair) -> NodeRepair:
-    """A machine that has booted since a reboot was recommended has had it, whoever ordered it: news of the time before
-    may come late.
+    """A machine that has booted since a reboot was recommended has had it, by any cause: reports from before may come
+    late.
     """
     facts = facts_of(context)
     booted_at = facts.booted_at if facts is not None else None
@@ -286,8 +286,8 @@ def has_our_drain(context: RuleContext) -> bool:
 
 
 def is_of_an_earlier_incident(context: RuleContext) -> bool:
-    """Our drain, but neither this Incident's nor that of a run's that reported the node: whoever was called then, was
-    told that it stays.
+    """Our drain, but neither this Incident's nor that of a run that reported the node: the person paged then was
+    notified that it stays.
     """
     facts = facts_of(context)
     if facts is None or not is_ours(facts):

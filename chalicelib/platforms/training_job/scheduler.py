@@ -216,7 +216,7 @@ class TrainingJobScheduler:
 
     def siblings(self, job: Job, *, besides: Collection[str], told: Sequence[str] = ()) -> tuple[str, ...]:
         """See ports.Scheduler: the jobs in progress that are younger than the Job, each described; those whose name and
-        mailbox decide nothing are told by their tags.
+        mailbox decide nothing are recognized by their tags.
 
         The listing lags by seconds: a job that it does not show yet is found by asking for its name.
         """

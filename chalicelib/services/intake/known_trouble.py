@@ -63,8 +63,8 @@ def knows(before: Incident, signal: Signal) -> bool:
 
 
 def _has_ended_since(before: Incident, signal: Signal) -> bool:
-    """The platform says that the run has ended, which lived when that Incident was closed: whatever was said of it
-    then, and by whom, was said of a living run.
+    """The platform reports the end of a run that lived when that Incident was closed: all earlier reports were about a
+    living run.
     """
     if signal.kind not in STATE_KINDS or signal.evidence.get("status") not in _ENDS:
         return False

@@ -71,7 +71,8 @@ def signal_from_heartbeat(job: Job, view: AttemptView, *, now: datetime) -> Sign
     """What the monitor's own event would have reported, read from its heartbeat; None while the run is well.
 
     Monitor events are best effort: a stall or a non-finite loss whose event got lost must not go unseen. A heartbeat
-    that has stopped altogether while the platform says "running" is told, not acted on: the mailbox may be what fails.
+    that has stopped altogether while the platform says "running" is notified, not acted on: the mailbox may be what
+    fails.
     """
     what, fault, kind = "", FaultClass.UNCLEAR, SignalKind.SILENT
     if view.loss_state in ("nan", "inf"):
@@ -243,9 +244,9 @@ def silence(job: Job, series: Sequence[Series], *, now: datetime) -> Signal | No
 def never_in_rhythm(
     job: Job, readings: Mapping[str, Maybe[Series]], *, training_since: datetime | None, now: datetime
 ) -> Signal | None:
-    """A run that has only its own metrics, and has sent too few to have a rhythm: told once nothing has come for the
-    floor's time since it began to train. It may have hung in its first minutes, or its metrics cannot be read from its
-    log; either way nothing watches it.
+    """A run that has only its own metrics, and has sent too few to have a rhythm: notified once nothing has come for
+    the floor's time since it began to train. It may have hung in its first minutes, or its metrics cannot be read from
+    its log; either way nothing watches it.
     """
     if training_since is None or any(isinstance(one, Unknown) for one in readings.values()):
         return None
@@ -268,7 +269,7 @@ def never_in_rhythm(
 
 def gone_quiet(job: Job, steps: Series, *, now: datetime, heartbeat_at: datetime | None = None) -> Signal | None:
     """The heartbeat of a run that has a monitor cannot be found, or is from `beat_at` and old, and its metrics have
-    stopped: told. Each alone may be its channel; neither shows whether the run moves.
+    stopped: notified. Each alone may be its channel; neither shows whether the run moves.
     """
     if not steps or now - steps[-1][0] <= QUIET_AFTER:
         return None

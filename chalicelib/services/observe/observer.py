@@ -195,8 +195,8 @@ class Observer:
     def _nodes(
         self, job: Job, incident: Incident, seen: Maybe[AttemptView], inbox: Sequence[Signal]
     ) -> Maybe[NodesSeen]:
-        """The nodes that matter to the Incident, read once one of them may be to blame: what this look is told of a
-        node, it decides by what the platform shows of it now."""
+        """The nodes that matter to the Incident, read once one of them may be to blame: a report about a node is
+        decided by what the platform shows of it now."""
         if self.head_nodes is None or incident.attempt is None or not job.cluster:
             return Unknown("not on a cluster")
         wanted = names_of_interest(incident, seen, inbox)
@@ -216,8 +216,8 @@ class Observer:
         )
 
     def _cleared(self, incident: Incident, inbox: Sequence[Signal]) -> dict[str, datetime]:
-        """When HyperPod's agents took back what they had said of nodes that this Incident holds against them: told by
-        the nodes' own Incidents, for the word may not have reached this one.
+        """When HyperPod's agents withdrew reports about nodes that this Incident holds broken, by the nodes' own
+        Incidents: the withdrawal may not have reached this one.
         """
         accused = {
             (one.cluster, one.node)

@@ -241,7 +241,7 @@ class Orders:
     ) -> Outcome:
         """Reboot or replace a node (`do`): opens its Incident, or joins the one that is open.
 
-        The node is drained first, and no job on it is ever killed: a protected run is saved and moved, and goes on if
+        The node is drained first, and no job on it is ever killed: a protected run is saved and moved, and continues if
         it cannot be saved; every other job is waited for. `node` is its name in Slurm, or its instance id. `force`
         passes over the policy's budgets of repairs, and over nothing else.
 

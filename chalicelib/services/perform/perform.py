@@ -375,7 +375,7 @@ HANDLERS: Final[Mapping[type[Action], Callable[[Perform, Any, _Turn], ActionResu
 def _switched_off(action: Action, incident: Incident, switches: Switches) -> ActionResult | None:
     """The switches are read again right before anything that may do harm: they may have been set since the look.
 
-    What was not done then is, for the next look, an order that never arrived: it is given again, or never.
+    What was not done then is, for the next observation, an order that never arrived: it is given again, or never.
     """
     if ends_what_is_left(incident, action):
         return None

@@ -82,7 +82,7 @@ def marks_to_ask(
     known: Sequence[str] = (),
     instance_id: str | None = None,
 ) -> list[str]:
-    """The marks to look up for a node: those seen and told; its instance id only where there is none.
+    """The marks to look up for a node: those seen and reported; its instance id only where there is none.
 
     A piece of hardware stands in one place. What another of `nodes` claims as well is left out: one of the two tells of
     a machine that it had before, and it is unknown which, so neither is taken out for it.

@@ -307,8 +307,8 @@ class Sweep:
     def _from_metrics_since(
         self, job: Job, readings: Mapping[str, Maybe[Series]], heartbeat: AttemptView
     ) -> Signal | None:
-        """Of a run whose heartbeats have stopped: what its metrics tell of the time after the newest one. Metrics that
-        stop together with them are told as silence of the heartbeats.
+        """Of a run whose heartbeats have stopped: what its metrics show of the time after the newest one. Metrics that
+        stop together with them are reported as silence of the heartbeats.
         """
         now, steps, bad = self.clock.now(), readings["step"], readings["bad"]
         if heartbeat.heartbeat_at is None or now - heartbeat.heartbeat_at < SILENT_AFTER:

@@ -57,7 +57,7 @@ AwsError: Final = (BotoCoreError, ClientError)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Clients:
     """boto3's; safe to use from several threads. `lease` is S3 with short time limits, which tries once: a conditional
-    write that is tried again by itself refuses its own first try."""
+    write that is retried automatically refuses its own first try."""
 
     sqs: Any
     s3: Any

@@ -30,7 +30,7 @@ _SERIAL: Final = re.compile(r"[0-9A-Za-z][0-9A-Za-z._-]{3,63}")
 
 
 def identity(root: Path = Path("/")) -> str:
-    """The word for Slurm's `Extra=`; empty where nothing can be told. `root` is where /proc and /sys begin."""
+    """The value for Slurm's `Extra=`; empty where nothing is known. `root` is where /proc and /sys begin."""
     instance = _matched(_INSTANCE, root / "sys/class/dmi/id/board_asset_tag")
     serial = "" if instance else _matched(_SERIAL, root / "sys/class/dmi/id/product_serial")
     parts = [

@@ -7,7 +7,7 @@ SlurmError
 ├── SlurmUnavailable   no answer that counts: slurmctld away, a time limit passed, a command missing. What was asked may
 │                      have taken effect or not. Try again later.
 │   └── NotHolder      this agent does not hold the cluster's lease now: nothing was run
-└── SlurmRefused       slurmctld said no, and nothing was changed: trying again changes nothing.
+└── SlurmRefused       slurmctld refused, and nothing was changed: trying again changes nothing.
     ├── UnknownJob     slurmctld does not know the job (any more)
     ├── UnknownNode    slurmctld knows no such node
     └── NotProtected   the job is none of ours, and is left alone
@@ -38,7 +38,7 @@ class NotHolder(SlurmUnavailable):
 
 
 class SlurmRefused(SlurmError):
-    """Slurm said no; nothing was changed."""
+    """Slurm refused; nothing was changed."""
 
 
 class UnknownJob(SlurmRefused):
@@ -55,7 +55,7 @@ class NotProtected(SlurmRefused):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeNow:
-    """A node as slurmctld shows it at this moment. `booted_at` is None where its slurmd has not said."""
+    """A node as slurmctld shows it at this moment. `booted_at` is None where its slurmd has not reported it."""
 
     facts: NodeFacts
     booted_at: datetime | None = None
@@ -70,7 +70,7 @@ class Size:
 
 
 class Slurm(Protocol):
-    """Commands. Each is one argument list with a time limit, and raises SlurmError; none retries by itself.
+    """Commands. Each is one argument list with a time limit, and raises SlurmError; none retries.
 
     Reads ask slurmctld, never a cache. Each command that changes something inherits `Ground.guard_fd`
     (`subprocess` `pass_fds`), so that an agent that is started again can tell that none of its forerunner's still runs.
@@ -86,7 +86,7 @@ class Slurm(Protocol):
 
     def start(self, attempt: str) -> AttemptDoc | None:
         """What this agent, or one before it, has written down of a start; None: nothing. It tells whose job it was,
-        and when it was submitted. Raises: SlurmUnavailable where that cannot be told now."""
+        and when it was submitted. Raises: SlurmUnavailable where that is unknown now."""
         ...
 
     def steps(self, slurm_job: int) -> int:
@@ -108,7 +108,7 @@ class Slurm(Protocol):
         ...
 
     def waiting(self) -> tuple[AttemptDoc, ...]:
-        """The protected jobs that wait held, whoever holds them."""
+        """The protected jobs that wait held, by us or by others."""
         ...
 
     def taken_out(self) -> tuple[NodeFacts, ...]:
@@ -211,9 +211,9 @@ class News:
 class Reading:
     """What one turn of a watcher or relay gives.
 
-    documents: whole objects for the whiteboard, by key in the bucket; only those that changed. memory: what the watcher
-    wants to know again after a restart (None deletes). Documents, news and memory are kept in one transaction: a
-    change is never remembered as told without being told. problems: what cannot be done at present, one line each.
+    documents: whole objects for the cluster state, by key in the bucket; only those that changed. memory: what the
+    watcher wants to know again after a restart (None deletes). Documents, news and memory are kept in one transaction:
+    a change is never remembered as published before it is. problems: what cannot be done at present, one line each.
     """
 
     documents: Mapping[str, bytes] = field(default_factory=dict)
@@ -251,7 +251,7 @@ class Watcher(Protocol):
         ...
 
     def advice(self, now: datetime) -> tuple[Advice, ...]:
-        """How Slurm is set up, as of the last look. Raises: SlurmError."""
+        """How Slurm is set up, as of the last reading. Raises: SlurmError."""
         ...
 
 

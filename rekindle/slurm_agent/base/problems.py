@@ -1,4 +1,4 @@
-"""What the agent cannot do at present: one line per part of it, told with each heartbeat and once in the log."""
+"""What the agent cannot do at present: one line per part of it, sent with each heartbeat and logged once."""
 
 from __future__ import annotations
 

@@ -125,7 +125,7 @@ def cluster_of(environ: Mapping[str, str], option: str | None, resource_config: 
     """The cluster's name and who says so; the monitor on the nodes asks in the same order.
 
     Raises: MailboxError for a name that cannot be used, ValueError where nothing names it or the file that should is
-    broken (a second-best name would be another cluster's whiteboard), OSError where that file cannot be read.
+    broken (a second-best name would be another cluster's state), OSError where that file cannot be read.
     """
     if option:
         return check_cluster(option), "--cluster"

@@ -2,11 +2,11 @@
 
 The script comes from the file `script` in StateSaveLocation, else from `scontrol write batch_script`, which costs a
 command for each job. Its arguments stand, word by word, only in slurmctld's own state file (`job_state`: a count, then
-length-prefixed strings). Up to 22.05 `Command=` joins them with blanks, so an argument
-with a blank in it cannot be told from two; since 23.02 it is the script's path alone, and since 25.11 `SubmitLine=` has
-the whole line, joined with blanks. The environment is the file `environment` beside the script in StateSaveLocation:
-a count of 32 bits in the machine's order, then NUL-terminated pairs (slurm src/slurmctld/job_mgr.c, read_data_array).
-Both are readable by root or SlurmUser only; where they are not, that is said, and never guessed.
+length-prefixed strings). Up to 22.05 `Command=` joins them with blanks, so an argument with a blank in it cannot be
+distinguished from two; since 23.02 it is the script's path alone, and since 25.11 `SubmitLine=` has the whole line,
+joined with blanks. The environment is the file `environment` beside the script in StateSaveLocation: a count of 32 bits
+in the machine's order, then NUL-terminated pairs (slurm src/slurmctld/job_mgr.c, read_data_array). Both are readable by
+root or SlurmUser only; where they are not, that is reported, and never guessed.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ def script_of(state_location: str, job: int) -> str | None:
 
 
 def _is_text(given: str) -> bool:
-    """JSON and S3 carry no surrogates: a value that is no UTF-8 is left out, and said."""
+    """JSON and S3 carry no surrogates: a value that is no UTF-8 is left out, and reported."""
     try:
         given.encode("utf-8")
     except UnicodeEncodeError:
@@ -107,7 +107,7 @@ def _is_text(given: str) -> bool:
 
 
 def for_submission(environment: Mapping[str, str]) -> dict[str, str]:
-    """Without what sbatch sets anew, and without what would change its options a second time.
+    """Without what sbatch sets again, and without what would change its options a second time.
 
     Limits stay: sbatch sets these variables from its own limits unless `--propagate=NONE` is given, as a copy has it,
     and slurmstepd reads them (slurm src/sbatch/sbatch.c, _set_rlimit_env; src/slurmd/slurmstepd/ulimits.c).
@@ -124,8 +124,8 @@ def for_submission(environment: Mapping[str, str]) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Submission:
-    """How a job was submitted. `arguments` are its script's, None where there may be some and they cannot be told
-    apart; `line` is sbatch's whole command line, joined with blanks, None where it is not known."""
+    """How a job was submitted. `arguments` are its script's, None where there may be some and they cannot be
+    distinguished; `line` is sbatch's whole command line, joined with blanks, None where it is not known."""
 
     arguments: tuple[str, ...] | None
     line: str | None = None
@@ -184,7 +184,7 @@ def _has_arguments_in_command(version: str) -> bool:
 def find_words(state: bytes, path: str, line: str) -> tuple[str, ...] | None:
     """The arguments of the script at `path` in slurmctld's state; None where there are none, or several that differ.
 
-    line: the command line of the submission, joined with blanks, empty where it is not told. The state holds other
+    line: the command line of the submission, joined with blanks, empty where it is unknown. The state holds other
     jobs of the same script; only a list that the line ends with can be this job's.
     """
     try:

@@ -103,7 +103,7 @@ class CapturedSpec:
 
 
 def take(reads: Reads, settings: Settings, job: Job, detail: Mapping[str, str]) -> CapturedSpec:
-    """Capture a job. Raises: SlurmUnavailable; what else is missing is told in `cannot`."""
+    """Capture a job. Raises: SlurmUnavailable; what else is missing is listed in `cannot`."""
     if not job.is_batch:
         return CapturedSpec(spec=None, cannot=(INTERACTIVE,), facts=None, is_final=True)
     script = script_of(settings.state_location, job.job)
@@ -257,7 +257,7 @@ def submit(runner: Runner, spec: JobSpec, order: Order, state_location: str, *, 
     leaves out. Raises: SlurmError.
 
     It runs as that user itself, not as root with `--uid`: the environment is the user's, and root must not start a
-    program in it (LD_PRELOAD). Limits are slurmd's own (`--propagate=NONE`), for the agent's are nobody's wish.
+    program in it (LD_PRELOAD). Limits are slurmd's own (`--propagate=NONE`), because the agent's were not asked for.
     """
     who, _ = _whom(spec)
     environment = _environment(runner, spec, order, state_location, secrets_of)
@@ -357,7 +357,7 @@ def _sweep() -> None:
 
 @contextmanager
 def _script_file(script: str, who: As) -> Iterator[str]:
-    """The script, for its user to read and for nobody to replace, for as long as sbatch needs it."""
+    """The script, readable by its user, replaceable by no one, for as long as sbatch needs it."""
     _sweep()
     folder = Path(tempfile.mkdtemp(prefix=FOLDER))
     try:

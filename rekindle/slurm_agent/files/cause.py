@@ -13,7 +13,7 @@ MAX_LINE: Final = 500
 
 
 def of_files(paths: Sequence[str], uid: int | None, gid: int | None) -> str:
-    """The root cause that the files' ends tell, in one line; "" where nothing is said or can be read. Never raises."""
+    """The root cause that the files' ends show, in one line; "" for none, or where none can be read. Never raises."""
     findings: list[Finding] = []
     for path in dict.fromkeys(path for path in paths if path.startswith("/")):
         try:

@@ -116,7 +116,7 @@ def _discovered(checkpoints: str, own: Sequence[str]) -> tuple[Found, ...]:
 
 
 def _by_format(checkpoints: str, one: Found) -> FoundCheckpoint | None:
-    """None for one of unknown step: nobody can resume from it by number."""
+    """None for one of unknown step: it cannot be resumed from by number."""
     if one.step is None:
         return None
     saved = 0.0

@@ -1,4 +1,4 @@
-"""How long the work for each user has taken in one turn: nobody's jobs or files may keep all others waiting."""
+"""How long the work for each user has taken in one turn: no user's jobs or files may keep all others waiting."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ _groups: dict[tuple[int, int], tuple[float, tuple[int, ...]]] = {}
 
 @contextlib.contextmanager
 def as_user(uid: int | None, gid: int | None) -> Iterator[None]:
-    """File access as that user, in this thread. Without root's rights it changes nothing. No user is nobody."""
+    """File access as that user, in this thread. Without root's rights it changes nothing. Where `uid` is None: as `nobody`."""
     if os.geteuid() != 0:
         yield
         return
@@ -53,7 +53,7 @@ def as_user(uid: int | None, gid: int | None) -> Iterator[None]:
 
 
 def groups_of(uid: int, gid: int) -> tuple[int, ...]:
-    """The user's supplementary groups; his own alone where nobody knows him. Never raises."""
+    """The user's supplementary groups; his own alone where he is unknown. Never raises."""
     now = time.monotonic()
     kept = _groups.get((uid, gid))
     if kept is not None and now - kept[0] < GROUPS_HOLD_S:

@@ -87,7 +87,7 @@ _WORK: Final[Mapping[str, Callable[[Mapping[str, Any], int | None, int | None], 
 
 
 def _become(uid: int | None, gid: int | None) -> None:
-    """Give up root's rights for good; no user is nobody. What is not root stays what it is. Raises: OSError."""
+    """Give up root's rights for good; no user: `nobody`. What is not root stays what it is. Raises: OSError."""
     resource.setrlimit(resource.RLIMIT_CPU, (CPU_S, CPU_S))
     if os.geteuid() != 0:
         return

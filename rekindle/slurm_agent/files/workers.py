@@ -1,11 +1,11 @@
 """Expendable processes for users' files: asked with a deadline, and left behind when it is over.
 
-A file system that never answers holds whoever touches it, beyond SIGKILL where the kernel waits for it as well. So no
-thread of the agent does: it asks a worker, waits for `SOFT_S`, and goes on. The worker has `PATIENCE_S`; then it is
-killed, and not waited for. While it lives, its path still hangs, and nothing more is tried there; afterwards it is
-tried again, less and less often. Where `IN_A_ROW` have hung on one file system and nothing has answered there since,
-the others that lie there are not tried either, but for one each `PROBE_S`: neither time nor processes grow with the
-number of Jobs, and a file system that hangs in part serves the rest of them.
+A file system that never answers blocks every process that touches it, beyond SIGKILL where the kernel waits for it as
+well. So no thread of the agent does: it asks a worker, waits for `SOFT_S`, and continues. The worker has `PATIENCE_S`;
+then it is killed, and not waited for. While it lives, its path still hangs, and nothing more is tried there; afterwards
+it is tried again, less and less often. Where `IN_A_ROW` have hung on one file system and nothing has answered there
+since, the others that lie there are not tried either, but for one each `PROBE_S`: neither time nor processes grow with
+the number of Jobs, and a file system that hangs in part serves the rest of them.
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ class _Worker:
         return found
 
     def kill(self) -> None:
-        """What cannot be killed lives on, and holds nobody up."""
+        """What cannot be killed lives on, and blocks nothing else."""
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, signal.SIGKILL)
         for pipe in (self._process.stdin, self._process.stdout):

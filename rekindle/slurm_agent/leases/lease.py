@@ -9,8 +9,8 @@ What makes it safe, whatever any host's clock says:
   the lease first: a former holder, however long it was paused, begins nothing after another has taken over.
 - A term is shortened here before a shorter one is sent: it counts from then on, whether or not the answer arrives.
 
-The term of an agent that knows of no other is longer, so that it goes on while S3 is away for a while. Another one that
-comes waits that long, or until the holder has seen it and has shortened its term.
+The term of an agent that knows of no other is longer, so that it continues while S3 is away for a while. Another one
+that comes waits that long, or until the holder has seen it and has shortened its term.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ class Lease:
         return max(0.0, min(ends[0] - self._clock.monotonic(), by_wall))
 
     def begin(self, token: str, at: datetime) -> None:
-        """Write down, for whoever takes the lease next, that an order is begun.
+        """Record for the next holder of the lease that an order is begun.
 
         Where S3 is away and no other agent is known it is written down with the next renewal instead.
         Raises: NotHolder, and then nothing may be run.
@@ -220,7 +220,7 @@ class Lease:
             self._stand_by("")
 
     def was_ours(self, doc: LeaseDoc) -> bool:
-        """Nobody else has held it since this agent did."""
+        """No other agent has held it since this one did."""
         return (doc.holder, doc.epoch) == (self._who.agent_id, self._who.last_epoch)
 
     def _is_our_own(self, doc: LeaseDoc) -> bool:

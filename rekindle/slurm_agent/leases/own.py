@@ -23,7 +23,7 @@ def host() -> str:
 
 
 def boot() -> str:
-    """ "" where it cannot be told."""
+    """ "" where it is unknown."""
     try:
         return BOOT_ID.read_text().strip()[:64]
     except OSError:
@@ -51,7 +51,7 @@ def keep_epoch(store: Store, epoch: int) -> None:
 
 
 def forget_all_else(store: Store) -> None:
-    """What was seen and is still to be told: another agent has seen and told since. Orders stay, see `takeover`."""
+    """What is still to be published: another agent has seen and published more since. Orders stay, see `takeover`."""
 
     def work(db: sqlite3.Connection) -> None:
         db.execute("DELETE FROM documents")

@@ -23,7 +23,7 @@ class Reread(Protocol):
         ...
 
     def has_finished(self, turn: int) -> bool:
-        """That turn has read Slurm whole, and what it saw is kept to be told."""
+        """That turn has read Slurm whole, and what it saw is kept to be published."""
         ...
 
 

@@ -1,6 +1,6 @@
 """Orders from the queue to their answers: nothing is run twice, nothing that is late, nothing that is not understood.
 
-A message is deleted only after its answer stands on the whiteboard. What is taken is carried on from the journal, so
+A message is deleted only after its answer is in the cluster state. What is taken is carried on from the journal, so
 neither a lost message nor a restart loses it; what comes again is answered again from there.
 """
 
@@ -99,7 +99,7 @@ class OrderExecutor:
         return None
 
     def _malformed(self, body: str, err: MailboxError, now: datetime) -> None:
-        """Kept for a person; refused where it can be told whose order it was."""
+        """Kept for a person; refused where its order is known."""
         log.warning("malformed=%s", err)
         self._journal.quarantine(body, str(err), now=now)
         self._problems.set("quarantine", [f"a message that is no order was put aside: {err}"])
@@ -112,7 +112,7 @@ class OrderExecutor:
         self._on_answer()
 
     def _another(self, order: Order, body: str, now: datetime) -> None:
-        """Told as an event only: the answer on the whiteboard is the first order's."""
+        """Sent as an event only: the answer in the cluster state is the first order's."""
         reason = "another order was taken under this token before"
         self._journal.quarantine(body, f"token {order.token}: {reason}", now=now)
         answer = self._answer(order.token, order.verb, refused(reason), now, order)

@@ -118,7 +118,7 @@ class OrderLoop:
         return True
 
     def answered(self, token: str) -> None:
-        """Its answer stands on the whiteboard: no delivery of it is needed any more."""
+        """Its answer is in the cluster state: no delivery of it is needed any more."""
         for url, handle in self._receipts.pop(token):
             self._delete(url, handle)
 

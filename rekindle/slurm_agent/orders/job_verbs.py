@@ -56,7 +56,7 @@ class JobVerbs:
         return done(f"{order.signal} was sent to job {doc.slurm_job}; only a new checkpoint says that it was heard")
 
     def stacks(self, turn: OrderTry) -> Result:
-        """Whoever orders it has read in the run's own beat that it hears this signal: without a handler it kills.
+        """The service orders it only after the run's own heartbeat declared a handler: without one the signal kills.
 
         Twice is as good as once.
         """
@@ -269,7 +269,7 @@ class JobVerbs:
 
     def _other_lives(self, order: Order, *ours: int) -> Result | None:
         """The user has submitted the run in the moments since this was ordered: nothing is started beside it. The
-        service looks for it before it orders anything anew.
+        service looks for it before it orders anything again.
         """
         old = self._slurm.start(order.attempt or "")
         if old is None:
@@ -308,7 +308,7 @@ class JobVerbs:
         raise NotYet(f"job {doc.slurm_job} is completing")
 
     def _ended_meanwhile(self, turn: OrderTry, err: SlurmRefused) -> Result:
-        """Slurm said no to a stop: fine where the start is over by now."""
+        """Slurm refused a stop: fine where the start is over by now."""
         found = present(self._slurm, turn.order)
         if isinstance(found, Present):
             doc = found.doc
@@ -339,7 +339,7 @@ class JobVerbs:
         return None
 
     def _repoint(self, order: Order, new_job: int) -> str:
-        """The new job runs whether or not this works, so a failure is told, not made the order's."""
+        """The new job runs whether or not this works, so a failure is reported, not made the order's."""
         old = order.slurm_job
         if old is None or order.attempt is None or old == new_job:
             return ""

@@ -2,7 +2,7 @@
 
 taken   it is ours to carry out; nothing has been run
 begun   a command was about to run: written before it runs, so a kill in between is seen at the next start
-done    its Answer is kept, and is given again to whoever delivers the order again
+done    its Answer is kept, and is given again when the order is delivered again
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Orders about nodes; the table in `verbs` says when each counts as done.
 
-Nobody else's reason is ever undone or written over: not HyperPod's, not an operator's, not a health check's.
+No one else's reason is ever undone or written over: not HyperPod's, not an operator's, not a health check's.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class NodeVerbs:
         self._slurm = slurm
 
     def drain(self, turn: OrderTry) -> Result:
-        """Jobs that are on it go on. What slurmctld drained by itself gets our reason, so that it can be given back."""
+        """Jobs that are on it continue. What slurmctld drained gets our reason, so that it can be given back."""
         node = self._node(turn.order)
         if isinstance(node, Result):
             return node

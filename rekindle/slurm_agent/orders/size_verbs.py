@@ -42,7 +42,7 @@ def shrink(slurm: Slurm, turn: OrderTry) -> Result:
 def whole_again(slurm: Slurm, order: Order, doc: AttemptDoc) -> str:
     """Before a job is let go: the size that the order names, where it is another. What became of it, for people.
 
-    A job that stays small is better than one that does not start, so a refusal is told and no more.
+    A job that stays small is better than one that does not start, so a refusal is reported and no more.
     """
     if order.nodes_min is None:
         return ""

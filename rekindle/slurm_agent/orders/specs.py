@@ -1,4 +1,4 @@
-"""What is needed to submit a job again: content-addressed on the whiteboard, or still on its way there."""
+"""What is needed to submit a job again: content-addressed in the cluster state, or still on its way there."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ class StoredSpecs:
             raise LookupError(f"{key} cannot be read: {err}") from err
 
     def check(self, order: Order) -> None:
-        """Whoever may send to the queue may not have anything submitted: the service has written down what it orders.
+        """The right to send to the queue is no right to submit: the service has recorded what it orders.
 
-        Raises: NotYet while S3 is away, LookupError for an order that does not stand on the whiteboard just so.
+        Raises: NotYet while S3 is away, LookupError for an order that is not in the cluster state exactly so.
         """
         key = order_key(self._cluster, order.token)
         raw = self._outbox.document(key) or self._fetch(key)

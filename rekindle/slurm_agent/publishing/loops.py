@@ -72,7 +72,7 @@ class Watch:
             self._wake.wait(self.turn())
 
     def turn(self) -> float:
-        """One look. Seconds until the next, if nobody wakes us."""
+        """One reading. Returns seconds until the next, unless woken before."""
         with self._lock:
             self._begun += 1
             number = self._begun

@@ -1,9 +1,9 @@
-"""What is still to be told: documents for the whiteboard and events for the bus, in the agent's own file.
+"""What is still to be published: documents for the cluster state and events for the bus, in the agent's own file.
 
 Two lanes, so that an answer never waits behind five hundred documents: `ANSWERS` (answers, and the news of them) and
 `WORLD` (what was seen of Slurm). A document is kept once per key, its latest content. News keep their order; beyond
-`MAX_NEWS` of a lane the oldest are dropped, counted, and told in the heartbeat: events only wake, and the documents,
-which are never dropped, hold the truth.
+`MAX_NEWS` of a lane the oldest are dropped, counted, and reported in the heartbeat: events only wake, and the
+documents, which are never dropped, hold the truth.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class Outbox:
             self._reads.append((read_at, seq))
 
     def answer(self, db: sqlite3.Connection, answer: OrderResult, *, writes: bool = True) -> None:
-        """Part of the caller's transaction. `writes`: onto the whiteboard too, not only as an event."""
+        """Part of the caller's transaction. `writes`: into the cluster state too, not only as an event."""
         seq = _last(db)
         if writes:
             seq += 1
@@ -173,7 +173,7 @@ class Outbox:
     # ---- reading
 
     def sizes(self) -> Mapping[str, int]:
-        """Documents and news that wait, and the news that were dropped for ever."""
+        """Documents and news that wait, and the news that were dropped for good."""
         return self._store.read(
             lambda db: {
                 "documents": int(db.execute("SELECT count(*) FROM documents").fetchone()[0]),
@@ -183,7 +183,7 @@ class Outbox:
         )
 
     def read_at(self) -> datetime | None:
-        """When Slurm was last read whole, of which everything stands on the whiteboard; None: not yet.
+        """When Slurm was last read whole, of which everything is in the cluster state; None: not yet.
 
         A reader takes every document to hold at this time, so it must not run ahead of one that is not written.
         """
@@ -213,7 +213,7 @@ def _last(db: sqlite3.Connection) -> int:
 
 
 def _put(db: sqlite3.Connection, key: str, seq: int, lane: OutboxLane, body: bytes) -> None:
-    """`since` stays: until the newest content is written, the whiteboard lacks what came under that number."""
+    """`since` stays: until the newest content is written, the cluster state lacks what came under that number."""
     db.execute(
         "INSERT INTO documents(key, seq, since, lane, body) VALUES(?, ?, ?, ?, ?) ON CONFLICT(key) DO UPDATE SET"
         " seq = excluded.seq, lane = excluded.lane, body = excluded.body",

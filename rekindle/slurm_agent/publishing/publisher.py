@@ -1,9 +1,9 @@
-"""Empties the outbox onto the whiteboard and the bus, and keeps the heartbeat. The only writer of the whiteboard, and
+"""Empties the outbox into the cluster state and onto the bus, and keeps the heartbeat. The state's only writer, and
 only while this agent holds the cluster's lease.
 
 AWS away or throttled: everything waits, in order, and is tried again after one second, two, four, up to a minute. A
-document that is refused for a reason of its own waits by itself; the others go on. Neither ever holds up an order or
-a look at Slurm.
+document that is refused for a reason of its own waits alone; the others continue. Neither ever holds up an order or
+a reading of Slurm.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ class Publisher:
         return not self._waits()
 
     def turn(self) -> float:
-        """Send what can be sent. Seconds until there is something to do again, if nobody wakes us."""
+        """Send what can be sent. Returns seconds until there is something to do again, unless woken before."""
         away: str | None = None
         try:
             self._heartbeat_doc()

@@ -38,7 +38,7 @@ class Comment:
 
 
 def parse(text: str) -> Comment | None:
-    """None for a job that is none of ours. A wrong value is passed over and told, so that a typo loses one key only."""
+    """None for a job that is none of ours. A wrong value is ignored and reported, so that a typo loses one key only."""
     words = text.strip().strip("\"'").strip()[:MAX_CHARS].split(",")
     mark, colon, policy = words[0].strip().partition(":")
     if mark != MARK:

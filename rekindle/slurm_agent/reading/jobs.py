@@ -1,7 +1,7 @@
 """Jobs as squeue and scontrol show them.
 
 `squeue -O` with markers of ours is the source of nearly everything: one command for all jobs; nothing is cut off; the
-markers hold a number that is drawn anew for each call, so no job's name or comment can forge a column or a row; its
+markers hold a number that is drawn for each call, so no job's name or comment can forge a column or a row; its
 fields are the same from 22.05 to 25.11, and one that a version does not know comes out empty, with status 0 (Source:
 slurm src/squeue/opts.c, job_format_add_invalid). JSON is not used: squeue's differs between 22.05, 23.02 and 24.05,
 and scontrol has none before 23.02. What squeue has no field for (excluded nodes, the way to submit the job again) is
@@ -165,7 +165,7 @@ class Job:
 
 
 def format_of(columns: Sequence[str], mark: str) -> tuple[str, str, str]:
-    """The value of `-O`, and the markers between columns and behind rows. `mark` is drawn anew for each call."""
+    """The value of `-O`, and the markers between columns and behind rows. `mark` is drawn for each call."""
     between, end = f"|{mark}|", f"|{mark}#"
     parts = [f"{name}:{between}" for name in columns[:-1]] + [f"{columns[-1]}:{end}"]
     return ",".join(parts), between, end
@@ -290,7 +290,7 @@ def _submit_line(line: str, job: Job) -> dict[str, str]:
 
 
 def _records(output: str) -> Iterator[str]:
-    """A job's record starts at a line with `JobId=`; a name or comment with a line break in it goes on over lines."""
+    """A job's record starts at a line with `JobId=`; a name or comment with a line break in it continues over lines."""
     kept: list[str] = []
     for line in output.split("\n"):
         if line.startswith("JobId=") and kept:

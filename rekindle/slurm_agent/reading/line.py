@@ -1,8 +1,8 @@
 """The options of a submission's command line, and what becomes of them when the job is submitted again. Pure.
 
-sbatch reads a script's own lines again. What stood on the command line does not come again by itself: most of it shows
-in Slurm's record, some of it nowhere else (`--signal`), and some is no option of sbatch's own but a SPANK plug-in's.
-Slurm keeps the line joined with blanks: a value with a blank in it cannot be told from two words, and is not used.
+sbatch reads a script's own lines again. What stood on the command line does not come again: most of it shows in Slurm's
+record, some of it nowhere else (`--signal`), and some is no option of sbatch's own but a SPANK plug-in's. Slurm keeps
+the line joined with blanks: a value with a blank in it cannot be distinguished from two words, and is not used.
 """
 
 from __future__ import annotations

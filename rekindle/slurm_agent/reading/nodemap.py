@@ -108,12 +108,12 @@ class NodeMap:
 
 
 def gpus_of(node: Node, instance_id: str | None = None) -> tuple[str, ...]:
-    """GPU UUIDs in the node's `Extra=`; empty where nobody put them there for the instance that stands there."""
+    """GPU UUIDs in the node's `Extra=`; empty where they were not put there for the instance that stands there."""
     return tuple(dict.fromkeys(_GPU.findall(node.extra)))[:64] if _is_about(node, instance_id) else ()
 
 
 def serial_of(node: Node, instance_id: str | None = None) -> str | None:
-    """The machine's serial number in the node's `Extra=`; None where nobody put it there for this instance."""
+    """The machine's serial number in the node's `Extra=`; None where it was not put there for this instance."""
     found = _SERIAL.search(node.extra) if _is_about(node, instance_id) else None
     return found[1] if found is not None else None
 

@@ -25,7 +25,7 @@ _INSTANCE: Final = re.compile(r"i-[0-9a-f]{8,17}")
 class Node:
     """One node. `state` and `flags` in the words of `node_states`.
 
-    `instance_id` where slurmd was told it (`InstanceId=`, 24.05+).
+    `instance_id` where slurmd was given it (`InstanceId=`, 24.05+).
     """
 
     name: str

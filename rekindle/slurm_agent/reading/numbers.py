@@ -18,8 +18,8 @@ MAX_ASKED: Final = 2000  # ahead, in one look; the others one by one
 
 
 class Numbers:
-    """Of one look. `before` and `now` are numbers that were found to be no known job's, and when their jobs were
-    submitted: nobody is asked about them again. `start`: see `ports.Slurm`."""
+    """Of one reading. `before` and `now` are numbers that were found to be no known job's, and when their jobs were
+    submitted: they are not asked about again. `start`: see `ports.Slurm`."""
 
     def __init__(
         self,
@@ -36,7 +36,7 @@ class Numbers:
         self._asked: dict[int, AttemptDoc | None] = {}
 
     def ask(self, jobs: Iterable[Job], tracked: Collection[int]) -> None:
-        """Ahead, where there are many protected jobs: at the first look of all, each is new."""
+        """Ahead, where there are many protected jobs: at the very first reading, each is new."""
         new = [job.job for job in jobs if job.job not in tracked and self._is_new(job)]
         if len(new) < AT_ONCE:
             return

@@ -1,1 +1,1 @@
-"""One look at Slurm and what is remembered between looks."""
+"""One reading of Slurm and what is remembered between readings."""

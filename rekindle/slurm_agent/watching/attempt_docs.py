@@ -116,7 +116,7 @@ def _count(job: Job, detail: Mapping[str, str]) -> int:
 
 
 def ended_by(job: Job) -> EndedBy:
-    """Who ended it, as far as Slurm's own record says. An order of ours is told by the journal, not here."""
+    """Who ended it, as far as Slurm's own record says. An order of ours is known from the journal, not here."""
     match job.state:
         case SlurmState.COMPLETED | SlurmState.FAILED | SlurmState.OUT_OF_MEMORY:
             return EndedBy.ITSELF

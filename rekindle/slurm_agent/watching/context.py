@@ -39,7 +39,7 @@ class LookInputs:
 
 @dataclass(slots=True, kw_only=True)
 class LookMemory:
-    """What is remembered between looks: open starts, captures, nodes; and what the last look at each job showed."""
+    """What is remembered between readings: open starts, captures, nodes; and each job as the last reading showed it."""
 
     docs: dict[str, AttemptDoc] = field(default_factory=dict)
     known: dict[int, Known] = field(default_factory=dict)

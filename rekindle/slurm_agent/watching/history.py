@@ -143,7 +143,7 @@ def taken_over(doc: AttemptDoc, why: str, deeds: OwnActions, now: datetime) -> A
 
 
 def let_out(doc: AttemptDoc, now: datetime) -> AttemptDoc:
-    """A start whose owner wants no protection any more. It goes on; for the service it has ended, by its user."""
+    """A start whose owner wants no protection any more. It continues; for the service it has ended, by its user."""
     if doc.state in ENDED:
         return doc
     return replace(
@@ -159,7 +159,7 @@ def let_out(doc: AttemptDoc, now: datetime) -> AttemptDoc:
 
 
 def gone(doc: AttemptDoc, past: Sequence[tuple[str, str, str]], deeds: OwnActions, now: datetime) -> AttemptDoc:
-    """A start that slurmctld has forgotten. How it ended is told by what was seen, else by sacct, else by nothing."""
+    """A start that slurmctld has forgotten. How it ended is known by what was seen, else by sacct, else not at all."""
     if doc.state in ENDED:
         return replace(doc, is_known=False, seen_at=now)
     code: int | None = None

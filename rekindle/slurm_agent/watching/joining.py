@@ -3,7 +3,7 @@
 The job's comment comes first. Of a batch job whose comment says nothing to us what an administrator wrote into its
 AdminComment counts, its Extra, `REKINDLE_PROTECT` of its submission's environment, and `--comment` of its submission's
 line (25.11 and newer show it) and of its script, which are there when another tool has overwritten the comment; then
-the settings. `norekindle` in any of these is the way out, and beats what the others say.
+the settings. `norekindle` in any of these is the way out, and precedes the others.
 
 Which attempt of which Job a submission of ours is, is never taken from an environment: what a job submits inherits it.
 """

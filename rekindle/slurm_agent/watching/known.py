@@ -42,7 +42,7 @@ class Known:
 
     @classmethod
     def of(cls, taken: CapturedSpec, asked_for: str, exclude: str, *, is_old: bool) -> Known:
-        """`is_old`: what is missing now will not come any more, and is said."""
+        """`is_old`: what is missing now will not come any more, and is reported."""
         is_final = taken.is_final or is_old
         facts = taken.facts
         warned = facts.warned if facts is not None and facts.warned in set(Signal) else None
@@ -135,7 +135,7 @@ def completed(said: comment.Comment, known: Known) -> comment.Comment:
 
 
 def remembered(doc: AttemptDoc) -> comment.Comment:
-    """A job stays protected when somebody changes its comment: the Job is registered."""
+    """A job stays protected when its comment is changed: the Job is registered."""
     return comment.Comment(
         policy=doc.policy,
         job=doc.job_id,

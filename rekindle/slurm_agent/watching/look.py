@@ -1,4 +1,4 @@
-"""One look at Slurm: what changed since the look before, as documents, news and memory.
+"""One reading of Slurm: what changed since the one before, as documents, news and memory.
 
 Everything new is gathered here, and taken over by the watcher when the look was whole.
 """
@@ -45,7 +45,7 @@ TOLD: Final = ("state", "successor", "held", "nodes", "spec", "ended_by", "reque
 
 
 class SlurmLook:
-    """One look: everything new is gathered here, and taken over by the watcher when the look was whole."""
+    """One reading: everything new is gathered here, and taken over by the watcher when the reading was whole."""
 
     def __init__(self, ways: LookInputs, held: LookMemory, now: datetime, settings: Settings) -> None:
         self._ways = ways
@@ -149,7 +149,7 @@ class SlurmLook:
         self._memory[f"{KNOWN}{number}"] = None
 
     def _look_later(self, job: Job) -> None:
-        """It keeps what the look before has shown; the next look begins with it."""
+        """It keeps what the last reading has shown; the next one begins with it."""
         self.held.later.add(job.job)
         if job.job in self._before.prints:
             self.held.prints[job.job] = self._before.prints[job.job]
@@ -223,7 +223,7 @@ class SlurmLook:
         )
 
     def _ask_about_many(self, protected: Sequence[Job]) -> None:
-        """At the first look, and after a storm of changes: one command instead of one for each."""
+        """At the first reading, and after a storm of changes: one command instead of one for each."""
         changed = [job for job in protected if not job.is_lump and self._before.prints.get(job.job) != print_of(job)]
         if len(changed) > SEVERAL:
             try:
@@ -322,7 +322,7 @@ class SlurmLook:
         return told is not None and told.successor is not None
 
     def _explained(self, job: Job, doc: AttemptDoc, before: AttemptDoc | None) -> AttemptDoc:
-        """With why it failed, told once."""
+        """With why it failed, reported once."""
         if doc.state not in history.FAILED or (before is not None and before.state in ENDED):
             return doc if before is None or not before.detail or doc.detail else replace(doc, detail=before.detail)
         parts = [doc.detail]
@@ -396,6 +396,6 @@ class SlurmLook:
             self._news.append(job_news(doc, self._now))
 
     def _forget(self, doc: AttemptDoc) -> None:
-        """Nothing more will be said about it."""
+        """Nothing more will be reported about it."""
         self.held.docs.pop(doc.attempt, None)
         self._memory[f"{ATTEMPT}{doc.attempt}"] = None

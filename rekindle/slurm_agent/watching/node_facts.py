@@ -1,4 +1,4 @@
-"""The nodes' facts for the whiteboard, and which changes of theirs are news. Pure."""
+"""The nodes' facts for the cluster state, and which changes of theirs are news. Pure."""
 
 from __future__ import annotations
 
@@ -59,12 +59,12 @@ def facts_of(
 
 
 def is_bad(node: NodeFacts) -> bool:
-    """A state that somebody may want to know of: anything but ready, at work, or asleep to save power."""
+    """A state that people may want to know of: anything but ready, at work, or asleep to save power."""
     return node.state not in _GOOD or bool(set(node.flags) - _USUAL - _ASLEEP)
 
 
 def is_news(node: NodeFacts, before: NodeFacts | None, *, is_first: bool) -> bool:
-    """Work that starts and ends on a node is none; nor is a good node at the very first look."""
+    """Work that starts and ends on a node is none; nor is a good node at the very first reading."""
     if before is None:
         return is_bad(node) or not is_first
     return _told(node) != _told(before)

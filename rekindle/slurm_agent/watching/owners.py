@@ -3,7 +3,7 @@
 Everybody may write a comment. `job=` and `attempt=` in it make a job part of a Job that there is already, with its
 mailbox, its fence and its next attempt: taken at its word, any user could end or replace any other user's run. So both
 count only where the Job's first start belongs to the user whom Slurm names for this job. That start's user is known
-from our own looks, else from its document on the whiteboard, which the agent before this one has written.
+from our own readings, else from its document in the cluster state, which the agent before this one has written.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ FOREIGN: Final = "the comment names a Job of somebody else, which is passed over
 
 
 class Owners:
-    """`read` gives what stands on the whiteboard under a key, None for nothing; raises SlurmUnavailable where that
-    cannot be told now. For several threads."""
+    """`read` gives what the cluster state holds under a key, None for nothing; raises SlurmUnavailable where that
+    is unknown now. For several threads."""
 
     def __init__(self, cluster: str, read: Callable[[str], bytes | None]) -> None:
         self._cluster = cluster
@@ -75,7 +75,7 @@ class Owners:
         return told or None
 
     def own(self, said: Comment, job: Job) -> Comment:
-        """The comment without what is not its user's to say. Raises: SlurmUnavailable where that cannot be told now."""
+        """The comment without what is not its user's to say. Raises: SlurmUnavailable where that is unknown now."""
         named = [name for name in (said.job, said.attempt) if name is not None]
         if not named or all(self._is_own(name, job) for name in named):
             return said

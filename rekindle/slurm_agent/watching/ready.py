@@ -1,8 +1,8 @@
 """Whether a signal would be understood by a run.
 
-On the head node nobody sees whether a process catches a signal. What can be seen: whether a step runs at all (a signal
-without one is lost, with status 0), and, where the mailbox lies on a shared path, the monitor's beat, which is written
-after its handlers are installed.
+On the head node it is not visible whether a process catches a signal. What can be seen: whether a step runs at all (a
+signal without one is lost, with status 0), and, where the mailbox lies on a shared path, the monitor's heartbeat, which
+is written after its handlers are installed.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def is_ready(shown: Shown, steps: int, files: UserFiles) -> bool | None:
 
 
 def heartbeat_of(shown: Shown, files: UserFiles) -> Heartbeat | None:
-    """The start's beat in a mailbox on a shared path. Raises: Hangs."""
+    """The start's heartbeat in a mailbox on a shared path. Raises: Hangs."""
     try:
         place = Place.parse(shown.said.mailbox) if shown.said.mailbox else None
         if place is None or place.bucket is not None:

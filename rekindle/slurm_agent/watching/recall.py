@@ -31,7 +31,7 @@ class Back:
     is_kept: bool = False
 
     def told_in(self, reading: Reading, now_held: Mapping[str, AttemptDoc], now: datetime) -> Reading:
-        """The look's result, with what was read back kept in the memory, once, and told for a while."""
+        """The reading's result, with what was read back kept in the memory, once, and reported for a while."""
         memory = dict(reading.memory)
         if not self.is_kept:
             memory = {**{f"{ATTEMPT}{doc.attempt}": doc.to_json() for doc in self.docs}, **memory}

@@ -1,9 +1,9 @@
 """Carries mailboxes that lie on shared paths to S3 and back, and tells which checkpoints lie there: `ports.Relay`.
 
 From S3 to the path: what the service writes (requests, plans, the fence, quarantine marks, the doorbell last). From the
-path to S3: what the run writes (beats, replies, manifests, hashes, reports), each only as a whole message that its own
-reader accepts. Other names are nobody's and stay where they are; no link is followed inside the mailbox, and every file
-is touched as the job's user (see userfs.py), in a process that may be left behind (see workers.py).
+path to S3: what the run writes (heartbeats, replies, manifests, hashes, reports), each only as a whole message that its
+own reader accepts. Other names are ignored and stay where they are; no link is followed inside the mailbox, and every
+file is touched as the job's user (see userfs.py), in a process that may be left behind (see workers.py).
 
 The doorbell says whether there is something new in S3: one GET a turn, and a LIST when it rang or once a minute.
 """
@@ -286,7 +286,7 @@ class MailboxRelay:
 
 
 def _less(key: str, body: bytes | None, has_waited_s: float) -> bytes | None:
-    """A request with the seconds that are left of its deadline: whoever reads it on the path sees no date of S3's."""
+    """A request with the seconds that are left of its deadline: a reader on the path sees no date of S3's."""
     parsed = parse_key(key)
     if body is None or parsed is None or parsed.kind is not KeyKind.REQUEST:
         return body

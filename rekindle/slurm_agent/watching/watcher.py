@@ -48,8 +48,8 @@ TELL_AGAIN_EVERY: Final = timedelta(minutes=10)
 
 
 class Watch:
-    """`published` gives what stands on the whiteboard under a key, None for nothing; raises SlurmUnavailable where that
-    cannot be told now."""
+    """`published` gives what the cluster state holds under a key, None for nothing; raises SlurmUnavailable where that
+    is unknown now."""
 
     def __init__(
         self,
@@ -99,7 +99,7 @@ class Watch:
         return self._held.docs.get(attempt) or self._written(attempt)
 
     def _written(self, attempt: str) -> AttemptDoc | None:
-        """A start's document on the whiteboard; None also for one that cannot be read."""
+        """A start's document in the cluster state; None also for one that cannot be read."""
         raw = self._published(attempt_key(attempt))
         try:
             return AttemptDoc.from_json(raw) if raw is not None else None
@@ -126,7 +126,7 @@ class Watch:
         )
 
     def followed(self, slurm_job: int) -> AttemptDoc | None:
-        """The newest start of a job that is protected, as of the last look; None for one that is not."""
+        """The newest start of a job that is protected, as of the last reading; None for one that is not."""
         found = [doc for doc in self._held.docs.values() if doc.slurm_job == slurm_job]
         return max(found, key=lambda doc: doc.restart, default=None)
 
@@ -135,7 +135,7 @@ class Watch:
         self._is_all_due = True
 
     def read(self, now: datetime) -> Reading:
-        """One look. Raises: SlurmUnavailable."""
+        """One reading. Raises: SlurmUnavailable."""
         settings = self._read_settings(now)
         if not self._has_memory and self._back is None:
             self._back = read_back(self._ways.cluster, self._published, self._written, now)
@@ -175,7 +175,7 @@ class Watch:
         return is_due
 
     def _again(self, now: datetime) -> tuple[News, ...]:
-        """How every start stands that goes on."""
+        """How every start stands that is not over."""
         return tuple(job_news(doc, now) for doc in self._held.docs.values() if doc.state not in ENDED)
 
     def _read_settings(self, now: datetime) -> Settings:

@@ -1,4 +1,4 @@
-"""What the lemon ledger changes about a node's repair: a lemon is replaced, not rebooted, and not taken back either.
+"""What the hardware ledger changes about a repair: suspect hardware is replaced, not rebooted, and not put back.
 
 docs/lemons.md defines what counts and how hardware is identified.
 """
@@ -56,7 +56,7 @@ def with_lemon(context: RuleContext) -> RuleContext:
 
 
 def lemon_said(context: RuleContext) -> str | None:
-    """What the ledger says of the hardware that stands there; None where it is no lemon by this policy."""
+    """The ledger's record of the hardware that stands there; None where this policy does not hold it suspect."""
     records = view_of(context).records
     if not isinstance(records, Known):
         return None
@@ -122,7 +122,7 @@ def came_back(context: RuleContext, step: Step) -> str | None:
 
 
 def refused_as_lemon(context: RuleContext, why: str) -> Decision | None:
-    """A person, where the policy only tells, or where the provider has sent lemons often enough; else None."""
+    """A person, where the policy only notifies, or where replacements were suspect too often; else None."""
     sent = sum(one.rung is Rung.REPLACE for one in repair_of(context).steps)
     if context.policy.nodes.lemon_repair is SuspectRule.REPLACE and sent < MAX_REPLACEMENTS:
         return None

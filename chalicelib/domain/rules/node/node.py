@@ -1,8 +1,8 @@
 """A node's own Incident: cordon, wait until no job is on it, repair, wait until both views say well, give it back.
 
 Level-triggered: each observation re-reads the instance's state and Slurm's, and decides; waiting costs nothing. Never:
-repair a controller or login node, act while somebody else repairs, repair a node with jobs on it, undo a drain that is
-not ours. The later phases stand in rules_node_repair. docs/node-repair.md explains every rule.
+repair a controller or login node, act while another actor repairs, repair a node with jobs on it, undo a drain that is
+not ours. The later phases are in repair.py. docs/node-repair.md explains every rule.
 """
 
 from __future__ import annotations
@@ -300,8 +300,8 @@ def _deferred(context: RuleContext) -> Decision | None:
 
 
 def _is_unconfirmed(context: RuleContext) -> bool:
-    """HyperPod's agents alone have said it, and no more: it would repair by itself what it holds to be broken, and its
-    word that the node is well again may be lost or late.
+    """Only HyperPod's agents report it: HyperPod would repair what it holds to be broken, and its event that the node
+    is healthy again may be lost or late.
     """
     found, facts = findings_about_now(context), facts_of(context)
     if not found or not all(one.by_platform and one.kind is not FindingKind.INSTANCE_FAILED for one in found):

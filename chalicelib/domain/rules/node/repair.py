@@ -108,7 +108,7 @@ def _settling(context: RuleContext) -> Decision | None:
 def _moved_off(context: RuleContext) -> tuple[RuleContext, tuple[MoveRuns, ...]]:
     """Protected runs are asked, once, to save and go on elsewhere, where a person has ordered the repair.
 
-    Where hardware has failed each run's own Incident does that by itself. Only now that the node is cordoned: before,
+    Where hardware has failed, each run's own Incident does that. Only now that the node is cordoned: before,
     they could be given it again.
     """
     order, repair = waiting_order(context), repair_of(context)
