@@ -32,7 +32,7 @@ _groups: dict[tuple[int, int], tuple[float, tuple[int, ...]]] = {}
 
 @contextlib.contextmanager
 def as_user(uid: int | None, gid: int | None) -> Iterator[None]:
-    """File access as that user, in this thread. Without root's rights it changes nothing. Where `uid` is None: as `nobody`."""
+    """File access as that user (None: `nobody`), in this thread. Without root's rights it changes nothing."""
     if os.geteuid() != 0:
         yield
         return
