@@ -48,6 +48,26 @@ def _token(name: str, value: object, memo: dict[int, Token]) -> Token:
     return memo.get(value) if name in _GETS and isinstance(value, int) else None
 
 
+def is_cut_short(raw: bytes) -> bool:
+    """Whether these bytes are no whole pickle: its STOP, a full stop, is also a byte of many numbers and texts.
+
+    Since protocol 4 the length of each frame is written before it, so that nothing has to be walked. Of one above
+    `MAX_WALK_BYTES` that has parts outside of frames only the last byte is judged. Source: pickletools, PEP 3154.
+    """
+    at = 2 if raw[:1] == b"\x80" else 0
+    while raw[at : at + 1] == b"\x95":
+        at += 9 + int.from_bytes(raw[at + 1 : at + 9], "little")
+    if not raw.endswith(b".") or at > len(raw):
+        return True
+    if at == len(raw) or len(raw) > MAX_WALK_BYTES:
+        return False
+    try:
+        stop = max(position for _, _, position in pickletools.genops(raw) if position is not None)
+    except Exception:  # hostile or cut short
+        return True
+    return stop + 1 != len(raw)
+
+
 def numbers_of(raw: bytes, keys: Collection[str]) -> dict[str, set[int]]:
     """The whole numbers that directly follow each of these keys, wherever in the pickle."""
     found: dict[str, set[int]] = {}

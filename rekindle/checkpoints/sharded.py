@@ -10,7 +10,7 @@ from typing import Final
 
 from rekindle.checkpoints.containers import numbers_in
 from rekindle.checkpoints.found import MAX_TOLD, NOT_A_NUMBER, Folder
-from rekindle.checkpoints.pickles import MAX_WALK_BYTES, tokens
+from rekindle.checkpoints.pickles import MAX_WALK_BYTES, is_cut_short, tokens
 from rekindle.checkpoints.tensors import MAX_SAMPLES, nan_in_items
 
 LATE: Final = "a second save into this folder did not finish"
@@ -50,7 +50,7 @@ def dcp_problems(folder: Folder) -> list[str]:
             )
             continue
         shards = shards_of(raw)
-        if not raw.endswith(b"."):  # every pickle ends with its STOP
+        if is_cut_short(raw):
             problems.append(f"{name} is cut short, or no DCP metadata")
         elif not shards:
             problems.append(f"{name} names no shard: it is no DCP metadata")

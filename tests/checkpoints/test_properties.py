@@ -15,7 +15,7 @@ from rekindle.checkpoints.discover import discover
 from rekindle.checkpoints.found import Format
 from rekindle.checkpoints.marks import QuarantineMark
 from rekindle.checkpoints.names import is_one_file, read_name
-from rekindle.checkpoints.pickles import numbers_of, tokens
+from rekindle.checkpoints.pickles import is_cut_short, numbers_of, tokens
 from rekindle.checkpoints.sharded import shards_of
 from rekindle.protocol.mailbox import MAX_STEP, MailboxError
 from tests.checkpoints.made import LAYOUTS, Shelf, layout
@@ -138,3 +138,20 @@ def test_the_walk_names_the_texts_and_numbers_of_real_pickles(value: Any, protoc
 def test_any_bytes_are_a_mark_or_one_clear_error(raw: bytes) -> None:
     with suppress(MailboxError):
         QuarantineMark.from_json(raw)
+
+
+def test_a_pickle_cut_short_at_any_byte_is_seen_in_every_protocol() -> None:
+    """Also where the last byte that is left is a full stop, which ends a whole one."""
+    content = {
+        "offset": 46,
+        "texts": [f"shard.{n}.distcp" for n in range(40)],
+        "large": b"." * 100_000,
+        "numbers": 0x2E2E2E,
+    }
+    for protocol in range(pickle.HIGHEST_PROTOCOL + 1):
+        raw = pickle.dumps(content, protocol)
+        assert not is_cut_short(raw)
+        stops = [at + 1 for at, byte in enumerate(raw[:-1]) if byte == 0x2E]
+        assert stops
+        cut = [*range(40), *stops[:60], *stops[-60:], len(raw) - 1]
+        assert [keep for keep in cut if not is_cut_short(raw[:keep])] == []

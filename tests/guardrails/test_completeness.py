@@ -12,12 +12,11 @@ import pytest
 from chalicelib.domain.decide import Decision, decide
 from chalicelib.domain.decision.steps import new_steps
 from chalicelib.domain.guards.holds import RULE_GUARDS, guard_of
-from chalicelib.domain.model.action import Action, ActionResult, AskApproval, Done, Notify
+from chalicelib.domain.model.action import ACTIONS, ActionResult, AskApproval, Done, Notify
 from chalicelib.domain.model.approvals import Guard
 from chalicelib.domain.model.incident import Incident, Phase
 from chalicelib.domain.model.known import Known, Unknown
 from chalicelib.domain.model.node import InstanceState, Load
-from chalicelib.domain.model.node_actions import NODE_ACTIONS
 from chalicelib.domain.model.node_findings import FindingKind
 from chalicelib.domain.model.observation import AttemptStatus, Observation
 from chalicelib.domain.model.repair import Rung, StepState
@@ -195,7 +194,7 @@ def test_every_action_that_may_do_harm_has_a_word_and_no_other_has() -> None:
         "Notify",
         "AskApproval",
     }
-    every = {one.__name__ for one in (*Action.__args__, *NODE_ACTIONS) if hasattr(one, "__name__")}  # type: ignore[attr-defined]
+    every = {one.__name__ for one in ACTIONS}
     assert every == harmless | HARMFUL
     assert not harmless & HARMFUL
     assert len(Harm) == len(HARMFUL)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from html.parser import HTMLParser
 
 from rekindle.client.api import Client
@@ -39,6 +40,8 @@ def test_no_text_from_outside_is_markup_in_the_console() -> None:
     assert "<script>alert(1)</script>" in seen.text  # shown as it is
     assert "{{7*7}}" in seen.text
     assert "img" not in seen.tags
-    assert seen.tags.count("script") == 1
+    sources = [value or "" for name, value in seen.attributes if name == "src"]
+    assert len(sources) == seen.tags.count("script"), "no script but our files"
+    assert all(re.fullmatch(r"/c-[0-9a-f]+/static/[a-z.]+\.js", one) for one in sources), sources
     assert not [name for name, _ in seen.attributes if name.startswith("on")]
     assert not [value for name, value in seen.attributes if name in ("href", "src") and "javascript" in (value or "")]

@@ -267,7 +267,7 @@ def job_item(job: Job) -> Item:
 
 def job_of(stored: Item) -> Job:
     """The Job in its record. What an earlier end left behind counts for nothing once a new attempt runs."""
-    job = items.record_of(Job, stored)
+    job: Job = items.record_of(Job, stored)
     return replace(job, ended_at=None) if job.active else job
 
 

@@ -117,7 +117,8 @@ class Perform:
         """Look for a sibling, then fence, start and register: a crash in between leaves nothing that a repetition does
         not mend.
         """
-        incident, job = turn.incident, self._job(turn)
+        incident = turn.incident
+        job = self._job(turn)
         if is_outdated(action, job):
             return _outdated(action, job)
         now = self.clock.now()
