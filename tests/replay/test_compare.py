@@ -262,7 +262,7 @@ def test_a_history_played_under_its_own_policy_ends_as_it_did_and_another_policy
     [
         ({"phase": "sleeping"}, "sleeping"),
         ({"opened_at": 5}, "incident: cannot be read"),
-        ({"signals": [{"kind": "stall"}]}, "source: missing"),
+        ({"signals": [{"kind": "stall"}]}, "signals.0.source: is missing"),
         ({"node": "n1", "cluster": "ml"}, "node"),
         ({"signals": []}, "no Signal"),
     ],

@@ -27,8 +27,9 @@ _NAMES = (f"v{number}" for number in itertools.count())
 # What a next version may do: it stores something more with each Incident, and reads it again.
 NEWER: Changes = {
     "domain/model/incident.py": (
-        '            "rollbacks": self.rollbacks,\n',
-        '            "rollbacks": self.rollbacks,\n            "escalation": {"rung": self.rollbacks},\n',
+        '    newer: str = ""\n',
+        '    newer: str = ""\n    escalation: int = 0\n\n'
+        '    def __post_init__(self) -> None:\n        object.__setattr__(self, "escalation", 1)\n',
     )
 }
 BEFORE_THE_STOP = (Phase.CHECKPOINTING, Phase.STOPPING)
