@@ -51,23 +51,23 @@ def wait_written(lab: SlurmLab, text: str) -> None:
     lab.wait(is_written, f"slurmctld to write {text} down")
 
 
-def captured(lab: SlurmLab, number: int) -> tuple[str, ...] | None:
-    """The job's arguments as the agent reads them, once slurmctld has written the job down."""
+def captured(lab: SlurmLab, name: int, number: int) -> tuple[str, ...] | None:
+    """The arguments of job `number` as the agent reads them, once slurmctld has written the job down."""
     reads = Reads(Runner(environ=lab.environ()), lambda: datetime.now(UTC))
     settings = reads.settings()
-    wait_written(lab, str(lab.folder / "work" / str(number)))
+    wait_written(lab, str(lab.folder / "work" / str(name)))
     job = reads.job(number)
     assert job is not None
     return arguments_of(settings.state_location, job, reads.detail(job), version=settings.version)
 
 
-def submit(lab: SlurmLab, number: int, *words: str, script: str = "job.sh") -> None:
-    """Under a work folder that is named after the job's number, by which it is found in slurmctld's state."""
+def submit(lab: SlurmLab, name: int, *words: str, script: str = "job.sh") -> int:
+    """Under a work folder of its own, by whose name it is found in slurmctld's state. The job's number."""
     path = lab.folder / "work" / script
     path.write_text(SCRIPT)
-    folder = lab.folder / "work" / str(number)
+    folder = lab.folder / "work" / str(name)
     folder.mkdir()
-    lab.run("sbatch", "--hold", "--parsable", f"--chdir={folder}", str(path), *words)
+    return int(lab.run("sbatch", "--hold", "--parsable", f"--chdir={folder}", str(path), *words).stdout)
 
 
 def test_arguments_are_known_word_by_word_or_not_at_all(lab: SlurmLab) -> None:
@@ -79,8 +79,7 @@ def test_arguments_are_known_word_by_word_or_not_at_all(lab: SlurmLab) -> None:
         5: ("same.sh", ("a b",)),
         6: ("empty.sh", ("a", "")),
     }
-    for number, (script, words) in wanted.items():
-        submit(lab, number, *words, script=script)
+    numbers = {name: submit(lab, name, *words, script=script) for name, (script, words) in wanted.items()}
     done = subprocess.run(
         ["sbatch", "--hold", "--parsable", f"--chdir={lab.folder}/work"],
         input=SCRIPT,
@@ -89,8 +88,8 @@ def test_arguments_are_known_word_by_word_or_not_at_all(lab: SlurmLab) -> None:
         text=True,
         check=True,
     )
-    found = {number: captured(lab, number) for number in wanted}
-    assert {number: found[number] for number in (1, 2, 3)} == {number: wanted[number][1] for number in (1, 2, 3)}
+    found = {name: captured(lab, name, number) for name, number in numbers.items()}
+    assert {name: found[name] for name in (1, 2, 3)} == {name: wanted[name][1] for name in (1, 2, 3)}
     # Two jobs of the same script whose lines read the same: either it is known whose words are whose, or it is said.
     assert found[4] in (None, ("a", "b"))
     assert found[5] in (None, ("a b",))
