@@ -317,6 +317,20 @@ class SlurmLab:
         told = self.run("sbatch", "--parsable", *options, str(script), environ=environ).stdout
         return int(told.strip().partition(";")[0])
 
+    def saved_jobs(self) -> bytes:
+        """slurmctld's file of jobs, empty until it is there: each time it is saved its name is free for a moment."""
+        try:
+            return (self.folder / "state" / "job_state").read_bytes()
+        except FileNotFoundError:
+            return b""
+
+    def jobs_saved_at(self) -> float:
+        """When that file was written, in seconds of this machine's clock; 0: it is not there."""
+        try:
+            return (self.folder / "state" / "job_state").stat().st_mtime
+        except FileNotFoundError:
+            return 0.0
+
     def wait(self, condition: Callable[[], Any], what: str, limit_s: float = PATIENCE_S) -> Any:
         """Ask until the answer is true, and return it. Raises: LabError with the daemons' logs."""
         deadline, pause = time.monotonic() + limit_s, threading.Event()

@@ -87,8 +87,7 @@ def main() -> None:
             done = lab.run("sbatch", "--hold", "--parsable", *options, str(script), "a", "b", fails=True)
             if done.returncode == 0:
                 numbers[name] = int(done.stdout)
-        state = lab.folder / "state" / "job_state"
-        lab.wait(lambda: state.exists() and b"mail.sh" in state.read_bytes(), "slurmctld to write the jobs down")
+        lab.wait(lambda: b"mail.sh" in lab.saved_jobs(), "slurmctld to write the jobs down")
         wanted, _, _ = format_of(COLUMNS, MARK)
         found = []
         for name, number in numbers.items():

@@ -17,7 +17,7 @@ from localcloud.cloud import Cloud
 from localcloud.engine.clock import RealClock
 from localcloud.slurm import head_node
 from localcloud.slurm.hyperpod import HyperPodLab
-from rekindle.protocol.cluster.lease import LeaseDoc, lease_key, standby_prefix
+from rekindle.protocol.cluster.lease import LeaseDoc, lease_key, standby_key
 from rekindle.protocol.cluster.names import agent_key, answer_key, attempt_key
 from rekindle.protocol.cluster.orders import Verb
 from tests.slurm.test_agent_life import BUCKET, CLUSTER, SLEEPS, Site, bundle, said
@@ -45,6 +45,11 @@ class HeadNode(Site):
 
     def install(self, folder: Path, verb: str) -> None:
         said(self.script(folder, verb), 0, "the agent was started")
+
+    def stands_by(self) -> bool:
+        """Its mark is in the bucket: an agent that starts has none until its first look, one that ends empties it."""
+        key = standby_key(CLUSTER, self.identity())
+        return self.has(key) and bool(self.cloud.client("s3").get_object(Bucket=BUCKET, Key=key)["Body"].read())
 
     def identity(self) -> str:
         """The agent's id, as its state directory has it."""
@@ -87,13 +92,23 @@ def holds(head: HeadNode) -> bool:
     return lease.holder == head.identity() and lease.term_s > 0 and not lease.stopped_on
 
 
+def takes_over(head: HeadNode, other: HeadNode) -> None:
+    """`other` has given the lease back and starts again. Whoever looks first takes it: if that is `other`, it stops."""
+    lab = head.pod.lab
+    lab.wait(lambda: holds(head) or holds(other), "one of them to take the lease that was given back")
+    if holds(other):
+        assert other.systemctl("stop") == 0
+        lab.wait(lambda: holds(head), "the one that runs to take over")
+        assert other.systemctl("restart") == 0
+
+
 def test_one_acts_through_every_step_of_the_others_life(heads: tuple[HeadNode, HeadNode]) -> None:
     one, two = heads
     lab = one.pod.lab
     one.install(one.bundle, "install")
     lab.wait(lambda: one.has(agent_key(CLUSTER)) and holds(one), "the first agent to hold the lease")
     two.install(two.bundle, "install")
-    lab.wait(lambda: one.has(standby_prefix(CLUSTER)), "the second agent's mark")
+    lab.wait(two.stands_by, "the second agent's mark")
     lab.wait(lambda: lease_of(one).term_s == LEASE_S, "the holder to see the one that stands by")
     assert holds(one)
 
@@ -107,22 +122,25 @@ def test_one_acts_through_every_step_of_the_others_life(heads: tuple[HeadNode, H
 
     # The holder is upgraded: the other takes over at once, with what was done, and keeps the lease.
     one.install(one.other("next"), "upgrade")
-    lab.wait(lambda: holds(two), "the second to take over")
+    takes_over(two, one)
     epoch = lease_of(two).epoch
-    assert two.journal() == ["drain-1", "hold-1"]
+    lab.wait(lambda: two.journal() == ["drain-1", "hold-1"], "the second to know what was done")
     two.order("drain-2", Verb.DRAIN, node=later, incident_id="inc-2")
     assert "drain-2" in two.journal()
     assert "drain-2" not in one.journal()
 
     # One that stands by is rolled back: nothing changes hands.
+    lab.wait(one.stands_by, "the one that was upgraded to stand by")
     one.do(0, "rollback", "--yes")
     assert holds(two)
     assert lease_of(two).epoch == epoch
+    lab.wait(one.stands_by, "the one that was rolled back to stand by")
     two.install(two.other("next"), "upgrade")
-    lab.wait(lambda: holds(one), "the first to take over")
+    takes_over(one, two)
     assert one.journal() == ["drain-1", "drain-2", "hold-1"]
+    lab.wait(two.stands_by, "the one that was upgraded to stand by")
     one.do(0, "rollback", "--yes")
-    lab.wait(lambda: holds(two), "the second to take over from one that is rolled back")
+    takes_over(two, one)
     assert one.journal() == ["drain-1", "drain-2", "hold-1"]
 
     # A stop on the one that stands by stops the one that holds it; what is ordered meanwhile waits.

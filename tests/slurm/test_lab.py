@@ -99,20 +99,13 @@ def test_a_replaced_node_is_a_fresh_one_under_the_same_name(lab: SlurmLab, job: 
 
 @pytest.mark.parametrize("kills", [False, True])
 def test_slurmctld_comes_back_on_the_state_it_had_saved(lab: SlurmLab, job: int, kills: bool) -> None:
-
-    def saved_at() -> int:
-        try:
-            return (lab.folder / "state/job_state").stat().st_mtime_ns
-        except FileNotFoundError:  # none yet, or slurmctld is about to put a new one in its place
-            return 0
-
     lab.wait(lambda: str(job) in lab.run("squeue", "-h", "-t", "R", "-o", "%i").stdout.split(), "the job to run")
     # It saves seconds after a change, and what it has not saved is lost. A save that ends now may have begun before the
     # job ran: only the one after it is sure to hold that.
     for change in ("first", "second") if kills else ():
-        began = saved_at()
+        began = lab.jobs_saved_at()
         lab.run("scontrol", "update", f"jobid={job}", f"comment={change}")
-        lab.wait(lambda began=began: saved_at() > began, f"job {job} in the state file")
+        lab.wait(lambda began=began: lab.jobs_saved_at() > began, f"job {job} in the state file")
 
     lab.stop_slurmctld(kills=kills)
     assert lab.job_state(job) is None  # nobody answers

@@ -39,16 +39,7 @@ def lab() -> Iterator[SlurmLab]:
 
 
 def wait_written(lab: SlurmLab, text: str) -> None:
-    """Until slurmctld's state holds the text. While it replaces its state, there is none for a moment."""
-    state = lab.folder / "state" / "job_state"
-
-    def is_written() -> bool:
-        try:
-            return text.encode() in state.read_bytes()
-        except FileNotFoundError:
-            return False
-
-    lab.wait(is_written, f"slurmctld to write {text} down")
+    lab.wait(lambda: text.encode() in lab.saved_jobs(), f"slurmctld to write {text} down")
 
 
 def captured(lab: SlurmLab, name: int, number: int) -> tuple[str, ...] | None:

@@ -58,8 +58,7 @@ def test_each_is_submitted_again_as_the_same_job(lab: SlurmLab) -> None:
     assert len(numbers) >= len(KIN) - 2
     wrapped = int(lab.run("sbatch", "--hold", "--parsable", "--wrap", "sleep 600; echo 'a b'").stdout)
     numbers["wrapped"] = wrapped
-    state = lab.folder / "state" / "job_state"
-    lab.wait(lambda: state.exists() and state.read_bytes().count(b"--kin") >= len(numbers) - 1, "the jobs to be saved")
+    lab.wait(lambda: lab.saved_jobs().count(b"--kin") >= len(numbers) - 1, "the jobs to be saved")
     reads, _, owners = head_of(lab)
     settings, different = reads.settings(), {}
     for name, number in numbers.items():

@@ -157,9 +157,8 @@ def test_what_runs_again_sees_the_same_or_is_refused_by_name(lab: SlurmLab) -> N
     runs = [name for name in numbers if ROWS[name].runs and not ROWS[name].refused]
     for name in runs:
         lab.wait(partial(_has_run, lab, name, numbers[name]), f"the job with {name} to run")
-    state = lab.folder / "state" / "job_state"
     last = str(lab.folder / "work" / f"{slug(list(numbers)[-1])}.sh").encode()
-    lab.wait(lambda: state.exists() and last in state.read_bytes(), "slurmctld to write the jobs down")
+    lab.wait(lambda: last in lab.saved_jobs(), "slurmctld to write the jobs down")
 
     reads, commands, owners = head_of(lab)
     settings, jobs, taken = reads.settings(), dict[str, Job](), dict[str, spec.CapturedSpec]()

@@ -144,8 +144,7 @@ def test_a_job_that_fails_while_the_first_head_node_dies_is_started_again_once(s
     heartbeat = site.heartbeat()
     assert heartbeat is not None
     assert (heartbeat.host, heartbeat.epoch) == ("ctl1", 1)
-    state = lab.folder / "state/job_state"
-    lab.wait(lambda: state.exists() and state.stat().st_mtime > since, "slurmctld to save that it runs")
+    lab.wait(lambda: lab.jobs_saved_at() > since, "slurmctld to save that it runs")
 
     # The machine dies: slurmctld, its agent, and with them whatever either was at. The job fails meanwhile.
     site.kill_agent("ctl1")
