@@ -479,7 +479,9 @@ class Service:
         """The minute sweep."""
         from chalicelib.services.sweep.clusters import SweepClusters
         from chalicelib.services.sweep.sweep import Sweep
+        from chalicelib.services.sweep.unheard import UnheardAttempts
 
+        unheard = UnheardAttempts(registry=self.registry, scheduler=self.scheduler, clock=self.clock)
         return Sweep(
             store=self.store,
             registry=self.registry,
@@ -498,9 +500,9 @@ class Service:
                 intake=self.intake,
                 clock=self.clock,
                 lemons=self.lemons,
-                registry=self.registry,
-                scheduler=self.scheduler,
+                unheard=unheard,
             ),
+            unheard=unheard,
             metrics_every=self.settings.sweep_metrics_minutes,
             readers=self.sweep_readers,
         )

@@ -167,7 +167,7 @@ class EventChaos(RuleBasedStateMachine):
     @rule(number=st.integers(2, 4), status=st.sampled_from([AttemptStatus.RUNNING, AttemptStatus.FAILED]))
     def a_stranger_takes_the_name(self, number: int, status: AttemptStatus) -> None:
         if f"{JOB}-r{number}" not in self.w.scheduler.runs:
-            self.w.scheduler.put(f"{JOB}-r{number}", status)
+            self.w.scheduler.put(f"{JOB}-r{number}", status, policy_name="")
 
     @rule(dark=st.booleans())
     def the_platform_does_not_answer(self, dark: bool) -> None:

@@ -29,6 +29,7 @@ from chalicelib.services.reporting.alarms import Alarms
 from chalicelib.services.reporting.outcome import Outcome, OutcomeKind
 from chalicelib.services.sweep.clusters import SweepClusters
 from chalicelib.services.sweep.sweep import Sweep, Swept
+from chalicelib.services.sweep.unheard import UnheardAttempts
 from localcloud.memory_tables import MemoryIncidents, MemoryJobs
 from rekindle.protocol.cluster.documents import AttemptDoc, EndedBy, NodeFacts, NodesDoc, SlurmState
 from rekindle.signatures.faults import FaultClass
@@ -87,7 +88,9 @@ class World:
             alarms=alarms,
             executions=self.executions,
             intake=self.intake,
-            clusters=SweepClusters(head_nodes=self.head_nodes, intake=self.intake, **common),
+            clusters=SweepClusters(
+                head_nodes=self.head_nodes, intake=self.intake, clock=self.clock, unheard=UnheardAttempts(**common)
+            ),
             **common,
         )
         self.orders = Orders(intake=self.intake, policies=FakePolicies(), alarms=alarms, **common)

@@ -16,6 +16,7 @@ from chalicelib.domain.model.known import Known, Unknown
 from chalicelib.domain.model.observation import AttemptStatus, AttemptView
 from chalicelib.domain.model.signal import SignalKind
 from chalicelib.platforms.training_job.platform import TRAINING_JOB
+from chalicelib.ports.platforms import Discovered
 from chalicelib.ports.sweep import Series, SweepMark
 from chalicelib.services.intake.missed_signals import (
     gone_quiet,
@@ -536,3 +537,70 @@ def test_jobs_that_fall_silent_together_make_their_source_the_suspect() -> None:
     assert sorted(one.job_id or "" for one in heard) == ["a", "b"]
     assert {one.evidence["silent_together"] for one in heard} == {2}
     assert {one.fault for one in heard} == {FaultClass.HANG}
+
+
+# --- attempts that no event has shown ---
+
+
+def test_a_run_started_by_hand_whose_events_are_lost_is_followed_and_recovered() -> None:
+    w = World()
+    w.tick(500)
+    w.scheduler.put(JOB, AttemptStatus.STOPPED)
+    w.registry.deactivate(JOB, now=w.clock.now(), halted_by="ada")
+    w.tick(60)
+    w.scheduler.put("lm-again", AttemptStatus.RUNNING, job_id=JOB, mailbox="s3://box/lm")
+    w.sweep.run()
+    w.tick(60)
+    w.sweep.run()
+    assert (w.registry.get(JOB).current_attempt, w.registry.get(JOB).active) == ("lm-again", True)
+    w.scheduler.put("lm-again", AttemptStatus.FAILED, failure_reason="boom")
+    w.sweep.run()
+    assert w.registry.get(JOB).open_incident is not None
+
+
+def test_a_protected_run_that_failed_before_any_event_arrived_opens_its_incident() -> None:
+    w = World()
+    w.scheduler.put("new", AttemptStatus.FAILED, failure_reason="boom")
+    w.scheduler.put("done", AttemptStatus.COMPLETED)
+    for _ in range(2):
+        w.sweep.run()
+        w.tick(60)
+    assert w.registry.get("new").open_incident is not None
+    assert w.registry.job_of_attempt("done") is None
+
+
+def test_a_run_that_nobody_protects_is_asked_about_once_an_hour() -> None:
+    w = World()
+    for n in range(50):
+        w.scheduler.put(f"other{n}", AttemptStatus.RUNNING, policy_name="")
+    asked = []
+    for _ in range(6):
+        w.sweep.run()
+        asked.append(w.scheduler.discovered)
+        w.tick(60)
+    assert asked == [0, 20, 40, 50, 50, 50]
+    w.tick(3600)
+    w.sweep.run()
+    assert w.scheduler.discovered == 70
+
+
+def test_a_name_that_cannot_be_looked_up_keeps_no_other_from_it() -> None:
+    w = World()
+    for name in ("bad", "slow", "new"):
+        w.scheduler.put(name, AttemptStatus.RUNNING)
+    discover = w.scheduler.discover
+
+    def failing(attempt: str) -> Discovered | None:
+        if attempt == "bad":
+            raise ValueError("a defect that only this name brings out")
+        if attempt == "slow" and w.clock.now() < START + 3 * MINUTE:
+            raise Throttled("no")
+        return discover(attempt)
+
+    w.scheduler.discover = failing  # type: ignore[method-assign]  # the platform refuses one name
+    unread = []
+    for _ in range(5):
+        unread.append(w.sweep.run().unread)
+        w.tick(60)
+    assert [w.registry.job_of_attempt(name) for name in ("bad", "slow", "new")] == [None, "slow", "new"]
+    assert unread == [0, 2, 1, 0, 0]  # the defect is not met again within the hour

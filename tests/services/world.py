@@ -27,6 +27,7 @@ from chalicelib.services.operator.orders import Orders
 from chalicelib.services.perform.perform import Perform
 from chalicelib.services.reporting.alarms import Alarms
 from chalicelib.services.sweep.sweep import Sweep
+from chalicelib.services.sweep.unheard import UnheardAttempts
 from localcloud.memory_tables import MemoryIncidents, MemoryJobs
 from rekindle.signatures.faults import FaultClass
 from tests.fakes.watching import FakeAlarmBoard, FakeListing, FakeMarks, FakeMetrics, FakeSaves
@@ -162,6 +163,7 @@ class World:
             alarms=self.alarms,
             executions=self.executions,
             intake=self.intake,
+            unheard=UnheardAttempts(**common),
             **common,
         )
         self.orders = Orders(

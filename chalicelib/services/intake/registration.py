@@ -10,9 +10,10 @@ from typing import Final
 from chalicelib.domain.model.errors import NotOurs, Permanent, RecoveryError, UnknownEntity
 from chalicelib.domain.model.job import Attempt, Job
 from chalicelib.domain.model.known import Unknown
-from chalicelib.domain.model.signal import Signal, SignalKind
+from chalicelib.domain.model.signal import Signal, SignalKind, SignalSource
 from chalicelib.domain.model.start_view import is_another_run
 from chalicelib.domain.model.urgency import Severity
+from chalicelib.domain.run.resume_point import is_attempt_name
 from chalicelib.ports.clock import Clock
 from chalicelib.ports.jobs import JobRegistry
 from chalicelib.ports.notices import Announcer, Notice
@@ -58,7 +59,7 @@ class Registration:
 
     def _is_stranger(self, signal: Signal, attempt: str) -> bool:
         """Otherwise a role that may put events on the bus could make us ask the platform about any name repeatedly."""
-        if signal.kind in PLATFORM_STATES:
+        if signal.kind in PLATFORM_STATES and signal.source is not SignalSource.SWEEP:
             self.strangers.forget(attempt)
         return self.strangers.knows(attempt, now=self.clock.now())
 
@@ -141,16 +142,20 @@ class Registration:
         return self.register(found)
 
     def _waiting_for(self, found: Discovered) -> Job | None:
-        """The Job that is being recovered and whose mailbox an untagged run has: a person has resubmitted it.
+        """The Job that is being recovered and of which an untagged run is an attempt, by its mailbox or, where it has
+        none, by its name: a person has resubmitted it.
 
         Its Incident finds the run, and takes it for the new attempt; a Job of its own would have two runs recovered.
         """
-        if self._checks_users(found) or not found.mailbox:
+        if self._checks_users(found):
             return None
         mailbox = found.mailbox.rstrip("/")
         recovering = (one for one in self.registry.active() if one.open_incident is not None)
-        waiting = next((one for one in recovering if one.mailbox.rstrip("/") == mailbox), None)
-        return waiting if waiting is not None and self._is_of_its_user(found, waiting) else None
+        for job in recovering:
+            is_its = mailbox == job.mailbox.rstrip("/") if mailbox else is_attempt_name(found.name, job.name)
+            if is_its:
+                return job if self._is_of_its_user(found, job) else None
+        return None
 
     def adopt(self, job: Job, found: Discovered) -> Job:
         """A run tagged as an attempt of `job` that we did not (or do not know to have) submit ourselves.

@@ -17,12 +17,11 @@ from chalicelib.domain.model.errors import RecoveryError, Skip
 from chalicelib.domain.model.known import Known, Maybe
 from chalicelib.domain.model.signal import Signal, SignalKind, SignalSource
 from chalicelib.ports.clock import Clock
-from chalicelib.ports.jobs import JobRegistry
-from chalicelib.ports.platforms import HeadNodes, Schedulers
+from chalicelib.ports.platforms import HeadNodes
 from chalicelib.services.intake.intake import Intake
-from chalicelib.services.intake.missed_signals import signal_from_state
 from chalicelib.services.reporting.hardware_ledger import HardwareLedgers
 from chalicelib.services.reporting.outcome import Outcome
+from chalicelib.services.sweep.unheard import UnheardAttempts
 from rekindle.protocol.cluster.documents import AgentDoc, NodeFacts
 from rekindle.signatures.faults import FaultClass
 
@@ -33,19 +32,17 @@ _LOG = logging.getLogger(__name__)
 TELL_AFTER: Final = timedelta(minutes=10)
 ASK_NODES_EVERY: Final = 10  # so are the starts that the agent has written of last
 NEWEST_STARTS: Final = 8
-HISTORY: Final = timedelta(minutes=30)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweepClusters:
-    """Looks at the clusters on which protected runs are; with `registry` and `scheduler` also for unheard starts."""
+    """Looks at the clusters on which protected runs are; with `unheard` also for starts that no event has shown."""
 
     head_nodes: HeadNodes
     intake: Intake
     clock: Clock
     lemons: HardwareLedgers | None = None
-    registry: JobRegistry | None = None
-    scheduler: Schedulers | None = None
+    unheard: UnheardAttempts | None = None
 
     def run(self, policies: Mapping[str, str], *, number: int) -> tuple[list[Outcome], int]:
         """What came of it, and how many clusters could not be looked at.
@@ -96,33 +93,9 @@ class SweepClusters:
                     yield from self.lemons.come_back(cluster, nodes.value)
 
     def _unheard_starts(self, cluster: str) -> Iterator[Signal]:
-        """Starts that the agent has written of and no Job has registered: their events are lost, or late.
-
-        What ended long ago is history, of a time before anybody was to look after the cluster.
-        """
-        now = self.clock.now()
-        registry = self.registry
-        scheduler = self.scheduler
-        if registry is None or scheduler is None:
-            return
-        for name in self.head_nodes.newest_attempts(cluster, limit=NEWEST_STARTS):
-            if registry.job_of_attempt(name) is not None:
-                continue
-            view = scheduler.of_name(name).describe(name)
-            ended = signal_from_state(None, view, now=now)
-            if ended is None:
-                yield Signal(
-                    kind=SignalKind.ATTEMPT_STATE,
-                    source=SignalSource.SWEEP,
-                    occurred_at=now,
-                    dedupe_key=f"unheard-start:{name}:{view.status}"[:200],
-                    summary=f"{name} is {view.status}, and no event has told of it",
-                    attempt=name,
-                    triggers=False,
-                    evidence={"status": view.status.value, "found_by": "sweep"},
-                )
-            elif view.ended_at is not None and now - view.ended_at < HISTORY:
-                yield ended
+        """Of the starts that the agent has written of last."""
+        if self.unheard is not None:
+            yield from self.unheard.signals(self.head_nodes.newest_attempts(cluster, limit=NEWEST_STARTS))
 
     def _received(self, signal: Signal) -> Outcome | None:
         try:

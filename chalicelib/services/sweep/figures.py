@@ -41,6 +41,7 @@ class Tally:
     stuck: int = 0
     outcomes: list[Outcome] = field(default_factory=list)
     silent: list[tuple[Job, Signal]] = field(default_factory=list)  # told when it is known how many there are
+    attempts: set[str] = field(default_factory=set)  # of the Jobs met in this sweep
     clusters: dict[str, str] = field(default_factory=dict)  # met in this sweep, each with the policy of a run on it
 
     def swept(self) -> Swept:

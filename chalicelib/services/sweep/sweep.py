@@ -17,7 +17,7 @@ from typing import Final
 
 from chalicelib.domain.claims.alerts import left_by_alerts_alone
 from chalicelib.domain.claims.silence import TOGETHER, is_silence
-from chalicelib.domain.model.errors import RecoveryError, Skip, VersionConflict
+from chalicelib.domain.model.errors import RecoveryError, Retryable, Skip, VersionConflict
 from chalicelib.domain.model.incident import Incident, Phase, execution_name
 from chalicelib.domain.model.job import PLAN_IGNORED, AlarmMode, Job
 from chalicelib.domain.model.known import Known, Maybe, Unknown
@@ -55,6 +55,7 @@ from chalicelib.services.sweep.metrics import (
     readings_of,
 )
 from chalicelib.services.sweep.round import Round, chunks, next_round
+from chalicelib.services.sweep.unheard import UnheardAttempts
 from rekindle.signatures.faults import FaultClass
 
 _LOG = logging.getLogger(__name__)
@@ -97,6 +98,7 @@ class Sweep:
     intake: Intake
     clock: Clock
     clusters: SweepClusters | None = None
+    unheard: UnheardAttempts | None = None
     budget: timedelta = BUDGET
     metrics_every: int = 1
     readers: int = 1
@@ -161,6 +163,7 @@ class Sweep:
             _LOG.warning("active Jobs cannot be listed", extra={"error": str(err)[:300]})
             tally.unread += 1
             return mark, False
+        self._tell_unheard(turn, tally)
         return replace(mark, cursor="", jobs=mark.met), True
 
     def _troubles(
@@ -179,6 +182,7 @@ class Sweep:
 
     def _met(self, job: Job, trouble: Callable[[], Signal | None], mark: SweepMark, tally: Tally) -> SweepMark:
         tally.jobs += job.open_incident is None
+        tally.attempts.add(job.current_attempt)
         if job.cluster:
             tally.clusters.setdefault(job.cluster, job.policy_name)
         if job.open_incident is None:
@@ -242,6 +246,26 @@ class Sweep:
             except Exception:  # as in `_one`
                 tally.unread += 1
                 _LOG.exception("a Job cannot be swept", extra={"job_id": job.job_id})
+
+    def _tell_unheard(self, turn: Round, tally: Tally) -> None:
+        """Take in listed attempts that no Job has registered; one that is not protected is looked up once an hour."""
+        if self.unheard is None or not isinstance(turn.changed, Known):
+            return
+        listed = turn.changed.value
+        for name in self.unheard.names(listed, known=tally.attempts):
+            try:
+                for signal in self.unheard.signals((name,), listed):
+                    tally.outcomes.append(self.intake.receive(signal))
+            except Skip:
+                pass
+            except Retryable as err:  # as long as it is listed it is looked up again
+                tally.unread += 1
+                _LOG.info("an attempt cannot be looked up", extra={"attempt": name, "error": str(err)[:300]})
+                continue
+            except Exception:  # as in `_one`
+                tally.unread += 1
+                _LOG.exception("an attempt cannot be looked up", extra={"attempt": name})
+            self.unheard.looked_up(name)
 
     def _trouble_of(self, job: Job, turn: Round, readings: Mapping[str, Maybe[Series]]) -> Signal | None:
         """The signal of a lost event: from the platform's state first, then from the run's own signs of life."""

@@ -7,7 +7,7 @@ adopted, watched like one of ours, and no other is made.
 from __future__ import annotations
 
 import dataclasses
-from typing import Final
+from typing import Final, TypeGuard
 
 from chalicelib.domain.claims.bad_nodes import is_lost, lost_one_of
 from chalicelib.domain.claims.movement import unwatched
@@ -117,7 +117,7 @@ def _adopt(context: RuleContext, attempt: AttemptView, name: str) -> Decision:
             "adopt.loop_limit", f"{name} is the next of a loop that no stop has caught. {spent.reason}"
         )
     stop = StopJob(attempt=name, why="put back again and again without a gain", hold=True)
-    holds = spent is not None and incident.phase is not Phase.RESUBMITTING and not would_hold(context, stop)
+    holds = _is_loop(spent) and incident.phase is not Phase.RESUBMITTING and not would_hold(context, stop)
     if holds:  # a loop may be faster than our looks: not after the next one, but now
         actions = (*actions, stop)
     fresh = dataclasses.replace(context, incident=incident)
@@ -138,7 +138,7 @@ def _adopt(context: RuleContext, attempt: AttemptView, name: str) -> Decision:
         requeue_refused=False,
         **unwatched(),
     )
-    if holds and spent is not None:
+    if holds and _is_loop(spent):
         reason = f"{who} puts it back again and again, and it gains nothing: {name} is held. {spent.reason}"
         return adopted.move("adopt.loop", reason, Phase.STOPPING, *actions)
     return adopted.move(
@@ -149,6 +149,13 @@ def _adopt(context: RuleContext, attempt: AttemptView, name: str) -> Decision:
         Phase.VERIFYING,
         *actions,
     )
+
+
+def _is_loop(spent: Decision | None) -> TypeGuard[Decision]:
+    """The spent budget is one of attempts without a gain. `max_attempts` bounds our own submissions, whatever they
+    gained: it is no reason to stop a start that the platform makes by itself.
+    """
+    return spent is not None and spent.rule != "budget.attempts"
 
 
 def _books_closed(context: RuleContext, attempt: AttemptView) -> Incident:
@@ -202,7 +209,7 @@ def adopted_trouble(context: RuleContext, attempt: AttemptView) -> Decision | No
         reason = f"{attempt.name} goes on from what {last.clone_of} left, which had gone bad."
         return roll_back(context, attempt, "adopt.poisoned", reason)
     closed = over_budget(context)
-    if closed is not None:
+    if _is_loop(closed):
         return begin_stop(context, "adopt.loop", f"It is put back again and again and gains nothing: {closed.reason}")
     return None
 
