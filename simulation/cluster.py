@@ -191,6 +191,7 @@ class Cluster:
             number=int(heard.env[ENV_ATTEMPT]),
             plan=plan_of(heard, run),
             is_ours=job.attempt in self._ours,
+            is_by_hand=job.attempt not in self._ours and job.restart == 0,
             is_tagged=job.slurm_job not in self.model.unasked,
             ordered_at=self._ours.get(job.attempt),
         )
@@ -339,14 +340,16 @@ class Cluster:
 
     def _condemn(self, name: str, *, action: str = "Reboot") -> None:
         node = self.nodes[name]
-        node.condemned, node.condemned_until = True, None
+        node.condemned, node.condemned_until, node.is_acquittal_lost = True, None, False
         self.pods.report_health(NAME, node.instance_id, fault="NvidiaErrorTerminate", action=action)
 
     def _acquit(self, name: str) -> None:
         node = self.nodes[name]
         if node.condemned and not node.is_broken:
             node.condemned, node.condemned_until = False, self._clock.now()
+            lost = self._lies.lost
             self.pods.report_health(NAME, node.instance_id, fault="none", status="Healthy")
+            node.is_acquittal_lost = self._lies.lost > lost
 
     def _gone(self, _cluster: str, machine: Node) -> None:
         """It goes down to be rebooted or replaced; a drain stays a drain."""

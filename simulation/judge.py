@@ -48,7 +48,8 @@ PAGED_WITHIN: Final = timedelta(minutes=30)  # of trouble, an outage or a person
 SILENCE: Final = timedelta(minutes=30)  # more until a run that only sends metrics is known to be silent
 RHYTHM: Final = 3  # and this many times as long as the longest hole that its data had while it was well
 MANY_PAGES: Final = 3  # of one Incident: what cannot be read, a hand-over, and one more
-MANY_OUT: Final = 3  # nodes that Slurm cannot reach at once: then its network is at fault, or itself
+MANY_OUT: Final = 2  # nodes that Slurm cannot reach at once: then its network is at fault, or itself
+ORDER_NOT_TAKEN: Final = "an order was not taken"  # how the notice that refuses an order is titled
 REWIND_STEPS: Final = 30  # fewer are no more than a save or two apart
 _ILLS_SEEN: Final = ("dead", "hung", "poisoned")
 
@@ -86,6 +87,7 @@ class Judge(Watcher):
         self._pages: Counter[str | None] = Counter()
         self._repaired: list[datetime] = []
         self._open: dict[str, str] = {}  # open Incidents, each with its run
+        self._open_nodes: set[str] = set()  # Incidents about a node
         self._detected: set[int] = set()
         self._blind_at: dict[str, datetime] = {}  # when a run's only source was away last
         self._disturbed_at: datetime | None = None  # when anything last kept the service from seeing or acting
@@ -209,7 +211,8 @@ class Judge(Watcher):
             return
         self._repaired.append(self._now)
         self._judge_pause(f"a {how}", node.name)
-        if not (node.is_broken or node.condemned or self._is_out_alone(node) or self._just_mended(node)):
+        is_condemned = node.condemned or node.is_acquittal_lost
+        if not (node.is_broken or is_condemned or self._is_out_alone(node) or self._just_mended(node)):
             self._count("node_repaired_well", node.name, f"{how} of a node with which nothing was wrong")
         others = [one.name for one in cluster.nodes.values() if one.in_our_repair and one is not node]
         room = self._room(cluster)
@@ -265,7 +268,8 @@ class Judge(Watcher):
                 continue
             if not one.is_ours and not one.is_tagged:
                 continue  # submitted by hand, outside our care: what it does with a checkpoint is nothing we look at
-            has_shown = one.stretches[-1].base >= one.first_bad_loss + 2  # three bad losses
+            # Three bad losses, of which the last was shown: not if the attempt ended at that very step.
+            has_shown = one.stretches[-1].base >= one.first_bad_loss + (2 if one.is_live else 3)
             if not has_shown:
                 continue
             loaded_it = one.loaded is not None and one.loaded.root == root
@@ -311,7 +315,7 @@ class Judge(Watcher):
             reached = max((item.step for item in run.saved if item.attempt == one.name and item.is_good), default=0)
             gained = reached > best
             best = max(best, reached)
-            memory = 0 if one.is_persons else memory
+            memory = 0 if one.is_persons or one.is_by_hand else memory
             is_oom = "out of memory" in (one.job.failure_reason or "")
             memory = memory + 1 if is_oom and not (gained and one.is_ours) else int(is_oom)
             if one.trains_since is None:
@@ -343,9 +347,13 @@ class Judge(Watcher):
             return
         if run is not None and run.ill is not None:
             run.ill.is_notified = True
+        if run is not None and notice.title.endswith(ORDER_NOT_TAKEN) and run.is_ordered:
+            run.owner_stopped_at, run.is_ordered = run.stopped_before_order_at, False
         if notice.severity is not Severity.PAGE:
             return
         self.figures.pages += 1
+        if notice.approval_id:  # each question is about another step, and is asked once
+            return
         self._pages[notice.incident_id] += 1
         if self._pages[notice.incident_id] == MANY_PAGES + 1:
             self._count("paged_again", run.name if run is not None else "", notice.title)
@@ -367,6 +375,8 @@ class Judge(Watcher):
         """See Watcher."""
         run = self.world.run_of_job(after.job_id)
         self.figures.incidents += before is None
+        if after.node is not None:
+            (self._open_nodes.add if after.is_open else self._open_nodes.discard)(after.incident_id)
         if run is None:
             return
         if before is None:
@@ -446,7 +456,7 @@ class Judge(Watcher):
             ill = run.ill
             if ill is None or ill.kind not in _ILLS_SEEN or ill.is_counted or ill.is_notified:
                 continue
-            if run.owner_stopped or run.is_finished or run.name in watched:
+            if run.owner_stopped or run.is_finished or run.name in watched or self._waits_for_a_node(run):
                 continue
             if run.owner_took_it and (ill.kind != "dead" or run.is_unprotected):
                 continue
@@ -462,6 +472,10 @@ class Judge(Watcher):
             if self._now - since > UNWATCHED_AFTER + MISSES_NOTHING + silence:
                 ill.is_counted = True
                 self._count("dead_unwatched", run.name, f"{ill.kind} since {self._age(ill):.0f} s")
+
+    def _waits_for_a_node(self, run: TrueRun) -> bool:
+        """Slurm has put it back into its queue by itself, and an Incident is open about a node that it waits for."""
+        return bool(self._open_nodes) and not run.live and self.world.waits_in_queue(run)
 
     def _age(self, ill: Ill) -> float:
         return (self._now - ill.since).total_seconds()

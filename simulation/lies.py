@@ -90,6 +90,7 @@ class Lies:
         self._began_at = clock.now()
         self._events = 0
         self._calls = 0
+        self.lost = 0  # events so far
 
     def _now_s(self, moment: datetime | None = None) -> float:
         return ((moment or self._clock.now()) - self._began_at).total_seconds()
@@ -147,6 +148,7 @@ class Lies:
             if not self._strikes(lie, number):
                 continue
             if lie.kind == "events_lost":
+                self.lost += 1
                 return []
             if lie.kind == "events_late":
                 delays = [delay + lie.by_s for delay in delays]

@@ -88,6 +88,7 @@ class Training:
             number=int(job.environment.get(ENV_ATTEMPT) or 1),
             plan=ResumePlan.from_env(job.environment),
             is_ours=self.is_ours,
+            is_by_hand=not self.is_ours,
             is_tagged=any(str(one["Key"]).startswith("rekindle:") for one in job.request.get("Tags") or ()),
         )
         self._register(attempt)

@@ -101,6 +101,7 @@ class TrueNode:
     mended_at: datetime | None = None
     condemned: bool = False
     condemned_until: datetime | None = None
+    is_acquittal_lost: bool = False  # that it was taken back reached nobody
     unreachable_since: datetime | None = None  # for Slurm; the machine itself is well
     in_our_repair: bool = False
 
@@ -133,6 +134,7 @@ class Attempt:
     plan: ResumePlan
     is_ours: bool
     is_tagged: bool  # it asks for our care, by a tag or by a Slurm job's comment
+    is_by_hand: bool = False  # a person submitted it
     is_persons: bool = False  # a person ordered it of the service: what it gains is theirs to judge
     ordered_at: datetime | None = None  # when the service wanted it; None: when it was submitted
     loaded: Saved | None = None
@@ -197,6 +199,7 @@ class TrueRun:
     struck: dict[Trouble, int] = field(default_factory=dict)
     refused: int = 0
     owner_stopped_at: datetime | None = None  # since then its owner wants it to stay stopped
+    stopped_before_order_at: datetime | None = None  # what `owner_stopped_at` was when its resubmission was ordered
     is_unprotected: bool = False  # its owner has resubmitted it without any tag of ours
     owner_took_it: bool = False  # its owner has resubmitted, or has cancelled our care of it
     is_ordered: bool = False  # a person has ordered its resubmission, which has not come yet

@@ -373,7 +373,7 @@ class World(RealService):
         elif before.phase is not after.phase:
             self._moment(after.phase.value, self.run_of_job(after.job_id))
 
-    def _waits(self, run: TrueRun) -> bool:
+    def waits_in_queue(self, run: TrueRun) -> bool:
         """It stands in Slurm's queue and will start by itself."""
         return self.cluster is not None and any(not one.held for one in self.cluster.jobs_of(run))
 
@@ -399,7 +399,7 @@ class World(RealService):
         if run is None:  # a shrunk story may have lost it
             return
         match deed.what:
-            case "resubmit" if not run.live and not self._waits(run):
+            case "resubmit" if not run.live and not self.waits_in_queue(run):
                 tags = {} if deed.tagged == "none" else self._tags(run.spec)
                 if deed.tagged == "job":
                     tags["rekindle:job"] = run.first_name
@@ -419,10 +419,15 @@ class World(RealService):
                 self.registry.set_paused(deed.what == "pause", who="ada", now=self.clock.now())
                 self.paused_at = self.clock.now() if deed.what == "pause" else None
             case "cancel":
-                for incident, _ in list(self.store.list_open()):
-                    if self.run_of_job(incident.job_id) is run:
-                        run.owner_took_it = True
-                        self.orders.cancel(incident.incident_id, who="ada", key=f"cancel-{incident.incident_id}")
+                self._cancel(run)
+
+    def _cancel(self, run: TrueRun) -> None:
+        for incident, _ in list(self.store.list_open()):
+            if self.run_of_job(incident.job_id) is run:
+                run.owner_took_it = True
+                if any(one.job.phase is JobPhase.STOPPING for one in run.live):
+                    run.owner_stopped_at = self.clock.now()  # the answer says that it is left stopping
+                self.orders.cancel(incident.incident_id, who="ada", key=f"cancel-{incident.incident_id}")
 
     def _order(self, deed: Deed, run: TrueRun) -> None:
         key = f"{deed.what}-{run.name}-{deed.delay_s:g}"
@@ -432,6 +437,7 @@ class World(RealService):
             run.is_well_again(self.clock.now())
         else:
             self.orders.resubmit(run.first_name, who="ada", key=key, from_step=None, skip=())
+            run.stopped_before_order_at = run.owner_stopped_at
             run.owner_stopped_at, run.is_ordered = None, True
 
     def _stop(self, run: TrueRun) -> None:

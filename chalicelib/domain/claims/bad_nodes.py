@@ -18,7 +18,7 @@ from chalicelib.domain.model.evidence import Suspicion
 from chalicelib.domain.model.incident import Incident, Phase
 from chalicelib.domain.model.known import Known
 from chalicelib.domain.model.node import is_in_service
-from chalicelib.domain.model.node_findings import OF_PLATFORM, PLATFORM_KINDS, SAID_AT
+from chalicelib.domain.model.node_findings import CLEARED_AT, OF_PLATFORM, PLATFORM_KINDS, SAID_AT, cleared_at
 from chalicelib.domain.model.observation import AttemptView, Observation
 from chalicelib.domain.model.repair import Allowed
 from chalicelib.domain.model.signal import Signal
@@ -141,13 +141,21 @@ def _passed_on(item: BadNode, incident: Incident) -> dict[str, bool | str]:
     """A report that rests on an alert of other monitoring, or on HyperPod's own agents, names that source: it is no
     better known, no newer, and what they take back is taken back.
     """
-    named = [one for one in incident.signals if one.node == item.node]
+    named = [one for one in incident.signals if one.node == item.node and _is_about_health(one)]
     is_told = item.why in {one.summary[:200] for one in named}
     if is_told and only_alerts(named):
         return {PASSED_ON: True}
     if not is_told or not all(one.kind in PLATFORM_KINDS for one in named):
         return {}
-    return {OF_PLATFORM: True, SAID_AT: max(one.occurred_at for one in named if one.fault is not None).isoformat()}
+    said_at = max(one.occurred_at for one in named if one.fault is not None)
+    cleared = [at for one in named if (at := cleared_at(one)) is not None and at > said_at]
+    passed_on: dict[str, bool | str] = {OF_PLATFORM: True, SAID_AT: said_at.isoformat()}
+    return passed_on | ({CLEARED_AT: max(cleared).isoformat()} if cleared else {})
+
+
+def _is_about_health(signal: Signal) -> bool:
+    """Not the answer to an order about the node, for example."""
+    return signal.fault is not None or cleared_at(signal) is not None
 
 
 def _said(suspicion: Suspicion, attempts: int) -> str:

@@ -18,6 +18,7 @@ from rekindle.signatures.xids import first_response
 
 INSTANCE_ID: Final = re.compile(r"i-[a-f0-9]{8}(?:[a-f0-9]{9})?")  # Source: botocore, ClusterNodeId
 SAID_AT: Final = "said_at"  # beside it: when they said it
+CLEARED_AT: Final = "cleared_at"  # beside it: when they took it back
 OF_PLATFORM: Final = "of_platform"  # in the evidence of a run's report of a node: HyperPod's own agents said it
 PLATFORM_KINDS: Final = frozenset({SignalKind.NODE_HEALTH, SignalKind.AGENT_LOG_FAULT, SignalKind.CLUSTER_EVENT})
 
@@ -90,6 +91,14 @@ def is_all_clear(signal: Signal) -> bool:
     if signal.kind is SignalKind.NODE_HEALTH:
         return signal.evidence.get("health_status") == "Healthy"
     return signal.kind is SignalKind.AGENT_LOG_FAULT and bool(signal.evidence.get("is_over"))
+
+
+def cleared_at(signal: Signal) -> datetime | None:
+    """When the health agent took its report back, by its own all-clear or by a run's report that knows of it."""
+    if is_all_clear(signal):
+        return signal.occurred_at
+    passed_on = signal.evidence.get(CLEARED_AT) if signal.kind is SignalKind.NODE_SUSPECT else None
+    return datetime.fromisoformat(passed_on) if isinstance(passed_on, str) else None
 
 
 def instance_of(signal: Signal) -> str | None:

@@ -24,7 +24,7 @@ from chalicelib.domain.model.node import (
     is_silent,
     is_well_but_drained,
 )
-from chalicelib.domain.model.node_findings import Finding, FindingKind, finding_of, instance_of, is_all_clear
+from chalicelib.domain.model.node_findings import Finding, FindingKind, cleared_at, finding_of, instance_of
 from chalicelib.domain.model.node_orders import NodeOrder, node_order_of
 from chalicelib.domain.model.repair import MAX_FINDINGS, NodeRepair, Rung, TheirWork, leading
 from chalicelib.domain.model.signal import Signal, SignalKind
@@ -112,7 +112,7 @@ def _with_findings(context: RuleContext, repair: NodeRepair) -> NodeRepair:
                 by_platform=True,
             )
         )
-    clear = max((one.occurred_at for one in context.seen.new_signals if is_all_clear(one)), default=None)
+    clear = max((at for one in context.seen.new_signals if (at := cleared_at(one)) is not None), default=None)
     if clear is not None:
         found = [one for one in found if one.at > clear]
         rest = tuple(one for one in repair.findings if not one.by_platform or one.at > clear)

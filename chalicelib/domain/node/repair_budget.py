@@ -14,7 +14,7 @@ from chalicelib.domain.model.repair import leading
 from chalicelib.domain.node.memory import findings_about_now, instance_seen, repair_of, view_of, waiting_order
 from chalicelib.domain.policy.document import Policy
 
-MANY_DOWN = 3  # fewer may well be down by chance
+MANY_DOWN = 2  # one may well be down by chance
 
 
 def room_for(total: int, percent: float) -> int:

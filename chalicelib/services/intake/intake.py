@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
@@ -149,7 +150,8 @@ class Intake:
         runs: list[Outcome] = []
         policies: list[str] = []
         failed: list[RecoveryError] = []
-        # A suspicion comes from a run. That a node is healthy again is for those that were told of it.
+        # A suspicion comes from a run. That a node is healthy again is for those that hold it broken, also where they
+        # run elsewhere by now.
         if located.kind is not SignalKind.NODE_SUSPECT and (located.fault is not None or is_all_clear(located)):
             try:
                 for job, one in about.for_runs(located, now=self.clock.now()):
@@ -161,6 +163,8 @@ class Intake:
                         failed.append(err)
             except RecoveryError as err:
                 failed.append(err)
+        if is_all_clear(located):
+            runs += self._receive_all_clear(located, besides={one.incident_id for one in runs})
         try:
             # Not only by the run's report: the event itself has the health agent's recommendation.
             node: Outcome | None = self.receive_for_node(located, of_run=next(iter(policies), None))
@@ -173,6 +177,17 @@ class Intake:
         if node is None or not runs:
             return node or runs[0]
         return replace(runs[0], facts={**runs[0].facts, "node": node.what.value, "node_incident": node.incident_id})
+
+    def _receive_all_clear(self, located: Signal, *, besides: Collection[str | None]) -> list[Outcome]:
+        """To each open Incident of a run that holds the node broken and was not reached by the run's own nodes."""
+        return [
+            self.cancel(one.incident_id, replace(located, job_id=one.job_id))
+            for one, _ in self.store.list_open()
+            if one.job_id is not None
+            and one.cluster == located.cluster
+            and one.incident_id not in besides
+            and any(bad.node == located.node for bad in one.bad_nodes)
+        ]
 
     def receive_for_node(self, signal: Signal, *, of_run: str | None = None) -> Outcome:
         """Open or join the node's own Incident; `signal.node` is its name in the cluster. News joins and opens nothing.

@@ -233,8 +233,22 @@ class Observer:
         return found
 
     def _earlier(self, job: Job, incident: Incident, seen: Maybe[AttemptView]) -> tuple[Attempt, ...]:
-        """The Job's attempts, read where one has ended or is about to be started, or its checkpoints are wanted."""
-        return tuple(self.registry.attempts(job.job_id)) if _wants_checkpoints(incident, seen) else ()
+        """The Job's attempts, read where one has ended or is about to be started, or its checkpoints are wanted.
+
+        With those that the Incident adopted and could not register yet: what they saved is the Job's.
+        """
+        if not _wants_checkpoints(incident, seen):
+            return ()
+        registered = tuple(self.registry.attempts(job.job_id))
+        names = {one.name for one in registered}
+        adopted = (
+            Attempt(
+                job_id=job.job_id, number=one.number, name=one.name, submitted_at=one.at, resume_step=one.resume_step
+            )
+            for one in incident.tries
+            if one.is_theirs and one.name not in names
+        )
+        return (*registered, *adopted)
 
     def _history(
         self, attempts: Sequence[Attempt], incident: Incident, seen: Maybe[AttemptView]

@@ -11,7 +11,7 @@ from typing import Final, TypeGuard
 
 from chalicelib.domain.claims.bad_nodes import is_lost, lost_one_of
 from chalicelib.domain.claims.movement import unwatched
-from chalicelib.domain.decision.verdict import Decision, RuleContext, result, span_word, step_word, story, subject
+from chalicelib.domain.decision.verdict import Decision, RuleContext, result, span_word, story, subject
 from chalicelib.domain.faults.diagnosis import died_at, failure_signature
 from chalicelib.domain.faults.loss import marked_bad
 from chalicelib.domain.guards.guards import would_hold
@@ -199,12 +199,8 @@ def adopted_trouble(context: RuleContext, attempt: AttemptView) -> Decision | No
         return None
     if last.how is not Submission.REQUEUE:
         return None  # a person has started it, from where they chose
-    if context.incident.is_poisoned and _began_before_the_onset(context, attempt):
-        return context.changed(onset_attempt=last.clone_of).stay(
-            "adopt.clean",
-            f"{attempt.name} began at step {step_word(attempt.first_step)}, before what went bad, and its loss is a "
-            "number past there: it goes on",
-        )
+    if context.incident.is_poisoned and (clean := _clean_start(context, attempt)) is not None:
+        return context.changed(onset_attempt=last.clone_of).stay("adopt.clean", f"{clean}: it goes on")
     if context.incident.is_poisoned:
         reason = f"{attempt.name} goes on from what {last.clone_of} left, which had gone bad."
         return roll_back(context, attempt, "adopt.poisoned", reason)
@@ -214,13 +210,17 @@ def adopted_trouble(context: RuleContext, attempt: AttemptView) -> Decision | No
     return None
 
 
-def _began_before_the_onset(context: RuleContext, attempt: AttemptView) -> bool:
-    """It resumed before the first bad step on its own, and has passed it with a finite loss."""
-    onset, first, newest = context.incident.onset_step, attempt.first_step, attempt.last_step
-    if not (isinstance(onset, Known) and isinstance(first, Known) and isinstance(newest, Known)):
-        return False
-    is_past = first.value < onset.value and newest.value >= onset.value + SHOWN_AFTER
-    return is_past and attempt.loss_state == LossState.FINITE
+def _clean_start(context: RuleContext, attempt: AttemptView) -> str | None:
+    """Why it has not loaded what went bad; None while that is not known. A bad loss of its own is a new one."""
+    onset, first = context.incident.onset_step, attempt.first_step
+    if attempt.loss_state not in (LossState.NONE, LossState.FINITE) or not isinstance(onset, Known):
+        return None
+    if isinstance(first, Known) and first.value < onset.value:
+        return f"{attempt.name} began at step {first.value}, before what went bad at step {onset.value}"
+    found = context.seen.checkpoints
+    if isinstance(first, Unknown) and isinstance(found, Known) and not found.value:
+        return f"no checkpoint is there that {attempt.name} could have loaded"
+    return None
 
 
 # --- waiting in the queue -------------------------------------------------------------------------------------------

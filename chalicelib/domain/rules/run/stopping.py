@@ -27,6 +27,7 @@ from chalicelib.domain.model.evidence import LOSS_FAULTS
 from chalicelib.domain.model.incident import CheckpointAsk, Phase
 from chalicelib.domain.model.known import Known
 from chalicelib.domain.model.observation import STALLED, AttemptStatus, AttemptView
+from chalicelib.domain.model.signal import SignalKind
 from chalicelib.domain.model.start_view import STOP_VALID
 from chalicelib.domain.policy.playbooks import ROLL_BACKS, Response
 from chalicelib.domain.rules.run.ended import attempt_died, prepare_resubmit
@@ -254,6 +255,14 @@ def _after_ask(context: RuleContext, ask: CheckpointAsk) -> Decision:
             severity=Severity.INFO if saved else Severity.WARNING,
         )
     attempt = context.attempt
+    if attempt is not None and context.ordered == "resubmit" and _is_stopped_since_asked(context, attempt):
+        return context.close(
+            "order.owner_stopped",
+            f"{attempt.name} was stopped, and not by us, after its resubmission had been ordered: it is left alone; "
+            f"{said}",
+            Phase.STOPPED,
+            severity=Severity.WARNING,
+        )
     if attempt is not None and context.ordered is None:
         if attempt.status is AttemptStatus.COMPLETED:
             return completed_poisoned(context, attempt) or context.close(
@@ -289,6 +298,16 @@ def _after_ask(context: RuleContext, ask: CheckpointAsk) -> Decision:
 
 
 # --- stopping -------------------------------------------------------------------------------------------------------
+
+
+def _is_stopped_since_asked(context: RuleContext, attempt: AttemptView) -> bool:
+    """Its owner has stopped it after the resubmission was ordered: it lived when it was asked to save because of that
+    order. An end that is dated before the order may have been shown late; ends are dated in whole seconds.
+    """
+    given = [one.occurred_at for one in context.incident.signals if one.kind is SignalKind.ORDER_RESUBMIT]
+    if attempt.status is not AttemptStatus.STOPPED or attempt.ended_at is None or not given:
+        return False
+    return not stop_is_ours(context, attempt) and attempt.ended_at >= max(given).replace(microsecond=0)
 
 
 def decide_stopping(context: RuleContext) -> Decision:
