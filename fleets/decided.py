@@ -238,9 +238,11 @@ class _Play:
         world, incident = self.world, self.incident
         view = world.view(now)
         reply: Maybe[object] = Unknown("nothing asked")
-        if incident.ask is not None and incident.ask.outcome is None:
+        if incident.halt.ask is not None and incident.halt.ask.outcome is None:
             reply = world.answer(now)
-        wants = incident.phase is Phase.RESUBMITTING or view.status.has_ended or Need.CHECKPOINTS in incident.needs
+        wants = (
+            incident.phase is Phase.RESUBMITTING or view.status.has_ended or Need.CHECKPOINTS in incident.evidence.needs
+        )
         found: Maybe[tuple[CheckpointView, ...]] = Unknown("not needed yet")
         if wants:
             found = Known(tuple(sorted((*world.saved, *_SAVED), key=lambda one: one.step, reverse=True)))

@@ -111,7 +111,7 @@ def _nodes_first(context: RuleContext, decision: Decision) -> Decision:
     """Keep an Incident open for one more observation where a broken node is not reported yet."""
     if decision.incident.phase not in (Phase.RECOVERED, Phase.HANDED_OVER) or context.policy.shadow:
         return decision
-    if context.incident.phase not in ACTING or all(item.is_told for item in context.incident.bad_nodes):
+    if context.incident.phase not in ACTING or all(item.is_told for item in context.incident.resubmission.bad_nodes):
         return decision
     return context.stay("nodes.first", f"{decision.reason}; first what it ran on is handed on.")
 

@@ -127,8 +127,8 @@ class Watch:
 def _incident(incident: Incident, lines: tuple[TimelineEntry, ...], *, now: datetime) -> IncidentSeen:
     book = ledger_of(incident, size=JobSize(), prices=Prices(instances={}), now=now)
     ask: dict[str, Any] | None = None
-    if incident.ask is not None:
-        ask = {"outcome": incident.ask.outcome, "step": incident.ask.step, "why": incident.ask.why}
+    if incident.halt.ask is not None:
+        ask = {"outcome": incident.halt.ask.outcome, "step": incident.halt.ask.step, "why": incident.halt.ask.why}
     return IncidentSeen(
         incident_id=incident.incident_id,
         fault=incident.fault.value,
@@ -137,7 +137,7 @@ def _incident(incident: Incident, lines: tuple[TimelineEntry, ...], *, now: date
         opened_at=incident.opened_at,
         closed_at=incident.closed_at,
         ask=ask,
-        tries=tuple(item.name for item in incident.tries),
+        tries=tuple(item.name for item in incident.resubmission.tries),
         mttd_s=_known(book.mttd_s),
         mttr_s=_known(book.mttr_s),
         steps_lost=_known(book.steps_lost),

@@ -39,6 +39,7 @@ def _head(incident: Mapping[str, Any], style: Style) -> str:
     held = f", {NAMES['open_s']} {span((closed_at - opened_at).total_seconds())}" if opened_at and closed_at else ""
     ended = clean(_TAIL_PHASES.get(phase, phase)) + held
     title = f"{style.paint(clean(word(incident, 'incident_id')), 'bold')}  {_toned(ended, phase, style)}"
+    loss = member(incident, "loss")
     rule, version = word(incident, "fault_rule"), word(incident, "policy_version")
     facts = [
         ("about", f"job {word(incident, 'job_id')}" if member(incident, "job_id") else _cluster(incident)),
@@ -47,10 +48,10 @@ def _head(incident: Mapping[str, Any], style: Style) -> str:
         ("closed", f"{day_and_time(incident, 'closed_at')} by rule {word(incident, 'outcome')}" if closed_at else ""),
         ("attempt", word(incident, "attempt")),
         ("must pass", f"step {step(incident, 'target_step')}" if member(incident, "target_step") else ""),
-        ("bad since", f"step {step(incident, 'onset_step')}" if member(incident, "onset_step", "known") else ""),
-        ("skips", windows(member(incident, "skips"))),
+        ("bad since", f"step {step(loss, 'onset_step')}" if member(loss, "onset_step", "known") else ""),
+        ("skips", windows(member(loss, "skips"))),
         ("not used", _stretches(incident)),
-        ("concluded", str(member(incident, "conclusion") or "")),
+        ("concluded", str(member(incident, "evidence", "conclusion") or "")),
         ("checkpoint", _ask(incident)),
         ("found", _found(incident)),
         ("seen", ", ".join(text for name in ("instance_word", "listed_word") if (text := _of_repair(incident, name)))),
@@ -117,7 +118,7 @@ def _repairs(incident: Mapping[str, Any], style: Style) -> str:
 def _stretches(incident: Mapping[str, Any]) -> str:
     """Steps whose checkpoints are never resumed from, because the loss was bad there."""
     told = []
-    stretches = member(incident, "stretches")
+    stretches = member(incident, "loss", "stretches")
     for stretch in stretches if isinstance(stretches, list) else []:
         if isinstance(stretch, list) and len(stretch) == 3 and isinstance(stretch[1], int):
             attempt, low, high = stretch
@@ -127,7 +128,7 @@ def _stretches(incident: Mapping[str, Any]) -> str:
 
 def _suspects(incident: Mapping[str, Any], style: Style) -> str:
     """Whom the ranks' own reports point at, on what grounds, and where the reports with their stacks lie."""
-    suspicions = objects(incident, "suspicions")
+    suspicions = objects(incident, "evidence", "suspicions")
     if not suspicions:
         return ""
     lines = [style.paint("SUSPECTS", "bold")]
@@ -150,7 +151,7 @@ def _suspects(incident: Mapping[str, Any], style: Style) -> str:
 
 
 def _ask(incident: Mapping[str, Any]) -> str:
-    ask = member(incident, "ask")
+    ask = member(incident, "halt", "ask")
     if not isinstance(ask, Mapping):
         return ""
     outcome = member(ask, "outcome")
@@ -271,7 +272,7 @@ def wrapped(text: str, style: Style) -> list[str]:
 
 
 def _tries(incident: Mapping[str, Any], style: Style) -> str:
-    tries = objects(incident, "tries")
+    tries = objects(incident, "resubmission", "tries")
     if not tries:
         return ""
     columns = (

@@ -217,14 +217,14 @@ def by_step(values: Sequence[Point], steps: Sequence[Point]) -> list[Point]:
 
 def starts_of(incident: Mapping[str, Any], times: Sequence[float]) -> set[int]:
     """Indexes of the first points that were measured after each new start of the run."""
-    began = [moment(one, "at") for one in objects(incident, "tries")]
+    began = [moment(one, "at") for one in objects(incident, "resubmission", "tries")]
     found = {bisect_right(times, at.timestamp()) for at in began if at is not None}
     return {index for index in found if index < len(times)}
 
 
 def _names(incident: Mapping[str, Any], points: int, starts: Collection[int]) -> Sequence[str]:
     """The attempts' own names, where each of them has a line; else none, for a line must not have another's name."""
-    tries = objects(incident, "tries")
+    tries = objects(incident, "resubmission", "tries")
     if not points or 0 in starts or len(starts) != len(tries):
         return ()
     before = str(member(tries[0], "clone_of") or "before") if tries else word(incident, "attempt")
@@ -234,7 +234,7 @@ def _names(incident: Mapping[str, Any], points: int, starts: Collection[int]) ->
 
 def skipped_before(incident: Mapping[str, Any], points: Sequence[Point]) -> set[int]:
     """Indexes of the points between which and the one before a whole window of data was left out."""
-    skips = list(_pairs(member(incident, "skips")))
+    skips = list(_pairs(member(incident, "loss", "skips")))
     return {
         index
         for index, ((before, _), (after, _)) in enumerate(pairwise(points), start=1)
@@ -244,17 +244,17 @@ def skipped_before(incident: Mapping[str, Any], points: Sequence[Point]) -> set[
 
 def marks_of_incident(incident: Mapping[str, Any], step_at: Sequence[Point] = ()) -> Iterator[Mark]:
     """What an Incident knows by step; `step_at` says how far an attempt really came before the next one began."""
-    onset = _step(incident, "onset_step")
+    onset = _step(incident, "loss", "onset_step")
     if onset is not None:
         yield Mark(kind=MarkKind.FAULT, low=onset, label=f"bad since step {onset:.0f}")
     target = _step(incident, "target_step")
     if onset is None and target is not None:
         yield Mark(kind=MarkKind.FAULT, low=target, label=f"reached step {target:.0f}")
-    saved = member(incident, "ask", "step")
+    saved = member(incident, "halt", "ask", "step")
     if _is_number(saved):
         yield Mark(kind=MarkKind.SAVE, low=float(saved), label=f"saved at {saved}")
     reached = target
-    for one in objects(incident, "tries"):
+    for one in objects(incident, "resubmission", "tries"):
         resumed = _step(one, "resume_step")
         if resumed is None:
             continue
@@ -268,9 +268,9 @@ def marks_of_incident(incident: Mapping[str, Any], step_at: Sequence[Point] = ()
         else:
             yield Mark(kind=MarkKind.RESUME, low=resumed, label=f"resumed at {resumed:.0f}")
         reached = _step(one, "last_step") or reached
-    for low, high in _pairs(member(incident, "skips")):
+    for low, high in _pairs(member(incident, "loss", "skips")):
         yield Mark(kind=MarkKind.SKIP, low=low, high=high, label=f"data of {low:.0f}-{high - 1:.0f} skipped")
-    stretches = member(incident, "stretches")
+    stretches = member(incident, "loss", "stretches")
     for stretch in stretches if isinstance(stretches, list) else []:
         if isinstance(stretch, list) and len(stretch) == 3 and _is_number(stretch[1]) and _is_number(stretch[2]):
             yield Mark(kind=MarkKind.BAD, low=float(stretch[1]), high=float(stretch[2]), label="not resumed from")
@@ -295,8 +295,8 @@ def _pairs(value: Any) -> Iterator[tuple[float, float]]:
             yield float(pair[0]), float(pair[1])
 
 
-def _step(body: Mapping[str, Any], name: str) -> float | None:
-    value = member(body, name, "known")
+def _step(body: Mapping[str, Any], *path: str) -> float | None:
+    value = member(body, *path, "known")
     return float(value) if _is_number(value) else None
 
 

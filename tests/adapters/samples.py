@@ -45,7 +45,7 @@ def incident(name: str = "inc-a", *, opened_s: float = 0, **changes: Any) -> Inc
         "attempt": "lm-7b",
         "attempt_number": 1,
     }
-    return Incident(**(values | changes))
+    return Incident(**values).changed(**changes)
 
 
 def job(name: str = "lm-7b", **changes: Any) -> Job:

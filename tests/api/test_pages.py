@@ -132,7 +132,7 @@ def test_the_story_is_the_same_by_the_page(books: Books) -> None:
     one = books.opened(0)
     for number in range(1, 8):
         one = books.shelf.store.record(
-            replace(one, conclusion=str(number)),
+            replace(one, evidence=replace(one.evidence, conclusion=str(number))),
             expected_version=one.version,
             token=f"t{number}",
             absorbed=0,

@@ -157,7 +157,7 @@ def test_a_name_from_outside_cannot_forge_the_terminal(rekindle: Run, service: F
         "incident_id": FORGED,
         "phase": FORGED,
         "order": {"who": FORGED},
-        "ask": {"outcome": FORGED},
+        "halt": {"ask": {"outcome": FORGED}},
         "timeline": [
             {
                 "rule": FORGED,
@@ -168,7 +168,7 @@ def test_a_name_from_outside_cannot_forge_the_terminal(rekindle: Run, service: F
             }
         ],
         "signals": [{"kind": FORGED, "source": FORGED, "summary": FORGED}],
-        "tries": [{"name": FORGED, "number": FORGED}],
+        "resubmission": {"tries": [{"name": FORGED, "number": FORGED}]},
     }
     whole = {"jobs": [job], "incidents": [incident], "events": [{"error": FORGED, "field": FORGED}], **job, **incident}
     for command in (

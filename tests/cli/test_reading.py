@@ -191,9 +191,28 @@ def test_quarantine_shows_which_field_was_wrong(rekindle: Run, service: FakeServ
     "body",
     [
         {},
-        {"timeline": "no list", "signals": {"not": "a list"}, "tries": [1, None]},
-        {"incident_id": 7, "phase": None, "opened_at": "yesterday", "timeline": [{}], "signals": [{}], "tries": [{}]},
-        {"ask": {}, "order": [], "target_step": {"unknown": None}, "skips": [[1], "x"], "timeline": [{"actions": 3}]},
+        {
+            "timeline": "no list",
+            "signals": {"not": "a list"},
+            "resubmission": {"tries": [1, None]},
+            "loss": 3,
+            "halt": [],
+        },
+        {
+            "incident_id": 7,
+            "phase": None,
+            "opened_at": "yesterday",
+            "timeline": [{}],
+            "signals": [{}],
+            "resubmission": {"tries": [{}]},
+        },
+        {
+            "halt": {"ask": {}},
+            "order": [],
+            "target_step": {"unknown": None},
+            "loss": {"skips": [[1], "x"]},
+            "timeline": [{"actions": 3}],
+        },
         {"opened_at": "2026-11-20T10:00:00", "timeline": [{"at": "2026-11-20T10:00:00+00:00", "facts": []}]},
     ],
 )

@@ -20,7 +20,7 @@ PLAIN = Style(columns=100)
 
 def shown(**more: Any) -> str:
     base = {"incident_id": "inc-lm-1", "job_id": "lm", "cluster": None, "opened_at": NOW, "phase_entered_at": NOW}
-    return tell({**Incident(**base, phase=Phase.HOLDING, **more).to_wire(defaults=True), "timeline": []}, PLAIN)
+    return tell({**Incident(**base, phase=Phase.HOLDING).changed(**more).to_wire(defaults=True), "timeline": []}, PLAIN)
 
 
 def test_a_suspect_is_named_with_its_host_its_grounds_and_its_stacks() -> None:
@@ -92,8 +92,9 @@ def test_a_nodes_incident_says_which_node_what_was_found_and_what_was_done() -> 
 
 
 def _wire(changes: dict[str, Any]) -> dict[str, Any]:
-    base = {"incident_id": "inc-1", "opened_at": NOW, "phase_entered_at": NOW, "phase": Phase.HOLDING}
-    return {**Incident(**(base | changes)).to_wire(defaults=True), "timeline": []}
+    base: dict[str, Any] = {"incident_id": "inc-1", "job_id": None, "cluster": None}
+    base |= {"opened_at": NOW, "phase_entered_at": NOW, "phase": Phase.HOLDING}
+    return {**Incident(**base).changed(**changes).to_wire(defaults=True), "timeline": []}
 
 
 def asked(name: str = "a1", **more: Any) -> Approval:

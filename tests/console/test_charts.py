@@ -37,12 +37,14 @@ def _body(steps: list[float], losses: list[float], **more: Any) -> dict[str, Any
 
 def _incident(*tries_s: float, resume_step: int = 160) -> dict[str, Any]:
     return {
-        "onset_step": {"known": 188},
+        "loss": {"onset_step": {"known": 188}, "skips": [[188, 588]]},
         "target_step": {"known": 188},
-        "tries": [
-            {"at": (AT + timedelta(seconds=at)).isoformat(), "resume_step": {"known": resume_step}} for at in tries_s
-        ],
-        "skips": [[188, 588]],
+        "resubmission": {
+            "tries": [
+                {"at": (AT + timedelta(seconds=at)).isoformat(), "resume_step": {"known": resume_step}}
+                for at in tries_s
+            ]
+        },
     }
 
 

@@ -113,9 +113,9 @@ def _a_spike_is_seen_and_cured(show: Show, browser: Browser) -> str:
     )
     incident = show.incidents()[0]
     detail = show.api(f"/incidents/{incident['incident_id']}")
-    assert f"bad since step {detail['onset_step']['known']}" in said
-    assert f"data of {detail['skips'][0][0]}-{detail['skips'][0][1] - 1} skipped" in said
-    assert f"to {detail['tries'][0]['resume_step']['known']}" in said
+    assert f"bad since step {detail['loss']['onset_step']['known']}" in said
+    assert f"data of {detail['loss']['skips'][0][0]}-{detail['loss']['skips'][0][1] - 1} skipped" in said
+    assert f"to {detail['resubmission']['tries'][0]['resume_step']['known']}" in said
     rules = {entry["rule"] for entry in detail["timeline"]}
     browser.until(lambda: all(rule in browser.text() for rule in rules), f"the looks: {rules}")
     _pictures(browser, show, f"/incidents/{incident['incident_id']}", "incident")

@@ -45,8 +45,7 @@ def evil() -> Iterator[World]:
     with raised() as world:
         job = a_job(JOB, open_incident=INCIDENT, limits=(ALL,))
         world.put(job_item(replace(job, name=ALL, policy_name=ALL, mailbox=ALL, current_attempt=ALL)))
-        incident = replace(
-            an_incident(1, is_open=True),
+        incident = an_incident(1, is_open=True).changed(
             incident_id=INCIDENT,
             job_id=JOB,
             signals=(a_signal(JOB, NOW, ALL, evidence={"line": ALL, ALL: [ALL]}),),

@@ -16,6 +16,7 @@ from chalicelib.aws.dynamodb.incidents import DynamoIncidentStore
 from chalicelib.aws.dynamodb.items import INCIDENTS_CLOSED, flag, text
 from chalicelib.aws.dynamodb.jobs import job_item
 from chalicelib.domain.model.incident import CheckpointAsk, Incident, Phase, SkipWindow, Try
+from chalicelib.domain.model.incident_parts import BadLoss, Halt, Resubmissions
 from chalicelib.domain.model.job import Job
 from chalicelib.domain.model.known import Known
 from chalicelib.domain.model.signal import Signal, SignalKind, SignalSource
@@ -134,13 +135,17 @@ def an_incident(number: int, *, is_open: bool) -> Incident:
         attempt=job,
         attempt_number=1,
         target_step=Known(12_500 + number),
-        onset_step=Known(12_400 + number),
-        onset_attempt=job,
-        skips=(SkipWindow(from_step=12_400 + number, to_step=12_450 + number),),
-        ask=CheckpointAsk(
-            request_id="r", attempt=job, asked_at=at, deadline_at=at, outcome="saved", step=12_480 + number, why=""
+        loss=BadLoss(
+            onset_step=Known(12_400 + number),
+            onset_attempt=job,
+            skips=(SkipWindow(from_step=12_400 + number, to_step=12_450 + number),),
         ),
-        tries=(back,),
+        halt=Halt(
+            ask=CheckpointAsk(
+                request_id="r", attempt=job, asked_at=at, deadline_at=at, outcome="saved", step=12_480 + number, why=""
+            )
+        ),
+        resubmission=Resubmissions(tries=(back,)),
         closed_at=None if is_open else at + timedelta(minutes=2),
         outcome="" if is_open else outcome,
     )

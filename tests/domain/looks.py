@@ -83,17 +83,18 @@ def incident(phase: Phase = Phase.OPEN, fault: FaultClass = FaultClass.UNCLEAR, 
         "attempt_number": 1,
         "policy_document": DEFAULT_POLICY.to_wire(),
     }
+    usual: dict[str, Any] = {}
     if phase is Phase.CHECKPOINTING:
-        base["ask"] = CheckpointAsk(
+        usual["ask"] = CheckpointAsk(
             request_id="inc-lm-1-c1", attempt="lm", asked_at=NOW - MINUTE, deadline_at=NOW + MINUTE
         )
-        base["asks"] = 1
-        base["evidence_since"] = NOW - MINUTE
+        usual["asks"] = 1
+        usual["evidence_since"] = NOW - MINUTE
     if phase is Phase.STOPPING:
-        base |= {"stopped_attempts": ("lm",), "stop_asked_at": NOW - MINUTE / 2, "target_step": Known(100)}
+        usual |= {"stopped_attempts": ("lm",), "stop_asked_at": NOW - MINUTE / 2, "target_step": Known(100)}
     if phase is Phase.VERIFYING:
-        base |= {"attempt": "lm-r2", "attempt_number": 2, "target_step": Known(100), "tries": (a_try(),)}
-    return Incident(**(base | more))
+        usual |= {"attempt": "lm-r2", "attempt_number": 2, "target_step": Known(100), "tries": (a_try(),)}
+    return Incident(**base).changed(**(usual | more))
 
 
 def a_try(number: int = 2, **more: Any) -> Try:

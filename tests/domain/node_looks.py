@@ -144,7 +144,7 @@ def node_incident(phase: Phase = Phase.OPEN, repair: NodeRepair | None = None, *
         "policy_document": DEFAULT_POLICY.to_wire(),
         "repair": repair if repair is not None or phase is Phase.OPEN else memory(),
     }
-    return Incident(**(base | more))
+    return Incident(**base).changed(**more)
 
 
 def look_at(case: Incident, what: Observation, policy: Policy = DEFAULT_POLICY) -> Decision:

@@ -97,8 +97,10 @@ def case(phase: Phase = Phase.OPEN, fault: FaultClass = FaultClass.UNCLEAR, **mo
     if phase is Phase.VERIFYING:
         base |= {"attempt": R1, "attempt_number": 2, "tries": (try_of(),), "target_step": Known(100)}
     made = incident(phase, fault, **(base | more))
-    if made.ask is not None and made.ask.attempt == "lm":
-        made = dataclasses.replace(made, ask=dataclasses.replace(made.ask, attempt=R0))
+    if made.halt.ask is not None and made.halt.ask.attempt == "lm":
+        made = dataclasses.replace(
+            made, halt=dataclasses.replace(made.halt, ask=dataclasses.replace(made.halt.ask, attempt=R0))
+        )
     return made
 
 

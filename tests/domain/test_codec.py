@@ -133,35 +133,36 @@ def test_forms_stay_as_they_are_stored() -> None:
     wire = incident(
         Phase.CHECKPOINTING, skips=(SkipWindow(from_step=1, to_step=9),), target_step=Known(5), ask=ask
     ).to_wire()
-    assert wire["skips"] == [[1, 9]]
+    assert wire["loss"] == {"skips": [[1, 9]]}
     assert wire["target_step"] == {"known": 5}
     assert wire["phase"] == "checkpointing"
     at = NOW.isoformat()
-    assert wire["ask"] == {"request_id": "r", "attempt": "lm", "asked_at": at, "deadline_at": at}
+    assert wire["halt"]["ask"] == {"request_id": "r", "attempt": "lm", "asked_at": at, "deadline_at": at}
 
 
 WIRE = incident(Phase.STOPPING, tries=(), target_step=Known(5)).to_wire()
 BAD: list[tuple[dict[str, Any], str]] = [
     ({"phase": "migrating"}, "phase"),
-    ({"rollbacks": "2"}, "rollbacks"),
-    ({"rollbacks": True}, "rollbacks"),
+    ({"loss": {"rollbacks": "2"}}, "loss.rollbacks"),
+    ({"loss": {"rollbacks": True}}, "loss.rollbacks"),
     ({"opened_at": "soon"}, "opened_at"),
     ({"opened_at": 5}, "opened_at"),
     ({"opened_at": "2026-01-01T00:00:00"}, "opened_at"),
     ({"target_step": {"unknown": 5}}, "target_step.unknown"),
     ({"account": {"step_s": {"known": float("nan")}}}, "account.step_s.known"),
     ({"phase": ["open"]}, "phase"),
-    ({"stop_hold": 1}, "stop_hold"),
+    ({"halt": {"stop_hold": 1}}, "halt.stop_hold"),
     ({"target_step": {}}, "target_step"),
     ({"target_step": {"known": "x"}}, "target_step.known"),
-    ({"skips": [[1]]}, "skips.0"),
-    ({"skips": [[1, None]]}, "skips.0.to_step"),
+    ({"loss": {"skips": [[1]]}}, "loss.skips.0"),
+    ({"loss": {"skips": [[1, None]]}}, "loss.skips.0.to_step"),
     ({"signals": {}}, "signals"),
     ({"signals": [{"kind": "stall"}]}, "signals.0.source"),
     ({"account": {"restarts": [{"number": 1}]}}, "account.restarts.0.name"),
     ({"repair": []}, "repair"),
     ({"account": {"tariff": 3}}, "account.tariff"),
     ({"escalation": 2}, "escalation"),
+    ({"sight": {"escalation": 2}}, "sight.escalation"),
 ]
 
 

@@ -642,7 +642,9 @@ TABLE: list[Row] = [
     (
         "late",
         incident(
-            Phase.CHECKPOINTING, F.HANG, ask=dataclasses.replace(incident(Phase.CHECKPOINTING).ask, deadline_at=NOW)
+            Phase.CHECKPOINTING,
+            F.HANG,
+            ask=dataclasses.replace(incident(Phase.CHECKPOINTING).halt.ask, deadline_at=NOW),
         ),
         seen(),
         P,
@@ -1259,20 +1261,20 @@ def test_a_taken_name_gets_a_salted_one_with_the_same_number() -> None:
     case = incident(Phase.RESUBMITTING, F.HANG, **pending)
     decision = look(case, seen(view(name="lm-r2"), results=result("ResubmitJob", Done.NAME_TAKEN), **points))
     assert decision.incident.attempt == "lm-r2x1"
-    assert len(decision.incident.tries) == 1
+    assert len(decision.incident.resubmission.tries) == 1
 
 
 def test_a_checkpoint_that_could_not_be_loaded_is_not_tried_again() -> None:
     case = incident(V, F.HANG)
     reason = "PytorchStreamReader failed reading zip archive"
     died = look(case, seen(new(S.FAILED, failure_reason=reason), **points))
-    assert died.incident.excluded_checkpoints == ("m90",)
+    assert died.incident.resubmission.excluded_checkpoints == ("m90",)
 
 
 def test_a_late_stop_of_a_poisoned_run_lowers_its_onset() -> None:
     case = incident(Phase.STOPPING, F.NON_FINITE, **POISON)
     late = look(case, seen(view(S.STOPPING), new_signals=(signal(F.NON_FINITE, kind=K.NON_FINITE, step=80),)))
-    assert late.incident.onset_step == Known(80)
+    assert late.incident.loss.onset_step == Known(80)
 
 
 def test_a_second_rollback_skips_the_data_and_a_third_skips_more() -> None:
@@ -1282,7 +1284,7 @@ def test_a_second_rollback_skips_the_data_and_a_third_skips_more() -> None:
         (2, (SkipWindow(from_step=70, to_step=370),)),
     ):
         case = incident(Phase.STOPPING, F.NON_FINITE, rollbacks=before, **POISON)
-        assert look(case, seen(view(S.STOPPED))).incident.skips == window
+        assert look(case, seen(view(S.STOPPED))).incident.loss.skips == window
 
 
 def test_an_ordered_resubmission_goes_back_as_far_as_it_says_but_only_once() -> None:
@@ -1291,7 +1293,9 @@ def test_an_ordered_resubmission_goes_back_as_far_as_it_says_but_only_once() -> 
     (first,) = look(case, seen(view(S.STOPPED), **points)).actions
     assert isinstance(first, ResubmitJob)
     assert first.resume_step == Known(80)
-    later = dataclasses.replace(case, tries=(a_try(ended=True, gained=False),))
+    later = dataclasses.replace(
+        case, resubmission=dataclasses.replace(case.resubmission, tries=(a_try(ended=True, gained=False),))
+    )
     (second,) = look(later, seen(view(S.STOPPED), **points)).actions
     assert isinstance(second, ResubmitJob)
     assert second.resume_step == Known(90)

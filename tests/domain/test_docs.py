@@ -5,7 +5,6 @@ After a change: `python -m tests.domain.test_docs`.
 
 from __future__ import annotations
 
-import dataclasses
 import re
 from pathlib import Path
 
@@ -159,8 +158,7 @@ def test_the_worked_numbers_are_those_of_the_built_in_policy() -> None:
     cases = []
     for number in (1, 2, 3):
         onsets = tuple(Onset(attempt=f"a{n}", fault=FaultClass.LOSS_SPIKE, step=Known(1000)) for n in range(number))
-        case = dataclasses.replace(
-            incident(),
+        case = incident().changed(
             onset_attempt="lm",
             onset_step=Known(1000),
             onset_fault=FaultClass.LOSS_SPIKE,
@@ -177,8 +175,7 @@ def test_the_window_holds_the_bad_step_however_narrow_the_policy(width: int) -> 
     policy = Policy.from_wire({"loss": {"skip_steps": width}})
     assert policy.loss.skip_margin_steps == 10
     onsets = (Onset(attempt="a", fault=FaultClass.NON_FINITE, step=Known(84)),) * 2
-    case = dataclasses.replace(
-        incident(),
+    case = incident().changed(
         onset_attempt="lm",
         onset_step=Known(84),
         onset_fault=FaultClass.NON_FINITE,

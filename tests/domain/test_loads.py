@@ -61,7 +61,7 @@ def test_how_many_deaths_a_checkpoint_is_worth(
     decision = look(before, seen(died(before, reason), next_number=9, **points))
     marks = [action for action in decision.actions if isinstance(action, QuarantineCheckpoint)]
     assert [mark.root for mark in marks] == ([NEWEST.root] if is_given_up else []), decision.reason
-    assert (NEWEST.manifest in decision.incident.excluded_checkpoints) is is_given_up
+    assert (NEWEST.manifest in decision.incident.resubmission.excluded_checkpoints) is is_given_up
 
 
 def test_the_next_older_one_is_taken_at_once() -> None:
@@ -77,8 +77,8 @@ def test_two_deaths_that_name_no_damage_only_pass_the_checkpoint_over(reason: st
     before = case(1)
     decision = look(before, seen(died(before, reason), next_number=9, **BOTH))
     assert not any(isinstance(one, QuarantineCheckpoint) for one in decision.actions)
-    assert decision.incident.excluded_checkpoints == (NEWEST.manifest,)
-    assert decision.incident.quarantined == ()
+    assert decision.incident.resubmission.excluded_checkpoints == (NEWEST.manifest,)
+    assert decision.incident.resubmission.quarantined == ()
 
 
 def from_another(step: int) -> Any:
@@ -101,7 +101,7 @@ def test_it_is_quarantined_once_another_one_has_passed_the_step_they_died_at(ste
     decision = from_another(step)
     marks = [one.root for one in decision.actions if isinstance(one, QuarantineCheckpoint)]
     assert marks == ([NEWEST.root] if is_proven else [])
-    assert decision.incident.quarantined == ((NEWEST.manifest,) if is_proven else ())
+    assert decision.incident.resubmission.quarantined == ((NEWEST.manifest,) if is_proven else ())
 
 
 def test_a_trainer_that_may_have_loaded_a_damaged_newer_one_condemns_not_the_one_it_was_told() -> None:
@@ -109,26 +109,26 @@ def test_a_trainer_that_may_have_loaded_a_damaged_newer_one_condemns_not_the_one
     torn = checkpoint(95, problems=("a.bin is missing",))
     points = {"checkpoints": Known((torn, *BOTH["checkpoints"].value))}
     decision = look(before, seen(died(before, CORRUPT), next_number=9, **points))
-    assert decision.incident.excluded_checkpoints == ()
+    assert decision.incident.resubmission.excluded_checkpoints == ()
 
 
 @pytest.mark.parametrize(("step", "is_load"), [(89, True), (90, True), (91, False)])
 def test_a_step_past_the_checkpoint_clears_it(step: int, is_load: bool) -> None:
     before = case(1)
     decision = look(before, seen(died(before, MISMATCH, step=step), next_number=9, **BOTH))
-    assert bool(decision.incident.excluded_checkpoints) is is_load
+    assert bool(decision.incident.resubmission.excluded_checkpoints) is is_load
 
 
 def test_a_job_whose_steps_were_never_seen_blames_no_checkpoint() -> None:
     before = dataclasses.replace(case(1), target_step=Unknown("no monitor"))
     decision = look(before, seen(died(before, MISMATCH, heartbeat_at=None), next_number=9, **BOTH))
-    assert decision.incident.excluded_checkpoints == ()
+    assert decision.incident.resubmission.excluded_checkpoints == ()
 
 
 def test_an_attempt_that_was_stopped_blames_no_checkpoint() -> None:
-    before = dataclasses.replace(case(1), stopped_attempts=("lm-r3",))
+    before = case(1).changed(stopped_attempts=("lm-r3",))
     decision = look(before, seen(view(S.STOPPED, name="lm-r3", step=None), next_number=9, **BOTH))
-    assert decision.incident.excluded_checkpoints == ()
+    assert decision.incident.resubmission.excluded_checkpoints == ()
 
 
 def test_a_mark_that_could_not_be_written_is_tried_once_more() -> None:
@@ -152,19 +152,19 @@ def test_a_mark_that_could_not_be_written_is_tried_once_more() -> None:
 def test_an_attempt_that_was_killed_from_outside_blames_no_checkpoint(reason: str) -> None:
     before = case(1)
     decision = look(before, seen(died(before, reason), next_number=9, **BOTH))
-    assert decision.incident.excluded_checkpoints == ()
+    assert decision.incident.resubmission.excluded_checkpoints == ()
 
 
 def test_attempts_that_never_came_to_load_anything_blame_no_checkpoint() -> None:
     before = case(1)
     decision = look(before, seen(died(before, MISMATCH, heartbeat_at=None), next_number=9, **BOTH))
-    assert decision.incident.excluded_checkpoints == ()
+    assert decision.incident.resubmission.excluded_checkpoints == ()
 
 
 @pytest.mark.parametrize("fault", [F.NODE_LOST, F.NODE_HARDWARE, F.PLATFORM_ERROR, F.OUT_OF_MEMORY])
 @pytest.mark.parametrize("of", [0, 1])
 def test_a_node_that_is_told_late_takes_the_blame_from_the_checkpoint(fault: F, of: int) -> None:
     before = case(1)
-    late = signal(fault, kind=SignalKind.ALARM, attempt=before.tries[of].name, step=None)
+    late = signal(fault, kind=SignalKind.ALARM, attempt=before.resubmission.tries[of].name, step=None)
     decision = look(before, seen(died(before, MISMATCH), next_number=9, new_signals=(late,), **BOTH))
-    assert decision.incident.excluded_checkpoints == ()
+    assert decision.incident.resubmission.excluded_checkpoints == ()

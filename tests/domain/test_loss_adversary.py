@@ -55,14 +55,14 @@ def test_a_new_attempt_whose_loss_healed_meanwhile_is_watched_on_and_not_rolled_
     decision = look(asked_anew(), seen(well, **reply, **saves(850)))
     assert (decision.rule, decision.incident.phase, decision.actions) == ("verify.healed", Phase.VERIFYING, ())
     assert not decision.incident.is_poisoned
-    assert decision.incident.stretches == (Stretch(attempt="lm-r2", from_step=1180, to_step=1220),)
+    assert decision.incident.loss.stretches == (Stretch(attempt="lm-r2", from_step=1180, to_step=1220),)
 
 
 def test_a_loss_that_is_on_its_way_back_is_waited_for_although_the_answer_is_there() -> None:
     waits = look(spike(ASKED, **forensic()), seen(spiking(1045, "watch"), reply=answer(), **OLD))
     assert (waits.rule, waits.incident.phase, waits.actions) == ("spike.watching", ASKED, ())
-    assert waits.incident.ask is not None
-    assert waits.incident.ask.outcome == "saved"
+    assert waits.incident.halt.ask is not None
+    assert waits.incident.halt.ask.outcome == "saved"
     healed = look(waits.incident, seen(spiking(1050, "ok", healed_step=1048), **OLD))
     assert healed.rule == "spike.healed"
     worse = look(waits.incident, seen(spiking(1050), **OLD))
@@ -77,10 +77,10 @@ def test_two_spikes_that_each_heal_are_not_one_that_lasts(words: tuple[Any, ...]
     second = spiking(1203, onset_step=1200)
     decision = look(spike(**LOOKING), seen(second, new_signals=words, **OLD), NO_FORENSICS)
     assert (decision.rule, decision.actions) == ("spike.watching", ()), decision.reason
-    assert decision.incident.bout is not None
-    assert decision.incident.bout.onset_step == Known(1200)
+    assert decision.incident.loss.bout is not None
+    assert decision.incident.loss.bout.onset_step == Known(1200)
     until = 1020 if words else 1199
-    assert decision.incident.stretches == (Stretch(attempt="lm", from_step=1000, to_step=until),)
+    assert decision.incident.loss.stretches == (Stretch(attempt="lm", from_step=1000, to_step=until),)
     lasts = look(decision.incident, seen(spiking(1231, onset_step=1200), **OLD), NO_FORENSICS)
     assert lasts.rule == "spike.lasts"
 
@@ -119,7 +119,7 @@ def test_a_run_replaced_for_another_reason_loses_no_data_to_a_young_spike(word: 
     assert asked.incident.phase is ASKED
     died = look(asked.incident, seen(view(S.FAILED, step=1012), **saves(990, 1010)))
     (sent,) = (action for action in died.actions if isinstance(action, ResubmitJob))
-    assert (sent.resume_step, sent.skips, died.incident.rollbacks) == (Known(990), (), 0)
+    assert (sent.resume_step, sent.skips, died.incident.loss.rollbacks) == (Known(990), (), 0)
 
 
 # --- without end ----------------------------------------------------------------------------------------------------

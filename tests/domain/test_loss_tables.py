@@ -76,8 +76,8 @@ THREE = tuple(Onset(attempt=f"lm-{n}", fault=SPIKE, step=Known(ONSET)) for n in 
 def forensic(outcome: str | None = None, **more: Any) -> dict[str, Any]:
     """What the Incident holds once a forensic checkpoint was asked for."""
     case = incident(Phase.CHECKPOINTING)
-    assert case.ask is not None
-    ask = dataclasses.replace(case.ask, request_id="inc-lm-1-f1", outcome=outcome, **more)
+    assert case.halt.ask is not None
+    ask = dataclasses.replace(case.halt.ask, request_id="inc-lm-1-f1", outcome=outcome, **more)
     return LOOKING | {"ask": ask, "onset_attempt": "lm", "onset_step": Known(ONSET), "onset_fault": SPIKE}
 
 
@@ -219,16 +219,16 @@ def test_a_checkpoint_of_a_bad_stretch_is_asked_for_under_a_forensic_id() -> Non
     (ask,) = decision.actions
     assert isinstance(ask, RequestCheckpoint)
     assert is_forensic(ask.request_id)
-    assert decision.incident.stretches == (Stretch(attempt="lm", from_step=ONSET),)
+    assert decision.incident.loss.stretches == (Stretch(attempt="lm", from_step=ONSET),)
     assert not is_forensic("inc-lm-1-c1")
     assert not is_forensic(None)
 
 
 def test_a_healed_spike_forbids_its_own_checkpoints_only() -> None:
     healed = look(spike(), seen(spiking(1040, "ok", healed_step=1025))).incident
-    assert healed.stretches == (Stretch(attempt="lm", from_step=ONSET, to_step=1025),)
+    assert healed.loss.stretches == (Stretch(attempt="lm", from_step=ONSET, to_step=1025),)
     assert not healed.is_poisoned
-    (later,) = healed.stretches
+    (later,) = healed.loss.stretches
     held = [step for step in (999, 1000, 1024, 1025) if later.holds("lm", step)]
     assert held == [1000, 1024]
     assert not later.holds("lm-r2", 1010)
@@ -237,15 +237,18 @@ def test_a_healed_spike_forbids_its_own_checkpoints_only() -> None:
 def test_a_spike_that_healed_after_it_was_marked_leaves_the_run_clean() -> None:
     case = spike(Phase.CHECKPOINTING, stretches=(Stretch(attempt="lm", from_step=ONSET),), **forensic())
     healed = look(case, seen(spiking(1045, "ok", healed_step=1042))).incident
-    assert (healed.stretches, healed.onset_attempt) == ((Stretch(attempt="lm", from_step=ONSET, to_step=1042),), None)
+    assert (healed.loss.stretches, healed.loss.onset_attempt) == (
+        (Stretch(attempt="lm", from_step=ONSET, to_step=1042),),
+        None,
+    )
 
 
 def test_an_open_stretch_of_an_earlier_incident_ends_where_the_run_says_it_is_well() -> None:
     left_open = incident(fault=F.HANG, stretches=(Stretch(attempt="lm", from_step=ONSET),))
     still = look(left_open, seen(spiking(1500, "ok", onset_step=None)))
-    assert still.incident.stretches == left_open.stretches
+    assert still.incident.loss.stretches == left_open.loss.stretches
     over = look(left_open, seen(spiking(1500, "ok", healed_step=1100)))
-    assert over.incident.stretches == (Stretch(attempt="lm", from_step=ONSET, to_step=1100),)
+    assert over.incident.loss.stretches == (Stretch(attempt="lm", from_step=ONSET, to_step=1100),)
 
 
 def test_a_run_that_dies_in_a_spike_is_not_resumed_from_what_it_saved_in_it() -> None:
@@ -295,7 +298,7 @@ def test_each_further_roll_back_goes_further_back_and_leaves_out_more(
 
 def test_what_is_watched_past_is_the_window_and_the_time_to_heal() -> None:
     prepared = look(stopping(), seen(view(S.STOPPED, step=1040)))
-    assert prepared.incident.verify_to == Known(1190 - 1 + P.loss.spike_heal_steps)
+    assert prepared.incident.loss.verify_to == Known(1190 - 1 + P.loss.spike_heal_steps)
 
 
 def test_a_spike_whose_onset_nobody_knows_is_not_resumed_from_its_own_checkpoints() -> None:

@@ -142,9 +142,12 @@ def test_a_run_that_saves_past_the_step_it_hung_at_moves_though_its_heartbeats_a
 
 def test_it_is_closed_with_a_word_where_no_heartbeat_ever_comes() -> None:
     asked = incident(Phase.CHECKPOINTING, FaultClass.HANG, signals=(STALL,), target_step=Known(100))
-    assert asked.ask is not None
-    long_ago = dataclasses.replace(asked.ask, asked_at=NOW - 31 * MINUTE)
-    decision = look(dataclasses.replace(asked, ask=long_ago), seen(view(step=100), reply=saved_at(113)))
+    assert asked.halt.ask is not None
+    long_ago = dataclasses.replace(asked.halt.ask, asked_at=NOW - 31 * MINUTE)
+    decision = look(
+        dataclasses.replace(asked, halt=dataclasses.replace(asked.halt, ask=long_ago)),
+        seen(view(step=100), reply=saved_at(113)),
+    )
     assert (decision.rule, decision.incident.phase) == ("heal.saved_limit", Phase.STOPPED)
 
 

@@ -22,9 +22,9 @@ NEWER = (
     {"phase": "migrating"},
     {"fault": "cosmic_ray"},
     {"account": WORKED_ON.account.to_wire() | {"tariff": 3}},
-    {"tries": [{"name": "lm-a2"}]},
+    {"resubmission": {"tries": [{"name": "lm-a2"}]}},
     {"signals": [{"kind": "telepathy"}]},
-    {"rollbacks": None},
+    {"loss": {"rollbacks": None}},
 )
 
 

@@ -54,22 +54,22 @@ def test_the_onset_of_a_lost_event_is_read_from_the_heartbeat() -> None:
     """Without it the newest step would count, and what was saved between the two would be resumed from."""
     what = view(step=150, loss_state="nan", loss_health="non_finite", onset_step=99)
     after = look(incident(), seen(what, checkpoints=Known(POINTS))).incident
-    assert after.onset_step == Known(99)
+    assert after.loss.onset_step == Known(99)
 
 
 def test_the_heartbeats_onset_sinks_what_a_later_event_said() -> None:
     what = view(step=150, loss_state="nan", loss_health="non_finite", onset_step=99)
     late = signal(NAN, kind=SignalKind.NON_FINITE, step=120)
     after = look(incident(), seen(what, new_signals=(late,), checkpoints=Known(POINTS))).incident
-    assert after.onset_step == Known(99)
+    assert after.loss.onset_step == Known(99)
 
 
 def test_a_poisoned_stretch_outlives_its_incident() -> None:
     """Its owner may start the Job anew by hand; what the poisoned attempt saved is no better for that."""
     bad = signal(NAN, kind=SignalKind.NON_FINITE, step=99)
     after = look(incident(), seen(new_signals=(bad,), checkpoints=Known(POINTS))).incident
-    assert Stretch(attempt="lm", from_step=98) in after.stretches
-    later = incident(Phase.RESUBMITTING, FaultClass.SOFTWARE_CRASH, attempt="lm-again", stretches=after.stretches)
+    assert Stretch(attempt="lm", from_step=98) in after.loss.stretches
+    later = incident(Phase.RESUBMITTING, FaultClass.SOFTWARE_CRASH, attempt="lm-again", stretches=after.loss.stretches)
     assert resumes_at(later) == 97
 
 
@@ -118,18 +118,17 @@ def test_a_run_that_goes_bad_where_the_data_are_bad_condemns_nothing() -> None:
 
 def test_a_roll_back_for_a_poisoned_checkpoint_is_none_of_the_data() -> None:
     after = account_rollback(went_bad_again(91), DEFAULT_POLICY)
-    assert (after.rollbacks, data_rollbacks(after, DEFAULT_POLICY), after.skips) == (2, 0, ())
+    assert (after.loss.rollbacks, data_rollbacks(after, DEFAULT_POLICY), after.loss.skips) == (2, 0, ())
 
 
 @pytest.mark.parametrize("rewind", [0, 1])
 def test_a_roll_back_that_is_repeated_begins_before_the_last_one_also_where_the_distance_is_zero(rewind: int) -> None:
     policy = changed(loss={"rewind_steps": rewind})
     once_more = went_bad_again(100)
-    once_more = dataclasses.replace(
-        once_more,
+    once_more = once_more.changed(
         rollbacks=2,
-        onsets=(*once_more.onsets, Onset(attempt="lm-r2", fault=NAN, step=Known(100))),
-        tries=(*once_more.tries, a_try(3, resume_step=Known(90), resume_manifest="m")),
+        onsets=(*once_more.loss.onsets, Onset(attempt="lm-r2", fault=NAN, step=Known(100))),
+        tries=(*once_more.resubmission.tries, a_try(3, resume_step=Known(90), resume_manifest="m")),
         attempt="lm-r3",
         onset_attempt="lm-r3",
         onset_step=Known(100),
@@ -158,7 +157,7 @@ def test_one_printed_nan_stops_nothing_and_is_told_in_the_end() -> None:
         rules.append(decision.rule)
         now += decision.look_again_in or timedelta(0)
     assert (rules[0], rules[-1]) == ("nan.watching", "nan.passed")
-    assert case.stretches == ()
+    assert case.loss.stretches == ()
 
 
 @pytest.mark.parametrize("steps", [(100, 101, 102), (None, None, None)])
@@ -186,7 +185,7 @@ def test_a_count_of_bad_values_of_a_run_without_a_heartbeat_is_believed() -> Non
     claim = signal(NAN, kind=SignalKind.ALARM, step=None)
     decision = look(incident(), seen(view(step=None), new_signals=(claim,), checkpoints=Known(POINTS)))
     assert decision.incident.is_poisoned
-    assert isinstance(decision.incident.onset_step, Unknown)
+    assert isinstance(decision.incident.loss.onset_step, Unknown)
 
 
 def test_a_run_that_printed_a_nan_and_died_is_not_resumed_behind_it() -> None:

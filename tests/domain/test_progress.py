@@ -83,7 +83,7 @@ def died_again(step: int, *, points: Any = POINTS, reason: str = "AlgorithmError
     ],
 )
 def test_progress_is_a_new_verified_checkpoint_and_not_a_step(step: int, points: Any, gained: bool) -> None:
-    assert died_again(step, points=points).tries[0].gained is gained
+    assert died_again(step, points=points).resubmission.tries[0].gained is gained
 
 
 def test_out_of_memory_does_not_evade_its_budget_by_a_step_each_time() -> None:
@@ -128,7 +128,7 @@ def test_a_restart_that_stays_slow_is_handed_over() -> None:
 
 def test_a_try_on_record_counts_by_its_own_checkpoints() -> None:
     other = Known((checkpoint(100, attempt="lm"), checkpoint(90)))
-    assert died_again(101, points=other).tries[0].gained is False
+    assert died_again(101, points=other).resubmission.tries[0].gained is False
     assert a_try().gained is None
 
 
@@ -144,8 +144,8 @@ def unseen_deaths(count: int, reason: str) -> Incident:
         case = look(case, seen(what, next_number=number + 1, checkpoints=Known(()))).incident
         if not case.is_open:
             return case
-        if case.pending is None:  # a back-off: over at the next look
-            case = dataclasses.replace(case, not_before=NOW)
+        if case.resubmission.pending is None:  # a back-off: over at the next look
+            case = dataclasses.replace(case, resubmission=dataclasses.replace(case.resubmission, not_before=NOW))
             case = look(case, seen(what, next_number=number + 1, checkpoints=Known(()))).incident
         case = dataclasses.replace(case, phase=Phase.VERIFYING)
     return case
@@ -154,14 +154,14 @@ def unseen_deaths(count: int, reason: str) -> Incident:
 @pytest.mark.parametrize(("reason", "submitted"), [(OOM, 1), ("AlgorithmError: RuntimeError: bang", 3)])
 def test_ends_that_are_all_alike_count_where_no_step_can_be_seen(reason: str, submitted: int) -> None:
     case = unseen_deaths(6, reason)
-    assert (case.outcome, len(case.tries)) == ("budget.no_progress", submitted)
+    assert (case.outcome, len(case.resubmission.tries)) == ("budget.no_progress", submitted)
 
 
 def test_what_earlier_incidents_have_spent_counts_on() -> None:
     what = view(AttemptStatus.FAILED, name="lm", step=104, failure_reason="AlgorithmError: one end")
     fresh = seen(what, checkpoints=POINTS, best_before=Known(103), resumed_at=(None, 90, 90), next_number=4)
     after = look(incident(), fresh).incident
-    assert after.fruitless_before == 2
+    assert after.resubmission.fruitless_before == 2
     died = view(AttemptStatus.FAILED, name=after.attempt or "", step=105, failure_reason="AlgorithmError: another")
     again = dataclasses.replace(after, phase=Phase.VERIFYING)
     assert look(again, seen(died, next_number=5, checkpoints=POINTS)).rule == "budget.no_progress"

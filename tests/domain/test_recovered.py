@@ -85,15 +85,24 @@ def test_steps_that_cannot_be_seen_are_told_of_once_for_each_attempt() -> None:
 
 def test_a_stall_is_not_acted_on_while_its_heartbeat_cannot_be_read() -> None:
     asked = incident(Phase.CHECKPOINTING, FaultClass.HANG, signals=(signal(),))
-    assert asked.ask is not None
-    asked = dataclasses.replace(asked, ask=dataclasses.replace(asked.ask, deadline_at=NOW))
+    assert asked.halt.ask is not None
+    asked = dataclasses.replace(
+        asked, halt=dataclasses.replace(asked.halt, ask=dataclasses.replace(asked.halt.ask, deadline_at=NOW))
+    )
     unread = seen(view(is_heartbeat_unread=True, step=None), reply=UNSEEN)
     told = look(asked, unread)
     assert told.rule == "hang.unread"
     assert not any(isinstance(one, StopJob) for one in told.actions)
-    assert asked.ask is not None
-    stuck = dataclasses.replace(asked, ask=dataclasses.replace(asked.ask, outcome="cannot", why="it is stuck"))
-    waited = dataclasses.replace(stuck, evidence_since=NOW - timedelta(hours=1))
+    assert asked.halt.ask is not None
+    stuck = dataclasses.replace(
+        asked,
+        halt=dataclasses.replace(
+            asked.halt, ask=dataclasses.replace(asked.halt.ask, outcome="cannot", why="it is stuck")
+        ),
+    )
+    waited = dataclasses.replace(
+        stuck, evidence=dataclasses.replace(stuck.evidence, evidence_since=NOW - timedelta(hours=1))
+    )
     assert any(isinstance(one, StopJob) for one in look(waited, unread).actions)
 
 
@@ -115,7 +124,14 @@ def test_a_checkpoint_is_not_passed_over_for_an_end_that_other_starts_come_to_as
     case = incident(Phase.VERIFYING, FaultClass.SOFTWARE_CRASH, tries=tries, failures=ends)
     assert condemned(case, UNSEEN, DEFAULT_POLICY) is not None
     first = Failure(attempt="lm", signature="batch 41 is empty", step=Known(91))
-    assert condemned(dataclasses.replace(case, failures=(first, *ends)), UNSEEN, DEFAULT_POLICY) is None
+    assert (
+        condemned(
+            dataclasses.replace(case, resubmission=dataclasses.replace(case.resubmission, failures=(first, *ends))),
+            UNSEEN,
+            DEFAULT_POLICY,
+        )
+        is None
+    )
 
 
 @pytest.mark.parametrize(("onset", "before"), [(130, 130), (103, 100), (98, 98)])

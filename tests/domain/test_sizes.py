@@ -67,9 +67,9 @@ def test_it_is_told_and_remembered() -> None:
     decision = decided(waiting(), sees(view()), HALF)
     assert decision.actions[0] == RESIZE
     assert "fewer nodes" in decision.actions[1].title  # type: ignore[union-attr]  # the Notify
-    last = decision.incident.tries[-1]
+    last = decision.incident.resubmission.tries[-1]
     assert (last.nodes_min, last.nodes_max) == (4, 8)
-    assert Incident.from_wire(decision.incident.to_wire()).tries[-1] == last
+    assert Incident.from_wire(decision.incident.to_wire()).resubmission.tries[-1] == last
 
 
 @pytest.mark.parametrize(

@@ -136,10 +136,12 @@ def test_a_policy_that_leaves_nodes_alone_cordons_none_and_excludes_it_by_name(a
     assert first.incident.phase is Phase.CHECKPOINTING
     assert not [action for action in first.actions if isinstance(action, CordonNode)]
     assert [action.node for action in first.actions if isinstance(action, ReportNode)] == ["ip-2"]
-    dead = case(Phase.RESUBMITTING, F.NODE_HARDWARE, bad_nodes=first.incident.bad_nodes, target_step=Known(100))
+    dead = case(
+        Phase.RESUBMITTING, F.NODE_HARDWARE, bad_nodes=first.incident.resubmission.bad_nodes, target_step=Known(100)
+    )
     seen = sees(start(S.FAILED), nodes=(node("ip-2", "idle"),), checkpoints=Known(()))
     start_again = decided(dead, seen, changed(policy, loss={"stop_without_resume_point": True}))
-    tries = start_again.incident.tries
+    tries = start_again.incident.resubmission.tries
     assert not tries or tries[-1].exclude == ("ip-2",), start_again.reason
 
 

@@ -1130,7 +1130,7 @@ def test_an_adopted_start_is_theirs_and_takes_the_next_number() -> None:
     decision = decided(case(), sees(put_back(step=120), **DOWN))
     assert one(decision, AdoptAttempt) == AdoptAttempt(name=R1, number=2, clone_of=R0, why="Slurm put the job back")
     after = decision.incident
-    assert (after.attempt, after.attempt_number, after.tries[-1].is_theirs, after.target_step) == (
+    assert (after.attempt, after.attempt_number, after.resubmission.tries[-1].is_theirs, after.target_step) == (
         R1,
         2,
         True,
@@ -1148,12 +1148,12 @@ def test_what_the_registry_knows_already_keeps_its_number() -> None:
 def test_a_poisoned_start_hands_its_poison_on_to_the_one_that_slurm_made_of_it() -> None:
     before = case(Phase.STOPPING, F.NON_FINITE, onset_attempt=R0, onset_step=Known(85))
     after = decided(before, sees(put_back())).incident
-    assert (after.onset_attempt, after.onset_step, after.is_poisoned) == (R1, Known(85), True)
+    assert (after.loss.onset_attempt, after.loss.onset_step, after.is_poisoned) == (R1, Known(85), True)
 
 
 def test_attempts_of_earlier_incidents_count_towards_a_requeue_loop() -> None:
     first = decided(case(fault=F.NODE_LOST), sees(put_back(step=90), best_before=Known(100), fruitless_before=2))
-    assert first.incident.fruitless_before == 3
+    assert first.incident.resubmission.fruitless_before == 3
     stop = one(first, StopJob)
     assert (first.rule, first.incident.phase, stop.attempt, stop.hold) == ("adopt.loop", Phase.STOPPING, R1, True)
 
@@ -1195,7 +1195,7 @@ def test_how_a_dead_job_is_started_again(old: dict[str, Any], how: Submission, n
     assert (action.how, action.name, action.number) == (how, name, 2)
     assert (action.resume_step, action.resume_root) == (Known(90), f"s3://b/{R0}/90")
     assert rule in decision.reason
-    last = decision.incident.tries[-1]
+    last = decision.incident.resubmission.tries[-1]
     assert (last.how, last.name, last.is_theirs) == (how, name, False)
 
 
@@ -1223,7 +1223,7 @@ def test_a_held_job_that_must_be_submitted_anew_is_not_left_in_the_queue() -> No
     damaged = Known((checkpoint(90, attempt=R0, problems=("too short",)), checkpoint(80, attempt=R0)))
     decision = decided(before, sees(put_back(EndedBy.AGENT, has_mailbox=False), checkpoints=damaged))
     assert one(decision, ResubmitJob).how is Submission.SUBMIT
-    assert decision.incident.tries[-1].leaves == R1
+    assert decision.incident.resubmission.tries[-1].leaves == R1
 
 
 def test_the_same_order_again_is_the_same_whatever_has_been_saved_since() -> None:
@@ -1239,7 +1239,7 @@ def test_a_stop_that_is_followed_by_a_requeue_leaves_the_job_in_the_queue() -> N
     reply = Known(ReplyView(request_id="inc-lm-1-c1", outcome="saved", step=100, why=""))
     for old, hold in (({}, True), ({"is_requeueable": False}, False)):
         decision = decided(case(Phase.CHECKPOINTING, F.NODE_HARDWARE), sees(start(**old), reply=reply))
-        assert (one(decision, StopJob).hold, decision.incident.stop_hold) == (hold, hold)
+        assert (one(decision, StopJob).hold, decision.incident.halt.stop_hold) == (hold, hold)
         again = decided(decision.incident, sees(start(**old), results=result("StopJob", Done.PENDING)))
         assert one(again, StopJob).hold is hold
 
@@ -1271,7 +1271,7 @@ def test_a_node_that_is_another_machine_by_now_is_neither_cordoned_nor_excluded(
     told = node_signal(F.NODE_HARDWARE, evidence={"instance_id": "i-0123456789abcdef0"})
     other = (node("ip-2", instance_id="i-0fedcba9876543210"),)
     decision = decided(case(), sees(start(), new_signals=(told,), nodes=other))
-    assert decision.incident.bad_nodes == ()
+    assert decision.incident.resubmission.bad_nodes == ()
     same = (node("ip-2", instance_id="i-0123456789abcdef0"),)
     decision = decided(case(), sees(start(), new_signals=(told,), nodes=same))
     assert one(decision, CordonNode) == CordonNode(cluster="ml", node="ip-2", why="ip-2 is broken")
@@ -1281,7 +1281,7 @@ def test_a_node_that_is_another_machine_by_now_is_neither_cordoned_nor_excluded(
 
 def test_a_signal_about_a_foreign_attempt_names_no_bad_node() -> None:
     decision = decided(case(), sees(start(), new_signals=(node_signal(F.NODE_HARDWARE, attempt="slurm.ml.99"),)))
-    assert decision.incident.bad_nodes == ()
+    assert decision.incident.resubmission.bad_nodes == ()
 
 
 def suspicion(attempt: str, host: str, confidence: float, rule: str = "behind") -> Suspicion:
@@ -1301,7 +1301,9 @@ def suspicion(attempt: str, host: str, confidence: float, rule: str = "behind") 
 def test_few_reports_accuse_nobody_for_once() -> None:
     few = dataclasses.replace(suspicion(R0, "ip-2", 0.9, "alone_first"), reports=1)
     seen_hang = (signal(F.HANG, attempt=R0),)
-    assert not decided(case(fault=F.HANG, suspicions=(few,)), sees(start(), new_signals=seen_hang)).incident.bad_nodes
+    assert not decided(
+        case(fault=F.HANG, suspicions=(few,)), sees(start(), new_signals=seen_hang)
+    ).incident.resubmission.bad_nodes
 
 
 @pytest.mark.parametrize(
@@ -1318,7 +1320,7 @@ def test_few_reports_accuse_nobody_for_once() -> None:
 )
 def test_whom_its_ranks_accuse(told: tuple[Suspicion, ...], bad: tuple[str, ...]) -> None:
     decision = decided(case(fault=F.HANG, suspicions=told), sees(start(), new_signals=(signal(F.HANG, attempt=R0),)))
-    assert tuple(item.node for item in decision.incident.bad_nodes) == bad
+    assert tuple(item.node for item in decision.incident.resubmission.bad_nodes) == bad
 
 
 def test_a_late_signal_about_the_old_start_does_not_touch_the_new_one() -> None:
@@ -1334,7 +1336,7 @@ def test_the_ranks_of_a_stuck_run_are_asked_for_their_stacks_once_where_they_hea
     first = decided(hung, sees(start(hears="USR2")))
     asked = CaptureStacks(attempt=R0, handle="7", signal="USR2", why="what each rank does, for who holds the others up")
     assert one(first, CaptureStacks) == asked
-    assert first.incident.evidence_since == NOW
+    assert first.incident.evidence.evidence_since == NOW
     later = decided(first.incident, sees(start(hears="USR2")))
     assert not [action for action in later.actions if isinstance(action, CaptureStacks)]
 
@@ -1370,5 +1372,8 @@ def test_the_answer_to_a_signal_is_looked_for_often_because_nothing_tells_of_it(
     assert (by_mailbox.rule, by_mailbox.look_again_in) == ("checkpoint.waiting", P.timing.look_max)
     late = dataclasses.replace(waiting, phase_entered_at=NOW - 6 * MINUTE)
     assert decided(late, sees(start(has_mailbox=False), reply=Known(None))).look_again_in == P.timing.look_max
-    near = dataclasses.replace(waiting, ask=dataclasses.replace(ask, deadline_at=NOW + timedelta(seconds=4)))
+    near = dataclasses.replace(
+        waiting,
+        halt=dataclasses.replace(waiting.halt, ask=dataclasses.replace(ask, deadline_at=NOW + timedelta(seconds=4))),
+    )
     assert decided(near, sees(start(has_mailbox=False), reply=Known(None))).look_again_in == timedelta(seconds=4)

@@ -147,7 +147,7 @@ def test_a_divergence_pages_as_its_checkpoint_is_asked_for_and_only_then() -> No
     first = look(incident(), seen(heartbeat))
     (page,) = (one for one in first.actions if isinstance(one, Notify))
     assert (first.incident.phase, page.severity) == (Phase.CHECKPOINTING, Severity.PAGE)
-    ask = first.incident.ask
+    ask = first.incident.halt.ask
     assert ask is not None
     assert ask.is_paged
     case = incident(

@@ -119,7 +119,7 @@ def news_of(rng: random.Random, case: Incident, now: datetime) -> tuple[Signal, 
 def look_at_run(rng: random.Random, case: Incident, now: datetime, last: Last) -> Observation:
     before = last[0].attempt if last is not None else None
     shown = view_of(rng, case, now, before.value if isinstance(before, Known) else None)
-    ask = case.ask
+    ask = case.halt.ask
     reply: Any = Unknown("nothing asked")
     if ask is not None and ask.outcome is None and rng.random() < 0.5:
         outcome = rng.choice(["saved", "cannot", "failed", "late"])

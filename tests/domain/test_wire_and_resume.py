@@ -36,6 +36,7 @@ from chalicelib.domain.model.incident import (
     execution_name,
     incident_id_for,
 )
+from chalicelib.domain.model.incident_parts import BadLoss, Evidence, Halt, Resubmissions, Sight
 from chalicelib.domain.model.job import Attempt
 from chalicelib.domain.model.known import Known, Unknown
 from chalicelib.domain.model.observation import AttemptView, CheckpointView, Observation, ReplyView
@@ -62,23 +63,33 @@ TRIES = st.builds(Try, resume_step=STEPS, last_step=STEPS)
 INCIDENTS = st.builds(
     Incident,
     signals=st.lists(SIGNALS, max_size=2).map(tuple),
-    tries=st.lists(TRIES, max_size=2).map(tuple),
-    failures=st.lists(st.builds(Failure, step=STEPS), max_size=2).map(tuple),
     target_step=STEPS,
-    onset_step=STEPS,
-    watch_step=STEPS,
-    verify_to=STEPS,
-    onsets=st.lists(st.builds(Onset, step=STEPS), max_size=2).map(tuple),
-    bout=st.none() | st.builds(Bout, onset_step=STEPS, told_step=STEPS, unseen_since=st.none() | MOMENTS),
-    stretches=st.lists(st.builds(Stretch), max_size=2).map(tuple),
-    suspicions=st.lists(SUSPICIONS, max_size=2).map(tuple),
-    needs=st.lists(st.sampled_from(Need), max_size=2, unique=True).map(tuple),
-    needs_since=st.none() | MOMENTS,
-    evidence_since=st.none() | MOMENTS,
-    ask=st.none() | st.builds(CheckpointAsk),
-    skips=SKIPS.map(tuple),
-    stopped_attempts=st.lists(SMALL, max_size=2).map(tuple),
-    excluded_checkpoints=st.lists(SMALL, max_size=2).map(tuple),
+    sight=st.builds(Sight, watch_step=STEPS, seen_since=st.none() | MOMENTS),
+    loss=st.builds(
+        BadLoss,
+        onset_step=STEPS,
+        verify_to=STEPS,
+        onsets=st.lists(st.builds(Onset, step=STEPS), max_size=2).map(tuple),
+        bout=st.none() | st.builds(Bout, onset_step=STEPS, told_step=STEPS, unseen_since=st.none() | MOMENTS),
+        stretches=st.lists(st.builds(Stretch), max_size=2).map(tuple),
+        skips=SKIPS.map(tuple),
+    ),
+    evidence=st.builds(
+        Evidence,
+        suspicions=st.lists(SUSPICIONS, max_size=2).map(tuple),
+        needs=st.lists(st.sampled_from(Need), max_size=2, unique=True).map(tuple),
+        needs_since=st.none() | MOMENTS,
+        evidence_since=st.none() | MOMENTS,
+    ),
+    halt=st.builds(
+        Halt, ask=st.none() | st.builds(CheckpointAsk), stopped_attempts=st.lists(SMALL, max_size=2).map(tuple)
+    ),
+    resubmission=st.builds(
+        Resubmissions,
+        tries=st.lists(TRIES, max_size=2).map(tuple),
+        failures=st.lists(st.builds(Failure, step=STEPS), max_size=2).map(tuple),
+        excluded_checkpoints=st.lists(SMALL, max_size=2).map(tuple),
+    ),
     policy_document=st.none() | JSON,
     order=st.none() | JSON,
     paused_since=st.none() | MOMENTS,
@@ -193,7 +204,9 @@ def test_the_resume_point_is_the_newest_that_is_whole_unfenced_and_before_the_on
 ) -> None:
     case = incident(Phase.RESUBMITTING, FaultClass.HANG, excluded_checkpoints=excluded)
     if onset is not None:
-        case = dataclasses.replace(case, onset_attempt="lm", onset_step=Known(onset))
+        case = dataclasses.replace(
+            case, loss=dataclasses.replace(case.loss, onset_attempt="lm", onset_step=Known(onset))
+        )
     policy = changed(loss={"rewind_steps": rewind})
     allowed = [
         item

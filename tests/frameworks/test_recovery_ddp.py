@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.process, pytest.mark.filterwarnings("ignore:IAMAuthori
 
 
 def suspects(incident: Incident, kind: str) -> list[tuple[tuple[int, ...], tuple[str, ...]]]:
-    return [(item.ranks, item.hosts) for item in incident.suspicions if item.kind == kind]
+    return [(item.ranks, item.hosts) for item in incident.evidence.suspicions if item.kind == kind]
 
 
 def root_at(stage: Stage, step: int) -> str:
@@ -77,7 +77,7 @@ def test_a_nan_gradient_on_one_rank_is_rolled_back_its_host_suspected_and_the_sa
         assert suspects(incident, "non_finite")[0] == ((1,), ("algo-2",))
         assert resumed_at(stage, 2) < step
         assert [attempt.skips for attempt in stage.attempts()] == [(), ()]
-        assert "flaky hardware on algo-2" in incident.conclusion
+        assert "flaky hardware on algo-2" in incident.evidence.conclusion
         stage.assert_as_undisturbed(stage.finish(), bad=[step])
 
 
@@ -104,7 +104,7 @@ def test_a_poisoned_window_is_watched_rolled_back_and_exactly_its_batches_are_sk
         last = stage.finish()
         consumed = {one.step for one in stage.steps(second.name)}
         assert set(range(resumed_at(stage, 2) + 1, last + 1)) - consumed == set(window)
-        assert [one.resume_root for one in incident.tries] == [root_at(stage, resumed_at(stage, 2))]
+        assert [one.resume_root for one in incident.resubmission.tries] == [root_at(stage, resumed_at(stage, 2))]
         stage.assert_as_undisturbed(last, skip=[(window.start, window.stop)], bad=window)
         before = [float.fromhex(one.loss) for one in stage.steps(first.name) if one.step < window.start]
         after = [float.fromhex(one.loss) for one in stage.steps(second.name)]

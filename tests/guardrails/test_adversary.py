@@ -165,7 +165,7 @@ def test_a_person_who_stops_a_whole_fleet_trips_nothing() -> None:
         storm.look()
         w.clock.advance(2 * MINUTE)
     assert not w.registry.switches().breaker.is_open
-    stopping = [one for one in storm.incidents if one.stopped_attempts]
+    stopping = [one for one in storm.incidents if one.halt.stopped_attempts]
     assert len(stopping) == 6
 
 

@@ -46,15 +46,15 @@ def test_a_step_that_needs_an_approval_is_asked_about_and_nothing_is_recorded_as
     held = stopping_now(asks("StopJob"))
     assert (held.rule, names(held)) == ("guard.approval", ["AskApproval"])
     after = held.incident
-    assert (after.phase, after.stopped_attempts, after.stop_asked_at) == (Phase.CHECKPOINTING, (), None)
+    assert (after.phase, after.halt.stopped_attempts, after.halt.stop_asked_at) == (Phase.CHECKPOINTING, (), None)
     asked = only(after)
     assert (asked.what, asked.actions, asked.is_pending) == ("stop lm", ("StopJob",), True)
     assert asked.deadline_at == PASSED + HOUR
     hold = open_hold(after, Guard.APPROVAL)
     assert hold is not None
     assert (hold.since, hold.actions) == (PASSED, ("StopJob",))
-    assert after.ask is not None
-    assert after.ask.outcome == "late"  # what this look learnt is kept
+    assert after.halt.ask is not None
+    assert after.halt.ask.outcome == "late"  # what this look learnt is kept
 
 
 def test_the_same_question_is_not_asked_twice_and_a_quiet_look_changes_nothing() -> None:
@@ -206,14 +206,18 @@ def test_an_approval_to_stop_for_one_fault_does_not_cover_a_stop_for_another() -
 def test_a_start_that_was_approved_may_be_sent_again_but_the_next_one_is_asked_about() -> None:
     rules = asks("ResubmitJob")
     held = look_on(incident(Phase.OPEN, FaultClass.SOFTWARE_CRASH), DEAD, rules)
-    assert (held.rule, held.incident.phase, held.incident.tries) == ("guard.approval", Phase.RESUBMITTING, ())
+    assert (held.rule, held.incident.phase, held.incident.resubmission.tries) == (
+        "guard.approval",
+        Phase.RESUBMITTING,
+        (),
+    )
     begun = look_on(held.incident, ENDED, rules, at=NOW + MINUTE, new_signals=(said(only(held.incident), at=NOW),))
     assert (begun.rule, begun.incident.attempt_number) == ("resubmit.now", 2)
     crashed = look_on(begun.incident, ENDED, rules, at=NOW + 2 * MINUTE)  # nothing is known of the order: sent again
     assert names(crashed) == ["ResubmitJob"]
     no_room = (ActionResult(action="ResubmitJob", done=Done.CAPACITY, detail="no room"),)
     waits = look_on(begun.incident, ENDED, rules, at=NOW + 2 * MINUTE, results=no_room)
-    assert (waits.rule, waits.incident.tries) == ("capacity.back_off", ())
+    assert (waits.rule, waits.incident.resubmission.tries) == ("capacity.back_off", ())
     later = look_on(waits.incident, ENDED, rules, at=NOW + 10 * MINUTE)
     assert (names(later), len(later.incident.approvals)) == (["ResubmitJob"], 1), "it never began: the same start"
     done = (ActionResult(action="ResubmitJob", done=Done.DONE),)

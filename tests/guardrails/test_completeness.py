@@ -132,9 +132,9 @@ def is_left_alone(case: Incident, decision: Decision, name: str) -> None:
     """Nothing is recorded as if it had been done; the guard is."""
     after = decision.incident
     if after.phase is not Phase.RESUBMITTING:  # an end that was seen is accounted for, whatever comes after it
-        assert (after.phase, after.tries) == (case.phase, case.tries)
-    assert after.stopped_attempts == case.stopped_attempts
-    assert len(after.tries) == len(case.tries)
+        assert (after.phase, after.resubmission.tries) == (case.phase, case.resubmission.tries)
+    assert after.halt.stopped_attempts == case.halt.stopped_attempts
+    assert len(after.resubmission.tries) == len(case.resubmission.tries)
     assert len(after.repair.steps if after.repair else ()) == len(case.repair.steps if case.repair else ())
     assert any(one.guard is Guard(name) and one.until is None for one in after.holds)
     assert harmful(decision) == []

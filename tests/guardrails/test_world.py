@@ -160,7 +160,7 @@ def test_a_pause_set_between_a_decision_and_its_act_stops_the_act_and_loses_noth
     switches_of(w).set_pause(False, who="ada")
     w.settle()
     assert w.last.phase is Phase.RECOVERED
-    assert len(w.last.tries) == 1, "the try that was recorded is the one that was made"
+    assert len(w.last.resubmission.tries) == 1, "the try that was recorded is the one that was made"
     assert [one.guard for one in w.last.holds if one.guard is not Guard.STALE] == [Guard.PAUSE]
 
 

@@ -22,8 +22,8 @@ def test_an_ordered_replacement_saves_the_run_first_moves_it_and_only_then_takes
         assert p.facts.instance_id != p.old
         (of_job,) = [one for one in p.w.incidents() if one.job_id == JOB]
         assert of_job.phase is Phase.RECOVERED, story
-        assert of_job.ask is not None
-        assert of_job.ask.outcome == "saved"
+        assert of_job.halt.ask is not None
+        assert of_job.halt.ask.outcome == "saved"
         assert (of_job.order or {})["who"] == "ada"
         assert "order.move_saved" in p.w.rules(of_job)
         rules = p.w.rules(incident)

@@ -51,8 +51,8 @@ def test_a_stop_saves_first_where_it_is_asked_to(w: World) -> None:
     w.run(30)
     assert w.last.phase is Phase.STOPPED, w.story()
     assert w.last.outcome == "order.stop"
-    assert w.last.ask is not None
-    assert w.last.ask.outcome == "saved"
+    assert w.last.halt.ask is not None
+    assert w.last.halt.ask.outcome == "saved"
     assert any(item.kind == "emergency" for item in w.mailbox.stored)
     assert w.status(JOB) is AttemptStatus.STOPPED
     assert is_halted(w)
@@ -72,8 +72,8 @@ def test_a_run_that_does_not_answer_is_stopped_at_the_deadline(w: World) -> None
     w.orders.stop(JOB, who="ada", key="s", checkpoint=True)
     w.run(60)
     assert w.last.outcome == "order.stop", w.story()
-    assert w.last.ask is not None
-    assert w.last.ask.outcome == "late"
+    assert w.last.halt.ask is not None
+    assert w.last.halt.ask.outcome == "late"
     assert w.status(JOB) is AttemptStatus.STOPPED
 
 
@@ -128,8 +128,8 @@ def test_an_ordered_checkpoint_gets_its_time_whatever_the_playbook_leaves_out() 
     w.orders.stop(JOB, who="ada", key="s", checkpoint=True)
     w.run(30)
     assert w.last.outcome == "order.stop", w.story()
-    assert w.last.ask is not None
-    assert w.last.ask.outcome == "saved"
+    assert w.last.halt.ask is not None
+    assert w.last.halt.ask.outcome == "saved"
     assert w.live == []
 
 

@@ -78,7 +78,7 @@ def incident(
         "closed_at": at(closed_at) if last.is_terminal else None,
         "account": account,
     }
-    return Incident(**(made | more))
+    return Incident(**made).changed(**more)
 
 
 def ledger(one: Incident, *, size: JobSize = POD, prices: Prices = PRICES, now: float = 5000) -> IncidentLedger:

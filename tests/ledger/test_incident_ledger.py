@@ -81,7 +81,7 @@ def test_after_a_nan_steps_count_up_to_the_one_before_it_and_skipped_ones_not_at
     one = ledger(poisoned)
     assert one.lost.seconds == Known(640.0)
     assert one.steps_lost == Known(50)  # 851 to 900: those since the first bad one were worth nothing
-    unskipped = ledger(replace(poisoned, skips=()))
+    unskipped = ledger(replace(poisoned, loss=replace(poisoned.loss, skips=())))
     assert unskipped.lost.seconds == Known(660.0 - 2 * 110)  # 901 to 1010, the once bad step among them
     assert unskipped.otherwise.recompute_s == Known(0.0)  # 900, where its own checkpoint lies
 

@@ -111,8 +111,7 @@ def story(text: str) -> tuple[Incident, list[TimelineEntry]]:
         answered_at=at(70),
         comment=text,
     )
-    one = replace(
-        incident(fault=FaultClass.HANG, restarts=[restart(kind="emergency", resume=Known(990))]),
+    one = incident(fault=FaultClass.HANG, restarts=[restart(kind="emergency", resume=Known(990))]).changed(
         incident_id=text or "x",
         job_id=text or "x",
         fault_rule=text,

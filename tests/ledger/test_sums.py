@@ -149,13 +149,17 @@ def test_steps_since_a_loss_went_bad_are_never_counted_as_lost(
         for number in range(2, 3 + again)
     ]
     one = incident(fault=fault, restarts=starts)
-    one = replace(one, onsets=tuple(Onset(attempt=start.after, fault=fault, step=Known(onset)) for start in starts))
+    one = replace(
+        one,
+        loss=replace(
+            one.loss, onsets=tuple(Onset(attempt=start.after, fault=fault, step=Known(onset)) for start in starts)
+        ),
+    )
     assert steps_lost(one) == Known(good * len(starts))
 
 
 def test_where_it_is_not_known_since_when_a_run_was_bad_its_lost_steps_are_not_either() -> None:
-    one = replace(
-        incident(fault=FaultClass.NON_FINITE),
+    one = incident(fault=FaultClass.NON_FINITE).changed(
         onsets=(Onset(attempt="lm", fault=FaultClass.NON_FINITE, step=Unknown("only one rank spoke")),),
     )
     lost = steps_lost(one)

@@ -157,7 +157,7 @@ def test_a_run_whose_bucket_has_a_key_of_its_own_is_recovered_where_the_stack_ma
             },
         )
         incident = w.recover()
-        assert (incident.phase, incident.tries[0].resume_step) == (Phase.RECOVERED, Known(20)), w.story()
+        assert (incident.phase, incident.resubmission.tries[0].resume_step) == (Phase.RECOVERED, Known(20)), w.story()
         assert w.cloud.roles.denied == []
 
 
@@ -168,7 +168,7 @@ def test_a_key_that_the_stack_may_not_use_makes_nothing_healthy_and_no_run_begin
         w.submit(scripts=(Script(faults=(crash_at(25),)), Script()))
         w.cloud.clock.run_for(timedelta(minutes=30))
         (incident,) = w.incidents()
-        assert incident.tries == (), w.story()
+        assert incident.resubmission.tries == (), w.story()
         denied = {(function, need.action) for function, need in w.cloud.roles.denied}
         # The Incident's page cannot be written either; people are told without a link.
         assert {function for function, action in denied if action == "kms:GenerateDataKey"} == {"notice_event"}

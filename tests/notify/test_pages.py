@@ -32,9 +32,10 @@ from chalicelib.channels.channel import read_notice
 from chalicelib.channels.delivery.fan_out import FanOut
 from chalicelib.channels.plain_text import body_of
 from chalicelib.domain.model.errors import DependencyUnavailable
-from chalicelib.domain.model.incident import BadNode, Incident, Phase, TimelineEntry
+from chalicelib.domain.model.incident import Incident, Phase, TimelineEntry
 from chalicelib.domain.model.instances import JobSize
 from chalicelib.domain.model.known import Unknown
+from chalicelib.domain.model.start_view import BadNode
 from chalicelib.domain.notices.channels import Channels
 from chalicelib.domain.reporting.incident_page import MAX_LINES, STYLE, command, page_of
 from chalicelib.domain.reporting.sentence import sentence_of
@@ -117,7 +118,9 @@ def hostile(text: str) -> tuple[Incident, list[TimelineEntry]]:
     (asked,) = one.approvals
     pending = replace(asked, approval_id=text, answer=None, by="", answered_at=None)
     bad = BadNode(node=text, instance_id=text, why=text)
-    return replace(one, approvals=(asked, pending), bad_nodes=(bad,), attempt=text or None), lines
+    return replace(
+        one, approvals=(asked, pending), resubmission=replace(one.resubmission, bad_nodes=(bad,)), attempt=text or None
+    ), lines
 
 
 def drawn(one: Incident, lines: list[TimelineEntry]) -> str:
@@ -184,7 +187,7 @@ def test_the_title_is_the_story_in_one_sentence() -> None:
     one = books.incident()
     assert sentence_of(one) == "lm: software crash; recovered, 100 steps lost"
     bad = BadNode(node="ip-1", why="w")
-    held = replace(one, bad_nodes=(bad,), phase=Phase.STOPPING, closed_at=None)
+    held = replace(one, resubmission=replace(one.resubmission, bad_nodes=(bad,)), phase=Phase.STOPPING, closed_at=None)
     assert sentence_of(held) == "lm: software crash, node ip-1 suspected; stopping"
 
 

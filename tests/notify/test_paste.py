@@ -28,7 +28,7 @@ def incident(**changes: Any) -> Incident:
     one = Incident(
         incident_id="inc-1", job_id="lm", cluster="pretrain", opened_at=AT, phase=Phase.OPEN, phase_entered_at=AT
     )
-    return replace(one, **changes)
+    return one.changed(**changes)
 
 
 def fault(**evidence: Any) -> Signal:

@@ -53,6 +53,6 @@ def test_a_bad_node_is_left_by_the_run_cordoned_and_reported(w: ToyWorld) -> Non
     assert bad not in w.nodes_of("lm-r2")
     assert w.cluster.cordoned == {bad}
     assert [signal.node for signal in w.handed_on.signals] == [bad]
-    saved = w.last.tries[-1].resume_step
+    saved = w.last.resubmission.tries[-1].resume_step
     assert isinstance(saved, Known)
     assert saved.value >= 60

@@ -113,7 +113,7 @@ def play(
             w.cloud.wire.disturb(disturbed.operation, disturbed.how, skip=disturbed.skip)
         incident = w.recover()
         CALLS[name] = Counter(w.cloud.wire.calls)
-        resumed = () if name == "order" else tuple(str(item.resume_step) for item in incident.tries)
+        resumed = () if name == "order" else tuple(str(item.resume_step) for item in incident.resubmission.tries)
         alive = [job for job in w.jobs().values() if job.status in ("InProgress", "Stopping")]
         assert len(alive) <= 1, w.story()
         assert len(w.incidents()) == 1, w.story()
@@ -122,10 +122,10 @@ def play(
             phase=incident.phase.value,
             outcome=incident.outcome,
             fault=incident.fault.value,
-            tries=tuple(item.name for item in incident.tries),
+            tries=tuple(item.name for item in incident.resubmission.tries),
             resumed=resumed,
             jobs=tuple(sorted((job.name, job.status) for job in w.jobs().values())),
-            stops=incident.stopped_attempts,
+            stops=incident.halt.stopped_attempts,
             requests=listed["KeyCount"],
         )
         return summary, made

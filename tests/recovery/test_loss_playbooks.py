@@ -53,7 +53,7 @@ def test_a_spike_that_heals_by_itself_costs_nothing() -> None:
         assert (incident.phase, incident.outcome) == (Phase.RECOVERED, "spike.healed"), w.story()
         assert w.spent() == NOTHING
         assert is_alive(w)
-        assert incident.stretches == (Stretch(attempt="lm", from_step=50, to_step=70),)
+        assert incident.loss.stretches == (Stretch(attempt="lm", from_step=50, to_step=70),)
         assert w.rules(incident)[0] == "spike.watching"
 
 
@@ -64,7 +64,7 @@ def test_what_was_saved_in_a_healed_spike_is_not_resumed_from_in_a_later_inciden
         incident = w.recover(count=2, limit=SOON)
         assert incident.fault is FaultClass.SOFTWARE_CRASH, w.story()
         assert 70 in w.cloud.simulated["lm"].saved_steps
-        assert incident.tries[0].resume_step == Known(35), w.story()
+        assert incident.resubmission.tries[0].resume_step == Known(35), w.story()
 
 
 def test_a_spike_in_the_data_is_rolled_back_and_its_data_left_out() -> None:
@@ -73,8 +73,8 @@ def test_a_spike_in_the_data_is_rolled_back_and_its_data_left_out() -> None:
         w.submit(scripts=(bad, bad), policy="quick")
         incident = w.recover(limit=SOON)
         assert (incident.phase, incident.outcome) == (Phase.RECOVERED, "verify.passed"), w.story()
-        assert incident.tries[0].resume_step == Known(20)
-        assert incident.skips == (SkipWindow(from_step=43, to_step=63),)
+        assert incident.resubmission.tries[0].resume_step == Known(20)
+        assert incident.loss.skips == (SkipWindow(from_step=43, to_step=63),)
         assert w.spent() == {"stops": 1, "attempts": 1, "requests": 1}
         again = w.cloud.simulated["lm-r2"]
         assert (again.first_step, again.judge.onset_step) == (21, None)
@@ -91,7 +91,7 @@ def test_the_checkpoint_of_the_bad_stretch_is_kept_for_forensics_and_never_resum
         seen = w.service.look.mailbox.checkpoints(job, w.service.look.registry.attempts("lm"))
         forensic = [item for item in seen.value if item.kind == FORENSIC]
         assert [(item.attempt, item.step >= 45) for item in forensic] == [("lm", True)]
-        assert incident.tries[0].resume_step == Known(70), w.story()
+        assert incident.resubmission.tries[0].resume_step == Known(70), w.story()
 
 
 def test_a_spike_that_comes_back_is_rolled_back_further_and_more_data_are_left_out() -> None:
@@ -100,9 +100,9 @@ def test_a_spike_that_comes_back_is_rolled_back_further_and_more_data_are_left_o
         w.submit(scripts=(bad, bad, bad), policy="quick")
         incident = w.recover(limit=SOON)
         assert (incident.phase, incident.outcome) == (Phase.RECOVERED, "verify.passed"), w.story()
-        assert [item.resume_step for item in incident.tries] == [Known(40), Known(30)]
-        assert incident.skips == (SkipWindow(from_step=62, to_step=110),)
-        assert [item.step for item in incident.onsets] == [Known(65), Known(83)]
+        assert [item.resume_step for item in incident.resubmission.tries] == [Known(40), Known(30)]
+        assert incident.loss.skips == (SkipWindow(from_step=62, to_step=110),)
+        assert [item.step for item in incident.loss.onsets] == [Known(65), Known(83)]
         assert w.spent() == {"stops": 2, "attempts": 2, "requests": 2}
 
 
@@ -113,7 +113,7 @@ def test_roll_backs_that_cure_nothing_end_with_a_person_and_a_living_run() -> No
         incident = w.recover(limit=SOON)
         assert (incident.phase, incident.outcome) == (Phase.HANDED_OVER, "budget.rollbacks"), w.story()
         assert w.spent() == {"stops": 1, "attempts": 1, "requests": 1}
-        assert [item.resume_step for item in incident.tries] == [Known(40)]
+        assert [item.resume_step for item in incident.resubmission.tries] == [Known(40)]
         assert is_alive(w, "lm-r2")
 
 
@@ -121,7 +121,7 @@ def test_a_spike_of_one_attempts_hardware_is_cured_by_the_next_attempt() -> None
     with world(policies=quick()) as w:
         w.submit(scripts=(calm(faults=(spike_at(45, in_data=False),)), calm()), policy="quick")
         incident = w.recover(limit=SOON)
-        assert (incident.phase, incident.rollbacks) == (Phase.RECOVERED, 1), w.story()
+        assert (incident.phase, incident.loss.rollbacks) == (Phase.RECOVERED, 1), w.story()
 
 
 def test_a_run_with_nowhere_to_go_is_told_about_and_not_stopped() -> None:
@@ -155,10 +155,10 @@ def test_a_run_that_logs_every_hundred_steps_is_rolled_back_on_the_second_verdic
         rare = seldom(log_every=100, faults=(spike_at(300, span=150),))
         w.submit(scripts=(rare, rare))
         incident = w.recover(limit=SOON)
-        assert (incident.phase, incident.rollbacks) == (Phase.RECOVERED, 1), w.story()
+        assert (incident.phase, incident.loss.rollbacks) == (Phase.RECOVERED, 1), w.story()
         judged = w.cloud.simulated["lm"].judge.judged_step
         assert judged == 400
-        assert incident.tries[0].resume_step == Known(200)
+        assert incident.resubmission.tries[0].resume_step == Known(200)
 
 
 def test_a_divergence_is_saved_for_people_and_left_to_them() -> None:
@@ -168,7 +168,7 @@ def test_a_divergence_is_saved_for_people_and_left_to_them() -> None:
         assert (incident.phase, incident.fault) == (Phase.HANDED_OVER, FaultClass.DIVERGENCE), w.story()
         assert w.spent() == NOTHING | {"requests": 1}
         assert is_alive(w)
-        assert incident.stretches == (Stretch(attempt="lm", from_step=30),)
+        assert incident.loss.stretches == (Stretch(attempt="lm", from_step=30),)
 
 
 def test_a_divergence_is_rolled_back_where_the_policy_says_so() -> None:
@@ -177,8 +177,8 @@ def test_a_divergence_is_rolled_back_where_the_policy_says_so() -> None:
         bad = calm(faults=(spike_at(45, kind="diverge", span=5),))
         w.submit(scripts=(bad, bad), policy="quick")
         incident = w.recover(limit=SOON)
-        assert (incident.phase, incident.rollbacks) == (Phase.RECOVERED, 1), w.story()
-        assert incident.tries[0].resume_step == Known(20)
+        assert (incident.phase, incident.loss.rollbacks) == (Phase.RECOVERED, 1), w.story()
+        assert incident.resubmission.tries[0].resume_step == Known(20)
 
 
 # --- non-finite losses ----------------------------------------------------------------------------------------------
@@ -188,11 +188,11 @@ def test_a_nan_of_one_rank_that_the_same_data_do_not_repeat_is_laid_to_its_host(
     with world() as w:
         w.submit(scripts=(calm(faults=(nan_at(25, in_data=False, rank=2),)), calm()))
         incident = w.recover(limit=SOON)
-        assert (incident.phase, incident.skips) == (Phase.RECOVERED, ()), w.story()
-        assert incident.tries[0].resume_step == Known(20)
-        (suspicion,) = incident.suspicions
+        assert (incident.phase, incident.loss.skips) == (Phase.RECOVERED, ()), w.story()
+        assert incident.resubmission.tries[0].resume_step == Known(20)
+        (suspicion,) = incident.evidence.suspicions
         assert (suspicion.kind, suspicion.ranks, suspicion.hosts) == (SuspicionKind.NON_FINITE, (2,), ("lm-algo-3",))
-        assert incident.conclusion.startswith("flaky hardware on lm-algo-3"), w.story()
+        assert incident.evidence.conclusion.startswith("flaky hardware on lm-algo-3"), w.story()
 
 
 def test_a_nan_that_comes_again_at_the_same_step_on_another_host_is_laid_to_the_data_and_skipped() -> None:
@@ -200,10 +200,10 @@ def test_a_nan_that_comes_again_at_the_same_step_on_another_host_is_laid_to_the_
         first, second = calm(faults=(nan_at(25, rank=2),)), calm(faults=(nan_at(25, rank=0),))
         w.submit(scripts=(first, second, first))
         incident = w.recover(limit=SOON)
-        assert (incident.phase, incident.rollbacks) == (Phase.RECOVERED, 2), w.story()
-        assert incident.skips == (SkipWindow(from_step=15, to_step=215),)
-        assert [item.hosts for item in incident.suspicions] == [("lm-algo-3",), ("lm-r2-algo-1",)]
-        assert "the data or the model: non-finite at step 25 again on another host" in incident.conclusion
+        assert (incident.phase, incident.loss.rollbacks) == (Phase.RECOVERED, 2), w.story()
+        assert incident.loss.skips == (SkipWindow(from_step=15, to_step=215),)
+        assert [item.hosts for item in incident.evidence.suspicions] == [("lm-algo-3",), ("lm-r2-algo-1",)]
+        assert "the data or the model: non-finite at step 25 again on another host" in incident.evidence.conclusion
 
 
 def test_a_host_that_goes_nan_wherever_it_is_gets_no_data_skipped() -> None:
@@ -212,8 +212,8 @@ def test_a_host_that_goes_nan_wherever_it_is_gets_no_data_skipped() -> None:
         scripts = [calm(hosts=hosts, faults=(nan_at(step, in_data=False, rank=2),)) for step in (33, 32, 31)]
         w.submit(scripts=(*scripts, calm(hosts=hosts)))
         incident = w.recover(limit=SOON)
-        assert (incident.phase, incident.rollbacks, incident.skips) == (Phase.RECOVERED, 3, ()), w.story()
-        assert incident.conclusion.startswith("flaky hardware on c")
+        assert (incident.phase, incident.loss.rollbacks, incident.loss.skips) == (Phase.RECOVERED, 3, ()), w.story()
+        assert incident.evidence.conclusion.startswith("flaky hardware on c")
 
 
 def test_a_nan_with_nowhere_to_go_is_told_about_while_it_runs() -> None:
@@ -234,7 +234,7 @@ def test_the_rank_that_holds_up_a_hung_run_is_named_before_the_run_is_stopped() 
         w.submit(scripts=(stuck, calm()))
         incident = w.recover(limit=SOON)
         assert incident.phase is Phase.RECOVERED, w.story()
-        (suspicion,) = incident.suspicions
+        (suspicion,) = incident.evidence.suspicions
         assert (suspicion.kind, suspicion.ranks, suspicion.hosts) == (SuspicionKind.HANG, (2,), ("lm-algo-3",))
         assert suspicion.kept_at == f"s3://{STACK}-mailbox/jobs/lm/rekindle/reports/lm/"
         lines = w.service.look.store.timeline(incident.incident_id)
@@ -249,7 +249,7 @@ def test_reports_that_never_come_are_not_waited_for_past_the_limit() -> None:
         w.submit(scripts=(calm(faults=(freeze_at(15),), reply=ReplyOutcome.CANNOT), calm()))
         incident = w.recover(limit=SOON)
         assert incident.phase is Phase.RECOVERED, w.story()
-        assert incident.suspicions == ()
+        assert incident.evidence.suspicions == ()
         assert "stacks.waiting" in w.rules(incident)
 
 
@@ -282,7 +282,7 @@ def test_a_straggler_is_named_and_only_told() -> None:
         incident = w.recover(limit=SOON)
         assert (incident.phase, incident.outcome) == (Phase.STOPPED, "playbook.told"), w.story()
         assert w.spent() == NOTHING
-        (suspicion,) = incident.suspicions
+        (suspicion,) = incident.evidence.suspicions
         assert (suspicion.kind, suspicion.ranks, suspicion.hosts) == (SuspicionKind.SLOW, (3,), ("lm-algo-4",))
 
 
@@ -306,7 +306,7 @@ def test_a_checkpoint_that_kills_new_attempts_is_quarantined_and_the_next_older_
         w.submit(scripts=(calm(faults=(crash_at(25),)), *(dies,) * deaths, dies))
         incident = w.recover(limit=SOON)
         assert incident.phase is Phase.RECOVERED, w.story()
-        assert [item.resume_step for item in incident.tries] == [Known(20)] * deaths + [Known(10)]
+        assert [item.resume_step for item in incident.resubmission.tries] == [Known(20)] * deaths + [Known(10)]
         assert quarantined(w) == 1
         job = w.service.look.registry.get("lm")
         seen = w.service.look.mailbox.checkpoints(job, w.service.look.registry.attempts("lm"))
@@ -320,5 +320,5 @@ def test_the_only_checkpoint_gets_a_second_chance_even_where_the_failure_says_co
         w.submit(scripts=(calm(faults=(crash_at(15),)), dies, calm()))
         incident = w.recover(limit=SOON)
         assert incident.phase is Phase.RECOVERED, w.story()
-        assert [item.resume_step for item in incident.tries] == [Known(10), Known(10)]
+        assert [item.resume_step for item in incident.resubmission.tries] == [Known(10), Known(10)]
         assert quarantined(w) == 0

@@ -21,8 +21,8 @@ def test_a_crashed_run_is_resubmitted_from_its_newest_checkpoint_and_passes_the_
         incident = w.recover()
         assert (incident.phase, incident.fault) == (Phase.RECOVERED, FaultClass.SOFTWARE_CRASH), w.story()
         assert incident.outcome == "verify.passed"
-        assert [item.name for item in incident.tries] == ["lm-r2"]
-        assert incident.tries[0].resume_step == Known(20)
+        assert [item.name for item in incident.resubmission.tries] == ["lm-r2"]
+        assert incident.resubmission.tries[0].resume_step == Known(20)
         assert w.cloud.simulated["lm-r2"].first_step == 21
 
 
@@ -48,9 +48,9 @@ def test_a_hung_run_is_asked_for_a_checkpoint_stopped_and_resumed() -> None:
         w.submit(scripts=(Script(faults=(freeze_at(15),), reply=ReplyOutcome.CANNOT), Script()))
         incident = w.recover()
         assert (incident.phase, incident.fault) == (Phase.RECOVERED, FaultClass.HANG), w.story()
-        assert incident.ask is not None
-        assert incident.ask.outcome == "cannot"
-        assert incident.tries[0].resume_step == Known(10)
+        assert incident.halt.ask is not None
+        assert incident.halt.ask.outcome == "cannot"
+        assert incident.resubmission.tries[0].resume_step == Known(10)
         assert w.jobs()["lm"].status == "Stopped"
 
 
@@ -59,8 +59,8 @@ def test_a_hung_run_that_never_answers_is_not_waited_for_past_the_deadline() -> 
         w.submit(scripts=(Script(faults=(freeze_at(15),), reply=None), Script()))
         incident = w.recover()
         assert incident.phase is Phase.RECOVERED, w.story()
-        assert incident.ask is not None
-        assert incident.ask.outcome == "late"
+        assert incident.halt.ask is not None
+        assert incident.halt.ask.outcome == "late"
 
 
 def test_a_poisoned_run_is_rolled_back_before_the_onset_then_its_data_is_skipped() -> None:
@@ -68,9 +68,9 @@ def test_a_poisoned_run_is_rolled_back_before_the_onset_then_its_data_is_skipped
         w.submit(scripts=(Script(faults=(nan_at(15),)), Script(faults=(nan_at(15),)), Script(faults=(nan_at(15),))))
         incident = w.recover()
         assert (incident.phase, incident.fault) == (Phase.RECOVERED, FaultClass.NON_FINITE), w.story()
-        assert [item.resume_step for item in incident.tries] == [Known(10), Known(10)]
-        assert incident.rollbacks == 2
-        assert [(skip.from_step, skip.to_step) for skip in incident.skips] == [(5, 205)]
+        assert [item.resume_step for item in incident.resubmission.tries] == [Known(10), Known(10)]
+        assert incident.loss.rollbacks == 2
+        assert [(skip.from_step, skip.to_step) for skip in incident.loss.skips] == [(5, 205)]
 
 
 def test_an_operators_resubmission_saves_first_and_loses_nothing() -> None:
@@ -80,9 +80,9 @@ def test_an_operators_resubmission_saves_first_and_loses_nothing() -> None:
         w.service.orders.resubmit("lm", who="ada", key="k1", from_step=None, skip=())
         incident = w.recover()
         assert incident.phase is Phase.RECOVERED, w.story()
-        assert incident.ask is not None
-        assert incident.ask.outcome == "saved"
-        assert incident.tries[0].resume_step == Known(incident.ask.step)
+        assert incident.halt.ask is not None
+        assert incident.halt.ask.outcome == "saved"
+        assert incident.resubmission.tries[0].resume_step == Known(incident.halt.ask.step)
 
 
 def test_an_operators_checkpoint_stops_nothing() -> None:
@@ -99,7 +99,7 @@ def test_sagemakers_own_repair_is_left_alone() -> None:
     with world() as w:
         w.submit(scripts=(Script(faults=(Fault(kind="hardware", step=15),)),))
         w.cloud.clock.run_for(timedelta(minutes=5))
-        assert not any(incident.tries for incident in w.incidents()), w.story()
+        assert not any(incident.resubmission.tries for incident in w.incidents()), w.story()
         assert w.cloud.wire.calls["sagemaker.StopTrainingJob"] == 0
         assert list(w.jobs()) == ["lm"]
 
@@ -128,7 +128,7 @@ def test_three_attempts_without_a_step_gained_end_with_a_person() -> None:
         w.submit(scripts=(*flaky, Script()))
         incident = w.recover()
         assert (incident.phase, incident.outcome) == (Phase.HANDED_OVER, "budget.no_progress"), w.story()
-        assert len(incident.tries) == 3
+        assert len(incident.resubmission.tries) == 3
         assert sorted(w.jobs()) == ["lm", "lm-r2", "lm-r3", "lm-r4"]
 
 
@@ -154,7 +154,7 @@ def test_a_name_taken_by_somebody_else_is_evaded() -> None:
         w.submit("lm-r2", Tags=[])
         incident = w.recover()
         assert incident.phase is Phase.RECOVERED, w.story()
-        assert incident.tries[-1].name == "lm-r2x1"
+        assert incident.resubmission.tries[-1].name == "lm-r2x1"
 
 
 def test_shadow_mode_tells_what_it_would_do_and_does_nothing() -> None:
@@ -249,7 +249,7 @@ def test_a_checkpoint_whose_files_are_short_is_passed_over() -> None:
         for key in damaged:
             s3.put_object(Bucket="rekindle-mailbox", Key=key, Body=b"")
         incident = w.recover()
-        assert incident.tries[0].resume_step == Known(10), w.story()
+        assert incident.resubmission.tries[0].resume_step == Known(10), w.story()
 
 
 def test_a_job_whose_steps_cannot_be_seen_is_never_called_recovered() -> None:

@@ -87,7 +87,7 @@ def test_slurms_own_restart_is_watched_and_no_other_is_made() -> None:
         assert rules[0] == "adopt.platform_restart"
         assert not {Verb.REQUEUE, Verb.SUBMIT, Verb.HOLD, Verb.CANCEL} & set(s.verbs())
         assert Verb.DRAIN in s.verbs()
-        (theirs,) = incident.tries
+        (theirs,) = incident.resubmission.tries
         assert (theirs.name, theirs.is_theirs) == (f"{JOB}.r1", True)
         assert lost not in s.job.nodes
         assert sorted(s.starts()) == [JOB, f"{JOB}.r1"]
@@ -129,7 +129,7 @@ def test_a_broken_node_is_left_for_a_spare_after_an_emergency_checkpoint() -> No
         assert bad not in s.job.nodes
         run = s.sim.runs[f"{JOB}.r1"]
         assert run.first >= at, "it goes on from the emergency checkpoint, not from the periodic one"
-        assert incident.bad_nodes[0].node == bad
+        assert incident.resubmission.bad_nodes[0].node == bad
 
 
 def test_a_job_that_its_user_cancels_is_left_alone() -> None:

@@ -245,7 +245,9 @@ def test_a_history_played_under_its_own_policy_ends_as_it_did_and_another_policy
         assert (standing.incident.phase, standing.incident.outcome) == (Phase.RECOVERED, kept["outcome"])
         assert standing.size.gpus == Known(32)
         if standing.incident.job_id == "crashed":
-            assert standing.incident.tries[0].resume_step == Known(20)  # the checkpoint that it really went on from
+            assert standing.incident.resubmission.tries[0].resume_step == Known(
+                20
+            )  # the checkpoint that it really went on from
     (tmp_path / "b.policy").write_text(json.dumps({"playbooks": {"hang": {"response": "tell"}}}))
     ended = command(tmp_path, "--against", tmp_path / "b.policy", "--json")
     assert ended.code == 0

@@ -142,7 +142,7 @@ def test_an_attempt_that_was_stopped_is_stopped_whatever_the_recording_says_late
     assert verdicts[1].actions == ("StopJob",)
     assert verdicts[2].dropped is None  # joins the open Incident as evidence
     assert verdicts[3].dropped == "stale: about an attempt that has been succeeded"
-    assert standing.incident.tries[0].name == "lm-r2"
+    assert standing.incident.resubmission.tries[0].name == "lm-r2"
 
 
 def test_a_new_attempt_that_the_recording_knows_follows_its_events_into_the_budget() -> None:

@@ -97,8 +97,8 @@ def test_a_claim_about_a_run_without_heartbeats_stops_it_only_after_a_person_has
     """It has no mailbox that could agree, and while it trains the platform does not: the bus is anybody's."""
     forged = signal(FORGED[kind], kind=kind, step=100)
     case = incident(phase, FORGED[kind], signals=(forged,), phase_entered_at=NOW - 60 * MINUTE)
-    if case.ask is not None:
-        case = replace(case, ask=replace(case.ask, deadline_at=NOW))
+    if case.halt.ask is not None:
+        case = replace(case, halt=replace(case.halt, ask=replace(case.halt.ask, deadline_at=NOW)))
     told = {"checkpoints": Known((checkpoint(90), checkpoint(80))), "new_signals": (forged,)}
     decision = look(case, seen(view(step=None), **told))
     names = {type(one).__name__ for one in decision.actions}

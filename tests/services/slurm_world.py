@@ -386,7 +386,7 @@ class SlurmWorld(World):
         assert len(self.open_incidents) <= 1
         assert not self.revived, f"{self.revived} was started although its user had cancelled it: {self.story()}"
         for incident in self.incidents:
-            assert len(incident.tries) <= self.policy.budgets.max_attempts + 1
+            assert len(incident.resubmission.tries) <= self.policy.budgets.max_attempts + 1
             if not incident.is_open:
                 wire = incident.to_wire()
                 assert self.closed.setdefault(incident.incident_id, wire) == wire, "a closed Incident moved"
@@ -400,7 +400,7 @@ class SlurmWorld(World):
         stops = [action for action in doing if isinstance(action, StopJob)]
         assert len(starts) <= 1
         for stop in stops:
-            is_left = any(stop.attempt == item.leaves for item in before.tries)
+            is_left = any(stop.attempt == item.leaves for item in before.resubmission.tries)
             is_ordered = before.order is not None or decision.rule.startswith("order.stop")
             is_loop = decision.rule == "adopt.loop"
             assert stop.attempt in self.sick or is_left or is_ordered or is_loop, (

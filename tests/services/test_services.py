@@ -99,7 +99,7 @@ def test_data_that_were_skipped_stay_skipped_in_the_next_incident(w: World) -> N
         job, Attempt(job_id=JOB, number=2, name="lm-r2", submitted_at=w.clock.now(), skips=window), now=w.clock.now()
     )
     w.deliver(w.say(SignalKind.STALL, "lm-r2", FaultClass.HANG))
-    assert w.last.skips == window
+    assert w.last.loss.skips == window
 
 
 def test_a_run_that_finds_no_room_is_tried_until_there_is_some(w: World) -> None:
@@ -112,7 +112,7 @@ def test_a_run_that_finds_no_room_is_tried_until_there_is_some(w: World) -> None
             refused += 1
     w.run(40)
     assert w.last.phase is Phase.RECOVERED, w.story()
-    assert sum(item.no_room for item in w.last.tries) == 12
+    assert sum(item.no_room for item in w.last.resubmission.tries) == 12
 
 
 def test_a_run_dead_before_its_incident_could_close_is_not_forgotten(w: World) -> None:

@@ -123,7 +123,7 @@ def test_a_name_taken_by_a_run_that_lives_and_is_ours_is_adopted_and_never_chang
     w.look_and_record(worker)
     w.act(worker)
     w.run(40)
-    assert (w.last.phase, w.last.attempt, w.last.name_salt) == (Phase.RECOVERED, "lm-r2", 0), w.story()
+    assert (w.last.phase, w.last.attempt, w.last.resubmission.name_salt) == (Phase.RECOVERED, "lm-r2", 0), w.story()
     assert w.scheduler.submitted == []
 
 

@@ -261,7 +261,13 @@ def test_a_node_that_was_lost_is_trouble_also_where_the_next_start_was_heard_of_
     (incident,) = w.open_incidents()
     assert (incident.attempt, incident.attempt_number) == (FIRST, 1)
     w.store.record(
-        replace(incident, phase=Phase.RECOVERED, closed_at=w.clock.now(), attempt=RESTART, tries=(_theirs(),)),
+        replace(
+            incident,
+            phase=Phase.RECOVERED,
+            closed_at=w.clock.now(),
+            attempt=RESTART,
+            resubmission=replace(incident.resubmission, tries=(_theirs(),)),
+        ),
         expected_version=incident.version,
         token="t",
         absorbed=1,

@@ -502,10 +502,10 @@ class World:
         assert len(self.live) <= 1, f"two live attempts {self.live}: {self.story()}"
         assert len(self.open_incidents) <= 1, "two open Incidents"
         for incident in self.incidents:
-            ran = [item for item in incident.tries if not item.no_room]
+            ran = [item for item in incident.resubmission.tries if not item.no_room]
             assert len(ran) <= self.policy.budgets.max_attempts
-            assert incident.rollbacks <= self.policy.budgets.max_rollbacks + 1
-            assert incident.no_progress <= self.policy.budgets.max_no_progress
+            assert incident.loss.rollbacks <= self.policy.budgets.max_rollbacks + 1
+            assert incident.resubmission.no_progress <= self.policy.budgets.max_no_progress
             assert incident.version == len(self.store._records[incident.incident_id].recorded)
             if not incident.is_open:
                 wire = incident.to_wire()

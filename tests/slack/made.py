@@ -22,18 +22,15 @@ NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 def incident(number: int = 1, **more: Any) -> Incident:
     """An open Incident of the Job `lm-<number>`."""
     return Incident(
-        **{
-            "incident_id": f"inc-lm-{number:012x}",
-            "job_id": f"lm-{number}",
-            "cluster": None,
-            "opened_at": NOW,
-            "phase": Phase.OPEN,
-            "phase_entered_at": NOW,
-            "fault": FaultClass.NODE_HARDWARE,
-            "attempt": f"lm-{number}-a1",
-            **more,
-        }
-    )
+        incident_id=f"inc-lm-{number:012x}",
+        job_id=f"lm-{number}",
+        cluster=None,
+        opened_at=NOW,
+        phase=Phase.OPEN,
+        phase_entered_at=NOW,
+        fault=FaultClass.NODE_HARDWARE,
+        attempt=f"lm-{number}-a1",
+    ).changed(**more)
 
 
 def approval(number: int = 1, **more: Any) -> Approval:

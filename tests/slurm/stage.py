@@ -218,7 +218,11 @@ class Stage:
 
         def ended() -> Incident | None:
             mine = [one for one in self.incidents() if not one.is_open and is_of(one)]
-            wrong = [one for one in mine if one.phase == "handed_over" or (one.tries and one.phase != "recovered")]
+            wrong = [
+                one
+                for one in mine
+                if one.phase == "handed_over" or (one.resubmission.tries and one.phase != "recovered")
+            ]
             if wrong:
                 raise AssertionError(f"the {wrong[0].fault} Incident ended as {wrong[0].phase}: {wrong[0].outcome}")
             return next((one for one in mine if one.phase == "recovered"), None)

@@ -80,7 +80,7 @@ def test_a_step_that_crashes_in_user_code_runs_again(tmp_path: Path) -> None:
         stage.wait_protected()
         stage.say("crash-1")
         incident = stage.wait_recovered("software_crash")
-        assert len(incident.tries) == 1
+        assert len(incident.resubmission.tries) == 1
         assert stage.doc(stage.job_id).state in (SlurmState.FAILED, SlurmState.REQUEUED)
         assert [order.verb for order in stage.orders() if order.verb in STARTS] == [Verb.REQUEUE]
         end_well(stage)
@@ -124,7 +124,7 @@ def test_a_job_that_its_user_cancels_is_left_alone(tmp_path: Path) -> None:
         stage.wait_settled()
         assert [one.name for one in stage.attempts()] == [stage.job_id]
         assert [order for order in stage.orders() if order.verb in STARTS] == []
-        assert not any(incident.tries for incident in stage.incidents())
+        assert not any(incident.resubmission.tries for incident in stage.incidents())
         assert [one.state for one in stage.lab.records(stage.job)] == ["CANCELLED"]
 
 

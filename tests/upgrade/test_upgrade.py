@@ -115,7 +115,7 @@ def test_an_incident_that_lost_its_execution_in_the_middle_is_continued_by_the_n
     assert (incident.incident_id, incident.phase) == (before.incident_id, Phase.RECOVERED), stage.story()
     assert incident.generation == before.generation + 1
     assert stage.executions() == [("2", "STOPPED"), ("3", "SUCCEEDED")]
-    assert len(incident.tries) == 1
+    assert len(incident.resubmission.tries) == 1
     assert stage.spent()["attempts"] == 1
 
 

@@ -96,7 +96,7 @@ def incident_brief(incident: Incident) -> dict[str, Any]:
         "opened_at": incident.opened_at.isoformat(),
         "closed_at": incident.closed_at.isoformat() if incident.closed_at else None,
         "attempt": incident.attempt,
-        "tries": len(incident.repair.steps) if incident.repair else len(incident.tries),
+        "tries": len(incident.repair.steps) if incident.repair else len(incident.resubmission.tries),
         "target_step": maybe_to_wire(incident.target_step),
         "approvals_pending": sum(1 for asked in incident.approvals if asked.is_pending),
         "held_by": _held_by(incident),

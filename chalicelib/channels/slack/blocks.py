@@ -208,7 +208,7 @@ def _fields(incident: Incident) -> Element:
         rows.append(("Node", incident.node))
     if incident.attempt:
         rows.append(("Attempt", incident.attempt))
-    tries = len(incident.repair.steps) if incident.repair else len(incident.tries)
+    tries = len(incident.repair.steps) if incident.repair else len(incident.resubmission.tries)
     if tries:
         rows.append(("Tries", str(tries)))
     if isinstance(incident.target_step, Known):
@@ -224,8 +224,8 @@ def _evidence(incident: Incident) -> list[Element]:
         return []
     blocks = [_context(markup("*Evidence*"))]
     blocks += [_context(markup(moment(item.occurred_at)), plain(item.summary, _SHORT_CHARS)) for item in newest]
-    if incident.conclusion:
-        blocks.append(_section(incident.conclusion, _LINE_CHARS))
+    if incident.evidence.conclusion:
+        blocks.append(_section(incident.evidence.conclusion, _LINE_CHARS))
     return blocks
 
 

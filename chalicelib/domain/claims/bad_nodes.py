@@ -44,7 +44,7 @@ def with_bad_nodes(incident: Incident, seen: Observation) -> Incident:
         return incident
     incident = _without_those_back(_not_told_yet(incident, seen), seen)
     found = [*_named(incident, seen), *_down(incident, view, seen), *_suspected(incident, view)]
-    known = {item.node for item in incident.bad_nodes}
+    known = {item.node for item in incident.resubmission.bad_nodes}
     fresh: list[BadNode] = []
     for item in found:
         if item.node not in known:
@@ -52,7 +52,12 @@ def with_bad_nodes(incident: Incident, seen: Observation) -> Incident:
             fresh.append(item)
     if not fresh:
         return incident
-    return dataclasses.replace(incident, bad_nodes=(*incident.bad_nodes, *fresh)[:MAX_BAD])
+    return dataclasses.replace(
+        incident,
+        resubmission=dataclasses.replace(
+            incident.resubmission, bad_nodes=(*incident.resubmission.bad_nodes, *fresh)[:MAX_BAD]
+        ),
+    )
 
 
 def _not_told_yet(incident: Incident, seen: Observation) -> Incident:
@@ -60,14 +65,20 @@ def _not_told_yet(incident: Incident, seen: Observation) -> Incident:
     lost = any(one.action == ReportNode.__name__ and one.done is Done.UNAVAILABLE for one in seen.results)
     if not lost or seen.observed_at - incident.phase_entered_at >= REPORT_FOR:
         return incident
-    again = tuple(dataclasses.replace(item, is_told=False) for item in incident.bad_nodes)
-    return dataclasses.replace(incident, bad_nodes=again)
+    again = tuple(dataclasses.replace(item, is_told=False) for item in incident.resubmission.bad_nodes)
+    return dataclasses.replace(incident, resubmission=dataclasses.replace(incident.resubmission, bad_nodes=again))
 
 
 def _without_those_back(incident: Incident, seen: Observation) -> Incident:
     """A node that was away and is back before anything was done about it is no broken one."""
-    kept = tuple(one for one in incident.bad_nodes if one.is_told or not (one.is_away and _is_back(one.node, seen)))
-    return incident if kept == incident.bad_nodes else dataclasses.replace(incident, bad_nodes=kept)
+    kept = tuple(
+        one for one in incident.resubmission.bad_nodes if one.is_told or not (one.is_away and _is_back(one.node, seen))
+    )
+    return (
+        incident
+        if kept == incident.resubmission.bad_nodes
+        else dataclasses.replace(incident, resubmission=dataclasses.replace(incident.resubmission, bad_nodes=kept))
+    )
 
 
 def _is_back(node: str, seen: Observation) -> bool:
@@ -78,7 +89,11 @@ def _is_back(node: str, seen: Observation) -> bool:
 
 def _named(incident: Incident, seen: Observation) -> Iterable[BadNode]:
     """Signals about an attempt of this Incident that name its node."""
-    ours = {incident.attempt, *(item.name for item in incident.tries), *(item.clone_of for item in incident.tries)}
+    ours = {
+        incident.attempt,
+        *(item.name for item in incident.resubmission.tries),
+        *(item.clone_of for item in incident.resubmission.tries),
+    }
     for signal in incident.signals:
         if signal.fault not in NODE_FAULTS or signal.node is None or signal.attempt not in ours or not signal.triggers:
             continue
@@ -97,7 +112,7 @@ def _down(incident: Incident, view: AttemptView | None, seen: Observation) -> It
     """The nodes of an attempt that has ended, or of the one before that lost one: those out of reach."""
     if not isinstance(seen.nodes, Known):
         return
-    ran_on = set(incident.tries[-1].left_nodes) if incident.tries else set()
+    ran_on = set(incident.resubmission.tries[-1].left_nodes) if incident.resubmission.tries else set()
     if view is not None and view.start is not None and (view.status.has_ended or view.successor is not None):
         ran_on |= set(view.start.nodes)
     for facts in seen.nodes.value.facts:
@@ -110,11 +125,11 @@ def _suspected(incident: Incident, view: AttemptView | None) -> Iterable[BadNode
     """One host that its own ranks strongly accuse by what they say, or accuse in two attempts, by silence as well."""
     if view is None or view.start is None:
         return
-    for suspicion in incident.suspicions:
+    for suspicion in incident.evidence.suspicions:
         if len(suspicion.hosts) != 1:
             continue
         node = _node_of(suspicion.hosts[0], view.start.nodes)
-        again = {item.attempt for item in incident.suspicions if item.hosts == suspicion.hosts}
+        again = {item.attempt for item in incident.evidence.suspicions if item.hosts == suspicion.hosts}
         is_strong = suspicion.attempt == view.name and suspicion.confidence >= STRONG and bool(suspicion.ranks)
         # Reports may be lost: a missing one counts from the second attempt on, and what few ranks report never does.
         if suspicion.rule == RankRule.SILENT:
@@ -200,7 +215,7 @@ def _machine(facts: NodeFacts | None) -> str | None:
 def to_exclude(incident: Incident, seen: Observation) -> tuple[str, ...]:
     """What an order names, and bad nodes that might still be given a job: their cordon is not confirmed."""
     ordered = ordered_exclusion(incident)
-    doubtful = (item.node for item in incident.bad_nodes if not is_out(item, seen))
+    doubtful = (item.node for item in incident.resubmission.bad_nodes if not is_out(item, seen))
     return tuple(dict.fromkeys((*ordered, *doubtful)))
 
 
@@ -229,7 +244,7 @@ def told_of_nodes(
     waits then.
     """
     incident = decision.incident
-    fresh = [item for item in incident.bad_nodes if not item.is_told]
+    fresh = [item for item in incident.resubmission.bad_nodes if not item.is_told]
     if not fresh or incident.phase not in ACTING or policy.shadow or ran is None:
         return decision
     repairs = policy.nodes.repair not in (Allowed.OFF, Allowed.TELL)
@@ -249,7 +264,7 @@ def told_of_nodes(
         )
     told = tuple(
         item if item.is_told else dataclasses.replace(item, is_told=True, is_cordoned=cordons)
-        for item in incident.bad_nodes
+        for item in incident.resubmission.bad_nodes
     )
     names = ", ".join(item.node for item in fresh)
     said = "cordoned, and handed on for repair" if cordons else "told; the policy leaves nodes in service"
@@ -257,7 +272,7 @@ def told_of_nodes(
         said = "handed on for repair; a guard holds its cordon back for now"
     return dataclasses.replace(
         decision,
-        incident=dataclasses.replace(incident, bad_nodes=told),
+        incident=dataclasses.replace(incident, resubmission=dataclasses.replace(incident.resubmission, bad_nodes=told)),
         actions=(*actions, *decision.actions),
         reason=f"{decision.reason} {names}: {said}.",
     )

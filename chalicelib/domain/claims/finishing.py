@@ -33,14 +33,14 @@ def decide_finishing(context: RuleContext, attempt: AttemptView, *, group: str) 
     the attempt that the order has led to is one like any other.
     """
     incident = context.incident
-    is_ordered = incident.order is not None and not incident.tries
+    is_ordered = incident.order is not None and not incident.resubmission.tries
     if attempt.status is not AttemptStatus.RUNNING or not attempt.is_finishing or is_ordered:
         return None
     if incident.is_poisoned and not context.policy.shadow:
         return context.hand_over(
             f"{group}.finished_poisoned",
             f"{attempt.name} has finished training with a loss that is not finite since step "
-            f"{step_word(incident.onset_step)}: what it saves now is not to be used. {story(context)}",
+            f"{step_word(incident.loss.onset_step)}: what it saves now is not to be used. {story(context)}",
         )
     if is_poisoned(context, attempt) or (incident.fault not in _NOT_MOVING and group != "verify"):
         return None
@@ -56,7 +56,7 @@ def decide_finishing(context: RuleContext, attempt: AttemptView, *, group: str) 
     if incident.phase in (Phase.OPEN, Phase.WATCHING):
         return context.move(f"{group}.finishing", reason, Phase.HOLDING)
     if incident.phase is Phase.CHECKPOINTING:
-        to = Phase.VERIFYING if incident.tries else Phase.HOLDING
+        to = Phase.VERIFYING if incident.resubmission.tries else Phase.HOLDING
         return context.changed(**unwatched()).move(f"{group}.finishing", reason, to)
     return context.stay(f"{group}.finishing", reason)
 
@@ -67,6 +67,7 @@ def completed_poisoned(context: RuleContext, attempt: AttemptView) -> Decision |
         return None
     return context.hand_over(
         "ended.completed_poisoned",
-        f"{attempt.name} completed with a loss that is not finite since step {step_word(context.incident.onset_step)}: "
+        f"{attempt.name} completed with a loss that is not finite since step "
+        f"{step_word(context.incident.loss.onset_step)}: "
         f"what it left is not to be used. {story(context)}",
     )

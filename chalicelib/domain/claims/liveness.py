@@ -34,7 +34,7 @@ def weighed(context: RuleContext, attempt: AttemptView) -> Decision | None:
     reason += step_word(incident.target_step)
     if incident.phase in UNTOLD:
         return context.move("defer.confirm", reason, Phase.HOLDING, watch_at=context.now, watch_step=attempt.last_step)
-    began_unseen = incident.watch_at is not None and not isinstance(incident.watch_step, Known)
+    began_unseen = incident.sight.watch_at is not None and not isinstance(incident.sight.watch_step, Known)
     if began_unseen and isinstance(attempt.last_step, Known) and has_fresh_heartbeat(attempt, now=context.now):
         # Its heartbeats are seen for the first time since the claim: what it does from here is what tells.
         mark = best_step(incident.target_step, attempt.last_step)
@@ -47,7 +47,7 @@ def weighed(context: RuleContext, attempt: AttemptView) -> Decision | None:
             target_step=mark,
         )
     said_at = max((signal.occurred_at for signal in incident.signals if signal.fault is incident.fault), default=None)
-    since = max(incident.phase_entered_at, incident.watch_at or incident.phase_entered_at)
+    since = max(incident.phase_entered_at, incident.sight.watch_at or incident.phase_entered_at)
     since = max(since, min(said_at, context.now)) if said_at else since
     if context.now - since >= _confirm_limit(context) or _stands_still(context, attempt, since):
         return _platform_says_both(context, attempt)
@@ -73,7 +73,7 @@ def late_claim(context: RuleContext, attempt: AttemptView) -> Decision | None:
     late. Wait for it as long as HyperPod gets for its own recovery (`hma_grace`); then the run's own steps decide.
     """
     incident, claims = context.incident, _claims(context)
-    if incident.fault not in NODE_FAULTS or incident.order is not None or incident.tries or not claims:
+    if incident.fault not in NODE_FAULTS or incident.order is not None or incident.resubmission.tries or not claims:
         return None
     if any(one.kind not in PLATFORM_KINDS for one in claims):
         return None
@@ -85,7 +85,7 @@ def late_claim(context: RuleContext, attempt: AttemptView) -> Decision | None:
         return dataclasses.replace(moved, look_again_in=context.policy.timing.look_max)
     if context.now - incident.opened_at < context.policy.nodes.hma_grace:
         return context.stay("claim.late", reason, until=incident.opened_at + context.policy.nodes.hma_grace)
-    if not has_passed(attempt.last_step, incident.watch_step) or attempt.work == STALLED:
+    if not has_passed(attempt.last_step, incident.sight.watch_step) or attempt.work == STALLED:
         return None
     return context.close(
         "claim.late_limit",
@@ -150,7 +150,7 @@ def _stands_still(context: RuleContext, attempt: AttemptView, since: datetime) -
         return False
     if attempt.work == STALLED:
         return True
-    mark, watched_since = context.incident.watch_step, context.incident.watch_at
+    mark, watched_since = context.incident.sight.watch_step, context.incident.sight.watch_at
     if watched_since is None or not attempt.step_s or attempt.work != TRAINING:
         return False
     if not isinstance(mark, Known) or attempt.last_step != mark:
@@ -162,5 +162,5 @@ def _stands_still(context: RuleContext, attempt: AttemptView, since: datetime) -
 def claimed_at(context: RuleContext) -> datetime | None:
     """When the newest claim against the run was made, or when it came back from a repair, if that is later."""
     claims = [signal.occurred_at for signal in context.incident.signals if signal.fault is context.incident.fault]
-    since = [*claims, *([context.incident.repaired_at] if context.incident.repaired_at else [])]
+    since = [*claims, *([context.incident.sight.repaired_at] if context.incident.sight.repaired_at else [])]
     return min(max(since), context.now) if since else None

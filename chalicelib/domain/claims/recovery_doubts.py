@@ -27,7 +27,7 @@ def doubt_of(context: RuleContext, attempt: AttemptView) -> str:
         return f"its heartbeat is {span_word(context.now - attempt.heartbeat_at)} old"
     if isinstance(first, Known) and isinstance(last, Known) and last.value < first.value + OWN_STEPS - 1:
         return f"a bad loss would show after {OWN_STEPS} steps of its own, the first of which was {first.value}"
-    was_bad = bool(incident.onsets) or incident.onset_attempt is not None
+    was_bad = bool(incident.loss.onsets) or incident.loss.onset_attempt is not None
     if attempt.loss_state == "none" and (was_bad or attempt.loss_health == "watch"):
         return "its newest loss is not known to be finite"
     return ""
@@ -36,7 +36,7 @@ def doubt_of(context: RuleContext, attempt: AttemptView) -> str:
 def in_doubt(context: RuleContext, attempt: AttemptView, doubt: str) -> Decision:
     """It is watched on; a doubt that lasts is a person's."""
     reason = f"{attempt.name} is at step {step_word(attempt.last_step)}, past where the old one ended, but {doubt}"
-    since = context.incident.doubt_since or context.now
+    since = context.incident.sight.doubt_since or context.now
     if context.now - since < context.policy.timing.verify_blind:
         return context.stay("verify.doubt", reason, doubt_since=since)
     return context.hand_over("verify.doubt_limit", reason, severity=Severity.WARNING)
@@ -44,7 +44,7 @@ def in_doubt(context: RuleContext, attempt: AttemptView, doubt: str) -> Decision
 
 def completed_unseen(context: RuleContext, attempt: AttemptView) -> Decision | None:
     """After a bad loss it is recovered only with one that is known to be finite, also where it has come to its end."""
-    was_bad = bool(context.incident.onsets) or context.incident.onset_attempt is not None
+    was_bad = bool(context.incident.loss.onsets) or context.incident.loss.onset_attempt is not None
     if not was_bad or attempt.loss_state == "finite":
         return None
     return context.hand_over(

@@ -37,7 +37,7 @@ class Step:
 
 def ends_what_is_left(incident: Incident, action: Action) -> bool:
     """A held start beside a new submission must not run as well: its end belongs to the step that made the new one."""
-    return isinstance(action, StopJob) and any(one.leaves == action.attempt for one in incident.tries)
+    return isinstance(action, StopJob) and any(one.leaves == action.attempt for one in incident.resubmission.tries)
 
 
 def new_steps(kept: Incident, decision: Decision) -> tuple[Step, ...]:
@@ -58,11 +58,11 @@ def _key(kept: Incident, proposed: Incident, action: Action) -> str | None:
     repair = kept.repair
     match action:
         case StopJob():
-            is_asked = kept.phase is Phase.STOPPING and action.attempt in kept.stopped_attempts
+            is_asked = kept.phase is Phase.STOPPING and action.attempt in kept.halt.stopped_attempts
             is_settled = is_asked or ends_what_is_left(kept, action)
             return None if is_settled else f"{STOP}:{action.attempt}:{proposed.fault}"
         case ResubmitJob():
-            if kept.pending is not None and kept.pending.number == action.number:
+            if kept.resubmission.pending is not None and kept.resubmission.pending.number == action.number:
                 return None
             windows = ",".join(f"{one.from_step}-{one.to_step}" for one in action.skips)
             return f"start:{action.number}:{action.clone_of}:{'back' if action.goes_back else ''}:{windows}"
@@ -80,7 +80,7 @@ def _key(kept: Incident, proposed: Incident, action: Action) -> str | None:
         case QuarantineCheckpoint():
             return None if kept.phase is Phase.RESUBMITTING else f"quarantine:{action.root}"
         case ResizeJob():
-            is_asked = bool(kept.tries) and kept.tries[-1].nodes_min is not None
+            is_asked = bool(kept.resubmission.tries) and kept.resubmission.tries[-1].nodes_min is not None
             return None if is_asked else f"resize:{action.attempt}:{action.nodes_min}"
         case _:
             return None

@@ -68,18 +68,18 @@ class RuleContext:
     @property
     def in_state(self) -> timedelta:
         """How long the attempt has been in the state it is seen in."""
-        return self.now - (self.incident.seen_since or self.now)
+        return self.now - (self.incident.sight.seen_since or self.now)
 
     @property
     def unseen_for(self) -> timedelta:
         """How long the attempt could not be read."""
-        return self.now - (self.incident.unseen_since or self.now)
+        return self.now - (self.incident.sight.unseen_since or self.now)
 
     @property
     def ordered(self) -> str | None:
         """What an operator ordered and is not carried out yet."""
         order = self.incident.order
-        return None if order is None or self.incident.tries else str(order.get("do"))
+        return None if order is None or self.incident.resubmission.tries else str(order.get("do"))
 
     def has_ended(self, attempt: AttemptView) -> bool:
         """True once it will not run again. One answer "never heard of it" is not yet proof (SkyPilot #10162)."""
@@ -98,10 +98,10 @@ class RuleContext:
         return interval
 
     def changed(self, **changes: object) -> RuleContext:
-        """The same look on an Incident with `changes`."""
+        """The same look on an Incident with `changes`, as `Incident.changed` takes them."""
         if not changes:
             return self
-        return dataclasses.replace(self, incident=dataclasses.replace(self.incident, **changes))  # type: ignore[arg-type]  # field names are checked by the tests of each rule
+        return dataclasses.replace(self, incident=self.incident.changed(**changes))
 
     def stay(
         self, rule: str, reason: str, *actions: Action, until: datetime | None = None, **changes: object
@@ -126,11 +126,11 @@ class RuleContext:
         """
         if waited >= self.policy.resubmission.capacity_limit:
             return self.changed(**changes).hand_over(limit_rule, f"{reason}, for {span_word(waited)}")
-        if waited < self.policy.timing.stop_limit or rule in self.incident.paged_for.split():
+        if waited < self.policy.timing.stop_limit or rule in self.incident.sight.paged_for.split():
             return self.changed(**changes).stay(rule, reason, *actions)
         text = f"{reason}, for {span_word(waited)}. Nothing is given up: Rekindle goes on as soon as it can read again."
         page = Notify(severity=Severity.PAGE, title=f"{subject(self)}: cannot be looked at", text=text)
-        return self.changed(paged_for=f"{self.incident.paged_for} {rule}".strip(), **changes).stay(
+        return self.changed(paged_for=f"{self.incident.sight.paged_for} {rule}".strip(), **changes).stay(
             rule, reason, *actions, page
         )
 
@@ -172,30 +172,32 @@ def has_passed(step: Maybe[int], target: Maybe[int]) -> bool:
 
 def suspicion_about(incident: Incident, attempt: str, kind: SuspicionKind | None = None) -> Suspicion | None:
     """The newest suspicion that the ranks of `attempt` reported."""
-    fit = (item for item in reversed(incident.suspicions) if item.attempt == attempt and kind in (None, item.kind))
+    fit = (
+        item for item in reversed(incident.evidence.suspicions) if item.attempt == attempt and kind in (None, item.kind)
+    )
     return next(fit, None)
 
 
 def suspects_said(incident: Incident) -> str:
     """Wording for notices: the suspects of each attempt, and the conclusion."""
-    blamed = [item for item in incident.suspicions if item.ranks][-4:]
+    blamed = [item for item in incident.evidence.suspicions if item.ranks][-4:]
     said = "".join(f" Suspected in {item.attempt}: {suspect_word(item)} ({item.said[:200]})." for item in blamed)
-    return said + (f" Conclusion: {incident.conclusion}." if incident.conclusion else "")
+    return said + (f" Conclusion: {incident.evidence.conclusion}." if incident.evidence.conclusion else "")
 
 
 def held_said(context: RuleContext) -> str:
     """Wording for notices: a job that we put back into the queue is held there until a person releases it."""
     attempt, incident = context.attempt, context.incident
-    if not incident.stop_hold or not incident.stopped_attempts:
+    if not incident.halt.stop_hold or not incident.halt.stopped_attempts:
         return ""
     is_between = incident.phase in (Phase.STOPPING, Phase.RESUBMITTING)  # after it a start of ours, or theirs, is there
     title = context.platform.title
     if attempt is None or attempt.start is None:
-        base = parse_attempt(incident.stopped_attempts[-1]).base if is_between else ""
+        base = parse_attempt(incident.halt.stopped_attempts[-1]).base if is_between else ""
         job = base if base.isdigit() else "<its job id>"
         return f" Its {title} job may be in the queue, held by us: {_let_go(context, job)}." if is_between else ""
     job, let_go = f"{title} job {attempt.start.handle}", _let_go(context, attempt.start.handle)
-    if attempt.name not in incident.stopped_attempts:
+    if attempt.name not in incident.halt.stopped_attempts:
         is_ours = is_between and attempt.start.held and attempt.start.is_queued
         return f" {job} is in the queue, held by us: {let_go}." if is_ours else ""
     if not attempt.status.has_ended:
@@ -218,7 +220,7 @@ def _let_go(context: RuleContext, job: str) -> str:
 
 def cordons_said(context: RuleContext) -> str:
     """Wording for handovers: the nodes that this Incident cordoned, and the command that returns one to service."""
-    names = [item.node for item in context.incident.bad_nodes if item.is_cordoned]
+    names = [item.node for item in context.incident.resubmission.bad_nodes if item.is_cordoned]
     if not names:
         return ""
     said = f" Cordoned by us: {', '.join(names)}; each has an Incident of its own that gives it back"
@@ -235,7 +237,7 @@ def is_poisoned(context: RuleContext, attempt: AttemptView) -> bool:
 
 def stop_is_ours(context: RuleContext, attempt: AttemptView) -> bool:
     """We asked for this stop, in this Incident."""
-    return attempt.name in context.incident.stopped_attempts
+    return attempt.name in context.incident.halt.stopped_attempts
 
 
 def newest(signals: tuple[Signal, ...], kind: SignalKind) -> Signal | None:
@@ -270,18 +272,20 @@ def story(context: RuleContext) -> str:
 
 def whole_story(incident: Incident) -> str:
     """Everything known, for the person paged: each attempt's end, where it went bad, the data left out."""
-    ends = {item.attempt: item for item in incident.failures}
-    bad = {item.attempt: item for item in incident.onsets}
-    lines = [f"{item.attempt} went bad ({item.fault}) at step {step_word(item.step)}" for item in incident.onsets[:1]]
-    for item in incident.tries:
+    ends = {item.attempt: item for item in incident.resubmission.failures}
+    bad = {item.attempt: item for item in incident.loss.onsets}
+    lines = [
+        f"{item.attempt} went bad ({item.fault}) at step {step_word(item.step)}" for item in incident.loss.onsets[:1]
+    ]
+    for item in incident.resubmission.tries:
         line = f"{item.name} resumed at {step_word(item.resume_step)}, ended at {step_word(item.last_step)}"
         if item.name in bad:
             line += f", went bad ({bad[item.name].fault}) at step {step_word(bad[item.name].step)}"
         if item.name in ends and ends[item.name].signature:
             line += f": {ends[item.name].signature[:120]}"
         lines.append(line)
-    if incident.skips:
-        lines.append("data left out: " + ", ".join(f"steps {w.from_step}-{w.to_step - 1}" for w in incident.skips))
+    if incident.loss.skips:
+        lines.append("data left out: " + ", ".join(f"steps {w.from_step}-{w.to_step - 1}" for w in incident.loss.skips))
     return "; ".join(lines)[:1500]
 
 

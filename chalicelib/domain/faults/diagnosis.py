@@ -63,7 +63,7 @@ def _diagnosed(incident: Incident, seen: Observation) -> Incident:
         incident = follow(incident, own, view, now=seen.observed_at)
     incident = _poison(incident, view)
     if incident.phase is Phase.STOPPING:
-        is_nan = incident.is_poisoned and incident.onset_fault is FaultClass.NON_FINITE
+        is_nan = incident.is_poisoned and incident.loss.onset_fault is FaultClass.NON_FINITE
         if not is_nan or incident.fault is FaultClass.NON_FINITE:
             return _target(incident, view) if incident.is_poisoned else incident
         return _target(
@@ -78,22 +78,25 @@ def note_state(incident: Incident, seen: Observation) -> Incident:
     if not seen.has_job:
         return incident
     if view is None:
-        if incident.unseen_since is not None:
+        if incident.sight.unseen_since is not None:
             return incident
-        return dataclasses.replace(incident, unseen_since=seen.observed_at)
-    if incident.unseen_since is not None:
-        incident = _seen_again(incident, incident.unseen_since, seen.observed_at)
+        return dataclasses.replace(incident, sight=dataclasses.replace(incident.sight, unseen_since=seen.observed_at))
+    if incident.sight.unseen_since is not None:
+        incident = _seen_again(incident, incident.sight.unseen_since, seen.observed_at)
     is_suspended = view.start is not None and view.start.state is StartState.SUSPENDED
     state = f"{view.name}:{StartState.SUSPENDED if is_suspended else view.status}"
-    if incident.seen_as == f"{view.name}:{StartState.SUSPENDED}" != state and incident.phase in _WEIGHING:
+    if incident.sight.seen_as == f"{view.name}:{StartState.SUSPENDED}" != state and incident.phase in _WEIGHING:
         incident = dataclasses.replace(incident, phase_entered_at=seen.observed_at)
-    if incident.seen_as == state:
+    if incident.sight.seen_as == state:
         return incident
-    repaired_at = incident.repaired_at if incident.seen_as.startswith(f"{view.name}:") else None
+    repaired_at = incident.sight.repaired_at if incident.sight.seen_as.startswith(f"{view.name}:") else None
     is_back = view.status in (AttemptStatus.STARTING, AttemptStatus.RUNNING)
-    if is_back and incident.seen_as == f"{view.name}:{AttemptStatus.REPAIRING}":
+    if is_back and incident.sight.seen_as == f"{view.name}:{AttemptStatus.REPAIRING}":
         repaired_at = seen.observed_at
-    return dataclasses.replace(incident, seen_as=state, seen_since=seen.observed_at, repaired_at=repaired_at)
+    return dataclasses.replace(
+        incident,
+        sight=dataclasses.replace(incident.sight, seen_as=state, seen_since=seen.observed_at, repaired_at=repaired_at),
+    )
 
 
 # A claim is weighed there by how long the run stands still.
@@ -105,9 +108,12 @@ def _seen_again(incident: Incident, since: datetime, now: datetime) -> Incident:
     away = now - since
     return dataclasses.replace(
         incident,
-        unseen_since=None,
-        seen_since=incident.seen_since and min(incident.seen_since + away, now),
-        watch_at=incident.watch_at and min(incident.watch_at + away, now),
+        sight=dataclasses.replace(
+            incident.sight,
+            unseen_since=None,
+            seen_since=incident.sight.seen_since and min(incident.sight.seen_since + away, now),
+            watch_at=incident.sight.watch_at and min(incident.sight.watch_at + away, now),
+        ),
         phase_entered_at=min(incident.phase_entered_at + away, now)
         if incident.phase in (*_WEIGHING, Phase.STOPPING, Phase.VERIFYING)
         else incident.phase_entered_at,
@@ -141,7 +147,7 @@ def _take_order(incident: Incident, fresh: tuple[Signal, ...]) -> Incident:
         order=order,
         fault=FaultClass.OPERATOR_ORDER,
         fault_rule=f"signal.{newest.kind}",
-        skips=merge_windows((*incident.skips, *skips)),
+        loss=dataclasses.replace(incident.loss, skips=merge_windows((*incident.loss.skips, *skips))),
     )
 
 
@@ -178,7 +184,7 @@ def merge_windows(skips: tuple[SkipWindow, ...]) -> tuple[SkipWindow, ...]:
 
 
 def _fault(incident: Incident, view: AttemptView | None) -> Incident:
-    if incident.order is not None and (not incident.tries or incident.order.get("do") == "stop"):
+    if incident.order is not None and (not incident.resubmission.tries or incident.order.get("do") == "stop"):
         return incident  # the order stands until it is carried out; what befalls the new attempt is a fault again
     found = [
         (FAULT_RANK[signal.fault], signal.fault, f"signal.{signal.kind}")
@@ -191,14 +197,16 @@ def _fault(incident: Incident, view: AttemptView | None) -> Incident:
     if view is not None and view.name == incident.attempt:
         found += _from_view(incident, view)
     is_over = view is not None and view.loss_state == "finite" and not incident.has_signal(FaultClass.NON_FINITE)
-    is_nan = incident.is_poisoned and incident.onset_fault is FaultClass.NON_FINITE
+    is_nan = incident.is_poisoned and incident.loss.onset_fault is FaultClass.NON_FINITE
     if is_nan and not is_over:  # known from an earlier Incident only, and finite since: a mark, no fault
         rule = incident.fault_rule if incident.fault is FaultClass.NON_FINITE else "poisoned"
         found.append((FAULT_RANK[FaultClass.NON_FINITE], FaultClass.NON_FINITE, rule))
     if incident.phase is Phase.CHECKPOINTING and incident.fault is FaultClass.LOSS_SPIKE:
         # It is being saved for forensics, to be rolled back. That it goes on meanwhile must not undo the decision.
         found = [item for item in found if item[1] is not FaultClass.DIVERGENCE]
-    if incident.tries:  # being slow is news about the new attempt, not what the old one was resubmitted for
+    if (
+        incident.resubmission.tries
+    ):  # being slow is news about the new attempt, not what the old one was resubmitted for
         found = [item for item in found if item[1] is not FaultClass.THROUGHPUT_DROP]
     if not found:
         return incident
@@ -220,7 +228,7 @@ def _from_view(incident: Incident, view: AttemptView) -> list[tuple[int, FaultCl
         is_preempted = view.start is not None and view.start.state is StartState.PREEMPTED
         rule = "platform.preempted" if is_preempted else "platform.time_limit"
         found.append((FAULT_RANK[FaultClass.PLANNED_END], FaultClass.PLANNED_END, rule))
-    if view.status is AttemptStatus.GONE and not incident.tries:
+    if view.status is AttemptStatus.GONE and not incident.resubmission.tries:
         found.append((FAULT_RANK[FaultClass.JOB_MISSING], FaultClass.JOB_MISSING, "platform.gone"))
     return found
 
@@ -229,12 +237,12 @@ def concerns(signal: Signal, incident: Incident) -> bool:
     """About the attempt under care, or about no attempt in particular and not older than it."""
     if signal.attempt is not None:
         return signal.attempt == incident.attempt
-    return not incident.tries or signal.occurred_at >= incident.tries[-1].at
+    return not incident.resubmission.tries or signal.occurred_at >= incident.resubmission.tries[-1].at
 
 
 def _is_current(signal: Signal, incident: Incident) -> bool:
     """About the attempt under care, and not from before the platform restarted it."""
-    is_past = incident.repaired_at is not None and signal.occurred_at < incident.repaired_at
+    is_past = incident.sight.repaired_at is not None and signal.occurred_at < incident.sight.repaired_at
     return concerns(signal, incident) and not is_past
 
 
@@ -243,10 +251,14 @@ def _suspect(incident: Incident, seen: Observation) -> Incident:
     found = [seen.suspicion.value] if isinstance(seen.suspicion, Known) else []
     found += [one for one in map(slow_rank, seen.new_signals) if one is not None]
     for one in found:
-        if one in incident.suspicions:
+        if one in incident.evidence.suspicions:
             continue
-        others = tuple(item for item in incident.suspicions if (item.attempt, item.kind) != (one.attempt, one.kind))
-        incident = dataclasses.replace(incident, suspicions=(*others, one)[-MAX_SUSPICIONS:])
+        others = tuple(
+            item for item in incident.evidence.suspicions if (item.attempt, item.kind) != (one.attempt, one.kind)
+        )
+        incident = dataclasses.replace(
+            incident, evidence=dataclasses.replace(incident.evidence, suspicions=(*others, one)[-MAX_SUSPICIONS:])
+        )
     return incident
 
 
@@ -281,7 +293,7 @@ def _poison(incident: Incident, view: AttemptView | None) -> Incident:
         for signal in incident.signals
         if signal.fault is FaultClass.NON_FINITE and is_borne_out(signal, incident, view)
     ]
-    late = [signal for signal in bad if signal.attempt is not None and signal.attempt == incident.onset_attempt]
+    late = [signal for signal in bad if signal.attempt is not None and signal.attempt == incident.loss.onset_attempt]
     incident = _lower_onset(incident, late)
     own = [signal for signal in bad if concerns(signal, incident)]
     is_view_bad = (
@@ -300,12 +312,15 @@ def _poison(incident: Incident, view: AttemptView | None) -> Incident:
     if not incident.is_poisoned:
         incident = dataclasses.replace(
             incident,
-            onset_attempt=incident.attempt,
-            onset_step=Unknown("nothing told the first bad step"),
-            onset_fault=FaultClass.NON_FINITE,
+            loss=dataclasses.replace(
+                incident.loss,
+                onset_attempt=incident.attempt,
+                onset_step=Unknown("nothing told the first bad step"),
+                onset_fault=FaultClass.NON_FINITE,
+            ),
         )
     incident = _lower_onset(incident, own)
-    bout = incident.bout
+    bout = incident.loss.bout
     if bout is not None and bout.healed_step is None and bout.attempt == incident.attempt:
         # It went from bad to worse: its state was bent from the spike's onset on.
         incident = _lower_onset_to(incident, bout.first_bad)
@@ -324,7 +339,7 @@ def is_borne_out(signal: Signal, incident: Incident, view: AttemptView | None) -
     """A claim of a loss that is not finite is more than one value: the run's own judgement, or repetition, bears it
     out. Of a run that has died of something else it counts as well, unless a later value was finite.
     """
-    if signal.kind not in _SINGLE_VALUES or incident.onset_attempt == signal.attempt:
+    if signal.kind not in _SINGLE_VALUES or incident.loss.onset_attempt == signal.attempt:
         return True
     if view is None or view.name != signal.attempt:
         return False
@@ -357,40 +372,42 @@ def _onset_in(view: AttemptView, incident: Incident) -> Maybe[int]:
     """
     if view.loss_health == Health.NON_FINITE and view.onset_step is not None:
         return Known(view.onset_step)
-    return view.last_step if isinstance(incident.onset_step, Unknown) else incident.onset_step
+    return view.last_step if isinstance(incident.loss.onset_step, Unknown) else incident.loss.onset_step
 
 
 def _kept_from(incident: Incident) -> Incident:
     """What it has saved since its onset is not resumed from in later Incidents either, however they start the Job."""
-    onset = incident.onset_step
-    if incident.onset_attempt is None or incident.onset_fault is not FaultClass.NON_FINITE:
+    onset = incident.loss.onset_step
+    if incident.loss.onset_attempt is None or incident.loss.onset_fault is not FaultClass.NON_FINITE:
         return incident
     if not isinstance(onset, Known):
         return incident
     first = newest_before(onset.value) + 1
     known = [
-        one.from_step for one in incident.stretches if one.attempt == incident.onset_attempt and one.to_step is None
+        one.from_step
+        for one in incident.loss.stretches
+        if one.attempt == incident.loss.onset_attempt and one.to_step is None
     ]
     if known and min(known) <= first:
         return incident
-    return with_stretch(incident, Stretch(attempt=incident.onset_attempt, from_step=first))
+    return with_stretch(incident, Stretch(attempt=incident.loss.onset_attempt, from_step=first))
 
 
 def _lower_onset(incident: Incident, bad: list[Signal]) -> Incident:
     steps = [step.value for step in map(signal_step, bad) if isinstance(step, Known)]
-    if isinstance(incident.onset_step, Known):
-        steps.append(incident.onset_step.value)
-    if not steps or incident.onset_step == Known(min(steps)):
+    if isinstance(incident.loss.onset_step, Known):
+        steps.append(incident.loss.onset_step.value)
+    if not steps or incident.loss.onset_step == Known(min(steps)):
         return incident
-    return dataclasses.replace(incident, onset_step=Known(min(steps)))
+    return dataclasses.replace(incident, loss=dataclasses.replace(incident.loss, onset_step=Known(min(steps))))
 
 
 def _lower_onset_to(incident: Incident, step: Maybe[int]) -> Incident:
     if not isinstance(step, Known):
         return incident
-    if isinstance(incident.onset_step, Known) and incident.onset_step.value <= step.value:
+    if isinstance(incident.loss.onset_step, Known) and incident.loss.onset_step.value <= step.value:
         return incident
-    return dataclasses.replace(incident, onset_step=step)
+    return dataclasses.replace(incident, loss=dataclasses.replace(incident.loss, onset_step=step))
 
 
 def stalled_at(incident: Incident) -> Maybe[int]:
@@ -405,13 +422,13 @@ def _target(incident: Incident, view: AttemptView | None) -> Incident:
     For a hang it is where the run was reported stuck, not where it is now: a late report about a run that has
     moved on is over at the first observation (DLRover #1749: a stale event that kills the run again and again).
     """
-    if not incident.tries:
-        if incident.is_poisoned and isinstance(incident.onset_step, Known):
-            return dataclasses.replace(incident, target_step=incident.onset_step)
+    if not incident.resubmission.tries:
+        if incident.is_poisoned and isinstance(incident.loss.onset_step, Known):
+            return dataclasses.replace(incident, target_step=incident.loss.onset_step)
         stuck = stalled_at(incident) if incident.fault is FaultClass.HANG else Unknown("no hang")
         if isinstance(stuck, Known):
             return dataclasses.replace(incident, target_step=stuck)
-    if isinstance(incident.target_step, Known) or incident.tries:
+    if isinstance(incident.target_step, Known) or incident.resubmission.tries:
         return incident  # a new attempt's own step is no mark for it to pass
     steps: list[Maybe[int]] = [
         signal_step(signal) for signal in incident.signals if signal.attempt == incident.attempt and signal.fault
@@ -431,16 +448,16 @@ def signal_step(signal: Signal) -> Maybe[int]:
 
 def died_at(incident: Incident, view: AttemptView) -> Maybe[int]:
     """The last good step of an attempt that has ended: steps after a non-finite loss are worth nothing."""
-    if incident.onset_attempt == view.name and isinstance(incident.onset_step, Known):
+    if incident.loss.onset_attempt == view.name and isinstance(incident.loss.onset_step, Known):
         if isinstance(view.last_step, Known):
-            return Known(min(view.last_step.value, incident.onset_step.value))
-        return incident.onset_step
+            return Known(min(view.last_step.value, incident.loss.onset_step.value))
+        return incident.loss.onset_step
     return view.last_step
 
 
 def died_at_most(incident: Incident, view: AttemptView) -> Maybe[int]:
     """The furthest step an ended attempt may have come to; a non-finite loss bounds it at its onset."""
-    if incident.onset_attempt == view.name and isinstance(incident.onset_step, Known):
+    if incident.loss.onset_attempt == view.name and isinstance(incident.loss.onset_step, Known):
         return died_at(incident, view)
     return view.last_step_at_most
 

@@ -45,24 +45,32 @@ def follow(incident: Incident, signals: list[Signal], view: AttemptView | None, 
     if incident.attempt is None:
         return incident
     view = view if view is not None and view.name == incident.attempt else None
-    bout = incident.bout
+    bout = incident.loss.bout
     if bout is not None and (bout.attempt != incident.attempt or _is_before_repair(bout.since, incident)):
         bout = None
     told = [item for item in signals if item.fault in LOSS_FAULTS and item.triggers]
     over_at = _over_between(bout, signals, view)
     if bout is not None and over_at is not None:
         bout = dataclasses.replace(bout, healed_step=over_at)
-        incident = marked_healed(dataclasses.replace(incident, bout=bout))
+        incident = marked_healed(dataclasses.replace(incident, loss=dataclasses.replace(incident.loss, bout=bout)))
     if bout is None or bout.healed_step is not None:
         bout = _begun(incident, bout, told, view, now) or bout
     if bout is None:
-        return incident if incident.bout is None else dataclasses.replace(incident, bout=None)
+        return (
+            incident
+            if incident.loss.bout is None
+            else dataclasses.replace(incident, loss=dataclasses.replace(incident.loss, bout=None))
+        )
     if bout.healed_step is None:
         bout = _learned(bout, told, view)
         bout = dataclasses.replace(bout, healed_step=_healed_at(bout, signals, view))
         is_unseen = bout.healed_step is None and (view is None or view.loss_health not in (*_BAD, _WATCH))
         bout = dataclasses.replace(bout, unseen_since=(bout.unseen_since or now) if is_unseen else None)
-    return incident if bout == incident.bout else dataclasses.replace(incident, bout=bout)
+    return (
+        incident
+        if bout == incident.loss.bout
+        else dataclasses.replace(incident, loss=dataclasses.replace(incident.loss, bout=bout))
+    )
 
 
 def _over_between(bout: Bout | None, signals: list[Signal], view: AttemptView | None) -> int | None:
@@ -81,7 +89,7 @@ def _over_between(bout: Bout | None, signals: list[Signal], view: AttemptView | 
 
 
 def _is_before_repair(moment: datetime, incident: Incident) -> bool:
-    return incident.repaired_at is not None and moment < incident.repaired_at
+    return incident.sight.repaired_at is not None and moment < incident.sight.repaired_at
 
 
 def _begun(
@@ -166,14 +174,19 @@ def turn_of(bout: Bout, view: AttemptView, policy: Policy) -> BoutState:
 
 def marked_bad(incident: Incident) -> Incident:
     """The Incident with its bout taken for what it is: the attempt's state since the onset is not to be used again."""
-    bout = incident.bout
+    bout = incident.loss.bout
     if bout is None or bout.attempt != incident.attempt or bout.healed_step is not None:
         return incident
     if isinstance(bout.first_bad, Known):
         incident = with_stretch(incident, Stretch(attempt=bout.attempt, from_step=bout.first_bad.value))
     if incident.is_poisoned:
         return incident
-    return dataclasses.replace(incident, onset_attempt=bout.attempt, onset_step=bout.first_bad, onset_fault=bout.fault)
+    return dataclasses.replace(
+        incident,
+        loss=dataclasses.replace(
+            incident.loss, onset_attempt=bout.attempt, onset_step=bout.first_bad, onset_fault=bout.fault
+        ),
+    )
 
 
 def noted_bad(incident: Incident) -> Incident:
@@ -183,44 +196,53 @@ def noted_bad(incident: Incident) -> Incident:
     node, an order), the spike may yet have healed: what was saved in it is not used, but nothing is rolled back for it.
     """
     bad = marked_bad(incident)
-    return bad if incident.fault in LOSS_FAULTS else dataclasses.replace(incident, stretches=bad.stretches)
+    return (
+        bad
+        if incident.fault in LOSS_FAULTS
+        else dataclasses.replace(incident, loss=dataclasses.replace(incident.loss, stretches=bad.loss.stretches))
+    )
 
 
 def marked_healed(incident: Incident) -> Incident:
     """The Incident with its bout over: what was saved in it stays unused, what is saved from now on is good."""
-    bout = incident.bout
+    bout = incident.loss.bout
     if bout is None or bout.healed_step is None:
         return incident
     if isinstance(bout.first_bad, Known):
         whole = Stretch(attempt=bout.attempt, from_step=bout.first_bad.value, to_step=bout.healed_step)
         incident = with_stretch(incident, whole)
-    if incident.onset_attempt == bout.attempt and incident.onset_fault in LOSS_FAULTS:
+    if incident.loss.onset_attempt == bout.attempt and incident.loss.onset_fault in LOSS_FAULTS:
         incident = dataclasses.replace(
             incident,
-            onset_attempt=None,
-            onset_step=Unknown("healed by itself"),
-            onset_fault=FaultClass.NON_FINITE,
+            loss=dataclasses.replace(
+                incident.loss,
+                onset_attempt=None,
+                onset_step=Unknown("healed by itself"),
+                onset_fault=FaultClass.NON_FINITE,
+            ),
         )
     return incident
 
 
 def with_stretch(incident: Incident, stretch: Stretch) -> Incident:
     """Add it, in place of one of the same attempt and start, and of one still open that it now ends."""
-    if stretch in incident.stretches:
+    if stretch in incident.loss.stretches:
         return incident
     kept = [
         item
-        for item in incident.stretches
+        for item in incident.loss.stretches
         if item.attempt != stretch.attempt or (item.to_step is not None and item.from_step != stretch.from_step)
     ]
-    return dataclasses.replace(incident, stretches=(*kept, stretch)[-MAX_STRETCHES:])
+    return dataclasses.replace(
+        incident, loss=dataclasses.replace(incident.loss, stretches=(*kept, stretch)[-MAX_STRETCHES:])
+    )
 
 
 def ends_open_stretches(incident: Incident, view: AttemptView | None) -> Incident:
     """A stretch that an earlier Incident left open ends where the run says that its loss was well again."""
     if view is None or view.healed_step is None or view.loss_health not in _FINE:
         return incident
-    for item in incident.stretches:
+    for item in incident.loss.stretches:
         if item.attempt == view.name and item.to_step is None and view.healed_step >= item.from_step:
             ended = dataclasses.replace(item, to_step=view.healed_step)
             incident = with_stretch(incident, ended)
@@ -229,9 +251,9 @@ def ends_open_stretches(incident: Incident, view: AttemptView | None) -> Inciden
 
 def onset_now(incident: Incident) -> Onset | None:
     """The onset of the attempt under care, once it is marked."""
-    if incident.onset_attempt is None or not incident.is_poisoned:
+    if incident.loss.onset_attempt is None or not incident.is_poisoned:
         return None
-    return Onset(attempt=incident.onset_attempt, fault=incident.onset_fault, step=incident.onset_step)
+    return Onset(attempt=incident.loss.onset_attempt, fault=incident.loss.onset_fault, step=incident.loss.onset_step)
 
 
 def _onset_of(signal: Signal) -> Maybe[int]:

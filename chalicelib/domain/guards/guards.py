@@ -60,14 +60,16 @@ def is_ordered(incident: Incident) -> bool:
     if incident.repair is not None:
         return incident.repair.waiting_order is not None
     order = incident.order
-    return order is not None and (not incident.tries or order.get("do") == "stop")
+    return order is not None and (not incident.resubmission.tries or order.get("do") == "stop")
 
 
 def was_ordered(before: Incident, after: Incident) -> bool:
     """The same of what has been decided: the order as it stands now, but none of what was just put on record."""
-    tries, steps = before.tries, before.repair.steps if before.repair is not None else ()
+    tries, steps = before.resubmission.tries, before.repair.steps if before.repair is not None else ()
     repair = dataclasses.replace(after.repair, steps=steps) if after.repair is not None else None
-    return is_ordered(dataclasses.replace(after, tries=tries, repair=repair))
+    return is_ordered(
+        dataclasses.replace(after, resubmission=dataclasses.replace(after.resubmission, tries=tries), repair=repair)
+    )
 
 
 def would_hold(context: RuleContext, action: Action) -> bool:
@@ -111,7 +113,7 @@ def _shadowed(context: RuleContext, decision: Decision) -> Decision:
 
 def _unanswered(context: RuleContext) -> str:
     """What was let through before shadow mode was on may have been carried out, with its answer still to come."""
-    pending = context.incident.pending if context.incident.phase is Phase.RESUBMITTING else None
+    pending = context.incident.resubmission.pending if context.incident.phase is Phase.RESUBMITTING else None
     if pending is None:
         return ""
     return f" Whether {pending.name}, ordered at {pending.at:%H:%M} UTC, was started is not known."
@@ -325,9 +327,9 @@ def _held(
 
 def _learnt(kept: Incident, proposed: Incident) -> Incident:
     """Keep what only this observation knew: an answer to a request, an order's outcome. The rest is read again."""
-    ask, answered = kept.ask, proposed.ask
+    ask, answered = kept.halt.ask, proposed.halt.ask
     if ask is not None and answered is not None and ask.request_id == answered.request_id and ask.outcome is None:
-        kept = dataclasses.replace(kept, ask=answered)
+        kept = dataclasses.replace(kept, halt=dataclasses.replace(kept.halt, ask=answered))
     if kept.repair is None or proposed.repair is None:
         return kept
     new = {one.number: one.state for one in proposed.repair.steps}

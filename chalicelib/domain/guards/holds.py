@@ -195,7 +195,7 @@ def _is_stale(signal: Signal, incident: Incident) -> bool:
     """It tells of trouble, and of an attempt that is not the one under care any more."""
     if signal.attempt is None or not signal.triggers or signal.fault is None or signal.kind in ORDER_KINDS:
         return False
-    return incident.node is None and bool(incident.tries) and not concerns(signal, incident)
+    return incident.node is None and bool(incident.resubmission.tries) and not concerns(signal, incident)
 
 
 def is_of_the_breaker(incident: Incident, approval_id: str) -> bool:

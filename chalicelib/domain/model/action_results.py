@@ -20,7 +20,7 @@ def answered(recorded: Incident, seen: Observation, results: tuple[ActionResult,
     is not in it, and wakes the Incident again. A start that an agent was ordered to make, and any other answer, is
     looked at.
     """
-    pending = recorded.pending
+    pending = recorded.resubmission.pending
     if recorded.phase is not Phase.RESUBMITTING or pending is None or not seen.platform.accepts_at_once:
         return None
     if any(one.done not in (Done.DONE, Done.ALREADY) for one in results):

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime
 from enum import StrEnum
 from typing import ClassVar
 
+from chalicelib.domain.model.clocks import Fact, Since
 from chalicelib.domain.model.codec import Record
 from chalicelib.domain.model.known import Known, Maybe, Unknown
 from rekindle.checkpoints.marks import forensic_request_id as forensic_request_id
@@ -68,12 +68,12 @@ class Bout(Record):
 
     attempt: str
     fault: FaultClass
-    since: datetime
+    since: Fact
     onset_step: Maybe[int] = Unknown("nothing told the onset")
     told_step: Maybe[int] = Unknown("nothing told the step")
     healed_step: int | None = None
     after_step: int | None = None
-    unseen_since: datetime | None = None
+    unseen_since: Since | None = None
 
     @property
     def first_bad(self) -> Maybe[int]:

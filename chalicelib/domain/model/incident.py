@@ -9,23 +9,21 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, ClassVar
+from typing import Any, Final
 
 from chalicelib.domain.model.account import Account
 from chalicelib.domain.model.approvals import Approval, Hold
+from chalicelib.domain.model.clocks import Fact, Pause, Since, moved_on
 from chalicelib.domain.model.codec import Record
 from chalicelib.domain.model.errors import InvalidTransition
-from chalicelib.domain.model.evidence import (
-    Bout,
-    Need,
-    Onset,
-    Stretch,
-    Suspicion,
-)
+from chalicelib.domain.model.incident_parts import BadLoss, Evidence, Halt, Resubmissions, Sight
+from chalicelib.domain.model.incident_parts import CheckpointAsk as CheckpointAsk
+from chalicelib.domain.model.incident_parts import Failure as Failure
+from chalicelib.domain.model.incident_parts import SkipWindow as SkipWindow
+from chalicelib.domain.model.incident_parts import Try as Try
 from chalicelib.domain.model.known import Known, Maybe, Unknown
 from chalicelib.domain.model.repair import NodeRepair
 from chalicelib.domain.model.signal import Signal
-from chalicelib.domain.model.start_view import BadNode, Submission
 from rekindle.signatures.faults import FaultClass
 
 MAX_KEPT_SIGNALS = 40  # newest kept on the Incident itself; every one has its line in the timeline
@@ -79,170 +77,64 @@ TRANSITIONS: dict[Phase, frozenset[Phase]] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SkipWindow:
-    """Data not to train on again: the batches of the steps [from_step, to_step)."""
-
-    wire_row: ClassVar[bool] = True  # an Incident has many
-
-    from_step: int
-    to_step: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CheckpointAsk:
-    """One emergency checkpoint asked for. `outcome` is None until answered: saved, cannot, refused, late.
-
-    `is_paged`: a person was paged as it was asked for, who decides whatever comes of it.
-    """
-
-    request_id: str
-    attempt: str
-    asked_at: datetime
-    deadline_at: datetime
-    outcome: str | None = None
-    step: int | None = None
-    why: str = ""
-    is_paged: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Try:
-    """One resubmission made in this Incident.
-
-    `no_room`: it failed for lack of capacity before it ever ran. `died_at_load`: it failed before it had made a step
-    past the checkpoint that it was given. `is_theirs`: the platform started it. `leaves` is a held start of
-    the old submission that must be cancelled once this one, a new submission, is there. `left_nodes` are those that the
-    one before it lost a node of: which one may be shown only later. `nodes_min` to `nodes_max` is the size that it
-    was allowed because it waited for nodes.
-    """
-
-    number: int
-    name: str
-    clone_of: str
-    at: datetime
-    resume_step: Maybe[int]
-    ended: bool = False
-    last_step: Maybe[int] = Unknown("no step seen yet")
-    gained: bool | None = None  # None: cannot be told, or not ended
-    resume_manifest: str | None = None
-    resume_root: str | None = None
-    no_room: bool = False
-    died_at_load: bool = False
-    went_back: bool = False
-    how: Submission = Submission.CLONE
-    exclude: tuple[str, ...] = ()
-    is_theirs: bool = False
-    leaves: str | None = None
-    left_nodes: tuple[str, ...] = ()
-    nodes_min: int | None = None
-    nodes_max: int | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Failure:
-    """How one attempt ended; two alike at one step mean that trying again cannot help."""
-
-    attempt: str
-    signature: str
-    step: Maybe[int]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Incident(Record):
-    """Everything `decide` remembers between two observations.
+    """Everything `decide` remembers between two observations: what every Incident has, and a part for each subject.
 
-    `version` fences every write by the workflow; `generation` names the durable execution that may write.
-    `policy_document` is the policy at the first observation; later observations and generations keep to it. `attempt`
-    is the attempt under care now: first the one that failed, then each resubmission. `target_step` is the step that the
-    new attempt must pass before the Incident counts as recovered. `onset_step` is the first bad step of
-    `onset_attempt`, once poisoned; what replaces it must resume before that. `seen_as` is the state that the attempt
-    was last seen in, `seen_since` when it was first seen so; `unseen_since` is set while it cannot be read;
-    `repaired_at` is when it was seen back from the platform's own repair. `paged_for` are the rules that have paged or
-    notified about what cannot be read: each once in an Incident. `watch_step` was reached by `watch_at`: how long a run
-    that must move has not moved. `stop_asked_at` is when a stop was asked for last, `stop_begun_at` when the newest
-    attempt's first one was decided. `paused_since` is when an observation first found the global pause set; no limit
-    runs until it is lifted. `node` is set on a node's own Incident (with `cluster`, without `job_id`): the node's name
-    there; `repair` is what such a one remembers. `onset_fault` is what began at `onset_step`; `onsets` are those rolled
-    back for, in order; `bout` is a bad loss that is watched; `verify_to` is a step that a new attempt must pass besides
-    the target, where one is set. `stretches` and `suspicions` are what later Incidents and people need to know (see
-    evidence.py), `conclusion` what came out of them. `needs` is what the next observation must read, asked for since
-    `needs_since`; `evidence_since` is when the ranks' own reports about the attempt under care began to be waited for.
-    On a cluster: `bad_nodes` are held to be broken; `stop_hold`: what was stopped last stays in the queue, held;
-    `deferred_since` is when the job's own auto-resume began to be waited for; `requeue_refused`: that was refused.
-    `excluded_checkpoints` are passed over in this Incident; those of them in `quarantined` were marked for others too.
-    `fruitless_before` counts the Job's attempts before this Incident, the newest in a row, that gained nothing.
-    `approvals` are what people were asked, in order; `holds` what has held something back, the newest last. `account`
-    is what its ledger will need. `newer` names what of the record a newer version has written (newer.py).
+    A node's own Incident has `cluster`, `node` and `repair`, no `job_id`, and its runs' parts stay empty.
     """
 
     incident_id: str
     job_id: str | None
     cluster: str | None
-    opened_at: datetime
+    node: str | None = None  # the node's name in `cluster`, on a node's own Incident
+    opened_at: Fact
     phase: Phase
-    phase_entered_at: datetime
-    version: int = 0
-    generation: int = 1
+    phase_entered_at: Since
+    closed_at: Fact | None = None
+    outcome: str = ""  # the rule that closed it
+
+    version: int = 0  # fences every write by the workflow
+    generation: int = 1  # names the durable execution that may write
+    newer: str = ""  # names what of the record a newer version has written (newer_version.py)
     policy_name: str = "default"
     policy_version: str = ""
-    policy_document: Mapping[str, Any] | None = None
+    policy_document: Mapping[str, Any] | None = None  # at the first observation; later ones and generations keep to it
+
     fault: FaultClass = FaultClass.UNCLEAR
     fault_rule: str = ""
-    signals: tuple[Signal, ...] = ()
-    signals_seen: int = 0
-    attempt: str | None = None
+    signals: tuple[Signal, ...] = ()  # the newest
+    signals_seen: int = 0  # all that were taken in
+    attempt: str | None = None  # the attempt under care: first the one that failed, then each resubmission
     attempt_number: int = 0
-    target_step: Maybe[int] = Unknown("not looked at yet")
-    onset_step: Maybe[int] = Unknown("no onset")
-    onset_attempt: str | None = None
-    onset_fault: FaultClass = FaultClass.NON_FINITE
-    onsets: tuple[Onset, ...] = ()
-    bout: Bout | None = None
-    stretches: tuple[Stretch, ...] = ()
-    verify_to: Maybe[int] = Unknown("nothing beyond the target")
-    suspicions: tuple[Suspicion, ...] = ()
-    conclusion: str = ""
-    needs: tuple[Need, ...] = ()
-    needs_since: datetime | None = None
-    evidence_since: datetime | None = None
-    seen_as: str = ""
-    seen_since: datetime | None = None
-    unseen_since: datetime | None = None
-    doubt_since: datetime | None = None
-    paged_for: str = ""
-    repaired_at: datetime | None = None
-    watch_step: Maybe[int] = Unknown("not watched yet")
-    watch_at: datetime | None = None
-    ask: CheckpointAsk | None = None
-    asks: int = 0
-    stop_asked_at: datetime | None = None
-    stop_begun_at: datetime | None = None
-    stopped_attempts: tuple[str, ...] = ()
-    tries: tuple[Try, ...] = ()
-    failures: tuple[Failure, ...] = ()
-    rollbacks: int = 0
-    skips: tuple[SkipWindow, ...] = ()
-    not_before: datetime | None = None
-    capacity_since: datetime | None = None
-    capacity_refusals: int = 0
-    name_salt: int = 0
-    excluded_checkpoints: tuple[str, ...] = ()
-    quarantined: tuple[str, ...] = ()
-    order: Mapping[str, Any] | None = None
-    paused_since: datetime | None = None
-    closed_at: datetime | None = None
-    outcome: str = ""
-    bad_nodes: tuple[BadNode, ...] = ()
-    stop_hold: bool = False
-    deferred_since: datetime | None = None
-    requeue_refused: bool = False
-    fruitless_before: int = 0
-    node: str | None = None
-    repair: NodeRepair | None = None
-    approvals: tuple[Approval, ...] = ()
-    holds: tuple[Hold, ...] = ()
-    account: Account = dataclasses.field(default_factory=Account)
-    newer: str = ""
+    target_step: Maybe[int] = Unknown("not looked at yet")  # the new attempt must pass it before this is recovered
+
+    order: Mapping[str, Any] | None = None  # what an operator ordered
+    approvals: tuple[Approval, ...] = ()  # what people were asked, in order
+    holds: tuple[Hold, ...] = ()  # what has held something back, the newest last
+    paused_since: Fact | None = None  # when the global pause was first found set; no limit runs until it is lifted
+    account: Account = dataclasses.field(default_factory=Account)  # what its ledger will need
+
+    sight: Sight = dataclasses.field(default_factory=Sight)
+    loss: BadLoss = dataclasses.field(default_factory=BadLoss)
+    evidence: Evidence = dataclasses.field(default_factory=Evidence)
+    halt: Halt = dataclasses.field(default_factory=Halt)
+    resubmission: Resubmissions = dataclasses.field(default_factory=Resubmissions)
+    repair: NodeRepair | None = None  # on a node's own Incident: what it remembers
+
+    def changed(self, **changes: object) -> Incident:
+        """With fields changed, each in the part that has it; no two parts share a field's name.
+
+        Raises:
+            TypeError: neither the Incident nor a part of it has such a field.
+        """
+        own: dict[str, Any] = {}
+        within: dict[str, dict[str, Any]] = {}
+        for name, value in changes.items():
+            part = _PART_OF.get(name)
+            (own if part is None else within.setdefault(part, {}))[name] = value
+        for part, fields in within.items():
+            own[part] = dataclasses.replace(own.get(part, getattr(self, part)), **fields)
+        return dataclasses.replace(self, **own)
 
     @property
     def scope(self) -> str | None:
@@ -256,51 +148,29 @@ class Incident(Record):
 
         A question to people waits as long again: a pause uses up no deadline.
         """
-        began = self.paused_since
-        if began is None:
+        if self.paused_since is None:
             return self
+        pause = Pause(self.paused_since, now)
         approvals = tuple(
-            dataclasses.replace(one, deadline_at=one.deadline_at + (now - began)) if one.is_pending else one
+            dataclasses.replace(one, deadline_at=pause.due(one.deadline_at)) if one.is_pending else one
             for one in self.approvals
         )
-        return dataclasses.replace(self._moved_on(began, now), approvals=approvals, paused_since=None)
+        return dataclasses.replace(self._moved_on(pause), approvals=approvals, paused_since=None)
 
     def unheld(self, *, now: datetime) -> Incident:
         """The same for the time that a guard has held its next step back; as it is while none does."""
         since = [one.since for one in self.holds if one.until is None and one.guard.stops_the_clock]
-        return self._moved_on(min(since), now) if since else self
+        return self._moved_on(Pause(min(since), now)) if since else self
 
-    def _moved_on(self, began: datetime, now: datetime) -> Incident:
-        """`repaired_at` stays: it is compared with when Signals occurred, and those kept occurring."""
-        ask, tries = self.ask, self.tries
-        if ask is not None and ask.outcome is None:
-            ask = dataclasses.replace(ask, deadline_at=ask.deadline_at + (now - began))
-        if self.phase is Phase.RESUBMITTING and self.pending is not None:
-            tries = (*tries[:-1], dataclasses.replace(tries[-1], at=_moved_on(tries[-1].at, began, now)))
+    def _moved_on(self, pause: Pause) -> Incident:
         return dataclasses.replace(
-            self,
-            phase_entered_at=_moved_on(self.phase_entered_at, began, now),
-            seen_since=self.seen_since and _moved_on(self.seen_since, began, now),
-            unseen_since=self.unseen_since and _moved_on(self.unseen_since, began, now),
-            doubt_since=self.doubt_since and _moved_on(self.doubt_since, began, now),
-            watch_at=self.watch_at and _moved_on(self.watch_at, began, now),
-            stop_asked_at=self.stop_asked_at and _moved_on(self.stop_asked_at, began, now),
-            capacity_since=self.capacity_since and _moved_on(self.capacity_since, began, now),
-            needs_since=self.needs_since and _moved_on(self.needs_since, began, now),
-            evidence_since=self.evidence_since and _moved_on(self.evidence_since, began, now),
-            deferred_since=self.deferred_since and _moved_on(self.deferred_since, began, now),
-            bout=self.bout
-            and dataclasses.replace(
-                self.bout,
-                unseen_since=self.bout.unseen_since and _moved_on(self.bout.unseen_since, began, now),
-            ),
-            not_before=self.not_before and self.not_before + (now - began),
-            repair=self.repair
-            and dataclasses.replace(
-                self.repair, changed_at=self.repair.changed_at and _moved_on(self.repair.changed_at, began, now)
-            ),
-            ask=ask,
-            tries=tries,
+            moved_on(self, pause),
+            sight=self.sight.moved_on(pause),
+            loss=self.loss.moved_on(pause),
+            evidence=self.evidence.moved_on(pause),
+            halt=self.halt.moved_on(pause),
+            resubmission=self.resubmission.moved_on(pause, is_ordering=self.phase is Phase.RESUBMITTING),
+            repair=self.repair and moved_on(self.repair, pause),
         )
 
     def enter(self, phase: Phase, *, now: datetime) -> Incident:
@@ -331,36 +201,11 @@ class Incident(Record):
     @property
     def is_poisoned(self) -> bool:
         """The attempt under care has gone bad at `onset_step`: what it saved since is not to be resumed from."""
-        return self.onset_attempt is not None and self.onset_attempt == self.attempt
+        return self.loss.onset_attempt is not None and self.loss.onset_attempt == self.attempt
 
     def has_signal(self, fault: FaultClass) -> bool:
         """A Signal that suggests `fault` has been absorbed (the oldest may have given way)."""
         return self.fault is fault or any(signal.fault is fault for signal in self.signals)
-
-    @property
-    def pending(self) -> Try | None:
-        """The try on record whose attempt has not ended: running, or not even known to have started."""
-        return self.tries[-1] if self.tries and not self.tries[-1].ended else None
-
-    @property
-    def no_progress(self) -> int:
-        """Ended tries since the last one that gained a step, counting only those known to have gained none."""
-        count = 0
-        for attempt in reversed(self.tries):
-            if attempt.gained:
-                break
-            count += attempt.ended and attempt.gained is False and not attempt.no_room
-        return count
-
-    @property
-    def without_gain(self) -> int:
-        """Like `no_progress`, with those of which it is unknown: what the back-off between tries counts."""
-        count = 0
-        for attempt in reversed(self.tries):
-            if attempt.gained:
-                break
-            count += attempt.ended and not attempt.no_room
-        return count
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -396,12 +241,21 @@ def execution_name(incident_id: str, generation: int) -> str:
     return f"{incident_id}-g{generation}"
 
 
-def _moved_on(moment: datetime, began: datetime, now: datetime) -> datetime:
-    """`moment`, later by as much of the pause as came after it."""
-    return moment + (now - max(moment, began))
-
-
 def best_step(*steps: Maybe[int]) -> Maybe[int]:
     """The highest of the known steps; Unknown only if none is known."""
     known = [step.value for step in steps if isinstance(step, Known)]
     return Known(max(known)) if known else steps[0] if steps else Unknown("no step given")
+
+
+# The part of an Incident that has a field, by the field's name.
+_PART_OF: Final[Mapping[str, str]] = {
+    field.name: part
+    for part, kind in {
+        "sight": Sight,
+        "loss": BadLoss,
+        "evidence": Evidence,
+        "halt": Halt,
+        "resubmission": Resubmissions,
+    }.items()
+    for field in dataclasses.fields(kind)
+}

@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any, Final
 
+from chalicelib.domain.model.clocks import Fact, Since
 from chalicelib.domain.model.codec import Record
 from chalicelib.domain.model.node import Machines, NodeRecovery, PastRepair
 from chalicelib.domain.model.node_findings import Finding, FindingKind
@@ -105,14 +106,14 @@ class NodeRepair(Record):
     steps: tuple[Step, ...] = ()
     past: tuple[PastRepair, ...] = ()
     theirs: TheirWork | None = None
-    wanted_at: datetime | None = None
+    wanted_at: Fact | None = None
     told: tuple[str, ...] = ()
     serial: int = 1
     refusals: int = 0
     instance_word: str = ""
     listed_word: str = ""
-    changed_at: datetime | None = None
-    cleared_at: datetime | None = None
+    changed_at: Since | None = None
+    cleared_at: Fact | None = None
     health_check: int = 0
     check_seen: bool = False
     order: NodeOrder | None = None

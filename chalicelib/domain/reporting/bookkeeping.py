@@ -41,7 +41,7 @@ def booked(
     view = seen.attempt.value if isinstance(seen.attempt, Known) else None
     account = _onset(account, before, seen, view)
     if view is not None and view.step_s is not None and account.step_s != Known(view.step_s):
-        account = _step_time(account, view.step_s, is_restarting=bool(after.tries))
+        account = _step_time(account, view.step_s, is_restarting=bool(after.resubmission.tries))
     if view is not None:
         account = _went_on_from(account, view)
     for action in actions:
@@ -55,7 +55,7 @@ def booked(
 
 def _onset(account: Account, incident: Incident, seen: Observation, view: AttemptView | None) -> Account:
     """Only for the first attempt: what a later one suffers is a consequence, and has its own new start."""
-    if incident.tries:
+    if incident.resubmission.tries:
         return account
     told = [_begun(one) for one in seen.new_signals if _tells_onset(one, incident)]
     if view is not None and view.status in _DIED and view.ended_at is not None:

@@ -102,7 +102,7 @@ def _waiting(fault: FaultClass) -> tuple[float, tuple[str, ...]]:
 def _recompute(incident: Incident) -> Maybe[float]:
     """The steps between the newest checkpoint of its own and how far it had come, at the run's own pace."""
     first, step_s = incident.account.restarts[0], incident.account.step_s
-    reached = last_good(incident) if incident.onsets or incident.is_poisoned else first.furthest
+    reached = last_good(incident) if incident.loss.onsets or incident.is_poisoned else first.furthest
     if isinstance(first.periodic_step, Unknown):
         return Unknown(f"where it would have gone on is not known: {first.periodic_step.why}")
     if isinstance(reached, Unknown):

@@ -38,9 +38,12 @@ def next_steps(incident: Incident, ledger: IncidentLedger) -> list[str]:
         lines.append(f"It is still open: rekindle show {plain(incident.incident_id)}.")
     if incident.fault in AFTERWARDS:
         lines.append(AFTERWARDS[incident.fault])
-    lines += [f"Node {plain(node.node)}: see its own Incident, and the lemon ledger." for node in incident.bad_nodes]
-    lines += [f"The data of steps {one.from_step} to {one.to_step - 1} was left out." for one in incident.skips]
-    ask = incident.ask
+    lines += [
+        f"Node {plain(node.node)}: see its own Incident, and the lemon ledger."
+        for node in incident.resubmission.bad_nodes
+    ]
+    lines += [f"The data of steps {one.from_step} to {one.to_step - 1} was left out." for one in incident.loss.skips]
+    ask = incident.halt.ask
     if ask is not None and ask.outcome not in (None, "saved"):
         lines.append(
             f"The emergency checkpoint did not come ({plain(ask.outcome)}: {plain(ask.why or 'no reason given')})."

@@ -130,8 +130,8 @@ def _happening(incident: Incident, timeline: Sequence[TimelineEntry]) -> list[st
     lines = [f"<p>{HAPPENING[incident.phase]}</p>"]
     if timeline:
         lines.append(f'<p class="soft">{_at(timeline[-1].at)}</p><p>{text(timeline[-1].text)}</p>')
-    if incident.conclusion:
-        lines.append(f"<p>{text(incident.conclusion)}</p>")
+    if incident.evidence.conclusion:
+        lines.append(f"<p>{text(incident.evidence.conclusion)}</p>")
     held = [one for one in incident.holds if one.until is None] if incident.is_open else []
     lines.append(_list(f"Held back by {one.guard.value.replace('_', ' ')}: {text(one.said)}" for one in held))
     return lines
@@ -154,10 +154,17 @@ def _suspects(incident: Incident) -> list[str]:
     rows = [
         f"{text(suspect_word(one))} ({one.kind.value.replace('_', ' ')}): {text(one.said)} "
         f'<span class="soft">{one.reports} of {one.world_size} ranks reported</span>'
-        for one in incident.suspicions
+        for one in incident.evidence.suspicions
         if one.ranks or one.hosts
     ]
-    return [_list([*rows, *(f"node {text(one.node, NAME_CHARS)} is held to be broken" for one in incident.bad_nodes)])]
+    return [
+        _list(
+            [
+                *rows,
+                *(f"node {text(one.node, NAME_CHARS)} is held to be broken" for one in incident.resubmission.bad_nodes),
+            ]
+        )
+    ]
 
 
 def _figures(ledger: IncidentLedger) -> list[str]:

@@ -220,9 +220,9 @@ def steps_lost(incident: Incident) -> Maybe[int]:
 def good_before(incident: Incident, index: int) -> Maybe[int]:
     """As `furthest_before`, but not beyond the step before that attempt's first bad one."""
     furthest, after = furthest_before(incident, index), incident.account.restarts[index].after
-    bad = [one.step for one in incident.onsets if one.attempt == after]
-    if incident.onset_attempt == after and incident.onset_fault in POISONS:
-        bad.append(incident.onset_step)
+    bad = [one.step for one in incident.loss.onsets if one.attempt == after]
+    if incident.loss.onset_attempt == after and incident.loss.onset_fault in POISONS:
+        bad.append(incident.loss.onset_step)
     for step in bad:
         if isinstance(step, Unknown):
             return Unknown(f"since which step {after} was bad is not known: {step.why}")
@@ -236,7 +236,7 @@ def furthest_before(incident: Incident, index: int) -> Maybe[int]:
     one = restarts[index]
     if isinstance(one.furthest, Known):
         return one.furthest
-    ended = next((item for item in incident.tries if item.name == one.after), None)
+    ended = next((item for item in incident.resubmission.tries if item.name == one.after), None)
     before = next((item for item in restarts[:index] if item.name == one.after), None)
     if before is not None and ended is not None and (ended.no_room or ended.died_at_load):
         return before.resume_step  # it never made a step of its own
@@ -260,7 +260,7 @@ def _saved_by(one: Restart, incident: Incident) -> Maybe[int]:
     if one.kind and one.kind != SaveKind.EMERGENCY:
         return Known(0)
     if not one.kind:
-        if incident.asks == 0:
+        if incident.halt.asks == 0:
             return Known(0)  # no emergency checkpoint was asked for
         return Unknown(f"which checkpoint {one.name} went on from is not known")
     if isinstance(one.resume_step, Unknown):

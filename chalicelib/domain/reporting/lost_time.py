@@ -55,7 +55,7 @@ def lost_time(
     step_s, closed = incident.account.step_s, incident.account.closed_step
     pieces = [(name, _after(at, seconds, start.value)) for name, at, seconds in stages]
     if isinstance(base, Known) and isinstance(closed, Known) and isinstance(step_s, Known):
-        seconds = max(0.0, wall - step_s.value * net_gain(base.value, closed.value, incident.skips))
+        seconds = max(0.0, wall - step_s.value * net_gain(base.value, closed.value, incident.loss.skips))
         said = (*said, f"A step takes {step_s.value:.3g} s, the run's own median.")
     else:
         seconds = wall
@@ -84,7 +84,7 @@ def _not_to_be_told(incident: Incident) -> str:
 
 
 def _stood_still(incident: Incident) -> bool:
-    return incident.fault is FaultClass.HANG or incident.repaired_at is not None
+    return incident.fault is FaultClass.HANG or incident.sight.repaired_at is not None
 
 
 def _from(incident: Incident, onset: Maybe[datetime]) -> tuple[Maybe[datetime], Maybe[int], tuple[str, ...]]:
@@ -92,7 +92,7 @@ def _from(incident: Incident, onset: Maybe[datetime]) -> tuple[Maybe[datetime], 
     restarts = incident.account.restarts
     if not restarts:
         return onset, incident.target_step, ()
-    if incident.onsets or incident.is_poisoned:
+    if incident.loss.onsets or incident.is_poisoned:
         return onset, last_good(incident), ("Steps since the onset are worth nothing.",)
     first = restarts[0]
     if incident.fault in RUNS_ON and first.ended_at is not None:
@@ -102,7 +102,7 @@ def _from(incident: Incident, onset: Maybe[datetime]) -> tuple[Maybe[datetime], 
 
 def last_good(incident: Incident) -> Maybe[int]:
     """The step before the first bad one."""
-    first_bad = incident.onsets[0].step if incident.onsets else incident.onset_step
+    first_bad = incident.loss.onsets[0].step if incident.loss.onsets else incident.loss.onset_step
     return Known(first_bad.value - 1) if isinstance(first_bad, Known) else first_bad
 
 

@@ -75,7 +75,7 @@ def _instances(incident: Incident) -> list[tuple[str, str]]:
 def _told_instances(incident: Incident) -> Iterator[tuple[str, str]]:
     if incident.repair is not None and incident.repair.instance_id and incident.repair.group:
         yield incident.repair.group, incident.repair.instance_id
-    bad = {item.instance_id for item in incident.bad_nodes}
+    bad = {item.instance_id for item in incident.resubmission.bad_nodes}
     for signal in reversed(incident.signals):
         instance, group = instance_of(signal), signal.evidence.get("group")
         if instance and isinstance(group, str) and group and (signal.fault is not None or instance in bad):

@@ -56,10 +56,10 @@ def _summary(incident: Incident, ledger: IncidentLedger, about: str) -> list[str
         f"- Ended by rule: {plain(incident.outcome or 'none yet')}",
         f"- {heading('mttd_s')}: {_seconds(ledger.mttd_s)}; {NAMES['mttr_s']}: {_seconds(ledger.mttr_s)}",
         f"- Size: {_size(ledger)}",
-        f"- New starts: {len(incident.account.restarts)}; roll-backs: {incident.rollbacks}; "
+        f"- New starts: {len(incident.account.restarts)}; roll-backs: {incident.loss.rollbacks}; "
         f"signals: {incident.signals_seen}",
         f"- Policy: {plain(incident.policy_name)}, version {plain(incident.policy_version or 'not pinned')}",
-        *([f"- Conclusion: {plain(incident.conclusion)}"] if incident.conclusion else []),
+        *([f"- Conclusion: {plain(incident.evidence.conclusion)}"] if incident.evidence.conclusion else []),
     ]
 
 
@@ -128,14 +128,14 @@ def _evidence(incident: Incident) -> list[str]:
         lines.append(f"- … and {incident.signals_seen - len(kept)} more")
     lines += [
         f"- {plain(failure.attempt)} ended at step {_step(failure.step)}: {plain(failure.signature)}"
-        for failure in incident.failures
+        for failure in incident.resubmission.failures
     ]
     lines += [
         f"- {suspicion.kind.value}: {plain(suspect_word(suspicion))}, by {plain(suspicion.rule)}: "
         f"{plain(suspicion.said)} ({suspicion.reports} of {suspicion.world_size} ranks spoke)"
-        for suspicion in incident.suspicions
+        for suspicion in incident.evidence.suspicions
     ]
-    lines += [f"- node {plain(node.node)} is held to be broken" for node in incident.bad_nodes]
+    lines += [f"- node {plain(node.node)} is held to be broken" for node in incident.resubmission.bad_nodes]
     return lines or ["- None."]
 
 

@@ -40,10 +40,14 @@ def phase_word(phase: Phase) -> str:
 
 def suspect_of(incident: Incident) -> str:
     """The newest suspect: `rank 3 on host-3`, or a node; empty where none is named."""
-    named = [one for one in incident.suspicions if one.ranks or one.hosts]
+    named = [one for one in incident.evidence.suspicions if one.ranks or one.hosts]
     if named:
         return one_line(suspect_word(named[-1]), NAME_CHARS)
-    return one_line(f"node {incident.bad_nodes[-1].node}", NAME_CHARS) if incident.bad_nodes else ""
+    return (
+        one_line(f"node {incident.resubmission.bad_nodes[-1].node}", NAME_CHARS)
+        if incident.resubmission.bad_nodes
+        else ""
+    )
 
 
 def commands_of(incident: Incident, *, region: str) -> tuple[tuple[str, str], ...]:

@@ -59,7 +59,7 @@ def _auto_resume_first(context: RuleContext) -> Decision | None:
     if incident.fault not in NODE_FAULTS or incident.order is not None or attempt.start.is_queued:
         return None
     is_alive = attempt.heartbeat_at is not None and context.now - attempt.heartbeat_at < HEARTBEAT_FRESH
-    since = incident.deferred_since
+    since = incident.resubmission.deferred_since
     if since is None and is_alive:
         return None  # its step runs: what auto-resume waits for, the end of a process, has not come
     since = since or context.now

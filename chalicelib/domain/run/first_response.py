@@ -39,7 +39,7 @@ def begin_checkpoint(context: RuleContext, attempt: AttemptView, rule: str = "pl
     """
     context = dataclasses.replace(context, incident=noted_bad(context.incident))
     row = context.policy.playbook(context.incident.fault)
-    number = context.incident.asks + 1
+    number = context.incident.halt.asks + 1
     is_for_people = context.incident.fault in _GONE_BAD
     request_id = f"{context.incident.incident_id}-c{number}"
     if is_for_people:
@@ -124,16 +124,16 @@ def begin_stop(context: RuleContext, rule: str, reason: str) -> Decision:
         stop_asked_at=context.now,
         stop_begun_at=context.now,
         stop_hold=hold,
-        stopped_attempts=(*(one for one in context.incident.stopped_attempts if one != name), name),
+        stopped_attempts=(*(one for one in context.incident.halt.stopped_attempts if one != name), name),
     )
 
 
 def _evidence_wanted(context: RuleContext) -> dict[str, Any]:
     """A stuck run's ranks report by themselves, each after its own limit: from now on their word is read."""
     incident = context.incident
-    if incident.fault is not FaultClass.HANG or incident.evidence_since is not None:
+    if incident.fault is not FaultClass.HANG or incident.evidence.evidence_since is not None:
         return {}
-    return {"evidence_since": context.now, "needs": with_need(incident.needs, Need.REPORTS)}
+    return {"evidence_since": context.now, "needs": with_need(incident.evidence.needs, Need.REPORTS)}
 
 
 def _stacks_wanted(context: RuleContext, attempt: AttemptView) -> tuple[Action, ...]:
@@ -166,7 +166,7 @@ def _heartbeat_first(context: RuleContext) -> Decision | None:
     is_old = attempt.heartbeat_at is None and bool(claims) and context.now - max(claims) >= OLD_CLAIM
     if not attempt.is_heartbeat_unread and not is_old:
         return None
-    ask = incident.ask
+    ask = incident.halt.ask
     if ask is not None and ask.attempt == attempt.name and ask.outcome == "cannot":
         return None
     reason = (
@@ -184,10 +184,10 @@ def _evidence_first(context: RuleContext) -> Decision | None:
     incident, attempt = context.incident, context.attempt
     if incident.fault is not FaultClass.HANG or attempt is None or attempt.status is not AttemptStatus.RUNNING:
         return None
-    ask = incident.ask
+    ask = incident.halt.ask
     if ask is not None and ask.attempt == attempt.name and ask.outcome in ("saved", "refused"):
         return None  # not stuck after all, or nobody there who would report
-    since = incident.evidence_since or context.now
+    since = incident.evidence.evidence_since or context.now
     told = suspicion_about(incident, attempt.name, SuspicionKind.HANG)
     if told is not None and told.is_complete:
         return None

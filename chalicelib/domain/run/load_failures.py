@@ -48,15 +48,18 @@ class Condemned:
 
 def settle_load(incident: Incident, view: AttemptView | None) -> Incident:
     """Note on the newest try whether it died at load, once it has ended."""
-    if view is None or not incident.tries or incident.tries[-1].name != view.name:
+    if view is None or not incident.resubmission.tries or incident.resubmission.tries[-1].name != view.name:
         return incident
-    last = incident.tries[-1]
+    last = incident.resubmission.tries[-1]
     if not _died_at_load(incident, last, view):
         return incident
     # A monitored run that is known to have begun and named no step has gained none.
     gained = False if view.heartbeat_at is not None and last.gained is None else last.gained
     settled = dataclasses.replace(last, died_at_load=True, gained=gained)
-    return dataclasses.replace(incident, tries=(*incident.tries[:-1], settled))
+    return dataclasses.replace(
+        incident,
+        resubmission=dataclasses.replace(incident.resubmission, tries=(*incident.resubmission.tries[:-1], settled)),
+    )
 
 
 def _died_at_load(incident: Incident, last: Try, view: AttemptView) -> bool:
@@ -84,17 +87,18 @@ def condemned(incident: Incident, checkpoints: Maybe[tuple[CheckpointView, ...]]
     poisoned = _poisoned(incident)
     if poisoned is not None:
         return poisoned
-    if not incident.tries or not incident.tries[-1].died_at_load:
+    if not incident.resubmission.tries or not incident.resubmission.tries[-1].died_at_load:
         return None
-    last = incident.tries[-1]
+    last = incident.resubmission.tries[-1]
     key = last.resume_manifest
-    if key is None or key in incident.excluded_checkpoints:
+    if key is None or key in incident.resubmission.excluded_checkpoints:
         return None
     excused = {signal.attempt for signal in incident.signals if signal.fault in _NOT_THE_LOAD}
     if last.name in excused:
         return None
     deaths = sum(
-        item.died_at_load and item.resume_manifest == key and item.name not in excused for item in incident.tries
+        item.died_at_load and item.resume_manifest == key and item.name not in excused
+        for item in incident.resubmission.tries
     )
     limit = policy.budgets.load_deaths_before_quarantine
     is_told_corrupt = incident.fault is FaultClass.BAD_CHECKPOINT
@@ -117,9 +121,9 @@ def _ends_alike_elsewhere(incident: Incident, last: Try) -> bool:
 
     A fault that the first batch after it triggers ends every attempt at that step, whichever checkpoint it loaded.
     """
-    loaded_it = {item.name for item in incident.tries if item.resume_manifest == last.resume_manifest}
-    words = {item.signature for item in incident.failures if item.attempt == last.name}
-    elsewhere = {item.signature for item in incident.failures if item.attempt not in loaded_it}
+    loaded_it = {item.name for item in incident.resubmission.tries if item.resume_manifest == last.resume_manifest}
+    words = {item.signature for item in incident.resubmission.failures if item.attempt == last.name}
+    elsewhere = {item.signature for item in incident.resubmission.failures if item.attempt not in loaded_it}
     return bool((words & elsewhere) - {""})
 
 
@@ -127,12 +131,16 @@ def proven_by(incident: Incident, view: AttemptView) -> Condemned | None:
     """A checkpoint that was passed over and is to be marked now: the attempt began from another one, and has passed
     the step at which those from it died. A bug in the first batch after it would have killed this one there as well.
     """
-    newest = incident.tries[-1] if incident.tries else None
+    newest = incident.resubmission.tries[-1] if incident.resubmission.tries else None
     if newest is None or newest.name != view.name or not isinstance(view.last_step, Known):
         return None
-    for item in incident.tries[:-1]:
+    for item in incident.resubmission.tries[:-1]:
         key, step = item.resume_manifest, item.resume_step
-        is_passed_over = item.died_at_load and key in incident.excluded_checkpoints and key not in incident.quarantined
+        is_passed_over = (
+            item.died_at_load
+            and key in incident.resubmission.excluded_checkpoints
+            and key not in incident.resubmission.quarantined
+        )
         if key is None or not is_passed_over or key == newest.resume_manifest or not isinstance(step, Known):
             continue
         if view.last_step.value > step.value + 1:
@@ -155,10 +163,14 @@ def _was_loaded(last: Try, checkpoints: Maybe[tuple[CheckpointView, ...]]) -> bo
 
 def _poisoned(incident: Incident) -> Condemned | None:
     """At once, and whatever older ones there are: the weights of such a checkpoint never give a finite loss again."""
-    last = incident.tries[-1] if incident.tries else None
-    if last is None or last.resume_manifest is None or last.resume_manifest in incident.excluded_checkpoints:
+    last = incident.resubmission.tries[-1] if incident.resubmission.tries else None
+    if (
+        last is None
+        or last.resume_manifest is None
+        or last.resume_manifest in incident.resubmission.excluded_checkpoints
+    ):
         return None
-    onset = next((one for one in incident.onsets if one.attempt == last.name), None)
+    onset = next((one for one in incident.loss.onsets if one.attempt == last.name), None)
     if onset is None or not is_of_its_checkpoint(incident, onset):
         return None
     step = last.resume_step.value if isinstance(last.resume_step, Known) else "unknown"
@@ -169,6 +181,11 @@ def _poisoned(incident: Incident) -> Condemned | None:
 def _has_older(incident: Incident, key: str, checkpoints: Maybe[tuple[CheckpointView, ...]], policy: Policy) -> bool:
     if not isinstance(checkpoints, Known):
         return False
-    without = dataclasses.replace(incident, excluded_checkpoints=(*incident.excluded_checkpoints, key))
+    without = dataclasses.replace(
+        incident,
+        resubmission=dataclasses.replace(
+            incident.resubmission, excluded_checkpoints=(*incident.resubmission.excluded_checkpoints, key)
+        ),
+    )
     point = choose_resume_point(checkpoints.value, without, policy)
     return point is not None and point.root is not None

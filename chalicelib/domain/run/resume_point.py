@@ -63,8 +63,8 @@ def choose_resume_point(
         if not item.problems
         and not item.fenced
         and item.kind != FORENSIC
-        and checkpoint_key(item) not in incident.excluded_checkpoints
-        and not any(stretch.holds(item.attempt, item.step) for stretch in incident.stretches)
+        and checkpoint_key(item) not in incident.resubmission.excluded_checkpoints
+        and not any(stretch.holds(item.attempt, item.step) for stretch in incident.loss.stretches)
         and (limit is None or item.step <= limit)
         and not _of_unknown_worth(item, incident)
     ]
@@ -91,12 +91,12 @@ def choose_resume_point(
 def _limit(incident: Incident, policy: Policy) -> tuple[int | None, str]:
     limits: list[tuple[int, str]] = []
     order = incident.order or {}
-    started = [item for item in incident.tries if item.ended]
+    started = [item for item in incident.resubmission.tries if item.ended]
     if isinstance(order.get("from_step"), int) and not started:
         limits.append((int(order["from_step"]), "resume.ordered"))
     onset = onset_to_precede(incident)
     if incident.is_poisoned and isinstance(onset, Known):
-        newest = newest_before(onset.value) if incident.onset_fault is FaultClass.NON_FINITE else onset.value - 1
+        newest = newest_before(onset.value) if incident.loss.onset_fault is FaultClass.NON_FINITE else onset.value - 1
         limits.append((min(newest, onset.value - rewind_steps(incident, policy)), "resume.before_onset"))
         used = resumed_at_last(incident, policy)
         if used is not None:
@@ -114,7 +114,7 @@ def _own_habit_after_all(checkpoints: Sequence[CheckpointView], incident: Incide
     is_ruled_out = any(
         problem.startswith(("quarantined", "abandoned")) for item in checkpoints for problem in item.problems
     )
-    if not is_blind or is_ruled_out or incident.excluded_checkpoints or _must_lie_before(incident):
+    if not is_blind or is_ruled_out or incident.resubmission.excluded_checkpoints or _must_lie_before(incident):
         return None
     return ResumePoint(
         step=Unknown("no usable checkpoint was found"),
@@ -131,9 +131,14 @@ def left_in_doubt(checkpoints: Sequence[CheckpointView], incident: Incident) -> 
     That Incident left the run to a person, and no one saw its loss heal: a process that the platform restarted has
     forgotten. The run may have been well for days since.
     """
-    if incident.order is not None or incident.tries or incident.bout is not None or incident.is_poisoned:
+    if (
+        incident.order is not None
+        or incident.resubmission.tries
+        or incident.loss.bout is not None
+        or incident.is_poisoned
+    ):
         return None
-    open_ones = [one for one in incident.stretches if one.to_step is None and one.attempt == incident.attempt]
+    open_ones = [one for one in incident.loss.stretches if one.to_step is None and one.attempt == incident.attempt]
     return max(
         (
             item.step
@@ -164,14 +169,14 @@ def _must_lie_before(incident: Incident) -> bool:
 
     A resubmission order that names no step leaves the resume point to the trainer.
     """
-    if incident.order is not None and not incident.tries:
+    if incident.order is not None and not incident.resubmission.tries:
         return isinstance(incident.order.get("from_step"), int)
     return incident.is_poisoned
 
 
 def _of_unknown_worth(item: CheckpointView, incident: Incident) -> bool:
     """Written by a poisoned attempt whose first bad step is unknown."""
-    return incident.is_poisoned and isinstance(incident.onset_step, Unknown) and item.attempt == incident.attempt
+    return incident.is_poisoned and isinstance(incident.loss.onset_step, Unknown) and item.attempt == incident.attempt
 
 
 def mark_abandoned(checkpoints: Sequence[CheckpointView], attempts: Sequence[Attempt]) -> tuple[CheckpointView, ...]:

@@ -28,9 +28,15 @@ def account_rollback(incident: Incident, policy: Policy) -> Incident:
     if onset is None:
         return incident
     incident = dataclasses.replace(
-        incident, rollbacks=incident.rollbacks + 1, onsets=(*incident.onsets, onset), conclusion=""
+        incident,
+        loss=dataclasses.replace(
+            incident.loss, rollbacks=incident.loss.rollbacks + 1, onsets=(*incident.loss.onsets, onset)
+        ),
+        evidence=dataclasses.replace(incident.evidence, conclusion=""),
     )
-    incident = dataclasses.replace(incident, conclusion=_concluded(incident))
+    incident = dataclasses.replace(
+        incident, evidence=dataclasses.replace(incident.evidence, conclusion=_concluded(incident))
+    )
     skipped = data_rollbacks(incident, policy)
     if is_of_its_checkpoint(incident, onset):
         return incident  # its data are not to blame: none are left out for it
@@ -40,12 +46,17 @@ def account_rollback(incident: Incident, policy: Policy) -> Incident:
     verify_to: Maybe[int] = Unknown("nothing beyond the target")
     if onset.fault in LOSS_FAULTS:
         verify_to = Known(window.to_step - 1 + policy.loss.spike_heal_steps)
-    return dataclasses.replace(incident, skips=merge_windows((*incident.skips, window)), verify_to=verify_to)
+    return dataclasses.replace(
+        incident,
+        loss=dataclasses.replace(
+            incident.loss, skips=merge_windows((*incident.loss.skips, window)), verify_to=verify_to
+        ),
+    )
 
 
 def has_skipped_enough(incident: Incident, policy: Policy) -> bool:
     """So much data are left out already, over all Incidents of the Job, that leaving out more is a person's choice."""
-    left_out = sum(window.to_step - window.from_step for window in incident.skips)
+    left_out = sum(window.to_step - window.from_step for window in incident.loss.skips)
     return left_out >= policy.loss.skip_steps * policy.budgets.max_skips
 
 
@@ -56,15 +67,15 @@ def data_rollbacks(incident: Incident, policy: Policy) -> int:
     recognized by it. So does every later one while one host alone goes bad, each time somewhere else. A spike's data
     are skipped at once, for it has had its second chance while it was watched.
     """
-    of_data = incident.rollbacks - sum(is_of_its_checkpoint(incident, one) for one in incident.onsets)
-    if incident.onset_fault in LOSS_FAULTS:
+    of_data = incident.loss.rollbacks - sum(is_of_its_checkpoint(incident, one) for one in incident.loss.onsets)
+    if incident.loss.onset_fault in LOSS_FAULTS:
         return of_data
     return 0 if host_to_blame(incident) else of_data - policy.loss.same_data_retries
 
 
 def is_of_its_checkpoint(incident: Incident, onset: Onset) -> bool:
     """Non-finite from the first step after its resume on: what it resumed from was poisoned already."""
-    started = next((one for one in incident.tries if one.name == onset.attempt), None)
+    started = next((one for one in incident.resubmission.tries if one.name == onset.attempt), None)
     if started is None or started.is_theirs or onset.fault is not FaultClass.NON_FINITE:
         return False
     if not isinstance(onset.step, Known) or not isinstance(started.resume_step, Known):
@@ -80,14 +91,16 @@ def resumed_at_last(incident: Incident, policy: Policy) -> int | None:
     """
     if data_rollbacks(incident, policy) < 2 or onset_to_precede(incident) != first_onset(incident):
         return None
-    started = next((one for one in reversed(incident.tries) if one.name == incident.onset_attempt), None)
+    started = next(
+        (one for one in reversed(incident.resubmission.tries) if one.name == incident.loss.onset_attempt), None
+    )
     step = started.resume_step if started is not None else None
     return step.value if isinstance(step, Known) else None
 
 
 def rewind_steps(incident: Incident, policy: Policy) -> int:
     """How far before the first onset the resume point must lie at least."""
-    base = policy.loss.spike_rewind_steps if incident.onset_fault in LOSS_FAULTS else policy.loss.rewind_steps
+    base = policy.loss.spike_rewind_steps if incident.loss.onset_fault in LOSS_FAULTS else policy.loss.rewind_steps
     return round(base * widening(incident, policy))
 
 
@@ -102,9 +115,9 @@ def first_onset(incident: Incident) -> Maybe[int]:
 
     Attempts that go bad again while the Incident is open go bad in or near the window: it is the same trouble.
     """
-    steps = [item.step.value for item in incident.onsets if isinstance(item.step, Known)]
-    if incident.is_poisoned and isinstance(incident.onset_step, Known):
-        steps.append(incident.onset_step.value)
+    steps = [item.step.value for item in incident.loss.onsets if isinstance(item.step, Known)]
+    if incident.is_poisoned and isinstance(incident.loss.onset_step, Known):
+        steps.append(incident.loss.onset_step.value)
     return Known(min(steps)) if steps else Unknown("no onset is known")
 
 
@@ -114,9 +127,12 @@ def onset_to_precede(incident: Incident) -> Maybe[int]:
     The earliest, but of a non-finite loss: an attempt whose loss was finite past all earlier onsets has shown that
     what it saved there holds nothing of them. What goes bad then goes bad for the first time.
     """
-    now, earlier = incident.onset_step, [one.step for one in incident.onsets if one.attempt != incident.onset_attempt]
-    is_of_numbers = incident.onset_fault is FaultClass.NON_FINITE and all(
-        one.fault is FaultClass.NON_FINITE for one in incident.onsets
+    now, earlier = (
+        incident.loss.onset_step,
+        [one.step for one in incident.loss.onsets if one.attempt != incident.loss.onset_attempt],
+    )
+    is_of_numbers = incident.loss.onset_fault is FaultClass.NON_FINITE and all(
+        one.fault is FaultClass.NON_FINITE for one in incident.loss.onsets
     )
     if is_of_numbers and incident.is_poisoned and isinstance(now, Known):
         steps = [one.value for one in earlier if isinstance(one, Known)]
@@ -131,7 +147,7 @@ def skip_window(incident: Incident, policy: Policy) -> SkipWindow:
     The newest bad step always lies in it, whatever the policy's width: a window that ends before the batch that did it
     would cost a rollback and cure nothing. Needs a known onset.
     """
-    first, newest = first_onset(incident), incident.onset_step
+    first, newest = first_onset(incident), incident.loss.onset_step
     assert isinstance(first, Known)  # noqa: S101  account_rollback has asked
     factor = widening(incident, policy)
     margin, width = round(policy.loss.skip_margin_steps * factor), round(policy.loss.skip_steps * factor)
@@ -145,7 +161,7 @@ def host_to_blame(incident: Incident) -> str | None:
 
     No data do that.
     """
-    onsets = [item for item in incident.onsets if item.fault is FaultClass.NON_FINITE]
+    onsets = [item for item in incident.loss.onsets if item.fault is FaultClass.NON_FINITE]
     steps = {item.step.value for item in onsets if isinstance(item.step, Known)}
     if len(onsets) < 2 or len(steps) < len(onsets):
         return None
@@ -159,7 +175,7 @@ def hosts_of(incident: Incident, attempt: str) -> tuple[str, ...]:
     return next(
         (
             item.hosts
-            for item in incident.suspicions
+            for item in incident.evidence.suspicions
             if item.attempt == attempt and item.kind is SuspicionKind.NON_FINITE and item.ranks
         ),
         (),
@@ -168,17 +184,22 @@ def hosts_of(incident: Incident, attempt: str) -> tuple[str, ...]:
 
 def concluded_on_recovery(incident: Incident) -> Incident:
     """A non-finite loss that the same data did not bring back was no matter of the data."""
-    onsets = [item for item in incident.onsets if item.fault is FaultClass.NON_FINITE]
-    if not onsets or incident.skips or len(onsets) != len(incident.onsets):
+    onsets = [item for item in incident.loss.onsets if item.fault is FaultClass.NON_FINITE]
+    if not onsets or incident.loss.skips or len(onsets) != len(incident.loss.onsets):
         return incident
     hosts = hosts_of(incident, onsets[-1].attempt)
     blamed = f"flaky hardware on {', '.join(hosts)}" if hosts else "flaky hardware, on a host that nothing names"
-    return dataclasses.replace(incident, conclusion=f"{blamed}: the same data did not go non-finite again")
+    return dataclasses.replace(
+        incident,
+        evidence=dataclasses.replace(
+            incident.evidence, conclusion=f"{blamed}: the same data did not go non-finite again"
+        ),
+    )
 
 
 def _concluded(incident: Incident) -> str:
     """What the repetition says about a non-finite loss, in words; empty while there is nothing to compare."""
-    onsets = [item for item in incident.onsets if item.fault is FaultClass.NON_FINITE]
+    onsets = [item for item in incident.loss.onsets if item.fault is FaultClass.NON_FINITE]
     if len(onsets) < 2:
         return ""
     before, now = onsets[-2:]

@@ -30,7 +30,7 @@ def fewest(job: StartView, policy: Policy, whole: int = 0) -> int | None:
 
 def smaller(context: RuleContext, attempt: AttemptView) -> Decision | None:
     """VERIFYING a start of ours that waits for nodes. Once for each start; in shadow mode never."""
-    last = context.incident.tries[-1] if context.incident.tries else None
+    last = context.incident.resubmission.tries[-1] if context.incident.resubmission.tries else None
     job = attempt.start if context.platform.resize is Resize.WHILE_QUEUED else None
     if (
         last is None
@@ -45,7 +45,7 @@ def smaller(context: RuleContext, attempt: AttemptView) -> Decision | None:
         return None
     if last.nodes_min is not None:
         return _asked(context, attempt, job, last.nodes_min)
-    least = fewest(job, context.policy, max(one.nodes_max or 0 for one in context.incident.tries))
+    least = fewest(job, context.policy, max(one.nodes_max or 0 for one in context.incident.resubmission.tries))
     if least is None or context.in_state < context.policy.resubmission.smaller_after:
         return None
     said = (
@@ -55,7 +55,7 @@ def smaller(context: RuleContext, attempt: AttemptView) -> Decision | None:
     )
     told = Notify(severity=Severity.WARNING, title=f"{subject(context)} may run on fewer nodes", text=said)
     tries = (
-        *context.incident.tries[:-1],
+        *context.incident.resubmission.tries[:-1],
         dataclasses.replace(last, nodes_min=least, nodes_max=job.node_count),
     )
     return context.stay("verify.smaller", said, _resize(attempt, job, least, job.node_count), told, tries=tries)
@@ -63,7 +63,7 @@ def smaller(context: RuleContext, attempt: AttemptView) -> Decision | None:
 
 def _asked(context: RuleContext, attempt: AttemptView, job: StartView, least: int) -> Decision | None:
     """What became of it. The same order is repeated until it is answered; a refusal is notified once."""
-    last = context.incident.tries[-1]
+    last = context.incident.resubmission.tries[-1]
     is_open = result(context, "ResizeJob", Done.PENDING) or result(context, "ResizeJob", Done.UNAVAILABLE)
     if is_open and context.in_state < context.policy.resubmission.smaller_after + context.policy.timing.stop_limit:
         again = _resize(attempt, job, least, last.nodes_max or least)

@@ -146,9 +146,9 @@ def must_be_told(incident: Incident, point: ResumePoint | None, checkpoints: tup
     Before the resume point is known (`point` None) as far as the Incident alone tells.
     """
     order = incident.order or {}
-    if incident.skips or incident.is_poisoned or incident.excluded_checkpoints:
+    if incident.loss.skips or incident.is_poisoned or incident.resubmission.excluded_checkpoints:
         return True
-    if isinstance(order.get("from_step"), int) and not incident.tries:
+    if isinstance(order.get("from_step"), int) and not incident.resubmission.tries:
         return True
     if point is None or not isinstance(point.step, Known):
         return False

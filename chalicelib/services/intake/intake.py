@@ -186,7 +186,7 @@ class Intake:
             if one.job_id is not None
             and one.cluster == located.cluster
             and one.incident_id not in besides
-            and any(bad.node == located.node for bad in one.bad_nodes)
+            and any(bad.node == located.node for bad in one.resubmission.bad_nodes)
         ]
 
     def receive_for_node(self, signal: Signal, *, of_run: str | None = None) -> Outcome:
@@ -288,7 +288,7 @@ class Intake:
         if job.current_attempt is None or signal.evidence.get("successor") != job.current_attempt:
             return False
         newest = next(iter(self.store.list_for_job(job.job_id, limit=1)), None)
-        dealt_with = () if newest is None else (newest.attempt, *(item.clone_of for item in newest.tries))
+        dealt_with = () if newest is None else (newest.attempt, *(item.clone_of for item in newest.resubmission.tries))
         return signal.attempt not in dealt_with
 
     def _news(self, signal: Signal, job: Job) -> Outcome:
@@ -361,18 +361,28 @@ class Intake:
             attempt_number=number,
             cluster=signal.cluster or job.cluster or None,
             # Data once found poisonous stay skipped: a later Incident's clone must not meet them again.
-            skips=current.skips if current is not None else (),
+            loss=replace(incident.loss, skips=current.skips if current is not None else ()),
         )
         for before in self.store.list_for_job(job.job_id, limit=1):
             if is_in_hand(before, signal, job, now=self.clock.now()):
                 return _dropped(signal, f"a person has {before.incident_id} about this very trouble in hand", job)
             # What was saved in a bad stretch is never resumed from, also where it has healed since.
-            incident = replace(incident, stretches=before.stretches)
+            incident = replace(incident, loss=replace(incident.loss, stretches=before.loss.stretches))
             # How its attempts ended before tells whether one more such end is the checkpoint's doing (loads.py).
-            incident = replace(incident, failures=before.failures[-MAX_ELDER_FAILURES:])
-            if before.onset_attempt == job.current_attempt and before.onset_fault not in LOSS_FAULTS:
+            incident = replace(
+                incident,
+                resubmission=replace(
+                    incident.resubmission, failures=before.resubmission.failures[-MAX_ELDER_FAILURES:]
+                ),
+            )
+            if before.loss.onset_attempt == job.current_attempt and before.loss.onset_fault not in LOSS_FAULTS:
                 # The last Incident closed with this run poisoned (cancelled, say): what it saved since is no better.
-                incident = replace(incident, onset_attempt=before.onset_attempt, onset_step=before.onset_step)
+                incident = replace(
+                    incident,
+                    loss=replace(
+                        incident.loss, onset_attempt=before.loss.onset_attempt, onset_step=before.loss.onset_step
+                    ),
+                )
         return self._knock(incident, signal)
 
     def _new_incident(self, signal: Signal, *, scope: str, policy_name: str) -> Incident:

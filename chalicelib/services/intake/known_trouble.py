@@ -42,7 +42,7 @@ def is_in_hand(before: Incident, signal: Signal, job: Job, *, now: datetime) -> 
 
 def is_new_poison(before: Incident, signal: Signal) -> bool:
     """The attempt was well when it was left to a person, whatever that Incident had begun with: now its loss is not."""
-    return signal.fault is FaultClass.NON_FINITE and before.onset_attempt != before.attempt
+    return signal.fault is FaultClass.NON_FINITE and before.loss.onset_attempt != before.attempt
 
 
 def knows(before: Incident, signal: Signal) -> bool:
@@ -55,11 +55,11 @@ def knows(before: Incident, signal: Signal) -> bool:
         return True  # what was said first has given way; or it is what any look at the run shows (_has_ended_since)
     if any(one.fault is signal.fault and one.attempt == signal.attempt for one in before.signals):
         return True
-    if before.fault is signal.fault and (not before.tries or before.fault_rule == "verify.silent"):
+    if before.fault is signal.fault and (not before.resubmission.tries or before.fault_rule == "verify.silent"):
         return True
-    is_bent = before.bout is not None and before.bout.attempt == before.attempt
+    is_bent = before.loss.bout is not None and before.loss.bout.attempt == before.attempt
     is_of_its_loss = signal.fault in LOSS_FAULTS | {FaultClass.NON_FINITE}
-    return is_of_its_loss and (is_bent or before.onset_attempt == before.attempt)
+    return is_of_its_loss and (is_bent or before.loss.onset_attempt == before.attempt)
 
 
 def _has_ended_since(before: Incident, signal: Signal) -> bool:
@@ -68,7 +68,7 @@ def _has_ended_since(before: Incident, signal: Signal) -> bool:
     """
     if signal.kind not in STATE_KINDS or signal.evidence.get("status") not in _ENDS:
         return False
-    status = before.seen_as.removeprefix(f"{before.attempt}:")
+    status = before.sight.seen_as.removeprefix(f"{before.attempt}:")
     return status in set(AttemptStatus) and not AttemptStatus(status).has_ended
 
 

@@ -69,8 +69,8 @@ def held_at_last(
 def _decided_at(action: Action, incident: Incident) -> datetime | None:
     match action:
         case ResubmitJob():
-            return incident.pending.at if incident.pending is not None else None
+            return incident.resubmission.pending.at if incident.resubmission.pending is not None else None
         case StopJob():
-            return incident.stop_begun_at if action.attempt in incident.stopped_attempts else None
+            return incident.halt.stop_begun_at if action.attempt in incident.halt.stopped_attempts else None
         case _:
             return None

@@ -174,11 +174,11 @@ class Observer:
         Only what no Job has registered: what another Job protects is not this Incident's to take over.
         """
         queued = _waits_in_queue(incident, seen)
-        if not queued and (incident.phase is not Phase.RESUBMITTING or incident.pending is not None):
+        if not queued and (incident.phase is not Phase.RESUBMITTING or incident.resubmission.pending is not None):
             return Unknown("nothing waits to start")
         besides = {incident.attempt or job.current_attempt, job.current_attempt}
         # An attempt of ours would be described for nothing, and one that lives would hide another that is told of.
-        ours = besides | {name for one in incident.tries for name in (one.name, one.clone_of)}
+        ours = besides | {name for one in incident.resubmission.tries for name in (one.name, one.clone_of)}
         told = told_of((*incident.signals, *inbox), besides=ours)
         try:
             for name in self.scheduler.of(job.platform).siblings(job, besides=besides, told=told):
@@ -245,7 +245,7 @@ class Observer:
             Attempt(
                 job_id=job.job_id, number=one.number, name=one.name, submitted_at=one.at, resume_step=one.resume_step
             )
-            for one in incident.tries
+            for one in incident.resubmission.tries
             if one.is_theirs and one.name not in names
         )
         return (*registered, *adopted)
@@ -254,7 +254,7 @@ class Observer:
         self, attempts: Sequence[Attempt], incident: Incident, seen: Maybe[AttemptView]
     ) -> tuple[Maybe[int], int]:
         """What the Job's earlier attempts reached, wanted only when a fresh Incident is about a dead attempt."""
-        if incident.tries or not isinstance(seen, Known) or not seen.value.status.has_ended:
+        if incident.resubmission.tries or not isinstance(seen, Known) or not seen.value.status.has_ended:
             return Unknown("not needed yet"), 0
         return reached_before(attempts, seen.value.name)
 
@@ -271,21 +271,21 @@ class Observer:
             return Unknown(str(err)[:200])
 
     def _reply(self, job: Job, incident: Incident) -> Maybe[ReplyView | None]:
-        if incident.ask is None or incident.ask.outcome is not None:
+        if incident.halt.ask is None or incident.halt.ask.outcome is not None:
             return Unknown("nothing asked")
         try:
-            return self.mailbox.reply(job, incident.ask.request_id)
+            return self.mailbox.reply(job, incident.halt.ask.request_id)
         except RecoveryError as err:
             return Unknown(str(err)[:200])
 
     def _suspicion(self, job: Job, incident: Incident, attempt: Maybe[AttemptView]) -> Maybe[Suspicion]:
         """What the ranks' own reports say, while the Incident wants to know and not all of them have spoken."""
-        if Need.REPORTS not in incident.needs or not isinstance(attempt, Known):
+        if Need.REPORTS not in incident.evidence.needs or not isinstance(attempt, Known):
             return Unknown("not asked for")
         name = attempt.value.name
         is_nan = incident.fault is FaultClass.NON_FINITE
         kind = SuspicionKind.NON_FINITE if is_nan else SuspicionKind.HANG
-        if any(one.is_complete and (one.attempt, one.kind) == (name, kind) for one in incident.suspicions):
+        if any(one.is_complete and (one.attempt, one.kind) == (name, kind) for one in incident.evidence.suspicions):
             return Unknown("all ranks have spoken")
         try:
             reports = self.mailbox.reports(job, name, ReportKind.NON_FINITE if is_nan else ReportKind.STALL)
@@ -293,7 +293,9 @@ class Observer:
             return Unknown(str(err)[:200])
         if not isinstance(reports, Known):
             return reports
-        since = incident.repaired_at  # the platform has started the container anew: older words are of another life
+        since = (
+            incident.sight.repaired_at
+        )  # the platform has started the container anew: older words are of another life
         heard = [one for one in reports.value if since is None or one.at >= since]
         return suspicion_of(name, kind, with_rank_zero(heard, attempt.value) if is_nan else heard, kept_in=job.mailbox)
 
@@ -371,14 +373,18 @@ class Observer:
 
 def _waits_in_queue(incident: Incident, seen: Maybe[AttemptView]) -> bool:
     """An attempt of ours that is submitted and has not begun, where the platform holds a queue."""
-    if incident.phase is not Phase.VERIFYING or not incident.tries or incident.tries[-1].is_theirs:
+    if (
+        incident.phase is not Phase.VERIFYING
+        or not incident.resubmission.tries
+        or incident.resubmission.tries[-1].is_theirs
+    ):
         return False
     return isinstance(seen, Known) and seen.value.start is not None and seen.value.start.is_queued
 
 
 def _wants_checkpoints(incident: Incident, seen: Maybe[AttemptView]) -> bool:
     has_ended = isinstance(seen, Known) and seen.value.status.has_ended
-    return incident.phase is Phase.RESUBMITTING or has_ended or Need.CHECKPOINTS in incident.needs
+    return incident.phase is Phase.RESUBMITTING or has_ended or Need.CHECKPOINTS in incident.evidence.needs
 
 
 def _with_last_step(attempts: tuple[Attempt, ...], seen: Maybe[AttemptView]) -> tuple[Attempt, ...]:
@@ -400,10 +406,10 @@ def _goes_back_to(incident: Incident) -> tuple[int, ...]:
 
 def names_of_interest(incident: Incident, seen: Maybe[AttemptView], inbox: Sequence[Signal]) -> frozenset[str]:
     """Nodes held or reported to be broken, and those of an attempt that has ended."""
-    names = {item.node for item in incident.bad_nodes}
+    names = {item.node for item in incident.resubmission.bad_nodes}
     names |= {signal.node for signal in (*incident.signals, *inbox) if signal.node is not None}
-    if incident.tries:
-        names |= {*incident.tries[-1].exclude, *incident.tries[-1].left_nodes}
+    if incident.resubmission.tries:
+        names |= {*incident.resubmission.tries[-1].exclude, *incident.resubmission.tries[-1].left_nodes}
     view = seen.value if isinstance(seen, Known) else None
     if view is not None and view.start is not None and (view.status.has_ended or view.successor is not None):
         names |= set(view.start.nodes)
@@ -535,7 +541,7 @@ def began_before(attempts: Sequence[Attempt], name: str | None) -> Maybe[int]:
 def had_checkpoints(attempts: Sequence[Attempt], incident: Incident) -> bool:
     """See Observation.had_checkpoints."""
     has_resumed = any(isinstance(one.resume_step, Known) and one.resume_step.value > 0 for one in attempts)
-    return has_resumed or (incident.ask is not None and incident.ask.outcome == "saved")
+    return has_resumed or (incident.halt.ask is not None and incident.halt.ask.outcome == "saved")
 
 
 def needs_record(before: Incident, decision: Decision, seen: Observation, *, quiet_limit: timedelta) -> bool:

@@ -114,10 +114,13 @@ class Reader:
 
     def checkpoints(self, incident: Incident) -> Any:
         """Maybe the Job's checkpoints, as a look at `incident` would find them."""
-        wanted = (incident.onset_step, incident.rollbacks, incident.is_poisoned, incident.fault)
+        wanted = (incident.loss.onset_step, incident.loss.rollbacks, incident.is_poisoned, incident.fault)
         if wanted not in self._checkpoints:
             asks = replace(
-                incident, attempt=self.job.current_attempt, needs=tuple({*incident.needs, Need.CHECKPOINTS}), ask=None
+                incident,
+                attempt=self.job.current_attempt,
+                evidence=replace(incident.evidence, needs=tuple({*incident.evidence.needs, Need.CHECKPOINTS})),
+                halt=replace(incident.halt, ask=None),
             )
             self._checkpoints[wanted] = self.read(asks).checkpoints
         return self._checkpoints[wanted]
@@ -184,14 +187,14 @@ class Stage:
             "checkpoints": Unknown("not needed yet"),
             "reply": Unknown("nothing asked"),
         }
-        if incident.ask is not None and incident.ask.outcome is None:
+        if incident.halt.ask is not None and incident.halt.ask.outcome is None:
             changes["reply"] = world.answer(now)
-        if not incident.tries and view.status.has_ended:
+        if not incident.resubmission.tries and view.status.has_ended:
             if self.attempts is None:
                 self.attempts = self.registry.attempts(incident.job_id or "")
             best, fruitless = reached_before(self.attempts, view.name)
             changes |= {"best_before": best, "fruitless_before": fruitless}
-        if incident.phase is Phase.RESUBMITTING or view.status.has_ended or Need.CHECKPOINTS in incident.needs:
+        if incident.phase is Phase.RESUBMITTING or view.status.has_ended or Need.CHECKPOINTS in incident.evidence.needs:
             changes["checkpoints"] = self._checkpoints(incident, world)
         return replace(seen, **changes)
 

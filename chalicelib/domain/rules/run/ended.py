@@ -39,8 +39,12 @@ def attempt_died(context: RuleContext, attempt: AttemptView) -> Decision:
         signature=failure_signature(attempt.failure_reason),
         step=died_at(incident, attempt),
     )
-    known_before = [item for item in incident.failures if item.attempt != attempt.name]
-    incident = _died_bad(dataclasses.replace(incident, failures=(*known_before, failure)))
+    known_before = [item for item in incident.resubmission.failures if item.attempt != attempt.name]
+    incident = _died_bad(
+        dataclasses.replace(
+            incident, resubmission=dataclasses.replace(incident.resubmission, failures=(*known_before, failure))
+        )
+    )
     context = dataclasses.replace(context, incident=incident)
     if row.response in (Response.HAND_OVER, Response.CHECKPOINT_THEN_HAND_OVER):
         return context.hand_over("playbook.hand_over", story(context))
@@ -94,7 +98,9 @@ def left_alone(context: RuleContext, attempt: AttemptView) -> Decision | None:
 
 def _died_bad(incident: Incident) -> Incident:
     """It died while its loss was bad: what it saved meanwhile is not resumed from, whatever it died of."""
-    return dataclasses.replace(incident, stretches=marked_bad(incident).stretches)
+    return dataclasses.replace(
+        incident, loss=dataclasses.replace(incident.loss, stretches=marked_bad(incident).loss.stretches)
+    )
 
 
 def _same_failure_before(before: list[Failure], failure: Failure) -> Failure | None:
@@ -107,25 +113,28 @@ def _same_failure_before(before: list[Failure], failure: Failure) -> Failure | N
 def _no_room(context: RuleContext, attempt: AttemptView) -> Decision:
     """Accepted by the platform, then failed for lack of capacity before it ran: waited for like a refusal."""
     incident = settle_try(context.incident, attempt, context.seen)
-    if incident.tries and incident.tries[-1].name == attempt.name:
-        settled = dataclasses.replace(incident.tries[-1], no_room=True, gained=None)
-        incident = dataclasses.replace(incident, tries=(*incident.tries[:-1], settled))
+    if incident.resubmission.tries and incident.resubmission.tries[-1].name == attempt.name:
+        settled = dataclasses.replace(incident.resubmission.tries[-1], no_room=True, gained=None)
+        incident = dataclasses.replace(
+            incident,
+            resubmission=dataclasses.replace(incident.resubmission, tries=(*incident.resubmission.tries[:-1], settled)),
+        )
     return back_off_for_capacity(dataclasses.replace(context, incident=incident), attempt.failure_reason[:200])
 
 
 def back_off_for_capacity(context: RuleContext, said: str) -> Decision:
     """Wait ever longer, until the policy's limit. The Incident names the attempt to clone, not one that never began."""
     incident = context.incident
-    since = incident.capacity_since or context.now
+    since = incident.resubmission.capacity_since or context.now
     if context.now - since >= context.policy.resubmission.capacity_limit:
         return context.hand_over("capacity.limit", f"no capacity for {span_word(context.now - since)}: {said}")
-    wait = backoff(context.policy.resubmission.capacity_backoff, incident.capacity_refusals)
+    wait = backoff(context.policy.resubmission.capacity_backoff, incident.resubmission.capacity_refusals)
     moved = context.move(
         "capacity.back_off",
         f"no capacity now ({said}); trying again in {span_word(wait)}",
         Phase.RESUBMITTING,
         capacity_since=since,
-        capacity_refusals=incident.capacity_refusals + 1,
+        capacity_refusals=incident.resubmission.capacity_refusals + 1,
         not_before=context.now + wait,
     )
     return dataclasses.replace(moved, look_again_in=wait)
@@ -137,17 +146,21 @@ def prepare_resubmit(context: RuleContext) -> Decision:
         # Nothing is left to clone, and nothing proves that it is not running: a second run would cost more than a page.
         return context.hand_over("job.gone", f"the platform no longer knows {context.attempt.name}. {story(context)}")
     incident = settle_load(settle_try(context.incident, context.attempt, context.seen), context.attempt)
-    if not context.incident.tries:  # what its Incidents before have spent counts on in this one
-        spent = max(incident.fruitless_before, fruitless_of_job(context))
-        incident = dataclasses.replace(incident, fruitless_before=spent)
+    if not context.incident.resubmission.tries:  # what its Incidents before have spent counts on in this one
+        spent = max(incident.resubmission.fruitless_before, fruitless_of_job(context))
+        incident = dataclasses.replace(
+            incident, resubmission=dataclasses.replace(incident.resubmission, fruitless_before=spent)
+        )
     before = incident
     incident = account_rollback(incident, context.policy)
-    incident = dataclasses.replace(incident, capacity_since=None, capacity_refusals=0)
+    incident = dataclasses.replace(
+        incident, resubmission=dataclasses.replace(incident.resubmission, capacity_since=None, capacity_refusals=0)
+    )
     context = dataclasses.replace(context, incident=incident)
     verdict = over_budget(context)
     if verdict is not None:
         return verdict
-    if incident.skips != before.skips and has_skipped_enough(before, context.policy):
+    if incident.loss.skips != before.loss.skips and has_skipped_enough(before, context.policy):
         return context.hand_over(
             "budget.skips",
             f"so much data are left out already that more is a person's choice. {story(context)} {whole_story(before)}",
@@ -160,25 +173,35 @@ def _prepared(context: RuleContext, incident: Incident) -> Decision:
     actions: tuple[QuarantineCheckpoint, ...] = ()
     said = ""
     if bad is not None:
-        incident = dataclasses.replace(incident, excluded_checkpoints=(*incident.excluded_checkpoints, bad.key))
+        incident = dataclasses.replace(
+            incident,
+            resubmission=dataclasses.replace(
+                incident.resubmission, excluded_checkpoints=(*incident.resubmission.excluded_checkpoints, bad.key)
+            ),
+        )
         context = dataclasses.replace(context, incident=incident)
         what = "quarantined" if bad.is_proven else "passed over"
         said = f" {bad.why}: {what}, and the next older one is taken."
         if bad.root is not None and bad.is_proven:
-            incident = dataclasses.replace(incident, quarantined=(*incident.quarantined, bad.key))
+            incident = dataclasses.replace(
+                incident,
+                resubmission=dataclasses.replace(
+                    incident.resubmission, quarantined=(*incident.resubmission.quarantined, bad.key)
+                ),
+            )
             context = dataclasses.replace(context, incident=incident)
             actions = (QuarantineCheckpoint(root=bad.root, why=bad.why),)
     wait = (
-        backoff(context.policy.resubmission.backoff, incident.without_gain - 1)
-        if incident.without_gain
+        backoff(context.policy.resubmission.backoff, incident.resubmission.without_gain - 1)
+        if incident.resubmission.without_gain
         else timedelta(0)
     )
     not_before = context.now + wait
     if wait:
         moved = context.move(
             "resubmit.back_off",
-            f"{incident.without_gain} attempt(s) are not known to have gained a step; the next one starts in "
-            f"{span_word(wait)}.{said}",
+            f"{incident.resubmission.without_gain} attempt(s) are not known to have gained a step; the next one "
+            f"starts in {span_word(wait)}.{said}",
             Phase.RESUBMITTING,
             *actions,
             not_before=not_before,
@@ -201,21 +224,29 @@ def settle_try(incident: Incident, attempt: AttemptView | None, seen: Observatio
     ended_at_step = died_at(incident, attempt)
     # The mark to pass is the furthest it may have come; a step is gained only if it is sure to be.
     target = best_step(incident.target_step, died_at_most(incident, attempt))
-    if not incident.tries or incident.tries[-1].name != attempt.name or incident.tries[-1].ended:
+    if (
+        not incident.resubmission.tries
+        or incident.resubmission.tries[-1].name != attempt.name
+        or incident.resubmission.tries[-1].ended
+    ):
         return dataclasses.replace(incident, target_step=target)
-    last = incident.tries[-1]
+    last = incident.resubmission.tries[-1]
     checkpoints = seen.checkpoints
     gained = _gained(ended_at_step, incident.target_step, attempt.first_step, seen.began_before)
     if isinstance(checkpoints, Known) and checkpoints.value and isinstance(last.resume_step, Known):
         has_saved = newest_verified(checkpoints.value, incident, of=attempt.name) > last.resume_step.value
         gained = has_saved and (gained is not False or not last.went_back)
     settled = dataclasses.replace(last, ended=True, last_step=ended_at_step, gained=gained)
-    return dataclasses.replace(incident, tries=(*incident.tries[:-1], settled), target_step=target)
+    return dataclasses.replace(
+        incident,
+        resubmission=dataclasses.replace(incident.resubmission, tries=(*incident.resubmission.tries[:-1], settled)),
+        target_step=target,
+    )
 
 
 def newest_verified(checkpoints: tuple[CheckpointView, ...], incident: Incident, *, of: str | None = None) -> int:
     """The step of the newest checkpoint that may be resumed from, of one attempt or of any; -1 where there is none."""
-    onset = incident.onset_step
+    onset = incident.loss.onset_step
     return max(
         (
             item.step
@@ -224,8 +255,10 @@ def newest_verified(checkpoints: tuple[CheckpointView, ...], incident: Incident,
             and not item.problems
             and not item.fenced
             and item.kind != FORENSIC
-            and not any(one.holds(item.attempt, item.step) for one in incident.stretches)
-            and not (item.attempt == incident.onset_attempt and isinstance(onset, Known) and item.step >= onset.value)
+            and not any(one.holds(item.attempt, item.step) for one in incident.loss.stretches)
+            and not (
+                item.attempt == incident.loss.onset_attempt and isinstance(onset, Known) and item.step >= onset.value
+            )
         ),
         default=-1,
     )
@@ -245,22 +278,22 @@ def _gained(last: Maybe[int], target: Maybe[int], began: Maybe[int], began_befor
 def over_budget(context: RuleContext) -> Decision | None:
     """The hand-over that is due once the policy's budgets are spent; None while they are not."""
     incident, policy = context.incident, context.policy
-    if incident.rollbacks > policy.budgets.max_rollbacks:
+    if incident.loss.rollbacks > policy.budgets.max_rollbacks:
         return context.hand_over(
             "budget.rollbacks",
-            f"{incident.rollbacks - 1} roll-backs did not cure it. {story(context)} {whole_story(incident)}",
+            f"{incident.loss.rollbacks - 1} roll-backs did not cure it. {story(context)} {whole_story(incident)}",
         )
     tries = policy.playbook(incident.fault).tries
     limit = policy.budgets.max_no_progress if tries is None else min(tries, policy.budgets.max_no_progress)
-    carried = 0 if any(item.gained for item in incident.tries) else incident.fruitless_before
-    fruitless = max(incident.no_progress + carried, fruitless_of_job(context), _alike_in_a_row(incident))
+    carried = 0 if any(item.gained for item in incident.resubmission.tries) else incident.resubmission.fruitless_before
+    fruitless = max(incident.resubmission.no_progress + carried, fruitless_of_job(context), _alike_in_a_row(incident))
     if fruitless >= limit:  # a try that gained a step renews the budget
         return context.hand_over(
             "budget.no_progress",
             f"{fruitless} attempt(s) in a row gained no step past {step_word(incident.target_step)}. "
             f"{story(context)} {whole_story(incident)}",
         )
-    ran = sum(not item.no_room for item in incident.tries)
+    ran = sum(not item.no_room for item in incident.resubmission.tries)
     if ran >= policy.budgets.max_attempts:
         return context.hand_over(
             "budget.attempts",
@@ -274,10 +307,10 @@ def _alike_in_a_row(incident: Incident) -> int:
 
     Unknown is no proof of "no progress"; but ends that are all alike say enough, where no step can be seen.
     """
-    ends = {item.attempt: item.signature for item in incident.failures}
-    newest = ends.get(incident.tries[-1].name, "") if incident.tries else ""
+    ends = {item.attempt: item.signature for item in incident.resubmission.failures}
+    newest = ends.get(incident.resubmission.tries[-1].name, "") if incident.resubmission.tries else ""
     count = 0
-    for item in reversed(incident.tries):
+    for item in reversed(incident.resubmission.tries):
         if not newest or not item.ended or item.gained or item.no_room or ends.get(item.name) != newest:
             break
         count += 1
@@ -286,7 +319,7 @@ def _alike_in_a_row(incident: Incident) -> int:
 
 def fruitless_of_job(context: RuleContext) -> int:
     """Attempts of the Job, across Incidents, that ended without passing what had been reached; Unknown counts none."""
-    if context.incident.tries or context.incident.order is not None or context.attempt is None:
+    if context.incident.resubmission.tries or context.incident.order is not None or context.attempt is None:
         return 0  # this Incident's own tries are counted by themselves
     reached = died_at_most(context.incident, context.attempt)
     best = context.seen.best_before

@@ -29,7 +29,7 @@ from rekindle.signatures.faults import FaultClass
 
 def watch_loss(context: RuleContext, attempt: AttemptView) -> Decision:
     """Give a bad loss the steps in which it may heal, in whatever phase the Incident is."""
-    bout = context.incident.bout
+    bout = context.incident.loss.bout
     if bout is None:  # a Signal of another kind of source: nothing was judged yet
         return _unseen(context, attempt, context.in_phase if context.incident.phase is Phase.WATCHING else timedelta(0))
     match turn_of(bout, attempt, context.policy):
@@ -49,7 +49,7 @@ def watch_loss(context: RuleContext, attempt: AttemptView) -> Decision:
 
 def healed(context: RuleContext, attempt: AttemptView) -> Decision:
     """It is over. Nothing was spent; only what was saved meanwhile is never resumed from."""
-    bout = context.incident.bout
+    bout = context.incident.loss.bout
     context = replace(context, incident=marked_healed(context.incident))
     assert bout is not None  # noqa: S101  only a bout can have healed
     onset = step_word(bout.first_bad)
@@ -57,7 +57,9 @@ def healed(context: RuleContext, attempt: AttemptView) -> Decision:
     if isinstance(bout.first_bad, Known) and bout.healed_step is not None and bout.healed_step > bout.first_bad.value:
         kept = f" What was saved at steps {onset} to {bout.healed_step - 1} is not resumed from."
     spent = (
-        "Nothing was stopped or resubmitted." if context.incident.asks else "Nothing was stopped, saved or resubmitted."
+        "Nothing was stopped or resubmitted."
+        if context.incident.halt.asks
+        else "Nothing was stopped, saved or resubmitted."
     )
     return context.close(
         "spike.healed",
@@ -68,7 +70,7 @@ def healed(context: RuleContext, attempt: AttemptView) -> Decision:
 
 
 def _where(context: RuleContext, attempt: AttemptView) -> str:
-    bout = context.incident.bout
+    bout = context.incident.loss.bout
     since = step_word(bout.first_bad) if bout is not None else "an unknown step"
     return f"{attempt.name} is at step {step_word(attempt.judged_at)}, bad since step {since}"
 
@@ -121,10 +123,11 @@ def roll_back(context: RuleContext, attempt: AttemptView, rule: str, reason: str
         return _look_for_a_place(context, reason)
     planned = account_rollback(bad, context.policy)
     context = replace(context, incident=bad)
-    if planned.rollbacks > context.policy.budgets.max_rollbacks:
-        spent = f"{bad.rollbacks} roll-backs did not cure it. {whole_story(replace(planned, skips=bad.skips))}"
+    if planned.loss.rollbacks > context.policy.budgets.max_rollbacks:
+        told = whole_story(replace(planned, loss=replace(planned.loss, skips=bad.loss.skips)))
+        spent = f"{bad.loss.rollbacks} roll-backs did not cure it. {told}"
         return _nowhere_to_go(context, "budget.rollbacks", f"{reason} {spent}")
-    if planned.skips != bad.skips and has_skipped_enough(bad, context.policy):
+    if planned.loss.skips != bad.loss.skips and has_skipped_enough(bad, context.policy):
         spent = f"So much data are left out already that more is a person's choice. {whole_story(bad)}"
         return _nowhere_to_go(context, "budget.skips", f"{reason} {spent}")
     point = choose_resume_point(checkpoints.value, planned, context.policy)
@@ -137,8 +140,8 @@ def roll_back(context: RuleContext, attempt: AttemptView, rule: str, reason: str
 
 def _look_for_a_place(context: RuleContext, reason: str) -> Decision:
     incident = context.incident
-    if Need.CHECKPOINTS not in incident.needs:
-        needs = with_need(incident.needs, Need.CHECKPOINTS, *_reports_of(incident))
+    if Need.CHECKPOINTS not in incident.evidence.needs:
+        needs = with_need(incident.evidence.needs, Need.CHECKPOINTS, *_reports_of(incident))
         looking = context.stay(
             "rollback.looking",
             f"{reason} Looking for a verified checkpoint from before it, before anything is stopped.",
@@ -146,14 +149,14 @@ def _look_for_a_place(context: RuleContext, reason: str) -> Decision:
             needs_since=context.now,
         )
         return replace(looking, look_again_in=timedelta(0))
-    since = incident.needs_since or context.now
+    since = incident.evidence.needs_since or context.now
     unread = f"{reason} But the checkpoints cannot be read: {why(context.seen.checkpoints)}"
     reason = f"{unread}; nothing is stopped before there is a place to go"
     return context.unread("rollback.unseen", "rollback.unseen_limit", reason, context.now - since, **_since(context))
 
 
 def _since(context: RuleContext) -> dict[str, Any]:
-    return {} if context.incident.needs_since is not None else {"needs_since": context.now}
+    return {} if context.incident.evidence.needs_since is not None else {"needs_since": context.now}
 
 
 def _reports_of(incident: Incident) -> tuple[Need, ...]:
@@ -166,7 +169,9 @@ def _no_place(context: RuleContext, planned: Incident) -> str:
     onset = first_onset(planned)
     limit = f"at least {back} steps before step {step_word(onset)}" if back else f"before step {step_word(onset)}"
     count = len(context.seen.checkpoints.value) if isinstance(context.seen.checkpoints, Known) else 0
-    planned = replace(planned, skips=context.incident.skips)  # what was left out, not what would have been
+    planned = replace(
+        planned, loss=replace(planned.loss, skips=context.incident.loss.skips)
+    )  # what was left out, not what would have been
     return (
         f"No verified checkpoint lies {limit} ({count} checkpoint(s) seen). A younger one is not resumed from: it may "
         f"hold what went wrong. {whole_story(planned)}"
@@ -182,6 +187,6 @@ def _nowhere_to_go(context: RuleContext, rule: str, reason: str) -> Decision:
 
 def _wants_forensics(context: RuleContext, attempt: AttemptView) -> bool:
     row = context.policy.playbook(context.incident.fault)
-    ask = context.incident.ask
+    ask = context.incident.halt.ask
     was_asked = ask is not None and ask.attempt == attempt.name and is_forensic(ask.request_id)
     return row.deadline is not Deadline.NONE and not was_asked

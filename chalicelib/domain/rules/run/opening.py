@@ -200,7 +200,7 @@ def _is_denied(context: RuleContext, attempt: AttemptView) -> Decision | None:
     """
     incident = context.incident
     claims = [one for one in incident.signals if one.triggers and one.fault is not None and concerns(one, incident)]
-    if incident.order is not None or incident.tries or bad_fault(attempt) is not None or not claims:
+    if incident.order is not None or incident.resubmission.tries or bad_fault(attempt) is not None or not claims:
         return None
     if not all(is_denied(one, attempt, now=context.now) for one in claims):
         return None
@@ -234,7 +234,7 @@ def _node_is_mended(context: RuleContext, attempt: AttemptView) -> Decision | No
 
 def _left_training(context: RuleContext, attempt: AttemptView, response: Response) -> Decision | None:
     """Faults that are notified or watched while the run continues; None where an action is needed."""
-    bout = context.incident.bout
+    bout = context.incident.loss.bout
     is_loss = context.incident.fault in LOSS_FAULTS
     if is_loss and bout is not None and bout.healed_step is not None:
         return healed(context, attempt)
@@ -266,7 +266,7 @@ def _single_value(context: RuleContext, attempt: AttemptView) -> Decision:
 def _came_back_from_repair(context: RuleContext, attempt: AttemptView) -> bool:
     """The platform has restarted it, and nothing was reported since: earlier reports are about the past."""
     incident = context.incident
-    back_at = incident.repaired_at
+    back_at = incident.sight.repaired_at
     if back_at is None or incident.fault not in _HEALED_BY_REPAIR or is_poisoned(context, attempt):
         return False
     return not any(
@@ -282,7 +282,7 @@ def _came_back_from_repair(context: RuleContext, attempt: AttemptView) -> bool:
 def _after_repair(context: RuleContext, attempt: AttemptView) -> Decision:
     """Its steps decide: past the target it has healed, standing still it has not, unseen it is for people to check."""
     context, still = watch(context, attempt)
-    back_for = context.now - (context.incident.repaired_at or context.now)
+    back_for = context.now - (context.incident.sight.repaired_at or context.now)
     if isinstance(attempt.last_step, Known) and isinstance(context.incident.target_step, Known):
         if still >= context.policy.timing.silent_limit and back_for >= context.policy.timing.silent_limit:
             return begin_stop(
@@ -337,7 +337,9 @@ def _wait_for_the_state(context: RuleContext, attempt: AttemptView) -> Decision:
 
 def heal(context: RuleContext, attempt: AttemptView) -> Decision | None:
     """A stall, a false alarm or a platform repair whose steps move again needs no action."""
-    was_mended = context.incident.repaired_at is not None or context.incident.deferred_since is not None
+    was_mended = (
+        context.incident.sight.repaired_at is not None or context.incident.resubmission.deferred_since is not None
+    )
     healable = _HEALED_BY_REPAIR if was_mended else HEALABLE
     if context.incident.fault not in healable or context.incident.order is not None:
         return None
@@ -350,7 +352,7 @@ def heal(context: RuleContext, attempt: AttemptView) -> Decision | None:
         # One beat may have been on its way, and of a process that has died since.
         is_young = context.now < claim_at + TWO_HEARTBEATS + HEARTBEATS_LATE
         return _confirm_heal(context, attempt) if attempt.heartbeat_at >= claim_at and is_young else None
-    by_whom = "by its own auto-resume" if context.incident.deferred_since is not None else "by itself"
+    by_whom = "by its own auto-resume" if context.incident.resubmission.deferred_since is not None else "by itself"
     return context.close(
         "healed",
         f"{attempt.name} moves again {by_whom}: step {step_word(attempt.last_step)} is past "

@@ -32,7 +32,7 @@ def decide_order(context: RuleContext) -> Decision | None:
     """The next step of an order that stands; None where none does, or where it waits for what is under way."""
     if stops_for_good(context.incident):
         return _stop(context)
-    if (context.incident.order or {}).get("do") == "move" and not context.incident.tries:
+    if (context.incident.order or {}).get("do") == "move" and not context.incident.resubmission.tries:
         return _move(context)
     return None
 
@@ -52,8 +52,8 @@ def who_ordered(incident: Incident) -> str:
 
 def _stop(context: RuleContext) -> Decision | None:
     incident = context.incident
-    if incident.phase is Phase.RESUBMITTING and incident.pending is not None:
-        unsent = _unsent(context, incident.pending)
+    if incident.phase is Phase.RESUBMITTING and incident.resubmission.pending is not None:
+        unsent = _unsent(context, incident.resubmission.pending)
         if unsent is not None:
             return unsent
         if result(context, "ResubmitJob", *_NOT_STARTED) is None:
@@ -122,7 +122,7 @@ def _can_save(attempt: AttemptView) -> bool:
 
 def _saving(context: RuleContext, attempt: AttemptView, rule: str) -> Decision | CheckpointAsk:
     """A Decision while the checkpoint is asked for and waited for; then the answered request."""
-    ask = context.incident.ask
+    ask = context.incident.halt.ask
     if context.incident.phase is not Phase.CHECKPOINTING or ask is None or ask.attempt != attempt.name:
         return begin_checkpoint(context, attempt, f"{rule}_save")
     if ask.outcome is not None:
@@ -153,7 +153,7 @@ def _outcome(ask: CheckpointAsk) -> str:
 def _send_stop(context: RuleContext, attempt: AttemptView, reason: str) -> Decision:
     """Never held: what stays held in a queue is what a person releases again."""
     actions: tuple[Action, ...] = (StopJob(attempt=attempt.name, why=f"ordered by {who_ordered(context.incident)}"),)
-    others = tuple(one for one in context.incident.stopped_attempts if one != attempt.name)
+    others = tuple(one for one in context.incident.halt.stopped_attempts if one != attempt.name)
     return context.move(
         "order.stop_now",
         f"{reason} Stopping it.",
@@ -169,7 +169,7 @@ def _send_stop(context: RuleContext, attempt: AttemptView, reason: str) -> Decis
 
 def _registered(context: RuleContext, attempt: AttemptView) -> tuple[Action, ...]:
     """The platform's own start, where its registration was lost: else a later order would begin with the one before."""
-    last = context.incident.tries[-1] if context.incident.tries else None
+    last = context.incident.resubmission.tries[-1] if context.incident.resubmission.tries else None
     is_known = not context.seen.current or context.seen.current == attempt.name
     if last is None or not last.is_theirs or last.name != attempt.name or is_known:
         return ()
@@ -177,7 +177,7 @@ def _registered(context: RuleContext, attempt: AttemptView) -> tuple[Action, ...
 
 
 def _stopping(context: RuleContext, attempt: AttemptView) -> Decision:
-    if context.incident.stop_hold or attempt.name not in context.incident.stopped_attempts:
+    if context.incident.halt.stop_hold or attempt.name not in context.incident.halt.stopped_attempts:
         return _send_stop(context, attempt, f"{who_ordered(context.incident)} ordered it to be stopped for good.")
     refused = result(context, "StopJob", Done.REFUSED)
     may_lag = context.platform.orders_wait and context.in_phase < context.policy.timing.look_max
@@ -188,7 +188,7 @@ def _stopping(context: RuleContext, attempt: AttemptView) -> Decision:
             "order.stop_stuck",
             f"{attempt.name} is still {attempt.status}, {span_word(context.in_phase)} after the stop",
         )
-    waited = context.now - (context.incident.stop_asked_at or context.incident.phase_entered_at)
+    waited = context.now - (context.incident.halt.stop_asked_at or context.incident.phase_entered_at)
     is_lost = (
         result(context, "StopJob", Done.UNAVAILABLE, Done.PENDING) is not None
         or waited >= context.policy.timing.look_max
@@ -200,7 +200,7 @@ def _stopping(context: RuleContext, attempt: AttemptView) -> Decision:
 
 
 def _stopped(context: RuleContext, what: str) -> Decision:
-    ask = context.incident.ask
+    ask = context.incident.halt.ask
     saved = f" {_outcome(ask)}" if ask is not None and ask.outcome is not None else ""
     job = context.incident.job_id or ""
     return context.close(

@@ -49,7 +49,7 @@ def platform_restarted(context: RuleContext) -> Decision | None:
         return None
     if context.ordered == "checkpoint":
         return None  # there is nothing left to save; whoever gave the order is told that
-    if incident.phase is Phase.RESUBMITTING and incident.pending is not None:
+    if incident.phase is Phase.RESUBMITTING and incident.resubmission.pending is not None:
         return None  # what we ordered is settled first
     after = context.seen.successor.value if isinstance(context.seen.successor, Known) else None
     has_begun = after is not None and after.status in _BEGUN
@@ -78,7 +78,7 @@ def is_put_back_by_us(incident: Incident, attempt: AttemptView) -> bool:
     if attempt.start is None:
         return False
     by = attempt.start.requeued_by
-    asked = attempt.name in incident.stopped_attempts and incident.stop_hold
+    asked = attempt.name in incident.halt.stopped_attempts and incident.halt.stop_hold
     return by is EndedBy.AGENT or (asked and by is EndedBy.UNKNOWN)
 
 
@@ -88,8 +88,12 @@ def _adopt(context: RuleContext, attempt: AttemptView, name: str) -> Decision:
         return shadow(context, f"go on with {name}, which {who} started in place of {attempt.name}")
     number = context.seen.next_number - 1 if context.seen.current == name else context.seen.next_number
     number = max(number, 1)
-    carried = context.incident.fruitless_before if context.incident.tries else fruitless_of_job(context)
-    incident = dataclasses.replace(_books_closed(context, attempt), fruitless_before=carried)
+    carried = (
+        context.incident.resubmission.fruitless_before
+        if context.incident.resubmission.tries
+        else fruitless_of_job(context)
+    )
+    incident = _books_closed(context, attempt).changed(fruitless_before=carried)
     theirs = Try(
         number=number,
         name=name,
@@ -100,7 +104,7 @@ def _adopt(context: RuleContext, attempt: AttemptView, name: str) -> Decision:
         is_theirs=True,
         left_nodes=lost_one_of(incident, attempt),
     )
-    poisoned = incident.onset_attempt == attempt.name
+    poisoned = incident.loss.onset_attempt == attempt.name
     actions: tuple[AdoptAttempt | Notify | StopJob, ...] = (
         AdoptAttempt(name=name, number=number, clone_of=attempt.name, why=f"{who} put the job back"),
     )
@@ -110,8 +114,15 @@ def _adopt(context: RuleContext, attempt: AttemptView, name: str) -> Decision:
             *actions,
             Notify(severity=Severity.WARNING, title=f"{subject(context)}: an order was not taken", text=said),
         )
-    tries = (*incident.tries, theirs)
-    spent = over_budget(dataclasses.replace(context, incident=dataclasses.replace(incident, tries=tries)))
+    tries = (*incident.resubmission.tries, theirs)
+    spent = over_budget(
+        dataclasses.replace(
+            context,
+            incident=dataclasses.replace(
+                incident, resubmission=dataclasses.replace(incident.resubmission, tries=tries)
+            ),
+        )
+    )
     if spent is not None and len(tries) > context.policy.budgets.max_attempts + MAX_CHASED:
         return context.hand_over(
             "adopt.loop_limit", f"{name} is the next of a loop that no stop has caught. {spent.reason}"
@@ -126,14 +137,14 @@ def _adopt(context: RuleContext, attempt: AttemptView, name: str) -> Decision:
         attempt=name,
         attempt_number=number,
         # What it resumes from by itself may be as bad as what it was taken from.
-        onset_attempt=name if poisoned else incident.onset_attempt,
+        onset_attempt=name if poisoned else incident.loss.onset_attempt,
         phase_entered_at=context.now,
         seen_as="",
         seen_since=None,
         not_before=None,
         stop_hold=holds,
-        stopped_attempts=(*incident.stopped_attempts, name) if holds else incident.stopped_attempts,
-        stop_asked_at=context.now if holds else incident.stop_asked_at,
+        stopped_attempts=(*incident.halt.stopped_attempts, name) if holds else incident.halt.stopped_attempts,
+        stop_asked_at=context.now if holds else incident.halt.stop_asked_at,
         deferred_since=None,
         requeue_refused=False,
         **unwatched(),
@@ -164,8 +175,12 @@ def _books_closed(context: RuleContext, attempt: AttemptView) -> Incident:
     failure = Failure(
         attempt=attempt.name, signature=failure_signature(attempt.failure_reason), step=died_at(incident, attempt)
     )
-    others = tuple(item for item in incident.failures if item.attempt != attempt.name)
-    incident = marked_bad(dataclasses.replace(incident, failures=(*others, failure)))
+    others = tuple(item for item in incident.resubmission.failures if item.attempt != attempt.name)
+    incident = marked_bad(
+        dataclasses.replace(
+            incident, resubmission=dataclasses.replace(incident.resubmission, failures=(*others, failure))
+        )
+    )
     return settle_load(settle_try(incident, attempt, context.seen), attempt)
 
 
@@ -183,7 +198,7 @@ def zombies(context: RuleContext, attempt: AttemptView) -> str:
 
 def adopted_trouble(context: RuleContext, attempt: AttemptView) -> Decision | None:
     """VERIFYING a start that the platform made: is it registered, and may it go on?"""
-    last = context.incident.tries[-1] if context.incident.tries else None
+    last = context.incident.resubmission.tries[-1] if context.incident.resubmission.tries else None
     if last is None or not last.is_theirs or last.name != attempt.name or attempt.status.has_ended:
         return None
     lost = result(context, "AdoptAttempt", Done.UNAVAILABLE) is not None
@@ -195,7 +210,7 @@ def adopted_trouble(context: RuleContext, attempt: AttemptView) -> Decision | No
                 f"{attempt.name} runs, but {context.seen.current} is the Job's newest attempt: two may run",
             )
         return context.stay("adopt.again", f"{attempt.name} is not registered yet; trying again", again)
-    if attempt.name in context.incident.stopped_attempts:
+    if attempt.name in context.incident.halt.stopped_attempts:
         return None
     if last.how is not Submission.REQUEUE:
         return None  # a person has started it, from where they chose
@@ -212,7 +227,7 @@ def adopted_trouble(context: RuleContext, attempt: AttemptView) -> Decision | No
 
 def _clean_start(context: RuleContext, attempt: AttemptView) -> str | None:
     """Why it has not loaded what went bad; None while that is not known. A bad loss of its own is a new one."""
-    onset, first = context.incident.onset_step, attempt.first_step
+    onset, first = context.incident.loss.onset_step, attempt.first_step
     if attempt.loss_state not in (LossState.NONE, LossState.FINITE) or not isinstance(onset, Known):
         return None
     if isinstance(first, Known) and first.value < onset.value:
@@ -255,7 +270,7 @@ def waiting_in_queue(context: RuleContext, attempt: AttemptView, *, group: str) 
 
 def superfluous_exclusion(context: RuleContext, attempt: AttemptView, still_bad: tuple[str, ...]) -> Decision | None:
     """A pending job that excludes a node longer than needed might never start on a full cluster."""
-    last = context.incident.tries[-1] if context.incident.tries else None
+    last = context.incident.resubmission.tries[-1] if context.incident.resubmission.tries else None
     if last is None or last.name != attempt.name or not last.exclude:
         return None
     if attempt.start is None or not attempt.start.is_queued:
@@ -266,7 +281,7 @@ def superfluous_exclusion(context: RuleContext, attempt: AttemptView, still_bad:
     lifted = [node for node in last.exclude if node not in keep]
     nodes = tuple(node for node in attempt.start.exclude if node not in lifted)
     action = ExcludeNodes(attempt=attempt.name, handle=attempt.start.handle, nodes=nodes, why="cordoned by now")
-    tries = (*context.incident.tries[:-1], dataclasses.replace(last, exclude=keep))
+    tries = (*context.incident.resubmission.tries[:-1], dataclasses.replace(last, exclude=keep))
     reason = f"{', '.join(lifted)}: cordoned or repaired by now, so {attempt.name} need not stay away from it"
     return context.stay("verify.exclusion_lifted", reason, action, tries=tries)
 

@@ -21,32 +21,39 @@ MAX_TAKEN_NAMES = 5
 def decide_resubmitting(context: RuleContext) -> Decision:
     """RESUBMITTING."""
     incident = context.incident
-    if incident.pending is not None and _has_started(context, incident.pending):
+    if incident.resubmission.pending is not None and _has_started(context, incident.resubmission.pending):
         fresh = context.changed(
             seen_as="", seen_since=None, needs=(), needs_since=None, evidence_since=None, **unwatched()
         )
         begun = fresh.move(
-            "resubmit.started", f"{incident.attempt} is submitted", Phase.VERIFYING, *left_behind(incident.pending)
+            "resubmit.started",
+            f"{incident.attempt} is submitted",
+            Phase.VERIFYING,
+            *left_behind(incident.resubmission.pending),
         )
         return dataclasses.replace(begun, look_again_in=context.policy.timing.look_max)  # it has to start first
     answered = _sibling_lives(context) or _refusals(context)
     if answered is not None:
         return answered
     is_taken = result(context, "ResubmitJob", Done.NAME_TAKEN) is not None
-    if incident.pending is not None and incident.pending.how is not Submission.CLONE and not is_taken:
-        return again(context, incident.pending)
+    if (
+        incident.resubmission.pending is not None
+        and incident.resubmission.pending.how is not Submission.CLONE
+        and not is_taken
+    ):
+        return again(context, incident.resubmission.pending)
     if is_taken:
         context = dataclasses.replace(
-            context, incident=dataclasses.replace(undo_try(incident), name_salt=incident.name_salt + 1)
+            context, incident=undo_try(incident).changed(name_salt=incident.resubmission.name_salt + 1)
         )
-        if context.incident.name_salt > MAX_TAKEN_NAMES:
+        if context.incident.resubmission.name_salt > MAX_TAKEN_NAMES:
             return context.hand_over("resubmit.names_taken", f"{MAX_TAKEN_NAMES} names in a row belong to other jobs")
         return _resubmit(context)
-    if incident.not_before is not None and context.now < incident.not_before:
+    if incident.resubmission.not_before is not None and context.now < incident.resubmission.not_before:
         # The whole back-off in one wait: nothing can be learnt by looking earlier, and a wake still cuts it short.
         return dataclasses.replace(
-            context.stay("resubmit.waiting", f"backing off until {incident.not_before:%H:%M:%S}"),
-            look_again_in=incident.not_before - context.now,
+            context.stay("resubmit.waiting", f"backing off until {incident.resubmission.not_before:%H:%M:%S}"),
+            look_again_in=incident.resubmission.not_before - context.now,
         )
     return _resubmit(context)
 
@@ -71,7 +78,7 @@ def _sibling_lives(context: RuleContext) -> Decision | None:
             reason = f"{found.detail}: it was started by hand, and nothing is started beside it"
             return context.close("resubmit.goes_on", reason, Phase.STOPPED, severity=Severity.WARNING)
         return adopt_sibling(context, found.attempt)
-    if context.incident.pending is None and isinstance(context.seen.sibling, Known):
+    if context.incident.resubmission.pending is None and isinstance(context.seen.sibling, Known):
         return adopt_sibling(context, context.seen.sibling.value)
     return None
 
@@ -95,7 +102,7 @@ def adopt_sibling(context: RuleContext, name: str) -> Decision:
     )
     old = incident.attempt
     return context.changed(
-        tries=(*incident.tries, theirs),
+        tries=(*incident.resubmission.tries, theirs),
         attempt=name,
         attempt_number=number,
         seen_as="",
@@ -117,13 +124,17 @@ def adopt_sibling(context: RuleContext, name: str) -> Decision:
 def _refusals(context: RuleContext) -> Decision | None:
     incident = context.incident
     refused = result(context, "ResubmitJob", Done.REFUSED)
-    if refused is not None and incident.pending is not None and incident.pending.how is Submission.REQUEUE:
+    if (
+        refused is not None
+        and incident.resubmission.pending is not None
+        and incident.resubmission.pending.how is Submission.REQUEUE
+    ):
         return requeue_refused(dataclasses.replace(context, incident=undo_try(incident)), refused.detail)
     if refused is not None:
         context = dataclasses.replace(context, incident=undo_try(incident))
         return context.hand_over("resubmit.refused", f"the platform refused the new attempt: {refused.detail}")
     if result(context, "ResubmitJob", Done.UNAVAILABLE) is not None:
-        since = incident.pending.at if incident.pending else incident.phase_entered_at
+        since = incident.resubmission.pending.at if incident.resubmission.pending else incident.phase_entered_at
         reason = (
             f"the platform cannot be reached ({detail(context)}); trying again. Whether {incident.attempt} was started"
         )
@@ -137,18 +148,21 @@ def _refusals(context: RuleContext) -> Decision | None:
 
 def undo_try(incident: Incident) -> Incident:
     """The try on record never started: forget it, so that budgets count real attempts only."""
-    undone = incident.pending
+    undone = incident.resubmission.pending
     if undone is None:
         return incident
     return dataclasses.replace(
-        incident, tries=incident.tries[:-1], attempt=undone.clone_of, attempt_number=undone.number - 1
+        incident,
+        resubmission=dataclasses.replace(incident.resubmission, tries=incident.resubmission.tries[:-1]),
+        attempt=undone.clone_of,
+        attempt_number=undone.number - 1,
     )
 
 
 def _resubmit(context: RuleContext) -> Decision:
     # A try that is recorded, but neither started nor refused: the act crashed, before or after its call took effect.
     # The same order under the same name is sent again. A new name here would be a second run.
-    resent = context.incident.pending
+    resent = context.incident.resubmission.pending
     incident = undo_try(context.incident)
     context = dataclasses.replace(context, incident=incident)
     old = context.attempt
@@ -164,9 +178,11 @@ def _resubmit(context: RuleContext) -> Decision:
     checkpoints = context.seen.checkpoints
     if not isinstance(checkpoints, Known):
         return _checkpoints_unseen(context, resent)
-    if resent is None and not incident.tries and incident.order is None:
+    if resent is None and not incident.resubmission.tries and incident.order is None:
         # What the attempts before have gained could not be told while the checkpoints were unread.
-        context = context.changed(fruitless_before=max(incident.fruitless_before, fruitless_of_job(context)))
+        context = context.changed(
+            fruitless_before=max(incident.resubmission.fruitless_before, fruitless_of_job(context))
+        )
         incident = context.incident
         verdict = over_budget(context)
         if verdict is not None:
@@ -213,7 +229,7 @@ def _resubmit(context: RuleContext) -> Decision:
         resume_step=point.step,
         resume_root=point.root,
         resume_manifest=point.manifest,
-        skips=incident.skips,
+        skips=incident.loss.skips,
         why=f"{incident.fault}: {point.rule}",
         goes_back=point.goes_back,
         how=way.how,
@@ -233,7 +249,7 @@ def _resubmit(context: RuleContext) -> Decision:
         leaves=way.leaves,
         left_nodes=way.left_nodes,
     )
-    skipping = "".join(f" Skipping the data of steps {w.from_step}-{w.to_step - 1}." for w in incident.skips)
+    skipping = "".join(f" Skipping the data of steps {w.from_step}-{w.to_step - 1}." for w in incident.loss.skips)
     return context.move(
         "resubmit.now",
         f"{name} resumes {point.said}.{skipping}{way.said}",
@@ -241,7 +257,7 @@ def _resubmit(context: RuleContext) -> Decision:
         *_quarantine_again(context),
         action,
         at_once=True,
-        tries=(*incident.tries, attempt),
+        tries=(*incident.resubmission.tries, attempt),
         attempt=name,
         attempt_number=number,
         not_before=None,
@@ -249,14 +265,16 @@ def _resubmit(context: RuleContext) -> Decision:
 
 
 def _is_fresh_order(incident: Incident) -> bool:
-    return incident.order is not None and not incident.tries
+    return incident.order is not None and not incident.resubmission.tries
 
 
 def _quarantine_again(context: RuleContext) -> tuple[QuarantineCheckpoint, ...]:
     """The mark could not be written. It is tried once more; this Incident does not resume from there in any case."""
     if result(context, "QuarantineCheckpoint", Done.UNAVAILABLE) is None:
         return ()
-    bad = next((item for item in reversed(context.incident.tries) if item.died_at_load and item.resume_root), None)
+    bad = next(
+        (item for item in reversed(context.incident.resubmission.tries) if item.died_at_load and item.resume_root), None
+    )
     if bad is None or bad.resume_root is None:
         return ()
     return (QuarantineCheckpoint(root=bad.resume_root, why=f"{bad.name} died on it before it had made a step"),)
@@ -265,13 +283,15 @@ def _quarantine_again(context: RuleContext) -> tuple[QuarantineCheckpoint, ...]:
 def _checkpoints_unseen(context: RuleContext, resent: Try | None) -> Decision:
     reason = f"the checkpoints cannot be read: {why(context.seen.checkpoints)}"
     # `not_before` is when the last back-off ended: waiting for capacity is no failure to read.
-    since = resent.at if resent else context.incident.not_before or context.incident.phase_entered_at
+    since = resent.at if resent else context.incident.resubmission.not_before or context.incident.phase_entered_at
     if resent is not None:  # it stays on record: under this name it may have started
         context = dataclasses.replace(
             context,
             incident=dataclasses.replace(
                 context.incident,
-                tries=(*context.incident.tries, resent),
+                resubmission=dataclasses.replace(
+                    context.incident.resubmission, tries=(*context.incident.resubmission.tries, resent)
+                ),
                 attempt=resent.name,
                 attempt_number=resent.number,
             ),

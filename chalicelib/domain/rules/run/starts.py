@@ -34,7 +34,7 @@ def old_unseen(context: RuleContext) -> Decision | None:
     if not context.platform.can_requeue or (old is not None and old.start is not None):
         return None
     reason = f"how {incident.attempt} can be started again cannot be told: {why(context.seen.attempt)}"
-    since = incident.not_before or incident.phase_entered_at
+    since = incident.resubmission.not_before or incident.phase_entered_at
     if old is not None and context.in_state >= context.policy.timing.look_max:
         return context.hand_over("job.gone", f"nothing is known of {incident.attempt} any more. {story(context)}")
     return context.unread("resubmit.old_unseen", "resubmit.old_unseen_limit", reason, context.now - since)
@@ -47,10 +47,10 @@ def way_to_start(
     incident, old = context.incident, context.attempt
     exclude, said = _kept_away(context)
     if old is None or old.start is None or not context.platform.can_requeue:
-        name = attempt_name(context.seen.job_name, number, incident.name_salt)
+        name = attempt_name(context.seen.job_name, number, incident.resubmission.name_salt)
         return StartPlan(name=name, exclude=exclude, said=said)
     told = must_be_told(incident, point, checkpoints)
-    choice = choose(Case(start=old.start, must_be_told=told, requeue_refused=incident.requeue_refused))
+    choice = choose(Case(start=old.start, must_be_told=told, requeue_refused=incident.resubmission.requeue_refused))
     if choice.how is None:
         return context.hand_over(choice.rule, f"{story(context)} {choice.why}")
     said = f" {choice.why[0].upper()}{choice.why[1:]}.{said}{zombies(context, old)}"
@@ -58,7 +58,7 @@ def way_to_start(
     if choice.how is Submission.REQUEUE:
         name = old.successor or requeued_name(old.name, old.start)
         return StartPlan(name=name, how=choice.how, exclude=exclude, left_nodes=left, said=said)
-    name = submitted_name(incident.job_id, old.name, number, incident.name_salt)
+    name = submitted_name(incident.job_id, old.name, number, incident.resubmission.name_salt)
     return StartPlan(name=name, how=choice.how, exclude=exclude, leaves=old.successor, left_nodes=left, said=said)
 
 
@@ -96,7 +96,7 @@ def again(context: RuleContext, pending: Try) -> Decision:
         resume_step=pending.resume_step,
         resume_root=root,
         resume_manifest=None if key == root else key,
-        skips=context.incident.skips,
+        skips=context.incident.loss.skips,
         why=f"{context.incident.fault}: the same order again",
         goes_back=pending.went_back,
         how=pending.how,
@@ -113,11 +113,14 @@ def requeue_refused(context: RuleContext, said: str) -> Decision:
 
     `look.incident` has no try pending.
     """
-    if context.incident.requeue_refused:
+    if context.incident.resubmission.requeue_refused:
         return context.hand_over("resubmit.refused", f"the platform refused the new attempt: {said}")
     refused = context.stay("resubmit.requeue_refused", f"the requeue was refused ({said}); looking for another way")
     incident = dataclasses.replace(
-        refused.incident, requeue_refused=True, not_before=context.now + context.policy.timing.look_max
+        refused.incident,
+        resubmission=dataclasses.replace(
+            refused.incident.resubmission, requeue_refused=True, not_before=context.now + context.policy.timing.look_max
+        ),
     )
     return dataclasses.replace(refused, incident=incident, look_again_in=context.policy.timing.look_max)
 

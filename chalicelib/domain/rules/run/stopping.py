@@ -48,7 +48,7 @@ LIFELESS: Final = timedelta(seconds=60)  # four heartbeats (rekindle/monitor/bas
 
 def decide_checkpointing(context: RuleContext) -> Decision:
     """CHECKPOINTING."""
-    ask = context.incident.ask
+    ask = context.incident.halt.ask
     attempt = context.attempt
     if ask is None:  # cannot happen from our own transitions; never trust it to stay so
         return begin_stop(context, "checkpoint.lost", "the request is not on record.")
@@ -149,7 +149,7 @@ def _somebody_stops(context: RuleContext, attempt: AttemptView) -> Decision:
 def _no_longer_needed(context: RuleContext, attempt: AttemptView) -> Decision | None:
     """The picture has changed while the run was asked to save."""
     incident = context.incident
-    bout = incident.bout
+    bout = incident.loss.bout
     if (
         incident.fault is FaultClass.NON_FINITE
         and incident.is_poisoned
@@ -163,7 +163,7 @@ def _no_longer_needed(context: RuleContext, attempt: AttemptView) -> Decision | 
     if finishing is not None:
         return finishing
     if attempt.status is AttemptStatus.REPAIRING:
-        to = Phase.VERIFYING if context.incident.tries else Phase.HOLDING
+        to = Phase.VERIFYING if context.incident.resubmission.tries else Phase.HOLDING
         return context.changed(**unwatched()).move(
             "defer.platform_repair",
             f"the platform repairs {attempt.name} by itself ({attempt.detail}); two actors must not repair one run",
@@ -171,9 +171,9 @@ def _no_longer_needed(context: RuleContext, attempt: AttemptView) -> Decision | 
         )
     if claims_are_over(context):
         reason = f"{story(context)} But that node is well since, its agents say; {attempt.name} goes on"
-        to = Phase.VERIFYING if context.incident.tries else Phase.HOLDING
+        to = Phase.VERIFYING if context.incident.resubmission.tries else Phase.HOLDING
         return context.changed(**unwatched()).move("checkpoint.node_mended", reason, to)
-    if not context.incident.tries:
+    if not context.incident.resubmission.tries:
         moves_again = heal(context, attempt)
         if moves_again is None or moves_again.incident.is_open or bad_fault(attempt) is None:
             return moves_again
@@ -191,7 +191,7 @@ def _no_longer_needed(context: RuleContext, attempt: AttemptView) -> Decision | 
 
 def _healed_meanwhile(context: RuleContext, attempt: AttemptView) -> Decision:
     """A first attempt needs no further action; a new one still has to pass the step that the old one ended at."""
-    if not context.incident.tries:
+    if not context.incident.resubmission.tries:
         return healed(context, attempt)
     context = dataclasses.replace(context, incident=marked_healed(context.incident))
     return context.changed(needs=(), needs_since=None, **unwatched()).move(
@@ -201,7 +201,7 @@ def _healed_meanwhile(context: RuleContext, attempt: AttemptView) -> Decision:
 
 def _may_still_heal(context: RuleContext, attempt: AttemptView) -> Decision | None:
     """The answer is there, but the run's loss is well or on its way: it is not stopped at such a moment."""
-    bout = context.incident.bout
+    bout = context.incident.loss.bout
     if bout is None or context.incident.fault not in LOSS_FAULTS:
         return None
     turn = turn_of(bout, attempt, context.policy)
@@ -225,7 +225,7 @@ def _saved_past_it(context: RuleContext, attempt: AttemptView, ask: CheckpointAs
     if ask.step <= stuck.value or (attempt.work == STALLED and is_said_since):
         return None
     reason = f"{attempt.name} hung at step {stuck.value}, and has saved at step {ask.step}: it moves again"
-    if context.incident.tries:
+    if context.incident.resubmission.tries:
         return context.changed(**unwatched()).move("verify.moves_again", reason, Phase.VERIFYING)
     if context.now - ask.asked_at < context.policy.timing.silent_limit:
         return context.stay("heal.saved", f"{reason}; waiting for its heartbeats")
@@ -348,7 +348,7 @@ def decide_stopping(context: RuleContext) -> Decision:
     moves = _moves_meanwhile(context, attempt)
     if moves is not None:
         return moves
-    again = StopJob(attempt=attempt.name, why="not stopping yet", hold=context.incident.stop_hold)
+    again = StopJob(attempt=attempt.name, why="not stopping yet", hold=context.incident.halt.stop_hold)
     if result(context, "StopJob", Done.PENDING) is not None:  # the same order, until it is answered
         return context.stay(
             "stop.pending", f"{attempt.name} is still {attempt.status}; the stop is not answered yet", again
@@ -366,13 +366,13 @@ def _whose_stop(context: RuleContext, attempt: AttemptView | None) -> RuleContex
     The platform must say both: that our order found it stopping, and that this began before we decided. A stop of ours
     whose answer was lost is found under way as well, but began later.
     """
-    begun_at = context.incident.stop_begun_at
+    begun_at = context.incident.halt.stop_begun_at
     if attempt is None or begun_at is None or attempt.stopping_since is None or context.incident.order is not None:
         return context
     if result(context, "StopJob", Done.ALREADY) is None or attempt.stopping_since >= begun_at:
         return context
     return context.changed(
-        stopped_attempts=tuple(one for one in context.incident.stopped_attempts if one != attempt.name)
+        stopped_attempts=tuple(one for one in context.incident.halt.stopped_attempts if one != attempt.name)
     )
 
 
@@ -412,7 +412,7 @@ def _moves_meanwhile(context: RuleContext, attempt: AttemptView) -> Decision | N
         return None
     since = f"is at step {step_word(attempt.last_step)}, and moves" if moves else "runs, and its node is well since"
     if context.platform.orders_wait:
-        asked_at = context.now if result(context, "StopJob", Done.PENDING) is not None else incident.stop_asked_at
+        asked_at = context.now if result(context, "StopJob", Done.PENDING) is not None else incident.halt.stop_asked_at
         expires_at = (asked_at or context.now) + STOP_VALID + _UNDER_WAY
         if context.now < expires_at:
             reason = f"{attempt.name} {since}: its stop is not repeated"
@@ -420,11 +420,11 @@ def _moves_meanwhile(context: RuleContext, attempt: AttemptView) -> Decision | N
     elif not _stop_is_overdue(context):
         return None
     return context.changed(
-        stopped_attempts=tuple(one for one in incident.stopped_attempts if one != attempt.name), **unwatched()
+        stopped_attempts=tuple(one for one in incident.halt.stopped_attempts if one != attempt.name), **unwatched()
     ).move(
         "stop.moves_again",
         f"{attempt.name} could not be stopped, and {since}. It is left running",
-        Phase.VERIFYING if incident.tries else Phase.HOLDING,
+        Phase.VERIFYING if incident.resubmission.tries else Phase.HOLDING,
     )
 
 
@@ -435,6 +435,6 @@ def _stop_is_overdue(context: RuleContext) -> bool:
     if result(context, "StopJob", Done.DONE, Done.ALREADY) is not None:
         return False
     return (
-        context.now - (context.incident.stop_asked_at or context.incident.phase_entered_at)
+        context.now - (context.incident.halt.stop_asked_at or context.incident.phase_entered_at)
         >= context.policy.timing.look_max
     )

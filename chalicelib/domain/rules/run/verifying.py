@@ -95,7 +95,7 @@ def decide_verifying(context: RuleContext) -> Decision:
     proven = proven_by(context.incident, attempt)
     if proven is not None and proven.root is not None:
         mark = QuarantineCheckpoint(root=proven.root, why=proven.why)
-        marked = (*context.incident.quarantined, proven.key)
+        marked = (*context.incident.resubmission.quarantined, proven.key)
         return context.stay("verify.other_loads", f"{proven.why}: quarantined", mark, quarantined=marked)
     finishing = decide_finishing(context, attempt, group="verify")
     if finishing is not None:
@@ -108,7 +108,7 @@ def decide_verifying(context: RuleContext) -> Decision:
 
 def _plan_ignored(context: RuleContext, attempt: AttemptView) -> Decision | None:
     """It began far below its resume step: what was trained since is trained again."""
-    last = context.incident.tries[-1] if context.incident.tries else None
+    last = context.incident.resubmission.tries[-1] if context.incident.resubmission.tries else None
     if last is None or last.name != attempt.name:
         return None
     if not isinstance(last.resume_step, Known) or not isinstance(attempt.first_step, Known):
@@ -125,7 +125,7 @@ def _plan_ignored(context: RuleContext, attempt: AttemptView) -> Decision | None
 
 def _has_passed_all(context: RuleContext, attempt: AttemptView) -> bool:
     """The step that the old one ended at, and the end of the data where it may go bad again."""
-    verify_to = context.incident.verify_to
+    verify_to = context.incident.loss.verify_to
     is_past_data = not isinstance(verify_to, Known) or has_passed(attempt.last_step, verify_to)
     return is_past_data and has_passed(attempt.last_step, context.incident.target_step)
 
@@ -134,7 +134,7 @@ def _passed(context: RuleContext, attempt: AttemptView) -> Decision:
     """Recovered; after a bad loss only if its loss is known to be well. Steps alone do not show that."""
     incident = context.incident
     where = f"{attempt.name} is at step {step_word(attempt.last_step)}, past "
-    if isinstance(incident.verify_to, Known) and attempt.loss_health not in ("ok", "watch"):
+    if isinstance(incident.loss.verify_to, Known) and attempt.loss_health not in ("ok", "watch"):
         reason = f"{where}the data that was left out, but nothing tells how its loss is"
         if context.in_state < context.policy.timing.verify_blind:
             return context.stay("verify.loss_unseen", reason)
@@ -145,7 +145,7 @@ def _passed(context: RuleContext, attempt: AttemptView) -> Decision:
     context = dataclasses.replace(context, incident=concluded_on_recovery(incident))
     return context.close(
         "verify.passed",
-        f"{where}{step_word(incident.target_step)} where the old one {'went bad' if incident.onsets else 'ended'}",
+        f"{where}{step_word(incident.target_step)} where the old one {'went bad' if incident.loss.onsets else 'ended'}",
         Phase.RECOVERED,
         severity=Severity.INFO,
     )
@@ -170,7 +170,7 @@ def _still_slow(context: RuleContext, attempt: AttemptView) -> Decision | None:
 
 def _loss_again(context: RuleContext, attempt: AttemptView) -> Decision | None:
     """The new attempt's own bad loss: given its time to heal as the first one was, then rolled back further."""
-    bout = context.incident.bout
+    bout = context.incident.loss.bout
     if bout is None or attempt.status is not AttemptStatus.RUNNING:
         return None
     row = context.policy.playbook(bout.fault)
@@ -198,7 +198,7 @@ def _loss_again(context: RuleContext, attempt: AttemptView) -> Decision | None:
 
 def _trouble(context: RuleContext, attempt: AttemptView) -> Decision | None:
     """The new attempt itself is in trouble again. Looked at before its progress: closing would forget the news."""
-    is_nan = context.incident.onset_fault is FaultClass.NON_FINITE or attempt.loss_state in ("nan", "inf")
+    is_nan = context.incident.loss.onset_fault is FaultClass.NON_FINITE or attempt.loss_state in ("nan", "inf")
     if is_nan and is_poisoned(context, attempt):
         context = context.changed(fault=FaultClass.NON_FINITE)
         if context.policy.playbook(FaultClass.NON_FINITE).response in ROLL_BACKS:
@@ -229,7 +229,7 @@ def _says_stalled(context: RuleContext, attempt: AttemptView) -> bool:
     """Its own heartbeat says so now, and the playbook restarts what hangs: an event that was lost is not waited for."""
     if attempt.work != STALLED or attempt.status is not AttemptStatus.RUNNING or attempt.heartbeat_at is None:
         return False
-    back_at = context.incident.repaired_at
+    back_at = context.incident.sight.repaired_at
     is_of_now = context.now - attempt.heartbeat_at < STALE and (back_at is None or attempt.heartbeat_at >= back_at)
     return is_of_now and context.policy.playbook(FaultClass.HANG).response is Response.CHECKPOINT_THEN_RESTART
 
@@ -248,7 +248,7 @@ def _stands(signal: Signal, context: RuleContext, attempt: AttemptView) -> bool:
         return False  # one value, which nothing bears out: diagnosis.is_borne_out
     if signal.fault in LOSS_FAULTS and context.policy.playbook(signal.fault).response is not Response.TELL:
         return False  # whether that still holds is for the newest judgement to say: `_loss_again`
-    if context.incident.repaired_at is not None and signal.occurred_at < context.incident.repaired_at:
+    if context.incident.sight.repaired_at is not None and signal.occurred_at < context.incident.sight.repaired_at:
         return False
     if signal.kind is SignalKind.STALL and _saved_since(signal, context, attempt):
         return False
@@ -262,7 +262,7 @@ def _stands(signal: Signal, context: RuleContext, attempt: AttemptView) -> bool:
 
 def _saved_since(stall: Signal, context: RuleContext, attempt: AttemptView) -> bool:
     """It saved at a later step after the stall was reported: it moved on, whatever its heartbeats show."""
-    ask, step = context.incident.ask, signal_step(stall)
+    ask, step = context.incident.halt.ask, signal_step(stall)
     if ask is None or ask.attempt != attempt.name or ask.outcome != "saved" or ask.asked_at < stall.occurred_at:
         return False
     return ask.step is not None and isinstance(step, Known) and ask.step > step.value
@@ -331,12 +331,16 @@ def _until_passed(context: RuleContext, attempt: AttemptView) -> timedelta | Non
     Until then a look could see nothing, unless an event wakes it. Within the bounds of the policy, and not sooner than
     the next heartbeat.
     """
-    goals = [one.value for one in (context.incident.target_step, context.incident.verify_to) if isinstance(one, Known)]
+    goals = [
+        one.value for one in (context.incident.target_step, context.incident.loss.verify_to) if isinstance(one, Known)
+    ]
     at, pace_s = attempt.last_step, attempt.step_s
     if not goals or not isinstance(at, Known) or not pace_s or attempt.heartbeat_at is None:
         return None
     goal = max(goals) + 1
-    skipped = sum(max(0, min(one.to_step, goal) - max(one.from_step, at.value + 1)) for one in context.incident.skips)
+    skipped = sum(
+        max(0, min(one.to_step, goal) - max(one.from_step, at.value + 1)) for one in context.incident.loss.skips
+    )
     passes_at = attempt.heartbeat_at + timedelta(seconds=max(goal - at.value - skipped, 0) * pace_s)
     soonest = min(max(NEXT_HEARTBEAT, context.policy.timing.look_min), context.policy.timing.look_max)
     return min(max(passes_at - context.now, soonest), context.policy.timing.look_max)
@@ -374,11 +378,11 @@ def _blind(context: RuleContext, attempt: AttemptView) -> Decision:
     if context.in_state < context.policy.timing.verify_blind:
         reason = f"{attempt.name} runs, but its steps cannot be seen: {why(attempt.last_step)}"
         once = f"verify.blind:{attempt.name}"
-        if context.in_state < BLIND_TOLD or once in context.incident.paged_for.split():
+        if context.in_state < BLIND_TOLD or once in context.incident.sight.paged_for.split():
             return context.stay("verify.blind", reason)
         text = f"{reason}. Whether it resumed where it was to cannot be told either, and is worth a look."
         told = Notify(severity=Severity.WARNING, title=f"{subject(context)}: its steps cannot be seen", text=text)
-        return context.changed(paged_for=f"{context.incident.paged_for} {once}".strip()).stay(
+        return context.changed(paged_for=f"{context.incident.sight.paged_for} {once}".strip()).stay(
             "verify.blind", reason, told
         )
     return context.hand_over(
@@ -391,8 +395,14 @@ def _blind(context: RuleContext, attempt: AttemptView) -> Decision:
 
 def _without_target(context: RuleContext, attempt: AttemptView, doubt: str) -> Decision:
     """The old attempt's last step is unknown: moving past the resume point is the most that can be shown."""
-    resumed = context.incident.tries[-1].resume_step if context.incident.tries else Unknown("no try on record")
-    known = (step for step in (resumed, attempt.first_step, context.incident.watch_step) if isinstance(step, Known))
+    resumed = (
+        context.incident.resubmission.tries[-1].resume_step
+        if context.incident.resubmission.tries
+        else Unknown("no try on record")
+    )
+    known = (
+        step for step in (resumed, attempt.first_step, context.incident.sight.watch_step) if isinstance(step, Known)
+    )
     base = next(known, resumed)
     if has_passed(attempt.last_step, base) and not doubt and context.in_phase >= context.policy.timing.look_max:
         return context.close(
