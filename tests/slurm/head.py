@@ -72,6 +72,13 @@ class Head:
             return None
         return AttemptDoc.from_json(raw)
 
+    def docs(self) -> list[AttemptDoc]:
+        """All that are published."""
+        prefix = attempt_key("slurm.lab.0").rpartition("/")[0]
+        pages = self.s3.get_paginator("list_objects_v2").paginate(Bucket=BUCKET, Prefix=prefix)
+        keys = [one["Key"] for page in pages for one in page.get("Contents", [])]
+        return [AttemptDoc.from_json(self.s3.get_object(Bucket=BUCKET, Key=key)["Body"].read()) for key in keys]
+
     def problems(self) -> str:
         return "\n".join(self.agent.heartbeat().problems)
 

@@ -63,7 +63,7 @@ def ended(head: Head) -> tuple[int, str, Path]:
     """A protected job that has ended, its spec, and where it writes down its starts."""
     lab = head.lab
     runs = lab.folder / "work" / f"runs-{len(list((lab.folder / 'work').iterdir()))}"
-    path = script(lab, f"{runs.name}.sh", f'echo "$SLURM_JOB_ID" >>{runs}; [ -s {runs}.go ] || exit 3; sleep 600')
+    path = script(lab, f"{runs.name}.sh", f'echo "$SLURM_JOB_ID" >>{runs}; [ -s {runs}.go ] || exit 3; exec sleep 600')
     job = lab.submit(path, "-N1", "--comment=rekindle")
     lab.wait(lambda: lab.job_state(job) == "FAILED", "it to fail")
     until(lambda: (doc := head.doc(f"slurm.lab.{job}")) is not None and doc.spec is not None, "its spec", head.look)
@@ -119,7 +119,7 @@ def test_the_state_directory_is_read_only(lab: SlurmLab, s3: Any, tmp_path: Path
     with small(tmp_path / "state", "size=2m") as state:
         head = Head(lab, s3, state)
         job, spec, runs = ended(head)
-        running = lab.submit(script(lab, "sleeps.sh", "sleep 600"), "-N1", "--comment=rekindle")
+        running = lab.submit(script(lab, "sleeps.sh", "exec sleep 600"), "-N1", "--comment=rekindle")
         lab.wait(lambda: lab.job_state(running) == "RUNNING", "it to run")
         head.look()
         assert head.carry_out(Verb.CANCEL, attempt=f"slurm.lab.{running}", slurm_job=running).outcome is Outcome.DONE
@@ -144,7 +144,9 @@ def test_the_state_directory_is_read_only(lab: SlurmLab, s3: Any, tmp_path: Path
         lab.run("scancel", str(answer.slurm_job))
 
 
-@pytest.mark.parametrize("options", ["size=64k", "nr_inodes=2", "size=64k,ro"], ids=["full", "no inode left", "read-only"])
+@pytest.mark.parametrize(
+    "options", ["size=64k", "nr_inodes=2", "size=64k,ro"], ids=["full", "no inode left", "read-only"]
+)
 def test_the_place_of_temporary_files(
     lab: SlurmLab, s3: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: str
 ) -> None:
