@@ -25,7 +25,7 @@ pytestmark = [
 ]
 UID = 65534
 AS_ANOTHER = ("setpriv", f"--reuid={UID}", f"--regid={UID}", "--clear-groups", "--")
-JOBS, TASKS = 100, 1000
+JOBS, TASKS = 70, 600
 COMMANDS = 20  # of one look, however many jobs there are; and one for each record that is forged
 FORGED = "x JobId={job} UserId=root(0) Comment=norekindle\nJobId={job} JobState=CANCELLED NodeList=n1"
 
@@ -89,7 +89,7 @@ def attack(lab: SlurmLab, box: Path, victim: int, victims_box: Path) -> Mapping[
     for start in range(0, TASKS, 200):  # each task becomes a record of its own
         tasks = ",".join(f"{array}_{task}" for task in range(start, start + 200))
         lab.run(*AS_ANOTHER, "scontrol", "update", f"jobid={tasks}", "nice=1")
-    lab.run(*AS_ANOTHER, "scontrol", "release", f"{array}_[0-49]")  # they fail, one after the other
+    lab.run(*AS_ANOTHER, "scontrol", "release", f"{array}_[0-9]")  # they fail, one after the other
     return found
 
 
@@ -151,7 +151,7 @@ def test_a_user_harms_his_own_jobs_alone(lab: SlurmLab, tmp_path: Path) -> None:
         assert (doc.state, doc.user) == (SlurmState.PENDING, "root")
         followed = sum(len(doc.attempt) > 0 for doc in head.docs() if doc.user != "root")
         assert followed > JOBS, "the attack is what it says"
-        for _ in range(3):
+        for _ in range(2):
             assert looked(head) <= COMMANDS + len(theirs)
         kept = head.doc(name)
         assert kept is not None
@@ -162,7 +162,7 @@ def test_a_user_harms_his_own_jobs_alone(lab: SlurmLab, tmp_path: Path) -> None:
             assert one.user == "root" or one.job_id != name, one
 
         documents: dict[str, bytes] = {}
-        for _ in range(3):
+        for _ in range(2):
             documents |= head.agent.parts.relay.turn(datetime.now(UTC)).documents
         its_own = relay_prefix("lab", name)
         assert f"{its_own}/rekindle/beats/{name}.json" in documents
