@@ -58,7 +58,7 @@ class Store:
         try:
             self._db = self._open_disk()
         except sqlite3.Error as err:
-            self._db = _open_memory()
+            self._db = _open_memory(path)
             self._left_disk(err)
 
     def write(self, work: Callable[[sqlite3.Connection], T]) -> T:
@@ -182,9 +182,19 @@ def _open(path: Path) -> sqlite3.Connection:
     return db
 
 
-def _open_memory() -> sqlite3.Connection:
+def _open_memory(path: Path | None = None) -> sqlite3.Connection:
+    """With what the file at `path` holds, where it can be read: on a read-only disk, all but its write-ahead log."""
     db = sqlite3.connect(":memory:", check_same_thread=False, isolation_level=None)
-    db.executescript(SCHEMA)
+    if path is not None:
+        with suppress(sqlite3.Error, OSError):
+            source = f"{path.absolute().as_uri()}?mode=ro&immutable=1"  # Source: sqlite.org/uri.html
+            with closing(sqlite3.connect(source, uri=True)) as disk:
+                disk.backup(db)
+    try:
+        db.executescript(SCHEMA)
+    except sqlite3.DatabaseError:  # what was read is damaged
+        db.close()
+        return _open_memory()
     return db
 
 

@@ -358,9 +358,10 @@ def _sweep() -> None:
 @contextmanager
 def _script_file(script: str, who: As) -> Iterator[str]:
     """The script, readable by its user, replaceable by no one, for as long as sbatch needs it."""
-    _sweep()
-    folder = Path(tempfile.mkdtemp(prefix=FOLDER))
+    folder: Path | None = None
     try:
+        _sweep()
+        folder = Path(tempfile.mkdtemp(prefix=FOLDER))
         path = folder / "batch"
         path.write_text(script, encoding="utf-8", errors="surrogateescape")
         path.chmod(0o700)
@@ -371,4 +372,5 @@ def _script_file(script: str, who: As) -> Iterator[str]:
     except OSError as err:
         raise SlurmUnavailable(f"sbatch: the script cannot be written down: {err}"[:300]) from err
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        if folder is not None:
+            shutil.rmtree(folder, ignore_errors=True)

@@ -1,0 +1,157 @@
+"""The whole agent on a real Slurm, turn by turn in this process: its own store, journal, watcher and commands.
+
+Orders are given to its executor as their messages' bodies; S3 is moto's. A shell script may stand before one of Slurm's
+commands, for what happens in the middle of an order.
+"""
+
+from __future__ import annotations
+
+import shlex
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import boto3
+from moto import mock_aws
+
+from localcloud.slurm.lab import SlurmLab
+from rekindle.protocol.cluster.documents import AttemptDoc
+from rekindle.protocol.cluster.names import attempt_key, order_key
+from rekindle.protocol.cluster.orders import Order, OrderResult, Verb
+from rekindle.slurm_agent.base.aws import Clients
+from rekindle.slurm_agent.base.clock import SystemClock
+from rekindle.slurm_agent.base.settings import Settings
+from rekindle.slurm_agent.process import Agent
+from rekindle.slurm_agent.slurm.build import build
+
+BUCKET = "stack"
+PATIENCE_S = 240.0
+
+
+class Head:
+    """An agent of its own state directory. `start` again: another process on the same directory, as after a kill."""
+
+    def __init__(self, lab: SlurmLab, s3: Any, state: Path) -> None:
+        self.lab, self.s3, self.state = lab, s3, state
+        self.shims = state.with_name(f"{state.name}-shims")
+        self.shims.mkdir(exist_ok=True)
+        state.mkdir(exist_ok=True)
+        own = lab.environ()
+        self.environ = own | {
+            "PATH": f"{self.shims}:{own['PATH']}",
+            "REKINDLE_BUCKET": BUCKET,
+            "REKINDLE_CLUSTER": "lab",
+            "SAGEMAKER_RESOURCE_CONFIG_PATH": "/nonexistent",
+        }
+        self._tokens = 0
+        self.start()
+
+    def start(self) -> None:
+        settings = Settings.read(self.environ, {"state_dir": str(self.state)})
+        aws = {name: boto3.client(name, region_name="us-east-1") for name in ("sqs", "events")}
+        clients = Clients(s3=self.s3, lease=self.s3, **aws)
+        self.agent = Agent(settings=settings, clients=clients, clock=SystemClock(), build=build, guard_fd=None)
+
+    def look(self) -> None:
+        """One reading, published."""
+        self.agent.watch.turn()
+        for lane in (0, 1):
+            while found := self.agent.outbox.documents(lane, 500):  # type: ignore[arg-type]
+                for one in found:
+                    self.s3.put_object(Bucket=BUCKET, Key=one.key, Body=one.body)
+                    self.agent.outbox.written(one)
+
+    def doc(self, attempt: str) -> AttemptDoc | None:
+        try:
+            raw = self.s3.get_object(Bucket=BUCKET, Key=attempt_key(attempt))["Body"].read()
+        except self.s3.exceptions.NoSuchKey:
+            return None
+        return AttemptDoc.from_json(raw)
+
+    def docs(self) -> list[AttemptDoc]:
+        """All that are published."""
+        prefix = attempt_key("slurm.lab.0").rpartition("/")[0]
+        pages = self.s3.get_paginator("list_objects_v2").paginate(Bucket=BUCKET, Prefix=prefix)
+        keys = [one["Key"] for page in pages for one in page.get("Contents", [])]
+        return [AttemptDoc.from_json(self.s3.get_object(Bucket=BUCKET, Key=key)["Body"].read()) for key in keys]
+
+    def problems(self) -> str:
+        return "\n".join(self.agent.heartbeat().problems)
+
+    # ---- orders
+
+    def order(self, verb: Verb, **about: Any) -> Order:
+        """Taken, and worked on once at the most by `work`."""
+        self._tokens += 1
+        now = datetime.now(UTC)
+        order = Order(
+            token=f"t{self._tokens}",
+            verb=verb,
+            cluster="lab",
+            issued_at=now,
+            expires_at=now + timedelta(minutes=15),
+            **about,
+        )
+        self.s3.put_object(Bucket=BUCKET, Key=order_key("lab", order.token), Body=order.to_json())
+        self.agent.executor.take(order.to_json().decode())
+        return order
+
+    def answer(self, order: Order) -> OrderResult | None:
+        entry = self.agent.journal.find(order.token)
+        return None if entry is None else entry.answer
+
+    def answered(self, order: Order) -> OrderResult:
+        """Worked on until it is answered, with a look in between as in the agent's own loops."""
+        deadline = time.monotonic() + PATIENCE_S
+        while (answer := self.answer(order)) is None:
+            assert time.monotonic() < deadline, self.agent.problems.lines()
+            left_s = self.agent.executor.work()
+            threading.Event().wait(min(0.5, left_s or 0.0))
+        return answer
+
+    def delivered_again(self, order: Order) -> OrderResult:
+        """Its message has come another time."""
+        self.agent.executor.take(order.to_json().decode())
+        return self.answered(order)
+
+    def carry_out(self, verb: Verb, **about: Any) -> OrderResult:
+        return self.answered(self.order(verb, **about))
+
+    # ---- what stands in the middle
+
+    def shim(self, command: str, body: str) -> None:
+        """`$real` is the command itself."""
+        script = self.shims / command
+        script.write_text(f"#!/bin/bash\nreal={shlex.quote(str(self.lab.install.which(command)))}\n{body}\n")
+        script.chmod(0o755)
+
+    def no_shim(self) -> None:
+        for one in self.shims.iterdir():
+            one.unlink()
+
+
+@contextmanager
+def bucket() -> Iterator[Any]:
+    with mock_aws():
+        s3 = boto3.client("s3", region_name="us-east-1")
+        s3.create_bucket(Bucket=BUCKET)
+        yield s3
+
+
+def script(lab: SlurmLab, name: str, text: str) -> Path:
+    path = lab.folder / "work" / name
+    path.write_text(f"#!/bin/bash\n{text}\n")
+    return path
+
+
+def until(condition: Callable[[], Any], what: str, turn: Callable[[], Any] = lambda: None) -> Any:
+    deadline = time.monotonic() + PATIENCE_S
+    while not (found := condition()):
+        assert time.monotonic() < deadline, what
+        turn()
+        threading.Event().wait(0.2)
+    return found
