@@ -1,4 +1,5 @@
-"""Hypothesis profiles: `ci`, unless HYPOTHESIS_PROFILE names `deep`, which tries ten times as much (tests/sizes.py).
+"""Hypothesis profiles: `ci`, unless HYPOTHESIS_PROFILE names `quick` (a quarter of
+the examples) or `deep` (ten times as many; tests/sizes.py).
 
 And the search for leaked secrets: whatever any test printed or logged, passed or not, must hold none of those that
 tests use (tests/canary.py). A leak fails the test that printed it. And a test fails in which a function of the embedded
@@ -17,12 +18,13 @@ from localcloud.aws.roles import DENIED
 from localcloud.aws.wire import TOO_LARGE
 from tests import one_loader
 from tests.canary import FORMS
-from tests.sizes import DEEP, examples
+from tests.sizes import DEEP, QUICK, examples
 
 # How long an example takes to draw says how busy the machine is, and nothing about the code.
 BUSY = [HealthCheck.too_slow]
 settings.register_profile("ci", deadline=None, suppress_health_check=BUSY)
 settings.register_profile(DEEP, deadline=None, suppress_health_check=BUSY, max_examples=examples(100), print_blob=True)
+settings.register_profile(QUICK, deadline=None, suppress_health_check=BUSY, max_examples=examples(100))
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
 one_loader.install()

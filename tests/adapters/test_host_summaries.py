@@ -20,6 +20,7 @@ from rekindle.protocol.reports import RankReport, ReportKind, report_key
 from rekindle.protocol.summaries import MAX_SUMMARIES, HostSummary, ranks_beside, ranks_in_summary, summary_key
 from simulation.store import MemoryObjects, MemoryS3
 from tests.adapters.samples import T0, job
+from tests.sizes import examples
 
 WAITS = (
     "Thread pin:\n"
@@ -230,7 +231,7 @@ def test_what_a_relay_brought_first_is_judged_though_no_rank_s_own_report_has_co
 
 
 @pytest.mark.long
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(25), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     data=st.data(),
     world=st.integers(1025, 1100),

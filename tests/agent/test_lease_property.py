@@ -21,6 +21,7 @@ from rekindle.slurm_agent.base.ports import NotHolder
 from rekindle.slurm_agent.leases.lease import Lease, Standing
 from rekindle.slurm_agent.leases.others import Who
 from tests.agent.ctld import START
+from tests.sizes import examples
 
 TERM_S = 60.0
 LATE = ReadTimeoutError(endpoint_url="https://s3")
@@ -203,7 +204,7 @@ SKEWS = st.tuples(*[st.sampled_from((-90_000.0, -40.0, 0.0, 3.0, 90_000.0))] * 3
 DRIFTS = st.tuples(*[st.sampled_from((0.99, 1.0, 1.01))] * 3)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(steps=STEPS, skews=SKEWS, drifts=DRIFTS, number=st.integers(2, 3))
 @example(  # it was alone, hears of another, and no answer to its shorter term
     steps=[

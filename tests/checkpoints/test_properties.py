@@ -19,6 +19,7 @@ from rekindle.checkpoints.pickles import is_cut_short, numbers_of, tokens
 from rekindle.checkpoints.sharded import shards_of
 from rekindle.protocol.mailbox import MAX_STEP, MailboxError
 from tests.checkpoints.made import LAYOUTS, Shelf, layout
+from tests.sizes import examples
 
 WORDS = [
     *(
@@ -59,7 +60,7 @@ BYTES = st.binary(max_size=200) | st.sampled_from(
 
 
 @given(st.dictionaries(PATHS, BYTES, max_size=12))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_no_listing_and_no_bytes_make_it_raise(files: dict[str, bytes]) -> None:
     shelf = Shelf(files)
     for found in discover(shelf.listing, shelf.read):
@@ -70,13 +71,13 @@ def test_no_listing_and_no_bytes_make_it_raise(files: dict[str, bytes]) -> None:
 
 
 @given(st.dictionaries(PATHS, st.integers(-5, 2**70), max_size=12), st.binary(max_size=99), st.booleans())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 def test_no_sizes_and_no_lies_of_the_reader_make_it_raise(sizes: dict[str, int], body: bytes, is_none: bool) -> None:
     discover(sizes, lambda *_: None if is_none else body)
 
 
 @given(st.sampled_from(sorted(LAYOUTS)), st.data())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_a_file_cut_short_anywhere_is_never_vouched_for(name: str, data: st.DataObject) -> None:
     files = layout(name)
     path = data.draw(st.sampled_from([path for path in sorted(files) if _counts(path)]))
@@ -94,7 +95,7 @@ def _counts(path: str) -> bool:
 
 
 @given(st.sampled_from(sorted(LAYOUTS)), st.randoms())
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 def test_the_order_of_the_listing_does_not_matter(name: str, random: Any) -> None:
     files = list(layout(name).items())
     there = Shelf(dict(files))
@@ -111,7 +112,7 @@ def test_any_name_is_read(name: str) -> None:
 
 
 @given(st.binary(max_size=400))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_any_bytes_are_walked_as_a_pickle(raw: bytes) -> None:
     for prefix in (b"", b"\x80\x02", b"\x80\x04"):
         list(tokens(prefix + raw))

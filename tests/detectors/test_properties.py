@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from rekindle.detectors import LossWatch, Point, StragglerWatch, ThroughputWatch
 from tests.detectors.curves import falling, rows_of, verdicts
+from tests.sizes import examples
 
 ANY = st.floats(allow_nan=True, allow_infinity=True)
 OPTIONAL = st.none() | ANY
@@ -110,7 +111,7 @@ def test_memory_does_not_grow_with_the_run() -> None:
     assert sizes[1] < 150_000
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(windows=st.lists(st.dictionaries(st.integers(0, 8), ANY), max_size=20))
 def test_no_times_of_ranks_make_the_straggler_watch_raise(windows: list[dict[int, float]]) -> None:
     watch = StragglerWatch()

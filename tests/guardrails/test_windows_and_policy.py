@@ -20,6 +20,7 @@ from rekindle.signatures.faults import FaultClass
 from tests.domain.looks import MINUTE, NOW, checkpoint, incident, seen, view
 from tests.domain.node_looks import drained, node_incident, node_view, observed
 from tests.guardrails.made import closed_hours, look_on, names, open_hold, policy
+from tests.sizes import examples
 
 DEAD = seen(view(AttemptStatus.FAILED, failure_reason="boom"), checkpoints=Known((checkpoint(90),)))
 
@@ -54,7 +55,7 @@ def test_a_window_holds_when_it_says(row: dict[str, Any], now: datetime, until: 
     assert window(**row).holds_until(now) == until
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(
     st.integers(0, 1439),
     st.integers(0, 1439),

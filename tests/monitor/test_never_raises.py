@@ -25,6 +25,7 @@ from rekindle.monitor.live import LiveMonitor
 from rekindle.protocol.mailbox import MAX_STEP
 from tests.monitor.boxes import PATIENCE_S, QUICK, ObservedBox
 from tests.monitor.processes import Script
+from tests.sizes import examples
 
 pytestmark = pytest.mark.long
 
@@ -142,7 +143,7 @@ def test_every_method_and_property_of_the_public_face_is_guarded() -> None:
         assert hasattr(function, "guarded_as"), f"{name} could raise into training"
 
 
-@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@settings(max_examples=examples(40), suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(calls=st.lists(CALLS, max_size=25), error=st.one_of(st.none(), ERRORS), returned=VALUES)
 def test_no_call_with_any_value_raises_ends_a_thread_or_leaves_the_run_unseen(
     tmp_path: Path, calls: list[Any], error: type[BaseException] | None, returned: object
@@ -175,7 +176,7 @@ def test_no_call_with_any_value_raises_ends_a_thread_or_leaves_the_run_unseen(
     monitor.finish()
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(60), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     arguments=st.fixed_dictionaries(
         {},
@@ -333,7 +334,7 @@ NAMES_OF_ENV = sorted(
 )
 
 
-@settings(max_examples=80, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@settings(max_examples=examples(80), suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(env=st.dictionaries(st.sampled_from(NAMES_OF_ENV), st.sampled_from((*GARBAGE, "\udcff\udcfe")), max_size=8))
 def test_a_garbled_environment_gives_a_silent_or_a_working_monitor(tmp_path: Path, env: dict[str, str]) -> None:
     monitor = rekindle.start(env={"REKINDLE_MAILBOX": str(tmp_path)} | JOB | env)

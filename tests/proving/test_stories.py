@@ -19,11 +19,14 @@ from simulation.story import Deed, Lie, Run, Story, Trouble
 from simulation.world import World
 from tests.proving import broken
 
-SAMPLE = 300
+SAMPLE, QUICK = 300, 100  # the first hundred in `make test`, the others in `make test-long`
 FINDINGS = open_findings()
 
 
-@pytest.mark.parametrize("start", range(0, SAMPLE, 25))
+@pytest.mark.parametrize(
+    "start",
+    [pytest.param(start, marks=[pytest.mark.long] if start >= QUICK else []) for start in range(0, SAMPLE, 25)],
+)
 def test_a_sample_of_stories_shows_nothing_but_open_findings(start: int) -> None:
     for story in stories(7, start, 25):
         verdict = play(story)

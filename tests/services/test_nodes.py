@@ -17,6 +17,7 @@ from chalicelib.domain.model.signal import SignalKind
 from rekindle.signatures.faults import FaultClass
 from tests.domain.policies import changed
 from tests.services.node_world import CLUSTER, DENIED, THROTTLED, NodeWorld
+from tests.sizes import examples
 
 NODE = "ip-10-1-0-0"
 MINUTE = timedelta(minutes=1)
@@ -292,7 +293,7 @@ EVENTS = st.one_of(
 )
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(st.lists(EVENTS, min_size=3, max_size=25), st.sampled_from(NodeRecovery))
 def test_nothing_that_happens_together_breaks_a_rule(events: list[tuple[str, int, int]], mode: NodeRecovery) -> None:
     """Events twice, late and contradictory, crashes, silence, refusals, people and HyperPod acting meanwhile."""
