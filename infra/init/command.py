@@ -67,7 +67,7 @@ def register(added: Callable[[str, str, str], argparse.ArgumentParser]) -> None:
         default=None,
         help="begin in shadow mode: decide and tell, do nothing (yes)",
     )
-    asks.add_argument("--email", metavar="ADDRESS", help="who gets notices by e-mail (nobody)")
+    asks.add_argument("--email", metavar="ADDRESS", help="who gets notices by e-mail (none)")
     asks.add_argument(
         "--slack", action=argparse.BooleanOptionalAction, default=None, help="the Slack app's manifest (no)"
     )

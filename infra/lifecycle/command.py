@@ -151,7 +151,7 @@ def _ask(args: argparse.Namespace) -> None:
 
 
 def _told(args: argparse.Namespace, ran: Ran) -> int:
-    """Prints what the script said. Raises: CommandFailed, NotFound, Misused."""
+    """Print the script's output; its exit code. Raises: CommandFailed, NotFound, Misused."""
     from rekindle.cli.reading import out
     from rekindle.client.table import clean
 

@@ -20,10 +20,10 @@ def key_of(args: argparse.Namespace) -> str:
 
 
 def ask(args: argparse.Namespace, what: str) -> None:
-    """Show what will be done and ask for it. `what` must be clean.
+    """Show what will be done and ask for confirmation. `what` must be free of control characters.
 
     Raises:
-        CommandFailed: the person said no, or there is nobody to ask and no --yes.
+        CommandFailed: the answer was no, or there is no terminal to ask on and no --yes.
     """
     if args.yes:
         return

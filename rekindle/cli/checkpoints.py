@@ -302,7 +302,7 @@ def _delete(args: argparse.Namespace, place: Place, key: str) -> None:
 
 
 def _told(err: Exception, path: str) -> Exception:
-    """botocore's errors by their own words; anything else is ours to mend and stays as it is."""
+    """The command's error for a botocore error, with S3's error code; every other exception is returned unchanged."""
     if isinstance(err, NotFound | CommandFailed | Misused):
         return err
     if type(err).__module__.split(".")[0] not in ("botocore", "boto3"):

@@ -42,7 +42,7 @@ from rekindle.signatures.faults import FaultClass
 
 SLURM_HELP: Final = (
     "a Slurm job by its number, which its cluster's agent watches: its comment begins with `rekindle`; else "
-    "`scontrol update jobid=JOB comment=rekindle` first, and the job joins by itself"
+    "`scontrol update jobid=JOB comment=rekindle` first, and the job is protected automatically"
 )
 
 
@@ -61,7 +61,7 @@ def register(commands: Any) -> None:
 
 
 def _reading(commands: Any) -> None:
-    looking(commands, "status", reading.status, "what is going on now")
+    looking(commands, "status", reading.status, "what is happening now")
     jobs = looking(commands, "jobs", reading.jobs, "protected Jobs, or one with its attempts")
     jobs.add_argument("job", nargs="?", type=name, metavar="JOB")
     jobs.add_argument("--active", action="store_true", help="only those that are looked after now")

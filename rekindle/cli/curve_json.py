@@ -77,7 +77,7 @@ def _entries(text: str, name: str) -> Iterator[Any]:
 
 
 def _lines(text: str, name: str, why: ValueError) -> Iterator[Any]:
-    """JSON lines. Text whose first line is no JSON is told as a whole document that is broken."""
+    """JSON lines. Text whose first line is not JSON is reported as one malformed document."""
     for number, line in enumerate(line for line in text.splitlines() if line.strip()):
         try:
             yield json.loads(line)

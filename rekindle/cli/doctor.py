@@ -1,8 +1,8 @@
-"""`rekindle doctor`: is this set-up ready for the next fault? `rekindle doctor cluster`: what is wrong with a cluster's
-files, a live cluster, a batch script.
+"""`rekindle doctor` checks whether an installation is ready for the next fault; `rekindle doctor cluster` checks a
+cluster's files, a live cluster or a batch script.
 
-Every finding is told, never only the first. The exit code is 1 if one of them is an error, else 0: a warning works
-until something fails, and what could not be looked at is neither right nor wrong.
+Every finding is printed, not only the first. The exit code is 1 if any is an error, else 0: a warning describes a
+set-up that works until something fails, and a check that could not be made is neither a pass nor a failure.
 """
 
 from __future__ import annotations

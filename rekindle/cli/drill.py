@@ -1,4 +1,4 @@
-"""`rekindle drill`: rehearse a fault on a living Job. Nothing is done to it; what would be is told."""
+"""`rekindle drill`: rehearse a fault on a running Job. Nothing is done to the Job; the actions are only printed."""
 
 from __future__ import annotations
 

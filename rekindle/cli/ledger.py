@@ -141,7 +141,7 @@ def _share(body: Any, *names: str) -> str:
 
 
 def _total(body: Any, name: str, *, time: bool = False) -> str:
-    """A sum over many; how many are missing from it is said. Where all are missing, there is no sum."""
+    """A sum over many values, with the number of values that are unknown. Where all are unknown there is no sum."""
     if member(body, name, "counted") == 0 and member(body, name, "not_counted"):
         return f"not known ({word(body, name, 'not_counted')} Incidents)"
     told = _time(body, name, "sum") if time else _count(body, name, "sum")

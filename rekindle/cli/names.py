@@ -1,7 +1,8 @@
-"""Names of Jobs, Incidents, clusters and policies as people type them: whole, by their beginning, or misspelt.
+"""Resolves names of Jobs, Incidents, clusters and policies as people type them: whole, abbreviated, or misspelt.
 
-The beginning of a name is enough for a command that looks, and for an order about an Incident that is asked for by its
-whole name first. An order that nobody is asked about takes whole names only: what begins alike today may not tomorrow.
+A unique prefix is enough for a command that reads, and for an order that is confirmed with the full name on a terminal.
+An unconfirmed order (--yes, no terminal) takes full names only, because a prefix that is unique today may not be so
+tomorrow.
 """
 
 from __future__ import annotations

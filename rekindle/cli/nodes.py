@@ -1,4 +1,4 @@
-"""Nodes: reboot, replace, lemons."""
+"""`rekindle node`: reboot, replace; suspect hardware."""
 
 from __future__ import annotations
 

@@ -131,7 +131,7 @@ def since(text: str) -> str:
 
 
 def seconds(text: str) -> float:
-    """How long between two looks."""
+    """Parse the interval between two refreshes, in seconds."""
     said = f"must be seconds from {MIN_EVERY_S:g} to {MAX_EVERY_S:g}; a name stands before --watch"
     try:
         value = float(text)

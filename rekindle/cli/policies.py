@@ -150,10 +150,10 @@ def _read(file: Path) -> str:
 
 
 def _once(members: list[tuple[str, Any]]) -> dict[str, Any]:
-    """JSON lets the last of two equal names win, and nobody sees which number counts.
+    """Build an object from JSON pairs; JSON alone would silently keep the last of two equal names.
 
     Raises:
-        ValueError: a name stands twice.
+        ValueError: a name occurs twice.
     """
     found: dict[str, Any] = {}
     for name, value in members:

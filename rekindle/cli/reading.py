@@ -39,7 +39,7 @@ def wants_json(args: argparse.Namespace) -> bool:
 
 
 def status(args: argparse.Namespace) -> int:
-    """What is going on now."""
+    """What is happening now."""
     with connected(args, only_look=True) as client:
         body = client.get("/status")
     if wants_json(args):

@@ -97,7 +97,7 @@ def _asked(launch: Sequence[str]) -> Sbatch:
 
 
 def _comment(args: argparse.Namespace, command: Sbatch) -> str:
-    """The job's comment: what the options say over what the script says. Raises: Misused for somebody else's."""
+    """The job's comment: options override the script's. Raises: Misused for a comment that is not Rekindle's."""
     own = command.value("comment") or ""
     said = comments.parse(own) if own else comments.Comment()
     if said is None:

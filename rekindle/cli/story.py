@@ -68,7 +68,7 @@ def _cluster(incident: Mapping[str, Any]) -> str:
 
 
 def _by_others(incident: Mapping[str, Any]) -> str:
-    """What somebody else has done about a node."""
+    """What was done to a node by others than Rekindle."""
     return str(member(incident, "repair", "theirs", "what") or "")
 
 
@@ -216,7 +216,7 @@ def _looks(incident: Mapping[str, Any], style: Style) -> str:
 def _look(
     entry: Mapping[str, Any], after: Mapping[str, Any], opened_at: datetime | None, style: Style, *, news: str
 ) -> Iterator[str]:
-    """One look; `news` is what it saw, where that differs from the look before."""
+    """One observation; `news` is what it showed, where that differs from the previous one."""
     at = moment(entry, "at")
     since = f"+{span((at - opened_at).total_seconds())}" if at and opened_at else ""
     phase = clean(word(entry, "phase"))
@@ -245,7 +245,7 @@ def _answer(answer: Mapping[str, Any] | None) -> str:
 
 
 def what_was_seen(entry: Any) -> str:
-    """What one look saw of the run, in a line; empty where it saw none."""
+    """What an observation showed of the run, on one line; empty where it showed nothing."""
     attempt = member(entry, "facts", "attempt")
     if not isinstance(attempt, Mapping):
         return ""

@@ -78,7 +78,7 @@ def connected(args: argparse.Namespace, *, only_look: bool) -> Iterator[Client]:
 
 
 def _chosen(args: argparse.Namespace) -> Target:
-    """The command line before the environment, and that before what is there by itself."""
+    """The service to call: the command line before the environment, the environment before the default."""
     given = {name: getattr(args, name, None) for name in ("api", "store", "stack")}
     named = [name for name, value in given.items() if value is not None]
     if len(named) > 1:

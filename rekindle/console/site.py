@@ -73,7 +73,7 @@ class Refused(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """What came of an order, told once on the next page. `tone` is good or bad."""
+    """The result of an order, shown once on the next page. `tone` is good or bad."""
 
     tone: str
     text: str
@@ -170,7 +170,7 @@ class Site:
 
 
 def _match(pattern: re.Pattern[str], where: str) -> dict[str, str] | None:
-    """The names in a path, each part decoded by itself, so that an encoded slash stays in its part."""
+    """The names in a path. Each segment is decoded separately, so that an encoded slash stays within its segment."""
     found = pattern.fullmatch(where)
     if found is None:
         return None
