@@ -8,8 +8,8 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from rekindle.cli.target import add_options
-from rekindle.cli.watching import EVERY_S, MAX_EVERY_S, MIN_EVERY_S
+from rekindle.cli.service.target import add_options
+from rekindle.cli.terminal.watch import EVERY_S, MAX_EVERY_S, MIN_EVERY_S
 from rekindle.compat import UTC, from_iso
 
 Runs = Callable[[argparse.Namespace], int]

@@ -16,7 +16,7 @@ from urllib.parse import unquote
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from rekindle.cli.story import what_was_seen
+from rekindle.cli.views.incident import what_was_seen
 from rekindle.client.api import Client, path
 from rekindle.client.shapes import member, objects, short_step, span, step, windows
 from rekindle.console import figures

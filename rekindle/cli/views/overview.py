@@ -1,17 +1,17 @@
-"""Commands that only look: status, jobs, incidents, show, quarantine list. Each may be watched (watching.py)."""
+"""Commands that read: status, jobs, incidents, show, quarantine list. Each may be watched (terminal/watch.py)."""
 
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from rekindle.cli.names import Kind, read
-from rekindle.cli.story import tell
-from rekindle.cli.target import connected
-from rekindle.cli.watching import finish_if
+from rekindle.cli.service.target import connected
+from rekindle.cli.terminal.names import Kind, read
+from rekindle.cli.terminal.output import out, out_json, wants_json
+from rekindle.cli.terminal.watch import finish_if
+from rekindle.cli.views.incident import tell
 from rekindle.client.api import Client
 from rekindle.client.shapes import NOTHING, day_and_time, member, objects, short_step, windows, word
 from rekindle.client.table import Column, Style, clean, render
@@ -20,22 +20,6 @@ PAGE = 100  # the API's largest page
 CLOSED_BESIDE = 10  # closed Incidents shown below the open ones: how yesterday ended
 CLOSED_ALONE = 50
 MAX_PAGES = 1_000  # 100,000 rows; a cursor that never ends must not hold a terminal for ever
-
-
-def out(text: str) -> None:
-    """Print for people or machines; the one place where commands write."""
-    print(text, flush=True)
-
-
-def out_json(body: Any) -> None:
-    """One JSON document. Everything beyond ASCII is escaped, so that no name can obey a terminal here either."""
-    text = json.dumps(body, indent=2)
-    out("".join(char if char != "\x7f" else "\\u007f" for char in text))  # ASCII's last control, which JSON leaves be
-
-
-def wants_json(args: argparse.Namespace) -> bool:
-    """`--json` was given."""
-    return bool(getattr(args, "json", False))
 
 
 def status(args: argparse.Namespace) -> int:

@@ -7,9 +7,9 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from rekindle.cli.names import Kind, read
-from rekindle.cli.reading import out, out_json, wants_json
-from rekindle.cli.target import connected
+from rekindle.cli.service.target import connected
+from rekindle.cli.terminal.names import Kind, read
+from rekindle.cli.terminal.output import out, out_json, wants_json
 from rekindle.client.shapes import member, objects, span, word
 from rekindle.client.table import Column, Style, clean, render
 

@@ -16,7 +16,7 @@ from io import BytesIO
 from pathlib import Path
 from typing import IO, Any
 
-from rekindle.cli.service_files import service_root
+from rekindle.cli.service.files import service_root
 from rekindle.client.api import pool
 from rekindle.client.errors import Unreachable
 from rekindle.client.table import clean

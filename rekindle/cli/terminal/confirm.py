@@ -8,7 +8,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from rekindle.cli.reading import out, out_json, wants_json
+from rekindle.cli.terminal.output import out, out_json, wants_json
 from rekindle.client.errors import CommandFailed, Exit
 from rekindle.client.shapes import member, word
 from rekindle.client.table import clean

@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Callable
 from typing import Any, Final
 
-from rekindle.cli.reading import out
+from rekindle.cli.terminal.output import out
 from rekindle.client.errors import Exit, Misused
 
 SHELLS: Final = ("bash", "zsh", "fish")

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
-from rekindle.cli.held import held, questions
+from rekindle.cli.views.guards import held, questions
 from rekindle.client.shapes import NOTHING, day_and_time, member, moment, objects, short_step, span, step, windows, word
 from rekindle.client.table import TONES, Column, Style, clean, render, width
 from rekindle.protocol.quantities import NAMES

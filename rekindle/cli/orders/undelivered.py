@@ -6,9 +6,9 @@ import argparse
 import sys
 from typing import Final
 
-from rekindle.cli.asking import key_of
-from rekindle.cli.reading import out, out_json, wants_json
-from rekindle.cli.target import connected
+from rekindle.cli.service.target import connected
+from rekindle.cli.terminal.confirm import key_of
+from rekindle.cli.terminal.output import out, out_json, wants_json
 from rekindle.client.errors import Exit
 from rekindle.client.shapes import day_and_time, member, objects, word
 from rekindle.client.table import Column, Style, clean, render

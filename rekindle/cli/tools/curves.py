@@ -1,5 +1,5 @@
 """A training curve in a file, read row by row: columns step, loss, and where they are known seconds, iter_seconds,
-eval_since_prev. CSV, TSV, or JSON in the forms of curve_json.py; columns.py knows other names of columns.
+eval_since_prev. CSV, TSV, or JSON in the forms of curve_json.py; columns.py lists other names of columns.
 
 Every mistake is one `BadFile` that names the file, the row (counted from 0, without the header) and the column.
 An empty cell is "not logged"; `nan`, `inf` and `-inf`, however written, are values.
@@ -16,8 +16,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import PurePath
 from typing import Final
 
-from rekindle.cli import curve_json
-from rekindle.cli.columns import Chosen, found_columns
+from rekindle.cli.tools import curve_json
+from rekindle.cli.tools.columns import Chosen, found_columns
 from rekindle.client.errors import BadFile
 from rekindle.client.table import clean, cut
 from rekindle.detectors import Point

@@ -11,10 +11,10 @@ from collections.abc import Mapping
 from datetime import date
 from typing import Any, Final
 
-from rekindle.cli.asking import ask, key_of
-from rekindle.cli.policies import read_document
-from rekindle.cli.reading import out, out_json, wants_json
-from rekindle.cli.target import connected
+from rekindle.cli.orders.policies import read_document
+from rekindle.cli.service.target import connected
+from rekindle.cli.terminal.confirm import ask, key_of
+from rekindle.cli.terminal.output import out, out_json, wants_json
 from rekindle.client.errors import Exit, Misused
 from rekindle.client.shapes import member, objects, word
 from rekindle.client.table import Column, Style, clean, render

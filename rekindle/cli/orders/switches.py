@@ -7,9 +7,9 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from rekindle.cli.asking import ask, key_of
-from rekindle.cli.reading import out, out_json, wants_json
-from rekindle.cli.target import connected
+from rekindle.cli.service.target import connected
+from rekindle.cli.terminal.confirm import ask, key_of
+from rekindle.cli.terminal.output import out, out_json, wants_json
 from rekindle.client.errors import CommandFailed, Exit, Misused
 from rekindle.client.shapes import day_and_time, member, word
 from rekindle.client.table import Style, clean

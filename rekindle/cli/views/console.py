@@ -10,7 +10,7 @@ import webbrowser
 from pathlib import Path
 from typing import Any, Final
 
-from rekindle.cli.target import add_options, connected
+from rekindle.cli.service.target import add_options, connected
 from rekindle.client.errors import Misused
 
 MIN_TOKEN_CHARS: Final = 32

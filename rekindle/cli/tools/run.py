@@ -16,7 +16,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from rekindle.cli.sbatch import Sbatch, read_command
+from rekindle.cli.tools.sbatch import Sbatch, read_command
 from rekindle.client.errors import CommandFailed, Exit, Misused
 from rekindle.client.table import clean
 from rekindle.protocol.cluster.names import ENV_CLUSTER, ENV_SLURM_ATTEMPT, check_cluster, first_attempt

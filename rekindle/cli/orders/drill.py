@@ -7,11 +7,11 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from rekindle.cli.asking import key_of
-from rekindle.cli.names import Kind, order
-from rekindle.cli.reading import out, out_json, wants_json
-from rekindle.cli.story import wrapped
-from rekindle.cli.target import connected
+from rekindle.cli.service.target import connected
+from rekindle.cli.terminal.confirm import key_of
+from rekindle.cli.terminal.names import Kind, order
+from rekindle.cli.terminal.output import out, out_json, wants_json
+from rekindle.cli.views.incident import wrapped
 from rekindle.client.api import path
 from rekindle.client.errors import Exit, Misused
 from rekindle.client.shapes import member, objects, span, step, windows, word

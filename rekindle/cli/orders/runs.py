@@ -10,10 +10,10 @@ import argparse
 from collections.abc import Mapping
 from typing import Any
 
-from rekindle.cli.asking import ask, key_of, taken
-from rekindle.cli.names import Kind, order, read
-from rekindle.cli.reading import out, out_json, wants_json
-from rekindle.cli.target import connected
+from rekindle.cli.service.target import connected
+from rekindle.cli.terminal.confirm import ask, key_of, taken
+from rekindle.cli.terminal.names import Kind, order, read
+from rekindle.cli.terminal.output import out, out_json, wants_json
 from rekindle.client.api import path
 from rekindle.client.errors import CommandFailed, Exit, Misused
 from rekindle.client.shapes import member, step, word

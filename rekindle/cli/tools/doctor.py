@@ -18,7 +18,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from rekindle.cli.target import DEFAULT_STACK, add_options, connected
+from rekindle.cli.service.target import DEFAULT_STACK, add_options, connected
 from rekindle.client.api import Client, is_loopback
 from rekindle.client.errors import CliError, Exit, Misused, NotFound, Unreachable
 from rekindle.client.table import Column, Style, clean, render

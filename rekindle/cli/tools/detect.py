@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from rekindle.cli.columns import Chosen
-from rekindle.cli.curves import points
+from rekindle.cli.tools.columns import Chosen
+from rekindle.cli.tools.curves import points
 from rekindle.client.errors import CommandFailed
 from rekindle.client.table import Column, Style, clean, render
 from rekindle.detectors import LossWatch, Point, Severity, ThroughputWatch, Verdict
@@ -121,7 +121,7 @@ def _picture(name: str) -> str:
 
 
 def _plot(curve: Curve, alarms: list[Alarm], path: str) -> None:
-    from rekindle.cli.plot import Mark, draw
+    from rekindle.cli.tools.plot import Mark, draw
 
     marks = [Mark(alarm.row, alarm.verdict.kind) for alarm in alarms]
     picture = draw(curve.points, marks, curve.name, Path(path).suffix.lower())

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rekindle.cli.embedded import FACTS, STORE_URL, StoreConnection, serving
+from rekindle.cli.service.embedded import FACTS, STORE_URL, StoreConnection, serving
 from rekindle.client.api import Client, check_url, region_of, signer
 from rekindle.client.errors import Misused, Unreachable
 from rekindle.client.table import clean

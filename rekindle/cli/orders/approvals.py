@@ -7,10 +7,10 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from rekindle.cli.asking import ask, key_of, taken
-from rekindle.cli.names import Kind, read
-from rekindle.cli.reading import out, out_json, wants_json
-from rekindle.cli.target import connected
+from rekindle.cli.service.target import connected
+from rekindle.cli.terminal.confirm import ask, key_of, taken
+from rekindle.cli.terminal.names import Kind, read
+from rekindle.cli.terminal.output import out, out_json, wants_json
 from rekindle.client.api import Client, path
 from rekindle.client.errors import CommandFailed, Exit, Misused
 from rekindle.client.shapes import day_and_time, member, objects, word

@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
-from rekindle.cli import reading
-from rekindle.cli.names import Kind, read
-from rekindle.cli.target import connected
+from rekindle.cli.service.target import connected
+from rekindle.cli.terminal.names import Kind, read
+from rekindle.cli.terminal.output import out, out_json, wants_json
+from rekindle.cli.views import overview
 from rekindle.client.api import is_loopback, pool
 from rekindle.client.errors import CommandFailed, Misused, TryAgain
 from rekindle.client.shapes import day_and_time, word
@@ -30,7 +31,7 @@ def show(args: argparse.Namespace) -> int:
     if not args.report:
         if args.save is not None:
             raise Misused("--save: is for the page; give --report as well")
-        return reading.show(args)
+        return overview.show(args)
     if getattr(args, "watch", None) is not None:
         raise Misused("--watch: a link is printed once; leave out --report")
     with connected(args, only_look=True) as client:
@@ -39,12 +40,12 @@ def show(args: argparse.Namespace) -> int:
         if args.save is not None:
             _save(_page(url), args.save)
     written = day_and_time(body, "written_at")
-    if reading.wants_json(args):
-        reading.out_json(body)
+    if wants_json(args):
+        out_json(body)
     elif args.save is not None:
-        reading.out(f"{clean(args.save)}: the page as it was written {clean(written)}")
+        out(f"{clean(args.save)}: the page as it was written {clean(written)}")
     else:
-        reading.out(url)
+        out(url)
     if args.save is None:
         ends = f"it opens for whoever has it, until {clean(day_and_time(body, 'until'))} at the latest"
         print(f"rekindle: written {clean(written)}; {ends}", file=sys.stderr)

@@ -21,7 +21,7 @@ from rekindle.checkpoints.families import of_one_run
 from rekindle.checkpoints.folders import listing_of, reader_of, times_of
 from rekindle.checkpoints.found import Found, Read
 from rekindle.checkpoints.marks import QuarantineMark, mark_key, quarantine_prefix
-from rekindle.cli.reading import out, out_json
+from rekindle.cli.terminal.output import out, out_json
 from rekindle.client.errors import BadFile, CommandFailed, Misused, NotFound, Unreachable
 from rekindle.client.table import Column, Style, clean, render
 from rekindle.compat import UTC

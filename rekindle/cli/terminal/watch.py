@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from datetime import datetime
 from typing import Final, TextIO
 
-from rekindle.cli.target import connected
+from rekindle.cli.service.target import connected
 from rekindle.client.errors import Exit, ServiceFailed, TryAgain, Unreachable
 from rekindle.client.table import clean
 from rekindle.compat import UTC
