@@ -7,8 +7,8 @@ cloud) and Slurm's commands as executables (those of its tests: nothing needs Sl
 job, and 1,000 nodes with 500 jobs of which 50 are protected. For each, over so many quiet seconds: processor time of
 the agent itself as a share of one core (the commands that it starts not counted: they are stand-ins), its memory, its
 threads, and AWS calls per hour by name. Then orders: from SendMessage until the command has taken effect, and until the
-answer stands on the whiteboard. Of that, the stand-ins take their share (each starts Python and reads the whole state):
-beside it stands how long one of them takes alone; an order to cancel runs four, and the agent's looks run others.
+answer is in the cluster state. The stand-ins take part of that time (each starts Python and reads the whole state): the
+time of one alone is printed beside it; an order to cancel runs four, and the agent's looks run others.
 Where there is a Slurm, what is asked of a real slurmctld comes behind: `benchmarks/agent_slurm.py`.
 """
 
@@ -77,7 +77,7 @@ class Bench:
 
 @contextmanager
 def running(nodes: int, others: int, protected: int) -> Iterator[Bench]:
-    """An agent that has told all that there is."""
+    """An agent that has reported everything there is."""
     calls: Counter[str] = Counter()
     with tempfile.TemporaryDirectory() as name, Cloud(http=True, clock=RealClock(), set_environ=False) as cloud:
         folder = Path(name)

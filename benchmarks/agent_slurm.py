@@ -1,9 +1,9 @@
-"""What the agent asks of a real slurmctld: commands at rest and the first look, on a large cluster.
+"""What the agent asks of a real slurmctld: commands at rest and during its initial read of a large cluster.
 
 Part of `make bench ARGS=agent`; alone: `python -m benchmarks.agent_slurm [--seconds 60]`. 512 nodes, 2,000 jobs, 400 of
 them protected, on the Slurm that SLURM_ROOT names (or that is installed). Eight nodes are slurmds of this machine and
-run 40 of the protected jobs; the other nodes are down and the other jobs wait, which costs a look the same. The first
-look is timed in a process that has seen nothing; then the agent runs as it is installed, and its commands are counted
+run 40 of the protected jobs; the other nodes are down and the other jobs wait, which costs a read the same. The initial
+read is timed in a process that has seen nothing; then the agent runs as it is installed, and its commands are counted
 through wrappers of Slurm's commands over a quiet time.
 """
 
@@ -85,7 +85,7 @@ def _running(lab: SlurmLab) -> int:
 
 
 def looks(lab: SlurmLab, cloud: Cloud, count: int) -> dict[str, Any]:
-    """The first look of an agent that knows nothing, and some at rest."""
+    """The initial read of an agent without state, and some reads at rest."""
     nothing = _Nothing()
     parts = build(
         AgentContext(
@@ -119,7 +119,7 @@ def looks(lab: SlurmLab, cloud: Cloud, count: int) -> dict[str, Any]:
 
 
 def at_rest(lab: SlurmLab, cloud: Cloud, protected: Sequence[int], seconds: float) -> dict[str, Any]:
-    """Slurm's commands a minute of an agent that runs as it is installed, once it has told all that there is."""
+    """Slurm commands a minute of an agent that runs as installed, once it has reported everything there is."""
     cloud.client("sqs").create_queue(QueueName=queue_name(STACK, "lab"))
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

@@ -94,7 +94,7 @@ def _claim(w: World, fault: FaultClass) -> None:
 
 
 def _of_a_frozen_run(fault: FaultClass, *, is_deaf: bool) -> Callable[[World], None]:
-    """`is_deaf`: its monitor is frozen as well, and neither beats nor answers."""
+    """`is_deaf`: its monitor is frozen as well; it sends no heartbeat and answers nothing."""
 
     def prepare(w: World) -> None:
         frozen = Script(

@@ -1,4 +1,4 @@
-"""What one look at a hang asks of S3, by the number of ranks: with hosts' summaries, and where some are missing."""
+"""S3 requests of one observation of a hang, by number of ranks: with hosts' summaries, and with some missing."""
 
 from __future__ import annotations
 

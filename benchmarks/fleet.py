@@ -135,8 +135,8 @@ def setting_of(history: History) -> Setting:
 
 
 def rows_of(history: History) -> tuple[Rules, ...]:
-    """Every policy; the rows with spares have as many as ByteRobust's rule asks for. Where instances are taken back for
-    want of capacity no spare can stand by.
+    """Every policy; rows with spares have as many as ByteRobust's rule asks for. Without capacity to take instances
+    from, no spare can stand by.
     """
     rivals = (TimeoutAndPerson(), AutoResume(), RestartAlways())
     if any(one.cause.cure is Cure.CAPACITY for one in history.failures):

@@ -1,8 +1,8 @@
-"""Healthy training runs, by kind: what each looks like as a loss. Definitions only; `benchmarks.healthy` measures them.
+"""Healthy training runs, by kind of loss curve. Definitions only; `benchmarks.healthy` measures them.
 
 No run here is in trouble: an alarm worth a recovery on any of them is false. Every definition takes a seeded generator
-and a length, and draws its own amplitudes, lengths and periods anew for each run, so that no constant of a detector can
-be fitted to a single process. Losses are per step unless the kind says otherwise.
+and a length, and draws its amplitudes, lengths and periods per run, so that no constant of a detector can be fitted to
+a single process. Losses are per step unless the kind says otherwise.
 """
 
 from __future__ import annotations
@@ -384,7 +384,7 @@ def contrastive(rng: Generator, rows: int) -> Run:
 
 @kind("mixture of experts")
 def experts(rng: Generator, rows: int) -> Run:
-    """Cross-entropy and a balance loss that flares up when the router swings, and heals by itself."""
+    """Cross-entropy and a balance loss that rises when the router oscillates, and recovers without intervention."""
     losses = falling(rng, rows)
     for at in starts(rng, rows, rng.uniform(300, 3000)):
         length = int(rng.integers(2, 25))

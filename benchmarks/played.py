@@ -40,7 +40,7 @@ class Played:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def fresh(self) -> Counted:
-        """Count anew."""
+        """Reset the counts."""
         with self._lock:
             self.counted = Counted()
             return self.counted

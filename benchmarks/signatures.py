@@ -11,7 +11,7 @@ import random
 import time
 from collections.abc import Callable
 
-from rekindle.cli.classify import read_lines, run_objects
+from rekindle.cli.tools.classify import read_lines, run_objects
 from rekindle.signatures import Classifier
 from rekindle.signatures.classifier import HEAD_BYTES, TAIL_BYTES
 from rekindle.signatures.rule import skeleton

@@ -14,15 +14,15 @@ from fleets.figures import Setting
 class Answer:
     """What is done about one failure, or about one more try of it. Seconds.
 
-    detect_s      from the fault until something knows of it; `trains_on_s` more seconds the run goes on making steps
+    detect_s      from the fault until it is detected; `trains_on_s` more seconds the run keeps making steps
     down_s        from then until a new attempt trains, the start included, waits for a node or for capacity not
-    is_saved      it goes on from a checkpoint made after the failure was known
-    keeps_all     it goes on from the step at which it failed (a copy in memory, every step)
-    goes_back     after a poisoned loss: it goes on from before the onset, else from the newest checkpoint
+    is_saved      it resumes from a checkpoint made after the failure was known
+    keeps_all     it resumes from the step at which it failed (a copy in memory, every step)
+    goes_back     after a poisoned loss: it resumes from before the onset, else from the newest checkpoint
     excludes      the broken node is kept out of the new attempt
     rung          how that node is repaired, and by whom; None: it is not
     by_platform   HyperPod itself repairs it
-    over_evicts   well nodes that are taken out with it
+    over_evicts   healthy nodes that are taken out with it
     by_person     a person acts: the end is not the policy's own
     pages         how many people's alarms ring
     unsafe        actions that the truth forbids, beside those that the play itself sees
@@ -45,8 +45,8 @@ class Answer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """One failure as it is met: `tries` new starts have failed of it, which struck `since_s` ago; `repaired`: the same
-    node was rebooted in the last days, or so often that it is a lemon.
+    """One failure to answer. `tries`: new starts that have failed of it; `since_s`: how long ago it struck; `repaired`:
+    the same node was rebooted in the last days, or so often that it is suspect hardware.
     """
 
     cause: Cause

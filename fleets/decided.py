@@ -65,7 +65,7 @@ class Stages:
 class Played:
     """What decide() did about one failure, from the Signal on.
 
-    `trains_on_s`: how long the old attempt went on making steps. `down_s`: from then (or from the Signal) until the new
+    `trains_on_s`: how long the old attempt kept making steps. `down_s`: from then (or from the Signal) until the new
     attempt trains. `is_saved`: it resumes from an emergency checkpoint. `back_steps`: it resumes so many steps or more
     before the onset. `cordons`: the broken node is kept out of the next attempt. `recovers`: closed as recovered.
     `pages`, `warnings`: notifications at level page and warning.
@@ -154,7 +154,7 @@ class _Play:
         return self._result(now)
 
     def _next(self, now: datetime, again: timedelta) -> datetime:
-        """The next look, or what wakes it earlier."""
+        """The time of the next observation, or of what wakes it earlier."""
         wait = max(timedelta(seconds=round(again.total_seconds())), LOOK) if again > timedelta(0) else timedelta(0)
         event = self.world.next_event(now)
         return min(now + wait, event) if event is not None else now + wait

@@ -219,7 +219,9 @@ class _Run:
         self.by_itself += not by_person
 
     def _is_rebooted_enough(self, node: int) -> bool:
-        """It was in the last days, or this fault makes it a lemon by the default policy: it is replaced."""
+        """Whether the node was rebooted in the last days, or counts as suspect hardware by the default policy: it is
+        replaced.
+        """
         past = [self.now - at for at in self.rebooted.get(node, ())]
         if any(age < HISTORY.total_seconds() for age in past):
             return True
@@ -240,7 +242,7 @@ class _Run:
     def _resumes(
         self, cause: Cause, answer: Answer, *, reached: float, good: float, asked: float
     ) -> tuple[float, bool]:
-        """Where the new attempt goes on, and whether that checkpoint is poisoned."""
+        """Where the new attempt resumes, and whether that checkpoint is poisoned."""
         if cause.shows is Shows.NON_FINITE:
             is_poisoned = self.saved > good and not answer.goes_back
             return (reached if answer.keeps_all and answer.goes_back else good), is_poisoned

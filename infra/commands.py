@@ -94,7 +94,7 @@ def _undeploy(args: argparse.Namespace) -> int:
 
 
 def _check(args: argparse.Namespace) -> None:
-    """What is wrong is told before a package is built."""
+    """Report configuration errors before a package is built."""
     from infra.asking import DeploymentError, stack_name
     from infra.session import SessionError, open_session
 

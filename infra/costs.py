@@ -1,4 +1,4 @@
-"""What Rekindle costs, as docs/deploy.md tells it: `python -m infra.costs` writes the tables there anew.
+"""What Rekindle costs: `python -m infra.costs` writes the tables of docs/deploy.md.
 
 Counts come from where they are decided: the template, `.chalice/config.json`, the monitor's settings. Prices are list
 prices of us-east-1 in USD as known in November 2026. Durations and sizes are assumptions, marked ~.
@@ -133,7 +133,7 @@ def incident() -> list[Row]:
         ),
         Row(
             "its page",
-            f"~6 told changes, each a write to S3 at {PUTS_M:.2f} a million and ~5 reads of the table",
+            f"~6 published changes, each a write to S3 at {PUTS_M:.2f} a million and ~5 reads of the table",
             6 * PUTS_M / 1e6 + 30 * READ_UNITS_M / 1e6 + 6 * GETS_M / 1e6,
         ),
         Row("logs, notices", "~50 KB, 3 notices", 50e3 / 1e9 * LOGS_GB + 0.0001),

@@ -29,8 +29,8 @@ COUNTS: Final = (
 # title, statistic, metric of closed Incidents
 MEASURES: Final = (
     ("Incidents closed, by fault and outcome", "Sum", "IncidentsClosed"),
-    ("Seconds from the onset to the first look", "Average", "MTTD"),
-    ("Seconds from the onset to a run that goes on", "Average", "MTTR"),
+    ("Seconds from the onset to the first observation", "Average", "MTTD"),
+    ("Seconds from the onset to a run that makes progress", "Average", "MTTR"),
     ("GPU-hours lost", "Sum", "GpuHoursLost"),
     ("GPU-hours kept by emergency checkpoints", "Sum", "GpuHoursSaved"),
 )

@@ -215,7 +215,9 @@ class Deployment:
         return True
 
     def _parameters(self, given: Mapping[str, str], *, is_new: bool, declared: Collection[str]) -> list[dict[str, Any]]:
-        """What was chosen once stays chosen until it is given anew; one that the template has no more is left out."""
+        """The stack's parameters: previous values unless given again; a parameter that the template no longer has is
+        dropped.
+        """
         wanted: list[dict[str, Any]] = [
             {"ParameterKey": key, "ParameterValue": value} for key, value in sorted(given.items())
         ]
@@ -237,9 +239,10 @@ class Deployment:
             raise DeploymentError(f"{self.stack}: {err}\n{self._failures()}") from err
 
     def _failures(self) -> str:
-        """What failed in the operation that has just ended, oldest first: the newest events up to its beginning.
+        """The resource failures of the operation that has just ended, oldest first: the newest events back to its
+        beginning.
 
-        A page has 100 events; one create and its roll-back are several hundred.
+        A page has 100 events; one create and its rollback are several hundred.
         """
         failed = []
         for event in self._events():

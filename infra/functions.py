@@ -74,7 +74,7 @@ class Function:
 
     @property
     def is_asynchronous(self) -> bool:
-        """True where nobody waits for the answer, so that Lambda itself must keep what failed."""
+        """Whether the caller does not wait for the result, so that Lambda itself must keep a failed event."""
         return self.trigger not in {Trigger.HTTP, Trigger.QUEUE}
 
     @property

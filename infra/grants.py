@@ -1,7 +1,8 @@
-"""One policy per function: `python -m infra.grants` writes infra/policies/<function>.json anew.
+"""One policy per function: `python -m infra.grants` writes infra/policies/<function>.json.
 
-The actions come from the code (infra/reach.py); on what each may be used stands here. The files are committed, so that
-a change of the code that needs more rights shows the new right in its diff, and a test fails until it does.
+The actions come from the code (infra/reach.py); the resources that each may be used on are listed here. The files are
+committed, so that a code change that needs more permissions shows the new permission in its diff, and a test fails
+until the files are written again.
 """
 
 from __future__ import annotations
@@ -377,7 +378,7 @@ def policy_of(function: Function, actions: frozenset[str]) -> dict[str, Any]:
     """The function's whole policy.
 
     Raises:
-        ValueError: the code calls an action for which nobody has said where it may be used.
+        ValueError: the code calls an action that has no row of resources here.
     """
     granted = {action for grant in GRANTS for action in grant.actions}
     if unknown := sorted(actions - granted):

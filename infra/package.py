@@ -1,9 +1,9 @@
 """Build the deployable package: `python -m infra.package [--offline] --out DIR` writes `sam.json` and `deployment.zip`.
 
-Chalice runs in a clean copy that holds nothing but what belongs into the bundle. The result is the same byte for byte
-on every rebuild: the zip is written anew in a fixed order with fixed dates, and dependencies come at the versions and
-with the hashes that requirements.txt and requirements-pure.txt hold. Where the functions' version of Python is on this
-machine, every module's bytecode goes along. `--offline` leaves both out: the same template, without network, for tests.
+Chalice runs in a clean copy that holds only what belongs into the bundle. Rebuilds are byte-identical: the zip is
+written in a fixed order with fixed dates, and dependencies have the versions and hashes of requirements.txt and
+requirements-pure.txt. Where this machine has the functions' version of Python, every module's bytecode is included.
+`--offline` leaves dependencies and bytecode out: the same template, without network, for tests.
 """
 
 from __future__ import annotations
@@ -115,7 +115,9 @@ def _environment(project: Path, *, offline: bool) -> dict[str, str]:
 
 
 def _install_pure(project: Path, *, env: Mapping[str, str]) -> None:
-    """Into vendor/, which Chalice packs as it is. Chalice by itself takes a compiled wheel wherever there is one."""
+    """Install pure-Python dependencies into vendor/, which Chalice packs unchanged; Chalice itself prefers compiled
+    wheels.
+    """
     command = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-compile"]
     command += ["--no-deps", "--only-binary=:all:", "--implementation", "py", "--abi", "none", "--platform", "any"]
     command += ["--target", str(project / "vendor"), "--requirement", str(project / PURE)]

@@ -1,7 +1,7 @@
-"""The reference in docs/policy.md and docs/policy.schema.json: `python -m infra.policy_docs` writes both anew.
+"""The reference in docs/policy.md and docs/policy.schema.json: `python -m infra.policy_docs` writes both.
 
 They come from the declarations of the fields (chalicelib/domain/policy: document, groups, guard_rules) and from the
-built-in playbooks. What stands outside of the markers in docs/policy.md is written by hand.
+built-in playbooks. Text outside of the markers in docs/policy.md is written by hand.
 """
 
 from __future__ import annotations

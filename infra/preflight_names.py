@@ -1,4 +1,4 @@
-"""What stands in the account under the names that a new stack will give: an earlier life, or somebody else's."""
+"""Finds resources that already have a name of the new stack: retained by an earlier deployment, or made by others."""
 
 from __future__ import annotations
 

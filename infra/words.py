@@ -1,7 +1,8 @@
 """`python -m infra.words`: words that pages and docstrings do not use, each with its replacement.
 
 Pages are the Markdown files of the repository (in decision records only the title, in the changelog only what is
-unreleased). In Python files the docstrings count. Code, links' targets and file names do not.
+unreleased). In Python files the docstrings, the other string literals and the names that are defined count. Comments,
+inline code, links' targets and file names do not.
 
 `words_baseline.json` holds, per file that is not clean yet, how many such words it may have. A file that is not in it
 must have none; a count may only fall. `--baseline` writes the present counts, and refuses a higher sum unless
@@ -24,6 +25,7 @@ from typing import Final
 ROOT: Final = Path(__file__).resolve().parents[1]
 BASELINE: Final = ROOT / "infra" / "words_baseline.json"
 PYTHON_FOLDERS: Final = ("chalicelib", "rekindle", "localcloud", "simulation", "fleets", "infra", "benchmarks")
+OWN: Final = "infra/words.py"
 _RECORDS: Final = re.compile(r"docs/adr/\d{4}-")
 
 
@@ -63,6 +65,10 @@ BANNED: Final = (
     Banned(r"so-called|of course|obviously|simply", "leave it out", "adds nothing"),
 )
 _ANY: Final = re.compile("|".join(rf"(?P<w{number}>\b(?:{row.pattern})\b)" for number, row in enumerate(BANNED)), re.I)
+# As one part of a name: `was_told`, `ToldBy`. Terms of a wire or of a library that hold one stay in the baseline.
+NAME_PARTS: Final = frozenset({"nobody", "somebody", "whoever", "told", "said", "whiteboard", "mended", "anew"})
+_NAME_ROWS: Final = {part: next(row for row in BANNED if re.fullmatch(row.pattern, part)) for part in NAME_PARTS}
+_CAMEL: Final = re.compile(r"[A-Z]?[a-z0-9]+|[A-Z]+(?![a-z])")
 _FENCE: Final = re.compile(r"^\s*(```|~~~)")
 _NOT_PROSE: Final = re.compile(
     r"``.+?``|`[^`]*`|\]\([^)]*\)|<!--.*?-->|https?://\S+|\b[\w./-]+\.(?:md|py|json|ya?ml)\b"
@@ -89,6 +95,37 @@ def hits(text: str, first_line: int = 1) -> Iterator[Hit]:
                 yield Hit(number, found[0], BANNED[int(str(found.lastgroup)[1:])])
 
 
+def _defined_names(node: ast.AST) -> Iterator[str]:
+    """The names that this node defines: a function, a class, an argument, a variable, an attribute."""
+    match node:
+        case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+            yield name
+        case ast.arg(arg=name) | ast.Name(id=name, ctx=ast.Store()) | ast.Attribute(attr=name, ctx=ast.Store()):
+            yield name
+
+
+def code_hits(source: str) -> Iterator[Hit]:
+    """The banned words of a module's names, where each is first defined, and of its literals other than docstrings."""
+    tree = ast.parse(source)
+    docstrings = {
+        id(node.body[0].value)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+        and node.body
+        and isinstance(node.body[0], ast.Expr)
+    }
+    seen: set[str] = set()
+    for node in ast.walk(tree):
+        for name in _defined_names(node):
+            for part in {part.lower() for part in _CAMEL.findall(name)} & NAME_PARTS:
+                if name not in seen:
+                    seen.add(name)
+                    yield Hit(getattr(node, "lineno", 0), name, _NAME_ROWS[part])
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docstrings:
+            for hit in hits(node.value):
+                yield Hit(node.lineno, hit.text, hit.row)
+
+
 def docstring_hits(source: str) -> Iterator[Hit]:
     """The banned words of a module's docstrings, at the lines of the file."""
     for node in ast.walk(ast.parse(source)):
@@ -105,7 +142,8 @@ def docstring_hits(source: str) -> Iterator[Hit]:
 def hits_of(path: str, text: str) -> list[Hit]:
     """The banned words of one file of the repository."""
     if path.endswith(".py"):
-        return list(docstring_hits(text))
+        rows = () if path == OWN else code_hits(text)  # this module lists the words
+        return [*docstring_hits(text), *rows]
     if _RECORDS.match(path):
         text = text.partition("\n")[0]
     elif path == "CHANGELOG.md":

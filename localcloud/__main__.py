@@ -1,10 +1,10 @@
-"""`python -m localcloud serve --store DIR`: the embedded cloud with the app on it, until it is told to end.
+"""`python -m localcloud serve --store DIR`: the embedded cloud with the app deployed on it, until it is stopped.
 
-Prints one line of JSON when it is ready: `{"aws": url, "api": url, "environ": {...}}`. Ends at SIGTERM, SIGINT, or when
-standard input is closed (`--attached`), so that whoever started it cannot leave it behind.
+Prints one line of JSON when it is ready: `{"aws": url, "api": url, "environ": {...}}`. Stops at SIGTERM, at SIGINT, or,
+with `--attached`, when standard input is closed, so that it cannot outlive the process that started it.
 
-`python -m localcloud shell --store DIR` starts a shell whose AWS and whose Rekindle are this cloud; it ends
-with the shell.
+`python -m localcloud shell --store DIR` starts a shell whose AWS endpoint and Rekindle service are this cloud; the
+cloud stops when the shell exits.
 """
 
 from __future__ import annotations

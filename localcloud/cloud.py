@@ -266,7 +266,7 @@ class Cloud:
         )
 
     def save(self) -> None:
-        """Write down now what must outlive this process; done by itself every few seconds, and at the end."""
+        """Write everything that must outlive this process to the store. Also runs every few seconds and at the end."""
         if self.store is not None:
             Snapshot(self.store / "cloud.sqlite").save(self)
 

@@ -1,7 +1,7 @@
-"""The app on the embedded cloud: its triggers become rules and schedules, its routes an HTTP server on loopback.
+"""Deploys the app on the embedded cloud: triggers become rules and schedules, routes an HTTP server on loopback.
 
-What is deployed is read from the Chalice app itself, as `chalice package` reads it; only what the merge template adds
-(which rules stand on the custom bus, which function is durable) is said here again.
+Triggers and routes are read from the Chalice app itself, as `chalice package` reads them. Only what the merge template
+adds is repeated here: which rules belong to the custom bus, and which function is durable.
 """
 
 from __future__ import annotations

@@ -116,7 +116,7 @@ def _would_install(packages: Sequence[str], options: Sequence[str]) -> list[str]
 
 
 def _run(command: Sequence[str], *, cwd: Path | None = None, fails: bool = False) -> str | None:
-    """Standard output; None where the command failed and may. Raises: PackagesMissing with what it said."""
+    """Standard output of the command; None where it failed and `fails`. Raises: PackagesMissing with its output."""
     environ = {**os.environ, "DEBIAN_FRONTEND": "noninteractive", "LC_ALL": "C"}
     done = subprocess.run(command, cwd=cwd, env=environ, capture_output=True, text=True, check=False)
     if done.returncode == 0:

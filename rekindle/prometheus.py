@@ -28,7 +28,7 @@ SUMS: Final = (
     ("rekindle_gpu_hours_spared", "GPU-hours spared against a person and NCCL's time-out", "spared_gpu_hours"),
 )
 SPREADS: Final = (
-    ("rekindle_mttd_seconds", "From the onset to the first look", "mttd_s"),
+    ("rekindle_mttd_seconds", "From the onset to the first observation", "mttd_s"),
     ("rekindle_mttr_seconds", "From the onset to the end of a recovery", "mttr_s"),
 )
 

@@ -29,7 +29,7 @@ def own_stage(kinds: frozenset[str]) -> str:
 
 
 def own_tags(kinds: frozenset[str]) -> dict[str, str]:
-    """What a run of ours carries so that it belongs to our stage: prod is whoever carries nothing."""
+    """The tags that assign a run to our stage; none for prod, the stage of runs without a stage tag."""
     return {TAG_STAGE: DEV} if "prod_beside" in kinds else {}
 
 

@@ -1,7 +1,8 @@
-"""Findings that are known and not mended yet, each with the shortest story that shows it (`open_findings.json`).
+"""Known findings that are not fixed yet, each with the shortest story that shows it (`open_findings.json`).
 
-A finding explains an unsafe thing of a story that holds all of the finding's parts. That is generous: what hides behind
-an open finding is found once that is mended and its row is gone. A row whose story no longer shows it has to go.
+A finding accounts for an unsafe outcome of any story that holds all of the finding's parts. A second fault behind it is
+therefore found only once the first is fixed and its row is removed. A row whose story no longer shows it must be
+removed.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""The judge: sees the truth, and what the service did to it, and counts what was unsafe. It sees no source.
+"""The judge: reads the simulated truth and the service's effects on it, and counts unsafe outcomes. It reads no source
+that the service reads.
 
-Each count is one row of COUNTS. What the service could not have known for want of time (`MISSES_NOTHING`) is not held
-against it; what a source hid from it for longer is.
+Each count is one row of COUNTS. What the service could not have known yet (`MISSES_NOTHING`) is not counted; what a
+source hid from it for longer is.
 """
 
 from __future__ import annotations
@@ -142,7 +143,7 @@ class Judge(Watcher):
             self._count("healthy_stopped", run.name, f"{attempt.name} was on its way, {job.phase}")
 
     def _is_of_a_loop(self, attempt: Attempt) -> bool:
-        """Slurm has started it by itself, and the budget of the run is spent: nothing is saved any more, or the trainer
+        """Slurm restarted it without Rekindle and the run's budget is spent: nothing is saved any more, or the trainer
         begins at the same step each time, whatever is saved.
         """
         fruitless, _ = self._fruitless(attempt)
@@ -304,8 +305,8 @@ class Judge(Watcher):
 
     @staticmethod
     def _fruitless(attempt: Attempt) -> tuple[int, int]:
-        """Attempts of ours in a row before it that trained, ended and left no good checkpoint beyond all earlier ones;
-        and deaths in a row for want of memory.
+        """(our consecutive attempts before this one that trained, ended and left no good checkpoint beyond all earlier
+        ones; consecutive out-of-memory deaths).
         """
         run, fruitless, memory = attempt.run, 0, 0
         best = 0
@@ -425,8 +426,8 @@ class Judge(Watcher):
                 return timedelta(0)
 
     def _judge_rewinds(self, run: TrueRun) -> None:
-        """Not of a run that a person has taken over: who cancels while the new attempt starts is told that it is left
-        as it is, and nothing watches its first steps from then on.
+        """Count runs that begin far behind their plan without a notification. Skips runs that a person has taken over:
+        cancelling while the new attempt starts leaves it as it is, and its first steps are no longer watched.
         """
         if run.owner_took_it:
             return

@@ -70,7 +70,7 @@ class Incidents(MemoryIncidents):
         return super().look(incident_id, **more)
 
     def roll_back(self) -> None:
-        """As after a roll-back of the service: what is open has been written by a newer version."""
+        """Simulate a rollback of the service: open Incidents have been written by a newer version."""
         for record in self._open.values():
             record.incident = read_incident(record.incident.to_wire() | {"escalation": {"rung": 2}})
 

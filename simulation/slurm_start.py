@@ -1,4 +1,4 @@
-"""One start of a Slurm job: what it is, and what it is told, as rekindle.monitor reads environment and plan."""
+"""One start of a Slurm job, and its launch instructions as rekindle.monitor reads them from environment and plan."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class SlurmStart:
 
 
 def told(job: SimJob, run: TrueRun, objects: MemoryObjects) -> LaunchInstructions:
-    """What the job's present start is told."""
+    """The launch instructions of the job's present start."""
     env = {"SLURM_JOB_ID": str(job.slurm_job), ENV_CLUSTER: job.base.cluster, **job.environment}
     if job.restart:
         env["SLURM_RESTART_COUNT"] = str(job.restart)
@@ -62,7 +62,7 @@ class _Mailbox:
 
 
 def plan_of(told: LaunchInstructions, run: TrueRun) -> ResumePlan:
-    """Where this start goes on; one without a resume plan looks for the newest usable checkpoint by itself."""
+    """Where this start resumes; one without a resume plan takes the newest usable checkpoint that it finds."""
     if told.resume is not None:
         return told.resume
     if told.unplanned is None:

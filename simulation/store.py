@@ -61,7 +61,7 @@ class MemoryObjects:
 
     @contextmanager
     def unheard(self) -> Iterator[None]:
-        """What is written in this block is not told: it has been there for long."""
+        """Objects written in this block raise no `on_put`: they stand for objects that are long there."""
         told, self.on_put = self.on_put, lambda key, size: None  # noqa: ARG005
         try:
             yield

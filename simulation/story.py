@@ -34,7 +34,7 @@ class Trouble:
     heals     spike: steps until the loss is as before; None: never. skips, saves_deleted: how many; None: all
     in_data   nan: it is spared by leaving the step's data out
     text      crash: what the container says
-    cure      node_…: reboot or replace, what mends the node
+    cure      node_…: reboot or replace, whichever repairs the node
     """
 
     kind: str
@@ -62,7 +62,7 @@ class Run:
     instances     of the training job, or nodes of the Slurm job
     ranks         on each of them
     platform      sagemaker (a training job) or slurm (on the story's HyperPod cluster)
-    history       so many checkpoints of its, one a step, lie there before it begins, and it goes on from the newest
+    history       so many checkpoints of its, one a step, lie there before it begins, and it resumes from the newest
     requeue       slurm: the job may be requeued
     """
 

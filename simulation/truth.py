@@ -81,16 +81,16 @@ class Platform(Protocol):
     """Where attempts run."""
 
     def enter(self, name: str, phase: Phase, *, failure_reason: str | None = None) -> bool:
-        """The attempt comes to that phase by itself; False where it cannot any more."""
+        """Move the attempt to that phase, as its platform does without a request; False where it cannot any more."""
         ...
 
 
 @dataclass(slots=True, kw_only=True)
 class TrueNode:
-    """One node as it truly is. `cure`: what mends it (reboot, replace) while it is broken.
+    """The true state of one node. `cure`: what repairs it (reboot, replace) while it is broken.
 
-    A dead one runs nothing, a sick one fails what runs on it. `condemned`: HyperPod's own health agent says that it is
-    broken, and has not taken that back.
+    A dead one runs nothing, a sick one fails what runs on it. `condemned`: HyperPod's own health agent has reported it
+    as broken, and has not taken that back.
     """
 
     name: str
@@ -166,7 +166,7 @@ class Attempt:
 
     @property
     def is_on_bad_node(self) -> bool:
-        """One of its nodes is broken, or is said to be so by HyperPod's own health agent."""
+        """Whether one of its nodes is broken, or reported as broken by HyperPod's own health agent."""
         return any(one.is_broken or one.condemned for one in self.nodes)
 
     @property
@@ -251,7 +251,7 @@ class TrueRun:
         return max(found, key=lambda one: one.step, default=None)
 
     def _is_of_another_job(self, saved: Saved) -> bool:
-        """A Slurm job without our comment is a Job of its own to its monitor, whoever submitted it."""
+        """A Slurm job without our comment is a Job of its own to its monitor, regardless of who submitted it."""
         attempt = self.attempts.get(saved.attempt)
         return self.spec.platform == "slurm" and attempt is not None and not attempt.is_tagged
 

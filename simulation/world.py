@@ -299,7 +299,9 @@ class World(RealService):
                 return [(one[0], one[2]) for one in found]
 
     def longest_hole(self, run: TrueRun) -> timedelta:
-        """The longest time between two data points of the run's that arrived: silences are told from its rhythm."""
+        """The longest time between two of the run's data points that arrived; the service derives a silence from that
+        rhythm.
+        """
         times = [one[0] for one in self._points.get(run.name, ())]
         return max((after - before for before, after in pairwise(times)), default=timedelta(0))
 
@@ -374,7 +376,7 @@ class World(RealService):
             self._moment(after.phase.value, self.run_of_job(after.job_id))
 
     def waits_in_queue(self, run: TrueRun) -> bool:
-        """It stands in Slurm's queue and will start by itself."""
+        """Whether it is queued in Slurm, which will start it without a request."""
         return self.cluster is not None and any(not one.held for one in self.cluster.jobs_of(run))
 
     def _deaths(self) -> None:

@@ -1,4 +1,6 @@
-"""What `rekindle init` is told, by flags or by questions: closed vocabularies, and what each value may look like."""
+"""The answers that `rekindle init` collects, by flags or by questions: closed vocabularies, and each value's valid
+form.
+"""
 
 from __future__ import annotations
 
@@ -53,8 +55,8 @@ class Answers:
     """Everything that the files are made from.
 
     role: the ARN of a training job's execution role, "" on Slurm. cluster: "" for training jobs. mailbox: an s3://
-    prefix or, on Slurm, a path that all nodes see. checkpoints: "" where they lie below the mailbox. email: "" for
-    nobody.
+    prefix or, on Slurm, a path that all nodes see. checkpoints: "" where they lie below the mailbox. email: "" for no
+    e-mail.
     """
 
     runs: Runs

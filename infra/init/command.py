@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from rekindle.cli.options import whole
-from rekindle.cli.target import DEFAULT_STACK, add_options
+from rekindle.cli.service.target import DEFAULT_STACK, add_options
 from rekindle.client.errors import CommandFailed, Exit, Misused, NotFound
 from rekindle.client.table import clean
 
@@ -67,7 +67,7 @@ def register(added: Callable[[str, str, str], argparse.ArgumentParser]) -> None:
         default=None,
         help="begin in shadow mode: decide and tell, do nothing (yes)",
     )
-    asks.add_argument("--email", metavar="ADDRESS", help="who gets notices by e-mail (nobody)")
+    asks.add_argument("--email", metavar="ADDRESS", help="who gets notices by e-mail (none)")
     asks.add_argument(
         "--slack", action=argparse.BooleanOptionalAction, default=None, help="the Slack app's manifest (no)"
     )
@@ -149,7 +149,7 @@ def _init(args: argparse.Namespace) -> int:
 
 def _account(args: argparse.Namespace) -> Account:
     """The operator's own account; none beside an embedded cloud, whose store is no account."""
-    from rekindle.cli.doctor import account_of
+    from rekindle.cli.tools.doctor import account_of
     from rekindle.client.api import is_loopback
     from rekindle.doctor.aws.account import Account
     from rekindle.doctor.setup import ON_THIS_MACHINE
@@ -176,7 +176,7 @@ def _service(args: argparse.Namespace, account: Account, seen: Seen, answers: An
     Raises: CliError, where a service that was named cannot be asked.
     """
     from infra.init.look import Deployed, has_policy
-    from rekindle.cli.target import connected
+    from rekindle.cli.service.target import connected
     from rekindle.client.shapes import member
     from rekindle.doctor.base.facts import Unread
 

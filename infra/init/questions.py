@@ -21,10 +21,10 @@ _OF_SLURM: Final = ("cluster",)
 
 
 def check_options(args: argparse.Namespace, *, is_asked: bool) -> None:
-    """What can be told wrong before the account is looked at.
+    """Check the options before the account is read.
 
     Raises:
-        Misused: an option has a wrong value, does not belong to the others, or is missing and nobody can be asked.
+        Misused: an option has a wrong value, does not belong to the others, or is missing without a terminal.
     """
     runs = Runs(args.runs) if args.runs is not None else None
     for name, check in _checks(runs).items():

@@ -116,7 +116,9 @@ def locked(text: str) -> str:
 
 
 def requirements(versions: Mapping[str, str], package: str, wheels: Sequence[Path]) -> str:
-    """requirements.txt. With wheels every line carries its hash; without, `package` is what pip can find by itself."""
+    """requirements.txt. With wheels every line carries its hash; without, `package` is a requirement that pip resolves
+    itself.
+    """
     if not wheels:
         return "".join([f"{package}\n", *(f"{name}=={version}\n" for name, version in versions.items())])
     lines = []
@@ -128,7 +130,7 @@ def requirements(versions: Mapping[str, str], package: str, wheels: Sequence[Pat
 
 
 def write(place: Place, out: Path, *, package: str, wheels: Sequence[Path], python: Path | None = None) -> None:
-    """Write the folder and the policy, anew. `python`: see --python. Raises: OSError, LifecycleError."""
+    """Write the folder and the policy, over earlier ones. `python`: see --python. Raises: OSError, LifecycleError."""
     folder = out / FOLDER
     if folder.exists():
         shutil.rmtree(folder)

@@ -126,7 +126,7 @@ def _on_the_head_node(args: argparse.Namespace) -> int:
 
 def _on_each(args: argparse.Namespace, ways: Sequence[Way], words: Sequence[str], folder: Path | None) -> int:
     """On every head node, also after one that failed; the first failure tells how it ended. Raises: CliError."""
-    from rekindle.cli.reading import out
+    from rekindle.cli.terminal.output import out
 
     failed: CliError | None = None
     for way in ways:
@@ -145,14 +145,14 @@ def _on_each(args: argparse.Namespace, ways: Sequence[Way], words: Sequence[str]
 
 def _ask(args: argparse.Namespace) -> None:
     """Raises: CommandFailed."""
-    from rekindle.cli.asking import ask
+    from rekindle.cli.terminal.confirm import ask
 
     ask(args, f"{args.verb} as said above, on the head node of {args.cluster}")
 
 
 def _told(args: argparse.Namespace, ran: Ran) -> int:
-    """Prints what the script said. Raises: CommandFailed, NotFound, Misused."""
-    from rekindle.cli.reading import out
+    """Print the script's output; its exit code. Raises: CommandFailed, NotFound, Misused."""
+    from rekindle.cli.terminal.output import out
     from rekindle.client.table import clean
 
     for line in ran.output.splitlines():

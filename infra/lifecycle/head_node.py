@@ -1,9 +1,9 @@
-"""How `rekindle slurm-agent` gets onto the head node: it runs there, or opens a session of Systems Manager.
+"""Runs `rekindle slurm-agent` on the head node: locally, or through a session of Systems Manager.
 
-HyperPod's nodes take no SSM commands, only sessions (aws-facts: SendCommand cannot address them), and a session gives
-neither an exit code nor a promise that all output arrives. So what runs there is told by two marks of its own, drawn
-anew for each call, and the last one carries the exit code. Where the last one is missing it is not known how it ended;
-every verb may be run again. The folder travels through the stack's bucket and is held to its sha256 on the node.
+HyperPod's nodes accept SSM sessions only (aws-facts: SendCommand cannot address them), and a session reports no exit
+code and does not guarantee that all output arrives. So the script's output is enclosed in two random markers drawn for
+each call, and the last one carries the exit code. Without the last marker the result is unknown; every verb may be run
+again. The folder travels through the stack's bucket, and its sha256 is verified on the node.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""The documentation as a site: what MkDocs is told beyond mkdocs.yml, and how the project's Markdown is read."""
+"""The documentation site: MkDocs' configuration beyond mkdocs.yml, and the conversion of the project's Markdown."""

@@ -1,4 +1,4 @@
-"""`python -m infra.site`: writes the pages of docs/reference anew from the code. Prints those that changed."""
+"""`python -m infra.site`: writes the pages of docs/reference from the code. Prints those that changed."""
 
 from __future__ import annotations
 

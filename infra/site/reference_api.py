@@ -92,7 +92,7 @@ def _members(schema: Mapping[str, Any]) -> list[str]:
 
 
 def _type(schema: Mapping[str, Any]) -> str:
-    """What fits, in few words. An object within an object is told by its members' names."""
+    """A schema's type in a few words. A nested object is shown by its members' names."""
     if reference := schema.get("$ref"):
         name = reference.removeprefix(_SCHEMAS)
         return f"[{name}](#{slug(name)})"

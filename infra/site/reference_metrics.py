@@ -70,7 +70,9 @@ def made() -> str:
 
 
 def sent_by_monitor() -> list[tuple[str, str]]:
-    """(metric, unit) of everything that the monitor sends by itself, from what it makes of two full samples."""
+    """(metric, unit) of everything that the monitor sends without configuration, from what it makes of two full
+    samples.
+    """
     whole = metrics.Sample(step=1, step_s=1.0, loss=1.0, grad_norm=1.0, tokens=1.0, scale=1.0)
     bad = metrics.Sample(step=2, step_s=1.0, loss=float("nan"))
     data, _ = metrics.aggregate([whole, bad], at=datetime(2026, 1, 1, tzinfo=UTC), dimensions={})

@@ -66,7 +66,7 @@ def place_of(asked: Asked, *, role: str | None, image: str | None, instance: str
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Command line. 0 when all is well, 1 when something is not, told in lines that begin with PROBLEM or error."""
+    """Command line. Returns 0 when all checks pass, else 1, with lines that begin with PROBLEM or error."""
     from botocore.exceptions import BotoCoreError, ClientError
 
     from rekindle.client.errors import CliError

@@ -1,6 +1,6 @@
-"""What the smoke test's training job runs: one weight, a checkpoint every ten steps, and a death that is on purpose.
+"""The smoke test's training job: one weight, a checkpoint every ten steps, and a deliberate crash.
 
-The first attempt dies; one that goes on from a checkpoint does not. Beside this file lies Rekindle's own package.
+The first attempt crashes; one that resumes from a checkpoint does not. Rekindle's own package lies beside this file.
 """
 
 from __future__ import annotations

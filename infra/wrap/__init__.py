@@ -1,7 +1,7 @@
 """`rekindle package`: the built template with a Terraform module and a CDK stack around it.
 
-`python -m infra.wrap` writes infra/wrap/terraform/variables.tf and parameters.tf anew from infra/template: a parameter
-has one place, and tests/infra/test_wrap.py fails where the module lacks one.
+`python -m infra.wrap` writes infra/wrap/terraform/variables.tf and parameters.tf from infra/template: a parameter has
+one source, and tests/infra/test_wrap.py fails where the module lacks one.
 """
 
 from __future__ import annotations

@@ -1,5 +1,7 @@
-"""SQS long polls over HTTP, as many short ones: moto would hold the service's one lock for the whole wait, so that
-nobody could send the message that is waited for; and it would give that message to a client that is long gone.
+"""Answers an SQS long poll over HTTP with a series of short polls.
+
+moto holds its one lock for the whole wait of a long poll, so that no other client could send the awaited message, and
+it hands a message to a client that has already disconnected.
 """
 
 from __future__ import annotations
@@ -46,7 +48,7 @@ def answer(
 
 
 def _short(environ: dict[str, Any], body: bytes, moto: Wsgi) -> tuple[tuple[Any, ...], list[bytes]]:
-    """What start_response was told, and the content."""
+    """One short poll: (status, headers and exc_info as passed to start_response, body)."""
     said: list[tuple[Any, ...]] = []
     again = {**environ, "wsgi.input": io.BytesIO(body), "CONTENT_LENGTH": str(len(body))}
     content = list(moto(again, lambda *arguments: said.append(arguments)))

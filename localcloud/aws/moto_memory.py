@@ -1,9 +1,9 @@
-"""What moto works out anew for every call although it never changes, worked out once.
+"""Caches what moto recomputes on every call although it never changes.
 
-A third of what an emulated call costs goes there: the names of a class's methods by introspection, the URLs of a
-service (for S3 by reading a module again from disk), the names under which an answer's field may be found, and 52
-random characters drawn one by one. No answer differs; `tests/localcloud/test_moto_memory.py` compares them.
-Source: moto 5.2.5, the functions named below.
+These take a third of the time of an emulated call: a class's method names by introspection, a service's URL patterns
+(for S3 by re-reading a module from disk), the candidate names of a response field, and 52 random characters drawn one
+at a time. No response changes; `tests/localcloud/test_moto_memory.py` compares them. Source: moto 5.2.5, the functions
+named below.
 """
 
 from __future__ import annotations

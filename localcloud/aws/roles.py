@@ -1,8 +1,8 @@
-"""Each function calls AWS under its own role, in the embedded cloud as on Lambda.
+"""Runs each function's AWS calls under that function's own role, as Lambda does.
 
-`acting_as` says which function runs; a call of the service that its role does not allow is answered as AWS does,
-AccessDenied. Threads that a function starts act as the function. A call of the service outside any function (a test
-that uses a part of it by hand) is nobody's and not judged.
+`acting_as` names the running function; a call that its role does not allow is answered with AccessDenied. Threads that
+a function starts inherit its role. Calls made outside any function (a test that uses an adapter directly) are not
+evaluated.
 """
 
 from __future__ import annotations

@@ -81,9 +81,10 @@ def create_bucket(client: Any, name: str, *, region: str, notifies: bool = True)
 
 
 def references(stack: str, *, account_id: str, region: str, bucket: str, parameters: Mapping[str, list[str]]) -> Stack:
-    """What the template's policies refer to, as it is called in this account. bucket: the name of MailboxBucket.
+    """The values of the template's policy references in this account. bucket: the name of MailboxBucket.
 
-    parameters: the stack's lists (`TrainingBuckets`, `TrainingRoleArns`, `KmsKeyArns`), empty where nobody gave one.
+    parameters: the stack's list parameters (`TrainingBuckets`, `TrainingRoleArns`, `KmsKeyArns`), empty where not
+    given.
     """
     own = f"{region}:{account_id}"
     queues = {

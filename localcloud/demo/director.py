@@ -155,9 +155,9 @@ class Director:
         return Injection(fault=fault, at=at, step=step, attempt=attempt, what=what)
 
     def _poison(self) -> StepSeen:
-        """Break a batch that is read in half a second, and wait until its NaN is there: that is when harm was done.
+        """Corrupt a batch that is read in half a second, and wait for its NaN: the moment at which harm was done.
 
-        Where the run was past it before it was broken, it is mended again, and one further on is broken.
+        A batch that the run had already passed is restored, and a later one is corrupted instead.
         """
         ahead = POISON_AHEAD
         while True:
@@ -203,7 +203,7 @@ class Director:
     # ---- the run that nothing happened to ----------------------------------------------------------------------------
 
     def _train_reference(self) -> None:
-        """Let the reference come up to where the run is, leaving out the data that the run was told to leave out."""
+        """Train the reference up to the run's step, skipping the data ranges that the run was ordered to skip."""
         skips = sorted({window for attempt in self._picture().attempts for window in attempt.skips})
         step = self._last_step()
         not_left_out = [bad for bad in self._poisoned if not any(first <= bad < end for first, end in skips)]

@@ -15,10 +15,10 @@ Windows = Sequence[tuple[int, int]]
 
 
 class Undisturbed:
-    """Trains ahead in the background as far as it is told, and hands over its exact losses.
+    """Trains an undisturbed reference run in the background, up to the requested step, and returns its exact losses.
 
-    Commands are queued; `losses` waits for all of them. Ends with the demo, however that ends: the process reads
-    its commands from a pipe, whose end is its end.
+    Commands are queued; `losses` waits for all of them. The child process reads commands from a pipe and exits when the
+    pipe closes, so that it never outlives the demo.
     """
 
     def __init__(self, script: Path, *, data: Path, seed: int, workers: int) -> None:

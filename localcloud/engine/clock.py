@@ -1,9 +1,9 @@
-"""Time in the embedded cloud: one clock for AWS, for the durable engine and for the world around them.
+"""The embedded cloud's clock: one for the emulated AWS, the durable engine and the world around them.
 
-`RealClock` is the wall clock. `SimClock` is virtual: it stands still while anything is at work and, when the whole
-cloud is quiet, jumps to the earliest thing that was scheduled, whoever scheduled it (a durable wait, a callback
-timeout, a training job that reaches its next state, an event on its way). World events between now and the end of a
-durable wait therefore fire at their own moment and may end the wait early, as in life, and hours take milliseconds.
+`RealClock` is the wall clock. `SimClock` is virtual: it stands still while any task runs and, when the whole cloud is
+idle, jumps to the earliest scheduled time of any component (a durable wait, a callback timeout, a training job's next
+state, an event in transit). A world event that falls within a durable wait fires at its own time and may end that wait
+early, and simulated hours take milliseconds.
 """
 
 from __future__ import annotations

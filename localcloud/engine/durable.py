@@ -210,8 +210,9 @@ class CloudExecutor(Executor):
         invocation_end: datetime,
         invocation_seq: int | None = None,
     ) -> None:
-        """Invokes again where something was completed while the handler ran, even if an answer to a checkpoint told it:
-        the branch that waits for it may have looked before and sleep, and the answer have gone to another branch."""
+        """Invoke again if an operation completed while the handler ran, even one already returned in a checkpoint
+        response: the response may have reached another branch while the waiting branch was suspended.
+        """
         before = self._store.load(execution_arn)
         is_told = before.needs_reinvoke and not before.has_unseen_changes()  # where it was not, the package does so
         super()._finish_invocation(execution_arn, invoke_response, invocation_start, invocation_end, invocation_seq)

@@ -148,7 +148,7 @@ class DurableEngine:
         return taken_up
 
     def close(self) -> None:
-        """End without ending the executions: a later engine on the same store goes on with them."""
+        """Stop the engine and leave executions open; a later engine on the same store continues them."""
         if self._slow_poll_s is not None:
             sdk_state._STOP_SIGNAL_POLL_SECONDS, self._slow_poll_s = self._slow_poll_s, None
         self._executor.shutdown()

@@ -468,7 +468,7 @@ class Clusters:
         self._clock.after(delay, running, label=f"{node.instance_id} runs again")
 
     def _replace(self, cluster: Cluster, node: Node) -> None:
-        """Terminate, and launch anew: new instance id, usually the old address (aws-facts §3.3)."""
+        """Terminate the instance and launch another: new instance id, usually the old address (aws-facts §3.3)."""
         node.busy_with = "replacement"
         self._set_status(node, "ShuttingDown")
         operation_id = str(uuid.uuid4())

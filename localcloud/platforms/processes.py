@@ -1,12 +1,12 @@
-"""Training jobs backed by real processes, each worker in its own session: to be killed, frozen and stopped for real.
+"""Training jobs backed by real processes, each worker in a session of its own, which can be killed, frozen and stopped.
 
-What SageMaker does is done here: SIGTERM, then SIGKILL after the grace; one worker that fails takes the whole job down;
+Follows SageMaker: SIGTERM, then SIGKILL after the grace period; one failed worker fails the job;
 `/opt/ml/output/failure` becomes the FailureReason. Source: aws-facts §6; SageMaker developer guide, "How Amazon
 SageMaker Processes Training Output" and "How SageMaker runs your training image".
 
-A worker is one instance's container, algo-1, algo-2 and so on, and is told of the others as on SageMaker. A script that
-is one rank per instance finds torchrun's variables set as well; one that starts several ranks per instance is launched
-by torchrun (`python3 -m torch.distributed.run …`), and each of its ranks can be killed and frozen alone.
+A worker is one instance's container (algo-1, algo-2, …) and gets SageMaker's resource configuration, which names the
+others. A script with one rank per instance also gets torchrun's variables; one with several ranks per instance is
+launched by torchrun (`python3 -m torch.distributed.run …`), and each rank can be killed and frozen separately.
 """
 
 from __future__ import annotations
@@ -370,8 +370,9 @@ def _launched(worker: int) -> dict[int, int]:
 
 
 class _Ports:
-    """Where the ranks of a job meet. One that was merely free a moment ago may be somebody else's when rank 0 comes to
-    it, so on Linux they are taken out of a block that is ours, below the ephemeral ones."""
+    """Rendezvous ports of a job's ranks. A port that is merely free can be taken by another process before rank 0 binds
+    it, so on Linux they come from a reserved block below the ephemeral range.
+    """
 
     def __init__(self) -> None:
         self._stack = contextlib.ExitStack()

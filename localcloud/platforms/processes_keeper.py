@@ -62,7 +62,7 @@ def _signal(child: subprocess.Popen[bytes], number: int, *, group: bool) -> None
 
 
 def _signal_rank(pid: int, number: int) -> None:
-    """One process inside a worker; only while it still belongs to this job, for its number may have been given anew."""
+    """Signal one process of a worker, only while it still belongs to this job: its PID may have been reused."""
     if pid in descendants(os.getpid()):
         _kill(os.kill, pid, number)
 

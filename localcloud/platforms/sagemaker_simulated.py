@@ -1,8 +1,9 @@
-"""Training jobs that only exist in the clock: each attempt follows a script, and its monitor answers as a real one.
+"""Training jobs that exist only on the clock: each attempt follows a script, and its monitor answers as a real one
+would.
 
-The script says how long things take and what goes wrong at which step. Beats, manifests and replies are written to the
-mailbox with the one definition of its format (`rekindle.protocol.mailbox`), through a real S3 client, so that the
-service under test meets exactly what it would meet from a training container.
+The script sets durations and what fails at which step. Heartbeats, manifests and replies are written to the mailbox in
+the shared wire format (`rekindle.protocol.mailbox`) through a real S3 client, so the service under test reads exactly
+what a training container would write.
 """
 
 from __future__ import annotations
@@ -202,14 +203,16 @@ class Simulated:
         self._end(self.runs[name], Phase.FAILED, _DONE_REASON.format(code=exit_code, text=text))
 
     def freeze(self, name: str) -> None:
-        """No rank moves any more; the monitor's own thread lives, beats, and pushes the stall after its limit."""
+        """Stop every rank's steps; the monitor's own thread lives, sends heartbeats, and reports the stall after its
+        limit.
+        """
         run = self.runs[name]
         self._cancel(run, "step")
         run.phase = RunPhase.STALLED
         self._at(run, "stall", run.script.stall_limit, lambda: self._report_stall(run))
 
     def poison(self, name: str) -> None:
-        """The loss is NaN from now on; the run goes on training."""
+        """From now on the loss is NaN; training continues."""
         self._go_nan(self.runs[name])
 
     def repair(self, name: str) -> None:
@@ -327,7 +330,7 @@ class Simulated:
     # ---- its monitor -----------------------------------------------------------------------------------------------
 
     def on_object_created(self, bucket: str, key: str) -> None:
-        """A request in some run's mailbox: its monitor finds it at the next look, and answers."""
+        """Handle a request in a run's mailbox: its monitor finds it at the next poll, and answers."""
         parsed = parse_key(key)
         if parsed is None or parsed.kind is not KeyKind.REQUEST:
             return
@@ -529,5 +532,7 @@ def _loss_at(run: Run) -> float:
 
 
 def _aws_may_be_away() -> suppress:
-    """A monitor's call that fails changes nothing for the run (rekindle/monitor); the next beat comes anyway."""
+    """Ignore a failed AWS call of the monitor: training continues (rekindle/monitor), and the next heartbeat follows on
+    time.
+    """
     return suppress(ClientError, BotoCoreError)

@@ -1,6 +1,7 @@
-"""What goes wrong in a simulated run, and what its ranks and detectors say of it. Only data and small pure parts.
+"""Faults of a simulated run, and what its ranks and detectors report of them. Data and small pure functions only.
 
-A loss is not played: its detectors' judgement is, step by step, as a real monitor would have it in its beat.
+The loss itself is not simulated, only the detectors' verdict on it, step by step, as a real monitor puts it into its
+heartbeat.
 """
 
 from __future__ import annotations
@@ -47,9 +48,9 @@ class Fault:
 
 @dataclass(slots=True, kw_only=True)
 class LossJudge:
-    """What a run's detectors say of its loss, fed step by step; a job that logs seldom is judged seldom.
+    """The detectors' verdict on a run's loss, fed step by step; a job that logs every n steps is judged every n steps.
 
-    `trouble` is the fault that bends the loss now.
+    `trouble` is the fault that affects the loss now.
     """
 
     log_every: int = 1

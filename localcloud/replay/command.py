@@ -44,7 +44,8 @@ def register(subparsers: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Replay and print. Malformed events are told and counted; they are no failure of the replay.
+    """Replay the recordings and print the verdicts. Malformed events are reported and counted; they do not fail the
+    replay.
 
     Raises:
         BadFile: a path that cannot be read, or an invalid policy.

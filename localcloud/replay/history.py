@@ -1,9 +1,9 @@
-"""Exported Incidents as a recording: what `rekindle show ID --json` prints, one a file or several in a list.
+"""Exported Incidents as recordings: the output of `rekindle show ID --json`, one a file or several in a list.
 
-An Incident keeps its newest forty Signals and its timeline; from these its story is played again. What each look saw of
-the run is brought to the world at the time of that look, and the checkpoints that were resumed from lie there from the
-beginning, but for emergency ones, which are made anew where they are asked for. A member `ledger`, as
-`rekindle ledger --incident ID --json` gives it, may stand in the same object: it tells how big the run is.
+An Incident keeps its newest forty Signals and its timeline; the replay is built from these. Each observation's view of
+the run is set in the world at the time of that observation. Checkpoints that were resumed from exist from the
+beginning, except emergency ones, which are saved again where they are requested. An optional member `ledger` in the
+same object, as printed by `rekindle ledger --incident ID --json`, gives the run's size.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _A_MOMENT: Final = timedelta(seconds=1)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedView:
-    """What one look saw of an attempt."""
+    """An attempt as one recorded observation showed it."""
 
     at: datetime
     attempt: str

@@ -1,9 +1,9 @@
-"""Reading recordings: files and folders of events, each event with a name under which a person finds it again.
+"""Reads recordings: files and folders of events, each event with a name that identifies it in the output.
 
-A file holds one event (a JSON object), several (a JSON list, or one object per line), and an event is an EventBridge
-envelope, a CloudWatch Logs batch or an Incident as the API gives it (replay_history.py). In a folder only `*.json`,
-`*.jsonl` and `*.ndjson` are looked at, and a JSON object that has nothing of an event (a manifest, a list of sources)
-is passed over; a file named by itself is always taken at its word, so that what is wrong with it is told.
+A file holds one event (a JSON object) or several (a JSON list, or one object per line). An event is an EventBridge
+envelope, a CloudWatch Logs batch or an Incident as the API returns it (localcloud/replay/history.py). In a folder only
+`*.json`, `*.jsonl` and `*.ndjson` are read, and a JSON object without any event member (a manifest, a list of sources)
+is skipped; a file that is named explicitly is always read, so that its errors are reported.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""Plays a recording through the real ingest and the real `decide` in virtual time, and tells the verdict on each event.
+"""Plays a recording through the real ingest and the real `decide` in virtual time, and reports a verdict per event.
 
-Between two events the open Incidents look again when their waits are over, as the durable workflow would; these looks
-move the story on but belong to no event, so they are told in the standings only. The replay ends with the last event.
+Between two events the open Incidents are observed again when their waits end, as the durable workflow would do. Those
+observations advance an Incident but belong to no event, so they appear in the standings only. The replay ends with the
+last event.
 """
 
 from __future__ import annotations
@@ -52,8 +53,8 @@ _TAKEN = (OutcomeKind.OPENED, OutcomeKind.JOINED, OutcomeKind.OVERFLOWED)
 class Verdict:
     """What one event led to.
 
-    `rule` is the rule that ordered the actions, or the last one that spoke where none was ordered; `actions` are all
-    that were ordered at the event's own moment; `signals` counts those of a batch, of which the strongest is told.
+    `rule` is the rule that ordered the actions, or the last one that applied where none were ordered; `actions` are all
+    that were ordered at the event's own time; `signals` counts those of a batch, of which the strongest is shown.
     """
 
     event: str
@@ -110,7 +111,7 @@ class _Event:
 
 @dataclass(slots=True)
 class _Case:
-    """What the workflow keeps between two looks."""
+    """What the workflow keeps from one observation to the next."""
 
     policy: Policy
     results: tuple[ActionResult, ...] = ()
@@ -207,7 +208,7 @@ class Replay:
         ]
 
     def _size(self, incident: Incident) -> JobSize:
-        """Of the Job, or of its first attempt, whose name is the Job's where nothing else is told."""
+        """The size of the Job, or of its first attempt, which has the Job's name where no other is known."""
         names = [incident.job_id, *(one.name for one in self._jobs.attempts(incident.job_id or ""))]
         return next((self._sizes[name] for name in names if name in self._sizes), UNSIZED)
 
@@ -280,7 +281,7 @@ class Replay:
     # --- looks ---
 
     def _pass_time(self, until: datetime) -> None:
-        """Every look that falls due before `until`, in order."""
+        """Make every observation that is due before `until`, in order."""
         while True:
             due = [(case.look_at, name) for name, case in self._waiting.items() if case.look_at is not None]
             first = min(due, default=None)

@@ -1,13 +1,13 @@
-"""The world that `rekindle replay` plays a recording in: in memory, in virtual time, without any effect outside.
+"""The world in which `rekindle replay` plays a recording: in memory, in virtual time, without outside effects.
 
-What the recording says about a run, the world takes as it is: a `Failed` event makes that attempt failed, a monitor's
-event moves its steps. What Rekindle orders has never happened in the recording, so it is assumed to succeed:
+The recording is taken as the truth about a run: a `Failed` event fails that attempt, a monitor's event advances its
+step. Rekindle's actions did not happen in the recording, so they are assumed to succeed:
 
 - every job and cluster that an event names is protected by the policy on trial;
-- a checkpoint asked for is saved at the last step known, by the next timed look, unless the recording has the answer;
-- a stopped attempt is stopped at once, and whatever the recording says of it afterwards no longer counts;
-- a new attempt that the recording names by the same name follows its events; any other starts at once and is past the
-  step at which the old one died by the next look.
+- a requested checkpoint is saved at the last known step, by the next timed observation, unless the recording answers;
+- a stopped attempt is stopped at once, and later events about it no longer count;
+- a new attempt whose name the recording holds follows its events; any other starts at once and, by the next
+  observation, has passed the step at which the old one died.
 """
 
 from __future__ import annotations
@@ -167,7 +167,7 @@ class RecordedWorld:
             )
 
     def run(self, name: str, *, seen_at: datetime | None = None) -> Run:
-        """The run of this name; one that nobody has described yet is taken to be running."""
+        """The run of this name; one without events so far is taken to be running."""
         if name not in self.runs:
             job_id = self.foreknown.job_of.get(name)
             self.runs[name] = Run(name=name, created_at=seen_at or self.clock.now(), job_id=job_id)
@@ -234,7 +234,7 @@ class RecordedWorld:
         return ()
 
     def missed(self, job: Job, *, besides: Collection[str]) -> str | None:  # noqa: ARG002  the port's own names
-        """See ports.Scheduler: nobody submits anything by hand here."""
+        """See ports.Scheduler: no recording holds a job submitted by hand, so always empty."""
         return None
 
     def resubmit(self, action: ResubmitJob, *, job: Job, policy: Policy, incident_id: str) -> ActionResult:  # noqa: ARG002  the port's own names
@@ -394,7 +394,7 @@ class ProtectedClusters:
         return None
 
     def groups_in_motion(self, cluster: str) -> bool | None:  # noqa: ARG002  the port's own names
-        """Cannot be told."""
+        """Unknown: a recording does not show it."""
         return None
 
     def policy_of(self, cluster: str) -> str | None:  # noqa: ARG002  the port's own names
@@ -414,7 +414,7 @@ class WokenLooks:
         return woken
 
     def start(self, incident_id: str, *, generation: int) -> None:  # noqa: ARG002  the port's own names
-        """The first look is due at once."""
+        """Open the Incident; its initial observation is due at once."""
         self._woken[incident_id] = None
 
     def wake(self, callback_id: str, *, why: str) -> bool:  # noqa: ARG002  the port's own names

@@ -1,7 +1,7 @@
-"""The agent on the head node of a modelled Slurm: it writes the whiteboard, says what has changed, and takes orders.
+"""The agent on the head node of a modelled Slurm: writes the cluster state, reports changes and carries out orders.
 
-Each document and event has the one definition of its format. What time it is, where bytes go and when it is called is
-its caller's affair: `slurm_simulated` on the embedded cloud, `simulation` in the proving ground.
+Documents and events use the shared wire formats. The caller supplies the time, the destination of the bytes and the
+schedule: `localcloud/slurm/simulated.py` on the embedded cloud, `simulation` in the proving ground.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class SlurmAgent:
         self._tell("Rekindle Agent Started", {"agent_id": "head", "at": self._now().isoformat()})
 
     def take(self, body: bytes) -> OrderResult:
-        """Carry out one message of the queue; the answer is written and told once."""
+        """Carry out one message of the queue; its answer is written and reported once."""
         answer = self._model.take(Order.from_json(body))
         if answer.token not in self._answers:
             self._answers[answer.token] = answer

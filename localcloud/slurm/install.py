@@ -1,9 +1,9 @@
-"""Where Slurm is on this machine, and how it gets here.
+"""Finds Slurm on this machine, or installs it.
 
-`python -m localcloud.slurm.install --version 26.05 --root ROOT` has apt fetch the packages of the suite of Debian that
-has the version, its C library included, and unpacks them under ROOT. That needs no right at all, and several versions
-stand side by side. Slurm's programs are told where their loader and libraries are (patchelf), so nothing in their
-environment changes, and what they start is this machine's own. No daemon is started.
+`python -m localcloud.slurm.install --version 26.05 --root ROOT` has apt fetch the packages, C library included, from
+the Debian suite that has that version, and unpacks them under ROOT. It needs no privileges, and several versions can be
+installed side by side. patchelf sets the loader and library paths of Slurm's programs, so their environment is
+unchanged and the jobs they start use this machine's own libraries. No daemon is started.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ class Installation:
 
 
 def install(root: Path, version: str) -> Installation:
-    """Have one version under `root`. An installation that was cut off is begun anew. Raises: SlurmMissing."""
+    """Install one version under `root`. An interrupted installation is started over. Raises: SlurmMissing."""
     there = Installation(root=root)
     if not (root / _MARK).exists():
         if shutil.which("apt-get") is None:

@@ -1,10 +1,10 @@
-"""Keeps the daemons of one Slurm lab: a small process between whoever uses the lab and everything that runs in it.
+"""Supervises the daemons of one Slurm lab: a small process between the lab's user and everything that runs in the lab.
 
-Run as a script, isolated (`python -I -S keeper.py`). Each line on standard input says which program to start, and
-is answered by a line with its process id. It is the subreaper of all that it starts (PR_SET_CHILD_SUBREAPER): a
-slurmstepd whose slurmd was killed becomes its child, so whatever belongs to the lab descends from it, whoever starts
-it. When standard input ends, because the user closed it or was killed, all of that is killed. Should the keeper itself
-be killed, the kernel kills its daemons (PR_SET_PDEATHSIG). Linux, standard library only, one thread.
+Run as an isolated script (`python -I -S keeper.py`). Each line on standard input names a program to start and is
+answered by a line with its process id. The process is the subreaper of all it starts (PR_SET_CHILD_SUBREAPER): a
+slurmstepd whose slurmd was killed becomes its child, so every process of the lab descends from it. When standard input
+ends, because the user closed it or was killed, all of them are killed. If this process itself is killed, the kernel
+kills its daemons (PR_SET_PDEATHSIG). Linux, standard library only, one thread.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def _say(**facts: object) -> None:
 
 
 def _descendants() -> list[int]:
-    """Everything that runs in the lab; the dead that nobody has fetched are not listed."""
+    """The processes that run in the lab, without zombies."""
     children: dict[int, list[int]] = {}
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:

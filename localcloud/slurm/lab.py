@@ -46,7 +46,7 @@ _PASSED_ON: Final = ("HOME", "LANG", "LC_ALL", "TMPDIR")
 
 
 class LabError(RuntimeError):
-    """The lab could not do what it was asked; the message holds what Slurm said."""
+    """The lab could not carry out a request; the message holds Slurm's own error output."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

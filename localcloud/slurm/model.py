@@ -67,7 +67,9 @@ class SimJob:
 
 
 class SlurmModel:
-    """`now` is the time; `on_end` is told of every start that is over, `on_start` of every one that begins."""
+    """A Slurm controller modelled on a clock. `now` is the time; `on_start` is called with each start that begins,
+    `on_end` with each that ends.
+    """
 
     def __init__(self, *, cluster: str, nodes: tuple[str, ...], now: Callable[[], datetime]) -> None:
         self.cluster = cluster
@@ -167,7 +169,7 @@ class SlurmModel:
                     self.end(job, SlurmState.NODE_FAIL, by=EndedBy.SLURM, reason="NodeDown")
 
     def mark_failing(self, name: str, *, reason: str = "Action:Replace") -> None:
-        """Somebody marks it for repair: its job goes on, and it gets no other."""
+        """An administrator marks the node for repair: its running job continues, and no new job is placed on it."""
         self.node_facts[name] = _with(self.node_facts[name], flags=("fail",), reason=reason)
 
     def mend_node(self, name: str, *, instance_id: str | None = None) -> None:

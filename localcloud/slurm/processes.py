@@ -1,7 +1,7 @@
-"""The processes of a Slurm lab, told apart by node, job and rank. Linux: everything comes from /proc.
+"""The processes of a Slurm lab, identified by node, job and rank. Linux: everything is read from /proc.
 
-A task is known by its environment. A slurmstepd overwrites its own (it sets its title there), so it is known by the log
-of its node, which it keeps open.
+A task is identified by its environment. A slurmstepd overwrites its own (setproctitle), so it is identified by its
+node's log file, which it keeps open.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def send(pids: Iterable[int], number: int = signal.SIGKILL) -> None:
 
 
 def leftovers(folder: Path) -> list[int]:
-    """Processes of a lab in this folder whoever their parent is: its keeper may have been killed."""
+    """Processes of a lab in this folder, whatever their parent is: the supervisor of the lab may have been killed."""
     found = []
     for entry in Path("/proc").glob("[0-9]*"):
         pid = int(entry.name)

@@ -1,8 +1,8 @@
-"""A head node that only exists in the clock: a modelled Slurm with its agent, and runs whose monitors answer.
+"""A head node that exists only on the clock: a modelled Slurm with its agent, and runs whose monitors answer.
 
-Orders come out of the cluster's real queue, documents and answers go onto the whiteboard and the bus, beats, manifests
-and replies into the mailbox, each with the one definition of its format; so the service under test meets exactly what
-it would meet from a cluster.
+Orders come from the cluster's real queue; documents and answers go to the cluster state and the bus; heartbeats,
+manifests and replies go to the mailbox. All use the shared wire formats, so the service under test reads exactly what a
+cluster would write.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _PAYLOAD: Final = b"weights"
 
 @dataclass(slots=True, kw_only=True)
 class SimRun:
-    """One start's training process. `frozen`: it lives, beats, and makes no step."""
+    """The training process of one start. `frozen`: it lives and sends heartbeats, but makes no step."""
 
     job: SimJob
     attempt: str

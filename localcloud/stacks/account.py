@@ -1,6 +1,8 @@
-"""What stands in one account and Region, whoever made it: what CloudFormation creates, meets, takes up and deletes.
+"""The resources of one account and Region, whether or not a stack made them: what CloudFormation creates, finds,
+imports and deletes.
 
-Types with a maker below are made in moto as well, so that a tool that asks the service itself sees them.
+Types that have a maker in localcloud/stacks/makers.py are created in moto as well, so that a tool that calls the
+service itself sees them.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ class Life:
         self._now = now
 
     def create(self, change: ChangeSet) -> None:
-        """From nothing: every resource, or a roll-back that keeps what the template keeps."""
+        """Create the stack: every resource, or a rollback that retains what the template retains."""
         stack = self._stack
         stack.plan, stack.body, stack.tags = change.plan, change.body, change.tags
         stack.set_status("CREATE_IN_PROGRESS", self._now, "User Initiated")
@@ -134,10 +134,10 @@ class Life:
         self._stack.tell(one, "UPDATE_COMPLETE", self._now)
 
     def _changed(self, one: Resource, properties: dict[str, Any]) -> str:
-        """Changed in place, or made anew; its physical id then.
+        """Update a resource in place or replace it; returns its physical id.
 
         Raises:
-            Refusal: the service does not take it, or it would have to be made anew under the same name.
+            Refusal: the service rejects the change, or a replacement would need a name that is still in use.
         """
         kind, before = resource_type(one.kind), str(one.physical_id)
         if not kind.is_replaced(one.properties, properties):
@@ -154,7 +154,7 @@ class Life:
         return name
 
     def _name(self, kind: str, logical_id: str, properties: dict[str, Any]) -> str:
-        """A new name at each making: AWS's letters are drawn anew."""
+        """A new physical name for each creation, with a random suffix as CloudFormation gives it."""
         drawn = f"{self._stack.stack_id}/{logical_id}/{len(self._stack.events)}"
         letters = hashlib.sha256(drawn.encode()).hexdigest()[:12].upper()
         return self._account.physical_id(

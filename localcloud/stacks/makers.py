@@ -111,7 +111,9 @@ def _delete_role(clients: Clients, name: str) -> None:
 
 
 def _delete_managed_policy(clients: Clients, arn: str) -> None:
-    """IAM keeps a policy that somebody has; moto does not. Source: IAM API reference, DeletePolicy, DeleteConflict."""
+    """Refuse to delete a policy that is attached, as IAM does and moto does not. Source: IAM API reference,
+    DeletePolicy, DeleteConflict.
+    """
     iam = clients("iam")
     found = iam.list_entities_for_policy(PolicyArn=arn)
     if found["PolicyRoles"] or found["PolicyUsers"] or found["PolicyGroups"]:

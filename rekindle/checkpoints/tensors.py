@@ -152,7 +152,9 @@ def _walk(raw: bytes) -> Iterator[Tensor]:
 
 
 def holds(raw: bytes) -> tuple[bool | None, bool | None]:
-    """(has weights, has an optimizer's state) of a torch archive, by its data.pkl; None where that cannot be told."""
+    """(has weights, has an optimizer's state) of a torch archive, by its data.pkl; None where that cannot be
+    determined.
+    """
     tensors = tensors_in(raw)
     is_seen = bool(tensors) and len(raw) < MAX_PICKLE_BYTES
     has_weights = any(tensor.name not in SLOTS for tensor in tensors)

@@ -5,20 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Final
 
-from rekindle.cli import (
-    approvals,
-    clusters,
-    drill,
-    ledger,
-    nodes,
-    orders,
-    policies,
-    prices,
-    reading,
-    report,
-    switches,
-    undelivered,
-)
 from rekindle.cli.options import (
     asked,
     command,
@@ -38,11 +24,13 @@ from rekindle.cli.options import (
     window,
 )
 from rekindle.cli.options import nodes as node_list
+from rekindle.cli.orders import approvals, drill, nodes, policies, prices, runs, switches, undelivered
+from rekindle.cli.views import clusters, ledger, overview, report
 from rekindle.signatures.faults import FaultClass
 
 SLURM_HELP: Final = (
     "a Slurm job by its number, which its cluster's agent watches: its comment begins with `rekindle`; else "
-    "`scontrol update jobid=JOB comment=rekindle` first, and the job joins by itself"
+    "`scontrol update jobid=JOB comment=rekindle` first, and the job is protected automatically"
 )
 
 
@@ -61,12 +49,12 @@ def register(commands: Any) -> None:
 
 
 def _reading(commands: Any) -> None:
-    looking(commands, "status", reading.status, "what is going on now")
-    jobs = looking(commands, "jobs", reading.jobs, "protected Jobs, or one with its attempts")
+    looking(commands, "status", overview.status, "what is happening now")
+    jobs = looking(commands, "jobs", overview.jobs, "protected Jobs, or one with its attempts")
     jobs.add_argument("job", nargs="?", type=name, metavar="JOB")
     jobs.add_argument("--active", action="store_true", help="only those that are looked after now")
     jobs.add_argument("--wide", action="store_true", help="with how each is watched: alarms, metrics")
-    incidents = looking(commands, "incidents", reading.incidents, "open Incidents, and the newest closed ones")
+    incidents = looking(commands, "incidents", overview.incidents, "open Incidents, and the newest closed ones")
     which = incidents.add_mutually_exclusive_group()
     which.add_argument("--open", action="store_true", help="open ones only")
     which.add_argument("--closed", action="store_true", help="closed ones only, newest first")
@@ -91,12 +79,12 @@ def _reading(commands: Any) -> None:
 
 
 def _jobs(commands: Any) -> None:
-    checkpoint = order(commands, "checkpoint", orders.checkpoint, "ask a run for a checkpoint now; it continues")
+    checkpoint = order(commands, "checkpoint", runs.checkpoint, "ask a run for a checkpoint now; it continues")
     checkpoint.add_argument("job", type=name, metavar="JOB")
-    stop = asked(order(commands, "stop", orders.stop, "save and stop a Job, to stay stopped"))
+    stop = asked(order(commands, "stop", runs.stop, "save and stop a Job, to stay stopped"))
     stop.add_argument("job", type=name, metavar="JOB")
     stop.add_argument("--no-checkpoint", action="store_true", help="do not ask it to save first")
-    resubmit = asked(order(commands, "resubmit", orders.resubmit, "save, stop and submit a Job again"))
+    resubmit = asked(order(commands, "resubmit", runs.resubmit, "save, stop and submit a Job again"))
     resubmit.add_argument("job", type=name, metavar="JOB")
     resubmit.add_argument("--from-step", type=step, metavar="N", help="resume at step N at the latest")
     resubmit.add_argument(
@@ -113,7 +101,7 @@ def _jobs(commands: Any) -> None:
         metavar="NODE[,NODE]",
         help="not on these nodes (Slurm); may be repeated",
     )
-    register = order(commands, "register", orders.register, "protect a training job or a Slurm job from now on")
+    register = order(commands, "register", runs.register, "protect a training job or a Slurm job from now on")
     which = register.add_mutually_exclusive_group(required=True)
     which.add_argument("training_job", nargs="?", type=name, metavar="TRAINING_JOB")
     which.add_argument("--slurm", type=slurm_job, metavar="CLUSTER/JOB", help=SLURM_HELP)
@@ -133,7 +121,7 @@ def _jobs(commands: Any) -> None:
 
 
 def _incidents(commands: Any) -> None:
-    cancel = asked(order(commands, "cancel", orders.cancel, "end an Incident; what has been done stays done"))
+    cancel = asked(order(commands, "cancel", runs.cancel, "end an Incident; what has been done stays done"))
     cancel.add_argument("incident", type=name, metavar="INCIDENT")
     looking(commands, "approvals", approvals.approvals, "what waits for a person's answer")
     for word, help_ in (
@@ -229,8 +217,8 @@ def _drill(commands: Any) -> None:
 
 def _quarantine(commands: Any) -> None:
     inner = group(commands, "quarantine", "events that could not be read", "list|redrive")
-    looking(inner, "list", reading.quarantine_list, "the oldest of them, left where they are")
-    order(inner, "redrive", orders.redrive, "feed them in again, after the cause has been fixed")
+    looking(inner, "list", overview.quarantine_list, "the oldest of them, left where they are")
+    order(inner, "redrive", runs.redrive, "feed them in again, after the cause has been fixed")
     given_up = group(commands, "undelivered", "notices that did not reach a channel", "list|redrive")
     looking(given_up, "list", undelivered.listing, "some of them, with the reason; left where they are")
     order(given_up, "redrive", undelivered.redrive, "send them again, after the channel has been fixed")

@@ -9,11 +9,14 @@ from collections.abc import Callable
 from importlib.metadata import EntryPoint, PackageNotFoundError, entry_points, version
 from typing import Any
 
-from rekindle.cli import checkpoints, classify, commands, completion, console, detect, doctor, run
+from rekindle.cli import commands
 from rekindle.cli.parsing import Parser
-from rekindle.cli.service_files import MIN_PYTHON, make_importable
-from rekindle.cli.target import add_options
-from rekindle.cli.watching import watched
+from rekindle.cli.service.files import MIN_PYTHON, make_importable
+from rekindle.cli.service.target import add_options
+from rekindle.cli.terminal import completion
+from rekindle.cli.terminal.watch import watched
+from rekindle.cli.tools import checkpoints, classify, detect, doctor, run
+from rekindle.cli.views import console
 from rekindle.client.errors import MEANINGS, CliError, CommandFailed, Exit
 from rekindle.client.table import clean
 

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from rekindle.cli.target import add_options
-from rekindle.cli.watching import EVERY_S, MAX_EVERY_S, MIN_EVERY_S
+from rekindle.cli.service.target import add_options
+from rekindle.cli.terminal.watch import EVERY_S, MAX_EVERY_S, MIN_EVERY_S
 from rekindle.compat import UTC, from_iso
 
 Runs = Callable[[argparse.Namespace], int]
@@ -131,7 +131,7 @@ def since(text: str) -> str:
 
 
 def seconds(text: str) -> float:
-    """How long between two looks."""
+    """Parse the interval between two refreshes, in seconds."""
     said = f"must be seconds from {MIN_EVERY_S:g} to {MAX_EVERY_S:g}; a name stands before --watch"
     try:
         value = float(text)

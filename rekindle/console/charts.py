@@ -78,7 +78,7 @@ class Chart:
 
     @property
     def has_earlier(self) -> bool:
-        """Attempts before the newest are in it, too: it must be told which line is whose."""
+        """Whether attempts before the newest are drawn, too, so that a legend has to name the lines."""
         return any(not stroke.is_newest for stroke in self.strokes)
 
     @property

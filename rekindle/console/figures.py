@@ -1,7 +1,7 @@
-"""Bodies of the API as rows: what a page shows of figures whose names carry their unit. Pure.
+"""Response bodies of the API as table rows, for figures whose names carry their unit. Pure.
 
-The ledger, lemons and clusters answer with figures by name (`mttr_s`, `gpu_hours_lost`, `dollars_saved`). They are read
-by their ending, so that a figure that is new in the service is on the page, with its unit, before the console knows it.
+The ledger, suspect hardware and clusters return figures by name (`mttr_s`, `gpu_hours_lost`, `dollars_saved`). A
+figure's unit is read from the end of its name, so that a figure the console does not know is still shown correctly.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ def measures(body: Any) -> tuple[Measure, ...]:
 
 
 def shares(body: Any) -> tuple[Shares, ...]:
-    """The figures that are told part by part: seconds by stage, by fault."""
+    """Figures that come in parts: seconds by stage, counts by fault."""
     found = []
     for name, value in _members(body):
         parts = _parts(name, value)
@@ -127,7 +127,7 @@ def _parts(name: str, value: Any) -> tuple[tuple[str, str], ...]:
 
 
 def texts(body: Any) -> tuple[str, ...]:
-    """Sentences: assumptions, and what is said about the figures."""
+    """Sentences: assumptions, and notes about the figures."""
     found: list[str] = []
     for name, value in _members(body):
         if name == "said" and value:
@@ -174,7 +174,7 @@ def facts(body: Any, *, without: Collection[str] = (), depth: int = 0) -> tuple[
 
 
 def missing(rows: Collection[Fact]) -> tuple[tuple[str, str], ...]:
-    """What is not known: the names, and why; a reason that several share is told once."""
+    """What is not known: the names, and why; a reason that several names share is listed once."""
     found: dict[str, dict[str, None]] = {}
     waiting = list(rows)
     while waiting:
@@ -233,7 +233,7 @@ def text_of(name: str, value: Any) -> str:
 
 
 def _item(item: Any) -> str:
-    """One of a list; a pair of a name and a count is told as people say it."""
+    """One item of a list as text; a (name, count) pair reads "name × count"."""
     if isinstance(item, list) and len(item) == 2:
         return f"{item[1]} × {item[0]}"
     return str(item)
@@ -270,7 +270,7 @@ def has_rows(fact: Fact) -> bool:
 
 
 def answers_after(entry: Any, after: Any) -> list[tuple[str, str, str]]:
-    """(Action, what came of it, detail) of one look; an Action's answer stands in the look after it."""
+    """(Action, result, detail) of one observation's actions; the results are recorded by the following observation."""
     results = objects(after, "facts", "results")
     actions = member(entry, "actions")
     found = []

@@ -63,10 +63,11 @@ class Gate:
 
     @property
     def base(self) -> str:
-        """What every page's path begins with, and the only path that a browser sends the cookie to.
+        """The path prefix of every page, and the only path to which a browser sends the cookie.
 
-        Cookies know no ports: under `/` a browser would hand the key to whatever else listens on this machine's
-        loopback. Nobody else can name this path: it is drawn from the session, and is told to no other origin.
+        Cookies are not separated by port: under `/` a browser would send the key to any other server on this machine's
+        loopback. The prefix cannot be guessed: it is derived from the session's secret and never sent to another
+        origin.
         """
         return "/c-" + hmac.new(self.session.encode(), b"path", hashlib.sha256).hexdigest()[:32]
 

@@ -30,7 +30,7 @@ _FLEET_DAYS: Final = 7
 
 
 def fleet(site: Site, asked: PageRequest) -> PageResponse:
-    """What is going on now, all of it."""
+    """The fleet page: everything that is happening now."""
     read = site.read(
         status=ask("/status"),
         approvals=ask("/approvals"),

@@ -53,7 +53,9 @@ def ask(route: str, **query: str | int | None) -> Question:
 
 
 def read_one(client: Client, question: Question) -> Panel:
-    """One answer; what is missing or fails is told, not raised, so that the rest of a page still stands."""
+    """One answer of the API; a missing or failed one is reported in place, not raised, so that the rest of the page is
+    shown.
+    """
     try:
         return Panel(body=client.get(question.route, **question.query))
     except NotFound as err:

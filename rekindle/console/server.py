@@ -70,11 +70,11 @@ class Console(ThreadingHTTPServer):
 
     @property
     def link(self) -> str:
-        """Where a browser begins; whoever has it may do what the operator may."""
+        """The URL that opens the console. It carries the key: its holder may do everything that the operator may."""
         return self.gate.link
 
     def wait(self) -> None:
-        """Until the process is told to end."""
+        """Serve until the process is asked to stop."""
         self._over.wait()
 
     def server_close(self) -> None:

@@ -16,7 +16,7 @@ from urllib.parse import unquote
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from rekindle.cli.story import what_was_seen
+from rekindle.cli.views.incident import what_was_seen
 from rekindle.client.api import Client, path
 from rekindle.client.shapes import member, objects, short_step, span, step, windows
 from rekindle.console import figures
@@ -73,7 +73,7 @@ class Refused(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """What came of an order, told once on the next page. `tone` is good or bad."""
+    """The result of an order, shown once on the next page. `tone` is good or bad."""
 
     tone: str
     text: str
@@ -170,7 +170,7 @@ class Site:
 
 
 def _match(pattern: re.Pattern[str], where: str) -> dict[str, str] | None:
-    """The names in a path, each part decoded by itself, so that an encoded slash stays in its part."""
+    """The names in a path. Each segment is decoded separately, so that an encoded slash stays within its segment."""
     found = pattern.fullmatch(where)
     if found is None:
         return None

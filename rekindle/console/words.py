@@ -115,7 +115,7 @@ def known(value: Any) -> Any:
 
 
 def unknown(value: Any) -> str:
-    """Why a value is not known, in words that end a sentence; a dash where nothing is said."""
+    """Why a value is not known, as the end of a sentence; a dash where no reason is given."""
     if isinstance(value, Mapping) and value.get("unknown"):
         return f"unknown ({value['unknown']})"
     return NOTHING

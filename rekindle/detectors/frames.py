@@ -84,7 +84,7 @@ _LIBRARIES: Final = ("/torch/", "/deepspeed/", "/megatron/core/", "/contextlib.p
 def training_frames(text: str) -> tuple[Frame, ...]:
     """The training thread's frames, innermost last, without idle ones at the end. Empty where there are none.
 
-    That thread is MainThread, or, where no thread has that name, the one that is told last (both shapes put the main
+    That thread is MainThread or, where no thread has that name, the last in the report (both formats list the main
     thread last).
     """
     chosen: list[Frame] = []

@@ -90,21 +90,23 @@ def start(
     """A monitor for this process; a silent one where it is switched off or has nothing to watch. Never raises.
 
     save: see `SaveFunction`; without one, emergency checkpoints are answered with "cannot".
-    mailbox: `s3://bucket/prefix`, a directory, or a box of one's own; default REKINDLE_MAILBOX.
-    exchange: opens what the ranks agree through, on a thread of its own (see `Exchange`); default the mailbox, which
+    mailbox: `s3://bucket/prefix`, a directory, or a `Box`; default REKINDLE_MAILBOX.
+    exchange: opens what the ranks agree through, on a separate thread (see `Exchange`); default the mailbox, which
     suits a shared directory, or S3 for up to 64 ranks.
-    end_collectives: makes the collectives of this process end with an error, as far as that can be done; called where a
-    save was abandoned in which ranks wait for each other. Then `should_stop` is set, too.
-    saves_alone: rank 0's save needs no other rank (each rank holds the whole model): where the ranks cannot agree, it
-    saves by itself. Without it a save is then refused.
-    share: gives every rank the text that rank 0 was called with, such as a broadcast: all ranks then go on from where
-    rank 0 does. Without it ranks that resumed from different steps are noticed when they first agree, and save no more.
-    loss_kind: what the loss is (`rekindle.detectors.LossKind`): "td", "reward", "surrogate", "adversarial", "unknown"
-    are watched and never acted on, as their rising means little; "supervised" is judged; "auto" goes by its rows.
-    handle_signals: SIGTERM asks all ranks for a save and then `should_stop`, SIGUSR1 for a save. handle_sigterm: only
-    the former. Both call the handler that was there before.
+    end_collectives: makes the collectives of this process end with an error, as far as that is possible; called when a
+    save in which ranks wait for each other was abandoned. Then `should_stop` is set, too.
+    saves_alone: rank 0's save needs no other rank (each rank holds the whole model): where the ranks cannot agree,
+    rank 0 saves alone. Without it such a save is refused.
+    share: gives every rank the text that rank 0 was called with, such as a broadcast: all ranks then resume from the
+    step of rank 0. Without it, ranks that resumed from different steps are detected at their first agreement, and
+    saving is disabled.
+    loss_kind: what the loss is (`rekindle.detectors.LossKind`): "td", "reward", "surrogate", "adversarial" and
+    "unknown" are reported and never acted on, as a rise means little in them; "supervised" is judged; "auto" decides
+    by the values.
+    handle_signals: SIGTERM asks all ranks for a save and then sets `should_stop`, SIGUSR1 asks for a save.
+    handle_sigterm: only the former. Both then call the previously installed handler.
     signals: further signals that ask for a save, such as ("USR1",); default ("USR1",) on Slurm, whose agent may send
-    it, and USR2 then asks for the ranks' stacks. One that the script has a handler of its own for is the script's.
+    it; USR2 then asks for the ranks' stacks. A signal for which the script has installed a handler is left alone.
     """
     resume, given = ResumePlan(), dict[str, str]()
     try:

@@ -9,13 +9,13 @@ A mailbox is a folder, `<prefix>/rekindle/`, under the Job's own S3 prefix or sh
     replies/<request_id>.json                   monitor → service   saved | cannot | refused
     manifests/step-<step, 12 digits>-<attempt>.json   monitor → service   written last: the checkpoint is whole
     hashes/step-<step, 12 digits>-<attempt>.json      monitor → service   later: SHA-256 of the files of that manifest
-    beats/<attempt>.json                        monitor → service   overwritten at every heartbeat
+    `beats/<attempt>.json`                      monitor → service   overwritten at every heartbeat
     reports/<attempt>/<kind>-<rank>.json        monitor → service   one rank's own report, see protocol/reports.py
 
 Keys made and parsed here are relative to `<prefix>`. Everything read from a mailbox is untrusted: each reader either
 returns a whole message or raises `MailboxError`, which names the field. Standard library only.
 
-What "step" means everywhere: the number of the last step whose update is contained. Training resumes at `step + 1`.
+"Step" is always the number of the last step whose update is contained. Training resumes at `step + 1`.
 """
 
 from __future__ import annotations

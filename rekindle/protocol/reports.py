@@ -1,12 +1,12 @@
-"""What one rank says about itself: its stacks when it stalls, its first value that is not finite, its pace.
+"""Reports of single ranks: their stacks when they stall, their first non-finite value, their pace.
 
     <mailbox>/rekindle/reports/<attempt>/<kind>-<rank, five digits>.json
 
-Every rank writes its own objects (the other messages of the mailbox are rank 0's), so a rank that hangs can be told
-from those that wait for it, and a rank that stays silent is told by the object that is missing. One object per kind
-and rank, overwritten by a later report of the same kind: a job of N ranks never holds more than 4 N of them, and a
-stall of 4,096 ranks is 4,096 PUTs, about $0.02. Above 1,024 ranks each host writes a summary of them beside them
-(`rekindle.protocol.summaries`). Judging them: `rekindle.detectors.ranks`. Standard library only.
+Every rank writes its own objects (the other messages of the mailbox are rank 0's), so a rank that hangs can be
+distinguished from those that wait for it, and a silent rank shows as a missing object. One object per kind and rank,
+overwritten by a later report of the same kind: a job of N ranks never holds more than 4 N of them, and a stall of 4,096
+ranks is 4,096 PUTs, about $0.02. Above 1,024 ranks each host writes a summary of them as well
+(`rekindle.protocol.summaries`). `rekindle.detectors.ranks` judges them. Standard library only.
 """
 
 from __future__ import annotations

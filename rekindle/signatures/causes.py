@@ -59,10 +59,10 @@ class Echo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cause:
-    """The root cause: `finding` is None where nothing wrong was said. `said` explains it in one sentence.
+    """The root cause: `finding` is None where no line reported a fault. `said` explains it in one sentence.
 
-    `suspects` are the nodes of the cause alone; a node that only echoes is none. `unexplained` is what else was said
-    and came too early to be an echo of it, or too late to be its cause.
+    `suspects` are the nodes of the cause alone; a node that only reported consequences is none. `unexplained` are
+    findings that came too early to be a consequence of the cause, or too late to be the cause of it.
     """
 
     label: Label
@@ -120,7 +120,7 @@ def root_cause(findings: Iterable[Finding], *, is_one_log: bool = False) -> Caus
 
 
 def _explains(one: Finding, dependents: list[Finding], is_one_log: bool) -> bool:
-    """Whether no more of what follows from something was said long before this than was said after it."""
+    """Whether at most as many of the consequences were logged long before this finding as were logged after it."""
     if one.verdict.order in _DEPENDENT or one.verdict.order is CausalClass.NEWS:
         return True
     early = sum(other.count for other in dependents if _is_long_before(other, one, is_one_log))
@@ -128,7 +128,7 @@ def _explains(one: Finding, dependents: list[Finding], is_one_log: bool) -> bool
 
 
 def _is_long_before(one: Finding, other: Finding, is_one_log: bool) -> bool:
-    """Whether it is certain that the one was said before the other, and could not have followed from it."""
+    """Whether one was certainly logged before the other and cannot be its consequence."""
     if one.at is None or other.at is None or not (is_one_log or (one.node and one.node == other.node)):
         return False
     return one.at < other.at - (LINES_APART if is_one_log else SECONDS_APART)

@@ -112,7 +112,7 @@ LABELS: dict[Label, LabelRow] = {
             _F.NODE_HARDWARE,
             _R.RESET_GPU,
             _C.DEVICE,
-            "GPU (or host) memory returned data that ECC could not mend",
+            "GPU (or host) memory returned data that ECC could not correct",
             "NVIDIA Xid catalogue, 48, 95, 140: RESET_GPU; CUDA cudaErrorECCUncorrectable",
         ),
         _row(
@@ -161,7 +161,7 @@ LABELS: dict[Label, LabelRow] = {
             _R.REBOOT,
             _C.NODE,
             "the host's kernel has stopped",
-            "Linux kernel/panic.c: without panic_timeout the machine stays as it is until somebody reboots it",
+            "Linux kernel/panic.c: without panic_timeout the machine stays as it is until it is rebooted",
         ),
         _row(
             Label.CPU_LOCKUP,

@@ -1,10 +1,10 @@
-"""Which rules a line could match at all: found by its words, remembered by its shape.
+"""Selects the rules that could match a line: by the words it holds, cached by its shape.
 
-A training log says the same few hundred things a million times with other numbers. So a line's skeleton (lower case,
-without digits) is remembered with the rules whose literals it holds, mostly none, and the next line of that shape costs
-one look-up. A new shape is split into words, and only words that hold the heart of some literal are looked at closer.
-Nothing here can change a verdict: the rules that are left out could not have matched (tests/signatures proves it
-against the plain search). Both memories are bounded.
+A training log repeats a few hundred messages with changing numbers. The rules whose literals occur in a line's skeleton
+(lower case, without digits) are cached under that skeleton, mostly none, so the next line of the same shape costs one
+lookup. A new shape is split into words, and only words that hold the core of a literal are examined further. The result
+never depends on the filter: the rules left out could not have matched (tests/signatures compares it with the plain
+search). Both caches are bounded.
 """
 
 from __future__ import annotations

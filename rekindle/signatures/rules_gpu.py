@@ -116,7 +116,7 @@ FABRIC: Final[tuple[Rule, ...]] = (
         needs=("sxid",),
         pattern=r"\bsxid\b(?: error)?.{0,60}\d{5}\b",
         example="nvidia-nvswitch3: SXid (PCI:0000:05:00.0): 12028, Non-fatal, Link 32 egress non-posted PRIV error",
-        source="NVIDIA Fabric Manager user guide, non-fatal SXid errors: recorded, the run goes on",
+        source="NVIDIA Fabric Manager user guide, non-fatal SXid errors: recorded, the run continues",
         response=FirstResponse.MONITOR,
         order=CausalClass.NEWS,
     ),

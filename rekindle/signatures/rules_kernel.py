@@ -133,7 +133,7 @@ PORTS: Final[tuple[Rule, ...]] = (
         needs=("insufficient power", "detected invalid context"),
         pattern=r"\binsufficient power on the pcie slot\b|\bnv_get_p2p_free_callback\b.{0,60}\binvalid context\b",
         example="mlx5_core 0000:81:00.0: mlx5_pcie_event:301: Detected insufficient power on the PCIe slot (25W).",
-        source="Linux drivers/net/ethernet/mellanox/mlx5/core/events.c: the port goes on, perhaps slower; "
+        source="Linux drivers/net/ethernet/mellanox/mlx5/core/events.c: the port stays up, perhaps slower; "
         "Mellanox nv_peer_memory nv_peer_mem.c: memory was freed under a transfer, as when its process ended",
         response=FirstResponse.MONITOR,
         order=CausalClass.NEWS,
@@ -187,7 +187,7 @@ STALLS: Final[tuple[Rule, ...]] = (
         r"|\brcu\w{0,12}\b.{0,60}\b(?:self-)?detected (?:expedited )?stalls?\b"
         r"|\brcu\w{0,12}\b.{0,40}kthread starved for",
         example="watchdog: BUG: soft lockup - CPU#11 stuck for 26s! [kworker/11:2:4051]",
-        source="Linux kernel/watchdog.c, kernel/workqueue.c, kernel/rcu/tree_stall.h: told, and often over by itself",
+        source="Linux kernel/watchdog.c, kernel/workqueue.c, kernel/rcu/tree_stall.h: reported; most end on their own",
         response=FirstResponse.MONITOR,
         order=CausalClass.NEWS,
     ),

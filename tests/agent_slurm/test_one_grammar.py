@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rekindle.cli.sbatch import read_command
+from rekindle.cli.tools.sbatch import read_command
 from rekindle.doctor.batch.script import read_batch
 from rekindle.sbatch.options import of_script
 from rekindle.sbatch.table import OPTIONS, Known, Takes

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from rekindle.cli.main import main as rekindle
-from rekindle.cli.sbatch import read_command
+from rekindle.cli.tools.sbatch import read_command
 from rekindle.slurm_agent.reading import comment
 
 EXAMPLES = Path(__file__).parents[2] / "examples"

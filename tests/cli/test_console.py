@@ -20,7 +20,7 @@ from urllib.request import HTTPCookieProcessor, Request, build_opener
 
 import pytest
 
-from rekindle.cli.console import MIN_TOKEN_CHARS
+from rekindle.cli.views.console import MIN_TOKEN_CHARS
 from rekindle.client.errors import Exit
 from tests.canary import CANARY
 from tests.cli.conftest import Run

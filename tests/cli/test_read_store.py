@@ -21,7 +21,7 @@ from localcloud.cloud import ACCOUNT_ID, REGION, STACK, Cloud
 from localcloud.engine.clock import RealClock
 from localcloud.read_store import NotRead, StoreReader
 from localcloud.stack import deploy_rekindle
-from rekindle.cli.embedded import FACTS
+from rekindle.cli.service.embedded import FACTS
 from tests.console.world import a_job, an_incident, an_item
 
 INCIDENT = an_incident(3, is_open=False).incident_id

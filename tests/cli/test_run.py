@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rekindle.cli.sbatch import read_command
+from rekindle.cli.tools.sbatch import read_command
 from rekindle.client.errors import Exit
 from rekindle.slurm_agent.reading import comment
 from tests.cli.conftest import Ended, Run

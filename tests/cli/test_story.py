@@ -10,8 +10,8 @@ from chalicelib.domain.model.evidence import Stretch, Suspicion, SuspicionKind
 from chalicelib.domain.model.incident import Incident, Phase
 from chalicelib.domain.model.node_findings import Finding, FindingKind
 from chalicelib.domain.model.repair import NodeRepair, Route, Rung, Step, StepState, TheirWork
-from rekindle.cli.reading import incident_table
-from rekindle.cli.story import tell
+from rekindle.cli.views.incident import tell
+from rekindle.cli.views.overview import incident_table
 from rekindle.client.table import Style
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)

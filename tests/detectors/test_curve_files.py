@@ -12,9 +12,9 @@ from xml.etree import ElementTree
 
 import pytest
 
-from rekindle.cli.columns import LOSSES, STEPS
-from rekindle.cli.curves import parse
 from rekindle.cli.main import main
+from rekindle.cli.tools.columns import LOSSES, STEPS
+from rekindle.cli.tools.curves import parse
 from rekindle.detectors import Point
 from tests.detectors.curves import falling, lifted
 

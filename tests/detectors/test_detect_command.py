@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from rekindle.cli.curves import parse
 from rekindle.cli.main import main
-from rekindle.cli.plot import CURVE, Mark, draw
+from rekindle.cli.tools.curves import parse
+from rekindle.cli.tools.plot import CURVE, Mark, draw
 from rekindle.detectors import Point, Trouble
 from tests.detectors.curves import falling, lifted
 

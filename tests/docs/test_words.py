@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from infra.words import BANNED, BASELINE, docstring_hits, files, hits, hits_of, problems
+from infra.words import BANNED, BASELINE, code_hits, docstring_hits, files, hits, hits_of, problems
 
 
 def words(text: str) -> list[str]:
@@ -35,7 +35,7 @@ def test_code_links_and_file_names_are_passed_over() -> None:
     assert [one.line for one in hits("a\n\n```\nnobody\n```\nnobody\n")] == [6]
 
 
-def test_docstrings_count_and_other_strings_and_comments_do_not() -> None:
+def test_docstrings_are_found_apart_from_other_strings_and_comments() -> None:
     source = '"""Told."""\n\nX = "nobody"  # nobody\n\n\ndef f() -> None:\n    """Fine.\n\n    Nobody.\n    """\n'
     assert [(one.line, one.text) for one in docstring_hits(source)] == [(1, "Told"), (9, "Nobody")]
 
@@ -59,3 +59,20 @@ def test_a_new_word_and_a_stale_entry_are_problems_and_a_fallen_count_is_none() 
 
 def test_the_baseline_names_files_that_are_held_to_the_list() -> None:
     assert set(json.loads(BASELINE.read_text(encoding="utf-8"))) <= set(files())
+
+
+def test_names_and_literals_are_held_to_the_list_and_comments_are_not() -> None:
+    source = (
+        '"""A module."""\n'
+        "whiteboard = 1\n"
+        "whiteboard = 2  # nobody reads comments\n"
+        "def is_told(said: str) -> str:\n"
+        '    """A function."""\n'
+        '    return f"nobody asked {said}" + "`told` is code"\n'
+    )
+    found = [(hit.line, hit.text) for hit in code_hits(source)]
+    assert sorted(found) == [(2, "whiteboard"), (4, "is_told"), (4, "said"), (6, "nobody")]
+
+
+def test_a_part_of_another_word_is_no_banned_name() -> None:
+    assert not list(code_hits("heartbeats = 1\nsaidar = 2\nretold = 3\n"))

@@ -15,7 +15,7 @@ from botocore.exceptions import ClientError
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rekindle.cli.doctor import register
+from rekindle.cli.tools.doctor import register
 from rekindle.doctor.aws.account import Account
 from rekindle.doctor.base.ids import Id
 from rekindle.doctor.examine import Given, examine

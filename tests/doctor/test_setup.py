@@ -14,8 +14,8 @@ from moto import mock_aws
 
 from chalicelib.api.operations.jobs import INCIDENTS_SHOWN
 from localcloud.cloud import Cloud
-from rekindle.cli.doctor import told
 from rekindle.cli.main import main
+from rekindle.cli.tools.doctor import told
 from rekindle.client.table import Style
 from rekindle.doctor.aws.account import Account
 from rekindle.doctor.aws.run_reads import LISTED, read_run

@@ -747,7 +747,7 @@ SLURM_TABLE: list[Row] = [
         (),
     ),
     (
-        "somebody holds it",
+        "a user or an administrator holds it",
         case(Phase.VERIFYING, F.NODE_LOST, **since(3 * MINUTE)),
         sees(queued("JobHeldUser")),
         P,

@@ -134,7 +134,7 @@ def test_with_its_extras_the_demo_the_deployment_and_the_agents_folder_come_from
     assert (refused.returncode, "no AWS credentials" in refused.stderr) == (4, True)
     built = here.run(
         "-c",
-        "from rekindle.cli.service_files import make_importable; make_importable()\n"
+        "from rekindle.cli.service.files import make_importable; make_importable()\n"
         "import pathlib; from infra.package import build; build(pathlib.Path('package'), offline=True)",
     )
     assert built.returncode == 0, built.stderr
@@ -145,7 +145,7 @@ def test_the_wheel_that_goes_to_the_head_node_is_the_one_that_was_installed(whee
     here = _installed(wheel, tmp_path, sys.executable, with_dependencies=True)
     made = here.run(
         "-c",
-        "from rekindle.cli.service_files import make_importable; make_importable()\n"
+        "from rekindle.cli.service.files import make_importable; make_importable()\n"
         "import pathlib; from infra.lifecycle.own_wheel import own_wheel; own_wheel(pathlib.Path('.'))",
     )
     assert made.returncode == 0, made.stderr

@@ -14,7 +14,7 @@ from chalicelib.domain.model.instances import GPU_TABLE, JobSize
 from chalicelib.domain.model.known import Known, Unknown
 from chalicelib.domain.reporting.prices import DEFAULT_PRICES, Prices
 from chalicelib.services.operator.price_table import PriceTable
-from rekindle.cli import prices as command
+from rekindle.cli.orders import prices as command
 from tests.fakes.paging import FakePolicyShelf
 from tests.fakes.world import FakeClock
 

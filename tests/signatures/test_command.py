@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rekindle.cli.classify import CHUNK_BYTES, MAX_LINE_BYTES, read_lines, run_objects, summary
 from rekindle.cli.main import main
+from rekindle.cli.tools.classify import CHUNK_BYTES, MAX_LINE_BYTES, read_lines, run_objects, summary
 from rekindle.client.table import Style
 from rekindle.signatures import Classifier
 from tests.signatures.corpus_benign import BENIGN_LINES

@@ -63,7 +63,7 @@ ANSWERS: Final[Mapping[str, Schema]] = {
         {
             "cluster": any_text(),
             "unknown": {"description": "why nothing is known of it; null: something is"},
-            "heartbeat_age_s": or_null(number("since the agent last said that it lives")),
+            "heartbeat_age_s": or_null(number("age of the agent's last heartbeat")),
             "slurm_read_age_s": or_null(number("since it last read Slurm")),
             "agent_version": any_text(),
             "slurm_version": any_text(),
@@ -91,8 +91,8 @@ ANSWERS: Final[Mapping[str, Schema]] = {
             },
         ]
     },
-    "Lemons": record({"lemons": listing(ref("Lemon"), "at most 200")}),
-    "Lemon": record(
+    "SuspectHardwareList": record({"lemons": listing(ref("SuspectHardware"), "at most 200")}),
+    "SuspectHardware": record(
         {
             "identity": any_text("GPU UUID, serial number or instance id"),
             "kind": any_text("which of these"),
@@ -157,6 +157,6 @@ OPERATIONS = (
         tag="clusters",
         summary="Hardware with faults, across Jobs, clusters and replacements; repeated ones first",
         run=list_lemons,
-        answers={200: ref("Lemons")},
+        answers={200: ref("SuspectHardwareList")},
     ),
 )

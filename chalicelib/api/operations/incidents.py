@@ -189,7 +189,7 @@ ANSWERS: Final[Mapping[str, Schema]] = {
             "loss": record(
                 {
                     "onset_step": STEP,
-                    "rollbacks": whole("roll-backs so far"),
+                    "rollbacks": whole("rollbacks so far"),
                     "skips": listing(listing(whole("step")), "[from_step, to_step) whose data are left out"),
                 },
                 "a loss that went bad",
@@ -235,7 +235,7 @@ ANSWERS: Final[Mapping[str, Schema]] = {
             ),
             "timeline": listing(ref("Line"), "the newest lines, in order"),
             "timeline_left_out": whole("older lines that did not fit: see /incidents/{id}/timeline"),
-            "inbox": listing(ref("Signal"), "taken in by its next look"),
+            "inbox": listing(ref("Signal"), "to be read by its next observation"),
         },
         "an Incident with everything that its decisions rest on; members beside these are the workflow's own",
         is_open=True,
@@ -318,7 +318,7 @@ OPERATIONS = (
         method="POST",
         path="/incidents/{incident_id}/cancel",
         tag="incidents",
-        summary="End an Incident at its next look; what has been done stays done",
+        summary="End an Incident at its next observation; what has been done stays done",
         run=cancel_incident,
         forms={"": EMPTY},
         links=TAKEN_LINKS,

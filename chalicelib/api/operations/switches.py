@@ -133,7 +133,8 @@ OPERATIONS = (
         path="/pause",
         tag="switches",
         summary="Set or lift the global pause",
-        details="While it is set, Incidents are opened and watched, and nothing is done. It counts within one look.",
+        details="While it is set, Incidents are opened and watched, and nothing is done. "
+        "It takes effect at the next observation.",
         run=set_pause,
         forms={
             "": record(

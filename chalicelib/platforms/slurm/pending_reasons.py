@@ -33,7 +33,7 @@ REASONS: Final[tuple[ReasonRow, ...]] = (
         waits=Waits.HELD,
         pattern=r"JobHeld(User|Admin)",
         example="JobHeldUser",
-        said="somebody holds it",
+        said="a user or an administrator holds it",
         source=_MAN,
     ),
     ReasonRow(
@@ -91,7 +91,7 @@ REASONS: Final[tuple[ReasonRow, ...]] = (
         waits=Waits.DOUBTFUL,
         pattern=r"Nodes[ _]required[ _]for[ _]job[ _]are[ _]DOWN,[ _]DRAINED.*",
         example="Nodes required for job are DOWN, DRAINED or reserved for jobs in higher priority partitions",
-        said="too many nodes are down, drained or somebody else's",
+        said="too many nodes are down, drained or reserved for other jobs",
         source="seen on Slurm 22.05",
         is_short=True,
     ),

@@ -36,9 +36,10 @@ HARD: Final = frozenset(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunFacts:
-    """One active Job. `saves` are the times of its newest complete checkpoints, oldest first; `failures` when its
-    Incidents of a hard fault began, of those since `counted_since` (None: all there ever were); `gpus` None where
-    nobody knows; `plan` None where it is on no training plan.
+    """One active Job.
+
+    `saves`: times of its newest complete checkpoints, oldest first. `failures`: start times of its hard-fault Incidents
+    since `counted_since` (None: since ever). `gpus`: None where unknown. `plan`: None where it uses no training plan.
     """
 
     job_id: str

@@ -1,9 +1,9 @@
 """This process's identity on Slurm, and its attempt's resume plan from the service.
 
-A job that Slurm starts again (`scontrol requeue`, a node failure, a preemption) has the environment of its submission.
-Its REKINDLE_RESUME_* are those of an earlier start; the plan in the mailbox, under this start's own name, is the newer
-word. Where Slurm has started the job by itself there is none: then the last plan before it is where the run went on,
-and what it has saved since is newer (see `resuming`).
+A job that Slurm starts again (`scontrol requeue`, a node failure, a preemption) has the environment of its submission,
+so its REKINDLE_RESUME_* are those of an earlier start. The plan in the mailbox under this start's own name is newer.
+Where Slurm restarted the job without Rekindle there is no such plan: then the last earlier plan is where the run
+resumed, and what the run has saved since is newer (see `resuming`).
 """
 
 from __future__ import annotations
@@ -61,11 +61,11 @@ class Unplanned:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchInstructions:
-    """What holds for this attempt.
+    """The instructions that hold for this attempt.
 
-    env: the environment as it would be, had this start been told by it. resume: where it goes on; None where the
-    environment says so. unplanned: for a restart that nobody planned, which has to look for itself; submitted: the
-    environment as it was, whose old plan is still better than nothing if that cannot be done.
+    env: the environment, with the variables that this start's plan sets. resume: the resume point; None where the
+    environment gives it. unplanned: for a restart without a plan, which has to find its own resume point; submitted:
+    the environment as submitted, whose old plan is the fallback if that fails.
     """
 
     env: Mapping[str, str]

@@ -1,16 +1,16 @@
-"""This attempt's resume point, seen from the machine that has the files.
+"""This attempt's resume point, checked on the machine that has the files.
 
 The service sees S3, not this machine's disk: a checkpoint on a shared file system, or the local copy of one in S3, is
-checked here, before the script loads it. One that is damaged is passed over for the newest whole one before it. An
-attempt without a plan finds the newest whole one of its run by itself, as its script would, but never a quarantined.
+checked here before the script loads it. A damaged one is passed over for the newest whole one before it. An attempt
+without a plan looks for the newest whole one of its run, as its script would, but never takes a quarantined one.
 
-A plan is from before its attempt began. Where a launcher starts the same attempt again (torchrun after a crash, a
-requeue), the plan has not changed, but the run has gone on: what this attempt itself has sealed since is newer. Nothing
-else writes manifests under an attempt's name, so those that are there when a process starts are of the process before
-it. What an earlier attempt saved beyond the plan stays out: the plan went back behind it, perhaps for good reason.
+A plan predates its attempt. Where a launcher restarts the same attempt (torchrun after a crash, a requeue), the plan is
+unchanged but the run has advanced: checkpoints that this attempt has sealed since are newer. Only this attempt writes
+manifests under its name, so those that exist when a process starts come from the previous process. Checkpoints that an
+earlier attempt saved after the planned step are not used: the plan may have gone back behind them deliberately.
 
-Every rank comes to the same answer, because all look at the same shared directory and the same marks; where one cannot
-read what the others can, rank 0's answer holds (see `sharing`). Marks that cannot be read leave the plan as it is.
+All ranks reach the same answer, because all read the same shared directory and the same marks; where one cannot read
+what the others can, rank 0's answer holds (see `sharing`). If the marks cannot be read, the plan is used as it is.
 """
 
 from __future__ import annotations
@@ -69,11 +69,11 @@ def settled(
     job_id: str = "",
     clients: Clients | None = None,
 ) -> ResumePlan:
-    """The plan, or what is better now.
+    """The plan, or a newer resume point.
 
-    directory: the run's own checkpoint folder. is_repeat: not the first attempt, so there may be something to go on
-    from. attempt: this attempt's name; what it has sealed already is newer than its plan. unplanned: nobody planned
-    this start; manifests of `job_id` count then, from the last planned attempt on. `clients` list those in S3.
+    directory: the run's own checkpoint folder. is_repeat: not the first attempt, so that there may be a checkpoint to
+    resume from. attempt: this attempt's name; checkpoints that it has sealed are newer than its plan. unplanned: this
+    start has no plan; manifests of `job_id` then count, from the last planned attempt on. `clients` list those in S3.
     Raises: OSError, MailboxError, and the box's own errors.
     """
     look = _Look(directory=directory, upload=upload, box=box, clients=clients or Clients())

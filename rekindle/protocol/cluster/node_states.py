@@ -238,11 +238,11 @@ def mark_in(reason: str) -> Repair | None:
 
 
 def held_by(state: str, flags: Iterable[str], reason: str) -> str | None:
-    """The reason of whoever else has taken the node out of service; None where nobody has, or it was slurmctld by
-    itself, HyperPod or we. Such a node is left alone.
+    """The reason given by a third party that took the node out of service: not slurmctld, HyperPod or Rekindle. None
+    where there is none. Such a node is left alone.
 
-    Whoever drains a node must give a reason, and it stays the first one. Versions without accounting keep the reason of
-    a drain that was lifted long ago (seen on 24.11.5), so of a node that is only down the last part decides.
+    Draining a node requires a reason, and the first one is kept. Versions without accounting keep the reason of a drain
+    that was lifted long ago (seen on 24.11.5), so for a node that is only down the last part decides.
     """
     says = said_by(words_of(state, flags))
     parts = parts_of(reason)

@@ -1,0 +1,1 @@
+"""Commands that change something in the service or at a run."""

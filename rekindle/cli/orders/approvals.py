@@ -1,0 +1,109 @@
+"""Questions to people: approvals, approve, deny."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+from rekindle.cli.service.target import connected
+from rekindle.cli.terminal.confirm import ask, key_of, taken
+from rekindle.cli.terminal.names import Kind, read
+from rekindle.cli.terminal.output import out, out_json, wants_json
+from rekindle.client.api import Client, path
+from rekindle.client.errors import CommandFailed, Exit, Misused
+from rekindle.client.shapes import day_and_time, member, objects, word
+from rekindle.client.table import Column, Style, clean, render
+
+_COLUMNS = (
+    Column("incident"),
+    Column("approval"),
+    Column("about"),
+    Column("by"),
+    Column("if nobody answers"),
+    Column("what would be done"),
+)
+
+
+def approvals(args: argparse.Namespace) -> int:
+    """What waits for an answer."""
+    with connected(args, only_look=True) as client:
+        body = client.get("/approvals")
+    found = objects(body, "approvals")
+    if wants_json(args):
+        out_json(body)
+    elif not found:
+        out("Nothing waits for an answer.")
+    else:
+        rows = [
+            (
+                _incident(one),
+                word(one, "approval_id"),
+                word(one, "incident", "job_id") if member(one, "incident", "job_id") else word(one, "incident", "node"),
+                day_and_time(one, "deadline_at"),
+                word(one, "default"),
+                word(one, "what"),
+            )
+            for one in found
+        ]
+        out(render(_COLUMNS, rows, Style.of(sys.stdout)))
+    return Exit.OK
+
+
+def _incident(one: Mapping[str, Any]) -> str:
+    return word(one, "incident", "incident_id") if member(one, "incident") else word(one, "incident_id")
+
+
+def answer(args: argparse.Namespace) -> int:
+    """Approve or deny; `args.answer` says which."""
+    with connected(args, only_look=False) as client:
+        question = _question(client, args)
+        ask(args, _said(question, args))
+        body: dict[str, Any] = {"answer": args.answer}
+        if args.comment:
+            body["comment"] = args.comment
+        route = path("incidents", args.incident, "approvals", word(question, "approval_id"))
+        given = client.order("POST", route, body, key=key_of(args))
+    return taken(args, given)
+
+
+def _question(client: Client, args: argparse.Namespace) -> Mapping[str, Any]:
+    """The one that is meant. Without its id: the only one that is open.
+
+    Raises:
+        CommandFailed: there is none, or none of that id.
+        Misused: there are several.
+    """
+    args.incident, incident = read(client, Kind.INCIDENT, args.incident, whole=args.yes)
+    found = objects(incident, "approvals")
+    if args.approval is not None:
+        named = [one for one in found if member(one, "approval_id") == args.approval]
+        if not named:
+            raise CommandFailed(f"{clean(args.incident)} asks nothing called {clean(args.approval)}")
+        return named[0]
+    waiting = [one for one in found if member(one, "answer") is None and member(one, "lapsed_at") is None]
+    if not waiting:
+        raise CommandFailed(f"{clean(args.incident)} waits for no answer")
+    if len(waiting) > 1:
+        ids = ", ".join(clean(word(one, "approval_id")) for one in waiting)
+        raise Misused(f"{clean(args.incident)} asks several things: name one of {ids}")
+    return waiting[0]
+
+
+def _said(question: Mapping[str, Any], args: argparse.Namespace) -> str:
+    if args.answer == "approve":
+        return "\n".join(
+            [
+                f"Approve for {clean(args.incident)}:",
+                f"  {clean(word(question, 'what'))}",
+                f"  asked because {clean(word(question, 'why'))}",
+            ]
+        )
+    return "\n".join(
+        [
+            f"Deny for {clean(args.incident)}:",
+            f"  {clean(word(question, 'what'))}",
+            "  it is not done; the Incident is closed and the run is left as it is",
+        ]
+    )

@@ -1,0 +1,93 @@
+"""`rekindle node`: reboot, replace; suspect hardware."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+from rekindle.cli.service.target import connected
+from rekindle.cli.terminal.confirm import ask, key_of, taken
+from rekindle.cli.terminal.names import Kind, read
+from rekindle.cli.terminal.output import out, out_json, wants_json
+from rekindle.client.api import path
+from rekindle.client.errors import Exit
+from rekindle.client.shapes import day_and_time, member, objects, word
+from rekindle.client.table import Column, Style, clean, render
+
+
+def repair(args: argparse.Namespace) -> int:
+    """Reboot or replace a node; `args.do` says which."""
+    cluster, node = args.node
+    body: dict[str, Any] = {"do": args.do}
+    if args.why:
+        body["why"] = args.why
+    if args.force:
+        body["force"] = True
+    with connected(args, only_look=False) as client:
+        _, seen = read(client, Kind.CLUSTER, cluster, whole=True)
+        ask(args, _said(seen, node, args))
+        answer = client.order("POST", path("clusters", cluster, "nodes", node, "repair"), body, key=key_of(args))
+    return taken(args, answer)
+
+
+def _said(cluster: Mapping[str, Any], node: str, args: argparse.Namespace) -> str:
+    name = clean(node)
+    lines = [
+        f"{args.do.capitalize()} {name} of {clean(word(cluster, 'cluster'))}:",
+        "  1. give it no more jobs; a protected run on it is saved and moved, every other job is waited for",
+        f"  2. {args.do} its instance" + (": EVERYTHING ON ITS VOLUMES IS LOST" if args.do == "replace" else ""),
+        "  3. check it, and give it jobs again",
+    ]
+    found = next((one for one in objects(cluster, "nodes") if member(one, "node") == node), None)
+    found = found or next((one for one in objects(cluster, "nodes") if member(one, "name") == node), None)
+    if found is not None:
+        lines.append(f"  now: {clean(word(found, 'state'))}")
+    elif objects(cluster, "nodes"):
+        lines.append(f"  the cluster's agent knows no node called {name}")
+    lines += [f"  {clean(word(job, 'job_id'))} runs in this cluster" for job in objects(cluster, "jobs")[:5]]
+    if args.force:
+        lines.append("  the policy's budgets of repairs are passed over")
+    return "\n".join(lines)
+
+
+_COLUMNS = (
+    Column("hardware"),
+    Column("kind"),
+    Column("lemon"),
+    Column("lately", right=True),
+    Column("ever", right=True),
+    Column("last fault"),
+    Column("seen in"),
+    Column("what"),
+)
+
+
+def lemons(args: argparse.Namespace) -> int:
+    """Hardware that has failed, whatever instance or node it stands behind; what failed more than once first."""
+    with connected(args, only_look=True) as client:
+        body = client.get("/lemons")
+    found = objects(body, "lemons")
+    if wants_json(args):
+        out_json(body)
+    elif not found:
+        out("No hardware is known to have failed.")
+    else:
+        out(render(_COLUMNS, [_row(one) for one in found], Style.of(sys.stdout)))
+    return Exit.OK
+
+
+def _row(one: Mapping[str, Any]) -> tuple[str, ...]:
+    newest = next(iter(objects(one, "faults")), {})
+    node = f"{word(newest, 'cluster')}/{word(newest, 'node')}" if member(newest, "node") else word(newest, "cluster")
+    return (
+        word(one, "identity"),
+        word(one, "kind"),
+        word(one, "is_lemon"),
+        word(one, "faults_in_window"),
+        word(one, "faults_total"),
+        day_and_time(newest, "at"),
+        node,
+        word(newest, "said") if member(newest, "said") else word(newest, "kind"),
+    )

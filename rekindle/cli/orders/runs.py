@@ -1,0 +1,159 @@
+"""Commands that order something for a Job or an Incident: checkpoint, stop, resubmit, cancel, register, redrive.
+
+Each order carries an Idempotency-Key, so that repeating it with the same --key orders nothing twice. Orders that end
+something say first what they will do, and ask; a script says --yes.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping
+from typing import Any
+
+from rekindle.cli.service.target import connected
+from rekindle.cli.terminal.confirm import ask, key_of, taken
+from rekindle.cli.terminal.names import Kind, order, read
+from rekindle.cli.terminal.output import out, out_json, wants_json
+from rekindle.client.api import path
+from rekindle.client.errors import CommandFailed, Exit, Misused
+from rekindle.client.shapes import member, step, word
+from rekindle.client.table import clean
+
+_CLOSED = ("recovered", "stopped", "handed_over")
+
+
+def checkpoint(args: argparse.Namespace) -> int:
+    """Ask a run for a checkpoint now."""
+    with connected(args, only_look=False) as client:
+        answer = order(client, "POST", Kind.JOB, args.job, "checkpoint", body={}, key=key_of(args))
+    return taken(args, answer)
+
+
+def stop(args: argparse.Namespace) -> int:
+    """Save, stop, and leave it stopped, after asking."""
+    with connected(args, only_look=False) as client:
+        _, job = read(client, Kind.JOB, args.job, whole=True)
+        ask(args, _stopping(job, args))
+        body = {"checkpoint": not args.no_checkpoint}
+        answer = client.order("POST", path("jobs", args.job, "stop"), body, key=key_of(args))
+    return taken(args, answer)
+
+
+def _stopping(job: Mapping[str, Any], args: argparse.Namespace) -> str:
+    name = clean(word(job, "current_attempt"))
+    first = f"  1. ask {name} for a checkpoint, if it still runs"
+    if args.no_checkpoint:
+        first = "  1. ask for no checkpoint: what was done since the last one is lost"
+    return "\n".join(
+        [
+            f"Stop {clean(word(job, 'job_id'))}, to stay stopped:",
+            first,
+            f"  2. stop {name}",
+            "  3. start nothing in its place, whatever happens to it; `rekindle resubmit` starts it again",
+        ]
+    )
+
+
+def resubmit(args: argparse.Namespace) -> int:
+    """Save, stop and submit again, after asking."""
+    body: dict[str, Any] = {}
+    if args.from_step is not None:
+        body["from_step"] = args.from_step
+    if args.skip:
+        body["skip"] = [list(window) for window in args.skip]
+    excluded = [node for nodes in args.exclude or () for node in nodes]
+    if excluded:
+        body["exclude"] = excluded
+    with connected(args, only_look=False) as client:
+        _, job = read(client, Kind.JOB, args.job, whole=True)
+        ask(args, _resubmission(job, args))
+        answer = client.order("POST", path("jobs", args.job, "resubmit"), body, key=key_of(args))
+    return taken(args, answer)
+
+
+def _resubmission(job: Mapping[str, Any], args: argparse.Namespace) -> str:
+    name, number = word(job, "current_attempt"), member(job, "attempt_number")
+    following = f"attempt {number + 1}" if isinstance(number, int) else "a new attempt"
+    where = "from the newest verified checkpoint"
+    if args.from_step is not None:
+        where += f" at or before step {args.from_step}"
+    lines = [
+        f"Resubmit {clean(word(job, 'job_id'))}:",
+        f"  1. ask {clean(name)} for a checkpoint, if it still runs",
+        f"  2. stop {clean(name)}",
+        f"  3. start {following} {where}",
+    ]
+    lines += [f"     without the data of steps {low} to {high - 1}" for low, high in args.skip or ()]
+    excluded = [clean(node) for nodes in args.exclude or () for node in nodes]
+    if excluded:
+        lines.append(f"     not on {', '.join(excluded)}")
+    if member(job, "open_incident"):
+        incident = clean(word(job, "open_incident"))
+        lines.append(f"  Incident {incident} is open: once it has begun to act, it goes on as it is.")
+    return "\n".join(lines)
+
+
+def cancel(args: argparse.Namespace) -> int:
+    """End an Incident, after asking."""
+    with connected(args, only_look=False) as client:
+        args.incident, incident = read(client, Kind.INCIDENT, args.incident, whole=args.yes)
+        if member(incident, "phase") in _CLOSED:
+            raise CommandFailed(f"{clean(args.incident)} is closed already: {clean(word(incident, 'phase'))}")
+        ask(args, _cancellation(incident))
+        answer = client.order("POST", path("incidents", args.incident, "cancel"), {}, key=key_of(args))
+    return taken(args, answer)
+
+
+def _cancellation(incident: Mapping[str, Any]) -> str:
+    phase = word(incident, "phase")
+    lines = [
+        f"Cancel {clean(word(incident, 'incident_id'))} ({clean(word(incident, 'fault'))}, now {clean(phase)}):",
+        "  its next look closes it; what has been done stays done, nothing more is done",
+    ]
+    if phase in ("stopping", "resubmitting"):
+        lines.append(f"  {clean(word(incident, 'attempt'))} may be stopped by now, and nothing starts in its place")
+    target = step(incident, "target_step")
+    lines.append(f"  the run had reached step {clean(target)}")
+    return "\n".join(lines)
+
+
+def register(args: argparse.Namespace) -> int:
+    """Protect a training job, or a Slurm job."""
+    body: dict[str, Any] = {"training_job": args.training_job}
+    if args.slurm is not None:
+        cluster, number = args.slurm
+        body = {"slurm_job": {"cluster": cluster, "job": number}}
+    if args.policy is not None:
+        body["policy"] = args.policy
+    if args.mailbox is not None:
+        body["mailbox"] = args.mailbox
+    if args.slurm is not None and (args.alarms or args.hang_minutes or args.metric):
+        raise Misused("--alarms, --hang-minutes and --metric are for training jobs; Slurm jobs have an agent")
+    if args.alarms is not None:
+        body["alarms"] = args.alarms
+    if args.hang_minutes is not None:
+        body["hang_minutes"] = args.hang_minutes
+    if args.metric:
+        body["metrics"] = dict(args.metric)
+    with connected(args, only_look=False) as client:
+        job = client.order("POST", "/jobs", body, key=key_of(args))
+    if wants_json(args):
+        out_json(job)
+    else:
+        out(f"{clean(word(job, 'job_id'))} is protected by policy {clean(word(job, 'policy'))}.")
+        limits = member(job, "limits")
+        for limit in limits if isinstance(limits, list) else ():
+            out(f"  but: {clean(limit)}")
+    return Exit.OK
+
+
+def redrive(args: argparse.Namespace) -> int:
+    """Feed quarantined events in again. Fails if any went back, so that a script can tell."""
+    with connected(args, only_look=False) as client:
+        answer = client.order("POST", "/quarantine/redrive", {}, key=key_of(args))
+    again = member(answer, "quarantined_again")
+    if wants_json(args):
+        out_json(answer)
+    else:
+        out(f"{clean(word(answer, 'taken'))} events fed in again, {clean(again)} went back to quarantine.")
+    return Exit.FAILED if again else Exit.OK

@@ -1,0 +1,106 @@
+"""Switches: pause, unpause, shadow. Each says how things stand afterwards."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+from rekindle.cli.service.target import connected
+from rekindle.cli.terminal.confirm import ask, key_of
+from rekindle.cli.terminal.output import out, out_json, wants_json
+from rekindle.client.errors import CommandFailed, Exit, Misused
+from rekindle.client.shapes import day_and_time, member, word
+from rekindle.client.table import Style, clean
+
+
+def set_paused(args: argparse.Namespace) -> int:
+    """Set or lift the global pause; `args.paused` says which."""
+    body: dict[str, Any] = {"paused": args.paused}
+    if getattr(args, "why", None):
+        body["why"] = args.why
+    with connected(args, only_look=False) as client:
+        answer = client.order("PUT", "/pause", body, key=key_of(args))
+    if wants_json(args):
+        out_json(answer)
+    elif member(answer, "paused") is True:
+        out("Paused: Incidents are opened and watched, nothing is done. Lift it with `rekindle unpause`.")
+    else:
+        out("Not paused: Incidents go on at their next look.")
+    return Exit.OK
+
+
+def show(args: argparse.Namespace) -> int:
+    """How the switches stand."""
+    with connected(args, only_look=True) as client:
+        body = client.get("/switches")
+    if wants_json(args):
+        out_json(body)
+    else:
+        out(tell(body, Style.of(sys.stdout)))
+    return Exit.OK
+
+
+def tell(body: Mapping[str, Any], style: Style) -> str:
+    """Pause, shadow mode and the breaker, a line each."""
+    paused = member(body, "paused") is True
+    by = f" by {word(body, 'paused_by')} since {day_and_time(body, 'paused_at')}" if paused else ""
+    shadow = "on everywhere" if member(body, "shadow", "everywhere") is True else "off"
+    named = [f"job {name}" for name in _names(body, "jobs")] + [f"cluster {name}" for name in _names(body, "clusters")]
+    if named:
+        shadow += f"; on for {', '.join(named)}"
+    lines = [
+        f"pause   {style.paint('paused', 'yellow') if paused else 'off'}{clean(by)}",
+        f"shadow  {clean(shadow)}",
+    ]
+    breaker = member(body, "breaker")
+    if isinstance(breaker, Mapping):
+        is_open = member(breaker, "open") is True
+        said = f": {word(breaker, 'said')}" if is_open and member(breaker, "said") else ""
+        lines.append(f"breaker {style.paint('open', 'red') if is_open else 'closed'}{clean(said)}")
+    return "\n".join(lines)
+
+
+def _names(body: Mapping[str, Any], kind: str) -> list[str]:
+    found = member(body, "shadow", kind)
+    return [str(name) for name in found] if isinstance(found, list) else []
+
+
+def set_shadow(args: argparse.Namespace) -> int:
+    """Put a Job, a cluster or everything into shadow mode, or out of it. To leave it is asked back."""
+    chosen = [(scope, name) for scope, name in (("job", args.job), ("cluster", args.cluster)) if name is not None]
+    if len(chosen) + bool(args.everywhere) != 1:
+        raise Misused("say for what: --job JOB, --cluster NAME or --everywhere, one of them")
+    scope, name = chosen[0] if chosen else ("everywhere", None)
+    on = args.state == "on"
+    body: dict[str, Any] = {"scope": scope, "on": on}
+    if name is not None:
+        body["name"] = name
+    where = f"{scope} {clean(name)}" if name is not None else "everywhere"
+    if not on:
+        ask(args, f"Leave shadow mode ({where}): what is decided there is done from now on.")
+    with connected(args, only_look=False) as client:
+        answer = client.order("PUT", "/shadow", body, key=key_of(args))
+    if wants_json(args):
+        out_json(answer)
+    elif on:
+        out(f"Shadow mode on ({where}): decisions are made and told, nothing is done.")
+    else:
+        out(f"Shadow mode off ({where}).")
+    return Exit.OK
+
+
+def lift_breaker(args: argparse.Namespace) -> int:
+    """Let everything go on that the fleet-wide breaker holds, after asking."""
+    with connected(args, only_look=False) as client:
+        breaker = member(client.get("/switches"), "breaker")
+        if member(breaker, "open") is not True:
+            raise CommandFailed("the breaker is closed: it holds nothing")
+        ask(args, f"Lift the breaker ({clean(word(breaker, 'said'))}): every Incident that it holds goes on.")
+        answer = client.order("POST", "/breaker/lift", {}, key=key_of(args))
+    if wants_json(args):
+        out_json(answer)
+    else:
+        out("The breaker is closed again: what it held continues.")
+    return Exit.OK

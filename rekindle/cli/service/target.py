@@ -1,0 +1,142 @@
+"""Which service a command speaks to: an API's URL, the account's own stack, or the store of an embedded cloud.
+
+In this order: what the command line names (--api, --store or --stack, one of them), what the environment names
+(REKINDLE_API, REKINDLE_STORE, REKINDLE_STACK, the first that is set), the stack `rekindle`, ./build/demo.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rekindle.cli.service.embedded import FACTS, STORE_URL, StoreConnection, serving
+from rekindle.client.api import Client, check_url, region_of, signer
+from rekindle.client.errors import Misused, Unreachable
+from rekindle.client.table import clean
+
+DEMO_STORE = Path("build/demo")
+DEFAULT_STACK = "rekindle"
+OUTPUT_KEYS = ("ApiUrl", "EndpointURL")  # the merge template's own output, and the one Chalice writes by itself
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Options of every command that speaks to the service. Absent ones leave no trace, so they may stand twice."""
+    group = parser.add_argument_group("which service")
+    group.add_argument("--api", metavar="URL", default=argparse.SUPPRESS, help="the REST API (or REKINDLE_API)")
+    group.add_argument(
+        "--store",
+        metavar="DIR",
+        type=Path,
+        default=argparse.SUPPRESS,
+        help="an embedded cloud's store (or REKINDLE_STORE)",
+    )
+    group.add_argument(
+        "--stack",
+        metavar="NAME",
+        default=argparse.SUPPRESS,
+        help=f"the CloudFormation stack to ask for the API (or REKINDLE_STACK; {DEFAULT_STACK})",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """One service: its API's URL or an embedded cloud's store, and what people call it."""
+
+    name: str
+    url: str | None = None
+    store: Path | None = None
+
+
+@contextmanager
+def connected(args: argparse.Namespace, *, only_look: bool) -> Iterator[Client]:
+    """A client of the chosen service, for as long as the block lasts. Before an order the service is named.
+
+    Raises:
+        Misused: a setting is wrong.
+        Unreachable: no service could be found.
+    """
+    target = _chosen(args)
+    url = check_url(target.url) if target.url is not None else ""
+    if not only_look:
+        print(f"rekindle: target: {target.name}", file=sys.stderr, flush=True)
+    if url:
+        yield Client(url=url, sign=signer(url))
+        return
+    assert target.store is not None  # noqa: S101  a target has one of both; this tells the type checker
+    if only_look and (target.store / FACTS).exists():
+        with ExitStack() as started:
+            yield Client(url=STORE_URL, http=StoreConnection(target.store, started))  # type: ignore[arg-type]  # its one method
+        return
+    with serving(target.store, only_look=only_look) as url:
+        yield Client(url=check_url(url))
+
+
+def _chosen(args: argparse.Namespace) -> Target:
+    """The service to call: the command line before the environment, the environment before the default."""
+    given = {name: getattr(args, name, None) for name in ("api", "store", "stack")}
+    named = [name for name, value in given.items() if value is not None]
+    if len(named) > 1:
+        raise Misused(f"{' and '.join(f'--{name}' for name in named)} name {len(named)} services; give one")
+    if not named:
+        given = {name: os.environ.get(f"REKINDLE_{name.upper()}") or None for name in given}
+    if given["api"] is not None:
+        return _of_url(str(given["api"]))
+    if given["store"] is not None:
+        return _of_store(Path(given["store"]))
+    stack = given["stack"]
+    target, why_not = _of_stack(str(stack) if stack is not None else DEFAULT_STACK)
+    if target is not None:
+        return target
+    if stack is None and DEMO_STORE.is_dir():
+        print(f"rekindle: {why_not}; looking at the embedded cloud's store {DEMO_STORE}", file=sys.stderr)
+        return _of_store(DEMO_STORE)
+    raise Unreachable(f"no service: {why_not}. Name one with --api URL, --stack NAME or --store DIR")
+
+
+def _of_url(url: str) -> Target:
+    region = region_of(check_url(url))
+    return Target(f"API {clean(url)}" + (f" in {region}" if region else ""), url=url)
+
+
+def _of_store(store: Path) -> Target:
+    return Target(f"embedded store {clean(store)}", store=store)
+
+
+def _of_stack(stack: str) -> tuple[Target | None, str]:
+    """The service of a stack, or why there is none."""
+    # Only here: boto3's import takes longer than most commands.
+    import boto3
+    from botocore.config import Config
+    from botocore.exceptions import BotoCoreError, ClientError
+
+    quick = Config(connect_timeout=3, read_timeout=10, retries={"mode": "standard", "total_max_attempts": 2})
+    try:
+        session = boto3.session.Session()
+        if session.get_credentials() is None:
+            return None, "no AWS credentials"
+        answer = session.client("cloudformation", config=quick).describe_stacks(StackName=stack)
+    except ClientError as err:
+        said = str(err.response.get("Error", {}).get("Message", err))
+        missing = "does not exist" in said
+        return None, f"no stack {clean(stack)!r} in this account and region" if missing else clean(said)[:200]
+    except BotoCoreError as err:
+        return None, clean(err)[:200]
+    return _stack_in(answer), f"stack {clean(stack)!r} names no API"
+
+
+def _stack_in(answer: Any) -> Target | None:
+    for stack in answer.get("Stacks", []):
+        outputs = {item.get("OutputKey"): item.get("OutputValue") for item in stack.get("Outputs", [])}
+        # arn:aws:cloudformation:REGION:ACCOUNT:stack/NAME/ID
+        parts = [*str(stack.get("StackId")).split(":"), *[""] * 6]
+        where = f"account {parts[4] or 'unknown'}, region {parts[3] or 'unknown'}"
+        for key in OUTPUT_KEYS:
+            if outputs.get(key):
+                return Target(clean(f"stack {stack.get('StackName')}, {where}"), url=str(outputs[key]))
+    return None

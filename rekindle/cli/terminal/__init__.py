@@ -1,0 +1,1 @@
+"""What commands share on a terminal: output, confirmation, names, refreshing, completion."""

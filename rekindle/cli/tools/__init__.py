@@ -1,0 +1,1 @@
+"""Commands that work on local files, logs, curves and scripts; most need no service."""

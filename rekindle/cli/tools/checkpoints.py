@@ -1,0 +1,315 @@
+"""`rekindle checkpoints PATH`: what lies in a folder or under an S3 prefix, and whether it is whole.
+
+Reads listings and a few bytes of few files, with `--hashes` whole ones; nothing is unpickled. It speaks to the file
+system or to S3 with the person's own credentials, never to the service. `--quarantine` and `--lift` write or delete one
+mark in the mailbox, and no checkpoint.
+"""
+
+from __future__ import annotations
+
+import argparse
+import getpass
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Final
+
+from rekindle.checkpoints.discover import discover, order
+from rekindle.checkpoints.families import of_one_run
+from rekindle.checkpoints.folders import listing_of, reader_of, times_of
+from rekindle.checkpoints.found import Found, Read
+from rekindle.checkpoints.marks import QuarantineMark, mark_key, quarantine_prefix
+from rekindle.cli.terminal.output import out, out_json
+from rekindle.client.errors import BadFile, CommandFailed, Misused, NotFound, Unreachable
+from rekindle.client.table import Column, Style, clean, render
+from rekindle.compat import UTC
+from rekindle.monitor.base.aws import AwsUnavailable, Clients
+from rekindle.monitor.mail.boxes import Box, open_box
+from rekindle.protocol.hashing import verify_hashes
+from rekindle.protocol.mailbox import Hashes, MailboxError, Manifest, Place, hashes_key, manifest_prefix
+
+MAX_KEYS: Final = 300_000
+_COLUMNS: Final = (
+    Column("step", right=True),
+    Column("format"),
+    Column("size", right=True),
+    Column("verdict"),
+    Column("root"),
+    Column("problems"),
+)
+
+
+def register(commands: Any) -> None:
+    """Add the command; it needs no service, so it takes none of its options."""
+    help_ = "checkpoints in a folder or under an S3 prefix, and whether they are whole"
+    parser = commands.add_parser("checkpoints", help=help_, description=help_, allow_abbrev=False)
+    parser.add_argument("path", metavar="PATH|s3://BUCKET/PREFIX")
+    parser.add_argument("--json", action="store_true", help="for machines")
+    parser.add_argument("--mailbox", metavar="URI", help="where its quarantine marks are (default: the same place)")
+    hashes = "also read back each file that was hashed after it was sealed, and compare (a folder only)"
+    parser.add_argument("--hashes", action="store_true", help=hashes)
+    act = parser.add_mutually_exclusive_group()
+    act.add_argument("--newest", action="store_true", help="print only where the newest usable one lies, for a script")
+    act.add_argument("--quarantine", metavar="ROOT", help="mark one: no run resumes from it until the mark is lifted")
+    act.add_argument("--lift", metavar="ROOT", help="lift its mark: it may be resumed from again")
+    parser.add_argument("--why", default="marked by hand", help="the reason, with --quarantine")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Look, or write one mark. 0 also where checkpoints are damaged: telling that is what it is for."""
+    try:
+        place = _place(args.path, "PATH")
+        box = open_box(_mailbox(args, place).uri, Clients())
+        if args.quarantine is not None or args.lift is not None:
+            return _mark(args, place, box)
+        listing, read, times = _contents(place)
+        marks = _marks(box)
+        found = [_judged(item, place, marks) for item in of_one_run(discover(listing, read, times))]
+        if args.hashes:
+            found = _compared(found, place, box)
+    except MailboxError as err:
+        raise Misused(str(err)) from err
+    except FileNotFoundError as err:
+        raise NotFound(f"{clean(args.path)}: no such folder") from err
+    except OSError as err:
+        raise BadFile(f"{clean(args.path)}: {err.strerror or err}") from err
+    except AwsUnavailable as err:
+        raise Unreachable(str(err)) from err
+    except Exception as err:
+        raise _told(err, args.path) from err
+    if args.newest:
+        return _newest(found, place)
+    if args.json:
+        out_json([_wire(item, place) for item in found])
+    else:
+        _tell(found, place)
+    return 0
+
+
+def _place(text: str, name: str) -> Place:
+    """`name` is what an error calls it. A `..` is followed, so that a root has one spelling."""
+    if not text:
+        raise Misused(f"{name}: is empty")
+    if not text.startswith(("s3://", "file://")):
+        path = Path(text)
+        text = str(path.resolve() if ".." in path.parts else path.absolute())
+    return Place.parse(text, name)
+
+
+def _mailbox(args: argparse.Namespace, place: Place) -> Place:
+    """Where the marks are; those of a single file beside it."""
+    if args.mailbox is not None:
+        return _place(args.mailbox, "--mailbox")
+    is_file = place.bucket is None and Path(place.path).is_file()
+    return _place(str(Path(place.path).parent), "PATH") if is_file else place
+
+
+# ---- what there is -------------------------------------------------------------------------------------------------
+
+
+def _contents(place: Place) -> tuple[Mapping[str, int], Read, Mapping[str, float] | None]:
+    """Sizes, how to read, and when each file was written; the latter means nothing in S3."""
+    if place.bucket is None:
+        path = Path(place.path or "/")
+        if path.is_file():
+            return {path.name: path.stat().st_size}, reader_of(path.parent), None
+        return listing_of(path), reader_of(path), times_of(path)
+    objects = _Objects(client=Clients().get("s3"), place=place)
+    return dict(objects.listing()), objects.read, None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Objects:
+    """Objects below an S3 prefix."""
+
+    client: Any
+    place: Place
+
+    @property
+    def prefix(self) -> str:
+        return f"{self.place.path}/" if self.place.path else ""
+
+    def listing(self) -> Iterator[tuple[str, int]]:
+        """Raises: NotFound where nothing lies there."""
+        pages = self.client.get_paginator("list_objects_v2")
+        asked = {"Bucket": self.place.bucket, "Prefix": self.prefix, "PaginationConfig": {"MaxItems": MAX_KEYS}}
+        count = 0
+        for page in pages.paginate(**asked):
+            for entry in page.get("Contents", ()):
+                count += 1
+                yield entry["Key"][len(self.prefix) :], int(entry["Size"])
+        if not count:
+            raise NotFound(f"{clean(self.place.uri)}: nothing lies there")
+
+    def read(self, path: str, start: int, length: int) -> bytes | None:
+        if length < 1:
+            return b""
+        asked = f"bytes={start}-{start + length - 1}"
+        try:
+            answer = self.client.get_object(Bucket=self.place.bucket, Key=self.prefix + path, Range=asked)
+        except self.client.exceptions.ClientError:  # not there any more, not ours to read, or shorter than listed
+            return None
+        body: bytes = answer["Body"].read(length)
+        return body
+
+
+def _marks(box: Box) -> Mapping[str, QuarantineMark | None]:
+    """Key of each mark -> the mark, None for one that cannot be read, which counts all the same."""
+    found: dict[str, QuarantineMark | None] = {}
+    for key in box.names(quarantine_prefix()):
+        try:
+            found[key] = QuarantineMark.from_json(box.get(key) or b"")
+        except MailboxError:
+            found[key] = None
+    return found
+
+
+def _judged(found: Found, place: Place, marks: Mapping[str, QuarantineMark | None]) -> Found:
+    key = mark_key(_root(found, place)) if marks else ""
+    if key not in marks:
+        return found
+    mark = marks[key]
+    problem = "quarantined: its mark cannot be read" if mark is None else mark.problem
+    return replace(found, problems=(*found.problems, problem))
+
+
+def _compared(found: list[Found], place: Place, box: Box) -> list[Found]:
+    """The same, each with the files as problems whose content is not what was sealed. Tells what was compared."""
+    if place.bucket is not None:
+        raise Misused("--hashes: reads files of a folder; those in S3 are not hashed")
+    manifests = _manifests(box)
+    after = []
+    for item in found:
+        root = _root(item, place)
+        manifest = manifests.get(root)
+        if manifest is None:
+            print(f"{clean(root)}: no manifest, so no hashes", file=sys.stderr)
+            after.append(item)
+            continue
+        check = verify_hashes(manifest, _hashes_of(manifest, box), root)
+        print(f"{clean(root)}: {clean(check.said)}", file=sys.stderr)
+        after.append(replace(item, problems=(*item.problems, *check.problems)))
+    return after
+
+
+def _manifests(box: Box) -> Mapping[str, Manifest]:
+    """Root -> its manifest, of the newest step. One that cannot be read says nothing."""
+    found: dict[str, Manifest] = {}
+    for key in box.names(manifest_prefix()):  # oldest first
+        try:
+            manifest = Manifest.from_json(box.get(key) or b"")
+            found[Place.parse(manifest.root, "root").uri] = manifest
+        except MailboxError:
+            continue
+    return found
+
+
+def _hashes_of(manifest: Manifest, box: Box) -> Hashes | None:
+    raw = box.get(hashes_key(manifest.step, manifest.attempt))
+    try:
+        return None if raw is None else Hashes.from_json(raw)
+    except MailboxError:
+        return None
+
+
+def _root(found: Found, place: Place) -> str:
+    if place.bucket is None and Path(place.path).is_file():
+        return place.path
+    return place.join(found.root).uri if found.root else place.uri
+
+
+# ---- telling -------------------------------------------------------------------------------------------------------
+
+
+def _newest(found: list[Found], place: Place) -> int:
+    usable = [item for item in found if item.is_complete and item.step is not None]
+    if not usable:
+        raise NotFound("no whole checkpoint of known step lies there")
+    out(_root(max(usable, key=order), place))
+    return 0
+
+
+def _tell(found: list[Found], place: Place) -> None:
+    if not found:
+        out("no checkpoint lies there")
+        return
+    rows = [
+        [
+            "?" if item.step is None else item.step,
+            item.format.value,
+            _size(item.total_bytes),
+            "whole" if item.is_complete else "not usable",
+            item.root or place.uri,
+            "; ".join(item.problems),
+        ]
+        for item in found
+    ]
+    out(render(_COLUMNS, rows, Style.of(sys.stdout)))
+
+
+def _wire(found: Found, place: Place) -> dict[str, Any]:
+    return {
+        "root": _root(found, place),
+        "format": found.format.value,
+        "step": found.step,
+        "bytes": found.total_bytes,
+        "files": len(found.files),
+        "verdict": "whole" if found.is_complete else "not usable",
+        "problems": list(found.problems),
+    }
+
+
+def _size(count: int) -> str:
+    amount = float(count)
+    for unit in ("B", "kB", "MB", "GB"):
+        if amount < 1000:
+            return f"{amount:.0f} {unit}" if unit == "B" else f"{amount:.1f} {unit}"
+        amount /= 1000
+    return f"{amount:.1f} TB"
+
+
+# ---- marks ---------------------------------------------------------------------------------------------------------
+
+
+def _mark(args: argparse.Namespace, place: Place, box: Box) -> int:
+    given = args.lift if args.quarantine is None else args.quarantine
+    if not given:
+        raise Misused("ROOT: is empty")
+    root = given if given.startswith(("s3://", "file://", "/")) else place.join(given.strip("/")).uri
+    key = mark_key(root)
+    if args.quarantine is not None:
+        who = f"{getpass.getuser()} by hand"
+        mark = QuarantineMark(root=root, why=args.why, by=who, at=datetime.now(UTC))
+        done = box.put_new(key, mark.to_json())
+        out(f"{clean(mark.root)} is quarantined{'' if done else ' already'}")
+        return 0
+    if box.get(key) is None:
+        raise NotFound(f"{clean(root)} is not quarantined")
+    _delete(args, place, key)
+    out(f"{clean(root)} may be resumed from again")
+    return 0
+
+
+def _delete(args: argparse.Namespace, place: Place, key: str) -> None:
+    target = _mailbox(args, place).join(key)
+    if target.bucket is None:
+        Path(target.path).unlink()
+    else:
+        Clients().get("s3").delete_object(Bucket=target.bucket, Key=target.path)
+
+
+def _told(err: Exception, path: str) -> Exception:
+    """The command's error for a botocore error, with S3's error code; every other exception is returned unchanged."""
+    if isinstance(err, NotFound | CommandFailed | Misused):
+        return err
+    if type(err).__module__.split(".")[0] not in ("botocore", "boto3"):
+        return err
+    code = str(getattr(err, "response", {}).get("Error", {}).get("Code", ""))
+    if code in ("NoSuchBucket", "404"):
+        return NotFound(f"{clean(path)}: no such bucket")
+    if code:
+        return CommandFailed(f"{clean(path)}: S3 refuses: {code}")
+    return Unreachable(f"{clean(path)}: {clean(err)}")

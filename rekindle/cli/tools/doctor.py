@@ -1,0 +1,186 @@
+"""`rekindle doctor` checks whether an installation is ready for the next fault; `rekindle doctor cluster` checks a
+cluster's files, a live cluster or a batch script.
+
+Every finding is printed, not only the first. The exit code is 1 if any is an error, else 0: a warning describes a
+set-up that works until something fails, and a check that could not be made is neither a pass nor a failure.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections import Counter
+from contextlib import ExitStack
+from dataclasses import replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from rekindle.cli.service.target import DEFAULT_STACK, add_options, connected
+from rekindle.client.api import Client, is_loopback
+from rekindle.client.errors import CliError, Exit, Misused, NotFound, Unreachable
+from rekindle.client.table import Column, Style, clean, render
+from rekindle.compat import UTC
+from rekindle.doctor.aws.account import Account
+from rekindle.doctor.base.findings import Finding, Severity, counted, has_errors
+from rekindle.doctor.examine import Given, examine
+from rekindle.doctor.setup import ON_THIS_MACHINE, Service, ServiceRefused, Setup, look_at
+
+_COLUMNS = (Column("severity"), Column("check"), Column("where"), Column("what"))
+_TONES = {Severity.ERROR: "red", Severity.WARNING: "yellow", Severity.UNKNOWN: "dim"}
+
+
+def register(commands: Any) -> None:
+    """Add the command. `doctor cluster` asks AWS, never a Rekindle API, so it has no option that chooses one."""
+    help_ = "look for trouble before it comes: the set-up as it stands, or (`doctor cluster`) a cluster and a script"
+    doctor = commands.add_parser("doctor", help=help_, description=help_, allow_abbrev=False)
+    doctor.add_argument("--json", action="store_true", help="one object per line")
+    doctor.add_argument("--region", metavar="NAME", help="AWS region (default: as the AWS CLI has it)")
+    doctor.add_argument("--profile", metavar="NAME", help="AWS profile (default: as the AWS CLI has it)")
+    doctor.add_argument("--cluster", metavar="NAME", action="append", default=[], help="look at this cluster, too")
+    add_options(doctor)
+    doctor.set_defaults(run=setup)
+    inner = doctor.add_subparsers(dest="what", metavar="cluster")
+    help_ = "check a HyperPod cluster's files, a live cluster, and a batch script"
+    parser = inner.add_parser("cluster", help=help_, description=help_, allow_abbrev=False)
+    parser.add_argument("--config", type=Path, metavar="FILE", help="a CreateCluster request (create_cluster.json)")
+    parser.add_argument("--provisioning", type=Path, metavar="FILE", help="provisioning_parameters.json")
+    parser.add_argument("--script", type=Path, metavar="FILE", help="a batch script")
+    parser.add_argument("--live", metavar="CLUSTER", help="a live cluster's name or ARN")
+    parser.add_argument("--offline", action="store_true", help="do not ask AWS anything")
+    parser.add_argument("--region", metavar="NAME", help="AWS region (default: as the AWS CLI has it)")
+    parser.add_argument("--profile", metavar="NAME", help="AWS profile (default: as the AWS CLI has it)")
+    parser.add_argument("--stack", metavar="NAME", help=f"Rekindle's stack (or REKINDLE_STACK; {DEFAULT_STACK})")
+    parser.add_argument("--bucket", metavar="NAME", help="Rekindle's bucket (or REKINDLE_BUCKET; default: the stack's)")
+    parser.add_argument("--json", action="store_true", help="one object per line")
+    parser.set_defaults(run=run)
+
+
+def setup(args: argparse.Namespace) -> int:
+    """Look at the set-up as it stands: stack, API, Jobs, clusters."""
+    account = account_of(args)
+    is_told = sys.stderr.isatty() and not args.json
+    with ExitStack() as held:
+        service: Service | None = None
+        why, is_local = "", False
+        try:
+            client = held.enter_context(connected(args, only_look=True))
+            service, is_local = _reader(client), is_loopback(client.url)
+        except (Unreachable, Misused) as err:
+            why = str(err)
+        if is_local and "AWS_ENDPOINT_URL" not in os.environ:
+            account = Account(why_none=ON_THIS_MACHINE)
+        found = look_at(
+            Setup(
+                now=datetime.now(UTC),
+                stack=getattr(args, "stack", None) or os.environ.get("REKINDLE_STACK") or DEFAULT_STACK,
+                service=service,
+                why_no_service=why,
+                is_local=is_local,
+                clusters=tuple(args.cluster),
+            ),
+            account,
+            progress=_progress if is_told else lambda _: None,
+        )
+    if is_told:
+        print("\r\033[K", end="", file=sys.stderr, flush=True)
+    return _end(args, found)
+
+
+def _progress(what: str) -> None:
+    print(f"\r\033[K{clean(what)[:70]} ...", end="", file=sys.stderr, flush=True)
+
+
+def _reader(client: Client) -> Service:
+    def get(route: str, **query: str | int | None) -> dict[str, Any]:
+        try:
+            return client.get(route, **query)
+        except NotFound as err:
+            raise ServiceRefused(str(err), is_absent=True) from err
+        except CliError as err:
+            raise ServiceRefused(str(err)) from err
+
+    return get
+
+
+def run(args: argparse.Namespace) -> int:
+    """Examine what was given. Raises: Misused, where nothing was."""
+    if args.config is None and args.provisioning is None and args.script is None and args.live is None:
+        raise Misused("nothing to look at: give --config, --provisioning, --script or --live")
+    if args.live is not None and args.offline:
+        raise Misused("--live asks AWS, which --offline forbids")
+    needs_aws = args.config is not None or args.provisioning is not None or args.live is not None
+    given = Given(
+        now=datetime.now(UTC),
+        config=args.config,
+        provisioning=args.provisioning,
+        script=args.script,
+        live=args.live,
+        stack=args.stack or os.environ.get("REKINDLE_STACK") or DEFAULT_STACK,
+        bucket=args.bucket or os.environ.get("REKINDLE_BUCKET") or None,
+    )
+    return _end(args, examine(given, account_of(args) if needs_aws else Account()))
+
+
+def _end(args: argparse.Namespace, found: list[Finding]) -> int:
+    if args.json:
+        for finding in found:
+            print(json.dumps(finding.to_json()))
+    else:
+        print(told(found, Style.of(sys.stdout)))
+    return int(Exit.FAILED if has_errors(found) else Exit.OK)
+
+
+def account_of(args: argparse.Namespace) -> Account:
+    """The account that the operator's own credentials lead to. Raises: Misused for a profile that does not exist."""
+    if getattr(args, "offline", False):
+        return Account(why_none="--offline")
+    # Only here: boto3's import takes longer than a script's check.
+    import boto3
+    from botocore.config import Config
+    from botocore.exceptions import BotoCoreError, ProfileNotFound
+
+    quick = Config(connect_timeout=3, read_timeout=15, retries={"mode": "standard", "total_max_attempts": 3})
+    try:
+        session = boto3.session.Session(profile_name=args.profile, region_name=args.region)
+        if session.get_credentials() is None:
+            return Account()
+    except ProfileNotFound as err:
+        raise Misused(f"--profile: {clean(err)}") from err
+    except BotoCoreError as err:
+        return Account(why_none=clean(err)[:200])
+    if not session.region_name:
+        return Account(why_none="no AWS region (--region)")
+    return Account(clients=lambda service: session.client(service, config=quick), region=session.region_name)
+
+
+def told(found: list[Finding], style: Style) -> str:
+    """A line per finding, worst first, and the sum."""
+    if not found:
+        return "Everything was looked at, and nothing is wrong."
+    counts = {severity: sum(one.severity is severity for one in found) for severity in Severity}
+    sums = [counted(counts[Severity.ERROR], "error"), counted(counts[Severity.WARNING], "warning")]
+    total = ", ".join([*sums, f"{counts[Severity.UNKNOWN]} unknown (could not be looked at)"])
+    shown = _together(found)
+    rows = [(one.severity.value, one.check.value, one.path, one.message) for one in shown]
+    lines = render(_COLUMNS, rows, style, last_may_shrink=False).split("\n")
+    painted = [
+        line.replace(one.severity.value, style.paint(one.severity.value, _TONES[one.severity]), 1)
+        for line, one in zip(lines[1:], shown, strict=True)
+    ]
+    return "\n".join([lines[0], *painted, "", total])
+
+
+def _together(found: list[Finding]) -> list[Finding]:
+    """What is unknown of many for one and the same reason in one line: 200 Jobs would hide what is wrong."""
+    alike = Counter((one.check, one.message) for one in found if one.severity is Severity.UNKNOWN)
+    told: dict[tuple[object, ...], Finding] = {}
+    for one in found:
+        more = alike[one.check, one.message] - 1
+        if one.severity is not Severity.UNKNOWN or more < 1:
+            told[one.check, one.severity, one.path, one.message] = one
+        else:
+            told.setdefault((one.check, one.message), replace(one, path=f"{one.path} and {more} more"))
+    return list(told.values())

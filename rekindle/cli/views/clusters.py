@@ -1,0 +1,102 @@
+"""`rekindle clusters`: Slurm clusters, whether their agents live, what they cannot do, nodes and protected runs."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+from rekindle.cli.service.target import connected
+from rekindle.cli.terminal.names import Kind, read
+from rekindle.cli.terminal.output import out, out_json, wants_json
+from rekindle.client.shapes import member, objects, span, word
+from rekindle.client.table import Column, Style, clean, render
+
+
+def clusters(args: argparse.Namespace) -> int:
+    """All clusters, or one."""
+    if args.cluster is not None:
+        return _one(args)
+    with connected(args, only_look=True) as client:
+        body = client.get("/clusters")
+    found = objects(body, "clusters")
+    if wants_json(args):
+        out_json(body)
+        return 0
+    if not found:
+        out("No clusters. A Slurm cluster appears here once its agent has reported: docs/agent.md")
+        return 0
+    columns = [Column("cluster"), Column("agent"), Column("heartbeat", right=True), Column("problems", right=True)]
+    columns += [Column("nodes"), Column("jobs", right=True)]
+    rows = [
+        (
+            word(one, "cluster"),
+            "unknown" if member(one, "unknown") else "alive",
+            _age(one, "heartbeat_age_s"),
+            str(len(_texts(one, "problems"))),
+            _states(one),
+            word(one, "jobs_active"),
+        )
+        for one in found
+    ]
+    out(render(columns, rows, Style.of(sys.stdout)))
+    return 0
+
+
+def _one(args: argparse.Namespace) -> int:
+    with connected(args, only_look=True) as client:
+        _, body = read(client, Kind.CLUSTER, args.cluster)
+    if wants_json(args):
+        out_json(body)
+        return 0
+    style = Style.of(sys.stdout)
+    facts = [
+        ("agent", str(member(body, "unknown") or "alive")),
+        ("heartbeat", f"{_ago(body, 'heartbeat_age_s')}; Slurm read {_ago(body, 'slurm_read_age_s')}"),
+        ("acts on", _acting(body)),
+        ("versions", f"agent {word(body, 'agent_version')}, Slurm {word(body, 'slurm_version')}"),
+        ("nodes", _states(body)),
+    ]
+    facts += [("problem", problem) for problem in _texts(body, "problems")]
+    title = style.paint(clean(word(body, "cluster")), "bold")
+    out("\n".join([title, *(f"  {name:<10}  {clean(value)}" for name, value in facts)]))
+    nodes, jobs = objects(body, "nodes"), objects(body, "jobs")
+    if nodes:
+        titles = ("name", "state", "instance_id", "group", "reason")
+        rows = [tuple(word(node, name) for name in titles) for node in nodes]
+        out("\n" + render([Column(name.replace("_id", "")) for name in titles], rows, style))
+    if jobs:
+        rows = [
+            tuple(word(job, name) for name in ("job_id", "name", "current_attempt", "open_incident")) for job in jobs
+        ]
+        out("\n" + render([Column(name) for name in ("job", "name", "running as", "incident")], rows, style))
+    return 0
+
+
+def _states(body: Mapping[str, Any]) -> str:
+    states = member(body, "node_states")
+    if not isinstance(states, Mapping):
+        return "unknown"
+    return ", ".join(f"{count} {state}" for state, count in states.items()) or "none"
+
+
+def _age(body: Mapping[str, Any], name: str) -> str:
+    age = member(body, name)
+    return span(float(age)) if isinstance(age, int | float) else "never"
+
+
+def _ago(body: Mapping[str, Any], name: str) -> str:
+    age = _age(body, name)
+    return age if age == "never" else f"{age} ago"
+
+
+def _texts(body: Mapping[str, Any], name: str) -> list[str]:
+    found = member(body, name)
+    return [str(one) for one in found] if isinstance(found, list) else []
+
+
+def _acting(body: Mapping[str, Any]) -> str:
+    """Which head node, and who would take over; an older service or agent does not say it."""
+    standbys = _texts(body, "standbys")
+    return f"{word(body, 'active_host') or '?'}{'; standing by: ' + ', '.join(standbys) if standbys else ''}"

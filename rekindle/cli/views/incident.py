@@ -1,0 +1,302 @@
+"""`rekindle show`: one Incident's story, to be skimmed. What was wrong, how we knew, what was done, how it ended."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from typing import Any
+
+from rekindle.cli.views.guards import held, questions
+from rekindle.client.shapes import NOTHING, day_and_time, member, moment, objects, short_step, span, step, windows, word
+from rekindle.client.table import TONES, Column, Style, clean, render, width
+from rekindle.protocol.quantities import NAMES
+
+READING_WIDTH = 100  # a line of text beyond this is hard to read, and off a terminal there is no width to ask for
+INDENT = " " * 12
+_PHASE_COLUMNS = len("checkpointing")  # the longest phase; it only aligns
+_TAIL_PHASES = {"recovered": "recovered", "stopped": "closed without a recovery", "handed_over": "handed to a person"}
+
+
+def tell(incident: Mapping[str, Any], style: Style) -> str:
+    """The whole story as text."""
+    blocks = [
+        _head(incident, style),
+        _block("QUESTIONS", questions(incident), style),
+        _block("HELD BACK", held(incident), style),
+        _suspects(incident, style),
+        _evidence(incident, style),
+        _looks(incident, style),
+        _tries(incident, style),
+        _repairs(incident, style),
+    ]
+    return "\n\n".join(block for block in blocks if block)
+
+
+def _head(incident: Mapping[str, Any], style: Style) -> str:
+    phase = word(incident, "phase")
+    opened_at, closed_at = moment(incident, "opened_at"), moment(incident, "closed_at")
+    held = f", {NAMES['open_s']} {span((closed_at - opened_at).total_seconds())}" if opened_at and closed_at else ""
+    ended = clean(_TAIL_PHASES.get(phase, phase)) + held
+    title = f"{style.paint(clean(word(incident, 'incident_id')), 'bold')}  {_toned(ended, phase, style)}"
+    loss = member(incident, "loss")
+    rule, version = word(incident, "fault_rule"), word(incident, "policy_version")
+    facts = [
+        ("about", f"job {word(incident, 'job_id')}" if member(incident, "job_id") else _cluster(incident)),
+        ("fault", word(incident, "fault") + (f", said by {rule}" if rule != NOTHING else "")),
+        ("opened", day_and_time(incident, "opened_at")),
+        ("closed", f"{day_and_time(incident, 'closed_at')} by rule {word(incident, 'outcome')}" if closed_at else ""),
+        ("attempt", word(incident, "attempt")),
+        ("must pass", f"step {step(incident, 'target_step')}" if member(incident, "target_step") else ""),
+        ("bad since", f"step {step(loss, 'onset_step')}" if member(loss, "onset_step", "known") else ""),
+        ("skips", windows(member(loss, "skips"))),
+        ("not used", _stretches(incident)),
+        ("concluded", str(member(incident, "evidence", "conclusion") or "")),
+        ("checkpoint", _ask(incident)),
+        ("found", _found(incident)),
+        ("seen", ", ".join(text for name in ("instance_word", "listed_word") if (text := _of_repair(incident, name)))),
+        ("by others", _by_others(incident)),
+        ("ordered by", word(incident, "order", "who") if member(incident, "order") else ""),
+        ("policy", word(incident, "policy_name") + (f" ({version})" if version != NOTHING else "")),
+    ]
+    return "\n".join([title, *(f"  {name:<10}  {clean(value)}" for name, value in facts if value)])
+
+
+def _cluster(incident: Mapping[str, Any]) -> str:
+    if member(incident, "node"):
+        return f"node {word(incident, 'node')} of cluster {word(incident, 'cluster')}"
+    return f"cluster {word(incident, 'cluster')} (no Job is known there)"
+
+
+def _by_others(incident: Mapping[str, Any]) -> str:
+    """What was done to a node by others than Rekindle."""
+    return str(member(incident, "repair", "theirs", "what") or "")
+
+
+def _of_repair(incident: Mapping[str, Any], name: str) -> str:
+    """What a node's Incident remembers under `name`."""
+    return str(member(incident, "repair", name) or "")
+
+
+def _found(incident: Mapping[str, Any]) -> str:
+    """What was found against a node, the newest last."""
+    repair = member(incident, "repair")
+    findings = objects(repair, "findings") if isinstance(repair, Mapping) else []
+    return "; ".join(f"{word(one, 'kind')} ({word(one, 'said')})" for one in findings[-3:])
+
+
+def _repairs(incident: Mapping[str, Any], style: Style) -> str:
+    """Each order to repair a node: of which instance, by which way, and when it was well again."""
+    repair = member(incident, "repair")
+    steps = objects(repair, "steps") if isinstance(repair, Mapping) else []
+    if not steps:
+        return ""
+    columns = (
+        Column("no.", right=True),
+        Column("repair"),
+        Column("instance"),
+        Column("by"),
+        Column("ordered"),
+        Column("answer"),
+        Column("well at"),
+    )
+    rows = [
+        (
+            word(item, "number"),
+            word(item, "rung"),
+            word(item, "instance_id"),
+            word(item, "route"),
+            day_and_time(item, "at"),
+            word(item, "state"),
+            day_and_time(item, "back_at") if member(item, "back_at") else NOTHING,
+        )
+        for item in steps
+    ]
+    return render(columns, rows, style)
+
+
+def _stretches(incident: Mapping[str, Any]) -> str:
+    """Steps whose checkpoints are never resumed from, because the loss was bad there."""
+    told = []
+    stretches = member(incident, "loss", "stretches")
+    for stretch in stretches if isinstance(stretches, list) else []:
+        if isinstance(stretch, list) and len(stretch) == 3 and isinstance(stretch[1], int):
+            attempt, low, high = stretch
+            told.append(f"{attempt} steps {low}" + (f"-{high - 1}" if isinstance(high, int) else " and later"))
+    return f"checkpoints of {', '.join(told)}" if told else ""
+
+
+def _suspects(incident: Mapping[str, Any], style: Style) -> str:
+    """Whom the ranks' own reports point at, on what grounds, and where the reports with their stacks lie."""
+    suspicions = objects(incident, "evidence", "suspicions")
+    if not suspicions:
+        return ""
+    lines = [style.paint("SUSPECTS", "bold")]
+    for item in suspicions:
+        ranks, hosts = member(item, "ranks"), member(item, "hosts")
+        named = ", ".join(str(rank) for rank in ranks) if isinstance(ranks, list) and ranks else ""
+        where = f" on {', '.join(str(host) for host in hosts)}" if isinstance(hosts, list) and hosts else ""
+        who = f"rank {named}{where}" if named else "nobody in particular"
+        lines.append(
+            f"  {clean(word(item, 'attempt'))}  {clean(word(item, 'kind'))}: {style.paint(clean(who), 'bold')}"
+        )
+        confidence, reports, world = member(item, "confidence"), member(item, "reports"), member(item, "world_size")
+        grounds = f"{word(item, 'said')} (rule {word(item, 'rule')}"
+        grounds += f", confidence {confidence:.1f}" if isinstance(confidence, int | float) and named else ""
+        grounds += f", {reports} of {world} ranks reported)" if reports else ")"
+        lines += wrapped(grounds, style)
+        if member(item, "kept_at"):
+            lines += wrapped(f"reports and stacks: {word(item, 'kept_at')}", style)
+    return "\n".join(lines)
+
+
+def _ask(incident: Mapping[str, Any]) -> str:
+    ask = member(incident, "halt", "ask")
+    if not isinstance(ask, Mapping):
+        return ""
+    outcome = member(ask, "outcome")
+    if outcome is None:
+        return f"asked for, answer due by {day_and_time(ask, 'deadline_at')}"
+    at_step = f" at step {ask['step']}" if member(ask, "step") is not None else ""
+    why = f" ({word(ask, 'why')})" if member(ask, "why") else ""
+    return f"{outcome}{at_step}{why}"
+
+
+def _block(title: str, found: Iterator[tuple[str, str]], style: Style) -> str:
+    """Lines, each with the words that belong to it; nothing where there are none."""
+    lines = []
+    for line, text in found:
+        lines.append(f"  {clean(line)}")
+        lines += wrapped(text, style) if text else []
+    return "\n".join([style.paint(title, "bold"), *lines]) if lines else ""
+
+
+def _toned(text: str, phase: str, style: Style) -> str:
+    return style.paint(text, TONES[phase]) if phase in TONES else text
+
+
+def _evidence(incident: Mapping[str, Any], style: Style) -> str:
+    """What spoke of a fault or ordered something; mere news is counted only, for it is what the looks saw."""
+    signals = [*objects(incident, "signals"), *objects(incident, "inbox")]
+    if not signals:
+        return ""
+    telling = [signal for signal in signals if _is_telling(signal)] or signals
+    lines = [style.paint("EVIDENCE", "bold")]
+    for signal in telling:
+        when = _clock(moment(signal, "occurred_at"))
+        lines.append(f"  {when}  {clean(word(signal, 'kind'))} from {clean(word(signal, 'source'))}")
+        lines += wrapped(word(signal, "summary"), style)
+    seen = member(incident, "signals_seen")
+    total = max(seen if isinstance(seen, int) else 0, len(objects(incident, "signals"))) + len(
+        objects(incident, "inbox")
+    )
+    if total > len(telling):
+        lines.append(f"  and {total - len(telling)} more; --json has those that were kept")
+    return "\n".join(lines)
+
+
+def _is_telling(signal: Mapping[str, Any]) -> bool:
+    return member(signal, "fault") is not None or word(signal, "kind").startswith("order_")
+
+
+def _looks(incident: Mapping[str, Any], style: Style) -> str:
+    entries = objects(incident, "timeline")
+    if not entries:
+        return ""
+    opened_at = moment(incident, "opened_at")
+    lines = [style.paint("STORY", "bold")]
+    seen_before = ""
+    for index, entry in enumerate(entries):
+        after = entries[index + 1] if index + 1 < len(entries) else {}
+        seen = what_was_seen(entry)
+        lines += _look(entry, after, opened_at, style, news=seen if seen != seen_before else "")
+        seen_before = seen
+    return "\n".join(lines)
+
+
+def _look(
+    entry: Mapping[str, Any], after: Mapping[str, Any], opened_at: datetime | None, style: Style, *, news: str
+) -> Iterator[str]:
+    """One observation; `news` is what it showed, where that differs from the previous one."""
+    at = moment(entry, "at")
+    since = f"+{span((at - opened_at).total_seconds())}" if at and opened_at else ""
+    phase = clean(word(entry, "phase"))
+    rule = style.paint(clean(word(entry, "rule")), "bold")
+    gap = " " * max(_PHASE_COLUMNS - width(phase), 0)
+    yield f"  {_clock(at)}  {_toned(phase, phase, style)}{gap}  {rule}  {style.paint(since, 'dim')}".rstrip()
+    yield from wrapped(word(entry, "text"), style)
+    if news:
+        yield from wrapped(f"saw: {news}", style)
+    # An Action's answer is read by the look after it, so it stands in the next line of the timeline.
+    answers = objects(after, "facts", "results")
+    actions = member(entry, "actions")
+    for index, action in enumerate(actions if isinstance(actions, list) else []):
+        answer = answers[index] if index < len(answers) and answers[index].get("action") == action else None
+        yield from wrapped(f"-> {action}{_answer(answer)}", style)
+    if word(entry, "rule") == "told":
+        for answer in objects(entry, "facts", "results"):
+            yield from wrapped(f"-> {word(answer, 'action')}{_answer(answer)}", style)
+
+
+def _answer(answer: Mapping[str, Any] | None) -> str:
+    if answer is None:
+        return ""
+    detail = word(answer, "detail")
+    return f": {word(answer, 'done')}" + (f" ({detail})" if detail != NOTHING else "")
+
+
+def what_was_seen(entry: Any) -> str:
+    """What an observation showed of the run, on one line; empty where it showed nothing."""
+    attempt = member(entry, "facts", "attempt")
+    if not isinstance(attempt, Mapping):
+        return ""
+    if "unknown" in attempt:
+        return f"nothing, {attempt['unknown']}"
+    parts = [f"{word(attempt, 'name')} {word(attempt, 'status')}"]
+    if member(attempt, "last_step", "known") is not None:
+        parts.append(f"at step {short_step(attempt, 'last_step')}")
+    if word(attempt, "loss_state") in ("nan", "inf"):
+        parts.append(f"loss {word(attempt, 'loss_state')}")
+    if member(attempt, "loss_health") is not None:
+        parts.append(f"loss {word(attempt, 'loss_health')}")
+    reason = word(entry, "facts", "failure_reason")
+    return ", ".join(parts) + (f"; failed: {reason}" if reason != NOTHING else "")
+
+
+def wrapped(text: str, style: Style) -> list[str]:
+    columns = min(style.columns or READING_WIDTH, READING_WIDTH)
+    wide = max(columns - len(INDENT), 40)
+    lines = textwrap.wrap(clean(text), width=wide, break_on_hyphens=False) or [""]
+    hanging = "   " if text.startswith("-> ") else ""
+    return [f"{INDENT}{hanging if index else ''}{line}" for index, line in enumerate(lines)]
+
+
+def _tries(incident: Mapping[str, Any], style: Style) -> str:
+    tries = objects(incident, "resubmission", "tries")
+    if not tries:
+        return ""
+    columns = (
+        Column("attempt", right=True),
+        Column("name"),
+        Column("submitted"),
+        Column("resumed at", right=True),
+        Column("reached", right=True),
+        Column("gained"),
+    )
+    rows = [
+        (
+            word(item, "number"),
+            word(item, "name"),
+            day_and_time(item, "at"),
+            short_step(item, "resume_step"),
+            short_step(item, "last_step") if member(item, "ended") else NOTHING,
+            word(item, "gained") if member(item, "ended") else NOTHING,
+        )
+        for item in tries
+    ]
+    table = render(columns, rows, style).splitlines()
+    return "\n".join([style.paint("RESUBMITTED", "bold"), *(f"  {line}" for line in table)])
+
+
+def _clock(at: datetime | None) -> str:
+    return f"{at:%H:%M:%S}" if at is not None else "--:--:--"
