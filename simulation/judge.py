@@ -348,7 +348,7 @@ class Judge(Watcher):
             return
         if run is not None and run.ill is not None:
             run.ill.is_notified = True
-        if run is not None and notice.title.endswith(ORDER_NOT_TAKEN) and run.is_ordered:
+        if run is not None and notice.title.endswith(ORDER_NOT_TAKEN) and run.stopped_before_order_at is not None:
             run.owner_stopped_at, run.is_ordered = run.stopped_before_order_at, False
         if notice.severity is not Severity.PAGE:
             return

@@ -21,7 +21,7 @@ from chalicelib.ports.notices import Announcer
 from chalicelib.ports.platforms import ClusterReader, Discovered, HeadNodes, Mailbox, Schedulers
 from chalicelib.services.intake.known_trouble import NODE_RESPITE, is_in_hand, is_node_left_alone
 from chalicelib.services.intake.missed_signals import signal_from_state
-from chalicelib.services.intake.node_map import NodeMap
+from chalicelib.services.intake.node_map import NodeMap, key_for_job
 from chalicelib.services.intake.registration import PLATFORM_STATES, Registration
 from chalicelib.services.intake.unknown_names import Strangers
 from chalicelib.services.reporting.outcome import Outcome, OutcomeKind
@@ -181,7 +181,10 @@ class Intake:
     def _receive_all_clear(self, located: Signal, *, besides: Collection[str | None]) -> list[Outcome]:
         """To each open Incident of a run that holds the node broken and was not reached by the run's own nodes."""
         return [
-            self.cancel(one.incident_id, replace(located, job_id=one.job_id))
+            self.cancel(
+                one.incident_id,
+                replace(located, job_id=one.job_id, dedupe_key=key_for_job(located.dedupe_key, one.job_id)),
+            )
             for one, _ in self.store.list_open()
             if one.job_id is not None
             and one.cluster == located.cluster

@@ -107,7 +107,7 @@ class NodeMap:
                     located,
                     job_id=job.job_id,
                     attempt=job.current_attempt,
-                    dedupe_key=_key(located.dedupe_key, job.job_id),
+                    dedupe_key=key_for_job(located.dedupe_key, job.job_id),
                     evidence={**located.evidence, **place},
                 ),
             )
@@ -130,7 +130,7 @@ def _concerns(doc: AttemptDoc, now: datetime) -> bool:
     return not status.has_ended or now - (doc.ended_at or doc.seen_at) <= AFTER_END
 
 
-def _key(fact: str, job_id: str) -> str:
+def key_for_job(fact: str, job_id: str) -> str:
     """One fact for several Incidents: each takes it once."""
     key = f"{fact}|job|{job_id}"
     if len(key) <= MAX_KEY_CHARS:
