@@ -47,7 +47,7 @@ def test_each_check_of_awss_validator_has_a_twin() -> None:
 
 def test_the_page_names_every_option() -> None:
     text = PAGE.read_text(encoding="utf-8")
-    source = (PACKAGE.parent / "cli" / "doctor.py").read_text(encoding="utf-8")
+    source = (PACKAGE.parent / "cli" / "tools" / "doctor.py").read_text(encoding="utf-8")
     options = re.findall(r'add_argument\("(--[a-z]+)"', source)
     assert len(options) > 8
     for option in options:

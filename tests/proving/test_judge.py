@@ -38,7 +38,7 @@ DARK = Story(
 TWO_NODES = Story(
     seed=1,
     runs=tuple(
-        Run(name=f"lm{number}", platform="slurm", instances=2, troubles=(Trouble(kind="node_dies", step=20),))
+        Run(name=f"lm{number}", platform="slurm", instances=2, troubles=(Trouble(kind="node_sick", step=20),))
         for number in range(2)
     ),
     nodes=6,

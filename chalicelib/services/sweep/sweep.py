@@ -182,7 +182,7 @@ class Sweep:
 
     def _met(self, job: Job, trouble: Callable[[], Signal | None], mark: SweepMark, tally: Tally) -> SweepMark:
         tally.jobs += job.open_incident is None
-        tally.attempts.add(job.current_attempt)
+        tally.attempts |= {job.job_id, job.current_attempt}  # a Job has the id of its first attempt
         if job.cluster:
             tally.clusters.setdefault(job.cluster, job.policy_name)
         if job.open_incident is None:
