@@ -344,7 +344,17 @@ def _without_a_checkpoint(context: RuleContext) -> int:
         if step is None or step < newest:
             break
         count += 1
-    return max(count, _since_its_writer(context, newest), context.seen.began_anew)
+    began_anew = 0 if _saved_further(context) else context.seen.began_anew
+    return max(count, _since_its_writer(context, newest), began_anew)
+
+
+def _saved_further(context: RuleContext) -> bool:
+    """The attempt has saved a step that none before it had: where it began, there may have been nothing to load."""
+    found = context.seen.checkpoints.value if isinstance(context.seen.checkpoints, Known) else ()
+    name = context.attempt.name if context.attempt is not None else None
+    own = max((one.step for one in found if not one.problems and one.attempt == name), default=-1)
+    others = max((one.step for one in found if not one.problems and one.attempt != name), default=-1)
+    return own > others
 
 
 def _since_its_writer(context: RuleContext, newest: int) -> int:
