@@ -11,7 +11,7 @@ SLURM ?= 26.05 24.11 22.05
 # Written, wherever the environment says otherwise: else every process of a suite compiles the project and its tests anew.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: release demo test test-long test-frameworks test-train e2e-slurm e2e-console test-crash test-api docs prove lock audit check bench mutants package deploy undeploy smoke clean format help
+.PHONY: release demo test test-long test-frameworks test-train e2e-slurm e2e-console test-crash test-api docs prove lock audit check bench package deploy undeploy smoke clean format help
 
 help:            ## what each target does
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/ —/'
@@ -119,9 +119,6 @@ format: $(VENV)/.ready  ## let ruff rewrite the code
 
 bench: $(VENV)/.ready  ## counts and ratios: import time, storm, overhead, durable operations
 	$(BIN)/python -m benchmarks $(ARGS)
-
-mutants: $(VENV)/.ready  ## single faults in rules, guards, store and workflow: which ones the tests find (ARGS="--count 60 --seed 7")
-	$(BIN)/python -m benchmarks.mutants $(ARGS)
 
 package: $(VENV)/.ready  ## the deployable template and bundle in build/package
 	$(BIN)/python -m infra.package --out build/package
