@@ -25,10 +25,11 @@ pytestmark = pytest.mark.long
 
 _NAMES = (f"v{number}" for number in itertools.count())
 # What a next version may do: it stores something more with each Incident, and reads it again.
+LAST_FIELD = "    repair: NodeRepair | None = None  # on a node's own Incident: what it remembers\n"
 NEWER: Changes = {
     "domain/model/incident.py": (
-        '    newer: str = ""\n',
-        '    newer: str = ""\n    escalation: int = 0\n\n'
+        LAST_FIELD,
+        f"{LAST_FIELD}    escalation: int = 0\n\n"
         '    def __post_init__(self) -> None:\n        object.__setattr__(self, "escalation", 1)\n',
     )
 }
