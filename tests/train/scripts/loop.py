@@ -276,7 +276,8 @@ def main() -> int:
     if HAS_TORCH:
         import torch.distributed as dist
 
-        dist.destroy_process_group()
+        if dist.is_initialized():  # it is not, once a save in which the ranks wait for each other was abandoned
+            dist.destroy_process_group()
     line.send("bye", why=why)
     return 0
 
