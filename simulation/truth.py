@@ -101,7 +101,7 @@ class TrueNode:
     mended_at: datetime | None = None
     condemned: bool = False
     condemned_until: datetime | None = None
-    is_acquittal_lost: bool = False  # that it was taken back reached nobody
+    is_acquittal_lost: bool = False  # the event of its withdrawal was lost
     unreachable_since: datetime | None = None  # for Slurm; the machine itself is well
     in_our_repair: bool = False
 

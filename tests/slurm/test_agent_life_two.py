@@ -93,7 +93,7 @@ def holds(head: HeadNode) -> bool:
 
 
 def takes_over(head: HeadNode, other: HeadNode) -> None:
-    """`other` has given the lease back and starts again. Whoever looks first takes it: if that is `other`, it stops."""
+    """`other` has given the lease back and starts again. The first to read it takes it; if that is `other`, stop it."""
     lab = head.pod.lab
     lab.wait(lambda: holds(head) or holds(other), "one of them to take the lease that was given back")
     if holds(other):

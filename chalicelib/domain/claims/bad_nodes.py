@@ -52,12 +52,7 @@ def with_bad_nodes(incident: Incident, seen: Observation) -> Incident:
             fresh.append(item)
     if not fresh:
         return incident
-    return dataclasses.replace(
-        incident,
-        resubmission=dataclasses.replace(
-            incident.resubmission, bad_nodes=(*incident.resubmission.bad_nodes, *fresh)[:MAX_BAD]
-        ),
-    )
+    return incident.changed(bad_nodes=(*incident.resubmission.bad_nodes, *fresh)[:MAX_BAD])
 
 
 def _not_told_yet(incident: Incident, seen: Observation) -> Incident:
@@ -66,7 +61,7 @@ def _not_told_yet(incident: Incident, seen: Observation) -> Incident:
     if not lost or seen.observed_at - incident.phase_entered_at >= REPORT_FOR:
         return incident
     again = tuple(dataclasses.replace(item, is_told=False) for item in incident.resubmission.bad_nodes)
-    return dataclasses.replace(incident, resubmission=dataclasses.replace(incident.resubmission, bad_nodes=again))
+    return incident.changed(bad_nodes=again)
 
 
 def _without_those_back(incident: Incident, seen: Observation) -> Incident:
@@ -74,11 +69,7 @@ def _without_those_back(incident: Incident, seen: Observation) -> Incident:
     kept = tuple(
         one for one in incident.resubmission.bad_nodes if one.is_told or not (one.is_away and _is_back(one.node, seen))
     )
-    return (
-        incident
-        if kept == incident.resubmission.bad_nodes
-        else dataclasses.replace(incident, resubmission=dataclasses.replace(incident.resubmission, bad_nodes=kept))
-    )
+    return incident if kept == incident.resubmission.bad_nodes else incident.changed(bad_nodes=kept)
 
 
 def _is_back(node: str, seen: Observation) -> bool:
@@ -272,7 +263,7 @@ def told_of_nodes(
         said = "handed on for repair; a guard holds its cordon back for now"
     return dataclasses.replace(
         decision,
-        incident=dataclasses.replace(incident, resubmission=dataclasses.replace(incident.resubmission, bad_nodes=told)),
+        incident=incident.changed(bad_nodes=told),
         actions=(*actions, *decision.actions),
         reason=f"{decision.reason} {names}: {said}.",
     )

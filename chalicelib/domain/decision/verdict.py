@@ -240,6 +240,16 @@ def stop_is_ours(context: RuleContext, attempt: AttemptView) -> bool:
     return attempt.name in context.incident.halt.stopped_attempts
 
 
+def stopped_after_order(context: RuleContext, attempt: AttemptView) -> timedelta | None:
+    """By how much the owner's stop of the attempt is dated after the newest order to resubmit it, negative for before;
+    None where there is no such stop or no such order.
+    """
+    given = [one.occurred_at for one in context.incident.signals if one.kind is SignalKind.ORDER_RESUBMIT]
+    if attempt.status is not AttemptStatus.STOPPED or attempt.ended_at is None or not given:
+        return None
+    return None if stop_is_ours(context, attempt) else attempt.ended_at - max(given)
+
+
 def newest(signals: tuple[Signal, ...], kind: SignalKind) -> Signal | None:
     """The last to arrive of `kind`."""
     return next((signal for signal in reversed(signals) if signal.kind is kind), None)

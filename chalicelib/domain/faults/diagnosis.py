@@ -80,7 +80,7 @@ def note_state(incident: Incident, seen: Observation) -> Incident:
     if view is None:
         if incident.sight.unseen_since is not None:
             return incident
-        return dataclasses.replace(incident, sight=dataclasses.replace(incident.sight, unseen_since=seen.observed_at))
+        return incident.changed(unseen_since=seen.observed_at)
     if incident.sight.unseen_since is not None:
         incident = _seen_again(incident, incident.sight.unseen_since, seen.observed_at)
     is_suspended = view.start is not None and view.start.state is StartState.SUSPENDED
@@ -93,10 +93,7 @@ def note_state(incident: Incident, seen: Observation) -> Incident:
     is_back = view.status in (AttemptStatus.STARTING, AttemptStatus.RUNNING)
     if is_back and incident.sight.seen_as == f"{view.name}:{AttemptStatus.REPAIRING}":
         repaired_at = seen.observed_at
-    return dataclasses.replace(
-        incident,
-        sight=dataclasses.replace(incident.sight, seen_as=state, seen_since=seen.observed_at, repaired_at=repaired_at),
-    )
+    return incident.changed(seen_as=state, seen_since=seen.observed_at, repaired_at=repaired_at)
 
 
 # A claim is weighed there by how long the run stands still.
@@ -106,14 +103,10 @@ _WEIGHING = (Phase.OPEN, Phase.HOLDING, Phase.WATCHING)
 def _seen_again(incident: Incident, since: datetime, now: datetime) -> Incident:
     """Exclude unobserved time from timeouts."""
     away = now - since
-    return dataclasses.replace(
-        incident,
-        sight=dataclasses.replace(
-            incident.sight,
-            unseen_since=None,
-            seen_since=incident.sight.seen_since and min(incident.sight.seen_since + away, now),
-            watch_at=incident.sight.watch_at and min(incident.sight.watch_at + away, now),
-        ),
+    return incident.changed(
+        unseen_since=None,
+        seen_since=incident.sight.seen_since and min(incident.sight.seen_since + away, now),
+        watch_at=incident.sight.watch_at and min(incident.sight.watch_at + away, now),
         phase_entered_at=min(incident.phase_entered_at + away, now)
         if incident.phase in (*_WEIGHING, Phase.STOPPING, Phase.VERIFYING)
         else incident.phase_entered_at,
@@ -142,12 +135,11 @@ def _take_order(incident: Incident, fresh: tuple[Signal, ...]) -> Incident:
         return incident  # whatever else is the matter with the run comes first
     order = {"who": "an operator", **dict(newest.evidence), "do": do}
     skips = tuple(SkipWindow(from_step=int(low), to_step=int(high)) for low, high in order.get("skip") or ())
-    return dataclasses.replace(
-        incident,
+    return incident.changed(
         order=order,
         fault=FaultClass.OPERATOR_ORDER,
         fault_rule=f"signal.{newest.kind}",
-        loss=dataclasses.replace(incident.loss, skips=merge_windows((*incident.loss.skips, *skips))),
+        skips=merge_windows((*incident.loss.skips, *skips)),
     )
 
 
@@ -256,9 +248,7 @@ def _suspect(incident: Incident, seen: Observation) -> Incident:
         others = tuple(
             item for item in incident.evidence.suspicions if (item.attempt, item.kind) != (one.attempt, one.kind)
         )
-        incident = dataclasses.replace(
-            incident, evidence=dataclasses.replace(incident.evidence, suspicions=(*others, one)[-MAX_SUSPICIONS:])
-        )
+        incident = incident.changed(suspicions=(*others, one)[-MAX_SUSPICIONS:])
     return incident
 
 
@@ -310,14 +300,10 @@ def _poison(incident: Incident, view: AttemptView | None) -> Incident:
     if not own and not is_view_bad:
         return incident
     if not incident.is_poisoned:
-        incident = dataclasses.replace(
-            incident,
-            loss=dataclasses.replace(
-                incident.loss,
-                onset_attempt=incident.attempt,
-                onset_step=Unknown("nothing told the first bad step"),
-                onset_fault=FaultClass.NON_FINITE,
-            ),
+        incident = incident.changed(
+            onset_attempt=incident.attempt,
+            onset_step=Unknown("nothing told the first bad step"),
+            onset_fault=FaultClass.NON_FINITE,
         )
     incident = _lower_onset(incident, own)
     bout = incident.loss.bout
@@ -399,7 +385,7 @@ def _lower_onset(incident: Incident, bad: list[Signal]) -> Incident:
         steps.append(incident.loss.onset_step.value)
     if not steps or incident.loss.onset_step == Known(min(steps)):
         return incident
-    return dataclasses.replace(incident, loss=dataclasses.replace(incident.loss, onset_step=Known(min(steps))))
+    return incident.changed(onset_step=Known(min(steps)))
 
 
 def _lower_onset_to(incident: Incident, step: Maybe[int]) -> Incident:
@@ -407,7 +393,7 @@ def _lower_onset_to(incident: Incident, step: Maybe[int]) -> Incident:
         return incident
     if isinstance(incident.loss.onset_step, Known) and incident.loss.onset_step.value <= step.value:
         return incident
-    return dataclasses.replace(incident, loss=dataclasses.replace(incident.loss, onset_step=step))
+    return incident.changed(onset_step=step)
 
 
 def stalled_at(incident: Incident) -> Maybe[int]:

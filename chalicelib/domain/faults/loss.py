@@ -52,25 +52,17 @@ def follow(incident: Incident, signals: list[Signal], view: AttemptView | None, 
     over_at = _over_between(bout, signals, view)
     if bout is not None and over_at is not None:
         bout = dataclasses.replace(bout, healed_step=over_at)
-        incident = marked_healed(dataclasses.replace(incident, loss=dataclasses.replace(incident.loss, bout=bout)))
+        incident = marked_healed(incident.changed(bout=bout))
     if bout is None or bout.healed_step is not None:
         bout = _begun(incident, bout, told, view, now) or bout
     if bout is None:
-        return (
-            incident
-            if incident.loss.bout is None
-            else dataclasses.replace(incident, loss=dataclasses.replace(incident.loss, bout=None))
-        )
+        return incident if incident.loss.bout is None else incident.changed(bout=None)
     if bout.healed_step is None:
         bout = _learned(bout, told, view)
         bout = dataclasses.replace(bout, healed_step=_healed_at(bout, signals, view))
         is_unseen = bout.healed_step is None and (view is None or view.loss_health not in (*_BAD, _WATCH))
         bout = dataclasses.replace(bout, unseen_since=(bout.unseen_since or now) if is_unseen else None)
-    return (
-        incident
-        if bout == incident.loss.bout
-        else dataclasses.replace(incident, loss=dataclasses.replace(incident.loss, bout=bout))
-    )
+    return incident if bout == incident.loss.bout else incident.changed(bout=bout)
 
 
 def _over_between(bout: Bout | None, signals: list[Signal], view: AttemptView | None) -> int | None:
@@ -181,12 +173,7 @@ def marked_bad(incident: Incident) -> Incident:
         incident = with_stretch(incident, Stretch(attempt=bout.attempt, from_step=bout.first_bad.value))
     if incident.is_poisoned:
         return incident
-    return dataclasses.replace(
-        incident,
-        loss=dataclasses.replace(
-            incident.loss, onset_attempt=bout.attempt, onset_step=bout.first_bad, onset_fault=bout.fault
-        ),
-    )
+    return incident.changed(onset_attempt=bout.attempt, onset_step=bout.first_bad, onset_fault=bout.fault)
 
 
 def noted_bad(incident: Incident) -> Incident:
@@ -196,11 +183,7 @@ def noted_bad(incident: Incident) -> Incident:
     node, an order), the spike may yet have healed: what was saved in it is not used, but nothing is rolled back for it.
     """
     bad = marked_bad(incident)
-    return (
-        bad
-        if incident.fault in LOSS_FAULTS
-        else dataclasses.replace(incident, loss=dataclasses.replace(incident.loss, stretches=bad.loss.stretches))
-    )
+    return bad if incident.fault in LOSS_FAULTS else incident.changed(stretches=bad.loss.stretches)
 
 
 def marked_healed(incident: Incident) -> Incident:
@@ -212,14 +195,8 @@ def marked_healed(incident: Incident) -> Incident:
         whole = Stretch(attempt=bout.attempt, from_step=bout.first_bad.value, to_step=bout.healed_step)
         incident = with_stretch(incident, whole)
     if incident.loss.onset_attempt == bout.attempt and incident.loss.onset_fault in LOSS_FAULTS:
-        incident = dataclasses.replace(
-            incident,
-            loss=dataclasses.replace(
-                incident.loss,
-                onset_attempt=None,
-                onset_step=Unknown("healed by itself"),
-                onset_fault=FaultClass.NON_FINITE,
-            ),
+        incident = incident.changed(
+            onset_attempt=None, onset_step=Unknown("healed by itself"), onset_fault=FaultClass.NON_FINITE
         )
     return incident
 
@@ -233,9 +210,7 @@ def with_stretch(incident: Incident, stretch: Stretch) -> Incident:
         for item in incident.loss.stretches
         if item.attempt != stretch.attempt or (item.to_step is not None and item.from_step != stretch.from_step)
     ]
-    return dataclasses.replace(
-        incident, loss=dataclasses.replace(incident.loss, stretches=(*kept, stretch)[-MAX_STRETCHES:])
-    )
+    return incident.changed(stretches=(*kept, stretch)[-MAX_STRETCHES:])
 
 
 def ends_open_stretches(incident: Incident, view: AttemptView | None) -> Incident:

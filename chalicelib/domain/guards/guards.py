@@ -67,9 +67,7 @@ def was_ordered(before: Incident, after: Incident) -> bool:
     """The same of what has been decided: the order as it stands now, but none of what was just put on record."""
     tries, steps = before.resubmission.tries, before.repair.steps if before.repair is not None else ()
     repair = dataclasses.replace(after.repair, steps=steps) if after.repair is not None else None
-    return is_ordered(
-        dataclasses.replace(after, resubmission=dataclasses.replace(after.resubmission, tries=tries), repair=repair)
-    )
+    return is_ordered(after.changed(tries=tries, repair=repair))
 
 
 def would_hold(context: RuleContext, action: Action) -> bool:
@@ -329,7 +327,7 @@ def _learnt(kept: Incident, proposed: Incident) -> Incident:
     """Keep what only this observation knew: an answer to a request, an order's outcome. The rest is read again."""
     ask, answered = kept.halt.ask, proposed.halt.ask
     if ask is not None and answered is not None and ask.request_id == answered.request_id and ask.outcome is None:
-        kept = dataclasses.replace(kept, halt=dataclasses.replace(kept.halt, ask=answered))
+        kept = kept.changed(ask=answered)
     if kept.repair is None or proposed.repair is None:
         return kept
     new = {one.number: one.state for one in proposed.repair.steps}

@@ -56,10 +56,7 @@ def settle_load(incident: Incident, view: AttemptView | None) -> Incident:
     # A monitored run that is known to have begun and named no step has gained none.
     gained = False if view.heartbeat_at is not None and last.gained is None else last.gained
     settled = dataclasses.replace(last, died_at_load=True, gained=gained)
-    return dataclasses.replace(
-        incident,
-        resubmission=dataclasses.replace(incident.resubmission, tries=(*incident.resubmission.tries[:-1], settled)),
-    )
+    return incident.changed(tries=(*incident.resubmission.tries[:-1], settled))
 
 
 def _died_at_load(incident: Incident, last: Try, view: AttemptView) -> bool:
@@ -181,11 +178,6 @@ def _poisoned(incident: Incident) -> Condemned | None:
 def _has_older(incident: Incident, key: str, checkpoints: Maybe[tuple[CheckpointView, ...]], policy: Policy) -> bool:
     if not isinstance(checkpoints, Known):
         return False
-    without = dataclasses.replace(
-        incident,
-        resubmission=dataclasses.replace(
-            incident.resubmission, excluded_checkpoints=(*incident.resubmission.excluded_checkpoints, key)
-        ),
-    )
+    without = incident.changed(excluded_checkpoints=(*incident.resubmission.excluded_checkpoints, key))
     point = choose_resume_point(checkpoints.value, without, policy)
     return point is not None and point.root is not None

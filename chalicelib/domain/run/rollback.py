@@ -6,8 +6,6 @@ skips a step skips its number too (rekindle.protocol.mailbox, ResumePlan).
 
 from __future__ import annotations
 
-import dataclasses
-
 from chalicelib.domain.faults.diagnosis import merge_windows
 from chalicelib.domain.faults.loss import onset_now
 from chalicelib.domain.model.evidence import LOSS_FAULTS, Onset, SuspicionKind
@@ -27,16 +25,10 @@ def account_rollback(incident: Incident, policy: Policy) -> Incident:
     onset = onset_now(incident)
     if onset is None:
         return incident
-    incident = dataclasses.replace(
-        incident,
-        loss=dataclasses.replace(
-            incident.loss, rollbacks=incident.loss.rollbacks + 1, onsets=(*incident.loss.onsets, onset)
-        ),
-        evidence=dataclasses.replace(incident.evidence, conclusion=""),
+    incident = incident.changed(
+        rollbacks=incident.loss.rollbacks + 1, onsets=(*incident.loss.onsets, onset), conclusion=""
     )
-    incident = dataclasses.replace(
-        incident, evidence=dataclasses.replace(incident.evidence, conclusion=_concluded(incident))
-    )
+    incident = incident.changed(conclusion=_concluded(incident))
     skipped = data_rollbacks(incident, policy)
     if is_of_its_checkpoint(incident, onset):
         return incident  # its data are not to blame: none are left out for it
@@ -46,12 +38,7 @@ def account_rollback(incident: Incident, policy: Policy) -> Incident:
     verify_to: Maybe[int] = Unknown("nothing beyond the target")
     if onset.fault in LOSS_FAULTS:
         verify_to = Known(window.to_step - 1 + policy.loss.spike_heal_steps)
-    return dataclasses.replace(
-        incident,
-        loss=dataclasses.replace(
-            incident.loss, skips=merge_windows((*incident.loss.skips, window)), verify_to=verify_to
-        ),
-    )
+    return incident.changed(skips=merge_windows((*incident.loss.skips, window)), verify_to=verify_to)
 
 
 def has_skipped_enough(incident: Incident, policy: Policy) -> bool:
@@ -189,12 +176,7 @@ def concluded_on_recovery(incident: Incident) -> Incident:
         return incident
     hosts = hosts_of(incident, onsets[-1].attempt)
     blamed = f"flaky hardware on {', '.join(hosts)}" if hosts else "flaky hardware, on a host that nothing names"
-    return dataclasses.replace(
-        incident,
-        evidence=dataclasses.replace(
-            incident.evidence, conclusion=f"{blamed}: the same data did not go non-finite again"
-        ),
-    )
+    return incident.changed(conclusion=f"{blamed}: the same data did not go non-finite again")
 
 
 def _concluded(incident: Incident) -> str:

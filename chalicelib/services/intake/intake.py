@@ -357,35 +357,24 @@ class Intake:
         number = job.attempt_number
         for attempt in self.registry.attempts(job.job_id) if about is not None else ():
             number = attempt.number if attempt.name == about else number
-        incident = replace(
-            incident,
+        incident = incident.changed(
             job_id=job.job_id,
             attempt=about or job.current_attempt,
             attempt_number=number,
             cluster=signal.cluster or job.cluster or None,
             # Data once found poisonous stay skipped: a later Incident's clone must not meet them again.
-            loss=replace(incident.loss, skips=current.skips if current is not None else ()),
+            skips=current.skips if current is not None else (),
         )
         for before in self.store.list_for_job(job.job_id, limit=1):
             if is_in_hand(before, signal, job, now=self.clock.now()):
                 return _dropped(signal, f"a person has {before.incident_id} about this very trouble in hand", job)
             # What was saved in a bad stretch is never resumed from, also where it has healed since.
-            incident = replace(incident, loss=replace(incident.loss, stretches=before.loss.stretches))
+            incident = incident.changed(stretches=before.loss.stretches)
             # How its attempts ended before tells whether one more such end is the checkpoint's doing (loads.py).
-            incident = replace(
-                incident,
-                resubmission=replace(
-                    incident.resubmission, failures=before.resubmission.failures[-MAX_ELDER_FAILURES:]
-                ),
-            )
+            incident = incident.changed(failures=before.resubmission.failures[-MAX_ELDER_FAILURES:])
             if before.loss.onset_attempt == job.current_attempt and before.loss.onset_fault not in LOSS_FAULTS:
                 # The last Incident closed with this run poisoned (cancelled, say): what it saved since is no better.
-                incident = replace(
-                    incident,
-                    loss=replace(
-                        incident.loss, onset_attempt=before.loss.onset_attempt, onset_step=before.loss.onset_step
-                    ),
-                )
+                incident = incident.changed(onset_attempt=before.loss.onset_attempt, onset_step=before.loss.onset_step)
         return self._knock(incident, signal)
 
     def _new_incident(self, signal: Signal, *, scope: str, policy_name: str) -> Incident:

@@ -116,11 +116,8 @@ class Reader:
         """Maybe the Job's checkpoints, as a look at `incident` would find them."""
         wanted = (incident.loss.onset_step, incident.loss.rollbacks, incident.is_poisoned, incident.fault)
         if wanted not in self._checkpoints:
-            asks = replace(
-                incident,
-                attempt=self.job.current_attempt,
-                evidence=replace(incident.evidence, needs=tuple({*incident.evidence.needs, Need.CHECKPOINTS})),
-                halt=replace(incident.halt, ask=None),
+            asks = incident.changed(
+                attempt=self.job.current_attempt, needs=tuple({*incident.evidence.needs, Need.CHECKPOINTS}), ask=None
             )
             self._checkpoints[wanted] = self.read(asks).checkpoints
         return self._checkpoints[wanted]

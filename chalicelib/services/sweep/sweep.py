@@ -215,57 +215,39 @@ class Sweep:
         return readings
 
     def _one(self, job: Job, trouble: Callable[[], Signal | None], tally: Tally) -> None:
-        """Whatever is wrong with one Job, even a defect of ours that only it brings out, must not leave all others."""
-        try:
+        def sweep() -> None:
             self.alarms.ensure(job)
             signal = trouble()
             if signal is not None and is_silence(signal):
                 tally.silent.append((job, signal))
             elif signal is not None:
                 tally.outcomes.append(self.intake.receive(signal))
-        except Skip:
-            return
-        except RecoveryError as err:
-            tally.unread += 1
-            _LOG.info("a Job cannot be swept", extra={"job_id": job.job_id, "error": str(err)[:300]})
-        except Exception:
-            tally.unread += 1
-            _LOG.exception("a Job cannot be swept", extra={"job_id": job.job_id})
+
+        _alone(sweep, tally, "a Job cannot be swept", job_id=job.job_id)
 
     def _tell_silent(self, tally: Tally) -> None:
         """Jobs that fell silent in the same sweep make their common source the suspect: each Signal says how many."""
         for job, signal in tally.silent:
-            try:
-                evidence = {**signal.evidence, TOGETHER: len(tally.silent)}
-                tally.outcomes.append(self.intake.receive(replace(signal, evidence=evidence)))
-            except Skip:
-                continue
-            except RecoveryError as err:
-                tally.unread += 1
-                _LOG.info("a Job cannot be swept", extra={"job_id": job.job_id, "error": str(err)[:300]})
-            except Exception:  # as in `_one`
-                tally.unread += 1
-                _LOG.exception("a Job cannot be swept", extra={"job_id": job.job_id})
+            evidence = {**signal.evidence, TOGETHER: len(tally.silent)}
+            take = partial(self._receive, replace(signal, evidence=evidence), tally)
+            _alone(take, tally, "a Job cannot be swept", job_id=job.job_id)
+
+    def _receive(self, signal: Signal, tally: Tally) -> None:
+        tally.outcomes.append(self.intake.receive(signal))
 
     def _tell_unheard(self, turn: Round, tally: Tally) -> None:
         """Take in listed attempts that no Job has registered; one that is not protected is looked up once an hour."""
         if self.unheard is None or not isinstance(turn.changed, Known):
             return
-        listed = turn.changed.value
-        for name in self.unheard.names(listed, known=tally.attempts):
-            try:
-                for signal in self.unheard.signals((name,), listed):
-                    tally.outcomes.append(self.intake.receive(signal))
-            except Skip:
-                pass
-            except Retryable as err:  # as long as it is listed it is looked up again
-                tally.unread += 1
-                _LOG.info("an attempt cannot be looked up", extra={"attempt": name, "error": str(err)[:300]})
-                continue
-            except Exception:  # as in `_one`
-                tally.unread += 1
-                _LOG.exception("an attempt cannot be looked up", extra={"attempt": name})
-            self.unheard.looked_up(name)
+        listed, unheard = turn.changed.value, self.unheard
+
+        def look_up(name: str) -> None:
+            for signal in unheard.signals((name,), listed):
+                self._receive(signal, tally)
+
+        for name in unheard.names(listed, known=tally.attempts):
+            if _alone(partial(look_up, name), tally, "an attempt cannot be looked up", attempt=name):
+                unheard.looked_up(name)
 
     def _trouble_of(self, job: Job, turn: Round, readings: Mapping[str, Maybe[Series]]) -> Signal | None:
         """The signal of a lost event: from the platform's state first, then from the run's own signs of life."""
@@ -394,7 +376,7 @@ class Sweep:
                 elif look_by is not None and look_by < now:
                     tally.stuck += 1
                     tally.woken += self._wake(incident)
-            except Exception:  # as in `_one`: the other Incidents are waiting
+            except Exception:  # as in `_alone`: the other Incidents are waiting
                 tally.unread += 1
                 _LOG.exception("an Incident cannot be swept", extra={"incident_id": incident.incident_id})
 
@@ -414,3 +396,21 @@ class Sweep:
             return callback_id is not None and self.executions.wake(callback_id, why="sweep")
         except RecoveryError:
             return False  # as above; and the other Incidents are waiting
+
+
+def _alone(sweep: Callable[[], None], tally: Tally, problem: str, **subject: str) -> bool:
+    """Whatever is wrong with one Job or attempt, even a defect of ours that only it brings out, must not leave all
+    others. False: the same may work later.
+    """
+    try:
+        sweep()
+    except Skip:
+        return True
+    except RecoveryError as err:
+        tally.unread += 1
+        _LOG.info(problem, extra={**subject, "error": str(err)[:300]})
+        return not isinstance(err, Retryable)
+    except Exception:
+        tally.unread += 1
+        _LOG.exception(problem, extra=dict(subject))
+    return True

@@ -40,11 +40,7 @@ def attempt_died(context: RuleContext, attempt: AttemptView) -> Decision:
         step=died_at(incident, attempt),
     )
     known_before = [item for item in incident.resubmission.failures if item.attempt != attempt.name]
-    incident = _died_bad(
-        dataclasses.replace(
-            incident, resubmission=dataclasses.replace(incident.resubmission, failures=(*known_before, failure))
-        )
-    )
+    incident = _died_bad(incident.changed(failures=(*known_before, failure)))
     context = dataclasses.replace(context, incident=incident)
     if row.response in (Response.HAND_OVER, Response.CHECKPOINT_THEN_HAND_OVER):
         return context.hand_over("playbook.hand_over", story(context))
@@ -98,9 +94,7 @@ def left_alone(context: RuleContext, attempt: AttemptView) -> Decision | None:
 
 def _died_bad(incident: Incident) -> Incident:
     """It died while its loss was bad: what it saved meanwhile is not resumed from, whatever it died of."""
-    return dataclasses.replace(
-        incident, loss=dataclasses.replace(incident.loss, stretches=marked_bad(incident).loss.stretches)
-    )
+    return incident.changed(stretches=marked_bad(incident).loss.stretches)
 
 
 def _same_failure_before(before: list[Failure], failure: Failure) -> Failure | None:
@@ -115,10 +109,7 @@ def _no_room(context: RuleContext, attempt: AttemptView) -> Decision:
     incident = settle_try(context.incident, attempt, context.seen)
     if incident.resubmission.tries and incident.resubmission.tries[-1].name == attempt.name:
         settled = dataclasses.replace(incident.resubmission.tries[-1], no_room=True, gained=None)
-        incident = dataclasses.replace(
-            incident,
-            resubmission=dataclasses.replace(incident.resubmission, tries=(*incident.resubmission.tries[:-1], settled)),
-        )
+        incident = incident.changed(tries=(*incident.resubmission.tries[:-1], settled))
     return back_off_for_capacity(dataclasses.replace(context, incident=incident), attempt.failure_reason[:200])
 
 
@@ -148,14 +139,10 @@ def prepare_resubmit(context: RuleContext) -> Decision:
     incident = settle_load(settle_try(context.incident, context.attempt, context.seen), context.attempt)
     if not context.incident.resubmission.tries:  # what its Incidents before have spent counts on in this one
         spent = max(incident.resubmission.fruitless_before, fruitless_of_job(context))
-        incident = dataclasses.replace(
-            incident, resubmission=dataclasses.replace(incident.resubmission, fruitless_before=spent)
-        )
+        incident = incident.changed(fruitless_before=spent)
     before = incident
     incident = account_rollback(incident, context.policy)
-    incident = dataclasses.replace(
-        incident, resubmission=dataclasses.replace(incident.resubmission, capacity_since=None, capacity_refusals=0)
-    )
+    incident = incident.changed(capacity_since=None, capacity_refusals=0)
     context = dataclasses.replace(context, incident=incident)
     verdict = over_budget(context)
     if verdict is not None:
@@ -173,22 +160,12 @@ def _prepared(context: RuleContext, incident: Incident) -> Decision:
     actions: tuple[QuarantineCheckpoint, ...] = ()
     said = ""
     if bad is not None:
-        incident = dataclasses.replace(
-            incident,
-            resubmission=dataclasses.replace(
-                incident.resubmission, excluded_checkpoints=(*incident.resubmission.excluded_checkpoints, bad.key)
-            ),
-        )
+        incident = incident.changed(excluded_checkpoints=(*incident.resubmission.excluded_checkpoints, bad.key))
         context = dataclasses.replace(context, incident=incident)
         what = "quarantined" if bad.is_proven else "passed over"
         said = f" {bad.why}: {what}, and the next older one is taken."
         if bad.root is not None and bad.is_proven:
-            incident = dataclasses.replace(
-                incident,
-                resubmission=dataclasses.replace(
-                    incident.resubmission, quarantined=(*incident.resubmission.quarantined, bad.key)
-                ),
-            )
+            incident = incident.changed(quarantined=(*incident.resubmission.quarantined, bad.key))
             context = dataclasses.replace(context, incident=incident)
             actions = (QuarantineCheckpoint(root=bad.root, why=bad.why),)
     wait = (
@@ -237,11 +214,7 @@ def settle_try(incident: Incident, attempt: AttemptView | None, seen: Observatio
         has_saved = newest_verified(checkpoints.value, incident, of=attempt.name) > last.resume_step.value
         gained = has_saved and (gained is not False or not last.went_back)
     settled = dataclasses.replace(last, ended=True, last_step=ended_at_step, gained=gained)
-    return dataclasses.replace(
-        incident,
-        resubmission=dataclasses.replace(incident.resubmission, tries=(*incident.resubmission.tries[:-1], settled)),
-        target_step=target,
-    )
+    return incident.changed(tries=(*incident.resubmission.tries[:-1], settled), target_step=target)
 
 
 def newest_verified(checkpoints: tuple[CheckpointView, ...], incident: Incident, *, of: str | None = None) -> int:
@@ -344,8 +317,8 @@ def _without_a_checkpoint(context: RuleContext) -> int:
         if step is None or step < newest:
             break
         count += 1
-    began_anew = 0 if _saved_further(context) else context.seen.began_anew
-    return max(count, _since_its_writer(context, newest), began_anew)
+    from_the_start = 0 if _saved_further(context) else context.seen.began_anew
+    return max(count, _since_its_writer(context, newest), from_the_start)
 
 
 def _saved_further(context: RuleContext) -> bool:

@@ -124,7 +124,7 @@ def roll_back(context: RuleContext, attempt: AttemptView, rule: str, reason: str
     planned = account_rollback(bad, context.policy)
     context = replace(context, incident=bad)
     if planned.loss.rollbacks > context.policy.budgets.max_rollbacks:
-        told = whole_story(replace(planned, loss=replace(planned.loss, skips=bad.loss.skips)))
+        told = whole_story(planned.changed(skips=bad.loss.skips))
         spent = f"{bad.loss.rollbacks} roll-backs did not cure it. {told}"
         return _nowhere_to_go(context, "budget.rollbacks", f"{reason} {spent}")
     if planned.loss.skips != bad.loss.skips and has_skipped_enough(bad, context.policy):
@@ -169,9 +169,7 @@ def _no_place(context: RuleContext, planned: Incident) -> str:
     onset = first_onset(planned)
     limit = f"at least {back} steps before step {step_word(onset)}" if back else f"before step {step_word(onset)}"
     count = len(context.seen.checkpoints.value) if isinstance(context.seen.checkpoints, Known) else 0
-    planned = replace(
-        planned, loss=replace(planned.loss, skips=context.incident.loss.skips)
-    )  # what was left out, not what would have been
+    planned = planned.changed(skips=context.incident.loss.skips)  # what was left out, not what would have been
     return (
         f"No verified checkpoint lies {limit} ({count} checkpoint(s) seen). A younger one is not resumed from: it may "
         f"hold what went wrong. {whole_story(planned)}"

@@ -24,7 +24,7 @@ from chalicelib.domain.decision.verdict import (
     is_poisoned,
     span_word,
     step_word,
-    stop_is_ours,
+    stopped_after_order,
     story,
     subject,
     why,
@@ -112,11 +112,8 @@ def _is_stopped_since(context: RuleContext, attempt: AttemptView) -> bool:
 
     An end is dated by AWS, as the order is, or, where an agent reports starts, by a host whose clock may be off.
     """
-    given = [one.occurred_at for one in context.incident.signals if one.kind is SignalKind.ORDER_RESUBMIT]
-    if attempt.status is not AttemptStatus.STOPPED or attempt.ended_at is None or not given:
-        return False
-    apart = SAME_CLOCK if attempt.start is None else OTHER_CLOCK
-    return not stop_is_ours(context, attempt) and attempt.ended_at - max(given) > apart
+    later = stopped_after_order(context, attempt)
+    return later is not None and later > (SAME_CLOCK if attempt.start is None else OTHER_CLOCK)
 
 
 def _ordered_in_queue(context: RuleContext, attempt: AttemptView) -> Decision:

@@ -33,7 +33,6 @@ _WHO: Final = {
     EndedBy.AGENT: "an earlier order of ours",
     EndedBy.UNKNOWN: "somebody",
 }
-SHOWN_AFTER: Final = 3  # poisoned weights give nothing but bad losses; rekindle.monitor reports the third
 MAX_CHASED: Final = 5  # starts of a loop that are gone before their stop reaches them, beyond the policy's budget
 # States of a start that has begun, or is over: nobody holds it back any more.
 _BEGUN: Final = frozenset(AttemptStatus) - {AttemptStatus.STARTING, AttemptStatus.GONE}
@@ -118,9 +117,7 @@ def _adopt(context: RuleContext, attempt: AttemptView, name: str) -> Decision:
     spent = over_budget(
         dataclasses.replace(
             context,
-            incident=dataclasses.replace(
-                incident, resubmission=dataclasses.replace(incident.resubmission, tries=tries)
-            ),
+            incident=incident.changed(tries=tries),
         )
     )
     if spent is not None and len(tries) > context.policy.budgets.max_attempts + MAX_CHASED:
@@ -176,11 +173,7 @@ def _books_closed(context: RuleContext, attempt: AttemptView) -> Incident:
         attempt=attempt.name, signature=failure_signature(attempt.failure_reason), step=died_at(incident, attempt)
     )
     others = tuple(item for item in incident.resubmission.failures if item.attempt != attempt.name)
-    incident = marked_bad(
-        dataclasses.replace(
-            incident, resubmission=dataclasses.replace(incident.resubmission, failures=(*others, failure))
-        )
-    )
+    incident = marked_bad(incident.changed(failures=(*others, failure)))
     return settle_load(settle_try(incident, attempt, context.seen), attempt)
 
 

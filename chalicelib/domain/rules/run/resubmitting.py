@@ -151,11 +151,8 @@ def undo_try(incident: Incident) -> Incident:
     undone = incident.resubmission.pending
     if undone is None:
         return incident
-    return dataclasses.replace(
-        incident,
-        resubmission=dataclasses.replace(incident.resubmission, tries=incident.resubmission.tries[:-1]),
-        attempt=undone.clone_of,
-        attempt_number=undone.number - 1,
+    return incident.changed(
+        tries=incident.resubmission.tries[:-1], attempt=undone.clone_of, attempt_number=undone.number - 1
     )
 
 
@@ -287,13 +284,8 @@ def _checkpoints_unseen(context: RuleContext, resent: Try | None) -> Decision:
     if resent is not None:  # it stays on record: under this name it may have started
         context = dataclasses.replace(
             context,
-            incident=dataclasses.replace(
-                context.incident,
-                resubmission=dataclasses.replace(
-                    context.incident.resubmission, tries=(*context.incident.resubmission.tries, resent)
-                ),
-                attempt=resent.name,
-                attempt_number=resent.number,
+            incident=context.incident.changed(
+                tries=(*context.incident.resubmission.tries, resent), attempt=resent.name, attempt_number=resent.number
             ),
         )
     return context.unread(

@@ -116,12 +116,7 @@ def requeue_refused(context: RuleContext, said: str) -> Decision:
     if context.incident.resubmission.requeue_refused:
         return context.hand_over("resubmit.refused", f"the platform refused the new attempt: {said}")
     refused = context.stay("resubmit.requeue_refused", f"the requeue was refused ({said}); looking for another way")
-    incident = dataclasses.replace(
-        refused.incident,
-        resubmission=dataclasses.replace(
-            refused.incident.resubmission, requeue_refused=True, not_before=context.now + context.policy.timing.look_max
-        ),
-    )
+    incident = refused.incident.changed(requeue_refused=True, not_before=context.now + context.policy.timing.look_max)
     return dataclasses.replace(refused, incident=incident, look_again_in=context.policy.timing.look_max)
 
 

@@ -17,6 +17,7 @@ from chalicelib.domain.decision.verdict import (
     span_word,
     step_word,
     stop_is_ours,
+    stopped_after_order,
     story,
     why,
 )
@@ -27,7 +28,6 @@ from chalicelib.domain.model.evidence import LOSS_FAULTS
 from chalicelib.domain.model.incident import CheckpointAsk, Phase
 from chalicelib.domain.model.known import Known
 from chalicelib.domain.model.observation import STALLED, AttemptStatus, AttemptView
-from chalicelib.domain.model.signal import SignalKind
 from chalicelib.domain.model.start_view import STOP_VALID
 from chalicelib.domain.policy.playbooks import ROLL_BACKS, Response
 from chalicelib.domain.rules.run.ended import attempt_died, prepare_resubmit
@@ -41,6 +41,7 @@ from rekindle.signatures.faults import FaultClass
 NEAR: Final = timedelta(seconds=10)
 NEAR_FOR: Final = timedelta(minutes=5)
 _UNDER_WAY: Final = timedelta(seconds=10)  # from the decision until the order is written, and dated
+WHOLE_SECOND: Final = timedelta(seconds=1)
 LIFELESS: Final = timedelta(seconds=60)  # four heartbeats (rekindle/monitor/base/settings.py, heartbeat_s)
 
 # --- checkpointing --------------------------------------------------------------------------------------------------
@@ -304,10 +305,8 @@ def _is_stopped_since_asked(context: RuleContext, attempt: AttemptView) -> bool:
     """Its owner has stopped it after the resubmission was ordered: it lived when it was asked to save because of that
     order. An end that is dated before the order may have been shown late; ends are dated in whole seconds.
     """
-    given = [one.occurred_at for one in context.incident.signals if one.kind is SignalKind.ORDER_RESUBMIT]
-    if attempt.status is not AttemptStatus.STOPPED or attempt.ended_at is None or not given:
-        return False
-    return not stop_is_ours(context, attempt) and attempt.ended_at >= max(given).replace(microsecond=0)
+    later = stopped_after_order(context, attempt)
+    return later is not None and later > -WHOLE_SECOND
 
 
 def decide_stopping(context: RuleContext) -> Decision:
