@@ -6,6 +6,7 @@ Nothing here is a collective. A rank that waits for the others, in a save of the
 from __future__ import annotations
 
 import secrets
+import sys
 import threading
 import time
 import weakref
@@ -292,8 +293,17 @@ def start(*, save: SaveFunction | None, **more: Any) -> Monitor:
 
 
 def finish(monitor: Monitor, why: str = "") -> None:
-    """`Monitor.finish`, saying whether the run was stopped."""
+    """`Monitor.finish`, saying whether the run was stopped.
+
+    Raises: SaveGivenUp, after all that, where this process's groups were given up with a save and no other error is on
+    its way: a script that ended with 0 would be a run that has completed, which is not resubmitted.
+    """
+    has_failed = sys.exc_info()[0] is not None
     monitor.finish(why or ("stopped" if monitor.should_stop else "finished"))
+    if _ended_as is not None and not has_failed:
+        raise SaveGivenUp(
+            "the run stopped before its end, with a save that was given up; the monitor's warning says why"
+        )
 
 
 def _count(what: str) -> int:

@@ -47,8 +47,7 @@ def killed(place: str, kind: str, rank: int = 1, step: int = 8) -> Story:
         harm=(harm("signal:SIGKILL", place, step, (rank,)),),
         acts=(short(8 if in_save else 12),) if rank != 0 and not is_coupled else (ask(8),),
         replies=ANY_OR_NONE if rank == 0 or is_coupled else SAVED_OR_CANNOT if place == "saved" else CANNOT,
-        # In the save, a rank that waits hears of it by the error of a collective, or the monitor gives the save up for it.
-        end=End.FINISHED if not is_coupled else End.ENDED if in_save else End.DIED,
+        end=End.DIED if is_coupled else End.FINISHED,
         dead={rank: -9},
     )
 

@@ -37,6 +37,7 @@ class Bounds:
 
     enter_s: a rank that has agreed on a save and is not seen to begin it in this time does not take part in it.
     stuck_s: a rank that waits for others inside a save for so long, after one of them failed, gives the save up.
+    gone_s: the same after the process of one of them ended: it will not come back.
     pulse_s: how often a rank in a save reports that it lives. lifeless_s: one that has not for so long has failed
     in it; see `lives`.
     must_join_s: a rank that has not joined so long after a wish takes no part. must_ack_s: the same for an answer to a
@@ -53,6 +54,7 @@ class Bounds:
     hold_s: float = 120.0
     meet_steps: float = 2.0
     enter_s: float = 30.0
+    gone_s: float = 2.0
     stuck_s: float = 30.0
     pulse_s: float = 2.0
     lifeless_s: float = 60.0

@@ -86,12 +86,13 @@ class Inside:
             return ""
         # From here on: where a framework raises on all ranks when one has failed, they come out within moments.
         waits = f"{self.failed}, and rank {self._agreement.rank} still waits in it for the other ranks"
-        if exchange.get(f"{self._key}/gone") is not None:
-            return waits
         lifeless, before = exchange.get(f"{self._key}/lifeless"), self._lifeless
         self._lifeless = lifeless
         if self._in_vain_since is None or (lifeless == BACK and before != BACK):
             self._in_vain_since = now
+        if exchange.get(f"{self._key}/gone") is not None:
+            # Not at the first look: on its way into the save, the thread may pass a wait that ends by itself.
+            return waits if now - self._in_vain_since > self._bounds.gone_s else ""
         if is_held and lifeless in (None, BACK):  # they may be writing for long: see `Agreement.hold`
             return ""
         return waits if now - self._in_vain_since > self._bounds.stuck_s else ""

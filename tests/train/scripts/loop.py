@@ -276,8 +276,7 @@ def main() -> int:
     if HAS_TORCH:
         import torch.distributed as dist
 
-        if dist.is_initialized():  # it is not, once a save in which the ranks wait for each other was abandoned
-            dist.destroy_process_group()
+        dist.destroy_process_group()
     line.send("bye", why=why)
     return 0
 
