@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
 from chalicelib.domain.model.action import StopJob
-from chalicelib.domain.model.incident import Phase
+from chalicelib.domain.model.incident import Incident, Phase
 from chalicelib.domain.model.known import Known
 from chalicelib.domain.model.observation import AttemptStatus, AttemptView, ReplyView
-from chalicelib.domain.model.signal import SignalKind
+from chalicelib.domain.model.signal import Signal, SignalKind, SignalSource
 from rekindle.signatures.faults import FaultClass
-from tests.domain.looks import MINUTE, NOW, incident, look, seen, signal, view
+from tests.domain.looks import MINUTE, NOW, a_try, incident, look, seen, signal, view
 
 SECOND = timedelta(seconds=1)
 STALL = signal(FaultClass.HANG, step=100, at=NOW - MINUTE)
@@ -52,6 +53,36 @@ def test_a_new_attempt_whose_heartbeat_still_says_stalled_is_asked_to_save() -> 
     what = view(name="lm-r2", step=96, heartbeat_at=NOW, work="stalled")
     decision = look(incident(Phase.VERIFYING, FaultClass.HANG, signals=(stall,)), seen(what))
     assert decision.incident.phase is Phase.CHECKPOINTING
+
+
+UNSTEPPED = signal(FaultClass.HANG, attempt="lm-r2", step=None, at=NOW - MINUTE)
+MUTE = signal(FaultClass.HANG, attempt="lm-r2", step=None, at=NOW - MINUTE, source=SignalSource.SWEEP)
+
+
+def asked_to_save(stall: Signal) -> Incident:
+    about = {"signals": (stall,), "tries": (a_try(),), "attempt": "lm-r2", "attempt_number": 2}
+    return incident(Phase.CHECKPOINTING, FaultClass.HANG, **about)
+
+
+def test_a_new_attempt_that_stalled_before_its_first_step_and_has_made_one_is_not_stopped() -> None:
+    moving = seen(view(name="lm-r2", step=3, heartbeat_at=NOW), reply=ANSWERED["cannot"])
+    decision = look(asked_to_save(UNSTEPPED), moving)
+    assert (decision.rule, decision.incident.phase) == ("verify.moves_again", Phase.VERIFYING)
+    assert not decision.actions
+
+
+@pytest.mark.parametrize(
+    ("stall", "what"),
+    [
+        (UNSTEPPED, {"step": 3, "work": "stalled"}),
+        (UNSTEPPED, {"step": None}),
+        (MUTE, {"step": 3}),  # metrics that fell silent, at whatever step
+    ],
+    ids=["it stands again", "no step is known", "its metrics fell silent"],
+)
+def test_a_new_attempt_of_which_no_step_since_is_known_is_stopped(stall: Signal, what: dict[str, Any]) -> None:
+    there = seen(view(name="lm-r2", heartbeat_at=NOW, **what), reply=ANSWERED["cannot"])
+    assert look(asked_to_save(stall), there).rule != "verify.moves_again"
 
 
 @pytest.mark.parametrize("fault", [FaultClass.NODE_LOST, FaultClass.SOFTWARE_CRASH])

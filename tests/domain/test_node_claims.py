@@ -120,24 +120,30 @@ def test_a_run_is_left_alone_once_the_claim_against_its_node_is_taken_back(phase
 
 
 @pytest.mark.parametrize(
-    ("phase", "age", "step", "rule"),
+    ("phase", "watched", "step", "heartbeat", "rule"),
     [
-        (Phase.OPEN, 0, 100, "claim.late"),
-        (Phase.HOLDING, 1, 100, "claim.late"),
-        (Phase.HOLDING, 60, 101, "claim.late_limit"),
-        (Phase.HOLDING, 60, 100, "playbook.checkpoint"),
+        (Phase.OPEN, None, 100, 0, "claim.late"),
+        (Phase.HOLDING, None, 100, 0, "claim.late"),
+        (Phase.HOLDING, 1, 100, 0, "claim.late"),
+        (Phase.HOLDING, 60, 101, 0, "claim.late_limit"),
+        (Phase.HOLDING, 60, 100, 0, "playbook.checkpoint"),
+        (Phase.HOLDING, 60, 100, 61, "claim.late_limit"),
     ],
+    ids=["at once", "held for another claim", "watched", "it goes on", "it stands still", "no heartbeat since"],
 )
 def test_a_claim_that_is_heard_late_waits_for_its_being_taken_back(
-    phase: Phase, age: int, step: int, rule: str
+    phase: Phase, watched: int | None, step: int, heartbeat: int, rule: str
 ) -> None:
-    claim = replace(REBOOT, job_id="lm", attempt="lm", occurred_at=NOW - (age + 30) * MINUTE)
+    opened_at = NOW - 60 * MINUTE if phase is Phase.HOLDING else NOW
+    claim = replace(REBOOT, job_id="lm", attempt="lm", occurred_at=opened_at - 30 * MINUTE)
     case = incident(
         phase,
         fault=FaultClass.NODE_HARDWARE,
         signals=(claim,),
-        opened_at=NOW - age * MINUTE,
-        phase_entered_at=NOW - age * MINUTE,
+        opened_at=opened_at,
+        phase_entered_at=opened_at,
+        watch_at=None if watched is None else NOW - watched * MINUTE,
         watch_step=Known(100),
     )
-    assert look(case, seen(view(AttemptStatus.RUNNING, step=step))).rule == rule
+    there = view(AttemptStatus.RUNNING, step=step, heartbeat_at=NOW - heartbeat * MINUTE)
+    assert look(case, seen(there)).rule == rule

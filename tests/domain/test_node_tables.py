@@ -780,6 +780,24 @@ NODE_TABLE: list[Row] = [
         RebootNode,
     ),
     row(
+        "return.uncordon",
+        asked(
+            P.REPAIRING, memory(step(ago=6 * MINUTE, state=StepState.DOUBTFUL), findings=(finding(FindingKind.DOWN),))
+        ),
+        observed(node_view(drained())),
+        P.RETURNING,
+        UncordonNode,
+        name="it was only not reached, and is",
+    ),
+    row(
+        "repair.again",
+        asked(P.REPAIRING, memory(step(ago=6 * MINUTE, state=StepState.DOUBTFUL), findings=())),
+        observed(node_view(drained())),
+        P.REPAIRING,
+        RebootNode,
+        name="a person ordered it",
+    ),
+    row(
         "repair.again",
         asked(P.REPAIRING, memory(REPLACED)),
         observed(node_view(drained("down"), NO_EFA)),

@@ -83,15 +83,23 @@ def late_claim(context: RuleContext, attempt: AttemptView) -> Decision | None:
     if incident.phase in UNTOLD:
         moved = context.move("claim.late", reason, Phase.HOLDING, watch_at=context.now, watch_step=attempt.last_step)
         return dataclasses.replace(moved, look_again_in=context.policy.timing.look_max)
-    if context.now - incident.opened_at < context.policy.nodes.hma_grace:
-        return context.stay("claim.late", reason, until=incident.opened_at + context.policy.nodes.hma_grace)
-    if not has_passed(attempt.last_step, incident.sight.watch_step) or attempt.work == STALLED:
+    watch_at = incident.sight.watch_at
+    if watch_at is None:  # the Incident was held for another claim when this one was heard
+        until = context.now + context.policy.nodes.hma_grace
+        return context.stay("claim.late", reason, until=until, watch_at=context.now, watch_step=attempt.last_step)
+    if context.now - watch_at < context.policy.nodes.hma_grace:
+        return context.stay("claim.late", reason, until=watch_at + context.policy.nodes.hma_grace)
+    if attempt.work == STALLED:
+        return None
+    is_unheard = attempt.heartbeat_at is not None and attempt.heartbeat_at < watch_at
+    if has_passed(attempt.last_step, incident.sight.watch_step):
+        steps = f"{attempt.name} has gone on to step {step_word(attempt.last_step)} meanwhile"
+    elif is_unheard:  # its heartbeats are late as well, or lost: what is not seen is not taken for standing still
+        steps = f"{attempt.name} runs, and no heartbeat since shows that it does not go on"
+    else:
         return None
     return context.close(
-        "claim.late_limit",
-        f"{reason}; {attempt.name} has gone on to step {step_word(attempt.last_step)} meanwhile, and is left training",
-        Phase.STOPPED,
-        severity=Severity.WARNING,
+        "claim.late_limit", f"{reason}; {steps}, and is left training", Phase.STOPPED, severity=Severity.WARNING
     )
 
 

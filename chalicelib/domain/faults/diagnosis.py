@@ -13,7 +13,7 @@ from chalicelib.domain.model.evidence import MAX_SUSPICIONS, Stretch, Suspicion,
 from chalicelib.domain.model.incident import Incident, Phase, SkipWindow, best_step
 from chalicelib.domain.model.known import Known, Maybe, Unknown
 from chalicelib.domain.model.observation import AttemptStatus, AttemptView, Observation
-from chalicelib.domain.model.signal import Signal, SignalKind
+from chalicelib.domain.model.signal import Signal, SignalKind, SignalSource
 from chalicelib.domain.model.start_view import StartState
 from chalicelib.domain.policy.playbooks import FAULT_RANK
 from rekindle.detectors import Health
@@ -400,6 +400,21 @@ def stalled_at(incident: Incident) -> Maybe[int]:
     """The highest step at which the attempt under care was reported stuck."""
     stalls = [item for item in incident.signals if item.kind is SignalKind.STALL and concerns(item, incident)]
     return best_step(*(signal_step(item) for item in stalls)) if stalls else Unknown("no stall was told")
+
+
+def is_past_stall(incident: Incident, view: AttemptView) -> bool:
+    """Whether the attempt under care has made a step after every stall that was reported of it.
+
+    A stall that the monitor reports without a step was before the attempt's first one: each step that the attempt has
+    made is after it. A silence of metrics names no step either, and says nothing of that.
+    """
+    stalls = [item for item in incident.signals if item.kind is SignalKind.STALL and concerns(item, incident)]
+    if not stalls or not isinstance(view.last_step, Known):
+        return False
+    stuck = stalled_at(incident)
+    if isinstance(stuck, Known):
+        return view.last_step.value > stuck.value
+    return all(item.source is SignalSource.MONITOR for item in stalls)
 
 
 def _target(incident: Incident, view: AttemptView | None) -> Incident:

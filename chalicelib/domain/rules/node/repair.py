@@ -327,9 +327,15 @@ def escalate(context: RuleContext, why: str) -> Decision:
 
 def _is_done(context: RuleContext, step: Step) -> bool:
     """Well by both views, and really repaired: another instance, or a reboot that was seen or must be over by now."""
-    if step.state in (StepState.ASKED, StepState.DOUBTFUL) and _shows_nothing(context, step):
-        return False
     after_reboot = step.rung is Rung.REBOOT
+    if step.state in (StepState.ASKED, StepState.DOUBTFUL) and _shows_nothing(context, step):
+        # It may have been away while nothing could be read. A node that only was not reached needs no reboot once it
+        # is; one whose hardware was reported does, and nothing shows that it had it.
+        findings = findings_about_now(context)
+        was_only_lost = bool(findings) and not any(one.kind.is_of_the_hardware for one in findings)
+        if not after_reboot or not was_only_lost or context.now - step.at < context.policy.nodes.settle:
+            return False
+        return is_well(context, after_reboot=True) or is_back_in_service(context)
     if not is_well(context, after_reboot=after_reboot) and not is_back_in_service(context):
         return False
     if step.rung is Rung.REPLACE:

@@ -12,7 +12,6 @@ from chalicelib.domain.claims.movement import unwatched
 from chalicelib.domain.decision.verdict import (
     Decision,
     RuleContext,
-    has_passed,
     result,
     span_word,
     step_word,
@@ -21,7 +20,7 @@ from chalicelib.domain.decision.verdict import (
     story,
     why,
 )
-from chalicelib.domain.faults.diagnosis import stalled_at
+from chalicelib.domain.faults.diagnosis import is_past_stall, stalled_at
 from chalicelib.domain.faults.loss import BoutState, bad_fault, marked_healed, turn_of
 from chalicelib.domain.model.action import Done, RequestCheckpoint, Severity, StopJob
 from chalicelib.domain.model.evidence import LOSS_FAULTS
@@ -180,7 +179,7 @@ def _no_longer_needed(context: RuleContext, attempt: AttemptView) -> Decision | 
             return moves_again
         reason = f"{attempt.name} moves again, but its loss is {attempt.loss_health}"
         return context.changed(**unwatched()).move("heal.loss_bad", reason, Phase.HOLDING)
-    is_past = has_passed(attempt.last_step, stalled_at(context.incident)) and attempt.work != STALLED
+    is_past = is_past_stall(context.incident, attempt) and attempt.work != STALLED
     if context.incident.fault is FaultClass.HANG and is_past:
         return context.changed(**unwatched()).move(
             "verify.moves_again",
@@ -406,7 +405,7 @@ def _moves_meanwhile(context: RuleContext, attempt: AttemptView) -> Decision | N
         return None
     if attempt.status is not AttemptStatus.RUNNING or attempt.work == STALLED:
         return None
-    moves = incident.fault is FaultClass.HANG and has_passed(attempt.last_step, stalled_at(incident))
+    moves = incident.fault is FaultClass.HANG and is_past_stall(incident, attempt)
     if not moves and not claims_are_over(context):
         return None
     since = f"is at step {step_word(attempt.last_step)}, and moves" if moves else "runs, and its node is well since"
