@@ -398,8 +398,14 @@ def _lower_onset_to(incident: Incident, step: Maybe[int]) -> Incident:
 
 def stalled_at(incident: Incident) -> Maybe[int]:
     """The highest step at which the attempt under care was reported stuck."""
-    stalls = [item for item in incident.signals if item.kind is SignalKind.STALL and concerns(item, incident)]
+    stalls = _stalls(incident)
     return best_step(*(signal_step(item) for item in stalls)) if stalls else Unknown("no stall was told")
+
+
+def has_passed_stall(stall: Signal, view: AttemptView) -> bool:
+    """Whether the attempt has made a step after this one's; one that names no step is before each that is known."""
+    step, made = signal_step(stall), view.last_step
+    return isinstance(made, Known) and (not isinstance(step, Known) or made.value > step.value)
 
 
 def is_past_stall(incident: Incident, view: AttemptView) -> bool:
@@ -408,13 +414,13 @@ def is_past_stall(incident: Incident, view: AttemptView) -> bool:
     A stall that the monitor reports without a step was before the attempt's first one: each step that the attempt has
     made is after it. A silence of metrics names no step either, and says nothing of that.
     """
-    stalls = [item for item in incident.signals if item.kind is SignalKind.STALL and concerns(item, incident)]
-    if not stalls or not isinstance(view.last_step, Known):
-        return False
-    stuck = stalled_at(incident)
-    if isinstance(stuck, Known):
-        return view.last_step.value > stuck.value
-    return all(item.source is SignalSource.MONITOR for item in stalls)
+    stalls = _stalls(incident)
+    is_dated = isinstance(stalled_at(incident), Known) or all(item.source is SignalSource.MONITOR for item in stalls)
+    return bool(stalls) and is_dated and all(has_passed_stall(item, view) for item in stalls)
+
+
+def _stalls(incident: Incident) -> list[Signal]:
+    return [item for item in incident.signals if item.kind is SignalKind.STALL and concerns(item, incident)]
 
 
 def _target(incident: Incident, view: AttemptView | None) -> Incident:

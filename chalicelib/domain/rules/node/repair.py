@@ -328,20 +328,19 @@ def escalate(context: RuleContext, why: str) -> Decision:
 def _is_done(context: RuleContext, step: Step) -> bool:
     """Well by both views, and really repaired: another instance, or a reboot that was seen or must be over by now."""
     after_reboot = step.rung is Rung.REBOOT
+    if not is_well(context, after_reboot=after_reboot) and not is_back_in_service(context):
+        return False
+    has_settled = context.now - step.at >= context.policy.nodes.settle
     if step.state in (StepState.ASKED, StepState.DOUBTFUL) and _shows_nothing(context, step):
         # It may have been away while nothing could be read. A node that only was not reached needs no reboot once it
         # is; one whose hardware was reported does, and nothing shows that it had it.
         findings = findings_about_now(context)
         was_only_lost = bool(findings) and not any(one.kind.is_of_the_hardware for one in findings)
-        if not after_reboot or not was_only_lost or context.now - step.at < context.policy.nodes.settle:
-            return False
-        return is_well(context, after_reboot=True) or is_back_in_service(context)
-    if not is_well(context, after_reboot=after_reboot) and not is_back_in_service(context):
-        return False
+        return after_reboot and was_only_lost and has_settled
     if step.rung is Rung.REPLACE:
         now_id = current_id(context)
         return now_id is not None and now_id != step.instance_id
-    return step.disturbed or context.now - step.at >= context.policy.nodes.settle
+    return step.disturbed or has_settled
 
 
 def _shows_nothing(context: RuleContext, step: Step) -> bool:

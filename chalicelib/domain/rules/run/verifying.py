@@ -25,7 +25,7 @@ from chalicelib.domain.decision.verdict import (
     subject,
     why,
 )
-from chalicelib.domain.faults.diagnosis import ORDER_KINDS, STATE_KINDS, signal_step
+from chalicelib.domain.faults.diagnosis import ORDER_KINDS, STATE_KINDS, has_passed_stall, signal_step
 from chalicelib.domain.faults.heartbeat_claims import is_denied
 from chalicelib.domain.faults.loss import BoutState, marked_healed, turn_of
 from chalicelib.domain.model.action import Notify, QuarantineCheckpoint, Severity
@@ -253,11 +253,8 @@ def _stands(signal: Signal, context: RuleContext, attempt: AttemptView) -> bool:
     if signal.kind is SignalKind.STALL and _saved_since(signal, context, attempt):
         return False
     is_heartbeat_older = attempt.heartbeat_at is not None and attempt.heartbeat_at < signal.occurred_at
-    if signal.kind is SignalKind.STALL and not is_heartbeat_older and attempt.work != STALLED:
-        step = signal_step(signal)
-        if isinstance(attempt.last_step, Known) and (isinstance(step, Unknown) or attempt.last_step.value > step.value):
-            return False
-    return True
+    is_moving = signal.kind is SignalKind.STALL and not is_heartbeat_older and attempt.work != STALLED
+    return not (is_moving and has_passed_stall(signal, attempt))
 
 
 def _saved_since(stall: Signal, context: RuleContext, attempt: AttemptView) -> bool:
