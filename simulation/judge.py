@@ -166,12 +166,13 @@ class Judge(Watcher):
         return until is not None and self._now - until < MISSES_NOTHING
 
     def _is_shown(self, attempt: Attempt) -> bool:
-        """False of a Slurm job that does not ask for protection: only its heartbeats show it, once they are there."""
+        """False of a Slurm job that asks for no protection, while no heartbeat of it can be read."""
         if attempt.is_tagged or attempt.run.spec.platform != "slurm":
             return True
         if attempt.run.spec.watch != "monitor" or attempt.trains_since is None:
             return False
-        return self._now - attempt.trains_since >= MISSES_NOTHING
+        seen_at = self.world.lies.seen_at(attempt.run.name, self._now)
+        return seen_at is not None and seen_at - attempt.trains_since >= MISSES_NOTHING
 
     def submitted(self, attempt: Attempt) -> None:
         """See Watcher."""

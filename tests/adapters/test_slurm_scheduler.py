@@ -463,6 +463,8 @@ def test_a_start_that_names_the_job_and_lives_is_a_sibling(lab: Lab, more: dict[
         ({"job_id": "slurm.ml.7", "state": SlurmState.FAILED}, False),
         ({"mailbox": "/fsx/runs/lm/", "state": SlurmState.CANCELLED}, True),
         ({"mailbox": "/fsx/runs/another", "state": SlurmState.CANCELLED}, False),
+        ({"mailbox": "/fsx/runs/lm", "job_id": "slurm.ml.7", "state": SlurmState.FAILED, "started_at": START}, True),
+        ({"mailbox": "/fsx/runs/lm", "job_id": "slurm.ml.7", "state": SlurmState.CANCELLED, "started_at": None}, False),
     ],
 )
 def test_a_later_start_that_names_the_job_and_has_ended_was_missed(

@@ -21,6 +21,10 @@ REBOOT = told(SignalKind.NODE_HEALTH, fault=FaultClass.NODE_HARDWARE, repair_act
 REPLACE = told(SignalKind.NODE_HEALTH, fault=FaultClass.NODE_HARDWARE, repair_action="Replace", instance_id=OLD)
 MARKED = told(SignalKind.NODE_STATE, fault=FaultClass.NODE_HARDWARE, state="idle", flags=["fail"])
 AWAY = told(SignalKind.NODE_STATE, fault=FaultClass.NODE_LOST, state="down")
+SUSPECT = told(SignalKind.NODE_SUSPECT, fault=FaultClass.NODE_HARDWARE)
+OLD_SUSPECT = told(
+    SignalKind.NODE_SUSPECT, fault=FaultClass.NODE_HARDWARE, said_at=(NOW - 9 * MINUTE).isoformat(), instance_id=OLD
+)
 BOOTED = {"booted_at": NOW}
 SEEN = {"seen_at": NOW}
 
@@ -33,6 +37,10 @@ SEEN = {"seen_at": NOW}
         (REBOOT, facts(**BOOTED), True),
         (REPLACE, facts(**BOOTED), False),
         (REPLACE, facts(instance_id=NEW), True),
+        (SUSPECT, facts(**BOOTED), True),
+        (SUSPECT, facts(booted_at=NOW - 2 * MINUTE), False),
+        (OLD_SUSPECT, facts(booted_at=NOW - 2 * MINUTE), True),
+        (OLD_SUSPECT, facts(booted_at=NOW - 10 * MINUTE), False),
         (MARKED, facts(**SEEN), True),
         (MARKED, facts(), False),
         (MARKED, facts(seen_at=NOW - 2 * MINUTE), False),

@@ -135,9 +135,9 @@ def test_a_try_on_record_counts_by_its_own_checkpoints() -> None:
 # --- ends of which nothing shows a gain -----------------------------------------------------------------------------
 
 
-def unseen_deaths(count: int, reason: str) -> Incident:
+def unseen_deaths(count: int, reason: str, before: Incident | None = None) -> Incident:
     """A run without a monitor and without visible checkpoints, after `count` resubmissions that have all ended."""
-    case = incident(Phase.OPEN, FaultClass.SOFTWARE_CRASH)
+    case = before or incident(Phase.OPEN, FaultClass.SOFTWARE_CRASH)
     for number in range(1, count + 2):
         name = case.attempt or "lm"
         what = view(AttemptStatus.FAILED, name=name, step=None, failure_reason=reason)
@@ -165,3 +165,11 @@ def test_what_earlier_incidents_have_spent_counts_on() -> None:
     died = view(AttemptStatus.FAILED, name=after.attempt or "", step=105, failure_reason="AlgorithmError: another")
     again = dataclasses.replace(after, phase=Phase.VERIFYING)
     assert look(again, seen(died, next_number=5, checkpoints=POINTS)).rule == "budget.no_progress"
+
+
+@pytest.mark.parametrize(("carried", "submitted"), [(0, 3), (1, 2), (2, 1)])
+def test_what_earlier_incidents_have_spent_counts_beside_ends_that_are_all_alike(carried: int, submitted: int) -> None:
+    before = incident(Phase.OPEN, FaultClass.SOFTWARE_CRASH)
+    before = before.changed(fruitless_before=carried)
+    case = unseen_deaths(6, "AlgorithmError: RuntimeError: bang", before)
+    assert (case.outcome, len(case.resubmission.tries)) == ("budget.no_progress", submitted)

@@ -359,6 +359,24 @@ SLURM_TABLE: list[Row] = [
         Phase.VERIFYING,
         (),
     ),
+    (
+        "weights that are not finite give no finite loss, and it has trained on for long enough",
+        case(Phase.VERIFYING, F.NON_FINITE, tries=(THEIRS,), onset_attempt=R1, onset_step=Known(85)),
+        sees(start(S.RUNNING, R1, step=94, first_step=Known(91), loss_state="finite"), current=R1, **POINTS),
+        P,
+        "adopt.clean",
+        Phase.VERIFYING,
+        (),
+    ),
+    (
+        "too few of its steps are seen to tell",
+        case(Phase.VERIFYING, F.NON_FINITE, tries=(THEIRS,), onset_attempt=R1, onset_step=Known(85)),
+        sees(start(S.RUNNING, R1, step=93, first_step=Known(91), loss_state="finite"), current=R1, **POINTS),
+        P,
+        "adopt.poisoned",
+        Phase.STOPPING,
+        ("StopJob",),
+    ),
     # --- stopping
     (
         "the stop is not answered: the same order again",
@@ -1276,7 +1294,21 @@ def test_a_node_that_is_another_machine_by_now_is_neither_cordoned_nor_excluded(
     decision = decided(case(), sees(start(), new_signals=(told,), nodes=same))
     assert one(decision, CordonNode) == CordonNode(cluster="ml", node="ip-2", why="ip-2 is broken")
     report = one(decision, ReportNode)
-    assert (report.instance_id, report.evidence) == ("i-0123456789abcdef0", {"attempt": R0, "fault": "node_hardware"})
+    assert (report.instance_id, report.evidence) == (
+        "i-0123456789abcdef0",
+        {"attempt": R0, "fault": "node_hardware", "said_at": told.occurred_at.isoformat()},
+    )
+
+
+def test_a_node_whose_trouble_was_over_before_anything_was_done_is_no_bad_one() -> None:
+    told = node_signal(F.NODE_HARDWARE, evidence={"repair_action": "Reboot"})
+    held = BadNode(node="ip-2", why=told.summary, said_at=told.occurred_at)
+    before = case(bad_nodes=(held,), signals=(told,))
+    later = told.occurred_at + timedelta(seconds=1)
+    for booted_at, kept in ((None, True), (told.occurred_at - timedelta(hours=1), True), (later, False)):
+        shown = (node("ip-2", booted_at=booted_at),)
+        decision = decided(before, sees(start(), nodes=shown))
+        assert bool(decision.incident.resubmission.bad_nodes) is kept
 
 
 def test_a_signal_about_a_foreign_attempt_names_no_bad_node() -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from chalicelib.domain.model.action import ActionResult, Done
 from chalicelib.domain.model.incident import Phase
+from chalicelib.domain.model.job import Attempt
 from chalicelib.domain.model.known import Known
 from chalicelib.domain.model.observation import AttemptStatus, AttemptView
 from tests.services.world import JOB, Sim, Worker, World
@@ -90,6 +91,23 @@ def test_a_run_by_hand_that_began_and_ended_while_nothing_could_be_read_is_weigh
     assert "resubmit.sibling" in w.rules(), w.story()
     assert bool(w.scheduler.submitted) is (status is AttemptStatus.FAILED)
     assert outcome in ("", w.last.outcome), w.story()
+
+
+def test_a_run_that_is_protected_as_a_job_of_its_own_and_has_ended_since_is_left_to_that_job(w: World) -> None:
+    w.scheduler.dark = True
+    w.fail(JOB, BOOM)
+    w.run(2)
+    w.tick(700)
+    w.scheduler.put("other", AttemptStatus.RUNNING, mailbox=MAILBOX)
+    own = replace(w.registry.get(JOB), job_id="other", current_attempt="other", attempt_started_at=w.clock.now())
+    w.registry.register(own, Attempt(job_id="other", number=1, name="other", submitted_at=w.clock.now()))
+    w.tick(1200)
+    w.scheduler.put("other", AttemptStatus.STOPPED, mailbox=MAILBOX)
+    w.scheduler.dark = False
+    w.run(40)
+    assert (w.last.phase, w.last.outcome) == (Phase.STOPPED, "resubmit.goes_on"), w.story()
+    assert "other, which is protected as the Job other" in w.story()
+    assert w.scheduler.submitted == []
 
 
 def test_a_run_of_another_name_and_mailbox_is_no_sibling(w: World) -> None:

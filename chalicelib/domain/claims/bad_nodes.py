@@ -65,11 +65,19 @@ def _not_told_yet(incident: Incident, seen: Observation) -> Incident:
 
 
 def _without_those_back(incident: Incident, seen: Observation) -> Incident:
-    """A node that was away and is back before anything was done about it is no broken one."""
-    kept = tuple(
-        one for one in incident.resubmission.bad_nodes if one.is_told or not (one.is_away and _is_back(one.node, seen))
-    )
-    return incident if kept == incident.resubmission.bad_nodes else incident.changed(bad_nodes=kept)
+    """A node is no broken one whose trouble was over before anything was done about it: it was away and is back, or
+    all that was said against it holds no more.
+    """
+    bad = incident.resubmission.bad_nodes
+    kept = tuple(one for one in bad if one.is_told or not _has_recovered(one, incident, seen))
+    return incident if kept == bad else incident.changed(bad_nodes=kept)
+
+
+def _has_recovered(item: BadNode, incident: Incident, seen: Observation) -> bool:
+    if item.is_away:
+        return _is_back(item.node, seen)
+    said = [one for one in incident.signals if one.node == item.node and one.summary[:200] == item.why]
+    return bool(said) and all(is_claim_over(one, incident, seen) for one in said)
 
 
 def _is_back(node: str, seen: Observation) -> bool:
@@ -95,7 +103,11 @@ def _named(incident: Incident, seen: Observation) -> Iterable[BadNode]:
         told = signal.evidence.get("instance_id")
         machine = told if isinstance(told, str) else None
         yield BadNode(
-            node=signal.node, why=signal.summary[:200], instance_id=machine or _machine(facts), is_away=is_away
+            node=signal.node,
+            why=signal.summary[:200],
+            instance_id=machine or _machine(facts),
+            is_away=is_away,
+            said_at=signal.occurred_at,
         )
 
 
@@ -109,7 +121,7 @@ def _down(incident: Incident, view: AttemptView | None, seen: Observation) -> It
     for facts in seen.nodes.value.facts:
         if facts.name in ran_on and is_lost(facts):
             why = f"{seen.platform.title} says {facts.state}: {facts.reason}"[:200]
-            yield BadNode(node=facts.name, why=why, instance_id=_machine(facts), is_away=True)
+            yield BadNode(node=facts.name, why=why, instance_id=_machine(facts), is_away=True, said_at=facts.seen_at)
 
 
 def _suspected(incident: Incident, view: AttemptView | None) -> Iterable[BadNode]:
@@ -145,8 +157,13 @@ def _fault_of(item: BadNode, incident: Incident) -> FaultClass:
 
 def _passed_on(item: BadNode, incident: Incident) -> dict[str, bool | str]:
     """A report that rests on an alert of other monitoring, or on HyperPod's own agents, names that source: it is no
-    better known, no newer, and what they take back is taken back.
+    better known, and what they take back is taken back. Whatever it rests on, it is no newer than that.
     """
+    newest = {} if item.said_at is None else {SAID_AT: item.said_at.isoformat()}
+    return newest | _source(item, incident)
+
+
+def _source(item: BadNode, incident: Incident) -> dict[str, bool | str]:
     named = [one for one in incident.signals if one.node == item.node and _is_about_health(one)]
     is_told = item.why in {one.summary[:200] for one in named}
     if is_told and only_alerts(named):

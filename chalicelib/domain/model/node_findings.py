@@ -17,9 +17,10 @@ from rekindle.signatures.responses import FirstResponse
 from rekindle.signatures.xids import first_response
 
 INSTANCE_ID: Final = re.compile(r"i-[a-f0-9]{8}(?:[a-f0-9]{9})?")  # Source: botocore, ClusterNodeId
-SAID_AT: Final = "said_at"  # beside it: when they said it
-CLEARED_AT: Final = "cleared_at"  # beside it: when they took it back
-OF_PLATFORM: Final = "of_platform"  # in the evidence of a run's report of a node: HyperPod's own agents said it
+# In the evidence of a run's report of a node:
+OF_PLATFORM: Final = "of_platform"  # HyperPod's own agents said it
+SAID_AT: Final = "said_at"  # when what it rests on was said or seen
+CLEARED_AT: Final = "cleared_at"  # when HyperPod's agents took it back
 PLATFORM_KINDS: Final = frozenset({SignalKind.NODE_HEALTH, SignalKind.AGENT_LOG_FAULT, SignalKind.CLUSTER_EVENT})
 
 
@@ -45,7 +46,7 @@ class FindingKind(StrEnum):
     @property
     def is_over_by_a_boot(self) -> bool:
         """A reboot is all that is asked for: once the machine has booted, nothing of it is left."""
-        return self in (FindingKind.AGENT_REBOOT, FindingKind.XID_REBOOT)
+        return self in (FindingKind.AGENT_REBOOT, FindingKind.XID_REBOOT, FindingKind.SUSPECTED)
 
     @property
     def is_of_the_hardware(self) -> bool:
@@ -74,11 +75,12 @@ def finding_of(signal: Signal) -> Finding | None:
     if kind is None:
         return None
     said = signal.evidence
-    is_passed_on = signal.kind is SignalKind.NODE_SUSPECT and said.get(OF_PLATFORM) is True
+    is_report = signal.kind is SignalKind.NODE_SUSPECT
+    is_passed_on = is_report and said.get(OF_PLATFORM) is True
     key = said.get("xid") or said.get("fault_type") or said.get("reason") or kind.value
     return Finding(
         kind=kind,
-        at=datetime.fromisoformat(said[SAID_AT]) if is_passed_on and SAID_AT in said else signal.occurred_at,
+        at=datetime.fromisoformat(said[SAID_AT]) if is_report and SAID_AT in said else signal.occurred_at,
         said=signal.summary[:300],
         key=str(key)[:100],
         instance_id=instance_of(signal),

@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Final
 
+from chalicelib.domain.model.clocks import Fact
 from chalicelib.domain.model.codec import Record
 from rekindle.protocol.cluster.documents import EndedBy
 
@@ -111,7 +112,8 @@ class BadNode(Record):
     """A node that a Job's Incident holds to be broken. `is_told`: it was reported; `is_cordoned`: a cordon was ordered.
 
     `instance_id` is the machine behind the name at that time: a repaired node may keep its name. `is_away`: all that is
-    known against it is that the platform cannot reach it, which is over once it can.
+    known against it is that the platform cannot reach it, which is over once it can. `said_at` is when the newest of
+    what it rests on was said or seen; None where the ranks' own reports, as they are now, accuse it.
     """
 
     node: str
@@ -120,6 +122,7 @@ class BadNode(Record):
     is_away: bool = False
     is_told: bool = False
     is_cordoned: bool = False
+    said_at: Fact | None = None
 
 
 def is_another_run(name: str, submitted_at: datetime | None, *, job_id: str, created_at: datetime) -> bool:

@@ -208,7 +208,8 @@ class SlurmScheduler:
             if doc is None or own is None or not status_of(doc.state).has_ended or not _is_newer(doc, own):
                 continue
             is_there = bool(mailbox) and doc.mailbox.rstrip("/") == mailbox
-            if doc.job_id == job.job_id or (doc.job_id is None and is_there):
+            # A link of a chain that never began has trained nothing.
+            if doc.job_id == job.job_id or (is_there and (doc.job_id is None or doc.started_at is not None)):
                 return name
         return None
 

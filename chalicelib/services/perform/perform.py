@@ -189,14 +189,23 @@ class Perform:
         return self._unprotected(action, job, own) or self._missed(action, job, own, incident)
 
     def _missed(self, action: ResubmitJob, job: Job, own: Collection[str], incident: Incident) -> ActionResult | None:
-        """The answer where a person has submitted the run meanwhile and it has ended: its end is weighed first."""
+        """The answer where the run was submitted meanwhile without us and that one has ended: its end is weighed first.
+
+        One that is protected as a Job of its own has an Incident of its own, which goes on from what it has saved.
+        """
         if self.clock.now() - incident.opened_at < UNWATCHED:
             return None
         other = self.scheduler.of(job.platform).missed(job, besides=own)
-        if other is None or self.registry.job_of_attempt(other) is not None:
+        if other is None:
             return None
-        detail = f"{other} was submitted by hand, and has ended"
-        return ActionResult(action=action_name(action), done=Done.SIBLING, detail=detail, attempt=other)
+        owner = self.registry.job_of_attempt(other)
+        if owner == job.job_id:
+            return None
+        if owner is None:
+            detail = f"{other} was submitted by hand, and has ended"
+            return ActionResult(action=action_name(action), done=Done.SIBLING, detail=detail, attempt=other)
+        detail = f"{other}, which is protected as the Job {owner}, was submitted later, and has ended"
+        return ActionResult(action=action_name(action), done=Done.SIBLING, detail=detail)
 
     def _unprotected(self, action: ResubmitJob, job: Job, own: Collection[str]) -> ActionResult | None:
         """The answer where a run that no list shows sends heartbeats from the Job's mailbox."""

@@ -259,7 +259,8 @@ def over_budget(context: RuleContext) -> Decision | None:
     tries = policy.playbook(incident.fault).tries
     limit = policy.budgets.max_no_progress if tries is None else min(tries, policy.budgets.max_no_progress)
     carried = 0 if any(item.gained for item in incident.resubmission.tries) else incident.resubmission.fruitless_before
-    fruitless = max(incident.resubmission.no_progress + carried, fruitless_of_job(context), _alike_in_a_row(incident))
+    own = max(incident.resubmission.no_progress, _alike_in_a_row(incident))
+    fruitless = max(own + carried, fruitless_of_job(context))
     if fruitless >= limit:  # a try that gained a step renews the budget
         return context.hand_over(
             "budget.no_progress",

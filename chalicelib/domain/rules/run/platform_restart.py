@@ -26,6 +26,7 @@ from chalicelib.domain.run.first_response import begin_stop, shadow
 from chalicelib.domain.run.load_failures import settle_load
 from rekindle.protocol.cluster.documents import EndedBy
 from rekindle.protocol.mailbox import LossState
+from rekindle.signatures.faults import FaultClass
 
 _WHO: Final = {
     EndedBy.USER: "a person",
@@ -33,6 +34,7 @@ _WHO: Final = {
     EndedBy.AGENT: "an earlier order of ours",
     EndedBy.UNKNOWN: "somebody",
 }
+FINITE_FOR: Final = 3  # steps of a start, after which a finite loss says that the weights it has loaded are, too
 MAX_CHASED: Final = 5  # starts of a loop that are gone before their stop reaches them, beyond the policy's budget
 # States of a start that has begun, or is over: nobody holds it back any more.
 _BEGUN: Final = frozenset(AttemptStatus) - {AttemptStatus.STARTING, AttemptStatus.GONE}
@@ -220,7 +222,13 @@ def adopted_trouble(context: RuleContext, attempt: AttemptView) -> Decision | No
 
 def _clean_start(context: RuleContext, attempt: AttemptView) -> str | None:
     """Why it has not loaded what went bad; None while that is not known. A bad loss of its own is a new one."""
-    onset, first = context.incident.loss.onset_step, attempt.first_step
+    loss, first = context.incident.loss, attempt.first_step
+    onset, last = loss.onset_step, attempt.last_step
+    trained = last.value - first.value if isinstance(first, Known) and isinstance(last, Known) else 0
+    is_finite = attempt.loss_state == LossState.FINITE
+    # Weights that are not finite give no finite loss, from the first step on.
+    if loss.onset_fault is FaultClass.NON_FINITE and is_finite and trained >= FINITE_FOR:
+        return f"{attempt.name} has trained {trained} steps on from where it began, and its loss is finite"
     if attempt.loss_state not in (LossState.NONE, LossState.FINITE) or not isinstance(onset, Known):
         return None
     if isinstance(first, Known) and first.value < onset.value:
