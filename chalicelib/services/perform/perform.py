@@ -191,7 +191,7 @@ class Perform:
     def _missed(self, action: ResubmitJob, job: Job, own: Collection[str], incident: Incident) -> ActionResult | None:
         """The answer where the run was submitted meanwhile without us and that one has ended: its end is weighed first.
 
-        One that is protected as a Job of its own has an Incident of its own, which goes on from what it has saved.
+        One that is protected as a Job of its own has an Incident of its own, which resumes from what it has saved.
         """
         if self.clock.now() - incident.opened_at < UNWATCHED:
             return None
