@@ -13,7 +13,7 @@ from __future__ import annotations
 import dataclasses
 from datetime import datetime
 
-from chalicelib.domain.claims.bad_nodes import ACTING, told_of_nodes, with_bad_nodes
+from chalicelib.domain.claims.bad_nodes import ACTING, with_bad_nodes, with_node_reports
 from chalicelib.domain.decision.verdict import PAUSED, Decision, RuleContext, newest, state_of_the_run, story, subject
 from chalicelib.domain.faults.diagnosis import diagnose, note_state
 from chalicelib.domain.guards.guards import guarded, may_cordon
@@ -97,7 +97,7 @@ def _of_a_run(context: RuleContext) -> Decision:
         return common if is_kept else _with_orders_answered(context, common)
     decision = decide_order(context) or platform_restarted(context) or _by_phase(context)
     decision = _carried_on(context, guarded(context, decision, base=base))
-    decision = told_of_nodes(
+    decision = with_node_reports(
         _nodes_first(context, decision),
         ran=context.incident.attempt,
         cluster=context.seen.cluster,
@@ -111,7 +111,9 @@ def _nodes_first(context: RuleContext, decision: Decision) -> Decision:
     """Keep an Incident open for one more observation where a broken node is not reported yet."""
     if decision.incident.phase not in (Phase.RECOVERED, Phase.HANDED_OVER) or context.policy.shadow:
         return decision
-    if context.incident.phase not in ACTING or all(item.is_told for item in context.incident.resubmission.bad_nodes):
+    if context.incident.phase not in ACTING or all(
+        item.is_reported for item in context.incident.resubmission.bad_nodes
+    ):
         return decision
     return context.stay("nodes.first", f"{decision.reason}; first what it ran on is handed on.")
 

@@ -23,7 +23,7 @@ MARKED = told(SignalKind.NODE_STATE, fault=FaultClass.NODE_HARDWARE, state="idle
 AWAY = told(SignalKind.NODE_STATE, fault=FaultClass.NODE_LOST, state="down")
 SUSPECT = told(SignalKind.NODE_SUSPECT, fault=FaultClass.NODE_HARDWARE)
 OLD_SUSPECT = told(
-    SignalKind.NODE_SUSPECT, fault=FaultClass.NODE_HARDWARE, said_at=(NOW - 9 * MINUTE).isoformat(), instance_id=OLD
+    SignalKind.NODE_SUSPECT, fault=FaultClass.NODE_HARDWARE, reported_at=(NOW - 9 * MINUTE).isoformat(), instance_id=OLD
 )
 BOOTED = {"booted_at": NOW}
 SEEN = {"seen_at": NOW}

@@ -122,7 +122,7 @@ def test_nobody_is_told_of_a_hold_that_is_not_there(before: Incident, seen: Obse
 
 
 def test_whoever_takes_over_is_told_of_the_nodes_that_we_cordoned() -> None:
-    bad = (BadNode(node="ip-2", why="broken", is_told=True, is_cordoned=True),)
+    bad = (BadNode(node="ip-2", why="broken", is_reported=True, is_cordoned=True),)
     before = case(Phase.STOPPING, F.NODE_HARDWARE, bad_nodes=bad)
     decision = decided(before, dataclasses.replace(sees(start(S.STOPPING)), new_signals=CANCEL))
     assert "`scontrol update nodename=ip-2 state=resume`" in decision.reason
@@ -147,7 +147,7 @@ def test_a_policy_that_leaves_nodes_alone_cordons_none_and_excludes_it_by_name(a
 
 def test_a_report_of_a_node_that_reached_nobody_is_made_again_for_a_while() -> None:
     lost = (ActionResult(action="ReportNode", done=Done.UNAVAILABLE, detail="the table is away"),)
-    bad = (BadNode(node="ip-2", why="broken", is_told=True, is_cordoned=True),)
+    bad = (BadNode(node="ip-2", why="broken", is_reported=True, is_cordoned=True),)
     before = case(Phase.STOPPING, F.NODE_HARDWARE, bad_nodes=bad)
     again = decided(before, sees(start(S.STOPPING), results=lost))
     assert [action.node for action in again.actions if isinstance(action, ReportNode)] == ["ip-2"]

@@ -69,7 +69,7 @@ THEIRS = try_of(
     resume_root=None,
 )
 EXCLUDED = try_of(exclude=("ip-2",))
-BAD = (BadNode(node="ip-2", why="broken", is_told=True),)
+BAD = (BadNode(node="ip-2", why="broken", is_reported=True),)
 PENDING = {"tries": (try_of(),), "attempt": R1, "attempt_number": 2}
 SUBMITTED = {"tries": (try_of(NEW),), "attempt": NEW, "attempt_number": 2}
 LOOP = {
@@ -1296,13 +1296,13 @@ def test_a_node_that_is_another_machine_by_now_is_neither_cordoned_nor_excluded(
     report = one(decision, ReportNode)
     assert (report.instance_id, report.evidence) == (
         "i-0123456789abcdef0",
-        {"attempt": R0, "fault": "node_hardware", "said_at": told.occurred_at.isoformat()},
+        {"attempt": R0, "fault": "node_hardware", "reported_at": told.occurred_at.isoformat()},
     )
 
 
 def test_a_node_whose_trouble_was_over_before_anything_was_done_is_no_bad_one() -> None:
     told = node_signal(F.NODE_HARDWARE, evidence={"repair_action": "Reboot"})
-    held = BadNode(node="ip-2", why=told.summary, said_at=told.occurred_at)
+    held = BadNode(node="ip-2", why=told.summary, reported_at=told.occurred_at)
     before = case(bad_nodes=(held,), signals=(told,))
     later = told.occurred_at + timedelta(seconds=1)
     for booted_at, kept in ((None, True), (told.occurred_at - timedelta(hours=1), True), (later, False)):

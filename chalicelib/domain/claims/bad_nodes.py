@@ -18,7 +18,7 @@ from chalicelib.domain.model.evidence import Suspicion
 from chalicelib.domain.model.incident import Incident, Phase
 from chalicelib.domain.model.known import Known
 from chalicelib.domain.model.node import is_in_service
-from chalicelib.domain.model.node_findings import CLEARED_AT, OF_PLATFORM, PLATFORM_KINDS, SAID_AT, cleared_at
+from chalicelib.domain.model.node_findings import CLEARED_AT, OF_PLATFORM, PLATFORM_KINDS, REPORTED_AT, cleared_at
 from chalicelib.domain.model.observation import AttemptView, Observation
 from chalicelib.domain.model.repair import Allowed
 from chalicelib.domain.model.signal import Signal
@@ -42,7 +42,7 @@ def with_bad_nodes(incident: Incident, seen: Observation) -> Incident:
     view = seen.attempt.value if isinstance(seen.attempt, Known) else None
     if incident.attempt is None or not seen.platform.can_exclude_nodes:
         return incident
-    incident = _without_those_back(_not_told_yet(incident, seen), seen)
+    incident = _without_those_back(_to_report_again(incident, seen), seen)
     found = [*_named(incident, seen), *_down(incident, view, seen), *_suspected(incident, view)]
     known = {item.node for item in incident.resubmission.bad_nodes}
     fresh: list[BadNode] = []
@@ -55,12 +55,12 @@ def with_bad_nodes(incident: Incident, seen: Observation) -> Incident:
     return incident.changed(bad_nodes=(*incident.resubmission.bad_nodes, *fresh)[:MAX_BAD])
 
 
-def _not_told_yet(incident: Incident, seen: Observation) -> Incident:
+def _to_report_again(incident: Incident, seen: Observation) -> Incident:
     """Repeat a report that was not delivered, for a bounded time. A report is idempotent."""
     lost = any(one.action == ReportNode.__name__ and one.done is Done.UNAVAILABLE for one in seen.results)
     if not lost or seen.observed_at - incident.phase_entered_at >= REPORT_FOR:
         return incident
-    again = tuple(dataclasses.replace(item, is_told=False) for item in incident.resubmission.bad_nodes)
+    again = tuple(dataclasses.replace(item, is_reported=False) for item in incident.resubmission.bad_nodes)
     return incident.changed(bad_nodes=again)
 
 
@@ -69,15 +69,15 @@ def _without_those_back(incident: Incident, seen: Observation) -> Incident:
     all that was said against it holds no more.
     """
     bad = incident.resubmission.bad_nodes
-    kept = tuple(one for one in bad if one.is_told or not _has_recovered(one, incident, seen))
+    kept = tuple(one for one in bad if one.is_reported or not _has_recovered(one, incident, seen))
     return incident if kept == bad else incident.changed(bad_nodes=kept)
 
 
 def _has_recovered(item: BadNode, incident: Incident, seen: Observation) -> bool:
     if item.is_away:
         return _is_back(item.node, seen)
-    said = [one for one in incident.signals if one.node == item.node and one.summary[:200] == item.why]
-    return bool(said) and all(is_claim_over(one, incident, seen) for one in said)
+    claims = [one for one in incident.signals if one.node == item.node and one.summary[:200] == item.why]
+    return bool(claims) and all(is_claim_over(one, incident, seen) for one in claims)
 
 
 def _is_back(node: str, seen: Observation) -> bool:
@@ -100,14 +100,14 @@ def _named(incident: Incident, seen: Observation) -> Iterable[BadNode]:
         is_away = signal.fault is FaultClass.NODE_LOST
         if is_claim_over(signal, incident, seen) or (is_away and _is_back(signal.node, seen)):
             continue
-        told = signal.evidence.get("instance_id")
-        machine = told if isinstance(told, str) else None
+        named = signal.evidence.get("instance_id")
+        machine = named if isinstance(named, str) else None
         yield BadNode(
             node=signal.node,
             why=signal.summary[:200],
             instance_id=machine or _machine(facts),
             is_away=is_away,
-            said_at=signal.occurred_at,
+            reported_at=signal.occurred_at,
         )
 
 
@@ -121,7 +121,9 @@ def _down(incident: Incident, view: AttemptView | None, seen: Observation) -> It
     for facts in seen.nodes.value.facts:
         if facts.name in ran_on and is_lost(facts):
             why = f"{seen.platform.title} says {facts.state}: {facts.reason}"[:200]
-            yield BadNode(node=facts.name, why=why, instance_id=_machine(facts), is_away=True, said_at=facts.seen_at)
+            yield BadNode(
+                node=facts.name, why=why, instance_id=_machine(facts), is_away=True, reported_at=facts.seen_at
+            )
 
 
 def _suspected(incident: Incident, view: AttemptView | None) -> Iterable[BadNode]:
@@ -159,20 +161,20 @@ def _passed_on(item: BadNode, incident: Incident) -> dict[str, bool | str]:
     """A report that rests on an alert of other monitoring, or on HyperPod's own agents, names that source: it is no
     better known, and what they take back is taken back. Whatever it rests on, it is no newer than that.
     """
-    newest = {} if item.said_at is None else {SAID_AT: item.said_at.isoformat()}
+    newest = {} if item.reported_at is None else {REPORTED_AT: item.reported_at.isoformat()}
     return newest | _source(item, incident)
 
 
 def _source(item: BadNode, incident: Incident) -> dict[str, bool | str]:
     named = [one for one in incident.signals if one.node == item.node and _is_about_health(one)]
-    is_told = item.why in {one.summary[:200] for one in named}
-    if is_told and only_alerts(named):
+    is_named = item.why in {one.summary[:200] for one in named}
+    if is_named and only_alerts(named):
         return {PASSED_ON: True}
-    if not is_told or not all(one.kind in PLATFORM_KINDS for one in named):
+    if not is_named or not all(one.kind in PLATFORM_KINDS for one in named):
         return {}
-    said_at = max(one.occurred_at for one in named if one.fault is not None)
-    cleared = [at for one in named if (at := cleared_at(one)) is not None and at > said_at]
-    passed_on: dict[str, bool | str] = {OF_PLATFORM: True, SAID_AT: said_at.isoformat()}
+    reported_at = max(one.occurred_at for one in named if one.fault is not None)
+    cleared = [at for one in named if (at := cleared_at(one)) is not None and at > reported_at]
+    passed_on: dict[str, bool | str] = {OF_PLATFORM: True, REPORTED_AT: reported_at.isoformat()}
     return passed_on | ({CLEARED_AT: max(cleared).isoformat()} if cleared else {})
 
 
@@ -242,7 +244,7 @@ def is_out(bad: BadNode, seen: Observation) -> bool:
     return is_another or not is_in_service(facts)
 
 
-def told_of_nodes(
+def with_node_reports(
     decision: Decision, *, ran: str | None, cluster: str, policy: Policy, may_cordon: bool = True
 ) -> Decision:
     """The Decision about `ran`, which cordons and reports bad nodes with the first step that does anything about it.
@@ -252,7 +254,7 @@ def told_of_nodes(
     waits then.
     """
     incident = decision.incident
-    fresh = [item for item in incident.resubmission.bad_nodes if not item.is_told]
+    fresh = [item for item in incident.resubmission.bad_nodes if not item.is_reported]
     if not fresh or incident.phase not in ACTING or policy.shadow or ran is None:
         return decision
     repairs = policy.nodes.repair not in (Allowed.OFF, Allowed.TELL)
@@ -271,7 +273,7 @@ def told_of_nodes(
             )
         )
     told = tuple(
-        item if item.is_told else dataclasses.replace(item, is_told=True, is_cordoned=cordons)
+        item if item.is_reported else dataclasses.replace(item, is_reported=True, is_cordoned=cordons)
         for item in incident.resubmission.bad_nodes
     )
     names = ", ".join(item.node for item in fresh)

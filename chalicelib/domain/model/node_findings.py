@@ -18,8 +18,8 @@ from rekindle.signatures.xids import first_response
 
 INSTANCE_ID: Final = re.compile(r"i-[a-f0-9]{8}(?:[a-f0-9]{9})?")  # Source: botocore, ClusterNodeId
 # In the evidence of a run's report of a node:
-OF_PLATFORM: Final = "of_platform"  # HyperPod's own agents said it
-SAID_AT: Final = "said_at"  # when what it rests on was said or seen
+OF_PLATFORM: Final = "of_platform"  # HyperPod's own agents reported it
+REPORTED_AT: Final = "reported_at"  # when what it rests on was reported or seen
 CLEARED_AT: Final = "cleared_at"  # when HyperPod's agents took it back
 PLATFORM_KINDS: Final = frozenset({SignalKind.NODE_HEALTH, SignalKind.AGENT_LOG_FAULT, SignalKind.CLUSTER_EVENT})
 
@@ -80,7 +80,7 @@ def finding_of(signal: Signal) -> Finding | None:
     key = said.get("xid") or said.get("fault_type") or said.get("reason") or kind.value
     return Finding(
         kind=kind,
-        at=datetime.fromisoformat(said[SAID_AT]) if is_report and SAID_AT in said else signal.occurred_at,
+        at=datetime.fromisoformat(said[REPORTED_AT]) if is_report and REPORTED_AT in said else signal.occurred_at,
         said=signal.summary[:300],
         key=str(key)[:100],
         instance_id=instance_of(signal),

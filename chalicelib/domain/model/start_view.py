@@ -109,20 +109,21 @@ class StartView(Record):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BadNode(Record):
-    """A node that a Job's Incident holds to be broken. `is_told`: it was reported; `is_cordoned`: a cordon was ordered.
+    """A node that a Job's Incident holds to be broken. `is_reported`: to the node's own Incident; `is_cordoned`:
+    a cordon was ordered.
 
     `instance_id` is the machine behind the name at that time: a repaired node may keep its name. `is_away`: all that is
-    known against it is that the platform cannot reach it, which is over once it can. `said_at` is when the newest of
-    what it rests on was said or seen; None where the ranks' own reports, as they are now, accuse it.
+    known against it is that the platform cannot reach it, which is over once it can. `reported_at` is when the newest
+    of what it rests on was reported or seen; None where the ranks' own reports, as they are now, accuse it.
     """
 
     node: str
     why: str
     instance_id: str | None = None
     is_away: bool = False
-    is_told: bool = False
+    is_reported: bool = False
     is_cordoned: bool = False
-    said_at: Fact | None = None
+    reported_at: Fact | None = None
 
 
 def is_another_run(name: str, submitted_at: datetime | None, *, job_id: str, created_at: datetime) -> bool:
