@@ -14,7 +14,10 @@ from infra.site import (
     reference_iam,
     reference_metrics,
     reference_notice,
+    reference_playbooks,
+    reference_proving,
     reference_signatures,
+    reference_slurm,
 )
 
 # The page's path in the repository -> what makes its text.
@@ -29,6 +32,9 @@ PAGES: Final[Mapping[str, Callable[[], str]]] = {
         reference_iam,
         reference_metrics,
         reference_notice,
+        reference_playbooks,
+        reference_proving,
         reference_signatures,
+        reference_slurm,
     )
 }
