@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from chalicelib.domain.model.incident import TRANSITIONS, Phase
+from chalicelib.domain.model.repair import FAILURE_WORDS, FIRST_RUNGS
 from chalicelib.domain.policy.playbooks import PLAYBOOKS
 from infra.site.tables import cell, page, table
 
@@ -32,4 +33,19 @@ def made() -> str:
         ["## First responses", ""],
         ['`tries` bounds the attempts that gain no step; "policy" means the policy\'s `budgets.max_no_progress`.', ""],
         table(("fault", "first response", "checkpoint deadline", "tries", "source"), rows),
+        [
+            "## First steps of a node's repair",
+            "",
+            "By the finding about the node: [node repair](../node-repair.md).",
+            "",
+        ],
+        table(
+            ("finding", "first step", "source"),
+            ((f"`{row.kind}`", str(row.rung or "nothing"), cell(row.source)) for row in FIRST_RUNGS),
+        ),
+        ["If a new instance ends in Failure, its message decides:", ""],
+        table(
+            ("message has", "one more replacement", "source"),
+            ((cell(row.text), "yes" if row.once_more else "no", cell(row.source)) for row in FAILURE_WORDS),
+        ),
     )
