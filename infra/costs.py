@@ -1,4 +1,4 @@
-"""What Rekindle costs: `python -m infra.costs` writes the tables of docs/deploy.md.
+"""What Rekindle costs: `python -m infra.costs` writes docs/reference/costs.md.
 
 Counts come from where they are decided: the template, `.chalice/config.json`, the monitor's settings. Prices are list
 prices of us-east-1 in USD as known in November 2026. Durations and sizes are assumptions, marked ~.
@@ -14,12 +14,13 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
+from chalicelib.domain.reporting.prices import DEFAULT_PRICES
 from infra.package import ROOT, TEMPLATE, PackagingError, build
+from infra.site.tables import cell, table
+from infra.site.tables import page as whole
 from rekindle.monitor.base.settings import Config
 
-PAGE: Final = ROOT / "docs" / "deploy.md"
-BEGIN: Final = "<!-- written by python -m infra.costs: begin -->"
-END: Final = "<!-- written by python -m infra.costs: end -->"
+PAGE: Final = "docs/reference/costs.md"
 MONTH_S: Final = 730 * 3600
 AS_OF: Final = "November 2026"
 REGION: Final = "us-east-1"
@@ -115,7 +116,7 @@ def job(settings: Config) -> list[Row]:
             sends * METRIC_CALLS_K / 1e3,
         ),
         Row(
-            "the sweep reads 2 metrics of it ([sweep.md](sweep.md))",
+            "the sweep reads 2 metrics of it ([sweep.md](../sweep.md))",
             f"{read:,}, at {METRIC_CALLS_K} a thousand; a fifth with `SweepMetricsMinutes` 5",
             read * METRIC_CALLS_K / 1e3,
         ),
@@ -140,56 +141,63 @@ def incident() -> list[Row]:
     ]
 
 
-def tables(template: dict[str, Any], config: dict[str, Any], settings: Config) -> str:
-    """The whole block between the marks."""
+def page(template: dict[str, Any], config: dict[str, Any], settings: Config) -> str:
+    """The whole page."""
     resting, protected, recovery = idle(template, config), job(settings), incident()
     alarms, metrics = resting[0].usd, resting[1].usd
     free = total(resting) - min(alarms, 10 * ALARM) - metrics
     s3 = sum(row.usd for row in protected[:3]) + protected[3].usd
     slower = s3 - sum(row.usd for row in protected[:2]) * (1 - settings.poll_s / 15)
     slower -= sum(row.usd for row in protected[2:4]) * (1 - settings.heartbeat_s / 60)
-    return "\n".join(
+    return whole(
+        "Costs and prices",
         [
-            BEGIN,
-            f"### Idle: about {total(resting):.2f} a month",
+            f"Prices of {REGION} in USD, without the free tier, as known in {AS_OF}. 730 hours or {MONTH_S // 60:,} "
+            "minutes a month. Durations marked ~ are assumptions; nothing has been measured on Lambda yet. "
+            "`rekindle estimate --jobs N --incidents N` prints the same figures and their sum.",
+            "",
+            f"## Idle: about {total(resting):.2f} a month",
             "",
             *_table("a month", resting, 2),
             "",
-            "No server, no NAT gateway, no VPC endpoint, no provisioned capacity. In an account that uses nothing",
+            "No server, no NAT gateway, no VPC endpoint, no provisioned capacity. In an account that uses nothing "
             f"else, the free tier (10 alarms, 10 metrics) leaves about {free:.2f}.",
             "",
-            f"### A protected job: about {total(protected):.1f} a month, running the whole month without a fault",
+            f"## A protected Job: about {total(protected):.1f} a month, running the whole month without a fault",
             "",
             *_table("a month", protected, 2),
             "",
-            "Nearly all of it are S3 requests and metrics of the monitor, and are set there: `REKINDLE_POLL_S=15` and",
-            f"`REKINDLE_HEARTBEAT_S=60` bring S3's part from {s3:.2f} down to {slower:.2f}, for checkpoint requests",
-            "that are seen up to 15 s later. A job that runs a tenth of the month costs a tenth. One hour of one",
-            "p5.48xlarge costs several times as much as a job's whole month.",
+            "Most of it is S3 requests and metrics of the monitor, and is set there: `REKINDLE_POLL_S=15` and "
+            f"`REKINDLE_HEARTBEAT_S=60` bring S3's part from {s3:.2f} down to {slower:.2f}, for checkpoint requests "
+            "that are seen up to 15 s later. A Job that runs a tenth of the month costs a tenth.",
             "",
-            f"### An Incident: less than {max(0.01, round(total(recovery) + 0.005, 2)):.2f}",
+            f"## An Incident: less than {max(0.01, round(total(recovery) + 0.005, 2)):.2f}",
             "",
             *_table("each", recovery, 4),
             "",
             f"Not included: the checkpoints. An emergency checkpoint of 1 TB costs {TB_HOUR:.2f} an hour in S3 "
             "Standard until you delete it.",
-            END,
-        ]
+            "",
+            "## Instances",
+            "",
+            "The ledger's built-in prices, for orders of magnitude. Set your own: [prices](../ledger.md#prices).",
+            "",
+        ],
+        table(
+            ("type", "USD per hour", "as of", "source"),
+            ((row.instance, str(row.usd_per_hour), row.as_of, cell(row.source)) for row in DEFAULT_PRICES),
+        ),
     )
+
+
+def made() -> str:
+    """The page, from the packaged template and the monitor's settings."""
+    return page(*packaged(), Config())
 
 
 def total(rows: list[Row]) -> float:
     """Of the figures as they are printed, so that a reader's sum agrees."""
     return sum(round(row.usd, 2) for row in rows)
-
-
-def rewritten(page: str, block: str) -> str:
-    """The page with the block in place of the one that it has."""
-    before, mark, rest = page.partition(BEGIN)
-    after = rest.partition(END)
-    if not mark or not after[1]:
-        raise PackagingError(f"{PAGE.name} has no marks of {BEGIN}")
-    return before + block + after[2]
 
 
 def _table(per: str, rows: list[Row], digits: int) -> list[str]:
@@ -214,9 +222,7 @@ def packaged() -> tuple[dict[str, Any], dict[str, Any]]:
 
 def main() -> int:
     """Package the template and write the page."""
-    template, config = packaged()
-    block = tables(template, config, Config())
-    PAGE.write_text(rewritten(PAGE.read_text(encoding="utf-8"), block), encoding="utf-8")
+    (ROOT / PAGE).write_text(made(), encoding="utf-8")
     return 0
 
 

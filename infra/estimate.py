@@ -1,4 +1,4 @@
-"""`rekindle estimate`: what a deployment costs, by the figures of infra/costs.py that docs/deploy.md prints too."""
+"""`rekindle estimate`: what a deployment costs, by the figures of infra/costs.py (docs/reference/costs.md)."""
 
 from __future__ import annotations
 

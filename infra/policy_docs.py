@@ -1,12 +1,13 @@
-"""The reference in docs/policy.md and docs/policy.schema.json: `python -m infra.policy_docs` writes both.
+"""docs/reference/policy.md and docs/policy.schema.json: `python -m infra.policy_docs` writes both.
 
 They come from the declarations of the fields (chalicelib/domain/policy: document, groups, guard_rules) and from the
-built-in playbooks. Text outside of the markers in docs/policy.md is written by hand.
+built-in playbooks. docs/policy.md explains them, by hand.
 """
 
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
@@ -36,36 +37,26 @@ from chalicelib.domain.policy.guard_rules import ApprovalCondition, ApprovalRule
 from chalicelib.domain.policy.playbook_overrides import PlaybookRow, PlaybookTable
 from chalicelib.domain.policy.playbooks import PLAYBOOKS
 from infra.package import ROOT
+from infra.site.tables import page as whole
 
-PAGE: Final = ROOT / "docs" / "policy.md"
+PAGE: Final = "docs/reference/policy.md"
 SCHEMA_FILE: Final = ROOT / "docs" / "policy.schema.json"
-BEGIN: Final = "<!-- written by python -m infra.policy_docs: {} -->"
-END: Final = "<!-- end -->"
+_LINK: Final = re.compile(r"\]\((?=[\w-]+\.md)")
 _UNITS: Final = ((86400, "day"), (3600, "hour"), (60, "minute"))
 _HEAD: Final = ("| field | default | range | unit | what it says |", "|---|---|---|---|---|")
 _COLUMNS_HEAD: Final = ("| column | left out | range | unit | what it says |", "|---|---|---|---|---|")
 
 
-def page(text: str) -> str:
-    """The page `text` with every generated part brought up to date.
-
-    Raises:
-        ValueError: a part's markers are not there.
-    """
-    parts = {
-        "fields": list(_fields()),
-        "approvals": list(_columns(ApprovalRule, ApprovalCondition)),
-        "windows": list(_columns(Window)),
-        "playbooks": list(_playbooks()),
-    }
-    for name, lines in parts.items():
-        begin = BEGIN.format(name)
-        before, marker, rest = text.partition(begin)
-        _, end, after = rest.partition(END)
-        if not marker or not end:
-            raise ValueError(f"{PAGE.name} has no part between {begin!r} and {END!r}")
-        text = "\n".join([before + begin, *lines, END]) + after
-    return text
+def page() -> str:
+    """The reference page."""
+    return whole(
+        "Policy: every field",
+        ["What they do: [policy](../policy.md). JSON Schema: [policy.schema.json](../policy.schema.json).", ""],
+        ["## Fields", "", *_fields(), ""],
+        ["## Approval rules", "", *_columns(ApprovalRule, ApprovalCondition), ""],
+        ["## Windows", "", *_columns(Window), ""],
+        ["## Playbooks", "", *_playbooks()],
+    )
 
 
 def schema() -> dict[str, Any]:
@@ -84,9 +75,9 @@ def schema_text() -> str:
 
 def main() -> int:
     """Write both files."""
-    PAGE.write_text(page(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+    (ROOT / PAGE).write_text(page(), encoding="utf-8")
     SCHEMA_FILE.write_text(schema_text(), encoding="utf-8")
-    print(f"{PAGE.relative_to(ROOT)} and {SCHEMA_FILE.relative_to(ROOT)} are up to date.")
+    print(f"{PAGE} and {SCHEMA_FILE.relative_to(ROOT)} are up to date.")
     return 0
 
 
@@ -112,7 +103,7 @@ def _fields() -> Iterator[str]:
 
 
 def _line(spec: FieldSpec) -> str:
-    return f"| `{spec.key}` | {_default(spec)} | {_span(spec.kind)} | {_unit(spec.kind)} | {spec.says} |"
+    return f"| `{spec.key}` | {_default(spec)} | {_span(spec.kind)} | {_unit(spec.kind)} | {_says(spec)} |"
 
 
 def _columns(record: type[Any], nested: type[Any] | None = None) -> Iterator[str]:
@@ -127,7 +118,7 @@ def _columns(record: type[Any], nested: type[Any] | None = None) -> Iterator[str
 
 def _column(spec: FieldSpec, key: str) -> str:
     left_out = "an error" if spec.is_required else _default(spec)
-    return f"| `{key}` | {left_out} | {_span(spec.kind)} | {_unit(spec.kind)} | {spec.says} |"
+    return f"| `{key}` | {left_out} | {_span(spec.kind)} | {_unit(spec.kind)} | {_says(spec)} |"
 
 
 def _playbooks() -> Iterator[str]:
@@ -136,7 +127,12 @@ def _playbooks() -> Iterator[str]:
         yield f"| `{row.fault}` | `{row.response}` | `{row.deadline}` | `{json.dumps(row.tries)}` |"
     yield from ("", "| column | range | unit | what it says |", "|---|---|---|---|")
     for spec in specs(PlaybookRow):
-        yield f"| `{spec.key}` | {_span(spec.kind)} | {_unit(spec.kind)} | {spec.says} |"
+        yield f"| `{spec.key}` | {_span(spec.kind)} | {_unit(spec.kind)} | {_says(spec)} |"
+
+
+def _says(spec: FieldSpec) -> str:
+    """What the declaration says; its links are those of a page in docs/."""
+    return _LINK.sub("](../", spec.says)
 
 
 def _default(spec: FieldSpec) -> str:

@@ -11,7 +11,7 @@
 The head node is not trusted: names match the wire's own patterns, texts are bounded, `v` must be 1, and an attempt is
 of the cluster that speaks of it.
 
-Source: rekindle/protocol/cluster; docs/slurm-service.md.
+Source: rekindle/protocol/cluster; docs/slurm.md.
 """
 
 from __future__ import annotations

@@ -9,12 +9,17 @@ from infra.site import (
     reference_alarms,
     reference_api,
     reference_cli,
+    reference_costs,
     reference_doctor,
     reference_grafana,
     reference_iam,
     reference_metrics,
     reference_notice,
+    reference_playbooks,
+    reference_policy,
+    reference_proving,
     reference_signatures,
+    reference_slurm,
 )
 
 # The page's path in the repository -> what makes its text.
@@ -24,11 +29,16 @@ PAGES: Final[Mapping[str, Callable[[], str]]] = {
         reference_alarms,
         reference_api,
         reference_cli,
+        reference_costs,
         reference_doctor,
         reference_grafana,
         reference_iam,
         reference_metrics,
         reference_notice,
+        reference_playbooks,
+        reference_policy,
+        reference_proving,
         reference_signatures,
+        reference_slurm,
     )
 }

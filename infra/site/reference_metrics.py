@@ -51,7 +51,7 @@ def made() -> str:
         if sample := _SAMPLE.match(line):
             labels.setdefault(sample["name"], _LABEL.findall(sample["labels"] or ""))
     exposed = [
-        "All are gauges over the window in the label `days`; where the page stands: [ledger.md](../ledger.md).",
+        "All are gauges over the window in the label `days`; where the page is: [metrics](../metrics.md#prometheus).",
         "",
         *table(
             ("metric", "labels", "meaning"),

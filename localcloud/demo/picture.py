@@ -50,7 +50,7 @@ def _title(result: Result) -> str:
     """What was done to the run, and whether it came back from all of it."""
     done = ", ".join(dict.fromkeys(_DONE[recovery.fault] for recovery in result.recoveries)) or "left alone"
     has_recovered = result.recoveries and all(recovery.mttr_s is not None for recovery in result.recoveries)
-    return f"One training run, two workers: {done}.{' It comes back by itself.' if has_recovered else ''}"
+    return f"One training run, two workers: {done}.{' It recovers without help.' if has_recovered else ''}"
 
 
 def _axes(svg: Svg, x: Scale, y: Scale) -> None:

@@ -1,6 +1,6 @@
-"""docs/transitions.md and the diagram in docs/playbooks.md are written from the tables.
+"""docs/playbooks.md and docs/rules.md against the rules.
 
-After a change: `python -m tests.domain.test_docs`.
+The diagram in docs/playbooks.md is written from the decision table: after a change, `python -m tests.domain.test_docs`.
 """
 
 from __future__ import annotations
@@ -11,24 +11,19 @@ from pathlib import Path
 import pytest
 
 from chalicelib.domain.model.evidence import Onset
-from chalicelib.domain.model.incident import TRANSITIONS, Incident, Phase
+from chalicelib.domain.model.incident import Incident, Phase
 from chalicelib.domain.model.known import Known
 from chalicelib.domain.policy.document import DEFAULT_POLICY, Policy
-from chalicelib.domain.policy.playbooks import PLAYBOOKS
 from chalicelib.domain.run.rollback import rewind_steps, skip_window
-from chalicelib.domain.run.submission import ROWS
-from chalicelib.platforms.slurm.pending_reasons import REASONS
 from rekindle.signatures.faults import FaultClass
+from tests.docs.rules import explained
 from tests.domain.looks import incident
 from tests.domain.test_loss_tables import LOSS_TABLE
 
 ROOT = Path(__file__).parents[2]
-PAGE = ROOT / "docs" / "transitions.md"
 PLAYBOOK_PAGE = ROOT / "docs" / "playbooks.md"
 BEGIN = "<!-- written by python -m tests.domain.test_docs: begin -->"
 END = "<!-- end -->"
-SLURM_PAGE = ROOT / "docs" / "slurm-playbooks.md"
-SLURM_BEGIN = "<!-- written by python -m tests.domain.test_docs: {} -->"
 SLURM_RULES = re.compile(
     r'"((?:adopt|start)\.[a-z_]+|nodes\.first|defer\.auto_resume|defer\.(?:platform_says_both|many_down)[a-z_]*'
     r"|verify\.exclusion_lifted|verify\.smaller[a-z_]*|stop\.(?:pending|expiring|refused_once|blind"
@@ -36,38 +31,6 @@ SLURM_RULES = re.compile(
 )
 QUEUE_RULES = ("queued", "held", "pending_for_ever", "queue_limit")
 OWN_RULES = re.compile(r'"((?:spike|rollback|stacks)\.[a-z_]+)"')
-
-
-def page() -> str:
-    """The page as the tables have it."""
-    edges = [f"    {source} --> {target}" for source in Phase for target in Phase if target in TRANSITIONS[source]]
-    ends = [f"    {phase} --> [*]" for phase in Phase if phase.is_terminal]
-    rows = [
-        f"| `{row.fault}` | {row.response.replace('_', ' ')} | {row.deadline} | "
-        f"{'policy' if row.tries is None else row.tries} | {row.source} |"
-        for row in PLAYBOOKS
-    ]
-    return "\n".join(
-        [
-            "# Phases and playbooks",
-            "",
-            "Written from `TRANSITIONS` and `PLAYBOOKS` by `python -m tests.domain.test_docs`; a test keeps it equal.",
-            "",
-            "```mermaid",
-            "stateDiagram-v2",
-            f"    [*] --> {Phase.OPEN}",
-            *edges,
-            *ends,
-            "```",
-            "",
-            '`tries` bounds the attempts that gain no step; "policy" means the policy\'s `budgets.max_no_progress`.',
-            "",
-            "| fault | first response | checkpoint deadline | tries | source |",
-            "|---|---|---|---|---|",
-            *rows,
-            "",
-        ]
-    )
 
 
 def diagram() -> str:
@@ -99,41 +62,12 @@ def with_diagram(text: str) -> str:
     return before + diagram() + rest.partition(END)[2]
 
 
-def with_slurm_tables(text: str) -> str:
-    """Slurm's page with its two tables brought up to date."""
-    ways = [f"| `{row.rule}` | {row.how or 'a person'} | {_plain(row.why)} | {row.source} |" for row in ROWS]
-    text = _between(text, "submission", ["| the first that fits | how | why | source |", "|---|---|---|---|", *ways])
-    waits = [f"| {row.waits} | {row.said} | `{row.example or '(none)'}` | {row.source} |" for row in REASONS]
-    return _between(text, "reasons", ["| waits | what it means | for example | source |", "|---|---|---|---|", *waits])
-
-
-def _plain(why: str) -> str:
-    return why.replace("{", "*").replace("}", "*")
-
-
-def _between(text: str, name: str, lines: list[str]) -> str:
-    begin = SLURM_BEGIN.format(name)
-    before, _, rest = text.partition(begin)
-    return "\n".join([before + begin, *lines, END]) + rest.partition(END)[2]
-
-
-def test_slurms_tables_are_what_the_code_says() -> None:
-    text = SLURM_PAGE.read_text(encoding="utf-8")
-    assert text == with_slurm_tables(text)
-    assert text.count("| `submission.") == len(ROWS)
-
-
 def test_every_rule_of_slurm_is_explained_and_no_other() -> None:
     sources = "".join(path.read_text() for path in (ROOT / "chalicelib" / "domain").rglob("*.py"))
-    table = SLURM_PAGE.read_text(encoding="utf-8").partition("## The rules")[2]
-    explained = re.findall(r"^\| `([a-z_]+\.[a-z_]+)` \|", table, flags=re.MULTILINE)
-    assert len(explained) == len(set(explained))
+    rules = explained("Slurm")
+    assert len(rules) == len(set(rules))
     of_queue = {f"{group}.{rule}" for group in ("open", "verify") for rule in QUEUE_RULES}
-    assert set(explained) == set(SLURM_RULES.findall(sources)) | of_queue
-
-
-def test_the_page_is_what_the_tables_say() -> None:
-    assert PAGE.read_text(encoding="utf-8") == page()
+    assert set(rules) == set(SLURM_RULES.findall(sources)) | of_queue
 
 
 def test_the_spikes_diagram_is_what_the_decision_table_says() -> None:
@@ -144,11 +78,10 @@ def test_the_spikes_diagram_is_what_the_decision_table_says() -> None:
 
 def test_every_rule_of_a_bad_loss_is_explained_and_no_other() -> None:
     sources = "".join(path.read_text() for path in (ROOT / "chalicelib" / "domain").rglob("*.py"))
-    table = PLAYBOOK_PAGE.read_text(encoding="utf-8").partition("## The rules")[2]
-    explained = re.findall(r"^\| `([a-z_]+\.[a-z_]+)` \|", table, flags=re.MULTILINE)
-    assert len(explained) == len(set(explained))
-    assert {rule for rule in explained if OWN_RULES.fullmatch(f'"{rule}"')} == set(OWN_RULES.findall(sources))
-    assert all(f'"{rule}"' in sources for rule in explained)
+    rules = explained("Bad loss")
+    assert len(rules) == len(set(rules))
+    assert {rule for rule in rules if OWN_RULES.fullmatch(f'"{rule}"')} == set(OWN_RULES.findall(sources))
+    assert all(f'"{rule}"' in sources for rule in rules)
 
 
 def test_the_worked_numbers_are_those_of_the_built_in_policy() -> None:
@@ -188,6 +121,4 @@ def test_the_window_holds_the_bad_step_however_narrow_the_policy(width: int) -> 
 
 
 if __name__ == "__main__":
-    PAGE.write_text(page(), encoding="utf-8")
-    SLURM_PAGE.write_text(with_slurm_tables(SLURM_PAGE.read_text(encoding="utf-8")), encoding="utf-8")
     PLAYBOOK_PAGE.write_text(with_diagram(PLAYBOOK_PAGE.read_text(encoding="utf-8")), encoding="utf-8")

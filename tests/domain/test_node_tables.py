@@ -53,6 +53,7 @@ from chalicelib.domain.model.signal import SignalKind
 from chalicelib.domain.node.repair_budget import room_for
 from chalicelib.domain.policy.document import DEFAULT_POLICY, Policy
 from rekindle.signatures.faults import FaultClass
+from tests.docs.rules import explained
 from tests.domain.looks import MINUTE, NOW, UNSEEN, signal
 from tests.domain.node_looks import (
     GONE,
@@ -1443,15 +1444,8 @@ def test_every_rule_is_explained_on_the_page_and_no_other() -> None:
     root = Path(__file__).parents[2]
     sources = "".join((root / f"chalicelib/domain/rules/node/{name}.py").read_text() for name in ("node", "repair"))
     rules = {row[0].split()[0] for row in NODE_TABLE} - {"order.cancel", "guard.paused", "guard.shadow"}
-    page = (root / "docs" / "node-repair.md").read_text(encoding="utf-8")
-    explained = re.findall(r"^\| `((?:node|drain|repair|check|return)\.[a-z_]+)` \|", page, flags=re.MULTILINE)
-    assert len(explained) == len(set(explained))
-    assert set(explained) == rules
+    on_page = explained("Nodes")
+    assert len(on_page) == len(set(on_page))
+    assert set(on_page) == rules
     named = set(re.findall(r'"((?:node|drain|repair|check|return)\.[a-z_]+)"', sources))
     assert named <= rules
-
-
-def test_the_page_says_what_the_table_says() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "node-repair.md").read_text(encoding="utf-8")
-    for line in FIRST_RUNGS:
-        assert f"| `{line.kind}` | {line.rung or 'nothing'} | {line.source} |" in page

@@ -1,4 +1,4 @@
-"""docs/policy.md and docs/policy.schema.json say what the declarations of the policy's fields say."""
+"""docs/reference/policy.md and docs/policy.schema.json say what the declarations of the policy's fields say."""
 
 from __future__ import annotations
 
@@ -14,16 +14,12 @@ from chalicelib.domain.policy.document import DEFAULT_POLICY, Policy, every_fiel
 from chalicelib.domain.policy.fields import specs
 from chalicelib.domain.policy.guard_rules import ApprovalCondition, ApprovalRule, Window
 from chalicelib.domain.policy.playbooks import Deadline, Response
-from infra.policy_docs import BEGIN, END, PAGE, SCHEMA_FILE, page, schema, schema_text
+from infra.package import ROOT
+from infra.policy_docs import SCHEMA_FILE, page, schema, schema_text
 from tests.domain.policy_values import at, wrong_values
 
-TEXT = PAGE.read_text(encoding="utf-8")
+BY_HAND = (ROOT / "docs" / "policy.md").read_text(encoding="utf-8")
 NO_FIELDS = {"nodes.json", "nodes.first"}  # a file of the agent's, and a rule
-
-
-def test_the_page_is_what_the_declarations_say() -> None:
-    """Stale: `python -m infra.policy_docs` writes it anew."""
-    assert page(TEXT) == TEXT
 
 
 def test_the_schemas_file_is_what_the_declarations_say() -> None:
@@ -31,39 +27,27 @@ def test_the_schemas_file_is_what_the_declarations_say() -> None:
     assert SCHEMA_FILE.read_text(encoding="utf-8") == schema_text()
 
 
-def test_what_is_written_by_hand_is_kept_and_a_changed_table_is_mended() -> None:
-    changed = TEXT.replace("| `max_attempts` | `10` | 1 to 100 |", "| `max_attempts` | `11` | 1 to 99 |")
-    assert changed != TEXT
-    assert page("By hand.\n" + changed) == "By hand.\n" + TEXT
-
-
-def test_a_page_without_its_markers_is_refused() -> None:
-    with pytest.raises(ValueError, match="windows"):
-        page(TEXT.replace(BEGIN.format("windows"), ""))
-    with pytest.raises(ValueError, match="playbooks"):
-        page(TEXT[: TEXT.rindex(END)])
-
-
 def test_every_field_and_every_column_has_one_row() -> None:
-    rows = re.findall(r"^\| `([a-z_.]+)` \|", TEXT, flags=re.MULTILINE)
+    text = page()
+    rows = re.findall(r"^\| `([a-z_.]+)` \|", text, flags=re.MULTILINE)
     for path, spec in every_field():
         assert spec.key in rows, path
     condition = [f"when.{one.key}" for one in specs(ApprovalCondition)]
     rule = [one.key for one in specs(ApprovalRule) if one.key != "when"]
     window = [one.key for one in specs(Window)]
-    for name, columns in (("approvals", condition + rule), ("windows", window)):
-        part = TEXT.partition(BEGIN.format(name))[2].partition(END)[0]
+    for name, columns in (("Approval rules", condition + rule), ("Windows", window)):
+        part = text.partition(f"\n## {name}\n")[2].partition("\n## ")[0]
         assert re.findall(r"^\| `([a-z_.]+)` \|", part, flags=re.MULTILINE) == columns
 
 
 def test_every_response_and_deadline_is_explained() -> None:
-    by_hand = TEXT.partition("`response`:\n")[2]
-    assert re.findall(r"^\| `([a-z_]+)` \|", by_hand, flags=re.MULTILINE) == [one.value for one in Response]
-    assert all(f"`{one}`" in TEXT for one in Deadline)
+    responses = BY_HAND.partition("| response |")[2]
+    assert re.findall(r"^\| `([a-z_]+)` \|", responses, flags=re.MULTILINE) == [one.value for one in Response]
+    assert all(f"`{one}`" in page() for one in Deadline)
 
 
 def test_every_example_on_the_page_is_a_policy_that_says_something() -> None:
-    examples = re.findall(r"```json\n(.*?)```", TEXT, flags=re.DOTALL)
+    examples = re.findall(r"```json\n(.*?)```", BY_HAND, flags=re.DOTALL)
     assert len(examples) == 3
     for example in examples:
         assert Policy.from_wire(json.loads(example)).version != Policy.from_wire({}).version
@@ -74,7 +58,7 @@ def test_every_field_that_other_pages_name_exists() -> None:
     paths = {path for path, _ in every_field()}
     named = re.compile(rf"`((?:{'|'.join(sorted(groups))})\.[a-z_]+)`")
     found = 0
-    for file in sorted(PAGE.parent.rglob("*.md")):
+    for file in sorted((ROOT / "docs").rglob("*.md")):
         for name in named.findall(file.read_text(encoding="utf-8")):
             found += 1
             known = name in paths or f"{name}_s" in paths or name in NO_FIELDS
@@ -86,7 +70,7 @@ def test_the_schema_takes_the_built_in_policy_and_refuses_what_the_service_refus
     validate = fastjsonschema.compile(schema())
     validate(DEFAULT_POLICY.to_wire())
     validate({})
-    for example in re.findall(r"```json\n(.*?)```", TEXT, flags=re.DOTALL):
+    for example in re.findall(r"```json\n(.*?)```", BY_HAND, flags=re.DOTALL):
         validate(json.loads(example))
     refused: list[dict[str, Any]] = [{"misspelt": 1}, {"budgets": {"misspelt": 1}}, {"budgets": []}]
     refused += [at(path, value) for path, spec in every_field() for value in wrong_values(spec)]

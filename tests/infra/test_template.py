@@ -95,24 +95,24 @@ def test_every_alarm_tells_people_and_names_a_page_that_exists(template: Templat
 
 def test_the_guides_costs_are_what_the_template_and_the_settings_say(template: Template) -> None:
     """Stale: `python -m infra.costs` writes them anew."""
-    page = costs.PAGE.read_text(encoding="utf-8")
-    assert costs.rewritten(page, costs.tables(template, CONFIG, Config())) == page
+    assert (ROOT / costs.PAGE).read_text(encoding="utf-8") == costs.page(template, CONFIG, Config())
 
 
 def test_the_guides_sums_are_the_sums_of_their_rows() -> None:
-    page = costs.PAGE.read_text(encoding="utf-8").partition(costs.BEGIN)[2].partition(costs.END)[0]
-    sums = [float(one) for one in re.findall(r"^### .*: about ([0-9.]+) a month", page, re.MULTILINE)]
-    for told, table in zip(sums, page.split("### ")[1:], strict=False):
+    page = (ROOT / costs.PAGE).read_text(encoding="utf-8")
+    sums = [float(one) for one in re.findall(r"^## .*: about ([0-9.]+) a month", page, re.MULTILINE)]
+    assert len(sums) == 2
+    for told, table in zip(sums, page.split("\n## ")[1:], strict=False):
         rows = [float(cell) for cell in re.findall(r"\| (?:≤ )?([0-9.]+) \|$", table, re.MULTILINE)]
         assert len(rows) == 8
         assert round(sum(rows), 2 if told == sums[0] else 1) == told
 
 
 def test_one_more_alarm_or_another_poll_changes_what_the_guide_says(template: Template) -> None:
-    told = costs.tables(template, CONFIG, Config())
+    told = costs.page(template, CONFIG, Config())
     more = {**template, "Resources": {**template["Resources"], "One": {"Type": "AWS::CloudWatch::Alarm"}}}
-    assert costs.tables(more, CONFIG, Config()) != told
-    assert costs.tables(template, CONFIG, Config(poll_s=10.0)) != told
+    assert costs.page(more, CONFIG, Config()) != told
+    assert costs.page(template, CONFIG, Config(poll_s=10.0)) != told
 
 
 def test_every_page_of_the_runbook_belongs_to_an_alarm(template: Template) -> None:

@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 from chalicelib.domain.reporting.counterfactual import HUMAN_S, NCCL_TIMEOUT_S, NODE_REPAIR_S, RESTART_S
-from chalicelib.domain.reporting.prices import DEFAULT_PRICES
 from chalicelib.services.reporting.ledgers import MAX_DAYS, MAX_INCIDENTS, MAX_OF_JOB
 from tests.ledger.books import incident, ledger
 
 PAGE = (Path(__file__).parents[2] / "docs" / "ledger.md").read_text(encoding="utf-8")
-
-
-def test_the_page_has_the_prices_that_are_shipped() -> None:
-    rows = [f"| {row.instance} | {row.usd_per_hour} | {row.as_of} | {row.source} |" for row in DEFAULT_PRICES]
-    assert re.findall(r"^\| (?:[pg]|trn)\d\S* \|.*$", PAGE, re.MULTILINE) == rows
 
 
 def test_the_page_has_the_waits_of_the_counterfactual() -> None:

@@ -1,4 +1,4 @@
-"""What a flood of forged events makes us ask of AWS, counted on the wire: the table in docs/threat-model.md."""
+"""What a flood of forged events makes us ask of AWS, counted on the wire: the sums in docs/threat-model.md."""
 
 from __future__ import annotations
 

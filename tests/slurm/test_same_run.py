@@ -31,7 +31,7 @@ TELLS = """#!/bin/bash
 mv {seen}.$SLURM_JOB_ID.part {seen}.$SLURM_JOB_ID
 sleep 600
 """
-# What two jobs never share, or what the resubmission sets: docs/agent-slurm.md.
+# What two jobs never share, or what the resubmission sets: docs/slurm-playbooks.md.
 OWN = re.compile(
     r"(SLURM_(JOB_ID|JOBID|JOB_START_TIME|JOB_END_TIME|TASK_PID|OPEN_MODE|EXPORT_ENV|NODELIST|JOB_NODELIST|TOPOLOGY_ADDR"
     r"|JOB_PARTITION|JOB_COMMENT|JOB_SLUID|JOB_DEPENDENCY)|SBATCH_PARTITION|SLURMD_NODENAME|HOSTNAME|REKINDLE_ATTEMPT_NAME|_)="

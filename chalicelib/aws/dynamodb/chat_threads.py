@@ -1,4 +1,4 @@
-"""What was sent to chat channels, in the table: items `SLACK#…` (docs/access-patterns.md).
+"""What was sent to chat channels, in the table: items `SLACK#…` (docs/storage.md).
 
 A thread is worked on by one at a time: `take` sets a lease and counts a fence up, and every later write asks that the
 fence is still its own. So a message is not posted twice, and an older state never overwrites a newer one.

@@ -1,4 +1,4 @@
-"""Incidents in DynamoDB: inbox, timeline, fences. docs/access-patterns.md counts what each method costs.
+"""Incidents in DynamoDB: inbox, timeline, fences. docs/storage.md lists the items.
 
 Adding a Signal is two plain writes that may be repeated in any state: the mark `SIG#<dedupe_key>` says which Incident
 took the fact, and the Incident's own set `marks` says whether it really did. A crash between the two is healed by the

@@ -1,4 +1,4 @@
-"""The one table: its keys, and how values are laid down in it. docs/access-patterns.md is the reader's view.
+"""The one table: its keys, and how values are laid down in it. docs/storage.md is the reader's view.
 
 Its shape is in `infra/template/storage.yaml`; the tests and the embedded cloud create it from there.
 

@@ -1,6 +1,6 @@
 """Jobs and Attempts in DynamoDB; the switches are in controls.py.
 
-docs/access-patterns.md counts what each method costs.
+docs/storage.md lists the items.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The switches and the breaker in DynamoDB: one item that every observation reads, one row per Incident that acts.
 
-docs/access-patterns.md counts what each method costs.
+docs/storage.md lists the items.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Deliveries in AWS: their log in the table, their queues in SQS (docs/access-patterns.md has the items)."""
+"""Deliveries in AWS: their log in the table, their queues in SQS (docs/storage.md has the items)."""
 
 from __future__ import annotations
 

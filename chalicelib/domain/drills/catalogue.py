@@ -136,7 +136,7 @@ DRILLS: tuple[DrillRow, ...] = (
         by=SignalSource.MONITOR,
         effect=Effect.SPIKES,
         said="the loss has jumped, and it does not heal",
-        source="the monitor's loss judgement (docs/detectors.md)",
+        source="the monitor's loss judgement (docs/detection.md)",
     ),
     DrillRow(
         fault=FaultClass.DIVERGENCE,
@@ -144,7 +144,7 @@ DRILLS: tuple[DrillRow, ...] = (
         by=SignalSource.MONITOR,
         effect=Effect.DIVERGES,
         said="the loss climbs and keeps climbing",
-        source="the monitor's loss judgement (docs/detectors.md)",
+        source="the monitor's loss judgement (docs/detection.md)",
     ),
     DrillRow(
         fault=FaultClass.THROUGHPUT_DROP,

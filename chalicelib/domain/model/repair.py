@@ -168,7 +168,7 @@ FIRST_RUNGS: Final = (
     FirstRung(
         kind=FindingKind.LEMON,
         rung=Rung.REPLACE,
-        source="a reboot has not cured it so far; lemon nodes are taken out (arXiv 2410.21680, docs/lemons.md)",
+        source="a reboot has not cured it so far; such hardware is taken out (arXiv 2410.21680, docs/lemons.md)",
     ),
     FirstRung(
         kind=FindingKind.INSTANCE_FAILED,

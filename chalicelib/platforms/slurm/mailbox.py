@@ -2,7 +2,7 @@
 
 A signal has no reply. What acknowledges it is a new complete checkpoint where the run's checkpoints appear; never
 scancel's exit status: a signal that is sent before a step exists is lost with status 0, and one that comes before the
-handler is installed kills the run (docs/slurm-service.md).
+handler is installed kills the run (docs/slurm-playbooks.md).
 """
 
 from __future__ import annotations

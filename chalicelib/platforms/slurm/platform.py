@@ -1,4 +1,4 @@
-"""What Slurm can do, through the agent on its head node. Facts: docs/slurm-service.md."""
+"""What Slurm can do, through the agent on its head node. Facts: docs/slurm.md."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Slurm jobs, by what their head node's agent writes down and by orders to it. Facts: docs/slurm-service.md.
+"""Slurm jobs, by what their head node's agent writes down and by orders to it. Facts: docs/slurm.md.
 
 Nothing here reaches Slurm. A stop or a start is an order that the agent takes when it can: until it has answered the
 result is PENDING, and asking again sends the same order, because its token is made from what it is about.
