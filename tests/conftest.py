@@ -30,8 +30,8 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
 one_loader.install()
 
-# Botocore's and moto's models, all tests and their modules live until the end. With Python's usual thresholds a third of
-# the time is spent looking at them for garbage, again and again.
+# Botocore's and moto's models, all tests and their modules live until the end. With Python's usual thresholds a third
+# of the time is spent looking at them for garbage, again and again.
 gc.set_threshold(20_000, 20, 20)
 
 
