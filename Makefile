@@ -8,6 +8,9 @@ PYTEST_WORKERS ?= 2
 # Suites whose tests mostly wait, for heartbeats, daemons and time limits of real processes.
 WAITING_WORKERS ?= 3
 SLURM ?= 26.05 24.11 22.05
+# Where pytest keeps what failed last: suites that run beside each other each need a folder of their own.
+CACHE ?= .pytest_cache
+PYTEST = $(BIN)/python -m pytest -o cache_dir="$(CACHE)"
 # Written, wherever the environment says otherwise: else every process of a suite compiles the project and its tests anew.
 export PYTHONDONTWRITEBYTECODE :=
 
@@ -54,26 +57,26 @@ demo: $(VENV)/.ready  ## recover three real faults on the embedded cloud (ARGS='
 	$(BIN)/python -m localcloud.demo $(ARGS)
 
 test: $(VENV)/.ready  ## the tests, no network, under five minutes on two cores
-	HYPOTHESIS_PROFILE="$${HYPOTHESIS_PROFILE:-quick}" $(BIN)/python -m pytest -m "not long" -n $(PYTEST_WORKERS) --dist worksteal $(ARGS)
+	HYPOTHESIS_PROFILE="$${HYPOTHESIS_PROFILE:-quick}" $(PYTEST) -m "not long" -n $(PYTEST_WORKERS) --dist worksteal $(ARGS)
 
 test-long: $(VENV)/.ready  ## those that take longer: whole recoveries disturbed everywhere, exhaustive tables, real processes; properties with all their examples
-	$(BIN)/python -m pytest -m "long or hypothesis" -n $(WAITING_WORKERS) --dist worksteal $(ARGS)
+	$(PYTEST) -m "long or hypothesis" -n $(WAITING_WORKERS) --dist worksteal $(ARGS)
 
 test-frameworks: $(VENV)/.frameworks  ## real PyTorch runs killed, frozen, poisoned; every integration's example (installs them)
-	$(BIN)/python -m pytest tests/frameworks -n $(WAITING_WORKERS) --dist worksteal $(ARGS)
+	$(PYTEST) tests/frameworks -n $(WAITING_WORKERS) --dist worksteal $(ARGS)
 
 test-train: $(VENV)/.frameworks  ## the training side under faults: real ranks killed, frozen, cut off, in every integration (ARGS='--train-stories 200 --seed 7')
-	$(BIN)/python -m pytest tests/train -n $(WAITING_WORKERS) --dist worksteal $(ARGS)
+	$(PYTEST) tests/train -n $(WAITING_WORKERS) --dist worksteal $(ARGS)
 
 e2e-slurm: $(SLURM:%=$(VENV)/.slurm-%) $(VENV)/.frameworks  ## a real Slurm of each version, its agent, real jobs killed, frozen, cancelled (SLURM=26.05 plays that one)
 	@for version in $(SLURM); do echo "--- Slurm $$version"; \
-	SLURM_ROOT="$(abspath $(VENV))/slurm-$$version" $(BIN)/python -m pytest tests/slurm -n $(WAITING_WORKERS) --dist worksteal $(ARGS) || exit 1; done
+	SLURM_ROOT="$(abspath $(VENV))/slurm-$$version" $(PYTEST) tests/slurm -n $(WAITING_WORKERS) --dist worksteal $(ARGS) || exit 1; done
 
 e2e-console: $(VENV)/.chromium  ## a real Chromium on the console: an Incident watched, approved, recovered; security; scale
-	CHROMIUM_INSTALLATION="$(abspath $(VENV)/.chromium)" $(BIN)/python -m pytest tests/console -n $(PYTEST_WORKERS) --dist loadfile $(ARGS)
+	CHROMIUM_INSTALLATION="$(abspath $(VENV)/.chromium)" $(PYTEST) tests/console -n $(PYTEST_WORKERS) --dist loadfile $(ARGS)
 
 test-crash: $(VENV)/.ready  ## every crash position of every playbook, every call disturbed (half an hour on two cores)
-	REKINDLE_CRASH=all $(BIN)/python -m pytest -n $(PYTEST_WORKERS) --dist worksteal \
+	REKINDLE_CRASH=all $(PYTEST) -n $(PYTEST_WORKERS) --dist worksteal \
 		tests/recovery/test_crash_anywhere.py tests/recovery/test_calls_disturbed.py $(ARGS)
 
 # uv resolves for every platform and writes the hash of every file; what is pinned stays as it is unless its list changed.
@@ -98,7 +101,7 @@ prove: $(VENV)/.ready  ## 10,000 Incidents in a world that lies, and a judge tha
 
 # One process and one seed: the requests and the state that they meet are the same each time.
 test-api: $(VENV)/.ready  ## the running API fuzzed by its own OpenAPI document, over HTTP on the embedded cloud
-	$(BIN)/python -m pytest tests/api_fuzz -W "ignore:IAMAuthorizer:UserWarning" $(ARGS)
+	$(PYTEST) tests/api_fuzz -W "ignore:IAMAuthorizer:UserWarning" $(ARGS)
 
 check: $(VENV)/.ready  ## ruff, mypy --strict, import-linter, banned words, cfn-lint on the built template
 	$(BIN)/ruff check .

@@ -8,6 +8,7 @@ cloud called what its own policy denies, even where the code takes that well.
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Generator
 
@@ -28,6 +29,17 @@ settings.register_profile(QUICK, deadline=None, suppress_health_check=BUSY, max_
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
 one_loader.install()
+
+# Botocore's and moto's models, all tests and their modules live until the end. With Python's usual thresholds a third
+# of the time is spent looking at them for garbage, again and again.
+gc.set_threshold(20_000, 20, 20)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_finish() -> None:
+    gc.collect()
+    gc.freeze()
+
 
 pytest_plugins = ["pytester", "tests.unused_permissions"]
 

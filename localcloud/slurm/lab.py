@@ -332,12 +332,18 @@ class SlurmLab:
             return 0.0
 
     def wait(self, condition: Callable[[], Any], what: str, limit_s: float = PATIENCE_S) -> Any:
-        """Ask until the answer is true, and return it. Raises: LabError with the daemons' logs."""
+        """Ask until the answer is true, and return it. Asking takes half of the time at most.
+
+        Raises: LabError with the daemons' logs.
+        """
         deadline, pause = time.monotonic() + limit_s, threading.Event()
+        began = time.monotonic()
         while not (answer := condition()):
-            if time.monotonic() > deadline:
+            asked = time.monotonic()
+            if asked > deadline:
                 raise LabError(f"waited {limit_s:g} s for {what}\n{self.logs()}")
-            pause.wait(0.05)
+            pause.wait(max(0.05, asked - began))
+            began = time.monotonic()
         return answer
 
     # ---- how it works inside ---------------------------------------------------------------------------------------

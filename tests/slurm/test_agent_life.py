@@ -168,7 +168,7 @@ def test_from_its_installation_to_its_removal(site: Site) -> None:
     second = site.current()
     assert second != first
     assert site.journal() == ["drain-1", "hold-1"]
-    broken = site.other("three", **{"-m rekindle.slurm_agent": "-m rekindle.slurm_agent --no-such-option"})
+    broken = site.other("three", **{"-m rekindle.slurm_agent": "-m no_such_module"})  # which ends at once
     said(site.script(broken, "upgrade"), 1, "does not run: the agent is", "as before")
     assert site.current() == second
     assert os.readlink(site.root / "opt/rekindle/previous") == first, "no version that never ran"

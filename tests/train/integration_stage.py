@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
 import signal
@@ -28,17 +29,32 @@ from rekindle.protocol.mailbox import (
     reply_key,
     request_key,
 )
+from tests.train.launcher import Forked, Nurseries
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = Path(__file__).with_name("scripts") / "integration.py"
 PATIENCE_S = 240.0
+_NUMBERS = itertools.count()
 
 
 class Attempt:
-    """One attempt of a run, in a process group of its own, with its launcher."""
+    """One attempt of a run, in a process group of its own, with its launcher.
+
+    Ranks are forked from a nursery, which has imported the framework once for all tests of a process; several have a
+    launcher. by_torchrun: torchrun starts them.
+    """
 
     def __init__(
-        self, framework: str, home: Path, *, world: int, number: int = 1, resume: ResumePlan | None = None, **spec: Any
+        self,
+        framework: str,
+        home: Path,
+        nurseries: Nurseries,
+        *,
+        world: int,
+        number: int = 1,
+        resume: ResumePlan | None = None,
+        by_torchrun: bool = False,
+        **spec: Any,
     ) -> None:
         home.mkdir(parents=True, exist_ok=True)
         self.home, self.name, self.world = home, f"run-{number}", world
@@ -55,28 +71,33 @@ class Attempt:
             "REKINDLE_METRICS": "off",
             **spec.pop("env", {}),
         }
-        launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(world)] if world > 1 else []
         for old in home.glob("rank-*.jsonl"):
             old.unlink()
         self._output: list[str] = []
-        self.process = subprocess.Popen(
-            [sys.executable, *launcher, str(SCRIPT), framework],
-            env=environment,
-            cwd=home,
-            stdout=subprocess.PIPE,  # no file, whose size is limited where a rank's disk is full
-            stderr=subprocess.STDOUT,
-            text=True,
-            start_new_session=True,
-        )
-        threading.Thread(target=self._read, daemon=True).start()
+        self._pipe = home / f"output-{next(_NUMBERS)}"  # no file, whose size is limited where a rank's disk is full
+        os.mkfifo(self._pipe)
+        reader = threading.Thread(target=self._read, daemon=True)
+        reader.start()
+        argv = [str(SCRIPT), framework]
+        if not by_torchrun:
+            nursery = nurseries.of(framework)
+            pid = nursery.start(argv, environment, home, self._pipe, ranks=world if world > 1 else 0)
+            self.process: Forked | subprocess.Popen[bytes] = Forked(nursery, pid)
+            return
+        launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(world)]
+        with self._pipe.open("ab") as pipe:
+            self.process = subprocess.Popen(
+                [sys.executable, *launcher, *argv], env=environment, cwd=home, stdout=pipe, stderr=pipe,
+                start_new_session=True,
+            )  # fmt: skip
 
     @property
     def output(self) -> str:
         return "".join(self._output)[-8000:]
 
     def _read(self) -> None:
-        assert self.process.stdout is not None
-        self._output.extend(self.process.stdout)
+        with self._pipe.open(errors="replace") as lines:
+            self._output.extend(lines)
 
     def until(self, what: str, is_there: Callable[[], Any]) -> None:
         """Wait for a condition, as long as the run lives."""
@@ -160,13 +181,13 @@ class Attempt:
 class Launcher:
     """The attempts of one test, ended with it. Undisturbed runs are played once for all tests of a process."""
 
-    def __init__(self, folder: Path, undisturbed: dict[str, dict[str, Any]]) -> None:
-        self._folder = folder
+    def __init__(self, folder: Path, undisturbed: dict[str, dict[str, Any]], nurseries: Nurseries) -> None:
+        self._folder, self._nurseries = folder, nurseries
         self._undisturbed = undisturbed
         self._attempts: list[Attempt] = []
 
     def __call__(self, framework: str, home: str, **spec: Any) -> Attempt:
-        self._attempts.append(Attempt(framework, self._folder / home, **spec))
+        self._attempts.append(Attempt(framework, self._folder / home, self._nurseries, **spec))
         return self._attempts[-1]
 
     def undisturbed(self, framework: str, **spec: Any) -> dict[str, Any]:

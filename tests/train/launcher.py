@@ -81,9 +81,12 @@ class Nursery:
         threading.Thread(target=self._read, daemon=True).start()
         self._pid_of("ready")
 
-    def start(self, argv: Sequence[str], env: Mapping[str, str], cwd: Path, log: Path) -> int:
+    def start(self, argv: Sequence[str], env: Mapping[str, str], cwd: Path, log: Path, *, ranks: int = 0) -> int:
+        """The id of a rank; with `ranks`, of the launcher of so many (`gang.py`)."""
         number = next(self._numbers)
-        order = {"id": number, "argv": list(argv), "env": dict(env), "cwd": str(cwd), "log": str(log)}
+        order = {
+            "id": number, "argv": list(argv), "env": dict(env), "cwd": str(cwd), "log": str(log), "ranks": ranks,
+        }  # fmt: skip
         assert self._process.stdin is not None
         self._process.stdin.write((json.dumps(order) + "\n").encode())
         self._process.stdin.flush()
@@ -91,6 +94,12 @@ class Nursery:
 
     def status(self, pid: int) -> int | None:
         with self._changed:
+            return self._statuses.get(pid)
+
+    def ended(self, pid: int, timeout_s: float) -> int | None:
+        """Its status, as soon as it has ended; None where it has not in that time."""
+        with self._changed:
+            self._changed.wait_for(lambda: pid in self._statuses or self._is_gone, timeout_s)
             return self._statuses.get(pid)
 
     def close(self) -> None:
@@ -117,6 +126,28 @@ class Nursery:
         with self._changed:
             self._is_gone = True
             self._changed.notify_all()
+
+
+class Forked:
+    """A process that a nursery has forked, as `subprocess.Popen` shows one."""
+
+    def __init__(self, nursery: Nursery, pid: int) -> None:
+        self._nursery, self.pid = nursery, pid
+
+    def poll(self) -> int | None:
+        return self._nursery.status(self.pid)
+
+    def wait(self, timeout_s: float) -> int:
+        """Raises: subprocess.TimeoutExpired."""
+        status = self._nursery.ended(self.pid, timeout_s)
+        if status is None:
+            raise subprocess.TimeoutExpired("forked", timeout_s)
+        return status
+
+    def send_signal(self, number: int) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            if self.poll() is None:
+                os.kill(self.pid, number)
 
 
 class Nurseries:

@@ -6,6 +6,8 @@ Reads one order per line from standard input, `{"id", "argv", "env", "cwd", "log
 `{"id", "pid"}` when the rank runs, `{"pid", "status"}` when it has ended (negative: the signal that ended it). A rank
 is a session of its own; it ends as every Python process does, with its threads waited for and its atexit functions. The
 nursery has one thread, so that forking it is safe; it ends with its standard input, and kills the ranks that are left.
+
+An order with `ranks` is for so many that have a launcher (`gang.py`): the process that is answered with.
 """
 
 from __future__ import annotations
@@ -22,6 +24,8 @@ import sys
 import threading
 import traceback
 from typing import Any
+
+from tests.train.gang import lead
 
 
 def serve() -> dict[str, Any] | None:
@@ -76,6 +80,8 @@ def become(order: dict[str, Any]) -> None:
     os.environ.update(order["env"])
     os.chdir(order["cwd"])
     sys.argv = list(order["argv"])
+    if order.get("ranks"):
+        lead(order["ranks"])  # which returns in each rank
     if "torch" not in sys.modules:
         runpy.run_path(sys.argv[0], run_name="__main__")
         return

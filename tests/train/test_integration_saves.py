@@ -11,6 +11,7 @@ import pytest
 from rekindle.protocol.mailbox import ReplyOutcome, SaveKind
 from tests.sealed import check_files
 from tests.train.integration_stage import Attempt, Launcher, plan
+from tests.train.launcher import Nurseries
 
 pytestmark = pytest.mark.process
 # A rank that writes in each framework; the others wait for it in the framework's own barrier.
@@ -24,8 +25,8 @@ def played() -> dict[str, dict[str, Any]]:
 
 
 @pytest.fixture
-def launch(tmp_path: Path, played: dict[str, dict[str, Any]]) -> Iterator[Launcher]:
-    launcher = Launcher(tmp_path, played)
+def launch(tmp_path: Path, played: dict[str, dict[str, Any]], nurseries: Nurseries) -> Iterator[Launcher]:
+    launcher = Launcher(tmp_path, played, nurseries)
     yield launcher
     launcher.close()
 
@@ -101,7 +102,7 @@ def test_an_emergency_at_a_step_that_the_script_saves_itself_is_one_whole_checkp
 
 def test_a_rank_that_leaves_a_save_in_the_middle_ends_the_run_with_the_reason(launch: Launcher) -> None:
     """The others are in DeepSpeed's last barrier by then, where nothing can reach them for half an hour."""
-    attempt = launch("deepspeed", "odd", world=2, steps=200, pace_s=0.2, odd=1)
+    attempt = launch("deepspeed", "odd", world=2, steps=200, pace_s=0.2, odd=1, by_torchrun=True)
     attempt.until("its third step", lambda: attempt.step() >= 3)
     attempt.request()
     assert attempt.end() != 0

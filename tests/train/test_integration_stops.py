@@ -12,6 +12,7 @@ import torch
 from rekindle.protocol.mailbox import SaveKind
 from tests.sealed import check_files
 from tests.train.integration_stage import Attempt, Launcher, plan
+from tests.train.launcher import Nurseries
 
 pytestmark = pytest.mark.process
 STEPS = 60  # two ranks read 320 samples in 20 steps: three epochs
@@ -23,8 +24,8 @@ def played() -> dict[str, dict[str, Any]]:
 
 
 @pytest.fixture
-def launch(tmp_path: Path, played: dict[str, dict[str, Any]]) -> Iterator[Launcher]:
-    launcher = Launcher(tmp_path, played)
+def launch(tmp_path: Path, played: dict[str, dict[str, Any]], nurseries: Nurseries) -> Iterator[Launcher]:
+    launcher = Launcher(tmp_path, played, nurseries)
     yield launcher
     launcher.close()
 
@@ -43,7 +44,7 @@ def test_lightnings_own_checkpoint_at_the_end_does_not_replace_the_one_that_the_
 ) -> None:
     """The default ModelCheckpoint saves when an epoch ends, and at a stop Lightning ends the epoch."""
     undisturbed = launch.undisturbed("lightning", world=world, steps=STEPS)
-    first = stopped(launch("lightning", "stopped", world=world, steps=STEPS, pace_s=0.3))
+    first = stopped(launch("lightning", "stopped", world=world, steps=STEPS, pace_s=0.3, by_torchrun=world > 1))
     [manifest] = first.manifests(SaveKind.EMERGENCY).values()
     assert Path(manifest.root).parent.name == "checkpoints"
     check_files(first.home, manifest)
@@ -76,7 +77,7 @@ def test_lightning_stops_at_the_step_of_the_save_whatever_min_steps_says_and_wit
 @pytest.mark.parametrize("framework", ["hf", "accelerate", "deepspeed"])
 def test_a_run_that_was_stopped_goes_on_from_the_step_of_its_stop(framework: str, launch: Launcher) -> None:
     undisturbed = launch.undisturbed(framework, world=2, steps=STEPS)
-    first = stopped(launch(framework, "stopped", world=2, steps=STEPS, pace_s=0.3))
+    first = stopped(launch(framework, "stopped", world=2, steps=STEPS, pace_s=0.3, by_torchrun=True))
     [manifest] = first.manifests(SaveKind.EMERGENCY).values()
     check_files(first.home, manifest)
     second = launch(framework, "stopped", world=2, number=2, steps=STEPS, resume=plan(manifest))

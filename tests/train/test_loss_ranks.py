@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import multiprocessing
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -30,9 +31,13 @@ QUICK = Config(heartbeat_s=0.2, poll_s=0.1, metrics_s=3600.0, watch_s=0.5, judge
 
 
 def play(part: Callable[..., None], world_size: int, folder: Path, *more: Any) -> None:
-    """Run `part(rank, world_size, folder, *more)` in so many processes that form a group; raises what one raises."""
+    """Run `part(rank, world_size, folder, *more)` in so many processes that form a group; raises what one raises.
+
+    They are forked by a server that has imported this module once.
+    """
     folder.mkdir(exist_ok=True)
-    mp.spawn(_rank, args=(part, world_size, str(folder), more), nprocs=world_size)
+    multiprocessing.set_forkserver_preload([__name__])
+    mp.start_processes(_rank, args=(part, world_size, str(folder), more), nprocs=world_size, start_method="forkserver")
 
 
 def _rank(rank: int, part: Callable[..., None], world_size: int, folder: str, more: tuple[Any, ...]) -> None:
