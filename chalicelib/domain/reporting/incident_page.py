@@ -16,7 +16,6 @@ from datetime import datetime
 from typing import Final
 
 from chalicelib.domain.model.approvals import Approval, ApprovalAnswer
-from chalicelib.domain.model.durations import duration
 from chalicelib.domain.model.evidence import suspect_word
 from chalicelib.domain.model.incident import Incident, Phase, TimelineEntry
 from chalicelib.domain.model.known import Known, Maybe
@@ -24,7 +23,7 @@ from chalicelib.domain.reporting.ledger import IncidentLedger
 from chalicelib.domain.reporting.markdown import one_line
 from chalicelib.domain.reporting.phase_words import HAPPENING
 from chalicelib.domain.reporting.sentence import NAME_CHARS, commands_of, phase_word, sentence_of
-from rekindle.protocol.quantities import NAMES, heading
+from rekindle.protocol.quantities import NAMES, amount, heading
 from rekindle.signatures.words import action_word
 
 MAX_LINES: Final = 100  # of the timeline: the oldest twenty and the newest eighty
@@ -170,32 +169,28 @@ def _suspects(incident: Incident) -> list[str]:
 def _figures(ledger: IncidentLedger) -> list[str]:
     """What is known in a grid; what is not, with the reason, in one folded line."""
     took = "mttr_s" if isinstance(ledger.mttr_s, Known) else "elapsed_s"
-    rows: tuple[tuple[str, Maybe[float], str], ...] = (
-        (took, ledger.mttr_s if took == "mttr_s" else ledger.elapsed_s, "duration"),
-        ("mttd_s", ledger.mttd_s, "duration"),
-        ("steps_lost", ledger.steps_lost, "{:,.0f}"),
-        ("steps_saved", ledger.steps_saved, "{:,.0f}"),
-        ("lost_s", ledger.lost.seconds, "duration"),
-        ("gpu_hours_lost", ledger.gpu_hours_lost, "{:,.1f}"),
-        ("dollars_lost", ledger.dollars_lost, "{:,.2f}"),
+    rows: tuple[tuple[str, Maybe[float]], ...] = (
+        (took, ledger.mttr_s if took == "mttr_s" else ledger.elapsed_s),
+        ("mttd_s", ledger.mttd_s),
+        ("steps_lost", ledger.steps_lost),
+        ("steps_saved", ledger.steps_saved),
+        ("lost_s", ledger.lost.seconds),
+        ("gpu_hours_lost", ledger.gpu_hours_lost),
+        ("dollars_lost", ledger.dollars_lost),
     )
     so_far = {"elapsed_s": "Since its onset"} if ledger.incident.is_open else {}
     known = "".join(
-        f"<div><dt>{so_far.get(name) or heading(name)}</dt><dd>{_worth(value.value, form)}</dd></div>"
-        for name, value, form in rows
+        f"<div><dt>{so_far.get(name) or heading(name)}</dt><dd>{amount(name, value.value)}</dd></div>"
+        for name, value in rows
         if isinstance(value, Known)
     )
-    unknown = [(name, value.why) for name, value, _ in rows if not isinstance(value, Known)]
+    unknown = [(name, value.why) for name, value in rows if not isinstance(value, Known)]
     names = ", ".join(NAMES[name] for name, _ in unknown)
     folded = _list(f"{heading(name)}: {text(why)}" for name, why in unknown)
     return [
         f"<dl>{known}</dl>" if known else "",
         f"<details><summary>Not known: {names}</summary>{folded}</details>" if unknown else "",
     ]
-
-
-def _worth(value: float, form: str) -> str:
-    return html.escape(duration(value) if form == "duration" else form.format(value))
 
 
 def _commands(incident: Incident, region: str) -> list[str]:
