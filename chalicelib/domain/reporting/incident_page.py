@@ -18,9 +18,11 @@ from typing import Final
 from chalicelib.domain.model.approvals import Approval, ApprovalAnswer
 from chalicelib.domain.model.evidence import suspect_word
 from chalicelib.domain.model.incident import Incident, Phase, TimelineEntry
-from chalicelib.domain.model.known import Known, Maybe
+from chalicelib.domain.model.known import Known, Maybe, Unknown
 from chalicelib.domain.reporting.ledger import IncidentLedger
 from chalicelib.domain.reporting.markdown import one_line
+from chalicelib.domain.reporting.page_chart import LossCurve, chart_of
+from chalicelib.domain.reporting.paste import is_address
 from chalicelib.domain.reporting.phase_words import HAPPENING
 from chalicelib.domain.reporting.sentence import NAME_CHARS, commands_of, phase_word, sentence_of
 from rekindle.protocol.quantities import NAMES, amount, heading
@@ -30,6 +32,7 @@ MAX_LINES: Final = 100  # of the timeline: the oldest twenty and the newest eigh
 OLDEST_LINES: Final = 20
 MAX_SIGNALS: Final = 20
 MAX_CHARS: Final = 600  # of one text from outside
+NO_CURVE: Final = Unknown("")  # of an Incident that is about no run
 
 STYLE: Final = """
 :root{color-scheme:light dark;--bg:#fff;--fg:#1b1f24;--soft:#57606a;--line:#d0d7de;--box:#f6f8fa;
@@ -54,6 +57,8 @@ border:1px solid var(--line);border-radius:.3rem;padding:.4rem .6rem;margin:.3re
 ol,ul{padding-left:1.2rem;margin:.4rem 0}
 li{margin:.35rem 0}
 summary{cursor:pointer}
+a{color:inherit}
+svg{display:block;width:100%;height:auto;max-width:40rem}
 """.strip()
 _STYLE_HASH: Final = base64.b64encode(hashlib.sha256(STYLE.encode()).digest()).decode()
 # Nothing is loaded and nothing is sent: the address of a page that is opened by a signed link must not leave it either.
@@ -61,9 +66,15 @@ POLICY: Final = f"default-src 'none'; style-src 'sha256-{_STYLE_HASH}'; base-uri
 
 
 def page_of(
-    incident: Incident, timeline: Sequence[TimelineEntry], ledger: IncidentLedger, *, now: datetime, region: str
+    incident: Incident,
+    timeline: Sequence[TimelineEntry],
+    ledger: IncidentLedger,
+    *,
+    now: datetime,
+    region: str,
+    curve: Maybe[LossCurve] = NO_CURVE,
 ) -> str:
-    """The whole document, as it stands at `now`."""
+    """The whole document, as it stands at `now`. `curve`: the run's loss; why it is not known is shown, too."""
     title = text(sentence_of(incident), 300)
     parts = [
         "<!doctype html>",
@@ -81,6 +92,7 @@ def page_of(
         *_section("What is being done" if incident.is_open else "What was done", _happening(incident, timeline)),
         *_section("What you may do", _commands(incident, region)),
         *_section("What it took and cost" if not incident.is_open else "What it takes and costs", _figures(ledger)),
+        *_section("Loss", _chart(incident, curve)),
         *_section("Timeline", _timeline(timeline)),
         *_section("Evidence", _evidence(incident)),
         *_section("Answers", [_list(_answered(one) for one in incident.approvals if one.answer is not None)]),
@@ -89,6 +101,20 @@ def page_of(
         f"{html.escape(_show(incident))}</code></p></footer></body></html>\n",
     ]
     return "\n".join(parts)
+
+
+def address(label: str, line: str) -> str:
+    """A link to open, shown whole; empty where the line is a command."""
+    if not is_address(label, line):
+        return ""
+    shown = html.escape(line)
+    return f'<p><a href="{shown}" rel="noreferrer noopener">{shown}</a></p>'
+
+
+def _chart(incident: Incident, curve: Maybe[LossCurve]) -> list[str]:
+    if isinstance(curve, Known):
+        return [chart_of(incident, curve.value)]
+    return [f'<p class="soft">Not known: {text(curve.why)}</p>'] if curve.why else []
 
 
 def text(value: object, limit: int = MAX_CHARS) -> str:
@@ -194,7 +220,7 @@ def _figures(ledger: IncidentLedger) -> list[str]:
 
 
 def _commands(incident: Incident, region: str) -> list[str]:
-    shown = [(label, command(line)) for label, line in commands_of(incident, region=region)]
+    shown = [(label, address(label, line) or command(line)) for label, line in commands_of(incident, region=region)]
     return [f"<p>{text(label, NAME_CHARS)}</p>{line}" for label, line in shown if line]
 
 
