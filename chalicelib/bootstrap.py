@@ -287,6 +287,7 @@ class Service:
     @cached_property
     def pages(self) -> Pages:
         """Incidents' pages, drawn."""
+        from chalicelib.services.reporting.losses import Losses
         from chalicelib.services.reporting.pages import Pages
 
         return Pages(
@@ -297,6 +298,7 @@ class Service:
             clock=self.clock,
             region=self.settings.region,
             within=self.clients.deadline.within,
+            losses=Losses(curves=self.curves),
         )
 
     @cached_property

@@ -36,6 +36,7 @@ SHARED: Final = (
     "checkpoints",
     "compat.py",
     "detectors",
+    "drawing",
     "protocol",
     "signatures",
 )

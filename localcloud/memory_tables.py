@@ -114,10 +114,10 @@ class MemoryJobs(MemoryControls):
         more = base64.b64encode(str(after).encode()).decode() if after < len(jobs) else None
         return tuple(jobs[start:after]), more
 
-    def deactivate(self, job_id: str, *, now: datetime, halted_by: str = "") -> None:
+    def deactivate(self, job_id: str, *, ended_at: datetime, halted_by: str = "") -> None:
         """See the port."""
         stored = self.get(job_id)
-        self._jobs[job_id] = replace(stored, active=False, halted_by=halted_by or stored.halted_by, ended_at=now)
+        self._jobs[job_id] = replace(stored, active=False, halted_by=halted_by or stored.halted_by, ended_at=ended_at)
 
     def count_active(self) -> int:
         """See the port."""

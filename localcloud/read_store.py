@@ -1,8 +1,9 @@
 """An embedded cloud's store, read without the embedded cloud: the service's own API over the facts in the file.
 
 A read command needs a few items, and importing moto and restoring a cloud takes seconds of CPU. Here the service's API
-runs in the caller's process over clients that read the file: DynamoDB's reads and SSM's parameters, no other service,
-and nothing is written. What they do not do raises NotRead, and the caller asks the embedded cloud instead.
+runs in the caller's process over clients that read the file: DynamoDB's reads, SSM's parameters, S3's objects, and
+training jobs that are over; nothing is written. What they do not do raises NotRead, and the caller asks the embedded
+cloud instead.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from chalicelib.api.operation import Operation
 from chalicelib.api.routes import OPERATIONS, Api
 from chalicelib.bootstrap import Clients, Service, SystemClock
 from chalicelib.config import Settings
+from localcloud.read_objects import StoredObjects, StoredTrainingJobs
 from localcloud.stored_bytes import with_bytes
 
 Item = dict[str, Any]
@@ -80,7 +82,7 @@ class StoreReader:
             account=ACCOUNT_ID,
             log_level="ERROR",
         )
-        self._api = Api(parts=Service(settings, clock=SystemClock(), clients=_StoredClients(facts)))
+        self._api = Api(parts=Service(settings, clock=SystemClock(), clients=_StoredClients(file, facts)))
 
     def get(self, address: str) -> StoredAnswer:
         """Answer a GET of this address.
@@ -130,12 +132,21 @@ def _facts(file: Path) -> _Facts:
 class _StoredClients(Clients):
     """`bootstrap.Clients` over a file."""
 
-    def __init__(self, facts: _Facts) -> None:
+    def __init__(self, file: Path, facts: _Facts) -> None:
         super().__init__(session=None)
-        self._clients: dict[str, Any] = {"dynamodb": _Dynamo(facts), "ssm": _Parameters(facts)}
+        self._clients: dict[str, Any] = {
+            "dynamodb": _Dynamo(facts),
+            "ssm": _Parameters(facts),
+            "s3": StoredObjects(file, own=f"{STACK}-mailbox", refuse=_refuse),
+            "sagemaker": StoredTrainingJobs(file, refuse=_refuse),
+        }
 
     def __call__(self, name: str) -> Any:
         return self._clients.get(name) or _Unread(name)
+
+
+def _refuse(what: str) -> Any:
+    raise NotRead(what)
 
 
 class _Unread:

@@ -13,7 +13,6 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import fields
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Protocol
@@ -21,9 +20,10 @@ from typing import Any, Protocol
 from botocore.exceptions import ClientError
 from moto.sqs.models import sqs_backends
 
-from localcloud.aws.sagemaker import TERMINAL, Phase, TrainingJob, TrainingJobs
+from localcloud.aws.sagemaker import TERMINAL, Phase, TrainingJobs
 from localcloud.engine.clock import Clock
 from localcloud.stored_bytes import with_bytes
+from localcloud.stored_jobs import job_from_wire, job_to_wire
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS items (tbl TEXT, item TEXT);
@@ -35,7 +35,6 @@ CREATE TABLE IF NOT EXISTS metrics (namespace TEXT, datum TEXT);
 """
 _METRICS_KEPT = timedelta(hours=3)  # as long as CloudWatch keeps seconds apart
 _DATA_PER_CALL = 500
-_TIMES = ("created_at", "modified_at", "started_at", "ended_at", "stop_requested_at")
 
 
 class Cloud(Protocol):
@@ -71,7 +70,7 @@ class Snapshot:
             parameters = list(_parameters(cloud))
             messages = list(_messages())
             metrics = list(_metrics(cloud.clock.now() - _METRICS_KEPT))
-            jobs = [(job.name, json.dumps(_job_to_wire(job))) for job in list(cloud.training.jobs.values())]
+            jobs = [(job.name, json.dumps(job_to_wire(job))) for job in list(cloud.training.jobs.values())]
             with closing(self._connect()) as db, db:
                 for table in ("items", "jobs", "parameters", "messages", "metrics"):
                     db.execute(f"DELETE FROM {table}")  # noqa: S608  the names are in the line above
@@ -106,7 +105,7 @@ class Snapshot:
                 for start in range(0, len(listed), _DATA_PER_CALL):
                     part = listed[start : start + _DATA_PER_CALL]
                     cloud.client("cloudwatch").put_metric_data(Namespace=namespace, MetricData=part)
-            jobs = [_job_from_wire(json.loads(text)) for (text,) in db.execute("SELECT job FROM jobs")]
+            jobs = [job_from_wire(json.loads(text)) for (text,) in db.execute("SELECT job FROM jobs")]
         cloud.training.restore(jobs)
         for job in jobs:
             if job.phase not in TERMINAL:
@@ -213,26 +212,3 @@ def _messages() -> Iterator[tuple[str, str, str]]:
 def _send(cloud: Cloud, queue: str, body: str, attributes: dict[str, Any]) -> None:
     url = cloud.client("sqs").create_queue(QueueName=queue)["QueueUrl"]
     cloud.client("sqs").send_message(QueueUrl=url, MessageBody=body, MessageAttributes=attributes)
-
-
-def _job_to_wire(job: TrainingJob) -> dict[str, Any]:
-    wire = {field.name: getattr(job, field.name) for field in fields(job)}
-    wire["phase"] = job.phase.value
-    wire["transitions"] = [
-        {key: value.isoformat() if isinstance(value, datetime) else value for key, value in transition.items()}
-        for transition in job.transitions
-    ]
-    for name in _TIMES:
-        wire[name] = wire[name].isoformat() if wire[name] is not None else None
-    return wire
-
-
-def _job_from_wire(wire: dict[str, Any]) -> TrainingJob:
-    for name in _TIMES:
-        wire[name] = datetime.fromisoformat(wire[name]) if wire[name] is not None else None
-    wire["phase"] = Phase(wire["phase"])
-    wire["transitions"] = [
-        {key: datetime.fromisoformat(value) if key.endswith("Time") else value for key, value in transition.items()}
-        for transition in wire["transitions"]
-    ]
-    return TrainingJob(**wire)

@@ -78,9 +78,9 @@ class JobRegistry(Protocol):
         """Jobs, active first page by page."""
         ...
 
-    def deactivate(self, job_id: str, *, now: datetime, halted_by: str = "") -> None:
-        """The run is over: the sweep stops looking. Idempotent. `halted_by`: who wants it to stay so; once that is
-        known a deactivation without it leaves it as it is.
+    def deactivate(self, job_id: str, *, ended_at: datetime, halted_by: str = "") -> None:
+        """The run is over since `ended_at`: the sweep stops looking. Idempotent. `halted_by`: who wants it to stay so;
+        once that is known a deactivation without it leaves it as it is.
         """
         ...
 

@@ -19,6 +19,8 @@ from typing import TextIO
 
 from chalicelib.domain.policy.document import overlaid
 from localcloud.demo.director import Director
+from localcloud.demo.fleet import JOB as FLEET
+from localcloud.demo.fleet import LABEL
 from localcloud.demo.picture import draw
 from localcloud.demo.report import Result, as_json, write
 from localcloud.demo.stage import (
@@ -34,7 +36,7 @@ from localcloud.demo.stage import (
 from localcloud.demo.story import Fault
 from localcloud.demo.trace import Trace
 from localcloud.demo.undisturbed import Undisturbed
-from localcloud.demo.view import plain_console, results, view_for
+from localcloud.demo.view import fleet_figures, plain_console, results, view_for
 from rekindle.client.api import Client
 from rekindle.console.server import running
 
@@ -101,6 +103,9 @@ def _conclude(result: Result, out: Path, stream: TextIO) -> None:
     console = plain_console(stream)
     console.print()
     console.print(results(result.recoveries, width=console.width))
+    if result.fleet is not None:
+        console.print(f"and a pretend fleet ({LABEL}): a GPU falls off the bus, as an instance's log tells")
+        console.print(fleet_figures(result.fleet.ledger))
     compared = result.comparison
     if compared is not None and compared.equal:
         console.print(
@@ -119,7 +124,7 @@ def _conclude(result: Result, out: Path, stream: TextIO) -> None:
     if result.recoveries and result.recoveries[-1].incident is not None:
         incident_id = result.recoveries[-1].incident.incident_id
         console.print("The same story, from the same store:")
-        for command in ("incidents --all", f"show {incident_id}", "console"):
+        for command in ("incidents --all", f"show {incident_id}", f"ledger --job {FLEET}", "console"):
             console.print(f"  {_rekindle()} {command} --store {_shown(out)}", highlight=False, soft_wrap=True)
 
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import assert_never
 
+from localcloud.demo.fleet import LABEL
 from localcloud.demo.report import Result
 from localcloud.demo.stage import SAVE_EVERY, SPIKE_BATCHES, SPIKE_WEIGHT, WORKERS, Stage
 from localcloud.demo.story import (
@@ -64,7 +65,7 @@ class Director:
         """
         problem, comparison, began = "", None, time.monotonic()
         try:
-            self._say("the run starts: two workers, one real model, real text")
+            self._say("the run starts: two workers, one real model, real text; and a pretend fleet beside it")
             self._until(lambda _: self._last_step() >= 5, START_LIMIT_S, "the run's first steps")
             for fault in faults:
                 self._recoveries.append(self._one(fault))
@@ -73,9 +74,13 @@ class Director:
                 faults = (*faults, extra)
                 self._recoveries.append(self._one(extra))
                 self._train_reference()
-            self._say("all done; its owner stops the run, which saves once more before it goes")
+            self._say(f"waiting for the pretend fleet ({LABEL})")
+            self._until(lambda _: self._fleet_is_over(), RECOVER_LIMIT_S, "the fleet's recovery")
+            self._say("all done; their owner stops both runs; the real one saves once more before it goes")
             self._stage.stop_job(self._picture().attempts[-1].name)
+            self._stage.fleet.stop()
             self._until(lambda picture: picture.attempts[-1].status in FINAL, STEP_LIMIT_S, "the end of the run")
+            self._until(lambda _: self._stage.is_settled(), STEP_LIMIT_S, "the service to know that both runs are over")
             self._say("comparing every step with a run that was never disturbed")
             comparison = self._compare()
         except DemoBrokeOff as err:
@@ -93,7 +98,12 @@ class Director:
             comparison=comparison,
             final_status=picture.attempts[-1].status if picture.attempts else "none",
             problem=problem,
+            fleet=self._stage.fleet.seen(),
         )
+
+    def _fleet_is_over(self) -> bool:
+        seen = self._stage.fleet.seen()
+        return seen is not None and seen.ledger["closed_at"] is not None
 
     # ---- one fault ---------------------------------------------------------------------------------------------------
 

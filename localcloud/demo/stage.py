@@ -7,7 +7,7 @@ import struct
 import subprocess
 import sys
 import urllib.request
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -17,6 +17,7 @@ from typing import Any
 from botocore.exceptions import ClientError
 
 from localcloud.cloud import STACK, Cloud
+from localcloud.demo.fleet import Fleet, has_ended
 from localcloud.demo.trace import Trace
 from localcloud.demo.watch import Watch
 from localcloud.engine.clock import RealClock
@@ -82,7 +83,7 @@ STOP_GRACE = timedelta(seconds=2)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stage:
-    """Everything the director needs."""
+    """Everything the director needs. `is_settled`: the service knows that both runs are over."""
 
     cloud: Cloud
     processes: Processes
@@ -90,6 +91,8 @@ class Stage:
     job_id: str
     data: Path
     api_url: str
+    fleet: Fleet
+    is_settled: Callable[[], bool]
 
     def poison(self, step: int) -> None:
         """Break one batch's record in the dataset: NaN in place of its weight, for every attempt that reads it."""
@@ -148,6 +151,8 @@ def raised(
             api_url = cloud.serve_api(app)
             processes = cloud.run_processes(out / "jobs", grace=STOP_GRACE)
             job_id = f"numpy-lm-{seed}"
+            fleet = Fleet(cloud, service)
+            fleet.submit(processes, policy=POLICY)
             cloud.client("sagemaker").create_training_job(
                 **training_job(job_id, data=data, trace=out / "trace", seed=seed, workers=workers, monitor=monitor)
             )
@@ -160,7 +165,16 @@ def raised(
                 status_of=lambda attempt: status_of(cloud, attempt),
                 workers_of=lambda attempt: workers_of(processes, attempt),
             )
-            yield Stage(cloud=cloud, processes=processes, watch=watch, job_id=job_id, data=data, api_url=api_url)
+            yield Stage(
+                cloud=cloud,
+                processes=processes,
+                watch=watch,
+                job_id=job_id,
+                data=data,
+                api_url=api_url,
+                fleet=fleet,
+                is_settled=lambda: has_ended(service, job_id) and fleet.has_ended(),
+            )
         finally:
             bootstrap.install(None)
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from types import TracebackType
-from typing import Protocol, Self, TextIO
+from typing import Any, Protocol, Self, TextIO
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -17,12 +17,16 @@ from rich.text import Text
 
 from localcloud.demo.chart import BROKEN, draw
 from localcloud.demo.story import TITLES, AttemptSeen, IncidentSeen, Recovery, StepSeen
-from rekindle.protocol.quantities import NAMES
+from rekindle.protocol.quantities import NAMES, amount, duration
 
 _COLOURS = ("cyan", "green", "yellow", "magenta", "blue", "bright_red", "bright_green", "bright_yellow")
 _PHASE_STYLE = {"recovered": "bold green", "stopped": "bold yellow", "handed_over": "bold red"}
 CHART_WIDTH, CHART_HEIGHT = 64, 7
 TIMELINE_LINES = 12
+_FLEET_FIGURES = (
+    *("mttd_s", "mttr_s", "steps_lost", "steps_saved", "lost_s"),
+    *("gpu_hours_lost", "gpu_hours_saved", "dollars_lost", "dollars_saved", "spared_gpu_hours", "spared_dollars"),
+)
 ROOMY = 110  # columns from which the last table needs no thrift
 
 
@@ -225,8 +229,19 @@ def results(recoveries: Sequence[Recovery], *, width: int) -> Table:
     return table
 
 
+def fleet_figures(ledger: Mapping[str, Any]) -> Table:
+    """The pretend fleet's Incident: its ledger, under the ledger's names."""
+    table = Table(show_header=False)
+    table.add_column()
+    table.add_column(justify="right", no_wrap=True)
+    for name in _FLEET_FIGURES:
+        value = ledger["counterfactual"][name] if name.startswith("spared") else ledger[name]
+        table.add_row(NAMES[name], "not known" if isinstance(value, Mapping) else amount(name, value))
+    return table
+
+
 def _seconds(value: float | None) -> str:
-    return "–" if value is None else f"{value:.1f} s"
+    return "–" if value is None else duration(value)
 
 
 def plain_console(stream: TextIO = sys.stdout) -> Console:

@@ -72,13 +72,3 @@ def day_and_time(body: Any, *names: str) -> str:
     """`2026-11-20 10:00:00Z`, or a dash."""
     at = moment(body, *names)
     return f"{at:%Y-%m-%d %H:%M:%S}Z" if at is not None else NOTHING
-
-
-def span(seconds: float) -> str:
-    """A duration for people."""
-    whole = round(seconds)
-    if whole < 120:
-        return f"{whole} s"
-    if whole < 7200:
-        return f"{whole // 60} min {whole % 60} s"
-    return f"{whole // 3600} h {whole % 3600 // 60} min"

@@ -15,8 +15,8 @@ from typing import Final
 from rekindle.compat import UTC
 from rekindle.console.curve import Curve, Mark, MarkKind
 from rekindle.console.plots import plot_of
-from rekindle.console.strokes import Axis, Point, can_be_drawn, unbroken
 from rekindle.drawing.scales import Scale, Tick, short, step_ticks, time_ticks, value_ticks, values_scale
+from rekindle.drawing.strokes import Axis, Point, can_be_drawn, unbroken
 
 WIDTH: Final = 960
 FLAT: Final = 130  # where there are marks and no curve

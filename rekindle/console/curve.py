@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from rekindle.compat import StrEnum
-from rekindle.console.strokes import Axis, Point
+from rekindle.drawing.strokes import Axis, Point
 
 HEIGHT: Final = 300
 

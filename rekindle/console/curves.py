@@ -13,7 +13,7 @@ from rekindle.client.shapes import member, moment, objects, word
 from rekindle.compat import UTC
 from rekindle.console.charts import Chart, draw
 from rekindle.console.curve import Curve, Mark, MarkKind
-from rekindle.console.strokes import Axis, Point, gaps_of
+from rekindle.drawing.strokes import Axis, Point, gaps_of
 
 WINDOWS: Final[Mapping[int, str]] = {
     15: "15 minutes",

@@ -14,6 +14,7 @@ from rekindle.client.shapes import member, objects, word
 from rekindle.console import words
 from rekindle.console.titles import HEADINGS, TITLES
 from rekindle.console.words import NOTHING
+from rekindle.protocol.quantities import NAMES, amount
 
 MAX_ROWS: Final = 500
 MAX_DEPTH: Final = 3
@@ -240,11 +241,13 @@ def _item(item: Any) -> str:
 
 
 def _number(name: str, value: float) -> str:
+    if name in NAMES:
+        return amount(name, value)
     if name.endswith("_s") or name == "seconds":
         return _span(name, value)
     if "dollars" in name:
         return words.dollars(value)
-    if name == "ettr" or name.endswith(("_share", "_ettr")) or name.startswith("ettr"):
+    if name == "ettr" or name.endswith(("_share", "_ettr")):
         return words.percent(value)
     if name.endswith("_percent"):
         return f"{value:.1f} %"
@@ -252,12 +255,8 @@ def _number(name: str, value: float) -> str:
 
 
 def _span(name: str, value: float) -> str:
-    """Of a step, which takes milliseconds or some seconds, three digits that tell; of all else a tenth of a second."""
-    if name == "step_s" and value < 100:
-        return f"{value:.3g} s"
-    if 0 < value < 1:
-        return f"{value:.1f} s"
-    return words.duration(value)
+    """Of a step, which takes milliseconds or some seconds, three digits that tell."""
+    return f"{value:.3g} s" if name == "step_s" and value < 100 else words.duration(value)
 
 
 def _is_maybe(value: Any) -> bool:

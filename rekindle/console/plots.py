@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rekindle.console.curve import Curve
-from rekindle.console.strokes import Part, can_be_drawn, unbroken
+from rekindle.drawing.strokes import Part, can_be_drawn, unbroken
 
 
 def plot_of(curve: Curve, *, words: str, is_log: bool) -> str:

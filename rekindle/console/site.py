@@ -18,11 +18,12 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from rekindle.cli.views.incident import what_was_seen
 from rekindle.client.api import Client, path
-from rekindle.client.shapes import member, objects, short_step, span, step, windows
+from rekindle.client.shapes import member, objects, short_step, step, windows
 from rekindle.console import figures
 from rekindle.console.gate import Gate
 from rekindle.console.reads import MAX_AT_ONCE, Kept, Panel, Question, read_all, read_one
 from rekindle.console.words import FILTERS, tidy, word
+from rekindle.protocol.quantities import duration
 
 HTML: Final = "text/html; charset=utf-8"
 TEXT: Final = "text/plain; charset=utf-8"
@@ -212,7 +213,7 @@ def _environment(base: str) -> Environment:
         "step": step,
         "short_step": short_step,
         "windows": windows,
-        "span": span,
+        "span": duration,
         "base": base,
         "link": lambda *parts: f"{base}{path(*parts)}",
         "facts": figures.facts,

@@ -10,7 +10,7 @@ from typing import Any, Final
 from rekindle.client.shapes import moment
 from rekindle.console.charts import Chart, draw
 from rekindle.console.curve import Curve
-from rekindle.console.strokes import Axis, Point
+from rekindle.drawing.strokes import Axis, Point
 
 PERIODS: Final = 24  # of one day; longer times have a period per day
 DAY_S: Final = 86_400.0

@@ -10,8 +10,9 @@ from typing import Any, Final
 from markupsafe import Markup
 
 from rekindle.client import shapes
-from rekindle.client.shapes import moment, span
+from rekindle.client.shapes import moment
 from rekindle.client.table import clean
+from rekindle.protocol.quantities import duration as span
 from rekindle.signatures.words import action_word, fault_word
 
 NOTHING: Final = "–"

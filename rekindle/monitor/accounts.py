@@ -19,6 +19,7 @@ from rekindle.monitor.mail.voice import BusEvents
 from rekindle.monitor.saving.saved import SaveJob
 from rekindle.protocol.mailbox import CheckpointReply, Heartbeat, LossState, Manifest, ManifestFile, RunPhase
 from rekindle.protocol.reports import RankReport
+from rekindle.protocol.run_links import Links
 
 
 class Accounts:
@@ -37,6 +38,7 @@ class Accounts:
         voice: BusEvents,
         outbox: Outbox,
         hears: Callable[[], str] = str,
+        links: Links = (),
     ) -> None:
         self._identity = identity
         self._state = state
@@ -48,6 +50,7 @@ class Accounts:
         self._voice = voice
         self._outbox = outbox
         self._hears = hears
+        self._links = links
 
     def heartbeat(self) -> Heartbeat:
         state, identity = self._state, self._identity
@@ -74,6 +77,7 @@ class Accounts:
             loss_baseline=news.baseline,
             judged_step=news.judged_step,
             hears="" if state.is_finished else self._hears(),
+            links=self._links,
         )
 
     def position(self) -> str:

@@ -211,6 +211,7 @@ class LiveMonitor(Monitor):
             voice=self._voice,
             outbox=self._outbox,
             hears=self._hears,
+            links=config.links,
         )
         self._link: ServiceLink | None = None
         self._reporter: Reporter | None = None

@@ -75,6 +75,7 @@ from rekindle.protocol.manifests import (
     relative_path,
     verify_listing,
 )
+from rekindle.protocol.run_links import Links, links_of
 from rekindle.protocol.wire import (
     FOLDER,
     MAX_MESSAGE_BYTES,
@@ -340,7 +341,8 @@ class Heartbeat(Message):
     is older than the field), `onset_step` the first bad step of the trouble that lasts or of the newest one,
     `healed_step` the step at which the newest trouble was seen to be over, `loss_baseline` what the loss was before,
     `judged_step` the newest step whose loss the detectors were given. `hears` is the signal at which all ranks write
-    their stacks, and which harms nothing else of the run; empty where none is known to be like that.
+    their stacks, and which harms nothing else of the run; empty where none is known to be like that. `links` are the
+    run's pages in experiment trackers.
     """
 
     job_id: str
@@ -361,6 +363,7 @@ class Heartbeat(Message):
     loss_baseline: float | None = None
     judged_step: int | None = None
     hears: str = ""
+    links: Links = ()
 
     def to_wire(self) -> dict[str, Any]:
         return {
@@ -382,6 +385,7 @@ class Heartbeat(Message):
             "loss_baseline": self.loss_baseline,
             "judged_step": self.judged_step,
             "hears": self.hears,
+            "links": dict(self.links),
         }
 
     @classmethod
@@ -405,4 +409,5 @@ class Heartbeat(Message):
             loss_baseline=reader.optional_number("loss_baseline"),
             judged_step=reader.optional_whole("judged_step"),
             hears=reader.text("hears", 16, default=""),
+            links=links_of(reader.mapping("links")),
         )

@@ -1,4 +1,7 @@
-"""What the ledger's quantities are called, the same in every face. The service computes them (docs/ledger.md)."""
+"""What the ledger's quantities are called and how they are written, the same in every face. Pure.
+
+The service computes them (docs/ledger.md); a face shows a known one as `amount` writes it, and of an unknown one why.
+"""
 
 from __future__ import annotations
 
@@ -32,3 +35,34 @@ def heading(name: str) -> str:
     """A quantity's name as a heading."""
     said = NAMES[name]
     return said[0].upper() + said[1:]
+
+
+def duration(seconds: float) -> str:
+    """A span of time for people: 0.6 s, 12 s, 4 min 5 s, 2 h 10 min, 3 d 4 h; a minus sign before one below zero."""
+    if seconds < 0:
+        said = duration(-seconds)
+        return said if said == "0 s" else f"-{said}"
+    tenths = round(seconds, 1)
+    if tenths < 10:
+        return f"{tenths:.1f}".removesuffix(".0") + " s"
+    whole = round(seconds)
+    for unit, size, lower, small in (("d", 86_400, "h", 3600), ("h", 3600, "min", 60), ("min", 60, "s", 1)):
+        if whole >= size:
+            rest = whole % size // small
+            return f"{whole // size} {unit}" + (f" {rest} {lower}" if rest else "")
+    return f"{whole} s"
+
+
+def amount(name: str, value: float) -> str:
+    """The known value of the quantity `name`, a member of NAMES, written the same in every face.
+
+    Spans of time as `duration` has them, shares in percent, steps whole, GPU-hours and US dollars to a hundredth;
+    of these, zero is written only for zero.
+    """
+    if name.endswith("_s") or name == "seconds":
+        return duration(value)
+    if name.startswith("ettr"):
+        return f"{value:.1%}"
+    if name.startswith("steps") or value == 0:
+        return f"{value:,.0f}"
+    return f"{value:,.2f}" if abs(value) >= 0.005 else "under 0.01"

@@ -148,19 +148,19 @@ def test_what_each_look_begins_with_is_read_together(registry: JobRegistry) -> N
 def test_the_sweep_sees_active_jobs_only(registry: JobRegistry) -> None:
     for name in ("a", "b", "c"):
         registry.register(job(name), attempt(of=name))
-    registry.deactivate("b", now=at(1))
-    registry.deactivate("b", now=at(2))
+    registry.deactivate("b", ended_at=at(1))
+    registry.deactivate("b", ended_at=at(2))
     assert [item.job_id for item in registry.active()] == ["a", "c"]
     registry.add_attempt(registry.get("b"), attempt(2, of="b"), now=at(3))
     assert [item.job_id for item in registry.active()] == ["a", "b", "c"]
     with pytest.raises(UnknownEntity):
-        registry.deactivate("nobody", now=T0)
+        registry.deactivate("nobody", ended_at=T0)
 
 
 def test_who_halted_a_job_stays_known_until_it_goes_on(registry: JobRegistry) -> None:
     registry.register(job("a"), attempt(of="a"))
-    registry.deactivate("a", now=at(1), halted_by="ada")
-    registry.deactivate("a", now=at(2))  # its late end is news of the same
+    registry.deactivate("a", ended_at=at(1), halted_by="ada")
+    registry.deactivate("a", ended_at=at(2))  # its late end is news of the same
     assert (registry.get("a").halted_by, registry.get("a").active) == ("ada", False)
     added = registry.add_attempt(registry.get("a"), attempt(2, of="a"), now=at(3))
     assert (added.halted_by, added.active) == ("", True)
@@ -174,7 +174,7 @@ def test_jobs_are_listed_active_first_page_by_page(registry: JobRegistry, limit:
     for name in "abcde":
         registry.register(job(name), attempt(of=name))
     for name in "ac":
-        registry.deactivate(name, now=at(1))
+        registry.deactivate(name, ended_at=at(1))
     seen: list[str] = []
     cursor: str | None = None
     for _ in range(12):
@@ -196,7 +196,7 @@ def test_an_open_incident_survives_changes_of_the_job(shelf: Shelf) -> None:
     shelf.registry.register(job(), attempt())
     shelf.store.open(incident(), signal(), now=T0)
     shelf.registry.add_attempt(shelf.registry.get("lm-7b"), attempt(2), now=at(3))
-    shelf.registry.deactivate("lm-7b", now=at(4))
+    shelf.registry.deactivate("lm-7b", ended_at=at(4))
     stored = shelf.registry.get("lm-7b")
     assert (stored.open_incident, stored.active, stored.attempt_number) == ("inc-a", False, 2)
 

@@ -25,7 +25,7 @@ PLAN = WatchPlan(loss="train:loss", alarms=AlarmMode.JOB, hang_minutes=30, alarm
 def test_active_jobs_come_in_order_from_behind_a_given_one(shelf: Shelf) -> None:
     for name in ("b", "d", "a", "c"):
         shelf.registry.register(job(name), attempt(of=name))
-    shelf.registry.deactivate("c", now=T0)
+    shelf.registry.deactivate("c", ended_at=T0)
     assert [one.job_id for one in shelf.registry.active()] == ["a", "b", "d"]
     assert [one.job_id for one in shelf.registry.active(after="a")] == ["b", "d"]
     assert [one.job_id for one in shelf.registry.active(after="bb")] == ["d"]

@@ -115,7 +115,7 @@ def test_jobs_come_active_first_or_of_one_kind(books: Books) -> None:
     for name in "abcde":
         books.shelf.registry.register(job(name), attempt(of=name))
     for name in "bd":
-        books.shelf.registry.deactivate(name, now=T0)
+        books.shelf.registry.deactivate(name, ended_at=T0)
     for active, expected in ((None, "acebd"), (True, "ace"), (False, "bd")):
         found, cursor, pages = "", None, 0
         while pages == 0 or cursor is not None:

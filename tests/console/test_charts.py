@@ -10,7 +10,7 @@ import pytest
 from rekindle.console.charts import Chart, draw
 from rekindle.console.curve import Curve, Mark, MarkKind
 from rekindle.console.curves import by_step, of_incident, of_job, rate_of, starts_of, window_of
-from rekindle.console.strokes import Axis
+from rekindle.drawing.strokes import Axis
 
 AT = datetime(2026, 11, 20, 10, 0, tzinfo=UTC)
 EPOCH = AT.timestamp()

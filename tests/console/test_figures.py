@@ -39,8 +39,8 @@ def test_figures_stand_under_headings_in_words_with_units() -> None:
     assert told["Began"] == "2026-11-20 10:00:00Z"
     assert told["Time of one step"] == "0.0321 s"
     assert told["From its onset to its end"] == "46 s"
-    assert told["Training time lost"] == "65 min 1 s"
-    assert told["Brand new figure"] == "2 min 0 s"  # what the console does not know yet is there all the same
+    assert told["Training time lost"] == "1 h 5 min"
+    assert told["Brand new figure"] == "2 min"  # what the console does not know yet is there all the same
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -66,6 +67,37 @@ def test_a_poisoned_batch_is_retried_once_then_skipped_and_every_other_loss_is_t
     assert same["last_step"] == third["last_step"]
     assert math.isfinite(same["last_loss"])
     assert processes_of(tmp_path / "demo") == []
+    agrees_with_the_store(report, tmp_path / "demo")
+
+
+def read(store: Path, *command: str) -> Any:
+    """What `rekindle COMMAND --json` prints of a store."""
+    argv = [sys.executable, "-m", "rekindle.cli.main", *command, "--json", "--store", str(store)]
+    done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, check=True, timeout=300)
+    return json.loads(done.stdout)
+
+
+def agrees_with_the_store(report: dict[str, Any], store: Path) -> None:
+    """Nothing is under way any more, and every command has the report's figures."""
+    status = read(store, "status")
+    assert (status["jobs_active"], status["incidents_open"]) == (0, 0)
+    jobs = {job["job_id"]: job for job in read(store, "jobs")["jobs"]}
+    fleet = report["fleet"]["ledger"]
+    assert jobs.keys() == {report["job_id"], fleet["job_id"]}
+    assert not any(job["active"] or job["open_incident"] for job in jobs.values())
+    assert jobs[fleet["job_id"]]["size"] == {"instances": [["ml.p5.48xlarge", 32]], "gpus": {"known": 256}}
+    assert read(store, "ledger", "--incident", fleet["incident_id"]) == fleet
+    assert all(fleet[name] > 0 for name in ("gpu_hours_lost", "gpu_hours_saved", "dollars_lost", "dollars_saved"))
+    (row,) = report["faults"]
+    one = read(store, "ledger", "--incident", row["incident_id"])
+    figures = ("mttd_s", "mttr_s", "steps_lost")
+    assert [one[name] for name in figures] == [row[name] for name in figures]
+    books = [read(store, "ledger", "--job", job_id) for job_id in jobs]
+    whole = read(store, "ledger")
+    assert whole["incidents"]["all"] == sum(book["incidents"]["all"] for book in books) == 2
+    assert whole["steps_lost"]["sum"] == sum(book["steps_lost"]["sum"] for book in books)
+    wall = sum(book["wall_s"] for book in books)
+    assert whole["ettr"] == pytest.approx(sum(book["ettr"] * book["wall_s"] for book in books) / wall, abs=0.001)
 
 
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="looks for processes in /proc")

@@ -42,7 +42,8 @@ NEEDED = {
     "sweep": {SWEEP},
     "app": {API},
 }
-CLIENTS = {name: {"sqs", "ssm", "dynamodb", "s3"} for name in ("notice_event", "deliver")}
+_NOTIFIES = {"sqs", "ssm", "dynamodb", "s3"}
+CLIENTS = {"notice_event": {*_NOTIFIES, "cloudwatch"}, "deliver": _NOTIFIES}  # cloudwatch: a page's chart
 
 
 def _init(function: str) -> dict[str, Any]:

@@ -147,7 +147,7 @@ def test_every_section_is_there_in_order_and_tells_what_happened() -> None:
     assert re.findall(r"^## (.*)$", text, re.MULTILINE) == SECTIONS
     assert "approved by ada" in text
     assert "approval, from 2026-11-20 10:01:01 UTC until 2026-11-20 10:01:10 UTC" in text
-    assert "Steps lost: 10; kept by emergency checkpoints: 90" in text
+    assert "- Steps lost: 10\n- Steps saved: 90\n" in text
     assert "GPU-hours lost: 5.87" in text
     assert "30 minutes" in text
     assert "The emergency checkpoint did not come (cannot: ada)." in text
@@ -188,10 +188,10 @@ def test_a_long_timeline_keeps_its_beginning_and_its_end() -> None:
 def test_what_is_not_known_is_said_to_be_unknown() -> None:
     one = incident(phases=((Phase.RESUBMITTING, 60), (Phase.HANDED_OVER, 90)))
     text = postmortem_of(one, [], ledger(one), job_name="")
-    assert "time to recover (MTTR): unknown (it was not recovered: it was left to a person)" in text
+    assert "Time to recover (MTTR): unknown (it was not recovered: it was left to a person)" in text
     assert "It was left to a person. What it cost is not known: " in text
     assert "Decide about the run" in text
-    assert "USD lost: unknown" in text
+    assert "US dollars lost: unknown" in text
 
 
 def test_the_first_lines_tell_the_whole_to_who_reads_nothing_else() -> None:
@@ -199,8 +199,8 @@ def test_the_first_lines_tell_the_whole_to_who_reads_nothing_else() -> None:
     text = postmortem_of(one, [], ledger(one), job_name="llm 7b")
     short = text.split("\n")[4]
     assert short.startswith("llm 7b: non-finite loss (NaN or Inf) at 2026-11-20 10:00:00 UTC. ")
-    assert "It was brought back after 11.0 min. " in short
-    assert re.search(r"It cost [0-9.]+ min of training, [0-9.]+ GPU-hours, [0-9.,]+ USD\.", short)
+    assert "It was brought back after 11 min. " in short
+    assert re.search(r"It cost [0-9.]+ min of training, [0-9.]+ GPU-hours, [0-9.,]+ US dollars\.", short)
     assert "Size: 4 × ml.p5.48xlarge; GPUs: 32" in text.replace("\\", "")
 
 

@@ -34,12 +34,15 @@ from chalicelib.channels.plain_text import body_of
 from chalicelib.domain.model.errors import DependencyUnavailable
 from chalicelib.domain.model.incident import Incident, Phase, TimelineEntry
 from chalicelib.domain.model.instances import JobSize
-from chalicelib.domain.model.known import Unknown
+from chalicelib.domain.model.known import Known, Unknown
 from chalicelib.domain.model.start_view import BadNode
 from chalicelib.domain.notices.channels import Channels
 from chalicelib.domain.reporting.incident_page import MAX_LINES, STYLE, command, page_of
+from chalicelib.domain.reporting.page_chart import LossCurve
 from chalicelib.domain.reporting.sentence import sentence_of
 from chalicelib.ports.notices import Address, PageLink
+from chalicelib.services.operator.curves import Curves
+from chalicelib.services.reporting.losses import Losses
 from chalicelib.services.reporting.pages import WRITES, Pages
 from localcloud.memory_tables import MemoryIncidents, MemoryJobs
 from tests.ledger import books
@@ -77,6 +80,20 @@ TAGS = set(
         "code",
         "strong",
         "footer",
+        "svg",
+        "line",
+        "text",
+        "polyline",
+        "a",
+    ]
+)
+# Of the chart: colours are the page's own variables, all else are places and our own words.
+ADDRESS = re.compile(r"https://eu-west-1\.console\.aws\.amazon\.com/cloudwatch/home[A-Za-z0-9?=#:/$._~-]+\Z")
+OF_SHAPES = set(
+    [
+        *("xmlns", "width", "height", "viewbox", "font-family", "role", "aria-label", "points", "text-anchor"),
+        *("x", "y", "x1", "y1", "x2", "y2", "stroke-width", "stroke-linecap", "stroke-dasharray", "font-size"),
+        "font-weight",
     ]
 )
 CLASSES = {"soft", "box", "state bad", "state good", "state wait"}
@@ -123,8 +140,11 @@ def hostile(text: str) -> tuple[Incident, list[TimelineEntry]]:
     ), lines
 
 
+CURVE = LossCurve(points=tuple((books.at(60 * index), 3.0 - 0.1 * index) for index in range(9)))
+
+
 def drawn(one: Incident, lines: list[TimelineEntry]) -> str:
-    return page_of(one, lines, books.ledger(one), now=books.at(5000), region="eu-west-1")
+    return page_of(one, lines, books.ledger(one), now=books.at(5000), region="eu-west-1", curve=Known(CURVE))
 
 
 def _is_harmless(page: str) -> Read:
@@ -134,6 +154,10 @@ def _is_harmless(page: str) -> Read:
     for tag, name, value in read.attributes:
         if name == "class":
             assert value in CLASSES
+        elif tag == "a":
+            assert (name, value) == ("rel", "noreferrer noopener") or (name == "href" and ADDRESS.match(value or ""))
+        elif tag in ("svg", "line", "text", "polyline"):
+            assert name in OF_SHAPES or (name in ("fill", "stroke") and re.fullmatch(r"none|var\(--\w+\)", value or ""))
         else:
             assert (tag, name) in {
                 ("html", "lang"),
@@ -164,15 +188,15 @@ def test_no_text_changes_what_a_page_is_made_of(text: str) -> None:
     calm, calm_lines = hostile("ada")
     same = Read(drawn(replace(calm, phase=Phase.STOPPING, closed_at=None), calm_lines))
     # A command that holds signs which would not be seen is left out; all the rest has one shape.
-    shape = [tag for tag in read.tags if tag not in ("code", "p")]
-    assert shape == [tag for tag in same.tags if tag not in ("code", "p")]
+    shape = [tag for tag in read.tags if tag not in ("code", "p", "a")]
+    assert shape == [tag for tag in same.tags if tag not in ("code", "p", "a")]
     assert read.words[1] == STYLE or STYLE in read.words
 
 
 def test_a_page_asks_for_nothing_from_anywhere_and_its_style_is_the_one_that_its_policy_allows() -> None:
     page = drawn(*hostile("ada"))
     read = Read(page)
-    assert not re.search(r"\b(?:src|href|action|on[a-z]+)\s*=", page)
+    assert not re.search(r"\b(?:src|action|on[a-z]+)\s*=", page)
     (policy,) = [value for _, _, value in read.attributes if value and "default-src" in value]
     digest = base64.b64encode(hashlib.sha256(re.findall(r"<style>(.*?)</style>", page, re.DOTALL)[0].encode()).digest())
     assert f"default-src 'none'; style-src 'sha256-{digest.decode()}'" in policy
@@ -269,15 +293,22 @@ class _Clock:
         return AT
 
 
-def pages(states: list[Incident], shelf: Shelf) -> Pages:
+class _NoMetrics:
+    def series_of(self, *_: object, **__: object) -> Any:
+        raise DependencyUnavailable("CloudWatch does not answer")
+
+
+def pages(states: list[Incident], shelf: Shelf, metrics: Any = None) -> Pages:
+    jobs = MemoryJobs()
     return Pages(
         store=Moving(states),
-        registry=MemoryJobs(),
+        registry=jobs,
         prices=_Prices(),
         pages=shelf,
         clock=_Clock(),
         region="eu-west-1",
         within=lambda _: nullcontext(),
+        losses=Losses(curves=Curves(registry=jobs, metrics=metrics or _NoMetrics(), clock=_Clock())),
     )
 
 

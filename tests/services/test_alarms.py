@@ -272,7 +272,7 @@ def test_a_hang_alarm_is_noise_about_the_time_before_the_attempt_and_after_the_e
     with pytest.raises(Noise, match="before this attempt"):
         w.alarms.weighed(rings(w))
     w.clock.advance(timedelta(minutes=10))
-    w.registry.deactivate(JOB, now=w.clock.now())
+    w.registry.deactivate(JOB, ended_at=w.clock.now())
     with pytest.raises(Noise, match="over"):
         w.alarms.weighed(rings(w))
 

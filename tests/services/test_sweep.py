@@ -484,7 +484,7 @@ def test_alarms_of_jobs_that_are_over_are_removed_page_by_page() -> None:
         add(w, f"m{n}", watch=WatchPlan(alarms=AlarmMode.JOB))
     w.sweep.run()
     for n in (0, 3, 4):
-        w.registry.deactivate(f"m{n}", now=w.clock.now())
+        w.registry.deactivate(f"m{n}", ended_at=w.clock.now())
     w.registry.set_watch("m1", WatchPlan())
     w.board.own |= {"stranger": "stranger"}
     w.marks.mark = replace(w.marks.mark, round=59)
@@ -501,7 +501,7 @@ def test_the_shared_alarm_goes_with_the_last_job_that_asked_for_it() -> None:
     w.marks.mark = replace(w.marks.mark, round=59)
     w.sweep.run()
     assert w.board.has_shared
-    w.registry.deactivate("m0", now=w.clock.now())
+    w.registry.deactivate("m0", ended_at=w.clock.now())
     w.marks.mark = replace(w.marks.mark, round=119)
     w.sweep.run()
     assert not w.board.has_shared
@@ -546,7 +546,7 @@ def test_a_run_started_by_hand_whose_events_are_lost_is_followed_and_recovered()
     w = World()
     w.tick(500)
     w.scheduler.put(JOB, AttemptStatus.STOPPED)
-    w.registry.deactivate(JOB, now=w.clock.now(), halted_by="ada")
+    w.registry.deactivate(JOB, ended_at=w.clock.now(), halted_by="ada")
     w.tick(60)
     w.scheduler.put("lm-again", AttemptStatus.RUNNING, job_id=JOB, mailbox="s3://box/lm")
     w.sweep.run()

@@ -11,7 +11,6 @@ import pytest
 from chalicelib.channels.slack.blocks import incident_message
 from chalicelib.channels.slack.figures import in_words
 from chalicelib.channels.slack.settings import slack_settings
-from chalicelib.domain.model.durations import duration
 from chalicelib.domain.model.errors import DependencyUnavailable, InvalidSettings
 from chalicelib.domain.model.incident import Incident, Phase
 from chalicelib.domain.model.instances import JobSize
@@ -19,6 +18,7 @@ from chalicelib.domain.model.known import Unknown
 from chalicelib.domain.notices.channels import ChannelConfig, ChannelKind
 from chalicelib.domain.reporting.ledger import IncidentLedger
 from chalicelib.ports.notices import Address
+from rekindle.protocol.quantities import amount
 from tests.ledger import books
 from tests.slack.conftest import Stage
 from tests.slack.made import complaints, incident, notice, texts
@@ -35,9 +35,9 @@ def test_a_recovered_incident_says_what_it_took_and_cost_under_the_ledgers_names
     ledger = books.ledger(one)
     wire = ledger.to_wire()
     text = _shown(one, ledger)
-    assert f"*Time to recover (MTTR)*\n{duration(wire['mttr_s'])}" in text
+    assert f"*Time to recover (MTTR)*\n{amount('mttr_s', wire['mttr_s'])}" in text
     assert f"*Steps lost*\n{wire['steps_lost']:,}" in text
-    assert f"*GPU-hours lost*\n{wire['gpu_hours_lost']:,.1f}" in text
+    assert f"*GPU-hours lost*\n{wire['gpu_hours_lost']:,.2f}" in text
     assert f"*US dollars lost*\n{wire['dollars_lost']:,.2f}" in text
     assert f"rekindle postmortem {one.incident_id}" in text
     assert text.splitlines()[0].endswith(f"{in_words(ledger)[1:]}.")
@@ -101,14 +101,6 @@ def test_an_address_that_cannot_be_linked_is_refused_by_name(address: str) -> No
     )
     with pytest.raises(InvalidSettings, match=r"channels\.ops\.console_url"):
         slack_settings(config)
-
-
-@pytest.mark.parametrize(
-    ("seconds", "words"),
-    [(0.4, "0 s"), (59, "59 s"), (60, "1 min"), (245, "4 min 5 s"), (7800, "2 h 10 min"), (273_600, "3 d 4 h")],
-)
-def test_durations_in_words(seconds: float, words: str) -> None:
-    assert duration(seconds) == words
 
 
 def test_the_message_in_the_channel_ends_with_the_figures_and_arrives_without_them_too(stage: Stage) -> None:

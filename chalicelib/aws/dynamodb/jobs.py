@@ -225,10 +225,10 @@ class DynamoJobRegistry(DynamoControls):
         jobs = tuple(job_of(item) for item in items.get_many(self._client, self._table, items.keys_of(found)))
         return jobs, after
 
-    def deactivate(self, job_id: str, *, now: datetime, halted_by: str = "") -> None:
+    def deactivate(self, job_id: str, *, ended_at: datetime, halted_by: str = "") -> None:
         """See ports.JobRegistry."""
         expression = Expression()
-        sets = [*_activity(expression, active=False), expression.set("ended_at", items.text(now.isoformat()))]
+        sets = [*_activity(expression, active=False), expression.set("ended_at", items.text(ended_at.isoformat()))]
         if halted_by:
             sets.append(expression.set("halted_by", items.text(halted_by)))
         try:

@@ -89,6 +89,7 @@ class S3Mailbox:
             loss_baseline=heartbeat.loss_baseline,
             judged_step=heartbeat.judged_step,
             hears=heartbeat.hears,
+            links=heartbeat.links,
         )
 
     def beating(self, job: Job, *, since: datetime) -> tuple[str, ...]:

@@ -7,7 +7,6 @@ of the whole message's, which that does not name: slackapi/bolt-js issue 2509 (m
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -22,6 +21,7 @@ from chalicelib.domain.model.incident import Incident, Phase
 from chalicelib.domain.model.known import Known
 from chalicelib.domain.notices.threads import LatestNotice
 from chalicelib.domain.reporting.ledger import IncidentLedger
+from chalicelib.domain.reporting.paste import is_address
 from chalicelib.domain.reporting.phase_words import HAPPENING
 from chalicelib.ports.notices import Address
 
@@ -40,12 +40,6 @@ _SHORTEST_CHARS: Final = 150
 _MAX_PASTED: Final = 7
 _COMMAND_CHARS: Final = 600
 _PASTE_CHARS: Final = 1500  # of all of them
-# Only what leads into AWS's own console becomes a link, and only signs that a link of Slack's holds as they are.
-_CONSOLE: Final = re.compile(
-    r"https://[a-z0-9-]{1,32}\.console\.(?:aws\.amazon\.com|amazonaws\.cn|amazonaws-us-gov\.com)/"
-    r"[A-Za-z0-9/?#:=$%._~+-]{1,900}\Z"
-)
-_LABEL: Final = re.compile(r"[A-Za-z ]{1,60}\Z")
 
 
 class Button(StrEnum):
@@ -298,12 +292,12 @@ def _paste(said: LatestNotice | None) -> list[Element]:
 
 
 def _paste_lines(paste: Sequence[tuple[str, str]]) -> list[Element]:
-    """Commands whole or not at all, and the logs as a link; `rekindle show` has what does not fit."""
+    """Commands whole or not at all, and what is to be opened as links; `rekindle show` has what does not fit."""
     lines: list[str] = []
     for label, what in paste[:_MAX_PASTED]:
         command = verbatim(what, _COMMAND_CHARS)
-        if _LABEL.match(label) and _CONSOLE.match(what):
-            lines.append(f"<{what}|{label}>")
+        if is_address(label, what):
+            lines.append(f"<{what.replace('&', '&amp;')}|{escape(label, 400)}>")
         elif command is not None:
             lines.append(f"{escape(label, 80).replace('*', '')}: {command}")
         if sum(map(len, lines)) > _PASTE_CHARS:

@@ -10,11 +10,10 @@ from typing import Final
 
 from chalicelib.channels.address import in_console
 from chalicelib.channels.slack.text import Element, escape, markup, moment, plain
-from chalicelib.domain.model.durations import duration
 from chalicelib.domain.model.known import Known, Maybe
 from chalicelib.domain.reporting.ledger import IncidentLedger
 from chalicelib.ports.notices import Address
-from rekindle.protocol.quantities import heading
+from rekindle.protocol.quantities import amount, heading
 
 _MAX_WHY_CHARS: Final = 120
 # A signed link as S3's clients make it: no sign that ends a link of Slack's. It is long: it carries a session's token.
@@ -24,14 +23,14 @@ _SIGNED: Final = re.compile(r"https?://[A-Za-z0-9.:-]{1,300}/[A-Za-z0-9/._~%?&=+
 def figures(ledger: IncidentLedger) -> tuple[Element, ...]:
     """The block of figures, and why those that are missing are not known."""
     took = "mttr_s" if isinstance(ledger.mttr_s, Known) else "elapsed_s"
-    rows: tuple[tuple[str, Maybe[float], str], ...] = (
-        (took, ledger.mttr_s if took == "mttr_s" else ledger.elapsed_s, "duration"),
-        ("steps_lost", ledger.steps_lost, "{:,.0f}"),
-        ("gpu_hours_lost", ledger.gpu_hours_lost, "{:,.1f}"),
-        ("dollars_lost", ledger.dollars_lost, "{:,.2f}"),
+    rows: tuple[tuple[str, Maybe[float]], ...] = (
+        (took, ledger.mttr_s if took == "mttr_s" else ledger.elapsed_s),
+        ("steps_lost", ledger.steps_lost),
+        ("gpu_hours_lost", ledger.gpu_hours_lost),
+        ("dollars_lost", ledger.dollars_lost),
     )
-    fields = [markup(f"*{heading(name)}*\n{_worth(value, form)}") for name, value, form in rows]
-    missing = dict.fromkeys(value.why for _, value, _ in rows if not isinstance(value, Known))
+    fields = [markup(f"*{heading(name)}*\n{_worth(name, value)}") for name, value in rows]
+    missing = dict.fromkeys(value.why for _, value in rows if not isinstance(value, Known))
     why = [plain(text, _MAX_WHY_CHARS) for text in list(missing)[:3]]
     return (
         {"type": "section", "fields": fields},
@@ -43,11 +42,11 @@ def in_words(ledger: IncidentLedger) -> str:
     """The same for the one line that a phone shows: what is known alone."""
     parts = []
     if isinstance(ledger.mttr_s, Known):
-        parts.append(f"recovered in {duration(ledger.mttr_s.value)}")
+        parts.append(f"recovered in {amount('mttr_s', ledger.mttr_s.value)}")
     if isinstance(ledger.steps_lost, Known):
-        parts.append(f"{ledger.steps_lost.value:,} steps lost")
+        parts.append(f"{amount('steps_lost', ledger.steps_lost.value)} steps lost")
     if isinstance(ledger.dollars_lost, Known):
-        parts.append(f"{ledger.dollars_lost.value:,.2f} US dollars lost")
+        parts.append(f"{amount('dollars_lost', ledger.dollars_lost.value)} US dollars lost")
     return ", ".join(parts)
 
 
@@ -65,7 +64,5 @@ def page_link(console_url: str, incident_id: str, address: Address | None) -> st
     return f"<{address.url.replace('&', '&amp;')}|This Incident's page>{ends}"
 
 
-def _worth(value: Maybe[float], form: str) -> str:
-    if not isinstance(value, Known):
-        return "not known"
-    return escape(duration(value.value) if form == "duration" else form.format(value.value), 60)
+def _worth(name: str, value: Maybe[float]) -> str:
+    return escape(amount(name, value.value), 60) if isinstance(value, Known) else "not known"

@@ -55,7 +55,8 @@ class Account(Record):
     `onset_at` is the earliest moment at which the fault is reported to have begun, `onset_from` the source of that
     report. `looked_at` is the first observation. `entered` are the phases in order, the first one's included;
     `entered_before` counts those that gave way. `last_step` is where the run stood at the newest look that saw a step,
-    `step_s` the median seconds of its steps. `closed_step` is where it stood when the Incident closed.
+    `step_s` the median seconds of its steps. `closed_step` is where it stood when the Incident closed. `links` are
+    the run's own pages, as its newest heartbeat names them: each a name and an https address.
     """
 
     onset_at: Maybe[datetime] = Unknown("nothing told when it began")
@@ -66,6 +67,7 @@ class Account(Record):
     restarts: tuple[Restart, ...] = ()
     step_s: Maybe[float] = Unknown("the run's step time was never seen")
     closed_step: Maybe[int] = Unknown("it is not closed")
+    links: tuple[tuple[str, str], ...] = ()
 
     def in_phase(self, phase: str, *, now: datetime) -> Account:
         """The same, the phase written down if it is a new one."""

@@ -72,9 +72,9 @@ class Job(Record):
     run has none. `checkpoints` is the URI under which its checkpoints appear; empty where only the mailbox is known.
     `limits` are what cannot be done for it, one sentence each, and `size` how big it is, as found at registration.
     `active` is False once the run has completed or was given up: the sweep no longer looks at it. `halted_by` is who
-    ordered it to be stopped for good; empty otherwise, and again once a new attempt starts. `ended_at` is when it was
-    found to be over, None while it is active. `version` fences changes of
-    the current attempt.
+    ordered it to be stopped for good; empty otherwise, and again once a new attempt starts. `ended_at` is when its last
+    attempt ended, or when it was found to be over where that is not known; None while it is active. `version` fences
+    changes of the current attempt.
     """
 
     job_id: str

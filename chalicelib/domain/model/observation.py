@@ -62,6 +62,7 @@ class AttemptView(Record):
     spiking, diverging, non_finite): "unknown" where nothing judges it, which is neither ok nor spiking. `onset_step` is
     the first bad step of the newest trouble, `healed_step` the step at which that trouble was seen to be over,
     `loss_baseline` the loss it is measured against, `judged_step` the newest step whose loss has been judged.
+    `links` are its pages in experiment trackers, each a name and an https address.
     `hears` is the signal at which all its ranks write their stacks, and which harms nothing; empty where none is known.
     `is_beat_unread`: there is a mailbox, and it could not be read: the absence of a heartbeat is then no evidence.
     `training_since` is when the platform began to run its script, and
@@ -90,6 +91,7 @@ class AttemptView(Record):
     loss_baseline: float | None = None
     judged_step: int | None = None
     hears: str = ""
+    links: tuple[tuple[str, str], ...] = ()
     successor: str | None = None
     start: StartView | None = None
 

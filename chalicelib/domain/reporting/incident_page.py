@@ -16,21 +16,23 @@ from datetime import datetime
 from typing import Final
 
 from chalicelib.domain.model.approvals import Approval, ApprovalAnswer
-from chalicelib.domain.model.durations import duration
 from chalicelib.domain.model.evidence import suspect_word
 from chalicelib.domain.model.incident import Incident, Phase, TimelineEntry
-from chalicelib.domain.model.known import Known, Maybe
+from chalicelib.domain.model.known import Known, Maybe, Unknown
 from chalicelib.domain.reporting.ledger import IncidentLedger
 from chalicelib.domain.reporting.markdown import one_line
+from chalicelib.domain.reporting.page_chart import LossCurve, chart_of
+from chalicelib.domain.reporting.paste import is_address
 from chalicelib.domain.reporting.phase_words import HAPPENING
 from chalicelib.domain.reporting.sentence import NAME_CHARS, commands_of, phase_word, sentence_of
-from rekindle.protocol.quantities import NAMES, heading
+from rekindle.protocol.quantities import NAMES, amount, heading
 from rekindle.signatures.words import action_word
 
 MAX_LINES: Final = 100  # of the timeline: the oldest twenty and the newest eighty
 OLDEST_LINES: Final = 20
 MAX_SIGNALS: Final = 20
 MAX_CHARS: Final = 600  # of one text from outside
+NO_CURVE: Final = Unknown("")  # of an Incident that is about no run
 
 STYLE: Final = """
 :root{color-scheme:light dark;--bg:#fff;--fg:#1b1f24;--soft:#57606a;--line:#d0d7de;--box:#f6f8fa;
@@ -55,6 +57,8 @@ border:1px solid var(--line);border-radius:.3rem;padding:.4rem .6rem;margin:.3re
 ol,ul{padding-left:1.2rem;margin:.4rem 0}
 li{margin:.35rem 0}
 summary{cursor:pointer}
+a{color:inherit}
+svg{display:block;width:100%;height:auto;max-width:40rem}
 """.strip()
 _STYLE_HASH: Final = base64.b64encode(hashlib.sha256(STYLE.encode()).digest()).decode()
 # Nothing is loaded and nothing is sent: the address of a page that is opened by a signed link must not leave it either.
@@ -62,9 +66,15 @@ POLICY: Final = f"default-src 'none'; style-src 'sha256-{_STYLE_HASH}'; base-uri
 
 
 def page_of(
-    incident: Incident, timeline: Sequence[TimelineEntry], ledger: IncidentLedger, *, now: datetime, region: str
+    incident: Incident,
+    timeline: Sequence[TimelineEntry],
+    ledger: IncidentLedger,
+    *,
+    now: datetime,
+    region: str,
+    curve: Maybe[LossCurve] = NO_CURVE,
 ) -> str:
-    """The whole document, as it stands at `now`."""
+    """The whole document, as it stands at `now`. `curve`: the run's loss; why it is not known is shown, too."""
     title = text(sentence_of(incident), 300)
     parts = [
         "<!doctype html>",
@@ -82,6 +92,7 @@ def page_of(
         *_section("What is being done" if incident.is_open else "What was done", _happening(incident, timeline)),
         *_section("What you may do", _commands(incident, region)),
         *_section("What it took and cost" if not incident.is_open else "What it takes and costs", _figures(ledger)),
+        *_section("Loss", _chart(incident, curve)),
         *_section("Timeline", _timeline(timeline)),
         *_section("Evidence", _evidence(incident)),
         *_section("Answers", [_list(_answered(one) for one in incident.approvals if one.answer is not None)]),
@@ -90,6 +101,20 @@ def page_of(
         f"{html.escape(_show(incident))}</code></p></footer></body></html>\n",
     ]
     return "\n".join(parts)
+
+
+def address(label: str, line: str) -> str:
+    """A link to open, shown whole; empty where the line is a command."""
+    if not is_address(label, line):
+        return ""
+    shown = html.escape(line)
+    return f'<p><a href="{shown}" rel="noreferrer noopener">{shown}</a></p>'
+
+
+def _chart(incident: Incident, curve: Maybe[LossCurve]) -> list[str]:
+    if isinstance(curve, Known):
+        return [chart_of(incident, curve.value)]
+    return [f'<p class="soft">Not known: {text(curve.why)}</p>'] if curve.why else []
 
 
 def text(value: object, limit: int = MAX_CHARS) -> str:
@@ -170,22 +195,22 @@ def _suspects(incident: Incident) -> list[str]:
 def _figures(ledger: IncidentLedger) -> list[str]:
     """What is known in a grid; what is not, with the reason, in one folded line."""
     took = "mttr_s" if isinstance(ledger.mttr_s, Known) else "elapsed_s"
-    rows: tuple[tuple[str, Maybe[float], str], ...] = (
-        (took, ledger.mttr_s if took == "mttr_s" else ledger.elapsed_s, "duration"),
-        ("mttd_s", ledger.mttd_s, "duration"),
-        ("steps_lost", ledger.steps_lost, "{:,.0f}"),
-        ("steps_saved", ledger.steps_saved, "{:,.0f}"),
-        ("lost_s", ledger.lost.seconds, "duration"),
-        ("gpu_hours_lost", ledger.gpu_hours_lost, "{:,.1f}"),
-        ("dollars_lost", ledger.dollars_lost, "{:,.2f}"),
+    rows: tuple[tuple[str, Maybe[float]], ...] = (
+        (took, ledger.mttr_s if took == "mttr_s" else ledger.elapsed_s),
+        ("mttd_s", ledger.mttd_s),
+        ("steps_lost", ledger.steps_lost),
+        ("steps_saved", ledger.steps_saved),
+        ("lost_s", ledger.lost.seconds),
+        ("gpu_hours_lost", ledger.gpu_hours_lost),
+        ("dollars_lost", ledger.dollars_lost),
     )
     so_far = {"elapsed_s": "Since its onset"} if ledger.incident.is_open else {}
     known = "".join(
-        f"<div><dt>{so_far.get(name) or heading(name)}</dt><dd>{_worth(value.value, form)}</dd></div>"
-        for name, value, form in rows
+        f"<div><dt>{so_far.get(name) or heading(name)}</dt><dd>{amount(name, value.value)}</dd></div>"
+        for name, value in rows
         if isinstance(value, Known)
     )
-    unknown = [(name, value.why) for name, value, _ in rows if not isinstance(value, Known)]
+    unknown = [(name, value.why) for name, value in rows if not isinstance(value, Known)]
     names = ", ".join(NAMES[name] for name, _ in unknown)
     folded = _list(f"{heading(name)}: {text(why)}" for name, why in unknown)
     return [
@@ -194,12 +219,8 @@ def _figures(ledger: IncidentLedger) -> list[str]:
     ]
 
 
-def _worth(value: float, form: str) -> str:
-    return html.escape(duration(value) if form == "duration" else form.format(value))
-
-
 def _commands(incident: Incident, region: str) -> list[str]:
-    shown = [(label, command(line)) for label, line in commands_of(incident, region=region)]
+    shown = [(label, address(label, line) or command(line)) for label, line in commands_of(incident, region=region)]
     return [f"<p>{text(label, NAME_CHARS)}</p>{line}" for label, line in shown if line]
 
 

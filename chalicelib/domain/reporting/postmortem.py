@@ -17,7 +17,7 @@ from chalicelib.domain.reporting.follow_ups import next_steps
 from chalicelib.domain.reporting.ledger import IncidentLedger
 from chalicelib.domain.reporting.lost_time import ENDS
 from chalicelib.domain.reporting.markdown import plain
-from rekindle.protocol.quantities import NAMES, heading
+from rekindle.protocol.quantities import NAMES, amount, heading
 from rekindle.signatures.words import ACTIONS, fault_word, labelled_action
 
 MAX_LINES: Final = 200  # of the timeline; the newest and the oldest half of them are kept
@@ -54,7 +54,8 @@ def _summary(incident: Incident, ledger: IncidentLedger, about: str) -> list[str
         f"- Fault: {fault_word(incident.fault)}, by rule {plain(incident.fault_rule or 'none yet')}",
         f"- Began: {_moment(ledger.onset_at)}{_by(incident)}; opened {_at(incident.opened_at)}; {ended}",
         f"- Ended by rule: {plain(incident.outcome or 'none yet')}",
-        f"- {heading('mttd_s')}: {_seconds(ledger.mttd_s)}; {NAMES['mttr_s']}: {_seconds(ledger.mttr_s)}",
+        f"- {heading('mttd_s')}: {_worth('mttd_s', ledger.mttd_s)}",
+        f"- {heading('mttr_s')}: {_worth('mttr_s', ledger.mttr_s)}",
         f"- Size: {_size(ledger)}",
         f"- New starts: {len(incident.account.restarts)}; roll-backs: {incident.loss.rollbacks}; "
         f"signals: {incident.signals_seen}",
@@ -72,19 +73,20 @@ def _in_short(incident: Incident, ledger: IncidentLedger, name: str) -> str:
     elif incident.phase in ENDS:
         said.append(f"{_sentence(ENDS[incident.phase])}.")
     else:
-        took = f" after {_seconds(ledger.mttr_s)}" if isinstance(ledger.mttr_s, Known) else ""
+        took = f" after {amount('mttr_s', ledger.mttr_s.value)}" if isinstance(ledger.mttr_s, Known) else ""
         said.append(f"It was brought back{took}.")
     if isinstance(ledger.lost.seconds, Known):
-        cost = [
-            f"{_seconds(ledger.lost.seconds)} of training",
-            *([f"{_number(ledger.gpu_hours_lost)} GPU-hours"] if isinstance(ledger.gpu_hours_lost, Known) else []),
-            *([f"{_number(ledger.dollars_lost)} USD"] if isinstance(ledger.dollars_lost, Known) else []),
-        ]
+        figures: tuple[tuple[str, Maybe[float], str], ...] = (
+            ("lost_s", ledger.lost.seconds, "of training"),
+            ("gpu_hours_lost", ledger.gpu_hours_lost, "GPU-hours"),
+            ("dollars_lost", ledger.dollars_lost, "US dollars"),
+        )
+        cost = [f"{amount(name, one.value)} {unit}" for name, one, unit in figures if isinstance(one, Known)]
         said.append(f"It cost {', '.join(cost)}.")
     else:
         said.append(f"What it cost is not known: {plain(ledger.lost.seconds.why)}.")
     if isinstance(ledger.otherwise.lost_s, Known):
-        said.append(f"With a time-out and a person it would have cost {_seconds(ledger.otherwise.lost_s)}.")
+        said.append(f"With a time-out and a person it would have cost {_worth('lost_s', ledger.otherwise.lost_s)}.")
     return " ".join(said)
 
 
@@ -94,7 +96,7 @@ def _sentence(text: str) -> str:
 
 def _size(ledger: IncidentLedger) -> str:
     instances = ", ".join(f"{count} × {plain(kind)}" for kind, count in ledger.size.instances)
-    return f"{instances or 'instance types not told'}; GPUs: {_whole(ledger.size.gpus)}"
+    return f"{instances or 'instance types not told'}; GPUs: {_step(ledger.size.gpus)}"
 
 
 def _phase(phase: Phase) -> str:
@@ -174,17 +176,23 @@ def _approval(approval: Approval) -> str:
 
 
 def _cost(ledger: IncidentLedger) -> list[str]:
+    figures: tuple[tuple[str, Maybe[float]], ...] = (
+        ("steps_lost", ledger.steps_lost),
+        ("steps_saved", ledger.steps_saved),
+        ("lost_s", ledger.lost.seconds),
+        ("gpu_hours_lost", ledger.gpu_hours_lost),
+        ("gpu_hours_saved", ledger.gpu_hours_saved),
+        ("dollars_lost", ledger.dollars_lost),
+        ("dollars_saved", ledger.dollars_saved),
+    )
     lines = ["| stage | from | seconds |", "|---|---|---|"]
     lines += [f"| {one.name} | {_at(one.at)} | {one.seconds:.1f} |" for one in ledger.stages]
     if ledger.stages:
         lines.append(f"| in all | | {sum(one.seconds for one in ledger.stages):.1f} |")
     lines += [
         "",
-        f"- Steps lost: {_whole(ledger.steps_lost)}; kept by emergency checkpoints: {_whole(ledger.steps_saved)}",
-        f"- Training time lost: {_seconds(ledger.lost.seconds)}",
-        f"- GPUs: {_whole(ledger.size.gpus)}; GPU-hours lost: {_number(ledger.gpu_hours_lost)}; "
-        f"kept by emergency checkpoints: {_number(ledger.gpu_hours_saved)}",
-        f"- USD lost: {_number(ledger.dollars_lost)}; kept: {_number(ledger.dollars_saved)}",
+        f"- GPUs: {_step(ledger.size.gpus)}",
+        *(f"- {heading(name)}: {_worth(name, value)}" for name, value in figures),
         *(f"- {plain(said)}" for said in ledger.assumptions),
     ]
     return lines
@@ -192,12 +200,18 @@ def _cost(ledger: IncidentLedger) -> list[str]:
 
 def _counterfactual(ledger: IncidentLedger) -> list[str]:
     other = ledger.otherwise
+    spared: tuple[tuple[str, Maybe[float]], ...] = (
+        ("spared_s", other.spared_s),
+        ("spared_gpu_hours", other.spared_gpu_hours),
+        ("spared_dollars", other.spared_dollars),
+    )
     return [
-        f"- The same Incident with NCCL's time-out and a person: {_seconds(other.lost_s)} lost "
-        f"(waiting {_seconds(other.waiting_s)}, steps done again {_seconds(other.recompute_s)})",
-        f"- GPU-hours: {_number(other.gpu_hours)}; USD: {_number(other.dollars)}",
-        f"- Spared by the recovery: {_seconds(other.spared_s)}; GPU-hours: {_number(other.spared_gpu_hours)}; "
-        f"USD: {_number(other.spared_dollars)}",
+        f"- The same Incident with NCCL's time-out and a person: {_worth('lost_s', other.lost_s)} lost "
+        f"(waiting {_worth('waiting_s', other.waiting_s)}, "
+        f"steps done again {_worth('recompute_s', other.recompute_s)})",
+        f"- {heading('gpu_hours_lost')}: {_worth('gpu_hours_lost', other.gpu_hours)}; "
+        f"{NAMES['dollars_lost']}: {_worth('dollars_lost', other.dollars)}",
+        *(f"- {heading(name)}: {_worth(name, value)}" for name, value in spared),
         *(f"- Assumed: {plain(said)}" for said in other.assumptions),
     ]
 
@@ -214,23 +228,8 @@ def _step(step: Maybe[int]) -> str:
     return str(step.value) if isinstance(step, Known) else _unknown(step.why)
 
 
-def _seconds(quantity: Maybe[float]) -> str:
-    if not isinstance(quantity, Known):
-        return _unknown(quantity.why)
-    sign, seconds = ("-", -quantity.value) if quantity.value < 0 else ("", quantity.value)
-    if seconds < 10:
-        return f"{sign}{seconds:.1f} s"
-    if seconds < 120:
-        return f"{sign}{seconds:.0f} s"
-    return f"{sign}{seconds / 60:.1f} min" if seconds < 7200 else f"{sign}{seconds / 3600:.1f} h"
-
-
-def _whole(quantity: Maybe[int]) -> str:
-    return f"{quantity.value}" if isinstance(quantity, Known) else _unknown(quantity.why)
-
-
-def _number(quantity: Maybe[float]) -> str:
-    return f"{quantity.value:,.2f}" if isinstance(quantity, Known) else _unknown(quantity.why)
+def _worth(name: str, quantity: Maybe[float]) -> str:
+    return amount(name, quantity.value) if isinstance(quantity, Known) else _unknown(quantity.why)
 
 
 def _unknown(why: str) -> str:

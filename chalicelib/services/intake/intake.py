@@ -301,7 +301,7 @@ class Intake:
             return self._succeeded(signal, job)
         if signal.kind in PLATFORM_STATES and status in _OVER and signal.attempt == job.current_attempt and job.active:
             self._keep_end(job, AttemptStatus(str(status).lower()), signal.occurred_at)
-            self.registry.deactivate(job.job_id, now=self.clock.now())
+            self.registry.deactivate(job.job_id, ended_at=min(signal.occurred_at, self.clock.now()))
             return _dropped(signal, f"the run is over: {status}", job)
         ended = self._untold_end(signal, job)
         if ended is not None:

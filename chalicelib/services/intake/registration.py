@@ -79,7 +79,7 @@ class Registration:
             found.name, found.created_at, job_id=job.job_id, created_at=job.created_at
         ):
             return job
-        self.registry.deactivate(job.job_id, now=self.clock.now())
+        self.registry.deactivate(job.job_id, ended_at=self.clock.now())
         at = f"{found.created_at:%Y-%m-%d %H:%M} UTC"
         self._tell(
             token=f"another-run:{job.job_id}:{found.created_at.isoformat()}",

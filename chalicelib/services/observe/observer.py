@@ -316,7 +316,8 @@ class Observer:
         if after.node is not None and not after.is_open and self.nodes is not None and self.nodes.lemons is not None:
             self.nodes.lemons.keep(after)
         if after.job_id is not None and after.outcome == STOPPED_BY_ORDER:
-            self.registry.deactivate(after.job_id, now=self.clock.now(), halted_by=who_ordered(after)[:128])
+            ended_at = attempt.ended_at if attempt is not None and attempt.ended_at is not None else self.clock.now()
+            self.registry.deactivate(after.job_id, ended_at=ended_at, halted_by=who_ordered(after)[:128])
         return self.store.record(
             decision.incident,
             expected_version=before.version,
@@ -357,7 +358,7 @@ class Observer:
         else:
             self._keep_by_name(job_id, before, view)
         if closing and view.status.has_ended:
-            self.registry.deactivate(job_id, now=self.clock.now())
+            self.registry.deactivate(job_id, ended_at=view.ended_at or self.clock.now())
 
     def _keep_by_name(self, job_id: str, before: Incident, view: AttemptView) -> None:
         for attempt in self.registry.attempts(job_id):

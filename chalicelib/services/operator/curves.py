@@ -4,7 +4,7 @@ or of the training job's own ones. Reads only: one GetMetricData for all of it, 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
@@ -48,9 +48,16 @@ class Curves:
     metrics: Metrics
     clock: Clock
 
-    def read(self, job_id: str, *, minutes: int = DEFAULT_MINUTES, until: datetime | None = None) -> dict[str, Any]:
+    def read(
+        self,
+        job_id: str,
+        *,
+        minutes: int = DEFAULT_MINUTES,
+        until: datetime | None = None,
+        only: Collection[str] = CURVES,
+    ) -> dict[str, Any]:
         """The `minutes` before `until` (now, if not given): each curve is `{"known": [[at_epoch_s, value], ...]}`,
-        oldest first, or `{"unknown": why}`.
+        oldest first, or `{"unknown": why}`. `only`: the curves that are wanted.
 
         Raises:
             UnknownEntity: there is no such Job.
@@ -63,10 +70,10 @@ class Curves:
         end = min(until or now, now)
         since = end - timedelta(minutes=minutes)
         period_s = period_for(timedelta(minutes=minutes), age=now - since)
-        found = self._read(job, period_s, since=since, until=end)
+        found = self._read(job, period_s, only, since=since, until=end)
         if period_s < 60 and all(isinstance(series, Unknown) for series in found.values()):
             period_s = 60  # a metric that is kept by the minute may refuse to be asked by the second
-            found = self._read(job, period_s, since=since, until=end)
+            found = self._read(job, period_s, only, since=since, until=end)
         return {
             "job_id": job.job_id,
             "attempt": job.current_attempt,
@@ -74,12 +81,16 @@ class Curves:
             "since": since.isoformat(),
             "until": end.isoformat(),
             "period_s": period_s,
-            "curves": {name: _wire(found.get(name, Unknown("the Job sends no such metric"))) for name in CURVES},
+            "curves": {
+                name: _wire(found.get(name, Unknown("the Job sends no such metric"))) for name in CURVES if name in only
+            },
         }
 
-    def _read(self, job: Job, period_s: int, *, since: datetime, until: datetime) -> dict[str, Maybe[Series]]:
+    def _read(
+        self, job: Job, period_s: int, only: Collection[str], *, since: datetime, until: datetime
+    ) -> dict[str, Maybe[Series]]:
         attempts = self._attempts(job, since, until) if job.watch.has_own_metrics else ()
-        queries = list(_queries(job, attempts, period_s))
+        queries = [one for one in _queries(job, attempts, period_s) if one.key.partition("/")[0] in only]
         read = self.metrics.series_of(queries, since=since, until=until)
         found: dict[str, Maybe[Series]] = {}
         for query in queries:

@@ -17,7 +17,7 @@ from chalicelib.domain.model.errors import RecoveryError, UnknownEntity
 from chalicelib.domain.model.incident import Incident
 from chalicelib.domain.model.instances import JobSize
 from chalicelib.domain.model.known import Unknown
-from chalicelib.domain.reporting.incident_page import page_of
+from chalicelib.domain.reporting.incident_page import NO_CURVE, page_of
 from chalicelib.domain.reporting.ledger import IncidentLedger, ledger_of
 from chalicelib.domain.reporting.prices import Prices
 from chalicelib.ports.clock import Clock
@@ -26,6 +26,7 @@ from chalicelib.ports.jobs import JobRegistry
 from chalicelib.ports.notices import IncidentPages
 from chalicelib.ports.operator import PriceList
 from chalicelib.services.reporting.ledgers import of_one
+from chalicelib.services.reporting.losses import Losses
 
 _LOG = logging.getLogger(__name__)
 
@@ -44,6 +45,7 @@ class Pages:
     pages: IncidentPages
     clock: Clock
     region: str
+    losses: Losses
     within: Callable[[float], AbstractContextManager[None]]
 
     def write(self, incident_id: str) -> bool:
@@ -79,7 +81,9 @@ class Pages:
     def _drawn(self, incident: Incident) -> str:
         ledger = self._ledger(incident)
         timeline = self.store.timeline(incident.incident_id)
-        return page_of(incident, timeline, ledger, now=self.clock.now(), region=self.region)
+        now = self.clock.now()
+        curve = self.losses.of(incident, now=now) if incident.job_id is not None else NO_CURVE
+        return page_of(incident, timeline, ledger, now=now, region=self.region, curve=curve)
 
 
 def _shown(incident: Incident) -> tuple[object, ...]:

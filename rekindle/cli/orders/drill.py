@@ -14,8 +14,9 @@ from rekindle.cli.terminal.output import out, out_json, wants_json
 from rekindle.cli.views.incident import wrapped
 from rekindle.client.api import path
 from rekindle.client.errors import Exit, Misused
-from rekindle.client.shapes import member, objects, span, step, windows, word
+from rekindle.client.shapes import member, objects, step, windows, word
 from rekindle.client.table import Column, Style, clean, render
+from rekindle.protocol.quantities import duration
 from rekindle.signatures.words import action_word
 
 _ENDS = {
@@ -110,7 +111,7 @@ def _lost(result: Mapping[str, Any]) -> str:
 def _known(result: Mapping[str, Any], *names: str) -> str:
     value = member(result, *names, "known")
     if isinstance(value, int | float) and not isinstance(value, bool):
-        return span(value)
+        return duration(value)
     return f"unknown ({word(result, *names, 'unknown')})"
 
 
@@ -121,7 +122,7 @@ def _looks(result: Mapping[str, Any], style: Style) -> str:
     lines = [style.paint("WHAT WOULD HAPPEN", "bold")]
     for one in looks:
         after = member(one, "after_s")
-        when = f"+{span(after)}" if isinstance(after, int | float) else "-"
+        when = f"+{duration(after)}" if isinstance(after, int | float) else "-"
         phase = clean(word(one, "phase"))
         lines.append(f"  {when:>12}  {phase:<{_PHASE_COLUMNS}}  {style.paint(clean(word(one, 'rule')), 'bold')}")
         lines += wrapped(word(one, "text"), style)
@@ -154,7 +155,7 @@ def _stages(result: Mapping[str, Any], style: Style) -> str:
     for one in stages:
         limit = member(one, "at_most_s")
         rows.append(
-            (word(one, "phase"), span(limit) if isinstance(limit, int | float) else "-", _known(one, "seconds"))
+            (word(one, "phase"), duration(limit) if isinstance(limit, int | float) else "-", _known(one, "seconds"))
         )
     return render(columns, rows, style)
 

@@ -10,8 +10,9 @@ from typing import Any
 from rekindle.cli.service.target import connected
 from rekindle.cli.terminal.names import Kind, read
 from rekindle.cli.terminal.output import out, out_json, wants_json
-from rekindle.client.shapes import member, objects, span, word
+from rekindle.client.shapes import member, objects, word
 from rekindle.client.table import Column, Style, clean, render
+from rekindle.protocol.quantities import duration
 
 
 def clusters(args: argparse.Namespace) -> int:
@@ -83,7 +84,7 @@ def _states(body: Mapping[str, Any]) -> str:
 
 def _age(body: Mapping[str, Any], name: str) -> str:
     age = member(body, name)
-    return span(float(age)) if isinstance(age, int | float) else "never"
+    return duration(float(age)) if isinstance(age, int | float) else "never"
 
 
 def _ago(body: Mapping[str, Any], name: str) -> str:

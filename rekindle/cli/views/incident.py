@@ -8,9 +8,9 @@ from datetime import datetime
 from typing import Any
 
 from rekindle.cli.views.guards import held, questions
-from rekindle.client.shapes import NOTHING, day_and_time, member, moment, objects, short_step, span, step, windows, word
+from rekindle.client.shapes import NOTHING, day_and_time, member, moment, objects, short_step, step, windows, word
 from rekindle.client.table import TONES, Column, Style, clean, render, width
-from rekindle.protocol.quantities import NAMES
+from rekindle.protocol.quantities import NAMES, duration
 
 READING_WIDTH = 100  # a line of text beyond this is hard to read, and off a terminal there is no width to ask for
 INDENT = " " * 12
@@ -36,7 +36,7 @@ def tell(incident: Mapping[str, Any], style: Style) -> str:
 def _head(incident: Mapping[str, Any], style: Style) -> str:
     phase = word(incident, "phase")
     opened_at, closed_at = moment(incident, "opened_at"), moment(incident, "closed_at")
-    held = f", {NAMES['open_s']} {span((closed_at - opened_at).total_seconds())}" if opened_at and closed_at else ""
+    held = f", {NAMES['open_s']} {duration((closed_at - opened_at).total_seconds())}" if opened_at and closed_at else ""
     ended = clean(_TAIL_PHASES.get(phase, phase)) + held
     title = f"{style.paint(clean(word(incident, 'incident_id')), 'bold')}  {_toned(ended, phase, style)}"
     loss = member(incident, "loss")
@@ -219,7 +219,7 @@ def _look(
 ) -> Iterator[str]:
     """One observation; `news` is what it showed, where that differs from the previous one."""
     at = moment(entry, "at")
-    since = f"+{span((at - opened_at).total_seconds())}" if at and opened_at else ""
+    since = f"+{duration((at - opened_at).total_seconds())}" if at and opened_at else ""
     phase = clean(word(entry, "phase"))
     rule = style.paint(clean(word(entry, "rule")), "bold")
     gap = " " * max(_PHASE_COLUMNS - width(phase), 0)

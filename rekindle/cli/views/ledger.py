@@ -11,9 +11,9 @@ from rekindle.cli.service.target import connected
 from rekindle.cli.terminal.names import Kind, read
 from rekindle.cli.terminal.output import out, out_json, wants_json
 from rekindle.client.errors import CommandFailed, Exit
-from rekindle.client.shapes import day_and_time, member, objects, span, word
+from rekindle.client.shapes import day_and_time, member, objects, word
 from rekindle.client.table import Column, Style, clean, render
-from rekindle.protocol.quantities import NAMES
+from rekindle.protocol.quantities import NAMES, amount, duration
 
 DEFAULT_DAYS: Final = 7
 _COUNTS: Final = ("steps_lost", "steps_saved", "gpu_hours_lost", "gpu_hours_saved", "dollars_lost", "dollars_saved")
@@ -34,7 +34,7 @@ def ledger(args: argparse.Namespace) -> int:
         out_json(body)
         return Exit.OK
     style = Style.of(sys.stdout)
-    out(_incident(body, style) if args.incident is not None else _sums(body, style))
+    out(incident_lines(body, style) if args.incident is not None else _sums(body, style))
     return Exit.OK
 
 
@@ -53,15 +53,15 @@ def postmortem(args: argparse.Namespace) -> int:
     return Exit.OK
 
 
-def _incident(body: Mapping[str, Any], style: Style) -> str:
+def incident_lines(body: Mapping[str, Any], style: Style) -> str:
+    """One Incident's ledger, as the service answers it, for people."""
     heading = f"{word(body, 'incident_id')}  {word(body, 'fault')}, {word(body, 'phase')}"
     facts = [
-        *((NAMES[name], _time(body, name)) for name in ("mttd_s", "mttr_s", "lost_s")),
-        *((NAMES[name], _count(body, name)) for name in _COUNTS),
+        *((NAMES[name], _amount(body, name)) for name in ("mttd_s", "mttr_s", "lost_s", *_COUNTS)),
         (
             "without Rekindle",
-            f"{_time(body, 'counterfactual', 'lost_s')} lost, "
-            f"{_count(body, 'counterfactual', 'gpu_hours_lost')} GPU-hours",
+            f"{_amount(body, 'counterfactual', 'lost_s')} lost, "
+            f"{_amount(body, 'counterfactual', 'gpu_hours_lost')} GPU-hours",
         ),
     ]
     blocks = [_facts(heading, facts, style)]
@@ -69,7 +69,7 @@ def _incident(body: Mapping[str, Any], style: Style) -> str:
     if stages:
         columns = (Column("stage"), Column("began"), Column("after", right=True), Column(NAMES["seconds"], right=True))
         rows = [
-            (word(one, "phase"), day_and_time(one, "at"), _time(one, "after_s"), _time(one, "seconds"))
+            (word(one, "phase"), day_and_time(one, "at"), _amount(one, "after_s"), _amount(one, "seconds"))
             for one in stages
         ]
         blocks.append(render(columns, rows, style))
@@ -87,17 +87,16 @@ def _sums(body: Mapping[str, Any], style: Style) -> str:
     )
     facts = [
         ("incidents", counted),
-        *((NAMES[name], _share(body, name)) for name in ("ettr", "ettr_at_most")),
+        *((NAMES[name], _amount(body, name)) for name in ("ettr", "ettr_at_most")),
         *((NAMES[name], _spread(body, name)) for name in ("mttd_s", "mttr_s")),
-        (NAMES["lost_s"], _total(body, "lost_s", time=True)),
-        *((NAMES[name], _total(body, name)) for name in (*_COUNTS, "spared_gpu_hours", "spared_dollars")),
+        *((NAMES[name], _total(body, name)) for name in ("lost_s", *_COUNTS, "spared_gpu_hours", "spared_dollars")),
     ]
     blocks = [_facts(heading, facts, style)]
     for name, title in (("lost_by_fault_s", "fault"), ("lost_by_stage_s", "stage")):
         parts = member(body, name)
         if isinstance(parts, Mapping) and parts:
             rows = [
-                (key, span(value))
+                (key, duration(value))
                 for key, value in list(parts.items())[:_SHOWN_STAGES]
                 if isinstance(value, int | float)
             ]
@@ -125,31 +124,22 @@ def _value(body: Any, *names: str) -> tuple[float | None, str]:
     return None, "-"
 
 
-def _time(body: Any, *names: str) -> str:
+def _amount(body: Any, *names: str, of: str = "") -> str:
+    """The quantity that stands there, as the quantity `of`; by default it is called as its last member."""
     number, why = _value(body, *names)
-    return span(number) if number is not None else why
+    return amount(of or names[-1], number) if number is not None else why
 
 
-def _count(body: Any, *names: str) -> str:
-    number, why = _value(body, *names)
-    return f"{number:,.2f}".rstrip("0").rstrip(".") if number is not None else why
-
-
-def _share(body: Any, *names: str) -> str:
-    number, why = _value(body, *names)
-    return f"{number:.1%}" if number is not None else why
-
-
-def _total(body: Any, name: str, *, time: bool = False) -> str:
+def _total(body: Any, name: str) -> str:
     """A sum over many values, with the number of values that are unknown. Where all are unknown there is no sum."""
     if member(body, name, "counted") == 0 and member(body, name, "not_counted"):
         return f"not known ({word(body, name, 'not_counted')} Incidents)"
-    told = _time(body, name, "sum") if time else _count(body, name, "sum")
-    return told + _missing(body, name)
+    return _amount(body, name, "sum", of=name) + _missing(body, name)
 
 
 def _spread(body: Any, name: str) -> str:
-    return f"median {_time(body, name, 'median')}, p90 {_time(body, name, 'p90')}{_missing(body, name)}"
+    median, high = (_amount(body, name, part, of=name) for part in ("median", "p90"))
+    return f"median {median}, p90 {high}{_missing(body, name)}"
 
 
 def _missing(body: Any, name: str) -> str:

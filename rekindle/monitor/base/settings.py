@@ -14,6 +14,7 @@ from types import MappingProxyType
 
 from rekindle.detectors.hang import FACTOR, HangLimit
 from rekindle.protocol.mailbox import RunPhase
+from rekindle.protocol.run_links import ENV_LINKS, Links, read_links
 
 _RANK = ("RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID")  # torchrun, Open MPI, srun: in the order they are trusted
 _WORLD = ("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "SLURM_NTASKS")
@@ -52,6 +53,7 @@ class Config:
     stall_evaluation_s: float = 1800.0
     stall_saving_s: float = 900.0
     term_grace_s: float = 120.0
+    links: Links = ()
     problems: tuple[str, ...] = field(default=(), compare=False)
 
     @classmethod
@@ -59,7 +61,7 @@ class Config:
         """Defaults, overridden by the environment. `problems` names the variables that could not be read."""
         values: dict[str, float] = {}
         problems: list[str] = []
-        for name in (item.name for item in fields(cls) if item.name != "problems"):
+        for name in (item.name for item in fields(cls) if item.name not in ("links", "problems")):
             text = env.get(f"REKINDLE_{name.upper()}")
             if text is None:
                 continue
@@ -71,7 +73,12 @@ class Config:
                 values[name] = value
             else:
                 problems.append(f"REKINDLE_{name.upper()}={text!r}")
-        return cls(**values, problems=tuple(problems))
+        links: Links = ()
+        try:
+            links = read_links(env.get(ENV_LINKS, ""))
+        except ValueError as err:
+            problems.append(f"{ENV_LINKS}: {err}")
+        return cls(**values, links=links, problems=tuple(problems))
 
     def limits(self) -> dict[RunPhase, HangLimit]:
         """A silence limit for each phase. Start-up never learns; evaluation and saving learn from the first one on."""
