@@ -15,6 +15,9 @@ from collections.abc import Iterable
 from types import FrameType
 
 GRACE_S = 30.0  # torchrun's, from SIGTERM to SIGKILL
+# From a rank's failure to SIGTERM for the others. torchrun looks every 0.1 s; a rank that fails for the same reason as
+# another, but a moment later, must come to its own end on a slow machine, too.
+SETTLES_S = 2.0
 
 
 def lead(ranks: int) -> None:
@@ -71,20 +74,21 @@ def _follow(alive: dict[int, int], listener: socket.socket) -> int:
         "127.0.0.1", port, is_master=True, wait_for_workers=False, timeout=timedelta(seconds=300),
         master_listen_fd=listener.detach(),
     )  # fmt: skip
-    failed = False
+    failed_at: float | None = None
     while alive:
         pid, status = os.waitpid(-1, os.WNOHANG)
         if pid == 0:
+            if failed_at is not None and time.monotonic() > failed_at + SETTLES_S:
+                stop()
             if stops and time.monotonic() > stops[0]:
                 _send(alive, signal.SIGKILL)
             time.sleep(0.02)
             continue
         alive.pop(pid, None)
-        if status != 0:
-            failed = True
-            stop()
+        if status != 0 and failed_at is None:
+            failed_at = time.monotonic()
     del store
-    return 1 if failed else 0
+    return 0 if failed_at is None else 1
 
 
 def _send(pids: Iterable[int], number: int) -> None:
