@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rekindle.slurm_agent.reading import comment
-from rekindle.slurm_agent.reading.sizes import cannot_shrink, cpus_for, asked_min, wanted
+from rekindle.slurm_agent.reading.sizes import asked_min, cannot_shrink, cpus_for, wanted
 
 REQUEUED = {"NumNodes": "2", "NumCPUs": "4", "TRES": "cpu=4,mem=4M,node=4,billing=4", "NtasksPerN:B:S:C": "0:0:*:*"}
 
