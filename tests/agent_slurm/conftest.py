@@ -44,9 +44,6 @@ class Journal:
     def has_requeued(self, new_attempt: str) -> bool:
         return new_attempt in self.requeued
 
-    def holds(self, attempt: str) -> bool | None:
-        return None
-
     def is_unproven(self, new_attempt: str) -> bool:
         return new_attempt in self.unproven
 
@@ -89,7 +86,7 @@ class Head:
             settings=self.watch.current_settings,
             now=lambda: self.now,
             owners=owners,
-            asked=self.watch.asked,
+            followed=self.watch.followed,
             start=self.watch.start,
         )
 
