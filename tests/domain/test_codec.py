@@ -224,10 +224,9 @@ def test_a_spoiled_incident_is_read_as_far_as_it_can_be(one: Incident, data: st.
     try:
         back = read_incident(wire)
     except MalformedRecord:
-        assert not isinstance(wire, dict) or wire.keys() - {"incident_id", "opened_at"} == one.to_wire().keys() - {
-            "incident_id",
-            "opened_at",
-        }
+        needed = {"incident_id", "opened_at"}
+        is_another = not isinstance(wire, dict) or not wire.keys() & one.to_wire().keys()
+        assert is_another or wire.keys() - needed == one.to_wire().keys() - needed
     else:
         assert (back.incident_id, back.opened_at) == (wire["incident_id"], datetime.fromisoformat(wire["opened_at"]))
 

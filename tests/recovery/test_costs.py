@@ -33,7 +33,7 @@ def test_no_playbook_waits_longer_than_it_earns(name: str) -> None:
         assert one.seconds(INHERENT) == 0
 
 
-def test_a_recovery_from_a_crash_takes_sixty_calls_of_ours_at_most_and_four_for_each_page() -> None:
+def test_a_recovery_from_a_crash_takes_sixty_calls_of_ours_at_most_and_six_for_each_page() -> None:
     one = measure(PLAYBOOKS["crash"])
     assert one.end == "recovered verify.passed"
     every = one.calls + one.sweeps
