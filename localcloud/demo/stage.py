@@ -138,8 +138,8 @@ def raised(
     monitor: Mapping[str, str] = MONITOR,
     with_fleet: bool = True,
 ) -> Iterator[Stage]:
-    """Raise the cloud, deploy Rekindle, submit the job, and `with_fleet` the pretend one beside it; take everything down
-    again, processes first.
+    """Raise the cloud, deploy Rekindle, submit the job, `with_fleet` the pretend one beside it; take all down again,
+    processes first.
     """
     if str(PROJECT) not in sys.path:  # app.py stands in no package: found from wherever the demo is called
         sys.path.insert(0, str(PROJECT))
