@@ -30,9 +30,8 @@ from tests.recovery.world import Script, World, freeze_at, spike_at, world
 
 GOAL_S = 6
 GOAL_OPERATIONS = 60
-GOAL_CALLS = (
-    72  # 60 of the recovery, and two pages of the Incident: each five reads, one of them of the metrics, and one write
-)
+# 60 of the recovery, and two pages of the Incident: each five reads, one of them of the metrics, and one write.
+GOAL_CALLS = 72
 CALLS_OF = "crash"  # whose calls are printed one by one, and for which the goal holds
 
 OURS, OUTSIDE, INHERENT = "ours", "outside", "inherent"

@@ -98,12 +98,7 @@ class StoredObjects:
         return str(rows[0][0]), bytes(rows[0][1])
 
     def _rows(self, query: str, values: tuple[Any, ...]) -> list[tuple[Any, ...]]:
-        try:
-            with closing(sqlite3.connect(f"{self._file.resolve().as_uri()}?mode=ro", uri=True, timeout=5)) as db:
-                return db.execute(query, values).fetchall()
-        except sqlite3.Error as err:
-            self._refuse(f"s3: {err}")
-            raise
+        return _rows(self._file, query, values, refuse=self._refuse)
 
 
 class StoredTrainingJobs:
@@ -120,15 +115,20 @@ class StoredTrainingJobs:
         """One job, as the embedded cloud describes it."""
         from localcloud.stored_jobs import job_from_wire  # loads botocore's models: only where a job is asked for
 
-        try:
-            with closing(sqlite3.connect(f"{self._file.resolve().as_uri()}?mode=ro", uri=True, timeout=5)) as db:
-                row = db.execute("SELECT job FROM jobs WHERE name = ?", (TrainingJobName,)).fetchone()
-        except sqlite3.Error as err:
-            return self._refuse(f"sagemaker: {err}")
-        if row is None:
+        rows = _rows(self._file, "SELECT job FROM jobs WHERE name = ?", (TrainingJobName,), refuse=self._refuse)
+        if not rows:
             return self._refuse(f"sagemaker: {TrainingJobName}")
-        job = job_from_wire(json.loads(row[0]))
+        job = job_from_wire(json.loads(rows[0][0]))
         return job.describe() if job.is_terminal else self._refuse(f"sagemaker: {TrainingJobName} is not over")
+
+
+def _rows(file: Path, query: str, values: tuple[Any, ...], *, refuse: Callable[[str], Any]) -> list[tuple[Any, ...]]:
+    try:
+        with closing(sqlite3.connect(f"{file.resolve().as_uri()}?mode=ro", uri=True, timeout=5)) as db:
+            return db.execute(query, values).fetchall()
+    except sqlite3.Error as err:
+        refuse(f"the store: {err}")
+        raise
 
 
 def _error(code: str, operation: str) -> ClientError:

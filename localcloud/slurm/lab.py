@@ -22,7 +22,6 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,6 +31,7 @@ from localcloud.platforms.places import short_folder, take_ports
 from localcloud.slurm.conf import Timers, conf_text, jobcomp_lines
 from localcloud.slurm.install import Installation
 from localcloud.slurm.processes import Process, is_alive, leftovers, processes_below, send
+from localcloud.waiting import ask_until
 
 KEEPER: Final = Path(__file__).with_name("keeper.py")
 BACKUP: Final = "ctl2"  # the name of the second head node
@@ -336,14 +336,9 @@ class SlurmLab:
 
         Raises: LabError with the daemons' logs.
         """
-        deadline, pause = time.monotonic() + limit_s, threading.Event()
-        began = time.monotonic()
-        while not (answer := condition()):
-            asked = time.monotonic()
-            if asked > deadline:
-                raise LabError(f"waited {limit_s:g} s for {what}\n{self.logs()}")
-            pause.wait(max(0.05, asked - began))
-            began = time.monotonic()
+        answer = ask_until(condition, limit_s=limit_s, pause_s=0.05, rest=1)
+        if not answer:
+            raise LabError(f"waited {limit_s:g} s for {what}\n{self.logs()}")
         return answer
 
     # ---- how it works inside ---------------------------------------------------------------------------------------

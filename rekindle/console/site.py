@@ -24,6 +24,7 @@ from rekindle.console.gate import Gate
 from rekindle.console.reads import MAX_AT_ONCE, Kept, Panel, Question, read_all, read_one
 from rekindle.console.words import FILTERS, tidy, word
 from rekindle.protocol.quantities import duration
+from rekindle.protocol.run_links import is_address
 
 HTML: Final = "text/html; charset=utf-8"
 TEXT: Final = "text/plain; charset=utf-8"
@@ -214,6 +215,7 @@ def _environment(base: str) -> Environment:
         "short_step": short_step,
         "windows": windows,
         "span": duration,
+        "is_address": is_address,
         "base": base,
         "link": lambda *parts: f"{base}{path(*parts)}",
         "facts": figures.facts,

@@ -15,11 +15,17 @@ from urllib.parse import urlsplit
 
 ENV_LINKS: Final = "REKINDLE_LINKS"
 MAX_LINKS: Final = 4
-_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9&._-]{0,23}\Z")
-_LABEL: Final = re.compile(r"Run in (?P<name>[A-Za-z0-9][A-Za-z0-9&._-]{0,23}) \(")
+_NAME_SIGNS: Final = r"[A-Za-z0-9][A-Za-z0-9&._-]{0,23}"
+_NAME: Final = re.compile(rf"{_NAME_SIGNS}\Z")
+_LABEL: Final = re.compile(rf"Run in (?P<name>{_NAME_SIGNS}) \(")
 _URL: Final = re.compile(
     r"https://[A-Za-z0-9](?:[A-Za-z0-9.-]{0,251}[A-Za-z0-9])?(?::[0-9]{1,5})?(?:[/?#][A-Za-z0-9._~:/?#!$&+,;=%@-]{0,400})?\Z"
 )
+_CONSOLE: Final = re.compile(
+    r"https://[a-z0-9-]{1,32}\.console\.(?:aws\.amazon\.com|amazonaws\.cn|amazonaws-us-gov\.com)/"
+    r"[A-Za-z0-9/?#:=$%._~+-]{1,900}\Z"
+)
+_CONSOLE_LABEL: Final = re.compile(r"[A-Za-z ]{1,60}\Z")
 
 Links = tuple[tuple[str, str], ...]  # name and address
 
@@ -50,10 +56,14 @@ def label_of(name: str, url: str) -> str:
     return f"Run in {name} ({urlsplit(url).hostname})"
 
 
-def is_link(label: str, url: str) -> bool:
-    """The pair is a link of a run, and its label names the host that it leads to."""
+def is_address(label: str, line: str) -> bool:
+    """The line of an Incident is an address to open: of AWS's own console, or of a run, whose label names its host. All
+    others are commands.
+    """
+    if _CONSOLE.match(line):
+        return _CONSOLE_LABEL.match(label) is not None
     shown = _LABEL.match(label)
-    return shown is not None and bool(_URL.match(url)) and label == label_of(shown["name"], url)
+    return shown is not None and _URL.match(line) is not None and label == label_of(shown["name"], line)
 
 
 def links_of(wire: Mapping[str, object]) -> Links:

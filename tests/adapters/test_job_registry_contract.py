@@ -154,7 +154,7 @@ def test_the_sweep_sees_active_jobs_only(registry: JobRegistry) -> None:
     registry.add_attempt(registry.get("b"), attempt(2, of="b"), now=at(3))
     assert [item.job_id for item in registry.active()] == ["a", "b", "c"]
     with pytest.raises(UnknownEntity):
-        registry.deactivate("nobody", ended_at=T0)
+        registry.deactivate("unknown", ended_at=T0)
 
 
 def test_who_halted_a_job_stays_known_until_it_goes_on(registry: JobRegistry) -> None:

@@ -11,8 +11,6 @@ import json
 import os
 import subprocess
 import sys
-import threading
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -28,6 +26,7 @@ from localcloud.engine.clock import RealClock
 from localcloud.platforms.places import take_ports
 from localcloud.platforms.processes import Processes
 from localcloud.stack import deploy_rekindle
+from localcloud.waiting import ask_until
 from rekindle.cli.main import main as rekindle
 
 PROJECT = Path(__file__).resolve().parents[2]
@@ -121,14 +120,8 @@ class Stage:
 
     def wait(self, condition: Callable[[], Any], what: str, limit_s: float = PATIENCE_S) -> Any:
         """Ask until the answer is true, and return it. Asking takes a quarter of the time at most."""
-        deadline, pause = time.monotonic() + limit_s, threading.Event()
-        began = time.monotonic()
-        while not (answer := condition()):
-            asked = time.monotonic()
-            if asked > deadline:
-                raise AssertionError(f"waited {limit_s:g} s for {what}")
-            pause.wait(max(0.1, 3 * (asked - began)))
-            began = time.monotonic()
+        answer = ask_until(condition, limit_s=limit_s, pause_s=0.1, rest=3)
+        assert answer, f"waited {limit_s:g} s for {what}"
         return answer
 
     def wait_for_step(self, step: int) -> None:

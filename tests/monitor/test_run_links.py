@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from chalicelib.channels.slack.blocks import reply_message
 from chalicelib.domain.reporting.incident_page import page_of
-from chalicelib.domain.reporting.paste import is_address, paste_of
+from chalicelib.domain.reporting.paste import paste_of
 from chalicelib.domain.reporting.sentence import commands_of
 from rekindle.monitor.base.settings import Config
 from rekindle.protocol.mailbox import Heartbeat
-from rekindle.protocol.run_links import MAX_LINKS, links_of, read_links
+from rekindle.protocol.run_links import MAX_LINKS, is_address, links_of, read_links
 from tests.domain.looks import incident, look, seen, view
 from tests.ledger import books
 from tests.sizes import examples

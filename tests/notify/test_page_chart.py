@@ -79,7 +79,7 @@ def test_where_nothing_can_be_drawn_there_is_no_picture(values: tuple[float, ...
 def test_whatever_was_measured_is_drawn_within_the_picture(
     values: list[float], since: float, bad: list[float], onset: float | None
 ) -> None:
-    one = books.incident(onset=Unknown("nobody told") if onset is None else Known(onset))
+    one = books.incident(onset=Unknown("not reported") if onset is None else Known(onset))
     picture = chart_of(one, curve(*values, since=since, bad=bad))
     for shape in shapes(picture) if picture else ():
         for name, limit in (("x", WIDTH), ("x1", WIDTH), ("x2", WIDTH), ("y", HEIGHT), ("y1", HEIGHT), ("y2", HEIGHT)):

@@ -14,8 +14,6 @@ import shlex
 import signal
 import subprocess
 import sys
-import threading
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -33,6 +31,7 @@ from localcloud.slurm.conf import Timers
 from localcloud.slurm.hyperpod import HyperPodLab
 from localcloud.slurm.lab import SlurmLab
 from localcloud.stack import deploy_rekindle
+from localcloud.waiting import ask_until
 from rekindle.cli.main import main as rekindle
 from rekindle.protocol.cluster.documents import AgentDoc, AttemptDoc
 from rekindle.protocol.cluster.names import agent_key, attempt_key, cluster_prefix, first_attempt, order_key, queue_name
@@ -189,14 +188,8 @@ class Stage:
 
     def wait(self, condition: Callable[[], Any], what: str, limit_s: float = PATIENCE_S) -> Any:
         """Ask until the answer is true, and return it. Asking takes a quarter of the time at most."""
-        deadline, pause = time.monotonic() + limit_s, threading.Event()
-        began = time.monotonic()
-        while not (answer := condition()):
-            asked = time.monotonic()
-            if asked > deadline:
-                raise AssertionError(f"waited {limit_s:g} s for {what}")
-            pause.wait(max(0.1, 3 * (asked - began)))
-            began = time.monotonic()
+        answer = ask_until(condition, limit_s=limit_s, pause_s=0.1, rest=3)
+        assert answer, f"waited {limit_s:g} s for {what}"
         return answer
 
     def wait_for_step(self, step: int) -> None:

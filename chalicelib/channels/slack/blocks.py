@@ -21,9 +21,9 @@ from chalicelib.domain.model.incident import Incident, Phase
 from chalicelib.domain.model.known import Known
 from chalicelib.domain.notices.threads import LatestNotice
 from chalicelib.domain.reporting.ledger import IncidentLedger
-from chalicelib.domain.reporting.paste import is_address
 from chalicelib.domain.reporting.phase_words import HAPPENING
 from chalicelib.ports.notices import Address
+from rekindle.protocol.run_links import is_address
 
 MAX_BLOCKS: Final = 50
 MAX_HEADER_CHARS: Final = 150

@@ -44,7 +44,7 @@ def booked(
         account = _step_time(account, view.step_s, is_restarting=bool(after.resubmission.tries))
     if view is not None:
         account = _went_on_from(account, view)
-        if view.links and view.links != account.links:
+        if view.links:
             account = dataclasses.replace(account, links=view.links)
     for action in actions:
         if isinstance(action, ResubmitJob | AdoptAttempt):

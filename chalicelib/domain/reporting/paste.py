@@ -7,7 +7,6 @@ of HyperPod clusters); SageMaker developer guide, logging-cloudwatch (/aws/sagem
 
 from __future__ import annotations
 
-import re
 import shlex
 from collections.abc import Iterator
 from typing import Final
@@ -16,24 +15,12 @@ from urllib.parse import quote
 from chalicelib.domain.model.incident import Incident
 from chalicelib.domain.model.node_findings import instance_of
 from rekindle.protocol.cluster.names import parse_attempt
-from rekindle.protocol.run_links import is_link, label_of
+from rekindle.protocol.run_links import label_of
 from rekindle.protocol.wire import MailboxError
 
 MAX_NODES: Final = 3  # a page that holds thirty commands helps nobody; `rekindle show` has all
 _TRAINING_LOGS: Final = "/aws/sagemaker/TrainingJobs"
-_CONSOLE: Final = re.compile(
-    r"https://[a-z0-9-]{1,32}\.console\.(?:aws\.amazon\.com|amazonaws\.cn|amazonaws-us-gov\.com)/"
-    r"[A-Za-z0-9/?#:=$%._~+-]{1,900}\Z"
-)
-_CONSOLE_LABEL: Final = re.compile(r"[A-Za-z ]{1,60}\Z")
 _CONSOLES: Final = (("cn-", "console.amazonaws.cn"), ("us-gov-", "console.amazonaws-us-gov.com"))
-
-
-def is_address(label: str, line: str) -> bool:
-    """The line is to be opened: it leads into AWS's own console or to a run's own page, in signs that no page and no
-    chat reads as markup. All others are commands.
-    """
-    return bool(_CONSOLE.match(line) and _CONSOLE_LABEL.match(label)) or is_link(label, line)
 
 
 def paste_of(incident: Incident, *, region: str, cluster_arn: str = "") -> tuple[tuple[str, str], ...]:

@@ -316,8 +316,10 @@ class Observer:
         if after.node is not None and not after.is_open and self.nodes is not None and self.nodes.lemons is not None:
             self.nodes.lemons.keep(after)
         if after.job_id is not None and after.outcome == STOPPED_BY_ORDER:
-            ended_at = attempt.ended_at if attempt is not None and attempt.ended_at is not None else self.clock.now()
-            self.registry.deactivate(after.job_id, ended_at=ended_at, halted_by=who_ordered(after)[:128])
+            ended_at = attempt.ended_at if attempt is not None else None
+            self.registry.deactivate(
+                after.job_id, ended_at=ended_at or self.clock.now(), halted_by=who_ordered(after)[:128]
+            )
         return self.store.record(
             decision.incident,
             expected_version=before.version,

@@ -9,6 +9,7 @@ from typing import Any, Final
 from chalicelib.domain.model.errors import RecoveryError
 from chalicelib.domain.model.incident import Incident
 from chalicelib.domain.model.known import Known, Maybe, Unknown
+from chalicelib.domain.reporting.incident_page import NO_CURVE
 from chalicelib.domain.reporting.page_chart import LossCurve, window_of
 from chalicelib.services.operator.curves import MAX_MINUTES, Curves
 
@@ -23,9 +24,10 @@ class Losses:
 
     def of(self, incident: Incident, *, now: datetime) -> Maybe[LossCurve]:
         """The loss of an Incident's run in the window of its chart; Unknown where nothing tells it, or AWS does not
-        answer."""
+        answer, and NO_CURVE where it is about no run.
+        """
         if incident.job_id is None:
-            return Unknown("it is about no run")
+            return NO_CURVE
         since, until = window_of(incident, now=now)
         minutes = min(MAX_MINUTES, max(1, -(-int((until - since).total_seconds()) // 60)))
         try:

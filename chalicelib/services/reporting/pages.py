@@ -17,7 +17,7 @@ from chalicelib.domain.model.errors import RecoveryError, UnknownEntity
 from chalicelib.domain.model.incident import Incident
 from chalicelib.domain.model.instances import JobSize
 from chalicelib.domain.model.known import Unknown
-from chalicelib.domain.reporting.incident_page import NO_CURVE, page_of
+from chalicelib.domain.reporting.incident_page import page_of
 from chalicelib.domain.reporting.ledger import IncidentLedger, ledger_of
 from chalicelib.domain.reporting.prices import Prices
 from chalicelib.ports.clock import Clock
@@ -82,7 +82,7 @@ class Pages:
         ledger = self._ledger(incident)
         timeline = self.store.timeline(incident.incident_id)
         now = self.clock.now()
-        curve = self.losses.of(incident, now=now) if incident.job_id is not None else NO_CURVE
+        curve = self.losses.of(incident, now=now)
         return page_of(incident, timeline, ledger, now=now, region=self.region, curve=curve)
 
 

@@ -125,7 +125,7 @@ def _value(body: Any, *names: str) -> tuple[float | None, str]:
 
 
 def _amount(body: Any, *names: str, of: str = "") -> str:
-    """The quantity that stands there, as the quantity `of`; by default it is called as its last member."""
+    """The number under `names`, written as the quantity `of` (by default the last name), or why it is unknown."""
     number, why = _value(body, *names)
     return amount(of or names[-1], number) if number is not None else why
 
