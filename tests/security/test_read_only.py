@@ -8,6 +8,7 @@ that lets GET through and answers everything else as API Gateway answers who is 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -60,6 +61,12 @@ def cloud() -> Iterator[tuple[Cloud, bootstrap.Service]]:
             made.client("dynamodb").put_item(TableName=STACK, Item=item)
         yield made, service
     bootstrap.install(None)
+
+
+def test_after_an_invocation_its_deadline_holds_nothing_up(cloud: tuple[Cloud, bootstrap.Service]) -> None:
+    made, service = cloud
+    made.invoke("log_batch", made.log_batch_event(group="g", stream="s", messages=["a line"]))
+    assert service.clients.deadline.left_s() == math.inf
 
 
 def _everything(cloud: Cloud) -> str:
