@@ -132,12 +132,8 @@ for one in operations():  # chalicelib/api/routes.py; none in a function that an
 @app.middleware("all")
 def within_its_time(event: Any, get_response: Any) -> Any:
     """No call of AWS is begun that would outlast the function."""
-    deadline = service().clients.deadline
-    deadline.begin(getattr(event, "lambda_context", None) or event.context)
-    try:
+    with service().clients.deadline.during(getattr(event, "lambda_context", None) or event.context):
         return get_response(event)
-    finally:
-        deadline.end()
 
 
 @app.middleware("http")

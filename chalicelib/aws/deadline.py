@@ -91,9 +91,14 @@ class Deadline:
         remaining = getattr(context, "get_remaining_time_in_millis", None)
         self._ends = math.inf if remaining is None else self._monotonic() + remaining() / 1000
 
-    def end(self) -> None:
-        """The invocation has ended: what runs in this process before the next one has no deadline."""
-        self._ends = math.inf
+    @contextmanager
+    def during(self, context: Any) -> Iterator[None]:
+        """For one invocation: `begin`, and no deadline for what runs in this process between it and the next one."""
+        self.begin(context)
+        try:
+            yield
+        finally:
+            self._ends = math.inf
 
     def left_s(self) -> float:
         """Seconds until the invocation ends; infinite where it has no time-out."""

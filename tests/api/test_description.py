@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -59,7 +60,7 @@ class Called:
 
     def __init__(self) -> None:
         self.api = self
-        self.clients = SimpleNamespace(deadline=SimpleNamespace(begin=lambda _context: None))
+        self.clients = SimpleNamespace(deadline=SimpleNamespace(during=lambda _context: nullcontext()))
         self.seen: list[tuple[str, dict[str, str], bytes]] = []
 
     def answer(self, operation: str, names: dict[str, str], _event: Any, raw: bytes) -> ApiResponse:
