@@ -25,6 +25,12 @@ if scene == "twice":
     gang.share("first")
     dist.barrier()  # the first world ends once all have read
     dist.destroy_process_group()
+    # The address stays: a rank that came sooner would join the first world's store, which is about to end.
+    ended = folder / "first-world-ended"
+    if rank == 0:
+        ended.touch()
+    while not ended.exists():
+        threading.Event().wait(0.05)
     dist.init_process_group("gloo")
 
 saves: list[int] = []

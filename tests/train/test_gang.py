@@ -59,15 +59,20 @@ def run(folder: Path, scene: str, world: int) -> list[subprocess.Popen[str]]:
 
 def ends(ranks: list[subprocess.Popen[str]], *, sent: signal.Signals, to: int) -> list[tuple[dict[str, Any], str]]:
     """The last line of each rank, after a signal to one of them once all have started; and its errors."""
+    # A rank that never comes to the others keeps them in torch's rendezvous for half an hour.
+    late = threading.Timer(PATIENCE_S, lambda: [process.kill() for process in ranks])
+    late.start()
     try:
         for process in ranks:
             assert process.stdout is not None
             line = process.stdout.readline()
             assert line == "ready\n", process.communicate()[1]
+        late.cancel()
         threading.Event().wait(0.5)
         ranks[to].send_signal(sent)
         said = [process.communicate(timeout=PATIENCE_S) for process in ranks]
     finally:
+        late.cancel()
         for process in ranks:
             process.kill()
             process.wait()
