@@ -21,6 +21,7 @@ from simulation.maker import PLATFORMS, make
 from simulation.play import Verdict, play, played
 from simulation.shrink import shrink
 from simulation.story import Story
+from simulation.wild import make_wild
 
 DEFAULT_INCIDENTS: Final = 10_000
 STORIES_PER_SEED: Final = 10_000_000
@@ -91,7 +92,7 @@ def _run(options: argparse.Namespace) -> int:
     tally, written, is_cut = Tally(), Written(options.out), False
     told_at = began
     try:
-        for verdict in _verdicts(options.seed, options.incidents, options.jobs, options.platform):
+        for verdict in _verdicts(options.seed, options.incidents, options.jobs, options.platform, is_wild=options.wild):
             tally.take(verdict, findings)
             written.take(tally.new)
             if time.monotonic() - told_at >= PROGRESS_S:
@@ -110,6 +111,7 @@ def _options(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--incidents", type=_positive, default=DEFAULT_INCIDENTS, help="how many are to open in all")
     parser.add_argument("--seed", type=int, default=1, help="of the stories")
     parser.add_argument("--platform", choices=PLATFORMS, default="", help="of all stories; a mix where not given")
+    parser.add_argument("--wild", action="store_true", help="stories further from the ordinary (simulation/wild.py)")
     parser.add_argument("--jobs", type=_positive, default=1, help="processes")
     parser.add_argument("--out", type=Path, default=Path("build/proving"), help="where shrunk stories are written")
     parser.add_argument("--play", type=Path, help="play the story of this file, and nothing else")
@@ -125,23 +127,24 @@ def _positive(text: str) -> int:
     return value
 
 
-def stories(seed: int, start: int, count: int, platform: str = "") -> list[Story]:
+def stories(seed: int, start: int, count: int, platform: str = "", *, is_wild: bool = False) -> list[Story]:
     """The stories of a seed from the given one on."""
-    return [make(seed * STORIES_PER_SEED + number, platform) for number in range(start, start + count)]
+    made = make_wild if is_wild else make
+    return [made(seed * STORIES_PER_SEED + number, platform) for number in range(start, start + count)]
 
 
-def _chunk(job: tuple[int, int, str]) -> list[Verdict]:
-    seed, start, platform = job
-    return [play(story) for story in stories(seed, start, _CHUNK, platform)]
+def _chunk(job: tuple[int, int, str, bool]) -> list[Verdict]:
+    seed, start, platform, is_wild = job
+    return [play(story) for story in stories(seed, start, _CHUNK, platform, is_wild=is_wild)]
 
 
-def _verdicts(seed: int, incidents: int, processes: int, platform: str) -> Iterator[Verdict]:
+def _verdicts(seed: int, incidents: int, processes: int, platform: str, *, is_wild: bool) -> Iterator[Verdict]:
     """In the stories' order, whatever the number of processes, so that the counts are the same."""
     opened, start = 0, 0
     with ProcessPoolExecutor(max_workers=processes, initializer=_quiet) as pool:
         while opened < incidents:
             starts = [start + index * _CHUNK for index in range(processes)]
-            jobs = [(seed, one, platform) for one in starts]
+            jobs = [(seed, one, platform, is_wild) for one in starts]
             chunks = map(_chunk, jobs) if processes == 1 else pool.map(_chunk, jobs)
             start += processes * _CHUNK
             for chunk in chunks:

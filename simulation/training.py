@@ -13,6 +13,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, Final
 
+from chalicelib.domain.policy.document import DEFAULT_POLICY
 from localcloud.aws.sagemaker import Phase, TrainingJob, TrainingJobs
 from localcloud.engine.clock import Clock, Timer
 from rekindle.monitor.loss.scaler import ScaleWatch
@@ -261,8 +262,9 @@ class Training:
                 self.monitor.push_loss(
                     attempt, "Rekindle Loss Spike", {"onset_step": step, "trouble": "loss_spike"}, rule=True
                 )
-                if trouble.heals is None:
-                    attempt.spikes_on = True
+                attempt.spikes_on = attempt.spikes_on or trouble.heals is None
+                # By the service's own words one that lasts so long is trouble, whatever becomes of it.
+                if trouble.heals is None or trouble.heals > DEFAULT_POLICY.loss.spike_heal_steps:
                     run.falls_ill("spiking", now, reached=step - 1)
         return False
 
@@ -310,6 +312,8 @@ class Training:
         )
         if heals and stretch.health == "spiking" and not attempt.spikes_on:
             self._enter(attempt, step, moves=True, **(changes | {"health": "ok", "healed": step}))
+            if attempt.run.ill is not None and attempt.run.ill.kind == "spiking":
+                attempt.run.is_well_again(self._clock.now())
             self.monitor.push_loss(
                 attempt, "Rekindle Loss Recovered", {"healed_step": step, "onset_step": stretch.onset}, rule=False
             )

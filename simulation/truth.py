@@ -241,12 +241,12 @@ class TrueRun:
         return max(ends, default=0)
 
     def best(self, *, before_step: int | None = None, by: datetime | None = None) -> Saved | None:
-        """The good checkpoint of the highest step, of those whose manifests name the run's own Job."""
+        """The good checkpoint of the highest step, of those that are the run's own Job's or that it continues."""
         found = [
             one
             for one in self.saved
             if one.is_good and (before_step is None or one.step < before_step) and (by is None or one.at <= by)
-            if not self._is_of_another_job(one)
+            if not self._is_of_another_job(one) and not self._is_left(one)
         ]
         return max(found, key=lambda one: one.step, default=None)
 
@@ -254,6 +254,15 @@ class TrueRun:
         """A Slurm job without our comment is a Job of its own to its monitor, regardless of who submitted it."""
         attempt = self.attempts.get(saved.attempt)
         return self.spec.platform == "slurm" and attempt is not None and not attempt.is_tagged
+
+    def _is_left(self, saved: Saved) -> bool:
+        """A person has submitted the run again on Slurm since, as a Job of its own, which began below it."""
+        names = list(self.attempts)
+        since = names.index(saved.attempt) + 1 if saved.attempt in names else 0
+        return self.spec.platform == "slurm" and any(
+            one.is_by_hand and one.trains_since is not None and one.first_step <= saved.step
+            for one in (self.attempts[name] for name in names[since:])
+        )
 
     def saved_at_root(self, root: str | None) -> Saved | None:
         """The checkpoint in that folder."""

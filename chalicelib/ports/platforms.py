@@ -37,7 +37,8 @@ class Discovered:
     `title` is the platform's own display name where that is not `name`. `number`: which start of the run this is.
     `limits` are what cannot be done for this job, one sentence each, notified once at registration. `user` is who runs
     it: the Slurm user, or the role of a training job. `stage`: which stage of Rekindle it belongs to
-    (domain/guards/stages.py); empty where only one can know of it.
+    (domain/guards/stages.py); empty where only one can know of it. `declared_job`: the Job's id that its environment
+    gives its monitor, which signs with it; empty where it gives none.
     """
 
     name: str
@@ -56,6 +57,7 @@ class Discovered:
     user: str = ""
     size: JobSize = field(default_factory=JobSize)
     stage: str = ""
+    declared_job: str = ""
 
 
 class Scheduler(Protocol):

@@ -37,6 +37,7 @@ class SimJob:
     slurm_job: int
     base: SlurmAttempt
     lineage: str
+    user: str = "ada"
     wants: int = 2
     least: int | None = None  # it was made smaller: so few will do
     min_nodes: int | None = None  # what its comment says
@@ -197,7 +198,7 @@ class SlurmModel:
             seen_at=self._now(),
             name="lm",
             job_id=job.job_id,
-            user="ada",
+            user=job.user,
             partition="main",
             reason=job.reason,
             nodes=job.nodes,

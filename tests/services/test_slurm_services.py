@@ -26,7 +26,7 @@ from chalicelib.domain.model.known import Known, Unknown
 from chalicelib.domain.model.signal import SignalKind
 from chalicelib.domain.model.start_view import Submission
 from chalicelib.domain.policy.document import DEFAULT_POLICY
-from chalicelib.services.observe.shared_mailbox import LINK_SETTLES, next_link
+from chalicelib.services.observe.shared_mailbox import LINK_SETTLES, NextLink, next_link
 from chalicelib.services.perform.cluster_orders import ANSWER_LATE, CORDON_VALID, MAX_TRIES
 from rekindle.protocol.cluster.documents import EndedBy, SlurmState
 from rekindle.protocol.cluster.orders import Order, OrderResult, Outcome, Verb
@@ -277,7 +277,7 @@ def test_a_chain_s_next_link_and_our_new_start_never_train_in_one_mailbox(w: Slu
         return
     assert incident.outcome == "resubmit.refused"
     assert w.live == []
-    assert any(f"{link.attempt} goes on in the same mailbox" in notice.text for notice in w.announcer.notices)
+    assert any(f"{link.attempt} trains in the same mailbox" in notice.text for notice in w.announcer.notices)
 
 
 def test_a_link_that_may_begin_now_is_waited_for(w: SlurmWorld) -> None:
@@ -292,7 +292,7 @@ def test_a_link_that_may_begin_now_is_waited_for(w: SlurmWorld) -> None:
     w.head.publish()
     job = w.registry.get(w.job_id)
 
-    def asked() -> str | None:
+    def asked() -> NextLink | None:
         return next_link(
             job, f"{w.job_id}.r1", after=w.job_id, registry=w.registry, scheduler=w.slurm, now=w.clock.now()
         )
@@ -303,4 +303,4 @@ def test_a_link_that_may_begin_now_is_waited_for(w: SlurmWorld) -> None:
     assert asked() is None
     link.reason = "Priority"
     w.head.publish()
-    assert asked() == link.attempt
+    assert asked() == NextLink(link.attempt, takes_over=True)

@@ -118,10 +118,11 @@ class S3Checkpoints:
             manifest = Manifest.from_json(raw or b"")
             _insist(manifest.step == key.step, "step", f"is {manifest.step}, not the name's")
             _insist(manifest.attempt == key.name, "attempt", f"is {manifest.attempt}, not the name's")
-            _insist(manifest.job_id in (job.job_id, manifest.attempt), "job_id", f"is {manifest.job_id}")
+            writer = attempts.get(manifest.attempt)
+            owners = (job.job_id, manifest.attempt, writer.job_id if writer is not None else job.job_id)
+            _insist(manifest.job_id in owners, "job_id", f"is {manifest.job_id}")
         except MailboxError as err:
             return replace(view, problems=(f"the manifest cannot be used: {err}"[:200],))
-        writer = attempts.get(manifest.attempt)
         # By S3's clock, not by the training host's (`manifest.saved_at`), which may be minutes off.
         late = writer is not None and writer.superseded_at is not None and item.modified_at > writer.superseded_at
         view = replace(

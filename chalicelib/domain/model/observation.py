@@ -43,6 +43,7 @@ class AttemptStatus(StrEnum):
 # Between a run's last heartbeat and its end as the platform dates it lie one beat and the upload of its output; a
 # longer gap is no training time (a stuck run, a slow upload) and must not push the mark beyond what was ever reached.
 MAX_UNSEEN_S = 30.0
+STARTUP = "startup"  # of one that has not made its first step
 STALLED = "stalled"  # the monitor's own word for a run that does not move (rekindle.protocol.mailbox.RunPhase)
 TRAINING = "training"  # steps are made, or should be: no evaluation, no save
 FINISHED = "finished"  # and for one whose training has ended by itself
@@ -104,6 +105,15 @@ class AttemptView(Record):
     def judged_at(self) -> Maybe[int]:
         """The newest step whose loss has been judged; the newest step of all where the run does not say."""
         return self.last_step if self.judged_step is None else Known(self.judged_step)
+
+    @property
+    def made_no_step(self) -> bool:
+        """It has ended, and its last heartbeat, shortly before, says that it was still starting."""
+        if self.work != STARTUP or isinstance(self.last_step, Known) or not self.status.has_ended:
+            return False
+        if self.heartbeat_at is None or self.ended_at is None:
+            return False
+        return (self.ended_at - self.heartbeat_at).total_seconds() <= MAX_UNSEEN_S
 
     @property
     def last_step_at_most(self) -> Maybe[int]:

@@ -32,6 +32,7 @@ from chalicelib.ports.platforms import Discovered
 from rekindle.protocol.mailbox import (
     ENV_BUS,
     ENV_CHECKPOINT_URI,
+    ENV_JOB_ID,
     ENV_MAILBOX,
     AttemptOrder,
     MailboxError,
@@ -191,6 +192,7 @@ class TrainingJobScheduler:
             size=JobSize.of_instances(instances(described)),
             stage=owner_of(tags),
             platform=TRAINING_JOB.name,
+            declared_job=str(environment.get(ENV_JOB_ID) or ""),
         )
 
     # ---- stopping --------------------------------------------------------------------------------------------------

@@ -263,6 +263,7 @@ class Intake:
     def _registration(self) -> Registration:
         return Registration(
             registry=self.registry,
+            store=self.store,
             scheduler=self.scheduler,
             mailbox=self.mailbox,
             clock=self.clock,

@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Final
 
 from chalicelib.domain.model.errors import NotOurs, Permanent, RecoveryError, UnknownEntity
+from chalicelib.domain.model.incident_parts import Try
 from chalicelib.domain.model.job import Attempt, Job
 from chalicelib.domain.model.known import Unknown
 from chalicelib.domain.model.signal import Signal, SignalKind, SignalSource
@@ -15,14 +16,21 @@ from chalicelib.domain.model.start_view import is_another_run
 from chalicelib.domain.model.urgency import Severity
 from chalicelib.domain.run.resume_point import is_attempt_name
 from chalicelib.ports.clock import Clock
+from chalicelib.ports.incidents import IncidentStore
 from chalicelib.ports.jobs import JobRegistry
 from chalicelib.ports.notices import Announcer, Notice
 from chalicelib.ports.platforms import Discovered, Mailbox, Schedulers
 from chalicelib.services.intake.unknown_names import Strangers
+from rekindle.protocol.wire import is_id
 
 PLATFORM_STATES: Final = frozenset({SignalKind.ATTEMPT_STATE})  # the platform's own words
+_LATE_ANSWERS: Final = 3  # Incidents of a Job that are looked through for an order whose answer they did not wait for
 _MAILBOX_TAKEN: Final = "its mailbox is passed over: another user's protected run has it"
 _JOB_TAKEN: Final = "its tag rekindle:job is passed over: that Job runs under another role"
+_DECLARED_TAKEN: Final = (
+    "its heartbeats cannot be distinguished from another run's: its REKINDLE_JOB_ID names a Job that has another "
+    "mailbox or role, or still runs. Without that line its monitor takes the training job's own name"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +38,7 @@ class Registration:
     """Finds and registers Jobs and Attempts. Every path is safe to repeat."""
 
     registry: JobRegistry
+    store: IncidentStore
     scheduler: Schedulers
     mailbox: Mailbox
     clock: Clock
@@ -99,8 +108,35 @@ class Registration:
         if self.registry.job_of_attempt(attempt) is not None or not self._may_ask(signal):
             return job
         found = self._find(attempt)
-        is_its = found is not None and found.job_id == job.job_id and self._is_of_its_user(found, job)
-        return self.adopt(job, found) if found is not None and is_its else job
+        if found is None:
+            return job
+        if found.job_id is None:
+            found = self._as_declared(found)
+        return self.adopt(job, found) if found.job_id == job.job_id and self._is_of_its_user(found, job) else job
+
+    def _as_declared(self, found: Discovered) -> Discovered:
+        """With the Job that its environment names, where nothing else says whose attempt it is.
+
+        An id that no Job has becomes the run's own: its monitor signs with it. That of a Job makes the run an attempt
+        of that Job only if it shares its mailbox and role, and the Job's last attempt is over; two that live are two
+        runs, and the first one would be fenced from saving.
+        """
+        declared = found.declared_job
+        if found.job_id is not None or declared in ("", found.name) or not is_id(declared):
+            return found
+        try:
+            job = self.registry.get(declared)
+        except UnknownEntity:
+            return replace(found, job_id=declared)
+        if job.current_attempt == found.name or self._goes_on_as(found, job):
+            return replace(found, job_id=declared)
+        return replace(found, limits=(*found.limits, _DECLARED_TAKEN))
+
+    def _goes_on_as(self, found: Discovered, job: Job) -> bool:
+        there = (job.platform, job.cluster, job.mailbox.rstrip("/"))
+        if there != (found.platform, found.cluster, found.mailbox.rstrip("/")) or not self._is_of_its_user(found, job):
+            return False
+        return self.scheduler.of(job.platform).describe(job.current_attempt).status.has_ended
 
     def _is_of_its_user(self, found: Discovered, job: Job) -> bool:
         """It runs under the role of the Job's current attempt, where nothing in its cluster has judged that."""
@@ -127,6 +163,7 @@ class Registration:
         found = self._find(attempt)
         if found is None:
             raise NotOurs("no rekindle:policy tag")
+        found = self._as_declared(found)
         if found.job_id is not None:
             try:
                 tagged = self.registry.get(found.job_id)
@@ -161,7 +198,8 @@ class Registration:
         """A run tagged as an attempt of `job` that we did not (or do not know to have) submit ourselves.
 
         While an Incident is open its own workflow registers what it submits; otherwise a person has resubmitted the
-        Job by hand, and that attempt is the one to protect now. An older run than the current attempt is history.
+        Job by hand, or an Incident was closed before its order was answered, and that attempt is the one to protect
+        now. An older run than the current attempt is history.
         """
         if job.open_incident is not None or not self._is_newer(found, job):
             return job
@@ -175,8 +213,19 @@ class Registration:
             resume_step=Unknown("nobody told it where to resume"),
             skips=current.skips if current is not None else (),
         )
+        attempt = self._as_ordered(attempt)
         self._admit(job, attempt, now)
         return self.registry.add_attempt(job, attempt, now=now)
+
+    def _as_ordered(self, attempt: Attempt) -> Attempt:
+        """The same with what it was ordered with, where an Incident of ours ordered it and closed before the answer
+        came: its budget, and where it resumes, are the ones of that order.
+        """
+        for incident in self.store.list_for_job(attempt.job_id, limit=_LATE_ANSWERS):
+            pending = incident.resubmission.pending
+            if pending is not None and pending.name == attempt.name and not pending.is_theirs:
+                return _ordered(attempt, pending, incident.incident_id)
+        return attempt
 
     def _admit(self, job: Job, attempt: Attempt, now: datetime) -> None:
         """Name it in the fence. Its environment is a copy, with an old attempt's number or none: no number admits it.
@@ -188,8 +237,14 @@ class Registration:
             self.mailbox.fence(job, attempt=attempt.name, number=attempt.number, superseded=older, now=now)
 
     def register(self, found: Discovered) -> Job:
-        """Protect a run from now on. The Job's id is the first attempt's name. Idempotent."""
+        """Protect a run from now on. The Job's id is the one that the run's environment declares, else the first
+        attempt's name. Idempotent.
+        """
+        asked, found = found, self._as_declared(found)
         job_id = found.job_id or found.name
+        if asked.job_id is None and found.job_id is not None:
+            with suppress(UnknownEntity):
+                return self.adopt(self.registry.get(job_id), found)
         if self._is_taken(found, job_id):
             found = replace(found, mailbox="", limits=(*found.limits, _MAILBOX_TAKEN))
         job = Job(
@@ -269,3 +324,13 @@ class Registration:
     def current(self, job: Job) -> Attempt | None:
         """The record of the current attempt."""
         return next((one for one in self.registry.attempts(job.job_id) if one.name == job.current_attempt), None)
+
+
+def _ordered(attempt: Attempt, order: Try, incident_id: str) -> Attempt:
+    return replace(
+        attempt,
+        number=max(attempt.number, order.number),
+        incident_id=incident_id,
+        resume_step=order.resume_step,
+        went_back=order.went_back,
+    )

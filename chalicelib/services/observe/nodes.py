@@ -22,6 +22,7 @@ from chalicelib.domain.model.node import (
     Machines,
     NodeView,
     PastRepair,
+    is_in_service,
 )
 from chalicelib.domain.model.node_actions import (
     CheckNode,
@@ -31,17 +32,20 @@ from chalicelib.domain.model.node_actions import (
     ReplaceNode,
     UncordonNode,
 )
-from chalicelib.domain.model.repair import HISTORY, NodeRepair, Route, Rung
+from chalicelib.domain.model.repair import HISTORY, NodeRepair, Route, Rung, StepState
 from chalicelib.domain.node.memory import slurm_state
 from chalicelib.ports.clock import Clock
 from chalicelib.ports.incidents import IncidentStore
 from chalicelib.ports.platforms import ClusterNodes, HeadNodes
 from chalicelib.services.reporting.hardware_ledger import HardwareLedgers, marks_to_ask
-from rekindle.protocol.cluster.documents import NodeFacts
+from rekindle.protocol.cluster.documents import NodeFacts, NodesDoc
 from rekindle.protocol.cluster.orders import Order, Outcome, Repair, Verb, token_of
 
 # An order that waits longer than this for an agent could meet a node that has been repaired meanwhile.
 ORDER_VALID: Final = timedelta(minutes=10)
+# How long a repair that is no longer watched is taken to be under way. Source: aws-facts §12: a reboot takes 1-3
+# minutes, a replacement 20-30.
+REPAIR_TAKES: Final = timedelta(minutes=40)
 _DAY: Final = timedelta(hours=24)
 _PAGES: Final = 5  # of closed Incidents; a storm of more in one day is bounded by the open ones anyway
 _PAGE: Final = 100
@@ -98,7 +102,7 @@ class Nodes:
                 instance=instance,
                 total=total,
                 down=down,
-                load=self._load(incident) if is_wanted else Unknown("not needed yet"),
+                load=self._load(incident, listed) if is_wanted else Unknown("not needed yet"),
                 past=self._past(incident) if incident.phase is Phase.OPEN else (),
                 group_total=group_total,
                 records=self._records(
@@ -162,13 +166,15 @@ class Nodes:
         except RecoveryError as err:
             return Unknown(str(err)[:200])
 
-    def _load(self, incident: Incident) -> Maybe[Load]:
+    def _load(self, incident: Incident, listed: Maybe[NodesDoc]) -> Maybe[Load]:
         """Counted from the Incidents themselves, so that nothing has to be given back after a crash."""
         now, mine = self.clock.now(), _claim(incident)
         try:
             others = [one for one, _ in self.store.list_open() if _is_beside(one, incident)]
             ahead = [one for one in others if _has_claim(one) and (one.phase in NODE_PHASES or _claim(one) < mine)]
-            recent = [*others, *self._closed_of_late(incident)]
+            closed = self._closed_of_late(incident)
+            ahead += [one for one in closed if _is_left_in_repair(one, listed, now)]
+            recent = [*others, *closed]
         except RecoveryError as err:
             return Unknown(str(err)[:200])
         group = incident.repair.group if incident.repair else ""
@@ -318,6 +324,19 @@ def node_facts(view: NodeView) -> dict[str, Any]:
 
 def _of_group(incidents: Iterable[Incident], group: str) -> list[Incident]:
     return [one for one in incidents if one.repair is not None and one.repair.group == group]
+
+
+def _is_left_in_repair(one: Incident, listed: Maybe[NodesDoc], now: datetime) -> bool:
+    """Its Incident was closed (handed over, cancelled) while a repair was under way, and the node is not back yet as
+    far as is known.
+    """
+    step = one.repair.step if one.repair is not None and one.phase is not Phase.RECOVERED else None
+    if step is None or step.state is StepState.REFUSED or step.back_at is not None or now - step.at >= REPAIR_TAKES:
+        return False
+    if not isinstance(listed, Known):
+        return True
+    facts = next((item for item in listed.value.nodes if item.name == one.node), None)
+    return facts is None or not is_in_service(facts)
 
 
 def _booked(ahead: Iterable[Incident]) -> int:

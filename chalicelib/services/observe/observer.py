@@ -33,7 +33,7 @@ from chalicelib.domain.model.signal import Signal
 from chalicelib.domain.model.start_view import is_another_run
 from chalicelib.domain.policy.document import DEFAULT_POLICY, Policy, readable
 from chalicelib.domain.rules.run.orders import STOPPED_BY_ORDER, who_ordered
-from chalicelib.domain.run.resume_point import goes_back_to, mark_abandoned
+from chalicelib.domain.run.resume_point import goes_back_to
 from chalicelib.ports.clock import Clock
 from chalicelib.ports.incidents import IncidentStore
 from chalicelib.ports.jobs import JobRegistry
@@ -41,6 +41,7 @@ from chalicelib.ports.operator import Policies
 from chalicelib.ports.platforms import HeadNodes, Mailbox, Schedulers
 from chalicelib.services.observe.breaker import one_too_many
 from chalicelib.services.observe.nodes import Nodes, node_facts
+from chalicelib.services.observe.run_checkpoints import RunCheckpoints
 from chalicelib.services.observe.siblings import told_of, unprotected
 from rekindle.detectors.ranks import first_bad, minority, stalled
 from rekindle.protocol.reports import RankReport, ReportKind, report_prefix
@@ -263,10 +264,9 @@ class Observer:
     ) -> Maybe[tuple[CheckpointView, ...]]:
         if not _wants_checkpoints(incident, attempt):
             return Unknown("not needed yet")
+        reader = RunCheckpoints(registry=self.registry, scheduler=self.scheduler, mailbox=self.mailbox)
         try:
-            return Known(
-                mark_abandoned(self.mailbox.checkpoints(job, attempts, near=_goes_back_to(incident)).value, attempts)
-            )
+            return Known(reader.read(job, attempts, seen=lambda: attempt, near=_goes_back_to(incident)))
         except RecoveryError as err:
             return Unknown(str(err)[:200])
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -15,10 +16,21 @@ from chalicelib.ports.platforms import Scheduler
 LINK_SETTLES: Final = timedelta(minutes=2)
 
 
+@dataclass(frozen=True, slots=True)
+class NextLink:
+    """An attempt of another Job. `takes_over`: it began after the attempt in whose mailbox it trains had ended, so that
+    it continues the same run; otherwise two runs have one mailbox.
+    """
+
+    name: str
+    takes_over: bool
+
+
 def next_link(
     job: Job, name: str, *, after: str, registry: JobRegistry, scheduler: Scheduler, now: datetime
-) -> str | None:
-    """The attempt of another Job that trains, or is about to, in the mailbox that `job` would start in as `name`.
+) -> NextLink | None:
+    """The attempt of another Job that trains, or is about to, in the mailbox that `job` would start in as `name`,
+    where `after` was the Job's newest attempt.
 
     None where there is none, or where that start is ordered, or there, already. Costs one description for each other
     Job of the same mailbox.
@@ -38,14 +50,24 @@ def next_link(
     if ours.status is not AttemptStatus.GONE and not (ours.start is not None and ours.start.held):
         return None
     views = [scheduler.describe(one.current_attempt) for one in others]
-    training = next((view.name for view in views if _trains(view)), None)
+    training = next((view for view in views if _trains(view)), None)
     if training is not None:
-        return training
+        return NextLink(training.name, _began_after(training, scheduler.describe(after)))
     waiting = next((view.name for view in views if _depends(view)), None)
     old = scheduler.describe(after) if waiting is not None else None
     if old is not None and old.successor is None and old.ended_at is not None and now - old.ended_at < LINK_SETTLES:
         raise DependencyUnavailable(f"{waiting}, which shares its mailbox, may begin now that {after} has ended")
     return None
+
+
+def _began_after(view: AttemptView, old: AttemptView) -> bool:
+    start, ended = view.start, old.ended_at
+    if ended is None:
+        return False
+    if start is not None and start.is_queued:
+        return True
+    submitted = start.submitted_at if start is not None else None
+    return any(at is not None and at >= ended for at in (view.training_since, submitted))
 
 
 def _trains(view: AttemptView) -> bool:

@@ -21,6 +21,7 @@ from chalicelib.ports.jobs import JobRegistry
 from chalicelib.ports.operator import Policies
 from chalicelib.ports.platforms import Discovered, HeadNodes, Mailbox, Schedulers
 from chalicelib.services.intake.intake import Intake
+from chalicelib.services.observe.run_checkpoints import RunCheckpoints
 from chalicelib.services.reporting.alarms import Alarms
 from chalicelib.services.reporting.outcome import Outcome, OutcomeKind
 from rekindle.protocol.cluster.documents import NodeFacts
@@ -184,9 +185,10 @@ class Orders:
         """
         if self.mailbox is None:
             return
+        reader = RunCheckpoints(registry=self.registry, scheduler=self.scheduler, mailbox=self.mailbox)
         try:
             attempts = self.registry.attempts(job.job_id)
-            found = self.mailbox.checkpoints(job, attempts, near=(from_step,)).value
+            found = reader.read(job, attempts, seen=lambda: self._current(job), near=(from_step,))
         except RecoveryError:
             return
         steps = sorted(one.step for one in found if not one.problems and not one.fenced and one.kind != FORENSIC)
@@ -199,6 +201,14 @@ class Orders:
                 f"is beyond the newest verified checkpoint, at step {steps[-1]}; without from_step the run is saved "
                 "first and resumes from the newest",
             )
+
+    def _current(self, job: Job) -> Maybe[AttemptView]:
+        """The run's current attempt with its heartbeat."""
+        try:
+            seen = self.scheduler.of(job.platform).describe(job.current_attempt)
+            return Known(self.mailbox.heartbeat(job, seen) if self.mailbox is not None else seen)
+        except RecoveryError as err:
+            return Unknown(str(err)[:200])
 
     def _excluded(self, job: Job, exclude: Sequence[str]) -> list[str]:
         if not self.scheduler.of(job.platform).platform.can_exclude_nodes:

@@ -130,8 +130,11 @@ class Perform:
             scheduler=self.scheduler.of(job.platform),
             now=now,
         )
+        if other is not None and other.takes_over:
+            detail = f"{other.name}, which is protected as a Job of its own, goes on in the same mailbox"
+            return ActionResult(action=action_name(action), done=Done.SIBLING, detail=detail)
         if other is not None:
-            detail = f"{other} goes on in the same mailbox: two runs would write over each other"
+            detail = f"{other.name} trains in the same mailbox: two runs would write over each other"
             return ActionResult(action=action_name(action), done=Done.REFUSED, detail=detail)
         older = self._older(job, action.name)
         sibling = self._sibling(action, job, older, incident)

@@ -210,6 +210,8 @@ def settle_try(incident: Incident, attempt: AttemptView | None, seen: Observatio
     last = incident.resubmission.tries[-1]
     checkpoints = seen.checkpoints
     gained = _gained(ended_at_step, incident.target_step, attempt.first_step, seen.began_before)
+    if attempt.made_no_step:
+        gained = False
     if isinstance(checkpoints, Known) and checkpoints.value and isinstance(last.resume_step, Known):
         has_saved = newest_verified(checkpoints.value, incident, of=attempt.name) > last.resume_step.value
         gained = has_saved and (gained is not False or not last.went_back)

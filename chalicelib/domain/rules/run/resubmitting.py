@@ -75,7 +75,7 @@ def _sibling_lives(context: RuleContext) -> Decision | None:
     if found is not None:
         context = dataclasses.replace(context, incident=undo_try(context.incident))
         if not found.attempt:
-            reason = f"{found.detail}: it was started by hand, and nothing is started beside it"
+            reason = f"{found.detail}: nothing is started beside it"
             return context.close("resubmit.goes_on", reason, Phase.STOPPED, severity=Severity.WARNING)
         return adopt_sibling(context, found.attempt)
     if context.incident.resubmission.pending is None and isinstance(context.seen.sibling, Known):

@@ -1,0 +1,46 @@
+"""Earlier Jobs of one run: what was submitted before it, by the same user, with the same mailbox. Pure.
+
+On a cluster each submission of a script is a Job of its own, which continues from what the one before has saved.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from typing import Final
+
+from chalicelib.domain.model.job import Attempt
+from chalicelib.domain.model.known import Known, Maybe, Unknown
+from chalicelib.domain.model.observation import AttemptView, CheckpointView
+
+_DOUBT: Final = "an earlier Job's: whether this one continues it is not known"
+
+
+def as_elders(earlier: Sequence[Attempt]) -> tuple[Attempt, ...]:
+    """The attempts of earlier Jobs, numbered so that each comes before the first attempt of the Job."""
+    in_order = sorted(earlier, key=lambda one: (one.submitted_at, one.number))
+    return tuple(replace(one, number=index - len(in_order)) for index, one in enumerate(in_order))
+
+
+def first_step_of(attempts: Sequence[Attempt], seen: AttemptView | None) -> Maybe[int]:
+    """The first step that the Job is known to have made, by its attempts in order; `seen` is newer than its record."""
+    for one in attempts:
+        first = seen.first_step if seen is not None and one.name == seen.name else one.first_step
+        if isinstance(first, Known):
+            return first
+    return Unknown("no step of the Job is known")
+
+
+def on_its_line(
+    checkpoints: Sequence[CheckpointView], elders: Collection[str], first_step: Maybe[int]
+) -> tuple[CheckpointView, ...]:
+    """The same without those of earlier Jobs that the Job does not continue.
+
+    `elders`: names of the earlier Jobs' attempts. A Job that began at `first_step` has their steps up to there. Where
+    no step of the Job is known, each of theirs has a problem: a person chooses whether to continue from it.
+    """
+    if not isinstance(first_step, Known):
+        return tuple(
+            replace(one, problems=(*one.problems, _DOUBT)) if one.attempt in elders else one for one in checkpoints
+        )
+    return tuple(one for one in checkpoints if one.attempt not in elders or one.step <= first_step.value)

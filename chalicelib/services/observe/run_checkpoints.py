@@ -1,0 +1,89 @@
+"""The checkpoints that a run may resume from: its Job's, and those of earlier Jobs of the run that it continues."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from chalicelib.domain.model.errors import RecoveryError
+from chalicelib.domain.model.job import Attempt, Job
+from chalicelib.domain.model.known import Known, Maybe
+from chalicelib.domain.model.observation import AttemptView, CheckpointView
+from chalicelib.domain.run.elders import as_elders, first_step_of, on_its_line
+from chalicelib.domain.run.resume_point import mark_abandoned
+from chalicelib.ports.jobs import JobRegistry
+from chalicelib.ports.platforms import Mailbox, Scheduler, Schedulers
+
+MAX_JOBS: Final = 4  # earlier ones of a run; each costs a handful of reads
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunCheckpoints:
+    """Reads them. Earlier Jobs are found by what they have left in the Job's mailbox."""
+
+    registry: JobRegistry
+    scheduler: Schedulers
+    mailbox: Mailbox
+
+    def read(
+        self, job: Job, attempts: Sequence[Attempt], *, seen: Callable[[], Maybe[AttemptView]], near: Sequence[int] = ()
+    ) -> tuple[CheckpointView, ...]:
+        """Newest first, those on a line that was left marked with a problem. `near` as in ports.Mailbox.
+
+        `seen` gives the Job's current attempt; it is asked only where there are earlier Jobs.
+
+        Raises:
+            RecoveryError: they cannot be read now.
+        """
+        found = self.mailbox.checkpoints(job, attempts, near=near).value
+        elders = self._elders(job, attempts, found)
+        if elders:
+            view = seen()
+            first = first_step_of(attempts, view.value if isinstance(view, Known) else None)
+            attempts = (*elders, *attempts)
+            found = self.mailbox.checkpoints(job, attempts, near=near).value
+            found = on_its_line(found, {one.name for one in elders}, first)
+        return mark_abandoned(found, attempts)
+
+    def _elders(
+        self, job: Job, attempts: Sequence[Attempt], checkpoints: Sequence[CheckpointView]
+    ) -> tuple[Attempt, ...]:
+        """The attempts of earlier Jobs that wrote some of the checkpoints, before those of the Job in number.
+
+        Only of Jobs with the same mailbox on the same platform and cluster, and of the same user: what another's run
+        has saved is none of this one's, and a user that is not known is another one.
+        """
+        own = {one.name for one in attempts}
+        strangers = dict.fromkeys(one.attempt for one in checkpoints if one.attempt and one.attempt not in own)
+        owners = (self.registry.job_of_attempt(name) for name in strangers)
+        names = [name for name in dict.fromkeys(owners) if name is not None and name != job.job_id][:MAX_JOBS]
+        earlier = [one for one in self.registry.known(names).values() if _is_elder(one, job)] if names else []
+        if not earlier:
+            return ()
+        scheduler = self.scheduler.of(job.platform)
+        user = _user(job, scheduler)
+        return as_elders(
+            [
+                attempt
+                for one in earlier
+                if user is not None and _user(one, scheduler) == user
+                for attempt in self.registry.attempts(one.job_id)
+            ]
+        )
+
+
+def _is_elder(other: Job, job: Job) -> bool:
+    if not job.mailbox or other.created_at > job.created_at:
+        return False
+    there = (job.platform, job.cluster, job.mailbox.rstrip("/"))
+    return there == (other.platform, other.cluster, other.mailbox.rstrip("/"))
+
+
+def _user(job: Job, scheduler: Scheduler) -> str | None:
+    """Who submitted the Job; None where that cannot be read now."""
+    try:
+        found = scheduler.find(job.current_attempt)
+    except RecoveryError:
+        return None
+    return found.user if found is not None and found.user else None

@@ -1,0 +1,116 @@
+"""Stories further from the ordinary than the maker's: several troubles, many wrong sources at once, people who do
+several things, and times that are drawn from a range and not from a list.
+
+Each begins as a story of the maker's, of the same seed.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from typing import Any, Final
+
+from simulation.lies import STAGES
+from simulation.maker import HISTORY, make
+from simulation.story import Deed, Lie, Run, Story, Trouble
+
+_ELSEWHERE: Final = 7_000_000_000_000  # added to a seed: stories whose parts are borrowed
+_MOMENTS: Final = ("start", "dead", "incident", "checkpointing", "stopping", "resubmitting", "verifying", "watching")
+_POLICIES: Final[tuple[dict[str, Any], ...]] = (
+    {},
+    {},
+    {},
+    {"budgets": {"max_no_progress": 1}},
+    {"budgets": {"max_no_progress": 5, "max_nodes_in_repair_percent": 40}},
+    {"budgets": {"max_repairs_per_day": 2}},
+)
+
+
+def make_wild(seed: int, platform: str = "") -> Story:
+    """The wild story of this seed; without a platform, of one that the seed draws."""
+    draw = random.Random(f"wild {seed}")
+    story = make(seed, platform)
+    if any(run.history for run in story.runs):
+        return story
+    others = [make(_ELSEWHERE + draw.randrange(10**12), story.runs[0].platform) for _ in range(draw.choice((1, 2, 3)))]
+    others = [one for one in others if not any(run.history >= HISTORY for run in one.runs)]
+    runs = tuple(_run(draw, run, others) for run in story.runs)
+    lies = [*story.lies, *(lie for one in others for lie in one.lies)]
+    if any(lie.kind in STAGES for lie in story.lies):
+        lies = [lie for lie in lies if lie in story.lies or lie.kind not in STAGES]
+    else:
+        lies = [lie for lie in lies if lie.kind not in STAGES]
+    deeds = [*story.deeds, *(replace(deed, run=runs[0].name) for one in others for deed in one.deeds)]
+    if draw.random() < 0.3:
+        deeds.append(_deed(draw, runs[0].name, has_stages=any(lie.kind in STAGES for lie in lies)))
+    return replace(
+        story,
+        runs=runs,
+        lies=tuple(_lie(draw, lie, runs) for lie in lies),
+        deeds=tuple(_moved(draw, deed) for deed in _paired(deeds)),
+        length_s=float(draw.randint(6000, 12000)),
+        policy=draw.choice(_POLICIES) if not story.policy else story.policy,
+    )
+
+
+def _run(draw: random.Random, run: Run, others: list[Story]) -> Run:
+    borrowed = [trouble for one in others for trouble in one.runs[0].troubles]
+    troubles = [*run.troubles, *borrowed][: draw.choice((1, 2, 3, 4))]
+    return replace(
+        run,
+        step_s=round(draw.choice((3.0, 6.0, 12.0, 30.0)) * draw.uniform(0.8, 1.4), 1),
+        save_every=draw.randint(5, 45),
+        upload_s=float(draw.randint(5, 3000)),
+        skew_s=draw.choice((0.0, 0.0, round(draw.uniform(-600.0, 600.0), 1))),
+        ranks=draw.choice((1, 1, 2, 8)),
+        troubles=tuple(_trouble(draw, one) for one in troubles),
+    )
+
+
+def _trouble(draw: random.Random, trouble: Trouble) -> Trouble:
+    changes: dict[str, Any] = {"step": draw.randint(1, 140)}
+    if trouble.after_s is not None:
+        changes["after_s"] = float(draw.randint(20, 1500))
+    if trouble.hits == 1 and draw.random() < 0.2:
+        changes["hits"] = draw.choice((2, 3))
+    if trouble.heals is not None and trouble.kind != "saves_deleted":
+        changes["heals"] = draw.randint(1, 60)
+    return replace(trouble, **changes)
+
+
+def _lie(draw: random.Random, lie: Lie, runs: tuple[Run, ...]) -> Lie:
+    changes: dict[str, Any] = {}
+    is_bounded = lie.to_s < 1e8
+    if is_bounded and lie.kind not in ("rolled_back", "executions_lost"):
+        from_s = float(draw.randint(30, 4000))
+        changes |= {"from_s": from_s, "to_s": from_s + float(int(10 ** draw.uniform(1.5, 3.7)))}
+    if lie.by_s > 0 and lie.kind != "slurm_clock":
+        changes["by_s"] = float(int(10 ** draw.uniform(0.5, 3.5)))
+    if 0 < lie.share < 1:
+        changes["share"] = round(draw.uniform(0.05, 0.95), 2)
+    if lie.run and lie.run not in {run.name for run in runs}:
+        changes["run"] = draw.choice(runs).name
+    return replace(lie, **changes)
+
+
+def _deed(draw: random.Random, run: str, *, has_stages: bool) -> Deed:
+    what = draw.choice(("resubmit", "resubmit", "stop", "order_stop", "order_resubmit", "cancel"))
+    tags = ("job", "policy", "none", *(("other_stage",) if has_stages else ()))
+    tagged = draw.choice(tags) if what == "resubmit" else "policy"
+    return Deed(what=what, when=draw.choice(_MOMENTS), run=run, tagged=tagged)
+
+
+def _paired(deeds: list[Deed]) -> list[Deed]:
+    """One pause at most, with its end."""
+    kept: list[Deed] = []
+    for deed in deeds:
+        if deed.what in ("pause", "unpause") and any(one.what == deed.what for one in kept):
+            continue
+        kept.append(deed)
+    return kept
+
+
+def _moved(draw: random.Random, deed: Deed) -> Deed:
+    if deed.what in ("pause", "unpause"):
+        return deed
+    return replace(deed, delay_s=round(10 ** draw.uniform(-0.5, 3.2), 1))

@@ -1,0 +1,67 @@
+"""Which checkpoints of a run's earlier Jobs are on the line of the Job."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+from chalicelib.domain.model.job import Attempt
+from chalicelib.domain.model.known import Known, Unknown
+from chalicelib.domain.model.observation import AttemptStatus, AttemptView, CheckpointView
+from chalicelib.domain.run.elders import as_elders, first_step_of, on_its_line
+from chalicelib.domain.run.resume_point import mark_abandoned
+
+T0 = datetime(2031, 1, 1, tzinfo=UTC)
+
+
+def attempt(name: str, number: int, minute: int = 0, **more: object) -> Attempt:
+    return Attempt(job_id=name[0], number=number, name=name, submitted_at=T0 + timedelta(minutes=minute), **more)  # type: ignore[arg-type]
+
+
+def saved(step: int, by: str) -> CheckpointView:
+    return CheckpointView(
+        step=step, root=f"s3://b/{step}", manifest=f"m{step}", attempt=by, kind="periodic", saved_at=T0
+    )
+
+
+def test_each_elder_comes_before_the_first_attempt_of_the_job() -> None:
+    elders = as_elders([attempt("b", 1, 20), attempt("a-r2", 2, 10), attempt("a", 1)])
+    assert [(one.name, one.number) for one in elders] == [("a", -3), ("a-r2", -2), ("b", -1)]
+
+
+def test_the_job_has_their_steps_up_to_where_it_began() -> None:
+    found = (saved(90, "c"), saved(61, "a"), saved(60, "a"), saved(50, "a"), saved(70, "stranger"))
+    assert [one.step for one in on_its_line(found, {"a"}, Known(60))] == [90, 60, 50, 70]
+    assert [one.step for one in on_its_line(found, {"a"}, Known(1))] == [90, 70]
+
+
+def test_where_no_step_is_known_none_of_theirs_can_be_used() -> None:
+    found = on_its_line((saved(60, "a"), saved(5, "c")), {"a"}, Unknown("no heartbeat"))
+    assert [bool(one.problems) for one in found] == [True, False]
+
+
+def test_the_first_step_is_that_of_the_first_attempt_that_made_one() -> None:
+    own = (attempt("c", 1), attempt("c-r2", 2, first_step=Known(61)), attempt("c-r3", 3, first_step=Known(81)))
+    assert first_step_of(own, None) == Known(61)
+    seen = AttemptView(name="c", status=AttemptStatus.FAILED, first_step=Known(41))
+    assert first_step_of(own, seen) == Known(41)
+    assert isinstance(first_step_of(own[:1], None), Unknown)
+
+
+def test_a_later_attempt_that_went_back_leaves_the_elders_line_too() -> None:
+    attempts = (*as_elders([attempt("a", 1)]), attempt("c", 1), attempt("c-r2", 2, resume_step=Known(40)))
+    marked = mark_abandoned((saved(60, "a"), saved(40, "a")), attempts)
+    assert [bool(one.problems) for one in marked] == [True, False]
+
+
+def test_an_attempt_that_ended_while_it_started_has_made_no_step() -> None:
+    began = AttemptView(name="a", status=AttemptStatus.STOPPED, work="startup", heartbeat_at=T0, ended_at=T0)
+    assert began.made_no_step
+    for changes in (
+        {"work": "training"},
+        {"last_step": Known(3)},
+        {"heartbeat_at": None},
+        {"ended_at": T0 + timedelta(minutes=5)},
+        {"status": AttemptStatus.RUNNING},
+    ):
+        assert not replace(began, **changes).made_no_step, changes  # type: ignore[arg-type]
