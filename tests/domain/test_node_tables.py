@@ -39,6 +39,7 @@ from chalicelib.domain.model.repair import (
     FAILURE_WORDS,
     FIRST_RUNGS,
     Allowed,
+    AnotherRepair,
     Route,
     Rung,
     Step,
@@ -87,6 +88,11 @@ NO_EFA = instance(InstanceState.FAILURE, NEW, message="EFA health checks did not
 
 def queued(**more: object) -> object:
     return memory(**({"wanted_at": NOW - MINUTE} | more))  # type: ignore[arg-type]
+
+
+def in_turn(*steps: Step, **more: object) -> object:
+    """One that wants another repair, and has waited its turn."""
+    return memory(*steps, **({"another": AnotherRepair(at=NOW - MINUTE, why="the first did not help")} | more))  # type: ignore[arg-type]
 
 
 def asked(phase: Phase, repair: object = None, **more: object) -> Incident:
@@ -725,17 +731,45 @@ NODE_TABLE: list[Row] = [
     ),
     row(
         "repair.replace",
-        asked(P.REPAIRING, memory(step(), findings=(SICK,))),
-        observed(node_view(drained())),
+        asked(P.REPAIRING, in_turn(step(), findings=(SICK,))),
+        observed(node_view(drained(), load=ROOM)),
         P.REPAIRING,
         ReplaceNode,
         Notify,
         name="seen again",
     ),
     row(
-        "repair.replace",
+        "repair.turn",
         asked(P.REPAIRING, memory(step(ago=25 * MINUTE))),
-        observed(node_view(drained("down", "not_responding"))),
+        observed(node_view(drained("down", "not_responding"), load=UNSEEN)),
+        P.REPAIRING,
+    ),
+    row(
+        "repair.turn",
+        asked(P.REPAIRING, in_turn(step(ago=25 * MINUTE))),
+        observed(node_view(drained("down", "not_responding"), load=UNSEEN)),
+        P.REPAIRING,
+        name="unread",
+    ),
+    row(
+        "repair.turn_limit",
+        asked(P.REPAIRING, in_turn(step(ago=25 * MINUTE), another=AnotherRepair(at=NOW - 2 * HOUR, why="no use"))),
+        observed(node_view(drained("down", "not_responding"), load=UNSEEN)),
+        P.HANDED_OVER,
+        Notify,
+    ),
+    row(
+        "node.day_limit",
+        asked(P.REPAIRING, in_turn(step(ago=25 * MINUTE))),
+        observed(node_view(drained("down", "not_responding"), load=Known(Load(ahead=1, last_day=8, booked=1)))),
+        P.HANDED_OVER,
+        Notify,
+        name="its own first repair and one that is booked were the last two",
+    ),
+    row(
+        "repair.replace",
+        asked(P.REPAIRING, in_turn(step(ago=25 * MINUTE))),
+        observed(node_view(drained("down", "not_responding"), load=ROOM)),
         P.REPAIRING,
         ReplaceNode,
         Notify,
@@ -743,8 +777,8 @@ NODE_TABLE: list[Row] = [
     ),
     row(
         "repair.replace",
-        asked(P.REPAIRING, memory(step(ago=6 * MINUTE))),
-        observed(node_view(drained("down"), FAILED)),
+        asked(P.REPAIRING, in_turn(step(ago=6 * MINUTE))),
+        observed(node_view(drained("down"), FAILED, load=ROOM)),
         P.REPAIRING,
         ReplaceNode,
         Notify,
@@ -752,8 +786,8 @@ NODE_TABLE: list[Row] = [
     ),
     row(
         "repair.replace",
-        asked(P.REPAIRING, memory(step(ago=2 * MINUTE, state=StepState.ASKED))),
-        observed(node_view(drained()), results=refused("RebootNode")),
+        asked(P.REPAIRING, in_turn(step(ago=2 * MINUTE, state=StepState.ASKED))),
+        observed(node_view(drained(), load=ROOM), results=refused("RebootNode")),
         P.REPAIRING,
         ReplaceNode,
         Notify,
@@ -775,8 +809,8 @@ NODE_TABLE: list[Row] = [
     ),
     row(
         "repair.again",
-        asked(P.REPAIRING, memory(step(ago=6 * MINUTE, state=StepState.DOUBTFUL))),
-        observed(node_view(drained())),
+        asked(P.REPAIRING, in_turn(step(ago=6 * MINUTE, state=StepState.DOUBTFUL))),
+        observed(node_view(drained(), load=ROOM)),
         P.REPAIRING,
         RebootNode,
     ),
@@ -792,16 +826,16 @@ NODE_TABLE: list[Row] = [
     ),
     row(
         "repair.again",
-        asked(P.REPAIRING, memory(step(ago=6 * MINUTE, state=StepState.DOUBTFUL), findings=())),
-        observed(node_view(drained())),
+        asked(P.REPAIRING, in_turn(step(ago=6 * MINUTE, state=StepState.DOUBTFUL), findings=())),
+        observed(node_view(drained(), load=ROOM)),
         P.REPAIRING,
         RebootNode,
         name="a person ordered it",
     ),
     row(
         "repair.again",
-        asked(P.REPAIRING, memory(REPLACED)),
-        observed(node_view(drained("down"), NO_EFA)),
+        asked(P.REPAIRING, in_turn(REPLACED)),
+        observed(node_view(drained("down"), NO_EFA, load=ROOM)),
         P.REPAIRING,
         ReplaceNode,
         name="EFA",
@@ -940,8 +974,8 @@ NODE_TABLE: list[Row] = [
     ),
     row(
         "repair.replace",
-        asked(P.CHECKING, memory(step(back_at=NOW))),
-        observed(node_view(drained(), FAILED)),
+        asked(P.CHECKING, in_turn(step(back_at=NOW))),
+        observed(node_view(drained(), FAILED, load=ROOM)),
         P.REPAIRING,
         ReplaceNode,
         Notify,
@@ -1193,15 +1227,15 @@ NODE_TABLE: list[Row] = [
     ),
     row(
         "repair.lemon",
-        asked(P.REPAIRING, memory(REPLACED)),
-        observed(dataclasses.replace(FRESH, records=LEMON)),
+        asked(P.REPAIRING, in_turn(REPLACED)),
+        observed(dataclasses.replace(FRESH, records=LEMON, load=ROOM)),
         P.REPAIRING,
         ReplaceNode,
     ),
     row(
         "repair.lemon",
-        asked(P.REPAIRING, memory(REPLACED, hardware=(f"gpu:{GPU}",))),
-        observed(node_view(drained(instance_id=NEW, gpus=(GPU,)), instance(instance_id=NEW))),
+        asked(P.REPAIRING, in_turn(REPLACED, hardware=(f"gpu:{GPU}",))),
+        observed(node_view(drained(instance_id=NEW, gpus=(GPU,)), instance(instance_id=NEW), load=ROOM)),
         P.REPAIRING,
         ReplaceNode,
         name="the very machine is back",
@@ -1442,7 +1476,7 @@ def test_waiting_is_cheap_and_ends_with_the_next_news() -> None:
 
 def test_every_rule_is_explained_on_the_page_and_no_other() -> None:
     root = Path(__file__).parents[2]
-    sources = "".join((root / f"chalicelib/domain/rules/node/{name}.py").read_text() for name in ("node", "repair"))
+    sources = "".join(path.read_text() for path in (root / "chalicelib/domain/rules/node").glob("*.py"))
     rules = {row[0].split()[0] for row in NODE_TABLE} - {"order.cancel", "guard.paused", "guard.shadow"}
     on_page = explained("Nodes")
     assert len(on_page) == len(set(on_page))

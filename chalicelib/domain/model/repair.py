@@ -23,6 +23,7 @@ MAX_FINDINGS: Final = 24
 # Source: aws-facts §12 (AWS's own analysis rules): the same signature three times in seven days is a pattern.
 HISTORY: Final = timedelta(days=7)
 PATTERN: Final = 3
+DAY: Final = timedelta(hours=24)  # of the budgets of repairs
 MAX_ORDERS: Final = 3  # of one rung, where nothing tells whether the one before took effect
 # A node that goes down for its repair still writes lines; what it says later it says of the hardware it came back with.
 REPEAT_AFTER: Final = timedelta(minutes=2)
@@ -81,6 +82,14 @@ class TheirWork(Record):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AnotherRepair(Record):
+    """One more repair, wanted since `at` because of `why`: it waits its turn, as the first one did."""
+
+    at: datetime
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NodeRepair(Record):
     """What a node's Incident remembers between two observations.
 
@@ -88,6 +97,7 @@ class NodeRepair(Record):
     group, logical_id   of its instance, which outlive the instance
     theirs        what HyperPod or a person was seen doing about the node, and when last
     wanted_at     since when a repair is wanted: the place in the queue for it
+    another       one more repair that is wanted; None while none is
     told          the rules that were notified, each once
     serial        of orders to the agent: a new one is a new order, the same one the same order
     refusals      orders to the agent that were refused in this phase
@@ -107,6 +117,7 @@ class NodeRepair(Record):
     past: tuple[PastRepair, ...] = ()
     theirs: TheirWork | None = None
     wanted_at: Fact | None = None
+    another: AnotherRepair | None = None
     told: tuple[str, ...] = ()
     serial: int = 1
     refusals: int = 0

@@ -32,7 +32,7 @@ from chalicelib.domain.model.node_actions import (
     ReplaceNode,
     UncordonNode,
 )
-from chalicelib.domain.model.repair import HISTORY, NodeRepair, Route, Rung, StepState
+from chalicelib.domain.model.repair import DAY, HISTORY, NodeRepair, Route, Rung, StepState
 from chalicelib.domain.node.memory import slurm_state
 from chalicelib.ports.clock import Clock
 from chalicelib.ports.incidents import IncidentStore
@@ -46,7 +46,6 @@ ORDER_VALID: Final = timedelta(minutes=10)
 # How long a repair that is no longer watched is taken to be under way. Source: aws-facts §12: a reboot takes 1-3
 # minutes, a replacement 20-30.
 REPAIR_TAKES: Final = timedelta(minutes=40)
-_DAY: Final = timedelta(hours=24)
 _PAGES: Final = 5  # of closed Incidents; a storm of more in one day is bounded by the open ones anyway
 _PAGE: Final = 100
 _PAST: Final = 10
@@ -94,6 +93,7 @@ class Nodes:
             else:
                 pod, instance = Known(found_pod), self._instance(reference, incident, facts)
         is_wanted = repair.wanted_at is not None and incident.phase in (Phase.OPEN, Phase.HOLDING)
+        is_wanted = is_wanted or repair.another is not None
         return Known(
             NodeView(
                 machines=machines,
@@ -169,6 +169,7 @@ class Nodes:
     def _load(self, incident: Incident, listed: Maybe[NodesDoc]) -> Maybe[Load]:
         """Counted from the Incidents themselves, so that nothing has to be given back after a crash."""
         now, mine = self.clock.now(), _claim(incident)
+        ticket = _ticket(incident)
         try:
             others = [one for one, _ in self.store.list_open() if _is_beside(one, incident)]
             ahead = [one for one in others if _has_claim(one) and (one.phase in NODE_PHASES or _claim(one) < mine)]
@@ -178,14 +179,15 @@ class Nodes:
         except RecoveryError as err:
             return Unknown(str(err)[:200])
         group = incident.repair.group if incident.repair else ""
+        booked = [one for one in others if _ticket(one) < ticket or (one in ahead and _is_to_order(one))]
         return Known(
             Load(
                 ahead=len(ahead),
                 last_day=_repairs(recent, now),
-                booked=_booked(ahead),
+                booked=len(booked),
                 group_ahead=len(_of_group(ahead, group)) if group else None,
                 group_last_day=_repairs(_of_group(recent, group), now) if group else None,
-                group_booked=_booked(_of_group(ahead, group)) if group else 0,
+                group_booked=len(_of_group(booked, group)) if group else 0,
             )
         )
 
@@ -197,7 +199,7 @@ class Nodes:
             found += [one for one in page.incidents if _is_beside(one, incident)]
             cursor = page.cursor
             # Newest opened first; one opened two days ago may have repaired within the last one, an older hardly.
-            if cursor is None or (page.incidents and self.clock.now() - page.incidents[-1].opened_at > 2 * _DAY):
+            if cursor is None or (page.incidents and self.clock.now() - page.incidents[-1].opened_at > 2 * DAY):
                 break
         return found
 
@@ -339,14 +341,26 @@ def _is_left_in_repair(one: Incident, listed: Maybe[NodesDoc], now: datetime) ->
     return facts is None or not is_in_service(facts)
 
 
-def _booked(ahead: Iterable[Incident]) -> int:
-    """Those before it in the queue that have ordered no repair yet: theirs will be among the day's when they have."""
-    return sum(one.repair is None or not one.repair.steps for one in ahead)
+def _is_to_order(one: Incident) -> bool:
+    """It has ordered no repair yet: its own will be among the day's when it has."""
+    return one.is_open and (one.repair is None or not one.repair.steps)
+
+
+def _ticket(one: Incident) -> tuple[str, str]:
+    """Since when it waits to order its first repair, or one more; no one's is older where it waits for none."""
+    repair = one.repair
+    if repair is None or not one.is_open:
+        at = None
+    elif repair.another is not None:
+        at = repair.another.at
+    else:
+        at = None if repair.steps else repair.wanted_at
+    return (at.isoformat() if at is not None else "~", one.incident_id)
 
 
 def _repairs(incidents: Iterable[Incident], now: datetime) -> int:
     """Orders to repair within the last day."""
-    return sum(now - step.at < _DAY for one in incidents if one.repair for step in one.repair.steps)
+    return sum(now - step.at < DAY for one in incidents if one.repair for step in one.repair.steps)
 
 
 def _claim(incident: Incident) -> tuple[str, str]:

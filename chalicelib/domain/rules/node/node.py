@@ -7,8 +7,6 @@ not ours. The later phases are in repair.py. docs/node-repair.md explains every 
 
 from __future__ import annotations
 
-from datetime import timedelta
-
 from chalicelib.domain.claims.liveness import LATE
 from chalicelib.domain.decision.verdict import PAUSED, Decision, RuleContext, newest, span_word
 from chalicelib.domain.model.action import CordonNode, Severity
@@ -53,13 +51,13 @@ from chalicelib.domain.node.memory import (
     wait,
     waiting_order,
 )
-from chalicelib.domain.node.repair_budget import day_spent, many_down, no_room
+from chalicelib.domain.node.repair_budget import many_down
 from chalicelib.domain.rules.node.hardware import lemon_said, with_lemon
+from chalicelib.domain.rules.node.queue import turn
 from chalicelib.domain.rules.node.repair import checking, draining, repairing, returning
 from chalicelib.domain.run.first_response import shadow
 
 # A place in the queue for repair counts only once it is so old that every other claim made before it can be read.
-TICKET_AGE = timedelta(seconds=10)
 _OTHERS_AT_WORK = {
     InstanceState.SHUTTING_DOWN: "is shutting down",
     InstanceState.PENDING: "is being launched or rebooted",
@@ -141,7 +139,7 @@ def _begin(context: RuleContext) -> Decision:
         or _many_down(context)
         or _deferred(context)
         or _allowed(context)
-        or _queued(context)
+        or turn(context)
         or _cordon(context)
     )
 
@@ -348,37 +346,6 @@ def _told(context: RuleContext, rule: str, reason: str) -> Decision:
     if not told and context.in_phase >= context.policy.timing.tell_open:
         return context.close(rule, f"{reason}. {state_of_the_node(context)}", Phase.STOPPED, severity=Severity.INFO)
     return wait(context, rule, f"{reason}; collecting what else is reported", *told, phase=Phase.HOLDING)
-
-
-def _queued(context: RuleContext) -> Decision | None:
-    """No bug and no storm may take a whole cluster: nodes are repaired in their turn, and so many in a day."""
-    repair, load = repair_of(context), view_of(context).load
-    order = waiting_order(context)
-    if order is not None and order.force:
-        return None  # who forces it has counted for himself
-    if repair.wanted_at is None:
-        reason = "a repair is wanted; its turn is looked up next"
-        return wait(note(context, wanted_at=context.now), "node.queue", reason, phase=Phase.HOLDING, soon=TICKET_AGE)
-    if context.now - repair.wanted_at < TICKET_AGE:
-        return wait(context, "node.queue", "its turn is looked up next", phase=Phase.HOLDING, soon=TICKET_AGE)
-    if not isinstance(load, Known):
-        if context.now - repair.wanted_at >= context.policy.nodes.stuck_limit:
-            return context.hand_over(
-                "node.queue_limit", f"{story_of(context)} The other repairs cannot be read: {load.why}"
-            )
-        return wait(context, "node.queue", f"the other repairs cannot be read: {load.why}", phase=Phase.HOLDING)
-    spent = day_spent(context, load.value)
-    if spent is not None:
-        rule, reason = spent
-        return context.hand_over(rule, f"{story_of(context)} {reason} {state_of_the_node(context)}")
-    full = no_room(context, load.value)
-    if full is None:
-        return None
-    rule, reason = full
-    if context.now - repair.wanted_at >= context.policy.nodes.drain_limit:
-        return context.hand_over("node.queue_limit", f"{story_of(context)} {reason}. {state_of_the_node(context)}")
-    context, told = tell_once(context, rule, f"{story_of(context)} {reason}.")
-    return wait(context, rule, reason, *told, phase=Phase.HOLDING)
 
 
 def _cordon(context: RuleContext) -> Decision:

@@ -1,38 +1,29 @@
-"""The later phases of a node's Incident: draining, repairing, checking, returning."""
+"""The later phases of a node's Incident: draining, repairing, checking, returning. What is ordered: ladder.py."""
 
 from __future__ import annotations
 
-import dataclasses
 from datetime import timedelta
 
-from chalicelib.domain.decision.verdict import Decision, RuleContext, result, span_word, subject
-from chalicelib.domain.model.action import Action, CordonNode, Done, Notify, Severity
+from chalicelib.domain.decision.verdict import Decision, RuleContext, result, span_word
+from chalicelib.domain.model.action import CordonNode, Done, Severity
 from chalicelib.domain.model.incident import Phase
-from chalicelib.domain.model.known import Known, Unknown
 from chalicelib.domain.model.node import (
-    GroupRole,
     InstanceState,
-    Machines,
     NodeRecovery,
     held_by,
     is_empty,
     is_marked,
     is_ours,
 )
-from chalicelib.domain.model.node_actions import CheckNode, MoveRuns, RebootNode, ReplaceNode, UncordonNode
+from chalicelib.domain.model.node_actions import CheckNode, MoveRuns, UncordonNode
 from chalicelib.domain.model.node_findings import Finding, FindingKind
 from chalicelib.domain.model.repair import (
-    MAX_ORDERS,
     REPEAT_AFTER,
-    Route,
     Rung,
     Step,
     StepState,
     failure_word,
     leading,
-    next_rung,
-    route_of,
-    within,
 )
 from chalicelib.domain.node.memory import (
     current_id,
@@ -54,8 +45,9 @@ from chalicelib.domain.node.memory import (
     wait,
     waiting_order,
 )
-from chalicelib.domain.node.repair_budget import are_many_down, many_down
+from chalicelib.domain.node.repair_budget import are_many_down
 from chalicelib.domain.rules.node.hardware import came_back, refused_as_lemon
+from chalicelib.domain.rules.node.ladder import DONE, ask_again, begin_repair, escalate, order_of
 
 _MAX_REFUSALS = 2  # an order that waited too long is refused, and given once more
 DOWN_SETTLES = timedelta(minutes=2)
@@ -151,83 +143,6 @@ def _ordered_again(context: RuleContext, action: CordonNode | UncordonNode, rule
 # ---- the repair ------------------------------------------------------------------------------------------------------
 
 
-def begin_repair(context: RuleContext, findings: tuple[Finding, ...]) -> Decision:
-    """Order the next rung of the ladder, for the instance that stands there now."""
-    view, instance, repair, facts = view_of(context), instance_seen(context), repair_of(context), facts_of(context)
-    other = held_by(facts) if facts is not None else None
-    if other is not None:
-        reason = f"Somebody else has taken it out of service meanwhile: {other}. It is left alone."
-        return context.hand_over("repair.held_by_other", reason, severity=Severity.WARNING)
-    if view.role in (GroupRole.CONTROLLER, GroupRole.LOGIN):
-        return context.hand_over("repair.controller", f"it is a {view.role} node, which no program repairs")
-    if (many := many_down(context)) is not None:
-        return _not_now(context, many)
-    rung, why = next_rung(repair, findings, now=context.now)
-    if rung is None:
-        return context.hand_over("repair.ladder_end", f"{why}. {state_of_the_node(context)}")
-    # The policy bounds what is done by itself; what a person ordered is that person's business.
-    if waiting_order(context) is None and not within(rung, context.policy.nodes.repair):
-        reason = f"it should be {_DONE[rung]} ({why}), which the policy ({context.policy.nodes.repair}) does not allow."
-        return context.hand_over("repair.not_allowed", f"{reason} {state_of_the_node(context)}")
-    if view.machines is Machines.UNKNOWN:
-        return _not_now(context, "it is not known what the cluster runs on")
-    route = route_of(context.policy.nodes.route, rung, view.machines, view.recovery)
-    if route is None:
-        reason = f"it should be {_DONE[rung]} ({why}), and nothing on this cluster can do that by itself."
-        return context.hand_over("repair.no_way", f"{reason} {state_of_the_node(context)}")
-    if route is not Route.SLURM_REBOOT:
-        blocked = _api_blocked(context)
-        if blocked is not None:
-            return blocked
-    instance_id = instance.instance_id if instance is not None else current_id(context)
-    step = Step(number=len(repair.steps) + 1, rung=rung, route=route, at=context.now, instance_id=instance_id)
-    context = note(context, steps=(*repair.steps, step), refusals=0)
-    reason = f"It is cordoned and empty. {_DOES[rung]} ({route}): {why}"
-    told = Notify(severity=Severity.WARNING, title=f"{subject(context)}: {_DOES[rung]}", text=reason)
-    return wait(context, f"repair.{rung}", reason, _order(context, step, why), told, phase=Phase.REPAIRING)
-
-
-_DOES = {Rung.REBOOT: "rebooting it", Rung.REPLACE: "replacing it"}
-_DONE = {Rung.REBOOT: "rebooted", Rung.REPLACE: "replaced"}
-
-
-def _order(context: RuleContext, step: Step, why: str) -> Action:
-    kind = RebootNode if step.rung is Rung.REBOOT else ReplaceNode
-    return kind(
-        cluster=context.incident.cluster or "",
-        node=context.incident.node or "",
-        instance_id=step.instance_id,
-        route=step.route,
-        number=step.number,
-        why=why[:300],
-    )
-
-
-def _not_now(context: RuleContext, reason: str) -> Decision:
-    if (
-        context.in_phase >= context.policy.nodes.drain_limit
-        or unchanged_for(context) >= context.policy.nodes.stuck_limit
-    ):
-        return context.hand_over("repair.blocked_limit", f"{reason}, for too long. {state_of_the_node(context)}")
-    return wait(context, "repair.blocked", f"not yet: {reason}")
-
-
-def _api_blocked(context: RuleContext) -> Decision | None:
-    """HyperPod accepts such an order only for an instance that it knows, with nothing else in progress there."""
-    view = view_of(context)
-    if isinstance(view.instance, Unknown):
-        return _not_now(context, f"its instance cannot be read: {view.instance.why}")
-    if view.instance.value is None:
-        return _not_now(context, "HyperPod names no instance for it")
-    if view.instance.value.state not in (InstanceState.RUNNING, InstanceState.FAILURE):
-        return _not_now(context, f"its instance is {view.instance.value.state}")
-    if not isinstance(view.cluster, Known) or view.cluster.value is None:
-        return _not_now(context, "the HyperPod cluster cannot be read")
-    if view.cluster.value.status != "InService":
-        return _not_now(context, f"the cluster is {view.cluster.value.status}, and repairs only while it is InService")
-    return None
-
-
 def repairing(context: RuleContext) -> Decision:
     """Ordered, and waiting for both views to say that it is well."""
     context = _answered(context)
@@ -245,7 +160,7 @@ def repairing(context: RuleContext) -> Decision:
         return escalate(context, f"it was seen again after the {step.rung}: {again.said}")
     back = came_back(context, step)
     if back is not None:
-        return refused_as_lemon(context, back) or _asked_anew(context, step, back, rule="repair.lemon")
+        return refused_as_lemon(context, back) or ask_again(context, step, back, rule="repair.lemon")
     if _is_done(context, step):
         return _well_again(context, step)
     failed = _failed(context, step) or _marked_by_them(context, step)
@@ -259,9 +174,9 @@ def repairing(context: RuleContext) -> Decision:
         reason = f"the {step.rung} stands still: nothing has changed for {span_word(unchanged_for(context))}."
         return context.hand_over("repair.stuck", f"{reason} {state_of_the_node(context)}")
     if step.state is StepState.ASKED:  # whoever asked was stopped before it was known what came of it
-        return wait(context, "repair.asked", f"asking for the {step.rung}", _order(context, step, "asked before"))
+        return wait(context, "repair.asked", f"asking for the {step.rung}", order_of(context, step, "asked before"))
     if step.state is StepState.DOUBTFUL and age >= context.policy.nodes.settle and _shows_nothing(context, step):
-        return _asked_anew(context, step)
+        return ask_again(context, step)
     if step.rung is Rung.REBOOT and age >= context.policy.nodes.reboot_limit:
         return _not_well_yet(context, age)
     return wait(context, "repair.waiting", f"the {step.rung} is under way: {state_of_the_node(context)}")
@@ -313,18 +228,6 @@ def _not_well_yet(context: RuleContext, age: timedelta) -> Decision:
     return escalate(context, f"it is not well {span_word(age)} after the reboot")
 
 
-def escalate(context: RuleContext, why: str) -> Decision:
-    """The next rung, for what the last one did not cure."""
-    rung, _ = next_rung(repair_of(context), findings_about_now(context), now=context.now)
-    if rung is None:
-        return context.hand_over("repair.ladder_end", f"{why}. {state_of_the_node(context)}")
-    facts = facts_of(context)
-    if facts is None or not is_empty(facts):
-        return _not_now(context, f"{why}; but jobs may be on it")
-    decision = begin_repair(context, findings_about_now(context))
-    return dataclasses.replace(decision, reason=f"{why[:1].upper()}{why[1:]}. {decision.reason}")
-
-
 def _is_done(context: RuleContext, step: Step) -> bool:
     """Well by both views, and really repaired: another instance, or a reboot that was seen or must be over by now."""
     after_reboot = step.rung is Rung.REBOOT
@@ -363,7 +266,7 @@ def _failed(context: RuleContext, step: Step) -> Decision | None:
         return None  # the service may retry by itself; a time limit ends that
     tries = sum(one.rung is Rung.REPLACE for one in repair_of(context).steps)
     if word.once_more and tries < 2:
-        return _asked_anew(
+        return ask_again(
             context, step, f"the new instance failed ({word.word}), which often passes: {instance.message}"
         )
     reason = f"the new instance failed ({word.word}): {instance.message}. {word.source}."
@@ -383,24 +286,10 @@ def _marked_by_them(context: RuleContext, step: Step) -> Decision | None:
     if not (is_new and is_running(context)) or unchanged_for(context) < context.policy.nodes.settle:
         return None
     command = f"scontrol update nodename={context.incident.node} state=resume"
-    reason = f"it is {_DONE[step.rung]} and runs, and only the health agent's mark {facts.reason} keeps jobs away"
+    reason = f"it is {DONE[step.rung]} and runs, and only the health agent's mark {facts.reason} keeps jobs away"
     return context.hand_over(
         "repair.marked", f"{reason}; that is not ours to lift: {command}", severity=Severity.WARNING
     )
-
-
-def _asked_anew(
-    context: RuleContext, step: Step, why: str = "nothing shows that the order was taken", *, rule: str = "repair.again"
-) -> Decision:
-    """The same rung once more, for the instance that stands there now."""
-    repair = repair_of(context)
-    if sum(one.rung is step.rung for one in repair.steps) >= MAX_ORDERS:
-        return context.hand_over("repair.no_effect", f"{why}, {MAX_ORDERS} times. {state_of_the_node(context)}")
-    fresh = Step(
-        number=len(repair.steps) + 1, rung=step.rung, route=step.route, at=context.now, instance_id=current_id(context)
-    )
-    context = note(context, steps=(*repair.steps, fresh))
-    return wait(context, rule, f"{why}; asking once more for the {step.rung}", _order(context, fresh, why))
 
 
 # ---- check, and give back --------------------------------------------------------------------------------------------
@@ -409,7 +298,7 @@ def _asked_anew(
 def _well_again(context: RuleContext, step: Step) -> Decision:
     context = context.changed(repair=repair_of(context).with_step(state=StepState.TAKEN, back_at=context.now))
     took = span_word(context.now - step.at)
-    reason = f"{_DONE[step.rung]} in {took}; HyperPod and Slurm both say that it is well"
+    reason = f"{DONE[step.rung]} in {took}; HyperPod and Slurm both say that it is well"
     instance = instance_seen(context)
     if context.policy.nodes.deep_health_check and instance is not None and instance.group:
         return _check(context, reason)
@@ -516,7 +405,7 @@ def returning(context: RuleContext) -> Decision:
 
 def _ended(context: RuleContext, reason: str) -> str:
     repair = repair_of(context)
-    done = [f"{_DONE[one.rung]} {one.instance_id or ''}".strip() for one in repair.steps if one.back_at is not None]
+    done = [f"{DONE[one.rung]} {one.instance_id or ''}".strip() for one in repair.steps if one.back_at is not None]
     now_id = current_id(context)
     what = f"{', then '.join(done)}; " if done else f"{repair.theirs.what}, not by us; " if repair.theirs else ""
     instance = f" as {now_id}" if now_id and now_id != repair.instance_id else ""

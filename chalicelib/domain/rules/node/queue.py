@@ -1,0 +1,97 @@
+"""A node's turn to be repaired: so many nodes at once and so many repairs in a day, whatever asks for them.
+
+An Incident that wants a repair notes since when (its ticket), and counts an observation later, so that each sees the
+tickets that are older than its own.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Final
+
+from chalicelib.domain.decision.verdict import Decision, RuleContext
+from chalicelib.domain.model.incident import Phase
+from chalicelib.domain.model.known import Known
+from chalicelib.domain.model.node import Load
+from chalicelib.domain.model.repair import DAY, AnotherRepair
+from chalicelib.domain.node.memory import (
+    note,
+    repair_of,
+    state_of_the_node,
+    story_of,
+    tell_once,
+    view_of,
+    wait,
+    waiting_order,
+)
+from chalicelib.domain.node.repair_budget import day_spent, no_room
+
+TICKET_AGE: Final = timedelta(seconds=10)
+
+
+def turn(context: RuleContext) -> Decision | None:
+    """What keeps the Incident's first repair back; None where it may begin."""
+    repair, load = repair_of(context), view_of(context).load
+    order = waiting_order(context)
+    if order is not None and order.force:
+        return None  # who forces it has counted for himself
+    if repair.wanted_at is None:
+        reason = "a repair is wanted; its turn is looked up next"
+        return wait(note(context, wanted_at=context.now), "node.queue", reason, phase=Phase.HOLDING, soon=TICKET_AGE)
+    if context.now - repair.wanted_at < TICKET_AGE:
+        return wait(context, "node.queue", "its turn is looked up next", phase=Phase.HOLDING, soon=TICKET_AGE)
+    if not isinstance(load, Known):
+        if context.now - repair.wanted_at >= context.policy.nodes.stuck_limit:
+            return context.hand_over(
+                "node.queue_limit", f"{story_of(context)} The other repairs cannot be read: {load.why}"
+            )
+        return wait(context, "node.queue", f"the other repairs cannot be read: {load.why}", phase=Phase.HOLDING)
+    spent = day_spent(context, load.value)
+    if spent is not None:
+        rule, reason = spent
+        return context.hand_over(rule, f"{story_of(context)} {reason} {state_of_the_node(context)}")
+    full = no_room(context, load.value)
+    if full is None:
+        return None
+    rule, reason = full
+    if context.now - repair.wanted_at >= context.policy.nodes.drain_limit:
+        return context.hand_over("node.queue_limit", f"{story_of(context)} {reason}. {state_of_the_node(context)}")
+    context, told = tell_once(context, rule, f"{story_of(context)} {reason}.")
+    return wait(context, rule, reason, *told, phase=Phase.HOLDING)
+
+
+def another_turn(context: RuleContext, why: str) -> Decision | None:
+    """What keeps one more order for a node that was repaired before from being given; None where it may be.
+
+    It counts in the day's budget like the first one. Its place among the nodes in repair it has already.
+    """
+    repair, load = repair_of(context), view_of(context).load
+    if repair.order is not None:
+        return None  # what a person ordered is that person's business
+    if repair.another is None:
+        reason = f"{why}; whether the day's budget allows another repair is looked up next"
+        another = AnotherRepair(at=context.now, why=why[:300])
+        return wait(note(context, another=another), "repair.turn", reason, soon=TICKET_AGE)
+    since = context.now - repair.another.at
+    if since < TICKET_AGE:
+        return wait(context, "repair.turn", f"{why}; its turn is looked up next", soon=TICKET_AGE)
+    if not isinstance(load, Known):
+        if since >= context.policy.nodes.stuck_limit:
+            return context.hand_over("repair.turn_limit", f"{why}. The other repairs cannot be read: {load.why}")
+        return wait(context, "repair.turn", f"{why}; the other repairs cannot be read: {load.why}")
+    spent = day_spent(context, _with_own(load.value, len([one for one in repair.steps if context.now - one.at < DAY])))
+    if spent is None:
+        return None
+    rule, reason = spent
+    return context.hand_over(rule, f"{why}. {reason} {state_of_the_node(context)}")
+
+
+def _with_own(load: Load, own: int) -> Load:
+    """With what the Incident itself has ordered, and what is booked before it, counted among the day's."""
+    group = load.group_last_day
+    return Load(
+        ahead=load.ahead,
+        last_day=load.last_day + load.booked + own,
+        group_ahead=load.group_ahead,
+        group_last_day=None if group is None else group + load.group_booked + own,
+    )
