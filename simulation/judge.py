@@ -399,7 +399,7 @@ class Judge(Watcher):
             return
         if ill is not None and ill.kind == "poisoned" and run.spec.watch == "metrics":
             return  # as in `minute`: no source shows it
-        if ill is not None and ill.kind == "spiking" and ill.is_notified:
+        if ill is not None and ill.is_notified and (ill.kind == "spiking" or not self._has_confirmed(run)):
             return  # a person has it; what is over may be another trouble
         if ill is not None and self._now - ill.since > MISSES_NOTHING + self._shows_after(run, ill):
             self._count("false_recovery", run.name, f"it is {ill.kind}")
@@ -407,6 +407,13 @@ class Judge(Watcher):
         moving = [one for one in run.live if one.stretches and one.stretches[-1].phase is RunPhase.TRAINING]
         if ill is None and run.live and not moving and not any(one.is_done for one in run.live):
             self._count("false_recovery", run.name, "no attempt makes steps")
+
+    def _has_confirmed(self, run: TrueRun) -> bool:
+        """Of an attempt that lives, three losses in a row were not finite, or it does not train."""
+        return any(
+            one.first_bad_loss is None or one.step_at(self._now) >= one.first_bad_loss + CONFIRMED_AFTER - 1
+            for one in run.live
+        )
 
     def _has_shown(self, run: TrueRun) -> bool:
         """A loss that is not finite has been, of an attempt that lives."""

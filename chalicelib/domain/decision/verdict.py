@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from chalicelib.domain.model.action import Action, ActionResult, Done, Notify, Severity
-from chalicelib.domain.model.evidence import Suspicion, SuspicionKind, suspect_word
+from chalicelib.domain.model.evidence import LOSS_FAULTS, Suspicion, SuspicionKind, suspect_word
 from chalicelib.domain.model.incident import Incident, Phase
 from chalicelib.domain.model.known import Known, Maybe, Unknown
 from chalicelib.domain.model.observation import AttemptStatus, AttemptView, Observation
@@ -17,6 +17,7 @@ from chalicelib.domain.model.signal import Signal, SignalKind
 from chalicelib.domain.policy.document import Policy
 from rekindle.protocol.cluster.documents import EndedBy
 from rekindle.protocol.cluster.names import parse_attempt
+from rekindle.signatures.faults import FaultClass
 
 PAUSED: Final = "a global pause is set: nothing is done, and no limit runs, until `rekindle unpause`."
 
@@ -139,6 +140,10 @@ class RuleContext:
         incident = dataclasses.replace(self.incident, outcome=rule).enter(phase, now=self.now)
         more = suspects_said(self.incident) + held_said(self)
         more += cordons_said(self) if phase is not Phase.RECOVERED else ""
+        reported = text_of_loss_reports(self.incident)
+        if reported and severity is Severity.INFO:
+            severity = Severity.WARNING
+        more += reported
         if more:
             reason = (reason if reason.endswith((".", "!", "?")) else f"{reason}.") + more
         told = Notify(severity=severity, title=f"{subject(self)}: {_WORDS[phase]}", text=reason)
@@ -162,6 +167,7 @@ class RuleContext:
         )
 
 
+_ABOUT_LOSS: Final = LOSS_FAULTS | {FaultClass.NON_FINITE}
 _WORDS = {Phase.RECOVERED: "recovered", Phase.STOPPED: "closed", Phase.HANDED_OVER: "needs a person"}
 
 
@@ -183,6 +189,24 @@ def suspects_said(incident: Incident) -> str:
     blamed = [item for item in incident.evidence.suspicions if item.ranks][-4:]
     said = "".join(f" Suspected in {item.attempt}: {suspect_word(item)} ({item.said[:200]})." for item in blamed)
     return said + (f" Conclusion: {incident.evidence.conclusion}." if incident.evidence.conclusion else "")
+
+
+def text_of_loss_reports(incident: Incident) -> str:
+    """Wording for notices: reports of a bad loss of the attempt under care, which the Incident was not about.
+
+    Its trouble may be over while the loss is not; a new attempt, or the report that the loss is well again, answers
+    them.
+    """
+    if incident.resubmission.tries or incident.order is not None or incident.fault in _ABOUT_LOSS:
+        return ""
+    well_at = [one.occurred_at for one in incident.signals if one.kind is SignalKind.LOSS_RECOVERED]
+    found = [
+        one.summary
+        for one in incident.signals
+        if one.triggers and one.fault in _ABOUT_LOSS and one.attempt in (None, incident.attempt)
+        if not any(one.occurred_at <= at for at in well_at)
+    ]
+    return f" Also reported, and not acted on: {found[-1]}." if found else ""
 
 
 def held_said(context: RuleContext) -> str:

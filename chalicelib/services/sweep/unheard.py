@@ -16,7 +16,9 @@ from chalicelib.ports.platforms import Schedulers
 from chalicelib.services.intake.missed_signals import signal_from_state
 from chalicelib.services.intake.unknown_names import Strangers
 
-HISTORY: Final = timedelta(minutes=30)  # what ended earlier is left: it may be of a time before protection was set up
+# What ended earlier is left: it may be of a time before protection was set up. An outage of an hour fits in, as do the
+# retries of what was lost in it.
+HISTORY: Final = timedelta(hours=3)
 MAX_ASKED: Final = 20  # names a sweep: each costs a read of the registry, and one to three calls of the platform
 # An end that nothing has to be done about, where the attempt was never registered.
 _OVER: Final = frozenset({AttemptStatus.COMPLETED, AttemptStatus.STOPPED})
