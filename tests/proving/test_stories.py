@@ -11,15 +11,17 @@ from botocore.exceptions import ClientError
 from simulation.command import main, stories
 from simulation.findings import explanation, open_findings, parts_of
 from simulation.judge import COUNTS
-from simulation.lies import KINDS, REFUSALS
+from simulation.lies import KINDS, REFUSALS, check_lies
 from simulation.maker import make
 from simulation.play import play, played
 from simulation.shrink import shrink
 from simulation.story import Deed, Lie, Run, Story, Trouble
+from simulation.wild import make_wild
 from simulation.world import World
 from tests.proving import broken
 
 SAMPLE, QUICK = 300, 100  # the first hundred in `make test`, the others in `make test-long`
+WILD, WILD_QUICK = 96, 24
 FINDINGS = open_findings()
 
 
@@ -32,6 +34,26 @@ def test_a_sample_of_stories_shows_nothing_but_open_findings(start: int) -> None
         verdict = play(story)
         new = [one for one in verdict.unsafe if explanation(one.kind, story, FINDINGS) is None]
         assert not new, f"{new}\n{story.to_json()}"
+
+
+@pytest.mark.parametrize(
+    "start",
+    [pytest.param(start, marks=[pytest.mark.long] if start >= WILD_QUICK else []) for start in range(0, WILD, 12)],
+)
+def test_a_sample_of_wild_stories_shows_nothing_but_open_findings(start: int) -> None:
+    for story in stories(7, start, 12, is_wild=True):
+        verdict = play(story)
+        new = [one for one in verdict.unsafe if explanation(one.kind, story, FINDINGS) is None]
+        assert not new, f"{new}\n{story.to_json()}"
+
+
+def test_a_wild_story_is_the_same_each_time_and_after_json() -> None:
+    for seed in (3, 141, 10000043):
+        story = make_wild(seed)
+        again = Story.from_json(story.to_json())
+        check_lies(again)
+        assert again == story == make_wild(seed)
+        assert story != make(seed)
 
 
 @pytest.mark.parametrize("finding", FINDINGS, ids=lambda one: f"{one.kind}: {', '.join(sorted(one.parts))}")

@@ -45,7 +45,7 @@ from chalicelib.ports.platforms import HeadNodes, Mailbox, Schedulers
 from chalicelib.services.observe.breaker import held_at_last
 from chalicelib.services.observe.nodes import Nodes
 from chalicelib.services.observe.shared_mailbox import next_link
-from chalicelib.services.observe.siblings import UNWATCHED, told_of, unprotected
+from chalicelib.services.observe.siblings import may_have_missed, told_of, unprotected
 from chalicelib.services.perform.cluster_orders import HeadOrders
 from chalicelib.services.perform.moves import TakesSignals, move_runs
 from rekindle.signatures.faults import FaultClass
@@ -196,7 +196,7 @@ class Perform:
 
         One that is protected as a Job of its own has an Incident of its own, which resumes from what it has saved.
         """
-        if self.clock.now() - incident.opened_at < UNWATCHED:
+        if not may_have_missed(incident, now=self.clock.now()):
             return None
         other = self.scheduler.of(job.platform).missed(job, besides=own)
         if other is None:
