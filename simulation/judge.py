@@ -304,8 +304,13 @@ class Judge(Watcher):
         if memory >= 3:
             self._count("budget_exceeded", run.name, f"{attempt.name} after {memory} deaths for want of memory")
 
-    @staticmethod
-    def _fruitless(attempt: Attempt) -> tuple[int, int]:
+    def _was_shown(self, attempt: Attempt) -> bool:
+        """One of its heartbeats could be read around its end, when it is weighed, or something that it has saved."""
+        seen_at = self.world.lies.seen_at(attempt.run.name, (attempt.job.ended_at or self._now) + MISSES_NOTHING)
+        has_saved = any(item.attempt == attempt.name for item in attempt.run.saved)
+        return has_saved or attempt.trains_since is None or (seen_at is not None and seen_at >= attempt.trains_since)
+
+    def _fruitless(self, attempt: Attempt) -> tuple[int, int]:
         """(our consecutive attempts before this one that trained, ended and left no good checkpoint beyond all earlier
         ones; consecutive out-of-memory deaths).
         """
@@ -320,7 +325,7 @@ class Judge(Watcher):
             memory = 0 if one.is_persons or one.is_by_hand else memory
             is_oom = "out of memory" in (one.job.failure_reason or "")
             memory = memory + 1 if is_oom and not (gained and one.is_ours) else int(is_oom)
-            if one.trains_since is None:
+            if one.trains_since is None or not self._was_shown(one):
                 continue
             fruitless = 0 if gained or one.is_persons or not one.is_ours else fruitless + 1
         return fruitless, memory
@@ -475,7 +480,7 @@ class Judge(Watcher):
                 continue  # weights are seen by the loss that is computed from them, and none has been yet
             if ill.kind == "hung" and run.spec.watch == "metrics" and self.world.lies.is_away("cloudwatch"):
                 self._blind_at[run.name] = self._now  # its only source is away, and nothing else shows a hang
-            since = max(ill.since, self._disturbed_at or ill.since, self._blind_at.get(run.name, ill.since))
+            since = max(ill.turned_at, self._disturbed_at or ill.since, self._blind_at.get(run.name, ill.since))
             tells_by_silence = ill.kind == "hung" and run.spec.watch == "metrics"
             silence = max(SILENCE, RHYTHM * self.world.longest_hole(run)) if tells_by_silence else timedelta(0)
             if self._now - since > UNWATCHED_AFTER + MISSES_NOTHING + silence:

@@ -65,14 +65,20 @@ class Saves:
     def _next_save_is(self, attempt: Attempt, kind: str, step: int) -> bool:
         for one in attempt.run.spec.troubles:
             if one.kind == kind and one.step <= step and may_strike(attempt, one):
-                attempt.run.struck[one] = attempt.run.struck.get(one, 0) + 1
+                strike(attempt, one)
                 return True
         return False
 
 
+def strike(attempt: Attempt, trouble: Trouble) -> None:
+    """Once more, and this attempt for good."""
+    attempt.run.struck[trouble] = attempt.run.struck.get(trouble, 0) + 1
+    attempt.struck.add(trouble)
+
+
 def may_strike(attempt: Attempt, trouble: Trouble) -> bool:
-    """It has not struck often enough yet, and the attempt does not leave its data out."""
-    if attempt.run.struck.get(trouble, 0) >= trouble.hits:
+    """It has not struck often enough yet, nor this attempt, and the attempt does not leave its data out."""
+    if trouble in attempt.struck or attempt.run.struck.get(trouble, 0) >= trouble.hits:
         return False
     return not (trouble.in_data and attempt.plan.should_skip(trouble.step))
 

@@ -28,7 +28,7 @@ from rekindle.protocol.mailbox import (
 )
 from rekindle.protocol.reports import ReportKind
 from simulation.monitor import SAVING, Monitor, Push
-from simulation.saves import Saves, may_strike
+from simulation.saves import Saves, may_strike, strike
 from simulation.store import MemoryObjects
 from simulation.story import Trouble
 from simulation.truth import Attempt, Saved, Stretch, TrueRun
@@ -223,7 +223,7 @@ class Training:
         for trouble in here:
             if trouble.kind in ("torn_save", "flipped_save"):
                 continue  # strikes the next save
-            run.struck[trouble] = run.struck.get(trouble, 0) + 1
+            strike(attempt, trouble)
             if self._strikes(attempt, trouble, step):
                 return
         self._loss_at(attempt, step, blips=any(one.kind == "blip" for one in here))

@@ -52,6 +52,7 @@ class Ill:
 
     kind: str  # dead, hung, poisoned, spiking
     since: datetime
+    turned_at: datetime  # since when it is of this kind
     until: datetime | None = None
     is_notified: bool = False  # people were, with a warning or a page
     is_counted: bool = False
@@ -151,6 +152,7 @@ class Attempt:
     told_at: list[datetime] = field(default_factory=list)  # when its monitor sent events
     spikes_on: bool = False
     is_done: bool = False  # its script has ended well
+    struck: set[Trouble] = field(default_factory=set)  # once each
 
     @property
     def name(self) -> str:
@@ -276,9 +278,10 @@ class TrueRun:
         if there is not None:
             if there.kind == kind:
                 return
+            there.turned_at = now if there.kind == "spiking" else there.turned_at
             there.kind = kind  # one trouble leads to another: it is one illness until the run trains on
             return
-        self.ills.append(Ill(kind=kind, since=now, reached=reached))
+        self.ills.append(Ill(kind=kind, since=now, turned_at=now, reached=reached))
 
     def is_well_again(self, now: datetime) -> None:
         """Nothing is wrong any more."""

@@ -6,10 +6,11 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from chalicelib.domain.claims.alerts import is_alert, left_by_alerts_alone
-from chalicelib.domain.faults.diagnosis import STATE_KINDS
+from chalicelib.domain.faults.diagnosis import STATE_KINDS, signal_step, stalled_at
 from chalicelib.domain.model.evidence import LOSS_FAULTS
 from chalicelib.domain.model.incident import Incident, Phase
 from chalicelib.domain.model.job import Job
+from chalicelib.domain.model.known import Known
 from chalicelib.domain.model.node_findings import Finding, finding_of, instance_of
 from chalicelib.domain.model.observation import AttemptStatus
 from chalicelib.domain.model.signal import Signal, SignalKind, SignalSource
@@ -42,7 +43,9 @@ def is_in_hand(before: Incident, signal: Signal, job: Job, *, now: datetime) -> 
 
 def is_new_poison(before: Incident, signal: Signal) -> bool:
     """The attempt was well when it was left to a person, whatever that Incident had begun with: now its loss is not."""
-    return signal.fault is FaultClass.NON_FINITE and before.loss.onset_attempt != before.attempt
+    loss = before.loss
+    was_poisoned = loss.onset_attempt == before.attempt and loss.onset_fault is FaultClass.NON_FINITE
+    return signal.fault is FaultClass.NON_FINITE and not was_poisoned
 
 
 def knows(before: Incident, signal: Signal) -> bool:
@@ -51,6 +54,8 @@ def knows(before: Incident, signal: Signal) -> bool:
     Its fault may be an earlier attempt's: a new attempt that is left running, because its plan was ignored or its steps
     were not seen, and hangs afterwards is in trouble that no person has heard of.
     """
+    if _stands_elsewhere(before, signal):
+        return False
     if before.signals_seen > len(before.signals) or signal.fault is FaultClass.UNCLEAR or signal.kind in STATE_KINDS:
         return True  # what was said first has given way; or it is what any look at the run shows (_has_ended_since)
     if any(one.fault is signal.fault and one.attempt == signal.attempt for one in before.signals):
@@ -60,6 +65,14 @@ def knows(before: Incident, signal: Signal) -> bool:
     is_bent = before.loss.bout is not None and before.loss.bout.attempt == before.attempt
     is_of_its_loss = signal.fault in LOSS_FAULTS | {FaultClass.NON_FINITE}
     return is_of_its_loss and (is_bent or before.loss.onset_attempt == before.attempt)
+
+
+def _stands_elsewhere(before: Incident, signal: Signal) -> bool:
+    """A stall at a later step than the one that was left to a person: the run has moved since, and stands again."""
+    stood, stands = stalled_at(before), signal_step(signal)
+    is_same_attempt = signal.attempt is not None and signal.attempt == before.attempt
+    is_later = isinstance(stood, Known) and isinstance(stands, Known) and stands.value > stood.value
+    return signal.kind is SignalKind.STALL and is_same_attempt and is_later
 
 
 def _has_ended_since(before: Incident, signal: Signal) -> bool:
