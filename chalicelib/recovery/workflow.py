@@ -36,7 +36,8 @@ from chalicelib.domain.model.incident import Incident
 from chalicelib.domain.model.observation import Observation
 from chalicelib.domain.policy.document import Policy, pinned
 from chalicelib.recovery.results import CompressedJson
-from chalicelib.services.observe.observer import Observer, needs_record
+from chalicelib.services.observe.observer import Observer
+from chalicelib.services.observe.timeline import needs_record
 from chalicelib.services.perform.perform import Perform
 from chalicelib.services.reporting.closing import closed
 from chalicelib.services.reporting.outcome import Outcome, OutcomeKind

@@ -24,7 +24,8 @@ from chalicelib.domain.policy.playbooks import FAULT_RANK
 from chalicelib.ingest import dispatch
 from chalicelib.ports.platforms import Discovered
 from chalicelib.services.intake.intake import Intake
-from chalicelib.services.observe.observer import Observer, needs_record
+from chalicelib.services.observe.observer import Observer
+from chalicelib.services.observe.timeline import needs_record
 from chalicelib.services.perform.perform import Perform
 from chalicelib.services.reporting.outcome import Outcome, OutcomeKind
 from localcloud.memory_tables import MemoryIncidents, MemoryJobs

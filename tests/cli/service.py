@@ -26,7 +26,8 @@ from chalicelib.domain.model.observation import AttemptStatus, AttemptView, Chec
 from chalicelib.ingress import Ingress
 from chalicelib.observability import Observability
 from chalicelib.services.intake.intake import Intake
-from chalicelib.services.observe.observer import Observer, needs_record
+from chalicelib.services.observe.observer import Observer
+from chalicelib.services.observe.timeline import needs_record
 from chalicelib.services.operator.approvals import Approvals
 from chalicelib.services.operator.clusters import Clusters
 from chalicelib.services.operator.orders import Orders

@@ -22,7 +22,8 @@ from chalicelib.domain.model.signal import Signal, SignalKind, SignalSource
 from chalicelib.domain.policy.document import DEFAULT_POLICY, Policy
 from chalicelib.ports.incidents import Joined
 from chalicelib.services.observe.nodes import Nodes
-from chalicelib.services.observe.observer import Observer, needs_record
+from chalicelib.services.observe.observer import Observer
+from chalicelib.services.observe.timeline import needs_record
 from chalicelib.services.perform.perform import Perform
 from chalicelib.services.reporting.hardware_ledger import HardwareLedgers
 from localcloud.memory_tables import MemoryIncidents, MemoryJobs

@@ -11,7 +11,7 @@ import pytest
 from chalicelib.domain.model.evidence import Suspicion, SuspicionKind, suspect_word
 from chalicelib.domain.model.known import Known, Unknown
 from chalicelib.domain.model.observation import AttemptStatus, AttemptView
-from chalicelib.services.observe.observer import MAX_SUSPECTS, suspicion_of, with_rank_zero
+from chalicelib.domain.run.rank_reports import MAX_SUSPECTS, suspicion_of, with_rank_zero
 from rekindle.protocol.reports import RankReport, ReportKind
 
 AT = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)

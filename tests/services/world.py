@@ -22,7 +22,8 @@ from chalicelib.domain.model.observation import AttemptStatus, AttemptView, Chec
 from chalicelib.domain.model.signal import Signal, SignalKind, SignalSource, ended_job_key
 from chalicelib.domain.policy.document import DEFAULT_POLICY, Policy
 from chalicelib.services.intake.intake import Intake
-from chalicelib.services.observe.observer import Observer, needs_record
+from chalicelib.services.observe.observer import Observer
+from chalicelib.services.observe.timeline import needs_record
 from chalicelib.services.operator.orders import Orders
 from chalicelib.services.perform.perform import Perform
 from chalicelib.services.reporting.alarms import Alarms

@@ -10,15 +10,14 @@ from typing import Any
 from chalicelib.domain.claims.bad_nodes import MAX_BAD
 from chalicelib.domain.decide import Decision
 from chalicelib.domain.decision.steps import new_steps
-from chalicelib.domain.faults.diagnosis import died_at
 from chalicelib.domain.faults.slurm_states import count_lost
 from chalicelib.domain.guards.guards import was_ordered
-from chalicelib.domain.model.action import ActionResult, action_name
+from chalicelib.domain.model.action import ActionResult
 from chalicelib.domain.model.errors import Permanent, RecoveryError, UnknownEntity, VersionConflict
 from chalicelib.domain.model.evidence import Need, Suspicion, SuspicionKind
 from chalicelib.domain.model.incident import Incident, Phase, TimelineEntry
 from chalicelib.domain.model.job import Attempt, Job
-from chalicelib.domain.model.known import Known, Maybe, Unknown, maybe_to_wire
+from chalicelib.domain.model.known import Known, Maybe, Unknown
 from chalicelib.domain.model.node import NodesSeen, is_in_service
 from chalicelib.domain.model.node_findings import PLATFORM_KINDS
 from chalicelib.domain.model.observation import (
@@ -33,6 +32,18 @@ from chalicelib.domain.model.signal import Signal
 from chalicelib.domain.model.start_view import is_another_run
 from chalicelib.domain.policy.document import DEFAULT_POLICY, Policy, readable
 from chalicelib.domain.rules.run.orders import STOPPED_BY_ORDER, who_ordered
+from chalicelib.domain.run.earlier_attempts import (
+    began_anew,
+    began_before,
+    had_checkpoints,
+    ran_of_ours,
+    reached_before,
+    resumed_at,
+    updated_by,
+    with_end,
+    with_last_step,
+)
+from chalicelib.domain.run.rank_reports import suspicion_of, with_rank_zero
 from chalicelib.domain.run.resume_point import goes_back_to
 from chalicelib.ports.clock import Clock
 from chalicelib.ports.incidents import IncidentStore
@@ -40,16 +51,13 @@ from chalicelib.ports.jobs import JobRegistry
 from chalicelib.ports.operator import Policies
 from chalicelib.ports.platforms import HeadNodes, Mailbox, Schedulers
 from chalicelib.services.observe.breaker import one_too_many
-from chalicelib.services.observe.nodes import Nodes, node_facts
+from chalicelib.services.observe.nodes import Nodes
 from chalicelib.services.observe.run_checkpoints import RunCheckpoints
 from chalicelib.services.observe.siblings import told_of, unprotected
-from rekindle.detectors.ranks import first_bad, minority, stalled
-from rekindle.protocol.reports import RankReport, ReportKind, report_prefix
+from chalicelib.services.observe.timeline import entry_of
+from rekindle.protocol.reports import ReportKind
 from rekindle.signatures.faults import FaultClass
 
-MAX_SAID_CHARS = 400
-MAX_SUSPECTS = 16  # more than these are no minority that anybody would act on
-MAX_ATTEMPTS_SEEN = 32  # more than any budget counts
 MAX_NODES_SEEN = 64  # an observation is a durable step's result (256 KB at most); a fact is about half a kilobyte
 OVERDUE_SLACK = timedelta(seconds=90)  # a look later than this past its time is not slow, it is lost
 
@@ -117,7 +125,7 @@ class Observer:
         attempt = self._attempt(job, incident.attempt or job.current_attempt)
         attempts = self._earlier(job, incident, attempt)
         ended = with_end(attempts, attempt)
-        attempts = _with_last_step(attempts, attempt)
+        attempts = with_last_step(attempts, attempt)
         best_before, fruitless_before = self._history(attempts, incident, attempt)
         return incident, Observation(
             observed_at=now,
@@ -325,7 +333,7 @@ class Observer:
             expected_version=before.version,
             token=token,
             absorbed=len(seen.new_signals),
-            entry=_entry(decision, seen),
+            entry=entry_of(decision, seen),
             look_by=look_by,
         )
 
@@ -354,7 +362,7 @@ class Observer:
         if view.name == before.attempt:
             known = Attempt(job_id=job_id, number=before.attempt_number, name=view.name, submitted_at=before.opened_at)
             try:
-                self.registry.update_attempt(_updated(known, before, view))
+                self.registry.update_attempt(updated_by(known, before, view))
             except UnknownEntity:  # it was registered under another number, or not at all
                 self._keep_by_name(job_id, before, view)
         else:
@@ -365,7 +373,7 @@ class Observer:
     def _keep_by_name(self, job_id: str, before: Incident, view: AttemptView) -> None:
         for attempt in self.registry.attempts(job_id):
             if attempt.name == view.name:
-                self.registry.update_attempt(_updated(attempt, before, view))
+                self.registry.update_attempt(updated_by(attempt, before, view))
 
     def answered(self, incident_id: str, phase: Phase, results: Sequence[ActionResult], *, token: str) -> None:
         """Put what the last Actions of a closed Incident answered into its timeline."""
@@ -390,17 +398,6 @@ def _wants_checkpoints(incident: Incident, seen: Maybe[AttemptView]) -> bool:
     return incident.phase is Phase.RESUBMITTING or has_ended or Need.CHECKPOINTS in incident.evidence.needs
 
 
-def _with_last_step(attempts: tuple[Attempt, ...], seen: Maybe[AttemptView]) -> tuple[Attempt, ...]:
-    """The same, the one under care as far as it has been seen to come."""
-    if not isinstance(seen, Known):
-        return attempts
-    view = seen.value
-    return tuple(
-        replace(one, last_step=_made(one, view), began=one.began or has_begun(view)) if one.name == view.name else one
-        for one in attempts
-    )
-
-
 def _goes_back_to(incident: Incident) -> tuple[int, ...]:
     """The steps at or below which a resume point may be wanted, under the policy that the Incident keeps to."""
     policy = readable(incident.policy_document)
@@ -417,216 +414,3 @@ def names_of_interest(incident: Incident, seen: Maybe[AttemptView], inbox: Seque
     if view is not None and view.start is not None and (view.status.has_ended or view.successor is not None):
         names |= set(view.start.nodes)
     return frozenset(names)
-
-
-def with_end(attempts: Sequence[Attempt], seen: Maybe[AttemptView]) -> tuple[Attempt, ...]:
-    """The same, the one under care with the end that was just seen and is not written down yet.
-
-    Without it a checkpoint beyond that end could not be attributed to an older attempt that lives on.
-    """
-    if not isinstance(seen, Known) or not seen.value.status.has_ended or seen.value.step_s is None:
-        return tuple(attempts)
-    view = seen.value
-    return tuple(
-        replace(one, last_step=view.last_step_at_most, ended_at=view.ended_at) if one.name == view.name else one
-        for one in attempts
-    )
-
-
-def with_rank_zero(reports: Sequence[RankReport], view: AttemptView) -> Sequence[RankReport]:
-    """With what the heartbeat, which is rank 0's, says of its loss, where rank 0's own report has not come.
-
-    A report that is lost must not leave another rank alone with a bad value that both had. Where another rank judges
-    the loss, the heartbeat says what that one found: then this makes a suspicion weaker, never stronger.
-    """
-    is_bad = view.loss_health == FaultClass.NON_FINITE and view.onset_step is not None
-    if not reports or not is_bad or any(one.rank == 0 and one.kind is ReportKind.NON_FINITE for one in reports):
-        return reports
-    said = max(reports, key=lambda one: one.at)
-    own = replace(said, kind=ReportKind.NON_FINITE, rank=0, step=view.onset_step, host="", stacks="", metric="loss")
-    return [*reports, own]
-
-
-def suspicion_of(attempt: str, kind: SuspicionKind, reports: Sequence[RankReport], *, kept_in: str) -> Maybe[Suspicion]:
-    """The judgement of `rekindle.detectors.ranks` on one attempt's reports; Unknown while there is none to judge."""
-    wanted = ReportKind.NON_FINITE if kind is SuspicionKind.NON_FINITE else ReportKind.STALL
-    is_hang = kind is SuspicionKind.HANG
-    spoken = stalled(reports).keys() if is_hang else {report.rank for report in reports if report.kind is wanted}
-    if not spoken:
-        return Unknown("no rank has reported")
-    world_size = max(report.world_size for report in reports)
-    judge = first_bad if kind is SuspicionKind.NON_FINITE else minority
-    verdict = judge(reports, world_size)
-    return Known(
-        Suspicion(
-            attempt=attempt,
-            kind=kind,
-            rule=str(verdict.rule),
-            said=verdict.said[:MAX_SAID_CHARS],
-            ranks=verdict.suspect_ranks[:MAX_SUSPECTS],
-            hosts=verdict.hosts[:MAX_SUSPECTS],
-            confidence=verdict.confidence,
-            reports=len(spoken),
-            world_size=world_size,
-            kept_at=f"{kept_in.rstrip('/')}/{report_prefix(attempt)}",
-        )
-    )
-
-
-def reached_before(attempts: Sequence[Attempt], name: str) -> tuple[Maybe[int], int]:
-    """The mark for `name`: the furthest known end before it, and how many attempts in a row, the last, gained nothing.
-
-    One that went back on purpose gives up the ground beyond its resume step: that step is the mark from then on.
-    """
-    best: Maybe[int] = Unknown("no earlier attempt's end is known")
-    fruitless = 0
-    for attempt in attempts:
-        resumed = attempt.resume_step
-        if attempt.went_back and isinstance(resumed, Known) and isinstance(best, Known) and resumed.value < best.value:
-            best, fruitless = resumed, 0
-        if attempt.name == name:
-            break
-        if not isinstance(attempt.last_step, Known):
-            continue
-        if isinstance(best, Known) and attempt.last_step.value <= best.value:
-            fruitless += 1
-            continue
-        best, fruitless = attempt.last_step, 0
-    return best, fruitless
-
-
-def resumed_at(attempts: Sequence[Attempt]) -> tuple[int | None, ...]:
-    """See Observation.resumed_at; the newest MAX_ATTEMPTS_SEEN. One that never ran tells nothing."""
-    ran = [one for one in attempts if isinstance(one.last_step, Known) or one.began]
-    steps = (one.resume_step.value if isinstance(one.resume_step, Known) else None for one in ran)
-    return tuple(steps)[-MAX_ATTEMPTS_SEEN:]
-
-
-def ran_of_ours(attempts: Sequence[Attempt]) -> tuple[str, ...]:
-    """See Observation.ran: a submission by a person since then starts a new count."""
-    found: list[str] = []
-    for one in attempts:
-        if one.incident_id is None:
-            found = [one.name]
-        elif isinstance(one.last_step, Known) or one.began:
-            found.append(one.name)
-    return tuple(found)[-MAX_ATTEMPTS_SEEN:]
-
-
-def began_anew(attempts: Sequence[Attempt], seen: Maybe[AttemptView]) -> int:
-    """See Observation.began_anew."""
-    view = seen.value if isinstance(seen, Known) else None
-    steps: list[int] = []
-    for one in attempts:
-        if one.incident_id is None:  # what a person has submitted begins anew
-            steps = []
-        first = view.first_step if view is not None and one.name == view.name else one.first_step
-        if isinstance(first, Known):
-            steps.append(first.value)
-    count = 0
-    for before, now in zip(reversed(steps[:-1]), reversed(steps[1:]), strict=True):
-        if now > before:
-            break
-        count += 1
-    return count
-
-
-def began_before(attempts: Sequence[Attempt], name: str | None) -> Maybe[int]:
-    """See Observation.began_before."""
-    found: Maybe[int] = Unknown("no earlier attempt's first step is known")
-    for attempt in attempts:
-        if attempt.name == name:
-            break
-        found = attempt.first_step if isinstance(attempt.first_step, Known) else found
-    return found
-
-
-def had_checkpoints(attempts: Sequence[Attempt], incident: Incident) -> bool:
-    """See Observation.had_checkpoints."""
-    has_resumed = any(isinstance(one.resume_step, Known) and one.resume_step.value > 0 for one in attempts)
-    return has_resumed or (incident.halt.ask is not None and incident.halt.ask.outcome == "saved")
-
-
-def needs_record(before: Incident, decision: Decision, seen: Observation, *, quiet_limit: timedelta) -> bool:
-    """False for a look that changed nothing: no write, no line in the timeline.
-
-    A wait longer than `quiet_limit` is always recorded, because the sweep must know not to expect a look before.
-    """
-    if not before.is_open:
-        return False  # a closed Incident never moves, whatever still arrives for it
-    is_long = decision.look_again_in is not None and decision.look_again_in > quiet_limit
-    return bool(is_long or decision.actions or seen.new_signals or seen.results or decision.incident != before)
-
-
-def _updated(attempt: Attempt, incident: Incident, view: AttemptView) -> Attempt:
-    ended_at: datetime | None = view.ended_at if view.status.has_ended else None
-    return replace(
-        attempt,
-        status=view.status.value,
-        first_step=view.first_step,
-        last_step=_made(attempt, view, died_at(incident, view)) if view.status.has_ended else view.last_step,
-        ended_at=ended_at,
-        began=has_begun(view),
-    )
-
-
-def has_begun(view: AttemptView) -> bool:
-    """Whether the platform reports that its script has run. One that failed on nodes of a cluster has."""
-    if view.training_since is not None or view.heartbeat_at is not None or view.status is AttemptStatus.RUNNING:
-        return True
-    return view.start is not None and bool(view.start.nodes) and view.status is AttemptStatus.FAILED
-
-
-def _made(attempt: Attempt, view: AttemptView, told: Maybe[int] | None = None) -> Maybe[int]:
-    """The step that it came to. One whose monitor had begun and named no step has not come past its resume point."""
-    step = view.last_step if told is None else told
-    if isinstance(step, Known) or view.heartbeat_at is None or not isinstance(attempt.resume_step, Known):
-        return step
-    return attempt.resume_step
-
-
-def _entry(decision: Decision, seen: Observation) -> TimelineEntry:
-    facts: dict[str, Any] = {"policy_version": decision.policy_version}
-    if isinstance(seen.attempt, Known):
-        view = seen.attempt.value
-        facts["attempt"] = {
-            "name": view.name,
-            "status": view.status.value,
-            "last_step": maybe_to_wire(view.last_step),
-            "loss_state": view.loss_state,
-        }
-        if view.loss_health not in ("unknown", "ok"):
-            facts["attempt"] |= {"loss_health": view.loss_health, "judged_step": maybe_to_wire(view.judged_at)}
-        if view.status is AttemptStatus.FAILED:
-            facts["failure_reason"] = view.failure_reason[:500]
-    elif seen.has_job:
-        facts["attempt"] = {"unknown": seen.attempt.why}
-    if isinstance(seen.node, Known):
-        facts["node"] = node_facts(seen.node.value)
-    if seen.new_signals:
-        facts["signals"] = [_signal_fact(signal) for signal in seen.new_signals[:10]]
-        facts["signals_count"] = len(seen.new_signals)
-    if isinstance(seen.suspicion, Known):
-        facts["suspicion"] = seen.suspicion.value.to_wire(defaults=True)
-    if seen.results:
-        facts["results"] = [result.to_wire(defaults=True) for result in seen.results]
-    if decision.look_again_in is not None:
-        facts["look_again_in_s"] = decision.look_again_in.total_seconds()
-    return TimelineEntry(
-        at=seen.observed_at,
-        phase=decision.incident.phase,
-        rule=decision.rule,
-        text=decision.reason,
-        actions=tuple(action_name(action) for action in decision.actions),
-        facts=facts,
-    )
-
-
-def _signal_fact(signal: Signal) -> dict[str, Any]:
-    return {
-        "kind": signal.kind.value,
-        "source": signal.source.value,
-        "at": signal.occurred_at.isoformat(),
-        "summary": signal.summary,
-        "fault": signal.fault.value if signal.fault else None,
-    }

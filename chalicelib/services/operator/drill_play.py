@@ -20,9 +20,10 @@ from chalicelib.domain.model.known import Known, Unknown
 from chalicelib.domain.model.observation import Observation
 from chalicelib.domain.model.signal import Signal, SignalKind, SignalSource
 from chalicelib.domain.policy.document import Policy
+from chalicelib.domain.run.earlier_attempts import reached_before
 from chalicelib.ports.incidents import IncidentStore, Looked
 from chalicelib.ports.jobs import JobRegistry
-from chalicelib.services.observe.observer import Observer, reached_before
+from chalicelib.services.observe.observer import Observer
 
 MAX_LOOKS: Final = 3000  # of pure decisions; two days at the longest default interval
 LOOK_TIME: Final = timedelta(seconds=1)  # the engine waits whole seconds, at least one

@@ -1,0 +1,143 @@
+"""What the attempts of a Job so far have done, as one observation needs it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import datetime
+
+from chalicelib.domain.faults.diagnosis import died_at
+from chalicelib.domain.model.incident import Incident
+from chalicelib.domain.model.job import Attempt
+from chalicelib.domain.model.known import Known, Maybe, Unknown
+from chalicelib.domain.model.observation import AttemptStatus, AttemptView
+
+MAX_ATTEMPTS_SEEN = 32  # more than any budget counts
+
+
+def with_end(attempts: Sequence[Attempt], seen: Maybe[AttemptView]) -> tuple[Attempt, ...]:
+    """The same, the one under care with the end that was just seen and is not written down yet.
+
+    Without it a checkpoint beyond that end could not be attributed to an older attempt that lives on.
+    """
+    if not isinstance(seen, Known) or not seen.value.status.has_ended or seen.value.step_s is None:
+        return tuple(attempts)
+    view = seen.value
+    return tuple(
+        replace(one, last_step=view.last_step_at_most, ended_at=view.ended_at) if one.name == view.name else one
+        for one in attempts
+    )
+
+
+def with_last_step(attempts: tuple[Attempt, ...], seen: Maybe[AttemptView]) -> tuple[Attempt, ...]:
+    """The same, the one under care as far as it has been seen to come."""
+    if not isinstance(seen, Known):
+        return attempts
+    view = seen.value
+    return tuple(
+        replace(one, last_step=step_made(one, view), began=one.began or has_begun(view))
+        if one.name == view.name
+        else one
+        for one in attempts
+    )
+
+
+def reached_before(attempts: Sequence[Attempt], name: str) -> tuple[Maybe[int], int]:
+    """The mark for `name`: the furthest known end before it, and how many attempts in a row, the last, gained nothing.
+
+    One that went back on purpose gives up the ground beyond its resume step: that step is the mark from then on.
+    """
+    best: Maybe[int] = Unknown("no earlier attempt's end is known")
+    fruitless = 0
+    for attempt in attempts:
+        resumed = attempt.resume_step
+        if attempt.went_back and isinstance(resumed, Known) and isinstance(best, Known) and resumed.value < best.value:
+            best, fruitless = resumed, 0
+        if attempt.name == name:
+            break
+        if not isinstance(attempt.last_step, Known):
+            continue
+        if isinstance(best, Known) and attempt.last_step.value <= best.value:
+            fruitless += 1
+            continue
+        best, fruitless = attempt.last_step, 0
+    return best, fruitless
+
+
+def resumed_at(attempts: Sequence[Attempt]) -> tuple[int | None, ...]:
+    """See Observation.resumed_at; the newest MAX_ATTEMPTS_SEEN. One that never ran tells nothing."""
+    ran = [one for one in attempts if isinstance(one.last_step, Known) or one.began]
+    steps = (one.resume_step.value if isinstance(one.resume_step, Known) else None for one in ran)
+    return tuple(steps)[-MAX_ATTEMPTS_SEEN:]
+
+
+def ran_of_ours(attempts: Sequence[Attempt]) -> tuple[str, ...]:
+    """See Observation.ran: a submission by a person since then starts a new count."""
+    found: list[str] = []
+    for one in attempts:
+        if one.incident_id is None:
+            found = [one.name]
+        elif isinstance(one.last_step, Known) or one.began:
+            found.append(one.name)
+    return tuple(found)[-MAX_ATTEMPTS_SEEN:]
+
+
+def began_anew(attempts: Sequence[Attempt], seen: Maybe[AttemptView]) -> int:
+    """See Observation.began_anew."""
+    view = seen.value if isinstance(seen, Known) else None
+    steps: list[int] = []
+    for one in attempts:
+        if one.incident_id is None:  # what a person has submitted begins anew
+            steps = []
+        first = view.first_step if view is not None and one.name == view.name else one.first_step
+        if isinstance(first, Known):
+            steps.append(first.value)
+    count = 0
+    for before, now in zip(reversed(steps[:-1]), reversed(steps[1:]), strict=True):
+        if now > before:
+            break
+        count += 1
+    return count
+
+
+def began_before(attempts: Sequence[Attempt], name: str | None) -> Maybe[int]:
+    """See Observation.began_before."""
+    found: Maybe[int] = Unknown("no earlier attempt's first step is known")
+    for attempt in attempts:
+        if attempt.name == name:
+            break
+        found = attempt.first_step if isinstance(attempt.first_step, Known) else found
+    return found
+
+
+def had_checkpoints(attempts: Sequence[Attempt], incident: Incident) -> bool:
+    """See Observation.had_checkpoints."""
+    has_resumed = any(isinstance(one.resume_step, Known) and one.resume_step.value > 0 for one in attempts)
+    return has_resumed or (incident.halt.ask is not None and incident.halt.ask.outcome == "saved")
+
+
+def updated_by(attempt: Attempt, incident: Incident, view: AttemptView) -> Attempt:
+    ended_at: datetime | None = view.ended_at if view.status.has_ended else None
+    return replace(
+        attempt,
+        status=view.status.value,
+        first_step=view.first_step,
+        last_step=step_made(attempt, view, died_at(incident, view)) if view.status.has_ended else view.last_step,
+        ended_at=ended_at,
+        began=has_begun(view),
+    )
+
+
+def has_begun(view: AttemptView) -> bool:
+    """Whether the platform reports that its script has run. One that failed on nodes of a cluster has."""
+    if view.training_since is not None or view.heartbeat_at is not None or view.status is AttemptStatus.RUNNING:
+        return True
+    return view.start is not None and bool(view.start.nodes) and view.status is AttemptStatus.FAILED
+
+
+def step_made(attempt: Attempt, view: AttemptView, told: Maybe[int] | None = None) -> Maybe[int]:
+    """The step that it came to. One whose monitor had begun and named no step has not come past its resume point."""
+    step = view.last_step if told is None else told
+    if isinstance(step, Known) or view.heartbeat_at is None or not isinstance(attempt.resume_step, Known):
+        return step
+    return attempt.resume_step
