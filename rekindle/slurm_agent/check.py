@@ -48,6 +48,9 @@ class _Nothing(Memory, OwnActions):
     def has_requeued(self, new_attempt: str) -> bool:  # noqa: ARG002
         return False
 
+    def holds(self, attempt: str) -> bool | None:  # noqa: ARG002
+        return None
+
     def is_unproven(self, new_attempt: str) -> bool:  # noqa: ARG002
         return False
 

@@ -24,6 +24,7 @@ from rekindle.slurm_agent.copies.reads import Reads
 from rekindle.slurm_agent.reading.nodemap import NodeMap
 from rekindle.slurm_agent.reading.run import CommandResult, Runner
 from rekindle.slurm_agent.slurm.commands import Commands
+from rekindle.slurm_agent.watching.joining import Joining
 from rekindle.slurm_agent.watching.owners import Owners
 
 RECORDED = Path(__file__).with_name("recorded")
@@ -87,7 +88,7 @@ def side(runner: Runner, ids: Mapping[str, int], now: datetime) -> Side:
         settings=reads.settings,
         now=lambda: now,
         owners=Owners("lab", lambda _: None),
-        followed=lambda _: None,
+        asked=Joining(reads).asked,
         start=lambda _: None,
     )
     return Side(reads, commands, ids)

@@ -27,7 +27,7 @@ class Nothing(Memory, OwnActions):
     def has_ended(self, attempt: str) -> bool:
         return False
 
-    has_requeued = is_unproven = has_ended
+    has_requeued = is_unproven = holds = has_ended
 
 
 class EmptyBucket:

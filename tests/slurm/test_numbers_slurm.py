@@ -51,7 +51,7 @@ class HeadNode:
             settings=self.watch.current_settings,
             now=lambda: datetime.now(UTC),
             owners=owners,
-            followed=self.watch.followed,
+            asked=self.watch.asked,
             start=self.watch.start,
         )
         self.hands = JobVerbs(self.commands, None)  # type: ignore[arg-type]  # nothing is submitted

@@ -115,6 +115,10 @@ class Slurm(Protocol):
         """The nodes that are out of service with a reason of ours."""
         ...
 
+    def let_out(self) -> tuple[int, ...]:
+        """The jobs that want no protection any more and wait because we hold them."""
+        ...
+
     # ---- jobs
     def signal(self, slurm_job: int, signal: Signal) -> None:
         """scancel --signal, to what the script traps it with (steps, or the batch shell where only that does)."""
@@ -138,6 +142,10 @@ class Slurm(Protocol):
 
     def release(self, slurm_job: int) -> None:
         """scontrol release."""
+        ...
+
+    def free(self, slurm_job: int) -> None:
+        """scontrol release of one that is not ours any more."""
         ...
 
     def start_now(self, slurm_job: int) -> None:
@@ -164,7 +172,10 @@ class Slurm(Protocol):
         ...
 
     def unlike(self, slurm_job: int, spec: JobSpec, order: Order) -> tuple[str, ...]:
-        """In what a copy that was submitted so is not the same job as its original; none: in nothing."""
+        """In what a copy that was submitted so is not the same job as its original; none: in nothing.
+
+        Raises: SlurmUnavailable where slurmctld has lost the copy, whatever job has its number now.
+        """
         ...
 
     def repoint(self, slurm_job: int, new_job: int) -> tuple[int, ...]:
@@ -280,6 +291,10 @@ class OwnActions(Protocol):
 
     def has_requeued(self, new_attempt: str) -> bool:
         """An order to REQUEUE or HOLD that makes this start was carried out, or begun."""
+        ...
+
+    def holds(self, attempt: str) -> bool | None:
+        """Whether the last order that held or let go this start held it; None: there was none."""
         ...
 
     def is_unproven(self, new_attempt: str) -> bool:
