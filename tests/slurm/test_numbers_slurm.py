@@ -29,8 +29,9 @@ class HeadNode:
 
     def __init__(self, lab: SlurmLab, board: dict[str, bytes]) -> None:
         runner = Runner(environ=lab.environ())
-        reads = Reads(runner, lambda: datetime.now(UTC))
-        owners, node_map = Owners("lab", board.get), NodeMap("/nonexistent")
+        self.reads = reads = Reads(runner, lambda: datetime.now(UTC))
+        self.owners = owners = Owners("lab", board.get)
+        node_map = NodeMap("/nonexistent")
         self.board = board
         self.watch_roster = Roster()
         self.watch = Watch(
