@@ -253,7 +253,8 @@ class SlurmLook:
 
     def _capture(self, job: Job, asked: comment.Comment, detail: Mapping[str, str]) -> Known:
         if comment.parse(job.comment) is None:  # a copy must say what this one does, wherever that stands
-            job = replace(job, comment=comment.text_of(asked))
+            # Without the attempt's name, which is known from the second look on only: the capture must stay the same.
+            job = replace(job, comment=comment.text_of(replace(asked, attempt=None)))
         wanted = asked_for(job, detail)
         before = self.held.known.get(job.job)
         if before is not None and before.is_final and (before.asked_for == wanted or job.state in ENDED):
