@@ -57,6 +57,9 @@ class _Nothing(Memory, OwnActions):
 
     has_requeued = is_unproven = holds = has_ended
 
+    def copy_of(self, new_attempt: str) -> int | None:  # noqa: ARG002
+        return None
+
 
 @contextmanager
 def large() -> Iterator[tuple[SlurmLab, list[int]]]:

@@ -54,6 +54,9 @@ class _Nothing(Memory, OwnActions):
     def is_unproven(self, new_attempt: str) -> bool:  # noqa: ARG002
         return False
 
+    def copy_of(self, new_attempt: str) -> int | None:  # noqa: ARG002
+        return None
+
 
 def check(settings: Settings, clients: Clients, build: Build, say: Callable[[str], None]) -> bool:
     """Says one line for each thing looked at. True where the agent can work."""

@@ -96,6 +96,14 @@ class Ctld:
     def let_out(self) -> tuple[int, ...]:
         return ()
 
+    def surplus(self) -> tuple[int, ...]:
+        return ()
+
+    def take_back(self, slurm_job: int) -> None:
+        self._change(f"take_back {slurm_job}")
+        self._set(slurm_job, state=SlurmState.CANCELLED)
+        self._answered()
+
     def taken_out(self) -> tuple[NodeFacts, ...]:
         self._look()
         return tuple(now.facts for now in self.nodes.values() if is_ours(now.facts.reason))

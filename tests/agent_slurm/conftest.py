@@ -50,6 +50,9 @@ class Journal:
     def is_unproven(self, new_attempt: str) -> bool:
         return new_attempt in self.unproven
 
+    def copy_of(self, new_attempt: str) -> int | None:
+        return None
+
 
 class Head:
     """A head node: the fake's commands, the watcher, and what it said so far."""

@@ -29,6 +29,9 @@ class Nothing(Memory, OwnActions):
 
     has_requeued = is_unproven = holds = has_ended
 
+    def copy_of(self, new_attempt: str) -> int | None:
+        return None
+
 
 class EmptyBucket:
     """S3 without an object: nothing was written down before."""

@@ -119,6 +119,10 @@ class Slurm(Protocol):
         """The jobs that want no protection any more and wait because we hold them."""
         ...
 
+    def surplus(self) -> tuple[int, ...]:
+        """Copies that wait beside the one that an order was answered with: slurmctld made them late."""
+        ...
+
     # ---- jobs
     def signal(self, slurm_job: int, signal: Signal) -> None:
         """scancel --signal, to what the script traps it with (steps, or the batch shell where only that does)."""
@@ -146,6 +150,10 @@ class Slurm(Protocol):
 
     def free(self, slurm_job: int) -> None:
         """scontrol release of one that is not ours any more."""
+        ...
+
+    def take_back(self, slurm_job: int) -> None:
+        """scancel of a copy of ours that waits and has never run; of no other job."""
         ...
 
     def start_now(self, slurm_job: int) -> None:
@@ -299,6 +307,10 @@ class OwnActions(Protocol):
 
     def is_unproven(self, new_attempt: str) -> bool:
         """An order to SUBMIT this attempt is begun, or was refused: its job, if it never ran, is a copy not let go."""
+        ...
+
+    def copy_of(self, new_attempt: str) -> int | None:
+        """The job that an order to SUBMIT this attempt was answered with; None: none is known."""
         ...
 
 

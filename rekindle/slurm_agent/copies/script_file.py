@@ -17,8 +17,10 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
+from rekindle.protocol.cluster.documents import SlurmState
 from rekindle.protocol.cluster.names import is_slurm
 from rekindle.slurm_agent.base.ports import SlurmUnavailable
+from rekindle.slurm_agent.reading.jobs import ENDED, Job
 from rekindle.slurm_agent.reading.run import As
 
 FOLDER: Final = "rekindle-sbatch-"
@@ -34,6 +36,12 @@ def attempt_of(command: str) -> str | None:
     """The attempt as which the agent has submitted a job with this `Command`; None for any other job."""
     found = _COMMAND.match(command)
     return found["attempt"] if found is not None and is_slurm(found["attempt"]) else None
+
+
+def never_ran_as(job: Job) -> str | None:
+    """The attempt as which the agent has submitted a job that has had no start so far; None for any other job."""
+    has_no_start = job.state in ENDED | {SlurmState.PENDING} and job.restart == 0 and not job.node_list
+    return attempt_of(job.command) if has_no_start else None
 
 
 @contextmanager

@@ -71,7 +71,8 @@ class OrderDispatcher:
         assert_never(turn.order.verb)
 
     def free(self) -> tuple[str, ...]:
-        """Let go what wants no protection any more and waits because we hold it. What did not work, one line each."""
+        """Let go what wants no protection any more and waits because we hold it, and cancel the copies that are one too
+        many. What did not work, one line each."""
         problems = []
         for number in self._slurm.let_out():
             try:
@@ -79,7 +80,13 @@ class OrderDispatcher:
                 log.info("slurm_job=%d let_go=it wants no protection any more", number)
             except SlurmError as err:
                 problems.append(f"job {number} wants no protection any more, and is still held by us: {err}")
-        if self._slurm.let_out():
+        for number in self._slurm.surplus():
+            try:
+                self._slurm.take_back(number)
+                log.info("slurm_job=%d cancelled=its order was carried out by another copy", number)
+            except SlurmError as err:
+                problems.append(f"job {number} is a copy too many, and still waits: {err}")
+        if self._slurm.let_out() or self._slurm.surplus():
             self._reread.ask()
         return tuple(problems)
 

@@ -65,6 +65,7 @@ def build(ground: AgentContext) -> Parts:
         owners=owners,
         asked=watch.asked,
         let_out=watch.let_out,
+        surplus=watch.surplus,
         start=watch.start,
         deliver=relay.deliver,
         files=files,

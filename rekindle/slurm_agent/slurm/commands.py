@@ -24,6 +24,7 @@ from rekindle.slurm_agent.base.ports import (
 )
 from rekindle.slurm_agent.copies.capture import environment_of
 from rekindle.slurm_agent.copies.reads import Reads
+from rekindle.slurm_agent.copies.script_file import never_ran_as
 from rekindle.slurm_agent.copies.spec import ids_of, submit, submitted_from, unlike, user_id
 from rekindle.slurm_agent.files.user_files import UserFiles
 from rekindle.slurm_agent.files.workers import Hangs
@@ -45,7 +46,8 @@ _SETTLES: Final = timedelta(seconds=2)
 
 class Commands:
     """`settings` gives slurmctld's, as the watcher last read them. `deliver` brings a job's run its plan before it is
-    started again, and raises SlurmUnavailable where it cannot. `asked` and `let_out`: see `Watch`."""
+    started again, and raises SlurmUnavailable where it cannot. `asked`, `let_out` and
+    `surplus`: see `Watch`."""
 
     def __init__(
         self,
@@ -59,6 +61,7 @@ class Commands:
         owners: Owners,
         asked: Callable[[Job], comment.Comment | None],
         let_out: Callable[[], tuple[int, ...]] = tuple,
+        surplus: Callable[[], tuple[int, ...]] = tuple,
         start: Callable[[str], AttemptDoc | None],
         deliver: Callable[[int], None] = lambda _: None,
         files: UserFiles | None = None,
@@ -74,6 +77,7 @@ class Commands:
         self._owners = owners
         self._asked = asked
         self._let_out = let_out
+        self._surplus = surplus
         self._start = start
 
     # ---- reads
@@ -183,6 +187,9 @@ class Commands:
     def let_out(self) -> tuple[int, ...]:
         return self._let_out()
 
+    def surplus(self) -> tuple[int, ...]:
+        return self._surplus()
+
     # ---- jobs
 
     def signal(self, slurm_job: int, signal: Signal) -> None:
@@ -226,6 +233,11 @@ class Commands:
 
     def free(self, slurm_job: int) -> None:
         self._runner.change(["scontrol", "release", self._named(slurm_job)])
+
+    def take_back(self, slurm_job: int) -> None:
+        job = self._reads.job(_job(slurm_job))
+        if job is not None and never_ran_as(job) is not None and job.state is SlurmState.PENDING:
+            self._runner.change(["scancel", "--state=PENDING", str(slurm_job)])
 
     def start_now(self, slurm_job: int) -> None:
         """Not in the second in which it was put back: its nodes would still take it for the start that was ended, and
@@ -349,6 +361,9 @@ class _NoDeeds:
 
     def is_unproven(self, new_attempt: str) -> bool:  # noqa: ARG002
         return False
+
+    def copy_of(self, new_attempt: str) -> int | None:  # noqa: ARG002
+        return None
 
 
 def _is_out_by_us(node: Node) -> bool:

@@ -18,6 +18,7 @@ from rekindle.protocol.cluster.names import nodes_key, spec_key
 from rekindle.protocol.wire import MailboxError
 from rekindle.slurm_agent.base.ports import Reading, SlurmError, SlurmUnavailable
 from rekindle.slurm_agent.copies.reads import SEVERAL
+from rekindle.slurm_agent.copies.script_file import never_ran_as
 from rekindle.slurm_agent.copies.spec import take
 from rekindle.slurm_agent.files.time_spent import TimeSpent
 from rekindle.slurm_agent.files.workers import Hangs
@@ -84,6 +85,8 @@ class SlurmLook:
             asks = asked.get(job.job)
             if asks is None or job.is_lump or self._is_copy_held_back(job, asks):
                 continue
+            if self._is_surplus(job, asks):
+                continue
             if spent.is_over(job.user):
                 self._look_later(job)
                 continue
@@ -114,6 +117,15 @@ class SlurmLook:
         """A copy that is being compared with its original, or was cancelled for a difference, is no attempt."""
         never_ran = job.restart == 0 and not job.node_list and (job.is_held or job.state in ENDED)
         return never_ran and asked.attempt is not None and self._ways.deeds.is_unproven(asked.attempt)
+
+    def _is_surplus(self, job: Job, asked: comment.Comment) -> bool:
+        """slurmctld has made it after sbatch had given up, and the order was carried out by another copy."""
+        if asked.attempt is None or never_ran_as(job) != asked.attempt:
+            return False
+        is_surplus = self._ways.deeds.copy_of(asked.attempt) not in (None, job.job)
+        if is_surplus and job.state is SlurmState.PENDING:
+            self.held.surplus.add(job.job)
+        return is_surplus
 
     def _look_at_one(self, job: Job, asked: comment.Comment, dependents: Sequence[int], taken: set[str]) -> None:
         """Whatever is strange about one job, even a defect of ours that only it brings out, must not hide the others.
@@ -253,7 +265,7 @@ class SlurmLook:
 
     def _capture(self, job: Job, asked: comment.Comment, detail: Mapping[str, str]) -> Known:
         if comment.parse(job.comment) is None:  # a copy must say what this one does, wherever that stands
-            # Without the attempt's name, which is known from the second look on only: the capture must stay the same.
+            # Without the attempt's name, which is known later: the capture must stay the same.
             job = replace(job, comment=comment.text_of(replace(asked, attempt=None)))
         wanted = asked_for(job, detail)
         before = self.held.known.get(job.job)

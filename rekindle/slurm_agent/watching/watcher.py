@@ -153,6 +153,10 @@ class Watch:
         """See `ports.Slurm`, as of the last reading."""
         return tuple(sorted(self._held.to_release))
 
+    def surplus(self) -> tuple[int, ...]:
+        """See `ports.Slurm`, as of the last reading."""
+        return tuple(sorted(self._held.surplus))
+
     def tell_again(self) -> None:
         """See `ports.Watcher`."""
         self._is_all_due = True
