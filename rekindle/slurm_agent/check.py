@@ -48,8 +48,14 @@ class _Nothing(Memory, OwnActions):
     def has_requeued(self, new_attempt: str) -> bool:  # noqa: ARG002
         return False
 
+    def holds(self, attempt: str) -> bool | None:  # noqa: ARG002
+        return None
+
     def is_unproven(self, new_attempt: str) -> bool:  # noqa: ARG002
         return False
+
+    def copy_of(self, new_attempt: str) -> int | None:  # noqa: ARG002
+        return None
 
 
 def check(settings: Settings, clients: Clients, build: Build, say: Callable[[str], None]) -> bool:

@@ -20,7 +20,11 @@ class Holds(Protocol):
         ...
 
     def is_unproven(self, new_attempt: str) -> bool:
-        """See `ports.Deeds`."""
+        """See `ports.OwnActions`."""
+        ...
+
+    def copy_of(self, new_attempt: str) -> int | None:
+        """See `ports.OwnActions`."""
         ...
 
 
@@ -48,6 +52,8 @@ def _job(slurm: Slurm, holds: Holds, doc: AttemptDoc, say: Callable[[str], None]
     name = f"job {doc.slurm_job} ({doc.attempt})"
     if doc.restart == 0 and holds.is_unproven(doc.attempt):
         return _done(say, f"cancel {name}: a copy that was not found equal to its original", is_dry, slurm.cancel, doc)
+    if doc.restart == 0 and holds.copy_of(doc.attempt) not in (None, doc.slurm_job):
+        return _done(say, f"cancel {name}: a copy too many", is_dry, slurm.take_back, doc)
     ours = holds.holds(doc.attempt)
     if ours is None:
         ours = _was_put_back_by_us(slurm, doc)

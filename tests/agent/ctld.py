@@ -51,9 +51,11 @@ class Ctld:
         return doc
 
     def put_node(
-        self, name: str, state: str = "idle", *flags: str, reason: str = "", jobs: tuple[int, ...] = ()
+        self, name: str, state: str = "idle", *flags: str, reason: str = "", jobs: tuple[int, ...] = (), is_: str = ""
     ) -> None:
-        self.nodes[name] = NodeNow(facts=NodeFacts(name=name, state=state, flags=flags, reason=reason, jobs=jobs))
+        """is_: the machine that stands there; "" where that is not known."""
+        facts = NodeFacts(name=name, state=state, flags=flags, reason=reason, jobs=jobs, instance_id=is_ or None)
+        self.nodes[name] = NodeNow(facts=facts)
 
     # ---- reads
 
@@ -90,6 +92,17 @@ class Ctld:
     def waiting(self) -> tuple[AttemptDoc, ...]:
         self._look()
         return tuple(doc for doc in self.jobs.values() if doc.state is SlurmState.PENDING and doc.held)
+
+    def let_out(self) -> tuple[int, ...]:
+        return ()
+
+    def surplus(self) -> tuple[int, ...]:
+        return ()
+
+    def take_back(self, slurm_job: int) -> None:
+        self._change(f"take_back {slurm_job}")
+        self._set(slurm_job, state=SlurmState.CANCELLED)
+        self._answered()
 
     def taken_out(self) -> tuple[NodeFacts, ...]:
         self._look()
@@ -148,6 +161,9 @@ class Ctld:
         self._change(f"release {slurm_job}")
         self._set(slurm_job, held=False)
         self._answered()
+
+    def free(self, slurm_job: int) -> None:
+        self.release(slurm_job)
 
     def start_now(self, slurm_job: int) -> None:
         self._change(f"start_now {slurm_job}")

@@ -14,6 +14,7 @@ from rekindle.protocol.cluster.orders import Verb
 from rekindle.slurm_agent.leaving import give_back
 from rekindle.slurm_agent.orders import journal_copy as keeping
 from tests.agent.ctld import job
+from tests.agent.test_orders import submit
 from tests.agent.world import World
 
 PENDING = SlurmState.PENDING
@@ -57,6 +58,18 @@ def test_without_a_journal_the_whiteboard_tells_who_put_it_back(world: World) ->
     world.ctld.written["slurm.lab.7"] = replace(job(7), requeued_by=EndedBy.AGENT)
     assert left(world)[0]
     assert world.ctld.commands == ["release 7"]
+
+
+def test_a_copy_beside_the_one_that_the_order_was_answered_with_is_cancelled(world: World) -> None:
+    world.ctld.put(job(7, state=SlurmState.FAILED))
+    answer = world.carry_out(submit(world))
+    copy = world.ctld.jobs[answer.slurm_job or 0]
+    world.ctld.jobs[90] = replace(copy, slurm_job=90, state=PENDING, held=True)  # slurmctld has made it late
+    world.ctld.jobs[copy.slurm_job] = replace(copy, state=PENDING, held=True)  # its owner holds it
+    world.ctld.commands.clear()
+    is_all, said = left(world)
+    assert (is_all, world.ctld.commands) == (True, ["take_back 90"])
+    assert said[-1] == "done     cancel job 90 (slurm.lab.7-a2): a copy too many"
 
 
 def test_nodes_drained_by_us_go_back_and_nobody_elses(world: World) -> None:

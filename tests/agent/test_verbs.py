@@ -300,6 +300,19 @@ def test_orders_about_nodes(
     assert answer.node == "n1"
 
 
+@pytest.mark.parametrize("verb", [Verb.DRAIN, Verb.MARK, Verb.REBOOT])
+@pytest.mark.parametrize(("stands", "is_meant"), [("i-0b", False), ("i-0a", True), ("", True)])
+def test_an_order_about_a_machine_does_not_reach_the_one_that_took_its_name(
+    world: World, verb: Verb, stands: str, is_meant: bool
+) -> None:
+    """HyperPod gives a replacement its predecessor's name. Where Slurm names no machine, the order counts."""
+    world.ctld.put_node("n1", "idle", is_=stands)
+    repair = Repair.REPLACE if verb is Verb.MARK else None
+    answer = world.obey(world.order(verb, node="n1", repair=repair, instance_id="i-0a"))
+    assert (answer.outcome, bool(world.ctld.commands)) == (DONE if is_meant else ALREADY, is_meant)
+    assert is_meant or "no longer i-0a" in answer.detail
+
+
 def test_a_node_with_other_peoples_jobs_is_marked_when_they_have_ended(world: World) -> None:
     world.ctld.put_node("n1", "mixed", "drain", reason=OURS, jobs=(12, 13))
     order = world.order(Verb.MARK, node="n1", repair=Repair.REPLACE)

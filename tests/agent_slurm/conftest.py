@@ -44,8 +44,14 @@ class Journal:
     def has_requeued(self, new_attempt: str) -> bool:
         return new_attempt in self.requeued
 
+    def holds(self, attempt: str) -> bool | None:
+        return None
+
     def is_unproven(self, new_attempt: str) -> bool:
         return new_attempt in self.unproven
+
+    def copy_of(self, new_attempt: str) -> int | None:
+        return None
 
 
 class Head:
@@ -86,7 +92,7 @@ class Head:
             settings=self.watch.current_settings,
             now=lambda: self.now,
             owners=owners,
-            followed=self.watch.followed,
+            asked=self.watch.asked,
             start=self.watch.start,
         )
 

@@ -21,9 +21,11 @@ from localcloud.slurm.lab import SlurmLab
 from rekindle.protocol.cluster.orders import Repair, Signal
 from rekindle.slurm_agent.base.ports import SlurmError
 from rekindle.slurm_agent.copies.reads import Reads
+from rekindle.slurm_agent.copies.script_file import FOLDER
 from rekindle.slurm_agent.reading.nodemap import NodeMap
 from rekindle.slurm_agent.reading.run import CommandResult, Runner
 from rekindle.slurm_agent.slurm.commands import Commands
+from rekindle.slurm_agent.watching.joining import Joining
 from rekindle.slurm_agent.watching.owners import Owners
 
 RECORDED = Path(__file__).with_name("recorded")
@@ -87,7 +89,7 @@ def side(runner: Runner, ids: Mapping[str, int], now: datetime) -> Side:
         settings=reads.settings,
         now=lambda: now,
         owners=Owners("lab", lambda _: None),
-        followed=lambda _: None,
+        asked=Joining(reads).asked,
         start=lambda _: None,
     )
     return Side(reads, commands, ids)
@@ -122,6 +124,7 @@ CALLS: Mapping[str, Callable[[Side], Any]] = {
     "exclude what is not there": lambda at: at.commands.exclude(at.ids["held"], ["nowhere"]),
     "resize": lambda at: at.commands.resize(at.ids["held"], 1, 2),
     "repoint": lambda at: at.commands.repoint(at.ids["two"], at.ids["held"]),
+    "take back": lambda at: at.commands.take_back(at.ids["copy"]),
     "release": lambda at: at.commands.release(at.ids["held"]),
     "hold": lambda at: at.commands.hold(at.ids["held"]),
     "start now": lambda at: at.commands.start_now(at.ids["held"]),
@@ -163,6 +166,10 @@ def _stage(lab: SlurmLab) -> dict[str, int]:
     ids["odd"] = lab.submit(script, "--hold", f"--job-name={ODD}", f"--comment={OURS}", "--exclude=n3")
     ids["held"] = lab.submit(script, "-N2", "--hold", f"--comment={OURS}")
     ids["waits"] = lab.submit(script, f"--dependency=afterany:{ids['two']}")
+    copy = lab.folder / f"work/{FOLDER}slurm.lab.{ids['failed']}-a2.abcdefgh/batch"
+    copy.parent.mkdir()
+    copy.write_text(script.read_text())
+    ids["copy"] = lab.submit(copy, "--hold")
     ids["array"] = lab.submit(script, "--array=1-3%1", "--hold")
     lab.run("scontrol", "update", "nodename=n3", "state=drain", "reason=rekindle:inc-1")
     lab.run("scontrol", "update", "nodename=n5", "state=down", "reason=bob: bad fan")
@@ -192,7 +199,8 @@ def main() -> None:
         record(AWAY)
         version = "{}.{:02}".format(*lab.install.version())
         whole = {"at": now.isoformat(), "ids": ids, "calls": found}
-        written = json.dumps(whole, indent=1).replace(str(lab.folder), PLACE)
+        root = str(lab.install.root or "")  # as if it were installed
+        written = json.dumps(whole, indent=1).replace(str(lab.folder), PLACE).replace(f"{root}/usr/", "/usr/")
         written = _KERNEL.sub("OS=Linux 6.1.0", written)
         written = written.replace(socket.gethostname().partition(".")[0], "login1")
         (RECORDED / f"{version}-outputs.json").write_text(written + "\n")

@@ -8,6 +8,7 @@ import pytest
 from rekindle.protocol.cluster.documents import JobSpec
 from rekindle.protocol.cluster.orders import Order
 from rekindle.sbatch.options import of_script
+from rekindle.slurm_agent.base.ports import SlurmUnavailable
 from rekindle.slurm_agent.copies import spec
 from rekindle.slurm_agent.copies.capture import Captured, find_line
 from rekindle.slurm_agent.copies.compare import ROWS, Rule, differences, hosts_of, shown_of
@@ -204,7 +205,9 @@ def test_the_line_of_a_submission_is_the_one_before_its_words() -> None:
 
 def copied(head: Head, whole: JobSpec, **columns: str) -> tuple[str, ...]:
     order: Order = order_of(exclude=("node9",))
-    head.fake.jobs([{"JobID": "8", "State": "PENDING", "PriorityLong": "0", "NodeList": "", "UserName": ME} | columns])
+    head.saw(7, ME)
+    own = {"JobID": "8", "State": "PENDING", "PriorityLong": "0", "NodeList": "", "UserName": ME}
+    head.fake.jobs([own | {"Comment": f"rekindle,attempt={order.new_attempt}"} | columns])
     (head.fake.folder / "state" / "hash.8" / "job.8").mkdir(parents=True, exist_ok=True)
     (head.fake.folder / "state" / "hash.8" / "job.8" / "environment").write_bytes(bytes(4))
     return head.commands.unlike(8, whole, order)
@@ -221,6 +224,9 @@ def test_a_copy_is_compared_with_the_record_that_was_kept_of_its_original(head: 
         "JobName was 'train', and would be 'other'",
     )
     assert copied(head, dataclasses.replace(whole, shown={}), ExcNodeList="node9", **own) == (spec.NOT_KEPT,)
+    for stranger in ({"Comment": "rekindle"}, {"UserName": "bob"}, {"JobID": "9"}):
+        with pytest.raises(SlurmUnavailable, match="lost job 8"):
+            copied(head, whole, **own | stranger)
 
 
 def test_a_copy_that_was_not_let_go_is_no_attempt_and_no_news(head: Head) -> None:

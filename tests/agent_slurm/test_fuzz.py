@@ -97,7 +97,7 @@ def test_every_job_that_is_read_makes_a_document_that_can_be_read(columns: list[
     except Unreadable:
         return
     said = comment.parse(job.comment) or comment.Comment()
-    shown = Shown(job=job, base=base_of("ml", job, said), said=said, detail={"ExitCode": columns[5]})
+    shown = Shown(job=job, base=base_of("ml", job, said), asked=said, detail={"ExitCode": columns[5]})
     try:
         doc = doc_of("ml", shown, NOW)
     except Unreadable:

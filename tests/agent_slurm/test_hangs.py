@@ -19,8 +19,10 @@ from localcloud.slurm.never_answers import CannotMount, never_answers
 from rekindle.protocol.cluster.documents import SlurmState
 from rekindle.protocol.mailbox import plan_key
 from rekindle.slurm_agent.base.ports import SlurmUnavailable
-from rekindle.slurm_agent.files import workers
-from rekindle.slurm_agent.files.workers import Hangs, Later, NotDone, UserFiles, Workers, mount_of
+from rekindle.slurm_agent.files import user_files, worker, workers
+from rekindle.slurm_agent.files.user_files import UserFiles
+from rekindle.slurm_agent.files.worker import NotDone
+from rekindle.slurm_agent.files.workers import Hangs, Later, Workers, mount_of
 from rekindle.slurm_agent.reading.run import Runner
 from rekindle.slurm_agent.watching.relay import MailboxRelay
 from rekindle.slurm_agent.watching.roster import FollowedJob, Roster
@@ -126,7 +128,7 @@ def test_a_process_that_cannot_be_killed_is_left_behind_and_its_path_is_not_trie
     (waiting,) = files.workers._waiting.values()
     deadline = time.monotonic() + 3 * SOFT_S
     with monkeypatch.context() as patch:
-        patch.setattr(workers, "_Worker", lambda: pytest.fail("another process was started for it"))
+        patch.setattr(workers, "Worker", lambda: pytest.fail("another process was started for it"))
         while time.monotonic() < deadline:
             began = time.monotonic()
             with pytest.raises(Hangs, match=str(hung)):
@@ -229,7 +231,7 @@ def test_no_order_waits_for_a_path_that_hangs(hung: Path, files: UserFiles, s3: 
 def test_the_look_sees_every_job_and_names_the_path(
     hung: Path, files: UserFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(workers, "LOG_S", SOFT_S)
+    monkeypatch.setattr(user_files, "LOG_S", SOFT_S)
     head = Head(tmp_path)
     head.watch._ways = replace(head.watch._ways, files=files)
     running = {"State": "RUNNING", "NodeList": "n1"}
@@ -315,8 +317,9 @@ def test_a_slow_file_system_is_served_a_turn_later(files: UserFiles, s3: object,
 
 def test_an_agent_ends_whatever_its_workers_wait_for(hung: Path) -> None:
     script = (
-        f"import sys; sys.path.insert(0, {workers._HERE!r})\n"
-        "from rekindle.slurm_agent.files.workers import Hangs, UserFiles, Workers\n"
+        f"import sys; sys.path.insert(0, {worker._HERE!r})\n"
+        "from rekindle.slurm_agent.files.user_files import UserFiles\n"
+        "from rekindle.slurm_agent.files.workers import Hangs, Workers\n"
         f"try: UserFiles(Workers(soft_s={SOFT_S})).is_folder('a', {str(hung / 'x')!r}, *{ME})\n"
         "except Hangs: print('hangs', flush=True)\n"
     )
@@ -328,8 +331,8 @@ def test_no_module_but_the_workers_own_touches_a_users_path() -> None:
     """What walks, reads or writes for users is imported where it runs: in the worker's process."""
     runs_apart = {"worker_process", "cause", "found", "messages", "userfs"}
     harmless = {
-        ("workers", "worker_process"),
-        ("workers", "messages"),
+        ("worker", "worker_process"),
+        ("user_files", "messages"),
         ("relay", "messages"),
     }  # a frame, a type and a number
     agent = Path(workers.__file__).parents[1]

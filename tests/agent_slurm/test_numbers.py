@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 
-from rekindle.protocol.cluster.documents import SlurmState
+from rekindle.protocol.cluster.documents import AttemptDoc, SlurmState
 from rekindle.protocol.cluster.followed import FollowedDoc, followed_key
 from rekindle.protocol.cluster.orders import NEEDED, Order, Outcome, Signal, Verb
+from rekindle.protocol.cluster.same_job import another
 from rekindle.slurm_agent.base.ports import SlurmUnavailable
 from rekindle.slurm_agent.orders.dispatch import OrderDispatcher
 from rekindle.slurm_agent.orders.verbs import OrderTry
@@ -94,7 +96,7 @@ def test_a_job_under_a_known_number_is_not_taken_for_the_known_one_which_is_clos
     closed = head.doc("slurm.ml.1")
     assert (closed.state, closed.user, closed.is_known) == (SlurmState.GONE, "alice", False)
     assert "another job has its number" in closed.detail
-    assert head.watch.followed(1) is None
+    assert not head.memory.items("watch/attempt/")
 
 
 def test_an_unprotected_job_under_a_followed_number_is_left_alone(head: Head) -> None:
@@ -242,3 +244,15 @@ def test_what_waits_for_another_job_goes_on_to_wait_for_it(head: Head, other: di
     outcome, detail = obey(head, Verb.SUBMIT, new_attempt="slurm.ml.1-a2", spec="0" * 64)
     assert outcome is Outcome.ALREADY, detail
     assert head.fake.calls() == []
+
+
+@pytest.mark.parametrize(("back", "is_the_same"), [(timedelta(minutes=10), True), (timedelta(days=1), False)])
+def test_a_clock_that_was_set_back_before_a_requeue_makes_no_other_job(back: timedelta, is_the_same: bool) -> None:
+    """SubmitTime is when the job was put back: by a clock that is behind the one of its submission."""
+    known = AttemptDoc(
+        attempt="slurm.ml.7", cluster="ml", slurm_job=7, restart=0, state=SlurmState.RUNNING, seen_at=START, user="a"
+    )
+    known = replace(known, submitted_at=START)
+    assert bool(another(known, user="a", restart=1, submitted_at=START - back)) is not is_the_same
+    assert another(known, user="b", restart=1, submitted_at=START - back)
+    assert another(known, user="a", restart=0, submitted_at=START - back)

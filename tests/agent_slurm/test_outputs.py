@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import ast
+import re
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from rekindle.protocol.cluster.documents import SlurmState
+from rekindle.slurm_agent import check
 from rekindle.slurm_agent.base.ports import SlurmRefused, SlurmUnavailable, UnknownJob, UnknownNode
+from rekindle.slurm_agent.check import COMMANDS
 from tests.agent_slurm.outputs import AWAY, CALLS, ODD, OURS, PLACE, RECORDED, Replayed, recorded, side
 
 VERSIONS = ("22.05", "24.11", "26.05")
+AGENT = Path(check.__file__).parent
 REFUSED = {
     "script of an unknown job": UnknownJob,
     "release unknown": UnknownJob,
@@ -47,6 +53,38 @@ def test_every_call_is_recorded_in_every_version() -> None:
     assert {path.name.partition("-")[0] for path in RECORDED.glob("*-outputs.json")} == set(VERSIONS)
     for name in VERSIONS:
         assert Version(name).calls.keys() == CALLS.keys() | AWAY.keys()
+
+
+def shapes() -> dict[str, re.Pattern[str]]:
+    """Each command of Slurm's that the agent's source writes down, as what its words must look like."""
+    found = {}
+    for path in sorted(AGENT.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if not isinstance(node, ast.List) or not node.elts or not isinstance(node.elts[0], ast.Constant):
+                continue
+            if node.elts[0].value in {*COMMANDS, "sacct"} - {"sbatch"}:  # sbatch: see `CALLS`
+                found[f"{path.name}: {ast.unparse(node)}"] = re.compile("".join(map(shape, node.elts)))
+    return found
+
+
+def shape(word: ast.expr) -> str:
+    """Words end with a NUL. What is computed may be any word, what is starred any number of them."""
+    match word:
+        case ast.Constant():
+            return re.escape(f"{word.value}\0")
+        case ast.Starred():
+            return "(?:[^\0]*\0)*"
+        case ast.JoinedStr(values=[ast.Constant(value=str(begins)), *_]):
+            return f"{re.escape(begins)}[^\0]*\0"
+    return "[^\0]+\0"
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_every_command_that_the_agent_runs_is_recorded(version: str) -> None:
+    ran = ["".join(f"{word}\0" for word in one["args"]) for call in Version(version).calls.values() for one in call]
+    wanted = shapes()
+    assert len(wanted) > 15, "commands are written as lists that begin with their names"
+    assert [name for name, words in wanted.items() if not any(map(words.fullmatch, ran))] == []
 
 
 def test_jobs(slurm: Version) -> None:

@@ -31,7 +31,8 @@ from rekindle.protocol.summaries import HostSummary
 from rekindle.slurm_agent.base.ports import Reading, SlurmUnavailable
 from rekindle.slurm_agent.copies.reads import Reads
 from rekindle.slurm_agent.files import found, userfs
-from rekindle.slurm_agent.files.workers import UserFiles, Workers
+from rekindle.slurm_agent.files.user_files import UserFiles
+from rekindle.slurm_agent.files.workers import Workers
 from rekindle.slurm_agent.reading.nodemap import NodeMap
 from rekindle.slurm_agent.reading.nodes import Settings
 from rekindle.slurm_agent.reading.run import Runner
@@ -203,7 +204,7 @@ def test_a_job_is_not_let_go_before_its_plan_was_brought(world: World, tmp_path:
         settings=Settings,
         now=lambda: START,
         owners=Owners("ml", lambda _: None),
-        followed=lambda _: None,
+        asked=lambda _: None,
         start=lambda _: None,
         deliver=world.relay.deliver,
     )

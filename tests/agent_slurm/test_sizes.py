@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rekindle.slurm_agent.reading import comment
-from rekindle.slurm_agent.reading.sizes import cannot_shrink, cpus_for, said_min, wanted
+from rekindle.slurm_agent.reading.sizes import asked_min, cannot_shrink, cpus_for, wanted
 
 REQUEUED = {"NumNodes": "2", "NumCPUs": "4", "TRES": "cpu=4,mem=4M,node=4,billing=4", "NtasksPerN:B:S:C": "0:0:*:*"}
 
@@ -25,7 +25,7 @@ REQUEUED = {"NumNodes": "2", "NumCPUs": "4", "TRES": "cpu=4,mem=4M,node=4,billin
 def test_what_the_comment_says(text: str, least: int | None) -> None:
     said = comment.parse(text)
     assert said is not None
-    assert said_min(said) == least
+    assert asked_min(said) == least
 
 
 def test_a_resubmission_of_ours_keeps_the_key() -> None:

@@ -15,8 +15,9 @@ from moto import mock_aws
 from rekindle.protocol.cluster.documents import AgentDoc
 from rekindle.protocol.mailbox import OUTSIDE, Heartbeat, LossState, Manifest, ManifestFile, RunPhase, SaveKind
 from rekindle.slurm_agent.base.problems import Problems
-from rekindle.slurm_agent.files import workers
+from rekindle.slurm_agent.files import worker, workers
 from rekindle.slurm_agent.files.time_spent import TimeSpent
+from rekindle.slurm_agent.files.user_files import UserFiles
 from rekindle.slurm_agent.watching.relay import MailboxRelay
 from rekindle.slurm_agent.watching.roster import FollowedJob, Roster
 from tests.agent_slurm.conftest import START, Kept
@@ -159,14 +160,14 @@ def test_work_on_a_users_files_ends_with_its_time(tmp_path: Path) -> None:
     """A pipe has no end that could be read, and a folder of ten thousand is a folder still."""
     os.mkfifo(tmp_path / "out")
     began = time.monotonic()
-    assert workers.UserFiles().failure("x", [str(tmp_path / "out"), "/dev/zero", "/proc/self/mem"], None, None) == ""
+    assert UserFiles().failure("x", [str(tmp_path / "out"), "/dev/zero", "/proc/self/mem"], None, None) == ""
     assert time.monotonic() - began < workers.PATIENCE_S
 
 
 def test_the_end_of_a_log_is_judged_in_bounded_time(tmp_path: Path) -> None:
     open_to_all(tmp_path)
     log = tmp_path / "out"
-    files = workers.UserFiles()
+    files = UserFiles()
     for text in WORDS.values():
         log.write_bytes((text.encode("utf-8", "surrogatepass") * 40)[-200_000:])
         began = time.monotonic()
@@ -177,8 +178,8 @@ def test_the_end_of_a_log_is_judged_in_bounded_time(tmp_path: Path) -> None:
 
 
 def test_the_process_for_a_users_files_is_isolated() -> None:
-    assert workers._CHILD[1] == "-I"
-    assert not any(name.startswith(("PYTHON", "LD_")) for name in workers._ENVIRONMENT)
+    assert worker._CHILD[1] == "-I"
+    assert not any(name.startswith(("PYTHON", "LD_")) for name in worker._ENVIRONMENT)
 
 
 def test_one_users_work_is_put_off_when_it_has_taken_its_share() -> None:

@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,15 @@ BUCKET = "stack"
 PATIENCE_S = 240.0
 
 
+class SetClock(SystemClock):
+    """The host's clock, which somebody sets by `off`."""
+
+    off = timedelta(0)
+
+    def now(self) -> datetime:
+        return super().now() + self.off
+
+
 class Head:
     """An agent of its own state directory. `start` again: another process on the same directory, as after a kill."""
 
@@ -48,13 +57,14 @@ class Head:
             "SAGEMAKER_RESOURCE_CONFIG_PATH": "/nonexistent",
         }
         self._tokens = 0
+        self.clock = SetClock()
         self.start()
 
     def start(self) -> None:
         settings = Settings.read(self.environ, {"state_dir": str(self.state)})
         aws = {name: boto3.client(name, region_name="us-east-1") for name in ("sqs", "events")}
         clients = Clients(s3=self.s3, lease=self.s3, **aws)
-        self.agent = Agent(settings=settings, clients=clients, clock=SystemClock(), build=build, guard_fd=None)
+        self.agent = Agent(settings=settings, clients=clients, clock=self.clock, build=build, guard_fd=None)
 
     def look(self) -> None:
         """One reading, published."""
@@ -87,7 +97,7 @@ class Head:
     def order(self, verb: Verb, **about: Any) -> Order:
         """Taken, and worked on once at the most by `work`."""
         self._tokens += 1
-        now = datetime.now(UTC)
+        now = self.clock.now()
         order = Order(
             token=f"t{self._tokens}",
             verb=verb,
@@ -155,3 +165,36 @@ def until(condition: Callable[[], Any], what: str, turn: Callable[[], Any] = lam
         turn()
         threading.Event().wait(0.2)
     return found
+
+
+def started(head: Head, then: str, comment: str = "rekindle") -> tuple[int, Path]:
+    """A protected job that runs and whose spec the agent knows, and where it writes down each start."""
+    lab = head.lab
+    runs = lab.folder / "work" / f"runs-{time.monotonic_ns()}"
+    path = script(lab, f"{runs.name}.sh", f'echo "$SLURM_JOB_ID" >>{runs}; {then}')
+    job = lab.submit(path, "-N1", "--exclusive", f"--comment={comment}")
+    until(lambda: (doc := head.doc(f"slurm.lab.{job}")) is not None and doc.spec is not None, "its spec", head.look)
+    until(runs.exists, "it to run")
+    return job, runs
+
+
+def saved(lab: SlurmLab) -> None:
+    """Until slurmctld has written down what is so now, which it does some seconds after each change."""
+    now = time.time()
+    lab.submit(script(lab, "other.sh", "exit 0"), "--begin=now+1day")
+    lab.wait(lambda: lab.jobs_saved_at() > now, "the jobs to be saved")
+
+
+def lines(runs: Path) -> list[str]:
+    return runs.read_text().splitlines()
+
+
+def spec_of(head: Head, job: int, attempt: str = "") -> str:
+    doc = head.doc(attempt or f"slurm.lab.{job}")
+    assert doc is not None
+    assert doc.spec is not None
+    return doc.spec
+
+
+def alive(lab: SlurmLab, job: int) -> bool:
+    return lab.job_state(job) in ("PENDING", "RUNNING", "COMPLETING", "CONFIGURING")

@@ -27,7 +27,10 @@ class Nothing(Memory, OwnActions):
     def has_ended(self, attempt: str) -> bool:
         return False
 
-    has_requeued = is_unproven = has_ended
+    has_requeued = is_unproven = holds = has_ended
+
+    def copy_of(self, new_attempt: str) -> int | None:
+        return None
 
 
 class EmptyBucket:
@@ -109,8 +112,7 @@ def test_each_way_in_and_the_way_out(lab: SlurmLab) -> None:
     assert look.commands - before <= 3, "nothing is asked again at rest"
 
     lab.run("scontrol", "update", f"jobid={said['comment']}", "comment=another tool's")
-    still = told(look.read(datetime.now(UTC)))[said["comment"]]
-    assert (still["state"], still["policy"]) == ("pending", "gentle"), "it loses nothing"
+    assert told(look.read(datetime.now(UTC))) == {}, "it loses nothing: not even its capture is another"
     lab.run("scontrol", "update", f"jobid={said['comment']}", "comment=norekindle")
     lab.run("scontrol", "update", f"jobid={others['plain']}", f"admincomment={OURS}")
     after = told(look.read(datetime.now(UTC) + timedelta(minutes=6)))

@@ -29,8 +29,9 @@ class HeadNode:
 
     def __init__(self, lab: SlurmLab, board: dict[str, bytes]) -> None:
         runner = Runner(environ=lab.environ())
-        reads = Reads(runner, lambda: datetime.now(UTC))
-        owners, node_map = Owners("lab", board.get), NodeMap("/nonexistent")
+        self.reads = reads = Reads(runner, lambda: datetime.now(UTC))
+        self.owners = owners = Owners("lab", board.get)
+        node_map = NodeMap("/nonexistent")
         self.board = board
         self.watch_roster = Roster()
         self.watch = Watch(
@@ -51,7 +52,7 @@ class HeadNode:
             settings=self.watch.current_settings,
             now=lambda: datetime.now(UTC),
             owners=owners,
-            followed=self.watch.followed,
+            asked=self.watch.asked,
             start=self.watch.start,
         )
         self.hands = JobVerbs(self.commands, None)  # type: ignore[arg-type]  # nothing is submitted

@@ -19,11 +19,11 @@ from rekindle.slurm_agent.copies import spec
 from rekindle.slurm_agent.copies.capture import arguments_of
 from rekindle.slurm_agent.copies.reads import Reads
 from rekindle.slurm_agent.reading.jobs import Job
-from rekindle.slurm_agent.reading.nodemap import NodeMap
 from rekindle.slurm_agent.reading.run import Runner
 from rekindle.slurm_agent.slurm.commands import Commands
 from rekindle.slurm_agent.watching.owners import Owners
 from tests.agent_slurm.asked import ASKED
+from tests.slurm.test_numbers_slurm import HeadNode
 
 pytestmark = pytest.mark.versions
 SCRIPT = "#!/bin/sh\nsleep 600\n"
@@ -94,21 +94,8 @@ def test_arguments_are_known_word_by_word_or_not_at_all(lab: SlurmLab) -> None:
 
 def head_of(lab: SlurmLab) -> tuple[Reads, Commands, Owners]:
     """The agent's own parts on this Slurm."""
-    runner = Runner(environ=lab.environ())
-    reads = Reads(runner, lambda: datetime.now(UTC))
-    owners = Owners("lab", lambda _: None)
-    commands = Commands(
-        cluster="lab",
-        runner=runner,
-        reads=reads,
-        node_map=NodeMap("/nonexistent"),
-        settings=reads.settings,
-        now=lambda: datetime.now(UTC),
-        owners=owners,
-        followed=lambda _: None,
-        start=lambda _: None,
-    )
-    return reads, commands, owners
+    head = HeadNode(lab, {})
+    return head.reads, head.commands, head.owners
 
 
 def order_for(number: int, **more: Any) -> Order:

@@ -73,6 +73,15 @@ def attack(lab: SlurmLab, box: Path, victim: int, victims_box: Path) -> Mapping[
     last = (str(plain),)
     given = {name: (*options, *last) for name, options in asked.items()}
     given["its script's name"] = ("--comment=rekindle", str(named))
+    as_ours = own / f"rekindle-sbatch-{first}-a2.abcd1234" / "batch"  # where the agent's own submission would lie
+    as_ours.parent.mkdir()
+    as_ours.write_bytes(plain.read_bytes())
+    as_ours.chmod(0o755)
+    given["the agent's submission"] = (str(as_ours),)
+    given["the environment"] = (
+        f"--export=REKINDLE_PROTECT=rekindle:x,job={first},REKINDLE_ATTEMPT_NAME={first}-a2",
+        *last,
+    )
     given["huge arguments"] = ("--comment=rekindle", *last, *("a b c " * 4 for _ in range(16_000)))
     found = {}
     for name, arguments in given.items():
@@ -84,6 +93,14 @@ def attack(lab: SlurmLab, box: Path, victim: int, victims_box: Path) -> Mapping[
         lab.run(*AS_ANOTHER, "scontrol", "release", str(found[name]))
     array = lab.run(*sbatch, f"--array=0-{TASKS - 1}", "--comment=rekindle", *last).stdout.strip()
     found["an array"] = int(array)
+    words = (f"REKINDLE_PROTECT=rekindle,job={first},attempt={first}-a2", f"REKINDLE_ATTEMPT_NAME={first}-a2")
+    told = lab.run(*AS_ANOTHER, "env", *words, *sbatch[len(AS_ANOTHER) :], *last)
+    found["the environment"] = int(told.stdout)
+    for number in (victim, found["the agent's submission"]):  # an administrator's word, about another's job or its own
+        lab.run(*AS_ANOTHER, "scontrol", "update", f"jobid={number}", "admincomment=norekindle", fails=True)
+    for change in ("comment=norekindle", "extra=norekindle", f"admincomment=rekindle,job={first}-x"):
+        lab.run(*AS_ANOTHER, "scontrol", "update", f"jobid={victim}", change, fails=True)
+    assert "norekindle" not in lab.run("scontrol", "-o", "show", "job", str(victim)).stdout
     many = f"for one in $(seq {JOBS}); do sbatch --hold -n1 --comment=rekindle {plain}; done"
     lab.run(*AS_ANOTHER, "bash", "-c", many)
     for start in range(0, TASKS, 200):  # each task becomes a record of its own
@@ -149,8 +166,8 @@ def test_a_user_harms_his_own_jobs_alone(lab: SlurmLab, tmp_path: Path) -> None:
         doc = head.doc(f"slurm.lab.{second}")
         assert doc is not None, "the first look shows it"
         assert (doc.state, doc.user) == (SlurmState.PENDING, "root")
-        followed = sum(len(doc.attempt) > 0 for doc in head.docs() if doc.user != "root")
-        assert followed > JOBS, "the attack is what it says"
+        # How many of them one look gets through in the seconds that a user has, is the machine's to say.
+        until(lambda: sum(doc.user != "root" for doc in head.docs()) > JOBS, "the attack to be what it says", head.look)
         for _ in range(2):
             assert looked(head) <= COMMANDS + len(theirs)
         kept = head.doc(name)

@@ -4,16 +4,14 @@ is what is so. Killed before the command reaches it, and after it has acted but 
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from localcloud.slurm.lab import SlurmLab
 from rekindle.protocol.cluster.orders import OrderResult, Outcome, Repair, Verb
-from tests.slurm.head import Head, bucket, script, until
+from tests.slurm.head import Head, alive, bucket, lines, saved, spec_of, started, until
 
 # Kills slurmctld once, around the first command whose arguments begin so.
 SHIM = """case "$*" in "{words}"*)
@@ -77,39 +75,6 @@ def interrupted(head: Head, when: str, words: str, verb: Verb, **about: Any) -> 
     answer = head.answered(order)
     assert waits or "update" in words, answer
     return answer
-
-
-def started(head: Head, then: str) -> tuple[int, Path]:
-    """A protected job that runs and whose spec the agent knows, and where it writes down each start."""
-    lab = head.lab
-    runs = lab.folder / "work" / f"runs-{time.monotonic_ns()}"
-    path = script(lab, f"{runs.name}.sh", f'echo "$SLURM_JOB_ID" >>{runs}; {then}')
-    job = lab.submit(path, "-N1", "--exclusive", "--comment=rekindle")
-    until(lambda: (doc := head.doc(f"slurm.lab.{job}")) is not None and doc.spec is not None, "its spec", head.look)
-    until(runs.exists, "it to run")
-    return job, runs
-
-
-def saved(lab: SlurmLab) -> None:
-    """Until slurmctld has written down what is so now, which it does some seconds after each change."""
-    now = time.time()
-    lab.submit(script(lab, "other.sh", "exit 0"), "--begin=now+1day")
-    lab.wait(lambda: lab.jobs_saved_at() > now, "the jobs to be saved")
-
-
-def lines(runs: Path) -> list[str]:
-    return runs.read_text().splitlines()
-
-
-def spec_of(head: Head, job: int) -> str:
-    doc = head.doc(f"slurm.lab.{job}")
-    assert doc is not None
-    assert doc.spec is not None
-    return doc.spec
-
-
-def alive(lab: SlurmLab, job: int) -> bool:
-    return lab.job_state(job) in ("PENDING", "RUNNING", "COMPLETING", "CONFIGURING")
 
 
 @pytest.mark.parametrize(

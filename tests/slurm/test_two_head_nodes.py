@@ -24,9 +24,9 @@ from localcloud.slurm.conf import Timers
 from localcloud.slurm.hyperpod import HyperPodLab
 from localcloud.slurm.lab import BACKUP, on_host
 from localcloud.stack import deploy_rekindle
-from rekindle.protocol.cluster.documents import AgentDoc
+from rekindle.protocol.cluster.documents import AgentDoc, AttemptDoc
 from rekindle.protocol.cluster.lease import LeaseDoc, lease_key, standby_key
-from rekindle.protocol.cluster.names import agent_key, cluster_prefix, first_attempt
+from rekindle.protocol.cluster.names import agent_key, attempt_key, cluster_prefix, first_attempt
 from rekindle.protocol.cluster.orders import Order, OrderResult, Outcome
 from tests.slurm.stage import POLICY
 
@@ -45,11 +45,18 @@ class Site:
     folder: Path
     agents: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
 
+    def shims(self, host: str) -> Path:
+        """Scripts that stand before Slurm's commands on that head node."""
+        folder = self.folder / f"{host}-shims"
+        folder.mkdir(exist_ok=True)
+        return folder
+
     def start_agent(self, host: str) -> None:
         """On one of the head nodes, with a state directory of its own."""
         lab = self.pod.lab
         own = lab.environ() | self.cloud.environ()
         environ = own | {
+            "PATH": f"{self.shims(host)}:{own['PATH']}",
             "PYTHONPATH": str(PROJECT),
             "REKINDLE_BUCKET": BUCKET,
             "REKINDLE_STACK": STACK,
@@ -96,6 +103,10 @@ class Site:
     def heartbeat(self) -> AgentDoc | None:
         raw = self.object(agent_key(CLUSTER))
         return AgentDoc.from_json(raw) if raw is not None else None
+
+    def is_captured(self, attempt: str) -> bool:
+        raw = self.object(attempt_key(attempt))
+        return raw is not None and AttemptDoc.from_json(raw).spec is not None
 
     def story(self) -> str:
         logs = [f"---- {log.name}\n{log.read_text()[-3000:]}" for log in sorted(self.folder.glob("*.log"))]
@@ -174,3 +185,43 @@ def test_a_job_that_fails_while_the_first_head_node_dies_is_started_again_once(s
     assert site.object(standby_key(CLUSTER, own)) is not None
     assert site.holder() == BACKUP
     assert starts.read_text().split() == [f"{job}.0", f"{job}.1"]
+
+
+def test_an_agent_that_dies_between_a_copys_submission_and_its_release_leaves_one_copy(
+    site: Site, tmp_path: Path
+) -> None:
+    lab = site.pod.lab
+    script, starts, stands = tmp_path / "job.sbatch", tmp_path / "starts", tmp_path / "stands"
+    script.write_text(
+        "#!/bin/bash\n#SBATCH --nodes=1 --no-requeue --open-mode=append --comment=rekindle:small\n"
+        f"echo $SLURM_JOB_ID >> {shlex.quote(str(starts))}\n"
+        f"[ $(wc -l <{shlex.quote(str(starts))}) -gt 1 ] && exec sleep 600\n"
+        f"until [ -e {shlex.quote(str(tmp_path / 'fail'))} ]; do sleep 0.1; done\nexit 3\n"
+    )
+    hangs = site.shims("ctl1") / "scontrol"
+    hangs.write_text(
+        f'#!/bin/bash\n[ "$1" = release ] && {{ touch {shlex.quote(str(stands))}; sleep 600; }}\n'
+        f'exec {shlex.quote(str(lab.install.which("scontrol")))} "$@"\n'
+    )
+    hangs.chmod(0o755)
+    site.start_agent("ctl1")
+    lab.wait(lambda: site.holder() == "ctl1", "the first agent to hold the lease")
+    site.start_agent(BACKUP)
+    job = lab.submit(script)
+    name = first_attempt(CLUSTER, job).name
+    lab.wait(lambda: site.service.look.registry.job_of_attempt(name), "the job to be registered")
+    lab.wait(lambda: (lease := site.lease()) and lease.term_s == LEASE_S, "the holder to see the standby")
+    lab.wait(lambda: site.is_captured(name), "what a copy needs to be known")
+    (tmp_path / "fail").touch()
+    lab.wait(stands.exists, "the copy to be submitted")
+    assert lab.run("squeue", "-h", "-t", "PD", "-o", "%r").stdout.split() == ["JobHeldUser"]
+    site.kill_agent("ctl1")
+
+    lab.wait(lambda: site.holder() == BACKUP, "the second agent to take the lease")
+    lab.wait(lambda: len(starts.read_text().split()) > 1, "the copy to run")
+    lab.wait(lambda: len(site.objects("answers")) == len(site.objects("orders")), "all orders to be answered")
+    answers = [OrderResult.from_json(raw) for raw in site.objects("answers")]
+    (submitted,) = [one for one in answers if one.verb == "submit"]
+    assert submitted.outcome is Outcome.DONE
+    assert lab.run("squeue", "-h", "-t", "PD,R,CG", "-o", "%A").stdout.split() == [str(submitted.slurm_job)]
+    assert starts.read_text().split() == [str(job), str(submitted.slurm_job)]

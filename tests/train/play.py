@@ -193,8 +193,8 @@ class Player:
                 if act.ranks == ALL or event["rank"] in act.ranks:
                     _send(event["pid"], getattr(signal, detail))
         elif do in ("cut", "stall", "resume", "refuse"):
-            for rank in self._proxies if act.ranks == ALL else act.ranks:
-                getattr(self._proxies[int(rank)], "reset" if do == "cut" else do)()
+            for number in self._proxies if act.ranks == ALL else act.ranks:
+                getattr(self._proxies[int(number)], "reset" if do == "cut" else do)()
         elif do == "kill the store":
             _kill(self.store)
         elif do == "pause":

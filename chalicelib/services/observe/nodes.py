@@ -223,14 +223,15 @@ class Nodes:
         """Carry out one Action. Raises: Retryable; repeated, it looks first at what the first try has done."""
         match action:
             case CordonNode():
-                return self._order(action, incident, Verb.DRAIN, f"{_serial(incident)}")
+                return self._order(action, incident, Verb.DRAIN, f"{_serial(incident)}", instance_id=_meant(incident))
             case UncordonNode():
                 return self._order(action, incident, Verb.RESUME, f"{_serial(incident)}")
             case RebootNode() | ReplaceNode() if action.route is Route.SLURM_REASON:
                 wanted = Repair.REBOOT if isinstance(action, RebootNode) else Repair.REPLACE
-                return self._order(action, incident, Verb.MARK, f"{action.number}", wanted)
+                number = f"{action.number}"
+                return self._order(action, incident, Verb.MARK, number, wanted, instance_id=action.instance_id)
             case RebootNode() if action.route is Route.SLURM_REBOOT:
-                return self._order(action, incident, Verb.REBOOT, f"{action.number}")
+                return self._order(action, incident, Verb.REBOOT, f"{action.number}", instance_id=action.instance_id)
             case RebootNode() | ReplaceNode():
                 return self._repair(action, incident)
             case CheckNode():
@@ -247,6 +248,8 @@ class Nodes:
         verb: Verb,
         number: str,
         repair: Repair | None = None,
+        *,
+        instance_id: str | None = None,
     ) -> ActionResult:
         """To the head node's agent. The same number is the same order, however often it is sent."""
         now = self.clock.now()
@@ -257,6 +260,7 @@ class Nodes:
             issued_at=now,
             expires_at=now + ORDER_VALID,
             node=action.node,
+            instance_id=instance_id,
             repair=repair,
             incident_id=incident.incident_id,
         )
@@ -376,6 +380,13 @@ def _has_claim(incident: Incident) -> bool:
 def _is_beside(one: Incident, incident: Incident) -> bool:
     is_other = one.incident_id != incident.incident_id
     return one.node is not None and one.cluster == incident.cluster and is_other
+
+
+def _meant(incident: Incident) -> str | None:
+    """The machine that a cordon is about: none, once it may have been replaced by our own order."""
+    repair = incident.repair
+    is_replaced = repair is None or any(step.rung is Rung.REPLACE for step in repair.steps)
+    return None if repair is None or is_replaced else repair.instance_id
 
 
 def _serial(incident: Incident) -> int:

@@ -71,7 +71,7 @@ class HeadOrders:
                     return _result(action, Done.UNAVAILABLE, f"{action.attempt}: {err}")
 
     def _cordon(self, action: CordonNode, incident: Incident, turn: int) -> Order:
-        now = self.clock.now()
+        now, bad = self.clock.now(), incident.resubmission.bad_nodes
         return Order(
             token=token_of(incident.incident_id, _numbered(Verb.DRAIN, turn), action.node),
             verb=Verb.DRAIN,
@@ -79,6 +79,7 @@ class HeadOrders:
             issued_at=now,
             expires_at=now + CORDON_VALID,
             node=action.node,
+            instance_id=next((one.instance_id for one in bad if one.node == action.node), None),
             incident_id=incident.incident_id,
         )
 

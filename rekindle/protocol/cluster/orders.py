@@ -71,6 +71,7 @@ class Order(Message):
     `new_attempt` is the name of the start to come, `environment` what it is given (SUBMIT only: a requeued job keeps
     the environment of its submission), `spec` the sha256 of what to submit. `exclude` are nodes that it must not get.
     `nodes_min` to `nodes_max` is how many it takes: for SHRINK, and for a start of a Job that was made smaller before.
+    `instance_id` is the machine that an order about a node means: HyperPod gives its replacement the same name.
     """
 
     token: str
@@ -87,6 +88,7 @@ class Order(Message):
     nodes_min: int | None = None
     nodes_max: int | None = None
     node: str | None = None
+    instance_id: str | None = None
     repair: Repair | None = None
     signal: Signal | None = None
     incident_id: str | None = None
@@ -110,7 +112,7 @@ class Order(Message):
             "repair": self.repair.value if self.repair else None,
             "signal": self.signal.value if self.signal else None,
             "incident_id": self.incident_id,
-        }
+        } | ({} if self.instance_id is None else {"instance_id": self.instance_id})
 
     @classmethod
     def from_reader(cls, reader: Reader) -> Self:
@@ -131,6 +133,7 @@ class Order(Message):
             nodes_min=reader.optional_whole("nodes_min", 1, MAX_NODE_COUNT),
             nodes_max=reader.optional_whole("nodes_max", 1, MAX_NODE_COUNT),
             node=None if reader.optional_text("node", 64) is None else check_node(reader.text("node", 64)),
+            instance_id=reader.optional_text("instance_id", 64),
             repair=None if reader.optional_text("repair") is None else reader.word("repair", Repair),
             signal=None if reader.optional_text("signal") is None else reader.word("signal", Signal),
             incident_id=reader.optional_identity("incident_id"),

@@ -6,9 +6,12 @@ one it is: SubmitTime is the submission's at the first start, and at each later 
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
+from typing import Final
 
 from rekindle.protocol.cluster.documents import AttemptDoc
+
+SET_BACK: Final = timedelta(hours=1)  # the head node's clock, between a submission and a requeue
 
 
 def another(known: AttemptDoc, *, user: str, restart: int, submitted_at: datetime | None) -> str:
@@ -17,7 +20,7 @@ def another(known: AttemptDoc, *, user: str, restart: int, submitted_at: datetim
         return f"job {known.slurm_job} is {user}'s now, and was {known.user}'s: another job has its number"
     if known.submitted_at is None or submitted_at is None:
         return ""
-    is_later = submitted_at > known.submitted_at and restart > known.restart
+    is_later = submitted_at > known.submitted_at - SET_BACK and restart > known.restart
     if submitted_at == known.submitted_at or is_later:
         return ""
     when = f"{submitted_at:%Y-%m-%d %H:%M:%S}, and not at {known.submitted_at:%Y-%m-%d %H:%M:%S} UTC"

@@ -115,6 +115,14 @@ class Slurm(Protocol):
         """The nodes that are out of service with a reason of ours."""
         ...
 
+    def let_out(self) -> tuple[int, ...]:
+        """The jobs that want no protection any more and wait because we hold them."""
+        ...
+
+    def surplus(self) -> tuple[int, ...]:
+        """Copies that wait beside the one that an order was answered with: slurmctld made them late."""
+        ...
+
     # ---- jobs
     def signal(self, slurm_job: int, signal: Signal) -> None:
         """scancel --signal, to what the script traps it with (steps, or the batch shell where only that does)."""
@@ -138,6 +146,14 @@ class Slurm(Protocol):
 
     def release(self, slurm_job: int) -> None:
         """scontrol release."""
+        ...
+
+    def free(self, slurm_job: int) -> None:
+        """scontrol release of one that is not ours any more."""
+        ...
+
+    def take_back(self, slurm_job: int) -> None:
+        """scancel of a copy of ours that waits and has never run; of no other job."""
         ...
 
     def start_now(self, slurm_job: int) -> None:
@@ -164,7 +180,10 @@ class Slurm(Protocol):
         ...
 
     def unlike(self, slurm_job: int, spec: JobSpec, order: Order) -> tuple[str, ...]:
-        """In what a copy that was submitted so is not the same job as its original; none: in nothing."""
+        """In what a copy that was submitted so is not the same job as its original; none: in nothing.
+
+        Raises: SlurmUnavailable where slurmctld has lost the copy, whatever job has its number now.
+        """
         ...
 
     def repoint(self, slurm_job: int, new_job: int) -> tuple[int, ...]:
@@ -282,8 +301,16 @@ class OwnActions(Protocol):
         """An order to REQUEUE or HOLD that makes this start was carried out, or begun."""
         ...
 
+    def holds(self, attempt: str) -> bool | None:
+        """Whether the last order that held or let go this start held it; None: there was none."""
+        ...
+
     def is_unproven(self, new_attempt: str) -> bool:
         """An order to SUBMIT this attempt is begun, or was refused: its job, if it never ran, is a copy not let go."""
+        ...
+
+    def copy_of(self, new_attempt: str) -> int | None:
+        """The job that an order to SUBMIT this attempt was answered with; None: none is known."""
         ...
 
 

@@ -104,7 +104,9 @@ def shown_of(
     }
     found["StdOut"], found["StdErr"] = expand(job.stdout, job), expand(job.stderr, job)
     found[VERSION] = ".".join(version.split(".")[:2])
-    found[STATE] = FRESH if job.state is SlurmState.PENDING and job.restart == 0 else job.state.value
+    # Of the record itself: the job may have started since squeue listed it, and the figures with it.
+    is_fresh = job.restart == 0 and detail.get("JobState", job.state.value).upper() == "PENDING"
+    found[STATE] = FRESH if is_fresh and job.state is SlurmState.PENDING else SlurmState.RUNNING.value
     for name, given in (environment or {}).items():
         if name.startswith((SPANK, f"SLURM_SPANK_{SPANK}")):
             found[name] = hashlib.sha256(given.encode("utf-8", "surrogateescape")).hexdigest()[:16]

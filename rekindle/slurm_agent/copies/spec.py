@@ -3,16 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-import itertools
 import os
 import pwd
-import shutil
-import tempfile
-import time
-from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
 from typing import Final
 
 from rekindle.protocol.cluster.documents import JobSpec, SlurmState
@@ -41,6 +35,7 @@ from rekindle.slurm_agent.copies.capture import (
 )
 from rekindle.slurm_agent.copies.compare import differences, hosts_of, shown_of
 from rekindle.slurm_agent.copies.reads import Reads
+from rekindle.slurm_agent.copies.script_file import script_file
 from rekindle.slurm_agent.reading import comment as comments
 from rekindle.slurm_agent.reading import text
 from rekindle.slurm_agent.reading.jobs import Job, plain_dependency
@@ -63,8 +58,6 @@ STALE: Final = (
     ENV_SKIP,
     ENV_SLURM_ATTEMPT,
 )
-FOLDER: Final = "rekindle-sbatch-"
-LEFT_BEHIND_S: Final = 3600.0  # no sbatch takes that long
 INTERACTIVE: Final = "it was started by salloc or srun: there is no script to submit again"
 ARRAY: Final = "it is a task of a job array: one task cannot be submitted again as part of the array"
 HETEROGENEOUS: Final = "it is a heterogeneous job: its parts cannot be submitted again as one"
@@ -103,7 +96,10 @@ class CapturedSpec:
 
 
 def take(reads: Reads, settings: Settings, job: Job, detail: Mapping[str, str]) -> CapturedSpec:
-    """Capture a job. Raises: SlurmUnavailable; what else is missing is listed in `cannot`."""
+    """Capture a job; a copy's comment is made from `job.comment`.
+
+    Raises: SlurmUnavailable; what else is missing is listed in `cannot`.
+    """
     if not job.is_batch:
         return CapturedSpec(spec=None, cannot=(INTERACTIVE,), facts=None, is_final=True)
     script = script_of(settings.state_location, job.job)
@@ -214,17 +210,10 @@ def without(written: str, names: Collection[str]) -> str:
 
 def comment_of(spec: JobSpec, order: Order) -> str:
     """The new submission's comment: the old one's policy and keys, the Job it belongs to and its attempt's name."""
-    said = comments.parse(spec.options.get("comment") or "") or comments.Comment()
+    asked = comments.parse(spec.options.get("comment") or "") or comments.Comment()
     old = parse_attempt(order.attempt) if order.attempt else None
-    job = order.environment.get(ENV_JOB_ID) or said.job or (old.restarted(0).name if old else None)
-    keys = {
-        "job": job,
-        "attempt": order.new_attempt,
-        "mailbox": said.mailbox,
-        "checkpoints": said.checkpoints,
-        "signal": said.signal,
-    }
-    return comments.render(said.policy, keys, said.others, said.signal_batch)
+    job = order.environment.get(ENV_JOB_ID) or asked.job or (old.restarted(0).name if old else None)
+    return comments.text_of(replace(asked, job=job, attempt=order.new_attempt))
 
 
 def sbatch_arguments(spec: JobSpec, order: Order, script: str, names: tuple[str, ...]) -> list[str]:
@@ -263,7 +252,7 @@ def submit(runner: Runner, spec: JobSpec, order: Order, state_location: str, *, 
     environment = _environment(runner, spec, order, state_location, secrets_of)
     names = tuple(sorted({*order.environment, ENV_SLURM_ATTEMPT, *([EXCLUDED] if order.exclude else [])}))
     where = submitted_from(spec)
-    with _script_file(spec.script, who) as script:
+    with script_file(spec.script, who, order.new_attempt or "") as script:
         args = sbatch_arguments(spec, order, script, names)
         args[0] = runner.where(args[0])
         printed = runner.change([runner.where("env"), f"--chdir={where}", *args], environ=environment, who=who, cwd="/")
@@ -343,34 +332,3 @@ def _whom(spec: JobSpec) -> tuple[As, str]:
     is_member = text.is_number(asked) and (int(asked) in groups or entry.pw_uid == 0)
     gid = int(asked) if is_member else entry.pw_gid
     return As(uid=entry.pw_uid, gid=gid, groups=groups, umask=umask), entry.pw_dir
-
-
-def _sweep() -> None:
-    """Take away what an agent that was killed in the middle of a submission left behind."""
-    oldest = time.time() - LEFT_BEHIND_S
-    with suppress(OSError):
-        for one in itertools.islice(Path(tempfile.gettempdir()).glob(f"{FOLDER}*"), 100):
-            seen = one.lstat()  # anybody may make a folder of that name, and fill it with what cannot be taken away
-            if seen.st_uid == os.geteuid() and seen.st_mtime < oldest:
-                shutil.rmtree(one, ignore_errors=True)
-
-
-@contextmanager
-def _script_file(script: str, who: As) -> Iterator[str]:
-    """The script, readable by its user, replaceable by no one, for as long as sbatch needs it."""
-    folder: Path | None = None
-    try:
-        _sweep()
-        folder = Path(tempfile.mkdtemp(prefix=FOLDER))
-        path = folder / "batch"
-        path.write_text(script, encoding="utf-8", errors="surrogateescape")
-        path.chmod(0o700)
-        if who.uid != os.geteuid():
-            os.chown(path, who.uid, who.gid)
-            folder.chmod(0o711)  # it stays ours: its user can get at the file, and put nothing beside it
-        yield str(path)
-    except OSError as err:
-        raise SlurmUnavailable(f"sbatch: the script cannot be written down: {err}"[:300]) from err
-    finally:
-        if folder is not None:
-            shutil.rmtree(folder, ignore_errors=True)

@@ -10,32 +10,19 @@ the number of Jobs, and a file system that hangs in part serves the rest of them
 
 from __future__ import annotations
 
-import base64
-import contextlib
 import json
 import math
-import os
-import select
-import signal
-import struct
-import subprocess
-import sys
 import threading
 import time
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
-from rekindle.protocol.cluster.documents import FoundDoc
-from rekindle.slurm_agent.files.messages import Stamp
-from rekindle.slurm_agent.files.worker_process import MAX_FRAME_BYTES, frame
+from rekindle.slurm_agent.files.worker import NotDone, Worker
 
 SOFT_S: Final = 2.0  # what a look, a relay's turn or an order waits for one path
-LOG_S: Final = 5.0  # for the end of a log, which is read once
 PATIENCE_S: Final = 20.0
-START_S: Final = 30.0  # of a process that has touched nothing of a user's yet
 AGAIN_S: Final = 60.0  # after a hang, and twice as long after each further one
 AGAIN_AT_MOST_S: Final = 300.0
 IN_A_ROW: Final = 4
@@ -43,18 +30,6 @@ PROBE_S: Final = 30.0
 MOST_ON_A_MOUNT: Final = 32  # processes
 MOST_AT_WORK: Final = 4  # that take long without hanging
 MAX_IDLE: Final = 2
-# What Python needs to be found and to write UTF-8; nothing else of the agent's environment reaches the child.
-_ENVIRONMENT: Final = {"PATH": "/usr/bin:/bin", "LC_ALL": "C.UTF-8"}
-_HERE: Final = str(Path(__file__).resolve().parents[3])  # the same code as the agent's, wherever that lies
-_MAIN: Final = (
-    f"import sys; sys.path.insert(0, {_HERE!r}); "
-    "from rekindle.slurm_agent.files.worker_process import main; sys.exit(main())"
-)
-_CHILD: Final = (sys.executable, "-I", "-c", _MAIN)
-
-
-class NotDone(OSError):
-    """The work was not finished: too slow, too large, or its process ended."""
 
 
 class Hangs(NotDone):
@@ -65,93 +40,11 @@ class Later(NotDone):
     """It takes its time, and is asked for again in the next turn; nothing is wrong."""
 
 
-class _Worker:
-    """One process. Never waits for its end."""
-
-    def __init__(self) -> None:
-        """Raises: NotDone."""
-        try:
-            self._process = subprocess.Popen(
-                _CHILD,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
-                env=dict(_ENVIRONMENT),
-                cwd="/",
-                start_new_session=True,
-            )
-        except OSError as err:
-            raise NotDone(f"no process could be started for it: {err}"[:300]) from err
-        assert self._process.stdin is not None  # noqa: S101  it was asked for
-        assert self._process.stdout is not None  # noqa: S101
-        self._to, self._from = self._process.stdin.fileno(), self._process.stdout.fileno()
-        os.set_blocking(self._to, False)
-        os.set_blocking(self._from, False)
-        self._read = bytearray()
-        self._left = b""
-        if self.answer(time.monotonic() + START_S) is None:
-            self.kill()
-            raise NotDone(f"its process did not start within {START_S:g} s")
-
-    def begin(self, order: bytes) -> None:
-        self._left = frame(order)
-
-    def answer(self, until: float) -> bytes | None:
-        """The whole answer, None where there is none by then. Raises: NotDone where the process has ended."""
-        while True:
-            found = self._whole()
-            if found is not None:
-                return found
-            ready = select.poll()
-            ready.register(self._from, select.POLLIN)
-            if self._left:
-                ready.register(self._to, select.POLLOUT)
-            events = [one for one, _ in ready.poll(1000 * max(0.0, until - time.monotonic()))]
-            if not events:
-                return None
-            try:
-                if self._to in events:
-                    self._left = self._left[os.write(self._to, self._left) :]
-                if self._from in events:
-                    data = os.read(self._from, 1 << 20)
-                    if not data:
-                        raise NotDone("its process ended without an answer")
-                    self._read += data
-            except (BlockingIOError, InterruptedError):
-                continue
-            except BrokenPipeError as err:
-                raise NotDone("its process ended without an answer") from err
-
-    def _whole(self) -> bytes | None:
-        if len(self._read) < 4:
-            return None
-        (length,) = struct.unpack(">I", self._read[:4])
-        if length > MAX_FRAME_BYTES:
-            raise NotDone(f"its process answered {length} bytes")
-        if len(self._read) < 4 + length:
-            return None
-        found = bytes(self._read[4 : 4 + length])
-        del self._read[: 4 + length]
-        return found
-
-    def kill(self) -> None:
-        """What cannot be killed lives on, and blocks nothing else."""
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self._process.pid, signal.SIGKILL)
-        for pipe in (self._process.stdin, self._process.stdout):
-            with contextlib.suppress(OSError):
-                assert pipe is not None  # noqa: S101
-                pipe.close()
-
-    def is_gone(self) -> bool:
-        return self._process.poll() is not None
-
-
 @dataclass(slots=True)
 class _Waiting:
     """An order that has had no answer in time."""
 
-    worker: _Worker
+    worker: Worker
     path: str
     mount: str
     since: float
@@ -178,10 +71,10 @@ class Workers:
     patience_s: float = PATIENCE_S
     now: Callable[[], float] = time.monotonic
     _lock: threading.RLock = field(default_factory=threading.RLock)
-    _idle: list[_Worker] = field(default_factory=list)
+    _idle: list[Worker] = field(default_factory=list)
     _waiting: dict[Hashable, _Waiting] = field(default_factory=dict)
     _rests: dict[Hashable, _Rest] = field(default_factory=dict)
-    _left_behind: list[_Worker] = field(default_factory=list)
+    _left_behind: list[Worker] = field(default_factory=list)
     _answered: dict[str, float] = field(default_factory=dict)  # mount -> when a path on it did last
     _probe: dict[str, float] = field(default_factory=dict)  # mount that does not answer -> when it is tried again
 
@@ -212,7 +105,7 @@ class Workers:
         with self._lock:
             self._refuse(whose, path, mount, is_long=is_long)
             worker = self._idle.pop() if self._idle and not for_good else None
-        worker = worker if worker is not None and not worker.is_gone() else _Worker()
+        worker = worker if worker is not None and not worker.is_gone() else Worker()
         order = {"work": work, "asked": asked, "uid": uid, "gid": gid, "for_good": for_good}
         worker.begin(json.dumps(order).encode())
         soft = self.soft_s if soft_s is None else soft_s
@@ -309,83 +202,17 @@ class Workers:
 
     # ---- processes
 
-    def _put_back(self, worker: _Worker, *, for_good: bool) -> None:
+    def _put_back(self, worker: Worker, *, for_good: bool) -> None:
         with self._lock:
             if not for_good and len(self._idle) < MAX_IDLE:
                 self._idle.append(worker)
                 return
         self._leave(worker)
 
-    def _leave(self, worker: _Worker) -> None:
+    def _leave(self, worker: Worker) -> None:
         worker.kill()
         with self._lock:
             self._left_behind.append(worker)
-
-
-class UserFiles:
-    """What the agent asks about users' files. Each call names its Job, and costs at most a moment."""
-
-    def __init__(self, workers: Workers | None = None) -> None:
-        self.workers = workers or Workers()
-
-    def failure(self, whose: str, paths: Sequence[str], uid: int | None, gid: int | None) -> str:
-        """See `cause.of_files`; a sentence with the path where one does not answer. Never raises."""
-        path = next((one for one in paths if one.startswith("/")), "/")
-        try:
-            asked = {"paths": list(paths)}
-            return str(
-                self.workers.ask(
-                    (whose, "output"), path, "failure", asked, uid, gid, same=tuple(paths), for_good=True, soft_s=LOG_S
-                )
-            )[:4000]
-        except Hangs as err:
-            return f"Its output could not be read: {err}."[:1000]
-        except NotDone:
-            return ""
-
-    def checkpoints(
-        self, job_id: str, mailbox: str | None, place: str | None, uid: int | None, gid: int | None, now: datetime
-    ) -> FoundDoc:
-        """See `found.judge`. Raises: Later, OSError, MailboxError."""
-        asked = {"job_id": job_id, "mailbox": mailbox, "place": place, "now": now.isoformat()}
-        path = place or mailbox or "/"
-        done = self.workers.ask(
-            (job_id, "checkpoints"), path, "checkpoints", asked, uid, gid, same=path, for_good=True, is_long=True
-        )
-        return FoundDoc.from_json(json.dumps(done))
-
-    def changed(
-        self,
-        job_id: str,
-        root: str,
-        sent: Mapping[str, Stamp],
-        uid: int | None,
-        gid: int | None,
-        *,
-        most: int,
-        most_bytes: int,
-    ) -> Iterator[tuple[str, Stamp, bytes]]:
-        """See `messages.changed`. Raises: OSError."""
-        asked = {"root": root, "sent": sent, "most": most, "most_bytes": most_bytes}
-        for key, stamp, body in self.workers.ask((job_id, "mailbox"), root, "changed", asked, uid, gid, same=root):
-            yield key, (stamp[0], stamp[1], stamp[2]), base64.b64decode(body)
-
-    def bring(
-        self, job_id: str, root: str, key: str, body: bytes, uid: int | None, gid: int | None, *, tag: str | None = None
-    ) -> None:
-        """See `messages.bring`. `tag` tells the message from others under its key. Raises: OSError."""
-        until = time.monotonic() + self.workers.patience_s  # one clock for all processes of a machine
-        asked = {"root": root, "key": key, "body": base64.b64encode(body).decode(), "until": until}
-        self.workers.ask((job_id, "mailbox"), root, "bring", asked, uid, gid, same=(root, key, tag or body))
-
-    def read(self, whose: str, path: str, limit: int, uid: int | None, gid: int | None) -> bytes | None:
-        """See `userfs.read`. Raises: OSError."""
-        done = self.workers.ask((whose, "beat"), path, "read", {"path": path, "limit": limit}, uid, gid, same=path)
-        return None if done is None else base64.b64decode(done)
-
-    def is_folder(self, whose: str, path: str, uid: int | None, gid: int | None) -> bool:
-        """Raises: OSError, also where it does not answer."""
-        return bool(self.workers.ask((whose, "folder"), path, "answers", {"path": path}, uid, gid, same=path))
 
 
 def _done(raw: bytes) -> Any:

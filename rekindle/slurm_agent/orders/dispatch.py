@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Final, Protocol
 
 from rekindle.compat import assert_never
 from rekindle.protocol.cluster.orders import Verb
-from rekindle.slurm_agent.base.ports import Slurm
+from rekindle.slurm_agent.base.ports import Slurm, SlurmError
 from rekindle.slurm_agent.orders.job_verbs import JobVerbs
 from rekindle.slurm_agent.orders.node_verbs import NodeVerbs
 from rekindle.slurm_agent.orders.size_verbs import shrink
 from rekindle.slurm_agent.orders.verbs import NotYet, OrderTry, Result, Specs, done
+
+log = logging.getLogger(__name__)
 
 READ_S: Final = 0.2  # a look takes about that long
 
@@ -66,6 +69,26 @@ class OrderDispatcher:
             case Verb.READ:
                 return self._read(turn)
         assert_never(turn.order.verb)
+
+    def free(self) -> tuple[str, ...]:
+        """Let go what wants no protection any more and waits because we hold it, and cancel the copies that are one too
+        many. What did not work, one line each."""
+        problems = []
+        for number in self._slurm.let_out():
+            try:
+                self._slurm.free(number)
+                log.info("slurm_job=%d let_go=it wants no protection any more", number)
+            except SlurmError as err:
+                problems.append(f"job {number} wants no protection any more, and is still held by us: {err}")
+        for number in self._slurm.surplus():
+            try:
+                self._slurm.take_back(number)
+                log.info("slurm_job=%d cancelled=its order was carried out by another copy", number)
+            except SlurmError as err:
+                problems.append(f"job {number} is a copy too many, and still waits: {err}")
+        if self._slurm.let_out() or self._slurm.surplus():
+            self._reread.ask()
+        return tuple(problems)
 
     def _read(self, turn: OrderTry) -> Result:
         token = turn.order.token

@@ -123,6 +123,8 @@ class OrderExecutor:
 
     def work(self) -> float | None:
         """Carry out all that is due. Seconds until more is due; None: nothing is open."""
+        if self._holding is None or self._holding.left_s() > 0:
+            self._problems.set("held", self._dispatcher.free())
         behind: set[str] = set()
         for entry in self._journal.open():
             subject = subject_of(entry.order)

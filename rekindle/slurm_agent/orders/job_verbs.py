@@ -181,7 +181,7 @@ class JobVerbs:
         slurm_job = self._slurm.submit(spec, order)
         if (unlike := self._unlike(turn, slurm_job, spec)) is not None:
             return unlike
-        self._slurm.release(slurm_job)
+        self._let_copy_go(slurm_job)
         note = self._repoint(order, slurm_job)
         return done(f"job {slurm_job} was submitted{note}", slurm_job)
 
@@ -200,9 +200,15 @@ class JobVerbs:
             if (unlike := self._unlike(turn, number, spec)) is not None:
                 return unlike
             if is_held:
-                self._slurm.release(number)
+                self._let_copy_go(number)
         note = self._repoint(order, number)
         return turn.there(f"job {number} is {order.new_attempt}{note}", number)
+
+    def _let_copy_go(self, copy: int) -> None:
+        try:
+            self._slurm.release(copy)
+        except UnknownJob as err:  # a slurmctld that came back, or took over, without it
+            raise NotYet(f"slurmctld has lost job {copy}, the copy, before it was let go") from err
 
     def _unlike(self, turn: OrderTry, copy: int, spec: JobSpec) -> Result | None:
         """A refusal where the copy is not the same job as its original; it is then cancelled, before it could run."""

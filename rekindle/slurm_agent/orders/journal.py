@@ -171,6 +171,17 @@ class Journal:
     def is_unproven(self, new_attempt: str) -> bool:
         return self._has((Verb.SUBMIT,), "new_attempt", new_attempt, (Outcome.FAILED, Outcome.REFUSED))
 
+    def copy_of(self, new_attempt: str) -> int | None:
+        rows = self._store.read(
+            lambda db: db.execute(
+                "SELECT answer FROM orders WHERE verb = 'submit' AND new_attempt = ? AND outcome IN ('done', 'already')"
+                " AND answer IS NOT NULL",
+                (new_attempt,),
+            ).fetchall()
+        )
+        found = [OrderResult.from_json(str(answer)).slurm_job for (answer,) in rows]
+        return next((number for number in found if number is not None), None)
+
     # ---- leaving.Holds
 
     def holds(self, attempt: str) -> bool | None:

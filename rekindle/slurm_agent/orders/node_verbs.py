@@ -34,6 +34,8 @@ class NodeVerbs:
         if isinstance(node, Result):
             return node
         facts = node.facts
+        if (replaced := _is_replaced(turn, facts)) is not None:
+            return replaced
         other = _held_by(facts)
         if _says(facts, StateMeaning.DRAINED, StateMeaning.FAILING):
             if is_ours(facts.reason):
@@ -68,6 +70,8 @@ class NodeVerbs:
         if isinstance(node, Result):
             return node
         facts = node.facts
+        if (replaced := _is_replaced(turn, facts)) is not None:
+            return replaced
         marked = mark_in(facts.reason)
         if marked is repair and _says(facts, StateMeaning.FAILING):
             return turn.there(f"{facts.name} is marked {repair}")
@@ -87,6 +91,8 @@ class NodeVerbs:
         if isinstance(node, Result):
             return node
         facts = node.facts
+        if (replaced := _is_replaced(turn, facts)) is not None:
+            return replaced
         if _says(facts, StateMeaning.REBOOT):
             return turn.there(f"{facts.name} is being rebooted")
         if turn.begun_at and node.booted_at and node.booted_at > turn.begun_at:
@@ -102,6 +108,14 @@ class NodeVerbs:
         assert order.node is not None, "orders.NEEDED"  # noqa: S101
         found = self._slurm.node(order.node)
         return refused(f"Slurm knows no node {order.node}") if found is None else found
+
+
+def _is_replaced(turn: OrderTry, facts: NodeFacts) -> Result | None:
+    """HyperPod has put another machine under the name since: what was wanted of the one before is over."""
+    meant, now = turn.order.instance_id, facts.instance_id
+    if meant is None or now in (None, meant):
+        return None
+    return turn.there(f"{facts.name} is {now} by now, and no longer {meant}: nothing was done to it")
 
 
 def reason_of(order: Order) -> str:

@@ -87,3 +87,15 @@ def render(
     pairs = [(key, given[key]) for key in KEYS if given.get(key)] + list(others)
     kept = [f"{key}={found}" for key, found in pairs if found and "," not in found and found.isprintable()]
     return ",".join([f"{MARK}:{policy}", *kept])
+
+
+def text_of(asked: Comment) -> str:
+    """A comment that says the same."""
+    keys = {
+        "job": asked.job,
+        "attempt": asked.attempt,
+        "mailbox": asked.mailbox,
+        "checkpoints": asked.checkpoints,
+        "signal": asked.signal,
+    }
+    return render(asked.policy, keys, asked.others, asked.signal_batch)

@@ -18,9 +18,9 @@ _GPU: Final = re.compile(r"gres[:/]gpu(?:[:=]|\Z)")
 _TASKS: Final = ("SLURM_NTASKS", "SLURM_NPROCS")
 
 
-def said_min(said: Comment) -> int | None:
+def asked_min(asked: Comment) -> int | None:
     """What the job says of itself; None where it says nothing that can be read."""
-    given = dict(said.others).get(MIN_NODES, "")
+    given = dict(asked.others).get(MIN_NODES, "")
     return int(given) if text.is_number(given) and 0 < int(given) <= MAX_COUNT else None
 
 

@@ -11,7 +11,7 @@ from rekindle.slurm_agent.base.aws import code_of, text_of
 from rekindle.slurm_agent.base.clock import SystemClock
 from rekindle.slurm_agent.base.ports import AgentContext, Parts
 from rekindle.slurm_agent.copies.reads import Reads
-from rekindle.slurm_agent.files.workers import UserFiles
+from rekindle.slurm_agent.files.user_files import UserFiles
 from rekindle.slurm_agent.reading.nodemap import NodeMap
 from rekindle.slurm_agent.reading.run import Runner, Unreadable
 from rekindle.slurm_agent.slurm.commands import Commands
@@ -63,8 +63,9 @@ def build(ground: AgentContext) -> Parts:
         settings=watch.current_settings,
         now=now,
         owners=owners,
-        joining=joining,
-        followed=watch.followed,
+        asked=watch.asked,
+        let_out=watch.let_out,
+        surplus=watch.surplus,
         start=watch.start,
         deliver=relay.deliver,
         files=files,

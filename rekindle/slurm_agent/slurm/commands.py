@@ -24,8 +24,10 @@ from rekindle.slurm_agent.base.ports import (
 )
 from rekindle.slurm_agent.copies.capture import environment_of
 from rekindle.slurm_agent.copies.reads import Reads
+from rekindle.slurm_agent.copies.script_file import never_ran_as
 from rekindle.slurm_agent.copies.spec import ids_of, submit, submitted_from, unlike, user_id
-from rekindle.slurm_agent.files.workers import Hangs, UserFiles
+from rekindle.slurm_agent.files.user_files import UserFiles
+from rekindle.slurm_agent.files.workers import Hangs
 from rekindle.slurm_agent.reading import comment
 from rekindle.slurm_agent.reading.jobs import Job, repointed
 from rekindle.slurm_agent.reading.nodemap import NodeMap, gpus_of, serial_of
@@ -35,8 +37,6 @@ from rekindle.slurm_agent.reading.script import read as read_script
 from rekindle.slurm_agent.reading.sizes import cannot_shrink, cpus_for, wanted
 from rekindle.slurm_agent.watching import history
 from rekindle.slurm_agent.watching.attempt_docs import Shown, base_of
-from rekindle.slurm_agent.watching.joining import Joining
-from rekindle.slurm_agent.watching.known import remembered
 from rekindle.slurm_agent.watching.owners import Owners
 from rekindle.slurm_agent.watching.ready import is_ready
 
@@ -46,8 +46,8 @@ _SETTLES: Final = timedelta(seconds=2)
 
 class Commands:
     """`settings` gives slurmctld's, as the watcher last read them. `deliver` brings a job's run its plan before it is
-    started again, and raises SlurmUnavailable where it cannot. `followed` tells a job that the watcher follows: one
-    stays protected when its comment is changed."""
+    started again, and raises SlurmUnavailable where it cannot. `asked`, `let_out` and
+    `surplus`: see `Watch`."""
 
     def __init__(
         self,
@@ -59,15 +59,15 @@ class Commands:
         settings: Callable[[], Settings],
         now: Callable[[], datetime],
         owners: Owners,
-        followed: Callable[[int], AttemptDoc | None],
+        asked: Callable[[Job], comment.Comment | None],
+        let_out: Callable[[], tuple[int, ...]] = tuple,
+        surplus: Callable[[], tuple[int, ...]] = tuple,
         start: Callable[[str], AttemptDoc | None],
         deliver: Callable[[int], None] = lambda _: None,
-        joining: Joining | None = None,
         files: UserFiles | None = None,
     ) -> None:
         self._files = files or UserFiles()
         self._deliver = deliver
-        self._joining = joining or Joining(reads)
         self._cluster = cluster
         self._runner = runner
         self._reads = reads
@@ -75,7 +75,9 @@ class Commands:
         self._settings = settings
         self._now = now
         self._owners = owners
-        self._followed = followed
+        self._asked = asked
+        self._let_out = let_out
+        self._surplus = surplus
         self._start = start
 
     # ---- reads
@@ -85,12 +87,14 @@ class Commands:
         return None if job is None else self._doc(job)
 
     def _doc(self, job: Job) -> AttemptDoc | None:
-        said = self._said(job)
+        asked = self._own(job)
+        if asked is None:
+            raise NotProtected(f"job {job.job} is not protected by Rekindle")
         try:
             detail = self._reads.detail(job)
         except UnknownJob:
             return None
-        shown = Shown(job=job, base=base_of(self._cluster, job, said), said=said, detail=detail)
+        shown = Shown(job=job, base=base_of(self._cluster, job, asked), asked=asked, detail=detail)
         if job.state is SlurmState.RUNNING:
             steps = self._reads.steps().get(job.step_key, 0)
             shown = replace(shown, is_ready=self._is_ready(shown, steps))
@@ -105,30 +109,25 @@ class Commands:
     def start(self, attempt: str) -> AttemptDoc | None:
         return self._start(attempt)
 
-    def _said(self, job: Job) -> comment.Comment:
-        """What the job says of itself, as far as that is its user's to say. Raises: NotProtected, SlurmUnavailable."""
-        said = self._joining.said(job)
-        if said is not None:
-            return self._owners.own(said, job)
-        before = self._followed(job.job)
-        if before is None:
-            raise NotProtected(f"job {job.job} is not protected by Rekindle")
-        return remembered(before)
+    def _own(self, job: Job) -> comment.Comment | None:
+        """What the job says of itself, as far as that is its user's to say. Raises: SlurmUnavailable."""
+        asked = self._asked(job)
+        return None if asked is None else self._owners.own(asked, job)
 
     def steps(self, slurm_job: int) -> int:
         """A job whose comment says that its batch shell catches the signal has one where it runs: that shell."""
         job = self._reads.job(_job(slurm_job))
         if job is None or job.state is not SlurmState.RUNNING:
             return 0
-        said = self._joining.said(job)
-        return self._reads.steps().get(job.step_key, 0) or int(said is not None and said.signal_batch)
+        asked = self._asked(job)
+        return self._reads.steps().get(job.step_key, 0) or int(asked is not None and asked.signal_batch)
 
     def find_by_attempt(self, attempt: str) -> AttemptDoc | None:
         for job in sorted(self._reads.jobs(), key=lambda one: one.job):
-            said = self._joining.said(job)
-            if said is None or said.attempt != attempt or job.is_lump:
+            asked = self._asked(job)
+            if asked is None or asked.attempt != attempt or job.is_lump:
                 continue
-            if self._owners.own(said, job).attempt == attempt:  # not somebody else's, who only says so
+            if self._owners.own(asked, job).attempt == attempt:  # not somebody else's, who only says so
                 return self._doc(job)
         return None
 
@@ -139,11 +138,11 @@ class Commands:
                 continue
             if job.state is SlurmState.PENDING and job.dependency:
                 continue  # a link of a chain: it waits for the one before it
-            said = self._joining.said(job)
-            if said is None:
+            asked = self._asked(job)
+            if asked is None:
                 continue
-            said = self._owners.own(said, job)
-            if said.job == job_id or (mailbox and said.mailbox.rstrip("/") == mailbox):
+            asked = self._owners.own(asked, job)
+            if asked.job == job_id or (mailbox and asked.mailbox.rstrip("/") == mailbox):
                 return job.job
         return None
 
@@ -185,6 +184,12 @@ class Commands:
             booted_at=found.booted,
         )
 
+    def let_out(self) -> tuple[int, ...]:
+        return self._let_out()
+
+    def surplus(self) -> tuple[int, ...]:
+        return self._surplus()
+
     # ---- jobs
 
     def signal(self, slurm_job: int, signal: Signal) -> None:
@@ -199,9 +204,9 @@ class Commands:
 
     def _is_for_the_shell(self, slurm_job: int, signal: Signal) -> bool:
         job = self._reads.job(slurm_job)
-        said = self._joining.said(job) if job is not None else None
-        if said is not None and said.signal == signal.value:
-            return said.signal_batch
+        asked = self._asked(job) if job is not None else None
+        if asked is not None and asked.signal == signal.value:
+            return asked.signal_batch
         try:
             facts = read_script(self._reads.script(slurm_job))
         except SlurmError:
@@ -225,6 +230,14 @@ class Commands:
     def release(self, slurm_job: int) -> None:
         self._deliver(_job(slurm_job))
         self._runner.change(["scontrol", "release", self._named(slurm_job)])
+
+    def free(self, slurm_job: int) -> None:
+        self._runner.change(["scontrol", "release", self._named(slurm_job)])
+
+    def take_back(self, slurm_job: int) -> None:
+        job = self._reads.job(_job(slurm_job))
+        if job is not None and never_ran_as(job) is not None and job.state is SlurmState.PENDING:
+            self._runner.change(["scancel", "--state=PENDING", str(slurm_job)])
 
     def start_now(self, slurm_job: int) -> None:
         """Not in the second in which it was put back: its nodes would still take it for the start that was ended, and
@@ -261,8 +274,9 @@ class Commands:
 
     def unlike(self, slurm_job: int, spec: JobSpec, order: Order) -> tuple[str, ...]:
         copy = self._reads.job(_job(slurm_job))
-        if copy is None:
-            raise UnknownJob(f"slurmctld does not know job {slurm_job}")
+        asked = self._own(copy) if copy is not None else None
+        if copy is None or asked is None or (asked.attempt, copy.user) != (order.new_attempt, spec.user):
+            raise SlurmUnavailable(f"slurmctld has lost job {slurm_job}, the copy, before it was let go")
         settings = self._settings()
         environment = environment_of(settings.state_location, slurm_job)
         return unlike(spec, order, copy, self._reads.detail(copy), environment, settings.version)
@@ -342,8 +356,14 @@ class _NoDeeds:
     def has_requeued(self, new_attempt: str) -> bool:  # noqa: ARG002
         return False
 
+    def holds(self, attempt: str) -> bool | None:  # noqa: ARG002
+        return None
+
     def is_unproven(self, new_attempt: str) -> bool:  # noqa: ARG002
         return False
+
+    def copy_of(self, new_attempt: str) -> int | None:  # noqa: ARG002
+        return None
 
 
 def _is_out_by_us(node: Node) -> bool:

@@ -17,7 +17,7 @@ from rekindle.slurm_agent.reading.comment import Comment
 from rekindle.slurm_agent.reading.jobs import ENDED, Job, dependencies
 from rekindle.slurm_agent.reading.options import expand
 from rekindle.slurm_agent.reading.run import Unreadable
-from rekindle.slurm_agent.reading.sizes import gpus_in, said_min, wanted
+from rekindle.slurm_agent.reading.sizes import asked_min, gpus_in, wanted
 
 # States in which a start's nodes and times are its own, and not Slurm's estimate.
 STARTED: Final = frozenset(
@@ -27,12 +27,12 @@ STARTED: Final = frozenset(
 _BY_SLURM: Final = ("DependencyNeverSatisfied", "ReservationDeleted", "InactiveLimit", "DeadLine", "SystemFailure")
 
 
-def base_of(cluster: str, job: Job, said: Comment | None, taken: Collection[str] = ()) -> SlurmAttempt:
+def base_of(cluster: str, job: Job, asked: Comment | None, taken: Collection[str] = ()) -> SlurmAttempt:
     """The name of the job's first start: what its comment says, if that is no other job's, else its own id."""
     own = first_attempt(cluster, job.job)
-    if said is None or said.attempt is None:
+    if asked is None or asked.attempt is None:
         return own
-    given = parse_attempt(said.attempt).restarted(0)
+    given = parse_attempt(asked.attempt).restarted(0)
     is_foreign = given.base.isdigit() and given.base != own.base
     if given.cluster != cluster or is_foreign or given.name in taken:
         return own
@@ -45,7 +45,7 @@ class Shown:
 
     job: Job
     base: SlurmAttempt
-    said: Comment
+    asked: Comment
     detail: Mapping[str, str]
     has_auto_resume: bool | None = None
     spec: str | None = None
@@ -78,14 +78,14 @@ def doc_of(cluster: str, shown: Shown, now: datetime) -> AttemptDoc:
         state=job.state,
         seen_at=now,
         name=clip(job.name),
-        job_id=shown.said.job,
-        policy=shown.said.policy,
+        job_id=shown.asked.job,
+        policy=shown.asked.policy,
         user=clip(job.user, 255),
         partition=clip(job.partition, 255),
         reason=clip(job.reason),
         nodes=valid_nodes(job.nodes()) if is_its_own else (),
         node_count=min(_count(job, detail), 10**6),
-        min_nodes=said_min(shown.said),
+        min_nodes=asked_min(shown.asked),
         gpu_count=gpus_in(detail),
         submitted_at=job.submitted,
         started_at=job.started if is_its_own else None,
@@ -93,16 +93,16 @@ def doc_of(cluster: str, shown: Shown, now: datetime) -> AttemptDoc:
         exit_code=code,
         exit_signal=number,
         ended_by=ended_by(job) if has_ended else EndedBy.UNKNOWN,
-        detail=clip(" ".join(shown.said.problems)),
+        detail=clip(" ".join(shown.asked.problems)),
         held=job.is_held,
         is_requeueable=job.may_requeue and job.is_batch,
         has_auto_resume=shown.has_auto_resume,
         time_limit_s=job.limit_s,
         exclude=valid_nodes(_hosts(detail.get("ExcNodeList"))),
-        mailbox=shown.said.mailbox if len(shown.said.mailbox) <= 2048 else "",
-        checkpoints=shown.said.checkpoints if len(shown.said.checkpoints) <= 2048 else "",
+        mailbox=shown.asked.mailbox if len(shown.asked.mailbox) <= 2048 else "",
+        checkpoints=shown.asked.checkpoints if len(shown.asked.checkpoints) <= 2048 else "",
         stdout=stdout if len(stdout) <= 4096 else "",
-        signal=shown.said.signal,
+        signal=shown.asked.signal,
         is_ready=shown.is_ready if job.state is SlurmState.RUNNING else None,
         spec=shown.spec,
         cannot_resubmit=shown.cannot,

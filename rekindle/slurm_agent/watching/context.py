@@ -10,11 +10,12 @@ from typing import Final
 from rekindle.protocol.cluster.documents import AttemptDoc, NodeFacts
 from rekindle.slurm_agent.base.ports import OwnActions
 from rekindle.slurm_agent.copies.reads import Reads
-from rekindle.slurm_agent.files.workers import UserFiles
+from rekindle.slurm_agent.files.user_files import UserFiles
 from rekindle.slurm_agent.reading.nodemap import NodeMap
 from rekindle.slurm_agent.watching.joining import Joining
 from rekindle.slurm_agent.watching.known import Known
 from rekindle.slurm_agent.watching.owners import Owners
+from rekindle.slurm_agent.watching.protection import Protection
 from rekindle.slurm_agent.watching.roster import FollowedJob
 
 MEMORY: Final = "watch/"
@@ -34,6 +35,7 @@ class LookInputs:
     start: Callable[[str], AttemptDoc | None]
     owners: Owners
     joining: Joining
+    protection: Protection
     files: UserFiles
 
 
@@ -49,4 +51,6 @@ class LookMemory:
     members: dict[int, FollowedJob] = field(default_factory=dict)
     later: set[int] = field(default_factory=set)
     followed: tuple[str, ...] | None = None
+    to_release: set[int] = field(default_factory=set)  # jobs that want no protection any more, and that we hold
+    surplus: set[int] = field(default_factory=set)  # copies beside the one that an order was answered with
     numbers: dict[int, datetime | None] = field(default_factory=dict)  # of jobs found to be new, and their submission

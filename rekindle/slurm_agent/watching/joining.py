@@ -44,14 +44,15 @@ class Rules:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Found:
-    """`words`: of its environment and script, which do not change."""
+    """`words`: of its environment and script, which do not change. `later`: what `_SHOWN` say, which may change."""
 
-    said: comment.Comment | None
+    asked: comment.Comment | None
     is_out: bool
+    later: comment.Comment | None = None
     words: tuple[str, ...] | None = None
 
 
-_NOTHING: Final = _Found(said=None, is_out=False)
+_NOTHING: Final = _Found(asked=None, is_out=False)
 
 
 class Joining:
@@ -63,11 +64,15 @@ class Joining:
         self._found: dict[tuple[int, datetime | None], _Found] = {}
         self._asked_at: datetime | None = None
 
-    def said(self, job: Job) -> comment.Comment | None:
+    def asked(self, job: Job) -> comment.Comment | None:
         """What the job says, wherever it says it; None where it is not to be protected."""
         if self.is_out(job):
             return None
-        return comment.parse(job.comment) or self._found.get(_key(job), _NOTHING).said
+        return comment.parse(job.comment) or self._found.get(_key(job), _NOTHING).asked
+
+    def asked_later(self, job: Job) -> comment.Comment | None:
+        """What an administrator or a plug-in has written where the job's comment says nothing to us; mostly nothing."""
+        return self._found.get(_key(job), _NOTHING).later
 
     def is_out(self, job: Job) -> bool:
         """Its owner, or an administrator, wants no protection for it."""
@@ -111,11 +116,12 @@ class Joining:
     def _of(self, job: Job, shown: Mapping[str, str], own: tuple[str, ...]) -> _Found:
         # Joined by blanks: what stands behind one may be the script's own already.
         line = (of_line(shown.get("SubmitLine") or "", (job.command,)).get("comment") or "").partition(" ")[0]
-        words = [*(text.value(shown.get(name)) for name in _SHOWN), line, *own]
+        shows = [text.value(shown.get(name)) for name in _SHOWN]
+        words = [*shows, line, *own]
         if any(_is_out(one) for one in words):
-            return _Found(said=None, is_out=True, words=own)
-        found = next((one for one in map(comment.parse, words) if one is not None), None)
-        return _Found(said=found or self._by_rule(job, shown), is_out=False, words=own)
+            return _Found(asked=None, is_out=True, words=own)
+        asked, later = (next(filter(None, map(comment.parse, found)), None) for found in (words, shows))
+        return _Found(asked=asked or self._by_rule(job, shown), is_out=False, later=later, words=own)
 
     def _by_rule(self, job: Job, shown: Mapping[str, str]) -> comment.Comment | None:
         is_named = job.partition in self._rules.partitions or text.value(shown.get("Account")) in self._rules.accounts
@@ -129,8 +135,8 @@ def _own_words(job: Job, state_location: str) -> tuple[str, ...]:
     return environment.get(ENV_PROTECT, "").strip(), of_script(script).get("comment") or ""
 
 
-def _is_out(said: str) -> bool:
-    return said.strip().strip("\"'").strip().split(",")[0].strip() == OUT
+def _is_out(asked: str) -> bool:
+    return asked.strip().strip("\"'").strip().split(",")[0].strip() == OUT
 
 
 def _key(job: Job) -> tuple[int, datetime | None]:

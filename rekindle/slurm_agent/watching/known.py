@@ -8,14 +8,11 @@ from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from rekindle.protocol.cluster.documents import AttemptDoc
-from rekindle.protocol.cluster.names import parse_attempt
 from rekindle.protocol.cluster.orders import Signal
 from rekindle.protocol.mailbox import ENV_CHECKPOINT_DIR, ENV_CHECKPOINT_URI, ENV_MAILBOX
 from rekindle.slurm_agent.copies.spec import MAY_COME, CapturedSpec
 from rekindle.slurm_agent.reading import comment
 from rekindle.slurm_agent.reading.jobs import ENDED, Job, plain_dependency
-from rekindle.slurm_agent.reading.sizes import MIN_NODES
 
 VERSION: Final = 3
 # slurmctld writes its state some seconds after a submission; until then a script's arguments cannot be told.
@@ -26,7 +23,8 @@ SETTLES: Final = timedelta(minutes=2)
 class Known:
     """A job's capture, without the spec itself. `asked_for` changes when the job's own options do.
 
-    `signal` is what the script wants to be sent before its time limit (`#SBATCH --signal`): it saves on that.
+    `signal` is what the script wants to be sent before its time limit (`#SBATCH --signal`): it saves on that. `comment`
+    is what its comment asks for, or asked for before another tool has overwritten it.
     """
 
     sha256: str | None
@@ -39,10 +37,11 @@ class Known:
     signal: str | None
     signal_batch: bool
     is_final: bool
+    comment: str = ""
 
     @classmethod
-    def of(cls, taken: CapturedSpec, asked_for: str, exclude: str, *, is_old: bool) -> Known:
-        """`is_old`: what is missing now will not come any more, and is reported."""
+    def of(cls, taken: CapturedSpec, asked_for: str, exclude: str, *, asked: str, is_old: bool) -> Known:
+        """asked: the comment to keep. is_old: what is missing now will not come any more, and is reported."""
         is_final = taken.is_final or is_old
         facts = taken.facts
         warned = facts.warned if facts is not None and facts.warned in set(Signal) else None
@@ -58,6 +57,7 @@ class Known:
             signal=warned,
             signal_batch=warned is not None and facts is not None and facts.warned_batch,
             is_final=is_final,
+            comment=asked,
         )
 
     def to_json(self) -> bytes:
@@ -122,26 +122,13 @@ def print_of(job: Job) -> tuple[object, ...]:
     )
 
 
-def completed(said: comment.Comment, known: Known) -> comment.Comment:
+def completed(asked: comment.Comment, known: Known) -> comment.Comment:
     """What the comment leaves open, as the submission's environment and the script say it."""
-    is_silent = said.signal is None
+    is_silent = asked.signal is None
     return replace(
-        said,
-        mailbox=said.mailbox or known.mailbox,
-        checkpoints=said.checkpoints or known.checkpoints,
-        signal=known.signal if is_silent else said.signal,
-        signal_batch=known.signal_batch if is_silent else said.signal_batch,
-    )
-
-
-def remembered(doc: AttemptDoc) -> comment.Comment:
-    """A job stays protected when its comment is changed: the Job is registered."""
-    return comment.Comment(
-        policy=doc.policy,
-        job=doc.job_id,
-        attempt=parse_attempt(doc.attempt).restarted(0).name,
-        mailbox=doc.mailbox,
-        checkpoints=doc.checkpoints,
-        signal=doc.signal,
-        others=() if doc.min_nodes is None else ((MIN_NODES, str(doc.min_nodes)),),
+        asked,
+        mailbox=asked.mailbox or known.mailbox,
+        checkpoints=asked.checkpoints or known.checkpoints,
+        signal=known.signal if is_silent else asked.signal,
+        signal_batch=known.signal_batch if is_silent else asked.signal_batch,
     )

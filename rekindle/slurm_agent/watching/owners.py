@@ -74,12 +74,12 @@ class Owners:
             _keep(self._told, first, told or None)
         return told or None
 
-    def own(self, said: Comment, job: Job) -> Comment:
+    def own(self, asked: Comment, job: Job) -> Comment:
         """The comment without what is not its user's to say. Raises: SlurmUnavailable where that is unknown now."""
-        named = [name for name in (said.job, said.attempt) if name is not None]
+        named = [name for name in (asked.job, asked.attempt) if name is not None]
         if not named or all(self._is_own(name, job) for name in named):
-            return said
-        return replace(said, job=None, attempt=None, problems=(*said.problems, FOREIGN))
+            return asked
+        return replace(asked, job=None, attempt=None, problems=(*asked.problems, FOREIGN))
 
     def _is_own(self, name: str, job: Job) -> bool:
         if not is_slurm(name) or parse_attempt(name).cluster != self._cluster:

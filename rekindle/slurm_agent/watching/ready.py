@@ -10,7 +10,8 @@ from __future__ import annotations
 from typing import Final
 
 from rekindle.protocol.mailbox import MAX_MESSAGE_BYTES, Heartbeat, MailboxError, Place, RunPhase, heartbeat_key
-from rekindle.slurm_agent.files.workers import Hangs, UserFiles
+from rekindle.slurm_agent.files.user_files import UserFiles
+from rekindle.slurm_agent.files.workers import Hangs
 from rekindle.slurm_agent.watching.attempt_docs import Shown
 
 _READY: Final = frozenset({RunPhase.TRAINING, RunPhase.EVALUATION, RunPhase.SAVING, RunPhase.STALLED})
@@ -18,7 +19,7 @@ _READY: Final = frozenset({RunPhase.TRAINING, RunPhase.EVALUATION, RunPhase.SAVI
 
 def is_ready(shown: Shown, steps: int, files: UserFiles) -> bool | None:
     """None where steps run and nothing tells more. Raises: Hangs where the mailbox does not answer."""
-    if steps == 0 and not shown.said.signal_batch:
+    if steps == 0 and not shown.asked.signal_batch:
         return False
     heartbeat = heartbeat_of(shown, files)
     if heartbeat is None:
@@ -29,7 +30,7 @@ def is_ready(shown: Shown, steps: int, files: UserFiles) -> bool | None:
 def heartbeat_of(shown: Shown, files: UserFiles) -> Heartbeat | None:
     """The start's heartbeat in a mailbox on a shared path. Raises: Hangs."""
     try:
-        place = Place.parse(shown.said.mailbox) if shown.said.mailbox else None
+        place = Place.parse(shown.asked.mailbox) if shown.asked.mailbox else None
         if place is None or place.bucket is not None:
             return None
         path = place.join(heartbeat_key(shown.attempt.name)).path

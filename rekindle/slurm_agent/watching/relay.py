@@ -38,7 +38,8 @@ from rekindle.protocol.store_clock import age_s
 from rekindle.slurm_agent.base.ports import Holding, Memory, NotHolder, Reading, SlurmUnavailable
 from rekindle.slurm_agent.files.messages import MAX_FILES
 from rekindle.slurm_agent.files.time_spent import TimeSpent
-from rekindle.slurm_agent.files.workers import Later, UserFiles
+from rekindle.slurm_agent.files.user_files import UserFiles
+from rekindle.slurm_agent.files.workers import Later
 from rekindle.slurm_agent.watching.roster import FollowedJob, Roster
 
 log = logging.getLogger(__name__)

@@ -19,14 +19,15 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Final
 
-from rekindle.protocol.cluster.documents import AttemptDoc, NodeFacts, NodesDoc
-from rekindle.protocol.cluster.names import attempt_key
+from rekindle.protocol.cluster.documents import AttemptDoc, JobSpec, NodeFacts, NodesDoc
+from rekindle.protocol.cluster.names import attempt_key, spec_key
 from rekindle.protocol.wire import WIRE_VERSION, MailboxError
 from rekindle.slurm_agent.base.ports import Advice, Memory, News, OwnActions, Reading, SlurmError, SlurmUnavailable
 from rekindle.slurm_agent.copies.reads import Reads
-from rekindle.slurm_agent.files.workers import UserFiles
+from rekindle.slurm_agent.files.user_files import UserFiles
 from rekindle.slurm_agent.reading import text
-from rekindle.slurm_agent.reading.jobs import ENDED
+from rekindle.slurm_agent.reading.comment import Comment
+from rekindle.slurm_agent.reading.jobs import ENDED, Job
 from rekindle.slurm_agent.reading.nodemap import NodeMap
 from rekindle.slurm_agent.reading.nodes import Settings
 from rekindle.slurm_agent.reading.run import Unreadable
@@ -37,6 +38,7 @@ from rekindle.slurm_agent.watching.joining import Joining
 from rekindle.slurm_agent.watching.known import Known
 from rekindle.slurm_agent.watching.look import SlurmLook
 from rekindle.slurm_agent.watching.owners import Owners
+from rekindle.slurm_agent.watching.protection import Protection, remembered
 from rekindle.slurm_agent.watching.recall import Back, read_back
 from rekindle.slurm_agent.watching.roster import Roster
 
@@ -67,11 +69,12 @@ class Watch:
     ) -> None:
         self.slurm_version = ""
         self.cluster_arn = ""
-        self._told_at: datetime | None = None
+        self._reported_at: datetime | None = None
         self._highest = 0  # number of a job that was ever followed
         self._known_then = 0  # the same, when the settings were read
         self._reads = reads
         self._published = published
+        joining = joining or Joining(reads)
         self._ways = LookInputs(
             cluster=cluster,
             reads=reads,
@@ -79,7 +82,8 @@ class Watch:
             deeds=deeds,
             start=self._written,
             owners=owners,
-            joining=joining or Joining(reads),
+            joining=joining,
+            protection=Protection(cluster, joining, owners, start=self.start, spec=self._spec),
             files=files or UserFiles(),
         )
         self._roster = roster
@@ -106,6 +110,14 @@ class Watch:
         except MailboxError:
             return None
 
+    def _spec(self, sha256: str) -> JobSpec | None:
+        """What is needed to submit a job again; None where it is not there, or cannot be read."""
+        raw = self._published(spec_key(self._ways.cluster, sha256))
+        try:
+            return JobSpec.from_json(raw) if raw is not None else None
+        except MailboxError:
+            return None
+
     @property
     def commands(self) -> int:
         """See `ports.Watcher`."""
@@ -125,10 +137,25 @@ class Watch:
             )
         )
 
-    def followed(self, slurm_job: int) -> AttemptDoc | None:
-        """The newest start of a job that is protected, as of the last reading; None for one that is not."""
-        found = [doc for doc in self._held.docs.values() if doc.slurm_job == slurm_job]
-        return max(found, key=lambda doc: doc.restart, default=None)
+    def asked(self, job: Job) -> Comment | None:
+        """What a job asks for, now; None where it is not protected. One that wants no protection any more and waits
+        because we hold it is followed until it is let go. Raises: SlurmUnavailable.
+        """
+        held = self._held
+        found = [doc for doc in held.docs.values() if doc.slurm_job == job.job]
+        before = max(found, key=lambda doc: doc.restart, default=None)
+        known = held.known.get(job.job)
+        if before is not None and job.job in held.to_release:
+            return remembered(before)
+        return self._ways.protection.of(job, before, known.comment if known else "")
+
+    def let_out(self) -> tuple[int, ...]:
+        """See `ports.Slurm`, as of the last reading."""
+        return tuple(sorted(self._held.to_release))
+
+    def surplus(self) -> tuple[int, ...]:
+        """See `ports.Slurm`, as of the last reading."""
+        return tuple(sorted(self._held.surplus))
 
     def tell_again(self) -> None:
         """See `ports.Watcher`."""
@@ -169,9 +196,9 @@ class Watch:
 
     def _is_due(self, now: datetime) -> bool:
         """Also after the clock was set back."""
-        is_due = self._told_at is not None and not timedelta(0) <= now - self._told_at < TELL_AGAIN_EVERY
-        if is_due or self._told_at is None:
-            self._told_at = now
+        is_due = self._reported_at is not None and not timedelta(0) <= now - self._reported_at < TELL_AGAIN_EVERY
+        if is_due or self._reported_at is None:
+            self._reported_at = now
         return is_due
 
     def _again(self, now: datetime) -> tuple[News, ...]:

@@ -1,0 +1,136 @@
+"""How the starts that are over came to their ends: requeued, failed, or forgotten by slurmctld."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import datetime
+from typing import Final
+
+from rekindle.protocol.cluster.documents import AttemptDoc, EndedBy, SlurmState
+from rekindle.protocol.wire import MailboxError
+from rekindle.slurm_agent.base.ports import SlurmError, SlurmUnavailable
+from rekindle.slurm_agent.reading.jobs import ENDED, Job
+from rekindle.slurm_agent.reading.nodes import Node, Settings
+from rekindle.slurm_agent.reading.options import expand
+from rekindle.slurm_agent.reading.run import Unreadable
+from rekindle.slurm_agent.watching import history
+from rekindle.slurm_agent.watching.attempt_docs import Shown, clip
+from rekindle.slurm_agent.watching.context import LookInputs
+from rekindle.slurm_agent.watching.gathered import Gathered
+
+log = logging.getLogger(__name__)
+
+SETTLED_S: Final = 60.0
+MAX_VANISHED: Final = 50  # looked after in one look; the others in the next
+
+
+class Endings:
+    """Of one reading. `nodes`: as this reading has them."""
+
+    def __init__(
+        self, ways: LookInputs, found: Gathered, nodes: Mapping[str, Node], settings: Settings, now: datetime
+    ) -> None:
+        self._ways = ways
+        self._found = found
+        self._nodes = nodes
+        self._settings = settings
+        self._now = now
+        self._past: dict[int, tuple[tuple[str, str, str], ...]] = {}
+
+    def close_the_earlier(self, shown: Shown, doc: AttemptDoc) -> None:
+        """Every start before this one is over, and its document says what took its place."""
+        open_ = [one for one in self._found.starts_of(doc.slurm_job) if one.restart < shown.restart]
+        first = min((one.restart for one in open_), default=None)
+        if first is None and shown.attempt.name not in self._found.held.docs:
+            first = max(0, shown.restart - history.MAX_FORERUNNERS)
+        if first is None:
+            return
+        by_restart = {one.restart: one for one in open_}
+        for restart in range(first, shown.restart):
+            before = by_restart.get(restart)
+            if before is None:
+                before = history.forerunner(shown, restart, doc)
+                if self._is_known(before.attempt):
+                    continue
+            self._close(before, shown, doc)
+
+    def _close(self, before: AttemptDoc, shown: Shown, doc: AttemptDoc) -> None:
+        successor = shown.base.restarted(before.restart + 1)
+        lost = history.lost_nodes(before, self._nodes)
+        was_seen = before.state is not SlurmState.REQUEUED
+        past = self._history(before.slurm_job) if was_seen else ()
+        by = history.requeued_by(before, successor, self._ways.deeds, lost, past)
+        if not was_seen:
+            by = EndedBy.AGENT if self._ways.deeds.has_requeued(successor.name) else EndedBy.UNKNOWN
+        why = []
+        if by is EndedBy.SLURM:
+            why.append(history.lost_sentence(lost, self._nodes))
+        if was_seen and by in (EndedBy.SLURM, EndedBy.UNKNOWN) and before.state not in ENDED:
+            why.append(self._output(shown.job, before))
+        is_last = before.restart == shown.restart - 1
+        at = doc.submitted_at if is_last else None  # SubmitTime is when it was put back
+        closed = history.replaced(
+            before, successor, at=at, by=by, why=" ".join(part for part in why if part), now=self._now
+        )
+        self._found.publish(closed)
+        self._found.forget(closed)
+
+    def _is_known(self, attempt: str) -> bool:
+        shown = self._ways.start(attempt)
+        return shown is not None and shown.successor is not None
+
+    def explained(self, job: Job, doc: AttemptDoc, before: AttemptDoc | None) -> AttemptDoc:
+        """With why it failed, reported once."""
+        if doc.state not in history.FAILED or (before is not None and before.state in ENDED):
+            return doc if before is None or not before.detail or doc.detail else replace(doc, detail=before.detail)
+        parts = [doc.detail]
+        if doc.state is SlurmState.NODE_FAIL:
+            parts.append(history.lost_sentence(history.lost_nodes(doc, self._nodes), self._nodes))
+        parts.append(self._output(job, doc))
+        return replace(doc, detail=clip(" ".join(part for part in parts if part)))
+
+    def _output(self, job: Job, doc: AttemptDoc) -> str:
+        return self._ways.files.failure(doc.attempt, (doc.stdout, expand(job.stderr, job)), job.uid, job.gid)
+
+    def _history(self, job: int) -> tuple[tuple[str, str, str], ...]:
+        if job not in self._past:
+            try:
+                self._past[job] = self._ways.reads.history(job, self._settings) if self._settings.has_history else ()
+            except SlurmError:  # accounting that is away must not keep anybody from seeing the job
+                self._past[job] = ()
+        return self._past[job]
+
+    # ---- jobs that are not shown any more
+
+    def look_for_the_vanished(self, there: set[int]) -> None:
+        lost = sorted({doc.slurm_job for doc in self._found.held.docs.values()} - there)
+        if not lost:
+            return
+        settings = self._ways.reads.settings()
+        if settings.up_s < SETTLED_S:
+            self._found.problems.append(
+                f"slurmctld is up for {settings.up_s:.0f} s: {len(lost)} jobs are not looked for yet"
+            )
+            return
+        for number in lost[:MAX_VANISHED]:
+            try:
+                self._close_the_vanished(number)
+            except (Unreadable, MailboxError) as err:
+                self._found.problems.append(clip(f"job {number}: {err}", 300))
+            except SlurmUnavailable:
+                raise
+            except Exception as err:  # as in `_look_at_one`
+                log.exception("job=%s", number)
+                self._found.problems.append(clip(f"job {number}: internal error: {type(err).__name__}: {err}", 300))
+
+    def _close_the_vanished(self, number: int) -> None:
+        if self._ways.reads.job(number) is not None:
+            return
+        for doc in self._found.starts_of(number):
+            past = () if doc.state in ENDED else self._history(number)
+            closed = history.gone(doc, past, self._ways.deeds, self._now)
+            self._found.publish(closed)
+            self._found.forget(closed)
+        self._found.forget_capture(number)
