@@ -91,6 +91,7 @@ class Judge(Watcher):
         self._open_nodes: set[str] = set()  # Incidents about a node
         self._detected: set[int] = set()
         self._blind_at: dict[str, datetime] = {}  # when a run's only source was away last
+        self._unconfirmed: list[tuple[TrueRun, Ill]] = []  # called recovered since the last minute, with a bad loss
         self._disturbed_at: datetime | None = None  # when anything last kept the service from seeing or acting
 
     def over(self, world: World) -> Judge:
@@ -181,7 +182,10 @@ class Judge(Watcher):
         if run.spec.platform != "slurm":  # there an order comes first
             self.acts(run, self._now)
         others = [one.name for one in run.live if one is not attempt and self._is_shown(one)]
-        if others:
+        # A start that waited in the queue as its owner cancelled the recovery: the answer says that it is left there.
+        ordered_at, cancelled_at = attempt.ordered_at, run.cancelled_at
+        is_left = ordered_at is not None and cancelled_at is not None and ordered_at <= cancelled_at
+        if others and not is_left:
             self._count(
                 "two_live_attempts", run.name, f"{attempt.name} was submitted while {', '.join(others)} was live"
             )
@@ -404,7 +408,12 @@ class Judge(Watcher):
             return
         if ill is not None and ill.kind == "poisoned" and run.spec.watch == "metrics":
             return  # as in `minute`: no source shows it
-        if ill is not None and ill.is_notified and (ill.kind == "spiking" or not self._has_confirmed(run)):
+        if ill is not None and ill.kind == "spiking":
+            if self._now - ill.since <= MISSES_NOTHING + self._shows_after(run, ill):
+                return
+            self._unconfirmed.append((run, ill))  # the closing notice, which follows, may say so
+            return
+        if ill is not None and ill.is_notified and not self._has_confirmed(run):
             return  # a person has it; what is over may be another trouble
         if ill is not None and self._now - ill.since > MISSES_NOTHING + self._shows_after(run, ill):
             self._count("false_recovery", run.name, f"it is {ill.kind}")
@@ -464,6 +473,7 @@ class Judge(Watcher):
         """See Watcher."""
         if self.world.lies.outage_until() is not None or self.world.paused_at is not None:
             self._disturbed_at = self._now
+        self._judge_spikes()
         watched = set(self._open.values())
         for run in self.world.runs.values():
             self._judge_rewinds(run)
@@ -486,6 +496,13 @@ class Judge(Watcher):
             if self._now - since > UNWATCHED_AFTER + MISSES_NOTHING + silence:
                 ill.is_counted = True
                 self._count("dead_unwatched", run.name, f"{ill.kind} since {self._age(ill):.0f} s")
+
+    def _judge_spikes(self) -> None:
+        """Of runs called recovered a minute ago at most: their loss is bad, and no person knows."""
+        for run, ill in self._unconfirmed:
+            if run.ill is ill and not ill.is_notified and not run.owner_stopped:
+                self._count("false_recovery", run.name, f"it is {ill.kind}")
+        self._unconfirmed.clear()
 
     def _waits_for_a_node(self, run: TrueRun) -> bool:
         """Slurm has put it back into its queue by itself, and an Incident is open about a node that it waits for."""

@@ -204,6 +204,7 @@ class TrueRun:
     stopped_before_order_at: datetime | None = None  # what `owner_stopped_at` was when its resubmission was ordered
     is_unprotected: bool = False  # its owner has resubmitted it without any tag of ours
     owner_took_it: bool = False  # its owner has resubmitted, or has cancelled our care of it
+    cancelled_at: datetime | None = None  # when a person cancelled an Incident about it, and was told what is left
     is_ordered: bool = False  # a person has ordered its resubmission, which has not come yet
     is_finished: bool = False
     ills: list[Ill] = field(default_factory=list)

@@ -426,7 +426,7 @@ class World(RealService):
     def _cancel(self, run: TrueRun) -> None:
         for incident, _ in list(self.store.list_open()):
             if self.run_of_job(incident.job_id) is run:
-                run.owner_took_it = True
+                run.owner_took_it, run.cancelled_at = True, self.clock.now()
                 if any(one.job.phase is JobPhase.STOPPING for one in run.live):
                     run.owner_stopped_at = self.clock.now()  # the answer says that it is left stopping
                 self.orders.cancel(incident.incident_id, who="ada", key=f"cancel-{incident.incident_id}")

@@ -194,16 +194,18 @@ def suspects_said(incident: Incident) -> str:
 def text_of_loss_reports(incident: Incident) -> str:
     """Wording for notices: reports of a bad loss of the attempt under care, which the Incident was not about.
 
-    Its trouble may be over while the loss is not; a new attempt, or the report that the loss is well again, answers
+    Its trouble may be over while the loss is not; a newer attempt, or the report that the loss is well again, answers
     them.
     """
-    if incident.resubmission.tries or incident.order is not None or incident.fault in _ABOUT_LOSS:
+    has_tried = bool(incident.resubmission.tries)
+    if not has_tried and (incident.order is not None or incident.fault in _ABOUT_LOSS):
         return ""
     well_at = [one.occurred_at for one in incident.signals if one.kind is SignalKind.LOSS_RECOVERED]
     found = [
         one.summary
         for one in incident.signals
-        if one.triggers and one.fault in _ABOUT_LOSS and one.attempt in (None, incident.attempt)
+        if one.triggers and one.fault in _ABOUT_LOSS
+        if one.attempt == incident.attempt or (one.attempt is None and not has_tried)
         if not any(one.occurred_at <= at for at in well_at)
     ]
     return f" Also reported, and not acted on: {found[-1]}." if found else ""
