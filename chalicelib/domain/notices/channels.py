@@ -37,6 +37,7 @@ class ChannelKind(StrEnum):
 
     WEBHOOK = "webhook"  # signed CloudEvents over HTTPS
     SLACK = "slack"
+    OTLP = "otlp"  # the trace of each Incident that has closed, to a receiver of OpenTelemetry
     APPRISE = "apprise"  # PagerDuty, Opsgenie, Teams, e-mail and whatever else Apprise has a word for
 
 
@@ -79,6 +80,10 @@ KINDS: Final[Mapping[ChannelKind, Fields]] = {
         texts={"channel": True, "token_secret": True, "signing_secret": False, "api_url": False, "console_url": False},
         lists={"users": False, "groups": False, "channels": False},
         wants=(NoticeType.NEWS, NoticeType.APPROVAL, NoticeType.CHANGE),
+    ),
+    # `headers_secret` names a secret of the form of OTEL_EXPORTER_OTLP_HEADERS. An Incident's end is a change.
+    ChannelKind.OTLP: Fields(
+        texts={"url": True, "headers_secret": False}, flags={"private": False}, wants=(NoticeType.CHANGE,)
     ),
     # The whole address is the secret: with Apprise tokens and passwords are a part of it.
     ChannelKind.APPRISE: Fields(texts={"url_secret": True}),
