@@ -16,8 +16,8 @@ from chalicelib.domain.model.known import Known, Maybe, Unknown
 from chalicelib.domain.reporting.otlp import otlp_of
 from chalicelib.domain.reporting.trace import MAX_EVENTS, Span, SpanStatus, trace_of
 from tests.ledger.books import T0, at, incident, ledger, restart
+from tests.ledger.test_postmortem import HOSTILE
 from tests.notify.otlp_receiver import attributes, received
-from tests.notify.test_pages import HOSTILE
 
 LINES = [
     TimelineEntry(at=at(61), phase=Phase.RESUBMITTING, rule="run.crashed", text="it exited with 1", actions=("stop",)),

@@ -16,7 +16,7 @@ from hashlib import sha256
 from typing import Final
 
 from chalicelib.domain.model.incident import Incident, Phase, TimelineEntry
-from chalicelib.domain.model.known import Known, Maybe
+from chalicelib.domain.model.known import Known
 from chalicelib.domain.reporting.ledger import IncidentLedger
 from chalicelib.domain.reporting.lost_time import ENDS
 from chalicelib.domain.reporting.markdown import one_line
@@ -149,16 +149,6 @@ def _ended(incident: Incident) -> tuple[SpanStatus, str]:
 
 def _about(incident: Incident, ledger: IncidentLedger) -> dict[str, Value]:
     """Names, and the figures that are known: one that is not is left out, never zero."""
-    figures: Mapping[str, Maybe[int] | Maybe[float]] = {
-        "mttd_s": ledger.mttd_s,
-        "mttr_s": ledger.mttr_s,
-        "steps_lost": ledger.steps_lost,
-        "steps_saved": ledger.steps_saved,
-        "lost_s": ledger.lost.seconds,
-        "gpu_hours_lost": ledger.gpu_hours_lost,
-        "gpu_hours_saved": ledger.gpu_hours_saved,
-        "dollars_lost": ledger.dollars_lost,
-    }
     return {
         **_texts(
             incident_id=incident.incident_id,
@@ -174,7 +164,7 @@ def _about(incident: Incident, ledger: IncidentLedger) -> dict[str, Value]:
             policy_version=incident.policy_version,
         ),
         PREFIX + "open": incident.is_open,
-        **{PREFIX + name: one.value for name, one in figures.items() if isinstance(one, Known)},
+        **{PREFIX + name: one.value for name, one in ledger.figures.items() if isinstance(one, Known)},
     }
 
 
