@@ -114,6 +114,8 @@ def test_a_secret_that_holds_no_headers_is_named_and_never_told(text: str) -> No
 
 def test_a_channel_of_traces_gets_changes_and_needs_an_address() -> None:
     assert Channels.from_wire(document("https://x.example")).channels["traces"].wants == (NoticeType.CHANGE,)
+    with pytest.raises(InvalidSettings, match="wants"):
+        Channels.from_wire(document("https://x.example", wants=["news"]))  # it would never export anything
     with pytest.raises(InvalidSettings, match="url"):
         Channels.from_wire({"channels": {"traces": {"kind": "otlp"}}})
 
