@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from chalicelib.domain.model.account import Account
 from chalicelib.domain.model.approvals import Approval, ApprovalAnswer, Guard, Hold
 from chalicelib.domain.model.incident import CheckpointAsk, Incident, Phase, TimelineEntry, Try
 from chalicelib.domain.model.known import Known, Maybe, Unknown
@@ -119,6 +120,14 @@ def test_what_an_open_incident_has_closed_keeps_its_ids_when_it_is_traced_again(
     assert early["resubmitting"] == replace(late["resubmitting"], events=early["resubmitting"].events)
     assert early["recovery"].span_id == late["recovery"].span_id
     assert traced(told(incident_id="inc-lm-2"))[0].trace_id != late["recovery"].trace_id
+
+
+def test_an_incident_that_was_never_looked_at_is_a_root_alone_with_its_timeline() -> None:
+    one = replace(told(tries=(), approvals=(), holds=()), account=Account())
+    (root,) = traced(one)
+    assert (root.start, root.end) == (one.opened_at, one.closed_at)
+    assert [event.name for event in root.events] == [line.rule for line in LINES]
+    assert len(received(json.dumps(otlp_of((root,), resource={})))) == 1
 
 
 def test_a_trace_begins_with_the_incidents_own_second_as_x_ray_wants_it() -> None:

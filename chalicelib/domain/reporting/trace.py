@@ -169,9 +169,9 @@ def _about(incident: Incident, ledger: IncidentLedger) -> dict[str, Value]:
 
 
 def _stages(incident: Incident, ledger: IncidentLedger) -> Iterator[_Piece]:
-    ends = [one.at for one in ledger.stages[1:]] + [ledger.until]
     ask = incident.halt.ask
-    for stage, end in zip(ledger.stages, ends, strict=True):
+    for number, stage in enumerate(ledger.stages):
+        end = ledger.stages[number + 1].at if number + 1 < len(ledger.stages) else ledger.until
         attributes = _texts(phase=stage.name)
         if stage.name == Phase.CHECKPOINTING and ask is not None and stage.at <= ask.asked_at <= end:
             attributes |= _texts(request_id=ask.request_id, checkpoint=ask.outcome or "not answered", why=ask.why)
