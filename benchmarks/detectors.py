@@ -195,13 +195,17 @@ def main(arguments: list[str] | None = None) -> None:
     _tables(curves, details=options.details)
 
 
+def of_tier_act(score: Score) -> str:
+    """How many of the events that must be acted on were found."""
+    found = score.found - score.seen_found
+    return f"{found}/{found + score.missed - score.seen_missed} of the tier act"
+
+
 def _tables(curves: list[LabelledCurve], *, details: bool) -> None:
     print(f"{'':32} {'found':>8} recall  prec.  false /100k rows  delay")
     ours = by_curve(curves)
     whole = total(ours.values())
-    asked = whole.found - whole.seen_found
-    tier = f"{asked}/{asked + whole.missed - whole.seen_missed} of the tier act"
-    print(line("ours, all curves", whole, f"{tier}; NaN late: {whole.late_nan}"))
+    print(line("ours, all curves", whole, f"{of_tier_act(whole)}; NaN late: {whole.late_nan}"))
     seen = total(score(curve, told(curve.points)) for curve in curves)
     print(line("watch or act, all curves", seen, "all events; goal: recall 0.95, 20 false per 100k rows"))
     for group in sorted({curve.group for curve in curves}):
@@ -211,7 +215,8 @@ def _tables(curves: list[LabelledCurve], *, details: bool) -> None:
     runs = grid_runs(curves)
     for key, what in (("group", "groups"), ("source", "repositories")):
         held = cross_validated(runs, curves, key)
-        print(line(f"ours, cross-validated by {what}", total(held.values())))
+        together = total(held.values())
+        print(line(f"ours, cross-validated by {what}", together, of_tier_act(together)))
         for part, s in held.items():
             print(line(f"  {part[:30]}", s))
     for rule in RULES:

@@ -81,6 +81,7 @@ if TYPE_CHECKING:
     from chalicelib.services.reporting.ledgers import Ledgers
     from chalicelib.services.reporting.outcome import Outcome
     from chalicelib.services.reporting.pages import Pages
+    from chalicelib.services.reporting.traces import Traces
     from chalicelib.services.sweep.sweep import Sweep
 
 # What each function uses; the others are event handlers, which use the ingress.
@@ -225,7 +226,25 @@ class Service:
         """Channels."""
         from chalicelib.channels.makers import Makers
 
-        return Makers(secrets=self.written, clock=self.clock, slack=self.slack_channel)
+        return Makers(secrets=self.written, clock=self.clock, slack=self.slack_channel, otlp=self.otlp_channel)
+
+    def otlp_channel(self, config: ChannelConfig, secrets: Secrets) -> Channel:
+        """One receiver of traces."""
+        from chalicelib.channels.otlp import OtlpChannel
+
+        return OtlpChannel(config, secrets, traces=self.traces, clock=self.clock)
+
+    @cached_property
+    def traces(self) -> Traces:
+        """Incidents as traces."""
+        from chalicelib.services.reporting.traces import Traces, resource_of
+
+        settings = self.settings
+        return Traces(
+            store=self.store,
+            ledger=self.ledger_of_one,
+            resource=resource_of(stage=settings.stage, region=settings.region, account=settings.account),
+        )
 
     def slack_channel(self, config: ChannelConfig, secrets: Secrets) -> Channel:
         """One Slack channel of the document; Slack's library is loaded by the first."""

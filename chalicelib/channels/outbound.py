@@ -11,7 +11,7 @@ import ipaddress
 import socket
 import ssl
 import threading
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -19,12 +19,14 @@ from email.utils import parsedate_to_datetime
 from typing import Any, Final
 from urllib.parse import SplitResult, urlsplit
 
+from chalicelib.channels.channel import SlowDown
 from chalicelib.domain.model.errors import DependencyUnavailable, Permanent
 
 CONNECT_S: Final = 3.0
 ADDRESSES: Final = 4  # of a host that are tried
 HANDSHAKE_S: Final = 6.0  # however slowly it drips
 TOTAL_S: Final = 10.0  # from the connection to the answer's headers, however slowly they drip
+_TOO_MANY: Final = 429
 _Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 # Never reached, whatever a channel allows. Source: EC2 and ECS user guides (instance metadata, task credentials: link
@@ -91,6 +93,25 @@ def post(
         raise DependencyUnavailable(f"{host}: no connection ({type(err).__name__})") from err
     path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     return _exchange(connection, host, path, body, headers, total_s)
+
+
+def taken(answer: HttpResult, name: str, *, now: datetime, later: Collection[int]) -> None:
+    """Nothing where the receiver `name` took the request. `later`: statuses after which the same may be taken later.
+
+    Raises:
+        SlowDown: 429, or one of `later` with a time to wait.
+        DependencyUnavailable: another of `later`.
+        Permanent: any other answer.
+    """
+    if 200 <= answer.status < 300:
+        return
+    reply = f"{name} answered {answer.status}"
+    wait_s = answer.retry_after_s(now)
+    if answer.status == _TOO_MANY or (answer.status in later and answer.status >= 500 and wait_s is not None):
+        raise SlowDown(reply, retry_after_s=wait_s if wait_s is not None else 30.0)
+    if answer.status in later:
+        raise DependencyUnavailable(reply)
+    raise Permanent(f"{reply}{' (redirects are not followed)' if 300 <= answer.status < 400 else ''}")
 
 
 def may_reach(address: _Address, *, private: bool) -> bool:

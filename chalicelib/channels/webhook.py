@@ -13,9 +13,8 @@ from typing import Final
 
 from chalicelib.channels import standard_webhooks
 from chalicelib.channels.bus import detail_of
-from chalicelib.channels.channel import Secrets, SlowDown
-from chalicelib.channels.outbound import TOTAL_S, post
-from chalicelib.domain.model.errors import DependencyUnavailable, Permanent
+from chalicelib.channels.channel import Secrets
+from chalicelib.channels.outbound import TOTAL_S, post, taken
 from chalicelib.domain.notices.channels import ChannelConfig
 from chalicelib.ports.clock import Clock
 from chalicelib.ports.notices import Notice
@@ -23,8 +22,7 @@ from chalicelib.ports.notices import Notice
 CONTENT_TYPE: Final = "application/cloudevents+json; charset=utf-8"
 # For receivers that know GitHub's form alone. One signature fits into it: that of the newer secret.
 SIGNATURE_256: Final = "X-Rekindle-Signature-256"
-_TOO_MANY: Final = 429
-_LATER: Final = frozenset({408, 425, _TOO_MANY})  # besides every 5xx: the same request may be taken later
+_LATER: Final = frozenset({408, 425, *range(500, 600)})  # besides 429: the same request may be taken later
 
 
 class Webhook:
@@ -59,12 +57,4 @@ class Webhook:
             SIGNATURE_256: "sha256=" + hmac.new(self._keys[0], body, hashlib.sha256).hexdigest(),
         }
         answer = post(self._url, body, headers, private=self._is_private, total_s=self._total_s)
-        if 200 <= answer.status < 300:
-            return
-        said = f"{self._name} answered {answer.status}"
-        wait_s = answer.retry_after_s(now)
-        if answer.status == _TOO_MANY or (answer.status >= 500 and wait_s is not None):
-            raise SlowDown(said, retry_after_s=wait_s if wait_s is not None else 30.0)
-        if answer.status in _LATER or answer.status >= 500:
-            raise DependencyUnavailable(said)
-        raise Permanent(f"{said}{' (redirects are not followed)' if 300 <= answer.status < 400 else ''}")
+        taken(answer, self._name, now=now, later=_LATER)

@@ -1,4 +1,4 @@
-"""`rekindle package`: the built template with a Terraform module and a CDK stack around it.
+"""`rekindle package`: the built template with a Terraform module and a CDK stack around it, and the hub's templates.
 
 `python -m infra.wrap` writes infra/wrap/terraform/variables.tf and parameters.tf from infra/template: a parameter has
 one source, and tests/infra/test_wrap.py fails where the module lacks one.
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 HERE: Final = Path(__file__).resolve().parent
-FOLDERS: Final = ("terraform", "cdk")
+FOLDERS: Final = ("terraform", "cdk", "hub")
 _MARK: Final = "# Written by `python -m infra.wrap` from the template's parameters.\n"
 # CloudFormation's type -> Terraform's. Source: CloudFormation guide, parameters section; Terraform, type constraints.
 _TYPES: Final[Mapping[str, str]] = {"String": "string", "Number": "number", "CommaDelimitedList": "list(string)"}

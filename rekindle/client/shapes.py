@@ -26,6 +26,12 @@ def objects(body: Any, *names: str) -> list[Mapping[str, Any]]:
     return [item for item in found if isinstance(item, Mapping)] if isinstance(found, list) else []
 
 
+def texts(body: Any, *names: str) -> list[str]:
+    """A list's members as text; empty where there is none."""
+    found = member(body, *names)
+    return [str(one) for one in found] if isinstance(found, list) else []
+
+
 def word(body: Any, *names: str) -> str:
     """The member as text, a dash where there is none."""
     value = member(body, *names)

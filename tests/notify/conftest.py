@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -39,6 +40,10 @@ class Told:
         self.service = service
         self.secret("hook", SECRET)
         self.secret("older", OLDER)
+
+    def deliver_with(self, makers: Makers) -> None:
+        """Channels from here on. The function's own parts were made as it started."""
+        self.service.deliver = replace(self.service.deliver, makers=makers)
 
     def secret(self, name: str, value: str) -> None:
         self.cloud.client("ssm").put_parameter(
@@ -80,6 +85,7 @@ def told() -> Iterator[Told]:
         service = deploy_rekindle(cloud)
         cloud.events.stop_schedules()  # the sweep is not what is tested
         # Receivers get a second of real time instead of ten; the cloud's own time is virtual.
-        service.makers = Makers(secrets=service.written, clock=cloud.clock, total_s=1.0)
-        yield Told(cloud, service)
+        one = Told(cloud, service)
+        one.deliver_with(Makers(secrets=service.written, clock=cloud.clock, total_s=1.0))
+        yield one
     bootstrap.install(None)

@@ -123,20 +123,21 @@ class Measured:
         return {query.key: Known(fall if query.name == "Loss" else ((since, 1.0),)) for query in queries}
 
 
+JOB = Job(
+    job_id="lm",
+    name="lm",
+    platform=TRAINING_JOB.name,
+    policy_name="default",
+    created_at=books.at(-1000),
+    current_attempt="lm",
+    attempt_number=1,
+    attempt_started_at=books.at(-1000),
+)
+
+
 def losses(metrics: Any) -> Losses:
     registry = MemoryJobs()
-    first = books.at(-1000)
-    job = Job(
-        job_id="lm",
-        name="lm",
-        platform=TRAINING_JOB.name,
-        policy_name="default",
-        created_at=first,
-        current_attempt="lm",
-        attempt_number=1,
-        attempt_started_at=first,
-    )
-    registry.register(job, Attempt(job_id="lm", number=1, name="lm", submitted_at=first))
+    registry.register(JOB, Attempt(job_id="lm", number=1, name="lm", submitted_at=JOB.created_at))
 
     class Clock:
         def now(self) -> datetime:
@@ -152,7 +153,7 @@ def page(one: Incident, found: Maybe[LossCurve]) -> str:
 def test_the_page_asks_for_the_loss_alone_and_draws_it() -> None:
     metrics = Measured()
     one = books.incident()
-    found = losses(metrics).of(one, now=NOW)
+    found = losses(metrics).of(one, Known(JOB), now=NOW)
     assert set(metrics.asked) == {"Loss", "NonFinite"}
     assert isinstance(found, Known)
     drawn = page(one, found)
@@ -164,7 +165,7 @@ def test_the_page_asks_for_the_loss_alone_and_draws_it() -> None:
 
 def test_a_page_without_metrics_says_why_and_shows_all_the_rest() -> None:
     one = books.incident()
-    drawn = page(one, losses(Measured(answers=False)).of(one, now=NOW))
+    drawn = page(one, losses(Measured(answers=False)).of(one, Known(JOB), now=NOW))
     assert "Not known: the run" in drawn
     assert "<svg" not in drawn
     assert "<h2>Timeline</h2>" in drawn or "<h2>What you may do</h2>" in drawn
@@ -172,5 +173,5 @@ def test_a_page_without_metrics_says_why_and_shows_all_the_rest() -> None:
 
 def test_an_incident_of_no_run_has_no_section_about_its_loss() -> None:
     one = books.incident(job_id=None)
-    assert isinstance(losses(Measured()).of(one, now=NOW), Unknown)
+    assert isinstance(losses(Measured()).of(one, Unknown(""), now=NOW), Unknown)
     assert "<h2>Loss</h2>" not in page_of(one, (), books.ledger(one), now=NOW, region="")

@@ -34,6 +34,7 @@ from chalicelib.channels.plain_text import body_of
 from chalicelib.domain.model.errors import DependencyUnavailable
 from chalicelib.domain.model.incident import Incident, Phase, TimelineEntry
 from chalicelib.domain.model.instances import JobSize
+from chalicelib.domain.model.job import Attempt, Job
 from chalicelib.domain.model.known import Known, Unknown
 from chalicelib.domain.model.start_view import BadNode
 from chalicelib.domain.notices.channels import Channels
@@ -48,6 +49,7 @@ from localcloud.memory_tables import MemoryIncidents, MemoryJobs
 from tests.ledger import books
 from tests.ledger.test_postmortem import HOSTILE, story
 from tests.notify.made import AT, notice, webhook
+from tests.notify.test_page_chart import JOB
 from tests.recovery.world import Script, World, crash_at, world
 from tests.sizes import examples
 
@@ -298,8 +300,20 @@ class _NoMetrics:
         raise DependencyUnavailable("CloudWatch does not answer")
 
 
-def pages(states: list[Incident], shelf: Shelf, metrics: Any = None) -> Pages:
-    jobs = MemoryJobs()
+class CountedJobs(MemoryJobs):
+    """Counts how often a Job is read."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.reads = 0
+
+    def get(self, job_id: str) -> Job:
+        self.reads += 1
+        return super().get(job_id)
+
+
+def pages(states: list[Incident], shelf: Shelf, metrics: Any = None, *, registry: MemoryJobs | None = None) -> Pages:
+    jobs = registry or MemoryJobs()
     return Pages(
         store=Moving(states),
         registry=jobs,
@@ -324,6 +338,16 @@ def test_a_page_is_written_once_and_again_only_where_the_incident_moved_on_meanw
     states = [replace(opened, phase=phase) for phase in (Phase.OPEN, Phase.HOLDING) * 5]
     assert pages(states, restless).write("inc-lm-1")
     assert len(restless.pages["inc-lm-1"]) == WRITES
+
+
+@pytest.mark.parametrize("phase", [Phase.RECOVERED, Phase.STOPPING])
+def test_a_page_reads_its_job_once(phase: Phase) -> None:
+    jobs, shelf = CountedJobs(), Shelf()
+    jobs.register(JOB, Attempt(job_id="lm", number=1, name="lm", submitted_at=JOB.created_at))
+    one = books.incident(phases=((Phase.RESUBMITTING, 60), (phase, 660)))
+    assert pages([one], shelf, registry=jobs).write(one.incident_id)
+    assert jobs.reads == 1
+    assert "could not be read" in shelf.pages[one.incident_id][0]  # the metrics; the Job was
 
 
 def test_a_page_that_cannot_be_written_or_drawn_is_logged_and_nothing_is_raised(caplog: Any) -> None:

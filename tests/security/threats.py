@@ -71,6 +71,16 @@ TESTS: Final[Mapping[str, tuple[str, ...]]] = {
         "tests/notify/test_pages.py::test_a_fresh_link_opens_the_page_over_http_and_nothing_opens_it_without_one",
     ),
     "O7": ("tests/notify/test_pages.py::test_no_text_changes_what_a_page_is_made_of",),
+    "O8": (
+        "tests/notify/test_otlp_channel.py::test_a_secret_that_holds_no_headers_is_named_and_never_told",
+        "tests/notify/test_otlp_channel.py::test_an_address_that_webhooks_may_not_have_is_refused_here_too",
+        "tests/notify/test_traces.py::test_who_answered_leaves_no_account",
+    ),
+    "O9": (
+        "tests/infra/test_hub.py::test_neither_template_gives_the_hub_an_action_in_a_member_or_starts_anything_in_the_hub",
+        "tests/infra/test_hub.py::test_the_hub_takes_notices_and_no_other_event_even_from_a_member_that_sends_past_its_rule",
+        "tests/infra/test_hub.py::test_each_account_and_region_sends_for_itself_alone",
+    ),
     "A1": (
         "tests/infra/test_template.py::test_every_request_to_the_api_must_be_signed_but_those_that_carry_a_proof_of_their_own",
         "tests/api/test_description.py::test_no_route_is_public",

@@ -22,13 +22,7 @@ _SIGNED: Final = re.compile(r"https?://[A-Za-z0-9.:-]{1,300}/[A-Za-z0-9/._~%?&=+
 
 def figures(ledger: IncidentLedger) -> tuple[Element, ...]:
     """The block of figures, and why those that are missing are not known."""
-    took = "mttr_s" if isinstance(ledger.mttr_s, Known) else "elapsed_s"
-    rows: tuple[tuple[str, Maybe[float]], ...] = (
-        (took, ledger.mttr_s if took == "mttr_s" else ledger.elapsed_s),
-        ("steps_lost", ledger.steps_lost),
-        ("gpu_hours_lost", ledger.gpu_hours_lost),
-        ("dollars_lost", ledger.dollars_lost),
-    )
+    rows = ledger.named(ledger.took, "steps_lost", "gpu_hours_lost", "dollars_lost")
     fields = [markup(f"*{heading(name)}*\n{_worth(name, value)}") for name, value in rows]
     missing = dict.fromkeys(value.why for _, value in rows if not isinstance(value, Known))
     why = [plain(text, _MAX_WHY_CHARS) for text in list(missing)[:3]]

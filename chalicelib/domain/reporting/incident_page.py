@@ -194,15 +194,8 @@ def _suspects(incident: Incident) -> list[str]:
 
 def _figures(ledger: IncidentLedger) -> list[str]:
     """What is known in a grid; what is not, with the reason, in one folded line."""
-    took = "mttr_s" if isinstance(ledger.mttr_s, Known) else "elapsed_s"
-    rows: tuple[tuple[str, Maybe[float]], ...] = (
-        (took, ledger.mttr_s if took == "mttr_s" else ledger.elapsed_s),
-        ("mttd_s", ledger.mttd_s),
-        ("steps_lost", ledger.steps_lost),
-        ("steps_saved", ledger.steps_saved),
-        ("lost_s", ledger.lost.seconds),
-        ("gpu_hours_lost", ledger.gpu_hours_lost),
-        ("dollars_lost", ledger.dollars_lost),
+    rows = ledger.named(
+        *(ledger.took, "mttd_s", "steps_lost", "steps_saved", "lost_s", "gpu_hours_lost", "dollars_lost")
     )
     so_far = {"elapsed_s": "Since its onset"} if ledger.incident.is_open else {}
     known = "".join(

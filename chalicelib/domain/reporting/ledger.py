@@ -5,6 +5,7 @@ A quantity of which an input is not known is Unknown and says which; it is never
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
@@ -59,6 +60,35 @@ class IncidentLedger:
     dollars_saved: Maybe[float]
     otherwise: Otherwise
     assumptions: tuple[str, ...]
+
+    @property
+    def figures(self) -> Mapping[str, Maybe[float]]:
+        """Every quantity under its name (rekindle.protocol.quantities), for all that show some of them."""
+        return {
+            "mttd_s": self.mttd_s,
+            "mttr_s": self.mttr_s,
+            "elapsed_s": self.elapsed_s,
+            "steps_lost": self.steps_lost,
+            "steps_saved": self.steps_saved,
+            "lost_s": self.lost.seconds,
+            "gpu_hours_lost": self.gpu_hours_lost,
+            "gpu_hours_saved": self.gpu_hours_saved,
+            "dollars_lost": self.dollars_lost,
+            "dollars_saved": self.dollars_saved,
+            "spared_s": self.otherwise.spared_s,
+            "spared_gpu_hours": self.otherwise.spared_gpu_hours,
+            "spared_dollars": self.otherwise.spared_dollars,
+        }
+
+    def named(self, *names: str) -> tuple[tuple[str, Maybe[float]], ...]:
+        """These figures, each with its name."""
+        figures = self.figures
+        return tuple((name, figures[name]) for name in names)
+
+    @property
+    def took(self) -> str:
+        """The name of how long it took: to recover, or where it did not, to its end or to now."""
+        return "mttr_s" if isinstance(self.mttr_s, Known) else "elapsed_s"
 
     def to_wire(self) -> dict[str, Any]:
         """JSON form: a number, or `{"unknown": why}`."""

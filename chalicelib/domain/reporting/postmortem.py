@@ -176,14 +176,9 @@ def _approval(approval: Approval) -> str:
 
 
 def _cost(ledger: IncidentLedger) -> list[str]:
-    figures: tuple[tuple[str, Maybe[float]], ...] = (
-        ("steps_lost", ledger.steps_lost),
-        ("steps_saved", ledger.steps_saved),
-        ("lost_s", ledger.lost.seconds),
-        ("gpu_hours_lost", ledger.gpu_hours_lost),
-        ("gpu_hours_saved", ledger.gpu_hours_saved),
-        ("dollars_lost", ledger.dollars_lost),
-        ("dollars_saved", ledger.dollars_saved),
+    figures = ledger.named(
+        *("steps_lost", "steps_saved", "lost_s"),
+        *("gpu_hours_lost", "gpu_hours_saved", "dollars_lost", "dollars_saved"),
     )
     lines = ["| stage | from | seconds |", "|---|---|---|"]
     lines += [f"| {one.name} | {_at(one.at)} | {one.seconds:.1f} |" for one in ledger.stages]
@@ -200,11 +195,7 @@ def _cost(ledger: IncidentLedger) -> list[str]:
 
 def _counterfactual(ledger: IncidentLedger) -> list[str]:
     other = ledger.otherwise
-    spared: tuple[tuple[str, Maybe[float]], ...] = (
-        ("spared_s", other.spared_s),
-        ("spared_gpu_hours", other.spared_gpu_hours),
-        ("spared_dollars", other.spared_dollars),
-    )
+    spared = ledger.named("spared_s", "spared_gpu_hours", "spared_dollars")
     return [
         f"- The same Incident with NCCL's time-out and a person: {_worth('lost_s', other.lost_s)} lost "
         f"(waiting {_worth('waiting_s', other.waiting_s)}, "

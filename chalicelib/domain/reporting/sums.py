@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, Final
 
 from chalicelib.domain.model.incident import Phase
 from chalicelib.domain.model.job import Attempt, Job
@@ -49,19 +49,15 @@ def _rank(ordered: Sequence[float], percent: int) -> float:
     return ordered[max(0, -(-len(ordered) * percent // 100) - 1)]
 
 
+_SUMMED: Final = (
+    *("steps_lost", "steps_saved", "lost_s", "gpu_hours_lost", "gpu_hours_saved"),
+    *("dollars_lost", "dollars_saved", "spared_gpu_hours", "spared_dollars"),
+)
+
+
 def sums_of(ledgers: Sequence[IncidentLedger]) -> dict[str, Any]:
     """What a Job's and the fleet's ledger have in common."""
-    pick: dict[str, Callable[[IncidentLedger], Maybe[Any]]] = {
-        "steps_lost": lambda one: one.steps_lost,
-        "steps_saved": lambda one: one.steps_saved,
-        "lost_s": lambda one: one.lost.seconds,
-        "gpu_hours_lost": lambda one: one.gpu_hours_lost,
-        "gpu_hours_saved": lambda one: one.gpu_hours_saved,
-        "dollars_lost": lambda one: one.dollars_lost,
-        "dollars_saved": lambda one: one.dollars_saved,
-        "spared_gpu_hours": lambda one: one.otherwise.spared_gpu_hours,
-        "spared_dollars": lambda one: one.otherwise.spared_dollars,
-    }
+    figures = [one.figures for one in ledgers]
     phases = [one.incident.phase for one in ledgers]
     return {
         "incidents": {
@@ -71,7 +67,7 @@ def sums_of(ledgers: Sequence[IncidentLedger]) -> dict[str, Any]:
         },
         "mttd_s": spread_of([one.mttd_s for one in ledgers]),
         "mttr_s": spread_of([one.mttr_s for one in ledgers]),
-        **{name: total_of([of(one) for one in ledgers]) for name, of in pick.items()},
+        **{name: total_of([one[name] for one in figures]) for name in _SUMMED},
         "lost_by_stage_s": _grouped((name, part) for one in ledgers for name, part in one.lost.by_stage),
         "lost_by_fault_s": _grouped(
             (one.incident.fault.value, one.lost.seconds.value) for one in ledgers if isinstance(one.lost.seconds, Known)

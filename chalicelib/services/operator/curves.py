@@ -54,18 +54,26 @@ class Curves:
         *,
         minutes: int = DEFAULT_MINUTES,
         until: datetime | None = None,
+    ) -> dict[str, Any]:
+        """All curves of the Job of this id: see `of`. Raises UnknownEntity, InvalidRequest."""
+        return self.of(self.registry.get(job_id), minutes=minutes, until=until)
+
+    def of(
+        self,
+        job: Job,
+        *,
+        minutes: int = DEFAULT_MINUTES,
+        until: datetime | None = None,
         only: Collection[str] = CURVES,
     ) -> dict[str, Any]:
         """The `minutes` before `until` (now, if not given): each curve is `{"known": [[at_epoch_s, value], ...]}`,
         oldest first, or `{"unknown": why}`. `only`: the curves that are wanted.
 
         Raises:
-            UnknownEntity: there is no such Job.
             InvalidRequest: `minutes` is out of bounds.
         """
         if not 1 <= minutes <= MAX_MINUTES:
             raise InvalidRequest("minutes", f"must be a whole number from 1 to {MAX_MINUTES}")
-        job = self.registry.get(job_id)
         now = self.clock.now()
         end = min(until or now, now)
         since = end - timedelta(minutes=minutes)

@@ -32,15 +32,25 @@ _OF_NO_RUN: Final = JobSize(gpus=Unknown("it is about no run"))
 _NOBODYS: Final = JobSize(gpus=Unknown("its Job is not registered"))
 
 
+def job_of(incident: Incident, registry: JobRegistry) -> Job | None:
+    """The Job that an Incident is about; None where it is about none, or its Job is not registered."""
+    if incident.job_id is None:
+        return None
+    try:
+        return registry.get(incident.job_id)
+    except UnknownEntity:
+        return None
+
+
+def with_job(incident: Incident, job: Job | None, *, prices: PriceList, clock: Clock) -> IncidentLedger:
+    """The ledger of an Incident in hand, with its Job as `job_of` gives it."""
+    size = _OF_NO_RUN if incident.job_id is None else _NOBODYS if job is None else job.size
+    return ledger_of(incident, size=size, prices=prices.load(), now=clock.now())
+
+
 def of_one(incident: Incident, *, registry: JobRegistry, prices: PriceList, clock: Clock) -> IncidentLedger:
     """The ledger of an Incident in hand."""
-    size = _OF_NO_RUN
-    if incident.job_id is not None:
-        try:
-            size = registry.get(incident.job_id).size
-        except UnknownEntity:
-            size = _NOBODYS
-    return ledger_of(incident, size=size, prices=prices.load(), now=clock.now())
+    return with_job(incident, job_of(incident, registry), prices=prices, clock=clock)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,14 +75,9 @@ class Ledgers:
     def postmortem(self, incident_id: str) -> str:
         """The post-mortem of one Incident, in Markdown. Raises UnknownEntity."""
         incident = self.store.load(incident_id).incident
-        ledger = self.of(incident)
-        name = ""
-        if incident.job_id is not None:
-            try:
-                name = self.registry.get(incident.job_id).name
-            except UnknownEntity:
-                name = ""
-        return postmortem_of(incident, self.store.timeline(incident_id), ledger, job_name=name)
+        job = job_of(incident, self.registry)
+        ledger = with_job(incident, job, prices=self.prices, clock=self.clock)
+        return postmortem_of(incident, self.store.timeline(incident_id), ledger, job_name=job.name if job else "")
 
     def job(self, job_id: str) -> dict[str, Any]:
         """A Job's ledger over its newest Incidents, with its ETTR. Raises UnknownEntity."""

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from chalicelib.domain.model.errors import RecoveryError
 from chalicelib.domain.model.incident import Incident
+from chalicelib.domain.model.job import Job
 from chalicelib.domain.model.known import Known, Maybe, Unknown
 from chalicelib.domain.reporting.incident_page import NO_CURVE
 from chalicelib.domain.reporting.page_chart import LossCurve, window_of
@@ -22,16 +23,18 @@ class Losses:
 
     curves: Curves
 
-    def of(self, incident: Incident, *, now: datetime) -> Maybe[LossCurve]:
+    def of(self, incident: Incident, job: Maybe[Job], *, now: datetime) -> Maybe[LossCurve]:
         """The loss of an Incident's run in the window of its chart; Unknown where nothing tells it, or AWS does not
-        answer, and NO_CURVE where it is about no run.
+        answer, and NO_CURVE where it is about no run. `job`: its Job, or why that is not known.
         """
         if incident.job_id is None:
             return NO_CURVE
+        if isinstance(job, Unknown):
+            return Unknown(f"the run's metrics could not be read: {job.why}"[:200])
         since, until = window_of(incident, now=now)
         minutes = min(MAX_MINUTES, max(1, -(-int((until - since).total_seconds()) // 60)))
         try:
-            found = self.curves.read(incident.job_id, minutes=minutes, until=until, only=_CURVES)["curves"]
+            found = self.curves.of(job.value, minutes=minutes, until=until, only=_CURVES)["curves"]
         except RecoveryError as err:
             return Unknown(f"the run's metrics could not be read: {err}"[:200])
         if "unknown" in found["loss"]:

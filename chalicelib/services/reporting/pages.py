@@ -16,7 +16,8 @@ from typing import Final
 from chalicelib.domain.model.errors import RecoveryError, UnknownEntity
 from chalicelib.domain.model.incident import Incident
 from chalicelib.domain.model.instances import JobSize
-from chalicelib.domain.model.known import Unknown
+from chalicelib.domain.model.job import Job
+from chalicelib.domain.model.known import Known, Maybe, Unknown
 from chalicelib.domain.reporting.incident_page import page_of
 from chalicelib.domain.reporting.ledger import IncidentLedger, ledger_of
 from chalicelib.domain.reporting.prices import Prices
@@ -25,7 +26,7 @@ from chalicelib.ports.incidents import IncidentStore
 from chalicelib.ports.jobs import JobRegistry
 from chalicelib.ports.notices import IncidentPages
 from chalicelib.ports.operator import PriceList
-from chalicelib.services.reporting.ledgers import of_one
+from chalicelib.services.reporting.ledgers import job_of, with_job
 from chalicelib.services.reporting.losses import Losses
 
 _LOG = logging.getLogger(__name__)
@@ -72,17 +73,29 @@ class Pages:
             incident = newest
         return True
 
-    def _ledger(self, incident: Incident) -> IncidentLedger:
-        """What an open Incident costs is not known, so neither the Job's size nor prices are asked for."""
+    def _ledger(self, incident: Incident, job: Maybe[Job]) -> IncidentLedger:
+        """What an open Incident costs is not known, so neither the Job's size nor prices are needed."""
         if incident.is_open:
             return ledger_of(incident, size=_NOT_YET, prices=Prices(instances={}), now=self.clock.now())
-        return of_one(incident, registry=self.registry, prices=self.prices, clock=self.clock)
+        found = job.value if isinstance(job, Known) else None
+        return with_job(incident, found, prices=self.prices, clock=self.clock)
+
+    def _job(self, incident: Incident) -> Maybe[Job]:
+        """The Incident's Job, read once for ledger and chart. A closed one's ledger needs it: no answer is an error."""
+        try:
+            job = job_of(incident, self.registry)
+        except RecoveryError as err:
+            if not incident.is_open:
+                raise
+            return Unknown(f"{err}")
+        return Unknown("its Job is not registered") if job is None else Known(job)
 
     def _drawn(self, incident: Incident) -> str:
-        ledger = self._ledger(incident)
+        job = self._job(incident)
+        ledger = self._ledger(incident, job)
         timeline = self.store.timeline(incident.incident_id)
         now = self.clock.now()
-        curve = self.losses.of(incident, now=now)
+        curve = self.losses.of(incident, job, now=now)
         return page_of(incident, timeline, ledger, now=now, region=self.region, curve=curve)
 
 

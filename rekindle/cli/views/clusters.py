@@ -10,7 +10,7 @@ from typing import Any
 from rekindle.cli.service.target import connected
 from rekindle.cli.terminal.names import Kind, read
 from rekindle.cli.terminal.output import out, out_json, wants_json
-from rekindle.client.shapes import member, objects, word
+from rekindle.client.shapes import member, objects, texts, word
 from rekindle.client.table import Column, Style, clean, render
 from rekindle.protocol.quantities import duration
 
@@ -35,7 +35,7 @@ def clusters(args: argparse.Namespace) -> int:
             word(one, "cluster"),
             "unknown" if member(one, "unknown") else "alive",
             _age(one, "heartbeat_age_s"),
-            str(len(_texts(one, "problems"))),
+            str(len(texts(one, "problems"))),
             _states(one),
             word(one, "jobs_active"),
         )
@@ -59,7 +59,7 @@ def _one(args: argparse.Namespace) -> int:
         ("versions", f"agent {word(body, 'agent_version')}, Slurm {word(body, 'slurm_version')}"),
         ("nodes", _states(body)),
     ]
-    facts += [("problem", problem) for problem in _texts(body, "problems")]
+    facts += [("problem", problem) for problem in texts(body, "problems")]
     title = style.paint(clean(word(body, "cluster")), "bold")
     out("\n".join([title, *(f"  {name:<10}  {clean(value)}" for name, value in facts)]))
     nodes, jobs = objects(body, "nodes"), objects(body, "jobs")
@@ -92,12 +92,7 @@ def _ago(body: Mapping[str, Any], name: str) -> str:
     return age if age == "never" else f"{age} ago"
 
 
-def _texts(body: Mapping[str, Any], name: str) -> list[str]:
-    found = member(body, name)
-    return [str(one) for one in found] if isinstance(found, list) else []
-
-
 def _acting(body: Mapping[str, Any]) -> str:
     """Which head node, and who would take over; an older service or agent does not say it."""
-    standbys = _texts(body, "standbys")
+    standbys = texts(body, "standbys")
     return f"{word(body, 'active_host') or '?'}{'; standing by: ' + ', '.join(standbys) if standbys else ''}"

@@ -11,7 +11,7 @@ from rekindle.cli.service.target import connected
 from rekindle.cli.terminal.names import Kind, read
 from rekindle.cli.terminal.output import out, out_json, wants_json
 from rekindle.client.errors import CommandFailed, Exit
-from rekindle.client.shapes import day_and_time, member, objects, word
+from rekindle.client.shapes import day_and_time, member, objects, texts, word
 from rekindle.client.table import Column, Style, clean, render
 from rekindle.protocol.quantities import NAMES, amount, duration
 
@@ -73,7 +73,7 @@ def incident_lines(body: Mapping[str, Any], style: Style) -> str:
             for one in stages
         ]
         blocks.append(render(columns, rows, style))
-    said = [*_texts(body, "assumptions"), *_texts(member(body, "counterfactual"), "assumptions")]
+    said = [*texts(body, "assumptions"), *texts(member(body, "counterfactual"), "assumptions")]
     if said:
         blocks.append("\n".join([style.paint("ASSUMED", "bold"), *(f"  {clean(one)}" for one in said)]))
     return "\n\n".join(blocks)
@@ -145,8 +145,3 @@ def _spread(body: Any, name: str) -> str:
 def _missing(body: Any, name: str) -> str:
     missing = member(body, name, "not_counted")
     return f"; {missing} not known" if isinstance(missing, int) and missing else ""
-
-
-def _texts(body: Any, name: str) -> list[str]:
-    found = member(body, name)
-    return [str(one) for one in found] if isinstance(found, list) else []
