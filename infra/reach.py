@@ -62,6 +62,7 @@ _IAM_SERVICE: Final[Mapping[str, str]] = {"lambda": "lambda", "cloudwatch": "clo
 _PURE: Final = ("chalicelib.domain", "chalicelib.ingest", "chalicelib.config", "rekindle")
 # Methods that lead to an operation named in their argument.
 _BY_NAME: Final = frozenset({"get_paginator", "get_waiter"})
+_BOOTSTRAP: Final = "chalicelib.bootstrap"  # a module or a package
 _NOTHING: Final = ast.Module(body=[], type_ignores=[])
 # Names that objects of the standard library have too: an unknown receiver of these is no finding.
 _COMMON: Final = frozenset(dir(dict) + dir(list) + dir(str) + dir(set) + dir(bytes)) | {
@@ -82,6 +83,10 @@ class _Module:
     classes: dict[str, ast.ClassDef]
     constants: dict[str, ast.expr]
     imports: dict[str, tuple[str, str | None]]  # local name -> (module, member or None for the module itself)
+
+
+def _is_in(module: str, package: str) -> bool:
+    return f"{module}.".startswith(f"{package}.")
 
 
 @cache
@@ -105,10 +110,11 @@ class _Class:
     def name(self) -> str:
         return self.node.name
 
-    def method(self, name: str) -> ast.FunctionDef | None:
+    def own_method(self, name: str) -> ast.FunctionDef | None:
+        """A method that the class itself writes down; Source.method looks in its base classes too."""
         return _methods(self.node).get(name)
 
-    def method_names(self) -> frozenset[str]:
+    def own_methods(self) -> frozenset[str]:
         return frozenset(_methods(self.node))
 
     def property_names(self) -> frozenset[str]:
@@ -146,10 +152,7 @@ class Source:
 
     def __init__(self, root: Path = ROOT) -> None:
         self._modules = dict(_parse(root))
-        self._classes: dict[str, list[_Class]] = {}
-        for module in self._modules.values():
-            for name, node in module.classes.items():
-                self._classes.setdefault(name, []).append(_Class(module, node))
+        self._lineages: dict[int, list[_Class]] = {}
         self._made, self._services = self._wiring()
         self._types: dict[int, _Types] = {}
         self._fitting: dict[int, list[_Class]] = {}
@@ -171,9 +174,28 @@ class Source:
     def of_class(self, found: _Class) -> Reach:
         """What all methods of one class reach, with the clients that bootstrap hands to it."""
         walk = _Walk(self)
-        for method in found.method_names():
+        for method in self.methods_of(found):
             walk.enter(found, method, self.services_of(found, frozenset()))
         return walk.reach
+
+    def lineage(self, found: _Class) -> list[_Class]:
+        """The class, then those of the service that it is derived from, nearest first."""
+        if id(found.node) not in self._lineages:
+            named = [base.id for base in found.node.bases if isinstance(base, ast.Name)]
+            bases = [
+                one for name in named for base in self.members(name, near=found.module) for one in self.lineage(base)
+            ]
+            self._lineages[id(found.node)] = [found, *bases]
+        return self._lineages[id(found.node)]
+
+    def method(self, found: _Class, name: str) -> tuple[_Class, ast.FunctionDef] | None:
+        """A method of a class with the class that writes it down."""
+        written = ((one, one.own_method(name)) for one in self.lineage(found))
+        return next(((one, method) for one, method in written if method is not None), None)
+
+    def methods_of(self, found: _Class) -> frozenset[str]:
+        """The names of a class's methods, inherited ones too."""
+        return frozenset(name for one in self.lineage(found) for name in one.own_methods())
 
     def adapters(self) -> list[_Class]:
         """The classes to which bootstrap hands a client."""
@@ -195,8 +217,8 @@ class Source:
         if not found.is_protocol:
             return [found]
         if id(found.node) not in self._fitting:
-            wanted = found.method_names() - found.property_names() - {"__call__"}  # a field may stand for a property
-            self._fitting[id(found.node)] = [made for made in self._made if wanted and wanted <= made.method_names()]
+            wanted = found.own_methods() - found.property_names() - {"__call__"}  # a field may stand for a property
+            self._fitting[id(found.node)] = [made for made in self._made if wanted and wanted <= self.methods_of(made)]
         return self._fitting[id(found.node)]
 
     def services_of(self, found: _Class, otherwise: frozenset[str]) -> frozenset[str]:
@@ -211,22 +233,23 @@ class Source:
         """Every method name of every port."""
         ports = [one for one in self._modules.values() if f"{one.name}.".startswith("chalicelib.ports.")]
         found = (_Class(one, node) for one in ports for node in one.classes.values())
-        return frozenset(name for port in found if port.is_protocol for name in port.method_names())
+        return frozenset(name for port in found if port.is_protocol for name in port.own_methods())
 
     def _wiring(self) -> tuple[list[_Class], dict[str, frozenset[str]]]:
         """The classes that bootstrap makes, and the services of the clients it hands to each."""
-        bootstrap = self._modules["chalicelib.bootstrap"]
-        made: list[_Class] = [_Class(bootstrap, node) for node in bootstrap.classes.values()]
+        bootstrap = [module for name, module in self._modules.items() if _is_in(name, _BOOTSTRAP)]
+        made: list[_Class] = [_Class(module, node) for module in bootstrap for node in module.classes.values()]
         services: dict[str, frozenset[str]] = {}
-        for part in (*bootstrap.functions.values(), *bootstrap.classes.values()):
-            for call in (node for node in ast.walk(part) if isinstance(node, ast.Call)):
-                if not isinstance(call.func, ast.Name):
-                    continue
-                found = self.members(call.func.id, near=bootstrap)
-                made += [one for one in found if one not in made]
-                handed = frozenset(_client_names(call))
-                for one in found:
-                    services[one.name] = services.get(one.name, frozenset()) | handed
+        for module in bootstrap:
+            for part in (*module.functions.values(), *module.classes.values()):
+                for call in (node for node in ast.walk(part) if isinstance(node, ast.Call)):
+                    if not isinstance(call.func, ast.Name):
+                        continue
+                    found = self.members(call.func.id, near=module)
+                    made += [one for one in found if one not in made]
+                    handed = frozenset(_client_names(call))
+                    for one in found:
+                        services[one.name] = services.get(one.name, frozenset()) | handed
         return made, services
 
 
@@ -241,9 +264,10 @@ class _Walk:
     def enter(self, found: _Class, name: str, services: frozenset[str]) -> None:
         """A method of a declared type is mentioned: go wherever that may lead."""
         for real in self._source.behind(found):
-            method = real.method(name)
-            if method is not None:
-                self.follow(method, real.module, real, self._source.services_of(real, services))
+            written = self._source.method(real, name)
+            if written is not None:
+                owner, method = written
+                self.follow(method, owner.module, owner, self._source.services_of(real, services))
 
     def follow(self, node: ast.AST, module: _Module, owner: _Class | None, services: frozenset[str]) -> None:
         """Visit a function (or a constant's value) and everything it mentions."""
@@ -379,9 +403,10 @@ class _Types:
             case ast.Attribute(value=inner, attr=attr):
                 found: list[_Class] = []
                 for holder in self.of(inner):
-                    method = holder.method(attr)
-                    if method is not None:
-                        found += _declared(self._source, holder.module, method.returns)
+                    written = self._source.method(holder, attr)
+                    if written is not None:
+                        owner, method = written
+                        found += _declared(self._source, owner.module, method.returns)
                 return found
         return []
 
@@ -396,13 +421,17 @@ class _Types:
 
     def _member(self, holder: _Class, attr: str) -> list[_Class]:
         """A field's declared type; where only the constructor says it, the parameter's that is assigned to it."""
+        found = (self._own_member(one, attr) for one in self._source.lineage(holder))
+        return next((types for types in found if types), [])
+
+    def _own_member(self, holder: _Class, attr: str) -> list[_Class]:
         for node in holder.node.body:
             if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.target.id == attr:
                 return _declared(self._source, holder.module, node.annotation)
-        method = holder.method(attr)
+        method = holder.own_method(attr)
         if method is not None:  # a property
             return _declared(self._source, holder.module, method.returns)
-        init = holder.method("__init__")
+        init = holder.own_method("__init__")
         if init is None:
             return []
         for assigned in ast.walk(init):
@@ -424,16 +453,14 @@ def _declared(source: Source, module: _Module, annotation: ast.expr | None) -> l
 
 
 def _client_names(call: ast.Call) -> Iterator[str]:
-    """The services in `clients("…")` among the arguments of a constructor call."""
+    """The services in `clients("…")` and `self.clients("…")` among the arguments of a constructor call."""
     for argument in [*call.args, *(keyword.value for keyword in call.keywords)]:
         for part in ast.walk(argument):
-            if (
-                isinstance(part, ast.Call)
-                and isinstance(part.func, ast.Name)
-                and part.func.id == "clients"
-                and isinstance(part.args[0], ast.Constant)
-            ):
-                yield str(part.args[0].value)
+            match part:
+                case ast.Call(
+                    func=ast.Name(id="clients") | ast.Attribute(attr="clients"), args=[ast.Constant(value=name)]
+                ):
+                    yield str(name)
 
 
 def _parse(root: Path) -> Iterator[tuple[str, _Module]]:
