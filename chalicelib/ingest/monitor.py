@@ -182,17 +182,6 @@ def _save_failed(detail: Fields, said: MonitorFields) -> News:
     )
 
 
-def _storage_full(detail: Fields, said: MonitorFields) -> News:
-    why = detail.optional_text("why", limit=_MAX_WHY_CHARS) or "no room"
-    return News(
-        kind=SignalKind.STORAGE_FULL,
-        summary=f"{said.attempt}: a save {at_step(said)} found no room: {why}",
-        facts=(said.step,),
-        fault=FaultClass.STORAGE_FULL,
-        evidence={"why": why},
-    )
-
-
 def _reply(detail: Fields, said: MonitorFields) -> News:
     body = detail.child("reply") if detail.has("reply") else detail
     wire = {"v": WIRE_VERSION, "job_id": said.job_id, "attempt": said.attempt, "replied_at": said.at.isoformat()}
@@ -237,7 +226,6 @@ PARSERS: Final[dict[str, Callable[[Fields, MonitorFields], News]]] = {
     EventType.STALL: _stall,
     EventType.RESUMED: _resumed,
     EventType.SAVE_FAILED: _save_failed,
-    EventType.STORAGE_FULL: _storage_full,
     EventType.REPLY: _reply,
     EventType.FINISHED: _finished,
     **LOSS_PARSERS,

@@ -20,7 +20,6 @@ class EventType(StrEnum):
     STALL = "Rekindle Stall"
     RESUMED = "Rekindle Progress Resumed"
     SAVE_FAILED = "Rekindle Save Failed"
-    STORAGE_FULL = "Rekindle Storage Full"
     REPLY = "Rekindle Checkpoint Reply"
     FINISHED = "Rekindle Monitor Finished"
     LOSS_SPIKE = "Rekindle Loss Spike"

@@ -21,7 +21,6 @@ class FaultClass(StrEnum):
     LOSS_SPIKE = "loss_spike"
     DIVERGENCE = "divergence"
     THROUGHPUT_DROP = "throughput_drop"
-    STORAGE_FULL = "storage_full"
     PLANNED_END = "planned_end"
     BAD_CHECKPOINT = "bad_checkpoint"
     NO_PROGRESS = "no_progress"

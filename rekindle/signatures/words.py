@@ -30,7 +30,6 @@ ACTIONS: Final[Mapping[str, str]] = {
     "ReportNode": "hand the node to its own Incident",
     "QuarantineCheckpoint": "mark a checkpoint as not to be used",
     "Notify": "tell people",
-    "AskForSpace": "ask for room where the checkpoints are",
     "AskApproval": "ask people",
     "RebootNode": "reboot the node",
     "ReplaceNode": "replace the node",

@@ -57,7 +57,6 @@ class SignalKind(StrEnum):
     STALL = "stall"
     PROGRESS_RESUMED = "progress_resumed"
     SAVE_FAILED = "save_failed"
-    STORAGE_FULL = "storage_full"
     CHECKPOINT_REPLY = "checkpoint_reply"
     MONITOR_FINISHED = "monitor_finished"
     # the agent in a cluster

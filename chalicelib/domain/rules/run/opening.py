@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from datetime import timedelta
 from typing import Final
 
@@ -34,7 +33,7 @@ from chalicelib.domain.fault_specs.faults import DEADLY, HEALABLE, LOSS_FAULTS
 from chalicelib.domain.faults.diagnosis import ORDER_KINDS, STATE_KINDS, concerns
 from chalicelib.domain.faults.heartbeat_claims import WAIT, is_denied
 from chalicelib.domain.faults.loss import bad_fault
-from chalicelib.domain.model.action import AskForSpace, Notify, Severity
+from chalicelib.domain.model.action import Notify, Severity
 from chalicelib.domain.model.incident import Phase
 from chalicelib.domain.model.known import Known
 from chalicelib.domain.model.observation import STALLED, AttemptStatus, AttemptView
@@ -147,10 +146,6 @@ def _defer(context: RuleContext, attempt: AttemptView) -> Decision:
         return context.stay("defer.platform_repair", f"the platform still repairs {attempt.name}")
     if context.ordered == "checkpoint":
         return _no_checkpoint_now(context, attempt)
-    if context.incident.fault is FaultClass.STORAGE_FULL and context.incident.job_id is not None:
-        ask = AskForSpace(job_id=context.incident.job_id, where=attempt.name)
-        handed = context.hand_over("storage.full", story(context))
-        return dataclasses.replace(handed, actions=(ask, *handed.actions))
     if row.response is Response.HAND_OVER:
         return context.hand_over("playbook.hand_over", story(context))
     return begin_stop(context, "defer.grace_over", f"{attempt.name} is in repair longer than the policy's grace.")
