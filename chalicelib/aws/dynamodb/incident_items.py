@@ -8,9 +8,9 @@ from typing import Final
 
 from chalicelib.aws.dynamodb import items
 from chalicelib.aws.dynamodb.items import Item
+from chalicelib.aws.dynamodb.newer_version import read_incident
 from chalicelib.domain.model.errors import Permanent
 from chalicelib.domain.model.incident import Incident, TimelineEntry
-from chalicelib.domain.model.newer_version import read_incident
 from chalicelib.domain.model.signal import Signal
 from chalicelib.ports.incidents import Entry, Joined, Looked
 
