@@ -14,7 +14,7 @@ import urllib3
 
 from benchmarks.played import Counted, Played
 from chalicelib.aws.dynamodb import items
-from chalicelib.aws.dynamodb.incidents import _line
+from chalicelib.aws.dynamodb.incident_items import pack_line
 from chalicelib.domain.model.incident import TimelineEntry
 from rekindle.client.api import pool
 from rekindle.console.reads import MAX_AT_ONCE, Kept
@@ -83,7 +83,7 @@ def fill(world: World, incidents: int, jobs: int) -> None:
         rows.append(below | {"incident_id": items.text(one.incident_id)})
     for look in range(LOOKS if incidents else 0):
         line = TimelineEntry(at=NOW, phase=an_incident(1, is_open=True).phase, rule="verify.wait", text=f"look {look}")
-        rows.append(items.key(items.incident_pk(SHOWN), f"T#{look + 1:06d}") | _line(line))
+        rows.append(items.key(items.incident_pk(SHOWN), f"T#{look + 1:06d}") | pack_line(line))
     world.put(*rows)
 
 

@@ -17,7 +17,7 @@ from moto.core.serialize import get_serializer_class
 from moto.core.utils import get_service_model
 
 from benchmarks.sweep_wire import Wire
-from chalicelib.bootstrap import _session
+from chalicelib.bootstrap.clients import session_of
 from localcloud.aws.wire import response
 
 
@@ -26,7 +26,7 @@ class RealClients:
 
     def __init__(self, wire: Wire) -> None:
         self._wire = wire
-        self._session = _session("us-west-2")
+        self._session = session_of("us-west-2")
         self._guard = threading.Lock()
         self.spent_s = 0.0
 

@@ -13,8 +13,9 @@ from functools import lru_cache
 from typing import Final
 
 from chalicelib.domain.decide import decide
-from chalicelib.domain.drills.catalogue import DrillRow, Effect, Figures, drill_for
+from chalicelib.domain.drills.catalogue import DrillRow, Figures, drill_for
 from chalicelib.domain.drills.world import DrillWorld
+from chalicelib.domain.fault_specs.spec import Effect
 from chalicelib.domain.model.action import Action, ActionResult, CordonNode, Notify, ReportNode, ResubmitJob, Severity
 from chalicelib.domain.model.evidence import Need, Suspicion, SuspicionKind
 from chalicelib.domain.model.incident import Incident, Phase
@@ -224,7 +225,7 @@ class _Play:
             source=row.by if row.kind is not SignalKind.ATTEMPT_STATE else SignalSource.AGENT,
             occurred_at=BEGAN,
             dedupe_key="fleet:fault",
-            summary=row.said,
+            summary=row.text,
             job_id="fleet",
             attempt=ATTEMPT,
             cluster="fleet",

@@ -190,7 +190,7 @@ def page(template: dict[str, Any], config: dict[str, Any], settings: Config) -> 
     )
 
 
-def made() -> str:
+def page_text() -> str:
     """The page, from the packaged template and the monitor's settings."""
     return page(*packaged(), Config())
 
@@ -222,7 +222,7 @@ def packaged() -> tuple[dict[str, Any], dict[str, Any]]:
 
 def main() -> int:
     """Package the template and write the page."""
-    (ROOT / PAGE).write_text(made(), encoding="utf-8")
+    (ROOT / PAGE).write_text(page_text(), encoding="utf-8")
     return 0
 
 

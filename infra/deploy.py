@@ -1,6 +1,6 @@
 """Deploy or remove the stack: `rekindle deploy` (infra.commands), `python -m infra.deploy --stage STAGE [--remove]`.
 
-Before anything is created, infra/preflight.py looks for what would stop it. Deploying twice changes nothing; a second
+Before anything is created, infra/preflight looks for what would stop it. Deploying twice changes nothing; a second
 run after a change shows and applies the change. Removing leaves the table and the mailbox bucket in place, names them
 and whatever else stays (infra/leftovers.py), and the next deployment takes them up again.
 """
@@ -21,7 +21,7 @@ from typing import Any, Final
 from infra.asking import NAME, Asked, DeploymentError, Finding, existing_stack, stack_name
 from infra.leftovers import forbids, left
 from infra.package import BUNDLE, ROOT, TEMPLATE
-from infra.preflight import STILLBORN, ask, look, tell
+from infra.preflight.checks import STILLBORN, ask, look, tell
 from infra.session import SessionError, open_session
 
 CAPABILITIES: Final = ("CAPABILITY_IAM", "CAPABILITY_AUTO_EXPAND")  # roles per function; the SAM transform

@@ -37,7 +37,7 @@ from chalicelib.domain.policy.guard_rules import ApprovalCondition, ApprovalRule
 from chalicelib.domain.policy.playbook_overrides import PlaybookRow, PlaybookTable
 from chalicelib.domain.policy.playbooks import PLAYBOOKS
 from infra.package import ROOT
-from infra.site.tables import page as whole
+from infra.site.tables import page
 
 PAGE: Final = "docs/reference/policy.md"
 SCHEMA_FILE: Final = ROOT / "docs" / "policy.schema.json"
@@ -47,9 +47,9 @@ _HEAD: Final = ("| field | default | range | unit | what it says |", "|---|---|-
 _COLUMNS_HEAD: Final = ("| column | left out | range | unit | what it says |", "|---|---|---|---|---|")
 
 
-def page() -> str:
+def page_text() -> str:
     """The reference page."""
-    return whole(
+    return page(
         "Policy: every field",
         ["What they do: [policy](../policy.md). JSON Schema: [policy.schema.json](../policy.schema.json).", ""],
         ["## Fields", "", *_fields(), ""],
@@ -75,7 +75,7 @@ def schema_text() -> str:
 
 def main() -> int:
     """Write both files."""
-    (ROOT / PAGE).write_text(page(), encoding="utf-8")
+    (ROOT / PAGE).write_text(page_text(), encoding="utf-8")
     SCHEMA_FILE.write_text(schema_text(), encoding="utf-8")
     print(f"{PAGE} and {SCHEMA_FILE.relative_to(ROOT)} are up to date.")
     return 0

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
-from chalicelib.aws.dynamodb.incidents import MAX_INBOX, ORDERS_EXTRA
+from chalicelib.aws.dynamodb.incident_inbox import MAX_INBOX, ORDERS_EXTRA
 from chalicelib.domain.model.errors import InvalidRequest, Permanent, UnknownEntity, VersionConflict
 from chalicelib.domain.model.incident import Incident, TimelineEntry, node_scope
 from chalicelib.domain.model.job import Attempt, Job, WatchPlan

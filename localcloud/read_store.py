@@ -23,7 +23,8 @@ from botocore.exceptions import ClientError
 
 from chalicelib.api.operation import Operation
 from chalicelib.api.routes import OPERATIONS, Api
-from chalicelib.bootstrap import Clients, Service, SystemClock
+from chalicelib.bootstrap import Service
+from chalicelib.bootstrap.clients import Clients, SystemClock
 from chalicelib.config import Settings
 from localcloud.read_objects import StoredObjects, StoredTrainingJobs
 from localcloud.stored_bytes import with_bytes

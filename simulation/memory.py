@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from chalicelib.aws.dynamodb.newer_version import read_incident
 from chalicelib.domain.model.hardware_ledger import HardwareFault, HardwareRecord
 from chalicelib.domain.model.incident import Incident
-from chalicelib.domain.model.newer_version import read_incident
 from chalicelib.domain.model.signal import Signal
 from chalicelib.ports.incidents import Entry, Joined
 from chalicelib.ports.notices import Notice

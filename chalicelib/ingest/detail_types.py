@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from rekindle.protocol.monitor_events import SOURCE, EventType
+
 CLUSTER_STATE: Final = "SageMaker HyperPod Cluster State Change"
 NODE_HEALTH: Final = "SageMaker HyperPod Cluster Node Health Event"
 CLUSTER_EVENT: Final = "SageMaker HyperPod Cluster Event"
@@ -15,7 +17,7 @@ ALARM: Final = "CloudWatch Alarm State Change"
 ALARM_CONTRIBUTOR: Final = "CloudWatch Alarm Contributor State Change"
 HEALTH: Final = "AWS Health Event"
 OBJECT_CREATED: Final = "Object Created"
-MONITOR_SOURCE: Final = "rekindle.monitor"
+MONITOR_SOURCE: Final = SOURCE
 AGENT_SOURCE: Final = "rekindle.agent"
 NOTICE_SOURCE: Final = "rekindle"
 NOTICE: Final = "Rekindle Notice"
@@ -28,20 +30,7 @@ EC2: Final = (
     "Capacity Block Reservation Expiration Warning",
     "EC2 Capacity Reservation Instance Interruption Warning",
 )
-MONITOR: Final = (
-    "Rekindle Monitor Started",
-    "Rekindle Non-Finite Loss",
-    "Rekindle Stall",
-    "Rekindle Progress Resumed",
-    "Rekindle Save Failed",
-    "Rekindle Checkpoint Reply",
-    "Rekindle Monitor Finished",
-    "Rekindle Loss Spike",
-    "Rekindle Loss Divergence",
-    "Rekindle Loss Recovered",
-    "Rekindle Throughput Drop",
-    "Rekindle Straggler",
-)
+MONITOR: Final = tuple(event.value for event in EventType)
 AGENT: Final = (
     "Rekindle Agent Started",
     "Rekindle Slurm Job",

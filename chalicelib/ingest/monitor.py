@@ -30,16 +30,8 @@ from chalicelib.ingest.fields import OUR_ID, Fields
 from chalicelib.ingest.monitor_common import MAX_RANKS, MAX_SECONDS, MAX_WORD_CHARS, MonitorFields, News, at_step
 from chalicelib.ingest.monitor_loss import LOSS_PARSERS
 from rekindle.protocol.mailbox import MAX_STACKS_CHARS, MAX_STEP, WIRE_VERSION, CheckpointReply, MailboxError
+from rekindle.protocol.monitor_events import EventType
 from rekindle.signatures.faults import FaultClass
-
-SOURCE: Final = "rekindle.monitor"
-STARTED: Final = "Rekindle Monitor Started"
-NON_FINITE: Final = "Rekindle Non-Finite Loss"
-STALL: Final = "Rekindle Stall"
-RESUMED: Final = "Rekindle Progress Resumed"
-SAVE_FAILED: Final = "Rekindle Save Failed"
-REPLY: Final = "Rekindle Checkpoint Reply"
-FINISHED: Final = "Rekindle Monitor Finished"
 
 MAX_ATTEMPTS: Final = 10_000
 MAX_AGE_S: Final = 30 * 86_400.0
@@ -229,12 +221,12 @@ def _finished(detail: Fields, said: MonitorFields) -> News:
 
 
 PARSERS: Final[dict[str, Callable[[Fields, MonitorFields], News]]] = {
-    STARTED: _started,
-    NON_FINITE: _non_finite,
-    STALL: _stall,
-    RESUMED: _resumed,
-    SAVE_FAILED: _save_failed,
-    REPLY: _reply,
-    FINISHED: _finished,
+    EventType.STARTED: _started,
+    EventType.NON_FINITE: _non_finite,
+    EventType.STALL: _stall,
+    EventType.RESUMED: _resumed,
+    EventType.SAVE_FAILED: _save_failed,
+    EventType.REPLY: _reply,
+    EventType.FINISHED: _finished,
     **LOSS_PARSERS,
 }

@@ -18,13 +18,8 @@ from chalicelib.domain.model.signal import SignalKind
 from chalicelib.ingest.fields import Fields
 from chalicelib.ingest.monitor_common import MAX_RANKS, MAX_SECONDS, MAX_WORD_CHARS, MonitorFields, News, at_step
 from rekindle.protocol.mailbox import MAX_STEP
+from rekindle.protocol.monitor_events import EventType
 from rekindle.signatures.faults import FaultClass
-
-LOSS_SPIKE: Final = "Rekindle Loss Spike"
-DIVERGENCE: Final = "Rekindle Loss Divergence"
-LOSS_RECOVERED: Final = "Rekindle Loss Recovered"
-THROUGHPUT_DROP: Final = "Rekindle Throughput Drop"
-STRAGGLER: Final = "Rekindle Straggler"
 
 MAX_RULE_CHARS: Final = 400
 MAX_FIGURES: Final = 24
@@ -137,9 +132,9 @@ def _figures(detail: Fields) -> dict[str, Any] | None:
 
 
 LOSS_PARSERS: Final[dict[str, Callable[[Fields, MonitorFields], News]]] = {
-    LOSS_SPIKE: _loss_spike,
-    DIVERGENCE: _divergence,
-    LOSS_RECOVERED: _recovered,
-    THROUGHPUT_DROP: _throughput_drop,
-    STRAGGLER: _straggler,
+    EventType.LOSS_SPIKE: _loss_spike,
+    EventType.DIVERGENCE: _divergence,
+    EventType.LOSS_RECOVERED: _recovered,
+    EventType.THROUGHPUT_DROP: _throughput_drop,
+    EventType.STRAGGLER: _straggler,
 }

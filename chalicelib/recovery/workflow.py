@@ -29,8 +29,8 @@ from aws_durable_execution_sdk_python.exceptions import StepError
 from aws_durable_execution_sdk_python.retries import RetryStrategyConfig, create_retry_strategy
 
 from chalicelib.domain.decide import Decision, decide
+from chalicelib.domain.decision.action_results import answered
 from chalicelib.domain.model.action import Action, ActionResult, Done, action_name, read_action
-from chalicelib.domain.model.action_results import answered
 from chalicelib.domain.model.errors import Retryable, VersionConflict
 from chalicelib.domain.model.incident import Incident
 from chalicelib.domain.model.observation import Observation

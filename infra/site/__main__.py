@@ -13,8 +13,8 @@ _ROOT: Final = Path(__file__).resolve().parents[2]
 
 def main() -> int:
     """Write what has changed."""
-    for path, made in PAGES.items():
-        page, text = _ROOT / path, made()
+    for path, page_text in PAGES.items():
+        page, text = _ROOT / path, page_text()
         if not page.is_file() or page.read_text(encoding="utf-8") != text:
             page.parent.mkdir(parents=True, exist_ok=True)
             page.write_text(text, encoding="utf-8")

@@ -5,18 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from infra import costs, policy_docs
 from infra.site import (
     reference_alarms,
     reference_api,
     reference_cli,
-    reference_costs,
     reference_doctor,
     reference_grafana,
     reference_iam,
     reference_metrics,
     reference_notice,
     reference_playbooks,
-    reference_policy,
     reference_proving,
     reference_signatures,
     reference_slurm,
@@ -24,19 +23,19 @@ from infra.site import (
 
 # The page's path in the repository -> what makes its text.
 PAGES: Final[Mapping[str, Callable[[], str]]] = {
-    module.PAGE: module.made
+    module.PAGE: module.page_text
     for module in (
+        costs,
+        policy_docs,
         reference_alarms,
         reference_api,
         reference_cli,
-        reference_costs,
         reference_doctor,
         reference_grafana,
         reference_iam,
         reference_metrics,
         reference_notice,
         reference_playbooks,
-        reference_policy,
         reference_proving,
         reference_signatures,
         reference_slurm,

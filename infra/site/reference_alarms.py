@@ -22,7 +22,7 @@ _SIGNS: Final = {
 }
 
 
-def made() -> str:
+def page_text() -> str:
     """The page."""
     resources = merge_template()["Resources"].values()
     alarms = [one["Properties"] for one in resources if one.get("Type") == "AWS::CloudWatch::Alarm"]

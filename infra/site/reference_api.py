@@ -14,7 +14,7 @@ PAGE: Final = "docs/reference/api.md"
 _SCHEMAS: Final = "#/components/schemas/"
 
 
-def made() -> str:
+def page_text() -> str:
     """The page."""
     whole = description()
     operations = [

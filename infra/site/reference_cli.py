@@ -18,7 +18,7 @@ _SENTENCE: Final = re.compile(r"(?<=[a-z)])[.;] (?=[A-Z0-9])|\.$")
 _OF_ARGPARSE: Final = re.compile(r"%(?:\((\w+)\)s|%)")
 
 
-def made() -> str:
+def page_text() -> str:
     """The page."""
     parser = build_parser()
     leaves = list(_leaves(parser, parser.prog))

@@ -10,6 +10,6 @@ from rekindle.doctor.table import markdown
 PAGE: Final = "docs/reference/doctor.md"
 
 
-def made() -> str:
+def page_text() -> str:
     """The page."""
     return page("Checks of `rekindle doctor`", ["How to run them: [doctor.md](../doctor.md).", "", markdown()])

@@ -37,7 +37,7 @@ _WIDTH: Final = 12  # of 24
 _ROW_HEIGHT: Final = 1
 
 
-def made() -> str:
+def page_text() -> str:
     """The document, for Grafana's import."""
     return json.dumps(document(), indent=1, ensure_ascii=False) + "\n"
 

@@ -26,7 +26,7 @@ _SHARED: Final = (
 )
 
 
-def made() -> str:
+def page_text() -> str:
     """The page."""
     about = [
         "One role per function, and in it what its code calls and nothing else: the policies are held to the code by",

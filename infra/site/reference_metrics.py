@@ -17,7 +17,7 @@ _SAMPLE: Final = re.compile(r"^(?P<name>\w+)(?:\{(?P<labels>.*)\})? ")
 _LABEL: Final = re.compile(r'(\w+)="')
 
 
-def made() -> str:
+def page_text() -> str:
     """The page."""
     units = {name: str(unit.value) for name, _, unit in observability.CLOSED}
     closed = {observability.INCIDENTS_CLOSED, *units}

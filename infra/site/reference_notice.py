@@ -20,7 +20,7 @@ from rekindle.signatures.faults import FaultClass
 PAGE: Final = "docs/reference/notice.schema.json"
 
 
-def made() -> str:
+def page_text() -> str:
     """The document."""
     return json.dumps(schema(), indent=1, ensure_ascii=False) + "\n"
 

@@ -12,7 +12,7 @@ from infra.site.tables import cell, page, table
 PAGE: Final = "docs/reference/playbooks.md"
 
 
-def made() -> str:
+def page_text() -> str:
     """The page."""
     edges = [f"    {source} --> {target}" for source in Phase for target in Phase if target in TRANSITIONS[source]]
     ends = [f"    {phase} --> [*]" for phase in Phase if phase.is_terminal]

@@ -12,7 +12,7 @@ from simulation.lies import KINDS
 PAGE: Final = "docs/reference/proving.md"
 
 
-def made() -> str:
+def page_text() -> str:
     """The page."""
     return page(
         "Proving ground: wrong sources and counts",

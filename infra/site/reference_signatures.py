@@ -14,7 +14,7 @@ from rekindle.signatures.xids import CONFLICTED, XID_FAULTS
 PAGE: Final = "docs/reference/signatures.md"
 
 
-def made() -> str:
+def page_text() -> str:
     """The page."""
     labels = [
         (

@@ -23,7 +23,7 @@ EVENTS: Final[Mapping[str, tuple[str, str]]] = {
 }
 
 
-def made() -> str:
+def page_text() -> str:
     """The page."""
     return page(
         "Slurm: states, reasons, events",

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from infra.asking import Asked, DeploymentError, stack_name
-from infra.preflight import ask
+from infra.preflight.checks import ask
 from infra.session import SessionError, open_session
 from infra.smoke.run import HOURLY, Place, Smoke
 

@@ -17,7 +17,8 @@ from chalicelib.bootstrap import Service
 from chalicelib.domain.model.errors import UnknownEntity
 from localcloud.aws.sagemaker import TrainingBackend, TrainingJob
 from localcloud.cloud import STACK, Cloud
-from localcloud.platforms.sagemaker_simulated import Script, Simulated
+from localcloud.platforms.sagemaker_simulated import Simulated
+from localcloud.platforms.simulated_run import Script
 from rekindle.protocol.mailbox import ReplyOutcome
 
 JOB: Final = "llm-70b-simulated"

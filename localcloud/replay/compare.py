@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from chalicelib.domain.fault_specs.faults import having
+from chalicelib.domain.fault_specs.spec import Trait
 from chalicelib.domain.model.incident import Incident, Phase
 from chalicelib.domain.model.instances import JobSize
 from chalicelib.domain.model.known import Known, Maybe, Unknown
@@ -19,7 +21,6 @@ from chalicelib.domain.reporting.ledger import hours, steps_lost, worth
 from chalicelib.domain.reporting.sums import total_of
 from localcloud.replay.read import Recorded
 from localcloud.replay.run import IncidentStanding, Replay, Verdict
-from rekindle.signatures.faults import FaultClass
 
 ASSUMPTIONS: Final = (
     "What is ordered succeeds, as docs/cli.md says of every replay.",
@@ -27,16 +28,7 @@ ASSUMPTIONS: Final = (
     f"A run that is left to a person stands still for {HUMAN_S / 60:.0f} minutes, and then takes a new start.",
     "Time counts from the onset until the Incident closes; steps that are trained again are counted apart, in steps.",
 )
-# The run stands still until somebody acts. What goes on by itself is no loss that a replay could tell.
-_STANDS: Final = frozenset(FaultClass) - {
-    FaultClass.THROUGHPUT_DROP,
-    FaultClass.LOSS_SPIKE,
-    FaultClass.DIVERGENCE,
-    FaultClass.PLANNED_END,
-    FaultClass.OPERATOR_ORDER,
-    FaultClass.UNCLEAR,
-    FaultClass.NODE_HARDWARE,
-}
+_STANDS: Final = having(Trait.STANDS_UNTIL_HELPED)  # what goes on unaided is no loss that a replay could show
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

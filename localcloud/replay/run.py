@@ -14,13 +14,13 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from chalicelib.domain.decide import Decision, decide
+from chalicelib.domain.fault_specs.faults import FAULT_RANK
 from chalicelib.domain.model.action import ActionResult, action_name
 from chalicelib.domain.model.errors import MalformedEvent, Permanent, Skip
 from chalicelib.domain.model.incident import Incident
 from chalicelib.domain.model.instances import JobSize
 from chalicelib.domain.model.signal import Signal, SignalKind
 from chalicelib.domain.policy.document import Policy
-from chalicelib.domain.policy.playbooks import FAULT_RANK
 from chalicelib.ingest import dispatch
 from chalicelib.ports.platforms import Discovered
 from chalicelib.services.intake.intake import Intake
@@ -413,5 +413,5 @@ def _in_order(events: list[_Event]) -> list[_Event]:
 def _strength(taken: tuple[Signal, Outcome]) -> tuple[bool, bool, int]:
     """The strongest first: taken in, a trigger, and the fault that names the cause."""
     signal, outcome = taken
-    rank = FAULT_RANK[signal.fault] if signal.fault is not None else len(FAULT_RANK)
+    rank = FAULT_RANK[signal.fault] if signal.fault is not None else max(FAULT_RANK.values()) + 1
     return (outcome.what not in _TAKEN, not signal.triggers, rank)

@@ -53,7 +53,7 @@ def end_collectives() -> None:
     Its own collectives fail from now on. A rank that waits in one with NCCL comes out of it by its own call of this;
     with gloo, which knows no abort, when the connections of the rank that it waits for are closed: here, or at the
     latest when that process ends. Source: torch 2.13, ProcessGroupGloo has no abort of its own; measured in
-    tests/train/test_agreement.py.
+    tests/train/test_given_up.py.
     """
     global _ended_as
     if is_gang():

@@ -12,13 +12,13 @@ from rekindle.monitor.base.guard import must_pass
 from rekindle.monitor.base.state import RunState
 from rekindle.monitor.base.trouble import Trouble, logger
 from rekindle.monitor.link import ServiceLink
-from rekindle.monitor.mail.outbox import EventType
 from rekindle.monitor.mail.requests import Requests
 from rekindle.monitor.mail.voice import BusEvents
 from rekindle.monitor.saving.agreement import Agreement
 from rekindle.monitor.saving.agreement_terms import Plan
 from rekindle.monitor.saving.saved import LATER, SaveFunction, SaveJob, SaveResult, as_result
 from rekindle.protocol.mailbox import CheckpointRequest, ReplyOutcome, SaveKind
+from rekindle.protocol.monitor_events import EventType
 
 SETTLE_S = 2.0  # for reading this step's loss, before a save; it is on its way from the device by then
 

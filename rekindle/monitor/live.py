@@ -54,7 +54,7 @@ from rekindle.monitor.loss.judging_rank import JudgingRank
 from rekindle.monitor.loss.losses import Losses
 from rekindle.monitor.mail.boxes import Box
 from rekindle.monitor.mail.exchange import Exchange
-from rekindle.monitor.mail.outbox import EventType, Outbox
+from rekindle.monitor.mail.outbox import Outbox
 from rekindle.monitor.mail.requests import Requests
 from rekindle.monitor.mail.voice import BusEvents
 from rekindle.monitor.saving.agreement import Agreement
@@ -66,6 +66,7 @@ from rekindle.monitor.silent import Monitor
 from rekindle.monitor.stops.stacks_on_signal import WORD
 from rekindle.monitor.stops.stopping import Stopping
 from rekindle.protocol.mailbox import ResumePlan, RunPhase, SaveKind
+from rekindle.protocol.monitor_events import EventType
 from rekindle.protocol.reports import MAX_REPORT_STACKS_CHARS
 
 FINISH_TIMEOUT_S = 4.0  # also where AWS never answers; see `link.EMERGENCY_GRACE_S` for the one exception

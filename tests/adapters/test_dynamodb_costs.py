@@ -10,7 +10,7 @@ import pytest
 from botocore.exceptions import ClientError
 
 import chalicelib.aws
-from chalicelib.aws.dynamodb.incidents import MAX_ENTRY_BYTES, MAX_SIGNAL_BYTES
+from chalicelib.aws.dynamodb.incident_items import MAX_ENTRY_BYTES, MAX_SIGNAL_BYTES
 from chalicelib.aws.dynamodb.stores import DynamoIncidentStore, DynamoJobRegistry
 from chalicelib.domain.model.errors import DependencyUnavailable, Throttled
 from chalicelib.domain.model.incident import Phase

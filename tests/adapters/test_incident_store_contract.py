@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from chalicelib.aws.dynamodb.incidents import MAX_INBOX
+from chalicelib.aws.dynamodb.incident_inbox import MAX_INBOX
 from chalicelib.domain.model.errors import InvalidRequest, Permanent, UnknownEntity, VersionConflict
 from chalicelib.domain.model.incident import Incident, Phase
 from chalicelib.domain.model.signal import SignalKind, SignalSource

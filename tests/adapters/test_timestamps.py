@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from botocore.utils import parse_timestamp
 
-from chalicelib.bootstrap import _session, timestamp
+from chalicelib.bootstrap.clients import session_of, timestamp
 
 
 @pytest.mark.parametrize(
@@ -27,6 +27,6 @@ def test_what_is_no_time_is_refused(value: Any) -> None:
 
 
 def test_the_services_clients_read_times_with_it() -> None:
-    parser = _session("us-west-2")._session.get_component("response_parser_factory").create_parser("json")
+    parser = session_of("us-west-2")._session.get_component("response_parser_factory").create_parser("json")
     assert parser._timestamp_parser(1795469171.0) == datetime(2026, 11, 23, 21, 26, 11, tzinfo=UTC)
     assert parser._timestamp_parser(1795469171.0).tzinfo is UTC

@@ -16,9 +16,10 @@ from chalicelib.domain.model.errors import NotOurs, Throttled
 from chalicelib.domain.model.incident import SkipWindow
 from chalicelib.domain.model.known import Known, Unknown
 from chalicelib.domain.model.observation import AttemptStatus
-from chalicelib.platforms.training_job import scheduler as training_job
+from chalicelib.platforms.training_job import status as training_job_status
 from chalicelib.platforms.training_job.clone import clone_request
-from chalicelib.platforms.training_job.scheduler import TrainingJobScheduler, redact, status_of
+from chalicelib.platforms.training_job.scheduler import TrainingJobScheduler, redact
+from chalicelib.platforms.training_job.status import status_of
 from tests.adapters.conftest import make_client
 from tests.adapters.samples import job
 from tests.domain.policies import changed
@@ -173,8 +174,8 @@ def test_every_status_of_the_model_is_known() -> None:
     for primary in model.shape_for("TrainingJobStatus").enum:
         for secondary in model.shape_for("SecondaryStatus").enum:
             status_of(primary, secondary)
-    assert set(model.shape_for("SecondaryStatus").enum) == set(training_job._IN_PROGRESS)
-    assert set(model.shape_for("TrainingJobStatus").enum) == {*training_job._ENDED, "InProgress"}
+    assert set(model.shape_for("SecondaryStatus").enum) == set(training_job_status._IN_PROGRESS)
+    assert set(model.shape_for("TrainingJobStatus").enum) == {*training_job_status._ENDED, "InProgress"}
 
 
 @pytest.mark.parametrize(("primary", "secondary"), [("", ""), ("Paused", "Training"), ("InProgress", "Hibernating")])

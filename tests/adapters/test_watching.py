@@ -14,7 +14,8 @@ from chalicelib.domain.model.errors import UnknownEntity
 from chalicelib.domain.model.job import AlarmMode, WatchPlan
 from chalicelib.domain.model.known import Known, Unknown
 from chalicelib.domain.model.observation import AttemptStatus
-from chalicelib.platforms.training_job.scheduler import TAG_ALARMS, TAG_LOSS, TAG_STEP, TrainingJobScheduler, watch_of
+from chalicelib.platforms.training_job.scheduler import TrainingJobScheduler
+from chalicelib.platforms.training_job.tags import TAG_ALARMS, TAG_LOSS, TAG_STEP, watch_of
 from chalicelib.ports.sweep import SweepMark
 from tests.adapters.conftest import TABLE, Shelf
 from tests.adapters.samples import T0, attempt, job

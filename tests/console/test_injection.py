@@ -10,7 +10,7 @@ from typing import Final
 
 import pytest
 
-from chalicelib.aws.dynamodb.incidents import _line
+from chalicelib.aws.dynamodb.incident_items import pack_line
 from chalicelib.aws.dynamodb.items import incident_pk, key
 from chalicelib.aws.dynamodb.jobs import job_item
 from chalicelib.domain.model.approvals import Approval, ApprovalAnswer, Guard, Hold
@@ -90,7 +90,7 @@ def evil() -> Iterator[World]:
             actions=(ALL,),
             facts={"failure_reason": ALL, ALL: ALL, "attempt": {"unknown": ALL}},
         )
-        world.put(an_item(incident), key(incident_pk(INCIDENT), "T#000001") | _line(entry))
+        world.put(an_item(incident), key(incident_pk(INCIDENT), "T#000001") | pack_line(entry))
         yield world
 
 

@@ -30,11 +30,11 @@ def test_no_other_page_stands_in_the_folder() -> None:
 @pytest.mark.parametrize("columns", ["40", "250"])
 def test_the_terminal_does_not_matter(monkeypatch: pytest.MonkeyPatch, columns: str) -> None:
     monkeypatch.setenv("COLUMNS", columns)
-    assert (ROOT / reference_cli.PAGE).read_text(encoding="utf-8") == reference_cli.made()
+    assert (ROOT / reference_cli.PAGE).read_text(encoding="utf-8") == reference_cli.page_text()
 
 
 def test_every_operation_and_every_schema_has_a_section() -> None:
-    text = reference_api.made()
+    text = reference_api.page_text()
     for one in OPERATIONS:
         assert f"### `{one.method} {one.path}`\n" in text
 
@@ -56,7 +56,7 @@ def test_every_metric_of_the_prometheus_page_is_told() -> None:
         for node in ast.walk(tree)
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.startswith("rekindle_")
     }
-    told = reference_metrics.made()
+    told = reference_metrics.page_text()
     assert len(names) > 15
     assert [name for name in names if f"| `{name}` |" not in told] == []
 
@@ -64,4 +64,4 @@ def test_every_metric_of_the_prometheus_page_is_told() -> None:
 def test_every_packaged_policy_is_told() -> None:
     files = {path.relative_to(INFRA).as_posix() for path in INFRA.glob("policies/*.json")}
     assert files <= reference_iam.named()
-    assert all(f"## `{one.name}`\n" in reference_iam.made() for one in FUNCTIONS)
+    assert all(f"## `{one.name}`\n" in reference_iam.page_text() for one in FUNCTIONS)

@@ -18,7 +18,7 @@ from chalicelib.domain.run.rollback import rewind_steps, skip_window
 from rekindle.signatures.faults import FaultClass
 from tests.docs.rules import explained
 from tests.domain.looks import incident
-from tests.domain.test_loss_tables import LOSS_TABLE
+from tests.domain.tables.test_loss_tables import LOSS_TABLE
 
 ROOT = Path(__file__).parents[2]
 PLAYBOOK_PAGE = ROOT / "docs" / "playbooks.md"

@@ -15,7 +15,7 @@ from chalicelib.domain.model.observation import AttemptStatus as S
 from chalicelib.domain.model.signal import SignalKind as K
 from rekindle.signatures.faults import FaultClass as F
 from tests.domain.looks import checkpoint, incident, look, seen, signal, view
-from tests.domain.test_loss_tables import (
+from tests.domain.tables.test_loss_tables import (
     AGAIN,
     LOOKING,
     NO_FORENSICS,

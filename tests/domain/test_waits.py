@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from chalicelib.domain.decision.action_results import answered
 from chalicelib.domain.model.action import ActionResult, Done, Notify, Severity, StopJob
-from chalicelib.domain.model.action_results import answered
 from chalicelib.domain.model.evidence import Suspicion, SuspicionKind
 from chalicelib.domain.model.incident import CheckpointAsk, Phase
 from chalicelib.domain.model.known import Known, Unknown

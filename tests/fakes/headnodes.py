@@ -6,9 +6,9 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from chalicelib.domain.model.cluster_state import why_unknown
 from chalicelib.domain.model.errors import DependencyUnavailable, Permanent
 from chalicelib.domain.model.known import Known, Maybe, Unknown
+from chalicelib.domain.node.cluster_state import why_unknown
 from chalicelib.ports.clock import Clock
 from rekindle.protocol.cluster.documents import AgentDoc, AttemptDoc, NodesDoc
 from rekindle.protocol.cluster.names import is_slurm, parse_attempt

@@ -18,7 +18,7 @@ from botocore.session import get_session
 
 from chalicelib.aws.deadline import PATIENCE, WIND_UP_S, Deadline, OutOfTime, Patience, patience_of
 from chalicelib.aws.errors import call
-from chalicelib.bootstrap import Clients
+from chalicelib.bootstrap.clients import Clients
 from chalicelib.channels import outbound
 from chalicelib.channels.address import LOOK_S
 from chalicelib.channels.bus import detail_of

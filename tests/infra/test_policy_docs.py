@@ -15,7 +15,7 @@ from chalicelib.domain.policy.fields import specs
 from chalicelib.domain.policy.guard_rules import ApprovalCondition, ApprovalRule, Window
 from chalicelib.domain.policy.playbooks import Deadline, Response
 from infra.package import ROOT
-from infra.policy_docs import SCHEMA_FILE, page, schema, schema_text
+from infra.policy_docs import SCHEMA_FILE, page_text, schema, schema_text
 from tests.domain.policy_values import at, wrong_values
 
 BY_HAND = (ROOT / "docs" / "policy.md").read_text(encoding="utf-8")
@@ -28,7 +28,7 @@ def test_the_schemas_file_is_what_the_declarations_say() -> None:
 
 
 def test_every_field_and_every_column_has_one_row() -> None:
-    text = page()
+    text = page_text()
     rows = re.findall(r"^\| `([a-z_.]+)` \|", text, flags=re.MULTILINE)
     for path, spec in every_field():
         assert spec.key in rows, path
@@ -43,7 +43,7 @@ def test_every_field_and_every_column_has_one_row() -> None:
 def test_every_response_and_deadline_is_explained() -> None:
     responses = BY_HAND.partition("| response |")[2]
     assert re.findall(r"^\| `([a-z_]+)` \|", responses, flags=re.MULTILINE) == [one.value for one in Response]
-    assert all(f"`{one}`" in page() for one in Deadline)
+    assert all(f"`{one}`" in page_text() for one in Deadline)
 
 
 def test_every_example_on_the_page_is_a_policy_that_says_something() -> None:

@@ -13,9 +13,9 @@ from botocore.stub import Stubber
 
 from infra.asking import Finding, Weight
 from infra.deploy import Deployment, main
-from infra.preflight import ask, look
-from infra.preflight import main as preflight_main
-from infra.preflight_template import named
+from infra.preflight.checks import ask, look
+from infra.preflight.checks import main as preflight_main
+from infra.preflight.template import named
 from localcloud.aws.sagemaker import AwsError
 from tests.infra.live_account import ACCOUNT_ID, LiveAccount, live_account
 from tests.infra.stack_reading import REGION

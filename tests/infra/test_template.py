@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from cfnlint.api import lint
 
-from chalicelib.bootstrap import Clients, Service, SystemClock
+from chalicelib.bootstrap import Service
+from chalicelib.bootstrap.clients import Clients, SystemClock
 from chalicelib.config import Settings
 from infra import costs
 from infra.functions import FUNCTIONS, Function, Trigger

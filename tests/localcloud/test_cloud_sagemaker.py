@@ -17,7 +17,8 @@ from localcloud.aws.shapes import ShapeMismatch, check_answer
 from localcloud.aws.wire import How
 from localcloud.cloud import Cloud
 from localcloud.engine.clock import SimClock
-from localcloud.platforms.sagemaker_simulated import Fault, Script
+from localcloud.platforms.sagemaker_simulated import Fault
+from localcloud.platforms.simulated_run import Script
 from rekindle.protocol.mailbox import (
     CheckpointReply,
     CheckpointRequest,

@@ -20,7 +20,7 @@ from chalice.app import Chalice, CloudWatchEvent, Rate
 
 from localcloud.cloud import Cloud
 from localcloud.cloud_app import ApiServer, deployment_of
-from localcloud.platforms.sagemaker_simulated import Script
+from localcloud.platforms.simulated_run import Script
 from localcloud.snapshot import Snapshot
 from tests.localcloud.conftest import training_job
 

@@ -29,7 +29,7 @@ from rekindle.monitor.base.clock import SystemClock
 from rekindle.monitor.base.trouble import Trouble
 from rekindle.monitor.mail.boxes import S3Box, open_box
 from rekindle.monitor.mail.failures import mailbox_failed
-from rekindle.monitor.mail.outbox import MAX_EVENTS_WAITING, EventType, Outbox
+from rekindle.monitor.mail.outbox import MAX_EVENTS_WAITING, Outbox
 from rekindle.monitor.mail.voice import SPEAKERS
 from rekindle.protocol.mailbox import (
     CheckpointReply,
@@ -45,6 +45,7 @@ from rekindle.protocol.mailbox import (
     reply_key,
     verify_listing,
 )
+from rekindle.protocol.monitor_events import EventType
 from tests.monitor.boxes import PATIENCE_S, QUICK
 
 pytestmark = pytest.mark.long

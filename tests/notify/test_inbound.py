@@ -16,12 +16,12 @@ import pytest
 import requests
 
 from chalicelib import bootstrap
-from chalicelib.aws.dynamodb.incidents import SIGNAL_MEMORY
+from chalicelib.aws.dynamodb.incident_inbox import SIGNAL_MEMORY
 from chalicelib.domain.model.signal import Signal
 from chalicelib.domain.notices.sources import sources_from_wire
 from chalicelib.ingest import alertmanager
 from localcloud.cloud import STACK, Cloud
-from localcloud.platforms.sagemaker_simulated import Script
+from localcloud.platforms.simulated_run import Script
 from localcloud.stack import deploy_rekindle
 from tests.canary import INBOUND_SECRET
 from tests.notify.conftest import Told

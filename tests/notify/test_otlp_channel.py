@@ -133,12 +133,13 @@ def test_a_receiver_that_misbehaves_gets_the_trace_once_and_an_answer_that_is_fi
         )
     )
     kept = 0
-    for plan, tries, is_kept in [
+    plans: list[tuple[list[Any], int, bool]] = [
         ([503, "slow", "drip", "close", (429, "7"), 502], 7, False),
         ([500], 1, True),  # by OTLP final: the receiver has judged it
         (["redirect"], 1, True),
         ([400], 1, True),
-    ]:
+    ]
+    for plan, tries, is_kept in plans:
         with Receiver(plan=deque(plan)) as receiver:
             told.document("channels", document(f"{receiver.url}/v1/traces"))
             told.service.announcer.announce(closing(token=f"inc-lm-1.{len(plan)}.{plan[0]}"))

@@ -25,7 +25,7 @@ from hypothesis import strategies as st
 from app import app
 from chalicelib.aws.deadline import WIND_UP_S, Deadline, patience_of
 from chalicelib.aws.s3.pages import PREFIX, S3Pages, key_of
-from chalicelib.bootstrap import Clients
+from chalicelib.bootstrap.clients import Clients
 from chalicelib.channels.address import Addresses
 from chalicelib.channels.bus import detail_of
 from chalicelib.channels.channel import read_notice

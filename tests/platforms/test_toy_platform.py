@@ -1,6 +1,6 @@
 """A platform is one folder: the real services recover a crash, a hang and a bad node on one that they do not know.
 
-Nothing outside tests/platforms/toy names it: its Scheduler is handed to the services, as bootstrap.py does with ours.
+Nothing outside tests/platforms/toy names it: its Scheduler is handed to the services, as bootstrap does with ours.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from chalicelib.bootstrap import Service, install
 from chalicelib.domain.model.errors import RecoveryError
 from chalicelib.domain.model.incident import Incident, Phase
 from localcloud.cloud import STACK, Cloud
-from localcloud.platforms.sagemaker_simulated import Script as _Script
+from localcloud.platforms.simulated_run import Script as _Script
 from localcloud.platforms.simulated_trouble import Fault
 from localcloud.stack import deploy_rekindle
 

@@ -17,7 +17,8 @@ from chalicelib.aws.dynamodb.chat_threads import DynamoChatThreads
 from chalicelib.aws.dynamodb.incidents import DynamoIncidentStore
 from chalicelib.channels.channel import ComeAgain, SlowDown
 from chalicelib.channels.quiet import quieten
-from chalicelib.channels.slack.channel import LEASE, SlackChannel
+from chalicelib.channels.slack.channel import SlackChannel
+from chalicelib.channels.slack.visit import LEASE
 from chalicelib.channels.slack.web_api import SlackApi
 from chalicelib.domain.model.incident import Incident
 from chalicelib.ports.notices import Notice

@@ -15,7 +15,7 @@ from chalicelib.aws.dynamodb.chat_threads import DynamoChatThreads
 from chalicelib.aws.dynamodb.incidents import DynamoIncidentStore
 from chalicelib.channels.channel import ComeAgain, SlowDown
 from chalicelib.channels.slack.blocks import reply_message
-from chalicelib.channels.slack.channel import LEASE
+from chalicelib.channels.slack.visit import LEASE
 from chalicelib.channels.slack.web_api import Doubtful, Refused, SlackApi
 from chalicelib.domain.model.action import Severity
 from chalicelib.domain.model.approvals import ApprovalAnswer

@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from chalicelib.aws.dynamodb import items
-from chalicelib.aws.dynamodb.incidents import incident_of
+from chalicelib.aws.dynamodb.incident_items import incident_of
 from chalicelib.aws.errors import AwsRefusal, call
 from chalicelib.domain.model.errors import DependencyUnavailable, VersionConflict
 from chalicelib.domain.model.incident import Incident

@@ -13,7 +13,7 @@ from datetime import UTC
 from typing import Any, Final
 
 from chalicelib.aws.dynamodb import items
-from chalicelib.aws.dynamodb.incidents import incident_of
+from chalicelib.aws.dynamodb.incident_items import incident_of
 from chalicelib.aws.dynamodb.items import Item
 from chalicelib.aws.dynamodb.jobs import job_of
 from chalicelib.aws.errors import call

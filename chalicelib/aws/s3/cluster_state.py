@@ -16,9 +16,9 @@ from typing import Any, Final
 
 from chalicelib.aws.errors import AwsRefusal, call
 from chalicelib.aws.s3.objects import S3Objects
-from chalicelib.domain.model.cluster_state import why_unknown
 from chalicelib.domain.model.errors import DependencyUnavailable, NotAuthorized, Permanent, RecoveryError, Throttled
 from chalicelib.domain.model.known import Known, Maybe, Unknown
+from chalicelib.domain.node.cluster_state import why_unknown
 from chalicelib.ports.clock import Clock
 from rekindle.protocol.cluster.documents import AgentDoc, AttemptDoc, NodesDoc
 from rekindle.protocol.cluster.names import (

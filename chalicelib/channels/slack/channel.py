@@ -18,17 +18,12 @@ from chalicelib.channels.channel import ComeAgain
 from chalicelib.channels.plain_text import is_late
 from chalicelib.channels.slack.blocks import Message, incident_message, reply_message
 from chalicelib.channels.slack.digest import digest_message
+from chalicelib.channels.slack.visit import LEASE, ReleaseAtExit, Threads, Visit
 from chalicelib.channels.slack.web_api import Doubtful, Refused, SlackApi
-from chalicelib.domain.model.errors import (
-    DependencyUnavailable,
-    RecoveryError,
-    Retryable,
-    UnknownEntity,
-    VersionConflict,
-)
+from chalicelib.domain.model.errors import DependencyUnavailable, RecoveryError, UnknownEntity, VersionConflict
 from chalicelib.domain.model.incident import Incident
 from chalicelib.domain.model.urgency import Severity
-from chalicelib.domain.notices.threads import LatestNotice, Post, StormState, Thread
+from chalicelib.domain.notices.threads import LatestNotice, Post, Thread
 from chalicelib.domain.reporting.ledger import IncidentLedger
 from chalicelib.ports.clock import Clock
 from chalicelib.ports.incidents import Looked
@@ -36,7 +31,6 @@ from chalicelib.ports.notices import Address, Notice, NoticeKind
 
 log = logging.getLogger(__name__)
 
-LEASE: Final = timedelta(seconds=90)  # longer than a delivery may take, and than Slack's history lags behind a post
 DIGEST_EVERY: Final = timedelta(seconds=10)
 SKEW: Final = timedelta(minutes=5)  # between our clock and Slack's, when a lost post is looked for
 _CLOCKS: Final = timedelta(seconds=2)  # between the clocks of two functions
@@ -50,52 +44,10 @@ _UNFIT: Final = frozenset({"invalid_blocks", "invalid_blocks_format", "msg_block
 _LOST: Final = frozenset({"message_not_found", "cant_update_message", "edit_window_closed"})
 
 
-class Threads(Protocol):
-    """What was sent to this channel (aws.dynamodb.chat_threads)."""
-
-    def take(self, channel: str, key: str, *, now: datetime, until: datetime) -> tuple[Thread, int]: ...
-
-    def keep(self, thread: Thread, *, fence: int, now: datetime, release: bool) -> None: ...
-
-    def peek(self, channel: str, key: str) -> Thread: ...
-
-    def weather(self, channel: str) -> StormState: ...
-
-    def set_weather(self, channel: str, weather: StormState) -> None: ...
-
-    def fold(self, channel: str, digest: str, incident_id: str, *, now: datetime) -> None: ...
-
-    def folded(self, channel: str, digest: str) -> tuple[Incident, ...]: ...
-
-
 class Reads(Protocol):
     """The part of ports.IncidentStore that is read here."""
 
     def load(self, incident_id: str) -> Looked: ...
-
-
-class _Visit:
-    """One delivery's hold on a thread: every change of it is written down under the same fence."""
-
-    def __init__(self, threads: Threads, clock: Clock, channel: str, key: str) -> None:
-        self._threads, self._clock = threads, clock
-        now = clock.now()
-        self._until = now + LEASE
-        self.thread, self._fence = threads.take(channel, key, now=now, until=self._until)
-
-    def keep(self, thread: Thread, *, release: bool = False) -> None:
-        """Write it down."""
-        self.thread = thread
-        self._threads.keep(thread, fence=self._fence, now=self._clock.now(), release=release)
-
-    def release(self) -> None:
-        """Let the next one at it."""
-        self.keep(self.thread, release=True)
-
-    def must_last(self, timeout: timedelta) -> None:
-        """Nothing is sent that could arrive after the lease has run out: another delivery may be sending then."""
-        if self._clock.now() + timeout > self._until:
-            raise ComeAgain("the delivery took too long", retry_after_s=LEASE.total_seconds())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,7 +86,7 @@ class SlackChannel:
     def _about(self, notice: Notice) -> Thread:
         """Tell of an Incident: in its own message, unless too many began at once. The thread as it stands then."""
         visit = self._visit(notice.incident_id)
-        with _Letting(visit):
+        with ReleaseAtExit(visit):
             if visit.thread.digest:
                 return visit.thread
             digest = self._storm() if visit.thread.root is None else ""
@@ -146,7 +98,7 @@ class SlackChannel:
                 self._show(visit, notice)
         return visit.thread
 
-    def _show(self, visit: _Visit, notice: Notice) -> None:
+    def _show(self, visit: Visit, notice: Notice) -> None:
         """The Incident's own message, then the reply that this notice is worth."""
         token = _short(notice.token)
         thread = _with_said(visit.thread, notice)
@@ -157,7 +109,7 @@ class SlackChannel:
         if notice.kind is not NoticeKind.CHANGE and _is_due(visit.thread, token):
             self._reply(visit, notice, token, is_loud=_is_loud(notice, incident))
 
-    def _root(self, visit: _Visit, token: str, address: Address | None) -> None:
+    def _root(self, visit: Visit, token: str, address: Address | None) -> None:
         """Post it, unless a post whose answer was lost is found. What it says first needs no reply."""
         thread = visit.thread
         if thread.root is not None:
@@ -174,7 +126,7 @@ class SlackChannel:
         thread = replace(visit.thread, shown=incident.version, shown_at=self.clock.now())
         visit.thread = thread.with_reply(token, thread.root)
 
-    def _post_root(self, visit: _Visit, message: Message, token: str = "") -> None:
+    def _post_root(self, visit: Visit, message: Message, token: str = "") -> None:
         asked = Post(asked_at=self.clock.now(), of=token)
         before = visit.thread
         visit.keep(replace(before, root=asked, conversation=self.conversation))
@@ -189,7 +141,7 @@ class SlackChannel:
             raise
         visit.keep(replace(visit.thread, root=replace(asked, ts=ts), conversation=conversation))
 
-    def _refresh(self, visit: _Visit, notice: Notice) -> Incident:
+    def _refresh(self, visit: Visit, notice: Notice) -> Incident:
         """Show the newest state, read under the lease: an older one can never come after it."""
         read_at = self.clock.now()
         incident = self.incidents.load(visit.thread.key).incident
@@ -228,7 +180,7 @@ class SlackChannel:
             address=address,
         )
 
-    def _update(self, visit: _Visit, message: Message) -> None:
+    def _update(self, visit: Visit, message: Message) -> None:
         thread = visit.thread
         root = thread.root
         if root is None:
@@ -239,7 +191,7 @@ class SlackChannel:
             lambda one: self.api.update(thread.conversation, root.ts, one, mark=self._mark(thread.key)),
         )
 
-    def _reply(self, visit: _Visit, notice: Notice, token: str, *, is_loud: bool) -> None:
+    def _reply(self, visit: Visit, notice: Notice, token: str, *, is_loud: bool) -> None:
         thread, root = visit.thread, visit.thread.root
         if root is None:
             return
@@ -287,7 +239,7 @@ class SlackChannel:
         if self._is_shown(self.threads.peek(self.name, key), at):
             return
         visit = self._visit(key)
-        with _Letting(visit):
+        with ReleaseAtExit(visit):
             thread = visit.thread
             if self._is_shown(thread, at):
                 return
@@ -321,7 +273,7 @@ class SlackChannel:
             return
         key = f"notice-{_short(notice.token)}"
         visit = self._visit(key)
-        with _Letting(visit):
+        with ReleaseAtExit(visit):
             root = visit.thread.root
             if root is not None and not root.ts:
                 found = self._find(visit, self.conversation, root.asked_at, key)
@@ -336,9 +288,9 @@ class SlackChannel:
         late_of = notice.at if is_late(notice, now=self.clock.now()) else None
         return reply_message(notice.title, notice.text, paste=notice.paste, late_of=late_of)
 
-    def _visit(self, key: str) -> _Visit:
+    def _visit(self, key: str) -> Visit:
         try:
-            return _Visit(self.threads, self.clock, self.name, key)
+            return Visit(self.threads, self.clock, self.name, key)
         except DependencyUnavailable as err:
             raise ComeAgain(f"{err}", retry_after_s=_BUSY_S) from err
 
@@ -353,7 +305,7 @@ class SlackChannel:
         return f"{self.name}/{key}/{token}" if token else f"{self.name}/{key}"
 
     def _find(
-        self, visit: _Visit, conversation: str, asked_at: datetime, key: str, token: str = "", thread: str = ""
+        self, visit: Visit, conversation: str, asked_at: datetime, key: str, token: str = "", thread: str = ""
     ) -> str | None:
         """A post whose answer was lost. Where the app may not read the conversation, a double is the lesser harm."""
         visit.must_last(self.api.timeout)
@@ -362,7 +314,7 @@ class SlackChannel:
         except Refused:
             return None
 
-    def _fitting(self, visit: _Visit, message: Message, send: Callable[[Message], _Answer]) -> _Answer:
+    def _fitting(self, visit: Visit, message: Message, send: Callable[[Message], _Answer]) -> _Answer:
         visit.must_last(self.api.timeout)
         try:
             return send(message)
@@ -371,27 +323,6 @@ class SlackChannel:
                 raise
         visit.must_last(self.api.timeout)
         return send(replace(message, blocks=()))
-
-
-class _Letting:
-    """Lets the next one at the thread on the way out, but not while a message may still be on its way."""
-
-    def __init__(self, visit: _Visit) -> None:
-        self._visit = visit
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
-        if error is None:
-            self._visit.release()
-            return
-        if isinstance(error, Doubtful | VersionConflict):
-            return  # the lease is to run out; or somebody else has it
-        try:
-            self._visit.release()
-        except Retryable:
-            return  # the first error is the one to tell
 
 
 def _with_said(thread: Thread, notice: Notice) -> Thread:

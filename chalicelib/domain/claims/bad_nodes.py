@@ -13,6 +13,8 @@ from typing import Final
 
 from chalicelib.domain.claims.alerts import PASSED_ON, only_alerts
 from chalicelib.domain.decision.verdict import Decision
+from chalicelib.domain.fault_specs.faults import having
+from chalicelib.domain.fault_specs.spec import Trait
 from chalicelib.domain.model.action import Action, CordonNode, Done, ReportNode
 from chalicelib.domain.model.evidence import Suspicion
 from chalicelib.domain.model.incident import Incident, Phase
@@ -29,7 +31,7 @@ from rekindle.detectors.ranks import STRONG, RankRule
 from rekindle.protocol.cluster.documents import NodeFacts
 from rekindle.signatures.faults import FaultClass
 
-NODE_FAULTS: Final = frozenset({FaultClass.NODE_HARDWARE, FaultClass.NODE_LOST})
+NODE_FAULTS: Final = having(Trait.OF_A_NODE)
 MAX_BAD: Final = 8  # more broken nodes at a time than these are no node's fault: a switch, a file system, a mistake
 MAX_LEFT: Final = 512
 REPORT_FOR: Final = timedelta(minutes=30)

@@ -3,27 +3,17 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Final
 
 from chalicelib.domain.claims.movement import unwatched
 from chalicelib.domain.decision.verdict import Decision, RuleContext, is_poisoned, span_word, step_word, story
+from chalicelib.domain.fault_specs.faults import having
+from chalicelib.domain.fault_specs.spec import Trait
 from chalicelib.domain.model.action import Severity
 from chalicelib.domain.model.incident import Phase
 from chalicelib.domain.model.observation import AttemptStatus, AttemptView
-from rekindle.signatures.faults import FaultClass
 
-# What is said of a run that makes no step, whatever the reason. A poisoned loss, or a broken node, is none of it.
-_NOT_MOVING = frozenset(
-    {
-        FaultClass.HANG,
-        FaultClass.SOFTWARE_CRASH,
-        FaultClass.PLATFORM_ERROR,
-        FaultClass.NODE_LOST,
-        FaultClass.OUT_OF_MEMORY,
-        FaultClass.THROUGHPUT_DROP,
-        FaultClass.JOB_MISSING,
-        FaultClass.UNCLEAR,
-    }
-)
+_NOT_MOVING: Final = having(Trait.NOT_MOVING)  # a poisoned loss, or a broken node, is none of it
 
 
 def decide_finishing(context: RuleContext, attempt: AttemptView, *, group: str) -> Decision | None:

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
+from chalicelib.domain.fault_specs.faults import LOSS_FAULTS
 from chalicelib.domain.model.action import Action, ActionResult, Done, Notify, Severity
-from chalicelib.domain.model.evidence import LOSS_FAULTS, Suspicion, SuspicionKind, suspect_word
+from chalicelib.domain.model.evidence import Suspicion, SuspicionKind, suspect_word
 from chalicelib.domain.model.incident import Incident, Phase
 from chalicelib.domain.model.known import Known, Maybe, Unknown
 from chalicelib.domain.model.observation import AttemptStatus, AttemptView, Observation

@@ -10,8 +10,9 @@ from datetime import datetime
 from typing import Any, Final
 
 from chalicelib.domain.decide import Decision
-from chalicelib.domain.drills.catalogue import DrillRow, Effect, Figures
+from chalicelib.domain.drills.catalogue import DrillRow, Figures
 from chalicelib.domain.drills.world import DRILL_ROOT, DrillWorld
+from chalicelib.domain.fault_specs.spec import Effect
 from chalicelib.domain.model.action import AskApproval, Notify, ResubmitJob
 from chalicelib.domain.model.approvals import Guard, Hold
 from chalicelib.domain.model.incident import Incident, Phase
@@ -293,7 +294,7 @@ def _assumptions(seen: Seen, play: Play, world: DrillWorld | None) -> list[str]:
     if world is None:
         return [f"nothing: the attempt cannot be read ({_why(first.attempt, 'no reason')}), and so nothing is assumed"]
     said = [
-        f"the fault strikes now: {seen.row.said}",
+        f"the fault strikes now: {seen.row.text}",
         "whatever is ordered is carried out by the platform, and no other fault strikes meanwhile",
         "the policy stays as it is",
     ]

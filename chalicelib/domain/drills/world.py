@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
-from chalicelib.domain.drills.catalogue import DrillRow, Effect, Figures
+from chalicelib.domain.drills.catalogue import DrillRow, Figures
+from chalicelib.domain.fault_specs.spec import Effect
 from chalicelib.domain.model.action import (
     Action,
     ActionResult,

@@ -6,6 +6,7 @@ import dataclasses
 import re
 from datetime import datetime
 
+from chalicelib.domain.fault_specs.faults import FAULT_RANK
 from chalicelib.domain.faults.failure_reasons import classify_failure_reason
 from chalicelib.domain.faults.heartbeat_claims import is_beyond_heartbeats, is_denied
 from chalicelib.domain.faults.loss import bad_fault, ends_open_stretches, follow, with_stretch
@@ -15,7 +16,6 @@ from chalicelib.domain.model.known import Known, Maybe, Unknown
 from chalicelib.domain.model.observation import AttemptStatus, AttemptView, Observation
 from chalicelib.domain.model.signal import Signal, SignalKind, SignalSource
 from chalicelib.domain.model.start_view import StartState
-from chalicelib.domain.policy.playbooks import FAULT_RANK
 from rekindle.detectors import Health
 from rekindle.signatures.faults import FaultClass
 

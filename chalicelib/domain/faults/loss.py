@@ -11,7 +11,8 @@ import dataclasses
 from datetime import datetime
 from enum import StrEnum
 
-from chalicelib.domain.model.evidence import LOSS_FAULTS, MAX_STRETCHES, Bout, Onset, Stretch
+from chalicelib.domain.fault_specs.faults import LOSS_FAULTS
+from chalicelib.domain.model.evidence import MAX_STRETCHES, Bout, Onset, Stretch
 from chalicelib.domain.model.incident import Incident
 from chalicelib.domain.model.known import Known, Maybe, Unknown
 from chalicelib.domain.model.observation import AttemptView

@@ -16,26 +16,6 @@ from rekindle.signatures.faults import FaultClass
 MAX_STRETCHES = 32  # newest kept; each is a few dozen bytes, and older ones lie behind any resume point still in reach
 MAX_SUSPICIONS = 16  # one per attempt and kind; an Incident has at most `max_attempts` attempts that matter
 
-# A loss that is wrong and still a number. Weights that a bad batch has bent stay bent, so what these attempts save
-# from the onset on is worth no more than after a NaN; but unlike a NaN they may heal.
-LOSS_FAULTS = frozenset({FaultClass.LOSS_SPIKE, FaultClass.DIVERGENCE})
-
-# Claims that the run is dead or dying. While the platform says that it runs, its steps are asked first: one wrong
-# word must not end a healthy run (SkyPilot #10162: one failed probe destroys a healthy job).
-DEADLY = frozenset(
-    {
-        FaultClass.NODE_LOST,
-        FaultClass.PLATFORM_ERROR,
-        FaultClass.SOFTWARE_CRASH,
-        FaultClass.OUT_OF_MEMORY,
-        FaultClass.BAD_CHECKPOINT,
-        FaultClass.JOB_MISSING,
-    }
-)
-# A run whose steps move has none of these any more. A broken node is broken even while steps move.
-HEALABLE = DEADLY | {FaultClass.HANG}
-
-
 # The kind of a checkpoint that was asked for while the loss was bad: for people to look into, never to resume from. It
 # is told by the id of its request, which the manifest repeats, so any monitor's will do, and it stays so for ever.
 FORENSIC = "forensic"

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
+from chalicelib.domain.fault_specs.faults import LOSS_FAULTS
 from chalicelib.domain.model.errors import InvalidPolicy
-from chalicelib.domain.model.evidence import LOSS_FAULTS
 from chalicelib.domain.policy.fields import Count, OneOf, OrNone, below, declared, read_record, words_of
 from chalicelib.domain.policy.playbooks import PLAYBOOKS, Deadline, Playbook, Response
 from rekindle.signatures.faults import FaultClass

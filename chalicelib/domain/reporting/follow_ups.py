@@ -2,27 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Final
+
+from chalicelib.domain.fault_specs.faults import FAULTS
 from chalicelib.domain.model.approvals import ApprovalAnswer, Guard
 from chalicelib.domain.model.incident import Incident, Phase
 from chalicelib.domain.model.known import Known, Unknown
 from chalicelib.domain.reporting.ledger import IncidentLedger
 from chalicelib.domain.reporting.markdown import plain
-from rekindle.signatures.faults import FaultClass
 
-# What the fault itself asks of people once the run is back. Source: DESIGN §5, the playbooks.
-AFTERWARDS = {
-    FaultClass.SOFTWARE_CRASH: "Find the cause in the run's own log: the same crash at the same step stops the run.",
-    FaultClass.OUT_OF_MEMORY: "Give the run more memory or a smaller batch: one new start is all it gets.",
-    FaultClass.HANG: "Read the ranks' stacks, which the mailbox keeps, and watch the host that was suspected.",
-    FaultClass.NON_FINITE: "Look into the data that was skipped, and into the rank that was bad first.",
-    FaultClass.LOSS_SPIKE: "Look into the data that was skipped; a spike at other data points to the learning rate.",
-    FaultClass.DIVERGENCE: "Decide whether to change hyperparameters: skipping data does not cure a divergence.",
-    FaultClass.NODE_HARDWARE: "Check that the node was replaced or repaired before it is used again.",
-    FaultClass.NODE_LOST: "Check that the node came back or was replaced.",
-    FaultClass.PLANNED_END: "Check that capacity lasts for the rest of the run.",
-    FaultClass.BAD_CHECKPOINT: "Find out why a checkpoint was damaged; it is marked, not deleted.",
-    FaultClass.THROUGHPUT_DROP: "Find the slow rank's host; nothing was done about it.",
-}
+# What the fault itself asks of people once the run is back.
+AFTERWARDS: Final = {spec.fault: spec.afterwards for spec in FAULTS if spec.afterwards}
 
 
 def next_steps(incident: Incident, ledger: IncidentLedger) -> list[str]:

@@ -7,17 +7,15 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
+from chalicelib.domain.fault_specs.faults import having
+from chalicelib.domain.fault_specs.spec import Trait
 from chalicelib.domain.faults.diagnosis import merge_windows
 from chalicelib.domain.model.incident import Incident, Phase, SkipWindow
 from chalicelib.domain.model.known import Known, Maybe, Unknown
 from rekindle.signatures.faults import FaultClass
 
-# The run goes on making steps that count until it is stopped.
-RUNS_ON: Final = frozenset(
-    {FaultClass.NODE_HARDWARE, FaultClass.PLANNED_END, FaultClass.OPERATOR_ORDER, FaultClass.THROUGHPUT_DROP}
-)
-# Steps from the onset on are worth nothing.
-POISONS: Final = frozenset({FaultClass.NON_FINITE, FaultClass.LOSS_SPIKE, FaultClass.DIVERGENCE})
+RUNS_ON: Final = having(Trait.RUNS_ON)
+POISONS: Final = having(Trait.POISONS)
 # How an Incident ended that was not recovered, in words.
 ENDS: Final[Mapping[Phase, str]] = {
     Phase.STOPPED: "it was stopped before the run was back",

@@ -7,9 +7,10 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from chalicelib.domain.decision.verdict import Decision, RuleContext, span_word, story, subject, suspicion_about, why
+from chalicelib.domain.fault_specs.faults import LOSS_FAULTS
 from chalicelib.domain.faults.loss import noted_bad
 from chalicelib.domain.model.action import Action, CaptureStacks, Notify, RequestCheckpoint, Severity, StopJob
-from chalicelib.domain.model.evidence import LOSS_FAULTS, Need, SuspicionKind, forensic_request_id, suspect_word
+from chalicelib.domain.model.evidence import Need, SuspicionKind, forensic_request_id, suspect_word
 from chalicelib.domain.model.incident import CheckpointAsk, Phase
 from chalicelib.domain.model.observation import AttemptStatus, AttemptView
 from chalicelib.domain.model.signal import Signal, SignalKind

@@ -5,7 +5,10 @@ from __future__ import annotations
 import dataclasses
 import re
 from dataclasses import dataclass
+from typing import Final
 
+from chalicelib.domain.fault_specs.faults import having
+from chalicelib.domain.fault_specs.spec import Trait
 from chalicelib.domain.model.incident import Incident, Try
 from chalicelib.domain.model.known import Known, Maybe
 from chalicelib.domain.model.observation import AttemptStatus, AttemptView, CheckpointView
@@ -14,22 +17,13 @@ from chalicelib.domain.run.resume_point import choose_resume_point
 from chalicelib.domain.run.rollback import is_of_its_checkpoint
 from rekindle.signatures.faults import FaultClass
 
-# What may be a checkpoint's doing. A broken node, want of capacity or of memory at the start is not.
-_MAY_BE_THE_LOAD = frozenset({FaultClass.SOFTWARE_CRASH, FaultClass.BAD_CHECKPOINT, FaultClass.UNCLEAR})
-# Nor is a kill from outside: the out-of-memory killer, a preemption, a node that is drained. Source: 128 + SIGKILL,
-# 128 + SIGTERM (Docker exit codes); the negative ones are Python's, of a child that a signal ended.
+_MAY_BE_THE_LOAD: Final = having(Trait.MAY_BE_THE_LOAD)
+_NOT_THE_LOAD: Final = having(Trait.NOT_THE_LOAD)
+# A kill from outside is not the load's doing: the out-of-memory killer, a preemption, a node that is drained.
+# Source: 128 + SIGKILL, 128 + SIGTERM (Docker exit codes); the negative ones are Python's, of a child ended by a
+# signal.
 _KILLED = re.compile(
     r"exit ?code\s{0,3}:?\s{0,3}(137|143|-9|-15)\b|\bsignal (9|15)\b|\bSIG(KILL|TERM)\b", re.IGNORECASE
-)
-# Said of a dead attempt, and perhaps only after it was accounted for, these take the blame from its checkpoint.
-_NOT_THE_LOAD = frozenset(
-    {
-        FaultClass.NODE_HARDWARE,
-        FaultClass.NODE_LOST,
-        FaultClass.PLATFORM_ERROR,
-        FaultClass.OUT_OF_MEMORY,
-        FaultClass.PLANNED_END,
-    }
 )
 
 

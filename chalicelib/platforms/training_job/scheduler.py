@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import json
 import logging
-import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import datetime
 from fnmatch import fnmatchcase
 from typing import Any, Final
 
@@ -21,13 +20,15 @@ from chalicelib.domain.guards.stages import PROD, TAG_STAGE, owner_of
 from chalicelib.domain.model.action import ActionResult, Done, ResubmitJob
 from chalicelib.domain.model.errors import CapacityUnavailable, NotAuthorized, NotOurs, Permanent, RecoveryError
 from chalicelib.domain.model.instances import JobSize
-from chalicelib.domain.model.job import AlarmMode, Job, WatchPlan, is_metric_name
+from chalicelib.domain.model.job import Job
 from chalicelib.domain.model.known import Known, Maybe, Unknown
 from chalicelib.domain.model.observation import AttemptStatus, AttemptView
 from chalicelib.domain.policy.document import Policy
 from chalicelib.domain.run.resume_point import is_attempt_name
 from chalicelib.platforms.training_job.clone import clone_request, instance_count, instances, limit_of
 from chalicelib.platforms.training_job.platform import TRAINING_JOB
+from chalicelib.platforms.training_job.status import at_utc, status_of, view_of
+from chalicelib.platforms.training_job.tags import TAG_ATTEMPT, TAG_INCIDENT, TAG_JOB, TAG_POLICY, watch_of
 from chalicelib.ports.platforms import Discovered
 from rekindle.protocol.mailbox import (
     ENV_BUS,
@@ -42,53 +43,13 @@ from rekindle.protocol.mailbox import (
 
 _LOG = logging.getLogger(__name__)
 
-TAG_POLICY: Final = "rekindle:policy"
-TAG_JOB: Final = "rekindle:job"
-TAG_INCIDENT: Final = "rekindle:incident"
-TAG_ATTEMPT: Final = "rekindle:attempt"
-TAG_LOSS: Final = "rekindle:loss-metric"  # a name among the job's own MetricDefinitions
-TAG_STEP: Final = "rekindle:step-metric"
-TAG_GRAD_NORM: Final = "rekindle:grad-norm-metric"
-TAG_ALARMS: Final = "rekindle:alarms"
 
 _NOT_FOUND: Final = "ResourceNotFound"
 _INVALID: Final = "ValidationException"
 _TAKEN: Final = "ResourceInUse"
-_MAX_DETAIL_CHARS: Final = 300
 _MAX_LIST_PAGES: Final = 20
 # Living jobs, of the whole account, that are looked at before a submission: two calls each at most.
 MAX_LIVING: Final = 200
-
-# Secondary statuses while the job is in progress. One that is not here is new to us: it counts as STARTING, the state
-# that proves nothing, is never healthy, and is bounded by the policy's timing.start_limit.
-_IN_PROGRESS: Final[Mapping[str, AttemptStatus]] = {
-    "Starting": AttemptStatus.STARTING,
-    "LaunchingMLInstances": AttemptStatus.STARTING,
-    "PreparingTrainingStack": AttemptStatus.STARTING,
-    "Downloading": AttemptStatus.STARTING,
-    "DownloadingTrainingImage": AttemptStatus.STARTING,
-    "Pending": AttemptStatus.STARTING,
-    "Training": AttemptStatus.RUNNING,
-    "Updating": AttemptStatus.RUNNING,
-    "Uploading": AttemptStatus.RUNNING,  # the script has ended; the job has not
-    "Interrupted": AttemptStatus.REPAIRING,  # managed Spot: SageMaker restarts it
-    "Restarting": AttemptStatus.REPAIRING,
-    "Stopping": AttemptStatus.STOPPING,
-    "MaxRuntimeExceeded": AttemptStatus.STOPPING,
-    "MaxWaitTimeExceeded": AttemptStatus.STOPPING,
-    "Stopped": AttemptStatus.STOPPING,  # the primary status follows
-    "Completed": AttemptStatus.STOPPING,
-    "Failed": AttemptStatus.STOPPING,
-}
-_ENDED: Final[Mapping[str, AttemptStatus]] = {
-    "Completed": AttemptStatus.COMPLETED,
-    "Failed": AttemptStatus.FAILED,
-    "Stopping": AttemptStatus.STOPPING,
-    "Stopped": AttemptStatus.STOPPED,
-    "Deleting": AttemptStatus.GONE,
-}
-_LIMITS: Final = frozenset({"MaxRuntimeExceeded", "MaxWaitTimeExceeded"})
-_REPAIR_TEXT: Final = re.compile(r"repairing training cluster", re.IGNORECASE)
 
 
 class TrainingJobScheduler:
@@ -184,7 +145,7 @@ class TrainingJobScheduler:
             job_id=tags.get(TAG_JOB),
             mailbox=_mailbox_of(described),
             instance_count=instance_count(described),
-            created_at=_at(described["CreationTime"]),
+            created_at=at_utc(described["CreationTime"]),
             checkpoints=environment.get(ENV_CHECKPOINT_URI) or own,
             user=_role_of(described),
             limits=_limits_of(_role_of(described), self._roles),
@@ -416,75 +377,6 @@ def _mailbox_of(described: Mapping[str, Any]) -> str:
     return str((described.get("Environment") or {}).get(ENV_MAILBOX) or own)
 
 
-def watch_of(tags: Mapping[str, str]) -> WatchPlan:
-    """How the job asks to be watched, by its tags. A word that is not known is logged and changes nothing."""
-    alarms = AlarmMode.NONE
-    try:
-        alarms = AlarmMode(tags.get(TAG_ALARMS, AlarmMode.NONE))
-    except ValueError:
-        _LOG.warning("unknown value of a tag", extra={"tag": TAG_ALARMS, "value": tags[TAG_ALARMS][:64]})
-    return WatchPlan(
-        loss=_metric(tags, TAG_LOSS),
-        step=_metric(tags, TAG_STEP),
-        grad_norm=_metric(tags, TAG_GRAD_NORM),
-        alarms=alarms,
-    )
-
-
-def _metric(tags: Mapping[str, str], tag: str) -> str:
-    name = tags.get(tag, "")
-    if not name or is_metric_name(name):
-        return name
-    _LOG.warning("a tag that is no metric's name", extra={"tag": tag, "value": name[:64]})
-    return ""
-
-
-def view_of(name: str, described: Mapping[str, Any]) -> AttemptView:
-    """What DescribeTrainingJob (or an event of the same shape, with datetimes) says about an attempt."""
-    primary = str(described.get("TrainingJobStatus") or "")
-    secondary = str(described.get("SecondaryStatus") or "")
-    transitions = described.get("SecondaryStatusTransitions") or ()
-    message = str(transitions[-1].get("StatusMessage") or "") if transitions else ""
-    status = status_of(primary, secondary, message)
-    ended_at = described.get("TrainingEndTime") or described.get("LastModifiedTime")
-    detail = f"{primary}/{secondary}" + (f": {message}" if message else "")
-    return AttemptView(
-        name=name,
-        status=status,
-        detail=detail[:_MAX_DETAIL_CHARS],
-        failure_reason=str(described.get("FailureReason") or ""),
-        ended_at=_at(ended_at) if status.has_ended and ended_at is not None else None,
-        training_since=_since(transitions, "Training"),
-        stopping_since=_since(transitions, "Stopping"),
-    )
-
-
-def _since(transitions: Sequence[Mapping[str, Any]], status: str) -> datetime | None:
-    """When it entered the status for the last time. Of a stop SageMaker tells no more: not who asked for it."""
-    began = [one.get("StartTime") for one in transitions if one.get("Status") == status]
-    return _at(began[-1]) if began and isinstance(began[-1], datetime) else None
-
-
-def status_of(primary: str, secondary: str, message: str = "") -> AttemptStatus:
-    """SageMaker's two statuses as one of ours.
-
-    A primary status that SageMaker does not document reads as STARTING: not training, not ended, so that nothing is
-    taken as healthy, stopped or resubmitted on the strength of a word we do not know.
-    """
-    if primary in _ENDED:
-        if secondary in _LIMITS and _ENDED[primary].has_ended and primary != "Failed":
-            return AttemptStatus.EXPIRED
-        return _ENDED[primary]
-    if primary != "InProgress":
-        _LOG.warning("unknown training job status", extra={"status": primary[:64], "secondary": secondary[:64]})
-        return AttemptStatus.STARTING
-    if _REPAIR_TEXT.search(message):
-        return AttemptStatus.REPAIRING
-    if secondary not in _IN_PROGRESS:
-        _LOG.warning("unknown secondary status", extra={"secondary": secondary[:64]})
-    return _IN_PROGRESS.get(secondary, AttemptStatus.STARTING)
-
-
 def redact(text: str, request: Mapping[str, Any]) -> str:
     """A refusal's text without the values that it quotes from the request's environment and hyperparameters."""
     for section in ("Environment", "HyperParameters"):
@@ -500,7 +392,3 @@ def _is_over(view: AttemptView) -> bool:
 
 def _result(action: str, done: Done, detail: str) -> ActionResult:
     return ActionResult(action=action, done=done, detail=detail[:800])
-
-
-def _at(moment: datetime) -> datetime:
-    return moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)

@@ -6,9 +6,9 @@ from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
+from chalicelib.domain.fault_specs.faults import LOSS_FAULTS
 from chalicelib.domain.faults.diagnosis import is_stale
 from chalicelib.domain.model.errors import DependencyUnavailable, NotOurs, RecoveryError, UnknownEntity
-from chalicelib.domain.model.evidence import LOSS_FAULTS
 from chalicelib.domain.model.incident import Incident, Phase, incident_id_for, node_scope
 from chalicelib.domain.model.job import Job
 from chalicelib.domain.model.node_findings import instance_of, is_all_clear

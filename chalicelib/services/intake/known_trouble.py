@@ -6,8 +6,8 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from chalicelib.domain.claims.alerts import is_alert, left_by_alerts_alone
+from chalicelib.domain.fault_specs.faults import LOSS_FAULTS
 from chalicelib.domain.faults.diagnosis import STATE_KINDS, signal_step, stalled_at
-from chalicelib.domain.model.evidence import LOSS_FAULTS
 from chalicelib.domain.model.incident import Incident, Phase
 from chalicelib.domain.model.job import Job
 from chalicelib.domain.model.known import Known

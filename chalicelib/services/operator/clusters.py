@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from chalicelib.domain.model.cluster_state import why_unknown
 from chalicelib.domain.model.errors import InvalidRequest, UnknownEntity
 from chalicelib.domain.model.job import Job
 from chalicelib.domain.model.known import Known
+from chalicelib.domain.node.cluster_state import why_unknown
 from chalicelib.ports.clock import Clock
 from chalicelib.ports.jobs import JobRegistry
 from chalicelib.ports.platforms import HeadNodes

@@ -12,10 +12,10 @@ from functools import partial
 from typing import Final
 
 from chalicelib.domain.faults.slurm_states import fault_of_node
-from chalicelib.domain.model.cluster_state import why_unknown
 from chalicelib.domain.model.errors import RecoveryError, Skip
 from chalicelib.domain.model.known import Known, Maybe
 from chalicelib.domain.model.signal import Signal, SignalKind, SignalSource
+from chalicelib.domain.node.cluster_state import why_unknown
 from chalicelib.ports.clock import Clock
 from chalicelib.ports.platforms import HeadNodes
 from chalicelib.services.intake.intake import Intake
@@ -27,7 +27,7 @@ from rekindle.signatures.faults import FaultClass
 
 _LOG = logging.getLogger(__name__)
 
-# A cluster state is Unknown from 180 s on (domain/model/cluster_state.py). People are notified later than that: a
+# A cluster state is Unknown from 180 s on (domain/node/cluster_state.py). People are notified later than that: a
 # restart or an update of the agent takes minutes.
 TELL_AFTER: Final = timedelta(minutes=10)
 ASK_NODES_EVERY: Final = 10  # so are the starts that the agent has written of last

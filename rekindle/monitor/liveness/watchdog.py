@@ -10,8 +10,8 @@ from rekindle.monitor.base.state import RunState
 from rekindle.monitor.base.trouble import logger
 from rekindle.monitor.liveness.reporter import Reporter
 from rekindle.monitor.liveness.stall import Stall, StallWatch
-from rekindle.monitor.mail.outbox import EventType
 from rekindle.monitor.mail.voice import BusEvents
+from rekindle.protocol.monitor_events import EventType
 from rekindle.protocol.reports import MAX_REPORT_STACKS_CHARS
 
 OVERSLEPT_S = 0.25  # a watchdog that wakes this late was not run: the process was stopped, or the host is starved

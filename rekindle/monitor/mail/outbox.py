@@ -10,13 +10,12 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
 
-from rekindle.compat import StrEnum
 from rekindle.monitor.base.aws import Clients
 from rekindle.monitor.base.clock import Clock
 from rekindle.monitor.base.metrics import FINE_BELOW_S, NAMESPACE, Sample, aggregate, batches
 from rekindle.monitor.base.trouble import Trouble
+from rekindle.protocol.monitor_events import SOURCE, EventType
 
-SOURCE = "rekindle.monitor"
 MAX_EVENTS_WAITING = 200  # an hour without AWS must not eat memory; the oldest are dropped and counted
 MAX_SAMPLES_WAITING = 20_000
 MAX_DATA_WAITING = 5_000
@@ -25,21 +24,6 @@ EVENTS_PER_CALL = 10  # Source: botocore events PutEventsRequestEntryList, max 1
 MAX_CALL_BYTES = 240_000  # Source: EventBridge user guide, PutEvents: 256 KB for all entries of a call
 FIRST_BACKOFF_S = 1.0
 MAX_BACKOFF_S = 60.0
-
-
-class EventType(StrEnum):
-    STARTED = "Rekindle Monitor Started"
-    NON_FINITE = "Rekindle Non-Finite Loss"
-    STALL = "Rekindle Stall"
-    RESUMED = "Rekindle Progress Resumed"
-    SAVE_FAILED = "Rekindle Save Failed"
-    REPLY = "Rekindle Checkpoint Reply"
-    FINISHED = "Rekindle Monitor Finished"
-    LOSS_SPIKE = "Rekindle Loss Spike"
-    DIVERGENCE = "Rekindle Loss Divergence"
-    LOSS_RECOVERED = "Rekindle Loss Recovered"
-    THROUGHPUT_DROP = "Rekindle Throughput Drop"
-    STRAGGLER = "Rekindle Straggler"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

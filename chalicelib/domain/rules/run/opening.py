@@ -29,11 +29,11 @@ from chalicelib.domain.decision.verdict import (
     subject,
     why,
 )
+from chalicelib.domain.fault_specs.faults import DEADLY, HEALABLE, LOSS_FAULTS
 from chalicelib.domain.faults.diagnosis import ORDER_KINDS, STATE_KINDS, concerns
 from chalicelib.domain.faults.heartbeat_claims import WAIT, is_denied
 from chalicelib.domain.faults.loss import bad_fault
 from chalicelib.domain.model.action import Notify, Severity
-from chalicelib.domain.model.evidence import DEADLY, HEALABLE, LOSS_FAULTS
 from chalicelib.domain.model.incident import Phase
 from chalicelib.domain.model.known import Known
 from chalicelib.domain.model.observation import STALLED, AttemptStatus, AttemptView

@@ -20,10 +20,10 @@ from chalicelib.domain.decision.verdict import (
     story,
     why,
 )
+from chalicelib.domain.fault_specs.faults import LOSS_FAULTS
 from chalicelib.domain.faults.diagnosis import is_past_stall, stalled_at
 from chalicelib.domain.faults.loss import BoutState, bad_fault, marked_healed, turn_of
 from chalicelib.domain.model.action import Done, RequestCheckpoint, Severity, StopJob
-from chalicelib.domain.model.evidence import LOSS_FAULTS
 from chalicelib.domain.model.incident import CheckpointAsk, Phase
 from chalicelib.domain.model.known import Known
 from chalicelib.domain.model.observation import STALLED, AttemptStatus, AttemptView

@@ -25,17 +25,17 @@ from chalicelib.domain.decision.verdict import (
     subject,
     why,
 )
+from chalicelib.domain.fault_specs.faults import FAULT_RANK, LOSS_FAULTS
 from chalicelib.domain.faults.diagnosis import ORDER_KINDS, STATE_KINDS, has_passed_stall, signal_step
 from chalicelib.domain.faults.heartbeat_claims import is_denied
 from chalicelib.domain.faults.loss import BoutState, marked_healed, turn_of
 from chalicelib.domain.model.action import Notify, QuarantineCheckpoint, Severity
-from chalicelib.domain.model.evidence import LOSS_FAULTS
 from chalicelib.domain.model.incident import Phase
 from chalicelib.domain.model.job import PLAN_IGNORED, is_far_below
 from chalicelib.domain.model.known import Known, Unknown
 from chalicelib.domain.model.observation import STALLED, AttemptStatus, AttemptView
 from chalicelib.domain.model.signal import Signal, SignalKind
-from chalicelib.domain.policy.playbooks import FAULT_RANK, ROLL_BACKS, Response
+from chalicelib.domain.policy.playbooks import ROLL_BACKS, Response
 from chalicelib.domain.rules.run.ended import attempt_died
 from chalicelib.domain.rules.run.loss import roll_back
 from chalicelib.domain.rules.run.platform_restart import (

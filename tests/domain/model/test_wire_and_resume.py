@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from chalicelib.domain.fault_specs.faults import FAULT_RANK
 from chalicelib.domain.model.action import (
     Action,
     ActionResult,
@@ -42,7 +43,7 @@ from chalicelib.domain.model.known import Known, Unknown
 from chalicelib.domain.model.observation import AttemptView, CheckpointView, Observation, ReplyView
 from chalicelib.domain.model.signal import Signal
 from chalicelib.domain.policy.document import DEFAULT_POLICY, Policy
-from chalicelib.domain.policy.playbooks import FAULT_RANK, PLAYBOOKS, ROLL_BACKS, Deadline, Response
+from chalicelib.domain.policy.playbooks import PLAYBOOKS, ROLL_BACKS, Deadline, Response
 from chalicelib.domain.run.resume_point import MAX_NAME_CHARS, attempt_name, choose_resume_point, mark_abandoned
 from rekindle.signatures.faults import FaultClass
 from tests.domain.looks import NOW, a_try, checkpoint, incident, signal

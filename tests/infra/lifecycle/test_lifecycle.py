@@ -26,7 +26,7 @@ from infra.lifecycle.__main__ import main
 from rekindle.protocol.cluster.names import cluster_prefix, order_key, queue_name
 from rekindle.slurm_agent.base.settings import Settings
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 PLACE = Place(
     cluster="pretrain", stack="rekindle", bucket="runs", bus="rekindle", region="us-west-2", account="111122223333"
 )

@@ -1,4 +1,4 @@
-"""What would stop a deployment, found before anything is created: `python -m infra.preflight --stage STAGE`.
+"""The checks of `python -m infra.preflight`, and their answers as lines.
 
 Each finding is one line with its remedy. A problem stops `make deploy`; a note does not. What AWS refuses to
 answer is a note as well.
@@ -26,8 +26,8 @@ from infra.asking import (
     stack_name,
 )
 from infra.package import BUNDLE, TEMPLATE
-from infra.preflight_names import earlier_life
-from infra.preflight_template import TEMPLATE_CHECKS
+from infra.preflight.names import earlier_life
+from infra.preflight.template import TEMPLATE_CHECKS
 from infra.quotas import quotas
 
 STILLBORN: Final = frozenset({"ROLLBACK_COMPLETE", "ROLLBACK_FAILED", "CREATE_FAILED", "DELETE_FAILED"})
@@ -149,7 +149,3 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"error: {err}", file=sys.stderr)
         return 1
     return 0 if tell(found) else 1
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 from infra.asking import Asked, Finding, code_of, note, problem
-from infra.preflight_template import resolver
+from infra.preflight.template import resolver
 from localcloud.stacks.values import BadParameters
 
 # What of a table cannot be seen in the import and is believed afterwards: CloudFormation compares nothing.

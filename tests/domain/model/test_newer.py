@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from chalicelib.aws.dynamodb.newer_version import read_incident
 from chalicelib.domain.decide import decide
 from chalicelib.domain.model.action import Notify, Severity
 from chalicelib.domain.model.incident import Phase
-from chalicelib.domain.model.newer_version import read_incident
 from chalicelib.domain.policy.document import DEFAULT_POLICY, readable
 from rekindle.signatures.faults import FaultClass
 from tests.domain.looks import NOW, incident, seen, signal, view

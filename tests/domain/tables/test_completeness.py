@@ -20,10 +20,10 @@ from chalicelib.domain.policy.document import DEFAULT_POLICY
 from chalicelib.domain.policy.playbooks import Deadline, Response
 from rekindle.signatures.faults import FaultClass
 from tests.domain.looks import NOW, UNSEEN, checkpoint, incident, look, seen, signal, view, with_row
-from tests.domain.test_decision_tables import TABLE
-from tests.domain.test_loss_tables import LOSS_TABLE
-from tests.domain.test_node_tables import NODE_TABLE
-from tests.domain.test_slurm_tables import SLURM_TABLE
+from tests.domain.tables.test_decision_tables import TABLE
+from tests.domain.tables.test_loss_tables import LOSS_TABLE
+from tests.domain.tables.test_node_tables import NODE_TABLE
+from tests.domain.tables.test_slurm_tables import SLURM_TABLE
 
 pytestmark = pytest.mark.long
 

@@ -1475,7 +1475,7 @@ def test_waiting_is_cheap_and_ends_with_the_next_news() -> None:
 
 
 def test_every_rule_is_explained_on_the_page_and_no_other() -> None:
-    root = Path(__file__).parents[2]
+    root = Path(__file__).parents[3]
     sources = "".join(path.read_text() for path in (root / "chalicelib/domain/rules/node").glob("*.py"))
     rules = {row[0].split()[0] for row in NODE_TABLE} - {"order.cancel", "guard.paused", "guard.shadow"}
     on_page = explained("Nodes")

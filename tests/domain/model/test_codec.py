@@ -17,6 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chalicelib.aws.dynamodb import items
+from chalicelib.aws.dynamodb.newer_version import read_incident
 from chalicelib.domain.model.action import ACTIONS, HARMFUL, Action, ActionResult, Done, StopJob, read_action
 from chalicelib.domain.model.codec import Record, read
 from chalicelib.domain.model.errors import MalformedRecord
@@ -24,7 +25,6 @@ from chalicelib.domain.model.hardware_ledger import HardwareRecord
 from chalicelib.domain.model.incident import CheckpointAsk, Incident, Phase, SkipWindow, TimelineEntry
 from chalicelib.domain.model.job import Attempt, Job, WatchPlan
 from chalicelib.domain.model.known import Known, Unknown
-from chalicelib.domain.model.newer_version import read_incident
 from chalicelib.domain.model.observation import Observation
 from chalicelib.domain.model.signal import Signal
 from chalicelib.domain.notices.threads import StormState, Thread

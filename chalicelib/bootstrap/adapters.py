@@ -1,0 +1,249 @@
+"""What the service reads and writes in AWS: one adapter per port, each made on first use with its own client."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from chalicelib.aws.cloudwatch.alarms import CloudWatchAlarms
+    from chalicelib.aws.cloudwatch.metrics import CloudWatchMetrics
+    from chalicelib.aws.durable import LambdaExecutions
+    from chalicelib.aws.dynamodb.answers import DynamoAnswers
+    from chalicelib.aws.dynamodb.chat_threads import DynamoChatThreads
+    from chalicelib.aws.dynamodb.drills import DynamoDrillRecords
+    from chalicelib.aws.dynamodb.hardware_ledger import DynamoHardwareLedger
+    from chalicelib.aws.dynamodb.hook_marks import DynamoHookMarks
+    from chalicelib.aws.dynamodb.incidents import DynamoIncidentStore
+    from chalicelib.aws.dynamodb.jobs import DynamoJobRegistry
+    from chalicelib.aws.dynamodb.listings import DynamoListings
+    from chalicelib.aws.dynamodb.sweep_marks import DynamoSweepMarks
+    from chalicelib.aws.s3.pages import S3Pages
+    from chalicelib.aws.s3.saves import S3Saves
+    from chalicelib.aws.sqs.deliveries import DynamoDeliveryLog, SqsDeliveries
+    from chalicelib.aws.sqs.quarantine import SqsQuarantine
+    from chalicelib.aws.sqs.undelivered import SqsUndelivered
+    from chalicelib.aws.ssm.policies import SsmPolicies
+    from chalicelib.aws.ssm.policy_documents import SsmPolicyDocumentStore
+    from chalicelib.aws.ssm.prices import SsmPrices
+    from chalicelib.aws.ssm.settings import SsmSettings
+    from chalicelib.bootstrap.clients import Clients
+    from chalicelib.channels.bus import BusAnnouncer
+    from chalicelib.config import Settings
+    from chalicelib.observability import Observability
+    from chalicelib.ports.clock import Clock
+    from chalicelib.services.reporting.outcome import Outcome
+
+
+class AdapterParts:
+    """The adapters that know of no platform."""
+
+    def __init__(self, settings: Settings, *, clock: Clock, clients: Clients) -> None:
+        self.settings = settings
+        self.clock = clock
+        self.clients = clients
+
+    @cached_property
+    def observability(self) -> Observability:
+        """Log line and metrics."""
+        from chalicelib.observability import Observability
+
+        return Observability(service=self.settings.stage, level=self.settings.log_level)
+
+    def report(self, outcome: Outcome) -> None:
+        """Log line and metrics of one outcome."""
+        self.observability.record(outcome)
+
+    @cached_property
+    def store(self) -> DynamoIncidentStore:
+        """Incidents."""
+        from chalicelib.aws.dynamodb.incidents import DynamoIncidentStore
+
+        return DynamoIncidentStore(self.clients("dynamodb"), table=self.settings.table)
+
+    @cached_property
+    def registry(self) -> DynamoJobRegistry:
+        """Jobs and Attempts."""
+        from chalicelib.aws.dynamodb.jobs import DynamoJobRegistry
+
+        return DynamoJobRegistry(self.clients("dynamodb"), table=self.settings.table)
+
+    @cached_property
+    def listings(self) -> DynamoListings:
+        """Pages for people."""
+        from chalicelib.aws.dynamodb.listings import DynamoListings
+
+        return DynamoListings(self.clients("dynamodb"), table=self.settings.table)
+
+    @cached_property
+    def answers(self) -> DynamoAnswers:
+        """The memory of orders given with a key."""
+        from chalicelib.aws.dynamodb.answers import DynamoAnswers
+
+        return DynamoAnswers(self.clients("dynamodb"), table=self.settings.table)
+
+    @cached_property
+    def policies(self) -> SsmPolicies:
+        """Policy documents."""
+        from chalicelib.aws.ssm.policies import SsmPolicies
+
+        return SsmPolicies(self.clients("ssm"), prefix=self.settings.policy_prefix, clock=self.clock)
+
+    @cached_property
+    def policy_store(self) -> SsmPolicyDocumentStore:
+        """Policy documents and their versions, to be edited."""
+        from chalicelib.aws.ssm.policy_documents import SsmPolicyDocumentStore
+
+        return SsmPolicyDocumentStore(
+            self.clients("ssm"),
+            prefix=self.settings.policy_prefix,
+            table_client=self.clients("dynamodb"),
+            table=self.settings.table,
+        )
+
+    @cached_property
+    def prices(self) -> SsmPrices:
+        """What hours of instances cost."""
+        from chalicelib.aws.ssm.prices import SsmPrices
+
+        return SsmPrices(self.clients("ssm"), name=f"{self._beside_policies}/prices", clock=self.clock)
+
+    @cached_property
+    def price_store(self) -> SsmPolicyDocumentStore:
+        """The price table and its versions, to be edited."""
+        from chalicelib.aws.ssm.policy_documents import SsmPolicyDocumentStore
+
+        return SsmPolicyDocumentStore(
+            self.clients("ssm"),
+            prefix=self._beside_policies,
+            table_client=self.clients("dynamodb"),
+            table=self.settings.table,
+            kind="price table",
+        )
+
+    @property
+    def _beside_policies(self) -> str:
+        """`/<stack>`, where `/<stack>/policies/…` and `/<stack>/prices` lie."""
+        return self.settings.policy_prefix.rstrip("/").rpartition("/")[0]
+
+    @cached_property
+    def written(self) -> SsmSettings:
+        """Channels, sources of alerts, and secrets."""
+        from chalicelib.aws.ssm.settings import SsmSettings
+
+        return SsmSettings(self.clients("ssm"), prefix=self.settings.settings_prefix, clock=self.clock)
+
+    @cached_property
+    def executions(self) -> LambdaExecutions:
+        """Durable executions of `recover`."""
+        from chalicelib.aws.durable import LambdaExecutions
+
+        return LambdaExecutions(self.clients("lambda"), function=self.settings.recover_function)
+
+    @cached_property
+    def quarantine(self) -> SqsQuarantine:
+        """Events that could not be read."""
+        from chalicelib.aws.sqs.quarantine import SqsQuarantine
+
+        return SqsQuarantine(self.clients("sqs"), url=self.settings.quarantine_url)
+
+    @cached_property
+    def announcer(self) -> BusAnnouncer:
+        """Tells people."""
+        from chalicelib.channels.bus import BusAnnouncer
+
+        return BusAnnouncer(
+            self.clients("events"),
+            bus=self.settings.bus,
+            sns=self.clients("sns") if self.settings.topic else None,
+            topic=self.settings.topic or None,
+            console_url=self.settings.console_url,
+        )
+
+    @cached_property
+    def delivery_queue(self) -> SqsDeliveries:
+        """Deliveries that wait, and those given up."""
+        from chalicelib.aws.sqs.deliveries import SqsDeliveries
+
+        return SqsDeliveries(
+            self.clients("sqs"), url=self.settings.deliveries_url, dead_url=self.settings.undelivered_url
+        )
+
+    @cached_property
+    def delivery_log(self) -> DynamoDeliveryLog:
+        """What has arrived."""
+        from chalicelib.aws.sqs.deliveries import DynamoDeliveryLog
+
+        return DynamoDeliveryLog(self.clients("dynamodb"), table=self.settings.table)
+
+    @cached_property
+    def undelivered(self) -> SqsUndelivered:
+        """Notices that were given up."""
+        from chalicelib.aws.sqs.undelivered import SqsUndelivered
+
+        return SqsUndelivered(
+            self.clients("sqs"), url=self.settings.deliveries_url, dead_url=self.settings.undelivered_url
+        )
+
+    @cached_property
+    def chats(self) -> DynamoChatThreads:
+        """What was sent to chat channels, and what came in from there."""
+        from chalicelib.aws.dynamodb.chat_threads import DynamoChatThreads
+
+        return DynamoChatThreads(self.clients("dynamodb"), table=self.settings.table)
+
+    @cached_property
+    def hook_marks(self) -> DynamoHookMarks:
+        """Signed requests that have been taken in."""
+        from chalicelib.aws.dynamodb.hook_marks import DynamoHookMarks
+
+        return DynamoHookMarks(self.clients("dynamodb"), table=self.settings.table)
+
+    @cached_property
+    def page_shelf(self) -> S3Pages:
+        """Incidents' pages, stored."""
+        from chalicelib.aws.s3.pages import S3Pages
+
+        return S3Pages(self.clients("s3"), bucket=self.settings.bucket, clock=self.clock)
+
+    @cached_property
+    def metrics(self) -> CloudWatchMetrics:
+        """Metrics of Jobs."""
+        from chalicelib.aws.cloudwatch.metrics import CloudWatchMetrics
+
+        return CloudWatchMetrics(self.clients("cloudwatch"))
+
+    @cached_property
+    def saves(self) -> S3Saves:
+        """When runs saved."""
+        from chalicelib.aws.s3.saves import S3Saves
+
+        return S3Saves(self.clients("s3"))
+
+    @cached_property
+    def board(self) -> CloudWatchAlarms:
+        """Our alarms."""
+        from chalicelib.aws.cloudwatch.alarms import CloudWatchAlarms
+
+        return CloudWatchAlarms(self.clients("cloudwatch"), stack=self.settings.stage)
+
+    @cached_property
+    def marks(self) -> DynamoSweepMarks:
+        """The sweep's own memory."""
+        from chalicelib.aws.dynamodb.sweep_marks import DynamoSweepMarks
+
+        return DynamoSweepMarks(self.clients("dynamodb"), table=self.settings.table)
+
+    @cached_property
+    def hardware_ledger(self) -> DynamoHardwareLedger:
+        """Faults per piece of hardware, stored."""
+        from chalicelib.aws.dynamodb.hardware_ledger import DynamoHardwareLedger
+
+        return DynamoHardwareLedger(self.clients("dynamodb"), table=self.settings.table)
+
+    @cached_property
+    def drill_records(self) -> DynamoDrillRecords:
+        """Drills that were played."""
+        from chalicelib.aws.dynamodb.drills import DynamoDrillRecords
+
+        return DynamoDrillRecords(self.clients("dynamodb"), table=self.settings.table)

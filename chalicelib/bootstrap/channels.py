@@ -1,0 +1,94 @@
+"""How notices reach people: from the bus to the queue of deliveries, and from there to each channel."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from chalicelib.bootstrap.reporting import ReportingParts
+
+if TYPE_CHECKING:
+    from chalicelib.channels.address import Addresses
+    from chalicelib.channels.channel import Channel, Secrets
+    from chalicelib.channels.delivery.deliver import Deliver
+    from chalicelib.channels.delivery.fan_out import FanOut
+    from chalicelib.channels.makers import Makers
+    from chalicelib.domain.notices.channels import ChannelConfig
+
+
+class ChannelParts(ReportingParts):
+    """What `notice_event` and `deliver` use."""
+
+    @cached_property
+    def makers(self) -> Makers:
+        """Channels."""
+        from chalicelib.channels.makers import Makers
+
+        return Makers(secrets=self.written, clock=self.clock, slack=self.slack_channel, otlp=self.otlp_channel)
+
+    def otlp_channel(self, config: ChannelConfig, secrets: Secrets) -> Channel:
+        """One receiver of traces."""
+        from chalicelib.channels.otlp import OtlpChannel
+
+        return OtlpChannel(config, secrets, traces=self.traces, clock=self.clock)
+
+    def slack_channel(self, config: ChannelConfig, secrets: Secrets) -> Channel:
+        """One Slack channel of the document; Slack's library is loaded by the first."""
+        from chalicelib.channels.slack.channel import SlackChannel
+        from chalicelib.channels.slack.settings import slack_settings
+        from chalicelib.channels.slack.web_api import SlackApi
+
+        given = slack_settings(config)
+        return SlackChannel(
+            name=given.name,
+            conversation=given.conversation,
+            api=SlackApi(lambda: secrets.secret(given.token_name), url=given.api_url),
+            threads=self.chats,
+            incidents=self.store,
+            clock=self.clock,
+            can_press=given.can_press,
+            ledger=self.ledger_of_one,
+            console_url=given.console_url or self.settings.console_url,
+        )
+
+    @cached_property
+    def addresses(self) -> Addresses:
+        """What notices lead to."""
+        from chalicelib.channels.address import Addresses
+
+        return Addresses(
+            pages=self.page_shelf,
+            console_url=self.settings.console_url,
+            lasts=timedelta(hours=self.settings.notice_link_hours),
+            within=self.clients.deadline.within,
+        )
+
+    @cached_property
+    def fan_out(self) -> FanOut:
+        """Notice -> channels."""
+        from chalicelib.channels.delivery.fan_out import FanOut
+
+        return FanOut(
+            book=self.written,
+            queue=self.delivery_queue,
+            clock=self.clock,
+            report=self.observability.record,
+            pages=self.pages,
+        )
+
+    @cached_property
+    def deliver(self) -> Deliver:
+        """Message of the queue -> receiver."""
+        from chalicelib.channels.delivery.deliver import Deliver
+
+        return Deliver(
+            book=self.written,
+            queue=self.delivery_queue,
+            log=self.delivery_log,
+            makers=self.makers,
+            clock=self.clock,
+            report=self.observability.record,
+            left_s=self.clients.deadline.left_s,
+            addresses=self.addresses,
+        )

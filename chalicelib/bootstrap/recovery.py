@@ -1,0 +1,100 @@
+"""What recovers a run: observations, Actions, the minute sweep."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from chalicelib.bootstrap.events import EventParts
+
+if TYPE_CHECKING:
+    from chalicelib.services.observe.nodes import Nodes
+    from chalicelib.services.observe.observer import Observer
+    from chalicelib.services.perform.perform import Perform
+    from chalicelib.services.sweep.sweep import Sweep
+
+
+class RecoveryParts(EventParts):
+    """What `recover` and `sweep` use."""
+
+    sweep_readers = 8  # fewer than a client's ten connections; the sweep's time goes into waiting (docs/sweep.md)
+
+    @cached_property
+    def nodes(self) -> Nodes:
+        """Nodes of Slurm clusters, and HyperPod's instances behind them."""
+        from chalicelib.services.observe.nodes import Nodes
+
+        return Nodes(
+            head_nodes=self.head_nodes,
+            cluster_nodes=self.cluster_nodes,
+            store=self.store,
+            clock=self.clock,
+            lemons=self.lemons,
+        )
+
+    @cached_property
+    def look(self) -> Observer:
+        """One observation, and its record."""
+        from chalicelib.services.observe.observer import Observer
+
+        return Observer(
+            store=self.store,
+            registry=self.registry,
+            scheduler=self.scheduler,
+            mailbox=self.mailbox,
+            policies=self.policies,
+            clock=self.clock,
+            head_nodes=self.head_nodes,
+            nodes=self.nodes,
+        )
+
+    @cached_property
+    def perform(self) -> Perform:
+        """Actions carried out."""
+        from chalicelib.services.perform.perform import Perform
+
+        return Perform(
+            registry=self.registry,
+            scheduler=self.scheduler,
+            mailbox=self.mailbox,
+            announcer=self.announcer,
+            clock=self.clock,
+            head_nodes=self.head_nodes,
+            intake=self.intake,
+            nodes=self.nodes,
+            changes=self.announcer,
+            region=self.settings.region,
+        )
+
+    @cached_property
+    def sweep(self) -> Sweep:
+        """The minute sweep."""
+        from chalicelib.services.sweep.clusters import SweepClusters
+        from chalicelib.services.sweep.sweep import Sweep
+        from chalicelib.services.sweep.unheard import UnheardAttempts
+
+        unheard = UnheardAttempts(registry=self.registry, scheduler=self.scheduler, clock=self.clock)
+        return Sweep(
+            store=self.store,
+            registry=self.registry,
+            scheduler=self.scheduler,
+            listing=self.training_jobs,
+            mailbox=self.mailbox,
+            metrics=self.metrics,
+            saves=self.saves,
+            marks=self.marks,
+            alarms=self.alarms,
+            executions=self.executions,
+            intake=self.intake,
+            clock=self.clock,
+            clusters=SweepClusters(
+                head_nodes=self.head_nodes,
+                intake=self.intake,
+                clock=self.clock,
+                lemons=self.lemons,
+                unheard=unheard,
+            ),
+            unheard=unheard,
+            metrics_every=self.settings.sweep_metrics_minutes,
+            readers=self.sweep_readers,
+        )

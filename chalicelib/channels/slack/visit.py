@@ -1,0 +1,78 @@
+"""One delivery's turn at a thread: taken under a lease, kept, given back."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Final, Protocol
+
+from chalicelib.channels.channel import ComeAgain
+from chalicelib.channels.slack.web_api import Doubtful
+from chalicelib.domain.model.errors import Retryable, VersionConflict
+from chalicelib.domain.model.incident import Incident
+from chalicelib.domain.notices.threads import StormState, Thread
+from chalicelib.ports.clock import Clock
+
+LEASE: Final = timedelta(seconds=90)  # longer than a delivery may take, and than Slack's history lags behind a post
+
+
+class Threads(Protocol):
+    """What was sent to this channel (aws.dynamodb.chat_threads)."""
+
+    def take(self, channel: str, key: str, *, now: datetime, until: datetime) -> tuple[Thread, int]: ...
+
+    def keep(self, thread: Thread, *, fence: int, now: datetime, release: bool) -> None: ...
+
+    def peek(self, channel: str, key: str) -> Thread: ...
+
+    def weather(self, channel: str) -> StormState: ...
+
+    def set_weather(self, channel: str, weather: StormState) -> None: ...
+
+    def fold(self, channel: str, digest: str, incident_id: str, *, now: datetime) -> None: ...
+
+    def folded(self, channel: str, digest: str) -> tuple[Incident, ...]: ...
+
+
+class Visit:
+    """One delivery's hold on a thread: every change of it is written down under the same fence."""
+
+    def __init__(self, threads: Threads, clock: Clock, channel: str, key: str) -> None:
+        self._threads, self._clock = threads, clock
+        now = clock.now()
+        self._until = now + LEASE
+        self.thread, self._fence = threads.take(channel, key, now=now, until=self._until)
+
+    def keep(self, thread: Thread, *, release: bool = False) -> None:
+        """Write it down."""
+        self.thread = thread
+        self._threads.keep(thread, fence=self._fence, now=self._clock.now(), release=release)
+
+    def release(self) -> None:
+        """Let the next one at it."""
+        self.keep(self.thread, release=True)
+
+    def must_last(self, timeout: timedelta) -> None:
+        """Nothing is sent that could arrive after the lease has run out: another delivery may be sending then."""
+        if self._clock.now() + timeout > self._until:
+            raise ComeAgain("the delivery took too long", retry_after_s=LEASE.total_seconds())
+
+
+class ReleaseAtExit:
+    """Gives the thread back at the end of a block, but not while a message may still be on its way."""
+
+    def __init__(self, visit: Visit) -> None:
+        self._visit = visit
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
+        if error is None:
+            self._visit.release()
+            return
+        if isinstance(error, Doubtful | VersionConflict):
+            return  # the lease is to run out; or another delivery has it
+        try:
+            self._visit.release()
+        except Retryable:
+            return  # the first error is the one to tell

@@ -1,0 +1,46 @@
+"""Runs that stand still or slow down."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from chalicelib.domain.fault_specs.spec import Deadline, Drill, Effect, FaultSpec, Response, Trait
+from chalicelib.domain.model.signal import SignalKind, SignalSource
+from rekindle.signatures.faults import FaultClass
+
+PACE: Final = (
+    FaultSpec(
+        fault=FaultClass.HANG,
+        rank=80,
+        response=Response.CHECKPOINT_THEN_RESTART,
+        deadline=Deadline.SHORT,
+        tries=None,
+        source="DESIGN §5; a stuck main thread answers 'cannot' with its stack",
+        traits=frozenset({Trait.HEALABLE, Trait.NOT_MOVING, Trait.STANDS_UNTIL_HELPED}),
+        afterwards="Read the ranks' stacks, which the mailbox keeps, and watch the host that was suspected.",
+        drill=Drill(
+            kind=SignalKind.STALL,
+            by=SignalSource.MONITOR,
+            effect=Effect.FREEZES,
+            text="no step for longer than usual: the run is stuck",
+            source="the monitor's stall report (docs/monitor.md)",
+        ),
+    ),
+    FaultSpec(
+        fault=FaultClass.THROUGHPUT_DROP,
+        rank=130,
+        response=Response.TELL,
+        deadline=Deadline.NONE,
+        tries=None,
+        source="DESIGN §5: notify only by default",
+        traits=frozenset({Trait.NOT_MOVING, Trait.RUNS_ON}),
+        afterwards="Find the slow rank's host; nothing was done about it.",
+        drill=Drill(
+            kind=SignalKind.THROUGHPUT,
+            by=SignalSource.MONITOR,
+            effect=Effect.LIVES,
+            text="steps take twice as long as usual",
+            source="the monitor's throughput report (docs/monitor.md)",
+        ),
+    ),
+)
