@@ -71,6 +71,7 @@ case "$name $*" in
     cat "$here/nodes" ;;
   "scontrol show config") reach slurm_load_ctl_conf
     cat "$here/config" ;;
+  "scontrol "*" show job") cat "$here/jobs/"* 2>/dev/null ;;
   "scontrol "*" show job "*) for a; do id=$a; done
     cat "$here/jobs/$id" 2>/dev/null || refuse "slurm_load_jobs error: Invalid job id specified" ;;
   "scontrol write batch_script "*)

@@ -202,3 +202,41 @@ def test_a_user_harms_his_own_jobs_alone(lab: SlurmLab, tmp_path: Path) -> None:
         assert new is not None
         assert (new.slurm_job, new.user, new.state) == (answer.slurm_job, "root", SlurmState.RUNNING)
         assert runs.read_text().split() == [str(victim), str(answer.slurm_job)]
+
+
+@pytest.mark.versions
+def test_what_a_user_writes_into_his_own_job_does_not_outdo_the_administrator(lab: SlurmLab, tmp_path: Path) -> None:
+    """AdminComment is the administrators' in every version; a user writes the comment, and Extra where there is one."""
+    plain = script(lab, "own.sh", "exit 0")
+    plain.chmod(0o755)
+    wild, has_extra = "rekindle:wild", lab.install.version() >= (23, 11)
+    extra = (f"--extra={wild}",) if has_extra else ()
+    user = (*AS_ANOTHER, "env", f"REKINDLE_PROTECT={wild}")
+    number = int(lab.run(*user, "sbatch", "--parsable", "--hold", "-n1", *extra, str(plain)).stdout)
+    other = int(lab.run(*user, "sbatch", "--parsable", "--hold", "-n1", *extra, str(plain)).stdout)
+
+    def update(job: int, change: str, *who: str) -> bool:
+        lab.run(*who, "scontrol", "update", f"jobid={job}", change, fails=True)
+        shown = lab.run("scontrol", "-o", "show", "job", str(job)).stdout
+        name, _, text = change.partition("=")
+        return f" {name.lower()}={text}" in shown.lower()
+
+    assert not update(number, f"admincomment={wild}", *AS_ANOTHER)
+    assert update(number, "admincomment=norekindle")
+    assert update(other, "admincomment=rekindle:gentle")
+    for word in (wild, ""):  # neither written over nor taken away
+        assert not update(number, f"admincomment={word}", *AS_ANOTHER) or word == ""
+        assert "AdminComment=norekindle" in lab.run("scontrol", "-o", "show", "job", str(number)).stdout
+    with bucket() as s3:
+        head = Head(lab, s3, tmp_path / "state")
+        head.look()
+        assert head.doc(f"slurm.lab.{number}") is None
+        doc = head.doc(f"slurm.lab.{other}")
+        assert doc is not None
+        assert doc.policy == "gentle", "the administrator's word precedes all but the comment"
+        assert update(number, f"comment={wild}", *AS_ANOTHER)
+        assert not has_extra or update(number, "extra=rekindle:wilder", *AS_ANOTHER)
+        head.look()
+        head.start()  # and an agent that has seen none of it before
+        head.look()
+        assert head.doc(f"slurm.lab.{number}") is None, "norekindle of an administrator stands"

@@ -86,20 +86,28 @@ class Joining:
         is_due = self._asked_at is None or not timedelta(0) <= now - self._asked_at < AGAIN
         alive = {_key(job): job for job in jobs if job.is_batch and not job.is_lump and job.state not in ENDED}
         kept = {key: found for key, found in self._found.items() if key in alive}
-        silent = {key: job for key, job in alive.items() if comment.parse(job.comment) is None}
-        wanted = [job for key, job in silent.items() if is_due or key not in kept]
+        wanted = [job for key, job in alive.items() if is_due or key not in kept or self._says_less(job)]
         details = self._details(wanted)
         if is_due:
             self._asked_at = now
         spent = TimeSpent(USER_S)
         for job in wanted:
             shown, before = details.get(job.job), kept.get(_key(job))
+            if comment.parse(job.comment) is not None:
+                if shown is not None or before is None:
+                    kept[_key(job)] = _way_out(shown or {})
+                continue
             if (shown is not None or before is None) and not spent.is_over(job.user):  # else at the next look
                 with spent.by(job.user):
                     words = (before.words if before else None) or _own_words(job, state_location)
                     kept[_key(job)] = self._of(job, shown or {}, words)
         self._found = kept
         return details
+
+    def _says_less(self, job: Job) -> bool:
+        """Its comment asks for nothing any more, and the other places were not read while it did."""
+        found = self._found.get(_key(job))
+        return found is not None and found.words is None and comment.parse(job.comment) is None
 
     def _details(self, jobs: list[Job]) -> Mapping[int, Mapping[str, str]]:
         if not jobs:
@@ -126,6 +134,11 @@ class Joining:
     def _by_rule(self, job: Job, shown: Mapping[str, str]) -> comment.Comment | None:
         is_named = job.partition in self._rules.partitions or text.value(shown.get("Account")) in self._rules.accounts
         return comment.Comment() if is_named else None
+
+
+def _way_out(shown: Mapping[str, str]) -> _Found:
+    """Of a job whose comment asks for protection: an administrator may want none for it."""
+    return _Found(asked=None, is_out=any(_is_out(text.value(shown.get(name))) for name in _SHOWN))
 
 
 def _own_words(job: Job, state_location: str) -> tuple[str, ...]:
