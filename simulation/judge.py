@@ -189,7 +189,13 @@ class Judge(Watcher):
             self._count(
                 "two_live_attempts", run.name, f"{attempt.name} was submitted while {', '.join(others)} was live"
             )
-        if run.owner_stopped_at is not None and run.owner_stopped_at < (attempt.ordered_at or self._now):
+        stopped_at = run.owner_stopped_at
+        if stopped_at is not None and any(
+            one.is_by_hand and timedelta(0) <= stopped_at - one.job.created_at < MISSES_NOTHING
+            for one in run.attempts.values()
+        ):
+            stopped_at = None  # what a person submitted and stopped within a minute may be two people's
+        if stopped_at is not None and stopped_at < (attempt.ordered_at or self._now):
             self._count("owner_undone", run.name, f"{attempt.name} was submitted after its owner had stopped the run")
         self._judge_resume_point(attempt, is_alone=not others)
         self._judge_pause(f"{attempt.name} was submitted", run.name, attempt.ordered_at)

@@ -434,13 +434,18 @@ class World(RealService):
     def _order(self, deed: Deed, run: TrueRun) -> None:
         key = f"{deed.what}-{run.name}-{deed.delay_s:g}"
         if deed.what == "order_stop":
-            self.orders.stop(run.first_name, who="ada", key=key, checkpoint=False)
+            self.orders.stop(self._job_of(run), who="ada", key=key, checkpoint=False)
             run.owner_stopped_at = self.clock.now()
             run.is_well_again(self.clock.now())
         else:
-            self.orders.resubmit(run.first_name, who="ada", key=key, from_step=None, skip=())
+            self.orders.resubmit(self._job_of(run), who="ada", key=key, from_step=None, skip=())
             run.stopped_before_order_at = run.owner_stopped_at
             run.owner_stopped_at, run.is_ordered = None, True
+
+    def _job_of(self, run: TrueRun) -> str:
+        """The Job that the service's own list has for the run: its newest attempt's."""
+        owners = (self.registry.job_of_attempt(name) for name in reversed(run.attempts))
+        return next((owner for owner in owners if owner is not None), run.first_name)
 
     def _stop(self, run: TrueRun) -> None:
         """In the console, or with scancel."""

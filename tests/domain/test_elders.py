@@ -58,7 +58,7 @@ def test_an_attempt_that_ended_while_it_started_has_made_no_step() -> None:
     began = AttemptView(name="a", status=AttemptStatus.STOPPED, work="startup", heartbeat_at=T0, ended_at=T0)
     assert began.made_no_step
     for changes in (
-        {"work": "training"},
+        {"work": "stalled"},
         {"last_step": Known(3)},
         {"heartbeat_at": None},
         {"ended_at": T0 + timedelta(minutes=5)},

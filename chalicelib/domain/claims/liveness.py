@@ -8,7 +8,7 @@ from typing import Final
 
 from chalicelib.domain.claims.bad_nodes import NODE_FAULTS, is_claim_over
 from chalicelib.domain.decision.verdict import Decision, RuleContext, has_passed, step_word, story
-from chalicelib.domain.faults.diagnosis import concerns
+from chalicelib.domain.faults.diagnosis import concerns, is_past_stall
 from chalicelib.domain.faults.heartbeat_claims import has_fresh_heartbeat
 from chalicelib.domain.model.action import Severity
 from chalicelib.domain.model.incident import Phase, best_step
@@ -62,10 +62,19 @@ def weighed(context: RuleContext, attempt: AttemptView) -> Decision | None:
 def claims_are_over(context: RuleContext) -> bool:
     """Every claim against the run's nodes is over by what is heard or seen since. Never True of an order."""
     incident = context.incident
-    if incident.fault not in NODE_FAULTS or incident.order is not None:
+    if incident.fault not in NODE_FAULTS or incident.order is not None or _stands_reported(context):
         return False
     claims = _claims(context)
     return bool(claims) and all(is_claim_over(one, incident, context.seen) for one in claims)
+
+
+def _stands_reported(context: RuleContext) -> bool:
+    """A stall of the attempt was reported as well, and no step since shows that it moves: no word about a node ends
+    that.
+    """
+    attempt, incident = context.attempt, context.incident
+    is_reported = any(one.kind is SignalKind.STALL and concerns(one, incident) for one in incident.signals)
+    return is_reported and (attempt is None or not is_past_stall(incident, attempt))
 
 
 def late_claim(context: RuleContext, attempt: AttemptView) -> Decision | None:

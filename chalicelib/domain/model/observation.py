@@ -108,8 +108,8 @@ class AttemptView(Record):
 
     @property
     def made_no_step(self) -> bool:
-        """It has ended, and its last heartbeat, shortly before, says that it was still starting."""
-        if self.work != STARTUP or isinstance(self.last_step, Known) or not self.status.has_ended:
+        """It has ended, and its last heartbeat, shortly before, shows no step yet."""
+        if self.work not in (STARTUP, TRAINING) or isinstance(self.last_step, Known) or not self.status.has_ended:
             return False
         if self.heartbeat_at is None or self.ended_at is None:
             return False

@@ -127,7 +127,9 @@ def _adopt(context: RuleContext, attempt: AttemptView, name: str) -> Decision:
             "adopt.loop_limit", f"{name} is the next of a loop that no stop has caught. {spent.reason}"
         )
     stop = StopJob(attempt=name, why="put back again and again without a gain", hold=True)
-    holds = _is_loop(spent) and incident.phase is not Phase.RESUBMITTING and not would_hold(context, stop)
+    after = context.seen.successor.value if isinstance(context.seen.successor, Known) else None
+    is_loop = _is_loop(spent) and not _has_gained(after, incident)
+    holds = is_loop and incident.phase is not Phase.RESUBMITTING and not would_hold(context, stop)
     if holds:  # a loop may be faster than our looks: not after the next one, but now
         actions = (*actions, stop)
     fresh = dataclasses.replace(context, incident=incident)
@@ -166,6 +168,14 @@ def _is_loop(spent: Decision | None) -> TypeGuard[Decision]:
     gained: it is no reason to stop a start that the platform makes by itself.
     """
     return spent is not None and spent.rule != "budget.attempts"
+
+
+def _has_gained(after: AttemptView | None, incident: Incident) -> bool:
+    """The start that the platform has made is past where the old one ended: it was long unseen, and is no loop."""
+    target = incident.target_step
+    if after is None or after.status.has_ended or not isinstance(target, Known):
+        return False
+    return isinstance(after.last_step, Known) and after.last_step.value > target.value
 
 
 def _books_closed(context: RuleContext, attempt: AttemptView) -> Incident:
@@ -215,7 +225,7 @@ def adopted_trouble(context: RuleContext, attempt: AttemptView) -> Decision | No
         reason = f"{attempt.name} goes on from what {last.clone_of} left, which had gone bad."
         return roll_back(context, attempt, "adopt.poisoned", reason)
     closed = over_budget(context)
-    if _is_loop(closed):
+    if _is_loop(closed) and not _has_gained(attempt, context.incident):
         return begin_stop(context, "adopt.loop", f"It is put back again and again and gains nothing: {closed.reason}")
     return None
 
