@@ -22,7 +22,7 @@ from chalicelib.domain.model.node import (
 )
 from chalicelib.domain.model.node_findings import Finding, FindingKind
 from chalicelib.domain.model.observation import Observation
-from chalicelib.domain.model.repair import NodeRepair, Route, Rung, Step, StepState
+from chalicelib.domain.model.repair import AnotherRepair, NodeRepair, Route, Rung, Step, StepState
 from chalicelib.domain.model.signal import Signal, SignalKind, SignalSource
 from chalicelib.domain.policy.document import DEFAULT_POLICY, Policy
 from rekindle.protocol.cluster.documents import NodeFacts
@@ -130,6 +130,14 @@ def memory(*steps: Step, **more: Any) -> NodeRepair:
         "steps": steps,
     }
     return NodeRepair(**(base | more))
+
+
+ROOM = Known(Load(ahead=0, last_day=0))  # as a look counts what else is in repair
+
+
+def in_turn(*steps: Step, **more: Any) -> NodeRepair:
+    """One that wants another repair, and has waited its turn."""
+    return memory(*steps, **({"another": AnotherRepair(at=NOW - MINUTE, why="the first did not help")} | more))
 
 
 def node_incident(phase: Phase = Phase.OPEN, repair: NodeRepair | None = None, **more: Any) -> Incident:

@@ -20,7 +20,19 @@ from chalicelib.domain.model.signal import SignalKind
 from chalicelib.domain.policy.document import Policy
 from rekindle.signatures.faults import FaultClass
 from tests.domain.looks import MINUTE, NOW, UNSEEN, checkpoint, incident, seen, signal, view
-from tests.domain.node_looks import OLD, drained, finding, instance, memory, node_incident, node_view, observed, step
+from tests.domain.node_looks import (
+    OLD,
+    ROOM,
+    drained,
+    finding,
+    in_turn,
+    instance,
+    memory,
+    node_incident,
+    node_view,
+    observed,
+    step,
+)
 from tests.guardrails.made import HOUR, answer_of, asks, harmful, look_on, names, only, open_hold, policy, said
 
 POINTS = Known((checkpoint(90), checkpoint(80)))
@@ -326,7 +338,7 @@ def test_a_row_asks_where_all_its_conditions_hold_and_where_one_cannot_be_told(
 
 # ---- nodes ---------------------------------------------------------------------------------------------------------
 
-EMPTY = observed(node_view(drained()))
+EMPTY = observed(node_view(drained(), load=ROOM))
 
 
 def draining() -> Incident:
@@ -345,9 +357,9 @@ def test_a_held_repair_is_no_step_of_the_ladder() -> None:
 
 def test_an_approved_reboot_approves_no_replacement() -> None:
     rules = asks("RebootNode", "ReplaceNode")
-    rebooted = memory(step(ago=HOUR), findings=(finding(ago=2 * HOUR),))
+    rebooted = in_turn(step(ago=HOUR), findings=(finding(ago=2 * HOUR),))
     case = node_incident(Phase.REPAIRING, rebooted)
-    ill = observed(node_view(drained(), instance(InstanceState.FAILURE)))
+    ill = observed(node_view(drained(), instance(InstanceState.FAILURE), load=ROOM))
     held = look_on(case, ill, rules)
     assert (held.rule, only(held.incident).actions) == ("guard.approval", ("ReplaceNode",))
     assert held.incident.repair is not None
@@ -358,11 +370,13 @@ def test_that_a_reboot_was_refused_is_not_forgotten_while_the_next_rung_is_asked
     rules = asks("ReplaceNode")
     case = node_incident(Phase.REPAIRING, memory(step(state=StepState.ASKED, ago=MINUTE)))
     no = (ActionResult(action="RebootNode", done=Done.REFUSED, detail="not this one"),)
-    held = look_on(case, EMPTY, rules, results=no)
+    turn = look_on(case, EMPTY, rules, results=no)
+    assert (turn.rule, harmful(turn)) == ("repair.turn", [])
+    held = look_on(turn.incident, EMPTY, rules, at=NOW + MINUTE)
     assert (held.rule, only(held.incident).actions) == ("guard.approval", ("ReplaceNode",))
     assert held.incident.repair is not None
     assert held.incident.repair.steps[-1].state is StepState.REFUSED
-    quiet = look_on(held.incident, EMPTY, rules, at=NOW + MINUTE)
+    quiet = look_on(held.incident, EMPTY, rules, at=NOW + 2 * MINUTE)
     assert quiet.rule == "guard.approval"
     yes = look_on(quiet.incident, EMPTY, rules, at=NOW + HOUR / 2, new_signals=(said(only(held.incident), at=NOW),))
     assert names(yes) == ["ReplaceNode", "Notify"]
@@ -370,9 +384,9 @@ def test_that_a_reboot_was_refused_is_not_forgotten_while_the_next_rung_is_asked
 
 def test_a_repair_does_not_count_as_stuck_while_people_are_asked_for_hours() -> None:
     rules = asks("ReplaceNode", deadline_s=40 * 3600)
-    rebooted = memory(step(ago=HOUR), changed_at=NOW - 70 * MINUTE, instance_word=f"{OLD} Failure")
+    rebooted = in_turn(step(ago=HOUR), changed_at=NOW - 70 * MINUTE, instance_word=f"{OLD} Failure")
     case = node_incident(Phase.REPAIRING, rebooted, phase_entered_at=NOW - HOUR)
-    ill = observed(node_view(drained(), instance(InstanceState.FAILURE)))
+    ill = observed(node_view(drained(), instance(InstanceState.FAILURE), load=ROOM))
     held = look_on(case, ill, rules).incident
     for hours in range(1, 30, 4):
         decision = look_on(held, ill, rules, at=NOW + hours * HOUR)

@@ -33,6 +33,7 @@ from tests.domain.node_looks import (
     drained,
     facts,
     finding,
+    in_turn,
     instance,
     memory,
     node_incident,
@@ -98,10 +99,9 @@ def of_a_node(phase: Phase) -> Iterator[tuple[Incident, Observation]]:
     rebooted += [step(ago=timedelta(minutes=3)), step(ago=3 * HOUR, back_at=NOW - 2 * HOUR)]
     replaced = step(Rung.REPLACE, number=2, state=StepState.DOUBTFUL)
     steps = [(), *((one,) for one in rebooted), (step(), replaced)]
-    cases = [
-        node_incident(phase, memory(*done, findings=told, wanted_at=NOW - HOUR), phase_entered_at=NOW - HOUR)
-        for done in steps
-    ]
+    memories = [memory(*done, findings=told, wanted_at=NOW - HOUR) for done in steps]
+    memories += [in_turn(*done, findings=told, wanted_at=NOW - HOUR) for done in steps if done]
+    cases = [node_incident(phase, one, phase_entered_at=NOW - HOUR) for one in memories]
     slurm = [facts(), drained(), drained("down"), drained(jobs=(7,)), facts("down"), GONE, UNSEEN]
     instances = [instance(), instance(InstanceState.FAILURE), instance(instance_id=NEW), GONE, UNSEEN]
     load = Known(Load(ahead=0, last_day=0))

@@ -53,6 +53,7 @@ LISTED: Final = {
     "chalicelib/domain/node/memory.py": NODES,
     "chalicelib/domain/policy/groups.py": FACE,
     "chalicelib/domain/reporting/paste.py": WORDING,
+    "chalicelib/domain/rules/node/ladder.py": NODES,
     "chalicelib/domain/rules/node/node.py": NODES,
     "chalicelib/domain/rules/node/repair.py": NODES,
     "chalicelib/domain/run/before_stop.py": WORDING,

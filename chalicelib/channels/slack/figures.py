@@ -34,13 +34,12 @@ def figures(ledger: IncidentLedger) -> tuple[Element, ...]:
 
 def in_words(ledger: IncidentLedger) -> str:
     """The same for the one line that a phone shows: what is known alone."""
-    parts = []
-    if isinstance(ledger.mttr_s, Known):
-        parts.append(f"recovered in {amount('mttr_s', ledger.mttr_s.value)}")
-    if isinstance(ledger.steps_lost, Known):
-        parts.append(f"{amount('steps_lost', ledger.steps_lost.value)} steps lost")
-    if isinstance(ledger.dollars_lost, Known):
-        parts.append(f"{amount('dollars_lost', ledger.dollars_lost.value)} US dollars lost")
+    words = {"mttr_s": "recovered in {}", "steps_lost": "{} steps lost", "dollars_lost": "{} US dollars lost"}
+    parts = [
+        words[name].format(amount(name, value.value))
+        for name, value in ledger.named(*words)
+        if isinstance(value, Known)
+    ]
     return ", ".join(parts)
 
 

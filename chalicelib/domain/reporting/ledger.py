@@ -63,8 +63,11 @@ class IncidentLedger:
 
     @property
     def figures(self) -> Mapping[str, Maybe[float]]:
-        """Every quantity under its name (rekindle.protocol.quantities), for all that show some of them."""
-        return {
+        """Every quantity under its name (rekindle.protocol.quantities), for all that show some of them.
+
+        To a thousandth, as in the JSON form: a face that rounds on must not differ from one that reads that.
+        """
+        exact: dict[str, Maybe[float]] = {
             "mttd_s": self.mttd_s,
             "mttr_s": self.mttr_s,
             "elapsed_s": self.elapsed_s,
@@ -79,6 +82,7 @@ class IncidentLedger:
             "spared_gpu_hours": self.otherwise.spared_gpu_hours,
             "spared_dollars": self.otherwise.spared_dollars,
         }
+        return {name: Known(_round(one.value)) if isinstance(one, Known) else one for name, one in exact.items()}
 
     def named(self, *names: str) -> tuple[tuple[str, Maybe[float]], ...]:
         """These figures, each with its name."""

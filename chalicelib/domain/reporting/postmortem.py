@@ -54,8 +54,7 @@ def _summary(incident: Incident, ledger: IncidentLedger, about: str) -> list[str
         f"- Fault: {fault_word(incident.fault)}, by rule {plain(incident.fault_rule or 'none yet')}",
         f"- Began: {_moment(ledger.onset_at)}{_by(incident)}; opened {_at(incident.opened_at)}; {ended}",
         f"- Ended by rule: {plain(incident.outcome or 'none yet')}",
-        f"- {heading('mttd_s')}: {_worth('mttd_s', ledger.mttd_s)}",
-        f"- {heading('mttr_s')}: {_worth('mttr_s', ledger.mttr_s)}",
+        *(f"- {heading(one)}: {_worth(one, value)}" for one, value in ledger.named("mttd_s", "mttr_s")),
         f"- Size: {_size(ledger)}",
         f"- New starts: {len(incident.account.restarts)}; roll-backs: {incident.loss.rollbacks}; "
         f"signals: {incident.signals_seen}",
@@ -73,15 +72,14 @@ def _in_short(incident: Incident, ledger: IncidentLedger, name: str) -> str:
     elif incident.phase in ENDS:
         said.append(f"{_sentence(ENDS[incident.phase])}.")
     else:
-        took = f" after {amount('mttr_s', ledger.mttr_s.value)}" if isinstance(ledger.mttr_s, Known) else ""
+        mttr_s = ledger.figures["mttr_s"]
+        took = f" after {amount('mttr_s', mttr_s.value)}" if isinstance(mttr_s, Known) else ""
         said.append(f"It was brought back{took}.")
     if isinstance(ledger.lost.seconds, Known):
-        figures: tuple[tuple[str, Maybe[float], str], ...] = (
-            ("lost_s", ledger.lost.seconds, "of training"),
-            ("gpu_hours_lost", ledger.gpu_hours_lost, "GPU-hours"),
-            ("dollars_lost", ledger.dollars_lost, "US dollars"),
-        )
-        cost = [f"{amount(name, one.value)} {unit}" for name, one, unit in figures if isinstance(one, Known)]
+        units = {"lost_s": "of training", "gpu_hours_lost": "GPU-hours", "dollars_lost": "US dollars"}
+        cost = [
+            f"{amount(name, one.value)} {units[name]}" for name, one in ledger.named(*units) if isinstance(one, Known)
+        ]
         said.append(f"It cost {', '.join(cost)}.")
     else:
         said.append(f"What it cost is not known: {plain(ledger.lost.seconds.why)}.")

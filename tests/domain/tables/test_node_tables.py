@@ -60,9 +60,11 @@ from tests.domain.node_looks import (
     GONE,
     NEW,
     OLD,
+    ROOM,
     drained,
     facts,
     finding,
+    in_turn,
     instance,
     look_at,
     memory,
@@ -77,7 +79,6 @@ from tests.domain.node_looks import (
 XID = told(xid=79, first_response="reboot", instance_id=OLD)
 HMA = told(recommended="replace", xid=79, instance_id=OLD)
 CANCEL = signal(None, kind=SignalKind.ORDER_CANCEL, evidence={"who": "ada"})
-ROOM = Known(Load(ahead=0, last_day=0))
 AUTO = NodeRecovery.AUTOMATIC
 P = Phase
 HOUR = timedelta(hours=1)
@@ -88,11 +89,6 @@ NO_EFA = instance(InstanceState.FAILURE, NEW, message="EFA health checks did not
 
 def queued(**more: object) -> object:
     return memory(**({"wanted_at": NOW - MINUTE} | more))  # type: ignore[arg-type]
-
-
-def in_turn(*steps: Step, **more: object) -> object:
-    """One that wants another repair, and has waited its turn."""
-    return memory(*steps, **({"another": AnotherRepair(at=NOW - MINUTE, why="the first did not help")} | more))  # type: ignore[arg-type]
 
 
 def asked(phase: Phase, repair: object = None, **more: object) -> Incident:
