@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from simulation.counts import COUNTS, Unsafe
 from simulation.findings import Finding, explanation, keep, open_findings, parts_of, still_open
-from simulation.judge import COUNTS, Unsafe
 from simulation.lies import check_lies
 from simulation.maker import PLATFORMS, make
 from simulation.play import Verdict, play, played

@@ -8,8 +8,6 @@ source hid from it for longer is.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -19,31 +17,21 @@ from chalicelib.ports.notices import Notice, NoticeKind
 from localcloud.aws.sagemaker import Phase as JobPhase
 from rekindle.protocol.mailbox import RunPhase
 from simulation.cluster import Cluster
+from simulation.counts import Figures, Unsafe
+from simulation.knowable import (
+    began_anew,
+    fruitless,
+    has_confirmed,
+    has_shown,
+    is_shown,
+    looks_poisoned,
+    poison_could_be_known,
+    shows_after,
+)
 from simulation.memory import Watcher
-from simulation.training import CONFIRMED_AFTER, STALL_LIMIT
-from simulation.truth import MISSES_NOTHING, Attempt, Ill, Saved, TrueNode, TrueRun
+from simulation.truth import MISSES_NOTHING, Attempt, Ill, TrueNode, TrueRun
 from simulation.world import World
 
-COUNTS: Final[Mapping[str, str]] = {
-    "two_live_attempts": "the service submitted an attempt while another one of the run was live",
-    "healthy_stopped": "the service stopped an attempt that was well, or that had finished its work",
-    "too_many_at_once": "the service acted on more runs within the breaker's window, or had more nodes in repair, than "
-    "the policy allows",
-    "node_repaired_well": "the service had a node rebooted or replaced that was well, and not condemned by HyperPod",
-    "resumed_from_bad": "an attempt was submitted to resume from a checkpoint that is not whole, is another run's, or "
-    "whose poison could be known",
-    "good_condemned": "a checkpoint that is whole and not poisoned was marked as bad",
-    "passed_over": "an attempt was submitted to resume from an older checkpoint than the newest good one",
-    "rewound_silently": "an attempt of ours began far below its resume step; no person was notified in ten minutes",
-    "false_recovery": "an Incident was closed as recovered while its run was not",
-    "dead_unwatched": "a run was dead, hung or poisoned for ten minutes, with no open Incident and no person notified",
-    "paged_for_nothing": "a person was paged about a run with which nothing had been wrong",
-    "paged_again": "people were paged more than three times about one Incident",
-    "budget_exceeded": "a run was submitted again, or nodes repaired within a day, beyond the policy's budget",
-    "acted_while_paused": "the service stopped, submitted or repaired something a minute or more after it was paused",
-    "owner_undone": "a run that its owner had stopped was submitted again",
-    "service_defect": "a durable execution failed by a defect, or an event of this world could not be read",
-}
 UNWATCHED_AFTER: Final = timedelta(minutes=10)
 PAGED_WITHIN: Final = timedelta(minutes=30)  # of trouble, an outage or a person's deed: a page has its reason
 SILENCE: Final = timedelta(minutes=30)  # more until a run that only sends metrics is known to be silent
@@ -53,28 +41,6 @@ MANY_OUT: Final = 2  # nodes that Slurm cannot reach at once: then its network i
 ORDER_NOT_TAKEN: Final = "an order was not taken"  # how the notice that refuses an order is titled
 REWIND_STEPS: Final = 30  # fewer are no more than a save or two apart
 _ILLS_SEEN: Final = ("dead", "hung", "poisoned")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Unsafe:
-    """One thing that was unsafe."""
-
-    kind: str
-    at_s: float
-    run: str
-    detail: str
-
-
-@dataclass(slots=True, kw_only=True)
-class Figures:
-    """What is measured beside the counts."""
-
-    incidents: int = 0
-    recoveries_s: list[float] = field(default_factory=list)  # from the trouble's beginning until the run trains on
-    detections_s: list[float] = field(default_factory=list)  # until its Incident opens
-    steps_lost: int = 0
-    pages: int = 0
-    submissions: int = 0
 
 
 class Judge(Watcher):
@@ -147,33 +113,13 @@ class Judge(Watcher):
         """Slurm restarted it without Rekindle and the run's budget is spent: nothing is saved any more, or the trainer
         begins at the same step each time, whatever is saved.
         """
-        fruitless, _ = self._fruitless(attempt)
-        spent = max(fruitless, self._began_anew(attempt))
+        in_vain, _ = fruitless(attempt, self.world.lies, self._now)
+        spent = max(in_vain, began_anew(attempt))
         return not attempt.is_ours and spent >= self.world.policy.budgets.max_no_progress
-
-    @staticmethod
-    def _began_anew(attempt: Attempt) -> int:
-        """The attempts in a row before it that trained, and began no further on than the one before them."""
-        trained = [one for one in attempt.run.attempts.values() if one is not attempt and one.trains_since is not None]
-        count = 0
-        for before, now in zip(reversed(trained[:-1]), reversed(trained[1:]), strict=True):
-            if now.first_step > before.first_step:
-                break
-            count += 1
-        return count
 
     def _just_healed(self, run: TrueRun) -> bool:
         until = run.ills[-1].until if run.ills else None
         return until is not None and self._now - until < MISSES_NOTHING
-
-    def _is_shown(self, attempt: Attempt) -> bool:
-        """False of a Slurm job that asks for no protection, while no heartbeat of it can be read."""
-        if attempt.is_tagged or attempt.run.spec.platform != "slurm":
-            return True
-        if attempt.run.spec.watch != "monitor" or attempt.trains_since is None:
-            return False
-        seen_at = self.world.lies.seen_at(attempt.run.name, self._now)
-        return seen_at is not None and seen_at - attempt.trains_since >= MISSES_NOTHING
 
     def submitted(self, attempt: Attempt) -> None:
         """See Watcher."""
@@ -181,7 +127,7 @@ class Judge(Watcher):
         self.figures.submissions += 1
         if run.spec.platform != "slurm":  # there an order comes first
             self.acts(run, self._now)
-        others = [one.name for one in run.live if one is not attempt and self._is_shown(one)]
+        others = [one.name for one in run.live if one is not attempt and is_shown(one, self.world.lies, self._now)]
         # A start that waited in the queue as its owner cancelled the recovery: the answer says that it is left there.
         ordered_at, cancelled_at = attempt.ordered_at, run.cancelled_at
         is_left = ordered_at is not None and cancelled_at is not None and ordered_at <= cancelled_at
@@ -258,37 +204,11 @@ class Judge(Watcher):
         if saved is not None and not saved.is_whole:
             self._count("resumed_from_bad", run.name, f"{attempt.name} shall load {root}, which is not whole")
             return
-        if (
-            saved is not None
-            and saved.is_poisoned
-            and self._poison_could_be_known(run, attempt, saved.root, saved.step)
-        ):
+        if saved is not None and saved.is_poisoned and poison_could_be_known(run, attempt, saved.root, saved.step):
             self._count("resumed_from_bad", run.name, f"{attempt.name} shall load {root}, which is poisoned")
             return
         if is_alone:  # where two live, what the other has saved meanwhile is no measure
             self._judge_progress(attempt, saved.step if saved is not None else 0)
-
-    def _poison_could_be_known(self, run: TrueRun, attempt: Attempt, root: str, step: int) -> bool:
-        """It was sealed as poisoned, or is no older than a bad update that showed, or has shown it once loaded."""
-        saved = run.saved_at_root(root)
-        if saved is not None and saved.looks_poisoned:
-            return True
-        if run.spec.watch == "metrics":  # CloudWatch takes no loss that is no number, and nothing else is sent
-            return False
-        for one in run.attempts.values():
-            if one is attempt or one.first_bad_loss is None or not one.stretches:
-                continue
-            if not one.is_ours and not one.is_tagged:
-                continue  # submitted by hand, outside our care: what it does with a checkpoint is nothing we look at
-            # Three bad losses, of which the last was shown: not if the attempt ended at that very step.
-            has_shown = one.stretches[-1].base >= one.first_bad_loss + (2 if one.is_live else 3)
-            if not has_shown:
-                continue
-            loaded_it = one.loaded is not None and one.loaded.root == root
-            wrote_it = saved is not None and saved.attempt == one.name and step >= one.first_bad_loss - 1
-            if loaded_it or wrote_it:
-                return True
-        return False
 
     def _judge_progress(self, attempt: Attempt, step: int) -> None:
         run = attempt.run
@@ -308,54 +228,20 @@ class Judge(Watcher):
 
     def _judge_budget(self, attempt: Attempt) -> None:
         run = attempt.run
-        fruitless, memory = self._fruitless(attempt)
-        if fruitless >= self.world.policy.budgets.max_no_progress + 1:
-            self._count("budget_exceeded", run.name, f"{attempt.name} after {fruitless} attempts that gained nothing")
+        in_vain, memory = fruitless(attempt, self.world.lies, self._now)
+        if in_vain >= self.world.policy.budgets.max_no_progress + 1:
+            self._count(
+                "budget_exceeded", run.name, f"{attempt.name} after {in_vain} attempts that gained nothing"
+            )
         if memory >= 3:
             self._count("budget_exceeded", run.name, f"{attempt.name} after {memory} deaths for want of memory")
-
-    def _was_shown(self, attempt: Attempt) -> bool:
-        """One of its heartbeats could be read around its end, when it is weighed, or something that it has saved."""
-        seen_at = self.world.lies.seen_at(attempt.run.name, (attempt.job.ended_at or self._now) + MISSES_NOTHING)
-        has_saved = any(item.attempt == attempt.name for item in attempt.run.saved)
-        return has_saved or attempt.trains_since is None or (seen_at is not None and seen_at >= attempt.trains_since)
-
-    def _fruitless(self, attempt: Attempt) -> tuple[int, int]:
-        """(our consecutive attempts before this one that trained, ended and left no good checkpoint beyond all earlier
-        ones; consecutive out-of-memory deaths).
-        """
-        run, fruitless, memory = attempt.run, 0, 0
-        best = 0
-        for one in run.attempts.values():
-            if one is attempt:
-                break
-            reached = max((item.step for item in run.saved if item.attempt == one.name and item.is_good), default=0)
-            gained = reached > best
-            best = max(best, reached)
-            memory = 0 if one.is_persons or one.is_by_hand else memory
-            is_oom = "out of memory" in (one.job.failure_reason or "")
-            memory = memory + 1 if is_oom and not (gained and one.is_ours) else int(is_oom)
-            if one.trains_since is None or not self._was_shown(one):
-                continue
-            fruitless = 0 if gained or one.is_persons or not one.is_ours else fruitless + 1
-        return fruitless, memory
 
     def condemned(self, root: str) -> None:
         """See Watcher."""
         for run in self.world.runs.values():
             saved = run.saved_at_root(root)
-            if saved is not None and saved.is_good and not self._looks_poisoned(run, saved):
+            if saved is not None and saved.is_good and not looks_poisoned(run, saved):
                 self._count("good_condemned", run.name, f"{root} is whole and not poisoned")
-
-    @staticmethod
-    def _looks_poisoned(run: TrueRun, saved: Saved) -> bool:
-        """An attempt loaded it and was not finite from its first step on. Whether the weights are poisoned or that
-        step's update goes bad each time looks the same in every source, and only one of them may be tried again.
-        """
-        return any(
-            one.loaded is saved and one.first_bad_loss is not None and one.first_bad_loss <= one.first_step
-            for one in run.attempts.values()
-        )
 
     def notified(self, notice: Notice) -> None:
         """See Watcher."""
@@ -415,43 +301,18 @@ class Judge(Watcher):
         if ill is not None and ill.kind == "poisoned" and run.spec.watch == "metrics":
             return  # as in `minute`: no source shows it
         if ill is not None and ill.kind == "spiking":
-            if self._now - ill.since <= MISSES_NOTHING + self._shows_after(run, ill):
+            if self._now - ill.since <= MISSES_NOTHING + shows_after(run, ill):
                 return
             self._unconfirmed.append((run, ill))  # the closing notice, which follows, may say so
             return
-        if ill is not None and ill.is_notified and not self._has_confirmed(run):
+        if ill is not None and ill.is_notified and not has_confirmed(run, self._now):
             return  # a person has it; what is over may be another trouble
-        if ill is not None and self._now - ill.since > MISSES_NOTHING + self._shows_after(run, ill):
+        if ill is not None and self._now - ill.since > MISSES_NOTHING + shows_after(run, ill):
             self._count("false_recovery", run.name, f"it is {ill.kind}")
             return
         moving = [one for one in run.live if one.stretches and one.stretches[-1].phase is RunPhase.TRAINING]
         if ill is None and run.live and not moving and not any(one.is_done for one in run.live):
             self._count("false_recovery", run.name, "no attempt makes steps")
-
-    def _has_confirmed(self, run: TrueRun) -> bool:
-        """Of an attempt that lives, three losses in a row were not finite, or it does not train."""
-        return any(
-            one.first_bad_loss is None or one.step_at(self._now) >= one.first_bad_loss + CONFIRMED_AFTER - 1
-            for one in run.live
-        )
-
-    def _has_shown(self, run: TrueRun) -> bool:
-        """A loss that is not finite has been, of an attempt that lives."""
-        poisoned = [one for one in run.live if one.first_bad_loss is not None]
-        return any(one.step_at(self._now) >= (one.first_bad_loss or 0) for one in poisoned)
-
-    @staticmethod
-    def _shows_after(run: TrueRun, ill: Ill) -> timedelta:
-        """How long its own monitor needs before it can say so: a stall its limit, a bad loss three steps of it. Until
-        then the run's heartbeat is that of a healthy run.
-        """
-        match ill.kind:
-            case "hung":
-                return STALL_LIMIT
-            case "poisoned":
-                return CONFIRMED_AFTER * timedelta(seconds=run.spec.step_s)
-            case _:
-                return timedelta(0)
 
     def _judge_rewinds(self, run: TrueRun) -> None:
         """Count runs that begin far behind their plan without a notification. Skips runs that a person has taken over:
@@ -492,7 +353,7 @@ class Judge(Watcher):
                 continue
             if ill.kind == "poisoned" and run.spec.watch == "metrics":
                 continue  # CloudWatch takes no loss that is no number: no source shows it
-            if ill.kind == "poisoned" and not self._has_shown(run):
+            if ill.kind == "poisoned" and not has_shown(run, self._now):
                 continue  # weights are seen by the loss that is computed from them, and none has been yet
             if ill.kind == "hung" and run.spec.watch == "metrics" and self.world.lies.is_away("cloudwatch"):
                 self._blind_at[run.name] = self._now  # its only source is away, and nothing else shows a hang

@@ -6,7 +6,8 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from simulation.judge import Figures, Judge, Unsafe
+from simulation.counts import Figures, Unsafe
+from simulation.judge import Judge
 from simulation.story import Story
 from simulation.world import World
 

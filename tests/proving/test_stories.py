@@ -9,8 +9,8 @@ import pytest
 from botocore.exceptions import ClientError
 
 from simulation.command import main, stories
+from simulation.counts import COUNTS
 from simulation.findings import explanation, open_findings, parts_of
-from simulation.judge import COUNTS
 from simulation.lies import KINDS, REFUSALS, check_lies
 from simulation.maker import make
 from simulation.play import play, played

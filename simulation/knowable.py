@@ -1,0 +1,117 @@
+"""What the service could have known of a run, by what its sources can show at all."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from simulation.lies import Lies
+from simulation.training import CONFIRMED_AFTER, STALL_LIMIT
+from simulation.truth import MISSES_NOTHING, Attempt, Ill, Saved, TrueRun
+
+
+def began_anew(attempt: Attempt) -> int:
+    """The attempts in a row before it that trained, and began no further on than the one before them."""
+    trained = [one for one in attempt.run.attempts.values() if one is not attempt and one.trains_since is not None]
+    count = 0
+    for before, now in zip(reversed(trained[:-1]), reversed(trained[1:]), strict=True):
+        if now.first_step > before.first_step:
+            break
+        count += 1
+    return count
+
+
+def was_shown(attempt: Attempt, lies: Lies, now: datetime) -> bool:
+    """One of its heartbeats could be read around its end, when it is weighed, or something that it has saved."""
+    seen_at = lies.seen_at(attempt.run.name, (attempt.job.ended_at or now) + MISSES_NOTHING)
+    has_saved = any(item.attempt == attempt.name for item in attempt.run.saved)
+    return has_saved or attempt.trains_since is None or (seen_at is not None and seen_at >= attempt.trains_since)
+
+
+def fruitless(attempt: Attempt, lies: Lies, now: datetime) -> tuple[int, int]:
+    """(our consecutive attempts before this one that trained, ended and left no good checkpoint beyond all earlier
+    ones; consecutive out-of-memory deaths).
+    """
+    run, fruitless, memory = attempt.run, 0, 0
+    best = 0
+    for one in run.attempts.values():
+        if one is attempt:
+            break
+        reached = max((item.step for item in run.saved if item.attempt == one.name and item.is_good), default=0)
+        gained = reached > best
+        best = max(best, reached)
+        memory = 0 if one.is_persons or one.is_by_hand else memory
+        is_oom = "out of memory" in (one.job.failure_reason or "")
+        memory = memory + 1 if is_oom and not (gained and one.is_ours) else int(is_oom)
+        if one.trains_since is None or not was_shown(one, lies, now):
+            continue
+        fruitless = 0 if gained or one.is_persons or not one.is_ours else fruitless + 1
+    return fruitless, memory
+
+
+def poison_could_be_known(run: TrueRun, attempt: Attempt, root: str, step: int) -> bool:
+    """It was sealed as poisoned, or is no older than a bad update that showed, or has shown it once loaded."""
+    saved = run.saved_at_root(root)
+    if saved is not None and saved.looks_poisoned:
+        return True
+    if run.spec.watch == "metrics":  # CloudWatch takes no loss that is no number, and nothing else is sent
+        return False
+    for one in run.attempts.values():
+        if one is attempt or one.first_bad_loss is None or not one.stretches:
+            continue
+        if not one.is_ours and not one.is_tagged:
+            continue  # submitted by hand, outside our care: what it does with a checkpoint is nothing we look at
+        # Three bad losses, of which the last was shown: not if the attempt ended at that very step.
+        has_shown = one.stretches[-1].base >= one.first_bad_loss + (2 if one.is_live else 3)
+        if not has_shown:
+            continue
+        loaded_it = one.loaded is not None and one.loaded.root == root
+        wrote_it = saved is not None and saved.attempt == one.name and step >= one.first_bad_loss - 1
+        if loaded_it or wrote_it:
+            return True
+    return False
+
+
+def looks_poisoned(run: TrueRun, saved: Saved) -> bool:
+    """An attempt loaded it and was not finite from its first step on. Whether the weights are poisoned or that
+    step's update goes bad each time looks the same in every source, and only one of them may be tried again.
+    """
+    return any(
+        one.loaded is saved and one.first_bad_loss is not None and one.first_bad_loss <= one.first_step
+        for one in run.attempts.values()
+    )
+
+
+def has_confirmed(run: TrueRun, now: datetime) -> bool:
+    """Of an attempt that lives, three losses in a row were not finite, or it does not train."""
+    return any(
+        one.first_bad_loss is None or one.step_at(now) >= one.first_bad_loss + CONFIRMED_AFTER - 1 for one in run.live
+    )
+
+
+def has_shown(run: TrueRun, now: datetime) -> bool:
+    """A loss that is not finite has been, of an attempt that lives."""
+    poisoned = [one for one in run.live if one.first_bad_loss is not None]
+    return any(one.step_at(now) >= (one.first_bad_loss or 0) for one in poisoned)
+
+
+def shows_after(run: TrueRun, ill: Ill) -> timedelta:
+    """How long its own monitor needs before it can say so: a stall its limit, a bad loss three steps of it. Until
+    then the run's heartbeat is that of a healthy run.
+    """
+    match ill.kind:
+        case "hung":
+            return STALL_LIMIT
+        case "poisoned":
+            return CONFIRMED_AFTER * timedelta(seconds=run.spec.step_s)
+        case _:
+            return timedelta(0)
+
+
+def is_shown(attempt: Attempt, lies: Lies, now: datetime) -> bool:
+    """False of a Slurm job that asks for no protection, while no heartbeat of it can be read."""
+    if attempt.is_tagged or attempt.run.spec.platform != "slurm":
+        return True
+    if attempt.run.spec.watch != "monitor" or attempt.trains_since is None:
+        return False
+    seen_at = lies.seen_at(attempt.run.name, now)
+    return seen_at is not None and seen_at - attempt.trains_since >= MISSES_NOTHING
