@@ -230,9 +230,7 @@ class Judge(Watcher):
         run = attempt.run
         in_vain, memory = fruitless(attempt, self.world.lies, self._now)
         if in_vain >= self.world.policy.budgets.max_no_progress + 1:
-            self._count(
-                "budget_exceeded", run.name, f"{attempt.name} after {in_vain} attempts that gained nothing"
-            )
+            self._count("budget_exceeded", run.name, f"{attempt.name} after {in_vain} attempts that gained nothing")
         if memory >= 3:
             self._count("budget_exceeded", run.name, f"{attempt.name} after {memory} deaths for want of memory")
 
