@@ -19,7 +19,7 @@ from rekindle.protocol.mailbox import RunPhase
 from simulation.cluster import Cluster
 from simulation.counts import Figures, Unsafe
 from simulation.knowable import (
-    began_anew,
+    began_over,
     fruitless,
     has_confirmed,
     has_shown,
@@ -114,7 +114,7 @@ class Judge(Watcher):
         begins at the same step each time, whatever is saved.
         """
         in_vain, _ = fruitless(attempt, self.world.lies, self._now)
-        spent = max(in_vain, began_anew(attempt))
+        spent = max(in_vain, began_over(attempt))
         return not attempt.is_ours and spent >= self.world.policy.budgets.max_no_progress
 
     def _just_healed(self, run: TrueRun) -> bool:

@@ -9,7 +9,7 @@ from simulation.training import CONFIRMED_AFTER, STALL_LIMIT
 from simulation.truth import MISSES_NOTHING, Attempt, Ill, Saved, TrueRun
 
 
-def began_anew(attempt: Attempt) -> int:
+def began_over(attempt: Attempt) -> int:
     """The attempts in a row before it that trained, and began no further on than the one before them."""
     trained = [one for one in attempt.run.attempts.values() if one is not attempt and one.trains_since is not None]
     count = 0
