@@ -42,7 +42,7 @@ from rekindle.monitor.base.settings import Config
 from rekindle.monitor.base.stacks import capture_stacks, stack_of
 from rekindle.monitor.base.state import BadStretch, RunState
 from rekindle.monitor.base.trouble import logger
-from rekindle.monitor.base.worker import Worker
+from rekindle.monitor.base.worker import Latch, Worker
 from rekindle.monitor.emergency import Saver
 from rekindle.monitor.link import EMERGENCY_GRACE_S, ServiceLink
 from rekindle.monitor.liveness.phases import Phase
@@ -103,7 +103,7 @@ class LiveMonitor(Monitor):
         trouble = self._trouble
         self._has_save, self._saves_alone = save is not None, saves_alone
         self._ending_thread: int | None = None
-        self._has_ended = threading.Event()
+        self._has_ended = Latch()
         self._is_abandoned = False
         self._training_thread = threading.get_ident()
         self._end_collectives = end_collectives
@@ -520,7 +520,7 @@ class LiveMonitor(Monitor):
         me = threading.get_ident()
         if self._ending_thread is not None:
             if self._ending_thread != me:  # else this is a signal handler inside that very call
-                self._has_ended.wait(max(0.0, until - time.monotonic()))
+                self._has_ended.wait(until - time.monotonic())
             return
         self._ending_thread = me
         self._state.is_finished = True
@@ -530,7 +530,7 @@ class LiveMonitor(Monitor):
             self._end(str(why)[:200], until)
         finally:
             self._is_asleep = True
-            self._has_ended.set()
+            self._has_ended.open()
             lifetime.dismiss(self)
             self._stopping.end(is_exit=is_exit)  # last: a signal that comes meanwhile must not kill half-way
 

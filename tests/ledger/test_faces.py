@@ -125,7 +125,7 @@ def test_a_face_shows_the_ledgers_figures_and_of_an_unknown_one_no_digit(
 def test_one_line_for_a_phone_names_only_what_is_known(one: Incident, size: JobSize) -> None:
     book = ledger(one, size=size, now=100_000)
     said = in_words(book)
-    for name, value in (("mttr_s", book.mttr_s), ("steps_lost", book.steps_lost), ("dollars_lost", book.dollars_lost)):
+    for name, value in book.named("mttr_s", "steps_lost", "dollars_lost"):
         word = {"mttr_s": "recovered in", "steps_lost": "steps lost", "dollars_lost": "US dollars lost"}[name]
         assert (word in said) is isinstance(value, Known)
         if isinstance(value, Known):

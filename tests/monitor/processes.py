@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import textwrap
+import threading
 from pathlib import Path
 
 from tests.monitor.boxes import PATIENCE_S
@@ -42,6 +43,9 @@ def start(**more):
 """
 
 
+HEARD_WITHIN_S = 120.0
+
+
 class Script:
     """One process; `say(...)` in its body is a line of JSON that `heard` returns, `hear()` waits for `tell`."""
 
@@ -59,6 +63,16 @@ class Script:
         )
 
     def heard(self) -> dict[str, object]:
+        """The next line. One that does not come within HEARD_WITHIN_S fails the test, and ends the process."""
+        assert self.process.stdout is not None
+        overdue = threading.Timer(HEARD_WITHIN_S, self.process.kill)
+        overdue.start()
+        try:
+            return self._line()
+        finally:
+            overdue.cancel()
+
+    def _line(self) -> dict[str, object]:
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
         assert line, self.process.communicate()[1]

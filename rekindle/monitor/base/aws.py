@@ -26,7 +26,7 @@ class Clients:
 
     def __init__(self, region: str | None = None) -> None:
         self._region = region
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a signal handler of the script may call the monitor inside itself
         self._made: dict[str, Any] = {}
 
     def get(self, service: str) -> Any:

@@ -215,7 +215,7 @@ class _InSlot:
         return self._slots.take(self._slot)
 
 
-_lock = threading.Lock()
+_lock = threading.RLock()  # a signal handler of the script may call the monitor inside itself
 _made: list[Slots | None] = []
 
 

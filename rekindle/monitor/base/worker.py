@@ -11,6 +11,7 @@ from rekindle.monitor.base.stacks import OWN_PREFIX
 from rekindle.monitor.base.trouble import Trouble
 
 MAX_WAIT_S = 3600.0
+LATCH_LOOK_S = 0.01
 LAST_TURNS = 4
 LAST_PAUSE_S = 0.5
 AFTER_ERROR_S = 5.0  # an error of our own must not become a busy loop
@@ -39,6 +40,27 @@ class WakeSignal:
         except queue.Empty:
             return
         self._is_rung = False
+
+
+class Latch:
+    """Opened once; any thread may wait for it, and a signal handler inside such a wait, too.
+
+    threading.Event cannot serve: `wait` takes its lock before it sleeps, and a handler that waits while the thread that
+    it interrupted holds that lock waits forever, and with it the thread that is about to set the event.
+    """
+
+    def __init__(self) -> None:
+        self.is_open = False
+
+    def open(self) -> None:
+        self.is_open = True
+
+    def wait(self, timeout_s: float) -> bool:
+        """Until it is open, at most `timeout_s`; whether it is."""
+        until = time.monotonic() + timeout_s
+        while not self.is_open and (left_s := until - time.monotonic()) > 0:
+            time.sleep(min(left_s, LATCH_LOOK_S))
+        return self.is_open
 
 
 class Worker:

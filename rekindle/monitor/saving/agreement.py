@@ -7,7 +7,6 @@ most, and continues without a save where they do not come. Where the ranks canno
 
 from __future__ import annotations
 
-import threading
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import CancelledError, Future, InvalidStateError
@@ -15,6 +14,7 @@ from concurrent.futures import TimeoutError as FutureTimeout
 from typing import Final, Protocol
 
 from rekindle.monitor.base.clock import Clock
+from rekindle.monitor.base.worker import WakeSignal
 from rekindle.monitor.saving.agreement_terms import BOUNDS, Bounds, Plan, Wish
 
 GO: Final = "go"
@@ -76,7 +76,7 @@ class Agreement:
         self._looks_by = clock.monotonic() + bounds.silent_s
         self._owes_stop = False
         self._under_way: Plan | None = None  # the shared save that not all ranks have come out of
-        self._news = threading.Event()
+        self._news = WakeSignal()
         self._is_held = False
 
     # ---- the training thread -----------------------------------------------------------------------------------
@@ -163,7 +163,6 @@ class Agreement:
                 serving.abandon(plan, f"the other ranks did not end their part for {self.bounds.hold_s:.0f} s")
                 break
             self._news.wait(LOOK_S)
-            self._news.clear()
         self._is_held = False
 
     def _goes_alone(self) -> bool:
@@ -270,7 +269,7 @@ class Agreement:
     def release(self) -> None:
         """Every rank is out of the save, or it was abandoned."""
         self._under_way = None
-        self._news.set()
+        self._news.ring()
 
     @property
     def has_requests(self) -> bool:

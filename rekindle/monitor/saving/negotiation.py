@@ -105,7 +105,7 @@ class Negotiation:
         self._inside: Inside | None = None
         self._parts: deque[_Part] = deque(maxlen=MAX_PARTS)
         self._abandon_why: tuple[Plan, str] | None = None
-        self._is_ending = threading.Event()
+        self._is_ending = False
         self._is_over = False  # nothing is read or written any more
         agreement.serve(self)
 
@@ -140,7 +140,7 @@ class Negotiation:
         self._watch(exchange)
         if self._session and self._seat is not None:
             self._seat.turn(exchange, self._session)
-        if self._is_ending.is_set() or self._has_rank_0_left:
+        if self._is_ending or self._has_rank_0_left:
             self._leave(exchange)
         agreement.work_off()
         self._failures = 0
@@ -148,7 +148,7 @@ class Negotiation:
 
     def end(self) -> None:
         """The run is over: what breaks from now on is no news."""
-        self._is_ending.set()
+        self._is_ending = True
 
     @property
     def is_idle(self) -> bool:
@@ -200,7 +200,7 @@ class Negotiation:
         self._open_at = self._clock.monotonic() + wait_s
         why = f"the ranks' exchange failed: {err!r}"
         self._agreement.answers(why)
-        if self._failures >= FAILURES_TOLD and not self._is_ending.is_set():
+        if self._failures >= FAILURES_TOLD and not self._is_ending:
             self._trouble.once("coordinator", NO_COORDINATOR, why)
         else:
             self._trouble.count("exchange_failures")
@@ -327,7 +327,7 @@ class Negotiation:
         """This rank comes to no further step, or rank 0 does not: the others need not wait for it."""
         agreement = self._agreement
         armed = agreement.armed
-        if armed is not None and self._is_ending.is_set():
+        if armed is not None and self._is_ending:
             gone = f"rank {agreement.rank} has finished"
             if exchange.put_new(self._key(armed, "fate"), gone) == GO and armed.wish.saves:
                 exchange.put_new(self._key(armed, "start"), gone)

@@ -1,0 +1,68 @@
+"""A signal handler of the script may call the monitor inside itself: nothing that it takes may be taken already."""
+
+from __future__ import annotations
+
+import re
+import signal
+import threading
+import time
+from pathlib import Path
+
+import rekindle
+from rekindle.monitor.base.worker import Latch
+
+ROOT = Path(rekindle.__file__).parent
+# What a handler could take again on the thread that it interrupts: a plain Lock, and what is made of one.
+PLAIN = re.compile(r"threading\.(?:Event|Lock|Semaphore|BoundedSemaphore|Barrier)\(")
+# Where one stands all the same, and why no handler meets it.
+ALLOWED = {
+    ("monitor/live.py", "pause = threading.Event()"): "made by each call, for itself",
+    ("monitor/saving/negotiation.py", "pause = threading.Event()"): "made by each call, for itself",
+    ("monitor/saving/measure.py", "threading.Event().wait(SETTLE_S)"): "made by each call, for itself",
+    ("monitor/mail/slurm.py", "threading.Event().wait(wait_s)"): "made by each call, for itself",
+    (
+        "monitor/saving/hasher.py",
+        "self._stop = threading.Event()",
+    ): "its own thread waits for it; set once, at the end",
+    ("integrations/gang.py", "pause = threading.Event()"): "made by each call, for itself",
+    ("integrations/together.py", "pause = threading.Event()"): "made by each call, for itself",
+}
+
+
+def test_no_lock_of_the_monitor_can_be_met_twice_by_one_thread() -> None:
+    found = {
+        (path.relative_to(ROOT).as_posix(), line.strip())
+        for folder in ("monitor", "integrations")
+        for path in (ROOT / folder).rglob("*.py")
+        for line in path.read_text().splitlines()
+        if PLAIN.search(line)
+    }
+    assert found == ALLOWED.keys(), "take an RLock, a WakeSignal or a Latch; or say here why no handler meets it"
+
+
+def test_a_handler_may_wait_for_a_latch_inside_any_wait_for_it() -> None:
+    """With threading.Event in its place this hangs within seconds."""
+    for _ in range(30):
+        latch, depth = Latch(), []
+
+        def handler(*_: object, latch: Latch = latch, depth: list[int] = depth) -> None:
+            if len(depth) < 20:
+                depth.append(1)
+                latch.wait(30.0)
+
+        before = signal.signal(signal.SIGALRM, handler)
+        signal.setitimer(signal.ITIMER_REAL, 0.0005, 0.0005)
+        opener = threading.Timer(0.03, latch.open)
+        opener.start()
+        try:
+            began = time.monotonic()
+            assert latch.wait(30.0)
+            assert time.monotonic() - began < 20.0
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, before)
+            opener.join()
+
+
+def test_a_latch_that_is_not_opened_lets_go_in_time() -> None:
+    assert not Latch().wait(0.02)
