@@ -36,10 +36,7 @@ def make_wild(seed: int, platform: str = "") -> Story:
     others = [one for one in others if not any(run.history >= HISTORY for run in one.runs)]
     runs = tuple(_run(draw, run, others) for run in story.runs)
     lies = [*story.lies, *(lie for one in others for lie in one.lies)]
-    if any(lie.kind in STAGES for lie in story.lies):
-        lies = [lie for lie in lies if lie in story.lies or lie.kind not in STAGES]
-    else:
-        lies = [lie for lie in lies if lie.kind not in STAGES]
+    lies = [lie for lie in lies if lie in story.lies or lie.kind not in STAGES]
     deeds = [*story.deeds, *(replace(deed, run=runs[0].name) for one in others for deed in one.deeds)]
     if draw.random() < 0.3:
         deeds.append(_deed(draw, runs[0].name, has_stages=any(lie.kind in STAGES for lie in lies)))

@@ -53,7 +53,7 @@ class Ctld:
     def put_node(
         self, name: str, state: str = "idle", *flags: str, reason: str = "", jobs: tuple[int, ...] = (), is_: str = ""
     ) -> None:
-        """is_: the machine that stands there; "" where that is not known."""
+        """is_: the node's present instance; "" where that is not known."""
         facts = NodeFacts(name=name, state=state, flags=flags, reason=reason, jobs=jobs, instance_id=is_ or None)
         self.nodes[name] = NodeNow(facts=facts)
 

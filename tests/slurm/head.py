@@ -33,7 +33,7 @@ PATIENCE_S = 240.0
 
 
 class SetClock(SystemClock):
-    """The host's clock, which somebody sets by `off`."""
+    """The host's clock, set forward or back by `off`."""
 
     off = timedelta(0)
 

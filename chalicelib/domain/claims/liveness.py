@@ -8,7 +8,7 @@ from typing import Final
 
 from chalicelib.domain.claims.bad_nodes import NODE_FAULTS, is_claim_over
 from chalicelib.domain.decision.verdict import Decision, RuleContext, has_passed, step_word, story
-from chalicelib.domain.faults.diagnosis import concerns, is_past_stall
+from chalicelib.domain.faults.diagnosis import concerns, is_past_stall, stalls_of
 from chalicelib.domain.faults.heartbeat_claims import has_fresh_heartbeat
 from chalicelib.domain.model.action import Severity
 from chalicelib.domain.model.incident import Phase, best_step
@@ -73,8 +73,7 @@ def _stands_reported(context: RuleContext) -> bool:
     that.
     """
     attempt, incident = context.attempt, context.incident
-    is_reported = any(one.kind is SignalKind.STALL and concerns(one, incident) for one in incident.signals)
-    return is_reported and (attempt is None or not is_past_stall(incident, attempt))
+    return bool(stalls_of(incident)) and (attempt is None or not is_past_stall(incident, attempt))
 
 
 def late_claim(context: RuleContext, attempt: AttemptView) -> Decision | None:

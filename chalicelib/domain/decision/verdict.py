@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
-from chalicelib.domain.fault_specs.faults import LOSS_FAULTS
+from chalicelib.domain.fault_specs.faults import POISONS
 from chalicelib.domain.model.action import Action, ActionResult, Done, Notify, Severity
 from chalicelib.domain.model.evidence import Suspicion, SuspicionKind, suspect_word
 from chalicelib.domain.model.incident import Incident, Phase
@@ -18,7 +18,6 @@ from chalicelib.domain.model.signal import Signal, SignalKind
 from chalicelib.domain.policy.document import Policy
 from rekindle.protocol.cluster.documents import EndedBy
 from rekindle.protocol.cluster.names import parse_attempt
-from rekindle.signatures.faults import FaultClass
 
 PAUSED: Final = "a global pause is set: nothing is done, and no limit runs, until `rekindle unpause`."
 
@@ -168,7 +167,6 @@ class RuleContext:
         )
 
 
-_ABOUT_LOSS: Final = LOSS_FAULTS | {FaultClass.NON_FINITE}
 _WORDS = {Phase.RECOVERED: "recovered", Phase.STOPPED: "closed", Phase.HANDED_OVER: "needs a person"}
 
 
@@ -199,13 +197,13 @@ def text_of_loss_reports(incident: Incident) -> str:
     them.
     """
     has_tried = bool(incident.resubmission.tries)
-    if not has_tried and (incident.order is not None or incident.fault in _ABOUT_LOSS):
+    if not has_tried and (incident.order is not None or incident.fault in POISONS):
         return ""
     well_at = [one.occurred_at for one in incident.signals if one.kind is SignalKind.LOSS_RECOVERED]
     found = [
         one.summary
         for one in incident.signals
-        if one.triggers and one.fault in _ABOUT_LOSS
+        if one.triggers and one.fault in POISONS
         if one.attempt == incident.attempt or (one.attempt is None and not has_tried)
         if not any(one.occurred_at <= at for at in well_at)
     ]

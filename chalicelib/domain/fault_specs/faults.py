@@ -29,5 +29,6 @@ def having(trait: Trait) -> frozenset[FaultClass]:
 
 
 LOSS_FAULTS: Final = having(Trait.BENDS_THE_LOSS)
+POISONS: Final = having(Trait.POISONS)
 DEADLY: Final = having(Trait.DEADLY)
 HEALABLE: Final = having(Trait.HEALABLE)

@@ -398,7 +398,7 @@ def _lower_onset_to(incident: Incident, step: Maybe[int]) -> Incident:
 
 def stalled_at(incident: Incident) -> Maybe[int]:
     """The highest step at which the attempt under care was reported stuck."""
-    stalls = _stalls(incident)
+    stalls = stalls_of(incident)
     return best_step(*(signal_step(item) for item in stalls)) if stalls else Unknown("no stall was told")
 
 
@@ -414,12 +414,13 @@ def is_past_stall(incident: Incident, view: AttemptView) -> bool:
     A stall that the monitor reports without a step was before the attempt's first one: each step that the attempt has
     made is after it. A silence of metrics names no step either, and says nothing of that.
     """
-    stalls = _stalls(incident)
+    stalls = stalls_of(incident)
     is_dated = isinstance(stalled_at(incident), Known) or all(item.source is SignalSource.MONITOR for item in stalls)
     return bool(stalls) and is_dated and all(has_passed_stall(item, view) for item in stalls)
 
 
-def _stalls(incident: Incident) -> list[Signal]:
+def stalls_of(incident: Incident) -> list[Signal]:
+    """The stalls that were reported of the attempt under care."""
     return [item for item in incident.signals if item.kind is SignalKind.STALL and concerns(item, incident)]
 
 

@@ -10,12 +10,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
+from chalicelib.domain.fault_specs.faults import POISONS
 from chalicelib.domain.model.account import Account, Restart
 from chalicelib.domain.model.incident import Incident, Phase
 from chalicelib.domain.model.instances import JobSize
 from chalicelib.domain.model.known import Known, Maybe, Unknown
 from chalicelib.domain.reporting.counterfactual import Otherwise, otherwise
-from chalicelib.domain.reporting.lost_time import ENDS, POISONS, LostTime, lost_time
+from chalicelib.domain.reporting.lost_time import ENDS, LostTime, lost_time
 from chalicelib.domain.reporting.prices import Prices
 from rekindle.protocol.mailbox import SaveKind
 from rekindle.signatures.faults import FaultClass

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from chalicelib.domain.fault_specs.faults import having
+from chalicelib.domain.fault_specs.faults import POISONS, having
 from chalicelib.domain.fault_specs.spec import Trait
 from chalicelib.domain.faults.diagnosis import merge_windows
 from chalicelib.domain.model.incident import Incident, Phase, SkipWindow
@@ -15,7 +15,6 @@ from chalicelib.domain.model.known import Known, Maybe, Unknown
 from rekindle.signatures.faults import FaultClass
 
 RUNS_ON: Final = having(Trait.RUNS_ON)
-POISONS: Final = having(Trait.POISONS)
 # How an Incident ended that was not recovered, in words.
 ENDS: Final[Mapping[Phase, str]] = {
     Phase.STOPPED: "it was stopped before the run was back",

@@ -89,7 +89,7 @@ def began_anew(attempts: Sequence[Attempt], seen: Maybe[AttemptView]) -> int:
     for one in attempts:
         if one.incident_id is None:  # what a person has submitted begins anew
             steps = []
-        first = view.first_step if view is not None and one.name == view.name else one.first_step
+        first = first_step_seen(one, view)
         if isinstance(first, Known):
             steps.append(first.value)
     count = 0
@@ -141,3 +141,8 @@ def step_made(attempt: Attempt, view: AttemptView, told: Maybe[int] | None = Non
     if isinstance(step, Known) or view.heartbeat_at is None or not isinstance(attempt.resume_step, Known):
         return step
     return attempt.resume_step
+
+
+def first_step_seen(attempt: Attempt, view: AttemptView | None) -> Maybe[int]:
+    """The attempt's first step; `view` is newer than the record where it is of that attempt."""
+    return view.first_step if view is not None and attempt.name == view.name else attempt.first_step

@@ -12,6 +12,7 @@ from typing import Final
 from chalicelib.domain.model.job import Attempt
 from chalicelib.domain.model.known import Known, Maybe, Unknown
 from chalicelib.domain.model.observation import AttemptView, CheckpointView
+from chalicelib.domain.run.earlier_attempts import first_step_seen
 
 _DOUBT: Final = "an earlier Job's: whether this one continues it is not known"
 
@@ -25,7 +26,7 @@ def as_elders(earlier: Sequence[Attempt]) -> tuple[Attempt, ...]:
 def first_step_of(attempts: Sequence[Attempt], seen: AttemptView | None) -> Maybe[int]:
     """The first step that the Job is known to have made, by its attempts in order; `seen` is newer than its record."""
     for one in attempts:
-        first = seen.first_step if seen is not None and one.name == seen.name else one.first_step
+        first = first_step_seen(one, seen)
         if isinstance(first, Known):
             return first
     return Unknown("no step of the Job is known")

@@ -6,11 +6,11 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from chalicelib.domain.claims.alerts import is_alert, left_by_alerts_alone
-from chalicelib.domain.fault_specs.faults import LOSS_FAULTS
+from chalicelib.domain.decision.verdict import has_passed
+from chalicelib.domain.fault_specs.faults import POISONS
 from chalicelib.domain.faults.diagnosis import STATE_KINDS, signal_step, stalled_at
 from chalicelib.domain.model.incident import Incident, Phase
 from chalicelib.domain.model.job import Job
-from chalicelib.domain.model.known import Known
 from chalicelib.domain.model.node_findings import Finding, finding_of, instance_of
 from chalicelib.domain.model.observation import AttemptStatus
 from chalicelib.domain.model.signal import Signal, SignalKind, SignalSource
@@ -63,16 +63,14 @@ def knows(before: Incident, signal: Signal) -> bool:
     if before.fault is signal.fault and (not before.resubmission.tries or before.fault_rule == "verify.silent"):
         return True
     is_bent = before.loss.bout is not None and before.loss.bout.attempt == before.attempt
-    is_of_its_loss = signal.fault in LOSS_FAULTS | {FaultClass.NON_FINITE}
+    is_of_its_loss = signal.fault in POISONS
     return is_of_its_loss and (is_bent or before.loss.onset_attempt == before.attempt)
 
 
 def _stands_elsewhere(before: Incident, signal: Signal) -> bool:
     """A stall at a later step than the one that was left to a person: the run has moved since, and stands again."""
-    stood, stands = stalled_at(before), signal_step(signal)
     is_same_attempt = signal.attempt is not None and signal.attempt == before.attempt
-    is_later = isinstance(stood, Known) and isinstance(stands, Known) and stands.value > stood.value
-    return signal.kind is SignalKind.STALL and is_same_attempt and is_later
+    return signal.kind is SignalKind.STALL and is_same_attempt and has_passed(signal_step(signal), stalled_at(before))
 
 
 def _has_ended_since(before: Incident, signal: Signal) -> bool:

@@ -130,7 +130,7 @@ class Registration:
             return replace(found, job_id=declared)
         if job.current_attempt == found.name or self._goes_on_as(found, job):
             return replace(found, job_id=declared)
-        return replace(found, limits=(*found.limits, _DECLARED_TAKEN))
+        return replace(found, declared_job="", limits=(*found.limits, _DECLARED_TAKEN))
 
     def _goes_on_as(self, found: Discovered, job: Job) -> bool:
         there = (job.platform, job.cluster, job.mailbox.rstrip("/"))

@@ -127,7 +127,7 @@ class Commands:
             asked = self._asked(job)
             if asked is None or asked.attempt != attempt or job.is_lump:
                 continue
-            if self._owners.own(asked, job).attempt == attempt:  # not somebody else's, who only says so
+            if self._owners.own(asked, job).attempt == attempt:  # a comment of another user's job may name it, too
                 return self._doc(job)
         return None
 

@@ -37,7 +37,7 @@ DONE = {Rung.REBOOT: "rebooted", Rung.REPLACE: "replaced"}
 
 
 def begin_repair(context: RuleContext, findings: tuple[Finding, ...], *, why: str = "") -> Decision:
-    """Order the next rung of the ladder, for the instance that stands there now. `why` the one before did not help."""
+    """Order the next rung of the ladder, for the node's present instance. `why`: the previous repair did not help."""
     view, instance, repair, facts = view_of(context), instance_seen(context), repair_of(context), facts_of(context)
     other = held_by(facts) if facts is not None else None
     if other is not None:
@@ -93,7 +93,7 @@ def escalate(context: RuleContext, why: str) -> Decision:
 def ask_again(
     context: RuleContext, step: Step, why: str = "nothing shows that the order was taken", *, rule: str = "repair.again"
 ) -> Decision:
-    """The same rung once more, for the instance that stands there now."""
+    """Order the same rung once more, for the node's present instance."""
     repair = repair_of(context)
     if sum(one.rung is step.rung for one in repair.steps) >= MAX_ORDERS:
         return context.hand_over("repair.no_effect", f"{why}, {MAX_ORDERS} times. {state_of_the_node(context)}")

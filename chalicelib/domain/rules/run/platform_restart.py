@@ -11,7 +11,7 @@ from typing import Final, TypeGuard
 
 from chalicelib.domain.claims.bad_nodes import is_lost, lost_one_of
 from chalicelib.domain.claims.movement import unwatched
-from chalicelib.domain.decision.verdict import Decision, RuleContext, result, span_word, story, subject
+from chalicelib.domain.decision.verdict import Decision, RuleContext, has_passed, result, span_word, story, subject
 from chalicelib.domain.faults.diagnosis import died_at, failure_signature
 from chalicelib.domain.faults.loss import marked_bad
 from chalicelib.domain.guards.guards import would_hold
@@ -172,10 +172,9 @@ def _is_loop(spent: Decision | None) -> TypeGuard[Decision]:
 
 def _has_gained(after: AttemptView | None, incident: Incident) -> bool:
     """The start that the platform has made is past where the old one ended: it was long unseen, and is no loop."""
-    target = incident.target_step
-    if after is None or after.status.has_ended or not isinstance(target, Known):
+    if after is None or after.status.has_ended:
         return False
-    return isinstance(after.last_step, Known) and after.last_step.value > target.value
+    return has_passed(after.last_step, incident.target_step)
 
 
 def _books_closed(context: RuleContext, attempt: AttemptView) -> Incident:
