@@ -24,6 +24,7 @@ from simulation.knowable import (
     has_confirmed,
     has_shown,
     is_shown,
+    is_unseen,
     looks_poisoned,
     poison_could_be_known,
     shows_after,
@@ -353,8 +354,8 @@ class Judge(Watcher):
                 continue  # CloudWatch takes no loss that is no number: no source shows it
             if ill.kind == "poisoned" and not has_shown(run, self._now):
                 continue  # weights are seen by the loss that is computed from them, and none has been yet
-            if ill.kind == "hung" and run.spec.watch == "metrics" and self.world.lies.is_away("cloudwatch"):
-                self._blind_at[run.name] = self._now  # its only source is away, and nothing else shows a hang
+            if ill.kind != "dead" and is_unseen(run, self.world.lies):
+                self._blind_at[run.name] = self._now
             since = max(ill.turned_at, self._disturbed_at or ill.since, self._blind_at.get(run.name, ill.since))
             tells_by_silence = ill.kind == "hung" and run.spec.watch == "metrics"
             silence = max(SILENCE, RHYTHM * self.world.longest_hole(run)) if tells_by_silence else timedelta(0)

@@ -107,6 +107,13 @@ def shows_after(run: TrueRun, ill: Ill) -> timedelta:
             return timedelta(0)
 
 
+def is_unseen(run: TrueRun, lies: Lies) -> bool:
+    """CloudWatch is away, and no heartbeat of the run can be read either: nothing else shows that it hangs, or goes bad
+    where no event arrives.
+    """
+    return lies.is_away("cloudwatch") and (run.spec.watch == "metrics" or lies.tears_heartbeat(run.name))
+
+
 def is_shown(attempt: Attempt, lies: Lies, now: datetime) -> bool:
     """False of a Slurm job that asks for no protection, while no heartbeat of it can be read."""
     if attempt.is_tagged or attempt.run.spec.platform != "slurm":
