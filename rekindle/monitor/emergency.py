@@ -237,8 +237,7 @@ class Saver:
 
     def failed(self, step: int, why: str) -> None:
         self._trouble.once("save_failed", "A checkpoint of step %d is not usable: %s", step, why)
-        is_full = "No space left on device" in why  # strerror(ENOSPC), which Python puts into an OSError
-        self._voice.push(EventType.STORAGE_FULL if is_full else EventType.SAVE_FAILED, at_step=step, why=why[:2000])
+        self._voice.push(EventType.SAVE_FAILED, at_step=step, why=why[:2000])
 
     def _end(self, one: _UnderWay, failure: str | None) -> None:
         if failure is None and one.result is not None:

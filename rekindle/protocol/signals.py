@@ -29,7 +29,6 @@ class FaultClass(StrEnum):
     LOSS_SPIKE = "loss_spike"
     DIVERGENCE = "divergence"
     THROUGHPUT_DROP = "throughput_drop"
-    STORAGE_FULL = "storage_full"
     PLANNED_END = "planned_end"
     BAD_CHECKPOINT = "bad_checkpoint"
     NO_PROGRESS = "no_progress"
@@ -65,7 +64,6 @@ class SignalKind(StrEnum):
     STALL = "stall"
     PROGRESS_RESUMED = "progress_resumed"
     SAVE_FAILED = "save_failed"
-    STORAGE_FULL = "storage_full"
     CHECKPOINT_REPLY = "checkpoint_reply"
     MONITOR_FINISHED = "monitor_finished"
     # the agent in a cluster
@@ -97,7 +95,6 @@ class EventType(StrEnum):
     STALL = "Rekindle Stall"
     RESUMED = "Rekindle Progress Resumed"
     SAVE_FAILED = "Rekindle Save Failed"
-    STORAGE_FULL = "Rekindle Storage Full"
     REPLY = "Rekindle Checkpoint Reply"
     FINISHED = "Rekindle Monitor Finished"
     LOSS_SPIKE = "Rekindle Loss Spike"
@@ -122,9 +119,6 @@ class PlainReport:
 
 PLAIN_REPORTS: Final[Mapping[EventType, PlainReport]] = {
     EventType.SAVE_FAILED: PlainReport(SignalKind.SAVE_FAILED, "a save {at_step} failed: {why}"),
-    EventType.STORAGE_FULL: PlainReport(
-        SignalKind.STORAGE_FULL, "a save {at_step} found no room: {why}", FaultClass.STORAGE_FULL
-    ),
     EventType.FINISHED: PlainReport(
         SignalKind.MONITOR_FINISHED, "the monitor of rank {rank} finished {at_step}: {why}"
     ),

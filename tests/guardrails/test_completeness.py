@@ -185,7 +185,6 @@ def test_every_action_that_may_do_harm_has_a_word_and_no_other_has() -> None:
     """A new Action must be put on one side or the other, by whoever makes it."""
     harmless = {
         "RequestCheckpoint",  # costs the run a save
-        "AskForSpace",
         "CaptureStacks",  # a signal that its own heartbeat says it hears
         "AdoptAttempt",  # writes down what the platform has started
         "ExcludeNodes",  # a pending start stays away from fewer nodes

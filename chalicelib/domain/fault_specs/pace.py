@@ -10,23 +10,6 @@ from rekindle.protocol.signals import FaultClass
 
 PACE: Final = (
     FaultSpec(
-        fault=FaultClass.STORAGE_FULL,
-        rank=125,
-        response=Response.HAND_OVER,
-        deadline=Deadline.NONE,
-        tries=None,
-        source="open(2), ENOSPC: the run trains on, and no save of it is usable until a person makes room",
-        traits=frozenset({Trait.RUNS_ON, Trait.NOT_THE_LOAD}),
-        afterwards="Remove old checkpoints, or give the run's storage more room.",
-        drill=Drill(
-            kind=SignalKind.STORAGE_FULL,
-            by=SignalSource.MONITOR,
-            effect=Effect.LIVES,
-            text="a save found no room: the storage is full",
-            source="the monitor's storage report (docs/monitor.md)",
-        ),
-    ),
-    FaultSpec(
         fault=FaultClass.HANG,
         rank=80,
         response=Response.CHECKPOINT_THEN_RESTART,

@@ -155,14 +155,6 @@ class Notify(ActionBase):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AskForSpace(ActionBase):
-    """Ask the Job's owner for room where its checkpoints lie. Asking again asks nothing new."""
-
-    job_id: str
-    where: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class AskApproval(ActionBase):
     """Put the Approval `approval_id` of the Incident to people. Asking again asks nothing new."""
 
@@ -184,7 +176,6 @@ Action = (
     | ReportNode
     | QuarantineCheckpoint
     | Notify
-    | AskForSpace
     | AskApproval
     | NodeAction
 )

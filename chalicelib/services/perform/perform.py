@@ -14,7 +14,6 @@ from chalicelib.domain.model.action import (
     ActionResult,
     AdoptAttempt,
     AskApproval,
-    AskForSpace,
     CaptureStacks,
     CordonNode,
     Done,
@@ -334,11 +333,6 @@ class Perform:
         )
         return self._announce(action, notice, turn.incident)
 
-    def _ask_for_space(self, action: AskForSpace, turn: _Turn) -> ActionResult:
-        title, text = f"{action.job_id}: its storage is full", f"Make room at {action.where}: no save is usable before."
-        notice = self._notice(turn.incident, token=turn.token, severity=Severity.PAGE, title=title, text=text)
-        return self._announce(action, notice, turn.incident)
-
     def _ask_people(self, action: AskApproval, turn: _Turn) -> ActionResult:
         incident = turn.incident
         if is_of_the_breaker(incident, action.approval_id) and not self.registry.pages_for_breaker(
@@ -353,7 +347,7 @@ class Perform:
         )
         return self._announce(action, notice, incident)
 
-    def _announce(self, action: Notify | AskForSpace | AskApproval, notice: Notice, incident: Incident) -> ActionResult:
+    def _announce(self, action: Notify | AskApproval, notice: Notice, incident: Incident) -> ActionResult:
         paste = paste_of(incident, region=self.region, cluster_arn=self._cluster_arn(incident))
         self.announcer.announce(replace(notice, paste=paste))
         return ActionResult(action=action_name(action), done=Done.DONE, detail=notice.approval_id)
@@ -382,7 +376,6 @@ HANDLERS: Final[Mapping[type[Action], Callable[[Perform, Any, _Turn], ActionResu
     ReportNode: Perform._report,
     QuarantineCheckpoint: Perform._quarantine,
     Notify: Perform._notify,
-    AskForSpace: Perform._ask_for_space,
     AskApproval: Perform._ask_people,
     RebootNode: Perform._about_node,
     ReplaceNode: Perform._about_node,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from datetime import timedelta
 from typing import Final
 
@@ -34,7 +33,7 @@ from chalicelib.domain.fault_specs.faults import DEADLY, HEALABLE, LOSS_FAULTS
 from chalicelib.domain.faults.diagnosis import ORDER_KINDS, STATE_KINDS, concerns
 from chalicelib.domain.faults.heartbeat_claims import WAIT, is_denied
 from chalicelib.domain.faults.loss import bad_fault
-from chalicelib.domain.model.action import AskForSpace, Notify, Severity
+from chalicelib.domain.model.action import Notify, Severity
 from chalicelib.domain.model.incident import Phase
 from chalicelib.domain.model.known import Known
 from chalicelib.domain.model.observation import STALLED, AttemptStatus, AttemptView
@@ -172,7 +171,7 @@ def _attempt_lives(context: RuleContext, attempt: AttemptView) -> Decision:
     if watched is not None:
         return watched
     if row.response is Response.HAND_OVER:
-        return _handed_over(context, attempt)
+        return context.hand_over("playbook.hand_over", story(context))
     if context.policy.shadow:
         return shadow(context, f"{row.response} for {context.incident.fault}")
     if _came_back_from_repair(context, attempt):
@@ -189,14 +188,6 @@ def _attempt_lives(context: RuleContext, attempt: AttemptView) -> Decision:
     if row.response in (Response.CHECKPOINT_THEN_RESTART, Response.CHECKPOINT_THEN_HAND_OVER):
         return begin_checkpoint(context, attempt)
     return _confirm_then_stop(context, attempt)
-
-
-def _handed_over(context: RuleContext, attempt: AttemptView) -> Decision:
-    handed = context.hand_over("playbook.hand_over", story(context))
-    if context.incident.fault is FaultClass.STORAGE_FULL and context.incident.job_id is not None:
-        ask = AskForSpace(job_id=context.incident.job_id, where=attempt.name)
-        return dataclasses.replace(handed, actions=(ask, *handed.actions))
-    return handed
 
 
 def _is_denied(context: RuleContext, attempt: AttemptView) -> Decision | None:
