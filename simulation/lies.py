@@ -15,7 +15,7 @@ from botocore.exceptions import ReadTimeoutError
 
 from chalicelib.domain.model.errors import Throttled
 from localcloud.engine.clock import Clock
-from simulation.store import refused
+from simulation.cloud.store import refused
 from simulation.story import Lie, Story
 
 _OF_NODES: Final = (

@@ -20,17 +20,17 @@ from localcloud.engine.clock import SimClock
 from localcloud.memory_tables import MemoryJobs
 from localcloud.platforms.hyperpod import Clusters
 from rekindle.protocol.mailbox import ENV_JOB_ID, ENV_MAILBOX, KeyKind, LossState, parse_key
-from simulation.beside import StageBeside, other_tags, own_stage, own_tags
-from simulation.cluster import Cluster
+from simulation.cloud.platform import MemoryCloudWatch, MemorySageMaker, MemorySqs
+from simulation.cloud.store import REFUSED, MemoryObjects, MemoryS3
 from simulation.lies import STAGES, Lies
-from simulation.memory import Incidents, People, Tables, Watcher
-from simulation.monitor import run_mailbox
-from simulation.platform import MemoryCloudWatch, MemorySageMaker, MemorySqs
-from simulation.service import ACCOUNT, BUCKET, RealService
-from simulation.store import REFUSED, MemoryObjects, MemoryS3
+from simulation.runs.monitor import run_mailbox
+from simulation.runs.training import Training
+from simulation.runs.truth import TrueRun
+from simulation.slurm.cluster import Cluster
+from simulation.stages.beside import StageBeside, other_tags, own_stage, own_tags
+from simulation.stages.memory import Incidents, People, Tables, Watcher
+from simulation.stages.service import ACCOUNT, BUCKET, RealService
 from simulation.story import Deed, Run, Story
-from simulation.training import Training
-from simulation.truth import TrueRun
 
 MINUTE: Final = timedelta(minutes=1)
 QUIET: Final = timedelta(minutes=6)  # after this long with nothing open and nothing to come a story is over

@@ -8,7 +8,7 @@ import pytest
 
 from chalicelib.domain.model.action import Severity
 from simulation.lies import KINDS
-from simulation.maker import make
+from simulation.making.maker import make
 from simulation.play import play, played
 from simulation.story import _WORDS, Deed, Lie, Run, Story, Trouble
 from tests.proving import broken

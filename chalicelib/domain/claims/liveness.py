@@ -17,7 +17,7 @@ from chalicelib.domain.model.node_findings import PLATFORM_KINDS
 from chalicelib.domain.model.observation import STALLED, TRAINING, AttemptView
 from chalicelib.domain.model.signal import Signal, SignalKind
 from chalicelib.domain.node.repair_budget import are_many
-from rekindle.signatures.faults import FaultClass
+from rekindle.protocol.signals import FaultClass
 
 # A monitor writes its heartbeat every 15 s (rekindle/monitor/base/settings.py). Each is dated by the store.
 TWO_HEARTBEATS: Final = timedelta(seconds=30)

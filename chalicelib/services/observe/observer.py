@@ -56,7 +56,7 @@ from chalicelib.services.observe.run_checkpoints import RunCheckpoints
 from chalicelib.services.observe.siblings import ended_at_of, told_of, unprotected
 from chalicelib.services.observe.timeline import entry_of
 from rekindle.protocol.reports import ReportKind
-from rekindle.signatures.faults import FaultClass
+from rekindle.protocol.signals import FaultClass
 
 MAX_NODES_SEEN = 64  # an observation is a durable step's result (256 KB at most); a fact is about half a kilobyte
 OVERDUE_SLACK = timedelta(seconds=90)  # a look later than this past its time is not slow, it is lost

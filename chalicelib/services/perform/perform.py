@@ -48,7 +48,7 @@ from chalicelib.services.observe.shared_mailbox import next_link
 from chalicelib.services.observe.siblings import ended_at_of, may_have_missed, told_of, unprotected
 from chalicelib.services.perform.cluster_orders import HeadOrders
 from chalicelib.services.perform.moves import TakesSignals, move_runs
-from rekindle.signatures.faults import FaultClass
+from rekindle.protocol.signals import FaultClass
 
 _LOG = logging.getLogger(__name__)
 

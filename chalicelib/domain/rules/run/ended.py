@@ -19,7 +19,7 @@ from chalicelib.domain.policy.playbooks import Response
 from chalicelib.domain.run.first_response import shadow
 from chalicelib.domain.run.load_failures import condemned, settle_load
 from chalicelib.domain.run.rollback import account_rollback, has_skipped_enough
-from rekindle.signatures.faults import FaultClass
+from rekindle.protocol.signals import FaultClass
 
 # What is only told while a run lives says nothing about why it died.
 _ADVISORY = frozenset({FaultClass.UNCLEAR, FaultClass.LOSS_SPIKE, FaultClass.THROUGHPUT_DROP})

@@ -43,7 +43,7 @@ from chalicelib.domain.rules.run.ended import attempt_died, prepare_resubmit
 from chalicelib.domain.rules.run.loss import healed, roll_back, watch_loss
 from chalicelib.domain.rules.run.platform_restart import suspended, waiting_in_queue
 from chalicelib.domain.run.first_response import begin_checkpoint, begin_stop, shadow
-from rekindle.signatures.faults import FaultClass
+from rekindle.protocol.signals import FaultClass
 
 HEARTBEATS_LATE: Final = timedelta(seconds=60)  # how much longer the second is waited for
 SAME_CLOCK: Final = timedelta(seconds=60)

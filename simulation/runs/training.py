@@ -27,11 +27,11 @@ from rekindle.protocol.mailbox import (
     SaveKind,
 )
 from rekindle.protocol.reports import ReportKind
-from simulation.monitor import SAVING, Monitor, Push
-from simulation.saves import Saves, may_strike, strike
-from simulation.store import MemoryObjects
+from simulation.cloud.store import MemoryObjects
+from simulation.runs.monitor import SAVING, Monitor, Push
+from simulation.runs.saves import Saves, may_strike, strike
+from simulation.runs.truth import Attempt, Saved, Stretch, TrueRun
 from simulation.story import Trouble
-from simulation.truth import Attempt, Saved, Stretch, TrueRun
 
 STARTING: Final = timedelta(seconds=40)
 DOWNLOADING: Final = timedelta(seconds=20)

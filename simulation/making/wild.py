@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from simulation.lies import STAGES
-from simulation.maker import HISTORY, make
+from simulation.making.maker import HISTORY, make
 from simulation.story import Deed, Lie, Run, Story, Trouble
 
 _ELSEWHERE: Final = 7_000_000_000_000  # added to a seed: stories whose parts are borrowed

@@ -16,9 +16,8 @@ from chalicelib.domain.model.incident import Incident, Phase
 from chalicelib.ports.notices import Notice, NoticeKind
 from localcloud.aws.sagemaker import Phase as JobPhase
 from rekindle.protocol.mailbox import RunPhase
-from simulation.cluster import Cluster
-from simulation.counts import Figures, Unsafe
-from simulation.knowable import (
+from simulation.judging.counts import Figures, Unsafe
+from simulation.judging.knowable import (
     began_over,
     fruitless,
     has_confirmed,
@@ -29,8 +28,9 @@ from simulation.knowable import (
     poison_could_be_known,
     shows_after,
 )
-from simulation.memory import Watcher
-from simulation.truth import MISSES_NOTHING, Attempt, Ill, TrueNode, TrueRun
+from simulation.runs.truth import MISSES_NOTHING, Attempt, Ill, TrueNode, TrueRun
+from simulation.slurm.cluster import Cluster
+from simulation.stages.memory import Watcher
 from simulation.world import World
 
 UNWATCHED_AFTER: Final = timedelta(minutes=10)

@@ -29,8 +29,8 @@ from rekindle.protocol.mailbox import (
     reply_key,
 )
 from rekindle.protocol.reports import ReportKind
-from simulation.store import MemoryObjects
-from simulation.truth import Attempt, TrueRun
+from simulation.cloud.store import MemoryObjects
+from simulation.runs.truth import Attempt, TrueRun
 
 SAVING: Final = timedelta(seconds=8)
 HEARTBEAT_S: Final = 15.0

@@ -21,15 +21,15 @@ from rekindle.protocol.cluster.documents import AttemptDoc, EndedBy, NodeFacts, 
 from rekindle.protocol.cluster.names import agent_key
 from rekindle.protocol.cluster.orders import Order, Outcome, Verb
 from rekindle.protocol.mailbox import ENV_ATTEMPT
+from simulation.cloud.store import MemoryObjects
 from simulation.lies import Lies
-from simulation.memory import Watcher
-from simulation.monitor import run_mailbox
-from simulation.pods import NAME, TIMINGS, WORKERS, cluster_request, name_of
-from simulation.slurm_start import SlurmStart, plan_of, told
-from simulation.store import MemoryObjects
+from simulation.runs.monitor import run_mailbox
+from simulation.runs.training import Training
+from simulation.runs.truth import Attempt, TrueNode, TrueRun
+from simulation.slurm.pods import NAME, TIMINGS, WORKERS, cluster_request, name_of
+from simulation.slurm.slurm_start import SlurmStart, plan_of, told
+from simulation.stages.memory import Watcher
 from simulation.story import Story, Trouble
-from simulation.training import Training
-from simulation.truth import Attempt, TrueNode, TrueRun
 
 NOTICED: Final = timedelta(seconds=4)  # from a change in Slurm to the agent's next reading
 HEARTBEAT: Final = timedelta(seconds=30)  # rekindle.agent's heartbeat

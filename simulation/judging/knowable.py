@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 
 from simulation.lies import Lies
-from simulation.training import CONFIRMED_AFTER, STALL_LIMIT
-from simulation.truth import MISSES_NOTHING, Attempt, Ill, Saved, TrueRun
+from simulation.runs.training import CONFIRMED_AFTER, STALL_LIMIT
+from simulation.runs.truth import MISSES_NOTHING, Attempt, Ill, Saved, TrueRun
 
 
 def began_over(attempt: Attempt) -> int:
