@@ -18,6 +18,7 @@ from localcloud.aws.sagemaker import Phase as JobPhase
 from rekindle.protocol.mailbox import RunPhase
 from simulation.judging.counts import Figures, Unsafe
 from simulation.judging.knowable import (
+    bad_from_the_start,
     began_over,
     fruitless,
     has_confirmed,
@@ -58,6 +59,7 @@ class Judge(Watcher):
         self._open_nodes: set[str] = set()  # Incidents about a node
         self._detected: set[int] = set()
         self._blind_at: dict[str, datetime] = {}  # when a run's only source was away last
+        self._called_bad: set[str] = set()  # attempts that were left to a person because of what they had loaded
         self._unconfirmed: list[tuple[TrueRun, Ill]] = []  # called recovered since the last minute, with a bad loss
         self._disturbed_at: datetime | None = None  # when anything last kept the service from seeing or acting
 
@@ -205,7 +207,11 @@ class Judge(Watcher):
         if saved is not None and not saved.is_whole:
             self._count("resumed_from_bad", run.name, f"{attempt.name} shall load {root}, which is not whole")
             return
-        if saved is not None and saved.is_poisoned and poison_could_be_known(run, attempt, saved.root, saved.step):
+        if (
+            saved is not None
+            and saved.is_poisoned
+            and poison_could_be_known(attempt, saved.root, saved.step, self.world.lies, self._now)
+        ):
             self._count("resumed_from_bad", run.name, f"{attempt.name} shall load {root}, which is poisoned")
             return
         if is_alone:  # where two live, what the other has saved meanwhile is no measure
@@ -290,6 +296,8 @@ class Judge(Watcher):
         if after.is_open:
             return
         self._open.pop(after.incident_id, None)
+        if after.phase is Phase.HANDED_OVER and after.is_poisoned and after.attempt is not None:
+            self._called_bad.add(after.attempt)
         if after.phase is Phase.RECOVERED and (before is None or before.is_open):
             self._judge_recovery(run)
 
@@ -354,6 +362,10 @@ class Judge(Watcher):
                 continue  # CloudWatch takes no loss that is no number: no source shows it
             if ill.kind == "poisoned" and not has_shown(run, self._now):
                 continue  # weights are seen by the loss that is computed from them, and none has been yet
+            if ill.kind == "poisoned" and any(
+                bad_from_the_start(one) for one in run.live if one.name in self._called_bad
+            ):
+                continue  # a person was paged about this very attempt as it began
             if ill.kind != "dead" and is_unseen(run, self.world.lies):
                 self._blind_at[run.name] = self._now
             since = max(ill.turned_at, self._disturbed_at or ill.since, self._blind_at.get(run.name, ill.since))

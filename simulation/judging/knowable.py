@@ -33,9 +33,14 @@ def fruitless(attempt: Attempt, lies: Lies, now: datetime) -> tuple[int, int]:
     """
     run, fruitless, memory = attempt.run, 0, 0
     best = 0
+    # Going back before a spike, or before the scale of the gradients collapsed, is what is wanted, once for each.
+    may_go_back = sum(one.kind in ("spike", "skips") for one in run.spec.troubles)
     for one in run.attempts.values():
         if one is attempt:
             break
+        planned = one.plan.step or 0
+        if one.is_ours and planned < best and may_go_back:
+            best, may_go_back = planned, may_go_back - 1
         reached = max((item.step for item in run.saved if item.attempt == one.name and item.is_good), default=0)
         gained = reached > best
         best = max(best, reached)
@@ -48,8 +53,9 @@ def fruitless(attempt: Attempt, lies: Lies, now: datetime) -> tuple[int, int]:
     return fruitless, memory
 
 
-def poison_could_be_known(run: TrueRun, attempt: Attempt, root: str, step: int) -> bool:
+def poison_could_be_known(attempt: Attempt, root: str, step: int, lies: Lies, now: datetime) -> bool:
     """It was sealed as poisoned, or is no older than a bad update that showed, or has shown it once loaded."""
+    run = attempt.run
     saved = run.saved_at_root(root)
     if saved is not None and saved.looks_poisoned:
         return True
@@ -62,7 +68,7 @@ def poison_could_be_known(run: TrueRun, attempt: Attempt, root: str, step: int) 
             continue  # submitted by hand, outside our care: what it does with a checkpoint is nothing we look at
         # Three bad losses, of which the last was shown: not if the attempt ended at that very step.
         has_shown = one.stretches[-1].base >= one.first_bad_loss + (2 if one.is_live else 3)
-        if not has_shown:
+        if not has_shown or not _loss_arrived(one, one.first_bad_loss, lies, now):
             continue
         loaded_it = one.loaded is not None and one.loaded.root == root
         wrote_it = saved is not None and saved.attempt == one.name and step >= one.first_bad_loss - 1
@@ -71,14 +77,24 @@ def poison_could_be_known(run: TrueRun, attempt: Attempt, root: str, step: int) 
     return False
 
 
+def _loss_arrived(attempt: Attempt, step: int, lies: Lies, now: datetime) -> bool:
+    """An event could say so, or a heartbeat that could be read while the attempt was looked at had come to the step."""
+    if not lies.loses_events():
+        return True
+    seen_at = lies.seen_at(attempt.run.name, (attempt.job.ended_at or now) + MISSES_NOTHING)
+    return seen_at is not None and attempt.step_at(seen_at) >= step
+
+
 def looks_poisoned(run: TrueRun, saved: Saved) -> bool:
     """An attempt loaded it and was not finite from its first step on. Whether the weights are poisoned or that
     step's update goes bad each time looks the same in every source, and only one of them may be tried again.
     """
-    return any(
-        one.loaded is saved and one.first_bad_loss is not None and one.first_bad_loss <= one.first_step
-        for one in run.attempts.values()
-    )
+    return any(one.loaded is saved and bad_from_the_start(one) for one in run.attempts.values())
+
+
+def bad_from_the_start(attempt: Attempt) -> bool:
+    """Its loss was not finite from its first step on."""
+    return attempt.first_bad_loss is not None and attempt.first_bad_loss <= attempt.first_step
 
 
 def has_confirmed(run: TrueRun, now: datetime) -> bool:
