@@ -223,7 +223,7 @@ def settle_try(incident: Incident, attempt: AttemptView | None, seen: Observatio
 
 
 def _lost_its_node_first(incident: Incident, attempt: AttemptView) -> bool:
-    """It was over for want of a node before its first heartbeat: that says nothing of what the run would have gained,
+    """It was over for lack of a node before its first heartbeat: that says nothing of what the run would have gained,
     and is no try of the budget for attempts that gain nothing.
     """
     if attempt.heartbeat_at is not None or isinstance(attempt.last_step, Known):
