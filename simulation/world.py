@@ -27,6 +27,7 @@ from simulation.runs.monitor import run_mailbox
 from simulation.runs.training import Training
 from simulation.runs.truth import TrueRun
 from simulation.slurm.cluster import Cluster
+from simulation.slurm.pods import NAME as SLURM_CLUSTER
 from simulation.stages.beside import StageBeside, other_tags, own_stage, own_tags
 from simulation.stages.memory import Incidents, People, Tables, Watcher
 from simulation.stages.service import ACCOUNT, BUCKET, RealService
@@ -414,7 +415,9 @@ class World(RealService):
                 self.submit(run.spec, f"{run.name}-byhand-{len(run.attempts)}", tags=tags)
             case "stop":
                 self._stop(run)
-            case "order_stop" | "order_resubmit":
+            case "order_reboot":
+                self._order_reboot(deed, run)
+            case "order_stop" | "order_save_stop" | "order_resubmit":
                 with suppress(RecoveryError):  # then the order was not taken, which is what its giver sees
                     self._order(deed, run)
             case "pause" | "unpause":
@@ -433,14 +436,24 @@ class World(RealService):
 
     def _order(self, deed: Deed, run: TrueRun) -> None:
         key = f"{deed.what}-{run.name}-{deed.delay_s:g}"
-        if deed.what == "order_stop":
-            self.orders.stop(self._job_of(run), who="ada", key=key, checkpoint=False)
+        if deed.what in ("order_stop", "order_save_stop"):
+            self.orders.stop(self._job_of(run), who="ada", key=key, checkpoint=deed.what == "order_save_stop")
             run.owner_stopped_at = self.clock.now()
             run.is_well_again(self.clock.now())
         else:
             self.orders.resubmit(self._job_of(run), who="ada", key=key, from_step=None, skip=())
             run.stopped_before_order_at = run.owner_stopped_at
             run.owner_stopped_at, run.is_ordered = None, True
+
+    def _order_reboot(self, deed: Deed, run: TrueRun) -> None:
+        """Of the node of the run's first rank; nothing where no attempt of it runs on a node."""
+        nodes = [node for attempt in run.live for node in attempt.nodes]
+        if not nodes or self.cluster is None:
+            return
+        with suppress(RecoveryError):
+            key = f"{deed.what}-{run.name}-{deed.delay_s:g}"
+            self.orders.repair_node(SLURM_CLUSTER, nodes[0].name, do="reboot", who="ada", key=key)
+            nodes[0].is_ordered = True
 
     def _job_of(self, run: TrueRun) -> str:
         """The Job that the service's own list has for the run: its newest attempt's."""

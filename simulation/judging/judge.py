@@ -13,9 +13,11 @@ from typing import Final
 
 from chalicelib.domain.model.action import Severity
 from chalicelib.domain.model.incident import Incident, Phase
+from chalicelib.domain.policy.playbooks import Response
 from chalicelib.ports.notices import Notice, NoticeKind
 from localcloud.aws.sagemaker import Phase as JobPhase
 from rekindle.protocol.mailbox import RunPhase
+from rekindle.protocol.signals import FaultClass
 from simulation.judging.counts import Figures, Unsafe
 from simulation.judging.knowable import (
     bad_from_the_start,
@@ -100,17 +102,25 @@ class Judge(Watcher):
             return
         if attempt.trains_since is None and any(one is not attempt for one in run.live):
             return  # it has not begun, and another one goes on
+        if any(node.is_ordered for node in attempt.nodes):  # it makes room for the repair, and starts elsewhere
+            run.is_ordered = True
         self.acts(run, self._now)
         self._judge_pause(f"{attempt.name} was stopped", run.name)
         if run.is_ordered:
             return
         ill = run.ill
+        if ill is not None and ill.kind == "slow" and not self._restarts_what_is_slow:
+            ill = None
         if attempt.is_done and (ill is None or ill.kind not in ("poisoned", "spiking")):
             self._count("healthy_stopped", run.name, f"{attempt.name} had finished, and was {job.phase}")
         elif ill is None and not self._just_healed(run):
             self._count("healthy_stopped", run.name, f"{attempt.name} was well, and {job.phase}")
         elif ill is not None and ill.kind == "dead" and not self._is_of_a_loop(attempt):
             self._count("healthy_stopped", run.name, f"{attempt.name} was on its way, {job.phase}")
+
+    @property
+    def _restarts_what_is_slow(self) -> bool:
+        return self.world.policy.playbook(FaultClass.THROUGHPUT_DROP).response is not Response.TELL
 
     def _is_of_a_loop(self, attempt: Attempt) -> bool:
         """Slurm restarted it without Rekindle and the run's budget is spent: nothing is saved any more, or the trainer
@@ -173,7 +183,8 @@ class Judge(Watcher):
         self._repaired.append(self._now)
         self._judge_pause(f"a {how}", node.name)
         is_condemned = node.condemned or node.is_acquittal_lost
-        if not (node.is_broken or is_condemned or self._is_out_alone(node) or self._just_mended(node)):
+        is_ordered, node.is_ordered = node.is_ordered, False
+        if not (is_ordered or node.is_broken or is_condemned or self._is_out_alone(node) or self._just_mended(node)):
             self._count("node_repaired_well", node.name, f"{how} of a node with which nothing was wrong")
         others = [one.name for one in cluster.nodes.values() if one.in_our_repair and one is not node]
         room = self._room(cluster)
@@ -299,10 +310,12 @@ class Judge(Watcher):
         if after.phase is Phase.HANDED_OVER and after.is_poisoned and after.attempt is not None:
             self._called_bad.add(after.attempt)
         if after.phase is Phase.RECOVERED and (before is None or before.is_open):
-            self._judge_recovery(run)
+            self._judge_recovery(run, after)
 
-    def _judge_recovery(self, run: TrueRun) -> None:
+    def _judge_recovery(self, run: TrueRun, incident: Incident) -> None:
         ill = run.ill
+        if ill is not None and ill.kind == "slow" and incident.fault is not FaultClass.THROUGHPUT_DROP:
+            return  # it is over what it was about
         if run.owner_stopped or (run.is_finished and ill is None) or len(run.live) > 1:
             return
         if ill is not None and ill.kind == "poisoned" and run.spec.watch == "metrics":

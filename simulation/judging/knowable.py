@@ -32,7 +32,7 @@ def fruitless(attempt: Attempt, lies: Lies, now: datetime) -> tuple[int, int]:
     ones; consecutive out-of-memory deaths).
     """
     run, fruitless, memory = attempt.run, 0, 0
-    best = 0
+    best, was_deceived = 0, False
     # Going back before a spike, or before the scale of the gradients collapsed, is what is wanted, once for each.
     may_go_back = sum(one.kind in ("spike", "skips") for one in run.spec.troubles)
     for one in run.attempts.values():
@@ -43,6 +43,9 @@ def fruitless(attempt: Attempt, lies: Lies, now: datetime) -> tuple[int, int]:
             best, may_go_back = planned, may_go_back - 1
         reached = max((item.step for item in run.saved if item.attempt == one.name and item.is_good), default=0)
         gained = reached > best
+        # What it saved may be poisoned, and look well until it is loaded: once that is taken for a gain.
+        if not gained and not was_deceived and _best_looking(run, one.name) > max(reached, best):
+            gained = was_deceived = True
         best = max(best, reached)
         memory = 0 if one.is_persons or one.is_by_hand else memory
         is_oom = "out of memory" in (one.job.failure_reason or "")
@@ -51,6 +54,12 @@ def fruitless(attempt: Attempt, lies: Lies, now: datetime) -> tuple[int, int]:
             continue
         fruitless = 0 if gained or one.is_persons or not one.is_ours else fruitless + 1
     return fruitless, memory
+
+
+def _best_looking(run: TrueRun, attempt: str) -> int:
+    """The newest step of the attempt's checkpoints that are whole and that nothing shows to be poisoned."""
+    steps = [one.step for one in run.saved if one.attempt == attempt and one.is_whole and not one.looks_poisoned]
+    return max(steps, default=0)
 
 
 def poison_could_be_known(attempt: Attempt, root: str, step: int, lies: Lies, now: datetime) -> bool:
@@ -68,7 +77,7 @@ def poison_could_be_known(attempt: Attempt, root: str, step: int, lies: Lies, no
             continue  # submitted by hand, outside our care: what it does with a checkpoint is nothing we look at
         # Three bad losses, of which the last was shown: not if the attempt ended at that very step.
         has_shown = one.stretches[-1].base >= one.first_bad_loss + (2 if one.is_live else 3)
-        if not has_shown or not _loss_arrived(one, one.first_bad_loss, lies, now):
+        if not has_shown or not _loss_arrived(one, one.first_bad_loss + CONFIRMED_AFTER - 1, lies, now):
             continue
         loaded_it = one.loaded is not None and one.loaded.root == root
         wrote_it = saved is not None and saved.attempt == one.name and step >= one.first_bad_loss - 1

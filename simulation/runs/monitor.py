@@ -116,7 +116,7 @@ class Monitor:
             loss=2.0 if stretch.loss is LossState.FINITE and has_step else None,
             loss_state=stretch.loss if has_step else LossState.NONE,
             phase=stretch.phase,
-            step_s_median=attempt.run.spec.step_s,
+            step_s_median=attempt.run.spec.step_s * stretch.pace,
             rank=0,
             world_size=attempt.world_size,
             at=written_at + timedelta(seconds=attempt.run.spec.skew_s),
