@@ -28,10 +28,11 @@ class Trouble:
               in a row the gradient scaler of fp16 leaves the update out); saves_deleted (the newest `heals`
               checkpoints, or all, are deleted with what seals them); slow (a step takes `times` as long from there
               on, `heals` steps long); on Slurm also node_dies (the machine of its
-              first node is off), node_sick (its hardware fails whatever runs on it) and node_hangs (what runs on it
-              stands still, and its ranks are mute)
+              first node is off), node_sick (its hardware fails whatever runs on it), node_hangs (what runs on it
+              stands still, and its ranks are mute), suspended (its processes are stopped for `after_s`), preempted
+              (another job has its nodes for `after_s`) and time_limit (Slurm ends the job)
     hits      how many attempts it strikes, as each comes to that step
-    after_s   hang: moves again after so long; None: never
+    after_s   hang, suspended: moves again after so long; None: never. preempted: see there
     heals     spike, slow: steps until it is as before; None: never. skips, saves_deleted: how many; None: all
     times     slow: by how much
     in_data   nan: it is spared by leaving the step's data out
@@ -165,6 +166,9 @@ _WORDS: Final[Mapping[tuple[type, str], frozenset[str]]] = {
             "node_dies",
             "node_sick",
             "node_hangs",
+            "suspended",
+            "preempted",
+            "time_limit",
         }
     ),
     (Trouble, "cure"): frozenset({"reboot", "replace"}),

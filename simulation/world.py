@@ -187,6 +187,8 @@ class World(RealService):
         for run in self.runs.values():
             if run.owner_stopped or run.is_finished:
                 continue
+            if any(one.suspended_at is not None for one in run.live):
+                return True
             if run.ill is not None and not run.ill.is_counted and not run.ill.is_notified:
                 return True
             reached = min((one.step_at(self.clock.now()) for one in run.live), default=None)

@@ -286,6 +286,8 @@ class Judge(Watcher):
 
     def _is_disturbed(self, run: TrueRun) -> bool:
         """Something is as people should know it: an outage of ours, no capacity, a trainer that does as it likes."""
+        if any(one.suspended_at is not None for one in run.live):
+            return True
         if self.world.lies.outage_until() is not None or run.spec.plan != "obeyed" or run.refused:
             return True
         return any(one.kind in ("spike", "torn_save", "flipped_save", "blip", "saves_deleted") for one in run.struck)
@@ -396,8 +398,12 @@ class Judge(Watcher):
         self._unconfirmed.clear()
 
     def _waits_for_a_node(self, run: TrueRun) -> bool:
-        """Slurm has put it back into its queue by itself, and an Incident is open about a node that it waits for."""
-        return bool(self._open_nodes) and not run.live and self.world.waits_in_queue(run)
+        """Slurm has put it back into its queue by itself, behind a job that goes first, or while an Incident is open
+        about a node that it waits for.
+        """
+        newest = next(reversed(run.attempts.values()), None)
+        is_behind = newest is not None and newest.was_preempted
+        return (is_behind or bool(self._open_nodes)) and not run.live and self.world.waits_in_queue(run)
 
     def _age(self, ill: Ill) -> float:
         return (self._now - ill.since).total_seconds()

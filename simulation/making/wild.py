@@ -51,7 +51,7 @@ def make_wild(seed: int, platform: str = "") -> Story:
         length_s=float(draw.randint(6000, 12000)),
         policy=draw.choice(_POLICIES) if not story.policy else story.policy,
     )
-    return _with_rarer_deeds(draw, _slowed(draw, wild))
+    return _taken_away(draw, _with_rarer_deeds(draw, _slowed(draw, wild)))
 
 
 def _slowed(draw: random.Random, story: Story) -> Story:
@@ -68,6 +68,20 @@ def _slowed(draw: random.Random, story: Story) -> Story:
     )
     policy = {**story.policy, **_RESTARTS_SLOW_RUNS} if draw.random() < 0.5 else story.policy
     return replace(story, runs=(replace(first, troubles=(*first.troubles, slow)), *others), policy=policy)
+
+
+def _taken_away(draw: random.Random, story: Story) -> Story:
+    """With a job from which Slurm takes its nodes or its time, in some of those on Slurm."""
+    first, *others = story.runs
+    if first.platform != "slurm" or draw.random() >= 0.2:
+        return story
+    trouble = Trouble(
+        kind=draw.choice(("suspended", "preempted", "time_limit")),
+        step=draw.randint(5, 120),
+        hits=draw.choice((1, 1, 2)),
+        after_s=float(int(10 ** draw.uniform(1.0, 3.6))),
+    )
+    return replace(story, runs=(replace(first, troubles=(*first.troubles, trouble)), *others))
 
 
 def _with_rarer_deeds(draw: random.Random, story: Story) -> Story:

@@ -41,6 +41,7 @@ STOPPING: Final = timedelta(seconds=30)
 LAUNCHING: Final = timedelta(seconds=5)
 ANSWERING: Final = timedelta(seconds=5)
 STALL_LIMIT: Final = timedelta(seconds=60)
+ON_SLURM: Final = frozenset({"node_dies", "node_sick", "node_hangs", "suspended", "preempted", "time_limit"})
 SLOW_SHOWS_AFTER: Final = 24  # steps; rekindle.detectors.pace asks for 20 rows that are very slow, and for time
 SLOW_RULE: Final = "the median step stays slow"
 FIRST_SCALE: Final = 65536.0  # torch.amp.GradScaler
@@ -130,6 +131,18 @@ class Training:
         attempt.is_frozen = True
         attempt.run.falls_ill("hung", self._clock.now(), reached=step)
         self._later(attempt, "stall", STALL_LIMIT, lambda: self._stalled(attempt))
+
+    def suspends(self, attempt: Attempt, step: int) -> None:
+        """Its processes are stopped after this step, its monitor with them."""
+        self._enter(attempt, step, moves=False)
+        attempt.suspended_at = self._clock.now()
+
+    def resumes(self, attempt: Attempt) -> None:
+        """Its processes run on, if they are still there."""
+        if attempt.suspended_at is not None and not attempt.job.is_terminal:
+            attempt.suspended_at = None
+            self._enter(attempt, attempt.stretches[-1].base, moves=True)
+            self._plan_next(attempt)
 
     def fails(self, attempt: Attempt, text: str) -> None:
         """Its processes die."""
@@ -258,8 +271,8 @@ class Training:
                 self._slows(attempt, trouble, step)
             case "saves_deleted":
                 self._saves.delete(run, trouble.heals)
-            case "node_dies" | "node_sick" | "node_hangs" if self.breaks_node is not None:
-                return self.breaks_node(attempt, trouble, step - 1)
+            case kind if kind in ON_SLURM:
+                return self.breaks_node is not None and self.breaks_node(attempt, trouble, step - 1)
             case "hang":
                 self.freezes(attempt, step - 1)
                 if trouble.after_s is not None:
@@ -410,6 +423,9 @@ class Training:
     def _answer(self, attempt: Attempt, request: CheckpointRequest, answer_by: datetime) -> None:
         """A run that stands still answers once its watchdog has judged it to be stuck, or just before the deadline."""
         stretch = attempt.stretches[-1]
+        if attempt.suspended_at is not None:
+            self._answer_soon(attempt, request, answer_by)
+            return
         is_judged = stretch.phase is not RunPhase.TRAINING
         if not stretch.moves and not is_judged and self._clock.now() < answer_by:
             self._answer_soon(attempt, request, answer_by)
