@@ -434,6 +434,8 @@ class World(RealService):
                 run.owner_took_it, run.cancelled_at = True, self.clock.now()
                 if any(one.job.phase is JobPhase.STOPPING for one in run.live):
                     run.owner_stopped_at = self.clock.now()  # the answer says that it is left stopping
+                elif run.live and incident.order is not None:
+                    run.owner_stopped_at = None  # an order to stop it is taken back before it was carried out
                 self.orders.cancel(incident.incident_id, who="ada", key=f"cancel-{incident.incident_id}")
 
     def _order(self, deed: Deed, run: TrueRun) -> None:

@@ -27,6 +27,7 @@ from simulation.judging.knowable import (
     has_shown,
     is_shown,
     is_unseen,
+    looks_broken,
     looks_poisoned,
     poison_could_be_known,
     shows_after,
@@ -100,8 +101,12 @@ class Judge(Watcher):
             return
         if any(self._just_mended(node) for node in attempt.nodes):
             return
-        if attempt.trains_since is None and any(one is not attempt for one in run.live):
-            return  # it has not begun, and another one goes on
+        others = [one for one in run.attempts.values() if one is not attempt]
+        if attempt.trains_since is None and any(
+            one.is_live or (one.is_by_hand and self._now - (one.job.ended_at or self._now) < MISSES_NOTHING)
+            for one in others
+        ):
+            return  # it has not begun, and another one goes on, or one by hand did a moment ago
         if any(node.is_ordered for node in attempt.nodes):  # it makes room for the repair, and starts elsewhere
             run.is_ordered = True
         self.acts(run, self._now)
@@ -256,7 +261,7 @@ class Judge(Watcher):
         """See Watcher."""
         for run in self.world.runs.values():
             saved = run.saved_at_root(root)
-            if saved is not None and saved.is_good and not looks_poisoned(run, saved):
+            if saved is not None and saved.is_good and not (looks_poisoned(run, saved) or looks_broken(run, saved)):
                 self._count("good_condemned", run.name, f"{root} is whole and not poisoned")
 
     def notified(self, notice: Notice) -> None:

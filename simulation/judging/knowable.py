@@ -52,6 +52,9 @@ def fruitless(attempt: Attempt, lies: Lies, now: datetime) -> tuple[int, int]:
         memory = memory + 1 if is_oom and not (gained and one.is_ours) else int(is_oom)
         if one.trains_since is None or not was_shown(one, lies, now):
             continue
+        if run.cancelled_at is not None and one.job.created_at <= run.cancelled_at:
+            fruitless = memory = 0  # a person took it; that it dies later is a new fact
+            continue
         fruitless = 0 if gained or one.is_persons or not one.is_ours else fruitless + 1
     return fruitless, memory
 
@@ -92,6 +95,12 @@ def _loss_arrived(attempt: Attempt, step: int, lies: Lies, now: datetime) -> boo
         return True
     seen_at = lies.seen_at(attempt.run.name, (attempt.job.ended_at or now) + MISSES_NOTHING)
     return seen_at is not None and attempt.step_at(seen_at) >= step
+
+
+def looks_broken(run: TrueRun, saved: Saved) -> bool:
+    """Two attempts loaded it and failed before they had made a step; one that goes on from elsewhere bears it out."""
+    loaded_it = [one for one in run.attempts.values() if one.loaded is saved and one.job.ended_at is not None]
+    return sum(one.job.failure_reason is not None and one.stretches[-1].base < one.first_step for one in loaded_it) >= 2
 
 
 def looks_poisoned(run: TrueRun, saved: Saved) -> bool:

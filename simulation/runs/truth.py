@@ -274,8 +274,8 @@ class TrueRun:
         )
 
     def saved_at_root(self, root: str | None) -> Saved | None:
-        """The checkpoint in that folder."""
-        return next((one for one in self.saved if root and one.root.rstrip("/") == root.rstrip("/")), None)
+        """The checkpoint in that folder: what was written there last."""
+        return next((one for one in reversed(self.saved) if root and one.root.rstrip("/") == root.rstrip("/")), None)
 
     def falls_ill(self, kind: str, now: datetime, *, reached: int) -> None:
         """Something is wrong from now on; what was wrong before is over with it."""
