@@ -98,7 +98,7 @@ def _loss_arrived(attempt: Attempt, step: int, lies: Lies, now: datetime) -> boo
 
 
 def looks_broken(run: TrueRun, saved: Saved) -> bool:
-    """Two attempts loaded it and failed before they had made a step; one that goes on from elsewhere bears it out."""
+    """Two attempts loaded it and failed before they had made a step. One that continues from another may confirm it."""
     loaded_it = [one for one in run.attempts.values() if one.loaded is saved and one.job.ended_at is not None]
     return sum(one.job.failure_reason is not None and one.stretches[-1].base < one.first_step for one in loaded_it) >= 2
 
