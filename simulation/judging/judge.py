@@ -20,11 +20,11 @@ from rekindle.protocol.mailbox import RunPhase
 from rekindle.protocol.signals import FaultClass
 from simulation.judging.counts import Figures, Unsafe
 from simulation.judging.knowable import (
-    bad_from_the_start,
     began_over,
     fruitless,
     has_confirmed,
     has_shown,
+    is_bad_as_before,
     is_shown,
     is_unseen,
     looks_broken,
@@ -383,7 +383,7 @@ class Judge(Watcher):
             if ill.kind == "poisoned" and not has_shown(run, self._now):
                 continue  # weights are seen by the loss that is computed from them, and none has been yet
             if ill.kind == "poisoned" and any(
-                bad_from_the_start(one) for one in run.live if one.name in self._called_bad
+                is_bad_as_before(one) for one in run.live if one.name in self._called_bad
             ):
                 continue  # a person was paged about this very attempt as it began
             if ill.kind != "dead" and is_unseen(run, self.world.lies):

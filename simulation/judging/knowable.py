@@ -33,8 +33,8 @@ def fruitless(attempt: Attempt, lies: Lies, now: datetime) -> tuple[int, int]:
     """
     run, fruitless, memory = attempt.run, 0, 0
     best, was_deceived = 0, False
-    # Going back before a spike, or before the scale of the gradients collapsed, is what is wanted, once for each.
-    may_go_back = sum(one.kind in ("spike", "skips") for one in run.spec.troubles)
+    # Going back before what made the loss bad is what is wanted, once for each.
+    may_go_back = sum(one.kind in ("spike", "skips", "nan", "quiet_nan") for one in run.spec.troubles)
     for one in run.attempts.values():
         if one is attempt:
             break
@@ -108,6 +108,12 @@ def looks_poisoned(run: TrueRun, saved: Saved) -> bool:
     step's update goes bad each time looks the same in every source, and only one of them may be tried again.
     """
     return any(one.loaded is saved and bad_from_the_start(one) for one in run.attempts.values())
+
+
+def is_bad_as_before(attempt: Attempt) -> bool:
+    """From its first step on, or from the step at which an earlier attempt went bad."""
+    earlier = [one.first_bad_loss for one in attempt.run.attempts.values() if one.number < attempt.number]
+    return bad_from_the_start(attempt) or attempt.first_bad_loss in [step for step in earlier if step is not None]
 
 
 def bad_from_the_start(attempt: Attempt) -> bool:
