@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from rekindle.detectors import Severity, Verdict
+from rekindle.detectors import Health, Severity, Verdict
 from rekindle.detectors.nonfinite import classify
 from rekindle.monitor.base.clock import Clock
 from rekindle.monitor.base.identity import Identity
@@ -58,6 +58,10 @@ class Accounts:
         remote = None if self._seat.is_mine else self._seat.remote
         news = self._judge.news if remote is None else remote.news
         loss, loss_state = state.newest_loss() if remote is None else (remote.loss, remote.loss_state)
+        health, onset = news.health, news.onset_step
+        fallen = self._losses.scale.no_update_since
+        if fallen is not None and loss_state is LossState.FINITE:  # the loss is a number, and nothing is learnt from it
+            loss, loss_state, health, onset = None, LossState.INF, Health.NON_FINITE, fallen
         phase = RunPhase.STALLED if self._stall.is_stalled else self._stall.phase
         return Heartbeat(
             job_id=identity.job_id,
@@ -72,8 +76,8 @@ class Accounts:
             rank=identity.rank,
             world_size=identity.world_size,
             at=self._clock.now(),
-            loss_health=news.health.value,
-            onset_step=news.onset_step,
+            loss_health=health.value,
+            onset_step=onset,
             healed_step=news.healed_step,
             loss_baseline=news.baseline,
             judged_step=news.judged_step,

@@ -335,7 +335,8 @@ class CheckpointReply(Message):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Heartbeat(Message):
-    """Where the run is. `loss` is None where it is not finite or not known; `loss_state` says which.
+    """Where the run is. `loss` is None where it is not finite or not known; `loss_state` says which. While a collapsed
+    gradient scale leaves all updates out, it is `inf` and `onset_step` the first of them, whatever the loss is.
 
     `loss_health` is a word of `rekindle.detectors.Health` ("unknown" where no detector has judged yet, or the heartbeat
     is older than the field), `onset_step` the first bad step of the trouble that lasts or of the newest one,

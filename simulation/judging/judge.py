@@ -22,6 +22,7 @@ from simulation.judging.counts import Figures, Unsafe
 from simulation.judging.knowable import (
     began_over,
     fruitless,
+    has_collapsed,
     has_confirmed,
     has_shown,
     is_bad_as_before,
@@ -325,7 +326,7 @@ class Judge(Watcher):
             return  # it is over what it was about
         if run.owner_stopped or (run.is_finished and ill is None) or len(run.live) > 1:
             return
-        if ill is not None and ill.kind == "poisoned" and run.spec.watch == "metrics":
+        if ill is not None and run.spec.watch == "metrics" and (ill.kind == "poisoned" or has_collapsed(run)):
             return  # as in `minute`: no source shows it
         if ill is not None and ill.kind == "spiking":
             if self._now - ill.since <= MISSES_NOTHING + shows_after(run, ill):

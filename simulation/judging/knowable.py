@@ -128,6 +128,12 @@ def has_confirmed(run: TrueRun, now: datetime) -> bool:
     )
 
 
+def has_collapsed(run: TrueRun) -> bool:
+    """The gradient scale of an attempt that lives, or of the last one, has collapsed: its loss is a number."""
+    newest = list(run.attempts.values())[-1:]
+    return any(one.collapsed_at is not None for one in (run.live or newest))
+
+
 def has_shown(run: TrueRun, now: datetime) -> bool:
     """A loss that is not finite has been, of an attempt that lives."""
     poisoned = [one for one in run.live if one.first_bad_loss is not None]

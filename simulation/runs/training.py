@@ -325,8 +325,9 @@ class Training:
 
     def _collapses(self, attempt: Attempt, first: int) -> None:
         """It learns nothing any more."""
-        attempt.spikes_on = True
+        attempt.spikes_on, attempt.collapsed_at = True, first
         attempt.run.falls_ill("spiking", self._clock.now(), reached=first - 1)
+        self._loss_at(attempt, attempt.step_at(self._clock.now()), blips=False)
         self.monitor.push_collapse(attempt, first)
 
     def _poison(self, attempt: Attempt, last_good_loss: int, *, update: int | None = None) -> None:
@@ -350,6 +351,8 @@ class Training:
             changes["health"] = "watch"  # held back until it lasts, as the monitor's judge does
         elif not is_bad and stretch.health == "watch":
             changes["health"] = "ok"
+        if attempt.collapsed_at is not None and first_bad is None:
+            changes = {"loss": LossState.INF, "health": "non_finite", "onset": attempt.collapsed_at}
         heals = any(
             one.kind == "spike" and one.heals and one.step + one.heals == step for one in attempt.run.spec.troubles
         )

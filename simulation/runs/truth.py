@@ -153,6 +153,7 @@ class Attempt:
     has_pushed_bad: bool = False
     was_preempted: bool = False  # another job has its nodes, and it waits for them
     suspended_at: datetime | None = None  # its processes are stopped since then
+    collapsed_at: int | None = None  # the first update that a collapsed gradient scale has left out
     slow_from: int | None = None  # its steps take longer from there on
     fast_from: int | None = None  # and are as fast as before from here on
     told_at: list[datetime] = field(default_factory=list)  # when its monitor sent events

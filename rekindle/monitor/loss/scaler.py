@@ -20,7 +20,9 @@ CALM_STEPS = 10  # without a skip until another collapse is news
 
 
 class ScaleWatch:
-    """`watch` and `now` are the training thread's, `see` is the loss intake's. None of them raises."""
+    """`watch` and `now` are the training thread's, `see` is the loss intake's; any thread may read `no_update_since`.
+    None of them raises.
+    """
 
     def __init__(self) -> None:
         self._read: Callable[[], object] | None = None
@@ -29,6 +31,7 @@ class ScaleWatch:
         self._since_skip = CALM_STEPS
         self._is_reported = False
         self.skipped = False  # the newest step
+        self.no_update_since: int | None = None  # the first of the steps that a collapse leaves out, while it lasts
 
     def watch(self, scaler: object) -> bool:
         """Follow a GradScaler, something that holds one, a DeepSpeed engine, or a function that returns the scale.
@@ -63,14 +66,18 @@ class ScaleWatch:
             self._in_a_row = 0
             self._since_skip += 1
             self._is_reported = self._is_reported and self._since_skip < CALM_STEPS
+            self.no_update_since = None
             return None
         self._in_a_row += 1
         self._since_skip = 0
-        if self._is_reported or not (self._in_a_row > SKIPS_IN_A_ROW or scale < MIN_SCALE):
+        first = max(step - self._in_a_row + 1, 0)
+        is_collapsed = self._in_a_row > SKIPS_IN_A_ROW or scale < MIN_SCALE
+        if is_collapsed and self._in_a_row >= CALM_STEPS:
+            self.no_update_since = first
+        if self._is_reported or not is_collapsed:
             return None
         self._is_reported = True
-        first = step - self._in_a_row + 1
-        return BadStretch(step=max(first, 0), loss_state=LossState.INF, metric="gradient scale", own=False, alone=None)
+        return BadStretch(step=first, loss_state=LossState.INF, metric="gradient scale", own=False, alone=None)
 
 
 def _reader(scaler: object, depth: int = 3) -> Callable[[], object] | None:

@@ -384,6 +384,34 @@ def test_a_skip_of_the_scaler_is_counted_and_a_collapse_of_its_scale_is_reported
     assert watch.see(200, 0.5) is not None
 
 
+def test_a_run_whose_scale_has_collapsed_makes_no_update_until_the_first_step_without_a_skip() -> None:
+    watch, scale = ScaleWatch(), 65536.0
+    for step in range(60):
+        scale = scale / 2 if step >= 10 else scale
+        watch.see(step, scale)
+        is_told = watch.no_update_since == 10
+        assert is_told is (step - 10 >= 16), "65,536 halved seventeen times is below 1"
+    watch.see(60, scale)
+    assert watch.no_update_since is None
+    for step in range(61, 65):  # a scale that is below 1 and skips now and then: updates are made
+        watch.see(step, scale / 2 if step == 63 else scale)
+    assert watch.no_update_since is None
+
+
+def test_the_heartbeat_says_so_while_the_loss_is_a_number(started: list[Monitor], box: ObservedBox) -> None:
+    monitor, scaler = start(started, box), Scaler()
+    monitor.scaler(scaler)
+    for step in range(1, 40):
+        monitor.step(step, loss=2.0)
+        scaler._scale = scaler._scale / 2 if step >= 5 else scaler._scale
+    beat = monitor._accounts.heartbeat()  # type: ignore[attr-defined]
+    assert (beat.loss, beat.loss_state, beat.loss_health, beat.onset_step) == (None, "inf", "non_finite", 6)
+    monitor.step(40, loss=2.0)
+    monitor.step(41, loss=2.0)
+    beat = monitor._accounts.heartbeat()  # type: ignore[attr-defined]
+    assert (beat.loss, beat.loss_state) == (2.0, "finite")
+
+
 class Scaler:
     """What is used of a torch.amp.GradScaler."""
 

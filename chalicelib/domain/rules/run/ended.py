@@ -228,7 +228,8 @@ def _lost_its_node_first(incident: Incident, attempt: AttemptView) -> bool:
     """
     if attempt.heartbeat_at is not None or isinstance(attempt.last_step, Known):
         return False
-    is_lost = attempt.start is not None and attempt.start.state is StartState.LOST_NODE
+    start = attempt.start
+    is_lost = start is not None and (start.state is StartState.LOST_NODE or start.lost_node)
     return is_lost or any(one.attempt == attempt.name and one.fault is FaultClass.NODE_LOST for one in incident.signals)
 
 
