@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Protocol
 
 from chalicelib.domain.model.instances import JobSize
-from chalicelib.domain.model.job import WatchPlan
+from chalicelib.domain.model.job import RunPlace, WatchPlan
 
 if TYPE_CHECKING:
     from chalicelib.domain.model.action import (
@@ -58,6 +58,10 @@ class Discovered:
     size: JobSize = field(default_factory=JobSize)
     stage: str = ""
     declared_job: str = ""
+
+    @property
+    def place(self) -> RunPlace:
+        return RunPlace(self.platform, self.cluster, self.mailbox)
 
 
 class Scheduler(Protocol):

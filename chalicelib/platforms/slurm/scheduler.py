@@ -183,7 +183,7 @@ class SlurmScheduler:
         """See ports.Scheduler: the newest starts in the cluster state whose comment names the Job, and those
         that have begun in its mailbox and whose comment names none.
 
-        Runs of other Jobs in the same mailbox are links of a chain, and services.one_mailbox sees to them.
+        Runs of other Jobs in the same mailbox are links of a chain, and services/observe/shared_mailbox.py sees to them.
         """
         cluster = parse_attempt(job.current_attempt).cluster
         ours = {parse_attempt(name).base for name in (job.current_attempt, *besides) if is_slurm(name)}

@@ -238,7 +238,7 @@ class TrainingJobScheduler:
 
     def _is_sibling(self, name: str, described: Mapping[str, Any], job: Job) -> bool:
         mailbox = _mailbox_of(described).rstrip("/")
-        if mailbox and mailbox == job.mailbox.rstrip("/"):
+        if mailbox and mailbox == job.place.mailbox:
             return self._is_of_the_jobs_role(described, job)
         owner = tags_of(self._client, described["TrainingJobArn"]).get(TAG_JOB)
         if owner is not None:

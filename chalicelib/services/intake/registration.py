@@ -133,8 +133,7 @@ class Registration:
         return replace(found, declared_job="", limits=(*found.limits, _DECLARED_TAKEN))
 
     def _goes_on_as(self, found: Discovered, job: Job) -> bool:
-        there = (job.platform, job.cluster, job.mailbox.rstrip("/"))
-        if there != (found.platform, found.cluster, found.mailbox.rstrip("/")) or not self._is_of_its_user(found, job):
+        if found.place != job.place or not self._is_of_its_user(found, job):
             return False
         return self.scheduler.of(job.platform).describe(job.current_attempt).status.has_ended
 
@@ -186,10 +185,10 @@ class Registration:
         """
         if self._checks_users(found):
             return None
-        mailbox = found.mailbox.rstrip("/")
+        mailbox = found.place.mailbox
         recovering = (one for one in self.registry.active() if one.open_incident is not None)
         for job in recovering:
-            is_its = mailbox == job.mailbox.rstrip("/") if mailbox else is_attempt_name(found.name, job.name)
+            is_its = mailbox == job.place.mailbox if mailbox else is_attempt_name(found.name, job.name)
             if is_its:
                 return job if self._is_of_its_user(found, job) else None
         return None
@@ -277,12 +276,12 @@ class Registration:
             return False
         if not self._checks_users(found):
             others = (one for one in self.registry.active() if one.job_id != job_id)
-            mailbox = found.mailbox.rstrip("/")
-            return any(one.mailbox.rstrip("/") == mailbox and not self._is_of_its_user(found, one) for one in others)
+            there = (one for one in others if one.place.mailbox == found.place.mailbox)
+            return any(not self._is_of_its_user(found, one) for one in there)
         for job in self.registry.active():
-            if job.job_id == job_id or job.mailbox.rstrip("/") != found.mailbox.rstrip("/"):
+            if job.job_id == job_id or job.place.mailbox != found.place.mailbox:
                 continue
-            if (job.platform, job.cluster) != (found.platform, found.cluster):
+            if job.place != found.place:
                 return True
             other = self.scheduler.of(job.platform).discover(job.current_attempt)
             if other is None or other.user != found.user:

@@ -186,7 +186,7 @@ class Perform:
             if owner == job.job_id:
                 detail = f"{other}, an earlier attempt of the Job, has not ended: two runs would live"
                 return ActionResult(action=name, done=Done.REFUSED, detail=detail)
-            if job.mailbox and self.registry.get(owner).mailbox.rstrip("/") == job.mailbox.rstrip("/"):
+            if job.mailbox and self.registry.get(owner).place.mailbox == job.place.mailbox:
                 detail = f"{other}, which is protected as the Job {owner}, goes on in the same mailbox"
                 return ActionResult(action=name, done=Done.SIBLING, detail=detail)
         return self._unprotected(action, job, own) or self._missed(action, job, own, incident)
