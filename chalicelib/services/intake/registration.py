@@ -58,7 +58,7 @@ class Registration:
             if job_id is not None:
                 return self._still_its_own(self.registry.get(job_id), signal)
             if self._is_stranger(signal, signal.attempt):
-                raise NotOurs("a name that nobody asked to protect")
+                raise NotOurs("a name that no one asked to protect")
             if not self._may_ask(signal):
                 raise NotOurs("too many unknown names in this minute: not looked up")
             return self._discover(signal.attempt)
@@ -94,7 +94,7 @@ class Registration:
             token=f"another-run:{job.job_id}:{found.created_at.isoformat()}",
             title=f"{found.title or found.name} is not protected",
             text=f"{found.name}, submitted at {at}, has the number of a job that was protected before (submitted at "
-            f"{job.created_at:%Y-%m-%d %H:%M} UTC), as if its cluster was made anew under its old name. It is left "
+            f"{job.created_at:%Y-%m-%d %H:%M} UTC), as if its cluster was made again under its old name. It is left "
             "alone, and gets nothing of the old one's. Submitted once more it has a number of its own; where many "
             "are taken, set FirstJobId in slurm.conf beyond the old ones, or give the cluster another name.",
             job_id=job.job_id,
@@ -209,7 +209,7 @@ class Registration:
             number=job.attempt_number + max(1, self._restarts(job, found) or 1),
             name=found.name,
             submitted_at=max(found.created_at, job.attempt_started_at),
-            resume_step=Unknown("nobody told it where to resume"),
+            resume_step=Unknown("it was given no resume step"),
             skips=current.skips if current is not None else (),
         )
         attempt = self._as_ordered(attempt)
