@@ -158,6 +158,10 @@ class Lies:
                 delays = [delay + lie.by_s * draw(self._story.seed, "order", number, delay) for delay in delays]
         return [timedelta(seconds=delay) for delay in delays]
 
+    def loses_events(self) -> bool:
+        """Some of the events never arrive now."""
+        return any(True for _ in self._active("events_lost"))
+
     # ---- signs of life ---------------------------------------------------------------------------------------------
 
     def seen_at(self, run: str, now: datetime) -> datetime | None:

@@ -65,13 +65,13 @@ def weighed(context: RuleContext, attempt: AttemptView) -> Decision | None:
 def claims_are_over(context: RuleContext) -> bool:
     """Every claim against the run's nodes is over by what is heard or seen since. Never True of an order."""
     incident = context.incident
-    if incident.fault not in NODE_FAULTS or incident.order is not None or _stands_reported(context):
+    if incident.fault not in NODE_FAULTS or incident.order is not None or stands_reported(context):
         return False
     claims = _claims(context)
     return bool(claims) and all(is_claim_over(one, incident, context.seen) for one in claims)
 
 
-def _stands_reported(context: RuleContext) -> bool:
+def stands_reported(context: RuleContext) -> bool:
     """A stall of the attempt was reported as well, and no step since shows that it moves: no word about a node ends
     that.
     """

@@ -53,7 +53,7 @@ from chalicelib.ports.platforms import HeadNodes, Mailbox, Schedulers
 from chalicelib.services.observe.breaker import one_too_many
 from chalicelib.services.observe.nodes import Nodes
 from chalicelib.services.observe.run_checkpoints import RunCheckpoints
-from chalicelib.services.observe.siblings import reported_attempts, unprotected
+from chalicelib.services.observe.siblings import ended_at_of, reported_attempts, unprotected
 from chalicelib.services.observe.timeline import entry_of
 from rekindle.protocol.reports import ReportKind
 from rekindle.protocol.signals import FaultClass
@@ -195,7 +195,7 @@ class Observer:
                     return Known(name)
             if queued:  # before ours is sent, the act itself looks for heartbeats
                 own = {one.name for one in self.registry.attempts(job.job_id)} | besides
-                other = unprotected(job, self.mailbox, own=own, now=self.clock.now())
+                other = unprotected(job, self.mailbox, own=own, ended_at=ended_at_of(incident), now=self.clock.now())
                 return Known(other) if other is not None else Unknown("none that is known")
         except RecoveryError as err:
             return Unknown(f"whether another attempt lives is not known: {err}"[:200])

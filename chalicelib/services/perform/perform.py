@@ -45,7 +45,7 @@ from chalicelib.ports.platforms import HeadNodes, Mailbox, Schedulers
 from chalicelib.services.observe.breaker import held_at_last
 from chalicelib.services.observe.nodes import Nodes
 from chalicelib.services.observe.shared_mailbox import next_link
-from chalicelib.services.observe.siblings import may_have_missed, reported_attempts, unprotected
+from chalicelib.services.observe.siblings import ended_at_of, may_have_missed, reported_attempts, unprotected
 from chalicelib.services.perform.cluster_orders import HeadOrders
 from chalicelib.services.perform.moves import TakesSignals, move_runs
 from rekindle.protocol.signals import FaultClass
@@ -177,7 +177,7 @@ class Perform:
                 job, besides=besides, reported=reported_attempts(incident.signals, besides=besides)
             )
         except RecoveryError:
-            beating = self._unprotected(action, job, own)
+            beating = self._unprotected(action, job, own, incident)
             if beating is None:
                 raise
             return beating  # no list is needed to know that one lives
@@ -191,7 +191,7 @@ class Perform:
             if job.mailbox and self.registry.get(owner).place.mailbox == job.place.mailbox:
                 detail = f"{other}, which is protected as the Job {owner}, continues in the same mailbox"
                 return ActionResult(action=name, done=Done.SIBLING, detail=detail)
-        return self._unprotected(action, job, own) or self._missed(action, job, own, incident)
+        return self._unprotected(action, job, own, incident) or self._missed(action, job, own, incident)
 
     def _missed(self, action: ResubmitJob, job: Job, own: Collection[str], incident: Incident) -> ActionResult | None:
         """The answer where the run was submitted meanwhile without us and that one has ended: its end is weighed first.
@@ -212,9 +212,11 @@ class Perform:
         detail = f"{other}, which is protected as the Job {owner}, was submitted later, and has ended"
         return ActionResult(action=action_name(action), done=Done.SIBLING, detail=detail)
 
-    def _unprotected(self, action: ResubmitJob, job: Job, own: Collection[str]) -> ActionResult | None:
+    def _unprotected(
+        self, action: ResubmitJob, job: Job, own: Collection[str], incident: Incident
+    ) -> ActionResult | None:
         """The answer where a run that no list shows sends heartbeats from the Job's mailbox."""
-        unasked = unprotected(job, self.mailbox, own=own, now=self.clock.now())
+        unasked = unprotected(job, self.mailbox, own=own, ended_at=ended_at_of(incident), now=self.clock.now())
         if unasked is None:
             return None
         detail = f"{unasked}, which no list of attempts shows, sends heartbeats from the same mailbox"
