@@ -159,7 +159,7 @@ def at_rest(lab: SlurmLab, cloud: Cloud, protected: Sequence[int], seconds: floa
         ) as agent:
             try:
                 for job in protected:
-                    lab.wait(partial(_is_told, cloud, job), f"job {job} to be told", limit_s=300)
+                    lab.wait(partial(_is_reported, cloud, job), f"job {job} to be reported", limit_s=300)
                 threading.Event().wait(30.0)  # what is written some seconds after a submission is read by then
                 before, began = _count(log), time.monotonic()
                 threading.Event().wait(seconds)
@@ -170,7 +170,7 @@ def at_rest(lab: SlurmLab, cloud: Cloud, protected: Sequence[int], seconds: floa
     return {"a_minute": sum(found.values()), "by_command": found}
 
 
-def _is_told(cloud: Cloud, job: int) -> bool:
+def _is_reported(cloud: Cloud, job: int) -> bool:
     found = cloud.client("s3").list_objects_v2(Bucket=BUCKET, Prefix=attempt_key(f"slurm.lab.{job}"))
     return bool(found.get("Contents"))
 
@@ -201,9 +201,9 @@ def main(argv: Sequence[str] = ()) -> int:
     listed = ", ".join(f"{name} {count:.1f}" for name, count in found["by_command"].items())
     print(f"\nSlurm {version}: {NODES} nodes, {JOBS} jobs, {PROTECTED} protected")
     print(
-        f"  first look {found['first_look_s']:.2f} s, of it {found['first_look_cpu_s']:.2f} s of the agent's own "
-        f"processor time, {found['first_look_commands']} commands "
-        f"(limit {FIRST_LOOK_S:g} s); all told after {found['looks_until_all_are_told']} looks"
+        f"  first observation {found['first_look_s']:.2f} s, of it {found['first_look_cpu_s']:.2f} s of the agent's "
+        f"own processor time, {found['first_look_commands']} commands "
+        f"(limit {FIRST_LOOK_S:g} s); all reported after {found['looks_until_all_are_told']} looks"
     )
     print(
         f"  a look at rest {found['later_look_s']:.2f} s, {found['later_look_cpu_s']:.2f} s the agent's own, "

@@ -46,7 +46,7 @@ REASONS: tuple[tuple[str, str, str], ...] = (
     ("rollback.forensics", OUTSIDE, "the run's save"),
     ("playbook.checkpoint", OUTSIDE, "the run's answer"),
     ("checkpoint.waiting", OUTSIDE, "the run's answer"),
-    ("", OURS, "the next look"),
+    ("", OURS, "the next observation"),
 )
 _NEW_ATTEMPT = ("resubmit.started", "verify.")  # the new attempt starts and trains: the platform's time and the run's
 

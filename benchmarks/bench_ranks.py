@@ -56,7 +56,7 @@ def measure(world: int, missing: int) -> str:
     own_s = time.process_time() - began
     counts = Counter(calls)
     size = sum(len(one.to_json()) for one in summaries) / 1e6
-    named = "unknown" if verdict is None else ", ".join(verdict.hosts) or "nobody"
+    named = "unknown" if verdict is None else ", ".join(verdict.hosts) or "none"
     right = f"{named} ({'right' if named == f'node-{world // 2 // 8}' else 'WRONG'})"
     clock.close()
     lists, gets = counts["ListObjectsV2"], counts["GetObject"]

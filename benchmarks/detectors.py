@@ -78,7 +78,7 @@ def alarms(points: Iterable[Point]) -> list[int]:
     ]
 
 
-def told(points: Iterable[Point]) -> list[int]:
+def reported(points: Iterable[Point]) -> list[int]:
     """The rows at which `rekindle detect --watch` would print something of the loss."""
     loss = LossWatch()
     return [row for row, point in enumerate(points) if loss.update(point)]
@@ -206,7 +206,7 @@ def _tables(curves: list[LabelledCurve], *, details: bool) -> None:
     ours = by_curve(curves)
     whole = total(ours.values())
     print(line("ours, all curves", whole, f"{of_tier_act(whole)}; NaN late: {whole.late_nan}"))
-    seen = total(score(curve, told(curve.points)) for curve in curves)
+    seen = total(score(curve, reported(curve.points)) for curve in curves)
     print(line("watch or act, all curves", seen, "all events; goal: recall 0.95, 20 false per 100k rows"))
     for group in sorted({curve.group for curve in curves}):
         print(line(f"  {group}", total(ours[curve.name] for curve in curves if curve.group == group)))

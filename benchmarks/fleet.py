@@ -61,7 +61,7 @@ BYTE_STANDBY_PER_NODE = 4 / 1024  # Source: ByteRobust (arXiv 2509.16293): 4 sta
 COLUMNS = (
     Column("policy"),
     Column("ettr", right=True),
-    Column("by itself", right=True),
+    Column("without help", right=True),
     Column("gpu-hours lost", right=True),
     Column("usd lost", right=True),
     Column("mttr median", right=True),
@@ -249,7 +249,7 @@ def _assumptions() -> None:
     prices = Prices.default()
     print(f"Prices: {prices.source}, as of {prices.as_of}. -: the table has none for the instance.")
     print("ETTR is the ledger's, (wall - lost) / wall, with the time that saves take as lost, too.")
-    print("By itself: Incidents that ended with the run past its old step and without a person.")
+    print("Without help: Incidents that ended with the run past its old step and without a person.")
     print(
         "Unsafe: a well node taken out, a poisoned checkpoint resumed from, a restart after three that gained nothing."
     )

@@ -35,8 +35,8 @@ class Count:
         return number / self.steps * 100_000 if self.steps else 0.0
 
 
-def points(run: Run, *, is_told: bool = False) -> Iterator[Point]:
-    rates = run.lr if is_told else None
+def points(run: Run, *, is_reported: bool = False) -> Iterator[Point]:
+    rates = run.lr if is_reported else None
     for row, loss in enumerate(run.losses.tolist()):
         yield Point(
             step=row * run.every,
@@ -45,18 +45,18 @@ def points(run: Run, *, is_told: bool = False) -> Iterator[Point]:
         )
 
 
-def measure(name: str, lengths: tuple[int, ...], *, seed: int = 0, is_told: bool = False) -> Count:
+def measure(name: str, lengths: tuple[int, ...], *, seed: int = 0, is_reported: bool = False) -> Count:
     """All runs of one kind. The seed of a run depends on its kind's name and its number alone.
 
-    is_told: the detectors are given what a script can tell of the run.
+    is_reported: the detectors are given what a script can tell of the run.
     """
     count = Count()
     for number, steps in enumerate(lengths):
         rng = np.random.default_rng([seed, zlib.crc32(name.encode()), number])
         run = KINDS[name](rng, steps)
-        watch = LossWatch(LossKind(run.declared or "auto") if is_told else LossKind.AUTO)
-        announced = {row for row, _ in run.announced} if is_told and run.lr is None else set()
-        for row, point in enumerate(points(run, is_told=is_told)):
+        watch = LossWatch(LossKind(run.declared or "auto") if is_reported else LossKind.AUTO)
+        announced = {row for row, _ in run.announced} if is_reported and run.lr is None else set()
+        for row, point in enumerate(points(run, is_reported=is_reported)):
             if row in announced:
                 watch.expect(point.step)
             for verdict in watch.update(point):
@@ -87,7 +87,7 @@ def main(arguments: list[str] | None = None) -> None:
         if options.only not in name:
             continue
         count = measure(
-            name, SHORT.get(name, lengths)[:: 10 if options.quick else 1], seed=options.seed, is_told=options.told
+            name, SHORT.get(name, lengths)[:: 10 if options.quick else 1], seed=options.seed, is_reported=options.told
         )
         rate = count.per_100k(count.acts)
         total += count.acts

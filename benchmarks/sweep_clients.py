@@ -61,6 +61,6 @@ class RealClients:
 def _serialised(
     model: ServiceModel, operation: str, protocol: str, found: dict[str, Any]
 ) -> tuple[int, dict[str, str], bytes]:
-    told = get_serializer_class(model.service_name, protocol)(model.operation_model(operation)).serialize(found)
-    body = told["body"]
-    return told["status_code"], dict(told["headers"]), body if isinstance(body, bytes) else body.encode()
+    response = get_serializer_class(model.service_name, protocol)(model.operation_model(operation)).serialize(found)
+    body = response["body"]
+    return response["status_code"], dict(response["headers"]), body if isinstance(body, bytes) else body.encode()

@@ -42,15 +42,15 @@ class Ingress:
         try:
             signals = self._parse(raw)
         except Skip as skip:
-            return self._said(Outcome(what=OutcomeKind.DROPPED, reason=skip.reason))
+            return self._outcome(Outcome(what=OutcomeKind.DROPPED, reason=skip.reason))
         except Permanent as err:
-            return self._said(self._quarantined(function, raw, err))
+            return self._outcome(self._quarantined(function, raw, err))
         outcomes: list[dict[str, Any]] = []
         now = self.clock.now()
         for signal in signals:
             # Senders name their own time, and readings that are newer overrule a claim: none is of the future.
             timely = signal if signal.occurred_at <= now else replace(signal, occurred_at=now)
-            outcomes += self._said(self._receive(function, raw, timely))
+            outcomes += self._outcome(self._receive(function, raw, timely))
         return outcomes
 
     def redrive(self, *, limit: int) -> dict[str, int]:
@@ -69,7 +69,7 @@ class Ingress:
         try:
             raw = json.loads(text)
         except (ValueError, RecursionError):
-            return self._said(self._put_aside(function, text, MalformedEvent("event", "is not JSON")))
+            return self._outcome(self._put_aside(function, text, MalformedEvent("event", "is not JSON")))
         return self.take(function, raw)
 
     def _parse(self, raw: Mapping[str, Any]) -> list[Signal]:
@@ -119,7 +119,7 @@ class Ingress:
             what=OutcomeKind.QUARANTINED, reason=str(err)[:300], facts={"field": field, "function": function}
         )
 
-    def _said(self, outcome: Outcome) -> list[dict[str, Any]]:
+    def _outcome(self, outcome: Outcome) -> list[dict[str, Any]]:
         self.report(outcome)
         return [
             {

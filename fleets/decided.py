@@ -277,7 +277,7 @@ class _Play:
                 attempt=view.name,
                 kind=SuspicionKind.HANG if self.shows is Shows.HANG else SuspicionKind.NON_FINITE,
                 rule="minority" if points else "unknown",
-                said="one rank does not wait for the others" if points else "the ranks point at none of them",
+                text="one rank does not wait for the others" if points else "the ranks point at none of them",
                 ranks=(0,) if points else (),
                 hosts=(BAD,) if points else (),
                 confidence=STRONG if points else 0.0,

@@ -176,6 +176,7 @@ def lablup(seed: int) -> History:
         nodes=LABLUP_NODES,
         wall_s=wall_s,
         failures=tuple(sorted(failures)),
-        source=f"{_LABLUP}: 10 GPU failures by XID; its 12 retry chains are put on 3 lemon nodes, half as hangs, "
-        "half as crashes that name no node (assumed: the report prints no causes); one run all the time (assumed).",
+        source=f"{_LABLUP}: 10 GPU failures by XID; its 12 retry chains are put on 3 nodes of suspect hardware, "
+        "half as hangs, half as crashes that name no node (assumed: the report prints no causes); "
+        "one run all the time (assumed).",
     )

@@ -141,7 +141,7 @@ def _why(err: Exception) -> str:
     code = str(response.get("Error", {}).get("Code", ""))
     if code in _DENIED:
         return "deploy with credentials that may ask, or check it yourself"
-    return "look yourself; the deployment goes on"
+    return "look yourself; the deployment continues"
 
 
 def existing_stack(cloud: Any, name: str) -> dict[str, Any] | None:

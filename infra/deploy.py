@@ -321,7 +321,7 @@ def _preflight(deployment: Deployment, package: Path, parameters: Mapping[str, s
         if not (package / name).is_file():
             raise DeploymentError(f"{package / name} is missing: run `make package` first")
     if not tell(look(deployment.session, deployment.stack, package=package, parameters=parameters)):
-        raise DeploymentError("nothing was created: mend what is named above, then deploy again")
+        raise DeploymentError("nothing was created: fix what is named above, then deploy again")
 
 
 def _tell_removed(deployment: Deployment, kept: tuple[str, ...]) -> None:

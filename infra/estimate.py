@@ -108,7 +108,7 @@ def lines(found: Estimate) -> list[str]:
     return [f"{what:<{width}}  {each:<{middle}}  {_usd(usd):>12}" for what, each, usd in rows]
 
 
-def told(found: Estimate) -> str:
+def as_text(found: Estimate) -> str:
     """For a person: every figure with its arithmetic, then the sum."""
     parts = []
     for head, rows, digits in (

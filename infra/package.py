@@ -93,7 +93,7 @@ def _copy(root: Path, project: Path) -> None:
     for source, place in places:
         target = project / place
         if not source.exists():
-            raise PackagingError(f"{source} is missing: run this from a whole checkout, or install rekindle anew")
+            raise PackagingError(f"{source} is missing: run this from a whole checkout, or install rekindle again")
         target.parent.mkdir(parents=True, exist_ok=True)
         if source.is_dir():
             shutil.copytree(source, target, ignore=skipped)
@@ -124,8 +124,8 @@ def _install_pure(project: Path, *, env: Mapping[str, str]) -> None:
     command += ["--target", str(project / "vendor"), "--requirement", str(project / PURE)]
     done = subprocess.run(command, cwd=project, env=dict(env), capture_output=True, text=True, check=False)
     if done.returncode != 0:
-        said = f"{done.stdout}{done.stderr}".strip()
-        raise PackagingError(f"the packages of {PURE} are missing; is a package index reachable?\n{said}")
+        text = f"{done.stdout}{done.stderr}".strip()
+        raise PackagingError(f"the packages of {PURE} are missing; is a package index reachable?\n{text}")
     shutil.rmtree(project / "vendor" / "bin", ignore_errors=True)  # their command line tools
 
 
@@ -133,11 +133,11 @@ def _chalice(project: Path, packed: Path, *, merge: Path, env: Mapping[str, str]
     command = [sys.executable, "-c", "import sys; from chalice.cli import main; sys.exit(main())", "package"]
     command += ["--stage", "prod", "--merge-template", str(merge), str(packed)]
     done = subprocess.run(command, cwd=project, env=dict(env), capture_output=True, text=True, check=False)
-    said = f"{done.stdout}{done.stderr}".strip()
+    text = f"{done.stdout}{done.stderr}".strip()
     if done.returncode != 0:
-        raise PackagingError(f"chalice package failed:\n{said}")
-    if "Could not install dependencies" in said:  # Chalice only warns, and would pack without them
-        raise PackagingError(f"dependencies are missing; is a package index reachable?\n{said}")
+        raise PackagingError(f"chalice package failed:\n{text}")
+    if "Could not install dependencies" in text:  # Chalice only warns, and would pack without them
+        raise PackagingError(f"dependencies are missing; is a package index reachable?\n{text}")
 
 
 def find_compiler(env: Mapping[str, str]) -> str | None:

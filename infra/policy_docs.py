@@ -139,8 +139,8 @@ def _default(spec: FieldSpec) -> str:
     if isinstance(spec.kind, PlaybookTable):
         return "[below](#playbooks)"
     wire = f"`{json.dumps(spec.kind.write(spec.default))}`"
-    said = _human(spec.default) if isinstance(spec.default, timedelta) else ""
-    return f"{wire} ({said})" if said else wire
+    text = _human(spec.default) if isinstance(spec.default, timedelta) else ""
+    return f"{wire} ({text})" if text else wire
 
 
 def _human(value: timedelta) -> str:

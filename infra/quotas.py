@@ -61,7 +61,7 @@ def _iam(asked: Asked) -> Iterator[Finding]:
                 used=summary[name],
                 more=_count(asked.template, f"AWS::IAM::{kind}", otherwise),
                 limit=summary[f"{name}Quota"],
-                remedy="delete some that nobody uses, or ask for more in Service Quotas (IAM, in us-east-1)",
+                remedy="delete some that are not used, or ask for more in Service Quotas (IAM, in us-east-1)",
             )
 
 

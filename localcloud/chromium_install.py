@@ -43,7 +43,7 @@ class Installation:
 
     def versions(self) -> list[str]:
         """What both say of themselves. Raises: ChromiumMissing: one of them does not run."""
-        said = []
+        lines = []
         for program in (self.browser, self.driver):
             try:
                 done = subprocess.run(
@@ -56,8 +56,8 @@ class Installation:
                 )
             except (OSError, subprocess.SubprocessError) as err:
                 raise ChromiumMissing(f"{program} does not run: {err}") from err
-            said.append(done.stdout.strip())
-        return said
+            lines.append(done.stdout.strip())
+        return lines
 
 
 def find() -> Installation:

@@ -111,8 +111,8 @@ def _unpack(packages: Sequence[str], wanted: list[str] | None, own: Sequence[str
 
 def _would_install(packages: Sequence[str], options: Sequence[str]) -> list[str] | None:
     """The packages that apt would install, those that are needed by them included."""
-    told = _run(["apt-get", *options, "-s", "--no-install-recommends", "install", *packages], fails=True)
-    return None if told is None else re.findall(r"^Inst (\S+)", told, re.MULTILINE)
+    reported = _run(["apt-get", *options, "-s", "--no-install-recommends", "install", *packages], fails=True)
+    return None if reported is None else re.findall(r"^Inst (\S+)", reported, re.MULTILINE)
 
 
 def _run(command: Sequence[str], *, cwd: Path | None = None, fails: bool = False) -> str | None:

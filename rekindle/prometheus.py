@@ -36,7 +36,7 @@ SPREADS: Final = (
 @dataclass(slots=True)
 class _Page:
     lines: list[str] = field(default_factory=list)
-    said: set[str] = field(default_factory=set)
+    named: set[str] = field(default_factory=set)
 
     def add(self, name: str, text: str, value: object, **labels: str) -> None:
         """One sample; none for what is no number."""
@@ -44,8 +44,8 @@ class _Page:
             value = int(value)
         if not isinstance(value, int | float) or not math.isfinite(value):
             return
-        if name not in self.said:
-            self.said.add(name)
+        if name not in self.named:
+            self.named.add(name)
             self.lines += [f"# HELP {name} {text}", f"# TYPE {name} gauge"]
         inside = ",".join(f'{key}="{_escaped(label)}"' for key, label in sorted(labels.items()))
         self.lines.append(f"{name}{{{inside}}} {value}" if inside else f"{name} {value}")

@@ -211,9 +211,9 @@ def _tidy(findings: Sequence[Finding]) -> int:
     kept = still_open(findings)
     for finding in findings:
         if finding not in kept:
-            print(f"mended: {finding.kind}: {finding.summary}")
+            print(f"fixed: {finding.kind}: {finding.summary}")
     keep(kept)
-    print(f"{len(kept)} open, {len(findings) - len(kept)} mended")
+    print(f"{len(kept)} open, {len(findings) - len(kept)} fixed")
     return 0
 
 

@@ -173,7 +173,7 @@ class World(RealService):
                 try:
                     service.sweep.run()
                 except RecoveryError as err:
-                    service.reported(_said(err))
+                    service.reported(_outcome(err))
         self.watcher.minute()
         is_quiet = not self._is_something_to_come() and not any(True for _ in self.store.list_open())
         self._quiet_since = (self._quiet_since or self.clock.now()) if is_quiet else None
@@ -476,7 +476,7 @@ class World(RealService):
             run.is_well_again(self.clock.now())
 
 
-def _said(err: Exception) -> Outcome:
+def _outcome(err: Exception) -> Outcome:
     from chalicelib.services.reporting.outcome import OutcomeKind
 
     return Outcome(what=OutcomeKind.DROPPED, reason=f"the sweep: {err}"[:200])

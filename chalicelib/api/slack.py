@@ -234,7 +234,7 @@ class SlackHooks:
 
     def _refused(self, sender: Sender, what: str) -> None:
         facts = {"who": sender.who, "pressed": what, "conversation": sender.conversation}
-        self.report(Outcome(what=OutcomeKind.DROPPED, reason="somebody in Slack who may not", facts=facts))
+        self.report(Outcome(what=OutcomeKind.DROPPED, reason="a person in Slack who may not", facts=facts))
 
 
 _NOT_ALLOWED: Final = "the channels document does not name you, a group of yours or this channel (docs/slack.md)."

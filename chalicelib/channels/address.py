@@ -59,8 +59,8 @@ class Addresses:
             with self.within(LOOK_S):
                 link = self.pages.link(notice.incident_id, lasts=self.lasts)
         except RecoveryError as err:
-            said = {"incident_id": notice.incident_id, "error": f"{err}"[:300]}
-            _LOG.warning("a notice goes out without a link", extra=said)
+            extra = {"incident_id": notice.incident_id, "error": f"{err}"[:300]}
+            _LOG.warning("a notice goes out without a link", extra=extra)
             link = None
         if link is not None:
             address = replace(address, url=link.url, until=link.until)

@@ -48,9 +48,9 @@ def body_of(notice: Notice, *, now: datetime, limit: int = MAX_BODY_CHARS) -> st
     text, room = _calm(notice.text), min(limit, MAX_BODY_CHARS)
     least = min(len(text), SHORTEST_TEXT_CHARS)
     # A link is there whole or not at all: a signed one has some 1,500 signs.
-    told = [[*facts, *page, *rest] for page in _pages(notice, now)]
-    fits = (lines for lines in told if least + 2 + len(_calm("\n".join(lines))) <= room)
-    lines = next(fits, told[-1])
+    candidates = [[*facts, *page, *rest] for page in _pages(notice, now)]
+    fits = (lines for lines in candidates if least + 2 + len(_calm("\n".join(lines))) <= room)
+    lines = next(fits, candidates[-1])
     tail = _calm("\n".join(lines))
     while lines and least + 2 + len(tail) > room:
         lines.pop()
@@ -69,7 +69,9 @@ def _pages(notice: Notice, now: datetime) -> list[list[str]]:
     if not address.url:
         return [[brief]]
     ends = (
-        f"opens for whoever has it, until {_clock(address.until, now)} at the latest; then" if address.until else "or"
+        f"opens for anyone who has it, until {_clock(address.until, now)} at the latest; then"
+        if address.until
+        else "or"
     )
     return [[f"Page: {address.url}", f"({ends}: {address.command})"], [brief]]
 
@@ -80,7 +82,7 @@ def _facts(notice: Notice, now: datetime) -> list[tuple[str, str | None]]:
         ("Incident", notice.incident_id),
         ("Cluster", notice.cluster),
         ("Node", notice.node),
-        ("Said", _clock(notice.at, now)),
+        ("Sent", _clock(notice.at, now)),
     ]
 
 

@@ -18,13 +18,13 @@ _DAYS: Final = tuple(Day)
 
 def routed(channels: Channels, notice: Notice, *, now: datetime) -> tuple[str, ...]:
     """The names of the channels that get it, in the document's order, each once."""
-    told = NoticeType(notice.kind.value)
-    wanted = {name for route in channels.routes if _fits(route, notice, told, now) for name in route.to}
-    return tuple(name for name, one in channels.channels.items() if name in wanted and told in one.wants)
+    kind = NoticeType(notice.kind.value)
+    wanted = {name for route in channels.routes if _fits(route, notice, kind, now) for name in route.to}
+    return tuple(name for name, one in channels.channels.items() if name in wanted and kind in one.wants)
 
 
-def _fits(route: Route, notice: Notice, told: NoticeType, now: datetime) -> bool:
-    if route.told and told not in route.told:
+def _fits(route: Route, notice: Notice, kind: NoticeType, now: datetime) -> bool:
+    if route.told and kind not in route.told:
         return False
     if not _named(route.jobs, notice.job_id) or not _named(route.clusters, notice.cluster):
         return False

@@ -182,17 +182,17 @@ def _no_job(context: RuleContext) -> Decision:
         else "No protected Job is known there, so nothing is done."
     )
     if context.incident.phase is Phase.OPEN:
-        told = Notify(
+        notice = Notify(
             severity=Severity.WARNING,
             title=f"{subject(context)}: {context.incident.fault}",
             text=f"{story(context)} {rest}",
         )
-        return context.move("cluster.tell", told.text, Phase.HOLDING, told)
+        return context.move("cluster.tell", notice.text, Phase.HOLDING, notice)
     if context.in_phase < context.policy.timing.tell_open:
         return context.stay("cluster.collect", "collecting what else the cluster reports")
     return context.close(
         "cluster.told",
-        f"{context.incident.signals_seen} signals told to people"
+        f"{context.incident.signals_seen} signals reported to people"
         + ("" if is_silent else "; no protected Job was affected"),
         Phase.STOPPED,
         severity=Severity.INFO,
@@ -208,12 +208,12 @@ def _with_orders_answered(context: RuleContext, decision: Decision) -> Decision:
     )
     if order is None:
         return decision
-    told = Notify(
+    notice = Notify(
         severity=Severity.WARNING,
         title=f"{subject(context)}: an order was not taken",
         text=f"{order.summary}: {_why_not(context, decision)} ({decision.rule}).",
     )
-    return dataclasses.replace(decision, actions=(*decision.actions, told))
+    return dataclasses.replace(decision, actions=(*decision.actions, notice))
 
 
 def _why_not(context: RuleContext, decision: Decision) -> str:

@@ -1,6 +1,6 @@
 """An alert of other monitoring -> Signal, by the labels that its source uses (domain/notices/sources.py).
 
-Golden payload: events/webhooks/alertmanager_v4_firing.json. A resolved alert is news, and so is one whose fault nobody
+Golden payload: events/webhooks/alertmanager_v4_firing.json. A resolved alert is news, and so is one whose fault no one
 named: it joins an open Incident and opens none.
 """
 

@@ -97,7 +97,7 @@ def parse(envelope: Envelope) -> list[Signal]:
     if service.upper() not in SERVICES:
         raise NotOurs("health service")
     row = CODES.get(code) or _BY_CATEGORY[category]
-    said = _description(detail)
+    description = _description(detail)
     signals = []
     for value, entity_status in entities:
         instance = _INSTANCE_AT_END.fullmatch(value) if value else None
@@ -109,7 +109,7 @@ def parse(envelope: Envelope) -> list[Signal]:
                 source=SignalSource.HEALTH,
                 occurred_at=envelope.time,
                 dedupe_key=dedupe_key("health", communication, account, node or value, "over" if is_over else "open"),
-                summary=one_line(f"{code} {status or category}{f' for {value}' if value else ''}: {said}"),
+                summary=one_line(f"{code} {status or category}{f' for {value}' if value else ''}: {description}"),
                 node=node,
                 fault=None if is_over else row.fault,
                 triggers=row.triggers and node is not None and not is_over,
@@ -124,7 +124,7 @@ def parse(envelope: Envelope) -> list[Signal]:
                         "ends_at": ends_at.isoformat() if ends_at else None,
                         "page": page,
                         "scope": detail.optional_text("eventScopeCode", limit=64),
-                        "description": said or None,
+                        "description": description or None,
                     }
                 ),
             )

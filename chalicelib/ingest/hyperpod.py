@@ -277,12 +277,12 @@ def _with_metadata(signal: Signal, metadata: Mapping[str, Any]) -> Signal:
     evidence = {
         name: value for name, value in signal.evidence.items() if name not in ("needs_enrichment", "description")
     }
-    said = messages[reasons.index(telling[0])] if telling else None
+    text = messages[reasons.index(telling[0])] if telling else None
     return dataclasses.replace(
         signal,
         fault=fault,
         triggers=triggers,
-        summary=one_line(f"{signal.summary}: {said}") if said else signal.summary,
+        summary=one_line(f"{signal.summary}: {text}") if text else signal.summary,
         evidence=bounded(
             {
                 **evidence,

@@ -254,7 +254,7 @@ def _npd(record: Mapping[str, Any]) -> _Finding | None:
     if isinstance(condition, Mapping):
         kind = _word(condition, "type") or "condition"
         status = _word(condition, "status")
-        text = _word(condition, "message") or f"{kind} is {status or 'not said'}"
+        text = _word(condition, "message") or f"{kind} is {status or 'not stated'}"
         is_true = status == "True"
         return _Finding(
             reason=kind,
@@ -296,7 +296,7 @@ def _word(body: Mapping[str, Any], name: str) -> str:
 
 
 def _verdict(words: str) -> FirstResponse:
-    return next((said for pattern, said in _VERDICT_WORDS if pattern.search(words)), FirstResponse.UNKNOWN)
+    return next((stated for pattern, stated in _VERDICT_WORDS if pattern.search(words)), FirstResponse.UNKNOWN)
 
 
 def _device(text: str) -> str | None:

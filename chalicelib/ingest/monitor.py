@@ -46,24 +46,24 @@ def parse(envelope: Envelope) -> Signal:
     detail = envelope.detail
     if detail.whole("v", high=10**6) != WIRE_VERSION:
         raise detail.fail("v", f"is not {WIRE_VERSION}, the only version known here")
-    said = _said(detail)
-    news = PARSERS[envelope.detail_type](detail, said)
+    common = _common(detail)
+    news = PARSERS[envelope.detail_type](detail, common)
     return Signal(
         kind=news.kind,
         source=SignalSource.MONITOR,
         occurred_at=_occurred_at(envelope),
-        dedupe_key=dedupe_key("monitor", news.kind, said.job_id, said.attempt, *news.facts),
+        dedupe_key=dedupe_key("monitor", news.kind, common.job_id, common.attempt, *news.facts),
         summary=one_line(news.summary),
-        job_id=said.job_id,
-        attempt=said.attempt,
+        job_id=common.job_id,
+        attempt=common.attempt,
         fault=news.fault,
         triggers=news.fault is not None,
         evidence=bounded(
             {
-                "step": said.step,
-                "rank": said.rank,
-                "world_size": said.world_size,
-                "attempt_number": said.attempt_number,
+                "step": common.step,
+                "rank": common.rank,
+                "world_size": common.world_size,
+                "attempt_number": common.attempt_number,
                 **news.evidence,
             }
         ),
@@ -76,7 +76,7 @@ def _occurred_at(envelope: Envelope) -> datetime:
     return envelope.time - timedelta(seconds=age_s)
 
 
-def _said(detail: Fields) -> MonitorFields:
+def _common(detail: Fields) -> MonitorFields:
     rank = detail.whole("rank", high=MAX_RANKS - 1)
     world_size = detail.whole("world_size", low=1, high=MAX_RANKS)
     if rank >= world_size:
@@ -92,26 +92,26 @@ def _said(detail: Fields) -> MonitorFields:
     )
 
 
-def _started(_detail: Fields, said: MonitorFields) -> News:
+def _started(_detail: Fields, common: MonitorFields) -> News:
     return News(
         kind=SignalKind.MONITOR_STARTED,
-        summary=f"{said.attempt}: the monitor of rank {said.rank} started {at_step(said)}",
-        facts=(said.rank, said.at),
+        summary=f"{common.attempt}: the monitor of rank {common.rank} started {at_step(common)}",
+        facts=(common.rank, common.at),
         fault=None,
         evidence={},
     )
 
 
-def _non_finite(detail: Fields, said: MonitorFields) -> News:
+def _non_finite(detail: Fields, common: MonitorFields) -> News:
     loss_state = detail.word("loss_state", ("nan", "inf"))
     metric = detail.optional_text("metric", limit=MAX_WORD_CHARS) or "loss"
     own, alone = _yes_or_no(detail, "own"), _yes_or_no(detail, "alone")
     who = {None: "", True: " alone", False: " and others"}[alone]
     return News(
         kind=SignalKind.NON_FINITE,
-        summary=f"{said.attempt}: {metric} is {loss_state} {at_step(said)} on rank {said.rank}{who}",
+        summary=f"{common.attempt}: {metric} is {loss_state} {at_step(common)} on rank {common.rank}{who}",
         # The rank is part of the fact: one rank alone points at its hardware, all ranks at the data.
-        facts=(said.rank, said.step, metric),
+        facts=(common.rank, common.step, metric),
         fault=FaultClass.NON_FINITE,
         evidence={"loss_state": loss_state, "metric": metric, "own": own, "alone": alone},
     )
@@ -127,13 +127,14 @@ def _yes_or_no(detail: Fields, name: str) -> bool | None:
     return value
 
 
-def _stall(detail: Fields, said: MonitorFields) -> News:
+def _stall(detail: Fields, common: MonitorFields) -> News:
     phase = detail.text("phase", limit=MAX_WORD_CHARS)
     silent_s = detail.optional_number("silent_s", high=MAX_SECONDS)
     return News(
         kind=SignalKind.STALL,
-        summary=f"{said.attempt}: no step for {silent_s or 0:.0f} s {at_step(said)} ({phase}), says rank {said.rank}",
-        facts=(said.rank, said.step, phase, said.at),
+        summary=f"{common.attempt}: no step for {silent_s or 0:.0f} s {at_step(common)} ({phase}), "
+        f"says rank {common.rank}",
+        facts=(common.rank, common.step, phase, common.at),
         fault=FaultClass.HANG,
         evidence={
             "phase": phase,
@@ -159,41 +160,42 @@ def _stacks(detail: Fields) -> dict[str, str] | None:
     return kept
 
 
-def _resumed(detail: Fields, said: MonitorFields) -> News:
+def _resumed(detail: Fields, common: MonitorFields) -> News:
     silent_s = detail.optional_number("silent_s", high=MAX_SECONDS)
     return News(
         kind=SignalKind.PROGRESS_RESUMED,
-        summary=f"{said.attempt}: steps move again {at_step(said)} after {silent_s or 0:.0f} s",
-        facts=(said.rank, said.step, said.at),
+        summary=f"{common.attempt}: steps move again {at_step(common)} after {silent_s or 0:.0f} s",
+        facts=(common.rank, common.step, common.at),
         fault=None,
         evidence={"silent_s": silent_s},
     )
 
 
-def _plain(report: PlainReport, detail: Fields, said: MonitorFields) -> News:
+def _plain(report: PlainReport, detail: Fields, common: MonitorFields) -> News:
     why = detail.optional_text("why", limit=_MAX_WHY_CHARS) or "no reason given"
-    text = report.text.format(rank=said.rank, at_step=at_step(said), why=why)
+    text = report.text.format(rank=common.rank, at_step=at_step(common), why=why)
     return News(
         kind=report.kind,
-        summary=f"{said.attempt}: {text}",
-        facts=(said.rank, said.step, said.at),
+        summary=f"{common.attempt}: {text}",
+        facts=(common.rank, common.step, common.at),
         fault=report.fault,
         evidence={"why": why},
     )
 
 
-def _reply(detail: Fields, said: MonitorFields) -> News:
+def _reply(detail: Fields, common: MonitorFields) -> News:
     body = detail.child("reply") if detail.has("reply") else detail
-    wire = {"v": WIRE_VERSION, "job_id": said.job_id, "attempt": said.attempt, "replied_at": said.at.isoformat()}
+    wire = {"v": WIRE_VERSION, "job_id": common.job_id, "attempt": common.attempt, "replied_at": common.at.isoformat()}
     try:
         reply = CheckpointReply.from_wire({**wire, **body.body})
     except MailboxError as err:
         raise MalformedEvent(body.at(err.field), err.problem) from err
-    if (reply.job_id, reply.attempt) != (said.job_id, said.attempt):
+    if (reply.job_id, reply.attempt) != (common.job_id, common.attempt):
         raise body.fail("attempt", "is not the sender's own")
     return News(
         kind=SignalKind.CHECKPOINT_REPLY,
-        summary=f"{said.attempt}: checkpoint {reply.outcome} {at_step(said)}{f': {reply.why}' if reply.why else ''}",
+        summary=f"{common.attempt}: checkpoint {reply.outcome} {at_step(common)}"
+        f"{f': {reply.why}' if reply.why else ''}",
         facts=(reply.request_id, reply.outcome),
         fault=None,
         evidence={

@@ -38,5 +38,5 @@ class News:
     evidence: dict[str, Any]
 
 
-def at_step(said: MonitorFields) -> str:
-    return f"at step {said.step}" if said.step is not None else "before its first step"
+def at_step(common: MonitorFields) -> str:
+    return f"at step {common.step}" if common.step is not None else "before its first step"

@@ -29,14 +29,14 @@ def _loss(detail: Fields, name: str) -> float | None:
     return detail.optional_number(name, low=-_MAX_LOSS, high=_MAX_LOSS)
 
 
-def _bad_loss(kind: SignalKind, fault: FaultClass, word: str, detail: Fields, said: MonitorFields) -> News:
+def _bad_loss(kind: SignalKind, fault: FaultClass, word: str, detail: Fields, common: MonitorFields) -> News:
     onset = detail.whole("onset_step", high=MAX_STEP)
     loss, baseline = _loss(detail, "loss"), _loss(detail, "baseline")
     figures = f": {loss:.6g}, was {baseline:.6g}" if loss is not None and baseline is not None else ""
     trouble = detail.optional_text("trouble", limit=MAX_WORD_CHARS)
     return News(
         kind=kind,
-        summary=f"{said.attempt}: the loss {word} since step {onset} (seen {at_step(said)}){figures}",
+        summary=f"{common.attempt}: the loss {word} since step {onset} (seen {at_step(common)}){figures}",
         facts=(onset, trouble),
         fault=fault,
         evidence={
@@ -50,19 +50,19 @@ def _bad_loss(kind: SignalKind, fault: FaultClass, word: str, detail: Fields, sa
     )
 
 
-def _loss_spike(detail: Fields, said: MonitorFields) -> News:
-    return _bad_loss(SignalKind.LOSS_SPIKE, FaultClass.LOSS_SPIKE, "spikes", detail, said)
+def _loss_spike(detail: Fields, common: MonitorFields) -> News:
+    return _bad_loss(SignalKind.LOSS_SPIKE, FaultClass.LOSS_SPIKE, "spikes", detail, common)
 
 
-def _divergence(detail: Fields, said: MonitorFields) -> News:
-    return _bad_loss(SignalKind.DIVERGENCE, FaultClass.DIVERGENCE, "diverges", detail, said)
+def _divergence(detail: Fields, common: MonitorFields) -> News:
+    return _bad_loss(SignalKind.DIVERGENCE, FaultClass.DIVERGENCE, "diverges", detail, common)
 
 
-def _recovered(detail: Fields, said: MonitorFields) -> News:
+def _recovered(detail: Fields, common: MonitorFields) -> News:
     healed = detail.whole("healed_step", high=MAX_STEP)
     return News(
         kind=SignalKind.LOSS_RECOVERED,
-        summary=f"{said.attempt}: the loss is back to normal at step {healed}",
+        summary=f"{common.attempt}: the loss is back to normal at step {healed}",
         facts=(healed,),
         fault=None,
         evidence={
@@ -85,28 +85,28 @@ def _slower(detail: Fields) -> tuple[str, dict[str, Any]]:
     }
 
 
-def _throughput_drop(detail: Fields, said: MonitorFields) -> News:
+def _throughput_drop(detail: Fields, common: MonitorFields) -> News:
     words, evidence = _slower(detail)
     return News(
         kind=SignalKind.THROUGHPUT,
-        summary=f"{said.attempt}: slower {at_step(said)}: {words}",
-        facts=("run", said.step),
+        summary=f"{common.attempt}: slower {at_step(common)}: {words}",
+        facts=("run", common.step),
         fault=FaultClass.THROUGHPUT_DROP,
         evidence=evidence,
     )
 
 
-def _straggler(detail: Fields, said: MonitorFields) -> News:
+def _straggler(detail: Fields, common: MonitorFields) -> News:
     rank = detail.whole("straggler", high=MAX_RANKS - 1)
-    if rank >= said.world_size:
+    if rank >= common.world_size:
         raise detail.fail("straggler", "must be smaller than world_size")
     host = detail.optional_text("host", limit=255)
     words, evidence = _slower(detail)
     where = f" on {host}" if host else ""
     return News(
         kind=SignalKind.THROUGHPUT,
-        summary=f"{said.attempt}: rank {rank}{where} is slower than the others {at_step(said)}: {words}",
-        facts=("rank", rank, said.step),
+        summary=f"{common.attempt}: rank {rank}{where} is slower than the others {at_step(common)}: {words}",
+        facts=("rank", rank, common.step),
         fault=FaultClass.THROUGHPUT_DROP,
         evidence={**evidence, "rank": rank, "host": host},
     )

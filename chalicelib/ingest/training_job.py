@@ -122,14 +122,14 @@ def _state(status: str, secondary: str | None) -> str:
 
 def _judge(status: str, secondary: str | None, reason: str | None, message: str | None) -> _Verdict:
     if status == "Failed":
-        said = classify_failure_reason(reason)
+        verdict = classify_failure_reason(reason)
         return _Verdict(
-            fault=said.fault,
+            fault=verdict.fault,
             triggers=True,
             evidence={
-                "rule": said.rule,
-                "person_needed": said.person_needed or None,
-                "reason": "capacity" if said.rule == "capacity" else None,
+                "rule": verdict.rule,
+                "person_needed": verdict.person_needed or None,
+                "reason": "capacity" if verdict.rule == "capacity" else None,
             },
         )
     if secondary in _TIME_LIMITS and status in ("Stopped", "Completed"):

@@ -37,7 +37,7 @@ _URGENT: Final = frozenset({FaultClass.NODE_HARDWARE, FaultClass.NON_FINITE, Fau
 
 
 @dataclass(slots=True)
-class _Said:
+class _Line:
     """One label's lines in a batch: the first of them, and how many."""
 
     verdict: Verdict
@@ -56,8 +56,8 @@ def parse(stream: str, records: Sequence[Fields]) -> list[Signal]:
     named = _STREAM.fullmatch(stream)
     if named is None:
         raise Noise("ordinary log line")
-    said = _read(records)
-    if not said:
+    lines = _read(records)
+    if not lines:
         raise Noise("ordinary log line")
     job, node = named[1], named[2]
     findings = [
@@ -69,17 +69,17 @@ def parse(stream: str, records: Sequence[Fields]) -> list[Signal]:
             text=one.text,
             count=one.count,
         )
-        for one in said
+        for one in lines
     ]
     cause = root_cause(findings)
-    pairs = list(zip(said, findings, strict=True))
+    pairs = list(zip(lines, findings, strict=True))
     pairs.sort(key=lambda pair: (pair[1] is not cause.finding, pair[0].verdict.order, pair[0].at))
     return [_signal(job, node, one, finding, cause) for one, finding in pairs[:MAX_SIGNALS]]
 
 
-def _read(records: Sequence[Fields]) -> list[_Said]:
+def _read(records: Sequence[Fields]) -> list[_Line]:
     """What is wrong in these lines, one entry per label and place in the order of causes."""
-    found: dict[tuple[Label, CausalClass], _Said] = {}
+    found: dict[tuple[Label, CausalClass], _Line] = {}
     for record in records:
         at = record.moment("timestamp")
         message = record.optional_text("message", limit=MAX_LINE_CHARS) or ""
@@ -88,13 +88,13 @@ def _read(records: Sequence[Fields]) -> list[_Said]:
             continue
         known = found.get((verdict.label, verdict.order))
         if known is None:
-            found[verdict.label, verdict.order] = _Said(verdict=verdict, at=at, text=message[:MAX_TEXT_CHARS])
+            found[verdict.label, verdict.order] = _Line(verdict=verdict, at=at, text=message[:MAX_TEXT_CHARS])
         else:
             known.count += 1
     return list(found.values())
 
 
-def _signal(job: str, node: str, one: _Said, finding: Finding, cause: Cause) -> Signal:
+def _signal(job: str, node: str, one: _Line, finding: Finding, cause: Cause) -> Signal:
     verdict = one.verdict
     is_cause = finding is cause.finding
     asks = verdict.order is not CausalClass.NEWS and verdict.label is not Label.USER_CANCELLED
@@ -119,7 +119,7 @@ def _signal(job: str, node: str, one: _Said, finding: Finding, cause: Cause) -> 
                 "xid": verdict.xid,
                 "lines": one.count,
                 "is_echo": None if is_cause else True,
-                "cause": cause.said if is_cause and cause.echoes else None,
+                "cause": cause.text if is_cause and cause.echoes else None,
                 "text": one.text,
             }
         ),

@@ -111,7 +111,7 @@ class JobRegistry(Protocol):
         """
         ...
 
-    def trip(self, incident_id: str, *, now: datetime, said: str) -> None:
+    def trip(self, incident_id: str, *, now: datetime, text: str) -> None:
         """Open the breaker, unless it is open already."""
         ...
 

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Protocol
 
 from chalicelib.domain.model.instances import JobSize
-from chalicelib.domain.model.job import WatchPlan
+from chalicelib.domain.model.job import RunPlace, WatchPlan
 
 if TYPE_CHECKING:
     from chalicelib.domain.model.action import (
@@ -59,6 +59,10 @@ class Discovered:
     stage: str = ""
     declared_job: str = ""
 
+    @property
+    def place(self) -> RunPlace:
+        return RunPlace(self.platform, self.cluster, self.mailbox)
+
 
 class Scheduler(Protocol):
     """One platform that runs attempts."""
@@ -101,10 +105,10 @@ class Scheduler(Protocol):
         """
         ...
 
-    def siblings(self, job: Job, *, besides: Collection[str], told: Sequence[str] = ()) -> tuple[str, ...]:
+    def siblings(self, job: Job, *, besides: Collection[str], reported: Sequence[str] = ()) -> tuple[str, ...]:
         """Attempts of the Job that have not ended, `besides` left out: what a submission would run beside. One that has
         come to the end of its training counts as well, where the platform shows it: nothing is left to train. Of those
-        that were `told` of, the first that is one answers without a list, which may be out of reach.
+        that were `reported`, the first that is one answers without a list, which may be out of reach.
 
         An attempt is a sibling by its job tag, by its mailbox, or by a name that Rekindle gives to attempts of the Job
         while nothing says that it is another run's. It may be submitted by hand, and need not be registered.

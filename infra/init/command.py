@@ -90,14 +90,14 @@ def _count(text: str) -> int:
 
 
 def _estimate(args: argparse.Namespace) -> int:
-    from infra.estimate import estimate, told
+    from infra.estimate import as_text, estimate
     from infra.package import PackagingError
 
     try:
         found = estimate(jobs=args.jobs, incidents=args.incidents)
     except PackagingError as err:
         raise CommandFailed(str(err)) from err
-    print(json.dumps(found.to_json(), indent=2) if args.json else told(found))
+    print(json.dumps(found.to_json(), indent=2) if args.json else as_text(found))
     return Exit.OK
 
 
@@ -118,12 +118,12 @@ def _init(args: argparse.Namespace) -> int:
     check_options(args, is_asked=is_asked)
     account = _account(args)
     seen = look.look(account, stack)
-    _tell(look.told(seen, stack))
+    _tell(look.stack_rows(seen, stack))
     service = look.service(seen, stack)
     known = service if isinstance(service, look.Service) else service.why
     answers = ask(args, seen, known, is_asked=is_asked)
     own = known.bucket if isinstance(known, look.Service) else ""
-    _tell(look.told_of(account, answers, seen, own))
+    _tell(look.account_rows(account, answers, seen, own))
     api, is_stored = _service(args, account, seen, answers, stack)
     given = files.Given(
         answers=answers,

@@ -127,7 +127,7 @@ def has_policy(account: Account, stack: str, name: str) -> Read[bool]:
     return answer if isinstance(answer, Unread) else isinstance(answer, dict)
 
 
-def told(seen: Seen, stack: str) -> Iterator[tuple[str, str]]:
+def stack_rows(seen: Seen, stack: str) -> Iterator[tuple[str, str]]:
     """(what was looked at, what was seen), for a person."""
     match seen.caller:
         case Unread(why):
@@ -153,7 +153,7 @@ def told(seen: Seen, stack: str) -> Iterator[tuple[str, str]]:
             yield "clusters", ", ".join(_cluster(one) for one in clusters) or "none of HyperPod"
 
 
-def told_of(account: Account, answers: Answers, seen: Seen, own: str) -> Iterator[tuple[str, str]]:
+def account_rows(account: Account, answers: Answers, seen: Seen, own: str) -> Iterator[tuple[str, str]]:
     """The same about what was answered: the role, and buckets beside the stack's `own`."""
     if answers.role:
         match role(account, answers.role):

@@ -40,8 +40,8 @@ def check_options(args: argparse.Namespace, *, is_asked: bool) -> None:
         wanted = ["runs", "job", *(_wanted(runs) if runs is not None else ())]
         missing = [name for name in wanted if getattr(args, name) is None]
         if missing:
-            said = ", ".join(f"--{name}" for name in missing)
-            raise Misused(f"missing, and nobody can be asked without a terminal or with --yes: {said}")
+            detail = ", ".join(f"--{name}" for name in missing)
+            raise Misused(f"missing, and no one can be asked without a terminal or with --yes: {detail}")
 
 
 def ask(args: argparse.Namespace, seen: Seen, service: Service | str, *, is_asked: bool) -> Answers:
@@ -110,13 +110,13 @@ class _Asking:
             print(f"  {number}  {clean(one)}", file=sys.stderr)
         hint = f" [{clean(default)}]" if default else " (Enter: none)" if default == "" else ""
         for _ in range(MAX_TRIES):
-            said = _line(f"{question}{hint}: ")
-            if said.isascii() and said.isdigit() and 1 <= int(said) <= len(choices):
-                said = choices[int(said) - 1]
-            if not said and default is not None:
+            answer = _line(f"{question}{hint}: ")
+            if answer.isascii() and answer.isdigit() and 1 <= int(answer) <= len(choices):
+                answer = choices[int(answer) - 1]
+            if not answer and default is not None:
                 return default
             try:
-                return check(said)
+                return check(answer)
             except WrongAnswer as err:
                 print(f"  {err}", file=sys.stderr)
         raise CommandFailed(f"nothing was written: no usable answer for --{name}")
@@ -137,18 +137,18 @@ class _Asking:
         if given is not None or not self.is_asked:
             return default if given is None else bool(given)
         for _ in range(MAX_TRIES):
-            said = _line(f"{question}? [{'Y/n' if default else 'y/N'}] ").lower()
-            if said in ("", "y", "yes", "n", "no"):
-                return default if not said else said.startswith("y")
+            text = _line(f"{question}? [{'Y/n' if default else 'y/N'}] ").lower()
+            if text in ("", "y", "yes", "n", "no"):
+                return default if not text else text.startswith("y")
         raise CommandFailed(f"nothing was written: no usable answer for --{name}")
 
 
 def _line(question: str) -> str:
     print(question, end="", file=sys.stderr, flush=True)
-    said = sys.stdin.readline()
-    if not said:
+    answer = sys.stdin.readline()
+    if not answer:
         raise CommandFailed("nothing was written: the input ended")
-    return said.strip()
+    return answer.strip()
 
 
 def _checks(runs: Runs | None) -> dict[str, Callable[[str], str]]:

@@ -116,9 +116,9 @@ def _on_the_head_node(args: argparse.Namespace) -> int:
             folder = _folder(args, place, Path(scratch))
         ways = _ways(args, place)
         if is_asked or getattr(args, "dry_run", False):
-            told = _on_each(args, ways, [args.verb, "--dry-run"], folder)
-            if told != Exit.OK or args.dry_run:
-                return told
+            code = _on_each(args, ways, [args.verb, "--dry-run"], folder)
+            if code != Exit.OK or args.dry_run:
+                return code
             _ask(args)
         force = ["--force"] if getattr(args, "force", False) else []
         return _on_each(args, ways, [args.verb, *force], folder)
@@ -133,7 +133,7 @@ def _on_each(args: argparse.Namespace, ways: Sequence[Way], words: Sequence[str]
         if len(ways) > 1:
             out(f"--- {way.name}")
         try:
-            _told(args, way.run(words, folder))
+            _report(args, way.run(words, folder))
         except CliError as err:
             if len(ways) > 1:
                 out(f"ERROR: {err}")
@@ -147,10 +147,10 @@ def _ask(args: argparse.Namespace) -> None:
     """Raises: CommandFailed."""
     from rekindle.cli.terminal.confirm import ask
 
-    ask(args, f"{args.verb} as said above, on the head node of {args.cluster}")
+    ask(args, f"{args.verb} as listed above, on the head node of {args.cluster}")
 
 
-def _told(args: argparse.Namespace, ran: Ran) -> int:
+def _report(args: argparse.Namespace, ran: Ran) -> int:
     """Print the script's output; its exit code. Raises: CommandFailed, NotFound, Misused."""
     from rekindle.cli.terminal.output import out
     from rekindle.client.table import clean

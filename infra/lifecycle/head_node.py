@@ -141,10 +141,10 @@ def _read(output: str, errors: str, mark: str, target: str) -> Ran:
     begun = re.search(rf"^begin-{mark}\r?$", output, re.MULTILINE)
     ended = re.search(rf"^end-{mark}-(\d+)\r?$", output, re.MULTILINE)
     if begun is None and ended is None:
-        said = " ".join((errors or output).split())[-300:]
-        if any(word in said for word in _AWAY):
-            raise Unreachable(f"{target} cannot be reached: {clean(said)}")
-        raise TryAgain(f"no session with {target} came about: {clean(said) or 'nothing was said'}")
+        stated = " ".join((errors or output).split())[-300:]
+        if any(word in stated for word in _AWAY):
+            raise Unreachable(f"{target} cannot be reached: {clean(stated)}")
+        raise TryAgain(f"no session with {target} came about: {clean(stated) or 'it printed nothing'}")
     text = output[begun.end() if begun else 0 : ended.start() if ended else None].strip("\r\n")
     if ended is None:
         for line in text.splitlines():

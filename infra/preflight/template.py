@@ -90,13 +90,13 @@ def _bucket(asked: Asked, bucket: str) -> Iterator[Finding]:
             "NoSuchBucket": "does not exist",
             "403": "is not this account's, or closed to you",
         }
-        said = known.get(code_of(err), f"cannot be read: {err}")
-        yield problem(f"the bucket {bucket} of TrainingBuckets {said}", "correct TrainingBuckets, or create it first")
+        text = known.get(code_of(err), f"cannot be read: {err}")
+        yield problem(f"the bucket {bucket} of TrainingBuckets {text}", "correct TrainingBuckets, or create it first")
         return
     configuration = s3.get_bucket_notification_configuration(Bucket=bucket)
     if "EventBridgeConfiguration" not in configuration:
         yield note(
-            f"the bucket {bucket} sends no events: what trainers answer there is seen at the next look only",
+            f"the bucket {bucket} sends no events: what trainers answer there is seen at the next observation only",
             'turn its EventBridge notifications on: docs/deploy.md, "After the first deployment"',
         )
 

@@ -34,8 +34,8 @@ def page_text() -> str:
     schemas = ["## Schemas", ""]
     for name, schema in whole["components"]["schemas"].items():
         schemas += [f"### {name}", "", *_described(schema), *_members(schema)]
-    told = (line for method, path, one in operations for line in _operation(method, path, one, common))
-    return page("REST API: every operation", about, ["## Operations", ""], told, schemas)
+    reported = (line for method, path, one in operations for line in _operation(method, path, one, common))
+    return page("REST API: every operation", about, ["## Operations", ""], reported, schemas)
 
 
 def _common(all_answers: Iterable[Mapping[str, Any]]) -> dict[str, Any]:

@@ -64,7 +64,7 @@ def _policy(title: str, path: Path, text: str) -> Iterator[str]:
     for condition, statement in _statements(path):
         only = [f"if {condition}"] if condition else []
         only += [
-            cell(f"{key} {test} {_said(value)}")
+            cell(f"{key} {test} {_shown(value)}")
             for test, keys in statement.get("Condition", {}).items()
             for key, value in keys.items()
         ]
@@ -73,7 +73,9 @@ def _policy(title: str, path: Path, text: str) -> Iterator[str]:
             (
                 code(statement.get("Sid", "")),
                 effect + ", ".join(code(action) for action in _listed(statement["Action"])),
-                ", ".join(code(_said(one)) for one in _listed(statement.get("Resource", statement.get("NotResource")))),
+                ", ".join(
+                    code(_shown(one)) for one in _listed(statement.get("Resource", statement.get("NotResource")))
+                ),
                 "; ".join(only),
             )
         )
@@ -89,12 +91,12 @@ def _statements(path: Path) -> list[tuple[str, Mapping[str, Any]]]:
     return found
 
 
-def _said(value: Any) -> str:
+def _shown(value: Any) -> str:
     """A value of the template, in CloudFormation's short words."""
     if isinstance(value, str):
         return value
     if isinstance(value, list):
-        return ", ".join(_said(one) for one in value)
+        return ", ".join(_shown(one) for one in value)
     ((function, given),) = value.items()
     match function:
         case "Ref":
@@ -104,11 +106,11 @@ def _said(value: Any) -> str:
         case "Fn::GetAtt":
             return f"${{{'.'.join(given)}}}"
         case "Fn::Join":
-            return str(given[0]).join(_said(one) for one in (given[1] if isinstance(given[1], list) else [given[1]]))
+            return str(given[0]).join(_shown(one) for one in (given[1] if isinstance(given[1], list) else [given[1]]))
         case "Fn::Split":
-            return _said(given[1])
+            return _shown(given[1])
         case "Fn::If":
-            return f"{_said(given[1])} if {given[0]}"
+            return f"{_shown(given[1])} if {given[0]}"
         case _:
             raise ValueError(f"{function} is not known here")
 

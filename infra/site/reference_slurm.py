@@ -58,7 +58,7 @@ def submissions() -> list[str]:
 
 def reasons() -> list[str]:
     """What is done about each reason for which a job is pending."""
-    rows = [(str(row.waits), cell(row.said), f"`{row.example or '(none)'}`", cell(row.source)) for row in REASONS]
+    rows = [(str(row.waits), cell(row.text), f"`{row.example or '(none)'}`", cell(row.source)) for row in REASONS]
     return table(("waits", "what it means", "for example", "source"), rows)
 
 

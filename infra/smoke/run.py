@@ -40,7 +40,7 @@ class Patience:
     failed: timedelta = timedelta(minutes=15)
     recovered: timedelta = timedelta(minutes=25)
     completed: timedelta = timedelta(minutes=15)
-    told: timedelta = timedelta(minutes=3)
+    notified: timedelta = timedelta(minutes=3)
     look: timedelta = timedelta(seconds=10)
 
 
@@ -107,14 +107,14 @@ class Smoke:
             raise SmokeFailed(f"the Incident {brief['incident_id']} ended as {incident['phase']}: {last}")
         self._check("it is recovered", True, "")
         self._check("its timeline tells the story", len(incident["timeline"]) >= 3, "the timeline is short")
-        second = self._until("the run goes on under a new name", limit.completed, self._second)
-        self._until("and ends by itself", limit.completed, lambda: self._ended(second) == "Completed")
-        self._check("it went on from a checkpoint", self._went_on(second), "its environment names no checkpoint")
+        second = self._until("the run continues under a new name", limit.completed, self._second)
+        self._until("and ends on its own", limit.completed, lambda: self._ended(second) == "Completed")
+        self._check("it continued from a checkpoint", self._went_on(second), "its environment names no checkpoint")
         ledger = self.place.api.get(path("incidents", brief["incident_id"], "ledger"))
         known = {name: ledger.get(name) for name in ("mttd_s", "mttr_s", "steps_lost")}
         missing = [name for name, value in known.items() if not isinstance(value, int | float)]
         self._check(f"the ledger knows {known}", not missing, f"the ledger does not know {', '.join(missing)}")
-        self._until("notices of it arrive", limit.told, lambda: self._told(queue, brief["incident_id"]))
+        self._until("notices of it arrive", limit.notified, lambda: self._is_notified(queue, brief["incident_id"]))
         self._alarms()
 
     def _job(self) -> bool:
@@ -154,7 +154,7 @@ class Smoke:
         environment = self._describe(attempt).get("Environment", {})
         return any(f"/{self.name}/checkpoints/" in value for value in environment.values())
 
-    def _told(self, queue: str, incident_id: str) -> bool:
+    def _is_notified(self, queue: str, incident_id: str) -> bool:
         answer = self.place.client("sqs").receive_message(
             QueueUrl=queue, MaxNumberOfMessages=_NOTICES, WaitTimeSeconds=1
         )

@@ -72,20 +72,20 @@ def _validation(name: str, about: Mapping[str, Any]) -> list[str]:
     here = f"var.{snake(name)}"
     if "AllowedValues" in about:
         condition = f"contains({_literal(about['AllowedValues'])}, {here})"
-        said = f"must be one of {', '.join(str(one) for one in about['AllowedValues'])}."
+        text = f"must be one of {', '.join(str(one) for one in about['AllowedValues'])}."
     elif "AllowedPattern" in about:
         condition = f"can(regex({_literal(about['AllowedPattern'])}, {here}))"
-        said = " ".join(str(about["ConstraintDescription"]).split()).removesuffix(".") + "."
+        text = " ".join(str(about["ConstraintDescription"]).split()).removesuffix(".") + "."
     elif "MinValue" in about:
         low, high = about["MinValue"], about["MaxValue"]
-        condition, said = f"{here} >= {low} && {here} <= {high}", f"must be {low} to {high}."
+        condition, text = f"{here} >= {low} && {here} <= {high}", f"must be {low} to {high}."
     else:
         return []
     return [
         "",
         "  validation {",
         f"    condition     = {condition}",
-        f"    error_message = {_literal(f'{snake(name)} {said}')}",
+        f"    error_message = {_literal(f'{snake(name)} {text}')}",
         "  }",
     ]
 

@@ -39,20 +39,20 @@ def answer(
             if _is_gone(client, 0.0):  # under the lock: no message can come between this look and the next
                 start_response("200 OK", [("Content-Length", "2")])
                 return [b"{}"]
-            said, content = _short(environ, body, moto)
-        is_empty = said[0].startswith("200") and not json.loads(b"".join(content) or b"{}").get("Messages")
+            stated, content = _short(environ, body, moto)
+        is_empty = stated[0].startswith("200") and not json.loads(b"".join(content) or b"{}").get("Messages")
         if not is_empty or time.monotonic() >= end:
-            start_response(*said)
+            start_response(*stated)
             return content
         _is_gone(client, LOOK_S)
 
 
 def _short(environ: dict[str, Any], body: bytes, moto: Wsgi) -> tuple[tuple[Any, ...], list[bytes]]:
     """One short poll: (status, headers and exc_info as passed to start_response, body)."""
-    said: list[tuple[Any, ...]] = []
+    lines: list[tuple[Any, ...]] = []
     again = {**environ, "wsgi.input": io.BytesIO(body), "CONTENT_LENGTH": str(len(body))}
-    content = list(moto(again, lambda *arguments: said.append(arguments)))
-    return said[-1], content
+    content = list(moto(again, lambda *arguments: lines.append(arguments)))
+    return lines[-1], content
 
 
 def _is_gone(connection: socket.socket | None, wait_s: float) -> bool:

@@ -92,7 +92,7 @@ class LineView:
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
         self._act = ""
-        self._told: dict[str, int] = {}
+        self._shown: dict[str, int] = {}
         self._last_sign: datetime | None = None
 
     def __enter__(self) -> Self:
@@ -104,10 +104,10 @@ class LineView:
     def show(self, picture: Picture) -> None:
         """Say what is new since the last picture."""
         for incident in picture.incidents:
-            told = self._told.get(incident.incident_id, 0)
-            for line in incident.lines[told:]:
+            reported = self._shown.get(incident.incident_id, 0)
+            for line in incident.lines[reported:]:
                 self._say(picture, line.at, f"    {line.phase} | {line.rule} | {line.text}")
-            self._told[incident.incident_id] = len(incident.lines)
+            self._shown[incident.incident_id] = len(incident.lines)
         if picture.act != self._act:
             self._act = picture.act
             self._say(picture, picture.at, f">>> {picture.act}")

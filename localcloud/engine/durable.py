@@ -214,9 +214,9 @@ class CloudExecutor(Executor):
         response: the response may have reached another branch while the waiting branch was suspended.
         """
         before = self._store.load(execution_arn)
-        is_told = before.needs_reinvoke and not before.has_unseen_changes()  # where it was not, the package does so
+        is_notified = before.needs_reinvoke and not before.has_unseen_changes()  # where it was not, the package does so
         super()._finish_invocation(execution_arn, invoke_response, invocation_start, invocation_end, invocation_seq)
-        if is_told and not self._store.load(execution_arn).is_complete:
+        if is_notified and not self._store.load(execution_arn).is_complete:
             self._invoke_execution(execution_arn)
 
     def _create_execution(

@@ -248,7 +248,7 @@ _NULL_METADATA = ("Cluster", "Instance", "InstanceGroup", "InstanceGroupScaling"
 
 def event_detail(record: dict[str, Any]) -> dict[str, Any]:
     """Detail of the EventBridge event that announces a cluster event."""
-    told = {key: value for key, value in record.items() if key != "EventDetails"}
-    told["EventTime"] = int(record["EventTime"].timestamp() * 1000)
-    told["EventDetails"] = {"EventMetadata": dict.fromkeys(_NULL_METADATA)}
-    return {"EventDetails": told}
+    reported = {key: value for key, value in record.items() if key != "EventDetails"}
+    reported["EventTime"] = int(record["EventTime"].timestamp() * 1000)
+    reported["EventDetails"] = {"EventMetadata": dict.fromkeys(_NULL_METADATA)}
+    return {"EventDetails": reported}

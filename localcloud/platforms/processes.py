@@ -247,15 +247,15 @@ class Processes:
             return
         expected = running.job.instance_count
         for line in keeper.stdout:
-            told = json.loads(line)
-            if "started" in told:
-                running.pids[told["started"]] = told["pid"]
+            reported = json.loads(line)
+            if "started" in reported:
+                running.pids[reported["started"]] = reported["pid"]
                 if len(running.pids) == expected:
                     running.began.set()
-            elif "failed" in told:
-                running.failure = f"AlgorithmError: the container did not start: {told['why']}"
-            elif "ended" in told:
-                self._worker_ended(running, told["ended"], told["code"])
+            elif "failed" in reported:
+                running.failure = f"AlgorithmError: the container did not start: {reported['why']}"
+            elif "ended" in reported:
+                self._worker_ended(running, reported["ended"], reported["code"])
         keeper.wait()
         keeper.stdout.close()
         self._finish(running)

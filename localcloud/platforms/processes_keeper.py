@@ -161,16 +161,16 @@ def main() -> None:
 
 
 def _tend(children: list[subprocess.Popen[bytes]], lines: _Lines, commands: list[bytes], wake_read: int) -> None:
-    told: set[int] = set()
+    reported: set[int] = set()
     with selectors.DefaultSelector() as selector:
         selector.register(0, selectors.EVENT_READ)
         selector.register(wake_read, selectors.EVENT_READ)
         while True:
             for rank, child in enumerate(children):
-                if rank not in told and child.poll() is not None:
-                    told.add(rank)
+                if rank not in reported and child.poll() is not None:
+                    reported.add(rank)
                     _say(ended=rank, code=child.returncode)
-            if len(told) == len(children):
+            if len(reported) == len(children):
                 return
             for command in commands:
                 order = json.loads(command)

@@ -400,7 +400,7 @@ class Simulated:
         """What each rank says of itself."""
         if not run.script.has_monitor:
             return
-        told = ranks_reports(
+        reported = ranks_reports(
             kind,
             fault,
             job_id=run.job_id,
@@ -410,7 +410,7 @@ class Simulated:
             at=self._clock.now(),
             silent_s=silent_s,
         )
-        for report in told:
+        for report in reported:
             self._put(run, report.key, report.to_json())
 
     def _push(self, run: Run, detail_type: str, more: dict[str, Any]) -> None:

@@ -19,7 +19,7 @@ from rekindle.protocol.mailbox import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Script:
-    """How one attempt behaves. Times are virtual.
+    """How one attempt behaves, a field per thing that a test may change (hence their number). Times are virtual.
 
     unloadable: checkpoint steps that this attempt cannot load; it then dies before its first step, with `load_error`.
     hosts: the names of its ranks' hosts; by default they are named after the attempt. log_every: steps between two

@@ -80,14 +80,14 @@ def run(args: argparse.Namespace) -> int:
 
 def _compare(args: argparse.Namespace, recorded: Sequence[Recorded], policy: Policy) -> int:
     from localcloud.replay.compare import compare, play
-    from localcloud.replay.tables import told
+    from localcloud.replay.tables import as_text
 
     sides = [
         play(recorded, policy, name=str(args.policy or "the built-in policy")),
         play(recorded, _policy(args.against), name=str(args.against)),
     ]
     comparison = compare(*sides, gpus=args.gpus)
-    print(json.dumps(comparison) if args.json else told(comparison, Style.of(sys.stdout)))
+    print(json.dumps(comparison) if args.json else as_text(comparison, Style.of(sys.stdout)))
     print(_summary(list(sides[0].verdicts)), file=sys.stderr)
     return 0
 

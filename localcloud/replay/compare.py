@@ -142,11 +142,11 @@ def estimated_s(incident: Incident) -> Maybe[float]:
         return Unknown("the recording ends before it closes")
     begun = account.onset_at.value if isinstance(account.onset_at, Known) else account.looked_at
     if begun is None:
-        return Unknown("nobody has looked yet")
+        return Unknown("no observation yet")
     starts = len(account.restarts)
     if not starts and incident.fault not in _STANDS:
         return (
-            Known(0.0) if incident.phase is Phase.RECOVERED else Unknown("the run goes on, and how well is not known")
+            Known(0.0) if incident.phase is Phase.RECOVERED else Unknown("the run continues, and how well is not known")
         )
     seconds = max(0.0, (incident.closed_at - begun).total_seconds()) + starts * RESTART_S
     if incident.phase is Phase.RECOVERED:

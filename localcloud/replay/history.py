@@ -62,8 +62,8 @@ def read_export(raw: Mapping[str, Any]) -> Exported:
         timeline = [TimelineEntry.from_wire(one, beyond=beside) for one in raw.get("timeline") or ()]
         inbox = tuple(Signal.from_wire(one, beyond=beside) for one in raw.get("inbox") or ())
         sights = tuple(_sights(timeline))
-        told = (raw.get("ledger") or {}).get("instances")
-        size = JobSize.of_instances([(str(kind), int(count)) for kind, count in told]) if told else None
+        reported = (raw.get("ledger") or {}).get("instances")
+        size = JobSize.of_instances([(str(kind), int(count)) for kind, count in reported]) if reported else None
     except KeyError as err:
         raise ValueError(f"{err.args[0]}: missing") from err
     except (TypeError, ValueError, AttributeError) as err:
@@ -118,7 +118,7 @@ def _checkpoint(step: int, restart: Restart, incident: Incident) -> CheckpointVi
     )
 
 
-def size_told(raw: Mapping[str, Any]) -> tuple[str, JobSize] | None:
+def reported_size(raw: Mapping[str, Any]) -> tuple[str, JobSize] | None:
     """The attempt's name and size in a Training Job State Change, which repeats the job's ResourceConfig."""
     detail = raw.get("detail")
     resources = detail.get("ResourceConfig") if isinstance(detail, Mapping) else None

@@ -29,7 +29,7 @@ from chalicelib.services.observe.timeline import needs_record
 from chalicelib.services.perform.perform import Perform
 from chalicelib.services.reporting.outcome import Outcome, OutcomeKind
 from localcloud.memory_tables import MemoryIncidents, MemoryJobs
-from localcloud.replay.history import UNSIZED, Exported, RecordedView, is_export, read_export, size_told
+from localcloud.replay.history import UNSIZED, Exported, RecordedView, is_export, read_export, reported_size
 from localcloud.replay.read import Recorded
 from localcloud.replay.world import (
     NoNotices,
@@ -133,8 +133,8 @@ class Replay:
             [event for one, export in zip(recorded, exports, strict=True) for event in _parsed(one, export)]
         )
         self._is_history = any(one is not None for one in exports)
-        told = [size_told(one.raw) for one in recorded if isinstance(one.raw, dict)]
-        self._sizes = dict(one for one in told if one is not None)
+        reported = [reported_size(one.raw) for one in recorded if isinstance(one.raw, dict)]
+        self._sizes = dict(one for one in reported if one is not None)
         self._sizes |= {
             one.incident.job_id: one.size for one in exports if one and one.size is not None and one.incident.job_id
         }

@@ -33,14 +33,14 @@ class MemoryControls:
     def set_shadow(self, scope: ShadowScope, name: str, on: bool, *, who: str, now: datetime) -> None:
         """See ports.JobRegistry."""
         with self._controls_lock:
-            said = replace(self._switches, shadow_by=who, shadow_at=now)
+            text = replace(self._switches, shadow_by=who, shadow_at=now)
             if scope is ShadowScope.EVERYWHERE:
-                self._switches = replace(said, everywhere=on)
+                self._switches = replace(text, everywhere=on)
                 return
-            names = set(said.jobs if scope is ShadowScope.JOB else said.clusters)
+            names = set(text.jobs if scope is ShadowScope.JOB else text.clusters)
             names = names | {name} if on else names - {name}
             change = {"jobs" if scope is ShadowScope.JOB else "clusters": tuple(sorted(names))}
-            self._switches = replace(said, **change)  # type: ignore[arg-type]
+            self._switches = replace(text, **change)  # type: ignore[arg-type]
 
     def will_act(self, incident_id: str, *, now: datetime, since: datetime) -> int:
         """See ports.JobRegistry."""
@@ -48,12 +48,12 @@ class MemoryControls:
             self._acts.append((now, incident_id))
             return len({one for at, one in self._acts if at >= since})
 
-    def trip(self, incident_id: str, *, now: datetime, said: str) -> None:
+    def trip(self, incident_id: str, *, now: datetime, text: str) -> None:
         """See ports.JobRegistry."""
         with self._controls_lock:
             if self._switches.breaker.is_open:
                 return
-            breaker = replace(self._switches.breaker, tripped_at=now, incident_id=incident_id, said=said)
+            breaker = replace(self._switches.breaker, tripped_at=now, incident_id=incident_id, text=text)
             self._switches, self._paged = replace(self._switches, breaker=breaker), ""
 
     def lift(self, *, who: str, now: datetime) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 from rekindle.client.table import Column, Style, render
 
 
-def told(comparison: Mapping[str, Any], style: Style) -> str:
+def as_text(comparison: Mapping[str, Any], style: Style) -> str:
     """Differences, Incidents and totals, in this order."""
     parts = [
         f"A: {comparison['a']}\nB: {comparison['b']}\n{_policy(comparison['policy'])}",
@@ -21,7 +21,7 @@ def told(comparison: Mapping[str, Any], style: Style) -> str:
         _incidents(comparison, style),
         _totals(comparison, style),
         _unknown(comparison),
-        "\n".join(f"- {said}" for said in comparison["assumptions"]),
+        "\n".join(f"- {stated}" for stated in comparison["assumptions"]),
     ]
     return "\n\n".join(part for part in parts if part)
 
@@ -50,8 +50,8 @@ def _unknown(comparison: Mapping[str, Any]) -> str:
     for side in ("a", "b"):
         reasons = comparison["totals"][side]["unknown"]
         if reasons:
-            said = "; ".join(f"{count} x {why}" for why, count in reasons.items())
-            lines.append(f"GPU-hours not known under {side.upper()}: {said}.")
+            text = "; ".join(f"{count} x {why}" for why, count in reasons.items())
+            lines.append(f"GPU-hours not known under {side.upper()}: {text}.")
     return "\n".join(lines)
 
 

@@ -229,7 +229,7 @@ class RecordedWorld:
         run.status, run.ended_at, run.ours = AttemptStatus.STOPPED, self.clock.now(), True
         return ActionResult(action="StopJob", done=Done.DONE)
 
-    def siblings(self, job: Job, *, besides: Collection[str], told: Sequence[str] = ()) -> tuple[str, ...]:  # noqa: ARG002  the port's own names
+    def siblings(self, job: Job, *, besides: Collection[str], reported: Sequence[str] = ()) -> tuple[str, ...]:  # noqa: ARG002  the port's own names
         """None: only the service starts anything in a replay; what the recording started is met by its name."""
         return ()
 

@@ -161,12 +161,12 @@ def _session(words: Sequence[str]) -> int:
     print("\nStarting session with SessionId: ops-0123456789abcdef0", flush=True)
     own = {name: text for name, text in os.environ.items() if name != "PYTHONPATH"}  # what finds this stand-in
     done = subprocess.run(shlex.split(line), env=own, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
-    said = done.stdout.decode("utf-8", "replace").replace("\n", "\r\n")
+    detail = done.stdout.decode("utf-8", "replace").replace("\n", "\r\n")
     if how == "after-begin":
-        print("\r\n".join(said.splitlines()[:1]))
+        print("\r\n".join(detail.splitlines()[:1]))
         print("Cannot perform start session: EOF", file=sys.stderr)
         return 0
-    print(said, "\nExiting session with sessionId: ops-0123456789abcdef0.", sep="")
+    print(detail, "\nExiting session with sessionId: ops-0123456789abcdef0.", sep="")
     return 0
 
 

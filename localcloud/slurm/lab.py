@@ -281,11 +281,11 @@ class SlurmLab:
 
     def logs(self, lines: int = 40) -> str:
         """The ends of all daemons' logs, for a person who wants to know why a test failed."""
-        told = []
+        reported = []
         for log in sorted((self.folder / "log").glob("*.log")):
-            said = [line for line in log.read_text(errors="replace").splitlines() if not _NOISE.search(line)]
-            told += [f"---- {log.name}", *said[-lines:]]
-        return "\n".join(told)
+            notes = [line for line in log.read_text(errors="replace").splitlines() if not _NOISE.search(line)]
+            reported += [f"---- {log.name}", *notes[-lines:]]
+        return "\n".join(reported)
 
     # ---- using it --------------------------------------------------------------------------------------------------
 
@@ -314,8 +314,8 @@ class SlurmLab:
 
     def submit(self, script: Path, *options: str, environ: Mapping[str, str] | None = None) -> int:
         """sbatch; returns the job's id."""
-        told = self.run("sbatch", "--parsable", *options, str(script), environ=environ).stdout
-        return int(told.strip().partition(";")[0])
+        reported = self.run("sbatch", "--parsable", *options, str(script), environ=environ).stdout
+        return int(reported.strip().partition(";")[0])
 
     def saved_jobs(self) -> bytes:
         """slurmctld's file of jobs, empty until it is there: each time it is saved its name is free for a moment."""

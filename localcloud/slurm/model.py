@@ -33,7 +33,10 @@ ON_NODES: Final = frozenset({SlurmState.RUNNING, SlurmState.SUSPENDED})
 
 @dataclass(slots=True, kw_only=True)
 class SimJob:
-    """One Slurm job. `lineage` is whose run it is, across submissions."""
+    """One Slurm job, with the fields of Slurm's own record that squeue and scontrol show (hence their number).
+
+    `lineage` is whose run it is, across submissions.
+    """
 
     slurm_job: int
     base: SlurmAttempt
@@ -110,8 +113,8 @@ class SlurmModel:
                 continue
             job.nodes, job.state, job.reason = tuple(free[:count]), SlurmState.RUNNING, ""
             job.started_at, job.ended_at = self._now(), None
-            for told in self.on_start:
-                told(job)
+            for reported in self.on_start:
+                reported(job)
 
     def _is_free(self, name: str) -> bool:
         facts = self.node_facts[name]
@@ -133,8 +136,8 @@ class SlurmModel:
         job.state, job.ended_by, job.reason, job.exit_code, job.detail = state, by, reason, code, detail
         job.ended_at, job.held = self._now(), False
         if was_running:
-            for told in self.on_end:
-                told(job)
+            for reported in self.on_end:
+                reported(job)
 
     def cancel_by_user(self, job: SimJob) -> None:
         """scancel by the job's owner."""
@@ -144,8 +147,8 @@ class SlurmModel:
     def put_back(self, job: SimJob, *, by: EndedBy, held: bool = False, detail: str = "") -> None:
         """The job goes back into the queue: this start is over, the next one has its name already."""
         if job.state in ON_NODES:
-            for told in self.on_end:
-                told(job)
+            for reported in self.on_end:
+                reported(job)
         if job.state not in ENDED:
             job.ended_at, job.detail, job.ended_by = self._now(), detail, by
         job.state = SlurmState.REQUEUED
@@ -396,7 +399,7 @@ class SlurmModel:
             )
             return Outcome.DONE, "resumed", None
         if "drain" in facts.flags:
-            return (Outcome.ALREADY, "drained", None) if ours else (Outcome.REFUSED, "somebody else drained it", None)
+            return (Outcome.ALREADY, "drained", None) if ours else (Outcome.REFUSED, "someone else drained it", None)
         self.node_facts[facts.name] = _with(
             facts, flags=(*facts.flags, "drain"), reason=f"{REASON_PREFIX}{order.incident_id}"
         )

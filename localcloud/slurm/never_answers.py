@@ -43,9 +43,9 @@ def never_answers(folder: Path) -> Iterator[Path]:
     assert server.stdout is not None  # noqa: S101  it was asked for
     assert server.stdin is not None  # noqa: S101
     try:
-        said = server.stdout.readline().strip()
-        if said != "mounted":
-            raise CannotMount(said or "the file system could not be mounted")
+        text = server.stdout.readline().strip()
+        if text != "mounted":
+            raise CannotMount(text or "the file system could not be mounted")
         yield folder
     finally:
         server.stdin.close()

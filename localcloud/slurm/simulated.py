@@ -116,7 +116,7 @@ class SlurmSimulated:
             self._take_orders()
             self.model.schedule()
             self._publish()
-        self._timer = self._clock.after(TICK, self._tick, label=f"{self.cluster} goes on")
+        self._timer = self._clock.after(TICK, self._tick, label=f"{self.cluster} continues")
 
     # ---- the agent -------------------------------------------------------------------------------------------------
 

@@ -61,7 +61,7 @@ def _archive(folder: Folder, path: str, size: int) -> str | None:
     if head.startswith(b"PK\x03\x04"):
         return f"{path} is {'cut short' if table.problem == NO_END else 'damaged'}: {table.problem}"
     if head.startswith(_OLD_TORCH[: len(head)]) and head:
-        return f"{path} is in torch's old format, of which nobody can tell whether it is whole"
+        return f"{path} is in torch's old format, which does not show whether it is whole"
     if path.endswith((".pkl", ".bin")) and head.startswith(b"\x80") and folder.read(path, size - 1, 1) == b".":
         return None  # a plain pickle, closed by its STOP
     return f"{path} is no archive that torch or NumPy wrote"

@@ -228,10 +228,12 @@ def _stale_latest(prefix: str, tree: _Tree, read: Read, found: list[Found]) -> l
     if size is None or size > MAX_LATEST_BYTES:
         return []
     is_beside = any(item.format is Format.DEEPSPEED and item.root.startswith(prefix) for item in found)
-    said = latest_problem(read(f"{prefix}{LATEST}", 0, MAX_LATEST_BYTES) or b"", tree.folders, is_beside=is_beside)
-    if said is None:
+    stated = latest_problem(read(f"{prefix}{LATEST}", 0, MAX_LATEST_BYTES) or b"", tree.folders, is_beside=is_beside)
+    if stated is None:
         return []
-    return [Found(format=Format.DEEPSPEED, step=read_name(said[0]).step, root=prefix + said[0], problems=(said[1],))]
+    return [
+        Found(format=Format.DEEPSPEED, step=read_name(stated[0]).step, root=prefix + stated[0], problems=(stated[1],))
+    ]
 
 
 def _exact(read: Read) -> Read:

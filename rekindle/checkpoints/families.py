@@ -87,7 +87,7 @@ def of_one_run(found: Sequence[Found], like: Iterable[str] = ()) -> tuple[Found,
         own = {family for family in own if any(item.has_optimizer for item in whole[family])} or own
         if len(own) > 1:
             names = " and ".join(sorted(str(family) for family in own)[:MAX_NAMED])
-            why = f"which checkpoints are the run's own cannot be told: {names} could be"
+            why = f"which checkpoints are the run's own is not known: {names} could be"
             return tuple(_with(item, why) if item.is_complete else item for item in found)
     return tuple(_judged(item, joined[item.root], own, whole) for item in found)
 

@@ -9,7 +9,7 @@ from itertools import islice
 from typing import Final
 
 from rekindle.checkpoints.containers import contents, numbers_in, poison_in, problem_of, step_of
-from rekindle.checkpoints.found import MAX_TOLD, Folder, Format
+from rekindle.checkpoints.found import MAX_NAMED, Folder, Format
 from rekindle.checkpoints.names import STATE_ENDS, is_marker, is_temporary, read_name
 from rekindle.checkpoints.sharded import (
     LATE,
@@ -72,27 +72,27 @@ def judge(format_: Format, name: str, folder: Folder) -> tuple[int | None, list[
         case Format.DEEPSPEED:
             return _deepspeed(name, folder)
         case Format.TORCH_DCP:
-            said = read_name(name)
-            return said.loose if said.step is None else said.step, [*dcp_problems(folder), *damage(folder)]
+            stated = read_name(name)
+            return stated.loose if stated.step is None else stated.step, [*dcp_problems(folder), *damage(folder)]
         case _:
-            return read_name(name).number, ["its files have no layout that is known here, so nobody can vouch for it"]
+            return read_name(name).number, ["its files have no layout that is known here, so it cannot be verified"]
 
 
 def one_file(name: str, folder: Folder) -> tuple[int | None, list[str]]:
     """(step, problems) of a snapshot that is one file. The content's own step wins over the name's."""
     problem = problem_of(folder, name)
     problems = [problem] if problem is not None else poison_in(folder, [name] if name.endswith(TENSOR_ENDS) else [])
-    said = read_name(name)
+    stated = read_name(name)
     if is_temporary(name):
-        return said.number, [f"{name} has a temporary name: its save or upload did not finish"]
-    if problems or said.step is not None:
-        return said.number if said.step is None else said.step, problems
+        return stated.number, [f"{name} has a temporary name: its save or upload did not finish"]
+    if problems or stated.step is not None:
+        return stated.number if stated.step is None else stated.step, problems
     numbers = numbers_in(folder, name, ("global_step", "global_steps", "iteration", "step", "epoch"))
     inside = step_of(numbers)
     if inside is not None:
         return inside, problems
     epochs = {near for epoch in numbers.get("epoch", ()) for near in (epoch - 1, epoch, epoch + 1)}
-    return (None if said.loose in epochs else said.loose), problems
+    return (None if stated.loose in epochs else stated.loose), problems
 
 
 def damage(folder: Folder, below: str = "") -> list[str]:
@@ -195,8 +195,8 @@ def _accelerate(name: str, folder: Folder) -> tuple[int | None, list[str]]:
 
 
 def _deepspeed(name: str, folder: Folder) -> tuple[int | None, list[str]]:
-    said = read_name(name)
-    step = _deepspeed_step(folder) if said.step is None else said.step
+    stated = read_name(name)
+    step = _deepspeed_step(folder) if stated.step is None else stated.step
     return step, [*deepspeed_problems(folder), *damage(folder)]
 
 
@@ -283,8 +283,8 @@ def _index(folder: Folder, path: str) -> list[str]:
     try:
         index = json.loads(raw or b"")
         shards = sorted(set(index["weight_map"].values()))
-        said = index.get("metadata") or {}
-        total = said.get("total_size") if isinstance(said, Mapping) else None
+        stated = index.get("metadata") or {}
+        total = stated.get("total_size") if isinstance(stated, Mapping) else None
         problems = [f"{shard} is missing" for shard in shards if shard not in folder.files]
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return [f"{path} is cut short, or no index of shards"]
@@ -298,4 +298,4 @@ def _ranks_without(here: Mapping[str, int], pattern: re.Pattern[str], name: str)
     """Ranks below the highest one seen that have no file."""
     ranks = {int(found[1]) for path in here if (found := pattern.fullmatch(path))}
     absent = (rank for rank in range(max(ranks, default=-1) + 1) if rank not in ranks)
-    return [f"{name.format(rank)} is missing" for rank in islice(absent, MAX_TOLD)]
+    return [f"{name.format(rank)} is missing" for rank in islice(absent, MAX_NAMED)]

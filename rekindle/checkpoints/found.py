@@ -14,7 +14,7 @@ CLOCK_STEP_S = 2.0  # modification times this near to each other say nothing: FA
 
 NOT_A_NUMBER = "holds weights that are not a number"  # in a problem; nothing mends such a checkpoint
 
-MAX_TOLD = 100  # missing ranks that are worked out; more say nothing new
+MAX_NAMED = 100  # missing ranks that are worked out; more say nothing new
 MAX_PROBLEMS = 10  # said of one checkpoint; the rest is counted
 
 

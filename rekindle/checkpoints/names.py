@@ -94,8 +94,8 @@ def is_one_file(name: str) -> bool:
     stem = final[: -len(end)]
     if _NO_NUMBER.fullmatch(stem):
         return True
-    said = read_name(stem)
-    return not _BARE.fullmatch(stem) and said.number is not None
+    stated = read_name(stem)
+    return not _BARE.fullmatch(stem) and stated.number is not None
 
 
 def is_numbered(name: str) -> bool:

@@ -9,7 +9,7 @@ from itertools import islice
 from typing import Final
 
 from rekindle.checkpoints.containers import numbers_in
-from rekindle.checkpoints.found import MAX_TOLD, NOT_A_NUMBER, Folder
+from rekindle.checkpoints.found import MAX_NAMED, NOT_A_NUMBER, Folder
 from rekindle.checkpoints.pickles import MAX_WALK_BYTES, is_cut_short, tokens
 from rekindle.checkpoints.tensors import MAX_SAMPLES, nan_in_items
 
@@ -182,7 +182,7 @@ def deepspeed_problems(folder: Folder) -> list[str]:
         problems += _absent(shards.zero3, data_ranks, model_ranks, "zero_pp_rank_{0}_mp_rank_{1:02d}_model_states.pt")
     else:
         absent = (rank for rank in range(model_ranks) if rank not in shards.model)
-        problems += [f"mp_rank_{rank:02d}_model_states.pt is missing" for rank in islice(absent, MAX_TOLD)]
+        problems += [f"mp_rank_{rank:02d}_model_states.pt is missing" for rank in islice(absent, MAX_NAMED)]
     if shards.optimizer or shards.zero3:
         is_bf16 = any(name.startswith("bf16_") for name in shards.optimizer.values())
         pattern = f"{'bf16_' if is_bf16 else ''}zero_pp_rank_{{0}}_mp_rank_{{1:02d}}_optim_states.pt"
@@ -211,8 +211,8 @@ def _world(folder: Folder, shards: _Shards) -> tuple[int, int]:
     both = (*shards.optimizer, *shards.zero3)
     data_ranks = max((rank for rank, _ in both), default=0) + 1
     model_ranks = max((*(rank for _, rank in both), *shards.model), default=0) + 1
-    told = next(iter(sorted((*shards.model.values(), *shards.zero3.values()))), None)
-    numbers = numbers_in(folder, told, ("dp_world_size", "mp_world_size")) if told is not None else {}
+    reported = next(iter(sorted((*shards.model.values(), *shards.zero3.values()))), None)
+    numbers = numbers_in(folder, reported, ("dp_world_size", "mp_world_size")) if reported is not None else {}
     data_ranks = max(data_ranks, *numbers.get("dp_world_size", {0}))
     model_ranks = max(model_ranks, *numbers.get("mp_world_size", {0}))
     return min(data_ranks, MAX_RANK), min(model_ranks, MAX_RANK)
@@ -222,4 +222,4 @@ def _absent(there: dict[tuple[int, int], str], data_ranks: int, model_ranks: int
     """What of the grid is not there."""
     grid = ((data_rank, model_rank) for model_rank in range(model_ranks) for data_rank in range(data_ranks))
     absent = (ranks for ranks in grid if ranks not in there)
-    return [f"{pattern.format(*ranks)} is missing" for ranks in islice(absent, MAX_TOLD)]
+    return [f"{pattern.format(*ranks)} is missing" for ranks in islice(absent, MAX_NAMED)]

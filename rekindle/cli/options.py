@@ -114,31 +114,33 @@ def minutes(text: str) -> int:
 
 def since(text: str) -> str:
     """A time, as the API takes it; an age is counted back from now. Only ASCII: Python reads other scripts' too."""
-    said = "must be a time as in 2026-11-20, 2026-11-20T10:00Z or 2026-11-20T10:00+01:00, or an age as in 90m, 24h, 7d"
+    detail = (
+        "must be a time as in 2026-11-20, 2026-11-20T10:00Z or 2026-11-20T10:00+01:00, or an age as in 90m, 24h, 7d"
+    )
     age = _AGE.fullmatch(text)
     if age is not None:
         try:
             return (datetime.now(UTC) - timedelta(**{_UNITS[age[2]]: int(age[1])})).isoformat(timespec="seconds")
         except OverflowError:
-            raise argparse.ArgumentTypeError(said) from None
+            raise argparse.ArgumentTypeError(detail) from None
     if not (text.isascii() and _MOMENT.fullmatch(text)):
-        raise argparse.ArgumentTypeError(said)
+        raise argparse.ArgumentTypeError(detail)
     try:
         from_iso(text)
     except ValueError:
-        raise argparse.ArgumentTypeError(said) from None
+        raise argparse.ArgumentTypeError(detail) from None
     return text
 
 
 def seconds(text: str) -> float:
     """Parse the interval between two refreshes, in seconds."""
-    said = f"must be seconds from {MIN_EVERY_S:g} to {MAX_EVERY_S:g}; a name stands before --watch"
+    detail = f"must be seconds from {MIN_EVERY_S:g} to {MAX_EVERY_S:g}; a name stands before --watch"
     try:
         value = float(text)
     except ValueError:
-        raise argparse.ArgumentTypeError(said) from None
+        raise argparse.ArgumentTypeError(detail) from None
     if not MIN_EVERY_S <= value <= MAX_EVERY_S:
-        raise argparse.ArgumentTypeError(said)
+        raise argparse.ArgumentTypeError(detail)
     return value
 
 

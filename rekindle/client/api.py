@@ -177,18 +177,18 @@ def _read(status: int, content: bytes, headers: Mapping[str, str], again: str) -
 
 def _problem(status: int, body: Mapping[str, Any], headers: Mapping[str, str], again: str) -> CliError:
     """The error for a problem document (RFC 9457), or for API Gateway's own `message`."""
-    said = clean(body.get("detail") or body.get("message") or body.get("Message") or f"HTTP {status}")
+    text = clean(body.get("detail") or body.get("message") or body.get("Message") or f"HTTP {status}")
     if status == 404:
-        return NotFound(said)
+        return NotFound(text)
     if status in (408, 429, 502, 503, 504):
         wait = clean(headers.get("Retry-After") or "")
         soon = f" (in {wait} s)" if wait.isdigit() else ""
-        return TryAgain(f"not now{soon}: {said}{again}")
+        return TryAgain(f"not now{soon}: {text}{again}")
     if status in (401, 403):
-        return CommandFailed(f"not allowed: {said}")
+        return CommandFailed(f"not allowed: {text}")
     if 300 <= status < 400:
         return CommandFailed(f"the API answered with a redirection (HTTP {status}), which is not followed")
-    return CommandFailed(said) if status < 500 else ServiceFailed(f"the service failed: {said}{again}")
+    return CommandFailed(text) if status < 500 else ServiceFailed(f"the service failed: {text}{again}")
 
 
 def _reason(err: BaseException) -> str:

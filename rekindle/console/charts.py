@@ -52,7 +52,10 @@ class Stroke:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chart:
-    """All a template needs to draw; `said` is the picture in words, `rows` its values for a table."""
+    """All a template needs to draw, flat, because a template reads one record.
+
+    `said` is the picture in words, `rows` its values for a table.
+    """
 
     name: str
     title: str
@@ -67,7 +70,7 @@ class Chart:
     y_ticks: tuple[Tick, ...]
     marks: tuple[DrawnMark, ...]
     broken: tuple[float, ...]
-    said: str
+    text: str
     why: str
     rows: tuple[tuple[str, str], ...]
     plot: str = ""  # JSON for static/plots.js; empty where there is no curve
@@ -103,7 +106,7 @@ def draw(curve: Curve) -> Chart | None:
     floor = height - BOTTOM
     values = [point[1] for point in (*finite, *curve.low, *curve.high) if can_be_drawn(point)]
     y = values_scale(min(values), max(values), start=floor, end=top) if values else Scale(0, 1, floor, top)
-    said = _said(curve, finite, attempts=newest + 1, is_log=y.is_log)
+    stated = _caption(curve, finite, attempts=newest + 1, is_log=y.is_log)
     return Chart(
         name=curve.name,
         title=curve.title,
@@ -118,10 +121,10 @@ def draw(curve: Curve) -> Chart | None:
         y_ticks=tuple(value_ticks(y)) if values else (),
         marks=tuple(marks),
         broken=tuple(x(place) for place in curve.broken),
-        said=said,
+        text=stated,
         why="" if finite else (curve.why or "there is no curve"),
         rows=_rows(finite, curve.axis),
-        plot=plot_of(curve, words=said, is_log=y.is_log) if finite else "",
+        plot=plot_of(curve, words=stated, is_log=y.is_log) if finite else "",
         is_log=y.is_log,
     )
 
@@ -181,7 +184,7 @@ def _label_rows(marks: Sequence[Mark], x: Scale) -> tuple[list[DrawnMark], int]:
     return [replace(drawn, label_y=TOP + LABEL_ROW * row + 6) for drawn, row in placed], len(ends)
 
 
-def _said(curve: Curve, points: Sequence[Point], *, attempts: int, is_log: bool) -> str:
+def _caption(curve: Curve, points: Sequence[Point], *, attempts: int, is_log: bool) -> str:
     """The picture in words, for those who do not see it."""
     parts = []
     if points:
@@ -212,8 +215,8 @@ def _rows(points: Sequence[Point], axis: Axis) -> tuple[tuple[str, str], ...]:
         chosen.append(points[-1])
     # A window of days has each time of day more than once.
     is_long = points[-1][0] - points[0][0] >= DAY_S
-    told = (lambda at: str(round(at))) if axis is Axis.STEP else (day_of if is_long else clock_of)
-    return tuple((told(at), short(value)) for at, value in chosen)
+    reported = (lambda at: str(round(at))) if axis is Axis.STEP else (day_of if is_long else clock_of)
+    return tuple((reported(at), short(value)) for at, value in chosen)
 
 
 def day_of(at: float) -> str:

@@ -187,8 +187,8 @@ def points_of(body: Mapping[str, Any], name: str) -> list[Point]:
 
 def why_not(body: Mapping[str, Any], name: str) -> str:
     """Why a curve is unknown; empty where it is there."""
-    said = member(body, "curves", name, "unknown")
-    return str(said) if said is not None else ""
+    stated = member(body, "curves", name, "unknown")
+    return str(stated) if stated is not None else ""
 
 
 def rate_of(body: Mapping[str, Any]) -> list[Point]:

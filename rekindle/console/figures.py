@@ -131,7 +131,7 @@ def texts(body: Any) -> tuple[str, ...]:
     """Sentences: assumptions, and notes about the figures."""
     found: list[str] = []
     for name, value in _members(body):
-        if name == "said" and value:
+        if name == "text" and value:
             found.append(str(value))
         elif name == "prices" and isinstance(value, Mapping):
             found.append(f"Prices: {word(value, 'source')}, as of {word(value, 'as_of')}.")
@@ -152,7 +152,7 @@ def facts(body: Any, *, without: Collection[str] = (), depth: int = 0) -> tuple[
     headed: dict[str, list[Fact]] = {}
     under: list[Fact] = []
     for name, value in body.items():
-        if name in without or name in ("said", "assumptions", "prices") or _parts(str(name), value):
+        if name in without or name in ("text", "assumptions", "prices") or _parts(str(name), value):
             continue
         if isinstance(value, Mapping) and ("counted" in value or not value):
             continue

@@ -65,8 +65,8 @@ def approve(site: Site, asked: PageRequest, incident_id: str, approval_id: str) 
     body = {"answer": answer}
     if comment := asked.form.get("comment", "").strip()[:MAX_COMMENT_CHARS]:
         body["comment"] = comment
-    said = "Approved" if answer == "approve" else "Denied"
-    return _order(site, asked, path("incidents", incident_id, "approvals", approval_id), body, back=back, done=said)
+    text = "Approved" if answer == "approve" else "Denied"
+    return _order(site, asked, path("incidents", incident_id, "approvals", approval_id), body, back=back, done=text)
 
 
 def pause(site: Site, asked: PageRequest) -> PageResponse:
@@ -125,8 +125,8 @@ def _order(
     try:
         answer = site.client.order(method, where, body, key=key)
     except CliError as err:
-        said = str(err).replace(f"; repeat it with --key {key}", "")
-        return site.go_to(back, Note("bad", f"Not done: {said}"))
+        text = str(err).replace(f"; repeat it with --key {key}", "")
+        return site.go_to(back, Note("bad", f"Not done: {text}"))
     reason = "" if is_whole else word(answer, "reason")
     return site.go_to(back, Note("good", f"{done}: {reason}" if reason not in ("", "-") else f"{done}."))
 

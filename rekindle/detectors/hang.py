@@ -80,7 +80,7 @@ class HangWatch:
     the caller's, which is never read here. A new attempt keeps what was learned and begins with its own start-up.
     """
 
-    __slots__ = ("_entered_s", "_is_whole", "_limits", "_mark_s", "_said", "_step", "phase")
+    __slots__ = ("_entered_s", "_is_whole", "_limits", "_mark_s", "_reported", "_step", "phase")
 
     def __init__(self, limits: Mapping[RunPhase, HangLimit], *, now_s: float) -> None:
         self._limits = dict(limits)
@@ -92,7 +92,7 @@ class HangWatch:
         self._entered_s = self._mark_s = now_s
         self._is_whole = False
         self._step = 0
-        self._said: Severity | None = None
+        self._reported: Severity | None = None
 
     def moved(self, step: int, phase: RunPhase, now_s: float) -> None:
         """A sign of life: a step is done, or the run has entered another phase."""
@@ -109,19 +109,19 @@ class HangWatch:
         self.phase = phase
         self._step = step
         self._mark_s = now_s
-        self._said = None
+        self._reported = None
 
     def check(self, now_s: float) -> tuple[Verdict, ...]:
         """One verdict at each severity for each silence; none in a phase without a limit."""
         limit = self._limits.get(self.phase)
-        if limit is None or self._said is Severity.ACT:
+        if limit is None or self._reported is Severity.ACT:
             return ()
         since_s = self._mark_s
         silent_s, limit_s = now_s - since_s, limit.limit()
         severity = Severity.ACT if silent_s > limit_s else Severity.WATCH
-        if not silent_s > limit_s * WATCH_SHARE or severity is self._said:
+        if not silent_s > limit_s * WATCH_SHARE or severity is self._reported:
             return ()
-        self._said = severity
+        self._reported = severity
         evidence = {
             "phase": self.phase.value,
             "silent_s": silent_s,

@@ -26,7 +26,7 @@ STRONG: Final = 0.8
 KEY_FRAMES: Final = 6  # of the innermost: enough to tell loader from logger, few enough to be equal on equal ranks
 SMALL: Final = 4  # a minority is at most a quarter as large as the group it is held against; or one beside three
 ONE_HOST: Final = 8  # ranks on the common hosts (p4d, p5: eight GPUs)
-MAX_SAID_RANKS: Final = 8
+MAX_NAMED_RANKS: Final = 8
 STALE: Final = timedelta(minutes=15)  # ranks of one stall report within the differences of their learned limits
 
 
@@ -51,7 +51,7 @@ class RankVerdict:
     hosts: tuple[str, ...]
     confidence: float
     rule: RankRule
-    said: str
+    text: str
 
 
 def minority(reports: Iterable[RankReport], world_size: int) -> RankVerdict:
@@ -74,21 +74,21 @@ def minority(reports: Iterable[RankReport], world_size: int) -> RankVerdict:
 
     behind = _behind(stalls, world_size)
     if behind:
-        said = f"{_ranks(behind)} finished step {stalls[min(behind)].step}, the others a later one"
-        return _verdict(behind, hosts, 0.9 if most_wait else 0.6, RankRule.BEHIND, said)
+        detail = f"{_ranks(behind)} finished step {stalls[min(behind)].step}, the others a later one"
+        return _verdict(behind, hosts, 0.9 if most_wait else 0.6, RankRule.BEHIND, detail)
     busy = frozenset(rank for rank, found in frames.items() if found) - set(waiting)
     if busy and most_wait:
-        said = f"{_ranks(busy)}: {_where(frames, busy)}; {len(waiting)} of {world_size} ranks wait in a collective"
+        detail = f"{_ranks(busy)}: {_where(frames, busy)}; {len(waiting)} of {world_size} ranks wait in a collective"
         if silent:
-            return _verdict(busy | silent, hosts, 0.6, RankRule.NOT_WAITING, f"{said}; {_ranks(silent)}: no report")
-        return _verdict(busy, hosts, 0.9 if _is_few(len(busy), world_size) else 0.6, RankRule.NOT_WAITING, said)
+            return _verdict(busy | silent, hosts, 0.6, RankRule.NOT_WAITING, f"{detail}; {_ranks(silent)}: no report")
+        return _verdict(busy, hosts, 0.9 if _is_few(len(busy), world_size) else 0.6, RankRule.NOT_WAITING, detail)
     if silent:
         if not _is_few(len(silent), world_size):
             return _unknown(f"{len(silent)} of {world_size} ranks have not reported")
-        said = f"{_ranks(silent)}: no report, while {len(stalls)} of {world_size} ranks have one"
+        detail = f"{_ranks(silent)}: no report, while {len(stalls)} of {world_size} ranks have one"
         # More than one host's ranks at once: rather the way to the mailbox than the ranks.
         confidence = 0.5 if len(silent) > ONE_HOST else STRONG if most_wait else 0.6
-        return _verdict(silent, hosts, confidence, RankRule.SILENT, said)
+        return _verdict(silent, hosts, confidence, RankRule.SILENT, detail)
     return _odd_one(frames, hosts, world_size)
 
 
@@ -140,17 +140,17 @@ def first_bad(reports: Iterable[RankReport], world_size: int) -> RankVerdict:
     first = frozenset(rank for rank, report in bad.items() if report.step == step)
     later = len(bad) - len(first)
     if len(first) == world_size:
-        said = f"all {world_size} ranks have it at step {step}"
-        return RankVerdict(suspect_ranks=(), hosts=(), confidence=0.9, rule=RankRule.ALL_AT_ONCE, said=said)
-    said = f"{_ranks(first)} first, at step {step}; {later} of {world_size} ranks later"
+        text = f"all {world_size} ranks have it at step {step}"
+        return RankVerdict(suspect_ranks=(), hosts=(), confidence=0.9, rule=RankRule.ALL_AT_ONCE, text=text)
+    text = f"{_ranks(first)} first, at step {step}; {later} of {world_size} ranks later"
     if len(first) == 1:
         # The others have it only from the next exchange on, or not at all: either way it began here.
-        return _verdict(first, hosts, 0.9 if 2 * later >= world_size - 1 else 0.8, RankRule.ALONE_FIRST, said)
+        return _verdict(first, hosts, 0.9 if 2 * later >= world_size - 1 else 0.8, RankRule.ALONE_FIRST, text)
     named = {hosts.get(rank, "") for rank in first}
     elsewhere = {host for rank, host in hosts.items() if rank not in first} - named
     if len(named) == 1 and named != {""} and elsewhere and 2 * len(first) < world_size:
-        return _verdict(first, hosts, 0.7, RankRule.ONE_HOST_FIRST, f"{said}; all on {named.pop()}")
-    return _unknown(f"{said}: neither one rank nor all")
+        return _verdict(first, hosts, 0.7, RankRule.ONE_HOST_FIRST, f"{text}; all on {named.pop()}")
+    return _unknown(f"{text}: neither one rank nor all")
 
 
 def _newest(reports: Sequence[RankReport], kind: ReportKind) -> dict[int, RankReport]:
@@ -189,10 +189,10 @@ def _odd_one(frames: Mapping[int, tuple[Frame, ...]], hosts: Mapping[int, str], 
     large = [size for size in sizes if size * 2 >= sizes[0]]
     odd = frozenset(rank for ranks in groups.values() if _is_small(len(ranks), large[-1]) for rank in ranks)
     if not odd or not _is_few(len(odd), world_size) or sum(large) + len(odd) < world_size:
-        held = ", ".join(map(str, sizes[:MAX_SAID_RANKS]))
+        held = ", ".join(map(str, sizes[:MAX_NAMED_RANKS]))
         return _unknown(f"{len(groups)} places hold {held} ranks: no clear minority")
-    said = f"{_ranks(odd)}: {_where(frames, odd)}; {sum(large)} other ranks stand elsewhere"
-    return _verdict(odd, hosts, 0.6 if len(large) == 1 else 0.5, RankRule.ODD_ONE, said)
+    text = f"{_ranks(odd)}: {_where(frames, odd)}; {sum(large)} other ranks stand elsewhere"
+    return _verdict(odd, hosts, 0.6 if len(large) == 1 else 0.5, RankRule.ODD_ONE, text)
 
 
 def _is_small(group: int, beside: int) -> bool:
@@ -222,7 +222,7 @@ def _host_of(rank: int, hosts: Mapping[int, str], known: Sequence[int]) -> str |
 
 
 def _verdict(
-    ranks: frozenset[int], hosts: Mapping[int, str], confidence: float, rule: RankRule, said: str
+    ranks: frozenset[int], hosts: Mapping[int, str], confidence: float, rule: RankRule, text: str
 ) -> RankVerdict:
     known = sorted(hosts)
     named = {_host_of(rank, hosts, known) for rank in ranks}
@@ -231,16 +231,16 @@ def _verdict(
         hosts=tuple(sorted(host for host in named if host)),
         confidence=confidence,
         rule=rule,
-        said=said,
+        text=text,
     )
 
 
-def _unknown(said: str) -> RankVerdict:
-    return RankVerdict(suspect_ranks=(), hosts=(), confidence=0.0, rule=RankRule.UNKNOWN, said=said)
+def _unknown(text: str) -> RankVerdict:
+    return RankVerdict(suspect_ranks=(), hosts=(), confidence=0.0, rule=RankRule.UNKNOWN, text=text)
 
 
 def _ranks(ranks: Iterable[int]) -> str:
     listed = sorted(ranks)
-    shown = ", ".join(map(str, listed[:MAX_SAID_RANKS]))
-    more = f" and {len(listed) - MAX_SAID_RANKS} more" if len(listed) > MAX_SAID_RANKS else ""
+    shown = ", ".join(map(str, listed[:MAX_NAMED_RANKS]))
+    more = f" and {len(listed) - MAX_NAMED_RANKS} more" if len(listed) > MAX_NAMED_RANKS else ""
     return f"rank{'s' if len(listed) > 1 else ''} {shown}{more}"

@@ -42,7 +42,7 @@ class LossSpike:
         "_far_step",
         "_habit",
         "_habits",
-        "_is_told",
+        "_is_reported",
         "_peak",
         "_peak_z",
         "_quiet",
@@ -69,7 +69,7 @@ class LossSpike:
         self._sum = self._peak = self._peak_z = self._habit = 0.0
         self._rows = self._start_step = 0
         self._far_step: int | None = None
-        self._is_told = False  # whether the rows since the sum left zero have had their `watch`
+        self._is_reported = False  # whether the rows since the sum left zero have had their `watch`
         self._quiet = QUIET_ROWS
 
     @property
@@ -80,7 +80,7 @@ class LossSpike:
     @property
     def is_watching(self) -> bool:
         """Whether rows of late were far or worth a look, and nothing says that it is trouble."""
-        return not self.is_on and (self._far_step is not None or self._event is not None or self._is_told)
+        return not self.is_on and (self._far_step is not None or self._event is not None or self._is_reported)
 
     @property
     def is_returning(self) -> bool:
@@ -91,7 +91,7 @@ class LossSpike:
         """Make the present level the baseline, unless a spike worth a recovery lasts."""
         if not self.is_on:
             self._event = self._far_step = None
-            self._is_told = False
+            self._is_reported = False
             self._sum = 0.0
             self.scale.settle()
 
@@ -125,7 +125,7 @@ class LossSpike:
                 self._habits.remember_lone(self._peak)
             self._sum = self._peak = self._peak_z = 0.0
             self._far_step = None
-            self._is_told = False
+            self._is_reported = False
             self._quiet += 1
         event = self._event
         scale.learn(is_usual=event is None or event.good > 0 or event.rows <= LEARNED_ROWS + 1)
@@ -166,16 +166,16 @@ class LossSpike:
             rule = event.trouble()
             if rule and not self._is_explained(point, event, rule):
                 event.act()
-                self._is_told = True
+                self._is_reported = True
                 self.onset_step = event.start_step
                 self.heal_to = event.heal_to
                 verdict = self._verdict(point, loss, rule, Severity.ACT)
         if self._far_step is None and score > PEAK_Z and rise > scale.needs(COARSE_RISE):
             self._far_step = point.step
-        if verdict is None and not self._is_told:
+        if verdict is None and not self._is_reported:
             rule = self._seen(score, rise)
             if rule:
-                self._is_told = True
+                self._is_reported = True
                 verdict = self._verdict(point, loss, rule, Severity.WATCH)
         self._quiet = 0 if event is not None or (is_far and score > PEAK_Z) else self._quiet + 1
         self._sum = min(self._sum, SUM)
@@ -222,7 +222,7 @@ class LossSpike:
         self._worst = event.worst
         self._event = None
         self._far_step = None
-        self._is_told = False
+        self._is_reported = False
         self._sum = 0.0
         if event.has_acted or ended is End.GIVEN_UP:
             self.ended = ended

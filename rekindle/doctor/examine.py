@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
 
-from rekindle.doctor.aws import cluster_state as whiteboard
+from rekindle.doctor.aws import cluster_state
 from rekindle.doctor.aws import gather as reads
 from rekindle.doctor.aws.account import Account
 from rekindle.doctor.aws.shapes import request_findings
@@ -129,12 +129,12 @@ def _own_side(name: str, label: str, given: Given, account: Account) -> Iterator
     if _CLUSTER.fullmatch(name) is None:
         yield unknown(Id.AGENT_HEARTBEAT, label, f"the agent was not looked for: {quoted(name)} is no cluster's name")
         return
-    bucket = whiteboard.find_bucket(account, given.stack, given.bucket)
+    bucket = cluster_state.find_bucket(account, given.stack, given.bucket)
     yield from agent_findings(
         label,
-        whiteboard.read_agent(account, bucket, name),
-        whiteboard.read_queue(account, given.stack, name),
-        whiteboard.read_slurm_nodes(account, bucket, name),
+        cluster_state.read_agent(account, bucket, name),
+        cluster_state.read_queue(account, given.stack, name),
+        cluster_state.read_slurm_nodes(account, bucket, name),
         now=given.now,
     )
 
@@ -182,7 +182,7 @@ def _from_bucket(subject: Subject, facts: AccountFacts) -> tuple[Provisioning | 
     if subject.is_live:
         return None, []
     where = subject.path("InstanceGroups")
-    said = (
+    text = (
         f"{PROVISIONING_NAME} was neither given (--provisioning) nor read from S3, so its group names are not compared"
     )
-    return None, [unknown(Id.PROVISIONING_GROUPS, where, said)]
+    return None, [unknown(Id.PROVISIONING_GROUPS, where, text)]

@@ -17,4 +17,4 @@ class Guarded:
     def _inner(self, where: str, err: BaseException) -> None:
         if where not in self._failed_in:
             self._failed_in |= {where}
-            logger.warning("Rekindle failed in %s, and training goes on without it: %r", where, err)
+            logger.warning("Rekindle failed in %s, and training continues without it: %r", where, err)

@@ -52,7 +52,7 @@ class Windows:
             batches = batches.batch_sampler
         if batches is None or not hasattr(batches, "sampler"):
             logger.warning(
-                "The Trainer's data have no batch sampler: Rekindle cannot leave out the windows it was told"
+                "The Trainer's data have no batch sampler: Rekindle cannot leave out the windows it was given"
             )
             return None
         accumulate = args.gradient_accumulation_steps

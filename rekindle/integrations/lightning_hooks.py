@@ -89,7 +89,7 @@ class LightningHooks(Guarded):
             self._sampler.go_on_after(self._step)
             self._sampler.leave_out(self.monitor.resume)
         elif self.monitor.resume.skip:
-            logger.warning("RekindleCallback was given no sampler: it cannot leave out the windows that it was told")
+            logger.warning("RekindleCallback was given no sampler: it cannot leave out the windows that it was given")
 
     @guarded("on_train_start")
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:  # noqa: ARG002 - Lightning's hook

@@ -98,7 +98,7 @@ class LocalWatch:
         except PASS:
             raise
         except BaseException as err:
-            self._note("stepped", f"What is this rank's own of a step cannot be told: {err!r}")
+            self._note("stepped", f"What is this rank's own of a step is not known: {err!r}")
             return None
 
     def close(self) -> None:

@@ -113,9 +113,11 @@ def start(
         around = process_environment() if env is None else env
         resume, given = _resume_plan(around), dict(around)
         budget = Budget(RESTART_READS_S if _is_restart(around) else START_READS_S)
-        told = hear(around, lambda: _box_of(mailbox, around, budget))
-        told, resume = shared(told, _settled(told, mailbox, budget, _attempt_name(attempt, job_id, told.env)), share)
-        given = dict(told.env)
+        reported = hear(around, lambda: _box_of(mailbox, around, budget))
+        reported, resume = shared(
+            reported, _settled(reported, mailbox, budget, _attempt_name(attempt, job_id, reported.env)), share
+        )
+        given = dict(reported.env)
         return _start(
             save=save,
             mailbox=mailbox if mailbox is not None else given.get(ENV_MAILBOX) or None,
@@ -162,7 +164,7 @@ def _start(
 ) -> Monitor:
     bus = env.get(ENV_BUS) or None
     if env.get(ENV_SWITCH, "").lower() in ("off", "0", "false", "no") or job_id is None or not (mailbox or bus):
-        logger.info("Rekindle's monitor is silent: it is off, or was told no job, or neither mailbox nor bus")
+        logger.info("Rekindle's monitor is silent: it is off, or was given no job, or neither mailbox nor bus")
         return _silent(resume, env)
     if config is None:
         config = Config.from_env(env)
@@ -248,10 +250,10 @@ def _resume_plan(env: Mapping[str, str]) -> ResumePlan:
         return ResumePlan()
 
 
-def _settled(told: LaunchInstructions, mailbox: str | Box | None, budget: Budget, attempt: str) -> ResumePlan:
+def _settled(reported: LaunchInstructions, mailbox: str | Box | None, budget: Budget, attempt: str) -> ResumePlan:
     """The plan, checked against this machine's disk; as it was where that cannot be done."""
-    env = told.env
-    plan = _resume_plan(env) if told.resume is None else told.resume
+    env = reported.env
+    plan = _resume_plan(env) if reported.resume is None else reported.resume
 
     def look() -> ResumePlan:
         return settled(
@@ -262,18 +264,18 @@ def _settled(told: LaunchInstructions, mailbox: str | Box | None, budget: Budget
             clients=BoundedClients(budget),
             is_repeat=_attempt_number(env) > 1,
             attempt=attempt,
-            unplanned=told.unplanned,
+            unplanned=reported.unplanned,
             job_id=env.get(ENV_JOB_ID, ""),
         )
 
-    is_again = told.unplanned is not None or _is_restart(env)
+    is_again = reported.unplanned is not None or _is_restart(env)
     try:
         return within(lambda: patiently(look), LOOK_AGAIN_S) if is_again else within(look, LOOK_S)
     except Exception as err:
         # On a first start there is hardly anything newer than the plan; that storage is away is told when it is used.
         report = logger.warning if is_again or plan.uri is not None else logger.info
         report("Rekindle's resume plan could not be checked against the disk: %r", err)
-        return _resume_plan(told.submitted) if told.unplanned is not None else plan
+        return _resume_plan(reported.submitted) if reported.unplanned is not None else plan
 
 
 def _box_of(mailbox: str | Box | None, env: Mapping[str, str], budget: Budget) -> Box | None:

@@ -87,7 +87,7 @@ class ServiceLink:
             on_failed=on_failed,
             on_done=self._sealed,
         )
-        self._mailing = Worker("mail", self._mail_turn, trouble, is_done=lambda: self.mail.has_said_all)
+        self._mailing = Worker("mail", self._mail_turn, trouble, is_done=lambda: self.mail.has_sent_all)
         self._sealing = Worker("seal", self._seal_turn, trouble, is_done=lambda: self._sealer.is_idle)
         self._hashing = Worker("hash", self._hasher.turn, trouble)
         self.mail.wakes(self._mailing.wake)

@@ -33,7 +33,7 @@ class HashCheck:
     unchecked: tuple[str, ...] = ()
 
     @property
-    def said(self) -> str:
+    def text(self) -> str:
         """For people."""
         if self.problems:
             return "; ".join(self.problems)

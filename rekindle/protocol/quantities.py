@@ -33,15 +33,15 @@ NAMES: Final[Mapping[str, str]] = {
 
 def heading(name: str) -> str:
     """A quantity's name as a heading."""
-    said = NAMES[name]
-    return said[0].upper() + said[1:]
+    stated = NAMES[name]
+    return stated[0].upper() + stated[1:]
 
 
 def duration(seconds: float) -> str:
     """A span of time for people: 0.6 s, 12 s, 4 min 5 s, 2 h 10 min, 3 d 4 h; a minus sign before one below zero."""
     if seconds < 0:
-        said = duration(-seconds)
-        return said if said == "0 s" else f"-{said}"
+        stated = duration(-seconds)
+        return stated if stated == "0 s" else f"-{stated}"
     tenths = round(seconds, 1)
     if tenths < 10:
         return f"{tenths:.1f}".removesuffix(".0") + " s"

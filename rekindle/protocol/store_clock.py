@@ -13,10 +13,10 @@ def age_s(answer: Mapping[str, Any]) -> float:
     answer: as botocore gives it. Source: RFC 9110, fields Date and Last-Modified, both of whole seconds
     """
     written_at = answer.get("LastModified")
-    said = answer.get("ResponseMetadata", {}).get("HTTPHeaders", {}).get("date")
-    if written_at is None or said is None:
+    stated = answer.get("ResponseMetadata", {}).get("HTTPHeaders", {}).get("date")
+    if written_at is None or stated is None:
         return 0.0
     try:
-        return max(0.0, float((parsedate_to_datetime(said) - written_at).total_seconds()))
+        return max(0.0, float((parsedate_to_datetime(stated) - written_at).total_seconds()))
     except (TypeError, ValueError):  # no date, or one without a zone
         return 0.0

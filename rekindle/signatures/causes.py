@@ -71,7 +71,7 @@ class Cause:
     finding: Finding | None
     suspects: tuple[str, ...]
     echoes: tuple[Echo, ...]
-    said: str
+    text: str
     unexplained: tuple[Echo, ...] = ()
 
 
@@ -90,7 +90,7 @@ def root_cause(findings: Iterable[Finding], *, is_one_log: bool = False) -> Caus
             finding=None,
             suspects=(),
             echoes=(),
-            said="Nothing wrong was said.",
+            text="Nothing wrong was reported.",
         )
     ranked = [
         one for _, one in sorted(enumerate(bad), key=lambda item: (item[1].verdict.order, _time(item[1]), item[0]))
@@ -114,7 +114,7 @@ def root_cause(findings: Iterable[Finding], *, is_one_log: bool = False) -> Caus
         finding=first,
         suspects=suspects,
         echoes=echoes,
-        said=_sentence(first, same, echoes, unexplained),
+        text=_sentence(first, same, echoes, unexplained),
         unexplained=unexplained,
     )
 

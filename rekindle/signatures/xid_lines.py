@@ -53,22 +53,22 @@ def read_xids(text: str) -> XidVerdict | None:
     Xid 154's own words win over the table: they are the driver's verdict on its companion.
     """
     codes = find_xids(text)
-    said = response_from_text(text) if 154 in codes else FirstResponse.UNKNOWN
+    stated = response_from_text(text) if 154 in codes else FirstResponse.UNKNOWN
     found = [verdict for code in codes if code != 154 and (verdict := _verdict(code)) is not None]
     best = min(found, key=lambda verdict: (verdict.order, _weight(verdict.response)), default=None)
-    if said is FirstResponse.UNKNOWN:
+    if stated is FirstResponse.UNKNOWN:
         return best
-    if said.needs_node_action:
+    if stated.needs_node_action:
         return XidVerdict(
             xid=best.xid if best else 154,
             label=best.label if best else _HARDWARE_WITHOUT_LABEL,
             fault=FaultClass.NODE_HARDWARE,
-            response=said,
+            response=stated,
             order=CausalClass.DEVICE,
         )
     if best is None:
         return None
-    return XidVerdict(xid=best.xid, label=best.label, fault=best.fault, response=said, order=best.order)
+    return XidVerdict(xid=best.xid, label=best.label, fault=best.fault, response=stated, order=best.order)
 
 
 def _verdict(code: int) -> XidVerdict | None:

@@ -153,9 +153,9 @@ def response_from_text(text: str) -> FirstResponse:
     Source: NVIDIA Xid catalogue, Xid 154 "GPU recovery action changed".
     """
     changed = _CHANGED_TO.search(text[:4000])
-    said = (changed[1] if changed else text[:4000]).lower()
+    detail = (changed[1] if changed else text[:4000]).lower()
     for words, response in _TEXT_VERDICTS:
-        if re.search(rf"\b{words}\b", said):
+        if re.search(rf"\b{words}\b", detail):
             return response
     return FirstResponse.UNKNOWN
 
@@ -182,8 +182,8 @@ def fault_of(xid: int, text: str = "") -> FaultClass | None:
     if row is None:
         return FaultClass.UNCLEAR
     if row.ours is FirstResponse.FOLLOW_TEXT:
-        said = response_from_text(text)
-        if said.needs_node_action:
+        stated = response_from_text(text)
+        if stated.needs_node_action:
             return FaultClass.NODE_HARDWARE
-        return FaultClass.UNCLEAR if said is FirstResponse.UNKNOWN else None
+        return FaultClass.UNCLEAR if stated is FirstResponse.UNKNOWN else None
     return row.fault

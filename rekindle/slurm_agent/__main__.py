@@ -66,7 +66,7 @@ def parser() -> argparse.ArgumentParser:
     mode.add_argument(
         "--stop-all", action="store_true", help="no agent of the cluster acts until one is started here again, then end"
     )
-    mode.add_argument("--once", action="store_true", help="one look at Slurm, one at the queue, then end")
+    mode.add_argument("--once", action="store_true", help="one reading of Slurm, one at the queue, then end")
     return made
 
 
@@ -148,10 +148,10 @@ def _leave(settings: Settings, clients: Clients, clock: AwsClock, guard: int, st
     """What is held is given back only where no other agent continues with it."""
     try:
         if others := others_on(settings, clients, clock):
-            print(f"note     {', '.join(others)} goes on with what is held: nothing is given back")
+            print(f"note     {', '.join(others)} continues with what is held: nothing is given back")
             return OK
     except AwsError as err:
-        print(f"LEFT     it cannot be told whether another agent goes on: {text_of('lease.json', err)}")
+        print(f"LEFT     it is not known whether another agent continues: {text_of('lease.json', err)}")
         return NOT_OK
     lease = wait_for_lease(settings, clients, clock, stop, is_once=True, ends_stop=True)
     if lease is None:
@@ -168,7 +168,7 @@ def _give_back(agent: Agent, *, is_dry: bool) -> int:
     is_all = give_back(agent.parts.slurm, agent.journal, print, is_dry=is_dry)
     if not is_dry:
         agent.watch.turn()
-        agent.publisher.flush(LAST_NEWS_S)  # the whiteboard shows how it was left
+        agent.publisher.flush(LAST_NEWS_S)  # the cluster state shows how it was left
         agent.store.settle()
     return OK if is_all else NOT_OK
 

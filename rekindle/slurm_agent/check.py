@@ -156,7 +156,7 @@ def _lease(settings: Settings, clients: Clients) -> Iterator[Finding]:
     elif doc.term_s == 0:
         yield Finding(what="lease", is_ok=None, text=f"given back by {doc.holder} on {doc.host}, {age}")
     elif found.age_s > doc.term_s:
-        text = f"over: {doc.holder} on {doc.host} renewed it {age}, and nobody has taken over"
+        text = f"over: {doc.holder} on {doc.host} renewed it {age}, and no agent has taken over"
         yield Finding(what="lease", is_ok=None, text=text)
     else:
         text = f"held by {doc.holder} on {doc.host}, epoch {doc.epoch}, renewed {age}"
@@ -175,9 +175,11 @@ def _aws(settings: Settings, clients: Clients) -> Iterator[Finding]:
         key = f"{cluster_prefix(settings.cluster)}check.json"
         clients.s3.put_object(Bucket=settings.bucket, Key=key, Body=json.dumps({"v": 1, "at": now}).encode())
         clients.s3.get_object(Bucket=settings.bucket, Key=key)["Body"].read()
-        yield Finding(what="whiteboard", is_ok=True, text=f"s3://{settings.bucket}/{cluster_prefix(settings.cluster)}")
+        yield Finding(
+            what="cluster state", is_ok=True, text=f"s3://{settings.bucket}/{cluster_prefix(settings.cluster)}"
+        )
     except AwsError as err:
-        yield Finding(what="whiteboard", is_ok=False, text=text_of(f"s3://{settings.bucket}", err))
+        yield Finding(what="cluster state", is_ok=False, text=text_of(f"s3://{settings.bucket}", err))
     try:
         detail = {"v": 1, "cluster": settings.cluster, "agent_id": "check", "at": now, "started_at": now}
         entry = {
@@ -204,5 +206,5 @@ def _aws(settings: Settings, clients: Clients) -> Iterator[Finding]:
         else:
             yield Finding(what="queue", is_ok=False, text=text_of(f"queue {name}", err))
     yield from _lease(settings, clients)
-    said = clock.problems()
-    yield Finding(what="clock", is_ok=None if said else True, text=said[0] if said else "as AWS's")
+    stated = clock.problems()
+    yield Finding(what="clock", is_ok=None if stated else True, text=stated[0] if stated else "as AWS's")

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from rekindle.protocol.cluster.documents import AttemptDoc, EndedBy, NodeFacts
 from rekindle.protocol.cluster.names import parse_attempt
-from rekindle.protocol.cluster.node_states import StateMeaning, said_by, words_of
+from rekindle.protocol.cluster.node_states import StateMeaning, meanings_of, words_of
 from rekindle.protocol.wire import MailboxError
 from rekindle.slurm_agent.base.ports import Slurm, SlurmError
 
@@ -89,7 +89,7 @@ def _was_put_back_by_us(slurm: Slurm, doc: AttemptDoc) -> bool:
 
 def _node(slurm: Slurm, node: NodeFacts, say: Callable[[str], None], *, is_dry: bool) -> bool:
     what = f"resume node {node.name} ({node.reason})"
-    if StateMeaning.INVALID in said_by(words_of(node.state, node.flags)):
+    if StateMeaning.INVALID in meanings_of(words_of(node.state, node.flags)):
         say(f"note     {what}: slurmctld keeps it out, it has less than slurm.conf says")
         return True
     if is_dry:

@@ -194,7 +194,7 @@ class Agent:
                     return False
                 for thread in threads:
                     if not thread.is_alive():
-                        raise RuntimeError(f"the {thread.name} loop has ended by itself")
+                        raise RuntimeError(f"the {thread.name} loop has ended on its own")
         finally:
             halt.set()
         self._end(threads)
@@ -227,7 +227,7 @@ class Agent:
         publisher = next(thread for thread in threads if thread.name == "publisher")
         publisher.join(LAST_NEWS_S)
         if publisher.is_alive() or not self.publisher.flush(LAST_NEWS_S):
-            log.warning("some news are left; they are told at the next start")
+            log.warning("some news are left; they are sent at the next start")
         self.store.settle()
         if self._lease is not None and is_idle:  # a command that still runs keeps it, until its term is over
             self._lease.give_back()
@@ -243,7 +243,7 @@ class Agent:
         self.executor.work()
         self.watch.turn()
         if not self.publisher.flush(30.0):
-            self.problems.set("once", ["not all could be told"])
+            self.problems.set("once", ["not all could be sent"])
         self.store.settle()
         if self._lease is not None:
             self._lease.give_back()

@@ -1,8 +1,8 @@
 """From a start to the lease, and what an agent has to know before it acts in another's place.
 
-The orders that were begun stand in the lease (`LeaseDoc.begun`), the orders themselves and their answers on the
-whiteboard. What was answered is taken into the journal as done; what was begun and not answered is open, and is settled
-by looking at Slurm, as after a kill. What this agent once took and another has answered is done as well.
+The orders that were begun stand in the lease (`LeaseDoc.begun`), the orders themselves and their answers in the cluster
+state. What was answered is taken into the journal as done; what was begun and not answered is open, and is settled by
+looking at Slurm, as after a kill. What this agent once took and another has answered is done as well.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def wait_for_lease(
     """
     store = Store(settings.state_dir / DATABASE, clock=clock)
     lease = make_lease(settings, clients, clock, store)
-    told = None
+    reported = None
     try:
         while not stop.is_set():
             _end_stop(lease, settings.state_dir / STOPPED, is_ours=ends_stop)
@@ -82,10 +82,10 @@ def wait_for_lease(
             if lease.standing is Standing.STANDBY and lease.is_unsure:
                 lease.is_only_ours = True
                 return lease
-            said = lease.problem or f"{lease.doc.holder} holds the lease" if lease.doc else lease.problem
-            if said != told:
-                log.info("part=lease standing=%s why=%s", lease.standing, said)
-                told = said
+            text = lease.problem or f"{lease.doc.holder} holds the lease" if lease.doc else lease.problem
+            if text != reported:
+                log.info("part=lease standing=%s why=%s", lease.standing, text)
+                reported = text
             if is_once or lease.standing is Standing.LOST:
                 break
             stop.wait(rest_s)

@@ -62,11 +62,11 @@ class MemoryObjects:
     @contextmanager
     def unheard(self) -> Iterator[None]:
         """Objects written in this block raise no `on_put`: they stand for objects that are long there."""
-        told, self.on_put = self.on_put, lambda key, size: None  # noqa: ARG005
+        reported, self.on_put = self.on_put, lambda key, size: None  # noqa: ARG005
         try:
             yield
         finally:
-            self.on_put = told
+            self.on_put = reported
 
     def get(self, key: str) -> _Object | None:
         """The object, None for none."""

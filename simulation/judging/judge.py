@@ -100,7 +100,7 @@ class Judge(Watcher):
         job, run = attempt.job, attempt.run
         if job.is_terminal or job.phase is JobPhase.STOPPING or run.owner_stopped or attempt.is_on_bad_node:
             return
-        if any(self._just_mended(node) for node in attempt.nodes):
+        if any(self._just_repaired(node) for node in attempt.nodes):
             return
         others = [one for one in run.attempts.values() if one is not attempt]
         if attempt.trains_since is None and any(
@@ -190,7 +190,7 @@ class Judge(Watcher):
         self._judge_pause(f"a {how}", node.name)
         is_condemned = node.condemned or node.is_acquittal_lost
         is_ordered, node.is_ordered = node.is_ordered, False
-        if not (is_ordered or node.is_broken or is_condemned or self._is_out_alone(node) or self._just_mended(node)):
+        if not (is_ordered or node.is_broken or is_condemned or self._is_out_alone(node) or self._just_repaired(node)):
             self._count("node_repaired_well", node.name, f"{how} of a node with which nothing was wrong")
         others = [one.name for one in cluster.nodes.values() if one.in_our_repair and one is not node]
         room = self._room(cluster)
@@ -203,8 +203,8 @@ class Judge(Watcher):
     def _room(self, cluster: Cluster) -> int:
         return max(1, int(len(cluster.nodes) * self.world.policy.budgets.max_nodes_in_repair_percent / 100))
 
-    def _just_mended(self, node: TrueNode) -> bool:
-        ends = [at for at in (node.mended_at, node.condemned_until) if at is not None]
+    def _just_repaired(self, node: TrueNode) -> bool:
+        ends = [at for at in (node.repaired_at, node.condemned_until) if at is not None]
         return any(self._now - at < MISSES_NOTHING for at in ends)
 
     def _is_out_alone(self, node: TrueNode) -> bool:
@@ -246,9 +246,9 @@ class Judge(Watcher):
             return
         if marked:  # a poisoned run goes back before its onset; two saves may lie between, of which one is in doubt
             if best.step - step > 2 * run.spec.save_every:
-                self._count("passed_over", run.name, f"{attempt.name} goes on from {step}; {best.step} is good")
+                self._count("passed_over", run.name, f"{attempt.name} continues from {step}; {best.step} is good")
             return
-        self._count("passed_over", run.name, f"{attempt.name} goes on from {step}; {best.step} is good")
+        self._count("passed_over", run.name, f"{attempt.name} continues from {step}; {best.step} is good")
 
     def _judge_budget(self, attempt: Attempt) -> None:
         run = attempt.run
@@ -256,7 +256,7 @@ class Judge(Watcher):
         if in_vain >= self.world.policy.budgets.max_no_progress + 1:
             self._count("budget_exceeded", run.name, f"{attempt.name} after {in_vain} attempts that gained nothing")
         if memory >= 3:
-            self._count("budget_exceeded", run.name, f"{attempt.name} after {memory} deaths for want of memory")
+            self._count("budget_exceeded", run.name, f"{attempt.name} after {memory} deaths for lack of memory")
 
     def condemned(self, root: str) -> None:
         """See Watcher."""
@@ -404,7 +404,7 @@ class Judge(Watcher):
         self._unconfirmed.clear()
 
     def _waits_for_a_node(self, run: TrueRun) -> bool:
-        """Slurm has put it back into its queue by itself, behind a job that goes first, or while an Incident is open
+        """Slurm has put it back into its queue, behind a job that goes first, or while an Incident is open
         about a node that it waits for.
         """
         newest = next(reversed(run.attempts.values()), None)

@@ -187,7 +187,7 @@ class Training:
         self._enter(attempt, attempt.first_step - 1, moves=False, phase=RunPhase.STARTUP, loss=LossState.NONE)
         self.monitor.push(attempt, "Rekindle Monitor Started", {})
         if attempt.loaded is not None and not attempt.loaded.is_whole:
-            self._later(attempt, "life", LOADING, lambda: self._end(attempt, Phase.FAILED, _said(attempt, _CORRUPT)))
+            self._later(attempt, "life", LOADING, lambda: self._end(attempt, Phase.FAILED, _output(attempt, _CORRUPT)))
             return
         self._later(attempt, "life", LOADING, lambda: self._begin(attempt))
 
@@ -263,7 +263,7 @@ class Training:
             case "crash" | "oom":
                 self._enter(attempt, step - 1, moves=False)
                 text = _OOM if trouble.kind == "oom" else trouble.text
-                self._end(attempt, Phase.FAILED, _said(attempt, text))
+                self._end(attempt, Phase.FAILED, _output(attempt, text))
                 return True
             case "skips":
                 self._skips(attempt, trouble, step)
@@ -479,6 +479,6 @@ class Training:
             self._cancel(attempt, what)
 
 
-def _said(attempt: Attempt, text: str) -> str:
+def _output(attempt: Attempt, text: str) -> str:
     """As the platform passes on what the container, or the job's own output, says."""
     return text if attempt.run.spec.platform == "slurm" else _FAILED.format(text=text)

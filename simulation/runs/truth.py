@@ -100,7 +100,7 @@ class TrueNode:
     broken_since: datetime | None = None
     is_dead: bool = False
     cure: str = ""
-    mended_at: datetime | None = None
+    repaired_at: datetime | None = None
     condemned: bool = False
     condemned_until: datetime | None = None
     is_acquittal_lost: bool = False  # the event of its withdrawal was lost
@@ -116,18 +116,18 @@ class TrueNode:
         """From now on."""
         self.broken_since, self.is_dead, self.cure = now, is_dead, cure
 
-    def is_mended(self, now: datetime, *, by: str) -> None:
+    def repaired(self, now: datetime, *, by: str) -> None:
         """It was rebooted or replaced; a reboot does not help against everything."""
         if by == "replace":
             self.condemned = False
         if self.is_broken and (by == "replace" or self.cure == "reboot"):
-            self.broken_since, self.is_dead, self.cure, self.mended_at = None, False, "", now
+            self.broken_since, self.is_dead, self.cure, self.repaired_at = None, False, "", now
             self.condemned = False
 
 
 @dataclass(slots=True, kw_only=True)
 class Attempt:
-    """One training job, or one start of a Slurm job, as it truly is."""
+    """One training job, or one start of a Slurm job, as it truly is: one field per fact (hence their number)."""
 
     job: Start
     platform: Platform

@@ -27,7 +27,7 @@ from simulation.runs.monitor import run_mailbox
 from simulation.runs.training import Training
 from simulation.runs.truth import Attempt, TrueNode, TrueRun
 from simulation.slurm.pods import NAME, TIMINGS, WORKERS, cluster_request, name_of
-from simulation.slurm.slurm_start import SlurmStart, plan_of, told
+from simulation.slurm.slurm_start import SlurmStart, launch_instructions, plan_of
 from simulation.stages.memory import Watcher
 from simulation.story import Story, Trouble
 
@@ -212,7 +212,7 @@ class Cluster:
 
     def _starts(self, job: SimJob) -> None:
         run = self._run_of(job)
-        heard = told(job, run, self._objects)
+        heard = launch_instructions(job, run, self._objects)
         start = SlurmStart(
             name=job.attempt,
             slurm_job=job.slurm_job,
@@ -410,7 +410,7 @@ class Cluster:
     def _back(self, machine: Node, *, by: str) -> None:
         name = name_of(machine)
         node = self.nodes[name]
-        node.is_mended(self._clock.now(), by=by)
+        node.repaired(self._clock.now(), by=by)
         node.in_our_repair = False
         facts = self.model.node_facts[name]
         if not node.is_dead:

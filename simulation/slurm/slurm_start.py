@@ -38,7 +38,7 @@ class SlurmStart:
         return self.phase in TERMINAL
 
 
-def told(job: SimJob, run: TrueRun, objects: MemoryObjects) -> LaunchInstructions:
+def launch_instructions(job: SimJob, run: TrueRun, objects: MemoryObjects) -> LaunchInstructions:
     """The launch instructions of the job's present start."""
     env = {"SLURM_JOB_ID": str(job.slurm_job), ENV_CLUSTER: job.base.cluster, **job.environment}
     if job.restart:

@@ -415,7 +415,7 @@ def test_a_sibling_that_an_event_told_of_needs_no_list(script: Script) -> None:
     script.describes("ended", status="Failed", secondary="Failed")
     script.describes("by-hand").describes("lm-7b")
     told = ("lm-7b-r2", "ended", "by-hand")
-    assert script.scheduler.siblings(ours, besides={"lm-7b-r2"}, told=told) == ("by-hand",)
+    assert script.scheduler.siblings(ours, besides={"lm-7b-r2"}, reported=told) == ("by-hand",)
 
 
 def test_the_newest_run_that_was_submitted_after_ours_and_has_ended_was_missed(script: Script) -> None:

@@ -50,7 +50,7 @@ def test_a_cluster_that_is_set_up_well_is_said_to_be() -> None:
         (replace(GOOD, version="x"), {}, "versions", "does not tell its version"),
         (GOOD, {"nodes": (*NODES, Node(name="n3", state="idle", version="24.11.5"))}, "versions", "24.11.5 on 1"),
         (replace(GOOD, first_job=1), {}, "job numbers", "FirstJobId is 1"),
-        (GOOD, {"highest": 200_000}, "job numbers", "numbers have begun anew"),
+        (GOOD, {"highest": 200_000}, "job numbers", "numbers have begun again"),
     ],
 )
 def test_what_may_go_wrong_one_day_is_named(settings: Settings, more: dict[str, object], what: str, text: str) -> None:

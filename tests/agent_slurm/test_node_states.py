@@ -13,9 +13,9 @@ from rekindle.protocol.cluster.node_states import (
     Writer,
     held_by,
     is_ours,
+    meanings_of,
     parts_of,
     read_state,
-    said_by,
     standing_of,
     words_of,
     writer_of,
@@ -56,7 +56,7 @@ def test_what_sinfo_folds_into_one_word_says_no_more_than_the_whole_does(version
         if "?" in short:
             continue
         base, flags = read_state(short)
-        says, of_whole = said_by(words_of(base, flags)), said_by(words_of(*read_state(whole)))
+        says, of_whole = meanings_of(words_of(base, flags)), meanings_of(words_of(*read_state(whole)))
         assert says - {StateMeaning.WORKS, StateMeaning.NOTHING} <= of_whole, (whole, short)
 
 

@@ -192,7 +192,7 @@ def test_what_the_numbering_of_jobs_is_advised_about() -> None:
     read = parse_settings(recorded("22.05-show-config.txt"))
     assert (read.first_job, read.next_job) == (1, 32)
     assert "FirstJobId is 1" in numbering(read, 31)
-    assert "numbers have begun anew" in numbering(read, 812)
+    assert "numbers have begun again" in numbering(read, 812)
     assert numbering(Settings(first_job=100_000, next_job=100_005), 100_004) == ""
     assert numbering(Settings(), 5) == ""
     federated = Settings(first_job=2, next_job=40)
@@ -208,7 +208,7 @@ def test_numbers_that_have_begun_anew_are_a_problem_until_new_ones_are_reached(h
     head.fake.config(next_job=3)
     head.now += timedelta(minutes=6)
     for _ in range(2):
-        assert any("numbers have begun anew" in line for line in head.look().problems)
+        assert any("numbers have begun again" in line for line in head.look().problems)
     head.memory.all.clear()
     head.start()
     head.look()

@@ -91,7 +91,7 @@ class Damage:
 
     layout: str
     root: str
-    said: str
+    text: str
     do: Callable[[dict[str, bytes], str], Any]
 
 
@@ -169,12 +169,12 @@ DAMAGES = [
 ]
 
 
-@pytest.mark.parametrize("damage", DAMAGES, ids=[f"{item.layout}-{item.said[:40]}" for item in DAMAGES])
+@pytest.mark.parametrize("damage", DAMAGES, ids=[f"{item.layout}-{item.text[:40]}" for item in DAMAGES])
 def test_a_damaged_one_is_told_with_the_reason_and_the_others_stay_whole(damage: Damage) -> None:
     files = layout(damage.layout)
     damage.do(files, damage.root)
     by_root = {item.root: item for item in found_in(files)}
-    assert any(damage.said in problem for problem in by_root[damage.root].problems), by_root[damage.root].problems
+    assert any(damage.text in problem for problem in by_root[damage.root].problems), by_root[damage.root].problems
     assert all(item.is_complete for root, item in by_root.items() if root != damage.root)
 
 

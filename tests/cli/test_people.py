@@ -128,7 +128,7 @@ def test_a_cluster_may_be_an_arn(rekindle: Run, service: FakeService) -> None:
 
 
 def test_hardware_that_failed_is_listed_with_what_befell_it_last(rekindle: Run, service: FakeService) -> None:
-    fault = {"at": "2026-11-20T09:00:00+00:00", "cluster": "ml", "node": "ip-1", "kind": "node_hardware", "said": ""}
+    fault = {"at": "2026-11-20T09:00:00+00:00", "cluster": "ml", "node": "ip-1", "kind": "node_hardware", "text": ""}
     lemon = {"identity": "GPU-1f2e", "kind": "gpu", "is_lemon": True, "faults_total": 4, "faults_in_window": 3}
     given(service, {"lemons": [lemon | {"window_days": 30, "faults": [fault]}]}, {"lemons": []})
     out = rekindle("lemons").out
@@ -406,7 +406,7 @@ def everything() -> dict[str, Any]:
         "would_do": ["x"],
         "metrics": {HOSTILE: "x"},
         "shadow": {"everywhere": True, "jobs": ["x"], "clusters": ["x"]},
-        "breaker": {"open": True, "said": "x"},
+        "breaker": {"open": True, "text": "x"},
         "paused": True,
         "outcome": {"phase": "x", "rule": "x", "finished": True},
         "resume": dict(_ROW) | {"step": {"unknown": "x"}, "from": "x"},

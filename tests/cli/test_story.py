@@ -28,7 +28,7 @@ def test_a_suspect_is_named_with_its_host_its_grounds_and_its_stacks() -> None:
         attempt="lm",
         kind=SuspicionKind.HANG,
         rule="not_waiting",
-        said="rank 3: in train.py:augment; 7 of 8 ranks wait in a collective",
+        text="rank 3: in train.py:augment; 7 of 8 ranks wait in a collective",
         ranks=(3,),
         hosts=("algo-2",),
         confidence=0.9,
@@ -49,7 +49,7 @@ def test_a_suspect_is_named_with_its_host_its_grounds_and_its_stacks() -> None:
 
 def test_reports_that_point_at_nobody_are_told_as_such() -> None:
     said = "all 8 ranks have it at step 25"
-    nobody = Suspicion(attempt="lm", kind=SuspicionKind.NON_FINITE, rule="all_at_once", said=said)
+    nobody = Suspicion(attempt="lm", kind=SuspicionKind.NON_FINITE, rule="all_at_once", text=said)
     assert "non_finite: nobody in particular" in shown(suspicions=(nobody,))
     assert "SUSPECTS" not in shown()
 
@@ -71,7 +71,7 @@ def test_a_nodes_incident_says_which_node_what_was_found_and_what_was_done() -> 
     )
     repair = NodeRepair(
         instance_id="i-0aaaaaaaaaaaaaaa1",
-        findings=(Finding(kind=FindingKind.AGENT_REPLACE, at=NOW, said="Xid 79 on GPU 3"),),
+        findings=(Finding(kind=FindingKind.AGENT_REPLACE, at=NOW, text="Xid 79 on GPU 3"),),
         steps=(step,),
         instance_word="i-0bbbbbbbbbbbbbbb2 Running",
         listed_word="idle+drain (rekindle:inc-1)",
@@ -130,10 +130,10 @@ def test_a_question_that_is_settled_says_by_whom_or_that_it_is_over() -> None:
 
 def test_what_holds_an_incident_back_is_told_with_its_words_and_what_holds_now_comes_first() -> None:
     over = tuple(
-        Hold(guard=Guard.BACK_OFF, since=NOW, said=f"wait {number}", until=NOW + timedelta(minutes=number + 1))
+        Hold(guard=Guard.BACK_OFF, since=NOW, text=f"wait {number}", until=NOW + timedelta(minutes=number + 1))
         for number in range(8)
     )
-    still = Hold(guard=Guard.WINDOW, since=NOW, said="held back until Sat 12:30 UTC", actions=("ResubmitJob",))
+    still = Hold(guard=Guard.WINDOW, since=NOW, text="held back until Sat 12:30 UTC", actions=("ResubmitJob",))
     told = shown(holds=(*over[:4], still, *over[4:]))
     words = " ".join(told.split())
     assert (

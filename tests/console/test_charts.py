@@ -58,7 +58,7 @@ def test_a_new_attempt_that_is_already_further_when_first_seen_is_a_stroke_of_it
     chart = of_incident(_body([100, 150, 250, 300, 669], [3.0, 2.5, 9.0, 2.3, 1.9]), _incident(2.5))
     assert chart is not None
     assert _lengths(chart) == [3, 2]
-    assert "back from 250 to 160." in chart.said
+    assert "back from 250 to 160." in chart.text
 
 
 def test_an_attempt_of_one_point_is_a_dot() -> None:
@@ -105,8 +105,8 @@ def test_marks_stand_where_there_is_no_curve_and_say_why() -> None:
     assert chart is not None
     assert chart.is_empty
     assert chart.why == "AccessDenied"
-    assert "no curve; AccessDenied" in chart.said
-    assert "data of 188-587 skipped" in chart.said
+    assert "no curve; AccessDenied" in chart.text
+    assert "data of 188-587 skipped" in chart.text
 
 
 def test_nothing_at_all_is_no_picture() -> None:
@@ -155,12 +155,12 @@ def test_which_line_is_which_attempts_is_told() -> None:
     chart = of_incident(_body([100, 150, 250, 300, 669], [3.0, 2.5, 9.0, 2.3, 1.9]), _incident(2.5))
     assert chart is not None
     assert chart.has_earlier
-    assert "It holds 2 attempts, a line each; the last one is the newest." in chart.said
+    assert "It holds 2 attempts, a line each; the last one is the newest." in chart.text
 
 
 def test_a_logarithmic_scale_is_told_in_words() -> None:
-    assert "scale of the values is logarithmic" in _drawn(points=[(0, 1.0), (1, 900.0)]).said
-    assert "logarithmic" not in _drawn(points=[(0, 1.0), (1, 9.0)]).said
+    assert "scale of the values is logarithmic" in _drawn(points=[(0, 1.0), (1, 900.0)]).text
+    assert "logarithmic" not in _drawn(points=[(0, 1.0), (1, 9.0)]).text
 
 
 def test_the_values_of_a_week_are_told_with_their_day() -> None:

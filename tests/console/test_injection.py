@@ -80,7 +80,7 @@ def evil() -> Iterator[World]:
                     comment=ALL,
                 ),
             ),
-            holds=(Hold(guard=Guard.APPROVAL, since=NOW, said=ALL, actions=(ALL,)),),
+            holds=(Hold(guard=Guard.APPROVAL, since=NOW, text=ALL, actions=(ALL,)),),
         )
         entry = TimelineEntry(
             at=NOW,

@@ -20,10 +20,10 @@ def test_a_healthy_run_is_left_alone(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["warm restarts", "planned changes", "curriculum", "temporal difference"])
 def test_what_a_script_tells_of_a_healthy_run_leaves_no_acts(name: str) -> None:
-    assert measure(name, (STEPS,) * 3, seed=1, is_told=True).acts == 0
+    assert measure(name, (STEPS,) * 3, seed=1, is_reported=True).acts == 0
 
 
 def test_a_real_dqn_is_left_alone() -> None:
     count = measure(SLOW, (5_000,), seed=1)
     assert (count.acts, count.steps) == (0, 5_000)
-    assert measure(SLOW, (2_000,), seed=1, is_told=True).acts == 0
+    assert measure(SLOW, (2_000,), seed=1, is_reported=True).acts == 0

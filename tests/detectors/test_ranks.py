@@ -104,11 +104,11 @@ def test_the_rank_that_does_not_wait_is_named_with_its_node(waits: str, busy: st
     assert verdict.hosts == (f"node-{culprit // 8}",)
     assert verdict.rule is RankRule.NOT_WAITING
     assert verdict.confidence >= STRONG
-    assert f"rank {culprit}" in verdict.said
+    assert f"rank {culprit}" in verdict.text
 
 
 def test_where_the_suspect_stands_is_said() -> None:
-    assert "dataloader.py:_try_get_data" in minority(stalls(8, BACKWARD, {5: LOADER}), 8).said
+    assert "dataloader.py:_try_get_data" in minority(stalls(8, BACKWARD, {5: LOADER}), 8).text
 
 
 @pytest.mark.parametrize("world", [2, 8, 64])
@@ -346,5 +346,5 @@ def test_a_verdict_never_raises_accuses_no_majority_and_does_not_depend_on_order
         assert set(verdict.suspect_ranks) <= set(range(world))
         assert bool(verdict.suspect_ranks) <= (len(verdict.suspect_ranks) < world)
         assert (verdict.rule is RankRule.UNKNOWN) == (verdict.confidence == 0)
-        assert verdict.said
+        assert verdict.text
         assert judge(reports[::-1], world) == verdict

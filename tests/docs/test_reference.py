@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.mark.parametrize("path", sorted(PAGES))
 def test_a_reference_page_is_what_the_code_says(path: str) -> None:
-    assert (ROOT / path).read_text(encoding="utf-8") == PAGES[path](), "python -m infra.site writes it anew"
+    assert (ROOT / path).read_text(encoding="utf-8") == PAGES[path](), "python -m infra.site writes it again"
 
 
 def test_no_other_page_stands_in_the_folder() -> None:

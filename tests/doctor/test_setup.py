@@ -15,7 +15,7 @@ from moto import mock_aws
 from chalicelib.api.operations.jobs import INCIDENTS_SHOWN
 from localcloud.cloud import Cloud
 from rekindle.cli.main import main
-from rekindle.cli.tools.doctor import told
+from rekindle.cli.tools.doctor import as_text
 from rekindle.client.table import Style
 from rekindle.doctor.aws.account import Account
 from rekindle.doctor.aws.run_reads import LISTED, read_run
@@ -385,12 +385,12 @@ def test_what_is_unknown_of_many_for_one_reason_is_one_line() -> None:
         unknown(Id.RUN_HEARTBEAT, "job c", "not in S3"),
         unknown(Id.RUN_CADENCE, "job a", "denied"),
     ]
-    lines = told(found, Style()).splitlines()
+    lines = as_text(found, Style()).splitlines()
     assert [line.split()[0] for line in lines[1:5]] == ["error", "unknown", "unknown", "unknown"]
     assert sum("job a and 1 more" in line for line in lines) == 1
     assert not any("job b" in line for line in lines)
     assert lines[-1] == "1 error, 0 warnings, 4 unknown (could not be looked at)"
-    assert told([], Style()) == "Everything was looked at, and nothing is wrong."
+    assert as_text([], Style()) == "Everything was looked at, and nothing is wrong."
 
 
 def test_the_command_fails_where_no_service_is(capsys: pytest.CaptureFixture[str]) -> None:

@@ -105,7 +105,7 @@ def told(
 
 
 def finding(kind: FindingKind = FindingKind.XID_REBOOT, *, ago: timedelta = 20 * MINUTE, **more: Any) -> Finding:
-    base: dict[str, Any] = {"kind": kind, "at": NOW - ago, "said": f"{kind} was seen", "key": kind.value}
+    base: dict[str, Any] = {"kind": kind, "at": NOW - ago, "text": f"{kind} was seen", "key": kind.value}
     return Finding(**(base | more))
 
 

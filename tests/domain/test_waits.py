@@ -27,7 +27,7 @@ def asked(ago: timedelta, *, left: timedelta = 5 * MINUTE) -> CheckpointAsk:
 
 
 def suspicion(reports: int = 3, **more: Any) -> Suspicion:
-    base: dict[str, Any] = {"attempt": "lm", "kind": SuspicionKind.HANG, "rule": "silent", "said": "rank 3: no report"}
+    base: dict[str, Any] = {"attempt": "lm", "kind": SuspicionKind.HANG, "rule": "silent", "text": "rank 3: no report"}
     return Suspicion(**(base | {"ranks": (3,), "confidence": 0.8, "reports": reports, "world_size": 4} | more))
 
 

@@ -103,7 +103,7 @@ def test_a_pause_and_shadow_mode_are_told_and_played_through(one: World, drills:
     assert held["pause"]["lifted"]
     assert held["shadow"]["lifted"]
     assert result["outcome"]["phase"] == "recovered"
-    assert "goes on as though pause did not hold it" in result["assumptions"]
+    assert "continues as though pause did not hold it" in result["assumptions"]
 
 
 def test_a_switch_that_puts_one_job_into_shadow_mode_is_told_too(one: World, drills: Drills) -> None:
@@ -118,7 +118,7 @@ def test_a_question_to_people_is_assumed_to_be_answered_with_yes_and_its_time_is
     result = drills.start("asking", "node_hardware", who="ann", key="k")
     (asked,) = [item for item in result["guards"] if item["guard"] == "approval"]
     assert asked["lifted"]
-    assert "May Rekindle" in asked["said"]
+    assert "May Rekindle" in asked["text"]
     assert "AskApproval" in result["would_do"]
     assert result["outcome"]["phase"] == "recovered"
     assert any("how long people take" in item["seconds"].get("unknown", "") for item in result["stages"])
@@ -128,14 +128,14 @@ def test_a_window_holds_a_step_until_it_ends(drills: Drills) -> None:
     result = drills.start("sleeping", "software_crash", who="ann", key="k")
     (held,) = [item for item in result["guards"] if item["guard"] == "window"]
     assert not held["lifted"]
-    assert "frozen" in held["said"]
+    assert "frozen" in held["text"]
     assert next(item["seconds"]["known"] for item in result["stages"]) > 3600
     assert result["outcome"]["phase"] == "recovered"
     assert result["would_do"] == ["ResubmitJob"]
 
 
 def test_an_open_breaker_is_told_as_the_question_that_it_is(one: World, drills: Drills) -> None:
-    one.service.registry.trip("inc-other", now=one.cloud.clock.now(), said="6 Incidents would have acted")
+    one.service.registry.trip("inc-other", now=one.cloud.clock.now(), text="6 Incidents would have acted")
     result = drills.start("lm", "node_hardware", who="ann", key="broken")
     one.service.registry.lift(who="ann", now=one.cloud.clock.now())
     assert "breaker" in {item["guard"] for item in result["guards"]}

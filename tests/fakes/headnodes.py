@@ -66,7 +66,7 @@ class FakeHeadNodes:
             return Unknown(why)
         doc = self.node_docs.get(cluster)
         if doc is None:
-            return Unknown(f"the agent of {cluster} has not told its nodes yet")
+            return Unknown(f"the agent of {cluster} has not reported its nodes yet")
         return Known(replace(doc, nodes=tuple(replace(one, seen_at=doc.seen_at) for one in doc.nodes)))
 
     def order(self, order: Order) -> OrderResult | None:

@@ -131,7 +131,7 @@ class FakeScheduler:
         self.runs[attempt].view = replace(view, status=AttemptStatus.STOPPING, stopping_since=self._clock.now())
         return ActionResult(action="StopJob", done=Done.DONE)
 
-    def siblings(self, job: Job, *, besides: Collection[str], told: Sequence[str] = ()) -> tuple[str, ...]:
+    def siblings(self, job: Job, *, besides: Collection[str], reported: Sequence[str] = ()) -> tuple[str, ...]:
         return tuple(
             name for name in self.live if name not in {*besides, *self.unlisted} and self._is_sibling(name, job)
         )

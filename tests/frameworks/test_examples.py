@@ -130,7 +130,7 @@ class Run:
         manifests = (Manifest.from_json(path.read_bytes()) for path in (self.home / manifest_prefix()).glob("*.json"))
         return {manifest.step for manifest in manifests if manifest.kind is SaveKind.EMERGENCY}
 
-    def said(self, pattern: str) -> str:
+    def text(self, pattern: str) -> str:
         found = re.findall(pattern, self.output)
         assert found, self.output[-6000:]
         return str(found[-1])
@@ -192,8 +192,8 @@ def test_a_run_saves_on_request_stops_on_sigterm_and_ends_as_if_nothing_had_happ
 ) -> None:
     undisturbed = launch(example, "undisturbed", "run-1")
     assert undisturbed.end() == 0, undisturbed.output
-    weights = undisturbed.said(r"weights ([0-9a-f]{64})")
-    assert undisturbed.said(r"finished at step (\d+)") == str(STEPS)
+    weights = undisturbed.text(r"weights ([0-9a-f]{64})")
+    assert undisturbed.text(r"finished at step (\d+)") == str(STEPS)
     check_files(undisturbed.home, undisturbed.manifest(30))
 
     first = launch(example, "disturbed", "run-1", pace_s=SLOW_S)
@@ -218,7 +218,7 @@ def test_a_run_saves_on_request_stops_on_sigterm_and_ends_as_if_nothing_had_happ
 
     first.process.send_signal(signal.SIGTERM)
     first.end()
-    stopped_at = int(first.said(r"stopped at step (\d+)"))
+    stopped_at = int(first.text(r"stopped at step (\d+)"))
     assert reply.step <= stopped_at < STEPS
     check_files(first.home, first.manifest(stopped_at))
 
@@ -227,10 +227,10 @@ def test_a_run_saves_on_request_stops_on_sigterm_and_ends_as_if_nothing_had_happ
     heartbeat = second.heartbeat()
     assert heartbeat is not None
     assert (heartbeat.first_step, heartbeat.step) == (reply.step + 1, STEPS)
-    assert second.said(r"weights ([0-9a-f]{64})") == weights
+    assert second.text(r"weights ([0-9a-f]{64})") == weights
 
     if example not in OWN_SIGTERM:
         return
     third = launch(example, "disturbed", "run-3", plan(first.manifest(stopped_at)))
     assert third.end() == 0, third.output
-    assert third.said(r"weights ([0-9a-f]{64})") == weights
+    assert third.text(r"weights ([0-9a-f]{64})") == weights

@@ -22,7 +22,7 @@ from tests.domain.policies import changed
 
 HOUR = timedelta(hours=1)
 HARMFUL = frozenset(Harm)
-TRIPPED = Breaker(tripped_at=NOW - timedelta(minutes=1), incident_id="inc-other", said="30 Incidents, 40 Jobs")
+TRIPPED = Breaker(tripped_at=NOW - timedelta(minutes=1), incident_id="inc-other", text="30 Incidents, 40 Jobs")
 ASKED = ActionResult(action="AskApproval", done=Done.DONE, detail="a1")
 
 

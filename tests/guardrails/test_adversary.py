@@ -110,7 +110,7 @@ DEAD = seen(view(AttemptStatus.FAILED, failure_reason="boom"), checkpoints=POINT
 
 
 def tripped(at: object) -> Breaker:
-    return Breaker(tripped_at=at, incident_id="inc-other", said="30 Incidents, 40 Jobs")  # type: ignore[arg-type]
+    return Breaker(tripped_at=at, incident_id="inc-other", text="30 Incidents, 40 Jobs")  # type: ignore[arg-type]
 
 
 def test_a_breaker_that_trips_again_is_asked_about_again() -> None:

@@ -66,14 +66,14 @@ def test_those_who_act_are_counted_each_once_and_only_so_far_back(registry: JobR
 
 
 def test_the_breaker_is_tripped_once_pages_once_and_stays_open_until_it_is_lifted(registry: JobRegistry) -> None:
-    registry.trip("inc-a", now=NOW, said="too many")
-    registry.trip("inc-b", now=NOW + MINUTE, said="still too many")
+    registry.trip("inc-a", now=NOW, text="too many")
+    registry.trip("inc-b", now=NOW + MINUTE, text="still too many")
     breaker = registry.switches().breaker
     assert (breaker.is_open, breaker.incident_id, breaker.tripped_at) == (True, "inc-a", NOW)
     assert [registry.pages_for_breaker(one) for one in ("inc-b", "inc-a", "inc-b")] == [True, False, True]
     registry.lift(who="ada", now=NOW + 2 * MINUTE)
     assert not registry.switches().breaker.is_open
-    registry.trip("inc-c", now=NOW + 3 * MINUTE, said="again")
+    registry.trip("inc-c", now=NOW + 3 * MINUTE, text="again")
     assert registry.switches().breaker.is_open
     assert registry.pages_for_breaker("inc-c"), "a new trip is a new page"
     registry.set_paused(True, who="ada", now=NOW)

@@ -72,7 +72,7 @@ class Yard(NodeWorld):
                 node=f"n{number}",
                 instance_id=f"i-9{number:016x}",
                 kind="xid_reboot",
-                said="Xid 79",
+                text="Xid 79",
             )
             self.ledger.add(mark_of(gpu), fault)
 

@@ -22,7 +22,7 @@ from chalicelib.domain.model.hardware_ledger import (
     lemon_among,
     marks_in,
     marks_of,
-    told_marks,
+    reported_marks,
 )
 from chalicelib.ports.operator import HardwareLedger
 from localcloud.aws.template import create_table
@@ -43,7 +43,7 @@ def fault(number: int, *, ago: timedelta = DAY, **more: Any) -> HardwareFault:
         "node": f"n{number}",
         "instance_id": f"i-{number:017x}",
         "kind": "xid_reboot",
-        "said": "Xid 79",
+        "text": "Xid 79",
     }
     return HardwareFault(**(base | more))
 
@@ -78,7 +78,7 @@ def test_an_incident_that_is_told_again_counts_once(ledger: HardwareLedger) -> N
 
 def test_a_record_never_grows_beyond_its_bound(ledger: HardwareLedger) -> None:
     for number in range(MAX_FAULTS + 5):
-        ledger.add(MARK, fault(number, ago=timedelta(hours=100 - number), said="x" * 1000))
+        ledger.add(MARK, fault(number, ago=timedelta(hours=100 - number), text="x" * 1000))
     (record,) = ledger.read([MARK])
     assert len(record.faults) == MAX_FAULTS
     assert record.total == MAX_FAULTS + 5
@@ -103,7 +103,7 @@ def test_an_item_is_small_ends_by_itself_and_a_broken_one_stops_nobody() -> None
         create_table(client, "rekindle")
         ledger = DynamoHardwareLedger(client, table="rekindle")
         for number in range(MAX_FAULTS):
-            ledger.add(MARK, fault(number, ago=timedelta(hours=number), said="".join(random.choices("abc", k=300))))
+            ledger.add(MARK, fault(number, ago=timedelta(hours=number), text="".join(random.choices("abc", k=300))))
         stored = items.get(client, "rekindle", items.key(f"LEMON#{MARK}"))
         assert stored is not None
         assert items.packed_bytes(stored["record"]) < 6 * 1024
@@ -178,7 +178,7 @@ def test_only_lines_that_name_a_piece_by_itself_tell_it_apart() -> None:
 
 @pytest.mark.parametrize("told", [None, "gpu:x", [1, {}], ["nothing", ":", "gpu:"], {"gpu": "x"}])
 def test_marks_in_evidence_that_are_none_are_passed_over(told: object) -> None:
-    assert told_marks({"marks": told}) == ()
+    assert reported_marks({"marks": told}) == ()
 
 
 def test_nothing_is_made_up_of_a_list_of_strangers() -> None:

@@ -27,7 +27,7 @@ QUICK = Patience(
     failed=timedelta(seconds=90),
     recovered=timedelta(seconds=180),
     completed=timedelta(seconds=120),
-    told=timedelta(seconds=30),
+    notified=timedelta(seconds=30),
     look=timedelta(seconds=0.25),
 )
 

@@ -219,7 +219,7 @@ def test_without_a_step_time_the_time_is_counted_whole_and_says_so() -> None:
 def test_a_clock_that_is_ahead_gives_no_detection_before_the_fault() -> None:
     one = ledger(incident(onset=Known(75.0)))
     assert isinstance(one.mttd_s, Unknown)
-    assert "15 s after the first look" in one.mttd_s.why
+    assert "15 s after the first observation" in one.mttd_s.why
     assert [stage.name for stage in one.stages] == ["resubmitting", "verifying"]
 
 

@@ -145,7 +145,7 @@ def test_a_fleets_ledger_reads_so_many_pages_and_says_where_it_stopped() -> None
     assert store.pages == MAX_INCIDENTS // PAGE
     assert fleet["incidents"]["all"] == MAX_INCIDENTS
     assert fleet["truncated"]
-    assert f"newest {MAX_INCIDENTS}" in fleet["said"]
+    assert f"newest {MAX_INCIDENTS}" in fleet["text"]
 
 
 def test_a_fleets_ledger_reads_no_page_beyond_its_window() -> None:

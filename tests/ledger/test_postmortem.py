@@ -123,7 +123,7 @@ def story(text: str) -> tuple[Incident, list[TimelineEntry]]:
         signals_seen=1,
         failures=(Failure(attempt=text, signature=text, step=Known(7)),),
         approvals=(approval,),
-        holds=(Hold(guard=Guard.APPROVAL, since=at(61), said=text, actions=(text,), until=at(70)),),
+        holds=(Hold(guard=Guard.APPROVAL, since=at(61), text=text, actions=(text,), until=at(70)),),
         ask=CheckpointAsk(
             request_id="r", attempt="lm", asked_at=at(1), deadline_at=at(9), outcome="cannot", step=None, why=text
         ),

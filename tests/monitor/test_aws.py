@@ -321,7 +321,7 @@ def test_refusals_are_counted_for_each_call_and_warned_of_once(caplog: pytest.Lo
     caplog.set_level(logging.INFO, "rekindle.monitor")
     box = S3Box(Place.parse("s3://no-such-bucket-here/x"), Clients())
     trouble = Trouble()
-    for doing in ("writing a beat", "writing a report", "writing a beat"):
+    for doing in ("writing a heartbeat", "writing a report", "writing a heartbeat"):
         with pytest.raises(Exception, match="NoSuchBucket") as caught:
             box.put("rekindle/beats/a.json", b"{}")
         mailbox_failed(trouble, box, doing, caught.value)

@@ -82,14 +82,14 @@ class World:
                 self.lives[rank].turn(self.exchange)
             self.clock.now_s += 1.0
 
-    def said(self, name: str) -> str | None:
+    def text(self, name: str) -> str | None:
         return self.exchange.get(f"s/1/{name}")
 
 
 def test_ranks_that_count_are_alive() -> None:
     world = World(4)
     world.goes_on(600, 0, 1, 2, 3)
-    assert (world.said("failed"), world.said("lifeless"), world.said("gone")) == (None, None, None)
+    assert (world.text("failed"), world.text("lifeless"), world.text("gone")) == (None, None, None)
 
 
 @pytest.mark.parametrize("silent", [{1}, {0}, {1, 2}, {0, 1, 2}])
@@ -100,13 +100,13 @@ def test_a_rank_that_stops_counting_is_lifeless_after_a_minute_and_one_that_coun
     world.goes_on(10, 0, 1, 2, 3)
     others = [rank for rank in range(4) if rank not in silent]
     world.goes_on(55, *others)
-    assert world.said("failed") is None
+    assert world.text("failed") is None
     world.goes_on(15, *others)
-    assert world.said("lifeless") in {str(rank) for rank in silent}
-    assert "gave no sign of life in the save" in (world.said("failed") or "")
-    assert world.said("gone") is None
+    assert world.text("lifeless") in {str(rank) for rank in silent}
+    assert "gave no sign of life in the save" in (world.text("failed") or "")
+    assert world.text("gone") is None
     world.goes_on(6, 0, 1, 2, 3)
-    assert world.said("lifeless") == BACK
+    assert world.text("lifeless") == BACK
 
 
 def test_a_rank_whose_part_is_over_need_not_count() -> None:
@@ -114,14 +114,14 @@ def test_a_rank_whose_part_is_over_need_not_count() -> None:
     world.goes_on(10, 0, 1)
     world.exchange.put("s/1/done/1", "1")
     world.goes_on(600, 0)
-    assert world.said("failed") is None
+    assert world.text("failed") is None
 
 
 def test_a_rank_whose_process_has_ended_is_gone_at_the_next_look() -> None:
     world = World(3, {2: own_life() + "1"})
     world.goes_on(3, 0, 1)
-    assert world.said("gone") == "2"
-    assert world.said("failed") == "the process of rank 2 ended in the save"
+    assert world.text("gone") == "2"
+    assert world.text("failed") == "the process of rank 2 ended in the save"
 
 
 def test_a_transport_that_takes_half_a_minute_for_a_call_makes_no_rank_lifeless() -> None:
@@ -134,4 +134,4 @@ def test_a_transport_that_takes_half_a_minute_for_a_call_makes_no_rank_lifeless(
     for _ in range(30):
         for lives in world.lives:
             lives.turn(slow)
-    assert world.said("failed") is None
+    assert world.text("failed") is None

@@ -134,7 +134,7 @@ def test_a_notice_that_comes_late_says_of_when_it_is() -> None:
     assert title_of(one, now=AT + timedelta(seconds=30)) == "[page] started again"
     assert title_of(one, now=AT + timedelta(hours=1)) == "[page] (late: of 09:30:00 UTC) started again"
     assert title_of(one, now=AT + timedelta(days=1)) == "[page] (late: of 2035-01-01 09:30:00 UTC) started again"
-    assert "Said: 09:30:00 UTC" in body_of(one, now=AT)
+    assert "Sent: 09:30:00 UTC" in body_of(one, now=AT)
 
 
 @pytest.mark.parametrize("limit", [400, 600, 1000, 1024, 4000])

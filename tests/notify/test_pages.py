@@ -428,7 +428,7 @@ def test_a_text_has_the_whole_link_with_its_end_and_the_command_or_the_command_a
     assert linked.address is not None
     text = body_of(linked, now=AT)
     assert f"Page: {linked.address.url}\n" in text
-    assert "(opens for whoever has it, until 13:30:00 UTC at the latest; then: rekindle show inc-1 --report)" in text
+    assert "(opens for anyone who has it, until 13:30:00 UTC at the latest; then: rekindle show inc-1 --report)" in text
     short = body_of(linked, now=AT, limit=600)
     assert "https://" not in short
     assert "Page: rekindle show inc-1 --report" in short

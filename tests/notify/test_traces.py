@@ -43,7 +43,7 @@ def told(**more: object) -> Incident:
         by="jane@example.com",
         answered_at=at(75),
     )
-    held = Hold(guard=Guard.BACK_OFF, since=at(76), said="one minute between attempts", until=at(79))
+    held = Hold(guard=Guard.BACK_OFF, since=at(76), text="one minute between attempts", until=at(79))
     made = incident(restarts=(restart(),)).changed(tries=(one,), approvals=(asked,), holds=(held,))
     return made.changed(**more)
 
@@ -174,7 +174,7 @@ def test_whatever_the_clocks_said_a_receiver_takes_the_trace_and_its_spans_lie_i
             Try(number=n, name=f"lm-r{n}", clone_of="lm", at=at(seconds), resume_step=Unknown("not told"))
             for n, seconds in enumerate(tries)
         ),
-        holds=(Hold(guard=Guard.WINDOW, since=at(held), said="x"),),
+        holds=(Hold(guard=Guard.WINDOW, since=at(held), text="x"),),
     )
     timeline = [replace(LINES[0], at=at(seconds)) for seconds in lines]
     spans = trace_of(one, timeline, ledger(one, now=now))

@@ -42,7 +42,7 @@ def test_what_was_given_up_is_told_with_its_channel_and_reason_and_stays(told: T
         (one,) = call(told, "list_undelivered")["notices"]
         assert (one["channel"], one["why"], one["notice_id"]) == ("oncall", "oncall answered 410", "inc-0.1.1.0")
         assert (one["severity"], one["title"], one["incident_id"]) == ("page", "lm-7b: a node is broken", "inc-1")
-        assert one["said_at"] == notice().at.isoformat()
+        assert one["written_at"] == notice().at.isoformat()
         assert one["given_up_at"] is not None
 
 

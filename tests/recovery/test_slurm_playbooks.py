@@ -128,7 +128,7 @@ def test_a_broken_node_is_left_for_a_spare_after_an_emergency_checkpoint() -> No
         assert [verb for verb in s.verbs() if verb is not Verb.DRAIN] == [Verb.HOLD, Verb.REQUEUE]
         assert bad not in s.job.nodes
         run = s.sim.runs[f"{JOB}.r1"]
-        assert run.first >= at, "it goes on from the emergency checkpoint, not from the periodic one"
+        assert run.first >= at, "it continues from the emergency checkpoint, not from the periodic one"
         assert incident.resubmission.bad_nodes[0].node == bad
 
 

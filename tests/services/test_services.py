@@ -26,7 +26,7 @@ from chalicelib.domain.model.known import Known, Unknown
 from chalicelib.domain.model.observation import AttemptStatus, AttemptView
 from chalicelib.domain.model.signal import Signal, SignalKind
 from chalicelib.domain.policy.document import DEFAULT_POLICY, Policy
-from chalicelib.domain.run.earlier_attempts import began_anew, reached_before, with_end
+from chalicelib.domain.run.earlier_attempts import began_again, reached_before, with_end
 from chalicelib.observability import Observability
 from chalicelib.ports.incidents import Entry, Joined
 from chalicelib.services.intake.missed_signals import signal_from_state
@@ -741,4 +741,4 @@ def test_attempts_that_began_no_further_on_than_the_one_before_are_counted(
         )
         for number, (incident_id, first) in enumerate(rows, start=1)
     ]
-    assert began_anew(attempts, Unknown("throttled")) == count
+    assert began_again(attempts, Unknown("throttled")) == count

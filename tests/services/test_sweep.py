@@ -389,7 +389,7 @@ def test_one_metric_that_cannot_be_read_forbids_calling_a_run_silent() -> None:
         (Known(200), Known(1), True),
         (Known(200), Known(191), False),
         (Known(200), Unknown("no heartbeat"), False),
-        (Unknown("nobody told it where to resume"), Known(1), False),
+        (Unknown("it was given no resume step"), Known(1), False),
     ],
 )
 def test_an_attempt_that_began_far_below_its_resume_step_is_told(resume: Any, first: Any, is_told: bool) -> None:

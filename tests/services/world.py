@@ -94,7 +94,7 @@ class CarefulScheduler(FakeScheduler):
             return AttemptView(name=attempt, status=AttemptStatus.GONE)
         return super().describe(attempt)
 
-    def siblings(self, job: Job, *, besides: Collection[str], told: Sequence[str] = ()) -> tuple[str, ...]:
+    def siblings(self, job: Job, *, besides: Collection[str], reported: Sequence[str] = ()) -> tuple[str, ...]:
         if self.dark:
             raise DependencyUnavailable("throttled")
         return super().siblings(job, besides=besides)

@@ -26,9 +26,9 @@ def test_one_ecc_error_among_511_timeouts_is_the_cause() -> None:
     assert (cause.label, cause.fault) == (Label.ECC_UNCORRECTABLE, FaultClass.NODE_HARDWARE)
     assert cause.suspects == ("n63",)
     assert [(echo.label, echo.count) for echo in cause.echoes] == [(Label.NCCL_TIMEOUT, 511)]
-    assert cause.said.startswith("ecc_uncorrectable on n63 rank 511 is the cause")
-    assert "nccl_timeout (511" in cause.said
-    assert cause.said.count(".") == 1
+    assert cause.text.startswith("ecc_uncorrectable on n63 rank 511 is the cause")
+    assert "nccl_timeout (511" in cause.text
+    assert cause.text.count(".") == 1
 
 
 def test_a_link_error_on_the_peer_of_a_dead_gpu_is_not_the_peers_fault() -> None:
@@ -84,12 +84,12 @@ def test_a_recorded_row_remap_is_news_and_no_cause() -> None:
     assert root_cause([remap, said(TIMEOUT.format(3), node="b", at=2.0)]).label is Label.NCCL_TIMEOUT
     alone = root_cause([remap])
     assert (alone.label, alone.first_response) == (Label.XID_63_64_ROW_REMAP, FirstResponse.MONITOR)
-    assert "asks for nothing" in alone.said
+    assert "asks for nothing" in alone.text
 
 
 def test_only_echoes_say_that_the_cause_is_elsewhere() -> None:
     cause = root_cause([said(TIMEOUT.format(rank), rank=rank) for rank in range(8)])
-    assert "the cause is elsewhere" in cause.said
+    assert "the cause is elsewhere" in cause.text
     assert cause.first_response is FirstResponse.FIND_CAUSE
 
 
@@ -111,7 +111,7 @@ def test_the_cause_does_not_depend_on_the_order_of_arrival(texts: list[str], pic
     mixed = list(findings)
     pick.shuffle(mixed)
     assert root_cause(mixed).finding == cause.finding
-    assert root_cause(mixed).said.endswith(".")
+    assert root_cause(mixed).text.endswith(".")
 
 
 def test_an_echo_does_not_precede_its_cause_by_two_thousand_lines() -> None:
@@ -119,7 +119,7 @@ def test_an_echo_does_not_precede_its_cause_by_two_thousand_lines() -> None:
     late = said("CUDA error: uncorrectable ECC error encountered", at=2100.0)
     cause = root_cause([*timeouts, late], is_one_log=True)
     assert cause.label is Label.NCCL_TIMEOUT
-    assert "the cause is elsewhere" in cause.said
+    assert "the cause is elsewhere" in cause.text
     assert [(one.label, one.count) for one in cause.unexplained] == [(Label.ECC_UNCORRECTABLE, 1)]
     assert cause.echoes == ()
     soon = said("CUDA error: uncorrectable ECC error encountered", at=140.0)  # ranks print at once
@@ -134,7 +134,7 @@ def test_a_lone_early_echo_is_another_story_and_hides_no_cause() -> None:
     assert cause.label is Label.XID_79_FALLEN_OFF_BUS
     assert [(one.label, one.count) for one in cause.echoes] == [(Label.NCCL_TIMEOUT, 8)]
     assert [one.label for one in cause.unexplained] == [Label.NCCL_REMOTE_ERROR]
-    assert "another story" in cause.said
+    assert "another story" in cause.text
 
 
 def test_time_decides_on_one_host_and_not_between_two() -> None:

@@ -57,7 +57,7 @@ def assert_mentions_nothing(message: Message) -> None:
 
 def test_an_incident_tells_fault_evidence_state_and_what_is_asked() -> None:
     one = incident(phase=Phase.HOLDING, signals=(signal(),), approvals=(approval(),))
-    message = incident_message(one, said=SAID, can_press=True)
+    message = incident_message(one, latest=SAID, can_press=True)
     text = shown(message)
     for part in ("lm-1", "node hardware", "holding", "Xid 79 on ip-10-0-0-7", HAPPENING[Phase.HOLDING]):
         assert part in text
@@ -69,13 +69,13 @@ def test_an_incident_tells_fault_evidence_state_and_what_is_asked() -> None:
 
 
 def test_without_the_right_to_press_there_are_no_buttons_but_the_command() -> None:
-    message = incident_message(incident(approvals=(approval(),)), said=None, can_press=False)
+    message = incident_message(incident(approvals=(approval(),)), latest=None, can_press=False)
     assert presses(message) == []
     assert "rekindle approve inc-lm-000000000001 ap-1" in shown(message)
 
 
 def test_a_press_asks_back_in_words_what_would_be_done_to_what() -> None:
-    message = incident_message(incident(approvals=(approval(),)), said=None, can_press=True)
+    message = incident_message(incident(approvals=(approval(),)), latest=None, can_press=True)
     confirms = {
         one["action_id"]: one["confirm"]["text"]["text"]
         for block in message.blocks
@@ -114,27 +114,27 @@ def test_the_logs_are_a_link_into_the_console_and_nothing_else_is() -> None:
 
 def test_an_answered_approval_says_who_and_has_no_buttons() -> None:
     answered = approval(answer=ApprovalAnswer.DENIED, by="slack:U7 (ada)", answered_at=NOW)
-    message = incident_message(incident(approvals=(answered,)), said=None, can_press=True)
+    message = incident_message(incident(approvals=(answered,)), latest=None, can_press=True)
     assert "*denied* by `slack:U7 (ada)`" in shown(message)
     assert presses(message) == [Button.CANCEL, Button.PAUSE]
 
 
 def test_a_closed_incident_has_no_buttons() -> None:
     over = incident(phase=Phase.RECOVERED, closed_at=NOW, approvals=(approval(),))
-    message = incident_message(over, said=SAID, can_press=True)
+    message = incident_message(over, latest=SAID, can_press=True)
     assert presses(message) == []
     assert message.blocks[0]["text"]["text"].startswith("✅")
 
 
 def test_a_paused_incident_offers_to_lift_the_pause() -> None:
-    message = incident_message(incident(paused_since=NOW), said=None, can_press=True)
+    message = incident_message(incident(paused_since=NOW), latest=None, can_press=True)
     assert presses(message) == [Button.CANCEL, Button.RESUME]
 
 
 def test_what_holds_it_back_is_named_and_what_held_it_back_is_not() -> None:
-    now = Hold(guard=Guard.REPAIR_BUDGET, since=NOW, said="2 of 8 nodes are in repair")
-    before = Hold(guard=Guard.BREAKER, since=NOW, said="long ago", until=NOW + timedelta(seconds=1))
-    text = shown(incident_message(incident(holds=(before, now)), said=None, can_press=False))
+    now = Hold(guard=Guard.REPAIR_BUDGET, since=NOW, text="2 of 8 nodes are in repair")
+    before = Hold(guard=Guard.BREAKER, since=NOW, text="long ago", until=NOW + timedelta(seconds=1))
+    text = shown(incident_message(incident(holds=(before, now)), latest=None, can_press=False))
     assert "repair budget" in text
     assert "2 of 8 nodes are in repair" in text
     assert "long ago" not in text
@@ -143,7 +143,7 @@ def test_what_holds_it_back_is_named_and_what_held_it_back_is_not() -> None:
 def test_every_phase_has_its_sentence_and_every_press_confirms() -> None:
     assert set(HAPPENING) == set(Phase)
     for phase in Phase:
-        message = incident_message(incident(phase=phase, approvals=(approval(),)), said=None, can_press=True)
+        message = incident_message(incident(phase=phase, approvals=(approval(),)), latest=None, can_press=True)
         assert complaints(message.blocks) == []
         for block in message.blocks:
             assert all("confirm" in one for one in block.get("elements", ()) if one["type"] == "button")
@@ -152,7 +152,7 @@ def test_every_phase_has_its_sentence_and_every_press_confirms() -> None:
 @settings(max_examples=examples(25))
 @given(words, words, words, st.booleans())
 def test_other_peoples_words_stay_words_and_inside_the_limits(first: str, second: str, third: str, press: bool) -> None:
-    holds = tuple(Hold(guard=Guard.LADDER, since=NOW, said=third) for _ in range(9))
+    holds = tuple(Hold(guard=Guard.LADDER, since=NOW, text=third) for _ in range(9))
     one = incident(
         job_id=first or "x",
         attempt=second,
@@ -163,7 +163,7 @@ def test_other_peoples_words_stay_words_and_inside_the_limits(first: str, second
         holds=holds,
     )
     said = LatestNotice(title=second, text=third, at=NOW, paste=((first, second),) * 9)
-    message = incident_message(one, said=said, can_press=press)
+    message = incident_message(one, latest=said, can_press=press)
     assert complaints(message.blocks) == []
     assert_mentions_nothing(message)
     assert len(json.dumps(message.blocks, ensure_ascii=False)) <= MAX_MESSAGE_CHARS
@@ -228,7 +228,7 @@ def test_a_value_reads_back_and_nothing_else_is_read() -> None:
 
 def test_the_newest_evidence_is_what_is_shown() -> None:
     many = tuple(replace(signal(), summary=f"signal {number}") for number in range(10))
-    text = shown(incident_message(incident(signals=many), said=None, can_press=False))
+    text = shown(incident_message(incident(signals=many), latest=None, can_press=False))
     assert "signal 9" in text
     assert "signal 7" in text
     assert "signal 6" not in text

@@ -405,13 +405,13 @@ def test_what_waits_for_an_answer_has_its_buttons_in_the_digest(stage: Stage) ->
 
 
 def test_an_incident_that_joins_after_the_digest_was_read_still_gets_into_it(stage: Stage) -> None:
-    said_at = stage.clock.now()
+    reported_at = stage.clock.now()
     brew(stage)
     stage.store(incident(1, version=1))
     stage.send(stage.at(notice(1)))
-    stage.clock.step(timedelta(seconds=60))  # the digest shows what was so after `said_at`, this one not among it
+    stage.clock.step(timedelta(seconds=60))  # the digest shows what was so after `reported_at`, this one not among it
     stage.store(incident(99, version=1))
-    stage.send(notice(99, at=said_at))
+    stage.send(notice(99, at=reported_at))
     assert "2 Incidents at once" in stage.slack.roots()[-1].text
 
 

@@ -25,7 +25,7 @@ from tests.slack.made import complaints, incident, notice, texts
 
 
 def _shown(one: Incident, ledger: IncidentLedger | None, console_url: str = "") -> str:
-    message = incident_message(one, said=None, can_press=False, ledger=ledger, console_url=console_url)
+    message = incident_message(one, latest=None, can_press=False, ledger=ledger, console_url=console_url)
     assert complaints(message.blocks) == []
     return html.unescape("\n".join([message.text, *texts(message.blocks)]))
 
@@ -77,16 +77,16 @@ def test_without_a_console_a_signed_link_says_when_it_ends_and_beside_it_stands_
     url = f"https://b-1.s3.eu-west-1.amazonaws.com/incident-pages/i.html?X-Amz-Security-Token={'t' * 1500}&X-Amz-A=1%2F"
     command = f"rekindle show {one.incident_id} --report"
     address = Address(url=url, until=books.at(3600), command=command)
-    message = incident_message(one, said=None, can_press=False, ledger=books.ledger(one), address=address)
+    message = incident_message(one, latest=None, can_press=False, ledger=books.ledger(one), address=address)
     assert complaints(message.blocks) == []
     text = html.unescape("\n".join(texts(message.blocks)))
-    assert f"<{url}|This Incident's page> (opens for whoever has it, until " in text
+    assert f"<{url}|This Incident's page> (opens for anyone who has it, until " in text
     assert f"`{command}`" in text
     assert sum(url in html.unescape(json.dumps(block)) for block in message.blocks) == 1
-    console = incident_message(one, said=None, can_press=False, address=address, console_url="https://ops.example")
+    console = incident_message(one, latest=None, can_press=False, address=address, console_url="https://ops.example")
     assert "X-Amz" not in json.dumps(console.blocks)
     for bad in ("", "https://x/a|b", "https://x/<!here>", "javascript:x", "https://x/a b"):
-        unlinked = incident_message(one, said=None, can_press=False, address=replace(address, url=bad))
+        unlinked = incident_message(one, latest=None, can_press=False, address=replace(address, url=bad))
         assert "This Incident's page" not in json.dumps(unlinked.blocks)
         assert command in json.dumps(unlinked.blocks)
 

@@ -142,7 +142,7 @@ def test_from_its_installation_to_its_removal(site: Site) -> None:
     )
     said(site.agent("status", "--region", "us-east-1"), 3, "not installed there")
     said(site.script(site.bundle, "upgrade"), 3, "no agent is installed here")
-    said(site.agent("install", *where), 1, "would make", "would start the agent", "nobody can be asked")
+    said(site.agent("install", *where), 1, "would make", "would start the agent", "no one can be asked")
     assert not (site.root / "opt").exists()
     said(site.agent("install", "--yes", *where), 0, "the agent was started")
     lab.wait(lambda: site.has(agent_key(CLUSTER)), "the heartbeat")

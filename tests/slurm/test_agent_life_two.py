@@ -161,7 +161,7 @@ def test_one_acts_through_every_step_of_the_others_life(heads: tuple[HeadNode, H
 
     # The holder is removed: the other goes on with what is held. The last one gives it back.
     first, second = (one, two) if holds(one) else (two, one)
-    said(first.do(0, "uninstall", "--yes"), 0, "goes on with what is held: nothing is given back", "removed")
+    said(first.do(0, "uninstall", "--yes"), 0, "continues with what is held: nothing is given back", "removed")
     lab.wait(lambda: holds(second), "the other to go on")
     assert lab.job(held).get("Priority") == "0"
     assert all(lab.node_states()[node].startswith("drain") for node in (ours, later, last))

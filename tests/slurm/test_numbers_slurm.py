@@ -116,8 +116,8 @@ def test_a_wiped_slurmctld_and_an_agent_without_memory_harm_no_job(  # one lab f
                 assert (result.outcome, "another job has its number" in result.detail) == (Outcome.REFUSED, True)
         assert lab.job_state(one) in ("PENDING", "RUNNING")
         problems = third.look().problems
-        assert any("numbers have begun anew" in line for line in problems)
+        assert any("numbers have begun again" in line for line in problems)
         assert any("another job has its number" in line for line in problems)
-        assert any("numbers have begun anew" in one.text for one in third.watch.advice(datetime.now(UTC)))
+        assert any("numbers have begun again" in one.text for one in third.watch.advice(datetime.now(UTC)))
         closed = third.doc(f"slurm.lab.{one}")
         assert (closed.state, closed.is_known) == (SlurmState.GONE, False)

@@ -157,7 +157,7 @@ ANSWERS: Final[Mapping[str, Schema]] = {
         {
             "guard": word("what held", Guard),
             "since": at("since when"),
-            "said": any_text("why, for people"),
+            "text": any_text("why, for people"),
             "actions": listing(any_text(), "what was not done"),
             "until": null_at("until when; null: it still holds"),
         }

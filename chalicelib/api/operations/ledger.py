@@ -102,7 +102,7 @@ _SUMS: Final[Mapping[str, Schema]] = {
     "ettr_at_most": _QUANTITY,
     "prices": free("the price table that counted"),
     "truncated": flag("not all Incidents were counted"),
-    "said": any_text("what was left out"),
+    "text": any_text("what was left out"),
 }
 ANSWERS: Final[Mapping[str, Schema]] = {
     "Quantity": {"oneOf": [number("a figure"), record({"unknown": any_text("why it is not known")})]},
@@ -210,15 +210,15 @@ ANSWERS: Final[Mapping[str, Schema]] = {
             "policy": record({"name": any_text(), "version": any_text()}),
             "seen": free("what was real"),
             "outcome": free("how it would have ended"),
-            "looks": listing(free("one look with its decision")),
+            "looks": listing(free("one observation with its decision")),
             "looks_left_out": whole("more than were kept"),
             "guards": listing(
                 record(
                     {
                         "guard": word("what would have held", Guard),
                         "after_s": number(),
-                        "said": any_text(),
-                        "lifted": flag("the rehearsal went on without it"),
+                        "text": any_text(),
+                        "lifted": flag("the rehearsal continued without it"),
                     }
                 )
             ),

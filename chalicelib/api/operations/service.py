@@ -79,7 +79,7 @@ ANSWERS: Final[Mapping[str, Schema]] = {
             "why": any_text("what the channel answered, or what is wrong"),
             "given_up_at": null_at("when it was given up; null: not known"),
             "notice_id": any_text("equal for the same notice on other channels"),
-            "said_at": null_at("when it was written; null: not known"),
+            "written_at": null_at("when it was written; null: not known"),
             "severity": any_text(),
             "kind": any_text(),
             "title": any_text(),

@@ -91,7 +91,7 @@ ANSWERS: Final[Mapping[str, Schema]] = {
                     "open": flag("it holds everything"),
                     "tripped_at": null_at("when it tripped last"),
                     "incident_id": any_text("whose action would have been one too many"),
-                    "said": any_text("what was counted"),
+                    "text": any_text("what was counted"),
                     "lifted_at": null_at("when it was lifted last"),
                     "lifted_by": any_text(),
                 }

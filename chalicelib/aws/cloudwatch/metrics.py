@@ -54,12 +54,12 @@ class CloudWatchMetrics:
                 status[index] = result.get("StatusCode", "no status")
             complete = not page.get("NextToken")
         found: dict[str, Maybe[Series]] = {}
-        for query, series, said in zip(batch, points, status, strict=True):
-            if said == "Complete" and complete:
+        for query, series, state in zip(batch, points, status, strict=True):
+            if state == "Complete" and complete:
                 found[query.key] = Known(tuple(sorted(series)))
             else:
                 found[query.key] = Unknown(
-                    f"GetMetricData: {said}" if complete else "GetMetricData: more pages than read"
+                    f"GetMetricData: {state}" if complete else "GetMetricData: more pages than read"
                 )
         return found
 

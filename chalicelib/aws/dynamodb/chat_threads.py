@@ -117,7 +117,7 @@ class DynamoChatThreads:
                 },
             )
         except AwsRefusal as refusal:
-            raise VersionConflict(f"what {channel} was told has changed meanwhile") from refusal
+            raise VersionConflict(f"what was sent to {channel} has changed meanwhile") from refusal
 
     def fold(self, channel: str, digest: str, incident_id: str, *, now: datetime) -> None:
         """Add an Incident to a digest. Idempotent."""

@@ -92,5 +92,5 @@ def _record(stored: Item) -> HardwareRecord | None:
     try:
         return items.unpack_record(HardwareRecord, stored["record"])
     except (KeyError, ValueError, TypeError) as err:
-        _LOG.error("a lemon's record cannot be read", extra={"pk": items.read_text(stored, "pk"), "error": repr(err)})
+        _LOG.error("a hardware record cannot be read", extra={"pk": items.read_text(stored, "pk"), "error": repr(err)})
         return None

@@ -48,12 +48,12 @@ class DynamoControls:
 
     def set_shadow(self, scope: ShadowScope, name: str, on: bool, *, who: str, now: datetime) -> None:
         """See ports.JobRegistry."""
-        said = {"shadow_who": items.text(who), "shadow_at": items.text(now.isoformat())}
+        attributes = {"shadow_who": items.text(who), "shadow_at": items.text(now.isoformat())}
         if scope is ShadowScope.EVERYWHERE:
-            self._set(said | {"shadow_everywhere": items.flag(on)})
+            self._set(attributes | {"shadow_everywhere": items.flag(on)})
             return
         expression = Expression()
-        sets = ", ".join(expression.set(attribute, value) for attribute, value in said.items())
+        sets = ", ".join(expression.set(attribute, value) for attribute, value in attributes.items())
         change = f"{expression.name(_SETS[scope])} {expression.value('name', {'SS': [name]})}"
         items.insist(
             self._client.update_item,
@@ -96,13 +96,13 @@ class DynamoControls:
         request = items.index_query(items.JOBS_ACTIVE)
         return sum(1 for _ in items.query(self._client, self._table, ProjectionExpression="pk", **request))
 
-    def trip(self, incident_id: str, *, now: datetime, said: str) -> None:
+    def trip(self, incident_id: str, *, now: datetime, text: str) -> None:
         """See ports.JobRegistry."""
         expression = Expression()
         sets = [
             expression.set("tripped_at", items.text(now.isoformat())),
             expression.set("tripped_by", items.text(incident_id)),
-            expression.set("tripped_said", items.text(said)),
+            expression.set("tripped_said", items.text(text)),
         ]
         try:
             items.insist(
@@ -160,7 +160,7 @@ def switches_of(stored: Item) -> Switches:
         breaker=Breaker(
             tripped_at=items.read_at(stored, "tripped_at"),
             incident_id=items.read_text(stored, "tripped_by") or "",
-            said=items.read_text(stored, "tripped_said") or "",
+            text=items.read_text(stored, "tripped_said") or "",
             lifted_at=items.read_at(stored, "lifted_at"),
             lifted_by=items.read_text(stored, "lifted_by") or "",
         ),

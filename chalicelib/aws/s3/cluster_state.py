@@ -96,7 +96,7 @@ class S3HeadNodes:
             if doc.successor is not None:  # it would be adopted, and stopped in its turn
                 _insist(parse_attempt(doc.successor).cluster == cluster, "successor", f"is not of {cluster}")
         except MailboxError as err:
-            raise DependencyUnavailable(f"what the whiteboard says of {name} cannot be used: {err}"[:300]) from err
+            raise DependencyUnavailable(f"what the cluster state says of {name} cannot be used: {err}"[:300]) from err
         return replace(doc, seen_at=_read_at(agent, doc.seen_at))
 
     def newest_attempts(self, cluster: str, *, limit: int) -> tuple[str, ...]:
@@ -117,7 +117,7 @@ class S3HeadNodes:
         try:
             raw = self._read(nodes_key(cluster), limit=NodesDoc.LIMIT_BYTES)
             if raw is None:
-                return Unknown(f"the agent of {cluster} has not told its nodes yet")
+                return Unknown(f"the agent of {cluster} has not reported its nodes yet")
             doc = NodesDoc.from_json(raw)
             _insist(doc.cluster == cluster, "cluster", f"is {doc.cluster}")
         except MailboxError as err:
@@ -142,7 +142,7 @@ class S3HeadNodes:
     # ---- orders ----------------------------------------------------------------------------------------------------
 
     def order(self, order: Order) -> OrderResult | None:
-        """See ports.HeadNodes. The object is written before the message is sent, so that a crash in between is mended
+        """See ports.HeadNodes. The object is written before the message is sent, so that a crash in between is fixed
         by the next call; who finds the object there sends what stands in it, not what it would say itself.
         """
         try:

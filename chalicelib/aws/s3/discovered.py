@@ -143,17 +143,17 @@ class S3Discovery:
         if latest is None:
             return
         raw = self._objects.read(Place(bucket=folder.bucket, path=latest.key), MAX_LATEST_BYTES) or b""
-        said = latest_problem(raw, names, is_beside=any(name.startswith("global_step") for name in names))
-        step = read_name(said[0]).step if said is not None else None
-        if said is not None and step is not None:
+        stated = latest_problem(raw, names, is_beside=any(name.startswith("global_step") for name in names))
+        step = read_name(stated[0]).step if stated is not None else None
+        if stated is not None and step is not None:
             yield CheckpointView(
                 step=step,
-                root=folder.join(said[0]).uri,
+                root=folder.join(stated[0]).uri,
                 manifest="",
                 attempt="",
                 kind=Format.DEEPSPEED.value,
                 saved_at=latest.modified_at,
-                problems=(said[1],),
+                problems=(stated[1],),
                 fenced=False,
             )
 

@@ -109,7 +109,7 @@ class S3Objects:
                 **condition,
             )
         except AwsRefusal as refusal:
-            raise VersionConflict(f"{place.uri} was written by somebody else") from refusal
+            raise VersionConflict(f"{place.uri} was written by someone else") from refusal
 
     def below(self, place: Place, *, folder: bool) -> Iterator[Listed]:
         """Objects below `place`, or `place` itself where it is no folder; in the order of their keys, bounded."""

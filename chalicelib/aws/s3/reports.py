@@ -64,20 +64,22 @@ class S3Reports:
                 f"there are {len(found.summaries)} summaries of hosts, more than the {MAX_SUMMARIES} of a run"
             )
         summaries = self._read_all(found.summaries, lambda key: self._summary(job, attempt, root.join(key)))
-        told = {report.rank: report for reports in summaries for report in reports}
+        reported = {report.rank: report for reports in summaries for report in reports}
         wanted = [
             report_key(attempt, key.kind, rank)
             for rank, (key, written_at) in found.own.items()
-            if _is_news(key, written_at, told.get(rank), worth)
+            if _is_news(key, written_at, reported.get(rank), worth)
         ]
         if len(found.summaries) + len(wanted) > MAX_READS:
-            return Unknown(f"{len(wanted)} ranks' reports are in no summary of their hosts, too many for one look")
-        if found.is_large and told:
-            world_size = max(report.world_size for report in told.values())
-            mute = [rank for rank in range(world_size) if rank not in told and rank not in found.own]
+            return Unknown(
+                f"{len(wanted)} ranks' reports are in no summary of their hosts, too many for one observation"
+            )
+        if found.is_large and reported:
+            world_size = max(report.world_size for report in reported.values())
+            mute = [rank for rank in range(world_size) if rank not in reported and rank not in found.own]
             wanted += [report_key(attempt, ReportKind.PACE, rank) for rank in mute[:MAX_PLACES]]
         own = self._read_all(wanted, lambda key: self._report(job, attempt, root.join(key)))
-        return Known(tuple((told | {report.rank: report for report in own}).values()))
+        return Known(tuple((reported | {report.rank: report for report in own}).values()))
 
     def _listed(self, root: Place, attempt: str, kind: ReportKind, worth: Mapping[ReportKind, int]) -> _Found:
         folder = root.join(report_prefix(attempt))
@@ -144,12 +146,14 @@ class S3Reports:
         return report if written_at is None else replace(report, at=written_at)
 
 
-def _is_news(own: ReportKey, written_at: datetime, told: RankReport | None, worth: Mapping[ReportKind, int]) -> bool:
+def _is_news(
+    own: ReportKey, written_at: datetime, reported: RankReport | None, worth: Mapping[ReportKind, int]
+) -> bool:
     """Whether the rank's own report says more than its host's summary says of it."""
-    if told is None:
+    if reported is None:
         return True
-    gain = worth.get(own.kind, 0) - worth.get(told.kind, 0)
-    return gain > 0 or (gain == 0 and own.kind in worth and written_at > told.at + SAME_S)
+    gain = worth.get(own.kind, 0) - worth.get(reported.kind, 0)
+    return gain > 0 or (gain == 0 and own.kind in worth and written_at > reported.at + SAME_S)
 
 
 def _check(job: Job, attempt: str, named_job: str, named_attempt: str) -> None:

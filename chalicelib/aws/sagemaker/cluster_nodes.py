@@ -156,21 +156,21 @@ def _refused(action: str, refusal: AwsRefusal) -> ActionResult:
     """Refused for all of them. A cluster that is being changed takes the same order later."""
     if refusal.code == "ConflictException" or "is in status" in refusal.message:
         return ActionResult(action=action, done=Done.UNAVAILABLE, detail=f"the cluster is busy: {refusal}"[:400])
-    said = f"{refusal}" if refusal.code in _ABSENT else f"{refusal}. {_PREREQUISITE}"
-    return ActionResult(action=action, done=Done.REFUSED, detail=said[:400])
+    text = f"{refusal}" if refusal.code in _ABSENT else f"{refusal}. {_PREREQUISITE}"
+    return ActionResult(action=action, done=Done.REFUSED, detail=text[:400])
 
 
 def _answer(action: str, instance_id: str, *, is_taken: bool, failure: Mapping[str, Any] | None) -> ActionResult:
     if failure is None:
         done = Done.DONE if is_taken else Done.UNAVAILABLE
-        said = "" if is_taken else ": named neither as taken nor as failed"
-        return ActionResult(action=action, done=done, detail=f"{instance_id}{said}")
+        text = "" if is_taken else ": named neither as taken nor as failed"
+        return ActionResult(action=action, done=done, detail=f"{instance_id}{text}")
     code, message = str(failure.get("ErrorCode") or "Unknown"), str(failure.get("Message") or "")
     done = _CODES.get(code, Done.UNAVAILABLE)
-    said = f"{instance_id}: {message} [{code}]"
+    text = f"{instance_id}: {message} [{code}]"
     if code == "InvalidInstanceStatus" and ("controller" in message.lower() or "UpdateClusterSoftware" in message):
-        done, said = Done.REFUSED, f"{said}. {_PREREQUISITE}"
-    return ActionResult(action=action, done=done, detail=said[:400])
+        done, text = Done.REFUSED, f"{text}. {_PREREQUISITE}"
+    return ActionResult(action=action, done=done, detail=text[:400])
 
 
 def _view(details: Mapping[str, Any]) -> InstanceView:

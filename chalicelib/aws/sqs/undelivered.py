@@ -26,7 +26,7 @@ class SqsUndelivered:
 
     def peek(self, *, limit: int) -> tuple[Mapping[str, Any], ...]:
         """Up to `limit` of them, left where they are."""
-        return tuple(_told(message) for message in self._waiting.peek(limit=limit))
+        return tuple(_reported(message) for message in self._waiting.peek(limit=limit))
 
     def send_again(self, *, limit: int) -> dict[str, int]:
         """Lay up to `limit` of them back into the queue of deliveries.
@@ -45,7 +45,7 @@ class SqsUndelivered:
         return {"sent_again": moved, "unreadable": unreadable}
 
 
-def _told(message: Mapping[str, Any]) -> Mapping[str, Any]:
+def _reported(message: Mapping[str, Any]) -> Mapping[str, Any]:
     """What people want to know of one: what it says, to whom it did not go, why, and since when."""
     given = message.get("MessageAttributes") or {}
     wire = _notice(message) or {}
@@ -58,7 +58,7 @@ def _told(message: Mapping[str, Any]) -> Mapping[str, Any]:
         "why": _text(given.get("why", {}).get("StringValue")) or _NO_REASON,
         "given_up_at": _moment(given.get("at", {}).get("StringValue")),
         "notice_id": _text(detail.get("id")),
-        "said_at": _moment(detail.get("time")),
+        "written_at": _moment(detail.get("time")),
         **facts,
     }
 

@@ -63,8 +63,8 @@ class SsmPolicyDocumentStore:
                 raise Outdated(f"{self._kind} {name!r} is at version {version}, not {replaces}", present=version)
             made = self._put(name, text, is_new=present is None)
             if made != replaces + 1:
-                said = f"{self._kind} {name!r} was written by another hand meanwhile; that is its version {made - 1}"
-                raise Outdated(said, present=made)
+                detail = f"{self._kind} {name!r} was written by another hand meanwhile; that is its version {made - 1}"
+                raise Outdated(detail, present=made)
             return StoredPolicy(name=name, version=made, text=text, modified_at=now)
         finally:
             self._release(name, held)
@@ -97,7 +97,7 @@ class SsmPolicyDocumentStore:
                 ExpressionAttributeValues={":now": items.number(int(now.timestamp()))},
             )
         except AwsRefusal as refusal:
-            raise VersionConflict(f"{self._kind} {name!r} is being written by somebody else") from refusal
+            raise VersionConflict(f"{self._kind} {name!r} is being written by someone else") from refusal
         return until
 
     def _release(self, name: str, held: int) -> None:

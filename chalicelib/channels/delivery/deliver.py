@@ -37,7 +37,7 @@ HELD_WAIT_S: Final = 30
 # The longest that one message may take: no other is begun in a function that ends sooner. A webhook: four addresses,
 # the handshake, the answer (outbound.py); Slack: four calls (slack_api.py). Before it, the page's link (address.py).
 ONE_S: Final = 60.0
-UNTIL_MENDED: Final = timedelta(minutes=5)
+UNTIL_FIXED: Final = timedelta(minutes=5)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,7 +89,7 @@ class Deliver:
             return self._buried(None, body, f"{err}", now)
         config = book.channels.get(message.channel)
         if config is None and message.channel in book.broken and now - message.sent_at <= GIVE_UP:
-            return self._postponed(message, UNTIL_MENDED, "its entry in the channels document is wrong", attempt=0)
+            return self._postponed(message, UNTIL_FIXED, "its entry in the channels document is wrong", attempt=0)
         if config is None:
             return self._buried(message, body, "its channel is not in the channels document any more", now)
         rests_until = self.log.rests_until(message.channel)
@@ -97,7 +97,7 @@ class Deliver:
             return self._postponed(message, rests_until - now, "the channel rests", attempt=0)
         turn = self.log.begin(message.notice.token, message.channel, now=now, held_until=now + HOLD)
         if turn.begun is Begun.SENT:
-            self._said(OutcomeKind.DELIVERED, message, "it had arrived before")
+            self._outcome(OutcomeKind.DELIVERED, message, "it had arrived before")
             return False
         if turn.begun is Begun.HELD:
             self.queue.later(message.receipt, wait_s=HELD_WAIT_S)
@@ -125,7 +125,7 @@ class Deliver:
             wait = wait_after(attempt, notice.token)
             return self._failed(message, err, rest=min(wait, LONGEST_REST), wait=wait, attempt=attempt, now=now)
         self.log.sent(notice.token, message.channel, now=self.clock.now())
-        self._said(OutcomeKind.DELIVERED, message, "", attempt=attempt)
+        self._outcome(OutcomeKind.DELIVERED, message, "", attempt=attempt)
         return False
 
     def _failed(
@@ -139,15 +139,15 @@ class Deliver:
         # A little later each, so that not all that waited for one moment come at it together.
         spread_s = int(sha256(message.notice.token.encode()).hexdigest()[:4], 16) % 5
         self.queue.later(message.receipt, wait_s=max(1, round(wait.total_seconds())) + spread_s)
-        self._said(OutcomeKind.POSTPONED, message, why, attempt=attempt)
+        self._outcome(OutcomeKind.POSTPONED, message, why, attempt=attempt)
         return True
 
     def _buried(self, message: _Message | None, body: str, why: str, now: datetime) -> bool:
         self.queue.bury(body, why=why[:500], at=now)
-        self._said(OutcomeKind.UNDELIVERED, message, why)
+        self._outcome(OutcomeKind.UNDELIVERED, message, why)
         return False
 
-    def _said(self, what: OutcomeKind, message: _Message | None, reason: str, *, attempt: int = 0) -> None:
+    def _outcome(self, what: OutcomeKind, message: _Message | None, reason: str, *, attempt: int = 0) -> None:
         facts: dict[str, Any] = {"attempt": attempt} if attempt else {}
         if message is not None:
             facts |= {"channel": message.channel, "notice_id": message.notice.token}

@@ -33,7 +33,7 @@ MAX_NOTIFICATION_CHARS: Final = 600  # `text` beside blocks is what a phone show
 
 MAX_EVIDENCE: Final = 3
 MAX_APPROVALS: Final = 3
-_SAID_CHARS: Final = 900
+_NOTICE_CHARS: Final = 900
 _LINE_CHARS: Final = 300
 _SHORT_CHARS: Final = 160
 _SHORTEST_CHARS: Final = 150
@@ -89,7 +89,7 @@ def sign_of(incident: Incident) -> str:
 def incident_message(
     incident: Incident,
     *,
-    said: LatestNotice | None,
+    latest: LatestNotice | None,
     can_press: bool,
     ledger: IncidentLedger | None = None,
     console_url: str = "",
@@ -106,14 +106,14 @@ def incident_message(
         _fields(incident),
     ]
     blocks += _evidence(incident)
-    blocks += _happening(incident, said)
+    blocks += _happening(incident, latest)
     blocks += _asked(incident, pending, can_press=can_press)
     blocks += [_answered(item) for item in incident.approvals[-MAX_APPROVALS:] if item.answer is not None]
     if can_press and incident.is_open:
         blocks.append(_order_buttons(incident))
     if ledger is not None:
         blocks += figures(ledger)
-    blocks += _paste(said)
+    blocks += _paste(latest)
     blocks += _footer(incident, console_url, address)
     what = f" It needs an answer: may Rekindle {pending[0].what}?" if pending else ""
     counted = in_words(ledger) if ledger is not None else ""
@@ -128,7 +128,7 @@ def reply_message(
     """A notice in full, for the thread or without an Incident. `late_of`: when it was sent first, if it is late."""
     blocks: list[Element] = [_section(title, _LINE_CHARS)]
     if late_of is not None:
-        blocks.append(_context(markup(f"late: said {moment(late_of)}; what stands above may be newer")))
+        blocks.append(_context(markup(f"late: sent {moment(late_of)}; what stands above may be newer")))
     if text.strip() and text.strip() != title.strip():
         blocks.append(_section(text, MAX_SECTION_CHARS))
     blocks += _paste_lines(paste)
@@ -223,15 +223,15 @@ def _evidence(incident: Incident) -> list[Element]:
     return blocks
 
 
-def _happening(incident: Incident, said: LatestNotice | None) -> list[Element]:
+def _happening(incident: Incident, newest: LatestNotice | None) -> list[Element]:
     blocks = [_section_of_ours(f"*What is happening*\n{HAPPENING[incident.phase]}")]
-    if said is not None:
-        blocks.append(_context(markup(moment(said.at)), plain(said.title, _LINE_CHARS)))
-        if said.text.strip() != said.title.strip():
-            blocks.append(_section(said.text, _SAID_CHARS))
+    if newest is not None:
+        blocks.append(_context(markup(moment(newest.at)), plain(newest.title, _LINE_CHARS)))
+        if newest.text.strip() != newest.title.strip():
+            blocks.append(_section(newest.text, _NOTICE_CHARS))
     held = [hold for hold in incident.holds if hold.until is None] if incident.is_open else []
     return blocks + [
-        _context(markup(f"⏸ held back by *{hold.guard.value.replace('_', ' ')}*"), plain(hold.said, _SHORT_CHARS))
+        _context(markup(f"⏸ held back by *{hold.guard.value.replace('_', ' ')}*"), plain(hold.text, _SHORT_CHARS))
         for hold in held[-2:]
     ]
 
@@ -248,10 +248,10 @@ def _asked(incident: Incident, pending: Sequence[Approval], *, can_press: bool) 
 
 
 def _answered(approval: Approval) -> Element:
-    said = "approved" if approval.answer is ApprovalAnswer.APPROVED else "denied"
+    text = "approved" if approval.answer is ApprovalAnswer.APPROVED else "denied"
     when = f" {moment(approval.answered_at)}" if approval.answered_at else ""
-    by = code(approval.by or "nobody named", 120)
-    return _context(markup(f"*{said}* by {by}{when}"), plain(approval.what, 200))
+    by = code(approval.by or "a person who is not named", 120)
+    return _context(markup(f"*{text}* by {by}{when}"), plain(approval.what, 200))
 
 
 def _order_buttons(incident: Incident) -> Element:
@@ -281,14 +281,14 @@ def _order_buttons(incident: Incident) -> Element:
         "Pause all recoveries",
         value,
         ask="Pause all recoveries?",
-        more="Rekindle goes on watching every Job, and does nothing to any until the pause is lifted.",
+        more="Rekindle continues watching every Job, and does nothing to any until the pause is lifted.",
         yes="Pause all",
     )
     return {"type": "actions", "elements": [cancel, pause]}
 
 
-def _paste(said: LatestNotice | None) -> list[Element]:
-    return _paste_lines(said.paste) if said is not None else []
+def _paste(newest: LatestNotice | None) -> list[Element]:
+    return _paste_lines(newest.paste) if newest is not None else []
 
 
 def _paste_lines(paste: Sequence[tuple[str, str]]) -> list[Element]:

@@ -101,7 +101,7 @@ class SlackChannel:
     def _show(self, visit: Visit, notice: Notice) -> None:
         """The Incident's own message, then the reply that this notice is worth."""
         token = _short(notice.token)
-        thread = _with_said(visit.thread, notice)
+        thread = _with_latest(visit.thread, notice)
         visit.thread = thread
         if thread.root is None or not thread.root.ts:
             self._root(visit, token, notice.address)
@@ -121,7 +121,7 @@ class SlackChannel:
                 visit.keep(thread.with_reply(root.of, root))
                 return
         incident = self.incidents.load(thread.key).incident
-        message = self._message(incident, thread.said, address)
+        message = self._message(incident, thread.latest, address)
         self._post_root(visit, message, token)
         thread = replace(visit.thread, shown=incident.version, shown_at=self.clock.now())
         visit.thread = thread.with_reply(token, thread.root)
@@ -150,7 +150,7 @@ class SlackChannel:
             return incident
         if incident.version <= thread.shown and thread.posted(_short(notice.token)) is not None:
             return incident
-        message = self._message(incident, thread.said, notice.address)
+        message = self._message(incident, thread.latest, notice.address)
         try:
             self._update(visit, message)
         except Refused as err:
@@ -163,7 +163,7 @@ class SlackChannel:
         visit.keep(replace(visit.thread, shown=incident.version, shown_at=read_at))
         return incident
 
-    def _message(self, incident: Incident, said: LatestNotice | None, address: Address | None) -> Message:
+    def _message(self, incident: Incident, newest: LatestNotice | None, address: Address | None) -> Message:
         """The Incident as it stands; of one that is over, what it took and cost."""
         ledger = None
         if self.ledger is not None and not incident.is_open:
@@ -173,7 +173,7 @@ class SlackChannel:
                 log.warning("the ledger of %s cannot be read: %s", incident.incident_id, err)
         return incident_message(
             incident,
-            said=said,
+            latest=newest,
             can_press=self.can_press,
             ledger=ledger,
             console_url=self.console_url,
@@ -204,7 +204,7 @@ class SlackChannel:
                 return
         asked = Post(asked_at=self.clock.now())
         visit.keep(thread.with_reply(token, asked))
-        message = self._told(notice)
+        message = self._notice_message(notice)
         try:
             _, ts = self._fitting(
                 visit,
@@ -280,11 +280,11 @@ class SlackChannel:
                 root = None if found is None else replace(root, ts=found)
                 visit.thread = replace(visit.thread, root=root, conversation=self.conversation)
             if root is None:
-                self._post_root(visit, self._told(notice))
+                self._post_root(visit, self._notice_message(notice))
 
     # --- parts ---
 
-    def _told(self, notice: Notice) -> Message:
+    def _notice_message(self, notice: Notice) -> Message:
         late_of = notice.at if is_late(notice, now=self.clock.now()) else None
         return reply_message(notice.title, notice.text, paste=notice.paste, late_of=late_of)
 
@@ -325,10 +325,10 @@ class SlackChannel:
         return send(replace(message, blocks=()))
 
 
-def _with_said(thread: Thread, notice: Notice) -> Thread:
-    if notice.kind is NoticeKind.CHANGE or (thread.said is not None and thread.said.at > notice.at):
+def _with_latest(thread: Thread, notice: Notice) -> Thread:
+    if notice.kind is NoticeKind.CHANGE or (thread.latest is not None and thread.latest.at > notice.at):
         return thread
-    return replace(thread, said=LatestNotice(title=notice.title, text=notice.text, at=notice.at, paste=notice.paste))
+    return replace(thread, latest=LatestNotice(title=notice.title, text=notice.text, at=notice.at, paste=notice.paste))
 
 
 def _is_loud(notice: Notice, incident: Incident) -> bool:

@@ -53,7 +53,7 @@ def page_link(console_url: str, incident_id: str, address: Address | None) -> st
         return f"<{console}|This Incident in the console>"
     if address is None or not _SIGNED.match(address.url):
         return ""
-    ends = f" (opens for whoever has it, until {moment(address.until)} at the latest)" if address.until else ""
+    ends = f" (opens for anyone who has it, until {moment(address.until)} at the latest)" if address.until else ""
     return f"<{address.url.replace('&', '&amp;')}|This Incident's page>{ends}"
 
 

@@ -36,40 +36,40 @@ def words(text: str) -> Message:
 
 def help_message() -> Message:
     """Every command."""
-    return Message(text="What Rekindle can be told", blocks=(_ours(HELP),))
+    return Message(text="What Rekindle understands", blocks=(_ours(HELP),))
 
 
 def status_message(
     switches: Mapping[str, Any], *, open_count: int, active_jobs: int, newest: Sequence[Incident]
 ) -> Message:
     """How things stand: the pause, shadow mode, the breaker, how many are open."""
-    said = f"{active_jobs} Jobs are looked after, {open_count} Incidents are open"
-    blocks: list[Element] = [{"type": "section", "text": plain(said, 200)}]
+    text = f"{active_jobs} Jobs are looked after, {open_count} Incidents are open"
+    blocks: list[Element] = [{"type": "section", "text": plain(text, 200)}]
     if switches.get("paused"):
         why = f": {switches['paused_why']}" if switches.get("paused_why") else ""
         blocks.append(_context(f"⏸ paused by {code(str(switches.get('paused_by') or '-'), 130)}", why))
     shadow = switches.get("shadow") or {}
     if shadow.get("everywhere"):
-        blocks.append(_context("👥 shadow mode everywhere: everything is decided and told, nothing is done"))
+        blocks.append(_context("👥 shadow mode everywhere: everything is decided and notified, nothing is done"))
     elif shadow.get("jobs") or shadow.get("clusters"):
         names = ", ".join([*map(str, shadow.get("jobs") or ()), *map(str, shadow.get("clusters") or ())])
         blocks.append(_context("👥 shadow mode for", names))
     if (switches.get("breaker") or {}).get("open"):
         blocks.append(_context("⚡ the breaker has tripped: nothing is done until a person lifts it"))
     blocks += _rows(newest[:3])
-    return Message(text=escape(said, 300), blocks=tuple(blocks))
+    return Message(text=escape(text, 300), blocks=tuple(blocks))
 
 
 def incidents_message(incidents: Sequence[Incident], *, open_count: int) -> Message:
     """The newest open Incidents, and where the others are."""
     if not incidents:
         return words("No Incident is open.")
-    said = f"{open_count} Incidents are open" if open_count != 1 else "1 Incident is open"
-    blocks = [_ours(f"*{said}*"), *_rows(incidents[:MAX_ROWS])]
+    text = f"{open_count} Incidents are open" if open_count != 1 else "1 Incident is open"
+    blocks = [_ours(f"*{text}*"), *_rows(incidents[:MAX_ROWS])]
     left = open_count - min(len(incidents), MAX_ROWS)
     if left > 0:
         blocks.append(_context(f"and {left} more: `rekindle incidents` in a shell, or the console"))
-    return Message(text=said, blocks=tuple(blocks))
+    return Message(text=text, blocks=tuple(blocks))
 
 
 def _rows(incidents: Sequence[Incident]) -> list[Element]:

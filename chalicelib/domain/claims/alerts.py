@@ -14,8 +14,8 @@ from typing import Final
 from chalicelib.domain.decision.steps import STOP
 from chalicelib.domain.decision.verdict import RuleContext
 from chalicelib.domain.fault_specs.faults import HEALABLE, LOSS_FAULTS
-from chalicelib.domain.faults.diagnosis import ORDER_KINDS
 from chalicelib.domain.faults.heartbeat_claims import CLAIMS, has_fresh_heartbeat, is_beyond_heartbeats
+from chalicelib.domain.faults.signal_facts import ORDER_KINDS
 from chalicelib.domain.model.incident import Incident
 from chalicelib.domain.model.known import Known
 from chalicelib.domain.model.node import InstanceState, is_marked, is_silent
@@ -38,12 +38,12 @@ def is_alert(signal: Signal) -> bool:
 
 def only_alerts(signals: Iterable[Signal], fault: FaultClass | None = None) -> bool:
     """True if only alerts report the fault. `fault` restricts this to Signals of that class."""
-    said = [
+    lines = [
         one
         for one in signals
         if one.triggers and one.fault is not None and one.kind not in ORDER_KINDS and fault in (None, one.fault)
     ]
-    return bool(said) and all(is_alert(one) for one in said)
+    return bool(lines) and all(is_alert(one) for one in lines)
 
 
 def left_by_alerts_alone(incident: Incident) -> bool:
@@ -60,13 +60,13 @@ def is_unproven(signal: Signal) -> bool:
 
 def _only_unproven(context: RuleContext) -> bool:
     """A stall or a bad value of a run whose mailbox has no heartbeat that could confirm or deny it (ADR 0092)."""
-    said = [one for one in context.incident.signals if one.triggers and one.fault is context.incident.fault]
+    lines = [one for one in context.incident.signals if one.triggers and one.fault is context.incident.fault]
     attempt = context.attempt
-    if attempt is None or not said or not all(is_alert(one) or is_unproven(one) for one in said):
+    if attempt is None or not lines or not all(is_alert(one) or is_unproven(one) for one in lines):
         return False
     if attempt.heartbeat_at is None and not attempt.is_heartbeat_unread and not isinstance(attempt.last_step, Known):
         return True
-    unproven = [one for one in said if is_unproven(one)]
+    unproven = [one for one in lines if is_unproven(one)]
     if unproven and _is_asked(context.incident):  # heartbeats that are found meanwhile, and are late, do not answer
         return not has_fresh_heartbeat(attempt, now=context.now)
     return bool(unproven) and all(is_beyond_heartbeats(one, attempt) for one in unproven)  # one that is unread is there
@@ -114,7 +114,7 @@ def alerts_word(context: RuleContext) -> str:
     if any(one.kind is SignalKind.EXTERNAL_ALERT for one in context.incident.signals):
         return "only an alert of other monitoring says so"
     if _only_unproven(context):
-        return "only events or metrics say so, which others may send as well, and no heartbeat since bears it out"
+        return "only events or metrics say so, which others may send as well, and no heartbeat since confirms it"
     return "only a line in the health agent's log says so, where a job on the node may write as well"
 
 

@@ -144,7 +144,7 @@ def _suspected(incident: Incident, view: AttemptView | None) -> Iterable[BadNode
         else:
             counts = 2 * suspicion.reports > suspicion.world_size and (is_strong or len(again) > 1)
         if node is not None and counts:
-            yield BadNode(node=node, why=_said(suspicion, len(again)))
+            yield BadNode(node=node, why=_grounds(suspicion, len(again)))
 
 
 def lost_one_of(incident: Incident, view: AttemptView) -> tuple[str, ...]:
@@ -185,9 +185,9 @@ def _is_about_health(signal: Signal) -> bool:
     return signal.fault is not None or cleared_at(signal) is not None
 
 
-def _said(suspicion: Suspicion, attempts: int) -> str:
+def _grounds(suspicion: Suspicion, attempts: int) -> str:
     in_how_many = f" (in {attempts} attempts)" if attempts > 1 else ""
-    return f"suspected by its ranks{in_how_many}: {suspicion.said}"[:200]
+    return f"suspected by its ranks{in_how_many}: {suspicion.text}"[:200]
 
 
 def _node_of(host: str, nodes: tuple[str, ...]) -> str | None:
@@ -274,17 +274,17 @@ def with_node_reports(
                 evidence={"attempt": ran, "fault": _fault_of(item, incident).value} | _passed_on(item, incident),
             )
         )
-    told = tuple(
+    reported = tuple(
         item if item.is_reported else dataclasses.replace(item, is_reported=True, is_cordoned=cordons)
         for item in incident.resubmission.bad_nodes
     )
     names = ", ".join(item.node for item in fresh)
-    said = "cordoned, and handed on for repair" if cordons else "told; the policy leaves nodes in service"
+    text = "cordoned, and handed on for repair" if cordons else "reported; the policy leaves nodes in service"
     if repairs and not cordons:
-        said = "handed on for repair; a guard holds its cordon back for now"
+        text = "handed on for repair; a guard holds its cordon back for now"
     return dataclasses.replace(
         decision,
-        incident=incident.changed(bad_nodes=told),
+        incident=incident.changed(bad_nodes=reported),
         actions=(*actions, *decision.actions),
-        reason=f"{decision.reason} {names}: {said}.",
+        reason=f"{decision.reason} {names}: {text}.",
     )

@@ -8,8 +8,9 @@ from typing import Final
 
 from chalicelib.domain.claims.bad_nodes import NODE_FAULTS, is_claim_over
 from chalicelib.domain.decision.verdict import Decision, RuleContext, has_passed, step_word, story
-from chalicelib.domain.faults.diagnosis import concerns, is_past_stall, stalls_of
 from chalicelib.domain.faults.heartbeat_claims import has_fresh_heartbeat
+from chalicelib.domain.faults.signal_facts import concerns
+from chalicelib.domain.faults.stalls import is_past_stall, stalls_of
 from chalicelib.domain.model.action import Severity
 from chalicelib.domain.model.incident import Phase, best_step
 from chalicelib.domain.model.known import Known
@@ -46,9 +47,11 @@ def weighed(context: RuleContext, attempt: AttemptView) -> Decision | None:
             watch_step=mark,
             target_step=mark,
         )
-    said_at = max((signal.occurred_at for signal in incident.signals if signal.fault is incident.fault), default=None)
+    reported_at = max(
+        (signal.occurred_at for signal in incident.signals if signal.fault is incident.fault), default=None
+    )
     since = max(incident.phase_entered_at, incident.sight.watch_at or incident.phase_entered_at)
-    since = max(since, min(said_at, context.now)) if said_at else since
+    since = max(since, min(reported_at, context.now)) if reported_at else since
     if context.now - since >= _confirm_limit(context) or _stands_still(context, attempt, since):
         return _platform_says_both(context, attempt)
     next_heartbeats = (
@@ -87,7 +90,9 @@ def late_claim(context: RuleContext, attempt: AttemptView) -> Decision | None:
         return None
     if incident.opened_at - max(one.occurred_at for one in claims) <= LATE:
         return None
-    reason = f"{story(context)} But that was said long before it was heard here, and may have been taken back since"
+    reason = (
+        f"{story(context)} But that was reported long before it was received here, and may have been taken back since"
+    )
     if incident.phase in UNTOLD:
         moved = context.move("claim.late", reason, Phase.HOLDING, watch_at=context.now, watch_step=attempt.last_step)
         return dataclasses.replace(moved, look_again_in=context.policy.timing.look_max)

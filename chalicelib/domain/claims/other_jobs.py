@@ -14,7 +14,7 @@ from chalicelib.domain.model.action import Action, CordonNode
 from chalicelib.domain.node.memory import facts_of
 from rekindle.protocol.cluster.documents import NodeFacts
 
-MAX_TOLD: Final = 8
+MAX_NAMED: Final = 8
 
 
 def others_on(context: RuleContext, action: Action) -> tuple[int, ...]:
@@ -33,8 +33,8 @@ def are_on_a_bad_node(context: RuleContext) -> bool:
 
 def others_word(jobs: tuple[int, ...]) -> str:
     """What the question to a person says of them."""
-    more = f" and {len(jobs) - MAX_TOLD} more" if len(jobs) > MAX_TOLD else ""
-    listed = ", ".join(map(str, jobs[:MAX_TOLD]))
+    more = f" and {len(jobs) - MAX_NAMED} more" if len(jobs) > MAX_NAMED else ""
+    listed = ", ".join(map(str, jobs[:MAX_NAMED]))
     return f"Jobs on it that Rekindle does not protect ({listed}{more}) go on, but it gets no new ones"
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 from chalicelib.domain.decision.verdict import Decision, RuleContext, story, subject
-from chalicelib.domain.faults.diagnosis import concerns
+from chalicelib.domain.faults.signal_facts import concerns
 from chalicelib.domain.model.action import Notify, Severity
 from chalicelib.domain.model.incident import Phase
 from chalicelib.domain.model.observation import STALLED, AttemptView
@@ -49,10 +49,13 @@ def silent_only(context: RuleContext, attempt: AttemptView) -> Decision | None:
             "stopped for silence alone"
         )
     if context.incident.phase in (Phase.OPEN, Phase.WATCHING):
-        told = Notify(severity=Severity.WARNING, title=f"{subject(context)}: nothing is heard of it", text=reason)
-        return context.move("silence.told", reason, Phase.HOLDING, told)
+        notice = Notify(severity=Severity.WARNING, title=f"{subject(context)}: nothing is heard of it", text=reason)
+        return context.move("silence.told", reason, Phase.HOLDING, notice)
     if context.in_phase < max(context.policy.timing.tell_open, timedelta(0)):
         return context.stay("silence.waiting", reason)
     return context.close(
-        "silence.told_limit", f"{reason}; told, and left as it is", Phase.STOPPED, severity=Severity.INFO
+        "silence.told_limit",
+        f"{reason}; people were notified, and it is left as it is",
+        Phase.STOPPED,
+        severity=Severity.INFO,
     )

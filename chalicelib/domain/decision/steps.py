@@ -99,12 +99,12 @@ def _what(action: Action) -> str:
         case RebootNode():
             return f"reboot {action.node} of {action.cluster} ({action.instance_id or 'its instance is not known'})"
         case ReplaceNode():
-            said = action.instance_id or "its instance is not known"
-            return f"replace {action.node} of {action.cluster} ({said}); what is on its volumes is lost"
+            text = action.instance_id or "its instance is not known"
+            return f"replace {action.node} of {action.cluster} ({text}); what is on its volumes is lost"
         case CheckNode():
             return f"check {action.node} of {action.cluster} for one to two hours"
         case QuarantineCheckpoint():
-            return f"let nobody resume from {action.root} any more"
+            return f"let no run resume from {action.root} any more"
         case ResizeJob():
             return f"let {action.attempt} run on {action.nodes_min} nodes"
         case _:

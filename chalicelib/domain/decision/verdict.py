@@ -39,7 +39,7 @@ class Decision:
 
     def __post_init__(self) -> None:
         if (self.look_again_in is None) == self.incident.is_open:
-            raise ValueError(f"{self.rule}: an open Incident needs a next look, a closed one has none")
+            raise ValueError(f"{self.rule}: an open Incident needs a next observation, a closed one has none")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,7 +129,9 @@ class RuleContext:
             return self.changed(**changes).hand_over(limit_rule, f"{reason}, for {span_word(waited)}")
         if waited < self.policy.timing.stop_limit or rule in self.incident.sight.paged_for.split():
             return self.changed(**changes).stay(rule, reason, *actions)
-        text = f"{reason}, for {span_word(waited)}. Nothing is given up: Rekindle goes on as soon as it can read again."
+        text = (
+            f"{reason}, for {span_word(waited)}. Nothing is given up: Rekindle continues as soon as it can read again."
+        )
         page = Notify(severity=Severity.PAGE, title=f"{subject(self)}: cannot be looked at", text=text)
         return self.changed(paged_for=f"{self.incident.sight.paged_for} {rule}".strip(), **changes).stay(
             rule, reason, *actions, page
@@ -138,16 +140,16 @@ class RuleContext:
     def close(self, rule: str, reason: str, phase: Phase, *actions: Action, severity: Severity) -> Decision:
         """End the Incident and tell people."""
         incident = dataclasses.replace(self.incident, outcome=rule).enter(phase, now=self.now)
-        more = suspects_said(self.incident) + held_said(self)
-        more += cordons_said(self) if phase is not Phase.RECOVERED else ""
+        more = suspects_text(self.incident) + hold_text(self)
+        more += cordons_text(self) if phase is not Phase.RECOVERED else ""
         reported = text_of_loss_reports(self.incident)
         if reported and severity is Severity.INFO:
             severity = Severity.WARNING
         more += reported
         if more:
             reason = (reason if reason.endswith((".", "!", "?")) else f"{reason}.") + more
-        told = Notify(severity=severity, title=f"{subject(self)}: {_WORDS[phase]}", text=reason)
-        return self.decided(rule, reason, incident, (*actions, told), None)
+        notice = Notify(severity=severity, title=f"{subject(self)}: {_WORDS[phase]}", text=reason)
+        return self.decided(rule, reason, incident, (*actions, notice), None)
 
     def hand_over(self, rule: str, reason: str, *, severity: Severity = Severity.PAGE) -> Decision:
         """A person decides from here on."""
@@ -183,11 +185,11 @@ def suspicion_about(incident: Incident, attempt: str, kind: SuspicionKind | None
     return next(fit, None)
 
 
-def suspects_said(incident: Incident) -> str:
+def suspects_text(incident: Incident) -> str:
     """Wording for notices: the suspects of each attempt, and the conclusion."""
     blamed = [item for item in incident.evidence.suspicions if item.ranks][-4:]
-    said = "".join(f" Suspected in {item.attempt}: {suspect_word(item)} ({item.said[:200]})." for item in blamed)
-    return said + (f" Conclusion: {incident.evidence.conclusion}." if incident.evidence.conclusion else "")
+    text = "".join(f" Suspected in {item.attempt}: {suspect_word(item)} ({item.text[:200]})." for item in blamed)
+    return text + (f" Conclusion: {incident.evidence.conclusion}." if incident.evidence.conclusion else "")
 
 
 def text_of_loss_reports(incident: Incident) -> str:
@@ -210,7 +212,7 @@ def text_of_loss_reports(incident: Incident) -> str:
     return f" Also reported, and not acted on: {found[-1]}." if found else ""
 
 
-def held_said(context: RuleContext) -> str:
+def hold_text(context: RuleContext) -> str:
     """Wording for notices: a job that we put back into the queue is held there until a person releases it."""
     attempt, incident = context.attempt, context.incident
     if not incident.halt.stop_hold or not incident.halt.stopped_attempts:
@@ -226,7 +228,7 @@ def held_said(context: RuleContext) -> str:
         is_ours = is_between and attempt.start.held and attempt.start.is_queued
         return f" {job} is in the queue, held by us: {let_go}." if is_ours else ""
     if not attempt.status.has_ended:
-        return f" {job} was told to stop, and may wait in the queue afterwards, held by us: {let_go}."
+        return f" {job} was ordered to stop, and may wait in the queue afterwards, held by us: {let_go}."
     if attempt.successor is not None:
         after = context.seen.successor.value.start if isinstance(context.seen.successor, Known) else None
         if after is not None and not (after.is_queued and after.held):
@@ -243,14 +245,14 @@ def _let_go(context: RuleContext, job: str) -> str:
     return f"`{release.format(id=job)}` lets it go, `{end.format(id=job)}` ends it"
 
 
-def cordons_said(context: RuleContext) -> str:
+def cordons_text(context: RuleContext) -> str:
     """Wording for handovers: the nodes that this Incident cordoned, and the command that returns one to service."""
     names = [item.node for item in context.incident.resubmission.bad_nodes if item.is_cordoned]
     if not names:
         return ""
-    said = f" Cordoned by us: {', '.join(names)}; each has an Incident of its own that gives it back"
+    text = f" Cordoned by us: {', '.join(names)}; each has an Incident of its own that gives it back"
     by_hand = context.platform.uncordon_command.format(node=names[0])
-    return f"{said}, and by hand `{by_hand}` does." if by_hand else f"{said}."
+    return f"{text}, and by hand `{by_hand}` does." if by_hand else f"{text}."
 
 
 def is_poisoned(context: RuleContext, attempt: AttemptView) -> bool:
@@ -298,10 +300,10 @@ def subject(context: RuleContext) -> str:
 def story(context: RuleContext) -> str:
     """One line: the fault, the rule that diagnosed it, and the summary of the Signal behind it."""
     incident = context.incident
-    told = next((signal for signal in reversed(incident.signals) if signal.fault is incident.fault), None)
-    if told is None and incident.signals:
-        told = incident.signals[-1]
-    what = told.summary if told else "nothing was reported"
+    reported = next((signal for signal in reversed(incident.signals) if signal.fault is incident.fault), None)
+    if reported is None and incident.signals:
+        reported = incident.signals[-1]
+    what = reported.summary if reported else "nothing was reported"
     return f"{incident.fault} ({incident.fault_rule or 'no rule'}): {what}."
 
 

@@ -23,7 +23,7 @@ from chalicelib.domain.policy.document import Policy
 from chalicelib.domain.rules.run.resubmitting import undo_try
 from chalicelib.domain.run.resume_point import choose_resume_point
 
-MAX_LOOKS_TOLD: Final = 60
+MAX_LOOKS_SHOWN: Final = 60
 MAX_TEXT: Final = 400
 
 # Rules that say that a guard keeps something from being done, by how they begin.
@@ -66,7 +66,7 @@ class Play:
     asks: list[datetime] = field(default_factory=list)
     last: Decision | None = None
     sent: tuple[Decision, ResubmitJob, Maybe[tuple[CheckpointView, ...]]] | None = None
-    _told: tuple[str, Phase] | None = None
+    _shown: tuple[str, Phase] | None = None
 
     def looked(
         self, decision: Decision, *, before: Incident, now: datetime, checkpoints: Maybe[tuple[CheckpointView, ...]]
@@ -82,14 +82,14 @@ class Play:
             if isinstance(action, ResubmitJob) and self.sent is None:
                 self.sent = (decision, action, checkpoints)
         for begins, guard in _GUARD_RULES:
-            if decision.rule.startswith(begins) and self._told != (decision.rule, phase):
+            if decision.rule.startswith(begins) and self._shown != (decision.rule, phase):
                 # Where people are asked, they are assumed to say yes at once.
                 asks = any(isinstance(action, AskApproval) for action in decision.actions)
                 self._guard(guard, decision.reason, now, lifted=asks)
-        if self._told == (decision.rule, phase) and not decision.actions:
+        if self._shown == (decision.rule, phase) and not decision.actions:
             return
-        self._told = (decision.rule, phase)
-        if len(self.looks) >= MAX_LOOKS_TOLD:
+        self._shown = (decision.rule, phase)
+        if len(self.looks) >= MAX_LOOKS_SHOWN:
             self.left_out += 1
             return
         self.looks.append(
@@ -110,11 +110,11 @@ class Play:
         """People would be asked; how long they would take is unknown."""
         self.asks.append(now)
 
-    def _guard(self, guard: Guard, said: str, now: datetime, *, lifted: bool) -> None:
-        if any(one["guard"] == guard.value and one["said"] == said[:MAX_TEXT] for one in self.guards):
+    def _guard(self, guard: Guard, text: str, now: datetime, *, lifted: bool) -> None:
+        if any(one["guard"] == guard.value and one["text"] == text[:MAX_TEXT] for one in self.guards):
             return
         self.guards.append(
-            {"guard": guard.value, "after_s": self._after(now), "said": said[:MAX_TEXT], "lifted": lifted}
+            {"guard": guard.value, "after_s": self._after(now), "text": text[:MAX_TEXT], "lifted": lifted}
         )
 
     def also_held(self, holds: tuple[Hold, ...]) -> None:
@@ -122,7 +122,7 @@ class Play:
         known = {one["guard"] for one in self.guards}
         for hold in holds:
             if hold.guard.value not in known:
-                self._guard(hold.guard, hold.said, hold.since, lifted=False)
+                self._guard(hold.guard, hold.text, hold.since, lifted=False)
 
     def _after(self, now: datetime) -> float:
         return round((now - self.began).total_seconds(), 1)
@@ -293,23 +293,23 @@ def _assumptions(seen: Seen, play: Play, world: DrillWorld | None) -> list[str]:
     first = seen.first
     if world is None:
         return [f"nothing: the attempt cannot be read ({_why(first.attempt, 'no reason')}), and so nothing is assumed"]
-    said = [
+    lines = [
         f"the fault strikes now: {seen.row.text}",
         "whatever is ordered is carried out by the platform, and no other fault strikes meanwhile",
         "the policy stays as it is",
     ]
     if seen.row.effect is Effect.DIES_AGAIN:
-        said[1] = "whatever is ordered is carried out by the platform; each new attempt dies before it gains a step"
+        lines[1] = "whatever is ordered is carried out by the platform; each new attempt dies before it gains a step"
     figures = (("saving", seen.figures.save_s), ("stopping", seen.figures.stop_s), ("starting", seen.figures.start_s))
     for what, figure in figures:
         if isinstance(figure, Known):
-            said.append(f"{what} takes {figure.value:.0f} s, the median of this Job's earlier recoveries")
-    said += list(dict.fromkeys(f"{one.why}; a value is assumed so that the play goes on" for one in world.guessed))
+            lines.append(f"{what} takes {figure.value:.0f} s, the median of this Job's earlier recoveries")
+    lines += list(dict.fromkeys(f"{one.why}; a value is assumed so that the play continues" for one in world.guessed))
     lifted = [str(one["guard"]) for one in play.guards if one["lifted"]]
-    said += [f"goes on as though {guard} did not hold it" for guard in dict.fromkeys(lifted)]
+    lines += [f"continues as though {guard} did not hold it" for guard in dict.fromkeys(lifted)]
     if seen.job.open_incident is not None:
-        said.append(f"{seen.job.open_incident} is open: a real fault would join it instead of opening one")
-    return said
+        lines.append(f"{seen.job.open_incident} is open: a real fault would join it instead of opening one")
+    return lines
 
 
 def _why(maybe: Maybe[Any], default: str) -> str:

@@ -8,15 +8,17 @@ from datetime import datetime
 
 from chalicelib.domain.fault_specs.faults import FAULT_RANK
 from chalicelib.domain.faults.failure_reasons import classify_failure_reason
-from chalicelib.domain.faults.heartbeat_claims import is_beyond_heartbeats, is_denied
-from chalicelib.domain.faults.loss import bad_fault, ends_open_stretches, follow, with_stretch
-from chalicelib.domain.model.evidence import MAX_SUSPICIONS, Stretch, Suspicion, SuspicionKind, newest_before
+from chalicelib.domain.faults.heartbeat_claims import is_denied
+from chalicelib.domain.faults.loss import bad_fault, ends_open_stretches, follow
+from chalicelib.domain.faults.poison import BAD_LOSS, note_poison
+from chalicelib.domain.faults.signal_facts import ORDER_KINDS, is_current, signal_step
+from chalicelib.domain.faults.stalls import stalled_at
+from chalicelib.domain.model.evidence import MAX_SUSPICIONS, Suspicion, SuspicionKind
 from chalicelib.domain.model.incident import Incident, Phase, SkipWindow, best_step
 from chalicelib.domain.model.known import Known, Maybe, Unknown
 from chalicelib.domain.model.observation import AttemptStatus, AttemptView, Observation
-from chalicelib.domain.model.signal import Signal, SignalKind, SignalSource
+from chalicelib.domain.model.signal import Signal, SignalKind
 from chalicelib.domain.model.start_view import StartState
-from rekindle.detectors import Health
 from rekindle.protocol.signals import FaultClass
 
 _ORDERS = {
@@ -24,10 +26,6 @@ _ORDERS = {
     SignalKind.ORDER_RESUBMIT: "resubmit",
     SignalKind.ORDER_STOP: "stop",
 }
-ORDER_KINDS = frozenset({*_ORDERS, SignalKind.ORDER_CANCEL, SignalKind.ORDER_NODE, SignalKind.ORDER_APPROVAL})
-# What these say is re-read from the platform at each look, so the state itself speaks and not the message about it.
-STATE_KINDS = frozenset({SignalKind.ATTEMPT_STATE, SignalKind.STATE_REREAD, SignalKind.JOB_MISSING})
-_BAD_LOSS = ("nan", "inf")
 
 
 def diagnose(incident: Incident, seen: Observation) -> Incident:
@@ -57,11 +55,11 @@ def _diagnosed(incident: Incident, seen: Observation) -> Incident:
     incident = _take_order(note_state(incident, seen), seen.new_signals)
     incident = ends_open_stretches(_suspect(incident, seen), view)
     if incident.phase is Phase.RESUBMITTING:
-        return _poison(incident, view)
+        return note_poison(incident, view)
     if incident.phase is not Phase.STOPPING:  # a run that is being stopped for its loss is not judged any more
-        own = [item for item in incident.signals if _is_current(item, incident)]
+        own = [item for item in incident.signals if is_current(item, incident)]
         incident = follow(incident, own, view, now=seen.observed_at)
-    incident = _poison(incident, view)
+    incident = note_poison(incident, view)
     if incident.phase is Phase.STOPPING:
         is_nan = incident.is_poisoned and incident.loss.onset_fault is FaultClass.NON_FINITE
         if not is_nan or incident.fault is FaultClass.NON_FINITE:
@@ -184,7 +182,7 @@ def _fault(incident: Incident, view: AttemptView | None) -> Incident:
         if signal.fault is not None
         and signal.triggers
         and signal.kind not in ORDER_KINDS
-        and _is_current(signal, incident)
+        and is_current(signal, incident)
     ]
     if view is not None and view.name == incident.attempt:
         found += _from_view(incident, view)
@@ -211,7 +209,7 @@ def _from_view(incident: Incident, view: AttemptView) -> list[tuple[int, FaultCl
     if view.status is AttemptStatus.FAILED:
         verdict = classify_failure_reason(view.failure_reason)
         found.append((FAULT_RANK[verdict.fault], verdict.fault, f"failure.{verdict.rule}"))
-    if view.loss_state in _BAD_LOSS:
+    if view.loss_state in BAD_LOSS:
         found.append((FAULT_RANK[FaultClass.NON_FINITE], FaultClass.NON_FINITE, f"beat.{view.loss_state}"))
     loss_fault = bad_fault(view)
     if loss_fault is not None and not view.status.has_ended:
@@ -223,19 +221,6 @@ def _from_view(incident: Incident, view: AttemptView) -> list[tuple[int, FaultCl
     if view.status is AttemptStatus.GONE and not incident.resubmission.tries:
         found.append((FAULT_RANK[FaultClass.JOB_MISSING], FaultClass.JOB_MISSING, "platform.gone"))
     return found
-
-
-def concerns(signal: Signal, incident: Incident) -> bool:
-    """About the attempt under care, or about no attempt in particular and not older than it."""
-    if signal.attempt is not None:
-        return signal.attempt == incident.attempt
-    return not incident.resubmission.tries or signal.occurred_at >= incident.resubmission.tries[-1].at
-
-
-def _is_current(signal: Signal, incident: Incident) -> bool:
-    """About the attempt under care, and not from before the platform restarted it."""
-    is_past = incident.sight.repaired_at is not None and signal.occurred_at < incident.sight.repaired_at
-    return concerns(signal, incident) and not is_past
 
 
 def _suspect(incident: Incident, seen: Observation) -> Incident:
@@ -265,163 +250,11 @@ def slow_rank(signal: Signal) -> Suspicion | None:
         attempt=signal.attempt,
         kind=SuspicionKind.SLOW,
         rule="signal.throughput",
-        said=f"rank {rank} on {host} is slow: {took}{usual}"[:400],
+        text=f"rank {rank} on {host} is slow: {took}{usual}"[:400],
         ranks=(int(str(rank)),),
         hosts=(host[:255],) if host else (),
         confidence=0.5,  # one rank's word about one window
     )
-
-
-def _poison(incident: Incident, view: AttemptView | None) -> Incident:
-    """Which attempt had a non-finite loss, and its first bad step as far as any source reports it: it only ever falls.
-
-    Kept apart from the fault: whatever ends a poisoned attempt (a crash, an order, our own stop), and however late or
-    out of order the news come, its checkpoints from the onset on are worth nothing.
-    """
-    bad = [
-        signal
-        for signal in incident.signals
-        if signal.fault is FaultClass.NON_FINITE and is_borne_out(signal, incident, view)
-    ]
-    late = [signal for signal in bad if signal.attempt is not None and signal.attempt == incident.loss.onset_attempt]
-    incident = _lower_onset(incident, late)
-    own = [signal for signal in bad if concerns(signal, incident)]
-    is_view_bad = (
-        view is not None
-        and view.name == incident.attempt
-        and (
-            view.loss_state in _BAD_LOSS
-            or (
-                view.status is AttemptStatus.FAILED
-                and classify_failure_reason(view.failure_reason).fault is FaultClass.NON_FINITE
-            )
-        )
-    )
-    if not own and not is_view_bad:
-        return incident
-    if not incident.is_poisoned:
-        incident = incident.changed(
-            onset_attempt=incident.attempt,
-            onset_step=Unknown("nothing told the first bad step"),
-            onset_fault=FaultClass.NON_FINITE,
-        )
-    incident = _lower_onset(incident, own)
-    bout = incident.loss.bout
-    if bout is not None and bout.healed_step is None and bout.attempt == incident.attempt:
-        # It went from bad to worse: its state was bent from the spike's onset on.
-        incident = _lower_onset_to(incident, bout.first_bad)
-    if view is not None and view.name == incident.attempt:
-        incident = _lower_onset_to(incident, _onset_in(view, incident))
-    return _kept_from(incident)
-
-
-# What counts or prints single values that are not finite. A step that a loss scaler skips, or one bad batch, is news:
-# weights that are poisoned stay so. The monitor's own event says that it lasted (rekindle/monitor/base/state.py).
-_SINGLE_VALUES = frozenset({SignalKind.TRAINING_LOG, SignalKind.ALARM, SignalKind.STATE_REREAD})
-_LASTS = 3  # steps; a claim that names none counts by its minute
-
-
-def is_borne_out(signal: Signal, incident: Incident, view: AttemptView | None) -> bool:
-    """A claim of a loss that is not finite is more than one value: the run's own judgement, or repetition, bears it
-    out. Of a run that has died of something else it counts as well, unless a later value was finite.
-    """
-    if signal.kind not in _SINGLE_VALUES or incident.loss.onset_attempt == signal.attempt:
-        return True
-    if view is None or view.name != signal.attempt:
-        return False
-    if view.loss_state in _BAD_LOSS or signal.evidence.get("loss_state") in _BAD_LOSS:
-        return True
-    step = signal_step(signal)
-    is_later = view.heartbeat_at is not None and view.heartbeat_at >= signal.occurred_at
-    if isinstance(step, Known) and isinstance(view.judged_at, Known):
-        is_later = is_later or view.judged_at.value > step.value
-    if view.loss_state == "finite" and is_later:
-        return False
-    if view.status is AttemptStatus.FAILED:
-        return True
-    if signal.kind is not SignalKind.TRAINING_LOG:
-        # A count over minutes, of a run that has no judgement of its own, or whose own has not been heard since.
-        return view.heartbeat_at is None or is_beyond_heartbeats(signal, view)
-    same = [one for one in incident.signals if (one.kind, one.fault) == (signal.kind, signal.fault)]
-    marks = {_mark(one) for one in same if one.attempt == signal.attempt}
-    return len(marks) >= _LASTS
-
-
-def _mark(signal: Signal) -> object:
-    step = signal_step(signal)
-    return step.value if isinstance(step, Known) else signal.occurred_at.replace(second=0, microsecond=0)
-
-
-def _onset_in(view: AttemptView, incident: Incident) -> Maybe[int]:
-    """The onset by the heartbeat, for an event that got lost. Where it names none, its newest step is
-    the latest that the onset can be, and counts only where nothing else is known.
-    """
-    if view.loss_health == Health.NON_FINITE and view.onset_step is not None:
-        return Known(view.onset_step)
-    return view.last_step if isinstance(incident.loss.onset_step, Unknown) else incident.loss.onset_step
-
-
-def _kept_from(incident: Incident) -> Incident:
-    """What it has saved since its onset is not resumed from in later Incidents either, however they start the Job."""
-    onset = incident.loss.onset_step
-    if incident.loss.onset_attempt is None or incident.loss.onset_fault is not FaultClass.NON_FINITE:
-        return incident
-    if not isinstance(onset, Known):
-        return incident
-    first = newest_before(onset.value) + 1
-    known = [
-        one.from_step
-        for one in incident.loss.stretches
-        if one.attempt == incident.loss.onset_attempt and one.to_step is None
-    ]
-    if known and min(known) <= first:
-        return incident
-    return with_stretch(incident, Stretch(attempt=incident.loss.onset_attempt, from_step=first))
-
-
-def _lower_onset(incident: Incident, bad: list[Signal]) -> Incident:
-    steps = [step.value for step in map(signal_step, bad) if isinstance(step, Known)]
-    if isinstance(incident.loss.onset_step, Known):
-        steps.append(incident.loss.onset_step.value)
-    if not steps or incident.loss.onset_step == Known(min(steps)):
-        return incident
-    return incident.changed(onset_step=Known(min(steps)))
-
-
-def _lower_onset_to(incident: Incident, step: Maybe[int]) -> Incident:
-    if not isinstance(step, Known):
-        return incident
-    if isinstance(incident.loss.onset_step, Known) and incident.loss.onset_step.value <= step.value:
-        return incident
-    return incident.changed(onset_step=step)
-
-
-def stalled_at(incident: Incident) -> Maybe[int]:
-    """The highest step at which the attempt under care was reported stuck."""
-    stalls = stalls_of(incident)
-    return best_step(*(signal_step(item) for item in stalls)) if stalls else Unknown("no stall was told")
-
-
-def has_passed_stall(stall: Signal, view: AttemptView) -> bool:
-    """Whether the attempt has made a step after this one's; one that names no step is before each that is known."""
-    step, made = signal_step(stall), view.last_step
-    return isinstance(made, Known) and (not isinstance(step, Known) or made.value > step.value)
-
-
-def is_past_stall(incident: Incident, view: AttemptView) -> bool:
-    """Whether the attempt under care has made a step after every stall that was reported of it.
-
-    A stall that the monitor reports without a step was before the attempt's first one: each step that the attempt has
-    made is after it. A silence of metrics names no step either, and says nothing of that.
-    """
-    stalls = stalls_of(incident)
-    is_dated = isinstance(stalled_at(incident), Known) or all(item.source is SignalSource.MONITOR for item in stalls)
-    return bool(stalls) and is_dated and all(has_passed_stall(item, view) for item in stalls)
-
-
-def stalls_of(incident: Incident) -> list[Signal]:
-    """The stalls that were reported of the attempt under care."""
-    return [item for item in incident.signals if item.kind is SignalKind.STALL and concerns(item, incident)]
 
 
 def _target(incident: Incident, view: AttemptView | None) -> Incident:
@@ -446,30 +279,6 @@ def _target(incident: Incident, view: AttemptView | None) -> Incident:
     return dataclasses.replace(incident, target_step=best_step(*steps)) if steps else incident
 
 
-def signal_step(signal: Signal) -> Maybe[int]:
-    """The training step a Signal speaks of."""
-    step = signal.evidence.get("step")
-    if isinstance(step, int) and not isinstance(step, bool):
-        return Known(step)
-    return Unknown(f"{signal.kind} names no step")
-
-
-def died_at(incident: Incident, view: AttemptView) -> Maybe[int]:
-    """The last good step of an attempt that has ended: steps after a non-finite loss are worth nothing."""
-    if incident.loss.onset_attempt == view.name and isinstance(incident.loss.onset_step, Known):
-        if isinstance(view.last_step, Known):
-            return Known(min(view.last_step.value, incident.loss.onset_step.value))
-        return incident.loss.onset_step
-    return view.last_step
-
-
-def died_at_most(incident: Incident, view: AttemptView) -> Maybe[int]:
-    """The furthest step an ended attempt may have come to; a non-finite loss bounds it at its onset."""
-    if incident.loss.onset_attempt == view.name and isinstance(incident.loss.onset_step, Known):
-        return died_at(incident, view)
-    return view.last_step_at_most
-
-
 def failure_signature(reason: str) -> str:
     """A failure reason without what differs from run to run: numbers, addresses, paths, times.
 
@@ -479,10 +288,3 @@ def failure_signature(reason: str) -> str:
     text = re.sub(r"(?:/[\w.\-]+){2,}", "/…", text)
     text = re.sub(r"\d+", "#", text)
     return re.sub(r"\s+", " ", text).strip()[:300]
-
-
-def is_stale(signal: Signal, *, current_attempt: str | None, attempt_started_at: datetime | None) -> bool:
-    """True for a Signal about an attempt that has been succeeded: evidence, never a trigger (DESIGN §7)."""
-    if signal.attempt is not None:
-        return current_attempt is not None and signal.attempt != current_attempt
-    return attempt_started_at is not None and signal.occurred_at < attempt_started_at

@@ -49,17 +49,17 @@ def follow(incident: Incident, signals: list[Signal], view: AttemptView | None, 
     bout = incident.loss.bout
     if bout is not None and (bout.attempt != incident.attempt or _is_before_repair(bout.since, incident)):
         bout = None
-    told = [item for item in signals if item.fault in LOSS_FAULTS and item.triggers]
+    reported = [item for item in signals if item.fault in LOSS_FAULTS and item.triggers]
     over_at = _over_between(bout, signals, view)
     if bout is not None and over_at is not None:
         bout = dataclasses.replace(bout, healed_step=over_at)
         incident = marked_healed(incident.changed(bout=bout))
     if bout is None or bout.healed_step is not None:
-        bout = _begun(incident, bout, told, view, now) or bout
+        bout = _begun(incident, bout, reported, view, now) or bout
     if bout is None:
         return incident if incident.loss.bout is None else incident.changed(bout=None)
     if bout.healed_step is None:
-        bout = _learned(bout, told, view)
+        bout = _learned(bout, reported, view)
         bout = dataclasses.replace(bout, healed_step=_healed_at(bout, signals, view))
         is_unseen = bout.healed_step is None and (view is None or view.loss_health not in (*_BAD, _WATCH))
         bout = dataclasses.replace(bout, unseen_since=(bout.unseen_since or now) if is_unseen else None)
@@ -77,8 +77,8 @@ def _over_between(bout: Bout | None, signals: list[Signal], view: AttemptView | 
     first, onset = bout.first_bad, view.onset_step
     if onset is None or not isinstance(first, Known) or onset <= first.value:
         return None
-    told = [_step(item, "healed_step") for item in signals if item.kind is SignalKind.LOSS_RECOVERED]
-    return max((step for step in told if step is not None and first.value <= step < onset), default=onset - 1)
+    reported = [_step(item, "healed_step") for item in signals if item.kind is SignalKind.LOSS_RECOVERED]
+    return max((step for step in reported if step is not None and first.value <= step < onset), default=onset - 1)
 
 
 def _is_before_repair(moment: datetime, incident: Incident) -> bool:
@@ -86,28 +86,28 @@ def _is_before_repair(moment: datetime, incident: Incident) -> bool:
 
 
 def _begun(
-    incident: Incident, old: Bout | None, told: list[Signal], view: AttemptView | None, now: datetime
+    incident: Incident, old: Bout | None, reported: list[Signal], view: AttemptView | None, now: datetime
 ) -> Bout | None:
     """A bout that is news: none was followed, or the one that was is over and this began after it."""
     over_at = old.healed_step if old is not None else None
-    fresh = [item for item in told if over_at is None or _is_after(_onset_of(item), over_at)]
+    fresh = [item for item in reported if over_at is None or _is_after(_onset_of(item), over_at)]
     fault = bad_fault(view) if view is not None else None
     if fault is not None and view is not None and not _is_after(_as_step(view.onset_step), over_at):
         fault = None
     if not fresh and fault is None:
         return None
     faults = [fault] if fault is not None else [item.fault for item in fresh if item.fault is not None]
-    first_told = [step for step in map(_told_of, fresh) if isinstance(step, Known)]
-    told_step: Maybe[int] = Unknown("nothing told the step")
-    if first_told:
-        told_step = Known(min(step.value for step in first_told))
+    first_reported = [step for step in map(_step_reported_by, fresh) if isinstance(step, Known)]
+    reported_step: Maybe[int] = Unknown("nothing reported the step")
+    if first_reported:
+        reported_step = Known(min(step.value for step in first_reported))
     elif view is not None and fault is not None:
-        told_step = view.judged_at
+        reported_step = view.judged_at
     return Bout(
         attempt=incident.attempt or "",
         fault=FaultClass.DIVERGENCE if FaultClass.DIVERGENCE in faults else FaultClass.LOSS_SPIKE,
         since=now,
-        told_step=told_step,
+        reported_step=reported_step,
         after_step=over_at,
     )
 
@@ -117,10 +117,10 @@ def _is_after(step: Maybe[int], over_at: int | None) -> bool:
     return over_at is None or (isinstance(step, Known) and step.value > over_at)
 
 
-def _learned(bout: Bout, told: list[Signal], view: AttemptView | None) -> Bout:
+def _learned(bout: Bout, reported: list[Signal], view: AttemptView | None) -> Bout:
     """Its onset only sinks: several ranks and detectors may tell of it, in any order."""
     floor = -1 if bout.after_step is None else bout.after_step
-    onsets = [step.value for step in map(_onset_of, told) if isinstance(step, Known) and step.value > floor]
+    onsets = [step.value for step in map(_onset_of, reported) if isinstance(step, Known) and step.value > floor]
     if isinstance(bout.onset_step, Known):
         onsets.append(bout.onset_step.value)
     if view is not None and bad_fault(view) is not None:
@@ -155,11 +155,11 @@ def turn_of(bout: Bout, view: AttemptView, policy: Policy) -> BoutState:
     if view.loss_health == _WATCH:
         return BoutState.YOUNG
     judged, since = view.judged_at, bout.first_bad
-    if isinstance(judged, Known) and isinstance(bout.told_step, Known) and judged.value < bout.told_step.value:
+    if isinstance(judged, Known) and isinstance(bout.reported_step, Known) and judged.value < bout.reported_step.value:
         return BoutState.YOUNG  # the beat is older than the word
     if bad_fault(view) is None or not isinstance(judged, Known) or not isinstance(since, Known):
         return BoutState.UNSEEN
-    is_second = not isinstance(bout.told_step, Known) or judged.value > bout.told_step.value
+    is_second = not isinstance(bout.reported_step, Known) or judged.value > bout.reported_step.value
     return (
         BoutState.LASTS if is_second and judged.value > since.value + policy.loss.spike_heal_steps else BoutState.YOUNG
     )
@@ -197,7 +197,7 @@ def marked_healed(incident: Incident) -> Incident:
         incident = with_stretch(incident, whole)
     if incident.loss.onset_attempt == bout.attempt and incident.loss.onset_fault in LOSS_FAULTS:
         incident = incident.changed(
-            onset_attempt=None, onset_step=Unknown("healed by itself"), onset_fault=FaultClass.NON_FINITE
+            onset_attempt=None, onset_step=Unknown("healed without help"), onset_fault=FaultClass.NON_FINITE
         )
     return incident
 
@@ -236,7 +236,7 @@ def _onset_of(signal: Signal) -> Maybe[int]:
     return _as_step(_step(signal, "onset_step"))
 
 
-def _told_of(signal: Signal) -> Maybe[int]:
+def _step_reported_by(signal: Signal) -> Maybe[int]:
     return _as_step(_step(signal, "step"))
 
 

@@ -35,7 +35,7 @@ STATUSES: Final[Mapping[SlurmState, AttemptStatus]] = {
     SlurmState.PREEMPTED: AttemptStatus.EXPIRED,
     SlurmState.GONE: AttemptStatus.GONE,
 }
-"""UNKNOWN has no row: a state that nobody can read is no state."""
+"""UNKNOWN has no row: a state that cannot be read is no state."""
 
 _DOWN: Final = "Down: "  # Source: rekindle/slurm_agent/watching/history.py, lost_sentence
 NODE_ENDS: Final = frozenset({SlurmState.NODE_FAIL, SlurmState.BOOT_FAIL})

@@ -35,7 +35,7 @@ POLICY: Final = "policy"  # who answered, where nobody did
 def guarded(context: RuleContext, decision: Decision, *, base: Incident) -> Decision:
     """`decision`, or what takes its place where a guard holds it.
 
-    `look.incident` is what the rules saw; `base` is the same but for the time that a guard has held it already, in
+    `context.incident` is what the rules saw; `base` is the same but for the time that a guard has held it already, in
     which no limit ran.
     """
     if not decision.incident.is_open and not decision.actions:
@@ -102,10 +102,10 @@ def _shadowed(context: RuleContext, decision: Decision) -> Decision:
         return decision
     where = f", switched on {context.seen.shadow}" if context.seen.shadow else ""
     would = f"{', '.join(dict.fromkeys(doing))}, by {decision.rule}{where}: {decision.reason}"
-    told = shadow(context, would)
+    reported = shadow(context, would)
     if context.incident.phase in (Phase.OPEN, Phase.HOLDING, Phase.WATCHING):
-        return told
-    reason = f"{told.reason} {_state(context)}{_unanswered(context)}"
+        return reported
+    reason = f"{reported.reason} {_state(context)}{_unanswered(context)}"
     return context.hand_over("guard.shadow", reason, severity=Severity.PAGE)
 
 
@@ -168,8 +168,8 @@ def _breaker(context: RuleContext, decision: Decision, base: Incident, steps: tu
         # It has tripped once more since: that yes was about the time before, and people are asked anew.
         over = dataclasses.replace(own, lapsed_at=context.now)
         context, base = _with_approval(context, over), _put(base, over)
-    said = context.seen.breaker.said if context.seen.breaker else ""
-    why = f"the fleet-wide breaker is open since {tripped_at:%H:%M} UTC: {said}"
+    text = context.seen.breaker.text if context.seen.breaker else ""
+    why = f"the fleet-wide breaker is open since {tripped_at:%H:%M} UTC: {text}"
     rule = ApprovalRule(deadline=context.policy.breaker.deadline, default=ApprovalAnswer.DENIED)
     return _question(context, decision, base, Guard.BREAKER, steps, key=BREAKER_KEY, why=why, rule=rule)
 
@@ -256,7 +256,9 @@ def _question(
         return _denied(context, decision, own)
     if own is None:
         if len(context.incident.approvals) >= MAX_QUESTIONS:
-            reason = f"people were asked {MAX_QUESTIONS} times in this Incident; whoever answered takes it from here."
+            reason = (
+                f"people were asked {MAX_QUESTIONS} times in this Incident; the person who answered takes it from here."
+            )
             return context.hand_over("guard.too_many_questions", f"{reason} {_state(context)}")
         own = Approval(
             approval_id=f"a{len(context.incident.approvals) + 1}",
@@ -271,7 +273,7 @@ def _question(
         )
         context, base = _with_approval(context, own), _put(base, own)
     words = {ApprovalAnswer.APPROVED: "it is done all the same", ApprovalAnswer.DENIED: "a person has to take over"}
-    reason = f"May Rekindle {what}? {why} If nobody answers by {own.deadline_at:%a %H:%M} UTC, {words[own.default]}."
+    reason = f"May Rekindle {what}? {why} Without an answer by {own.deadline_at:%a %H:%M} UTC, {words[own.default]}."
     ask: tuple[Action, ...] = ()
     if not own.told:  # whether it went out is known only once its answer is seen: until then the same is said again
         ask = (
@@ -289,7 +291,7 @@ def _denied(context: RuleContext, decision: Decision, own: Approval) -> Decision
     comment = f" ({own.comment})" if own.comment else ""
     context = dataclasses.replace(context, incident=_learnt(context.incident, decision.incident))
     if own.by == POLICY:
-        reason = f"nobody has answered whether Rekindle may {own.what}, and the policy then says no. {_state(context)}"
+        reason = f"no one has answered whether Rekindle may {own.what}, and the policy then says no. {_state(context)}"
         return context.close("guard.denied_by_default", reason, Phase.HANDED_OVER, severity=Severity.PAGE)
     reason = f"{own.by} denied: {own.what}{comment}. {_state(context)}"
     return context.close("guard.denied", reason, Phase.STOPPED, severity=Severity.WARNING)
@@ -313,7 +315,7 @@ def _held(
     incident = base if is_on else context.incident
     if not is_on:
         names = tuple(dict.fromkeys(one.kind.value for one in steps))
-        hold = Hold(guard=guard, since=context.now, said=reason[:400], actions=names)
+        hold = Hold(guard=guard, since=context.now, text=reason[:400], actions=names)
         incident = dataclasses.replace(incident, holds=(*incident.holds, hold))
     incident = _learnt(incident, decision.incident)
     since = next(one.since for one in reversed(incident.holds) if one.guard is guard and one.until is None)

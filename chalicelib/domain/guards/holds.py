@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
-from chalicelib.domain.faults.diagnosis import ORDER_KINDS, concerns
+from chalicelib.domain.faults.signal_facts import ORDER_KINDS, concerns
 from chalicelib.domain.model.action import Notify, Severity
 from chalicelib.domain.model.approvals import BREAKER_KEY, Approval, ApprovalAnswer, Guard, Hold
 from chalicelib.domain.model.incident import Incident
@@ -20,8 +20,8 @@ from chalicelib.domain.model.signal import Signal, SignalKind
 
 MAX_HOLDS: Final = 30  # kept on the Incident, the open one and the newest; the timeline has them all
 # Holds that may last, and of which no question, warning or last word tells people: they hear of each begin.
-TOLD_RULES: Final = frozenset({"guard.paused", "guard.window", "capacity.back_off"})
-TOLD_AGAIN_AFTER: Final = timedelta(hours=1)  # one that flaps, as a wait for capacity does, is told once
+NOTIFIED_RULES: Final = frozenset({"guard.paused", "guard.window", "capacity.back_off"})
+NOTIFIED_AGAIN_AFTER: Final = timedelta(hours=1)  # one that flaps, as a wait for capacity does, is told once
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +82,7 @@ RULE_GUARDS: Final = (
             "repair.marked",
             "return.held_by_other",
         ),
-        source="DESIGN §7: undo only what we did, leave alone what somebody else did",
+        source="DESIGN §7: undo only what we did, leave alone what someone else did",
     ),
     RuleGuard(
         guard=Guard.REPAIR_BUDGET,
@@ -97,7 +97,7 @@ RULE_GUARDS: Final = (
     RuleGuard(
         guard=Guard.LEMON,
         rules=("node.lemon", "repair.lemon", "return.lemon", "node.lemon_", "repair.lemon_", "return.lemon_"),
-        source="DESIGN §7: a lemon ledger that survives replacement",
+        source="DESIGN §7: a hardware ledger that survives replacement",
     ),
     RuleGuard(
         guard=Guard.DATA_LOSS,
@@ -136,7 +136,7 @@ def _answered(approval: Approval, given: list[Signal], extra: timedelta) -> Appr
             return dataclasses.replace(
                 approval,
                 answer=ApprovalAnswer(str(answer)),
-                by=str(signal.evidence.get("who") or "somebody"),
+                by=str(signal.evidence.get("who") or "a person"),
                 answered_at=signal.occurred_at,
                 comment=str(signal.evidence.get("comment") or ""),
             )
@@ -158,11 +158,11 @@ def kept_holds(after: Incident, rule: str, reason: str, seen: Observation, *, no
     if guard is not None and not any(one.guard is guard and one.until is None for one in holds):
         until = None if after.is_open else now
         if after.is_open or not any(one.guard is guard and one.until == now for one in holds):
-            holds = (*holds, Hold(guard=guard, since=now, said=reason[:400], until=until))
+            holds = (*holds, Hold(guard=guard, since=now, text=reason[:400], until=until))
     for signal in seen.new_signals:
         if _is_stale(signal, after):
-            said = f"of {signal.attempt}, which has been succeeded: {signal.summary}"
-            holds = (*holds, Hold(guard=Guard.STALE, since=now, said=said[:400], until=now))
+            text = f"of {signal.attempt}, which has been succeeded: {signal.summary}"
+            holds = (*holds, Hold(guard=Guard.STALE, since=now, text=text[:400], until=now))
     holds = _bounded(holds)
     approvals = after.approvals
     if not after.is_open:
@@ -175,10 +175,10 @@ def kept_holds(after: Incident, rule: str, reason: str, seen: Observation, *, no
 def news_of_holds(before: Incident, after: Incident, rule: str, reason: str, *, now: datetime) -> tuple[Notify, ...]:
     """The notice about a new Hold: sent once, at low severity, with what is held back and until when."""
     guard = guard_of(rule)
-    if rule not in TOLD_RULES or not after.is_open:
+    if rule not in NOTIFIED_RULES or not after.is_open:
         return ()
     known = [one for one in before.holds if one.guard is guard]
-    if any(one.until is None or now - one.until < TOLD_AGAIN_AFTER for one in known):
+    if any(one.until is None or now - one.until < NOTIFIED_AGAIN_AFTER for one in known):
         return ()
     title = f"{after.scope or after.incident_id}: held back ({guard})"
     return (Notify(severity=Severity.INFO, title=title, text=reason),)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from chalicelib.domain.decision.verdict import RuleContext
-from chalicelib.domain.faults.diagnosis import died_at_most
+from chalicelib.domain.faults.poison import died_at_most
 from chalicelib.domain.model.action import Action, ResubmitJob, StopJob
 from chalicelib.domain.model.known import Known, Maybe, Unknown
 

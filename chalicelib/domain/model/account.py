@@ -59,7 +59,7 @@ class Account(Record):
     the run's own pages, as its newest heartbeat names them: each a name and an https address.
     """
 
-    onset_at: Maybe[datetime] = Unknown("nothing told when it began")
+    onset_at: Maybe[datetime] = Unknown("nothing reported when it began")
     onset_from: str = ""
     looked_at: datetime | None = None
     entered: tuple[Entered, ...] = ()

@@ -96,6 +96,6 @@ class Hold(Record):
 
     guard: Guard
     since: datetime
-    said: str
+    text: str
     actions: tuple[str, ...] = ()
     until: datetime | None = None

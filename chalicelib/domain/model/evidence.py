@@ -41,16 +41,16 @@ class Need(StrEnum):
 class Bout(Record):
     """A bad loss of one attempt, from its onset until it is seen to be over.
 
-    `told_step` is the newest step that had been judged when it was first reported: acting needs a later verdict than
-    that one. `healed_step` is where it was seen to be over, None before. `after_step` is where the one before it in
-    this attempt was over. `unseen_since` is set while no source reports it.
+    `reported_step` is the newest step that had been judged when it was first reported: acting needs a later verdict
+    than that one. `healed_step` is where it was seen to be over, None before. `after_step` is where the one before it
+    in this attempt was over. `unseen_since` is set while no source reports it.
     """
 
     attempt: str
     fault: FaultClass
     since: Fact
-    onset_step: Maybe[int] = Unknown("nothing told the onset")
-    told_step: Maybe[int] = Unknown("nothing told the step")
+    onset_step: Maybe[int] = Unknown("nothing reported the onset")
+    reported_step: Maybe[int] = Unknown("nothing reported the step")
     healed_step: int | None = None
     after_step: int | None = None
     unseen_since: Since | None = None
@@ -58,7 +58,7 @@ class Bout(Record):
     @property
     def first_bad(self) -> Maybe[int]:
         """The onset, or where it was first reported if no source names the onset."""
-        return self.onset_step if isinstance(self.onset_step, Known) else self.told_step
+        return self.onset_step if isinstance(self.onset_step, Known) else self.reported_step
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,7 +107,7 @@ class Suspicion(Record):
     attempt: str
     kind: SuspicionKind
     rule: str
-    said: str
+    text: str
     ranks: tuple[int, ...] = ()
     hosts: tuple[str, ...] = ()
     confidence: float = 0.0
@@ -125,5 +125,5 @@ def suspect_word(suspicion: Suspicion) -> str:
     """The suspects for people: `rank 3 on host-3`."""
     ranks = ", ".join(str(rank) for rank in suspicion.ranks[:8]) + (", …" if len(suspicion.ranks) > 8 else "")
     hosts = ", ".join(suspicion.hosts[:4]) + (", …" if len(suspicion.hosts) > 4 else "")
-    who = f"rank{'s' if len(suspicion.ranks) > 1 else ''} {ranks}" if ranks else "nobody"
+    who = f"rank{'s' if len(suspicion.ranks) > 1 else ''} {ranks}" if ranks else "no rank"
     return f"{who} on {hosts}" if hosts else who

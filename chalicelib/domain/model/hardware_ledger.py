@@ -90,8 +90,8 @@ def is_serial(text: str) -> bool:
     What DMI shows on EC2 is the instance's own UUID, in either byte order: it goes with the instance, and is no mark of
     the hardware. Source: EC2 user guide, identify_ec2_instances.
     """
-    told = text.strip().lower()
-    is_made_up = told in _NO_SERIAL or told.startswith("ec2") or _UUID.fullmatch(told) or len(set(told)) == 1
+    detail = text.strip().lower()
+    is_made_up = detail in _NO_SERIAL or detail.startswith("ec2") or _UUID.fullmatch(detail) or len(set(detail)) == 1
     return _SERIAL.fullmatch(text.strip()) is not None and not is_made_up
 
 
@@ -102,10 +102,12 @@ def marks_in(text: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys([*gpus, *boards]))[:MAX_MARKS]
 
 
-def told_marks(evidence: Mapping[str, Any]) -> tuple[str, ...]:
+def reported_marks(evidence: Mapping[str, Any]) -> tuple[str, ...]:
     """The marks in a Signal's evidence, field `marks`."""
-    said = evidence.get("marks")
-    texts = [one for one in said if isinstance(one, str) and len(one) <= 80] if isinstance(said, list | tuple) else []
+    stated = evidence.get("marks")
+    texts = (
+        [one for one in stated if isinstance(one, str) and len(one) <= 80] if isinstance(stated, list | tuple) else []
+    )
     return tuple(one for one in texts if _is_mark(one))[:MAX_MARKS]
 
 
@@ -127,7 +129,7 @@ class HardwareFault(Record):
     node: str
     instance_id: str | None
     kind: str
-    said: str
+    text: str
     named: bool = False
     done: str = ""
 

@@ -81,6 +81,9 @@ class Incident(Record):
     """Everything `decide` remembers between two observations: what every Incident has, and a part for each subject.
 
     A node's own Incident has `cluster`, `node` and `repair`, no `job_id`, and its runs' parts stay empty.
+
+    Its own fields are more than twenty: the identity, the phase, the fences of its record, and what every rule reads
+    (fault, signals, attempt) are written in one conditional write, and have no owner among the parts.
     """
 
     incident_id: str

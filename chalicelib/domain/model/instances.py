@@ -14,7 +14,7 @@ from chalicelib.domain.model.known import Known, Maybe, Unknown
 
 _P: Final = "EC2 instance types guide, accelerated computing (GPUs per instance)"
 _G: Final = "EC2 instance types guide, accelerated computing (GPUs per instance), G family"
-_TOLD: Final = "EC2 DescribeInstanceTypes, GpuInfo.Gpus[].Count, as moto 5.2.5 recorded it"
+_SOURCE: Final = "EC2 DescribeInstanceTypes, GpuInfo.Gpus[].Count, as moto 5.2.5 recorded it"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +67,7 @@ GPU_TABLE: Final[tuple[GpuRow, ...]] = tuple(
             ),
         ),
         (
-            _TOLD,
+            _SOURCE,
             tuple(
                 (f"{family}.{size}xlarge", gpus)
                 for family in ("g7", "g7e")

@@ -63,6 +63,21 @@ class WatchPlan(Record):
         return bool(self.loss or self.step or self.grad_norm)
 
 
+@dataclass(frozen=True, slots=True)
+class RunPlace:
+    """Where a run trains and meets the service: equal for two runs that may be one.
+
+    `mailbox` may be given with a slash at its end, and is kept without; empty where the run has none.
+    """
+
+    platform: str
+    cluster: str
+    mailbox: str
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "mailbox", self.mailbox.rstrip("/"))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job(Record):
     """A protected run, the same `job_id` across every Attempt.
@@ -96,6 +111,10 @@ class Job(Record):
     halted_by: str = ""
     size: JobSize = field(default_factory=JobSize)
     ended_at: datetime | None = None
+
+    @property
+    def place(self) -> RunPlace:
+        return RunPlace(self.platform, self.cluster, self.mailbox)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

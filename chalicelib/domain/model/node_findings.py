@@ -63,7 +63,7 @@ class Finding(Record):
 
     kind: FindingKind
     at: datetime
-    said: str
+    text: str
     key: str = ""
     instance_id: str | None = None
     by_platform: bool = False
@@ -74,14 +74,16 @@ def finding_of(signal: Signal) -> Finding | None:
     kind = _kind(signal)
     if kind is None:
         return None
-    said = signal.evidence
+    evidence = signal.evidence
     is_report = signal.kind is SignalKind.NODE_SUSPECT
-    is_passed_on = is_report and said.get(OF_PLATFORM) is True
-    key = said.get("xid") or said.get("fault_type") or said.get("reason") or kind.value
+    is_passed_on = is_report and evidence.get(OF_PLATFORM) is True
+    key = evidence.get("xid") or evidence.get("fault_type") or evidence.get("reason") or kind.value
     return Finding(
         kind=kind,
-        at=datetime.fromisoformat(said[REPORTED_AT]) if is_report and REPORTED_AT in said else signal.occurred_at,
-        said=signal.summary[:300],
+        at=datetime.fromisoformat(evidence[REPORTED_AT])
+        if is_report and REPORTED_AT in evidence
+        else signal.occurred_at,
+        text=signal.summary[:300],
         key=str(key)[:100],
         instance_id=instance_of(signal),
         by_platform=signal.kind in PLATFORM_KINDS or is_passed_on,
@@ -105,29 +107,29 @@ def cleared_at(signal: Signal) -> datetime | None:
 
 def instance_of(signal: Signal) -> str | None:
     """The instance that a Signal is about; a node's name in the cluster outlives its instances."""
-    for told in (signal.evidence.get("instance_id"), signal.node):
-        if isinstance(told, str) and INSTANCE_ID.fullmatch(told):
-            return told
+    for name in (signal.evidence.get("instance_id"), signal.node):
+        if isinstance(name, str) and INSTANCE_ID.fullmatch(name):
+            return name
     return None
 
 
 def _kind(signal: Signal) -> FindingKind | None:
     if is_all_clear(signal) or signal.fault is None or signal.kind is SignalKind.ORDER_NODE:
         return None  # an order says nothing against the hardware
-    said = signal.evidence
-    if said.get("lemon") is True:
+    evidence = signal.evidence
+    if evidence.get("lemon") is True:
         return FindingKind.LEMON
     # The agent's word: in an event RepairAction, in a log record its recommendation, in the cluster its mark.
     # Where none names an action, the fault's own name does.
-    marked = str(said.get("reason") or "")
-    asked = (said.get("repair_action"), said.get("recommended"), marked if marked.startswith(ACTION) else None)
+    marked = str(evidence.get("reason") or "")
+    asked = (evidence.get("repair_action"), evidence.get("recommended"), marked if marked.startswith(ACTION) else None)
     action = " ".join(str(one) for one in asked if one).lower()
-    for words in (action, str(said.get("fault_type") or "").lower()):
+    for words in (action, str(evidence.get("fault_type") or "").lower()):
         if "replace" in words or "terminate" in words:
             return FindingKind.AGENT_REPLACE
         if "reboot" in words or "reset" in words:
             return FindingKind.AGENT_REBOOT
-    response = _response(said)
+    response = _response(evidence)
     if response is FirstResponse.REPLACE:
         return FindingKind.XID_REPLACE
     if response is not None and response.needs_node_action:
@@ -139,8 +141,8 @@ def _kind(signal: Signal) -> FindingKind | None:
     return FindingKind.HARDWARE if signal.fault is FaultClass.NODE_HARDWARE else FindingKind.OMEN
 
 
-def _response(said: Mapping[str, Any]) -> FirstResponse | None:
-    told, xid = said.get("first_response"), said.get("xid")
-    if isinstance(told, str) and told in FirstResponse.__members__.values():
-        return FirstResponse(told)
+def _response(evidence: Mapping[str, Any]) -> FirstResponse | None:
+    name, xid = evidence.get("first_response"), evidence.get("xid")
+    if isinstance(name, str) and name in FirstResponse.__members__.values():
+        return FirstResponse(name)
     return first_response(xid) if isinstance(xid, int) and not isinstance(xid, bool) else None

@@ -34,7 +34,7 @@ class NodeOrder(Record):
     force: bool = False
 
     @property
-    def said(self) -> str:
+    def text(self) -> str:
         """For people: what, who, why."""
         return f"a {_NOUNS[self.rung]} was ordered by {self.who}" + (f" ({self.why})" if self.why else "")
 
@@ -44,13 +44,13 @@ _NOUNS = {Rung.REBOOT: "reboot", Rung.REPLACE: "replacement"}
 
 def node_order_of(signal: Signal) -> NodeOrder | None:
     """The order in a Signal; None for any other Signal, and for an order that names no rung."""
-    said = signal.evidence
-    if signal.kind is not SignalKind.ORDER_NODE or said.get("do") not in list(Rung):
+    stated = signal.evidence
+    if signal.kind is not SignalKind.ORDER_NODE or stated.get("do") not in list(Rung):
         return None
     return NodeOrder(
-        rung=Rung(str(said["do"])),
-        who=str(said.get("who") or "an operator")[:128],
+        rung=Rung(str(stated["do"])),
+        who=str(stated.get("who") or "an operator")[:128],
         at=signal.occurred_at,
-        why=str(said.get("why") or "")[:300],
-        force=said.get("force") is True,
+        why=str(stated.get("why") or "")[:300],
+        force=stated.get("force") is True,
     )

@@ -55,7 +55,7 @@ _ENDED = frozenset(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptView(Record):
-    """One attempt as the platform and its own heartbeat show it.
+    """One attempt as the platform and its own heartbeat show it: one flat record, because rules weigh both at once.
 
     `first_step`, `last_step` come from the heartbeat in the mailbox; Unknown without a monitor.
     `loss_state` is finite, nan, inf or none; `work` is the monitor's own phase word. `step_s` is the run's own median
@@ -160,7 +160,7 @@ class ReplyView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observation(Record):
-    """One observation.
+    """One observation: a field for each thing that is read, each of which may be Unknown without the others.
 
     `attempt` is the attempt under care. `checkpoints` are read only when a resume point is needed soon, else Unknown.
     `reply` is Known(None) when the mailbox was read and holds no answer yet. `suspicion` is what the ranks' own reports
@@ -171,7 +171,7 @@ class Observation(Record):
     are read when an attempt has died, so that a Job which dies again right after each "recovery" is seen to gain
     nothing, though every Incident of its own looks fresh. `resumed_at` are the steps that the Job's newest attempts
     resumed at, the newest last; None where that is not known. `ran` names the newest that was submitted by a person,
-    and those of ours since that have begun. `began_anew` counts the newest attempts of ours in a row that began no
+    and those of ours since that have begun. `began_again` counts the newest attempts of ours in a row that began no
     further on than the one before them, of those whose first step is known. `began_before` is the first step of the
     attempt before this one. `had_checkpoints`: an attempt of the Job has resumed from one, or has answered that it
     saved one, so that an observation which finds none has found them gone. `platform` is what the Job runs on, and
@@ -199,7 +199,7 @@ class Observation(Record):
     fruitless_before: int = 0
     resumed_at: tuple[int | None, ...] = ()
     ran: tuple[str, ...] = ()
-    began_anew: int = 0
+    began_again: int = 0
     began_before: Maybe[int] = Unknown("not needed yet")
     had_checkpoints: bool = False
     current: str = ""

@@ -22,17 +22,17 @@ class Resize(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Platform(Record):
-    """Capabilities.
+    """Capabilities. More than twenty fields, because each is one question that rules ask, with one answer per platform.
 
     name                    stored with each Job; lower-case letters, digits and underscores
     title                   for people
     orders_wait             an order is taken later by an agent in the cluster: it may be answered late, is carried out
                             even if it is no longer wanted, and what is shown may lag its answer
     accepts_at_once         an accepted submission needs no second observation to be believed: it exists, and starts
-    holds_own_queue         an attempt can wait in the platform's own queue can_hold                a stop can leave the
-    next start in that queue, held, until it is released can_requeue             the same submission can be started
-    again; how is part of the attempt's own record, which must
-                            be read first
+    holds_own_queue         an attempt can wait in the platform's own queue
+    can_hold                a stop can leave the next start in that queue, held, until it is released
+    can_requeue             the same submission can be started again; how is part of the attempt's own record, which
+                            must be read first
     can_exclude_nodes       an attempt can be kept away from nodes by name, and a node can be cordoned for it
     restarts_by_itself      the platform, or a person at its console, puts an attempt back as a new start
     job_restarts_itself     the job itself may be restarted within the same attempt, and is given `auto_resume_grace`

@@ -91,7 +91,7 @@ class AnotherRepair(Record):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeRepair(Record):
-    """What a node's Incident remembers between two observations.
+    """What a node's Incident remembers between two observations: the one part that only such an Incident has.
 
     instance_id   the hardware that the Incident is about: what stood there when it was reported
     group, logical_id   of its instance, which outlive the instance
@@ -254,8 +254,8 @@ FAILURE_WORDS: Final = (
 
 def failure_word(message: str) -> FailureWord | None:
     """What the message of an instance in Failure says; None where we have no row for it."""
-    said = message.lower()
-    return next((row for row in FAILURE_WORDS if row.text in said), None)
+    text = message.lower()
+    return next((row for row in FAILURE_WORDS if row.text in text), None)
 
 
 def leading(findings: tuple[Finding, ...]) -> Finding | None:
@@ -272,7 +272,7 @@ def first_rung(kind: FindingKind) -> Rung | None:
 def next_rung(repair: NodeRepair, findings: tuple[Finding, ...], *, now: datetime) -> tuple[Rung | None, str]:
     """The next rung and why; None: a person, or nothing at all."""
     if repair.waiting_order is not None:
-        return repair.waiting_order.rung, repair.waiting_order.said
+        return repair.waiting_order.rung, repair.waiting_order.text
     step, lead = repair.step, leading(findings)
     if step is not None:
         if repair.order is not None and (lead is None or first_rung(lead.kind) is None):
@@ -288,12 +288,12 @@ def next_rung(repair: NodeRepair, findings: tuple[Finding, ...], *, now: datetim
         return None, f"it was repaired {len(recent)} times in {HISTORY.days} days: a pattern that repairs do not cure"
     lemon = next((one for one in findings if one.kind is FindingKind.LEMON), None)
     if first_rung(lead.kind) is Rung.REBOOT and lemon is not None:
-        return Rung.REPLACE, lemon.said
+        return Rung.REPLACE, lemon.text
     if first_rung(lead.kind) is Rung.REBOOT and any(
         one.rung == Rung.REBOOT and one.instance_id in (None, repair.instance_id) for one in recent
     ):
         return Rung.REPLACE, "it was rebooted for a fault in the last days, and has one again"
-    return first_rung(lead.kind), lead.said
+    return first_rung(lead.kind), lead.text
 
 
 def within(rung: Rung, allowed: Allowed) -> bool:

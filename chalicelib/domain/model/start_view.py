@@ -61,7 +61,7 @@ class Wait:
 
     word: str = ""
     waits: Waits = Waits.IN_QUEUE
-    said: str = "it waits its turn"
+    text: str = "it waits its turn"
     is_short: bool = False
     for_jobs: bool = False
 

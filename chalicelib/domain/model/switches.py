@@ -27,7 +27,7 @@ class Breaker(Record):
 
     tripped_at: datetime | None = None
     incident_id: str = ""
-    said: str = ""
+    text: str = ""
     lifted_at: datetime | None = None
     lifted_by: str = ""
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from chalicelib.domain.decision.verdict import Decision, RuleContext, subject, why
 from chalicelib.domain.model.action import Action, Notify, Severity
-from chalicelib.domain.model.hardware_ledger import MAX_MARKS, marks_of, told_marks
+from chalicelib.domain.model.hardware_ledger import MAX_MARKS, marks_of, reported_marks
 from chalicelib.domain.model.incident import Phase
 from chalicelib.domain.model.known import Known
 from chalicelib.domain.model.node import (
@@ -67,9 +67,9 @@ def remember(context: RuleContext) -> RuleContext:
         repair = dataclasses.replace(repair, order=max(orders, key=lambda one: one.at))
     facts, instance = facts_of(context), instance_seen(context)
     if repair.instance_id is None:
-        told = [one.instance_id for one in repair.findings if one.instance_id]
+        reported = [one.instance_id for one in repair.findings if one.instance_id]
         at_first = facts.instance_id if facts and facts.instance_id else instance.instance_id if instance else None
-        repair = dataclasses.replace(repair, instance_id=told[0] if told else at_first)
+        repair = dataclasses.replace(repair, instance_id=reported[0] if reported else at_first)
     if instance is not None and (instance.group or instance.logical_id):
         group, logical_id = instance.group or repair.group, instance.logical_id or repair.logical_id
         repair = dataclasses.replace(repair, group=group, logical_id=logical_id)
@@ -95,19 +95,19 @@ def remember(context: RuleContext) -> RuleContext:
 
 def _with_findings(context: RuleContext, repair: NodeRepair) -> NodeRepair:
     instance, facts = instance_seen(context), facts_of(context)
-    told = [one for one in context.seen.new_signals if not _is_past(one, facts)]
-    found = [one for signal in told if (one := finding_of(signal)) is not None]
+    reported = [one for one in context.seen.new_signals if not _is_past(one, facts)]
+    found = [one for signal in reported if (one := finding_of(signal)) is not None]
     # Where HyperPod does not repair by itself, its agent still writes down what it would do (aws-facts §3.2).
     if facts is not None and is_marked(facts) and view_of(context).recovery is NodeRecovery.NONE and not repair.steps:
         kind = FindingKind.AGENT_REBOOT if "reboot" in facts.reason.lower() else FindingKind.AGENT_REPLACE
-        found.append(Finding(kind=kind, at=context.incident.opened_at, said=f"it is marked {facts.reason}", key="mark"))
+        found.append(Finding(kind=kind, at=context.incident.opened_at, text=f"it is marked {facts.reason}", key="mark"))
     if instance is not None and instance.state is InstanceState.FAILURE and not repair.steps:
-        said = f"HyperPod says that instance {instance.instance_id} has failed"
+        text = f"HyperPod says that instance {instance.instance_id} has failed"
         found.append(
             Finding(
                 kind=FindingKind.INSTANCE_FAILED,
                 at=context.now,
-                said=said,
+                text=text,
                 instance_id=instance.instance_id,
                 by_platform=True,
             )
@@ -179,7 +179,7 @@ def _with_hardware(context: RuleContext, repair: NodeRepair) -> NodeRepair:
         one
         for signal in context.seen.new_signals
         if instance_of(signal) in (None, repair.instance_id) and not repair.steps
-        for one in told_marks(signal.evidence)
+        for one in reported_marks(signal.evidence)
     )
     hardware = tuple(dict.fromkeys((*repair.hardware, *seen, *named)))[:MAX_MARKS]
     blamed = tuple(dict.fromkeys((*repair.named, *named)))[:MAX_MARKS]
@@ -238,10 +238,10 @@ def waiting_order(context: RuleContext) -> NodeOrder | None:
 def story_of(context: RuleContext) -> str:
     """One sentence: what speaks against the node, or who ordered what."""
     order, lead = repair_of(context).order, leading(repair_of(context).findings)
-    ordered = f"{order.said[:1].upper()}{order.said[1:]}." if order is not None else ""
+    ordered = f"{order.text[:1].upper()}{order.text[1:]}." if order is not None else ""
     if lead is None:
         return ordered or "Nothing was found against it."
-    found = f"{context.incident.fault} ({context.incident.fault_rule}): {lead.said}."
+    found = f"{context.incident.fault} ({context.incident.fault_rule}): {lead.text}."
     return f"{ordered} {found}" if ordered else found
 
 
@@ -336,16 +336,16 @@ def tell_once(context: RuleContext, rule: str, text: str) -> tuple[RuleContext, 
     repair = repair_of(context)
     if rule in repair.told:
         return context, ()
-    told = Notify(severity=Severity.WARNING, title=f"{subject(context)}: {context.incident.fault}", text=text)
-    return note(context, told=(*repair.told, rule)), (told,)
+    notice = Notify(severity=Severity.WARNING, title=f"{subject(context)}: {context.incident.fault}", text=text)
+    return note(context, told=(*repair.told, rule)), (notice,)
 
 
 def unread(context: RuleContext, rule: str) -> Decision | None:
     """A decision where Slurm's view of the node is missing; None where it is there."""
     seen = view_of(context).listed
     if not isinstance(seen, Known):
-        said = why(context.seen.node) if not isinstance(context.seen.node, Known) else seen.why
-        reason = f"the node cannot be read in Slurm: {said}; nothing is assumed"
+        stated = why(context.seen.node) if not isinstance(context.seen.node, Known) else seen.why
+        reason = f"the node cannot be read in Slurm: {stated}; nothing is assumed"
         if unchanged_for(context) >= context.policy.nodes.stuck_limit:
             return context.hand_over(f"{rule}.unread_limit", f"{reason}, for too long. {state_of_the_node(context)}")
         return wait(context, f"{rule}.unread", reason)

@@ -53,7 +53,7 @@ class Thread(Record):
     root: Post | None = None
     shown: int = -1
     shown_at: datetime | None = None
-    said: LatestNotice | None = None
+    latest: LatestNotice | None = None
     replies: tuple[tuple[str, Post], ...] = ()
     digest: str = ""
 

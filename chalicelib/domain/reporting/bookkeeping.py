@@ -6,7 +6,7 @@ import dataclasses
 from datetime import datetime
 from typing import Final
 
-from chalicelib.domain.faults.diagnosis import ORDER_KINDS
+from chalicelib.domain.faults.signal_facts import ORDER_KINDS
 from chalicelib.domain.model.account import Account, Restart, first_by, onset_of_silence
 from chalicelib.domain.model.action import Action, AdoptAttempt, ResubmitJob
 from chalicelib.domain.model.incident import Incident
@@ -59,10 +59,10 @@ def _onset(account: Account, incident: Incident, seen: Observation, view: Attemp
     """Only for the first attempt: what a later one suffers is a consequence, and has its own new start."""
     if incident.resubmission.tries:
         return account
-    told = [_begun(one) for one in seen.new_signals if _tells_onset(one, incident)]
+    reported = [_begun(one) for one in seen.new_signals if _tells_onset(one, incident)]
     if view is not None and view.status in _DIED and view.ended_at is not None:
-        told.append((view.ended_at, f"the platform: {view.name} ended"))
-    first = first_by(told)
+        reported.append((view.ended_at, f"the platform: {view.name} ended"))
+    first = first_by(reported)
     return account if first is None else account.began(*first)
 
 
@@ -97,8 +97,8 @@ def _went_on_from(account: Account, view: AttemptView) -> Account:
         return account
     if not isinstance(view.first_step, Known):
         return account
-    told = dataclasses.replace(last, resume_step=Known(max(view.first_step.value - 1, 0)))
-    return dataclasses.replace(account, restarts=(*account.restarts[:-1], told))
+    text = dataclasses.replace(last, resume_step=Known(max(view.first_step.value - 1, 0)))
+    return dataclasses.replace(account, restarts=(*account.restarts[:-1], text))
 
 
 def _restart(
@@ -113,7 +113,7 @@ def _restart(
     resume: Maybe[int] = (
         action.resume_step
         if isinstance(action, ResubmitJob)
-        else Unknown("the platform started it, and its own script chooses where it goes on")
+        else Unknown("the platform started it, and its own script chooses where it continues")
     )
     manifest = action.resume_manifest or action.resume_root if isinstance(action, ResubmitJob) else None
     checkpoints = seen.checkpoints.value if isinstance(seen.checkpoints, Known) else ()
@@ -125,7 +125,7 @@ def _restart(
         ended_at=old.ended_at if old is not None else None,
         resume_step=resume,
         kind=next((one.kind for one in checkpoints if manifest and manifest in (one.manifest, one.root)), ""),
-        periodic_step=_periodic(checkpoints, before, policy) if is_ours else Unknown("nobody chose a checkpoint"),
+        periodic_step=_periodic(checkpoints, before, policy) if is_ours else Unknown("no one chose a checkpoint"),
     )
 
 

@@ -73,7 +73,7 @@ def otherwise(incident: Incident, *, lost: Maybe[float], size: JobSize, hourly: 
         spared_dollars=_per_hour(spared, hourly),
         assumptions=(
             *assumptions,
-            "No emergency checkpoint is made: the run goes on from the newest checkpoint that it saved by itself.",
+            "No emergency checkpoint is made: the run continues from the newest checkpoint that it saved on its own.",
             "The person does the right thing at once, and the first new start holds.",
         ),
     )
@@ -96,7 +96,9 @@ def _waiting(fault: FaultClass) -> tuple[float, tuple[str, ...]]:
         (NODE_REPAIR_S, fault in _REPAIRS, "The node is repaired in 30 minutes, and the run waits for it."),
         (RESTART_S, True, "Starting again takes 5 minutes."),
     ]
-    return sum(seconds for seconds, counts, _ in rows if counts), tuple(said for _, counts, said in rows if counts)
+    return sum(seconds for seconds, counts, _ in rows if counts), tuple(
+        assumption for _, counts, assumption in rows if counts
+    )
 
 
 def _recompute(incident: Incident) -> Maybe[float]:

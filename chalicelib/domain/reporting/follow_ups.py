@@ -29,7 +29,7 @@ def next_steps(incident: Incident, ledger: IncidentLedger) -> list[str]:
     if incident.fault in AFTERWARDS:
         lines.append(AFTERWARDS[incident.fault])
     lines += [
-        f"Node {plain(node.node)}: see its own Incident, and the lemon ledger."
+        f"Node {plain(node.node)}: see its own Incident, and the hardware ledger."
         for node in incident.resubmission.bad_nodes
     ]
     lines += [f"The data of steps {one.from_step} to {one.to_step - 1} was left out." for one in incident.loss.skips]
@@ -45,7 +45,7 @@ def next_steps(incident: Incident, ledger: IncidentLedger) -> list[str]:
             lines.append(f"The guard {guard} held it back: check that the policy means that.")
             break
     if any(one.by == "policy" and one.answer is ApprovalAnswer.DENIED for one in incident.approvals):
-        lines.append("Nobody answered an approval in time, and the policy said no.")
+        lines.append("No one answered an approval in time, and the policy denied it.")
     if isinstance(ledger.dollars_lost, Unknown) and isinstance(ledger.gpu_hours_lost, Known):
         lines.append("Set prices to see USD (docs/ledger.md).")
     return lines or ["Nothing."]

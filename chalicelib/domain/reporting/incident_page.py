@@ -158,7 +158,7 @@ def _happening(incident: Incident, timeline: Sequence[TimelineEntry]) -> list[st
     if incident.evidence.conclusion:
         lines.append(f"<p>{text(incident.evidence.conclusion)}</p>")
     held = [one for one in incident.holds if one.until is None] if incident.is_open else []
-    lines.append(_list(f"Held back by {one.guard.value.replace('_', ' ')}: {text(one.said)}" for one in held))
+    lines.append(_list(f"Held back by {one.guard.value.replace('_', ' ')}: {text(one.text)}" for one in held))
     return lines
 
 
@@ -177,7 +177,7 @@ def _asked(incident: Incident) -> list[str]:
 
 def _suspects(incident: Incident) -> list[str]:
     rows = [
-        f"{text(suspect_word(one))} ({one.kind.value.replace('_', ' ')}): {text(one.said)} "
+        f"{text(suspect_word(one))} ({one.kind.value.replace('_', ' ')}): {text(one.text)} "
         f'<span class="soft">{one.reports} of {one.world_size} ranks reported</span>'
         for one in incident.evidence.suspicions
         if one.ranks or one.hosts
@@ -247,10 +247,10 @@ def _evidence(incident: Incident) -> list[str]:
 
 
 def _answered(approval: Approval) -> str:
-    said = "approved" if approval.answer is ApprovalAnswer.APPROVED else "denied"
+    detail = "approved" if approval.answer is ApprovalAnswer.APPROVED else "denied"
     comment = f": {text(approval.comment)}" if approval.comment else ""
-    by = text(approval.by or "nobody named", NAME_CHARS)
-    return f"{text(approval.what)}: {said} by {by}, {_at(approval.answered_at)}{comment}"
+    by = text(approval.by or "a person who is not named", NAME_CHARS)
+    return f"{text(approval.what)}: {detail} by {by}, {_at(approval.answered_at)}{comment}"
 
 
 def _show(incident: Incident) -> str:

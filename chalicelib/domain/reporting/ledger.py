@@ -189,7 +189,9 @@ def onset_of(account: Account) -> Maybe[datetime]:
     onset = account.onset_at
     if isinstance(onset, Known) and account.looked_at is not None and onset.value > account.looked_at:
         ahead = (onset.value - account.looked_at).total_seconds()
-        return Unknown(f"it is said to have begun {ahead:.0f} s after the first look: that clock is not ours")
+        return Unknown(
+            f"it is reported to have begun {ahead:.0f} s after the first observation: that clock is not ours"
+        )
     return onset
 
 
@@ -218,7 +220,7 @@ def _mttd(incident: Incident, onset: Maybe[datetime]) -> Maybe[float]:
     if incident.fault is FaultClass.OPERATOR_ORDER:
         return Unknown("a person ordered it: nothing had to be detected")
     if incident.account.looked_at is None:
-        return Unknown("nobody has looked yet")
+        return Unknown("no observation yet")
     return _since(onset, incident.account.looked_at)
 
 
@@ -247,7 +249,7 @@ def steps_lost(incident: Incident) -> Maybe[int]:
         if isinstance(furthest, Unknown):
             return furthest
         if isinstance(one.resume_step, Unknown):
-            return Unknown(f"where {one.name} went on is not known: {one.resume_step.why}")
+            return Unknown(f"where {one.name} continued is not known: {one.resume_step.why}")
         total += max(0, furthest.value - one.resume_step.value)
     return Known(total)
 
@@ -297,9 +299,9 @@ def _saved_by(one: Restart, incident: Incident) -> Maybe[int]:
     if not one.kind:
         if incident.halt.asks == 0:
             return Known(0)  # no emergency checkpoint was asked for
-        return Unknown(f"which checkpoint {one.name} went on from is not known")
+        return Unknown(f"which checkpoint {one.name} continued from is not known")
     if isinstance(one.resume_step, Unknown):
-        return Unknown(f"where {one.name} went on is not known: {one.resume_step.why}")
+        return Unknown(f"where {one.name} continued is not known: {one.resume_step.why}")
     if isinstance(one.periodic_step, Unknown):
         return Unknown(f"where {one.name} would have gone on otherwise is not known: {one.periodic_step.why}")
     return Known(max(0, one.resume_step.value - one.periodic_step.value))

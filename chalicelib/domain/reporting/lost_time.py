@@ -38,14 +38,14 @@ def lost_time(
 
     `stages` are name, begin and seconds.
     """
-    why = _not_to_be_told(incident)
+    why = _why_unknown(incident)
     if why:
         return LostTime(seconds=Unknown(why))
     if not incident.account.restarts and not _stood_still(incident):
         if incident.fault in POISONS | RUNS_ON and incident.fault is not FaultClass.THROUGHPUT_DROP:
-            return LostTime(seconds=Known(0.0), assumptions=("Nothing was stopped: the run went on by itself.",))
+            return LostTime(seconds=Known(0.0), assumptions=("Nothing was stopped: the run continued without help.",))
         return LostTime(seconds=Unknown("nothing tells whether the run stood still, or how much slower it was"))
-    start, base, said = _from(incident, onset)
+    start, base, assumptions = _from(incident, onset)
     if isinstance(start, Unknown):
         return LostTime(seconds=start)
     wall = max(0.0, (until - start.value).total_seconds())
@@ -53,11 +53,14 @@ def lost_time(
     pieces = [(name, _after(at, seconds, start.value)) for name, at, seconds in stages]
     if isinstance(base, Known) and isinstance(closed, Known) and isinstance(step_s, Known):
         seconds = max(0.0, wall - step_s.value * net_gain(base.value, closed.value, incident.loss.skips))
-        said = (*said, f"A step takes {step_s.value:.3g} s, the run's own median.")
+        assumptions = (*assumptions, f"A step takes {step_s.value:.3g} s, the run's own median.")
     else:
         seconds = wall
-        said = (*said, "Counted whole: how far the run had come at the end, or its step time, is not known.")
-    return LostTime(seconds=Known(seconds), by_stage=_fitted(pieces, seconds), assumptions=said)
+        assumptions = (
+            *assumptions,
+            "Counted whole: how far the run had come at the end, or its step time, is not known.",
+        )
+    return LostTime(seconds=Known(seconds), by_stage=_fitted(pieces, seconds), assumptions=assumptions)
 
 
 def net_gain(base: int, closed: int, skips: Sequence[SkipWindow]) -> int:
@@ -70,13 +73,13 @@ def net_gain(base: int, closed: int, skips: Sequence[SkipWindow]) -> int:
     return (high - low - skipped) * (1 if closed >= base else -1)
 
 
-def _not_to_be_told(incident: Incident) -> str:
+def _why_unknown(incident: Incident) -> str:
     if incident.job_id is None:
         return "it is about no run"
     if incident.closed_at is None:
         return "it is still open"
     if incident.phase is not Phase.RECOVERED:
-        return f"{ENDS[incident.phase]}: what such a run loses shows only when it goes on"
+        return f"{ENDS[incident.phase]}: what such a run loses shows only when it continues"
     return ""
 
 

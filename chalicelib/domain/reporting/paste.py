@@ -32,7 +32,7 @@ def paste_of(incident: Incident, *, region: str, cluster_arn: str = "") -> tuple
     """
     lines = [("Story", f"rekindle show {_word(incident.incident_id)}")]
     lines += [(label_of(name, url), url) for name, url in incident.account.links]
-    arn = cluster_arn or _told_arn(incident)
+    arn = cluster_arn or _reported_arn(incident)
     for group, instance in _instances(incident):
         if not arn:
             continue
@@ -64,19 +64,19 @@ def _job_number(attempt: str) -> str:
 
 def needs_arn(incident: Incident) -> bool:
     """Whether the cluster's ARN would add something that the Incident itself does not tell."""
-    return not _told_arn(incident) and any(True for _ in _instances(incident))
+    return not _reported_arn(incident) and any(True for _ in _instances(incident))
 
 
 def _instances(incident: Incident) -> list[tuple[str, str]]:
     """Group and instance of the nodes in trouble, the newest first, each once."""
     found: list[tuple[str, str]] = []
-    for pair in _told_instances(incident):
+    for pair in _reported_instances(incident):
         if pair not in found:
             found.append(pair)
     return found[:MAX_NODES]
 
 
-def _told_instances(incident: Incident) -> Iterator[tuple[str, str]]:
+def _reported_instances(incident: Incident) -> Iterator[tuple[str, str]]:
     if incident.repair is not None and incident.repair.instance_id and incident.repair.group:
         yield incident.repair.group, incident.repair.instance_id
     bad = {item.instance_id for item in incident.resubmission.bad_nodes}
@@ -86,7 +86,7 @@ def _told_instances(incident: Incident) -> Iterator[tuple[str, str]]:
             yield group, instance
 
 
-def _told_arn(incident: Incident) -> str:
+def _reported_arn(incident: Incident) -> str:
     for signal in reversed(incident.signals):
         arn = signal.evidence.get("cluster_arn")
         if isinstance(arn, str) and ":cluster/" in arn:

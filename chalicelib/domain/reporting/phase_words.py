@@ -10,7 +10,7 @@ from chalicelib.domain.model.incident import Phase
 HAPPENING: Final[Mapping[Phase, str]] = {
     Phase.OPEN: "It has been noticed, and is being looked at.",
     Phase.HOLDING: "Waiting before anything is done.",
-    Phase.WATCHING: "Watching whether it heals by itself.",
+    Phase.WATCHING: "Watching whether it heals without help.",
     Phase.CHECKPOINTING: "The run has been asked for an emergency checkpoint.",
     Phase.STOPPING: "The attempt is being stopped.",
     Phase.RESUBMITTING: "The job is being submitted again.",
@@ -21,5 +21,5 @@ HAPPENING: Final[Mapping[Phase, str]] = {
     Phase.RETURNING: "The node is being given back to the scheduler.",
     Phase.RECOVERED: "Recovered: it makes progress again.",
     Phase.STOPPED: "Stopped: nothing more is done.",
-    Phase.HANDED_OVER: "Handed over to a person: nothing more is done by itself.",
+    Phase.HANDED_OVER: "Handed over to a person: nothing more is done automatically.",
 }

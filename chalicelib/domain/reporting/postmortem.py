@@ -56,7 +56,7 @@ def _summary(incident: Incident, ledger: IncidentLedger, about: str) -> list[str
         f"- Ended by rule: {plain(incident.outcome or 'none yet')}",
         *(f"- {heading(one)}: {_worth(one, value)}" for one, value in ledger.named("mttd_s", "mttr_s")),
         f"- Size: {_size(ledger)}",
-        f"- New starts: {len(incident.account.restarts)}; roll-backs: {incident.loss.rollbacks}; "
+        f"- New starts: {len(incident.account.restarts)}; rollbacks: {incident.loss.rollbacks}; "
         f"signals: {incident.signals_seen}",
         f"- Policy: {plain(incident.policy_name)}, version {plain(incident.policy_version or 'not pinned')}",
         *([f"- Conclusion: {plain(incident.evidence.conclusion)}"] if incident.evidence.conclusion else []),
@@ -66,26 +66,26 @@ def _summary(incident: Incident, ledger: IncidentLedger, about: str) -> list[str
 def _in_short(incident: Incident, ledger: IncidentLedger, name: str) -> str:
     """What a reader needs who reads nothing else; only what is known."""
     began = f" at {_at(ledger.onset_at.value)}" if isinstance(ledger.onset_at, Known) else ""
-    said = [f"{plain(name, 120)}: {fault_word(incident.fault)}{began}."]
+    lines = [f"{plain(name, 120)}: {fault_word(incident.fault)}{began}."]
     if incident.closed_at is None:
-        said.append("It is still open.")
+        lines.append("It is still open.")
     elif incident.phase in ENDS:
-        said.append(f"{_sentence(ENDS[incident.phase])}.")
+        lines.append(f"{_sentence(ENDS[incident.phase])}.")
     else:
         mttr_s = ledger.figures["mttr_s"]
         took = f" after {amount('mttr_s', mttr_s.value)}" if isinstance(mttr_s, Known) else ""
-        said.append(f"It was brought back{took}.")
+        lines.append(f"It was brought back{took}.")
     if isinstance(ledger.lost.seconds, Known):
         units = {"lost_s": "of training", "gpu_hours_lost": "GPU-hours", "dollars_lost": "US dollars"}
         cost = [
             f"{amount(name, one.value)} {units[name]}" for name, one in ledger.named(*units) if isinstance(one, Known)
         ]
-        said.append(f"It cost {', '.join(cost)}.")
+        lines.append(f"It cost {', '.join(cost)}.")
     else:
-        said.append(f"What it cost is not known: {plain(ledger.lost.seconds.why)}.")
+        lines.append(f"What it cost is not known: {plain(ledger.lost.seconds.why)}.")
     if isinstance(ledger.otherwise.lost_s, Known):
-        said.append(f"With a time-out and a person it would have cost {_worth('lost_s', ledger.otherwise.lost_s)}.")
-    return " ".join(said)
+        lines.append(f"With a time-out and a person it would have cost {_worth('lost_s', ledger.otherwise.lost_s)}.")
+    return " ".join(lines)
 
 
 def _sentence(text: str) -> str:
@@ -94,7 +94,7 @@ def _sentence(text: str) -> str:
 
 def _size(ledger: IncidentLedger) -> str:
     instances = ", ".join(f"{count} × {plain(kind)}" for kind, count in ledger.size.instances)
-    return f"{instances or 'instance types not told'}; GPUs: {_step(ledger.size.gpus)}"
+    return f"{instances or 'instance types not known'}; GPUs: {_step(ledger.size.gpus)}"
 
 
 def _phase(phase: Phase) -> str:
@@ -107,7 +107,7 @@ def _deeds(actions: Sequence[str]) -> str:
 
 
 def _by(incident: Incident) -> str:
-    return f" (told by {plain(incident.account.onset_from)})" if incident.account.onset_from else ""
+    return f" (reported by {plain(incident.account.onset_from)})" if incident.account.onset_from else ""
 
 
 def _timeline(timeline: Sequence[TimelineEntry]) -> list[str]:
@@ -118,7 +118,7 @@ def _timeline(timeline: Sequence[TimelineEntry]) -> list[str]:
     if len(lines) > MAX_LINES:
         half = MAX_LINES // 2
         lines = [*lines[:half], f"- … {len(lines) - 2 * half} lines are left out here …", *lines[-half:]]
-    return lines or ["- Nobody has looked yet."]
+    return lines or ["- No observation yet."]
 
 
 def _evidence(incident: Incident) -> list[str]:
@@ -132,7 +132,7 @@ def _evidence(incident: Incident) -> list[str]:
     ]
     lines += [
         f"- {suspicion.kind.value}: {plain(suspect_word(suspicion))}, by {plain(suspicion.rule)}: "
-        f"{plain(suspicion.said)} ({suspicion.reports} of {suspicion.world_size} ranks spoke)"
+        f"{plain(suspicion.text)} ({suspicion.reports} of {suspicion.world_size} ranks spoke)"
         for suspicion in incident.evidence.suspicions
     ]
     lines += [f"- node {plain(node.node)} is held to be broken" for node in incident.resubmission.bad_nodes]
@@ -161,16 +161,16 @@ def _answers(facts: Mapping[str, Any]) -> Iterator[str]:
 def _hold(hold: Hold) -> str:
     until = f"until {_at(hold.until)}" if hold.until else "and still does"
     held = f" (not done: {_deeds(hold.actions)})" if hold.actions else ""
-    return f"- {hold.guard.value.replace('_', ' ')}, from {_at(hold.since)} {until}{held}: {plain(hold.said)}"
+    return f"- {hold.guard.value.replace('_', ' ')}, from {_at(hold.since)} {until}{held}: {plain(hold.text)}"
 
 
 def _approval(approval: Approval) -> str:
     asked = f"- {plain(approval.what)}: asked {_at(approval.asked_at)} ({plain(approval.why)}); "
     if approval.answer is None:
         return f"{asked}not answered, due {_at(approval.deadline_at)}, then {approval.default.value}"
-    said = f": {plain(approval.comment)}" if approval.comment else ""
+    text = f": {plain(approval.comment)}" if approval.comment else ""
     at = f" at {_at(approval.answered_at)}" if approval.answered_at else ""
-    return f"{asked}{approval.answer.value} by {plain(approval.by or 'nobody named')}{at}{said}"
+    return f"{asked}{approval.answer.value} by {plain(approval.by or 'a person who is not named')}{at}{text}"
 
 
 def _cost(ledger: IncidentLedger) -> list[str]:
@@ -186,7 +186,7 @@ def _cost(ledger: IncidentLedger) -> list[str]:
         "",
         f"- GPUs: {_step(ledger.size.gpus)}",
         *(f"- {heading(name)}: {_worth(name, value)}" for name, value in figures),
-        *(f"- {plain(said)}" for said in ledger.assumptions),
+        *(f"- {plain(assumption)}" for assumption in ledger.assumptions),
     ]
     return lines
 
@@ -201,7 +201,7 @@ def _counterfactual(ledger: IncidentLedger) -> list[str]:
         f"- {heading('gpu_hours_lost')}: {_worth('gpu_hours_lost', other.gpu_hours)}; "
         f"{NAMES['dollars_lost']}: {_worth('dollars_lost', other.dollars)}",
         *(f"- {heading(name)}: {_worth(name, value)}" for name, value in spared),
-        *(f"- Assumed: {plain(said)}" for said in other.assumptions),
+        *(f"- Assumed: {plain(assumption)}" for assumption in other.assumptions),
     ]
 
 

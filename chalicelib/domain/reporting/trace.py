@@ -226,7 +226,7 @@ def _holds(incident: Incident, until: datetime) -> Iterator[_Piece]:
             name=f"held by {one.guard.value}",
             start=one.since,
             end=one.until or until,
-            attributes=_texts(guard=one.guard.value, said=one.said, actions=", ".join(one.actions)),
+            attributes=_texts(guard=one.guard.value, text=one.text, actions=", ".join(one.actions)),
         )
 
 

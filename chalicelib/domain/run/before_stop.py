@@ -8,7 +8,7 @@ from typing import Final
 from chalicelib.domain.claims.bad_nodes import NODE_FAULTS
 from chalicelib.domain.decision.verdict import Decision, RuleContext, span_word, step_word, story, why
 from chalicelib.domain.model.incident import Phase
-from chalicelib.domain.run.submission import Case, choose, must_be_told
+from chalicelib.domain.run.submission import Case, choose, needs_plan
 
 HEARTBEAT_FRESH: Final = timedelta(minutes=2)  # several heartbeats: processes that wrote one so lately live
 
@@ -39,7 +39,7 @@ def _no_way_back(context: RuleContext) -> Decision | None:
         return None
     if context.policy.loss.stop_without_resume_point:
         return None
-    choice = choose(Case(start=attempt.start, must_be_told=must_be_told(context.incident, None)))
+    choice = choose(Case(start=attempt.start, needs_plan=needs_plan(context.incident, None)))
     if choice.how is not None:
         return None
     return context.hand_over(choice.rule, f"{story(context)} {attempt.name} is not stopped: {choice.why}")
@@ -70,7 +70,7 @@ def _auto_resume_first(context: RuleContext) -> Decision | None:
         )
     elif context.now - since < limit:
         reason = (
-            f"the step of {attempt.name} is gone, and its srun has --auto-resume: it gets {span_word(limit)} to mend it"
+            f"the step of {attempt.name} is gone, and its srun has --auto-resume: it gets {span_word(limit)} to fix it"
         )
     else:
         return None

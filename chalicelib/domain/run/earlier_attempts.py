@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
 
-from chalicelib.domain.faults.diagnosis import died_at
+from chalicelib.domain.faults.poison import died_at
 from chalicelib.domain.model.incident import Incident
 from chalicelib.domain.model.job import Attempt
 from chalicelib.domain.model.known import Known, Maybe, Unknown
@@ -82,8 +82,8 @@ def ran_of_ours(attempts: Sequence[Attempt]) -> tuple[str, ...]:
     return tuple(found)[-MAX_ATTEMPTS_SEEN:]
 
 
-def began_anew(attempts: Sequence[Attempt], seen: Maybe[AttemptView]) -> int:
-    """See Observation.began_anew."""
+def began_again(attempts: Sequence[Attempt], seen: Maybe[AttemptView]) -> int:
+    """See Observation.began_again."""
     view = seen.value if isinstance(seen, Known) else None
     steps: list[int] = []
     for one in attempts:
@@ -135,9 +135,9 @@ def has_begun(view: AttemptView) -> bool:
     return view.start is not None and bool(view.start.nodes) and view.status is AttemptStatus.FAILED
 
 
-def step_made(attempt: Attempt, view: AttemptView, told: Maybe[int] | None = None) -> Maybe[int]:
+def step_made(attempt: Attempt, view: AttemptView, reported: Maybe[int] | None = None) -> Maybe[int]:
     """The step that it came to. One whose monitor had begun and named no step has not come past its resume point."""
-    step = view.last_step if told is None else told
+    step = view.last_step if reported is None else reported
     if isinstance(step, Known) or view.heartbeat_at is None or not isinstance(attempt.resume_step, Known):
         return step
     return attempt.resume_step

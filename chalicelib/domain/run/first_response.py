@@ -91,9 +91,9 @@ def _before_the_end(context: RuleContext, deadline_at: datetime) -> datetime:
 
 def _announced_end(signal: Signal) -> datetime | None:
     """When what runs on the node ends, by the notice; None where it names no time."""
-    said = signal.evidence.get("notice_s")
-    if isinstance(said, int | float):
-        return signal.occurred_at + timedelta(seconds=said)
+    notice_s = signal.evidence.get("notice_s")
+    if isinstance(notice_s, int | float):
+        return signal.occurred_at + timedelta(seconds=notice_s)
     try:
         at = datetime.fromisoformat(str(signal.evidence.get("ends_at")))
     except ValueError:
@@ -116,7 +116,7 @@ def begin_stop(context: RuleContext, rule: str, reason: str) -> Decision:
     name = attempt.name if attempt else context.incident.attempt or ""
     hold = context.platform.can_hold and holds_at_stop(attempt.start if attempt else None, context.incident)
     suspicion = suspicion_about(context.incident, name)
-    blamed = f" Suspected: {suspect_word(suspicion)} ({suspicion.said})." if suspicion and suspicion.ranks else ""
+    blamed = f" Suspected: {suspect_word(suspicion)} ({suspicion.text})." if suspicion and suspicion.ranks else ""
     return context.move(
         rule,
         f"{reason}{blamed} Stopping {name}{'; it stays in the queue, held' if hold else ''}.",
@@ -171,7 +171,7 @@ def _heartbeat_first(context: RuleContext) -> Decision | None:
     if ask is not None and ask.attempt == attempt.name and ask.outcome == "cannot":
         return None
     reason = (
-        f"{story(context)} But whether {attempt.name} still stands there cannot be told "
+        f"{story(context)} But whether {attempt.name} still stands there is not known "
         f"({why(attempt.last_step)}): it is "
         "not stopped for what was said before"
     )
@@ -189,10 +189,10 @@ def _evidence_first(context: RuleContext) -> Decision | None:
     if ask is not None and ask.attempt == attempt.name and ask.outcome in ("saved", "refused"):
         return None  # not stuck after all, or nobody there who would report
     since = incident.evidence.evidence_since or context.now
-    told = suspicion_about(incident, attempt.name, SuspicionKind.HANG)
-    if told is not None and told.is_complete:
+    suspicion = suspicion_about(incident, attempt.name, SuspicionKind.HANG)
+    if suspicion is not None and suspicion.is_complete:
         return None
-    is_strong = told is not None and bool(told.ranks) and told.confidence >= STRONG
+    is_strong = suspicion is not None and bool(suspicion.ranks) and suspicion.confidence >= STRONG
     limit = (
         min(_settled_after(context), context.policy.timing.stacks_wait)
         if is_strong
@@ -200,7 +200,7 @@ def _evidence_first(context: RuleContext) -> Decision | None:
     )
     if context.now - since >= limit:
         return None
-    reports = f"{told.reports} of {told.world_size}" if told is not None else "none"
+    reports = f"{suspicion.reports} of {suspicion.world_size}" if suspicion is not None else "none"
     reason = (
         f"{story(context)} Waiting up to {span_word(limit)} for what its ranks report ({reports} so "
         "far): a stop ends what could tell which of them is to blame"

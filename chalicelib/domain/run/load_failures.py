@@ -92,19 +92,19 @@ def condemned(incident: Incident, checkpoints: Maybe[tuple[CheckpointView, ...]]
         for item in incident.resubmission.tries
     )
     limit = policy.budgets.load_deaths_before_quarantine
-    is_told_corrupt = incident.fault is FaultClass.BAD_CHECKPOINT
-    if not is_told_corrupt and _ends_alike_elsewhere(incident, last):
+    is_reported_corrupt = incident.fault is FaultClass.BAD_CHECKPOINT
+    if not is_reported_corrupt and _ends_alike_elsewhere(incident, last):
         return None
-    if is_told_corrupt and _has_older(incident, key, checkpoints, policy):
+    if is_reported_corrupt and _has_older(incident, key, checkpoints, policy):
         limit = min(limit, policy.budgets.corrupt_loads_before_quarantine)
     if deaths < limit:
         return None
-    if is_told_corrupt and not _was_loaded(last, checkpoints):
+    if is_reported_corrupt and not _was_loaded(last, checkpoints):
         return None
     step = last.resume_step.value if isinstance(last.resume_step, Known) else "unknown"
-    how = "could not be loaded" if is_told_corrupt else "no step was made from it"
+    how = "could not be loaded" if is_reported_corrupt else "no step was made from it"
     times = f"{deaths} attempt{'s' if deaths > 1 else ''} died on the checkpoint of step {step}"
-    return Condemned(key=key, root=last.resume_root, why=f"{times}, {how}", is_proven=is_told_corrupt)
+    return Condemned(key=key, root=last.resume_root, why=f"{times}, {how}", is_proven=is_reported_corrupt)
 
 
 def _ends_alike_elsewhere(incident: Incident, last: Try) -> bool:

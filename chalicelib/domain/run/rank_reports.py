@@ -12,7 +12,7 @@ from rekindle.detectors.ranks import first_bad, minority, stalled
 from rekindle.protocol.reports import RankReport, ReportKind, report_prefix
 from rekindle.protocol.signals import FaultClass
 
-MAX_SAID_CHARS = 400
+MAX_TEXT_CHARS = 400
 MAX_SUSPECTS = 16  # more than these are no minority that anybody would act on
 
 
@@ -31,7 +31,7 @@ def suspicion_of(attempt: str, kind: SuspicionKind, reports: Sequence[RankReport
             attempt=attempt,
             kind=kind,
             rule=str(verdict.rule),
-            said=verdict.said[:MAX_SAID_CHARS],
+            text=verdict.text[:MAX_TEXT_CHARS],
             ranks=verdict.suspect_ranks[:MAX_SUSPECTS],
             hosts=verdict.hosts[:MAX_SUSPECTS],
             confidence=verdict.confidence,
@@ -51,6 +51,6 @@ def with_rank_zero(reports: Sequence[RankReport], view: AttemptView) -> Sequence
     is_bad = view.loss_health == FaultClass.NON_FINITE and view.onset_step is not None
     if not reports or not is_bad or any(one.rank == 0 and one.kind is ReportKind.NON_FINITE for one in reports):
         return reports
-    said = max(reports, key=lambda one: one.at)
-    own = replace(said, kind=ReportKind.NON_FINITE, rank=0, step=view.onset_step, host="", stacks="", metric="loss")
+    newest = max(reports, key=lambda one: one.at)
+    own = replace(newest, kind=ReportKind.NON_FINITE, rank=0, step=view.onset_step, host="", stacks="", metric="loss")
     return [*reports, own]

@@ -33,7 +33,7 @@ class ResumePoint:
     root: str | None
     manifest: str | None
     rule: str
-    said: str
+    text: str
     goes_back: bool = False
     key: str | None = None
 
@@ -55,7 +55,7 @@ def choose_resume_point(
             root=None,
             manifest=None,
             rule="resume.own_habit",
-            said="as the job itself does: no checkpoint manifest exists",
+            text="as the job itself does: no checkpoint manifest exists",
         )
     limit, rule = _limit(incident, policy)
     fit = [
@@ -83,7 +83,7 @@ def choose_resume_point(
         root=best.root,
         manifest=best.manifest or None,
         rule=rule,
-        said=f"at step {best.step} from the verified {best.kind} checkpoint of {best.attempt}",
+        text=f"at step {best.step} from the verified {best.kind} checkpoint of {best.attempt}",
         goes_back=limit is not None,
         key=checkpoint_key(best),
     )
@@ -122,7 +122,7 @@ def _own_habit_after_all(checkpoints: Sequence[CheckpointView], incident: Incide
         root=None,
         manifest=None,
         rule="resume.own_habit",
-        said="as the job itself does: no checkpoint has a manifest, and none that was found is whole",
+        text="as the job itself does: no checkpoint has a manifest, and none that was found is whole",
     )
 
 

@@ -190,8 +190,8 @@ def _concluded(incident: Incident) -> str:
     if host is not None:
         return f"{host}'s hardware: its rank went non-finite first in {len(onsets)} attempts, each time at another step"
     if not isinstance(now.step, Known) or before.step != now.step:
-        return "not told apart: non-finite again, but not at the same step"
+        return "not distinguished: non-finite again, but not at the same step"
     was, is_now = set(hosts_of(incident, before.attempt)), set(hosts_of(incident, now.attempt))
     if was and was == is_now:
-        return f"not told apart: step {now.step.value} again, and on {', '.join(sorted(was))} again"
+        return f"not distinguished: step {now.step.value} again, and on {', '.join(sorted(was))} again"
     return f"the data or the model: non-finite at step {now.step.value} again" + (" on another host" if was else "")

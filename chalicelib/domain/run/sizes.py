@@ -48,17 +48,17 @@ def smaller(context: RuleContext, attempt: AttemptView) -> Decision | None:
     least = fewest(job, context.policy, max(one.nodes_max or 0 for one in context.incident.resubmission.tries))
     if least is None or context.in_state < context.policy.resubmission.smaller_after:
         return None
-    said = (
+    text = (
         f"{attempt.name} has waited {span_word(context.in_state)} for {job.node_count} nodes ({job.wait.word}): its "
         f"policy and its script allow {least}, and now it asks for so many. The next start asks for all "
         "again."
     )
-    told = Notify(severity=Severity.WARNING, title=f"{subject(context)} may run on fewer nodes", text=said)
+    notice = Notify(severity=Severity.WARNING, title=f"{subject(context)} may run on fewer nodes", text=text)
     tries = (
         *context.incident.resubmission.tries[:-1],
         dataclasses.replace(last, nodes_min=least, nodes_max=job.node_count),
     )
-    return context.stay("verify.smaller", said, _resize(attempt, job, least, job.node_count), told, tries=tries)
+    return context.stay("verify.smaller", text, _resize(attempt, job, least, job.node_count), notice, tries=tries)
 
 
 def _asked(context: RuleContext, attempt: AttemptView, job: StartView, least: int) -> Decision | None:
@@ -72,9 +72,9 @@ def _asked(context: RuleContext, attempt: AttemptView, job: StartView, least: in
         )
     refused = result(context, "ResizeJob", Done.REFUSED)
     if refused is not None:
-        said = f"{attempt.name} keeps its size and waits: {refused.detail}"
-        told = Notify(severity=Severity.WARNING, title=f"{subject(context)} was not made smaller", text=said)
-        return context.stay("verify.smaller_refused", said, told)
+        text = f"{attempt.name} keeps its size and waits: {refused.detail}"
+        notice = Notify(severity=Severity.WARNING, title=f"{subject(context)} was not made smaller", text=text)
+        return context.stay("verify.smaller_refused", text, notice)
     return None
 
 

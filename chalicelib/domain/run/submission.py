@@ -36,10 +36,10 @@ class Choice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """What a row judges. `must_be_told`: the new start must resume elsewhere than its script would without a plan."""
+    """What a row judges. `needs_plan`: the new start must resume elsewhere than its script would without a plan."""
 
     start: StartView
-    must_be_told: bool
+    needs_plan: bool
     requeue_refused: bool = False
 
     @property
@@ -93,15 +93,15 @@ ROWS: Final[tuple[SubmissionRow, ...]] = (
         source="tried on Slurm 22.05",
     ),
     SubmissionRow(
-        rule="submission.must_be_told",
-        applies=lambda case: case.must_be_told and not case.start.has_mailbox and case.can_submit,
+        rule="submission.needs_plan",
+        applies=lambda case: case.needs_plan and not case.start.has_mailbox and case.can_submit,
         how=Submission.SUBMIT,
         why="submitted again: it needs its resume point, and without a mailbox only a new environment can carry that",
         source="sbatch: a requeued job runs with the environment of its submission",
     ),
     SubmissionRow(
         rule="submission.cannot_be_told",
-        applies=lambda case: case.must_be_told and not case.start.has_mailbox,
+        applies=lambda case: case.needs_plan and not case.start.has_mailbox,
         how=None,
         why="it needs its resume point; it has no mailbox, so only a new submission's environment could carry that, "
         "and that would not be faithful: {cannot_submit}",
@@ -140,7 +140,7 @@ def _cannot_requeue(case: Case) -> str:
     return f"Slurm refused to requeue job {job}"
 
 
-def must_be_told(incident: Incident, point: ResumePoint | None, checkpoints: tuple[CheckpointView, ...] = ()) -> bool:
+def needs_plan(incident: Incident, point: ResumePoint | None, checkpoints: tuple[CheckpointView, ...] = ()) -> bool:
     """The script's own habit, to go on from the newest checkpoint it finds, would not do.
 
     Before the resume point is known (`point` None) as far as the Incident alone tells.
@@ -161,8 +161,8 @@ def holds_at_stop(start: StartView | None, incident: Incident) -> bool:
     """
     if start is None or start.is_queued:
         return False
-    told = must_be_told(incident, None)
-    return choose(Case(start=start, must_be_told=told)).how is Submission.REQUEUE
+    reported = needs_plan(incident, None)
+    return choose(Case(start=start, needs_plan=reported)).how is Submission.REQUEUE
 
 
 def requeued_name(attempt: str, start: StartView) -> str:

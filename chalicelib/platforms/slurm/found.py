@@ -53,14 +53,14 @@ def size_of(doc: AttemptDoc) -> JobSize:
 def service_mailbox(doc: AttemptDoc, job_id: str, *, bucket: str) -> str:
     """The mailbox as we reach it: where it lies on a shared path, the copy that the agent keeps of it in S3."""
     place = _place(doc.mailbox)
-    if place is None or _is_whiteboard(place, bucket):
+    if place is None or _is_cluster_state(place, bucket):
         return ""
     if place.bucket is not None:
         return place.uri
     return f"s3://{bucket}/{relay_prefix(doc.cluster, job_id)}"
 
 
-def _is_whiteboard(place: Place, bucket: str) -> bool:
+def _is_cluster_state(place: Place, bucket: str) -> bool:
     """Ours and the agents' part of the bucket: a comment that could point there would have us write another user's
     fence, also on another cluster."""
     return place.bucket == bucket and f"{place.path}/".startswith("clusters/")
@@ -79,8 +79,8 @@ def limits_of(doc: AttemptDoc, *, bucket: str) -> tuple[str, ...]:
         if uri and _place(uri) is None:
             limits.append(f"its {name} is passed over: {uri[:80]!r} is neither s3://bucket/prefix nor an absolute path")
     mailbox = _place(doc.mailbox)
-    if mailbox is not None and _is_whiteboard(mailbox, bucket):
-        limits.append(f"its mailbox is passed over: {doc.mailbox[:80]!r} is the whiteboard, where no run's may lie")
+    if mailbox is not None and _is_cluster_state(mailbox, bucket):
+        limits.append(f"its mailbox is passed over: {doc.mailbox[:80]!r} is the cluster state, where no run's may lie")
     return tuple(limit[:300] for limit in limits[:20])
 
 

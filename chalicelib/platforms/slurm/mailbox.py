@@ -96,12 +96,12 @@ class SlurmMailbox:
                 None,
             )
         except RecoveryError as err:
-            return Unknown(f"whether the signal was heard cannot be told: {err}"[:200])
+            return Unknown(f"whether the signal was heard is not known: {err}"[:200])
         if newest is None:
             return Known(None)
-        said = f"a new complete checkpoint lies at {newest.root}"
+        text = f"a new complete checkpoint lies at {newest.root}"
         return Known(
-            ReplyView(request_id=request_id, outcome=ReplyOutcome.SAVED.value, step=newest.step, why=said[:400])
+            ReplyView(request_id=request_id, outcome=ReplyOutcome.SAVED.value, step=newest.step, why=text[:400])
         )
 
     # ---- the other one's -------------------------------------------------------------------------------------------
@@ -152,7 +152,7 @@ def _cannot_be_asked(job: Job, doc: AttemptDoc) -> str:
     if not job.checkpoints:
         return "nothing tells where its checkpoints appear, so that none could be taken for an answer"
     if doc.state not in (SlurmState.RUNNING, SlurmState.SUSPENDED):
-        return f"it is {status_of(doc.state)}, so nobody would hear a signal"
+        return f"it is {status_of(doc.state)}, so no process would receive a signal"
     if doc.is_ready is False:
         return "its processes do not trap the signal yet: it would be lost, or kill them"
     return ""

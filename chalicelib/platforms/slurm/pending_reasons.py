@@ -20,7 +20,7 @@ class ReasonRow:
     waits: Waits
     pattern: str
     example: str
-    said: str
+    text: str
     source: str
     is_short: bool = False  # it waits for nodes, and for nothing else: fewer might do
 
@@ -33,35 +33,35 @@ REASONS: Final[tuple[ReasonRow, ...]] = (
         waits=Waits.HELD,
         pattern=r"JobHeld(User|Admin)",
         example="JobHeldUser",
-        said="a user or an administrator holds it",
+        text="a user or an administrator holds it",
         source=_MAN,
     ),
     ReasonRow(
         waits=Waits.HELD,
         pattern=r"JobHoldMaxRequeue|MaxRequeue",
         example="JobHoldMaxRequeue",
-        said="Slurm holds it after too many requeues (MAX_BATCH_REQUEUE)",
+        text="Slurm holds it after too many requeues (MAX_BATCH_REQUEUE)",
         source=_PAGE,
     ),
     ReasonRow(
         waits=Waits.HELD,
         pattern=r"launch[ _]failed[ _]requeued[ _]held|JobLaunchFailure|ReservationDeleted|job requeued in held state",
         example="launch failed requeued held",
-        said="Slurm holds it, because it could not be launched or its reservation is gone",
+        text="Slurm holds it, because it could not be launched or its reservation is gone",
         source=f"{_MAN}; slurm source, job_state_reason_string",
     ),
     ReasonRow(
         waits=Waits.NEVER,
         pattern=r"BadConstraints|DependencyNeverSatisfied|Invalid(Account|QOS)|(Account|QOS)NotAllowed",
         example="BadConstraints",
-        said="as it was asked for it can never start",
+        text="as it was asked for it can never start",
         source=_MAN,
     ),
     ReasonRow(
         waits=Waits.NEVER,
         pattern=r"PartitionTimeLimit|DeadLine|InactiveLimit",
         example="PartitionTimeLimit",
-        said="its time limit does not fit the partition, or its deadline has passed",
+        text="its time limit does not fit the partition, or its deadline has passed",
         source=_MAN,
     ),
     ReasonRow(
@@ -69,21 +69,21 @@ REASONS: Final[tuple[ReasonRow, ...]] = (
         pattern=r"AssocMax\w*Limit|AssocMax\w*Per(Job|Node)\w*|QOSMax\w*Per(Job|Node)\w*|QOSMaxWall\w*|QOSMin\w*"
         r"|MaxMemPerLimit",
         example="QOSMaxNodePerJobLimit",
-        said="it asks for more (or less) than one job may have under its QOS or association",
+        text="it asks for more (or less) than one job may have under its QOS or association",
         source=f"{_PAGE}: a portion of the job request exceeds a limit per job or per node",
     ),
     ReasonRow(
         waits=Waits.DOUBTFUL,
         pattern=r"PartitionNodeLimit",
         example="PartitionNodeLimit",
-        said="it asks for more nodes than its partition may give, or needs nodes that are down or drained",
+        text="it asks for more nodes than its partition may give, or needs nodes that are down or drained",
         source=f"{_MAN}: can also indicate that required nodes are DOWN or DRAINED",
     ),
     ReasonRow(
         waits=Waits.DOUBTFUL,
         pattern=r"ReqNodeNotAvail,?[ _]UnavailableNodes:.*",
         example="ReqNodeNotAvail, UnavailableNodes:ip-10-1-2-3",
-        said="nodes that it would get are down or drained",
+        text="nodes that it would get are down or drained",
         source=_MAN,
         is_short=True,
     ),
@@ -91,7 +91,7 @@ REASONS: Final[tuple[ReasonRow, ...]] = (
         waits=Waits.DOUBTFUL,
         pattern=r"Nodes[ _]required[ _]for[ _]job[ _]are[ _]DOWN,[ _]DRAINED.*",
         example="Nodes required for job are DOWN, DRAINED or reserved for jobs in higher priority partitions",
-        said="too many nodes are down, drained or reserved for other jobs",
+        text="too many nodes are down, drained or reserved for other jobs",
         source="seen on Slurm 22.05",
         is_short=True,
     ),
@@ -99,7 +99,7 @@ REASONS: Final[tuple[ReasonRow, ...]] = (
         waits=Waits.DOUBTFUL,
         pattern=r"Partition(Down|Inactive)|NodeDown|ReqNodeNotAvail.*|FrontEndDown|SystemFailure|Prolog|ProLog",
         example="ReqNodeNotAvail, May be reserved for other job",
-        said="nodes or a partition that it needs are away",
+        text="nodes or a partition that it needs are away",
         source=_MAN,
     ),
     ReasonRow(
@@ -107,14 +107,14 @@ REASONS: Final[tuple[ReasonRow, ...]] = (
         pattern=r"(AssocGrp|QOSGrp)\w*|Association(Job|Resource|Time)Limit|QOS(Job|Resource|Time)Limit|QOSUsageThreshold"
         r"|QOSMax\w*Per(User|Account)\w*|Max\w+Per(User|Account)|JobArrayTaskLimit|AccountingPolicy",
         example="AssocGrpGRES",
-        said="its user, account or QOS has as much as it may have at a time",
+        text="its user, account or QOS has as much as it may have at a time",
         source=_PAGE,
     ),
     ReasonRow(
         waits=Waits.IN_QUEUE,
         pattern=r"Resources",
         example="Resources",
-        said="it waits for nodes to become free",
+        text="it waits for nodes to become free",
         source=_MAN,
         is_short=True,
     ),
@@ -123,7 +123,7 @@ REASONS: Final[tuple[ReasonRow, ...]] = (
         pattern=r"Priority|Dependency|BeginTime|Licenses|Reservation|Cleaning|None|SchedDefer|FedJobLock"
         r"|BurstBuffer\w+|NonZeroExitCode|TimeLimit|",
         example="Priority",
-        said="it waits its turn",
+        text="it waits its turn",
         source=_MAN,
     ),
 )
@@ -140,8 +140,8 @@ def wait_of(reason: str) -> Wait:
     row = judge(reason)
     for_jobs = reason.startswith("Dependency")
     if row is None:
-        return Wait(word=reason, waits=Waits.DOUBTFUL, said=UNKNOWN_REASON, for_jobs=for_jobs)
-    return Wait(word=reason, waits=row.waits, said=row.said, is_short=row.is_short, for_jobs=for_jobs)
+        return Wait(word=reason, waits=Waits.DOUBTFUL, text=UNKNOWN_REASON, for_jobs=for_jobs)
+    return Wait(word=reason, waits=row.waits, text=row.text, is_short=row.is_short, for_jobs=for_jobs)
 
 
 def _matches(pattern: str, word: str) -> bool:

@@ -46,7 +46,7 @@ START_VALID: Final = timedelta(minutes=10)
 # An order that has expired unanswered was not carried out; the answer to one carried out at the last moment may still
 # be on its way.
 ANSWER_LATE: Final = timedelta(minutes=5)
-OLD: Final = timedelta(seconds=60)  # what the whiteboard shows; its agent tells of a new reading every 30 s
+OLD: Final = timedelta(seconds=60)  # what the cluster state shows; its agent tells of a new reading every 30 s
 MAX_TRIES: Final = 5
 MAX_SIBLINGS: Final = 8  # starts of a cluster that were written of last; each costs two GETs
 # What an earlier resubmission of ours left in the environment that the new one starts from, and must not speak again.
@@ -179,11 +179,11 @@ class SlurmScheduler:
 
         return self._answered("StopJob", self._give(doc.cluster, _stem(verb.value, attempt), make))
 
-    def siblings(self, job: Job, *, besides: Collection[str], told: Sequence[str] = ()) -> tuple[str, ...]:  # noqa: ARG002 - the whiteboard holds whatever was told
+    def siblings(self, job: Job, *, besides: Collection[str], reported: Sequence[str] = ()) -> tuple[str, ...]:  # noqa: ARG002 - the cluster state holds what was reported
         """See ports.Scheduler: the newest starts in the cluster state whose comment names the Job, and those
         that have begun in its mailbox and whose comment names none.
 
-        Runs of other Jobs in the same mailbox are links of a chain, and services.one_mailbox sees to them.
+        Runs of other Jobs in the same mailbox are links of a chain: services/observe/shared_mailbox.py.
         """
         cluster = parse_attempt(job.current_attempt).cluster
         ours = {parse_attempt(name).base for name in (job.current_attempt, *besides) if is_slurm(name)}
@@ -234,7 +234,7 @@ class SlurmScheduler:
         try:
             environment = _environment(order, action.name, old.cluster) if action.how is Submission.SUBMIT else {}
         except MailboxError as err:
-            return _result("ResubmitJob", Done.REFUSED, f"the new attempt cannot be told where to resume: {err}")
+            return _result("ResubmitJob", Done.REFUSED, f"the new attempt cannot be given its resume step: {err}")
         self._mailbox.plan(job, action.name, order, now=self._clock.now())
         verb = Verb.SUBMIT if action.how is Submission.SUBMIT else Verb.REQUEUE
         whole = self._whole_again(old, job)
@@ -369,8 +369,8 @@ def _environment(order: AttemptOrder, name: str, cluster: str) -> dict[str, str]
     A submission starts from the environment that is kept of an earlier one: variables of ours that this order does not
     set are set to nothing.
     """
-    told = order.to_env() | {ENV_SLURM_ATTEMPT: name, ENV_CLUSTER: cluster}
-    return {name: "" for name in _STALE} | told
+    env = order.to_env() | {ENV_SLURM_ATTEMPT: name, ENV_CLUSTER: cluster}
+    return {name: "" for name in _STALE} | env
 
 
 def _stem(what: str, attempt: str) -> str:

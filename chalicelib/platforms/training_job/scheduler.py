@@ -177,13 +177,13 @@ class TrainingJobScheduler:
 
     # ---- siblings --------------------------------------------------------------------------------------------------
 
-    def siblings(self, job: Job, *, besides: Collection[str], told: Sequence[str] = ()) -> tuple[str, ...]:
+    def siblings(self, job: Job, *, besides: Collection[str], reported: Sequence[str] = ()) -> tuple[str, ...]:
         """See ports.Scheduler: the jobs in progress that are younger than the Job, each described; those whose name and
         mailbox decide nothing are recognized by their tags.
 
         The listing lags by seconds: a job that it does not show yet is found by asking for its name.
         """
-        for name in told:
+        for name in reported:
             if name not in besides and self._lives_beside(name, job, or_completed=True):
                 return (name,)
         return tuple(
@@ -238,7 +238,7 @@ class TrainingJobScheduler:
 
     def _is_sibling(self, name: str, described: Mapping[str, Any], job: Job) -> bool:
         mailbox = _mailbox_of(described).rstrip("/")
-        if mailbox and mailbox == job.mailbox.rstrip("/"):
+        if mailbox and mailbox == job.place.mailbox:
             return self._is_of_the_jobs_role(described, job)
         owner = tags_of(self._client, described["TrainingJobArn"]).get(TAG_JOB)
         if owner is not None:
@@ -265,12 +265,12 @@ class TrainingJobScheduler:
             return _result("ResubmitJob", Done.REFUSED, f"{action.clone_of} is not known, so it cannot be cloned")
         tags = tags_of(self._client, described["TrainingJobArn"])
         if tags.get(TAG_STAGE, self._stage) != self._stage:
-            said = f"{action.clone_of} belongs to the stage {tags[TAG_STAGE][:64]!r} by its tag {TAG_STAGE}"
-            return _result("ResubmitJob", Done.REFUSED, said)
+            text = f"{action.clone_of} belongs to the stage {tags[TAG_STAGE][:64]!r} by its tag {TAG_STAGE}"
+            return _result("ResubmitJob", Done.REFUSED, text)
         try:
             request = self._request(described, tags, action, job=job, policy=policy, incident_id=incident_id)
         except MailboxError as err:
-            return _result("ResubmitJob", Done.REFUSED, f"the new attempt cannot be told where to resume: {err}")
+            return _result("ResubmitJob", Done.REFUSED, f"the new attempt cannot be given its resume step: {err}")
         if problem := self._too_much(request):
             return _result("ResubmitJob", Done.REFUSED, problem)
         try:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from chalicelib.domain.fault_specs.faults import LOSS_FAULTS
-from chalicelib.domain.faults.diagnosis import is_stale
+from chalicelib.domain.faults.signal_facts import is_stale
 from chalicelib.domain.model.errors import DependencyUnavailable, NotOurs, RecoveryError, UnknownEntity
 from chalicelib.domain.model.incident import Incident, Phase, incident_id_for, node_scope
 from chalicelib.domain.model.job import Job
@@ -88,7 +88,7 @@ class Intake:
     def _receive_for_job(self, signal: Signal, job: Job) -> Outcome:
         signal = replace(signal, job_id=job.job_id)
         if self._is_contradicted(signal, job):
-            return _dropped(signal, "an event of the bus that the cluster's own document does not bear out", job)
+            return _dropped(signal, "an event of the bus that the cluster's own document does not confirm", job)
         if job.open_incident is not None:
             is_dropped = is_mere_news(signal) and not self._is_of_a_sibling(signal, job)
             return _dropped(signal, "mere news", job) if is_dropped else self._join(signal, job)
@@ -123,7 +123,7 @@ class Intake:
         """An agent's answer: the Incident that gave the order reads it from the cluster state."""
         incident_id = signal.evidence.get("incident_id")
         if not isinstance(incident_id, str):
-            return Outcome(what=OutcomeKind.DROPPED, reason="nobody waits for this answer", signal=signal.kind.value)
+            return Outcome(what=OutcomeKind.DROPPED, reason="nothing waits for this answer", signal=signal.kind.value)
         try:
             return self.cancel(incident_id, signal)
         except UnknownEntity:
@@ -211,10 +211,10 @@ class Intake:
         newest = self._newest_of(cluster, node)
         if newest is not None and is_node_left_alone(newest, signal, now=self.clock.now()):
             hours = NODE_RESPITE.total_seconds() / 3600
-            said = (
+            text = (
                 f"a person has denied or cancelled this very thing in {newest.incident_id}, less than {hours:.0f} h ago"
             )
-            return Outcome(what=OutcomeKind.DROPPED, reason=said, signal=signal.kind.value)
+            return Outcome(what=OutcomeKind.DROPPED, reason=text, signal=signal.kind.value)
         incident = self._new_incident(signal, scope=node_scope(cluster, node), policy_name=policy_name)
         return self._knock(replace(incident, node=node), signal)
 
@@ -330,7 +330,7 @@ class Intake:
             if found is not None:
                 self._keep_end(job, AttemptStatus.STOPPED, signal.occurred_at)
                 job = self._registration.adopt(job, found)
-        return _dropped(signal, f"the job was put back, and goes on as {job.current_attempt}", job)
+        return _dropped(signal, f"the job was put back, and continues as {job.current_attempt}", job)
 
     def _keep_end(self, job: Job, status: AttemptStatus, ended_at: datetime) -> None:
         """Write down how the current attempt ended; no look at it will come to do that."""
@@ -432,9 +432,11 @@ def is_mere_news(signal: Signal) -> bool:
     if signal.triggers:
         return False
     if signal.kind in PLATFORM_STATES:
-        told = signal.evidence
-        is_repair = told.get("repairing") or told.get("platform_restarts") or told.get("successor") is not None
-        return told.get("status") not in _ENDED and not is_repair
+        evidence = signal.evidence
+        is_repair = (
+            evidence.get("repairing") or evidence.get("platform_restarts") or evidence.get("successor") is not None
+        )
+        return evidence.get("status") not in _ENDED and not is_repair
     return signal.kind is SignalKind.MONITOR_STARTED or is_manifest_news(signal)
 
 

@@ -8,7 +8,8 @@ from typing import Final
 from chalicelib.domain.claims.alerts import is_alert, left_by_alerts_alone
 from chalicelib.domain.decision.verdict import has_passed
 from chalicelib.domain.fault_specs.faults import POISONS
-from chalicelib.domain.faults.diagnosis import STATE_KINDS, signal_step, stalled_at
+from chalicelib.domain.faults.signal_facts import STATE_KINDS, signal_step
+from chalicelib.domain.faults.stalls import stalled_at
 from chalicelib.domain.model.incident import Incident, Phase
 from chalicelib.domain.model.job import Job
 from chalicelib.domain.model.node_findings import Finding, finding_of, instance_of
@@ -31,7 +32,7 @@ def is_in_hand(before: Incident, signal: Signal, job: Job, *, now: datetime) -> 
     """
     if signal.source is SignalSource.OPERATOR or before.attempt != job.current_attempt or before.fault != signal.fault:
         return False
-    if is_borne_out(before, signal) or _has_ended_since(before, signal) or is_new_poison(before, signal):
+    if is_confirmed(before, signal) or _has_ended_since(before, signal) or is_new_poison(before, signal):
         return False
     if before.phase is Phase.HANDED_OVER and not knows(before, signal):
         return False
@@ -92,10 +93,10 @@ def is_node_left_alone(before: Incident, signal: Signal, *, now: datetime) -> bo
     found = finding_of(signal)
     if before.is_open or before.outcome not in LEFT_ALONE or found is None or signal.source is SignalSource.OPERATOR:
         return False
-    if before.closed_at is None or now - before.closed_at >= NODE_RESPITE or is_borne_out(before, signal):
+    if before.closed_at is None or now - before.closed_at >= NODE_RESPITE or is_confirmed(before, signal):
         return False
-    told, known = instance_of(signal), before.repair.instance_id if before.repair is not None else None
-    if told is not None and known is not None and told != known:
+    instance, known = instance_of(signal), before.repair.instance_id if before.repair is not None else None
+    if instance is not None and known is not None and instance != known:
         return False
     if signal.kind is SignalKind.NODE_SUSPECT:
         return any(_accuser(one) == _accuser(signal) for one in before.signals if one.kind is SignalKind.NODE_SUSPECT)
@@ -104,7 +105,7 @@ def is_node_left_alone(before: Incident, signal: Signal, *, now: datetime) -> bo
     return _fault(found) in {_fault(one) for one in (*findings, *heard) if one is not None}
 
 
-def is_borne_out(before: Incident, signal: Signal) -> bool:
+def is_confirmed(before: Incident, signal: Signal) -> bool:
     """So far only alerts of other monitoring reported it; now the run or the node does."""
     return left_by_alerts_alone(before) and not is_alert(signal)
 

@@ -68,13 +68,17 @@ class NodeMap:
         if signal.kind is SignalKind.NODE_STATE and signal.source is SignalSource.AGENT and isinstance(nodes, Known):
             is_well = facts is None or (is_in_service(facts) and not is_marked(facts))
             if signal.fault is not None and is_well:
-                raise NotOurs("an event of the bus that the cluster's own document does not bear out")
+                raise NotOurs("an event of the bus that the cluster's own document does not confirm")
         if facts is None:
             return signal if signal.kind in _BY_NAME else None
-        told: dict[str, Any] = {"instance_id": facts.instance_id, "group": facts.group}
+        reported: dict[str, Any] = {"instance_id": facts.instance_id, "group": facts.group}
         # What the event says of itself counts first: a late one speaks of the instance that stood there then.
         known = {name: value for name, value in signal.evidence.items() if value is not None}
-        evidence = {**signal.evidence, **{name: value for name, value in told.items() if value is not None}, **known}
+        evidence = {
+            **signal.evidence,
+            **{name: value for name, value in reported.items() if value is not None},
+            **known,
+        }
         return replace(signal, node=facts.name, evidence=evidence)
 
     def for_runs(self, located: Signal, *, now: datetime) -> Iterator[tuple[Job, Signal]]:

@@ -59,7 +59,7 @@ class Registration:
             if job_id is not None:
                 return self._still_its_own(self.registry.get(job_id), signal)
             if self._is_stranger(signal, signal.attempt):
-                raise NotOurs("a name that nobody asked to protect")
+                raise NotOurs("a name that no one asked to protect")
             if not self._may_ask(signal):
                 raise NotOurs("too many unknown names in this minute: not looked up")
             return self._discover(signal.attempt)
@@ -95,7 +95,7 @@ class Registration:
             token=f"another-run:{job.job_id}:{found.created_at.isoformat()}",
             title=f"{found.title or found.name} is not protected",
             text=f"{found.name}, submitted at {at}, has the number of a job that was protected before (submitted at "
-            f"{job.created_at:%Y-%m-%d %H:%M} UTC), as if its cluster was made anew under its old name. It is left "
+            f"{job.created_at:%Y-%m-%d %H:%M} UTC), as if its cluster was made again under its old name. It is left "
             "alone, and gets nothing of the old one's. Submitted once more it has a number of its own; where many "
             "are taken, set FirstJobId in slurm.conf beyond the old ones, or give the cluster another name.",
             job_id=job.job_id,
@@ -134,8 +134,7 @@ class Registration:
         return replace(found, declared_job="", limits=(*found.limits, _DECLARED_TAKEN))
 
     def _goes_on_as(self, found: Discovered, job: Job) -> bool:
-        there = (job.platform, job.cluster, job.mailbox.rstrip("/"))
-        if there != (found.platform, found.cluster, found.mailbox.rstrip("/")) or not self._is_of_its_user(found, job):
+        if found.place != job.place or not self._is_of_its_user(found, job):
             return False
         return self.scheduler.of(job.platform).describe(job.current_attempt).status.has_ended
 
@@ -187,10 +186,10 @@ class Registration:
         """
         if self._checks_users(found):
             return None
-        mailbox = found.mailbox.rstrip("/")
+        mailbox = found.place.mailbox
         recovering = (one for one in self.registry.active() if one.open_incident is not None)
         for job in recovering:
-            is_its = mailbox == job.mailbox.rstrip("/") if mailbox else is_attempt_name(found.name, job.name)
+            is_its = mailbox == job.place.mailbox if mailbox else is_attempt_name(found.name, job.name)
             if is_its:
                 return job if self._is_of_its_user(found, job) else None
         return None
@@ -214,7 +213,7 @@ class Registration:
             number=job.attempt_number + max(1, self._restarts(job, found) or 1),
             name=found.name,
             submitted_at=max(found.created_at, job.attempt_started_at),
-            resume_step=Unknown("nobody told it where to resume"),
+            resume_step=Unknown("it was given no resume step"),
             skips=current.skips if current is not None else (),
         )
         attempt = self._as_ordered(attempt)
@@ -289,12 +288,12 @@ class Registration:
             return False
         if not self._checks_users(found):
             others = (one for one in self.registry.active() if one.job_id != job_id)
-            mailbox = found.mailbox.rstrip("/")
-            return any(one.mailbox.rstrip("/") == mailbox and not self._is_of_its_user(found, one) for one in others)
+            there = (one for one in others if one.place.mailbox == found.place.mailbox)
+            return any(not self._is_of_its_user(found, one) for one in there)
         for job in self.registry.active():
-            if job.job_id == job_id or job.mailbox.rstrip("/") != found.mailbox.rstrip("/"):
+            if job.job_id == job_id or job.place.mailbox != found.place.mailbox:
                 continue
-            if (job.platform, job.cluster) != (found.platform, found.cluster):
+            if job.place != found.place:
                 return True
             other = self.scheduler.of(job.platform).discover(job.current_attempt)
             if other is None or other.user != found.user:

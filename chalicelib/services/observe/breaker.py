@@ -37,9 +37,9 @@ def one_too_many(
     if acting * 100 <= policy.breaker.percent * active:
         return None
     minutes = policy.breaker.window.total_seconds() / 60
-    said = f"{acting} Incidents would have acted within {minutes:.0f} min, over {active} active Jobs"
-    registry.trip(incident_id, now=now, said=said)
-    return said
+    text = f"{acting} Incidents would have acted within {minutes:.0f} min, over {active} active Jobs"
+    registry.trip(incident_id, now=now, text=text)
+    return text
 
 
 def held_at_last(
@@ -55,14 +55,14 @@ def held_at_last(
         return None
     breaker = registry.switches().breaker
     is_held = breaker.is_open and policy.breaker.incidents > 0
-    said = (
-        breaker.said
+    stated = (
+        breaker.text
         if is_held
         else one_too_many(registry, incident.incident_id, policy, now=now, lifted_at=breaker.lifted_at)
     )
-    if said is None:
+    if stated is None:
         return None
-    detail = f"the fleet-wide breaker is open: {said}"
+    detail = f"the fleet-wide breaker is open: {stated}"
     return ActionResult(action=action_name(action), done=Done.UNAVAILABLE, detail=detail[:400])
 
 

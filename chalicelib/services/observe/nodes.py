@@ -267,12 +267,12 @@ class Nodes:
         answer = self.head_nodes.order(order)
         if answer is None:
             return _result(action, Done.PENDING, f"{action.node}: not answered yet")
-        said = f"{action.node}: {answer.detail}"
+        text = f"{action.node}: {answer.detail}"
         # "Expired" says nothing about the node: nothing was done, and another order may be.
         if answer.outcome is Outcome.FAILED or (answer.outcome is Outcome.REFUSED and "expired" in answer.detail):
-            return _result(action, Done.UNAVAILABLE, said)
+            return _result(action, Done.UNAVAILABLE, text)
         done = {Outcome.DONE: Done.DONE, Outcome.ALREADY: Done.ALREADY}.get(answer.outcome, Done.REFUSED)
-        return _result(action, done, said)
+        return _result(action, done, text)
 
     def _repair(self, action: RebootNode | ReplaceNode, incident: Incident) -> ActionResult:
         """Look first: these calls take no token, and an instance that is gone must not be repaired a second time."""

@@ -33,7 +33,7 @@ from chalicelib.domain.model.start_view import is_another_run
 from chalicelib.domain.policy.document import DEFAULT_POLICY, Policy, readable
 from chalicelib.domain.rules.run.orders import STOPPED_BY_ORDER, who_ordered
 from chalicelib.domain.run.earlier_attempts import (
-    began_anew,
+    began_again,
     began_before,
     had_checkpoints,
     ran_of_ours,
@@ -53,7 +53,7 @@ from chalicelib.ports.platforms import HeadNodes, Mailbox, Schedulers
 from chalicelib.services.observe.breaker import one_too_many
 from chalicelib.services.observe.nodes import Nodes
 from chalicelib.services.observe.run_checkpoints import RunCheckpoints
-from chalicelib.services.observe.siblings import ended_at_of, told_of, unprotected
+from chalicelib.services.observe.siblings import ended_at_of, reported_attempts, unprotected
 from chalicelib.services.observe.timeline import entry_of
 from rekindle.protocol.reports import ReportKind
 from rekindle.protocol.signals import FaultClass
@@ -136,7 +136,7 @@ class Observer:
             fruitless_before=fruitless_before,
             resumed_at=resumed_at(attempts),
             ran=ran_of_ours(attempts),
-            began_anew=began_anew(attempts, attempt),
+            began_again=began_again(attempts, attempt),
             began_before=began_before(attempts, incident.attempt),
             had_checkpoints=had_checkpoints(attempts, incident),
             checkpoints=self._checkpoints(job, incident, attempt, ended),
@@ -160,9 +160,9 @@ class Observer:
             view = self.scheduler.of(job.platform).describe(name)
         except RecoveryError as err:
             return Unknown(f"{name} cannot be described: {err}"[:200])
-        told_at = view.start.submitted_at if view.start is not None else None
-        if is_another_run(name, told_at, job_id=job.job_id, created_at=job.created_at):
-            gone = f"it is gone: its number was given to another job, submitted at {told_at:%Y-%m-%d %H:%M} UTC"
+        submitted_at = view.start.submitted_at if view.start is not None else None
+        if is_another_run(name, submitted_at, job_id=job.job_id, created_at=job.created_at):
+            gone = f"it is gone: its number was given to another job, submitted at {submitted_at:%Y-%m-%d %H:%M} UTC"
             return Known(AttemptView(name=name, status=AttemptStatus.GONE, detail=gone))
         try:
             return Known(self.mailbox.heartbeat(job, view))
@@ -188,9 +188,9 @@ class Observer:
         besides = {incident.attempt or job.current_attempt, job.current_attempt}
         # An attempt of ours would be described for nothing, and one that lives would hide another that is told of.
         ours = besides | {name for one in incident.resubmission.tries for name in (one.name, one.clone_of)}
-        told = told_of((*incident.signals, *inbox), besides=ours)
+        reported = reported_attempts((*incident.signals, *inbox), besides=ours)
         try:
-            for name in self.scheduler.of(job.platform).siblings(job, besides=besides, told=told):
+            for name in self.scheduler.of(job.platform).siblings(job, besides=besides, reported=reported):
                 if self.registry.job_of_attempt(name) is None:
                     return Known(name)
             if queued:  # before ours is sent, the act itself looks for heartbeats
@@ -198,7 +198,7 @@ class Observer:
                 other = unprotected(job, self.mailbox, own=own, ended_at=ended_at_of(incident), now=self.clock.now())
                 return Known(other) if other is not None else Unknown("none that is known")
         except RecoveryError as err:
-            return Unknown(f"whether another attempt lives cannot be told: {err}"[:200])
+            return Unknown(f"whether another attempt lives is not known: {err}"[:200])
         return Unknown("none that is known")
 
     def _nodes(
@@ -349,11 +349,11 @@ class Observer:
             return
         if was_ordered(before, decision.incident):
             return
-        said = one_too_many(
+        tripped = one_too_many(
             self.registry, before.incident_id, policy, now=self.clock.now(), lifted_at=seen.breaker_lifted_at
         )
-        if said is not None:
-            raise VersionConflict(f"the fleet-wide breaker has tripped: {said}")
+        if tripped is not None:
+            raise VersionConflict(f"the fleet-wide breaker has tripped: {tripped}")
 
     def _keep_attempt(self, job_id: str, before: Incident, view: AttemptView, *, closing: bool) -> None:
         """Bring the registry's record of the attempt up to date at the moments that end something."""
@@ -378,7 +378,7 @@ class Observer:
     def answered(self, incident_id: str, phase: Phase, results: Sequence[ActionResult], *, token: str) -> None:
         """Put what the last Actions of a closed Incident answered into its timeline."""
         facts = {"results": [result.to_wire(defaults=True) for result in results]}
-        entry = TimelineEntry(at=self.clock.now(), phase=phase, rule="told", text="people were told", facts=facts)
+        entry = TimelineEntry(at=self.clock.now(), phase=phase, rule="told", text="people were notified", facts=facts)
         self.store.append(incident_id, token=token, entry=entry)
 
 

@@ -74,10 +74,7 @@ class RunCheckpoints:
 
 
 def _is_elder(other: Job, job: Job) -> bool:
-    if not job.mailbox or other.created_at > job.created_at:
-        return False
-    there = (job.platform, job.cluster, job.mailbox.rstrip("/"))
-    return there == (other.platform, other.cluster, other.mailbox.rstrip("/"))
+    return bool(job.mailbox) and other.created_at <= job.created_at and other.place == job.place
 
 
 def _user(job: Job, scheduler: Scheduler) -> str | None:

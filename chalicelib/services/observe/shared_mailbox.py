@@ -40,9 +40,7 @@ def next_link(
     if not scheduler.platform.holds_own_queue or not job.mailbox:
         return None
     others = [
-        other
-        for other in registry.active()
-        if other.job_id != job.job_id and other.mailbox.rstrip("/") == job.mailbox.rstrip("/")
+        other for other in registry.active() if other.job_id != job.job_id and other.place.mailbox == job.place.mailbox
     ]
     if not others:
         return None

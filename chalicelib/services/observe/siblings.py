@@ -17,14 +17,14 @@ from chalicelib.services.intake.registration import PLATFORM_STATES
 # resolve while the platform was throttled are lost.
 UNWATCHED: Final = timedelta(minutes=10)
 HEARD_LATE: Final = timedelta(minutes=2)  # events of what came after an end that was heard of so late may be lost, too
-MAX_TOLD: Final = 5  # each costs a description
+MAX_REPORTED: Final = 5  # each costs a description
 MAX_LATE: Final = timedelta(minutes=30)  # by which heartbeats may arrive late and still show a run that lives
 
 
-def told_of(signals: Iterable[Signal], *, besides: Collection[str]) -> tuple[str, ...]:
+def reported_attempts(signals: Iterable[Signal], *, besides: Collection[str]) -> tuple[str, ...]:
     """The attempts that the platform's own events name, the newest first: they are known while no list can be had."""
     names = [one.attempt for one in signals if one.kind in PLATFORM_STATES and one.attempt is not None]
-    return tuple(name for name in dict.fromkeys(reversed(names)) if name not in besides)[:MAX_TOLD]
+    return tuple(name for name in dict.fromkeys(reversed(names)) if name not in besides)[:MAX_REPORTED]
 
 
 def unprotected(

@@ -123,22 +123,22 @@ class Orders:
         if found is None:
             raise UnknownEntity(
                 f"the agent of {cluster} does not watch Slurm job {slurm_job}: give the job a comment, "
-                f"`scontrol update jobid={slurm_job} comment=rekindle`, and it joins by itself"
+                f"`scontrol update jobid={slurm_job} comment=rekindle`, and it joins automatically"
             )
         return found
 
     def checkpoint(self, job_id: str, *, who: str, key: str) -> Outcome:
         """Ask the run for a checkpoint now; nothing is stopped."""
-        return self._order(job_id, SignalKind.ORDER_CHECKPOINT, who=who, key=key, evidence={}, said="checkpoint now")
+        return self._order(job_id, SignalKind.ORDER_CHECKPOINT, who=who, key=key, evidence={}, text="checkpoint now")
 
     def stop(self, job_id: str, *, who: str, key: str, checkpoint: bool) -> Outcome:
         """Stop the run for good, after a checkpoint if one is asked for. Whatever is under way ends with it.
 
         The Job is then inactive, and neither the sweep nor an event starts it again; `resubmit` does.
         """
-        said = "checkpoint and stop" if checkpoint else "stop"
+        text = "checkpoint and stop" if checkpoint else "stop"
         evidence = {"checkpoint": checkpoint}
-        return self._order(job_id, SignalKind.ORDER_STOP, who=who, key=key, evidence=evidence, said=said)
+        return self._order(job_id, SignalKind.ORDER_STOP, who=who, key=key, evidence=evidence, text=text)
 
     def resubmit(
         self,
@@ -170,12 +170,12 @@ class Orders:
                 raise InvalidRequest("from_step", "the run has no mailbox, and nothing tells where its checkpoints are")
             self._check_from_step(job, from_step)
             evidence["from_step"] = from_step
-        said = "resubmit" + (f" from step {from_step}" if from_step is not None else "")
+        text = "resubmit" + (f" from step {from_step}" if from_step is not None else "")
         if exclude:
             nodes = self._excluded(self.registry.get(job_id), exclude)
             evidence["exclude"] = nodes
-            said += f" without {', '.join(nodes)}"
-        return self._order(job_id, SignalKind.ORDER_RESUBMIT, who=who, key=key, evidence=evidence, said=said)
+            text += f" without {', '.join(nodes)}"
+        return self._order(job_id, SignalKind.ORDER_RESUBMIT, who=who, key=key, evidence=evidence, text=text)
 
     def _check_from_step(self, job: Job, from_step: int) -> None:
         """The run would be stopped for a resume point that is not there. What cannot be read refuses nothing.
@@ -273,9 +273,9 @@ class Orders:
             "force": force,
             **{name: value for name, value in (("instance_id", facts.instance_id), ("group", facts.group)) if value},
         }
-        said = f"{do} node {facts.name} of {cluster}" + (f": {why}" if why else "")
+        text = f"{do} node {facts.name} of {cluster}" + (f": {why}" if why else "")
         signal = self._signal(
-            SignalKind.ORDER_NODE, f"{cluster}/{facts.name}", who=who, key=key, evidence=evidence, said=said
+            SignalKind.ORDER_NODE, f"{cluster}/{facts.name}", who=who, key=key, evidence=evidence, text=text
         )
         signal = replace(signal, cluster=cluster, node=facts.name, fault=FaultClass.OPERATOR_ORDER)
         # A person's order is authority enough where the cluster names no policy of its own.
@@ -304,19 +304,19 @@ class Orders:
 
     def cancel(self, incident_id: str, *, who: str, key: str) -> Outcome:
         """End an Incident at its next observation; what has been done stays done and is reported."""
-        signal = self._signal(SignalKind.ORDER_CANCEL, incident_id, who=who, key=key, evidence={}, said="cancel")
+        signal = self._signal(SignalKind.ORDER_CANCEL, incident_id, who=who, key=key, evidence={}, text="cancel")
         return _kept(self.intake.cancel(incident_id, signal))
 
     def _order(
-        self, job_id: str, kind: SignalKind, *, who: str, key: str, evidence: dict[str, Any], said: str
+        self, job_id: str, kind: SignalKind, *, who: str, key: str, evidence: dict[str, Any], text: str
     ) -> Outcome:
         job = self.registry.get(job_id)
-        signal = self._signal(kind, job_id, who=who, key=key, evidence=evidence, said=said)
+        signal = self._signal(kind, job_id, who=who, key=key, evidence=evidence, text=text)
         signal = replace(signal, job_id=job_id, attempt=job.current_attempt, fault=FaultClass.OPERATOR_ORDER)
         return _kept(self.intake.receive(signal))
 
     def _signal(
-        self, kind: SignalKind, target: str, *, who: str, key: str, evidence: dict[str, Any], said: str
+        self, kind: SignalKind, target: str, *, who: str, key: str, evidence: dict[str, Any], text: str
     ) -> Signal:
         digest = hashlib.sha256(key.encode()).hexdigest()[:24]
         return Signal(
@@ -324,7 +324,7 @@ class Orders:
             source=SignalSource.OPERATOR,
             occurred_at=self.clock.now(),
             dedupe_key=f"order:{kind}:{target}:{digest}"[:200],
-            summary=f"{who} ordered: {said}"[:400],
+            summary=f"{who} ordered: {text}"[:400],
             evidence={"who": who[:128], **evidence},
         )
 

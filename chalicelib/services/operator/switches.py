@@ -30,9 +30,9 @@ class Switches:
     def set_pause(self, paused: bool, *, who: str, why: str = "") -> Outcome:
         """Set or lift the global pause. Doing it twice changes only who did it last."""
         self.registry.set_paused(paused, who=who[:MAX_WHO_CHARS], now=self.clock.now(), why=why[:MAX_WHY_CHARS])
-        said = "paused" if paused else "unpaused"
+        text = "paused" if paused else "unpaused"
         return Outcome(
-            what=OutcomeKind.SWITCHED, reason=said, facts={"who": who[:MAX_WHO_CHARS], "why": why[:MAX_WHY_CHARS]}
+            what=OutcomeKind.SWITCHED, reason=text, facts={"who": who[:MAX_WHO_CHARS], "why": why[:MAX_WHY_CHARS]}
         )
 
     def set_shadow(self, scope: str, name: str | None, on: bool, *, who: str) -> Outcome:
@@ -54,10 +54,10 @@ class Switches:
         if where is ShadowScope.JOB and on:
             self.registry.get(given)
         self.registry.set_shadow(where, given, on, who=who[:MAX_WHO_CHARS], now=self.clock.now())
-        said = f"shadow mode {'on' if on else 'off'}"
+        text = f"shadow mode {'on' if on else 'off'}"
         return Outcome(
             what=OutcomeKind.SWITCHED,
-            reason=said,
+            reason=text,
             job_id=given if where is ShadowScope.JOB else None,
             facts={"who": who[:MAX_WHO_CHARS], "scope": where.value, "name": given},
         )

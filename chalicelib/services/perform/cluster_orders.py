@@ -135,7 +135,7 @@ class HeadOrders:
 
     def _once(self, order: Order) -> OrderResult | None:
         if self.head_nodes is None:
-            return _nobody(order)
+            return _no_agent(order)
         return self.head_nodes.order(order)
 
     def _again(
@@ -143,7 +143,7 @@ class HeadOrders:
     ) -> ActionResult:
         """The order, or the one that was given before; under the next number where that one came to nothing."""
         if self.head_nodes is None:
-            return self._answered(action, _nobody(make(0)), about)
+            return self._answered(action, _no_agent(make(0)), about)
         answer: OrderResult | None = None
         for turn in range(MAX_TRIES):
             order = make(turn)
@@ -174,7 +174,7 @@ def _came_to_nothing(order: Order, answer: OrderResult) -> bool:
     return answer.outcome is Outcome.FAILED or (answer.outcome is Outcome.REFUSED and answer.at >= order.expires_at)
 
 
-def _nobody(order: Order) -> OrderResult:
+def _no_agent(order: Order) -> OrderResult:
     return OrderResult(
         token=order.token,
         verb=order.verb,

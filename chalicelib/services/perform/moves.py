@@ -50,11 +50,11 @@ def move_runs(
         fault=FaultClass.OPERATOR_ORDER,
         evidence={"who": action.who, "move": action.node, "incident_id": incident.incident_id},
     )
-    told: list[str] = []
+    outcomes: list[str] = []
     for job, signal in NodeMap(head_nodes=head_nodes, registry=registry).for_runs(order, now=clock.now()):
         try:
-            told.append(f"{job.job_id}: {intake.receive(signal).what}")
+            outcomes.append(f"{job.job_id}: {intake.receive(signal).what}")
         except Skip as skipped:
-            told.append(f"{job.job_id}: {skipped}")
-    said = "; ".join(told) or "no protected run is on it"
-    return ActionResult(action=action_name(action), done=Done.DONE, detail=said[:400])
+            outcomes.append(f"{job.job_id}: {skipped}")
+    text = "; ".join(outcomes) or "no protected run is on it"
+    return ActionResult(action=action_name(action), done=Done.DONE, detail=text[:400])

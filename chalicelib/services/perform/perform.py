@@ -45,7 +45,7 @@ from chalicelib.ports.platforms import HeadNodes, Mailbox, Schedulers
 from chalicelib.services.observe.breaker import held_at_last
 from chalicelib.services.observe.nodes import Nodes
 from chalicelib.services.observe.shared_mailbox import next_link
-from chalicelib.services.observe.siblings import ended_at_of, may_have_missed, told_of, unprotected
+from chalicelib.services.observe.siblings import ended_at_of, may_have_missed, reported_attempts, unprotected
 from chalicelib.services.perform.cluster_orders import HeadOrders
 from chalicelib.services.perform.moves import TakesSignals, move_runs
 from rekindle.protocol.signals import FaultClass
@@ -77,7 +77,9 @@ class Perform:
         try:
             self.changes.announce(replace(notice, kind=NoticeKind.CHANGE))
         except RecoveryError as err:
-            _LOG.warning("a change was not told", extra={"incident_id": after.incident_id, "error": f"{err}"[:300]})
+            _LOG.warning(
+                "a change was not published", extra={"incident_id": after.incident_id, "error": f"{err}"[:300]}
+            )
 
     def act(self, action: Action, *, incident: Incident, policy: Policy, token: str) -> ActionResult:
         """Carry out one Action of `incident`; `token` is equal whenever the same Action is repeated.
@@ -131,7 +133,7 @@ class Perform:
             now=now,
         )
         if other is not None and other.takes_over:
-            detail = f"{other.name}, which is protected as a Job of its own, goes on in the same mailbox"
+            detail = f"{other.name}, which is protected as a Job of its own, continues in the same mailbox"
             return ActionResult(action=action_name(action), done=Done.SIBLING, detail=detail)
         if other is not None:
             detail = f"{other.name} trains in the same mailbox: two runs would write over each other"
@@ -172,7 +174,7 @@ class Perform:
         own = {*besides, *older}
         try:
             others = self.scheduler.of(job.platform).siblings(
-                job, besides=besides, told=told_of(incident.signals, besides=besides)
+                job, besides=besides, reported=reported_attempts(incident.signals, besides=besides)
             )
         except RecoveryError:
             beating = self._unprotected(action, job, own, incident)
@@ -186,8 +188,8 @@ class Perform:
             if owner == job.job_id:
                 detail = f"{other}, an earlier attempt of the Job, has not ended: two runs would live"
                 return ActionResult(action=name, done=Done.REFUSED, detail=detail)
-            if job.mailbox and self.registry.get(owner).mailbox.rstrip("/") == job.mailbox.rstrip("/"):
-                detail = f"{other}, which is protected as the Job {owner}, goes on in the same mailbox"
+            if job.mailbox and self.registry.get(owner).place.mailbox == job.place.mailbox:
+                detail = f"{other}, which is protected as the Job {owner}, continues in the same mailbox"
                 return ActionResult(action=name, done=Done.SIBLING, detail=detail)
         return self._unprotected(action, job, own, incident) or self._missed(action, job, own, incident)
 
@@ -235,7 +237,7 @@ class Perform:
             number=action.number,
             name=action.name,
             submitted_at=now,
-            resume_step=Unknown("the platform started it; it goes on from where its script finds"),
+            resume_step=Unknown("the platform started it; it continues from where its script finds"),
             skips=earlier[-1].skips if earlier else (),
         )
         self.registry.add_attempt(job, attempt, now=now)
@@ -297,8 +299,8 @@ class Perform:
             outcome = self.intake.receive(signal)
         except Skip as skipped:
             return ActionResult(action=action_name(action), done=Done.REFUSED, detail=f"{action.node}: {skipped}"[:400])
-        said = f"{action.node}: {outcome.what} {outcome.incident_id or outcome.reason}"
-        return ActionResult(action=action_name(action), done=Done.DONE, detail=said[:400])
+        text = f"{action.node}: {outcome.what} {outcome.incident_id or outcome.reason}"
+        return ActionResult(action=action_name(action), done=Done.DONE, detail=text[:400])
 
     def _quarantine(self, action: QuarantineCheckpoint, turn: _Turn) -> ActionResult:
         return self.mailbox.quarantine(self._job(turn), action, by=turn.incident.incident_id, now=self.clock.now())
@@ -397,8 +399,8 @@ def _switched_off(action: Action, incident: Incident, switches: Switches) -> Act
     shadow = switches.shadow_of(job_id=incident.job_id, cluster=incident.cluster)
     if not switches.paused and not shadow:
         return None
-    said = f"paused by {switches.paused_by}" if switches.paused else f"shadow mode was switched on {shadow}"
-    detail = f"{said} before it was carried out"
+    text = f"paused by {switches.paused_by}" if switches.paused else f"shadow mode was switched on {shadow}"
+    detail = f"{text} before it was carried out"
     return ActionResult(action=action_name(action), done=Done.UNAVAILABLE, detail=detail[:400])
 
 

@@ -50,7 +50,7 @@ class HardwareLedgers:
             found = self.ledger.read(marks)
             return Known(tuple(sorted(found, key=lambda one: len(one.faults), reverse=True)[:SEEN]))
         except RecoveryError as err:
-            return Unknown(f"the lemon ledger cannot be read: {err}"[:200])
+            return Unknown(f"the hardware ledger cannot be read: {err}"[:200])
 
     def listing(self) -> list[dict[str, Any]]:
         """Hardware with faults, that with more than one first, the newest first; `is_lemon` by the built-in policy."""
@@ -97,28 +97,28 @@ def _marks(facts: NodeFacts) -> tuple[str, ...]:
     return marks_of(gpus=facts.gpus, serial=facts.serial)
 
 
-def _said(records: Sequence[HardwareRecord], now: datetime) -> str | None:
+def _text(records: Sequence[HardwareRecord], now: datetime) -> str | None:
     policy = DEFAULT_POLICY
     return lemon_among(records, faults=policy.nodes.lemon_faults, window=policy.nodes.lemon_window, now=now)
 
 
 def _signal(cluster: str, facts: NodeFacts, records: Sequence[HardwareRecord], *, now: datetime) -> Signal | None:
-    said = _said(records, now)
-    if said is None:
+    text = _text(records, now)
+    if text is None:
         return None
     newest = max(fault.at for record in records for fault in record.faults)
-    told = {"lemon": True, "found_by": "sweep", "instance_id": facts.instance_id, "group": facts.group}
+    evidence = {"lemon": True, "found_by": "sweep", "instance_id": facts.instance_id, "group": facts.group}
     return Signal(
         kind=SignalKind.NODE_SUSPECT,  # speaks of the node alone: no run is disturbed for what may never happen again
         source=SignalSource.SWEEP,
         occurred_at=now,
         dedupe_key=f"lemon:{cluster}:{facts.name}:{facts.instance_id}:{newest:%Y%m%dT%H%M%S}"[:200],
-        summary=f"{facts.name} of {cluster}: {said}"[:400],
+        summary=f"{facts.name} of {cluster}: {text}"[:400],
         cluster=cluster,
         node=facts.name,
         fault=FaultClass.NODE_HARDWARE,
         evidence={
-            **{name: value for name, value in told.items() if value is not None},
+            **{name: value for name, value in evidence.items() if value is not None},
             "marks": [record.mark for record in records][:8],
         },
     )
@@ -130,7 +130,7 @@ def _shown(record: HardwareRecord, *, now: datetime) -> dict[str, Any]:
     return {
         "identity": value,
         "kind": kind,
-        "is_lemon": _said((record,), now) is not None,
+        "is_lemon": _text((record,), now) is not None,
         "faults_total": record.total,
         "faults_in_window": len(record.within(window, now=now)),
         "window_days": window.days,

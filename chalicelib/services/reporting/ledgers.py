@@ -92,7 +92,7 @@ class Ledgers:
             **wire,
             "prices": prices.to_wire(),
             "truncated": truncated,
-            "said": f"only the newest {MAX_OF_JOB} Incidents are counted" if truncated else "",
+            "text": f"only the newest {MAX_OF_JOB} Incidents are counted" if truncated else "",
         }
 
     def fleet(self, days: int) -> dict[str, Any]:
@@ -112,9 +112,9 @@ class Ledgers:
         sizes: dict[str | None, JobSize] = {None: _OF_NO_RUN, **{job.job_id: job.size for job in known}}
         prices = self.prices.load()
         ledgers = [self._ledger(one, sizes.get(one.job_id, _NOBODYS), prices) for one in incidents]
-        said = [] if all_incidents else [f"only the newest {MAX_INCIDENTS} closed or open Incidents are counted"]
+        lines = [] if all_incidents else [f"only the newest {MAX_INCIDENTS} closed or open Incidents are counted"]
         if not all_jobs:
-            said.append(f"the ETTR is over the Jobs among the first {MAX_JOBS} only, active ones first")
+            lines.append(f"the ETTR is over the Jobs among the first {MAX_JOBS} only, active ones first")
         return {
             "days": days,
             "since": since.isoformat(),
@@ -122,8 +122,8 @@ class Ledgers:
             **fleet_ettr(jobs, ledgers, since=since, now=now),
             **sums_of(ledgers),
             "prices": prices.to_wire(),
-            "truncated": bool(said),
-            "said": "; ".join(said),
+            "truncated": bool(lines),
+            "text": "; ".join(lines),
         }
 
     def _ran_since(self, since: datetime) -> tuple[list[Job], bool]:
@@ -163,9 +163,9 @@ class Ledgers:
 
     def _run_now(self, job: Job, ledgers: Sequence[IncidentLedger]) -> RunNow:
         """From the heartbeat; the step time of the newest Incident where that tells none."""
-        told = next((one.incident.account.step_s for one in ledgers), Unknown("the run's step time was never seen"))
+        step_s = next((one.incident.account.step_s for one in ledgers), Unknown("the run's step time was never seen"))
         try:
             view = self.mailbox.heartbeat(job, self.scheduler.of(job.platform).describe(job.current_attempt))
         except RecoveryError as err:
-            return RunNow(last_step=Unknown(f"the run cannot be read: {err}"[:200]), step_s=told)
-        return RunNow(last_step=view.last_step, step_s=told if view.step_s is None else Known(view.step_s))
+            return RunNow(last_step=Unknown(f"the run cannot be read: {err}"[:200]), step_s=step_s)
+        return RunNow(last_step=view.last_step, step_s=step_s if view.step_s is None else Known(view.step_s))

@@ -141,7 +141,7 @@ def signal_from_node(cluster: str, facts: NodeFacts, *, now: datetime) -> Signal
         return None
     words = "+".join((facts.state, *sorted(facts.flags)))
     mark = hashlib.sha256(f"{words}|{facts.reason}".encode()).hexdigest()[:12]
-    told: dict[str, object] = {
+    evidence: dict[str, object] = {
         "state": facts.state,
         "flags": list(facts.flags)[:16],
         "reason": facts.reason[:300],
@@ -158,5 +158,5 @@ def signal_from_node(cluster: str, facts: NodeFacts, *, now: datetime) -> Signal
         cluster=cluster,
         node=facts.name,
         fault=fault,
-        evidence={name: value for name, value in told.items() if value is not None},
+        evidence={name: value for name, value in evidence.items() if value is not None},
     )

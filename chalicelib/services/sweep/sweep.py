@@ -285,10 +285,10 @@ class Sweep:
             seen = view or AttemptView(name=job.current_attempt, status=AttemptStatus.RUNNING)
             heartbeat = self.mailbox.heartbeat(job, seen)
             if heartbeat.heartbeat_at is not None:  # a monitor that beats judges its run itself
-                said = self._from_metrics_since(job, readings, heartbeat) or signal_from_heartbeat(
+                signal = self._from_metrics_since(job, readings, heartbeat) or signal_from_heartbeat(
                     job, heartbeat, now=now
                 )
-                return said or self._began_below(job, heartbeat)
+                return signal or self._began_below(job, heartbeat)
         step, bad = readings["step"], readings["bad"]
         poisoned = signal_from_count(job, bad.value, now=now) if isinstance(bad, Known) else None
         if poisoned is not None or not isinstance(step, Known):

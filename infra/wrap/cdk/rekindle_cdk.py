@@ -70,13 +70,13 @@ class RekindleStack(cdk.Stack):
             for word, value in resource.items():
                 if word != "Type":
                     made.add_override(word, value)
-        for logical_id, told in template["Outputs"].items():
+        for logical_id, reported in template["Outputs"].items():
             output = cdk.CfnOutput(
                 self,
                 f"Output{logical_id}",
-                value=cdk.Token.as_string(told["Value"]),
-                description=told.get("Description"),
-                condition=conditions.get(told.get("Condition", "")),
+                value=cdk.Token.as_string(reported["Value"]),
+                description=reported.get("Description"),
+                condition=conditions.get(reported.get("Condition", "")),
             )
             output.override_logical_id(logical_id)
 

@@ -21,7 +21,7 @@ _COLUMNS = (
     Column("approval"),
     Column("about"),
     Column("by"),
-    Column("if nobody answers"),
+    Column("without an answer"),
     Column("what would be done"),
 )
 
@@ -59,7 +59,7 @@ def answer(args: argparse.Namespace) -> int:
     """Approve or deny; `args.answer` says which."""
     with connected(args, only_look=False) as client:
         question = _question(client, args)
-        ask(args, _said(question, args))
+        ask(args, _question_text(question, args))
         body: dict[str, Any] = {"answer": args.answer}
         if args.comment:
             body["comment"] = args.comment
@@ -91,7 +91,7 @@ def _question(client: Client, args: argparse.Namespace) -> Mapping[str, Any]:
     return waiting[0]
 
 
-def _said(question: Mapping[str, Any], args: argparse.Namespace) -> str:
+def _question_text(question: Mapping[str, Any], args: argparse.Namespace) -> str:
     if args.answer == "approve":
         return "\n".join(
             [

@@ -92,20 +92,20 @@ def _resume(result: Mapping[str, Any]) -> str:
     if not isinstance(member(result, "resume"), Mapping):
         return "nothing would be started"
     skipped = windows(member(result, "resume", "skips"))
-    said = f"{word(result, 'resume', 'name')} at step {step(result, 'resume', 'step')}, from "
-    said += word(result, "resume", "from")
-    return said + (f", without the data of {skipped}" if skipped else "")
+    text = f"{word(result, 'resume', 'name')} at step {step(result, 'resume', 'step')}, from "
+    text += word(result, "resume", "from")
+    return text + (f", without the data of {skipped}" if skipped else "")
 
 
 def _lost(result: Mapping[str, Any]) -> str:
     """Counted from where the run is now; how far it trains on before it is stopped may not be known."""
     if not isinstance(member(result, "resume"), Mapping):
         return ""
-    said = f"{step(result, 'resume', 'steps_lost_at_strike')} steps done so far"
+    text = f"{step(result, 'resume', 'steps_lost_at_strike')} steps done so far"
     if member(result, "resume", "emergency") is True:
         without = step(result, "resume", "without_emergency", "steps_lost_at_strike")
-        said += f" ({without} without the emergency checkpoint)"
-    return said
+        text += f" ({without} without the emergency checkpoint)"
+    return text
 
 
 def _known(result: Mapping[str, Any], *names: str) -> str:
@@ -139,8 +139,8 @@ def _looks(result: Mapping[str, Any], style: Style) -> str:
 
 def _guards(result: Mapping[str, Any], style: Style) -> str:
     held = [
-        f"{word(one, 'guard')}{' (the rehearsal went on without it)' if member(one, 'lifted') is True else ''}: "
-        f"{word(one, 'said')}"
+        f"{word(one, 'guard')}{' (the rehearsal continued without it)' if member(one, 'lifted') is True else ''}: "
+        f"{word(one, 'text')}"
         for one in objects(result, "guards")
     ]
     return _listed("GUARDS THAT WOULD HOLD", held, style)

@@ -27,12 +27,12 @@ def repair(args: argparse.Namespace) -> int:
         body["force"] = True
     with connected(args, only_look=False) as client:
         _, seen = read(client, Kind.CLUSTER, cluster, whole=True)
-        ask(args, _said(seen, node, args))
+        ask(args, _order_text(seen, node, args))
         answer = client.order("POST", path("clusters", cluster, "nodes", node, "repair"), body, key=key_of(args))
     return taken(args, answer)
 
 
-def _said(cluster: Mapping[str, Any], node: str, args: argparse.Namespace) -> str:
+def _order_text(cluster: Mapping[str, Any], node: str, args: argparse.Namespace) -> str:
     name = clean(node)
     lines = [
         f"{args.do.capitalize()} {name} of {clean(word(cluster, 'cluster'))}:",
@@ -89,5 +89,5 @@ def _row(one: Mapping[str, Any]) -> tuple[str, ...]:
         word(one, "faults_total"),
         day_and_time(newest, "at"),
         node,
-        word(newest, "said") if member(newest, "said") else word(newest, "kind"),
+        word(newest, "text") if member(newest, "text") else word(newest, "kind"),
     )

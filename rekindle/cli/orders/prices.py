@@ -120,10 +120,10 @@ def _preview(now: Mapping[str, Any], document: Mapping[str, Any]) -> str:
     names = set(instances) if isinstance(instances, Mapping) else set()
     names = {str(name).removeprefix("ml.") for name in names}
     lost = [clean(word(row, "instance")) for row in objects(now, "rows") if member(row, "instance") not in names]
-    said = f"Store the price table in place of version {clean(word(now, 'version'))}:\n{json.dumps(document, indent=2)}"
+    text = f"Store the price table in place of version {clean(word(now, 'version'))}:\n{json.dumps(document, indent=2)}"
     if lost:
-        said += f"\nNo longer priced, so unknown: {', '.join(lost)}"
-    return said
+        text += f"\nNo longer priced, so unknown: {', '.join(lost)}"
+    return text
 
 
 def _shown(body: Mapping[str, Any], style: Style) -> str:

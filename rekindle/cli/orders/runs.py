@@ -89,7 +89,7 @@ def _resubmission(job: Mapping[str, Any], args: argparse.Namespace) -> str:
         lines.append(f"     not on {', '.join(excluded)}")
     if member(job, "open_incident"):
         incident = clean(word(job, "open_incident"))
-        lines.append(f"  Incident {incident} is open: once it has begun to act, it goes on as it is.")
+        lines.append(f"  Incident {incident} is open: once it has begun to act, it continues as it is.")
     return "\n".join(lines)
 
 
@@ -108,7 +108,7 @@ def _cancellation(incident: Mapping[str, Any]) -> str:
     phase = word(incident, "phase")
     lines = [
         f"Cancel {clean(word(incident, 'incident_id'))} ({clean(word(incident, 'fault'))}, now {clean(phase)}):",
-        "  its next look closes it; what has been done stays done, nothing more is done",
+        "  its next observation closes it; what has been done stays done, nothing more is done",
     ]
     if phase in ("stopping", "resubmitting"):
         lines.append(f"  {clean(word(incident, 'attempt'))} may be stopped by now, and nothing starts in its place")

@@ -27,7 +27,7 @@ def set_paused(args: argparse.Namespace) -> int:
     elif member(answer, "paused") is True:
         out("Paused: Incidents are opened and watched, nothing is done. Lift it with `rekindle unpause`.")
     else:
-        out("Not paused: Incidents go on at their next look.")
+        out("Not paused: Incidents continue at their next observation.")
     return Exit.OK
 
 
@@ -57,8 +57,8 @@ def tell(body: Mapping[str, Any], style: Style) -> str:
     breaker = member(body, "breaker")
     if isinstance(breaker, Mapping):
         is_open = member(breaker, "open") is True
-        said = f": {word(breaker, 'said')}" if is_open and member(breaker, "said") else ""
-        lines.append(f"breaker {style.paint('open', 'red') if is_open else 'closed'}{clean(said)}")
+        text = f": {word(breaker, 'text')}" if is_open and member(breaker, "text") else ""
+        lines.append(f"breaker {style.paint('open', 'red') if is_open else 'closed'}{clean(text)}")
     return "\n".join(lines)
 
 
@@ -85,7 +85,7 @@ def set_shadow(args: argparse.Namespace) -> int:
     if wants_json(args):
         out_json(answer)
     elif on:
-        out(f"Shadow mode on ({where}): decisions are made and told, nothing is done.")
+        out(f"Shadow mode on ({where}): decisions are made and notified, nothing is done.")
     else:
         out(f"Shadow mode off ({where}).")
     return Exit.OK
@@ -97,7 +97,7 @@ def lift_breaker(args: argparse.Namespace) -> int:
         breaker = member(client.get("/switches"), "breaker")
         if member(breaker, "open") is not True:
             raise CommandFailed("the breaker is closed: it holds nothing")
-        ask(args, f"Lift the breaker ({clean(word(breaker, 'said'))}): every Incident that it holds goes on.")
+        ask(args, f"Lift the breaker ({clean(word(breaker, 'text'))}): every Incident that it holds continues.")
         answer = client.order("POST", "/breaker/lift", {}, key=key_of(args))
     if wants_json(args):
         out_json(answer)

@@ -14,7 +14,7 @@ from rekindle.client.shapes import day_and_time, member, objects, word
 from rekindle.client.table import Column, Style, clean, render
 
 _SHOWN: Final = 10  # of one look: SQS gives ten messages at once
-_COLUMNS: Final = tuple(Column(title) for title in ("said", "severity", "channel", "incident", "title", "why"))
+_COLUMNS: Final = tuple(Column(title) for title in ("written", "severity", "channel", "incident", "title", "why"))
 
 
 def listing(args: argparse.Namespace) -> int:
@@ -29,7 +29,7 @@ def listing(args: argparse.Namespace) -> int:
     else:
         rows = [
             (
-                day_and_time(one, "said_at"),
+                day_and_time(one, "written_at"),
                 word(one, "severity"),
                 word(one, "channel"),
                 word(one, "incident_id"),

@@ -122,9 +122,9 @@ def _of_stack(stack: str) -> tuple[Target | None, str]:
             return None, "no AWS credentials"
         answer = session.client("cloudformation", config=quick).describe_stacks(StackName=stack)
     except ClientError as err:
-        said = str(err.response.get("Error", {}).get("Message", err))
-        missing = "does not exist" in said
-        return None, f"no stack {clean(stack)!r} in this account and region" if missing else clean(said)[:200]
+        stated = str(err.response.get("Error", {}).get("Message", err))
+        missing = "does not exist" in stated
+        return None, f"no stack {clean(stack)!r} in this account and region" if missing else clean(stated)[:200]
     except BotoCoreError as err:
         return None, clean(err)[:200]
     return _stack_in(answer), f"stack {clean(stack)!r} names no API"

@@ -29,7 +29,7 @@ def ask(args: argparse.Namespace, what: str) -> None:
         return
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         print(what, file=sys.stderr)
-        raise CommandFailed("nothing was ordered: nobody can be asked without a terminal; in a script say --yes")
+        raise CommandFailed("nothing was ordered: no one can be asked without a terminal; in a script say --yes")
     print(f"{what}\nGo on? [y/N] ", end="", file=sys.stderr, flush=True)
     if sys.stdin.readline().strip().lower() not in ("y", "yes"):
         raise CommandFailed("nothing was ordered")
@@ -48,9 +48,9 @@ def taken(args: argparse.Namespace, answer: Mapping[str, Any]) -> int:
         return Exit.FAILED if refused else Exit.OK
     if refused:
         raise CommandFailed(f"not taken: {clean(word(answer, 'reason'))}")
-    said = {"opened": "Ordered", "joined": "Ordered", "switched": "Done", "duplicate": "Ordered before with this key"}
+    stated = {"opened": "Ordered", "joined": "Ordered", "switched": "Done", "duplicate": "Ordered before with this key"}
     if member(answer, "replayed") is True:
         what = "duplicate"
     follow = f"; follow it with: rekindle show {clean(incident)}" if incident else ""
-    out(f"{said.get(str(what), clean(word(answer, 'what')))}{follow}")
+    out(f"{stated.get(str(what), clean(word(answer, 'what')))}{follow}")
     return Exit.OK

@@ -79,7 +79,7 @@ def run(args: argparse.Namespace) -> int:
     except AwsUnavailable as err:
         raise Unreachable(str(err)) from err
     except Exception as err:
-        raise _told(err, args.path) from err
+        raise _explained(err, args.path) from err
     if args.newest:
         return _newest(found, place)
     if args.json:
@@ -190,7 +190,7 @@ def _compared(found: list[Found], place: Place, box: Box) -> list[Found]:
             after.append(item)
             continue
         check = verify_hashes(manifest, _hashes_of(manifest, box), root)
-        print(f"{clean(root)}: {clean(check.said)}", file=sys.stderr)
+        print(f"{clean(root)}: {clean(check.text)}", file=sys.stderr)
         after.append(replace(item, problems=(*item.problems, *check.problems)))
     return after
 
@@ -301,7 +301,7 @@ def _delete(args: argparse.Namespace, place: Place, key: str) -> None:
         Clients().get("s3").delete_object(Bucket=target.bucket, Key=target.path)
 
 
-def _told(err: Exception, path: str) -> Exception:
+def _explained(err: Exception, path: str) -> Exception:
     """The command's error for a botocore error, with S3's error code; every other exception is returned unchanged."""
     if isinstance(err, NotFound | CommandFailed | Misused):
         return err

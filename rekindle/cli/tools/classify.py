@@ -113,15 +113,15 @@ def run_objects(chunks: Iterator[list[bytes]], out: TextIO) -> None:
     classify = Classifier().classify
     known: dict[Verdict, str] = {}
     for lines in chunks:
-        said = []
+        notes = []
         for line in lines:
             verdict = classify(line)
             text = known.get(verdict)
             if text is None:
                 text = known[verdict] = json.dumps(verdict.to_json())
-            said.append(text)
-        said.append("")
-        out.write("\n".join(said))
+            notes.append(text)
+        notes.append("")
+        out.write("\n".join(notes))
         out.flush()
 
 
@@ -172,7 +172,7 @@ def summary(chunks: Iterator[list[bytes]], style: Style) -> str:
                 style,
             ),
             "",
-            f"root cause: {clean(cause.said)}",
+            f"root cause: {clean(cause.text)}",
             f"            {LABELS[cause.label].meaning}",
             f"asks for:   {cause.first_response.value}{_who(cause.suspects)}",
         ]

@@ -53,7 +53,7 @@ class Curve:
         self._chosen = chosen
         self.name = "standard input" if path == "-" else clean(Path(path).name)
         self._keeps_points = keeps_points
-        self._told = tuple(Severity) if tells_watches else (Severity.ACT,)
+        self._shown = tuple(Severity) if tells_watches else (Severity.ACT,)
         self.points: list[Point] = []
         self.rows = 0
 
@@ -65,7 +65,7 @@ class Curve:
             if self._keeps_points:
                 self.points.append(point)
             for verdict in (*loss.update(point), *throughput.update(point)):
-                if verdict.severity in self._told:
+                if verdict.severity in self._shown:
                     yield Alarm(row, verdict)
 
 

@@ -61,7 +61,7 @@ def register(commands: Any) -> None:
 def setup(args: argparse.Namespace) -> int:
     """Look at the set-up as it stands: stack, API, Jobs, clusters."""
     account = account_of(args)
-    is_told = sys.stderr.isatty() and not args.json
+    is_shown = sys.stderr.isatty() and not args.json
     with ExitStack() as held:
         service: Service | None = None
         why, is_local = "", False
@@ -82,9 +82,9 @@ def setup(args: argparse.Namespace) -> int:
                 clusters=tuple(args.cluster),
             ),
             account,
-            progress=_progress if is_told else lambda _: None,
+            progress=_progress if is_shown else lambda _: None,
         )
-    if is_told:
+    if is_shown:
         print("\r\033[K", end="", file=sys.stderr, flush=True)
     return _end(args, found)
 
@@ -129,7 +129,7 @@ def _end(args: argparse.Namespace, found: list[Finding]) -> int:
         for finding in found:
             print(json.dumps(finding.to_json()))
     else:
-        print(told(found, Style.of(sys.stdout)))
+        print(as_text(found, Style.of(sys.stdout)))
     return int(Exit.FAILED if has_errors(found) else Exit.OK)
 
 
@@ -156,7 +156,7 @@ def account_of(args: argparse.Namespace) -> Account:
     return Account(clients=lambda service: session.client(service, config=quick), region=session.region_name)
 
 
-def told(found: list[Finding], style: Style) -> str:
+def as_text(found: list[Finding], style: Style) -> str:
     """A line per finding, worst first, and the sum."""
     if not found:
         return "Everything was looked at, and nothing is wrong."

@@ -65,9 +65,9 @@ def run(args: argparse.Namespace) -> int:
     """Submit; returns sbatch's exit code. Raises: Misused, CommandFailed."""
     command = _asked(args.launch)
     text = _comment(args, command)
-    said = comments.parse(text)
+    stated = comments.parse(text)
     cluster = _cluster(os.environ)
-    environment = _environment(args, said.mailbox if said else "", cluster)
+    environment = _environment(args, stated.mailbox if stated else "", cluster)
     arguments = [
         *([] if command.says("open-mode") else ["--open-mode=append"]),
         *([] if command.says("requeue", "no-requeue") else ["--requeue"]),
@@ -76,7 +76,7 @@ def run(args: argparse.Namespace) -> int:
         *([] if command.has_argument("parsable") else ["--parsable"]),
     ]
     line = command.with_options(arguments)
-    for warning in _warnings(command, environment, bool(said and said.signal)):
+    for warning in _warnings(command, environment, bool(stated and stated.signal)):
         print(f"rekindle: {warning}", file=sys.stderr)
     if args.dry_run:
         print(_shown(args, environment, line))
@@ -90,7 +90,7 @@ def _asked(launch: Sequence[str]) -> Sbatch:
     words = list(launch[1:] if launch[:1] == ["--"] else launch)
     name = os.path.basename(words[0]) if words else ""
     if name in _INTERACTIVE:
-        raise Misused(f"{name} starts an interactive job, which nobody can submit again: put it into a batch script")
+        raise Misused(f"{name} starts an interactive job, which cannot be submitted again: put it into a batch script")
     if name != "sbatch":
         raise Misused(f"rekindle run takes sbatch and its arguments, not {clean(name) or 'nothing'}")
     return read_command(words, os.environ)
@@ -99,24 +99,24 @@ def _asked(launch: Sequence[str]) -> Sbatch:
 def _comment(args: argparse.Namespace, command: Sbatch) -> str:
     """The job's comment: options override the script's. Raises: Misused for a comment that is not Rekindle's."""
     own = command.value("comment") or ""
-    said = comments.parse(own) if own else comments.Comment()
-    if said is None:
+    stated = comments.parse(own) if own else comments.Comment()
+    if stated is None:
         raise Misused(
             f"the job has a comment of its own ({clean(own)[:60]!r}), and Slurm keeps one per job: remove it, or make "
             "it begin with 'rekindle'"
         )
-    if said.problems:
-        raise Misused(f"--comment: {clean(said.problems[0])}")
+    if stated.problems:
+        raise Misused(f"--comment: {clean(stated.problems[0])}")
     if args.policy is not None and _POLICY.fullmatch(args.policy) is None:
         raise Misused("--policy: must be 1 to 64 characters of A-Z a-z 0-9 . _ -")
-    sent = args.signal if args.signal is not None else f"{'B:' if said.signal_batch else ''}{said.signal or ''}"
+    sent = args.signal if args.signal is not None else f"{'B:' if stated.signal_batch else ''}{stated.signal or ''}"
     keys = {
-        "job": said.job,
-        "mailbox": _place(args.mailbox or os.environ.get(ENV_MAILBOX) or said.mailbox, "--mailbox"),
-        "checkpoints": _place(args.checkpoints or said.checkpoints, "--checkpoints"),
+        "job": stated.job,
+        "mailbox": _place(args.mailbox or os.environ.get(ENV_MAILBOX) or stated.mailbox, "--mailbox"),
+        "checkpoints": _place(args.checkpoints or stated.checkpoints, "--checkpoints"),
         "signal": sent.upper().replace("SIG", "") or None,
     }
-    text = comments.render(args.policy or said.policy, keys, said.others)
+    text = comments.render(args.policy or stated.policy, keys, stated.others)
     again = comments.parse(text)
     if again is None or again.problems:
         raise Misused("--signal: must be USR1, USR2 or TERM, or B:USR1 for the batch script's own trap")
@@ -154,17 +154,17 @@ def _cluster(env: Mapping[str, str]) -> str:
         name = cluster_of(env)
         if name is not None:
             return name
-        said = subprocess.run(["scontrol", "show", "config"], capture_output=True, text=True, check=True, timeout=60)
-        found = re.search(r"^ClusterName\s*=\s*(\S+)", said.stdout, re.MULTILINE)
+        stated = subprocess.run(["scontrol", "show", "config"], capture_output=True, text=True, check=True, timeout=60)
+        found = re.search(r"^ClusterName\s*=\s*(\S+)", stated.stdout, re.MULTILINE)
         return check_cluster(found[1] if found else None, ENV_CLUSTER)
     except (OSError, subprocess.SubprocessError, MailboxError) as err:
-        raise CommandFailed(f"the cluster's name cannot be told ({clean(err)[:160]}): set {ENV_CLUSTER}") from err
+        raise CommandFailed(f"the cluster's name is not known ({clean(err)[:160]}): set {ENV_CLUSTER}") from err
 
 
 def _warnings(command: Sbatch, environment: Mapping[str, str], has_signal: bool) -> list[str]:
     found = []
     if ENV_MAILBOX not in environment:
-        lost = "nobody sees its steps" if has_signal else "nobody can ask the run for a checkpoint"
+        lost = "its steps are not seen" if has_signal else "nothing can ask the run for a checkpoint"
         found.append(f"no --mailbox: Slurm's states are watched, but {lost}")
     if command.says("array"):
         found.append("a job array cannot be submitted again faithfully: its tasks are watched, not resubmitted")
@@ -189,10 +189,10 @@ def _submit(args: argparse.Namespace, line: Sequence[str], env: Mapping[str, str
     try:
         with subprocess.Popen(line, env=dict(env), stdout=subprocess.PIPE, text=True, errors="replace") as sbatch:
             assert sbatch.stdout is not None  # noqa: S101 - a pipe was asked for; this tells the type checker
-            for said in sbatch.stdout:  # one by one: with --wait the id comes long before the end
-                found = _SUBMITTED.fullmatch(said.strip())
+            for stated in sbatch.stdout:  # one by one: with --wait the id comes long before the end
+                found = _SUBMITTED.fullmatch(stated.strip())
                 if found is None:
-                    print(said, end="", flush=True)
+                    print(stated, end="", flush=True)
                     continue
                 submitted = True
                 _tell(args, int(found[1]), cluster)

@@ -49,8 +49,8 @@ class Sbatch:
 
     def exporting(self, names: Sequence[str]) -> list[str]:
         """What makes those variables reach the job. Raises: Misused where nothing is to reach it."""
-        said = self.value("export")
-        words = [] if said is None else [word.strip() for word in said.split(",") if word.strip()]
+        stated = self.value("export")
+        words = [] if stated is None else [word.strip() for word in stated.split(",") if word.strip()]
         if not words or "ALL" in words:
             return []
         if words[0].upper() in ("NONE", "NIL"):

@@ -49,7 +49,7 @@ def console(args: argparse.Namespace) -> int:
         try:
             serving = running(client, port=args.port, token=token, can_order=not args.look_only)
             with serving as site:
-                print(f"Rekindle's console: {site.link}\nWhoever has this link may do what you may. Ctrl-C ends it.")
+                print(f"Rekindle's console: {site.link}\nAnyone who has this link may do what you may. Ctrl-C ends it.")
                 sys.stdout.flush()
                 if not args.no_browser:
                     webbrowser.open(site.link_for_once())

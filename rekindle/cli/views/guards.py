@@ -21,7 +21,7 @@ def held(incident: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
             f": {', '.join(str(name) for name in actions)} not done" if isinstance(actions, list) and actions else ""
         )
         until = f" until {day_and_time(one, 'until')}" if member(one, "until") else ", and still does"
-        yield f"{word(one, 'guard')} since {day_and_time(one, 'since')}{until}{names}", word(one, "said")
+        yield f"{word(one, 'guard')} since {day_and_time(one, 'since')}{until}{names}", word(one, "text")
     left = len(holds) - len(now) - len(over)
     if left > 0:
         yield f"and {left} more before; --json has them", ""

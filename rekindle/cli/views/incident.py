@@ -43,7 +43,7 @@ def _head(incident: Mapping[str, Any], style: Style) -> str:
     rule, version = word(incident, "fault_rule"), word(incident, "policy_version")
     facts = [
         ("about", f"job {word(incident, 'job_id')}" if member(incident, "job_id") else _cluster(incident)),
-        ("fault", word(incident, "fault") + (f", said by {rule}" if rule != NOTHING else "")),
+        ("fault", word(incident, "fault") + (f", by {rule}" if rule != NOTHING else "")),
         ("opened", day_and_time(incident, "opened_at")),
         ("closed", f"{day_and_time(incident, 'closed_at')} by rule {word(incident, 'outcome')}" if closed_at else ""),
         ("attempt", word(incident, "attempt")),
@@ -82,7 +82,7 @@ def _found(incident: Mapping[str, Any]) -> str:
     """What was found against a node, the newest last."""
     repair = member(incident, "repair")
     findings = objects(repair, "findings") if isinstance(repair, Mapping) else []
-    return "; ".join(f"{word(one, 'kind')} ({word(one, 'said')})" for one in findings[-3:])
+    return "; ".join(f"{word(one, 'kind')} ({word(one, 'text')})" for one in findings[-3:])
 
 
 def _repairs(incident: Mapping[str, Any], style: Style) -> str:
@@ -117,13 +117,13 @@ def _repairs(incident: Mapping[str, Any], style: Style) -> str:
 
 def _stretches(incident: Mapping[str, Any]) -> str:
     """Steps whose checkpoints are never resumed from, because the loss was bad there."""
-    told = []
+    reported = []
     stretches = member(incident, "loss", "stretches")
     for stretch in stretches if isinstance(stretches, list) else []:
         if isinstance(stretch, list) and len(stretch) == 3 and isinstance(stretch[1], int):
             attempt, low, high = stretch
-            told.append(f"{attempt} steps {low}" + (f"-{high - 1}" if isinstance(high, int) else " and later"))
-    return f"checkpoints of {', '.join(told)}" if told else ""
+            reported.append(f"{attempt} steps {low}" + (f"-{high - 1}" if isinstance(high, int) else " and later"))
+    return f"checkpoints of {', '.join(reported)}" if reported else ""
 
 
 def _suspects(incident: Mapping[str, Any], style: Style) -> str:
@@ -136,12 +136,12 @@ def _suspects(incident: Mapping[str, Any], style: Style) -> str:
         ranks, hosts = member(item, "ranks"), member(item, "hosts")
         named = ", ".join(str(rank) for rank in ranks) if isinstance(ranks, list) and ranks else ""
         where = f" on {', '.join(str(host) for host in hosts)}" if isinstance(hosts, list) and hosts else ""
-        who = f"rank {named}{where}" if named else "nobody in particular"
+        who = f"rank {named}{where}" if named else "no rank in particular"
         lines.append(
             f"  {clean(word(item, 'attempt'))}  {clean(word(item, 'kind'))}: {style.paint(clean(who), 'bold')}"
         )
         confidence, reports, world = member(item, "confidence"), member(item, "reports"), member(item, "world_size")
-        grounds = f"{word(item, 'said')} (rule {word(item, 'rule')}"
+        grounds = f"{word(item, 'text')} (rule {word(item, 'rule')}"
         grounds += f", confidence {confidence:.1f}" if isinstance(confidence, int | float) and named else ""
         grounds += f", {reports} of {world} ranks reported)" if reports else ")"
         lines += wrapped(grounds, style)

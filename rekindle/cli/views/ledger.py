@@ -73,9 +73,9 @@ def incident_lines(body: Mapping[str, Any], style: Style) -> str:
             for one in stages
         ]
         blocks.append(render(columns, rows, style))
-    said = [*texts(body, "assumptions"), *texts(member(body, "counterfactual"), "assumptions")]
-    if said:
-        blocks.append("\n".join([style.paint("ASSUMED", "bold"), *(f"  {clean(one)}" for one in said)]))
+    lines = [*texts(body, "assumptions"), *texts(member(body, "counterfactual"), "assumptions")]
+    if lines:
+        blocks.append("\n".join([style.paint("ASSUMED", "bold"), *(f"  {clean(one)}" for one in lines)]))
     return "\n\n".join(blocks)
 
 
@@ -101,8 +101,8 @@ def _sums(body: Mapping[str, Any], style: Style) -> str:
                 if isinstance(value, int | float)
             ]
             blocks.append(render((Column(f"lost by {title}"), Column("time", right=True)), rows, style))
-    if member(body, "said"):
-        blocks.append(clean(word(body, "said")))
+    if member(body, "text"):
+        blocks.append(clean(word(body, "text")))
     return "\n\n".join(blocks)
 
 

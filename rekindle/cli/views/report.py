@@ -70,7 +70,7 @@ def _report(args: argparse.Namespace) -> int:
     else:
         out(url)
     if args.save is None:
-        ends = f"it opens for whoever has it, until {clean(day_and_time(body, 'until'))} at the latest"
+        ends = f"it opens for anyone who has it, until {clean(day_and_time(body, 'until'))} at the latest"
         print(f"rekindle: written {clean(written)}; {ends}", file=sys.stderr)
         if is_loopback(url):
             print(

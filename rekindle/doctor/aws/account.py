@@ -119,8 +119,8 @@ class Account:
             more = {marker: answer[marker]}
         return found
 
-    def _refused(self, service: str, operation: str, said: Mapping[str, Any]) -> Missing | Unread:
-        code, message = str(said.get("Code", "")), " ".join(str(said.get("Message", "")).split())[:200]
+    def _refused(self, service: str, operation: str, stated: Mapping[str, Any]) -> Missing | Unread:
+        code, message = str(stated.get("Code", "")), " ".join(str(stated.get("Message", "")).split())[:200]
         if code in _DENIED:
             return Unread(f"not allowed; {action_of(service, operation)} is missing")
         if code in _NO_LOGIN:

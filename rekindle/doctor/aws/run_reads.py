@@ -52,8 +52,8 @@ def bucket_of(mailbox: str) -> str | None:
 
 def _gpus(job: Mapping[str, Any]) -> int | None:
     size = job.get("size")
-    told = size.get("gpus") if isinstance(size, dict) else None
-    gpus = told.get("known") if isinstance(told, dict) else None
+    reported = size.get("gpus") if isinstance(size, dict) else None
+    gpus = reported.get("known") if isinstance(reported, dict) else None
     return gpus if type(gpus) is int and gpus > 0 else None
 
 

@@ -164,9 +164,9 @@ def _people(account: Account, stack: str, topic: str) -> Read[PeopleFacts]:
         rows = account.pages("sns", "list_subscriptions_by_topic", "Subscriptions", TopicArn=topic)
         if isinstance(rows, Unread):
             return rows
-        told = [str(row.get("SubscriptionArn") or "") for row in rows] if isinstance(rows, list) else []
-        pending = sum(not arn.startswith("arn:") for arn in told)  # "PendingConfirmation" stands in the ARN's place
-        confirmed = len(told) - pending
+        reported = [str(row.get("SubscriptionArn") or "") for row in rows] if isinstance(rows, list) else []
+        pending = sum(not arn.startswith("arn:") for arn in reported)  # "PendingConfirmation" stands in the ARN's place
+        confirmed = len(reported) - pending
     answer = account.ask("ssm", "get_parameter", Name=f"/{stack}/channels")
     if isinstance(answer, Unread) and "ParameterNotFound" not in answer.why:
         return answer
@@ -226,17 +226,17 @@ def _denied(account: Account, role: str) -> Found[tuple[str, ...]]:
             return document
         for actions, resources in _grants(document.get("PolicyDocument")):
             for some in chunks(actions, MAX_SIMULATED):
-                told = account.ask(
+                reported = account.ask(
                     "iam",
                     "simulate_principal_policy",
                     PolicySourceArn=arn,
                     ActionNames=some,
                     ResourceArns=resources,
                 )
-                if not isinstance(told, dict):
-                    return told
+                if not isinstance(reported, dict):
+                    return reported
                 denied += [
-                    str(one.get("EvalActionName")) for one in told.get("EvaluationResults") or [] if _is_taken(one)
+                    str(one.get("EvalActionName")) for one in reported.get("EvaluationResults") or [] if _is_taken(one)
                 ]
     return tuple(dict.fromkeys(denied))
 

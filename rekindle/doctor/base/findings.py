@@ -59,17 +59,17 @@ def unknown(check: Id, path: str, message: str) -> Finding:
 def in_order(findings: Iterable[Finding]) -> list[Finding]:
     """Errors, then warnings, then what is unknown; each once, in the order of the checks, at most 200 of a kind."""
     weight = {severity: index for index, severity in enumerate(Severity)}
-    told: list[Finding] = []
+    reported: list[Finding] = []
     counted: Counter[tuple[Id, Severity]] = Counter()
     for one in dict.fromkeys(findings):
         counted[one.check, one.severity] += 1
         if counted[one.check, one.severity] <= MAX_PER_CHECK:
-            told.append(one)
+            reported.append(one)
     for (check, severity), count in counted.items():
         if count > MAX_PER_CHECK:
             more = f"and {count - MAX_PER_CHECK} more of this kind, which are not listed"
-            told.append(Finding(check=check, severity=severity, message=more, path="..."))
-    return sorted(told, key=lambda finding: weight[finding.severity])
+            reported.append(Finding(check=check, severity=severity, message=more, path="..."))
+    return sorted(reported, key=lambda finding: weight[finding.severity])
 
 
 def has_errors(findings: Iterable[Finding]) -> bool:

@@ -40,7 +40,10 @@ class Mount:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Group:
-    """One instance group. `to_start` are the instances that have no node yet; None: not known."""
+    """One instance group, with the fields of the API's own record (hence their number).
+
+    `to_start` are the instances that have no node yet; None: not known.
+    """
 
     at: str
     name: str | None = None

@@ -104,8 +104,8 @@ def _torchrun(batch: Batch, launch: _Launch) -> Iterator[Finding]:
         return
     nnodes = given.get("nnodes")
     if nnodes == "1" or (nnodes is None and launch.is_whole and not environment):
-        said = "--nnodes=1" if nnodes else "torchrun without --nnodes"
-        yield error(Id.BATCH_RENDEZVOUS, at, f"{said}: on {batch.nodes} nodes each trains alone")
+        text = "--nnodes=1" if nnodes else "torchrun without --nnodes"
+        yield error(Id.BATCH_RENDEZVOUS, at, f"{text}: on {batch.nodes} nodes each trains alone")
         return
     if not launch.is_whole or environment:
         return

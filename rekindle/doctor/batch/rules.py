@@ -31,8 +31,8 @@ def batch_findings(batch: Batch) -> Iterator[Finding]:
     yield from _resubmission(batch)
     if not batch.is_read:
         large = f"has more than {MAX_SHELL_BYTES} bytes or {MAX_COMMANDS} commands"
-        said = f"{large if batch.is_shell else 'is no shell script'}: its commands were not read"
-        yield unknown(Id.BATCH_STEPS, batch.label, said)
+        text = f"{large if batch.is_shell else 'is no shell script'}: its commands were not read"
+        yield unknown(Id.BATCH_STEPS, batch.label, text)
         return
     yield from run_findings(batch)
     yield from rendezvous_findings(batch)
@@ -45,7 +45,7 @@ def _text(batch: Batch) -> Iterator[Finding]:
     crlf = batch.content.find(b"\r\n")
     if crlf >= 0:
         line = batch.content.count(b"\n", 0, crlf) + 1
-        yield error(Id.BATCH_TEXT, batch.at(line), "has DOS line ends (CRLF): sbatch refuses it; dos2unix mends it")
+        yield error(Id.BATCH_TEXT, batch.at(line), "has DOS line ends (CRLF): sbatch refuses it; dos2unix fixes it")
     try:
         batch.content.decode()
     except UnicodeDecodeError as err:
@@ -98,7 +98,7 @@ def _output(batch: Batch) -> Iterator[Finding]:
         yield warning(
             Id.BATCH_OUTPUT,
             batch.at(mode.line) if mode is not None else batch.label,
-            "no --open-mode=append: when the job is requeued, its output begins anew and what led to the "
+            "no --open-mode=append: when the job is requeued, its output begins again and what led to the "
             "failure is gone",
         )
 
@@ -130,8 +130,7 @@ def _resubmission(batch: Batch) -> Iterator[Finding]:
             Id.BATCH_REQUEUE,
             batch.at(refused.line),
             "--no-requeue: after a lost node Slurm ends the job for good, and auto-resume on GPU nodes, which "
-            "is a requeue, "
-            "cannot work; Rekindle has to submit it as a new job",
+            "is a requeue, cannot work; Rekindle has to submit it as a new job",
         )
     for name, what in (("array", "an array"), ("hetjob", "a heterogeneous job")):
         option = batch.option(name)

@@ -63,8 +63,8 @@ def _no_step(batch: Batch) -> Iterator[Finding]:
     others = [one for one in batch.shell.commands if any(_OTHER_SCRIPT.fullmatch(word) for word in one.words[:3])]
     launched = [one for one in batch.shell.commands if _LAUNCHERS.fullmatch(one.program)]
     if others and not launched:
-        said = f"no srun here; what {quoted(others[0].program)} does was not looked at"
-        yield unknown(Id.BATCH_STEPS, batch.at(others[0].line), said)
+        text = f"no srun here; what {quoted(others[0].program)} does was not looked at"
+        yield unknown(Id.BATCH_STEPS, batch.at(others[0].line), text)
     else:
         where = batch.at(launched[0].line) if launched else batch.label
         yield warning(
@@ -110,7 +110,7 @@ def _signals(batch: Batch) -> Iterator[Finding]:
         option is not None and re.match(r"R?B", (option.value or "").partition(":")[0]) and ":" in (option.value or "")
     )
     comment = batch.comment
-    told = comment is not None and bool(comment.signal or comment.mailbox)
+    reported = comment is not None and bool(comment.signal or comment.mailbox)
     monitored = any("rekindle" in word.lower() for command in batch.shell.commands for word in command.words)
     monitored = monitored or any(name.startswith("REKINDLE_") for name in batch.shell.values)
     if option is not None and to_shell and not traps:
@@ -127,13 +127,12 @@ def _signals(batch: Batch) -> Iterator[Finding]:
             batch.at(given.line if given is not None else None),
             "the comment's signal=B:… goes to the batch shell alone, which has no trap for it: the shell dies",
         )
-    elif not (traps or option is not None or told or monitored):
+    elif not (traps or option is not None or reported or monitored):
         yield warning(
             Id.BATCH_SIGNAL,
             batch.label,
-            "no trap, no --signal, no Rekindle monitor: nobody can ask the run for a checkpoint before its "
-            "node is taken; "
-            "if the program itself traps a signal, say so with --comment=rekindle,signal=USR1",
+            "no trap, no --signal, no Rekindle monitor: nothing can ask the run for a checkpoint before its "
+            "node is taken; if the program itself traps a signal, say so with --comment=rekindle,signal=USR1",
         )
     foreground = [step for step in batch.steps if step.end != "&"]
     if traps and foreground:
@@ -194,9 +193,9 @@ def _checkpoints(batch: Batch) -> Iterator[Finding]:
     places = dict.fromkeys(_places(batch))
     comment, option = batch.comment, batch.option("comment")
     if comment is not None and option is not None:
-        told = (("checkpoints", comment.checkpoints), ("mailbox", comment.mailbox))
+        reported = (("checkpoints", comment.checkpoints), ("mailbox", comment.mailbox))
         places |= {
-            (f"--comment {key}", value.removeprefix("file://"), option.line): None for key, value in told if value
+            (f"--comment {key}", value.removeprefix("file://"), option.line): None for key, value in reported if value
         }
     if any(_SHARED.match(value) for _, value, _ in places):
         return
@@ -209,7 +208,7 @@ def _checkpoints(batch: Batch) -> Iterator[Finding]:
     vague = [(name, value, line) for name, value, line in places]
     if vague:
         name, value, line = vague[0]
-        message = f"{name} {quoted(value)}: whether that is shared storage cannot be told from the script"
+        message = f"{name} {quoted(value)}: whether that is shared storage is not visible in the script"
         yield unknown(Id.BATCH_CHECKPOINT, batch.at(line), message)
         return
     runs = [one for one in batch.shell.commands if one.program == "srun" or _LAUNCHERS.fullmatch(one.program)]
@@ -219,8 +218,8 @@ def _checkpoints(batch: Batch) -> Iterator[Finding]:
         (word for word in [*words, *called] if _CONFIG.fullmatch(word) or _SHELL_SCRIPT.fullmatch(word)), None
     )
     if config is not None:
-        said = f"no checkpoint path here; {quoted(config)} may name one and was not looked at"
-        yield unknown(Id.BATCH_CHECKPOINT, batch.label, said)
+        text = f"no checkpoint path here; {quoted(config)} may name one and was not looked at"
+        yield unknown(Id.BATCH_CHECKPOINT, batch.label, text)
     else:
         message = "no checkpoint path on shared storage (FSx, S3) is named: after a failure the run begins at step 0"
         yield warning(Id.BATCH_CHECKPOINT, batch.label, message)

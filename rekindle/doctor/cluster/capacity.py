@@ -88,12 +88,12 @@ def _size(plan: PlanFacts, where: str, to_start: int | None, types: tuple[str, .
             Id.PLAN_SIZE, where, f"the plan reserves {listed(sorted(reserved))}, the group wants {listed(types)}"
         )
     if plan.available is None:
-        yield unknown(Id.PLAN_SIZE, where, "how many of the plan's instances are free is not said")
+        yield unknown(Id.PLAN_SIZE, where, "how many of the plan's instances are free is not stated")
     elif to_start and plan.available < to_start:
         message = f"free instances of the plan: {plan.available}; needed to start: {to_start}"
         yield error(Id.PLAN_SIZE, where, message)
     if plan.spare == 0:
-        yield warning(Id.PLAN_SIZE, where, "the plan has no spare instance: a replacement waits until one is mended")
+        yield warning(Id.PLAN_SIZE, where, "the plan has no spare instance: a replacement waits until one is repaired")
 
 
 def _zone(plan: PlanFacts, where: str, subnets: list[SubnetFacts]) -> Iterator[Finding]:

@@ -51,8 +51,7 @@ def _software(subject: Subject, at: str, name: str | None, status: str | None) -
             Id.CLUSTER_SOFTWARE,
             where,
             f"{quoted(name)} has no software update on record: the APIs that replace and reboot nodes refuse a "
-            "cluster that "
-            "was never patched with UpdateClusterSoftware",
+            "cluster that was never patched with UpdateClusterSoftware",
         )
     elif status == "Failed":
         yield error(Id.CLUSTER_SOFTWARE, where, f"{quoted(name)}: the last software update failed")
@@ -66,8 +65,8 @@ def _nodes(subject: Subject, nodes: list[NodeFacts] | Unread) -> Iterator[Findin
         return
     for node in nodes:
         if node.status == "Failure":
-            said = f": {quoted(node.message, 160)}" if node.message else ""
-            yield error(Id.CLUSTER_NODES, subject.path(node.id), f"{node.id} of {quoted(node.group)} has failed{said}")
+            text = f": {quoted(node.message, 160)}" if node.message else ""
+            yield error(Id.CLUSTER_NODES, subject.path(node.id), f"{node.id} of {quoted(node.group)} has failed{text}")
     others = Counter(node.status for node in nodes if node.status not in ("Running", "Failure"))
     for status, count in sorted(others.items()):
         ids = listed((node.id for node in nodes if node.status == status), 4)
@@ -130,8 +129,8 @@ def agent_findings(
         for node in nodes.nodes:
             bad = sorted(_OUT & words_of(node.state, node.flags))
             if bad and standing_of(node.state, node.flags, node.reason) is not NodeStanding.AWAY:
-                said = f": {quoted(node.reason, 160)}" if node.reason else ""
-                yield warning(Id.AGENT_NODES, f"{label}:{node.name}", f"Slurm has it as {listed(bad)}{said}")
+                text = f": {quoted(node.reason, 160)}" if node.reason else ""
+                yield warning(Id.AGENT_NODES, f"{label}:{node.name}", f"Slurm has it as {listed(bad)}{text}")
     elif isinstance(nodes, Unread):
         yield unknown(Id.AGENT_NODES, label, f"Slurm's nodes were not looked at: {nodes.why}")
 

@@ -199,15 +199,15 @@ def _recovery(subject: Subject) -> Iterator[Finding]:
         yield warning(
             Id.REQUEST_RECOVERY,
             where,
-            "None: HyperPod repairs nothing by itself. `srun --auto-resume` and an Action: reason in Slurm do nothing "
-            "then; nodes are repaired by Rekindle (or a person) through the batch APIs alone",
+            "None: HyperPod repairs nothing automatically. `srun --auto-resume` and an Action: reason in Slurm do "
+            "nothing then; nodes are repaired by Rekindle (or a person) through the batch APIs alone",
         )
     elif subject.recovery is None:
         yield warning(
             Id.REQUEST_RECOVERY,
             where,
-            "is not set, which means Automatic: HyperPod reboots and replaces nodes by itself, and Rekindle gives it "
-            "time first. Say Automatic if that is wanted, None if Rekindle shall decide alone",
+            "is not set, which means Automatic: HyperPod reboots and replaces nodes automatically, and Rekindle gives "
+            "it time first. Say Automatic if that is wanted, None if Rekindle shall decide alone",
         )
 
 

@@ -96,8 +96,8 @@ def stack_findings(name: str, stack: Found[StackFacts]) -> Iterator[Finding]:
         case StackFacts():
             yield from _status(stack, label)
             if not (stack.rules and stack.functions and stack.alarms):
-                said = "lacks rules, functions or alarms of Rekindle's: is it the right one (--stack), and whole?"
-                yield error(Id.STACK, label, said)
+                text = "lacks rules, functions or alarms of Rekindle's: is it the right one (--stack), and whole?"
+                yield error(Id.STACK, label, text)
             yield from _rules(stack, label)
             yield from _functions(stack, label)
             yield from _mappings(stack, label)
@@ -117,15 +117,15 @@ def _lost(check: Id, where: str, lost: Missing | Unread, *, gone: str, what: str
 
 
 def _status(stack: StackFacts, label: str) -> Iterator[Finding]:
-    said = f": {quoted(stack.reason, 200)}" if stack.reason else ""
+    text = f": {quoted(stack.reason, 200)}" if stack.reason else ""
     if stack.status in _SETTLED:
         return
     if stack.status in _HALF:
-        yield warning(Id.STACK, label, f"is {stack.status}: the last update failed and was undone{said}")
+        yield warning(Id.STACK, label, f"is {stack.status}: the last update failed and was undone{text}")
     elif stack.status.endswith("_IN_PROGRESS"):
         yield warning(Id.STACK, label, f"is {stack.status}: it is being changed now")
     else:
-        yield error(Id.STACK, label, f"is {stack.status}{said}")
+        yield error(Id.STACK, label, f"is {stack.status}{text}")
 
 
 def _rules(stack: StackFacts, label: str) -> Iterator[Finding]:
@@ -151,11 +151,11 @@ def _events(rule: RuleFacts, where: str) -> Iterator[Finding]:
         yield unknown(Id.STACK_EVENTS, where, f"whether events arrive was not looked at: {why or 'no metrics'}")
         return
     if rule.failed > 0:
-        said = f"{counted(rule.failed, 'event')} of {EVENT_DAYS} days could not be handed to the function"
-        yield error(Id.STACK_EVENTS, where, f"{said}; those that waited for a day are in the failures queue")
+        text = f"{counted(rule.failed, 'event')} of {EVENT_DAYS} days could not be handed to the function"
+        yield error(Id.STACK_EVENTS, where, f"{text}; those that waited for a day are in the failures queue")
     elif rule.matched == 0:
-        said = f"no event has come in {EVENT_DAYS} days, which proves nothing: `rekindle drill` and a test event do"
-        yield unknown(Id.STACK_EVENTS, where, said)
+        text = f"no event has come in {EVENT_DAYS} days, which proves nothing: `rekindle drill` and a test event do"
+        yield unknown(Id.STACK_EVENTS, where, text)
 
 
 def _functions(stack: StackFacts, label: str) -> Iterator[Finding]:
@@ -173,9 +173,9 @@ def _functions(stack: StackFacts, label: str) -> Iterator[Finding]:
                 if one.reserved == 0:
                     yield error(Id.STACK_FUNCTIONS, where, "its reserved concurrency is 0: it never runs")
                 if not isinstance(one.errors, Unread) and one.errors > 0:
-                    said = f"it failed {counted(one.errors, 'time')} in {ERROR_HOURS} hours"
-                    said += " (docs/runbook/function-errors.md)"
-                    yield warning(Id.STACK_FUNCTIONS, where, said)
+                    text = f"it failed {counted(one.errors, 'time')} in {ERROR_HOURS} hours"
+                    text += " (docs/runbook/function-errors.md)"
+                    yield warning(Id.STACK_FUNCTIONS, where, text)
 
 
 def _mappings(stack: StackFacts, label: str) -> Iterator[Finding]:
@@ -187,7 +187,7 @@ def _mappings(stack: StackFacts, label: str) -> Iterator[Finding]:
             case Unread(why):
                 yield unknown(Id.STACK_MAPPINGS, where, f"was not looked at: {why}")
             case state if state not in ("Enabled", "Enabling", "Creating", "Updating"):
-                yield error(Id.STACK_MAPPINGS, where, f"is {state}: what waits in its queue is delivered to nobody")
+                yield error(Id.STACK_MAPPINGS, where, f"is {state}: what waits in its queue is delivered to no one")
 
 
 def _sweep(stack: StackFacts, label: str) -> Iterator[Finding]:
@@ -205,8 +205,11 @@ def _queues(stack: StackFacts, label: str) -> Iterator[Finding]:
             case Missing() | Unread() as lost:
                 yield _lost(Id.STACK_QUEUES, where, lost, gone="the queue has been deleted", what="the queue")
             case int(count) if count and any(word in name for word in TROUBLE_QUEUES):
-                told = {"QuarantineQueue": "rekindle quarantine list", "UndeliveredQueue": "rekindle undelivered list"}
-                how = told.get(name, "docs/runbook")
+                reported = {
+                    "QuarantineQueue": "rekindle quarantine list",
+                    "UndeliveredQueue": "rekindle undelivered list",
+                }
+                how = reported.get(name, "docs/runbook")
                 yield warning(
                     Id.STACK_QUEUES, where, f"{counted(count, 'message')} there: each is something that failed ({how})"
                 )
@@ -222,13 +225,13 @@ def _alarms(stack: StackFacts, label: str) -> Iterator[Finding]:
                 if alarm.state == "ALARM":
                     yield error(Id.STACK_ALARMS, where, f"is in ALARM: {quoted(alarm.reason, 200)}")
                 if not alarm.may_act or alarm.actions == 0:
-                    yield warning(Id.STACK_ALARMS, where, "tells nobody: its actions are off, or it has none")
+                    yield warning(Id.STACK_ALARMS, where, "notifies no one: its actions are off, or it has none")
 
 
 def _people(stack: StackFacts, label: str) -> Iterator[Finding]:
     where = f"{label}:channels"
     if isinstance(stack.people, Unread):
-        yield unknown(Id.STACK_PEOPLE, where, f"who is told was not looked at: {stack.people.why}")
+        yield unknown(Id.STACK_PEOPLE, where, f"who is notified was not checked: {stack.people.why}")
         return
     people = stack.people
     if people.unreadable:
@@ -240,8 +243,8 @@ def _people(stack: StackFacts, label: str) -> Iterator[Finding]:
     if people.pending:
         yield warning(Id.STACK_PEOPLE, f"{label}:topic", f"{counted(people.pending, 'subscription')} not confirmed yet")
     if people.confirmed == 0 and people.channels == 0:
-        said = "nobody is told anything: subscribe an address (NoticeEmail) or set up a channel (docs/notifications.md)"
-        yield warning(Id.STACK_PEOPLE, where, said)
+        text = "no one is notified: subscribe an address (NoticeEmail) or set up a channel (docs/notifications.md)"
+        yield warning(Id.STACK_PEOPLE, where, text)
 
 
 def bucket_findings(label: str, buckets: Mapping[str, Found[bool]]) -> Iterator[Finding]:
@@ -254,8 +257,8 @@ def bucket_findings(label: str, buckets: Mapping[str, Found[bool]]) -> Iterator[
             case Unread(why):
                 yield unknown(Id.STACK_NOTIFICATIONS, where, f"its notifications were not looked at: {why}")
             case False:
-                said = "does not send its events to EventBridge: a checkpoint's answer is seen only at the next look"
-                yield warning(Id.STACK_NOTIFICATIONS, where, said)
+                text = "does not send its events to EventBridge: an answer is seen only at the next observation"
+                yield warning(Id.STACK_NOTIFICATIONS, where, text)
 
 
 def _roles(stack: StackFacts, label: str) -> Iterator[Finding]:
@@ -271,7 +274,7 @@ def _roles(stack: StackFacts, label: str) -> Iterator[Finding]:
                     what="what it may do",
                 )
             case tuple() as denied if denied:
-                said = (
+                text = (
                     f"its policy grants {listed(denied)}, and something else denies it (boundary, organization, Deny)"
                 )
-                yield error(Id.STACK_PERMISSIONS, where, said)
+                yield error(Id.STACK_PERMISSIONS, where, text)

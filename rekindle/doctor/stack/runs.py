@@ -92,8 +92,8 @@ def run_findings(run: RunFacts, *, now: datetime) -> Iterator[Finding]:
         yield error(Id.RUN_POLICY, f"{label}:policy", f"policy {quoted(run.policy)}: {run.policy_problem}")
     yield from _plan(run, label, now)
     if not run.mailbox:
-        said = "it has no mailbox: no emergency checkpoint, no stacks, no proof of progress (docs/monitor.md)"
-        yield warning(Id.RUN_MAILBOX, label, said)
+        text = "it has no mailbox: no emergency checkpoint, no stacks, no proof of progress (docs/monitor.md)"
+        yield warning(Id.RUN_MAILBOX, label, text)
         return
     yield from _heartbeat(run, label, now)
     yield from _cadence(run, label, now)
@@ -111,14 +111,14 @@ def _plan(run: RunFacts, label: str, now: datetime) -> Iterator[Finding]:
             yield unknown(Id.RUN_PLAN, where, "its training plan says no end")
         case PlanFacts(status="Active", ends_at=datetime() as ends_at):
             last = ends_at - TRAINING_LEAD
-            said = f"its training plan ends at {shown(ends_at)}; SageMaker takes its instances from {shown(last)} on"
+            text = f"its training plan ends at {shown(ends_at)}; SageMaker takes its instances from {shown(last)} on"
             if last <= now:
-                yield error(Id.RUN_PLAN, where, f"{said}, which is past")
+                yield error(Id.RUN_PLAN, where, f"{text}, which is past")
             elif last - now < SOON:
-                yield warning(Id.RUN_PLAN, where, said)
+                yield warning(Id.RUN_PLAN, where, text)
         case PlanFacts() as plan:
-            said = "it has no capacity, so the run cannot be started again"
-            yield error(Id.RUN_PLAN, where, f"its training plan is {plan.status}: {said}")
+            text = "it has no capacity, so the run cannot be started again"
+            yield error(Id.RUN_PLAN, where, f"its training plan is {plan.status}: {text}")
 
 
 def _heartbeat(run: RunFacts, label: str, now: datetime) -> Iterator[Finding]:
@@ -126,8 +126,8 @@ def _heartbeat(run: RunFacts, label: str, now: datetime) -> Iterator[Finding]:
     match run.heartbeat:
         case Missing():
             if now - run.since >= SILENT:
-                said = "its monitor has never been heard of: is REKINDLE_MAILBOX set, and may its role write there?"
-                yield warning(Id.RUN_HEARTBEAT, where, said)
+                text = "its monitor has never been heard of: is REKINDLE_MAILBOX set, and may its role write there?"
+                yield warning(Id.RUN_HEARTBEAT, where, text)
         case Unread(why):
             yield unknown(Id.RUN_HEARTBEAT, where, f"its heartbeat was not looked at: {why}")
         case Heartbeat() as heartbeat if now - heartbeat.at >= SILENT:
@@ -160,12 +160,12 @@ def _cadence(run: RunFacts, label: str, now: datetime) -> Iterator[Finding]:
         )
     elif real > MUCH * best:
         lost = (real - best) / 2
-        said = f"it saves every {_span(real)}; {should}: each hard failure costs {_span(lost)} more than it need"
-        yield warning(Id.RUN_CADENCE, where, said)
+        text = f"it saves every {_span(real)}; {should}: each hard failure costs {_span(lost)} more than it need"
+        yield warning(Id.RUN_CADENCE, where, text)
     elif MUCH * MUCH * real < best:
         share = ASSUMED_SAVE / real - ASSUMED_SAVE / best
-        said = f"it saves every {_span(real)}; {should}: that may cost {share:.1%} of its time more than it need"
-        yield warning(Id.RUN_CADENCE, where, said)
+        text = f"it saves every {_span(real)}; {should}: that may cost {share:.1%} of its time more than it need"
+        yield warning(Id.RUN_CADENCE, where, text)
 
 
 def interval(saves: Sequence[datetime]) -> timedelta | None:

@@ -49,7 +49,7 @@ class Trouble:
     def __init__(self) -> None:
         self._lock = threading.RLock()
         self._counts: Counter[str] = Counter()
-        self._told: set[str] = set()
+        self._logged: set[str] = set()
 
     def count(self, what: str, by: int = 1) -> None:
         with self._lock:
@@ -59,28 +59,28 @@ class Trouble:
         """Count, and warn the first time."""
         with self._lock:
             self._counts[what] += 1
-            if what in self._told:
+            if what in self._logged:
                 return
-            self._told.add(what)
+            self._logged.add(what)
         logger.warning(message, *args)
 
     def inner(self, where: str, err: BaseException) -> None:
         """An error of our own that training must not see."""
-        self.once(f"inner_error.{where}", "Rekindle's monitor failed in %s and goes on: %r", where, err)
+        self.once(f"inner_error.{where}", "Rekindle's monitor failed in %s and continues: %r", where, err)
 
     def aws(self, operation: str, err: BaseException) -> None:
         """AWS is away, slow or denying: one warning for each of the two; further refused calls are logged as info."""
         response = getattr(err, "response", None)
         if not isinstance(response, dict):
             self.once(
-                "aws_away", "AWS cannot be reached (%s: %r); training goes on, Rekindle keeps trying", operation, err
+                "aws_away", "AWS cannot be reached (%s: %r); training continues, Rekindle keeps trying", operation, err
             )
             return
         reason = response.get("Error", {}).get("Code", "error")
         self.count(f"aws_refused.{operation}")
         if self._is_first(f"aws_refused.{operation}"):
             level = logging.WARNING if self._is_first("aws_refused") else logging.INFO
-            logger.log(level, "AWS refused %s (%s); training goes on without it", operation, reason)
+            logger.log(level, "AWS refused %s (%s); training continues without it", operation, reason)
 
     def forked(self) -> None:
         """In a forked child: another thread of the parent may have held the lock, and is not here to release it."""
@@ -88,8 +88,8 @@ class Trouble:
 
     def _is_first(self, what: str) -> bool:
         with self._lock:
-            is_first = what not in self._told
-            self._told.add(what)
+            is_first = what not in self._logged
+            self._logged.add(what)
             return is_first
 
     def snapshot(self) -> dict[str, int]:

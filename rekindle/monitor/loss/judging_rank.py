@@ -232,9 +232,9 @@ class JudgingRank:
             self._trouble.once("bad_loss_news", "What another rank says of the loss cannot be read: %s", err)
             return
         before, self.remote = self.remote, remote
-        if before is None or _told(before) != _told(remote):
+        if before is None or _judged(before) != _judged(remote):
             self._on_news()
 
 
-def _told(remote: RemoteLoss) -> tuple[LossState, Health, int | None]:
+def _judged(remote: RemoteLoss) -> tuple[LossState, Health, int | None]:
     return remote.loss_state, remote.news.health, remote.news.healed_step

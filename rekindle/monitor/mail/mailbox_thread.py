@@ -152,7 +152,7 @@ class Mail:
         wrote = self._try("writing a reply", self._write_replies)
         if now >= self._heartbeat_at or is_last:
             self._heartbeat_at = now + self._config.heartbeat_s
-            self._try("writing a beat", self._write_heartbeat)
+            self._try("writing a heartbeat", self._write_heartbeat)
         return self._until_due() if wrote else min(self._until_due(), max(1.0, self._poll_backoff_s))
 
     @property
@@ -165,7 +165,7 @@ class Mail:
         return any(reply.outcome is ReplyOutcome.SAVED for reply in tuple(self._replies))
 
     @property
-    def has_said_all(self) -> bool:
+    def has_sent_all(self) -> bool:
         """Replies, and the newest heartbeat too."""
         return not self._replies and not self._has_heartbeat_to_write
 

@@ -126,7 +126,7 @@ def hear(env: Mapping[str, str], box: Callable[[], Box | None]) -> LaunchInstruc
         logger.warning("Rekindle's mailbox cannot be read, so restart %d goes by its old plan: %r", start.restart, err)
         return LaunchInstructions(env={**env, **own}, submitted=env)
     if plan is None:
-        logger.info("Restart %d of this Slurm job has no plan; it goes on from the newest", start.restart)
+        logger.info("Restart %d of this Slurm job has no plan; it continues from the newest", start.restart)
         if last is None:
             return LaunchInstructions(env={**rest, **own}, submitted=env, unplanned=_submitted(env))
         kept = {ENV_SKIP: last.order.resume.to_env()[ENV_SKIP]}

@@ -137,7 +137,7 @@ class Hasher:
         found = verify_hashes(manifest, hashes, path, before_chunk=self._before_chunk)
         self._trouble.count("files_checked", len(found.checked))
         if found.problems:
-            why = f"this run went on from it, and its content is not what was sealed: {found.said}"
+            why = f"this run continued from it, and its content is not what was sealed: {found.text}"
             self._on_damaged(manifest.step, why)
 
     def _before_chunk(self, size: int) -> None:

@@ -24,7 +24,7 @@ MAX_AWAITED: Final = 8  # saves whose parts are counted at a time
 AT_OTHER_STEPS: Final = "the ranks call step() at the same time for different steps"
 SILENT: Final = "silent"
 FINISHED: Final = "rank 0 has finished"
-NO_COORDINATOR: Final = "No coordinator: %s. Each rank goes by itself; saves that need all ranks are refused"
+NO_COORDINATOR: Final = "No coordinator: %s. Each rank decides alone; saves that need all ranks are refused"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

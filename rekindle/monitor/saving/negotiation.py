@@ -49,7 +49,9 @@ from rekindle.monitor.saving.lives import own_life
 PASSED: Final = "late"  # a rank was already past the plan's call
 NOTHING_OPEN: Final = "the ranks have nothing to agree through"
 MAX_PARTS: Final = 64  # reports that wait for a broken exchange
-FAILURES_TOLD: Final = 2  # the first one may be the end of the run: the process that holds torch's store may end first
+FAILURES_REPORTED: Final = (
+    2  # the first one may be the end of the run: the process that holds torch's store may end first
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +155,7 @@ class Negotiation:
     @property
     def is_idle(self) -> bool:
         """This rank has reported everything, and no save waits for the other ranks' parts; or nothing can be heard."""
-        if self._agreement.is_silent or (self._exchange is None and self._failures >= FAILURES_TOLD):
+        if self._agreement.is_silent or (self._exchange is None and self._failures >= FAILURES_REPORTED):
             return True
         if self._agreement.has_requests or self._parts:
             return False
@@ -200,7 +202,7 @@ class Negotiation:
         self._open_at = self._clock.monotonic() + wait_s
         why = f"the ranks' exchange failed: {err!r}"
         self._agreement.answers(why)
-        if self._failures >= FAILURES_TOLD and not self._is_ending:
+        if self._failures >= FAILURES_REPORTED and not self._is_ending:
             self._trouble.once("coordinator", NO_COORDINATOR, why)
         else:
             self._trouble.count("exchange_failures")

@@ -87,14 +87,14 @@ def settled(
         sealed = look.sealed(counts)
         if plan.uri is None:
             found = look.newest(plan, at_most=None, sealed=sealed) if directory else plan
-            return _told(plan, look.newer(found, sealed))
+            return _noted(plan, look.newer(found, sealed))
     else:
         sealed = look.sealed(lambda manifest: manifest.attempt == attempt, only=attempt) if attempt else _Sealed()
     newer = look.newer(plan, sealed)
     if newer != plan:
-        return _told(plan, newer)
+        return _noted(plan, newer)
     if plan.uri is None:
-        return _told(plan, look.newest(plan, at_most=None, sealed=sealed)) if directory and is_repeat else plan
+        return _noted(plan, look.newest(plan, at_most=None, sealed=sealed)) if directory and is_repeat else plan
     path = local_path(plan.uri, upload)
     if path is None or not os.path.exists(path):
         return plan  # in S3, and the script's own business
@@ -103,7 +103,7 @@ def settled(
         return plan
     logger.warning("The checkpoint to resume from (%s) is not whole: %s", path, "; ".join(problems))
     before = replace(look, directory=directory or os.path.dirname(path))
-    return _told(plan, before.newest(plan, at_most=plan.step, sealed=sealed, but=(path,)))
+    return _noted(plan, before.newest(plan, at_most=plan.step, sealed=sealed, but=(path,)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -231,7 +231,7 @@ def within(look: Callable[[], ResumePlan], seconds: float) -> ResumePlan:
     return answers[0]
 
 
-def _told(plan: ResumePlan, found: ResumePlan) -> ResumePlan:
+def _noted(plan: ResumePlan, found: ResumePlan) -> ResumePlan:
     if found.uri != plan.uri:
         logger.warning("Resuming at step %s from %s, found here", found.step, found.uri)
     return found

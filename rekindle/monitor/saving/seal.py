@@ -41,7 +41,7 @@ MAX_TRIES = 60
 MAX_CONFLICTS = 3  # tries to write a manifest that something else is written over at the same time
 
 
-def said(manifest: Manifest, took_s: float | None) -> str:
+def summary(manifest: Manifest, took_s: float | None) -> str:
     """What was saved, how big, how long it took: for people."""
     took = "" if took_s is None else f" in {took_s:.1f} s"
     count = len(manifest.files)
@@ -227,7 +227,7 @@ class Sealer:
                 standing.root,
                 own.root,
             )
-        why = said(standing, job.took_s)
+        why = summary(standing, job.took_s)
         if job.kind is SaveKind.EMERGENCY:
             logger.info("An emergency checkpoint: %s", why)
         for request in job.requests:

@@ -113,7 +113,7 @@ def what_it_would_kill(pid: int, number: int, proc: Path = Path("/proc")) -> str
     top = pid
     while names.get(top) != _OURS_ALL:
         if top not in parents or top == parents[top]:
-            return "the step that this process is in cannot be told"
+            return "the step that this process is in is not known"
         top = parents[top]
     children: dict[int, list[int]] = {}
     for one, parent in parents.items():

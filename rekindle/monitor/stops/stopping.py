@@ -56,7 +56,7 @@ class Stopping:
             moved_at=lambda: stall.marked_at,
         )
         self._is_saving = False
-        self._is_told = False  # the script has read `should_stop` as true
+        self._is_read = False  # the script has read `should_stop` as true
         self._unheeded_steps = 0  # steps that it did since then without reading it
         self.should_stop = False  # all ranks have agreed to stop
 
@@ -107,11 +107,11 @@ class Stopping:
     def tell(self) -> bool:
         """`should_stop`, for the script: from now on it knows."""
         if self.should_stop:
-            self._is_told = True
+            self._is_read = True
         return self.should_stop
 
     def stepped(self) -> None:
-        if self.should_stop and not self._is_told:
+        if self.should_stop and not self._is_read:
             self._unheeded_steps += 1
 
     @contextmanager
@@ -130,7 +130,7 @@ class Stopping:
     @property
     def owes_the_end(self) -> bool:
         """Whether a SIGTERM was put off that the script never learned of."""
-        return self._signals.wants_stop and not self._is_told and self._signals.can_give_back(signal.SIGTERM)
+        return self._signals.wants_stop and not self._is_read and self._signals.can_give_back(signal.SIGTERM)
 
     def follow(self, before: Stopping) -> None:
         """Another monitor of this process is about to end, and this one replaces it: what it owes is owed here."""
@@ -156,9 +156,9 @@ class Stopping:
                 note(self._trouble.inner, "fork", err)
 
     def _situation(self) -> Situation:
-        waits = not (self._is_told or self._is_saving)
+        waits = not (self._is_read or self._is_saving)
         return Situation(
-            is_told=self._is_told,
+            is_told=self._is_read,
             is_stopping=self.should_stop,
             unheeded_steps=self._unheeded_steps,
             is_sealed=self._is_sealed(),

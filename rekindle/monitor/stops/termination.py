@@ -72,7 +72,7 @@ def why_to_end(
     if now.is_told or now.is_saving:
         return None
     if now.is_stopping and now.is_sealed and now.unheeded_steps >= UNHEEDED_STEPS:
-        return "what was asked for is saved, and the loop goes on without looking at should_stop"
+        return "what was asked for is saved, and the loop continues without looking at should_stop"
     if not now.has_stepped:
         return "no step is done yet, so there is nothing to save"
     if not now.can_save and (since_s if unsavable_s is None else min(since_s, unsavable_s)) >= NO_SAVE_S:

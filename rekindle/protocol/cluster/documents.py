@@ -74,7 +74,7 @@ class EndedBy(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptDoc(Message):
-    """One start of one Slurm job.
+    """One start of one Slurm job: all that the service knows of it comes from this one document (hence its fields).
 
     `successor` is the attempt that has taken its place in the same Slurm job (a requeue), ours or not;
     `requeued_by` says who. `held`: the job waits in the queue and will not start before it is released. `reason` is

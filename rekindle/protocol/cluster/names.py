@@ -89,7 +89,7 @@ def attempt_from_env(env: Mapping[str, str], cluster: str) -> SlurmAttempt | Non
     return first_attempt(cluster, int(job)).restarted(restart)
 
 
-# ---- the whiteboard: keys in the stack's bucket ----------------------------------------------------------------------
+# ---- the cluster state: keys in the stack's bucket -------------------------------------------------------------------
 
 
 def cluster_prefix(cluster: str) -> str:

@@ -173,7 +173,7 @@ def words_of(state: str, flags: Iterable[str]) -> frozenset[str]:
     return frozenset({base, *folded, *(_FLAGS_ELSEWHERE.get(flag.lower(), flag.lower()) for flag in flags)})
 
 
-def said_by(words: Iterable[str]) -> frozenset[StateMeaning]:
+def meanings_of(words: Iterable[str]) -> frozenset[StateMeaning]:
     """What words of the table say; a word that is not there says UNKNOWN."""
     return frozenset(WORDS[word].says if word in WORDS else StateMeaning.UNKNOWN for word in words)
 
@@ -244,7 +244,7 @@ def held_by(state: str, flags: Iterable[str], reason: str) -> str | None:
     Draining a node requires a reason, and the first one is kept. Versions without accounting keep the reason of a drain
     that was lifted long ago (seen on 24.11.5), so for a node that is only down the last part decides.
     """
-    says = said_by(words_of(state, flags))
+    says = meanings_of(words_of(state, flags))
     parts = parts_of(reason)
     if StateMeaning.DRAINED in says or StateMeaning.FAILING in says:
         if any(writer_of(part) is Writer.OTHER for part in parts):
@@ -275,7 +275,7 @@ def standing_of(state: str, flags: Iterable[str], reason: str) -> NodeStanding:
     where we have drained it before, for what we had found."""
     flags = tuple(flags)
     words = words_of(state, flags)
-    says = said_by(words)
+    says = meanings_of(words)
     is_worked_on = (
         "reserved" in words and StateMeaning.DOWN in says and not (StateMeaning.DRAINED in says and is_ours(reason))
     )

@@ -41,7 +41,7 @@ class Verb(StrEnum):
     MARK = "mark"  # state=fail reason="Action:Replace|Reboot": HyperPod's own repair
     REBOOT = "reboot"  # scontrol reboot ASAP: plain Slurm
     STACKS = "stacks"  # scancel --signal: all ranks write their stacks; the run's own beat says at which signal
-    READ = "read"  # read everything again now and bring the whiteboard up to date
+    READ = "read"  # read everything again now and bring the cluster state up to date
 
 
 class Repair(StrEnum):

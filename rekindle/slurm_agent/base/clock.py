@@ -10,7 +10,7 @@ from typing import Any, Final, Protocol
 from rekindle.compat import UTC
 
 TOLERATED: Final = timedelta(seconds=5)  # a Date has whole seconds, and its answer was under way
-TOLD: Final = timedelta(seconds=60)
+REPORTED_ABOVE: Final = timedelta(seconds=60)
 
 
 class Clock(Protocol):
@@ -54,7 +54,7 @@ class AwsClock:
 
     def problems(self) -> tuple[str, ...]:
         """One line where the host's clock is off by a minute or more: Slurm's own times are as far off."""
-        if abs(self._offset) < TOLD:
+        if abs(self._offset) < REPORTED_ABOVE:
             return ()
         way = "slow" if self._offset > timedelta(0) else "fast"
         seconds = abs(self._offset).total_seconds()
@@ -63,8 +63,8 @@ class AwsClock:
     def _answered(self, http_response: Any, **_: Any) -> None:
         """botocore's event after-call."""
         try:
-            said = parsedate_to_datetime(http_response.headers["Date"])
-            offset = said - self._base.now()
+            stated = parsedate_to_datetime(http_response.headers["Date"])
+            offset = stated - self._base.now()
         except (AttributeError, KeyError, TypeError, ValueError):  # no answer, no date, or none with a zone
             return
         self._offset = offset if abs(offset) > TOLERATED else timedelta(0)

@@ -9,7 +9,7 @@ from typing import Final
 
 log = logging.getLogger(__name__)
 
-MAX_TOLD: Final = 50
+MAX_KEPT: Final = 50
 MAX_CHARS: Final = 400
 
 
@@ -36,7 +36,7 @@ class Problems:
 
     def lines(self) -> tuple[str, ...]:
         with self._lock:
-            return tuple(f"{part}: {line}" for part, lines in self._lines.items() for line in lines)[:MAX_TOLD]
+            return tuple(f"{part}: {line}" for part, lines in self._lines.items() for line in lines)[:MAX_KEPT]
 
 
 def _written(line: str) -> str:

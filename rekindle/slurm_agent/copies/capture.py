@@ -220,13 +220,13 @@ def find_line(state: bytes, words: tuple[str, ...]) -> str | None:
     except UnicodeEncodeError:
         return None
     packed = struct.pack(">I", len(whole)) + b"".join(struct.pack(">I", len(one) + 1) + one + b"\0" for one in whole)
-    said = b" ".join([whole[0].rpartition(b"/")[2], *whole[1:]]) + b"\0"
+    text = b" ".join([whole[0].rpartition(b"/")[2], *whole[1:]]) + b"\0"
     found: set[bytes] = set()
     at = state.find(packed)
     while at != -1 and len(found) < 2:
-        end = state.rfind(said, max(0, at - MAX_BETWEEN - len(said)), at)
+        end = state.rfind(text, max(0, at - MAX_BETWEEN - len(text)), at)
         if end != -1:
-            line = _string_to(state, end + len(said) - 1)
+            line = _string_to(state, end + len(text) - 1)
             if line is not None:
                 found.add(line)
         at = state.find(packed, at + 1)
@@ -245,8 +245,8 @@ def _string_to(state: bytes, end: int) -> bytes | None:
 def _ends_with(line: str, words: tuple[bytes, ...]) -> bool:
     """Whether a line of sbatch ends with these words; it names the script as its user did, often without its folder."""
     script = words[0].rpartition(b"/")[2]
-    said = b" ".join([script, *words[1:]]).decode("utf-8", "replace").strip()
-    return line.strip().endswith((f" {said}", f"/{said}"))
+    text = b" ".join([script, *words[1:]]).decode("utf-8", "replace").strip()
+    return line.strip().endswith((f" {text}", f"/{text}"))
 
 
 def _words(state: bytes, at: int, count: int) -> tuple[tuple[bytes, ...] | None, int]:

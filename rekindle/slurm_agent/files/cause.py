@@ -22,12 +22,12 @@ def of_files(paths: Sequence[str], uid: int | None, gid: int | None) -> str:
         except (OSError, ValueError):  # the latter for a path that the system cannot be given
             continue
         findings += _findings(printed, len(findings))
-    return _said(findings)
+    return _summary(findings)
 
 
 def of_text(printed: bytes) -> str:
     """The same, of what was printed."""
-    return _said(_findings(printed, 0))
+    return _summary(_findings(printed, 0))
 
 
 def _findings(printed: bytes, start: int) -> list[Finding]:
@@ -39,8 +39,8 @@ def _findings(printed: bytes, start: int) -> list[Finding]:
     ]
 
 
-def _said(findings: list[Finding]) -> str:
+def _summary(findings: list[Finding]) -> str:
     found = root_cause(findings, is_one_log=True)
     if found.label is Label.BENIGN or found.finding is None:
         return ""
-    return " ".join(f"{found.said} Its output says: {found.finding.text}".split())
+    return " ".join(f"{found.text} Its output says: {found.finding.text}".split())

@@ -92,20 +92,20 @@ def _reports(root: str, folder: str) -> Iterator[tuple[str, Callable[[bytes], ob
     for name in sorted(summaries):
         yield f"{folder}/{name}", HostSummary.from_json
     span = next((span for name in summaries if (span := _span(f"{root}/{folder}/{name}"))), 0)
-    told = {one: userfs.stamp(f"{root}/{folder}/{name}") for name, one in summaries.items()}
+    reported = {one: userfs.stamp(f"{root}/{folder}/{name}") for name, one in summaries.items()}
     for name in names:
         key = parse_report_key(f"{folder}/{name}")
-        if key is not None and not (span and _is_told(f"{root}/{folder}/{name}", key, span, told)):
+        if key is not None and not (span and _is_summarised(f"{root}/{folder}/{name}", key, span, reported)):
             yield f"{folder}/{name}", RankReport.from_json
 
 
-def _is_told(path: str, key: ReportKey, span: int, told: Mapping[SummaryName, Stamp | None]) -> bool:
+def _is_summarised(path: str, key: ReportKey, span: int, reported: Mapping[SummaryName, Stamp | None]) -> bool:
     """Whether the summary of that rank's host was written after the rank's report."""
     first = key.rank - key.rank % span
     if key.kind is ReportKind.PACE:  # all that it is asked for is where the rank runs, and that changes never
-        return any(SummaryName(kind=kind, first_rank=first) in told for kind in SUMMARISED)
+        return any(SummaryName(kind=kind, first_rank=first) in reported for kind in SUMMARISED)
     into = ReportKind.STALL if key.kind is ReportKind.ASKED else key.kind
-    summary, own = told.get(SummaryName(kind=into, first_rank=first)), userfs.stamp(path)
+    summary, own = reported.get(SummaryName(kind=into, first_rank=first)), userfs.stamp(path)
     return summary is not None and own is not None and own[0] < summary[0]
 
 

@@ -96,4 +96,4 @@ class OrderDispatcher:
         if not self._reread.has_finished(asked):
             raise NotYet("Slurm is being read", after_s=READ_S)
         del self._asked[token]
-        return done("Slurm was read; what changed is on its way to the whiteboard")
+        return done("Slurm was read; what changed is on its way to the cluster state")

@@ -26,7 +26,7 @@ from rekindle.slurm_agent.orders.verbs import (
 
 # slurmctld forgets an ended job after MinJobAge (default 300 s): where the agent was away for longer than this, a job
 # that is not found may have been submitted, have ended, and be forgotten.
-MAX_TOLD: Final = 5  # differences, in one sentence
+MAX_NAMED: Final = 5  # differences, in one sentence
 SETTLED_WITHIN: Final = timedelta(seconds=240)
 
 
@@ -62,7 +62,7 @@ class JobVerbs:
         """
         order = turn.order
         assert order.signal is not None, "orders.NEEDED"  # noqa: S101
-        doc = self._listening(order, "nobody would hear a signal")
+        doc = self._listening(order, "no process would receive a signal")
         if isinstance(doc, Result):
             return doc
         if doc.signal is not None and doc.signal.removeprefix("SIG") == order.signal.value:
@@ -362,5 +362,5 @@ class JobVerbs:
 
 def sentence(found: tuple[str, ...]) -> str:
     """What differs, for people."""
-    more = f"; and {len(found) - MAX_TOLD} more" if len(found) > MAX_TOLD else ""
-    return "; ".join(found[:MAX_TOLD]) + more
+    more = f"; and {len(found) - MAX_NAMED} more" if len(found) > MAX_NAMED else ""
+    return "; ".join(found[:MAX_NAMED]) + more

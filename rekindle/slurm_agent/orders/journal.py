@@ -116,7 +116,7 @@ class Journal:
         begun = begun_at.isoformat() if begun_at is not None else None
         at = answer.at.isoformat() if answer is not None else begun
         state = State.DONE if answer is not None else State.BEGUN
-        told = (answer.outcome.value, answer.to_json().decode(), at) if answer is not None else (None, None, None)
+        reported = (answer.outcome.value, answer.to_json().decode(), at) if answer is not None else (None, None, None)
         self._store.write(
             lambda db: db.execute(
                 f"INSERT INTO orders({_COLUMNS}, state, taken_at, due_at, begun_at, tried_at, outcome, answer, done_at)"
@@ -125,7 +125,7 @@ class Journal:
                 " tried_at = max(coalesce(tried_at, ''), coalesce(excluded.tried_at, '')),"
                 " outcome = excluded.outcome, answer = excluded.answer, done_at = excluded.done_at"
                 " WHERE state != 'done'",
-                (*_columns(order), state.value, at, at, begun, begun, *told),
+                (*_columns(order), state.value, at, at, begun, begun, *reported),
             )
         )
 

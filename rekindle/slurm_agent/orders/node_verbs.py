@@ -13,8 +13,8 @@ from rekindle.protocol.cluster.node_states import (
     held_by,
     is_ours,
     mark_in,
+    meanings_of,
     parts_of,
-    said_by,
     standing_of,
     words_of,
     writer_of,
@@ -131,7 +131,7 @@ def _not_ours(facts: NodeFacts) -> str:
     """Why the node is not repaired by us; "" where nothing speaks against it."""
     other = _held_by(facts)
     if other is not None:
-        return f"{facts.name} was taken out by somebody else: {other}"
+        return f"{facts.name} was taken out by someone else: {other}"
     if standing_of(facts.state, facts.flags, facts.reason) is NodeStanding.AWAY:
         return f"{facts.name} is away on purpose: {'+'.join((facts.state, *facts.flags))}"
     return ""
@@ -143,7 +143,7 @@ def _is_slurms_alone(reason: str) -> bool:
 
 
 def _says(facts: NodeFacts, *says: StateMeaning) -> bool:
-    return bool(said_by(words_of(facts.state, facts.flags)) & set(says))
+    return bool(meanings_of(words_of(facts.state, facts.flags)) & set(says))
 
 
 def _with_jobs(facts: NodeFacts) -> str:

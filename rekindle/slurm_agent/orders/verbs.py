@@ -15,7 +15,7 @@ there is run. So an order may come as often as it likes.
 |         | is not held, or is the same job and was let go          | one that waits held is compared again    |
 | shrink  | the job asks for just that many nodes                   | set again                                |
 | exclude | the job's list is the one that is wanted                | set again                                |
-| drain   | the node is out of service, whoever took it out         | drain again                              |
+| drain   | the node is out of service, by us or by others          | drain again                              |
 | resume  | the node is in service                                  | resume again, where the reason is ours   |
 | mark    | state fail and exactly that reason                      | mark again                               |
 | reboot  | a reboot is asked for or under way, or it booted since  | asked for again                          |

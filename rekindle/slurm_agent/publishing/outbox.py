@@ -149,7 +149,7 @@ class Outbox:
             for seq, kind, at, detail, token, tries in rows
         )
 
-    def told(self, sent: Sequence[Waiting], refused: Sequence[Waiting]) -> None:
+    def settle(self, sent: Sequence[Waiting], refused: Sequence[Waiting]) -> None:
         """`refused` were answered but not taken: kept for another try, and dropped after the last."""
 
         def work(db: sqlite3.Connection) -> None:

@@ -167,10 +167,10 @@ class Publisher:
             if is_away(err):
                 raise _Away(text_of("PutObject", err)) from err
             self._refused[document.key] = self._clock.monotonic() + REFUSED_AGAIN_S
-            self._problems.set("whiteboard", [text_of(f"PutObject {document.key}", err)])
+            self._problems.set("cluster_state", [text_of(f"PutObject {document.key}", err)])
             return False
         if self._refused.pop(document.key, None) is not None and not self._refused:
-            self._problems.set("whiteboard")
+            self._problems.set("cluster_state")
         return True
 
     def _insist(self) -> None:
@@ -203,20 +203,20 @@ class Publisher:
                 return True
             self._bus_refused_until = self._clock.monotonic() + REFUSED_AGAIN_S
             self._problems.set("bus", [text_of("PutEvents", err)])
-            self._answered(batch)  # the whiteboard has the answer: the order must not come again and again
+            self._answered(batch)  # the cluster state has the answer: the order must not come again and again
             return False
         codes = [str(entry.get("ErrorCode") or "") for entry in answer["Entries"]]
         sent = [one for one, code in zip(batch, codes, strict=True) if not code]
         refused = [one for one, code in zip(batch, codes, strict=True) if code]
-        self._outbox.told(sent, refused)
+        self._outbox.settle(sent, refused)
         self._answered(sent)
         self._problems.set("bus", [f"PutEvents: {code}" for code in sorted({code for code in codes if code})])
         if refused:
             raise _Away(f"PutEvents: {len(refused)} of {len(batch)} events were not taken")
         return True
 
-    def _answered(self, told: Sequence[Waiting]) -> None:
-        for one in told:
+    def _answered(self, reported: Sequence[Waiting]) -> None:
+        for one in reported:
             if one.token is not None:
                 self._on_answered(one.token)
 

@@ -99,7 +99,9 @@ def state_of(word: str) -> SlurmState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """One job of squeue's. `node_list` is unexpanded; `array_task` is "" and `het_job` None outside such jobs.
+    """One job of squeue's, a field per column that is asked for (hence their number).
+
+    `node_list` is unexpanded; `array_task` is "" and `het_job` None outside such jobs.
 
     `is_taken_down`: the record counts the next start already while the one before it still ends. Seen on 22.05: a
     requeued job shows COMPLETING with RestartCnt + 1, and an end that is expected, until its processes are gone.
@@ -285,8 +287,8 @@ def _submit_line(line: str, job: Job) -> dict[str, str]:
     """The line of the submission, which 25.11 and newer show unquoted between the script's path and the work folder."""
     shown = line.partition(f" Comment={job.comment}")[0] if job.comment else line
     _, found, rest = shown.partition(f" Command={job.command} SubmitLine=")
-    said, cut, _ = rest.rpartition(f" WorkDir={job.workdir}")
-    return {"SubmitLine": said} if found and cut else {}
+    stated, cut, _ = rest.rpartition(f" WorkDir={job.workdir}")
+    return {"SubmitLine": stated} if found and cut else {}
 
 
 def _records(output: str) -> Iterator[str]:

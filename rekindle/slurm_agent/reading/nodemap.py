@@ -25,7 +25,7 @@ DEFAULT_PATH: Final = "/opt/ml/config/resource_config.json"
 MAX_BYTES: Final = 16 * 1024 * 1024
 _INSTANCE: Final = re.compile(r"i-[0-9a-f]{8,17}")
 _GPU: Final = re.compile(r"GPU-[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
-_TOLD_BY: Final = re.compile(r"(?:\A|[,;\s])instance=(i-[0-9a-f]{8,17})(?![0-9a-f])")
+_INSTANCE_OF: Final = re.compile(r"(?:\A|[,;\s])instance=(i-[0-9a-f]{8,17})(?![0-9a-f])")
 _SERIAL: Final = re.compile(r"(?:\A|[,;\s])serial=([0-9A-Za-z][0-9A-Za-z._-]{3,63})(?=[,;\s]|\Z)")
 _ARN: Final = re.compile(r"arn:[a-z0-9-]{1,20}:sagemaker:[a-z0-9-]{1,32}:[0-9]{12}:cluster/[A-Za-z0-9-]{1,63}")
 
@@ -119,8 +119,8 @@ def serial_of(node: Node, instance_id: str | None = None) -> str | None:
 
 
 def _is_about(node: Node, instance_id: str | None) -> bool:
-    told = _TOLD_BY.search(node.extra)
-    return instance_id is None or (told is not None and told[1] == instance_id)
+    reported = _INSTANCE_OF.search(node.extra)
+    return instance_id is None or (reported is not None and reported[1] == instance_id)
 
 
 def _object(value: Any) -> Mapping[str, Any]:

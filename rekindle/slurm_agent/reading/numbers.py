@@ -41,7 +41,7 @@ class Numbers:
         if len(new) < AT_ONCE:
             return
         with ThreadPoolExecutor(AT_ONCE) as pool:
-            for number, found in pool.map(self._told, new[:MAX_ASKED]):
+            for number, found in pool.map(self._answer, new[:MAX_ASKED]):
                 if not isinstance(found, SlurmError):
                     self._asked[number] = found
 
@@ -67,7 +67,7 @@ class Numbers:
     def _is_new(self, job: Job) -> bool:
         return job.job not in self._before or (job.restart == 0 and self._before[job.job] != job.submitted)
 
-    def _told(self, number: int) -> tuple[int, AttemptDoc | SlurmError | None]:
+    def _answer(self, number: int) -> tuple[int, AttemptDoc | SlurmError | None]:
         try:
             return number, self._start(self._first(number))
         except SlurmError as err:

@@ -1,6 +1,6 @@
 """From what Slurm shows of a job to the sbatch options that ask for the same again. Pure.
 
-Two sources. Slurm's record, for what is the same whoever asked for it (partition, account, limits, nodes). The job's
+Two sources. Slurm's record, for what is the same for every user (partition, account, limits, nodes). The job's
 environment at submission, for what Slurm's record shows as a derived figure too: sbatch puts SLURM_NTASKS there only
 where a number of tasks was asked for, and giving `--ntasks` to a job that did not ask changes what its srun does.
 The script's own `#SBATCH` lines are read again by sbatch; an option given here counts more.
@@ -220,7 +220,7 @@ def _gres(tres: str) -> str:
 
 
 def exported(names: str | None) -> str:
-    """SLURM_EXPORT_ENV as a list of names: `ALL,A=1,B` -> `ALL`; `A=1,B` -> `A,B`. "" where nothing was said.
+    """SLURM_EXPORT_ENV as a list of names: `ALL,A=1,B` -> `ALL`; `A=1,B` -> `A,B`. "" where nothing is given.
 
     Values are not needed: they stand in the captured environment. NONE and NIL mean an empty list.
     """

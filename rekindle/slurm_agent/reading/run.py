@@ -89,7 +89,7 @@ _MEANING: Final[tuple[tuple[str, type[SlurmError]], ...]] = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommandResult:
-    """A command that ended by itself."""
+    """A command that ended on its own."""
 
     code: int
     stdout: str
@@ -137,7 +137,7 @@ class Runner:
         return checked(args, ran).stdout
 
     def environment(self) -> dict[str, str]:
-        """What a command is started with: nobody's SQUEUE_FORMAT or SLURM_CLUSTERS may change what it prints."""
+        """What a command is started with: no one's SQUEUE_FORMAT or SLURM_CLUSTERS may change what it prints."""
         kept = {
             name: self.environ[name]
             for name in ("HOME", "LD_LIBRARY_PATH", "SLURM_CONF", "SLURM_CONF_SERVER", "TZ")
@@ -193,18 +193,18 @@ class Runner:
 
 def checked(args: Sequence[str], ran: CommandResult) -> CommandResult:
     """The same, if the command did what it was asked. Raises: SlurmError with what it said."""
-    said = " ".join(ran.stderr.split()) or (" ".join(ran.stdout.split()) if ran.code else "")
-    low = said.lower()
-    said = said.removeprefix(f"{args[0]}: ")  # the commands name themselves first; once is enough
+    detail = " ".join(ran.stderr.split()) or (" ".join(ran.stdout.split()) if ran.code else "")
+    low = detail.lower()
+    detail = detail.removeprefix(f"{args[0]}: ")  # the commands name themselves first; once is enough
     for text, kind in _MEANING:
         if text in low:
-            raise kind(f"{args[0]}: {said}"[:300])
+            raise kind(f"{args[0]}: {detail}"[:300])
     if "not found" in low and low.startswith("node "):  # scontrol show node says it on stdout
-        raise UnknownNode(f"{args[0]}: {said}"[:300])
+        raise UnknownNode(f"{args[0]}: {detail}"[:300])
     if ran.code < 0:
         raise SlurmUnavailable(f"{args[0]} was ended by signal {-ran.code}")
     if ran.code != 0:
-        raise SlurmRefused(f"{args[0]}: {said or f'ended with status {ran.code}'}"[:300])
+        raise SlurmRefused(f"{args[0]}: {detail or f'ended with status {ran.code}'}"[:300])
     return ran
 
 

@@ -32,11 +32,11 @@ def read(script: str) -> ScriptFacts:
     """Total. `#SBATCH --auto-resume=1` is no auto-resume: it is a SPANK option of srun, which sbatch does not know."""
     text = "\n".join(line for line in script.split("\n") if len(line) <= MAX_LINE_CHARS)
     shell = read_shell(text[:MAX_SHELL_CHARS])
-    said = [" ".join(command.words) for command in shell.commands]
-    said += [value for values in shell.values.values() for value in values]
+    lines = [" ".join(command.words) for command in shell.commands]
+    lines += [value for values in shell.values.values() for value in values]
     warned = _WARNED.match(of_script(text).get("signal") or "")
     return ScriptFacts(
-        has_auto_resume=any(_AUTO.search(one) for one in said),
+        has_auto_resume=any(_AUTO.search(one) for one in lines),
         traps=frozenset(name for command in shell.commands for name in _caught(command)),
         warned=warned["name"] if warned else None,
         warned_batch=bool(warned and "B" in (warned["flags"] or "")),

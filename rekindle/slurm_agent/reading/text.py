@@ -153,9 +153,9 @@ def _numbers(text: str) -> Iterator[str]:
 def fields(line: str, known: Mapping[str, str] | None = None) -> dict[str, str]:
     """The KEY=VALUE pairs of one line of `scontrol -o show`; of a key that comes twice, the first.
 
-    Values are written without quotes, so a value with ` Word=` in it cannot be told from the next pair. `known` are the
-    values that somebody was free to choose (a job's name, its comment) as another source gave them: they are taken out
-    first, so that nobody can name a job `x UserId=root(0)`.
+    Values are written without quotes, so a value with ` Word=` in it cannot be distinguished from the next pair.
+    `known` are the values that someone was free to choose (a job's name, its comment) as another source gave them: they
+    are taken out first, so that no one can name a job `x UserId=root(0)`.
     """
     found: dict[str, str] = {}
     for key, text in (known or {}).items():

@@ -74,7 +74,7 @@ def build(ground: AgentContext) -> Parts:
 
 
 class _Published:
-    """What stands on the whiteboard."""
+    """What the cluster state holds."""
 
     def __init__(self, s3: Any, bucket: str) -> None:
         self._s3 = s3

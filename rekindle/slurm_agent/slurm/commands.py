@@ -9,7 +9,7 @@ from typing import Final
 
 from rekindle.protocol.cluster.documents import OVER, AttemptDoc, JobSpec, NodeFacts, SlurmState
 from rekindle.protocol.cluster.names import parse_attempt
-from rekindle.protocol.cluster.node_states import StateMeaning, is_ours, said_by, words_of
+from rekindle.protocol.cluster.node_states import StateMeaning, is_ours, meanings_of, words_of
 from rekindle.protocol.cluster.orders import MAX_NODE_COUNT, MAX_SLURM_JOB, Order, Repair, Signal, check_node
 from rekindle.protocol.cluster.same_job import another
 from rekindle.protocol.wire import MAX_TEXT_CHARS, MailboxError
@@ -304,7 +304,7 @@ class Commands:
             raise SlurmRefused(f"sbatch: {what} {path} is no folder on this head node"[:300])
 
     def _check_user(self, spec: JobSpec, order: Order) -> None:
-        """Only as the user whose job the Job began with. Whoever could write the whiteboard could write a spec of his
+        """Only as the user whose job the Job began with. Who can write the cluster state can write a spec of their
         own: for root, what the agent has seen with its own eyes counts, and nothing else."""
         assert order.attempt is not None, "orders.NEEDED"  # noqa: S101
         is_root = user_id(spec.user) == 0
@@ -368,7 +368,7 @@ class _NoDeeds:
 
 def _is_out_by_us(node: Node) -> bool:
     return is_ours(node.reason) and bool(
-        said_by(words_of(node.state, node.flags)) & {StateMeaning.DRAINED, StateMeaning.FAILING}
+        meanings_of(words_of(node.state, node.flags)) & {StateMeaning.DRAINED, StateMeaning.FAILING}
     )
 
 

@@ -19,9 +19,9 @@ LOCAL_ID: Final = (1 << 26) - 1  # in a federation the bits above are the cluste
 
 def numbering(settings: Settings, highest: int) -> str:
     """What is wrong with the numbers that slurmctld gives to jobs; "" where nothing is. `highest`: of known jobs."""
-    if have_begun_anew(settings, highest):
+    if have_begun_again(settings, highest):
         return (
-            f"Slurm's next job is number {settings.next_job}, and job {highest} is known: numbers have begun anew. Set"
+            f"Slurm's next job is number {settings.next_job}, and job {highest} is known: numbers have begun again. Set"
             " FirstJobId in slurm.conf above every number that was ever given, and restart slurmctld"
         )
     if settings.first_job == DEFAULT_FIRST:
@@ -32,7 +32,7 @@ def numbering(settings: Settings, highest: int) -> str:
     return ""
 
 
-def have_begun_anew(settings: Settings, highest: int) -> bool:
+def have_begun_again(settings: Settings, highest: int) -> bool:
     """highest: of the jobs that were known before the settings were read."""
     return settings.next_job is not None and 0 < settings.next_job & LOCAL_ID <= highest & LOCAL_ID
 
@@ -41,20 +41,20 @@ def advice(
     settings: Settings, nodes: Iterable[Node], *, highest: int, now: datetime, reads_state: bool, is_hyperpod: bool
 ) -> Iterator[Advice]:
     """reads_state: whether the agent's user may read StateSaveLocation."""
-    said = numbering(settings, highest)
-    yield _told("job numbers", said, f"FirstJobId is {settings.first_job}")
-    yield _told("versions", _versions(settings, nodes), f"Slurm {settings.version} everywhere")
+    text = numbering(settings, highest)
+    yield _advice("job numbers", text, f"FirstJobId is {settings.first_job}")
+    yield _advice("versions", _versions(settings, nodes), f"Slurm {settings.version} everywhere")
     if not is_hyperpod:  # which reboots by itself
-        said = "" if settings.reboot_program else "RebootProgram is not set: no node can be rebooted through Slurm"
-        yield _told("reboot", said, settings.reboot_program)
+        text = "" if settings.reboot_program else "RebootProgram is not set: no node can be rebooted through Slurm"
+        yield _advice("reboot", text, settings.reboot_program)
     where = settings.state_location or "StateSaveLocation"
-    said = f"{where} cannot be read: jobs whose arguments or environment are not known are not submitted again"
-    yield _told("state of jobs", "" if reads_state else said, f"{where} can be read")
-    yield _told("accounting", _accounting(settings), settings.accounting)
-    yield _told("Slurm's clock", _clock(settings, now), "the same as this host's")
+    text = f"{where} cannot be read: jobs whose arguments or environment are not known are not submitted again"
+    yield _advice("state of jobs", "" if reads_state else text, f"{where} can be read")
+    yield _advice("accounting", _accounting(settings), settings.accounting)
+    yield _advice("Slurm's clock", _clock(settings, now), "the same as this host's")
 
 
-def _told(what: str, problem: str, fine: str) -> Advice:
+def _advice(what: str, problem: str, fine: str) -> Advice:
     return Advice(what=what, text=problem or fine, is_ok=None if problem else True)
 
 

@@ -131,9 +131,9 @@ def lost_sentence(names: Sequence[str], nodes: Mapping[str, Node]) -> str:
     """`Down: node3 (Not responding).`"""
     if not names:
         return ""
-    said = [f"{name} ({nodes[name].reason or nodes[name].state})" for name in names[:8]]
+    lines = [f"{name} ({nodes[name].reason or nodes[name].state})" for name in names[:8]]
     more = f" and {len(names) - 8} more" if len(names) > 8 else ""
-    return f"Down: {', '.join(said)}{more}."
+    return f"Down: {', '.join(lines)}{more}."
 
 
 def taken_over(doc: AttemptDoc, why: str, deeds: OwnActions, now: datetime) -> AttemptDoc:
@@ -154,7 +154,7 @@ def let_out(doc: AttemptDoc, now: datetime) -> AttemptDoc:
         ended_at=now,
         held=False,
         is_ready=None,
-        detail="Its owner took it out of Rekindle's care (norekindle); the job itself goes on.",
+        detail="Its owner took it out of Rekindle's care (norekindle); the job itself continues.",
     )
 
 
@@ -168,9 +168,9 @@ def gone(doc: AttemptDoc, past: Sequence[tuple[str, str, str]], deeds: OwnAction
     detail = "slurmctld no longer knows the job, and nothing tells how it ended."
     if doc.restart < len(past):
         word, status, _ = past[doc.restart]
-        told = state_of(word)
-        if told in ENDED:
-            state, (code, number) = told, text.exit_status(status)
+        reported = state_of(word)
+        if reported in ENDED:
+            state, (code, number) = reported, text.exit_status(status)
             detail = f"slurmctld no longer knows the job; sacct says {word} {status}."
     by = EndedBy.AGENT if deeds.has_ended(doc.attempt) else EndedBy.UNKNOWN
     if by is EndedBy.UNKNOWN and state in (SlurmState.COMPLETED, SlurmState.FAILED, SlurmState.OUT_OF_MEMORY):

@@ -67,10 +67,10 @@ def is_news(node: NodeFacts, before: NodeFacts | None, *, is_first: bool) -> boo
     """Work that starts and ends on a node is none; nor is a good node at the very first reading."""
     if before is None:
         return is_bad(node) or not is_first
-    return _told(node) != _told(before)
+    return _reported(node) != _reported(before)
 
 
-def _told(node: NodeFacts) -> tuple[object, ...]:
+def _reported(node: NodeFacts) -> tuple[object, ...]:
     state = "ready" if node.state in _GOOD else node.state
     return state, frozenset(node.flags) - _USUAL, node.reason, node.instance_id
 

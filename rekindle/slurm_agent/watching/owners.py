@@ -23,11 +23,11 @@ from rekindle.slurm_agent.reading.run import Unreadable
 
 MAX_KEPT: Final = 50_000
 T = TypeVar("T")
-# Claims of one user that the whiteboard is asked about in so many seconds: thousands of false ones, each a request,
+# Claims of one user that the cluster state is asked about in so many seconds: thousands of false ones, each a request,
 # must neither hold up the look nor keep anybody else's from being found right.
 ASKED_AT_MOST: Final = 20
 ASKED_IN_S: Final = 10.0
-FOREIGN: Final = "the comment names a Job of somebody else, which is passed over"
+FOREIGN: Final = "the comment names a Job of someone else, which is passed over"
 
 
 class Owners:
@@ -39,7 +39,7 @@ class Owners:
         self._read = read
         self._lock = threading.Lock()
         self._seen: dict[str, str] = {}
-        self._told: dict[str, str | None] = {}
+        self._reported: dict[str, str | None] = {}
         self._asked: dict[str, tuple[float, int]] = {}
 
     def learn(self, docs: Iterable[AttemptDoc]) -> None:
@@ -60,19 +60,19 @@ class Owners:
         with self._lock:
             if first in self._seen:
                 return self._seen[first]
-            if first in self._told:
-                return self._told[first]
+            if first in self._reported:
+                return self._reported[first]
         raw = self._read(attempt_key(first))
-        told = None
+        reported = None
         if raw is not None:
             try:
                 doc = AttemptDoc.from_json(raw)
-                told = doc.user if doc.attempt == first else None
+                reported = doc.user if doc.attempt == first else None
             except MailboxError:
-                told = None
+                reported = None
         with self._lock:
-            _keep(self._told, first, told or None)
-        return told or None
+            _keep(self._reported, first, reported or None)
+        return reported or None
 
     def own(self, asked: Comment, job: Job) -> Comment:
         """The comment without what is not its user's to say. Raises: SlurmUnavailable where that is unknown now."""
@@ -88,7 +88,7 @@ class Owners:
             return True
         first = self._first(parse_attempt(name).base)
         with self._lock:
-            is_known = first in self._seen or first in self._told
+            is_known = first in self._seen or first in self._reported
         if not is_known:
             self._count(job.user)
         try:

@@ -19,7 +19,7 @@ from rekindle.slurm_agent.watching.context import ATTEMPT
 
 log = logging.getLogger(__name__)
 
-TOLD_FOR: Final = timedelta(hours=1)
+REPORTED_FOR: Final = timedelta(hours=1)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -30,18 +30,18 @@ class Back:
     at: datetime
     is_kept: bool = False
 
-    def told_in(self, reading: Reading, now_held: Mapping[str, AttemptDoc], now: datetime) -> Reading:
+    def reported_in(self, reading: Reading, now_held: Mapping[str, AttemptDoc], now: datetime) -> Reading:
         """The reading's result, with what was read back kept in the memory, once, and reported for a while."""
         memory = dict(reading.memory)
         if not self.is_kept:
             memory = {**{f"{ATTEMPT}{doc.attempt}": doc.to_json() for doc in self.docs}, **memory}
             self.is_kept = True
-        if not self.docs or not timedelta(0) <= now - self.at < TOLD_FOR:
+        if not self.docs or not timedelta(0) <= now - self.at < REPORTED_FOR:
             return replace(reading, memory=memory)
         closed = sum(doc.attempt not in now_held for doc in self.docs)
         held = sum(one.held for one in now_held.values())
         text = (
-            f"this agent had no memory of its own: {len(self.docs)} starts were read back from the whiteboard; "
+            f"this agent had no memory of its own: {len(self.docs)} starts were read back from the cluster state; "
             f"{closed} of them are closed by now, {held} wait held and can be released"
         )
         return replace(reading, memory=memory, problems=(text, *reading.problems))

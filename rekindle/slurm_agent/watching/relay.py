@@ -191,9 +191,9 @@ class MailboxRelay:
                 memory[f"{SENT}{member.job_id}"] = _packed(sent)
         if box.judged_at is None or now - box.judged_at >= box.judge_every:
             doc = self._judged(member, root, checkpoints, box, now)
-            told = json.dumps([one.to_wire() for one in doc.checkpoints])
-            if told != box.told:
-                box.told = told
+            reported = json.dumps([one.to_wire() for one in doc.checkpoints])
+            if reported != box.told:
+                box.told = reported
                 documents[found_key(self._cluster, member.job_id)] = doc.to_json()
 
     def _judged(

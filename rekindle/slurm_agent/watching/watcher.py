@@ -31,7 +31,7 @@ from rekindle.slurm_agent.reading.jobs import ENDED, Job
 from rekindle.slurm_agent.reading.nodemap import NodeMap
 from rekindle.slurm_agent.reading.nodes import Settings
 from rekindle.slurm_agent.reading.run import Unreadable
-from rekindle.slurm_agent.watching.advice import advice, have_begun_anew, numbering
+from rekindle.slurm_agent.watching.advice import advice, have_begun_again, numbering
 from rekindle.slurm_agent.watching.attempt_docs import job_news
 from rekindle.slurm_agent.watching.context import ATTEMPT, KNOWN, MEMORY, NODES, LookInputs, LookMemory
 from rekindle.slurm_agent.watching.joining import Joining
@@ -180,7 +180,7 @@ class Watch:
         except SlurmError as err:  # a refused read tells nothing about any job
             raise Unreadable(str(err)) from err
         if self._back is not None:
-            reading = self._back.told_in(reading, turn.held.docs, now)
+            reading = self._back.reported_in(reading, turn.held.docs, now)
             self._has_memory = True
         if is_all_due:
             self._is_all_due = False
@@ -188,7 +188,7 @@ class Watch:
             reading = replace(reading, documents={**every, **reading.documents})
         self._held = turn.held
         self._highest = max([self._highest, *(doc.slurm_job for doc in self._held.docs.values())])
-        if have_begun_anew(settings, self._known_then):
+        if have_begun_again(settings, self._known_then):
             reading = replace(reading, problems=(numbering(settings, self._known_then), *reading.problems))
         self._roster.put(turn.members)
         self.slurm_version, self.cluster_arn = settings.version, turn.arn

@@ -71,7 +71,7 @@ INCIDENTS = st.builds(
         onset_step=STEPS,
         verify_to=STEPS,
         onsets=st.lists(st.builds(Onset, step=STEPS), max_size=2).map(tuple),
-        bout=st.none() | st.builds(Bout, onset_step=STEPS, told_step=STEPS, unseen_since=st.none() | MOMENTS),
+        bout=st.none() | st.builds(Bout, onset_step=STEPS, reported_step=STEPS, unseen_since=st.none() | MOMENTS),
         stretches=st.lists(st.builds(Stretch), max_size=2).map(tuple),
         skips=SKIPS.map(tuple),
     ),

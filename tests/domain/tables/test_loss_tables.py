@@ -50,7 +50,7 @@ def recovered(healed: int, attempt: str = "lm") -> Signal:
 
 def bout(attempt: str = "lm", **more: Any) -> Bout:
     base: dict[str, Any] = {"attempt": attempt, "fault": SPIKE, "since": NOW - MINUTE}
-    return Bout(**(base | {"onset_step": Known(ONSET), "told_step": Known(1002)} | more))
+    return Bout(**(base | {"onset_step": Known(ONSET), "reported_step": Known(1002)} | more))
 
 
 def spike(phase: Phase = W, fault: F = SPIKE, **more: Any) -> Incident:
@@ -101,7 +101,7 @@ TRIED: dict[str, Any] = {
     "signals": (),
     "attempt": "lm-r2",
 }
-AGAIN = TRIED | {"bout": bout("lm-r2", onset_step=Known(1180), told_step=Known(1181))}
+AGAIN = TRIED | {"bout": bout("lm-r2", onset_step=Known(1180), reported_step=Known(1181))}
 
 Row = tuple[str, Incident, Observation, Policy, str, Phase, tuple[str, ...]]
 LOSS_TABLE: list[Row] = [
@@ -115,8 +115,8 @@ LOSS_TABLE: list[Row] = [
     ("the last step of its time", spike(), seen(spiking(1030)), P, "spike.watching", W, ()),
     ("one step later it lasts", spike(), seen(spiking(1031)), P, "rollback.looking", W, ()),
     ("no longer bad, not called over", spike(), seen(spiking(1090, "watch")), P, "spike.watching", W, ()),
-    ("steps without a later verdict", spike(bout=bout(told_step=Known(1100))), seen(spiking(1100, step=1199)), P, "spike.watching", W, ()),
-    ("the next verdict of a job that logs every 100 steps", spike(bout=bout(told_step=Known(1100))), seen(spiking(1200)), P, "rollback.looking", W, ()),
+    ("steps without a later verdict", spike(bout=bout(reported_step=Known(1100))), seen(spiking(1100, step=1199)), P, "spike.watching", W, ()),
+    ("the next verdict of a job that logs every 100 steps", spike(bout=bout(reported_step=Known(1100))), seen(spiking(1200)), P, "rollback.looking", W, ()),
     ("a monitor that names no judged step", spike(), seen(spiking(None, step=1031)), P, "rollback.looking", W, ()),
     ("healed, says the beat", spike(), seen(spiking(1031, "ok", healed_step=1025)), P, "spike.healed", Phase.RECOVERED, ("Notify",)),
     ("healed late is healed", spike(), seen(spiking(1300, "ok", healed_step=1300)), P, "spike.healed", Phase.RECOVERED, ("Notify",)),
@@ -125,7 +125,7 @@ LOSS_TABLE: list[Row] = [
     ("healed, says a Signal that is newer than the beat", spike(), seen(spiking(1020), new_signals=(recovered(1025),)), P, "spike.healed", Phase.RECOVERED, ("Notify",)),
     ("the beat is older than the word", incident(), seen(spiking(990, "ok", onset_step=None), new_signals=(told(),)), P, "spike.watching", W, ()),
     ("an older spike healed, not this one", spike(), seen(spiking(1003, "ok", onset_step=400, healed_step=420)), P, "spike.unseen", W, ()),
-    ("healed at the first look", incident(), seen(spiking(1031, "ok", healed_step=1025), new_signals=(told(),)), P, "spike.healed", Phase.RECOVERED, ("Notify",)),
+    ("healed at the first observation", incident(), seen(spiking(1031, "ok", healed_step=1025), new_signals=(told(),)), P, "spike.healed", Phase.RECOVERED, ("Notify",)),
     ("healed, where the user wants to be told", incident(Phase.HOLDING, SPIKE), seen(spiking(1031, "ok", healed_step=1025), new_signals=(told(),)), with_row(SPIKE, response=Response.TELL), "spike.healed", Phase.RECOVERED, ("Notify",)),
     ("no judgement: neither healed nor bad", spike(), seen(view(step=1090)), P, "spike.unseen", W, ()),
     ("no judgement at the first look", incident(), seen(view(step=1090), new_signals=(told(),)), P, "spike.unseen", W, ()),
@@ -302,7 +302,7 @@ def test_what_is_watched_past_is_the_window_and_the_time_to_heal() -> None:
 
 
 def test_a_spike_whose_onset_nobody_knows_is_not_resumed_from_its_own_checkpoints() -> None:
-    unknown = {"bout": bout(onset_step=Unknown("x"), told_step=Unknown("x")), **LOOKING}
+    unknown = {"bout": bout(onset_step=Unknown("x"), reported_step=Unknown("x")), **LOOKING}
     case = spike(Phase.STOPPING, onset_attempt="lm", onset_step=Unknown("x"), onset_fault=SPIKE, **unknown)
     what = seen(view(S.STOPPED, step=1040), **saves(500))
     stopped = look(case, what)

@@ -111,7 +111,7 @@ def record(faults: int, *, gpu: str = "GPU-5c89b0a6-2d1e-6a23-9a4b-0123456789ab"
             node=f"n{number}",
             instance_id=f"i-{number:017x}",
             kind="xid_reboot",
-            said="Xid 79",
+            text="Xid 79",
         )
         kept = kept.with_fault(fault)
     return kept

@@ -184,7 +184,7 @@ def test_each_way_to_start_again_has_a_case_and_none_is_left_open() -> None:
             cannot_resubmit=() if faithful else ("an array job",),
             has_mailbox=box,
         )
-        choice = choose(Case(start=slurm, must_be_told=told, requeue_refused=refused))
+        choice = choose(Case(start=slurm, needs_plan=told, requeue_refused=refused))
         spoken.add(choice.rule)
         if choice.how is Submission.REQUEUE:
             assert known

@@ -64,7 +64,7 @@ FROZEN = {
 BEATING = {"heartbeat_at": NOW, "work": "training", "step_s": 1.0}
 THEIRS = try_of(
     is_theirs=True,
-    resume_step=Unknown("it goes on from where its script finds"),
+    resume_step=Unknown("it continues from where its script finds"),
     resume_manifest=None,
     resume_root=None,
 )
@@ -692,7 +692,7 @@ SLURM_TABLE: list[Row] = [
         (),
     ),
     (
-        "then submitted anew",
+        "then submitted again",
         case(Phase.RESUBMITTING, F.NODE_LOST, requeue_refused=True),
         sees(start(S.FAILED, failure_reason=CRASH), **POINTS),
         P,
@@ -1155,7 +1155,7 @@ def test_an_adopted_start_is_theirs_and_takes_the_next_number() -> None:
         Known(120),
     )
     assert "ip-2 may live on" in decision.reason
-    assert "Slurm has put the job back by itself" in decision.reason
+    assert "Slurm has put the job back automatically" in decision.reason
 
 
 def test_what_the_registry_knows_already_keeps_its_number() -> None:
@@ -1321,7 +1321,7 @@ def suspicion(attempt: str, host: str, confidence: float, rule: str = "behind") 
         attempt=attempt,
         kind=SuspicionKind.HANG,
         rule=rule,
-        said=f"rank 3 is {rule}",
+        text=f"rank 3 is {rule}",
         ranks=(3,),
         hosts=(host,),
         confidence=confidence,

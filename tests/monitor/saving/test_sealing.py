@@ -350,7 +350,7 @@ def test_what_the_time_did_not_suffice_for_is_named_the_largest_last(box: Observ
     ticks = iter(range(1000))
     check = verify_hashes(manifest, hashes, root, budget_s=3.5, monotonic=lambda: float(next(ticks)))
     assert (check.checked, check.unchecked, check.problems) == (("optim.bin",), ("model.bin",), ())
-    assert "1 were not checked" in check.said
+    assert "1 were not checked" in check.text
 
 
 def test_hashes_of_another_manifest_say_nothing(box: ObservedBox, tmp_path: Path) -> None:
@@ -358,7 +358,7 @@ def test_hashes_of_another_manifest_say_nothing(box: ObservedBox, tmp_path: Path
     hashes = hashed(box, sealed(root))
     (root / "model.bin").write_bytes(b"WEIGHTS")
     assert verify_hashes(sealed(root), hashes, root).unchecked == ("model.bin", "optim.bin")
-    assert verify_hashes(sealed(root), None, root).said == "no hash was checked"
+    assert verify_hashes(sealed(root), None, root).text == "no hash was checked"
 
 
 def test_a_file_that_was_written_again_since_its_seal_is_not_hashed(box: ObservedBox, tmp_path: Path) -> None:

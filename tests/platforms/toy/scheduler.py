@@ -45,7 +45,7 @@ class ToyScheduler:
         run.view = replace(run.view, status=AttemptStatus.STOPPING)
         return ActionResult(action="StopJob", done=Done.DONE)
 
-    def siblings(self, job: Job, *, besides: Collection[str], told: Sequence[str] = ()) -> tuple[str, ...]:
+    def siblings(self, job: Job, *, besides: Collection[str], reported: Sequence[str] = ()) -> tuple[str, ...]:
         runs = self.cluster.runs.items()
         return tuple(name for name, run in runs if name not in besides and not run.view.status.has_ended)
 

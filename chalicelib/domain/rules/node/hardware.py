@@ -42,12 +42,12 @@ def with_lemon(context: RuleContext) -> RuleContext:
     """The context with the finding that the node's hardware is suspect exactly where ledger and policy say so."""
     if context.incident.phase not in (Phase.OPEN, Phase.HOLDING):
         return context
-    said = lemon_said(context)
+    suspect = suspect_hardware_text(context)
     # What the sweep has said of it is only why somebody looks: the ledger is asked anew, by the policy that counts.
     findings = tuple(one for one in repair_of(context).findings if one.kind is not FindingKind.LEMON)
-    if said is not None and context.policy.nodes.lemon_repair is SuspectRule.REPLACE:
+    if suspect is not None and context.policy.nodes.lemon_repair is SuspectRule.REPLACE:
         at, now_id = context.incident.opened_at, current_id(context)
-        findings += (Finding(kind=FindingKind.LEMON, at=at, said=said[:300], key="lemon", instance_id=now_id),)
+        findings += (Finding(kind=FindingKind.LEMON, at=at, text=suspect[:300], key="lemon", instance_id=now_id),)
     if findings == repair_of(context).findings:
         return context
     context = note(context, findings=findings)
@@ -55,7 +55,7 @@ def with_lemon(context: RuleContext) -> RuleContext:
     return context.changed(fault_rule=lead.kind.value) if lead is not None else context
 
 
-def lemon_said(context: RuleContext) -> str | None:
+def suspect_hardware_text(context: RuleContext) -> str | None:
     """The ledger's record of the hardware that stands there; None where this policy does not hold it suspect."""
     records = view_of(context).records
     if not isinstance(records, Known):
@@ -99,7 +99,7 @@ def faults_to_keep(incident: Incident) -> tuple[tuple[str, HardwareFault], ...]:
         node=incident.node or "",
         instance_id=repair.instance_id,
         kind=lead.kind.value if lead is not None else "",
-        said=lead.said[:200] if lead is not None else "",
+        text=lead.text[:200] if lead is not None else "",
         done=repair.steps[-1].rung.value if repair.steps else "",
     )
     return tuple((one, dataclasses.replace(fault, named=one in repair.named)) for one in marks)
@@ -117,8 +117,8 @@ def came_back(context: RuleContext, step: Step) -> str | None:
     same = [one for one in here if one in repair.hardware and kind_of(one).is_of_the_hardware]
     if same:
         return f"{now_id} is the very machine that was replaced: {same[0]} is in it again"
-    said = lemon_said(context)
-    return f"{now_id} came in its place, and {said}" if said is not None else None
+    suspect = suspect_hardware_text(context)
+    return f"{now_id} came in its place, and {suspect}" if suspect is not None else None
 
 
 def refused_as_lemon(context: RuleContext, why: str) -> Decision | None:

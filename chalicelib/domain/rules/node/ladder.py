@@ -41,7 +41,7 @@ def begin_repair(context: RuleContext, findings: tuple[Finding, ...], *, why: st
     view, instance, repair, facts = view_of(context), instance_seen(context), repair_of(context), facts_of(context)
     other = held_by(facts) if facts is not None else None
     if other is not None:
-        reason = f"Somebody else has taken it out of service meanwhile: {other}. It is left alone."
+        reason = f"Someone else has taken it out of service meanwhile: {other}. It is left alone."
         return context.hand_over("repair.held_by_other", reason, severity=Severity.WARNING)
     if view.role in (GroupRole.CONTROLLER, GroupRole.LOGIN):
         return context.hand_over("repair.controller", f"it is a {view.role} node, which no program repairs")
@@ -60,7 +60,7 @@ def begin_repair(context: RuleContext, findings: tuple[Finding, ...], *, why: st
         return not_now(context, "it is not known what the cluster runs on")
     route = route_of(context.policy.nodes.route, rung, view.machines, view.recovery)
     if route is None:
-        reason = f"it should be {DONE[rung]} ({cause}), and nothing on this cluster can do that by itself."
+        reason = f"it should be {DONE[rung]} ({cause}), and nothing on this cluster can do that automatically."
         return context.hand_over("repair.no_way", f"{reason} {state_of_the_node(context)}")
     if route is not Route.SLURM_REBOOT:
         blocked = _api_blocked(context)
@@ -72,8 +72,8 @@ def begin_repair(context: RuleContext, findings: tuple[Finding, ...], *, why: st
     step = Step(number=len(repair.steps) + 1, rung=rung, route=route, at=context.now, instance_id=instance_id)
     context = note(context, steps=(*repair.steps, step), refusals=0, another=None)
     reason = f"It is cordoned and empty. {DOES[rung]} ({route}): {cause}"
-    told = Notify(severity=Severity.WARNING, title=f"{subject(context)}: {DOES[rung]}", text=reason)
-    return wait(context, f"repair.{rung}", reason, order_of(context, step, cause), told, phase=Phase.REPAIRING)
+    notice = Notify(severity=Severity.WARNING, title=f"{subject(context)}: {DOES[rung]}", text=reason)
+    return wait(context, f"repair.{rung}", reason, order_of(context, step, cause), notice, phase=Phase.REPAIRING)
 
 
 def escalate(context: RuleContext, why: str) -> Decision:

@@ -52,7 +52,7 @@ from chalicelib.domain.node.memory import (
     waiting_order,
 )
 from chalicelib.domain.node.repair_budget import many_down
-from chalicelib.domain.rules.node.hardware import lemon_said, with_lemon
+from chalicelib.domain.rules.node.hardware import suspect_hardware_text, with_lemon
 from chalicelib.domain.rules.node.queue import turn
 from chalicelib.domain.rules.node.repair import checking, draining, repairing, returning
 from chalicelib.domain.run.first_response import shadow
@@ -76,7 +76,7 @@ def decide_node(context: RuleContext) -> Decision:
         reason = f"cancelled by {who} while {context.incident.phase}. {state_of_the_node(context)}"
         order = waiting_order(context)
         if order is not None and any(one.kind is SignalKind.ORDER_NODE for one in context.seen.new_signals):
-            reason += f" With it ends what came beside the cancel: {order.said}; order it again if it is still wanted."
+            reason += f" With it ends what came beside the cancel: {order.text}; order it again if it is still wanted."
         return context.close("order.cancel", reason, Phase.STOPPED, severity=Severity.WARNING)
     if context.seen.paused:
         since = context.incident.paused_since or context.now
@@ -157,9 +157,9 @@ def _leave_to_them(context: RuleContext, theirs: str) -> Decision:
     if unchanged_for(context) >= context.policy.nodes.stuck_limit:
         stuck = f"{theirs}, not by us, and nothing has changed for {span_word(unchanged_for(context))}."
         return context.hand_over("node.theirs_stuck", f"{stuck} {state_of_the_node(context)}")
-    context, told = tell_once(context, "node.theirs", f"{story_of(context)} {theirs}: it is left to them.")
-    reason = f"{theirs}: somebody else repairs it, and two actors must not repair one node"
-    return wait(context, "node.theirs", reason, *told, phase=Phase.HOLDING)
+    context, notices = tell_once(context, "node.theirs", f"{story_of(context)} {theirs}: it is left to them.")
+    reason = f"{theirs}: someone else repairs it, and two actors must not repair one node"
+    return wait(context, "node.theirs", reason, *notices, phase=Phase.HOLDING)
 
 
 def _recovered_by_them(context: RuleContext, theirs: str) -> Decision:
@@ -188,7 +188,7 @@ def _of_itself(context: RuleContext) -> Decision | None:
     elif lead is None and repair.cleared_at:
         rule, what = "node.healed", "the health agent has taken its word back"
     elif lead is not None and lead.kind in (FindingKind.DOWN, FindingKind.INSTANCE_FAILED):
-        rule, what = "node.healed", "it was away, and is back by itself"
+        rule, what = "node.healed", "it was away, and is back without help"
     else:
         return None
     if is_back_in_service(context):
@@ -251,12 +251,12 @@ def _deferred(context: RuleContext) -> Decision | None:
     lead = leading(findings_about_now(context))
     is_blind = isinstance(view.instance, Unknown) and view.machines is Machines.HYPERPOD
     if is_blind or view.machines is Machines.UNKNOWN:
-        said = view.instance.why if isinstance(view.instance, Unknown) else "it is not known what the cluster runs on"
+        text = view.instance.why if isinstance(view.instance, Unknown) else "it is not known what the cluster runs on"
         if unchanged_for(context) >= context.policy.nodes.stuck_limit:
-            reason = f"{story_of(context)} {said}, for too long. {state_of_the_node(context)}"
+            reason = f"{story_of(context)} {text}, for too long. {state_of_the_node(context)}"
             return context.hand_over("node.blind_limit", reason)
         return wait(
-            context, "node.blind", f"its instance cannot be read: {said}; nothing is assumed", phase=Phase.HOLDING
+            context, "node.blind", f"its instance cannot be read: {text}; nothing is assumed", phase=Phase.HOLDING
         )
     is_theirs = lead is not None and (lead.by_platform or lead.kind is FindingKind.DOWN)
     acts_itself = view.machines is Machines.HYPERPOD and view.recovery is not NodeRecovery.NONE
@@ -264,13 +264,13 @@ def _deferred(context: RuleContext) -> Decision | None:
     if acts_itself and is_theirs and age < context.policy.nodes.hma_grace:
         reason = (
             f"NodeRecovery is {view.recovery}: HyperPod gets "
-            f"{span_word(context.policy.nodes.hma_grace)} to act by itself"
+            f"{span_word(context.policy.nodes.hma_grace)} to act automatically"
         )
         return wait(context, "node.defer", reason, phase=Phase.HOLDING)
     is_late = not acts_itself and _came_late(context)
     if (acts_itself or is_late) and _is_unconfirmed(context):
         if is_late:
-            reason = "HyperPod said it long before it was heard here, and may have taken it back since"
+            reason = "HyperPod reported it long before it was received here, and may have taken it back since"
             if age < context.policy.nodes.hma_grace:
                 return wait(context, "node.late", f"{reason}; waiting for its all-clear", phase=Phase.HOLDING)
         else:
@@ -287,11 +287,11 @@ def _deferred(context: RuleContext) -> Decision | None:
         return None
     if acts_itself and age < context.policy.nodes.hma_grace:
         return wait(
-            context, "node.defer", f"somebody took it out ({other}); waiting to see for what", phase=Phase.HOLDING
+            context, "node.defer", f"someone took it out ({other}); waiting to see for what", phase=Phase.HOLDING
         )
     return context.hand_over(
         "node.held_by_other",
-        f"{story_of(context)} Somebody else has taken it out of service: {other}. It is left alone."
+        f"{story_of(context)} Someone else has taken it out of service: {other}. It is left alone."
         + (" Resume it in Slurm, and order again." if waiting_order(context) is not None else ""),
         severity=Severity.WARNING,
     )
@@ -322,30 +322,32 @@ def _came_late(context: RuleContext) -> bool:
 def _allowed(context: RuleContext) -> Decision | None:
     """Does anything ask for a repair, and does the policy allow one?"""
     lead = leading(findings_about_now(context))
-    said = lemon_said(context) if context.policy.nodes.lemon_repair is SuspectRule.TELL else None
+    suspect = suspect_hardware_text(context) if context.policy.nodes.lemon_repair is SuspectRule.TELL else None
     is_asked_for = lead is not None and first_rung(lead.kind) is not None
-    if said is not None and not is_asked_for and waiting_order(context) is None:
-        return _told(context, "node.lemon", f"{said}, and the policy says to tell it")
-    if said is not None and "node.lemon" not in repair_of(context).told:
-        context, told = tell_once(context, "node.lemon", f"{story_of(context)} {said}. The policy says to tell it.")
-        return wait(context, "node.lemon", said, *told, phase=Phase.HOLDING)
+    if suspect is not None and not is_asked_for and waiting_order(context) is None:
+        return _notified(context, "node.lemon", f"{suspect}, and the policy says: notify")
+    if suspect is not None and "node.lemon" not in repair_of(context).told:
+        context, notices = tell_once(
+            context, "node.lemon", f"{story_of(context)} {suspect}. The policy says to tell it."
+        )
+        return wait(context, "node.lemon", suspect, *notices, phase=Phase.HOLDING)
     if waiting_order(context) is None:  # the policy says what is done without anybody's order
         if not is_asked_for:
-            return _told(context, "node.omen", "nothing that was found asks for a repair")
+            return _notified(context, "node.omen", "nothing that was found asks for a repair")
         if context.policy.nodes.repair is Allowed.TELL:
-            return _told(context, "node.tell", "the policy says to tell, and no more")
+            return _notified(context, "node.tell", "the policy says to tell, and no more")
     rung, _ = next_rung(repair_of(context), findings_about_now(context), now=context.now)
     if context.policy.shadow:
         return shadow(context, f"cordon {context.incident.node}, and then {rung or 'call a person'}")
     return None
 
 
-def _told(context: RuleContext, rule: str, reason: str) -> Decision:
+def _notified(context: RuleContext, rule: str, reason: str) -> Decision:
     """Tell it, stay open for its echoes, and close."""
-    context, told = tell_once(context, rule, f"{story_of(context)} {reason}.")
-    if not told and context.in_phase >= context.policy.timing.tell_open:
+    context, notices = tell_once(context, rule, f"{story_of(context)} {reason}.")
+    if not notices and context.in_phase >= context.policy.timing.tell_open:
         return context.close(rule, f"{reason}. {state_of_the_node(context)}", Phase.STOPPED, severity=Severity.INFO)
-    return wait(context, rule, f"{reason}; collecting what else is reported", *told, phase=Phase.HOLDING)
+    return wait(context, rule, f"{reason}; collecting what else is reported", *notices, phase=Phase.HOLDING)
 
 
 def _cordon(context: RuleContext) -> Decision:

@@ -56,8 +56,8 @@ def turn(context: RuleContext) -> Decision | None:
     rule, reason = full
     if context.now - repair.wanted_at >= context.policy.nodes.drain_limit:
         return context.hand_over("node.queue_limit", f"{story_of(context)} {reason}. {state_of_the_node(context)}")
-    context, told = tell_once(context, rule, f"{story_of(context)} {reason}.")
-    return wait(context, rule, reason, *told, phase=Phase.HOLDING)
+    context, notices = tell_once(context, rule, f"{story_of(context)} {reason}.")
+    return wait(context, rule, reason, *notices, phase=Phase.HOLDING)
 
 
 def another_turn(context: RuleContext, why: str) -> Decision | None:

@@ -63,7 +63,7 @@ def draining(context: RuleContext) -> Decision:
     assert facts is not None  # noqa: S101  unread() has just said so; this tells the type checker
     other = held_by(facts)
     if other is not None:
-        reason = f"Somebody else has taken it out of service meanwhile: {other}. It is left alone."
+        reason = f"Someone else has taken it out of service meanwhile: {other}. It is left alone."
         return context.hand_over("drain.held_by_other", reason, severity=Severity.WARNING)
     # The health agent's mark keeps jobs away as well, where nobody else acts on it.
     is_marked_only = is_marked(facts) and view_of(context).recovery is NodeRecovery.NONE
@@ -93,8 +93,8 @@ def _settling(context: RuleContext) -> Decision | None:
     left = DOWN_SETTLES - (context.now - min(one.at for one in found if one.kind is FindingKind.DOWN))
     if left <= timedelta(0):
         return None
-    said = f"it is cordoned and empty; Slurm has not reached it for less than {span_word(DOWN_SETTLES)}"
-    return wait(context, "drain.settling", said, soon=left)
+    text = f"it is cordoned and empty; Slurm has not reached it for less than {span_word(DOWN_SETTLES)}"
+    return wait(context, "drain.settling", text, soon=left)
 
 
 def _moved_off(context: RuleContext) -> tuple[RuleContext, tuple[MoveRuns, ...]]:
@@ -112,7 +112,7 @@ def _moved_off(context: RuleContext) -> tuple[RuleContext, tuple[MoveRuns, ...]]
         node=context.incident.node or "",
         number=int(order.at.timestamp()),
         who=order.who,
-        why=order.said,
+        why=order.text,
     )
     return note(context, told=tuple(dict.fromkeys((*repair.told, "drain.move")))), (move,)
 
@@ -154,10 +154,10 @@ def repairing(context: RuleContext) -> Decision:
         return _refused(context, step)
     order = waiting_order(context)
     if order is not None:
-        return escalate(context, order.said)
+        return escalate(context, order.text)
     again = repeated(context, step)
     if again is not None:
-        return escalate(context, f"it was seen again after the {step.rung}: {again.said}")
+        return escalate(context, f"it was seen again after the {step.rung}: {again.text}")
     back = came_back(context, step)
     if back is not None:
         return refused_as_lemon(context, back) or ask_again(context, step, back, rule="repair.lemon")
@@ -200,10 +200,10 @@ def _answered(context: RuleContext) -> RuleContext:
 
 
 def _refused(context: RuleContext, step: Step) -> Decision:
-    said = next((one.detail for one in context.seen.results if one.detail), "no reason given")
+    stated = next((one.detail for one in context.seen.results if one.detail), "no reason given")
     if step.rung is Rung.REBOOT:
-        return escalate(context, f"the reboot was refused: {said}")
-    return context.hand_over("repair.refused", f"the replacement was refused: {said}. {state_of_the_node(context)}")
+        return escalate(context, f"the reboot was refused: {stated}")
+    return context.hand_over("repair.refused", f"the replacement was refused: {stated}. {state_of_the_node(context)}")
 
 
 def repeated(context: RuleContext, step: Step) -> Finding | None:
@@ -329,7 +329,7 @@ def checking(context: RuleContext) -> Decision:
         return context.hand_over("check.misplaced", "nothing was repaired, and yet it is checked")
     order = waiting_order(context)
     if order is not None:
-        return escalate(context, order.said)
+        return escalate(context, order.text)
     again = repeated(context, step)
     is_failed = instance is not None and instance.state is InstanceState.FAILURE
     if again is not None or is_failed:
@@ -377,7 +377,7 @@ def returning(context: RuleContext) -> Decision:
     if order is not None and not repair_of(context).theirs:  # what others have just done is not done once more
         serial = repair_of(context).serial + 1
         cordon = CordonNode(cluster=context.incident.cluster or "", node=context.incident.node or "", why="ordered")
-        reason = f"{order.said}; it gets no jobs again until that is done"
+        reason = f"{order.text}; it gets no jobs again until that is done"
         return wait(note(context, serial=serial, refusals=0), "return.ordered", reason, cordon, phase=Phase.DRAINING)
     again = repeated(context, step) if step is not None and step.back_at is not None else None
     if again is not None:
@@ -385,7 +385,7 @@ def returning(context: RuleContext) -> Decision:
         cordon = CordonNode(
             cluster=context.incident.cluster or "", node=context.incident.node or "", why=again.kind.value
         )
-        reason = f"it was seen again: {again.said}; it is cordoned again"
+        reason = f"it was seen again: {again.text}; it is cordoned again"
         return wait(note(context, serial=serial, refusals=0), "return.seen_again", reason, cordon, phase=Phase.DRAINING)
     if is_back_in_service(context):
         return context.close(
@@ -393,7 +393,7 @@ def returning(context: RuleContext) -> Decision:
         )
     other = held_by(facts)
     if other is not None:
-        reason = f"somebody else has taken it out of service: {other}. Only our own drain is ever lifted."
+        reason = f"someone else has taken it out of service: {other}. Only our own drain is ever lifted."
         return context.hand_over("return.held_by_other", reason, severity=Severity.WARNING)
     if has_our_drain(context):
         action = UncordonNode(cluster=context.incident.cluster or "", node=context.incident.node or "", why="repaired")

@@ -7,9 +7,10 @@ from datetime import timedelta
 from itertools import takewhile
 
 from chalicelib.domain.decision.verdict import Decision, RuleContext, span_word, step_word, story, whole_story
-from chalicelib.domain.faults.diagnosis import died_at, died_at_most, failure_signature
+from chalicelib.domain.faults.diagnosis import failure_signature
 from chalicelib.domain.faults.failure_reasons import classify_failure_reason
 from chalicelib.domain.faults.loss import marked_bad
+from chalicelib.domain.faults.poison import died_at, died_at_most
 from chalicelib.domain.model.action import QuarantineCheckpoint, Severity
 from chalicelib.domain.model.evidence import FORENSIC
 from chalicelib.domain.model.incident import Failure, Incident, Phase, best_step
@@ -53,7 +54,7 @@ def attempt_died(context: RuleContext, attempt: AttemptView) -> Decision:
     if verdict.person_needed:
         return context.hand_over(
             "crash.person_needed",
-            f"{attempt.name} failed in a way that a resubmission cannot mend: {attempt.failure_reason[:300]}",
+            f"{attempt.name} failed in a way that a resubmission cannot fix: {attempt.failure_reason[:300]}",
         )
     twin = _same_failure_before(known_before, failure)
     if twin is not None and incident.fault is FaultClass.SOFTWARE_CRASH:
@@ -114,16 +115,16 @@ def _no_room(context: RuleContext, attempt: AttemptView) -> Decision:
     return back_off_for_capacity(dataclasses.replace(context, incident=incident), attempt.failure_reason[:200])
 
 
-def back_off_for_capacity(context: RuleContext, said: str) -> Decision:
+def back_off_for_capacity(context: RuleContext, text: str) -> Decision:
     """Wait ever longer, until the policy's limit. The Incident names the attempt to clone, not one that never began."""
     incident = context.incident
     since = incident.resubmission.capacity_since or context.now
     if context.now - since >= context.policy.resubmission.capacity_limit:
-        return context.hand_over("capacity.limit", f"no capacity for {span_word(context.now - since)}: {said}")
+        return context.hand_over("capacity.limit", f"no capacity for {span_word(context.now - since)}: {text}")
     wait = backoff(context.policy.resubmission.capacity_backoff, incident.resubmission.capacity_refusals)
     moved = context.move(
         "capacity.back_off",
-        f"no capacity now ({said}); trying again in {span_word(wait)}",
+        f"no capacity now ({text}); trying again in {span_word(wait)}",
         Phase.RESUBMITTING,
         capacity_since=since,
         capacity_refusals=incident.resubmission.capacity_refusals + 1,
@@ -159,12 +160,12 @@ def prepare_resubmit(context: RuleContext) -> Decision:
 def _prepared(context: RuleContext, incident: Incident) -> Decision:
     bad = condemned(incident, context.seen.checkpoints, context.policy)
     actions: tuple[QuarantineCheckpoint, ...] = ()
-    said = ""
+    text = ""
     if bad is not None:
         incident = incident.changed(excluded_checkpoints=(*incident.resubmission.excluded_checkpoints, bad.key))
         context = dataclasses.replace(context, incident=incident)
         what = "quarantined" if bad.is_proven else "passed over"
-        said = f" {bad.why}: {what}, and the next older one is taken."
+        text = f" {bad.why}: {what}, and the next older one is taken."
         if bad.root is not None and bad.is_proven:
             incident = incident.changed(quarantined=(*incident.resubmission.quarantined, bad.key))
             context = dataclasses.replace(context, incident=incident)
@@ -179,7 +180,7 @@ def _prepared(context: RuleContext, incident: Incident) -> Decision:
         moved = context.move(
             "resubmit.back_off",
             f"{incident.resubmission.without_gain} attempt(s) are not known to have gained a step; the next one "
-            f"starts in {span_word(wait)}.{said}",
+            f"starts in {span_word(wait)}.{text}",
             Phase.RESUBMITTING,
             *actions,
             not_before=not_before,
@@ -187,7 +188,7 @@ def _prepared(context: RuleContext, incident: Incident) -> Decision:
         return dataclasses.replace(moved, look_again_in=wait)  # nothing can be learnt by looking earlier
     return context.move(
         "resubmit.prepare",
-        f"{story(context)}{said} Looking for the resume point.",
+        f"{story(context)}{text} Looking for the resume point.",
         Phase.RESUBMITTING,
         *actions,
         not_before=not_before,
@@ -260,8 +261,8 @@ def _gained(last: Maybe[int], target: Maybe[int], began: Maybe[int], began_befor
     """
     if not isinstance(last, Known) or not isinstance(target, Known):
         return None
-    is_anew = isinstance(began, Known) and isinstance(began_before, Known) and began.value <= began_before.value
-    return last.value > target.value and not is_anew
+    is_repeated = isinstance(began, Known) and isinstance(began_before, Known) and began.value <= began_before.value
+    return last.value > target.value and not is_repeated
 
 
 def over_budget(context: RuleContext) -> Decision | None:
@@ -270,7 +271,7 @@ def over_budget(context: RuleContext) -> Decision | None:
     if incident.loss.rollbacks > policy.budgets.max_rollbacks:
         return context.hand_over(
             "budget.rollbacks",
-            f"{incident.loss.rollbacks - 1} roll-backs did not cure it. {story(context)} {whole_story(incident)}",
+            f"{incident.loss.rollbacks - 1} rollbacks did not cure it. {story(context)} {whole_story(incident)}",
         )
     tries = policy.playbook(incident.fault).tries
     limit = policy.budgets.max_no_progress if tries is None else min(tries, policy.budgets.max_no_progress)
@@ -352,13 +353,13 @@ def _without_a_checkpoint(context: RuleContext) -> int:
     checkpoints = context.seen.checkpoints
     newest = newest_verified(checkpoints.value, context.incident) if isinstance(checkpoints, Known) else -1
     if newest < 0:  # there is none, and what each attempt began at shows whether anything was kept elsewhere
-        return context.seen.began_anew if isinstance(checkpoints, Known) and not checkpoints.value else 0
+        return context.seen.began_again if isinstance(checkpoints, Known) and not checkpoints.value else 0
     count = 0
     for step in reversed(context.seen.resumed_at):
         if step is None or step < newest:
             break
         count += 1
-    from_the_start = 0 if _saved_further(context) else context.seen.began_anew
+    from_the_start = 0 if _saved_further(context) else context.seen.began_again
     return max(count, _since_its_writer(context, newest), from_the_start)
 
 

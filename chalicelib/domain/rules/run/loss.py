@@ -63,7 +63,8 @@ def healed(context: RuleContext, attempt: AttemptView) -> Decision:
     )
     return context.close(
         "spike.healed",
-        f"{attempt.name} healed by itself: bad from step {onset}, well again at step {bout.healed_step}. {spent}{kept}",
+        f"{attempt.name} healed without help: bad from step {onset}, well again at step {bout.healed_step}. "
+        f"{spent}{kept}",
         Phase.RECOVERED,
         severity=Severity.INFO,
     )
@@ -77,7 +78,7 @@ def _where(context: RuleContext, attempt: AttemptView) -> str:
 
 def _young(context: RuleContext, attempt: AttemptView) -> Decision:
     reason = (
-        f"{story(context)} {_where(context, attempt)}: it may heal by itself within "
+        f"{story(context)} {_where(context, attempt)}: it may heal without help within "
         f"{context.policy.loss.spike_heal_steps} "
         "steps, and the next verdict after them decides"
     )
@@ -97,7 +98,7 @@ def _young(context: RuleContext, attempt: AttemptView) -> Decision:
 def _unseen(context: RuleContext, attempt: AttemptView, unseen_for: timedelta) -> Decision:
     """Neither healed nor still bad, but unknown: waited for, then notified."""
     reason = (
-        f"{story(context)} Whether the loss of {attempt.name} is still bad cannot be told "
+        f"{story(context)} Whether the loss of {attempt.name} is still bad is not known "
         f"(its own judgement reads {attempt.loss_health!r})"
     )
     if context.incident.phase in (Phase.OPEN, Phase.HOLDING):
@@ -124,8 +125,8 @@ def roll_back(context: RuleContext, attempt: AttemptView, rule: str, reason: str
     planned = account_rollback(bad, context.policy)
     context = replace(context, incident=bad)
     if planned.loss.rollbacks > context.policy.budgets.max_rollbacks:
-        told = whole_story(planned.changed(skips=bad.loss.skips))
-        spent = f"{bad.loss.rollbacks} roll-backs did not cure it. {told}"
+        reported = whole_story(planned.changed(skips=bad.loss.skips))
+        spent = f"{bad.loss.rollbacks} rollbacks did not cure it. {reported}"
         return _nowhere_to_go(context, "budget.rollbacks", f"{reason} {spent}")
     if planned.loss.skips != bad.loss.skips and has_skipped_enough(bad, context.policy):
         spent = f"So much data are left out already that more is a person's choice. {whole_story(bad)}"
@@ -135,7 +136,7 @@ def roll_back(context: RuleContext, attempt: AttemptView, rule: str, reason: str
         return _nowhere_to_go(context, "rollback.no_place", f"{reason} {_no_place(context, planned)}")
     if _wants_forensics(context, attempt):
         return begin_checkpoint(context, attempt, "rollback.forensics")
-    return begin_stop(context, rule, f"{reason} It can resume {point.said}.")
+    return begin_stop(context, rule, f"{reason} It can resume {point.text}.")
 
 
 def _look_for_a_place(context: RuleContext, reason: str) -> Decision:

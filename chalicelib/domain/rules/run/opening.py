@@ -31,9 +31,9 @@ from chalicelib.domain.decision.verdict import (
     why,
 )
 from chalicelib.domain.fault_specs.faults import DEADLY, HEALABLE, LOSS_FAULTS
-from chalicelib.domain.faults.diagnosis import ORDER_KINDS, STATE_KINDS, concerns
 from chalicelib.domain.faults.heartbeat_claims import WAIT, is_denied
 from chalicelib.domain.faults.loss import bad_fault
+from chalicelib.domain.faults.signal_facts import ORDER_KINDS, STATE_KINDS, concerns
 from chalicelib.domain.model.action import Notify, Severity
 from chalicelib.domain.model.incident import Phase
 from chalicelib.domain.model.known import Known
@@ -78,7 +78,7 @@ def decide_open(context: RuleContext) -> Decision:
             return context.hand_over(
                 "open.stop_stuck", f"{attempt.name} has been stopping for {span_word(context.in_state)}"
             )
-        return context.stay("open.stopping", f"{attempt.name} is being stopped by somebody; waiting to see how it ends")
+        return context.stay("open.stopping", f"{attempt.name} is being stopped by someone; waiting to see how it ends")
     if attempt.status is AttemptStatus.REPAIRING:
         return _defer(context, attempt)
     if attempt.status.has_ended:
@@ -140,7 +140,7 @@ def _defer(context: RuleContext, attempt: AttemptView) -> Decision:
     if context.incident.phase in UNTOLD:
         return context.move(
             "defer.platform_repair",
-            f"the platform repairs {attempt.name} by itself ({attempt.detail}); two actors must not repair one run",
+            f"the platform repairs {attempt.name} automatically ({attempt.detail}); two actors must not repair one run",
             Phase.HOLDING,
         )
     if context.in_state < context.policy.timing.repair_grace:
@@ -162,7 +162,7 @@ def _attempt_lives(context: RuleContext, attempt: AttemptView) -> Decision:
     refuted = (
         _is_denied(context, attempt)
         or _has_not_ended(context, attempt)
-        or _node_is_mended(context, attempt)
+        or _node_is_repaired(context, attempt)
         or late_claim(context, attempt)
     )
     if refuted is not None:
@@ -181,9 +181,9 @@ def _attempt_lives(context: RuleContext, attempt: AttemptView) -> Decision:
         context.incident.fault is FaultClass.HANG
         and context.incident.fault_rule == f"signal.{SignalKind.EXTERNAL_ALERT}"
     ):
-        said = weighed(context, attempt)  # other monitoring says so, not the run's own: its steps are asked first
-        if said is not None:
-            return said
+        weighing = weighed(context, attempt)  # other monitoring says so, not the run's own: its steps are asked first
+        if weighing is not None:
+            return weighing
     if row.response in ROLL_BACKS:
         return roll_back(context, attempt, "playbook.roll_back", story(context))
     if row.response in (Response.CHECKPOINT_THEN_RESTART, Response.CHECKPOINT_THEN_HAND_OVER):
@@ -211,13 +211,13 @@ def _is_denied(context: RuleContext, attempt: AttemptView) -> Decision | None:
         )
     return context.close(
         "claim.refuted",
-        f"{reason}, and so did those before it. Whoever may put events on the bus may have sent that; nothing was done",
+        f"{reason}, and so did those before it. Any sender on the bus may have sent that; nothing was done",
         Phase.STOPPED,
         severity=Severity.WARNING,
     )
 
 
-def _node_is_mended(context: RuleContext, attempt: AttemptView) -> Decision | None:
+def _node_is_repaired(context: RuleContext, attempt: AttemptView) -> Decision | None:
     """The run lives, and every report against its node was over before it arrived."""
     if not claims_are_over(context):
         return None
@@ -254,7 +254,7 @@ def _single_value(context: RuleContext, attempt: AttemptView) -> Decision:
         return context.stay("nan.watching", reason)
     return context.close(
         "nan.passed",
-        f"{story(context)} Nothing has borne it out for {span_word(context.in_phase)}: "
+        f"{story(context)} Nothing has confirmed it for {span_word(context.in_phase)}: "
         f"{attempt.name} was left training",
         Phase.STOPPED,
         severity=Severity.WARNING,
@@ -335,10 +335,10 @@ def _wait_for_the_state(context: RuleContext, attempt: AttemptView) -> Decision:
 
 def heal(context: RuleContext, attempt: AttemptView) -> Decision | None:
     """A stall, a false alarm or a platform repair whose steps move again needs no action."""
-    was_mended = (
+    was_repaired = (
         context.incident.sight.repaired_at is not None or context.incident.resubmission.deferred_since is not None
     )
-    healable = _HEALED_BY_REPAIR if was_mended else HEALABLE
+    healable = _HEALED_BY_REPAIR if was_repaired else HEALABLE
     if context.incident.fault not in healable or context.incident.order is not None:
         return None
     if attempt.status is not AttemptStatus.RUNNING or is_poisoned(context, attempt):
@@ -352,7 +352,7 @@ def heal(context: RuleContext, attempt: AttemptView) -> Decision | None:
         # One beat may have been on its way, and of a process that has died since.
         is_young = context.now < claim_at + TWO_HEARTBEATS + HEARTBEATS_LATE
         return _confirm_heal(context, attempt) if attempt.heartbeat_at >= claim_at and is_young else None
-    by_whom = "by its own auto-resume" if context.incident.resubmission.deferred_since is not None else "by itself"
+    by_whom = "by its own auto-resume" if context.incident.resubmission.deferred_since is not None else "without help"
     return context.close(
         "healed",
         f"{attempt.name} moves again {by_whom}: step {step_word(attempt.last_step)} is past "
@@ -374,12 +374,16 @@ def _confirm_heal(context: RuleContext, attempt: AttemptView) -> Decision:
 
 def _tell(context: RuleContext) -> Decision:
     if context.incident.phase in UNTOLD:
-        told = Notify(
+        notice = Notify(
             severity=Severity.WARNING, title=f"{subject(context)}: {context.incident.fault}", text=story(context)
         )
         return context.move(
-            "playbook.tell", f"{story(context)} The playbook says: tell, do nothing.", Phase.HOLDING, told
+            "playbook.tell", f"{story(context)} The playbook says: tell, do nothing.", Phase.HOLDING, notice
         )
     if context.in_phase < context.policy.timing.tell_open:
-        return context.stay("playbook.collect", "told; watching for anything that would change the picture")
-    return context.close("playbook.told", "told; nothing else followed", Phase.STOPPED, severity=Severity.INFO)
+        return context.stay(
+            "playbook.collect", "people were notified; watching for anything that would change the picture"
+        )
+    return context.close(
+        "playbook.told", "people were notified; nothing else followed", Phase.STOPPED, severity=Severity.INFO
+    )

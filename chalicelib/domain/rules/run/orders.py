@@ -108,10 +108,10 @@ def _stop_alive(context: RuleContext, attempt: AttemptView) -> Decision:
         saving = _saving(context, attempt, "order.stop")
         if isinstance(saving, Decision):
             return saving
-        context, said = context.changed(ask=saving), f" {_outcome(saving)}"
+        context, text = context.changed(ask=saving), f" {_outcome(saving)}"
     else:
-        said = ""
-    return _send_stop(context, attempt, f"{who_ordered(incident)} ordered {attempt.name} to be stopped.{said}")
+        text = ""
+    return _send_stop(context, attempt, f"{who_ordered(incident)} ordered {attempt.name} to be stopped.{text}")
 
 
 def _can_save(attempt: AttemptView) -> bool:
@@ -222,7 +222,7 @@ def _move(context: RuleContext) -> Decision | None:
     node = str((incident.order or {}).get("move"))
     if attempt.status.has_ended or attempt.successor is not None:
         # Its end has its own reasons, and they are looked into as if nobody had asked for anything.
-        reason = f"{attempt.name} has left {node} by itself ({attempt.status}): the order to move it is over"
+        reason = f"{attempt.name} has left {node} without an order ({attempt.status}): the order to move it is over"
         if incident.phase is Phase.CHECKPOINTING:
             reason += "; what it was asked to save is not waited for"
         over = context.changed(order=None, fault=FaultClass.UNCLEAR, fault_rule="", ask=None)
@@ -239,16 +239,16 @@ def _move(context: RuleContext) -> Decision | None:
     context = context.changed(ask=saving)
     if saving.outcome != "saved":
         return _left_running(context, attempt, _outcome(saving))
-    reason = f"{who_ordered(incident)} ordered {node} to be repaired. {_outcome(saving)} It goes on on other nodes."
+    reason = f"{who_ordered(incident)} ordered {node} to be repaired. {_outcome(saving)} It continues on other nodes."
     return begin_stop(context, "order.move_saved", reason)
 
 
-def _left_running(context: RuleContext, attempt: AttemptView, said: str) -> Decision:
+def _left_running(context: RuleContext, attempt: AttemptView, text: str) -> Decision:
     node = (context.incident.order or {}).get("move")
     return context.close(
         "order.move_unsaved",
         f"{who_ordered(context.incident)} ordered {node} to be repaired, and {attempt.name} "
-        f"runs on it. {said} It is left "
+        f"runs on it. {text} It is left "
         "running, for nothing is wrong with it; the node waits until it has ended",
         Phase.STOPPED,
         severity=Severity.WARNING,

@@ -12,8 +12,9 @@ from typing import Final, TypeGuard
 from chalicelib.domain.claims.bad_nodes import is_lost, lost_one_of
 from chalicelib.domain.claims.movement import unwatched
 from chalicelib.domain.decision.verdict import Decision, RuleContext, has_passed, result, span_word, story, subject
-from chalicelib.domain.faults.diagnosis import died_at, failure_signature
+from chalicelib.domain.faults.diagnosis import failure_signature
 from chalicelib.domain.faults.loss import marked_bad
+from chalicelib.domain.faults.poison import died_at
 from chalicelib.domain.guards.guards import would_hold
 from chalicelib.domain.model.action import AdoptAttempt, Done, ExcludeNodes, Notify, Severity, StopJob
 from chalicelib.domain.model.incident import Failure, Incident, Phase, Try
@@ -32,7 +33,7 @@ _WHO: Final = {
     EndedBy.USER: "a person",
     EndedBy.ITSELF: "the job itself",
     EndedBy.AGENT: "an earlier order of ours",
-    EndedBy.UNKNOWN: "somebody",
+    EndedBy.UNKNOWN: "someone",
 }
 FINITE_FOR: Final = 3  # steps of a start, after which a finite loss says that the weights it has loaded are, too
 MAX_CHASED: Final = 5  # starts of a loop that are gone before their stop reaches them, beyond the policy's budget
@@ -57,7 +58,7 @@ def platform_restarted(context: RuleContext) -> Decision | None:
     if is_put_back_by_us(incident, attempt) and not has_begun:
         return None
     if after is not None and after.status is AttemptStatus.STOPPED and after.successor is None:
-        who = "its user" if after.start is not None and after.start.ended_by is EndedBy.USER else "somebody"
+        who = "its user" if after.start is not None and after.start.ended_by is EndedBy.USER else "someone"
         return context.close(
             "adopt.owner_stopped",
             f"{after.name}, which took the place of {attempt.name}, was cancelled by {who}: the job is left alone",
@@ -100,7 +101,7 @@ def _adopt(context: RuleContext, attempt: AttemptView, name: str) -> Decision:
         name=name,
         clone_of=attempt.name,
         at=context.now,
-        resume_step=Unknown("it goes on from where its script finds"),
+        resume_step=Unknown("it continues from where its script finds"),
         how=Submission.REQUEUE,
         is_theirs=True,
         left_nodes=lost_one_of(incident, attempt),
@@ -110,10 +111,10 @@ def _adopt(context: RuleContext, attempt: AttemptView, name: str) -> Decision:
         AdoptAttempt(name=name, number=number, clone_of=attempt.name, why=f"{who} put the job back"),
     )
     if context.ordered == "resubmit":
-        said = f"{who} has started {name} before the order to resubmit could be carried out: it is not carried out."
+        text = f"{who} has started {name} before the order to resubmit could be carried out: it is not carried out."
         actions = (
             *actions,
-            Notify(severity=Severity.WARNING, title=f"{subject(context)}: an order was not taken", text=said),
+            Notify(severity=Severity.WARNING, title=f"{subject(context)}: an order was not taken", text=text),
         )
     tries = (*incident.resubmission.tries, theirs)
     spent = over_budget(
@@ -155,7 +156,7 @@ def _adopt(context: RuleContext, attempt: AttemptView, name: str) -> Decision:
         return adopted.move("adopt.loop", reason, Phase.STOPPING, *actions)
     return adopted.move(
         "adopt.platform_restart",
-        f"{story(context)} {who} has put the job back by itself: {name} takes the place of "
+        f"{story(context)} {who} has put the job back automatically: {name} takes the place of "
         f"{attempt.name} and is watched; "
         f"no other is started.{zombies(context, attempt)}",
         Phase.VERIFYING,
@@ -165,7 +166,7 @@ def _adopt(context: RuleContext, attempt: AttemptView, name: str) -> Decision:
 
 def _is_loop(spent: Decision | None) -> TypeGuard[Decision]:
     """The spent budget is one of attempts without a gain. `max_attempts` bounds our own submissions, whatever they
-    gained: it is no reason to stop a start that the platform makes by itself.
+    gained: it is no reason to stop a start that the platform makes automatically.
     """
     return spent is not None and spent.rule != "budget.attempts"
 
@@ -219,9 +220,9 @@ def adopted_trouble(context: RuleContext, attempt: AttemptView) -> Decision | No
     if last.how is not Submission.REQUEUE:
         return None  # a person has started it, from where they chose
     if context.incident.is_poisoned and (clean := _clean_start(context, attempt)) is not None:
-        return context.changed(onset_attempt=last.clone_of).stay("adopt.clean", f"{clean}: it goes on")
+        return context.changed(onset_attempt=last.clone_of).stay("adopt.clean", f"{clean}: it continues")
     if context.incident.is_poisoned:
-        reason = f"{attempt.name} goes on from what {last.clone_of} left, which had gone bad."
+        reason = f"{attempt.name} continues from what {last.clone_of} left, which had gone bad."
         return roll_back(context, attempt, "adopt.poisoned", reason)
     closed = over_budget(context)
     if _is_loop(closed) and not _has_gained(attempt, context.incident):
@@ -260,21 +261,21 @@ def waiting_in_queue(context: RuleContext, attempt: AttemptView, *, group: str) 
         return None
     wait = attempt.start.wait
     waits = Waits.HELD if attempt.start.held else wait.waits
-    said = f"{attempt.name} waits in {context.platform.title}'s queue ({wait.word or 'no reason given'}): {wait.said}"
+    text = f"{attempt.name} waits in {context.platform.title}'s queue ({wait.word or 'no reason given'}): {wait.text}"
     is_sure = context.in_state >= 2 * context.policy.timing.look_max
     if waits is Waits.HELD and is_sure:
         release = f"`{context.platform.release_command.format(id=attempt.start.handle)}` lets it go"
         return context.hand_over(
-            f"{group}.held", f"{said}; whoever holds it decides, {release}", severity=Severity.WARNING
+            f"{group}.held", f"{text}; the person who holds it decides, {release}", severity=Severity.WARNING
         )
     if waits is Waits.NEVER and is_sure:
-        return context.hand_over(f"{group}.pending_for_ever", f"{said}; waiting cannot help")
+        return context.hand_over(f"{group}.pending_for_ever", f"{text}; waiting cannot help")
     limit = context.policy.timing.start_limit if waits is Waits.DOUBTFUL else context.policy.resubmission.capacity_limit
     if context.in_state >= limit:
-        return context.hand_over(f"{group}.queue_limit", f"{said}; for {span_word(context.in_state)} now")
+        return context.hand_over(f"{group}.queue_limit", f"{text}; for {span_word(context.in_state)} now")
     if group == "open" and context.incident.phase in (Phase.OPEN, Phase.WATCHING):
-        return context.move("open.queued", f"{said}; nothing of it runs that could be mended", Phase.HOLDING)
-    queued = context.stay(f"{group}.queued", said)
+        return context.move("open.queued", f"{text}; nothing of it runs that could be repaired", Phase.HOLDING)
+    queued = context.stay(f"{group}.queued", text)
     return dataclasses.replace(queued, look_again_in=context.policy.timing.look_max)  # its start is news that wakes us
 
 

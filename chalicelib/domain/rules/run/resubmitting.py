@@ -188,15 +188,14 @@ def _resubmit(context: RuleContext) -> Decision:
         return context.hand_over(
             "resume.gone",
             f"{story(context)} There were checkpoints, and none is found any more: it would begin at step 0. What "
-            "has become of them, and whether to begin anew, is for a person to say; an order to resubmit begins anew",
+            "has become of them, and whether to begin again, is for a person to say; an order to resubmit begins again",
         )
     point = choose_resume_point(checkpoints.value, incident, context.policy)
     if point is None and not checkpoints.value:
         return context.hand_over(
             "resume.no_manifest",
             f"{story(context)} No checkpoint manifest exists, so nothing tells from before which "
-            "step the trainer's own "
-            "newest checkpoint is; what to resume from is for a person to choose",
+            "step the trainer's own newest checkpoint is; what to resume from is for a person to choose",
         )
     if point is None:
         return context.hand_over(
@@ -211,7 +210,7 @@ def _resubmit(context: RuleContext) -> Decision:
             f"{story(context)} An earlier Incident left {incident.attempt} with a bad loss, and "
             "nothing tells whether it "
             f"healed: its newest checkpoint is of step {doubtful}, the newest from before that loss is "
-            f"{point.said}. Which of them to take is for a person to choose; an order to resubmit takes the older",
+            f"{point.text}. Which of them to take is for a person to choose; an order to resubmit takes the older",
         )
     number = resent.number if resent else max(context.seen.next_number, incident.attempt_number + 1)
     way = way_to_start(context, number, point, checkpoints.value)
@@ -249,7 +248,7 @@ def _resubmit(context: RuleContext) -> Decision:
     skipping = "".join(f" Skipping the data of steps {w.from_step}-{w.to_step - 1}." for w in incident.loss.skips)
     return context.move(
         "resubmit.now",
-        f"{name} resumes {point.said}.{skipping}{way.said}",
+        f"{name} resumes {point.text}.{skipping}{way.text}",
         Phase.RESUBMITTING,
         *_quarantine_again(context),
         action,

@@ -13,7 +13,7 @@ from chalicelib.domain.model.observation import CheckpointView
 from chalicelib.domain.model.start_view import Submission
 from chalicelib.domain.rules.run.platform_restart import zombies
 from chalicelib.domain.run.resume_point import ResumePoint, attempt_name
-from chalicelib.domain.run.submission import Case, choose, excludable, must_be_told, requeued_name, submitted_name
+from chalicelib.domain.run.submission import Case, choose, excludable, needs_plan, requeued_name, submitted_name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,7 +25,7 @@ class StartPlan:
     exclude: tuple[str, ...] = ()
     leaves: str | None = None
     left_nodes: tuple[str, ...] = ()
-    said: str = ""
+    text: str = ""
 
 
 def old_unseen(context: RuleContext) -> Decision | None:
@@ -33,7 +33,7 @@ def old_unseen(context: RuleContext) -> Decision | None:
     incident, old = context.incident, context.attempt
     if not context.platform.can_requeue or (old is not None and old.start is not None):
         return None
-    reason = f"how {incident.attempt} can be started again cannot be told: {why(context.seen.attempt)}"
+    reason = f"how {incident.attempt} can be started again is not known: {why(context.seen.attempt)}"
     since = incident.resubmission.not_before or incident.phase_entered_at
     if old is not None and context.in_state >= context.policy.timing.look_max:
         return context.hand_over("job.gone", f"nothing is known of {incident.attempt} any more. {story(context)}")
@@ -43,40 +43,40 @@ def old_unseen(context: RuleContext) -> Decision | None:
 def way_to_start(
     context: RuleContext, number: int, point: ResumePoint, checkpoints: tuple[CheckpointView, ...]
 ) -> StartPlan | Decision:
-    """The way that keeps most; a Decision where only a person can go on. `look.incident` has no try pending."""
+    """The way that keeps most; a Decision where only a person can go on. `context.incident` has no try pending."""
     incident, old = context.incident, context.attempt
-    exclude, said = _kept_away(context)
+    exclude, text = _kept_away(context)
     if old is None or old.start is None or not context.platform.can_requeue:
         name = attempt_name(context.seen.job_name, number, incident.resubmission.name_salt)
-        return StartPlan(name=name, exclude=exclude, said=said)
-    told = must_be_told(incident, point, checkpoints)
-    choice = choose(Case(start=old.start, must_be_told=told, requeue_refused=incident.resubmission.requeue_refused))
+        return StartPlan(name=name, exclude=exclude, text=text)
+    reported = needs_plan(incident, point, checkpoints)
+    choice = choose(Case(start=old.start, needs_plan=reported, requeue_refused=incident.resubmission.requeue_refused))
     if choice.how is None:
         return context.hand_over(choice.rule, f"{story(context)} {choice.why}")
-    said = f" {choice.why[0].upper()}{choice.why[1:]}.{said}{zombies(context, old)}"
+    text = f" {choice.why[0].upper()}{choice.why[1:]}.{text}{zombies(context, old)}"
     left = lost_one_of(incident, old)
     if choice.how is Submission.REQUEUE:
         name = old.successor or requeued_name(old.name, old.start)
-        return StartPlan(name=name, how=choice.how, exclude=exclude, left_nodes=left, said=said)
+        return StartPlan(name=name, how=choice.how, exclude=exclude, left_nodes=left, text=text)
     name = submitted_name(incident.job_id, old.name, number, incident.resubmission.name_salt)
-    return StartPlan(name=name, how=choice.how, exclude=exclude, leaves=old.successor, left_nodes=left, said=said)
+    return StartPlan(name=name, how=choice.how, exclude=exclude, leaves=old.successor, left_nodes=left, text=text)
 
 
 def _kept_away(context: RuleContext) -> tuple[tuple[str, ...], str]:
     """The nodes that the next attempt must not get, and the words for it."""
     if not context.platform.can_exclude_nodes:
         return (), ""
-    exclude, ordered, said = (
+    exclude, ordered, stated = (
         excludable(to_exclude(context.incident, context.seen)),
         ordered_exclusion(context.incident),
         "",
     )
     if ordered:
-        said += f" Not on {', '.join(ordered[:8])}, as was ordered."
+        stated += f" Not on {', '.join(ordered[:8])}, as was ordered."
     doubtful = [node for node in exclude if node not in ordered]
     if doubtful:
-        said += f" Not on {', '.join(doubtful)}: whether that is out of service is not known yet."
-    return exclude, said
+        stated += f" Not on {', '.join(doubtful)}: whether that is out of service is not known yet."
+    return exclude, stated
 
 
 def again(context: RuleContext, pending: Try) -> Decision:
@@ -86,7 +86,7 @@ def again(context: RuleContext, pending: Try) -> Decision:
             "resubmit.unanswered",
             f"the order to start {pending.name} has not been answered for "
             f"{span_word(context.now - pending.at)}; whether "
-            "it was carried out is not known, and the order runs out by itself",
+            "it was carried out is not known, and the order runs out automatically",
         )
     key, root = pending.resume_manifest, pending.resume_root
     order = ResubmitJob(
@@ -103,19 +103,19 @@ def again(context: RuleContext, pending: Try) -> Decision:
         exclude=pending.exclude,
     )
     is_pending = result(context, "ResubmitJob", Done.PENDING) is not None
-    rule, said = ("resubmit.pending", "is not answered yet") if is_pending else ("resubmit.again", "is given again")
-    return context.stay(rule, f"the order to start {pending.name} {said}", order)
+    rule, stated = ("resubmit.pending", "is not answered yet") if is_pending else ("resubmit.again", "is given again")
+    return context.stay(rule, f"the order to start {pending.name} {stated}", order)
 
 
-def requeue_refused(context: RuleContext, said: str) -> Decision:
+def requeue_refused(context: RuleContext, text: str) -> Decision:
     """The platform will not put it back. What it shows may lag that answer, so it is read again before anything else is
     done.
 
-    `look.incident` has no try pending.
+    `context.incident` has no try pending.
     """
     if context.incident.resubmission.requeue_refused:
-        return context.hand_over("resubmit.refused", f"the platform refused the new attempt: {said}")
-    refused = context.stay("resubmit.requeue_refused", f"the requeue was refused ({said}); looking for another way")
+        return context.hand_over("resubmit.refused", f"the platform refused the new attempt: {text}")
+    refused = context.stay("resubmit.requeue_refused", f"the requeue was refused ({text}); looking for another way")
     incident = refused.incident.changed(requeue_refused=True, not_before=context.now + context.policy.timing.look_max)
     return dataclasses.replace(refused, incident=incident, look_again_in=context.policy.timing.look_max)
 
@@ -124,4 +124,4 @@ def left_behind(started: Try) -> tuple[StopJob, ...]:
     """The old submission that waits, held, beside a new submission: it must not start as well."""
     if started.leaves is None:
         return ()
-    return (StopJob(attempt=started.leaves, why=f"submitted anew as {started.name}"),)
+    return (StopJob(attempt=started.leaves, why=f"submitted again as {started.name}"),)

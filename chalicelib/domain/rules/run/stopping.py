@@ -21,8 +21,8 @@ from chalicelib.domain.decision.verdict import (
     why,
 )
 from chalicelib.domain.fault_specs.faults import LOSS_FAULTS
-from chalicelib.domain.faults.diagnosis import is_past_stall, stalled_at
 from chalicelib.domain.faults.loss import BoutState, bad_fault, marked_healed, turn_of
+from chalicelib.domain.faults.stalls import is_past_stall, stalled_at
 from chalicelib.domain.model.action import Done, RequestCheckpoint, Severity, StopJob
 from chalicelib.domain.model.incident import CheckpointAsk, Phase
 from chalicelib.domain.model.known import Known
@@ -53,7 +53,7 @@ def decide_checkpointing(context: RuleContext) -> Decision:
     if ask is None:  # cannot happen from our own transitions; never trust it to stay so
         return begin_stop(context, "checkpoint.lost", "the request is not on record.")
     if attempt is not None and attempt.status is AttemptStatus.STOPPING:
-        return _somebody_stops(context, attempt)
+        return _someone_stops(context, attempt)
     if ask.outcome is not None:
         return _already_answered(context, ask)
     from_reply = _reply(context, ask)
@@ -137,7 +137,7 @@ def _reply(context: RuleContext, ask: CheckpointAsk) -> Decision | None:
     return _after_ask(context, _answered(ask, reply.outcome, reply.step, reply.why))
 
 
-def _somebody_stops(context: RuleContext, attempt: AttemptView) -> Decision:
+def _someone_stops(context: RuleContext, attempt: AttemptView) -> Decision:
     """Its owner, or its own time limit: how it ends says which, and a stop of ours would hide it."""
     if context.in_state >= context.policy.timing.stop_limit:
         return context.hand_over(
@@ -166,11 +166,11 @@ def _no_longer_needed(context: RuleContext, attempt: AttemptView) -> Decision | 
         to = Phase.VERIFYING if context.incident.resubmission.tries else Phase.HOLDING
         return context.changed(**unwatched()).move(
             "defer.platform_repair",
-            f"the platform repairs {attempt.name} by itself ({attempt.detail}); two actors must not repair one run",
+            f"the platform repairs {attempt.name} automatically ({attempt.detail}); two actors must not repair one run",
             to,
         )
     if claims_are_over(context):
-        reason = f"{story(context)} But that node is well since, its agents say; {attempt.name} goes on"
+        reason = f"{story(context)} But that node is well since, its agents say; {attempt.name} continues"
         to = Phase.VERIFYING if context.incident.resubmission.tries else Phase.HOLDING
         return context.changed(**unwatched()).move("checkpoint.node_mended", reason, to)
     if not context.incident.resubmission.tries:
@@ -219,10 +219,10 @@ def _saved_past_it(context: RuleContext, attempt: AttemptView, ask: CheckpointAs
     is_hang = context.incident.fault is FaultClass.HANG and attempt.status is AttemptStatus.RUNNING
     if not is_hang or ask.outcome != "saved" or ask.step is None or not isinstance(stuck, Known):
         return None
-    is_said_since = (
+    is_reported_since = (
         attempt.heartbeat_at is None or attempt.heartbeat_at >= ask.asked_at
     )  # an older heartbeat refutes no answer
-    if ask.step <= stuck.value or (attempt.work == STALLED and is_said_since):
+    if ask.step <= stuck.value or (attempt.work == STALLED and is_reported_since):
         return None
     reason = f"{attempt.name} hung at step {stuck.value}, and has saved at step {ask.step}: it moves again"
     if context.incident.resubmission.tries:
@@ -231,7 +231,7 @@ def _saved_past_it(context: RuleContext, attempt: AttemptView, ask: CheckpointAs
         return context.stay("heal.saved", f"{reason}; waiting for its heartbeats")
     return context.close(
         "heal.saved_limit",
-        f"{reason}. No heartbeat shows it, and no stall was told since",
+        f"{reason}. No heartbeat shows it, and no stall was reported since",
         Phase.STOPPED,
         severity=Severity.WARNING,
     )
@@ -243,14 +243,14 @@ def _answered(ask: CheckpointAsk, outcome: str, step: int | None, why_so: str) -
 
 def _after_ask(context: RuleContext, ask: CheckpointAsk) -> Decision:
     context = context.changed(ask=ask)
-    said = f"checkpoint {ask.outcome}" + (f" at step {ask.step}" if ask.step is not None else "")
-    said += f" ({ask.why})." if ask.why else "."
+    text = f"checkpoint {ask.outcome}" + (f" at step {ask.step}" if ask.step is not None else "")
+    text += f" ({ask.why})." if ask.why else "."
     if context.ordered == "checkpoint":
         order = context.incident.order or {}
         saved = ask.outcome == "saved"
         return context.close(
             "order.checkpoint",
-            f"the checkpoint ordered by {order.get('who', 'an operator')}: {said}",
+            f"the checkpoint ordered by {order.get('who', 'an operator')}: {text}",
             Phase.RECOVERED if saved else Phase.STOPPED,
             severity=Severity.INFO if saved else Severity.WARNING,
         )
@@ -259,7 +259,7 @@ def _after_ask(context: RuleContext, ask: CheckpointAsk) -> Decision:
         return context.close(
             "order.owner_stopped",
             f"{attempt.name} was stopped, and not by us, after its resubmission had been ordered: it is left alone; "
-            f"{said}",
+            f"{text}",
             Phase.STOPPED,
             severity=Severity.WARNING,
         )
@@ -274,7 +274,7 @@ def _after_ask(context: RuleContext, ask: CheckpointAsk) -> Decision:
         if attempt.status is AttemptStatus.STOPPED and not stop_is_ours(context, attempt):
             return context.close(
                 "checkpoint.owner_stopped",
-                f"{attempt.name} was stopped, and not by us: it is left alone; {said}",
+                f"{attempt.name} was stopped, and not by us: it is left alone; {text}",
                 Phase.STOPPED,
                 severity=Severity.INFO,
             )
@@ -288,13 +288,13 @@ def _after_ask(context: RuleContext, ask: CheckpointAsk) -> Decision:
         Response.HAND_OVER,
     ):
         severity = Severity.WARNING if ask.is_paged else Severity.PAGE
-        return context.hand_over("playbook.saved_then_hand_over", f"{story(context)} {said}", severity=severity)
+        return context.hand_over("playbook.saved_then_hand_over", f"{story(context)} {text}", severity=severity)
     if attempt is not None and context.has_ended(attempt):
         return prepare_resubmit(context) if context.ordered else attempt_died(context, attempt)
     is_rolled_back = context.policy.playbook(context.incident.fault).response in ROLL_BACKS
     if is_rolled_back and attempt is not None and context.ordered is None:
-        return roll_back(context, attempt, f"checkpoint.{ask.outcome}", f"{story(context)} {said}")
-    return begin_stop(context, f"checkpoint.{ask.outcome}", said)
+        return roll_back(context, attempt, f"checkpoint.{ask.outcome}", f"{story(context)} {text}")
+    return begin_stop(context, f"checkpoint.{ask.outcome}", text)
 
 
 # --- stopping -------------------------------------------------------------------------------------------------------
@@ -333,7 +333,7 @@ def decide_stopping(context: RuleContext) -> Decision:
     if refused is not None:
         return context.hand_over("stop.refused", f"the platform refused to stop it: {refused.detail}")
     if attempt is None:
-        reason = f"whether it stopped cannot be told: {why(context.seen.attempt)}; a second one could double the run"
+        reason = f"whether it stopped is not known: {why(context.seen.attempt)}; a second one could double the run"
         return context.unread("stop.unseen", "stop.unseen_limit", reason, context.in_phase)
     if context.in_phase >= context.policy.timing.stop_limit:
         return context.hand_over(

@@ -26,9 +26,10 @@ from chalicelib.domain.decision.verdict import (
     why,
 )
 from chalicelib.domain.fault_specs.faults import FAULT_RANK, LOSS_FAULTS
-from chalicelib.domain.faults.diagnosis import ORDER_KINDS, STATE_KINDS, has_passed_stall, signal_step
 from chalicelib.domain.faults.heartbeat_claims import is_denied
 from chalicelib.domain.faults.loss import BoutState, marked_healed, turn_of
+from chalicelib.domain.faults.signal_facts import ORDER_KINDS, STATE_KINDS, signal_step
+from chalicelib.domain.faults.stalls import has_passed_stall
 from chalicelib.domain.model.action import Notify, QuarantineCheckpoint, Severity
 from chalicelib.domain.model.incident import Phase
 from chalicelib.domain.model.job import PLAN_IGNORED, is_far_below
@@ -52,7 +53,9 @@ from rekindle.protocol.signals import FaultClass
 
 USUAL_PACE: Final = 1.25  # the throughput detector's own threshold is above it (rekindle/detectors/pace.py)
 UNHEARD: Final = timedelta(minutes=10)  # forty heartbeats: the channel is away, or all of the run is
-BLIND_TOLD: Final = timedelta(minutes=5)  # it may be training anew what was trained: told well before it is given up
+BLIND_NOTIFIED: Final = timedelta(
+    minutes=5
+)  # it may be training anew what was trained: told well before it is given up
 _ALIVE = (AttemptStatus.STARTING, AttemptStatus.RUNNING)
 
 
@@ -84,7 +87,7 @@ def decide_verifying(context: RuleContext) -> Decision:
     context = dataclasses.replace(context, incident=marked_healed(context.incident))
     if isinstance(context.seen.sibling, Known) and attempt.start is not None and attempt.start.is_queued:
         beside = context.seen.sibling.value
-        reason = f"{beside}, which was started by hand, goes on in its place, and {attempt.name} has not begun."
+        reason = f"{beside}, which was started by hand, continues in its place, and {attempt.name} has not begun."
         return begin_stop(context, "verify.sibling", reason)
     ignored = _plan_ignored(context, attempt)
     if ignored is not None:
@@ -160,9 +163,9 @@ def _still_slow(context: RuleContext, attempt: AttemptView) -> Decision | None:
     known = [float(one) for one in usual if isinstance(one, int | float) and one > 0]
     if known and attempt.step_s is not None and attempt.step_s <= min(known) * USUAL_PACE:
         return None
-    told = f"{attempt.step_s:.3g} s a step" if attempt.step_s is not None else "an unknown time a step"
+    text = f"{attempt.step_s:.3g} s a step" if attempt.step_s is not None else "an unknown time a step"
     was = f"{min(known):.3g} s was usual" if known else "what was usual is not known"
-    reason = f"{attempt.name} takes {told}, {was}: that it moves does not show that its speed is back"
+    reason = f"{attempt.name} takes {text}, {was}: that it moves does not show that its speed is back"
     if context.in_state < context.policy.timing.verify_blind:
         return context.stay("verify.slow", reason)
     return context.hand_over("verify.slow_limit", reason, severity=Severity.WARNING)
@@ -187,7 +190,7 @@ def _loss_again(context: RuleContext, attempt: AttemptView) -> Decision | None:
     match row.response:
         case Response.WATCH_THEN_ROLL_BACK if turn is not BoutState.LASTS:
             context, still = watch(context, attempt)
-            return _silent(context, attempt, still) or context.stay("verify.spike", f"{where} It may heal by itself")
+            return _silent(context, attempt, still) or context.stay("verify.spike", f"{where} It may heal without help")
         case Response.WATCH_THEN_ROLL_BACK | Response.ROLL_BACK:
             return roll_back(context, attempt, "verify.roll_back", where)
         case Response.CHECKPOINT_THEN_HAND_OVER | Response.CHECKPOINT_THEN_RESTART:
@@ -245,7 +248,7 @@ def _stands(signal: Signal, context: RuleContext, attempt: AttemptView) -> bool:
     if is_silence(signal) and attempt.work != STALLED:
         return False
     if signal.fault is FaultClass.NON_FINITE and not context.incident.is_poisoned:
-        return False  # one value, which nothing bears out: diagnosis.is_borne_out
+        return False  # one value, which nothing bears out: diagnosis.is_confirmed
     if signal.fault in LOSS_FAULTS and context.policy.playbook(signal.fault).response is not Response.TELL:
         return False  # whether that still holds is for the newest judgement to say: `_loss_again`
     if context.incident.sight.repaired_at is not None and signal.occurred_at < context.incident.sight.repaired_at:
@@ -275,8 +278,8 @@ def _only_news(
     if signal not in context.seen.new_signals:
         return None
     if response is Response.TELL:
-        told = Notify(severity=Severity.WARNING, title=f"{subject(context)}: {signal.fault}", text=story(context))
-        return context.stay("verify.tell", f"{story(context)} The playbook says: tell, do nothing.", told, **keep)
+        notice = Notify(severity=Severity.WARNING, title=f"{subject(context)}: {signal.fault}", text=story(context))
+        return context.stay("verify.tell", f"{story(context)} The playbook says: tell, do nothing.", notice, **keep)
     return context.stay(
         "verify.confirm", f"{story(context)} But {attempt.name} is {attempt.status}; watching its steps"
     )
@@ -288,7 +291,7 @@ def _waiting(context: RuleContext, attempt: AttemptView, doubt: str) -> Decision
             return begin_stop(
                 context, "defer.grace_over", f"{attempt.name} is in repair longer than the policy's grace."
             )
-        return context.stay("verify.platform_repair", f"the platform repairs {attempt.name} by itself")
+        return context.stay("verify.platform_repair", f"the platform repairs {attempt.name} automatically")
     if attempt.status is AttemptStatus.STOPPING:
         if context.in_state >= context.policy.timing.stop_limit:
             return context.hand_over(
@@ -351,7 +354,7 @@ def _silent(context: RuleContext, attempt: AttemptView, still: timedelta) -> Dec
             "verify.unheard",
             f"no heartbeat of {attempt.name} since {attempt.heartbeat_at:%H:%M:%S}, at step "
             f"{step_word(attempt.last_step)}: "
-            "whether it moves cannot be told, and a run is not stopped for silence alone",
+            "whether it moves is not known, and a run is not stopped for silence alone",
             severity=Severity.WARNING,
         )
     context = context.changed(fault=FaultClass.HANG, fault_rule="verify.silent")
@@ -375,12 +378,12 @@ def _blind(context: RuleContext, attempt: AttemptView) -> Decision:
     if context.in_state < context.policy.timing.verify_blind:
         reason = f"{attempt.name} runs, but its steps cannot be seen: {why(attempt.last_step)}"
         once = f"verify.blind:{attempt.name}"
-        if context.in_state < BLIND_TOLD or once in context.incident.sight.paged_for.split():
+        if context.in_state < BLIND_NOTIFIED or once in context.incident.sight.paged_for.split():
             return context.stay("verify.blind", reason)
-        text = f"{reason}. Whether it resumed where it was to cannot be told either, and is worth a look."
-        told = Notify(severity=Severity.WARNING, title=f"{subject(context)}: its steps cannot be seen", text=text)
+        text = f"{reason}. Whether it resumed where it was to is not known either, and is worth a look."
+        notice = Notify(severity=Severity.WARNING, title=f"{subject(context)}: its steps cannot be seen", text=text)
         return context.changed(paged_for=f"{context.incident.sight.paged_for} {once}".strip()).stay(
-            "verify.blind", reason, told
+            "verify.blind", reason, notice
         )
     return context.hand_over(
         "verify.blind_limit",

@@ -1,0 +1,157 @@
+"""A loss that is not finite: of which attempt, from which step on, and how far an attempt came before it."""
+
+from __future__ import annotations
+
+from chalicelib.domain.faults.failure_reasons import classify_failure_reason
+from chalicelib.domain.faults.heartbeat_claims import is_beyond_heartbeats
+from chalicelib.domain.faults.loss import with_stretch
+from chalicelib.domain.faults.signal_facts import concerns, signal_step
+from chalicelib.domain.model.evidence import Stretch, newest_before
+from chalicelib.domain.model.incident import Incident
+from chalicelib.domain.model.known import Known, Maybe, Unknown
+from chalicelib.domain.model.observation import AttemptStatus, AttemptView
+from chalicelib.domain.model.signal import Signal, SignalKind
+from rekindle.detectors import Health
+from rekindle.protocol.signals import FaultClass
+
+BAD_LOSS = ("nan", "inf")
+
+
+def note_poison(incident: Incident, view: AttemptView | None) -> Incident:
+    """Which attempt had a non-finite loss, and its first bad step as far as any source reports it: it only ever falls.
+
+    Kept apart from the fault: whatever ends a poisoned attempt (a crash, an order, our own stop), and however late or
+    out of order the news come, its checkpoints from the onset on are worth nothing.
+    """
+    bad = [
+        signal
+        for signal in incident.signals
+        if signal.fault is FaultClass.NON_FINITE and is_confirmed(signal, incident, view)
+    ]
+    late = [signal for signal in bad if signal.attempt is not None and signal.attempt == incident.loss.onset_attempt]
+    incident = _lower_onset(incident, late)
+    own = [signal for signal in bad if concerns(signal, incident)]
+    is_view_bad = (
+        view is not None
+        and view.name == incident.attempt
+        and (
+            view.loss_state in BAD_LOSS
+            or (
+                view.status is AttemptStatus.FAILED
+                and classify_failure_reason(view.failure_reason).fault is FaultClass.NON_FINITE
+            )
+        )
+    )
+    if not own and not is_view_bad:
+        return incident
+    if not incident.is_poisoned:
+        incident = incident.changed(
+            onset_attempt=incident.attempt,
+            onset_step=Unknown("nothing reported the first bad step"),
+            onset_fault=FaultClass.NON_FINITE,
+        )
+    incident = _lower_onset(incident, own)
+    bout = incident.loss.bout
+    if bout is not None and bout.healed_step is None and bout.attempt == incident.attempt:
+        # It went from bad to worse: its state was bent from the spike's onset on.
+        incident = _lower_onset_to(incident, bout.first_bad)
+    if view is not None and view.name == incident.attempt:
+        incident = _lower_onset_to(incident, _onset_in(view, incident))
+    return _kept_from(incident)
+
+
+# What counts or prints single values that are not finite. A step that a loss scaler skips, or one bad batch, is news:
+# weights that are poisoned stay so. The monitor's own event says that it lasted (rekindle/monitor/base/state.py).
+_SINGLE_VALUES = frozenset({SignalKind.TRAINING_LOG, SignalKind.ALARM, SignalKind.STATE_REREAD})
+_LASTS = 3  # steps; a claim that names none counts by its minute
+
+
+def is_confirmed(signal: Signal, incident: Incident, view: AttemptView | None) -> bool:
+    """A claim of a loss that is not finite is more than one value: the run's own judgement, or repetition, bears it
+    out. Of a run that has died of something else it counts as well, unless a later value was finite.
+    """
+    if signal.kind not in _SINGLE_VALUES or incident.loss.onset_attempt == signal.attempt:
+        return True
+    if view is None or view.name != signal.attempt:
+        return False
+    if view.loss_state in BAD_LOSS or signal.evidence.get("loss_state") in BAD_LOSS:
+        return True
+    step = signal_step(signal)
+    is_later = view.heartbeat_at is not None and view.heartbeat_at >= signal.occurred_at
+    if isinstance(step, Known) and isinstance(view.judged_at, Known):
+        is_later = is_later or view.judged_at.value > step.value
+    if view.loss_state == "finite" and is_later:
+        return False
+    if view.status is AttemptStatus.FAILED:
+        return True
+    if signal.kind is not SignalKind.TRAINING_LOG:
+        # A count over minutes, of a run that has no judgement of its own, or whose own has not been heard since.
+        return view.heartbeat_at is None or is_beyond_heartbeats(signal, view)
+    same = [one for one in incident.signals if (one.kind, one.fault) == (signal.kind, signal.fault)]
+    marks = {_mark(one) for one in same if one.attempt == signal.attempt}
+    return len(marks) >= _LASTS
+
+
+def _mark(signal: Signal) -> object:
+    step = signal_step(signal)
+    return step.value if isinstance(step, Known) else signal.occurred_at.replace(second=0, microsecond=0)
+
+
+def _onset_in(view: AttemptView, incident: Incident) -> Maybe[int]:
+    """The onset by the heartbeat, for an event that got lost. Where it names none, its newest step is
+    the latest that the onset can be, and counts only where nothing else is known.
+    """
+    if view.loss_health == Health.NON_FINITE and view.onset_step is not None:
+        return Known(view.onset_step)
+    return view.last_step if isinstance(incident.loss.onset_step, Unknown) else incident.loss.onset_step
+
+
+def _kept_from(incident: Incident) -> Incident:
+    """What it has saved since its onset is not resumed from in later Incidents either, however they start the Job."""
+    onset = incident.loss.onset_step
+    if incident.loss.onset_attempt is None or incident.loss.onset_fault is not FaultClass.NON_FINITE:
+        return incident
+    if not isinstance(onset, Known):
+        return incident
+    first = newest_before(onset.value) + 1
+    known = [
+        one.from_step
+        for one in incident.loss.stretches
+        if one.attempt == incident.loss.onset_attempt and one.to_step is None
+    ]
+    if known and min(known) <= first:
+        return incident
+    return with_stretch(incident, Stretch(attempt=incident.loss.onset_attempt, from_step=first))
+
+
+def _lower_onset(incident: Incident, bad: list[Signal]) -> Incident:
+    steps = [step.value for step in map(signal_step, bad) if isinstance(step, Known)]
+    if isinstance(incident.loss.onset_step, Known):
+        steps.append(incident.loss.onset_step.value)
+    if not steps or incident.loss.onset_step == Known(min(steps)):
+        return incident
+    return incident.changed(onset_step=Known(min(steps)))
+
+
+def _lower_onset_to(incident: Incident, step: Maybe[int]) -> Incident:
+    if not isinstance(step, Known):
+        return incident
+    if isinstance(incident.loss.onset_step, Known) and incident.loss.onset_step.value <= step.value:
+        return incident
+    return incident.changed(onset_step=step)
+
+
+def died_at(incident: Incident, view: AttemptView) -> Maybe[int]:
+    """The last good step of an attempt that has ended: steps after a non-finite loss are worth nothing."""
+    if incident.loss.onset_attempt == view.name and isinstance(incident.loss.onset_step, Known):
+        if isinstance(view.last_step, Known):
+            return Known(min(view.last_step.value, incident.loss.onset_step.value))
+        return incident.loss.onset_step
+    return view.last_step
+
+
+def died_at_most(incident: Incident, view: AttemptView) -> Maybe[int]:
+    """The furthest step an ended attempt may have come to; a non-finite loss bounds it at its onset."""
+    if incident.loss.onset_attempt == view.name and isinstance(incident.loss.onset_step, Known):
+        return died_at(incident, view)
+    return view.last_step_at_most

@@ -1,0 +1,50 @@
+"""What a Signal is about: which attempt, which step, and whether its kind is an order or a state."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from chalicelib.domain.model.incident import Incident
+from chalicelib.domain.model.known import Known, Maybe, Unknown
+from chalicelib.domain.model.signal import Signal, SignalKind
+
+ORDER_KINDS = frozenset(
+    {
+        SignalKind.ORDER_CHECKPOINT,
+        SignalKind.ORDER_RESUBMIT,
+        SignalKind.ORDER_STOP,
+        SignalKind.ORDER_CANCEL,
+        SignalKind.ORDER_NODE,
+        SignalKind.ORDER_APPROVAL,
+    }
+)
+# What these say is re-read from the platform at each look, so the state itself speaks and not the message about it.
+STATE_KINDS = frozenset({SignalKind.ATTEMPT_STATE, SignalKind.STATE_REREAD, SignalKind.JOB_MISSING})
+
+
+def concerns(signal: Signal, incident: Incident) -> bool:
+    """About the attempt under care, or about no attempt in particular and not older than it."""
+    if signal.attempt is not None:
+        return signal.attempt == incident.attempt
+    return not incident.resubmission.tries or signal.occurred_at >= incident.resubmission.tries[-1].at
+
+
+def is_current(signal: Signal, incident: Incident) -> bool:
+    """About the attempt under care, and not from before the platform restarted it."""
+    is_past = incident.sight.repaired_at is not None and signal.occurred_at < incident.sight.repaired_at
+    return concerns(signal, incident) and not is_past
+
+
+def signal_step(signal: Signal) -> Maybe[int]:
+    """The training step a Signal speaks of."""
+    step = signal.evidence.get("step")
+    if isinstance(step, int) and not isinstance(step, bool):
+        return Known(step)
+    return Unknown(f"{signal.kind} names no step")
+
+
+def is_stale(signal: Signal, *, current_attempt: str | None, attempt_started_at: datetime | None) -> bool:
+    """True for a Signal about an attempt that has been succeeded: evidence, never a trigger (DESIGN §7)."""
+    if signal.attempt is not None:
+        return current_attempt is not None and signal.attempt != current_attempt
+    return attempt_started_at is not None and signal.occurred_at < attempt_started_at

@@ -1,0 +1,37 @@
+"""The stalls that were reported of the attempt under care, and whether it has moved since."""
+
+from __future__ import annotations
+
+from chalicelib.domain.faults.signal_facts import concerns, signal_step
+from chalicelib.domain.model.incident import Incident, best_step
+from chalicelib.domain.model.known import Known, Maybe, Unknown
+from chalicelib.domain.model.observation import AttemptView
+from chalicelib.domain.model.signal import Signal, SignalKind, SignalSource
+
+
+def stalled_at(incident: Incident) -> Maybe[int]:
+    """The highest step at which the attempt under care was reported stuck."""
+    stalls = stalls_of(incident)
+    return best_step(*(signal_step(item) for item in stalls)) if stalls else Unknown("no stall was reported")
+
+
+def has_passed_stall(stall: Signal, view: AttemptView) -> bool:
+    """Whether the attempt has made a step after this one's; one that names no step is before each that is known."""
+    step, made = signal_step(stall), view.last_step
+    return isinstance(made, Known) and (not isinstance(step, Known) or made.value > step.value)
+
+
+def is_past_stall(incident: Incident, view: AttemptView) -> bool:
+    """Whether the attempt under care has made a step after every stall that was reported of it.
+
+    A stall that the monitor reports without a step was before the attempt's first one: each step that the attempt has
+    made is after it. A silence of metrics names no step either, and says nothing of that.
+    """
+    stalls = stalls_of(incident)
+    is_dated = isinstance(stalled_at(incident), Known) or all(item.source is SignalSource.MONITOR for item in stalls)
+    return bool(stalls) and is_dated and all(has_passed_stall(item, view) for item in stalls)
+
+
+def stalls_of(incident: Incident) -> list[Signal]:
+    """The stalls that were reported of the attempt under care."""
+    return [item for item in incident.signals if item.kind is SignalKind.STALL and concerns(item, incident)]
