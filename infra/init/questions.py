@@ -41,7 +41,7 @@ def check_options(args: argparse.Namespace, *, is_asked: bool) -> None:
         missing = [name for name in wanted if getattr(args, name) is None]
         if missing:
             said = ", ".join(f"--{name}" for name in missing)
-            raise Misused(f"missing, and nobody can be asked without a terminal or with --yes: {said}")
+            raise Misused(f"missing: {said} (asked for only on a terminal and without --yes)")
 
 
 def ask(args: argparse.Namespace, seen: Seen, service: Service | str, *, is_asked: bool) -> Answers:

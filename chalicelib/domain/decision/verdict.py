@@ -302,7 +302,7 @@ def story(context: RuleContext) -> str:
     if told is None and incident.signals:
         told = incident.signals[-1]
     what = told.summary if told else "nothing was reported"
-    return f"{incident.fault} ({incident.fault_rule or 'no rule'}): {what}."
+    return f"{incident.fault} ({incident.fault_rule or 'no rule'}): {what.rstrip('.')}."
 
 
 def whole_story(incident: Incident) -> str:

@@ -125,5 +125,5 @@ def suspect_word(suspicion: Suspicion) -> str:
     """The suspects for people: `rank 3 on host-3`."""
     ranks = ", ".join(str(rank) for rank in suspicion.ranks[:8]) + (", …" if len(suspicion.ranks) > 8 else "")
     hosts = ", ".join(suspicion.hosts[:4]) + (", …" if len(suspicion.hosts) > 4 else "")
-    who = f"rank{'s' if len(suspicion.ranks) > 1 else ''} {ranks}" if ranks else "nobody"
+    who = f"rank{'s' if len(suspicion.ranks) > 1 else ''} {ranks}" if ranks else "no rank"
     return f"{who} on {hosts}" if hosts else who

@@ -107,7 +107,7 @@ def _deeds(actions: Sequence[str]) -> str:
 
 
 def _by(incident: Incident) -> str:
-    return f" (told by {plain(incident.account.onset_from)})" if incident.account.onset_from else ""
+    return f" (reported by {plain(incident.account.onset_from)})" if incident.account.onset_from else ""
 
 
 def _timeline(timeline: Sequence[TimelineEntry]) -> list[str]:
@@ -118,7 +118,7 @@ def _timeline(timeline: Sequence[TimelineEntry]) -> list[str]:
     if len(lines) > MAX_LINES:
         half = MAX_LINES // 2
         lines = [*lines[:half], f"- … {len(lines) - 2 * half} lines are left out here …", *lines[-half:]]
-    return lines or ["- Nobody has looked yet."]
+    return lines or ["- Nothing has been observed yet."]
 
 
 def _evidence(incident: Incident) -> list[str]:
@@ -132,7 +132,7 @@ def _evidence(incident: Incident) -> list[str]:
     ]
     lines += [
         f"- {suspicion.kind.value}: {plain(suspect_word(suspicion))}, by {plain(suspicion.rule)}: "
-        f"{plain(suspicion.said)} ({suspicion.reports} of {suspicion.world_size} ranks spoke)"
+        f"{plain(suspicion.said)} ({suspicion.reports} of {suspicion.world_size} ranks reported)"
         for suspicion in incident.evidence.suspicions
     ]
     lines += [f"- node {plain(node.node)} is held to be broken" for node in incident.resubmission.bad_nodes]
