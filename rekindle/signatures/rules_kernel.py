@@ -116,7 +116,8 @@ BLOCKS: Final[tuple[Rule, ...]] = (
         r"|\bxfs(?:_\w{3,40})?\b.{0,140}(?:\bcorruption\b|shutting down filesystem|filesystem has been shut down"
         r"|internal error|\bi/o error|run xfs_repair|mount/recovery failed|failing async write|writeback error"
         r"|sb validate failed|rectify the problem"
-        r"|page discard on|log inconsistent|failed to (?:locate log tail|read root inode)|mount failed)"
+        r"|page discard on|log check failed|of corrupted metadata buffer|log inconsistent"
+        r"|failed to (?:locate log tail|read root inode)|mount failed)"
         r"|\bxfs_do_force_shutdown\b"
         r"|\bbtrfs:? (?:error|critical|panic)\b|\bbtrfs\b.{0,100}(?:open_ctree failed"
         r"|direct io failed|unable to fixup|forced readonly|transaction aborted|csum failed"
@@ -161,7 +162,8 @@ BLOCKS: Final[tuple[Rule, ...]] = (
         needs=("nfs", "lockd", "not responding, still trying", "not responding, timed out", "lneterror"),
         pattern=r"\bmount\.nfs4?: .{0,100}(?:timed out|refused|denied|stale|not responding|no route|failed)"
         r"|\b(?:nfs|lockd)\w{0,2}:? server \S{1,80} (?:is )?not responding"
-        r"|\bserver \S{1,80} not responding, (?:still trying|timed out)\b|\blneterror: \d{1,6}[-:]"
+        r"|\bserver \S{1,80} not responding, (?:still trying|timed out)\b|\blockd: failed to reclaim lock\b"
+        r"|\blneterror: \d{1,6}[-:]"
         r"|\bnfs: .{0,90}(?:our clientid is in use|contains a readdir loop|\bmode changed, 0)"
         r"|\bnfs\d?: server \S{1,80} error\b"
         r"|\b_{0,2}nfs\w{0,60}\b.{0,100}(?:reclaim failed|unhandled error|exiting with error|fileid changed"
@@ -196,7 +198,8 @@ PORTS: Final[tuple[Rule, ...]] = (
         r"|\bmlx[45]_\w{2,12}\b.{0,120}(?:\bassert_var\[|\bover ?temperature|high temperature|internal error"
         r"|health poll failed|handling bad device|entering error state)"
         r"|\bmlx5_(?:enter_error_state|error_sw_reset|pci_err_detected|health_try_recover)\b"
-        r"|\bfailed (?:cm )?(?:send|recv|receive) event \(status=",
+        r"|\bmlx5\w{0,20}.{0,80}\bcq error on cqn\b|\bmlx5e_cq_error_event\b|\bfailed (?:cm )?(?:send|recv"
+        r"|receive) event \(status=",
         example="mlx5_core 0000:b1:00.1: Port module event[error]: module 1, Cable error, Bus stuck",
         source="Linux drivers/net/ethernet/mellanox/mlx5/core: events.c, health.c, main.c, cmd.c; sch_generic.c; ipoib",
     ),
