@@ -15,7 +15,7 @@ from chalicelib.domain.model.known import Known
 from chalicelib.domain.reporting.ledger import steps_lost
 from chalicelib.domain.reporting.markdown import one_line
 from chalicelib.domain.reporting.paste import paste_of
-from rekindle.signatures.faults import FaultClass
+from rekindle.protocol.signals import FaultClass
 from rekindle.signatures.words import fault_word
 
 NAME_CHARS: Final = 160

@@ -14,7 +14,7 @@ from chalicelib.domain.model.known import Known, Maybe, Unknown
 from chalicelib.domain.model.observation import CheckpointView
 from chalicelib.domain.policy.document import Policy
 from chalicelib.domain.run.rollback import account_rollback, onset_to_precede, resumed_at_last, rewind_steps
-from rekindle.signatures.faults import FaultClass
+from rekindle.protocol.signals import FaultClass
 
 # The narrowest of the platforms' rules. Source: botocore: [a-zA-Z0-9](-*[a-zA-Z0-9]){0,62}
 MAX_NAME_CHARS = 63
