@@ -1,9 +1,9 @@
 """An embedded cloud's store, read without the embedded cloud: the service's own API over the facts in the file.
 
 A read command needs a few items, and importing moto and restoring a cloud takes seconds of CPU. Here the service's API
-runs in the caller's process over clients that read the file: DynamoDB's reads, SSM's parameters, S3's objects, and
-training jobs that are over; nothing is written. What they do not do raises NotRead, and the caller asks the embedded
-cloud instead.
+runs in the caller's process over clients that read the file: DynamoDB's reads, SSM's parameters, S3's objects, empty
+queues, and training jobs that are over; nothing is written. What they do not do raises NotRead, and the caller asks the
+embedded cloud instead.
 """
 
 from __future__ import annotations
@@ -138,6 +138,7 @@ class _StoredClients(Clients):
         self._clients: dict[str, Any] = {
             "dynamodb": _Dynamo(facts),
             "ssm": _Parameters(facts),
+            "sqs": _Queues(file),
             "s3": StoredObjects(file, own=f"{STACK}-mailbox", refuse=_refuse),
             "sagemaker": StoredTrainingJobs(file, refuse=_refuse),
         }
@@ -176,6 +177,25 @@ class _Parameters(_Unread):
             error = {"Code": "ParameterNotFound", "Message": f"Parameter {Name} not found."}
             raise ClientError({"Error": error}, "GetParameter")
         return {"Parameter": {**self._parameters[Name], "Version": 1}}
+
+    def get_parameters_by_path(self, *, Path: str, **_: Any) -> dict[str, Any]:
+        """All parameters directly under a path, on one page. Their age is not in the file and is left out."""
+        under = f"{Path.rstrip('/')}/"
+        names = sorted(name for name in self._parameters if name.startswith(under) and "/" not in name[len(under) :])
+        return {"Parameters": [{"Name": name, **self._parameters[name], "Version": 1} for name in names]}
+
+
+class _Queues(_Unread):
+    """SQS, as long as no message waits in any queue: what takes a message out is for the embedded cloud."""
+
+    def __init__(self, file: Path) -> None:
+        super().__init__("sqs")
+        with closing(sqlite3.connect(f"{file.resolve().as_uri()}?mode=ro", uri=True, timeout=5)) as db:
+            self._is_empty = db.execute("SELECT count(*) FROM messages").fetchone()[0] == 0
+
+    def receive_message(self, **_: Any) -> dict[str, Any]:
+        """None."""
+        return {} if self._is_empty else _refuse("sqs.receive_message")
 
 
 class _Dynamo(_Unread):

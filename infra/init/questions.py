@@ -41,7 +41,7 @@ def check_options(args: argparse.Namespace, *, is_asked: bool) -> None:
         missing = [name for name in wanted if getattr(args, name) is None]
         if missing:
             detail = ", ".join(f"--{name}" for name in missing)
-            raise Misused(f"missing, and no one can be asked without a terminal or with --yes: {detail}")
+            raise Misused(f"missing: {detail} (asked for only on a terminal and without --yes)")
 
 
 def ask(args: argparse.Namespace, seen: Seen, service: Service | str, *, is_asked: bool) -> Answers:

@@ -53,7 +53,7 @@ def _of_stack(stack: str, region: str | None) -> dict[str, str]:
         [found] = client.describe_stacks(StackName=stack)["Stacks"]
     except (BotoCoreError, ClientError) as err:
         raise LifecycleError(
-            f"the stack {stack} cannot be asked ({err}): give --bucket, --bus, --region, --account"
+            f"the stack {stack} cannot be read ({err}): give --bucket, --bus, --region, --account"
         ) from err
     outputs = {item["OutputKey"]: item["OutputValue"] for item in found.get("Outputs", ())}
     read = _STACK_ID.match(found["StackId"])

@@ -34,7 +34,7 @@ def trend(incidents: Sequence[Mapping[str, Any]], *, since: datetime, until: dat
         return []
 
     def placed(values: Mapping[int, float]) -> list[Point]:
-        return [(begin + period * length, value) for period, value in sorted(values.items())]
+        return [(begin + (period + 1) * length, value) for period, value in sorted(values.items())]
 
     each = "day" if length == DAY_S else "hour"
     curves = (

@@ -140,7 +140,8 @@ def first_bad(reports: Iterable[RankReport], world_size: int) -> RankVerdict:
     first = frozenset(rank for rank, report in bad.items() if report.step == step)
     later = len(bad) - len(first)
     if len(first) == world_size:
-        text = f"all {world_size} ranks have it at step {step}"
+        everyone = "both" if world_size == 2 else f"all {world_size}"
+        text = f"{everyone} ranks have it at step {step}"
         return RankVerdict(suspect_ranks=(), hosts=(), confidence=0.9, rule=RankRule.ALL_AT_ONCE, text=text)
     text = f"{_ranks(first)} first, at step {step}; {later} of {world_size} ranks later"
     if len(first) == 1:

@@ -9,6 +9,13 @@ from typing import Final
 
 from rekindle.signatures.rule import Harmless
 
+# "rank 0 timeout", "QID 0 timeout": this 0 names one of several and counts nothing. (A look-behind has one width.)
+_NUMBERED: Final = (
+    *("qid", "queue", "rank", "gpu", "node", "port", "link", "lane", "device", "dev", "cpu", "core", "worker", "host"),
+    *("nic", "channel", "switch", "nvswitch", "module", "bank", "disk", "process"),
+)
+_COUNT_0: Final = "0" + "".join(f"(?<!{word}{mark}0)" for word in _NUMBERED for mark in (" ", "_", "#", ": "))
+
 HARMLESS: Final[tuple[Harmless, ...]] = (
     Harmless(
         name="nccl_info",
@@ -29,7 +36,8 @@ HARMLESS: Final[tuple[Harmless, ...]] = (
     Harmless(
         name="none_of_them",
         needs=("out of memory", "out-of-memory", "oom", "timeout", "hang", "crash", "deadlock", "interruption", "nan"),
-        pattern=r"\b(?:no|without|never|zero|0|free of) (?:an? |any |more |further |single |new |cuda |gpu |host |ever "
+        pattern=rf"\b(?:no|without|never|zero|{_COUNT_0}|free of) "
+        r"(?:an? |any |more |further |single |new |cuda |gpu |host |ever "
         r"|ran |run |went ){0,3}(?:out[- ]of[- ]memory|ooms?|timeouts?|hangs?|crash(?:es)?|deadlocks?|interruptions?"
         r"|nans?)\b",
         example="torch.cuda.max_memory_allocated: 70 GB; no out of memory so far, without a hang or timeout",
@@ -73,7 +81,8 @@ HARMLESS: Final[tuple[Harmless, ...]] = (
         r"|correctable|single bit|double bit|dbe|sbe)(?: count| total"
         r"| errors?)?['\"]?\s{0,30}[:=|]{1,2}\s{0,30}(?:0(?![\d.x])|no(?=\s{0,3}(?:[,;|)\n]|\Z))|none\b|false\b"
         r"|n/a\b)"
-        r"|\b(?:0|no|zero) (?:(?:uncorrectable|correctable|double[- ]bit|single[- ]bit|fatal|nvlink|ecc|xid|gpu"
+        rf"|\b(?:{_COUNT_0}|no|zero) "
+        r"(?:(?:uncorrectable|correctable|double[- ]bit|single[- ]bit|fatal|nvlink|ecc|xid|gpu"
         r"|cuda|nccl|hardware|"
         r"io|i/o|new|critical|volatile|aggregate|memory|node|disk|storage|other|known) ){0,4}(?:errors?|failures?"
         r"|faults?|xids?|sxids?|exceptions?|nans?|problems?|issues?|preemptions?)\b",
@@ -223,7 +232,8 @@ HARMLESS: Final[tuple[Harmless, ...]] = (
     Harmless(
         name="handled",
         needs=("retry", "ignor", "skipping", "retri", "falling back", "fallback", "suppress", "handled"),
-        pattern=r"(?:\A|(?<=\n))[^\n]{0,300}\b(?:will retry|retrying|retry in|retry \d|retried|attempt \d{1,3}(?:/"
+        pattern=r"(?:\A|(?<=\n))(?![^\n]{0,200}failing async write)[^\n]{0,300}\b(?:will retry|retrying|retry in"
+        r"|retry \d|retried|attempt \d{1,3}(?:/"
         r"| of )\d{1,3}|ignoring|ignored|falling back|"
         r"suppressed)\b[^\n]{0,200}",
         example="WARNING botocore: caught ReadTimeoutError, retrying in 2 s (attempt 1 of 5)",

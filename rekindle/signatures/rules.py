@@ -15,7 +15,8 @@ from rekindle.signatures.rules_gpu import CUDA, DEVICE, FABRIC
 from rekindle.signatures.rules_host import MEMORY, STORAGE
 from rekindle.signatures.rules_kernel import BLOCKS, PORTS, STALLS
 from rekindle.signatures.rules_network import ECHOES, NETWORK
-from rekindle.signatures.rules_run import ENDS, NUMBERS, PYTHON
+from rekindle.signatures.rules_numbers import NUMBERS
+from rekindle.signatures.rules_run import ENDS, PYTHON
 
 __all__ = ["HARDWARE", "HARMLESS", "OTHERS", "RULES", "Harmless", "Rule"]
 
@@ -46,13 +47,14 @@ OTHERS: Final[tuple[Rule, ...]] = tuple(
         "slurm_node_fail",
         "disk_full",
         "dataloader",
-        "checkpoint_corrupt",
         "cuda_unknown",
         "md_array",
         "file_system",
+        "file_system_record",
         "nvme",
         "nfs_client",
         "block_device",
+        "checkpoint_corrupt",
         "storage_io",
         "soft_lockup",
         "hung_task",
@@ -66,6 +68,7 @@ OTHERS: Final[tuple[Rule, ...]] = tuple(
         "nccl_remote",
         "preemption",
         "user_cancelled",
+        "page_allocation",
         "killed_9",
         "segfault",
         "python_exception",

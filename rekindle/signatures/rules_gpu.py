@@ -37,13 +37,18 @@ DEVICE: Final[tuple[Rule, ...]] = (
             "rpcsendmessage",
             "pcie bus error",
             "aer: ",
+            "dpc: ",
+            "unable to change power state",
         ),
-        pattern=r"\bfall(?:en|s|ing)? off the bus|\bfell off the bus|gpu[ _]?is[ _]?lost\b|gpu lost from the bus"
+        pattern=r"\bfall(?:en|s|ing)? off the bus|\bfell off the bus|gpu(?: is |_is_|is)lost\b|gpu lost from the bus"
         r"|rpcsendmessage failed with status 0x0{0,7}f\b|pcie bus error: severity=uncorrect\w{2,4} \(fatal\)"
         r"|\baer: .{0,40}uncorrect\w{2,4} \(fatal\)"
+        r"|\bdpc: (?:containment event|err_(?:non)?fatal (?:detected|received)|unmasked uncorrectable error)"
+        r"|\bnvidia\b.{0,40}\bunable to change power state from d3cold\b"
         r"|unable to determine the device handle for gpu|\brminitadapter failed",
         example="Unable to determine the device handle for GPU0000:05:00.0: GPU is lost.  Reboot the system to recover",
-        source="nvidia-smi and NVRM kernel messages (nv.c, osinit.c; status 0xF is NV_ERR_GPU_IS_LOST); Linux AER; "
+        source="nvidia-smi and NVRM kernel messages (nv.c, osinit.c; status 0xF is NV_ERR_GPU_IS_LOST); Linux "
+        "AER, DPC and pci.c; "
         "github.com/NVIDIA/open-gpu-kernel-modules/issues/688",
     ),
     Rule(
@@ -60,18 +65,22 @@ DEVICE: Final[tuple[Rule, ...]] = (
     Rule(
         name="host_memory_uncorrected",
         label=Label.ECC_UNCORRECTABLE,
-        needs=("edac", "hardware error", "uncorrected"),
+        needs=("edac", "hardware error", "uncorrected", "memory failure", "hardware memory corruption"),
         pattern=r"\bedac\b.{0,80}\b(?:ue|uncorrect(?:able|ed))\b.{0,60}(?:error|memory|page|row|dimm)"
-        r"|\[hardware error\].{0,60}machine check exception"
+        r"|\[hardware error\].{0,60}machine check exception|\[hardware error\].{0,8}event severity: (?:fatal"
+        r"|recoverable)"
+        r"|\bdue to hardware memory corruption\b"
         r"|\[hardware error\].{0,120}uncorrect(?:able|ed)|\buncorrected (?:hardware )?(?:memory )?error\b"
-        r"|memory failure: 0x[0-9a-f]{1,16}: (?:recovery|unhandlable|killing)",
+        r"|memory failure: 0x[0-9a-f]{1,16}: (?:recovery|unhandlable|killing|sending)",
         example="EDAC MC0: 1 UE memory read error on CPU_SrcID#0_MC#0_Chan#1_DIMM#0",
-        source="Linux drivers/edac/edac_mc.c, arch/x86 mce; mm/memory-failure.c",
+        source="Linux drivers/edac/edac_mc.c, arch/x86 mce; mm/memory-failure.c; APEI drivers/firmware/efi/cper.c: "
+        "host memory, not the GPU's",
+        response=FirstResponse.REBOOT,
     ),
     Rule(
         name="row_remap_recorded",
         label=Label.XID_63_64_ROW_REMAP,
-        needs=("row remap", "remapped row", "remapping"),
+        needs=("remap",),
         pattern=r"row remapper: new row .{0,40}marked for remapping|row[- ]remap\w{0,6}.{0,30}(?:recorded|event)\b",
         example="Row Remapper: New row (0x00000000051e0800) marked for remapping, reset gpu to activate.",
         source=f"{_NV_XID}, Xid 63",
@@ -81,7 +90,11 @@ DEVICE: Final[tuple[Rule, ...]] = (
     Rule(
         name="row_remap_failed",
         label=Label.XID_63_64_ROW_REMAP,
-        needs=("row remap", "rowremap", "remapped row", "remapping fail", "rows remap", "page retire", "retire page"),
+        needs=(
+            "page retire",
+            "retire page",
+            "remap",
+        ),
         pattern=r"(?:row[- ]?remap\w{0,6}|remapped[- ]?rows?|remapping).{0,50}(?:\bfail|error|occurred\W{1,6}yes)"
         r"|(?:fail\w{0,4}|unable).{0,40}(?:row[- ]remap|remap\w{0,5} row)"
         r"|(?:dynamic )?page retirement.{0,20}(?:fail|error)|(?:fail\w{0,3}|unable) to retire page",
@@ -91,7 +104,7 @@ DEVICE: Final[tuple[Rule, ...]] = (
     Rule(
         name="row_remap_pending",
         label=Label.XID_63_64_ROW_REMAP,
-        needs=("row remap", "remapped row", "remapping", "rows remap"),
+        needs=("remap",),
         pattern=r"(?:row[- ]remap\w{0,6}|remapped rows?).{0,80}pending\W{1,30}(?:yes|true|[1-9])"
         r"|remapped rows[\s\S]{0,240}pending\s{0,40}:\s{0,3}yes|pending row[- ]remap"
         r"|row[- ]remap\w{0,6} (?:is )?pending",
@@ -121,13 +134,26 @@ FABRIC: Final[tuple[Rule, ...]] = (
         order=CausalClass.NEWS,
     ),
     Rule(
+        name="nvswitch_nonfatal",
+        label=Label.NVLINK_ERROR,
+        needs=("non-fatal",),
+        pattern=r"\bnvswitch non-fatal error\b",
+        example="[ERROR] [tid 871] detected NVSwitch non-fatal error 12028 on fid 0 on NVSwitch pci bus id "
+        "00000000:86:00.0",
+        source="NVIDIA Fabric Manager user guide, non-fatal NVSwitch errors: recorded, the run continues",
+        response=FirstResponse.MONITOR,
+        order=CausalClass.NEWS,
+    ),
+    Rule(
         name="fabric_manager",
         label=Label.NVLINK_ERROR,
-        needs=("fabric manager", "nvswitch", "multicast team", "nvlink"),
+        needs=("fabric manager", "nvswitch", "multicast team", "nvlink", "fabricmanager"),
         pattern=r"\baborting fabric manager\b|\bfabric manager\b.{0,100}(?:\bfailed\b|\bfatal\b|don't match)"
         r"|\bnvswitch(?:es)?\b.{0,80}(?:don't match|mismatch|\bmissing\b|not detected|not responding|\bdegraded\b)"
         r"|\bfailed to (?!(?:get|query|read) ).{0,80}\b(?:multicast team|nvlinks?|nvswitch(?:es)?)\b"
         r"|\berror occurred while .{0,60}\bnvlinks?\b|\bknvlink\w{3,60}.{0,80}\bfail"
+        r"|\bfailed to start .{0,20}fabric ?manager\b"
+        r"|\bfabricmanager(?:\.service)?: .{0,60}(?:status=\d{1,3}/failure|code=(?:killed|dumped))"
         r"|\bnvlink\b.{0,40}(?:training|initiali[sz]ation|discovery)\b.{0,24}\bfail",
         example="[ERROR] fabric manager: failed to initialize NVLink for all NVSwitch devices, request: aborting",
         source="NVIDIA Fabric Manager user guide, error handling; open-gpu-kernel-modules kernel_nvlink.c",
@@ -150,7 +176,13 @@ CUDA: Final[tuple[Rule, ...]] = (
     Rule(
         name="context_switch_timeout",
         label=Label.CUDA_CONTEXT_TIMEOUT,
-        needs=("switch timeout", "switch timed out", "context timeout", "context timed out", "context creation timed"),
+        needs=(
+            "switch timeout",
+            "switch timed out",
+            "context timeout",
+            "context timed out",
+            "context creation t",
+        ),
         pattern=r"\b(?:ctx|context)[ _]switch[ _](?:timeout|timed out)|cuda context (?:creation )?(?:timeout"
         r"|timed out)",
         example="Ch 00000008, errorString CTX SWITCH TIMEOUT, Info 0x58005",
@@ -180,7 +212,15 @@ CUDA: Final[tuple[Rule, ...]] = (
     Rule(
         name="illegal_memory",
         label=Label.CUDA_ILLEGAL_MEMORY,
-        needs=("illegal memory", "illegal_address", "illegaladdress", "misaligned", "cuda failure", "invalid address"),
+        needs=(
+            "illegal memory",
+            "illegal_address",
+            "illegaladdress",
+            "misaligned",
+            "cuda failure",
+            "invalid address",
+            "operation not supported on global",
+        ),
         pattern=r"illegal memory access|cuda_?error_?(?:illegal|misaligned)_?address|\bmisaligned address\b"
         r"|\bcuda failure (?:700|716)\b|cuda.{0,30}operation not supported on global/shared address space"
         r"|cuda.{0,40}invalid address space",
@@ -193,12 +233,15 @@ CUDA: Final[tuple[Rule, ...]] = (
         needs=(
             "out of memory",
             "outofmemoryerror",
-            "error_out_of_memory",
             "memoryallocation",
             "alloc_failed",
             "oom when allocating",
             "resource_exhausted",
             "failed to allocate",
+            "out_of_memory",
+            "resourceexhausted",
+            "outofresources",
+            "cuda runtime error",
         ),
         pattern=r"\b(?:cuda|hip|xpu|npu|mps|vram)\b.{0,60}\bout of memory\b|\bgpu(?: ?\d{1,2})?(?: is| ran| has run"
         r"| memory|:)? out of memory|torch\.(?:cuda\.)?outofmemoryerror"
@@ -235,6 +278,8 @@ CUDA: Final[tuple[Rule, ...]] = (
             "unhandledcuda",
             "hip error",
             "thcudacheck",
+            "hiperror",
+            "cusparse_status",
         ),
         pattern=r"\b(?:cuda|hip)(?: driver| runtime)? error(?: \(?\d{1,4}\)?)?\s?:|\bcuda runtime error \(\d{1,4}\)"
         r"|\bcuda_error_[a-z_]{3,40}|\b(?:cuda|hip)error[a-z]{3,40}\b|\bcuda unknown error\b|\bcuda failure\b"

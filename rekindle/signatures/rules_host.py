@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from rekindle.signatures.labels import CausalClass, Label
+from rekindle.signatures.responses import FirstResponse
 from rekindle.signatures.rule import Rule
 
 MEMORY: Final[tuple[Rule, ...]] = (
@@ -29,9 +30,17 @@ MEMORY: Final[tuple[Rule, ...]] = (
             "as a result of limit",
             "memory limit reached",
             "deadlocked on memory",
+            "no killable processes",
+            "earlyoom",
+            "out_of_memory",
+            "out of host",
+            "out of system",
+            "out of cpu",
         ),
         pattern=r"\bkilled as a result of limit of\b|\bmemory limit reached of cgroup\b|\bdeadlocked on memory\b"
         r"|\boom[-_ ]?kill|\boom_reaper\b|invoked oom-?killer|out of memory: kill"
+        r"|\bno killable processes\b|\bearlyoom\b.{0,20}\bsending sig(?:term|kill) to process\b"
+        r"|\bsystemd-oomd\b.{0,20}\bkilled \S{1,200} due to\b"
         r"|\bkilled process \d{1,9}(?:, uid \d{1,9},)? \(|memory cgroup out of memory"
         r"|\boomkilled\b|cgroup out-of-memory|low on resource: memory|low on memory|under memory pressure"
         r"|tasks? [\d,\-]{1,200}: out of memory|out_of_memory\b.{0,30}(?:slurm|state|job)|state=out_of_memory"
@@ -40,7 +49,18 @@ MEMORY: Final[tuple[Rule, ...]] = (
         r"|unable to allocate [\d.]{1,12} ?[kmgtp]i?b\b|instance type with more memory"
         r"|(?:ran|run|running) out of (?:host |system |cpu )?memory|terminated.{0,40}\boom\b",
         example="Memory cgroup out of memory: Killed process 81723 (python) total-vm:412GB, anon-rss:390GB",
-        source="Linux mm/oom_kill.c; Slurm task/cgroup; kubelet OOMKilled and Evicted; PyTorch DefaultCPUAllocator",
+        source="Linux mm/oom_kill.c; Slurm task/cgroup; kubelet OOMKilled and Evicted; PyTorch DefaultCPUAllocator; "
+        "systemd oomd-manager.c; earlyoom kill.c",
+    ),
+    Rule(
+        name="page_allocation",
+        label=Label.HOST_OOM_KILLED,
+        needs=("page allocation failure", "vmalloc error"),
+        pattern=r"\bpage allocation failure: order:\d|\bvmalloc error: size \d",
+        example="python3: page allocation failure: order:4, mode:0x40dc0(GFP_KERNEL|__GFP_COMP|__GFP_ZERO)",
+        source="Linux mm/page_alloc.c, mm/vmalloc.c: a request was refused; most callers retry or do with less",
+        response=FirstResponse.MONITOR,
+        order=CausalClass.NEWS,
     ),
     Rule(
         # Who kills with SIGKILL does not say so; on a training node it is nearly always the OOM killer.
@@ -76,6 +96,8 @@ STORAGE: Final[tuple[Rule, ...]] = (
             "ephemeral-storage",
             "diskpressure",
             "not enough space",
+            "system full",
+            "streamwriter failed",
         ),
         pattern=r"no space left on device|\bstoragefull\b|\benospc\b|(?:insufficient|not enough"
         r"|out of) (?:free )?disk space"
@@ -94,7 +116,6 @@ STORAGE: Final[tuple[Rule, ...]] = (
             "central directory",
             "safetensorerror",
             "deserializing header",
-            "unpickling",
             "ran out of input",
             "unexpected eof",
             "corrupt",
@@ -115,6 +136,7 @@ STORAGE: Final[tuple[Rule, ...]] = (
             "missing shard",
             "wrong size",
             "wrong byte size",
+            "unpickl",
         ),
         pattern=r"pytorchstreamreader failed|unable to load weights from|\btruncated file\b"
         r"|failed finding central directory|error while deserializing header"
@@ -123,7 +145,7 @@ STORAGE: Final[tuple[Rule, ...]] = (
         r"|\bran out of input\b|unexpected eof.{0,60}(?:corrupt|more bytes)|invalid header or archive is corrupted"
         r"|file (?:might|may|is|appears to) be? ?corrupt|(?:not a zip file|\bbadzipfile\b|bad crc-?32)"
         r"|storage has wrong (?:byte )?size"
-        r"|(?:in)?valid magic number|bad magic number|invalid load key"
+        r"|invalid magic number|bad magic number|invalid load key"
         r"|(?:checkpoint|snapshot|ckpt|weights?|shard|model|optimizer)\b.{0,80}\b(?:corrupt\w{0,3}|truncated|checksum "
         r"(?:mismatch|error|fail))|\b(?:corrupt\w{0,3}|truncated|incomplete)\b.{0,40}\b(?:checkpoint|snapshot|ckpt"
         r"|model file|state.?dict|safetensors)|checksum (?:mismatch|does not match).{0,60}(?:checkpoint|shard|ckpt)",
@@ -145,9 +167,6 @@ STORAGE: Final[tuple[Rule, ...]] = (
             "lustre",
             "ldlm",
             "nfs",
-            "read-only file system",
-            "readonly file system",
-            "ext4-fs error",
             "xfs",
             "structure needs cleaning",
             "slowdown",
@@ -182,6 +201,12 @@ STORAGE: Final[tuple[Rule, ...]] = (
             "beegfs",
             "fuse",
             "weka",
+            "only file system",
+            "only filesystem",
+            "ext4-fs",
+            "an error occurred (",
+            "connectionclosederror",
+            "mount-s",
         ),
         pattern=r"\binput/output error\b|\b(?:buffer )?i/o error\b(?!s?\W{1,4}0\b)|\bremote i/o error\b"
         r"|stale (?:nfs )?file handle"
@@ -189,7 +214,8 @@ STORAGE: Final[tuple[Rule, ...]] = (
         r"|connection (?:to .{0,60})?(?:was )?lost|timed? ?out|not responding|failed|reconnect)"
         r"|\bldlm_\w{3,40}.{0,120}(?:timed? ?out|evict|error)|\bnfs4?:? .{0,60}(?:not responding|timed out"
         r"|server .{0,40}error)"
-        r"|read-?only file ?system|ext4-fs (?:error|.{0,30}remounting)|\bxfs\b.{0,60}(?:corruption|metadata i/o"
+        r"|read-?only file ?system(?<!recovery required on readonly filesystem)|ext4-fs (?:error|.{0,30}remounting)"
+        r"|\bxfs\b.{0,60}(?:corruption|metadata i/o"
         r"|shutdown|error)"
         r"|structure needs cleaning|\bslow ?down\b.{0,60}(?:request rate|s3|503)|reduce your request rate"
         r"|\bendpointconnectionerror\b|\b(?:read|connect)timeouterror\b|could not connect to the endpoint url"

@@ -11,7 +11,14 @@ NETWORK: Final[tuple[Rule, ...]] = (
     Rule(
         name="efa_setup",
         label=Label.EFA_FAILURE,
-        needs=("net/ofi", "aws-ofi-nccl", "nccl_net_ofi", "ofi plugin"),
+        needs=(
+            "net/ofi",
+            "aws-ofi-nccl",
+            "nccl_net_ofi",
+            "ofi plugin",
+            "remote rails",
+            "only efa provider",
+        ),
         # Set-up calls of the plugin: no transfer has begun.
         pattern=r"net/ofi.{0,80}(?:could(?:n't| not) (?:open|enable|bind|create|find|get|allocate|set|initiali[sz]e)"
         r"|unable to (?:register|find|open|create|get|alloc|set|init|bind|map)\w{0,5}"
@@ -39,7 +46,18 @@ NETWORK: Final[tuple[Rule, ...]] = (
     Rule(
         name="ofi_transfer",
         label=Label.OFI_NETWORK_ERROR,
-        needs=("net/ofi", "libfabric", "fi_cq_read", "ofi_process_cq", "fi_send", "fi_recv", "fi_write", "fi_read"),
+        needs=(
+            "net/ofi",
+            "libfabric",
+            "fi_cq_read",
+            "ofi_process_cq",
+            "fi_send",
+            "fi_recv",
+            "fi_write",
+            "fi_read",
+            "fi_tsend",
+            "fi_trecv",
+        ),
         # A request that was under way ended in error, or the completion queue could not be read.
         pattern=r"net/ofi.{0,80}(?:completed with error|cq error|completion (?:with )?error|fi_cq_read|error_?entry"
         r"|unexpected (?:status|request|message|cqe)|from unexpected request|unable to (?:post|retrieve completion"
@@ -63,10 +81,21 @@ NETWORK: Final[tuple[Rule, ...]] = (
     Rule(
         name="efa_device",
         label=Label.EFA_FAILURE,
-        needs=("efa_", "efa ", "efa:", "fi_getinfo"),
-        pattern=r"\befa(?:_\d{1,3})?:? ?.{0,40}(?:failed to |unable to |fatal|cannot open device"
+        needs=(
+            "efa_",
+            "efa ",
+            "efa:",
+            "fi_getinfo",
+            "rdmap",
+            "open efa",
+            "find efa",
+            "load efa",
+        ),
+        pattern=r"\befa(?:_\d{1,3})?\b.{0,42}(?:failed to |unable to |fatal|cannot open device"
         r"|not responding|reset fail"
+        r"|wait for completion \(\w{1,12}\) timeout|didn't send any completion"
         r"|aenq (?:error|fatal)|no (?:efa )?(?:devices?|provider) (?:was |were )?found|unresponsive|admin queue)"
+        r"|\brdmap\d{1,3}s\d{1,3}\b:? .{0,20}failed to (?:process|submit) command"
         r"|fi_getinfo\b.{0,60}(?:fail|no data available|-61)|failed to (?:open|find|load) efa"
         r"|no (?:usable )?efa (?:devices?|interfaces?)\b",
         example="infiniband efa_0: Failed to process command ALLOC_PD (opcode 14) comp_status 1 err -12",
@@ -75,7 +104,16 @@ NETWORK: Final[tuple[Rule, ...]] = (
     Rule(
         name="ib_completion",
         label=Label.IB_NETWORK_ERROR,
-        needs=("net/ib", "ibv_", "ib_plugin", "vendor err", "wc_status", "ibv wc", "net_ib"),
+        needs=(
+            "net/ib",
+            "ibv_",
+            "ib_plugin",
+            "vendor err",
+            "wc_status",
+            "ibv wc",
+            "net_ib",
+            "got completion",
+        ),
         pattern=r"net/ib ?:?.{0,80}(?:got completion|async (?:fatal )?event|failed|fatal|error|timed? ?out|unable to"
         r"|no device|retry exceeded|link down|port down)"
         r"|got completion (?:from peer .{0,80})?with (?:status|error)\b|\bvendor err \d{1,4}\b"
@@ -98,6 +136,9 @@ NETWORK: Final[tuple[Rule, ...]] = (
             "modify qp",
             "hca",
             "queue pair",
+            "link down",
+            "rnr retry",
+            "local catastrophic",
         ),
         pattern=r"\bmlx[45]_(?:core|ib|en|\d{1,3}).{0,100}(?:link down|port (?:is )?down|\bfatal\b|health (?:error"
         r"|compromised"
@@ -125,6 +166,7 @@ ECHOES: Final[tuple[Rule, ...]] = (
             "nccl collective",
             "flight recorder",
             "inconsistency",
+            "dump signal",
         ),
         pattern=r"watchdog caught collective operation timeout|(?:either an error or timeout\) )detected by watchdog"
         r"|collective operation timeout: ?\w{4,12}nccl|ran for \d{1,12} milliseconds before timing out"
@@ -141,7 +183,15 @@ ECHOES: Final[tuple[Rule, ...]] = (
     Rule(
         name="gloo_timeout",
         label=Label.NCCL_TIMEOUT,
-        needs=("timed out waiting", "barrier timeout", "barrier timed", "monitoredbarrier", "wait timeout"),
+        needs=(
+            "timed out waiting",
+            "barrier timeout",
+            "barrier timed",
+            "monitoredbarrier",
+            "wait timeout",
+            "to pass",
+            "to reach",
+        ),
         pattern=r"timed out waiting \d{1,12}ms for (?:recv|send) operation|monitoredbarrier.{0,120}(?:timeout|timed out"
         r"|failed)|ranks? \d.{0,60}failed to (?:pass|reach) (?:the )?(?:monitored)?barrier"
         r"|collective .{0,40}timed out waiting",
@@ -161,8 +211,6 @@ ECHOES: Final[tuple[Rule, ...]] = (
             "diststoreerror",
             "distnetworkerror",
             "nccluniqueid",
-            "storebasedbarrier",
-            "store based barrier",
             "store->get",
             "waiting for clients",
             "socket timeout",
@@ -177,6 +225,9 @@ ECHOES: Final[tuple[Rule, ...]] = (
             "recvvalue failed",
             "recvbytes failed",
             "recvvector failed",
+            "should dump",
+            "store based",
+            "storebased",
         ),
         pattern=r"tcpstore.{0,100}(?:shut ?down too early|fail|broken pipe|connection (?:reset|refused|closed"
         r"|was closed)"
@@ -218,6 +269,9 @@ ECHOES: Final[tuple[Rule, ...]] = (
             "internal error",
             "invalid usage",
             "remote error",
+            "gloo/",
+            "process group has been",
+            "attempt to use communicator",
         ),
         pattern=r"ncclremoteerror|ncclsystemerror|ncclinternalerror|remote process exited or there was a network error"
         r"|unhandled system error|connection closed by remote peer|nccl.{0,60}\bremote error\b"

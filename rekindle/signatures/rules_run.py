@@ -1,4 +1,4 @@
-"""Rules about how a run ends: its numbers, the scheduler's and people's orders, its data workers, its own code."""
+"""Rules about how a run ends: the scheduler's and people's orders, its data workers, its own code."""
 
 from __future__ import annotations
 
@@ -6,130 +6,6 @@ from typing import Final
 
 from rekindle.signatures.labels import CausalClass, Label
 from rekindle.signatures.rule import Rule
-
-_NUMBER: Final = r"(?:nan|-?inf(?:inity)?)"
-
-NUMBERS: Final[tuple[Rule, ...]] = (
-    Rule(
-        name="loss_scale_floor",
-        label=Label.LOSS_SCALE_COLLAPSE,
-        needs=("minimum", "decrease scale", "scale to", "reducing to", "too small", "underflow", "collaps", "floor"),
-        pattern=r"loss[ _]?scale(?:r)?.{0,30}(?:already )?at (?:its )?minimum|cannot decrease (?:loss )?scale anymore"
-        r"|minimum loss scale reached|loss scale (?:has )?(?:reached|hit|fallen to) (?:its |the )?(?:minimum|floor)"
-        r"|(?:reducing|decreasing|lowering) (?:loss[ _]?scale )?to (?:0?\.\d{1,60}|0(?:\.0{0,60})?|1(?:\.0{0,60})?"
-        r"|\d(?:\.\d{1,40})?e-\d{1,4})(?![\d.e])"
-        r"|setting loss[ _]?scale to:? (?:0?\.\d{1,60}|\d(?:\.\d{1,40})?e-\d{1,4})(?![\d.e])"
-        r"|loss[ _]?scale.{0,40}\b(?:too small|underflow\w{0,2}|collaps\w{1,3})\b",
-        example="Exception: Current loss scale already at minimum - cannot decrease scale anymore. Exiting run.",
-        source="DeepSpeed runtime/fp16/loss_scaler.py; apex amp; fairseq fp16_optimizer; "
-        "github.com/ymcui/Chinese-LLaMA-Alpaca/issues/534; github.com/facebookresearch/fairseq/issues/512",
-    ),
-    Rule(
-        name="loss_scale_zero",
-        label=Label.LOSS_SCALE_COLLAPSE,
-        needs=("loss scale", "loss_scale", "lossscale"),
-        # A whole 0 is no scale but a setting ("loss_scale": 0 asks DeepSpeed for a dynamic one).
-        pattern=r"loss[ _]?scale['\"]?\s{0,3}[:=]\s{0,6}(?:0\.0{0,60}(?![\d])|\d(?:\.\d{1,40})?e-\d{1,4})",
-        example=" iteration 1201/ 9000 | lm loss: 9.1E+00 | loss scale: 0.0 | number of skipped iterations:  10 |",
-        source="Megatron-LM training log; apex amp",
-    ),
-    Rule(
-        name="nan_iterations",
-        label=Label.NAN_LOSS,
-        needs=("nan iterations",),
-        pattern=r"nan iterations\s{0,3}:\s{0,12}[1-9]",
-        example=" iteration 9/ 10 | loss scale: 1.0 | number of skipped iterations:   1 | number of nan "
-        "iterations:   1 |",
-        source="Megatron-LM training log; github.com/deepspeedai/Megatron-DeepSpeed/pull/434",
-    ),
-    Rule(
-        name="nan_loss",
-        label=Label.NAN_LOSS,
-        needs=(
-            "loss nan",
-            "loss: nan",
-            "loss:nan",
-            "loss=nan",
-            "loss = nan",
-            "loss': nan",
-            'loss": nan',
-            "loss inf",
-            "loss: inf",
-            "loss=inf",
-            "loss = inf",
-            "loss': inf",
-            'loss": inf',
-            "loss:inf",
-            "loss is nan",
-            "loss is inf",
-            "loss is not finite",
-            "loss is non-finite",
-            "loss was nan",
-            "loss became",
-            "loss becomes",
-            "loss went",
-            "nan loss",
-            "nan in ",
-            "nan or inf",
-            "nans in",
-            "non-finite",
-            "non finite",
-            "nonfinite",
-            "not finite",
-            "norm: nan",
-            "norm nan",
-            "norm=nan",
-            "norm = nan",
-            "norm': nan",
-            'norm": nan',
-            "found nan",
-            "nan detected",
-            "nan found",
-            "encountered nan",
-            "detected nan",
-            "nan values in",
-            "result nan",
-            "result inf",
-            "nan gradient",
-            "infinite or nan",
-            "nan or infinite",
-            "inf or nan",
-            "inf/nan",
-            "nan/inf",
-            "loss  nan",
-            "nan encountered",
-            "loss is: nan",
-            "tensor(nan",
-            "loss exploded",
-            "loss diverged",
-            "gradients are nan",
-            "isnan",
-            "contains nan",
-            "has nan",
-            "nan grad",
-            "ppl nan",
-            "ppl: nan",
-        ),
-        pattern=rf"loss\w{{0,12}}['\"]?(?:\s?\(\w{{1,12}}\))?\s{{0,3}}(?:[:=]{{1,2}}|\bis:?|\bwas|\bbec[ao]mes?"
-        rf"|\bwent(?: to)?|\s)\s{{0,6}}"
-        rf"['\"]?(?:tensor\()?(?:now )?{_NUMBER}\b(?![\w.:/-])"
-        r"|loss is (?:not finite|non-?finite)|\bloss (?:became|becomes|went) (?:infinite|nan|non-?finite|inf)"
-        r"|grad(?:ient)?(?:ients)?s?[_ ]?norm\w{0,6}['\"]?\s{0,3}[:=]?\s{0,6}['\"]?(?:tensor\()?nan\b(?![\w./-])"
-        r"|\b(?:found|detected|encountered|got|unexpected result) (?:a |an )?(?:nan|non-?finite"
-        r"|infs?)\w{0,2}\b(?!.{0,12}: ?false)"
-        r"|\bnan(?:s|/inf)? (?:or inf(?:inity)? )?(?:loss|was|were|is )?\s?(?:detected|encountered|found"
-        r"|gradients?\b|grad[_ ]?norm\b|loss\b)"
-        r"(?!\w)|\bnans?(?:/infs?| or infs?)? (?:in |values? in )(?:the )?(?:\w{1,12} )?(?:loss|grad|output|logits"
-        r"|weight|param)"
-        r"|\breturned nan values\b|non-?finite (?:loss|grad|value)|(?:loss|gradients?|parameters?|logits|weights?"
-        r"|activations?)"
-        r" (?:has|have|contains?|are|is) (?:nans?|infs?|non-?finite)\b|became infinite or nan|infinite or nan loss"
-        r"|nan or inf found in input tensor|\bppl:? nan\b|loss (?:has )?(?:exploded|diverged)",
-        example="{'loss': nan, 'grad_norm': nan, 'learning_rate': 9.9e-05, 'epoch': 0.12}",
-        source="Hugging Face Trainer, Megatron-LM 'found NaN in local grad norm', torchvision 'Loss is nan, stopping "
-        "training', detectron2 'became infinite or NaN', tensorboard 'NaN or Inf found in input tensor'",
-    ),
-)
 
 ENDS: Final[tuple[Rule, ...]] = (
     Rule(
@@ -142,16 +18,12 @@ ENDS: Final[tuple[Rule, ...]] = (
             "not responding",
             "setting down",
             "node is not ready",
-            "nodenotready",
             "node not ready",
             "node lost",
             "lost node",
             "nodelost",
             "prolog",
             "unexpectedly rebooted",
-            "node has died",
-            "node died",
-            "node is down",
             "kubelet stopped",
             "confirm allocation",
             "ping apparently",
@@ -159,6 +31,11 @@ ENDS: Final[tuple[Rule, ...]] = (
             "lost communication with",
             "nodeunreachable",
             "node unreachable",
+            "notready",
+            "node_lost",
+            "is down",
+            "is unreachable",
+            " died",
         ),
         pattern=r"\bnode failure\b|(?<![a-z])node_?fail\w{0,2}\b|node ping apparently hung|nodes may be down\b"
         r"|lost communication with a remote daemon|nodes? \S{1,120} (?:is )?not responding"
@@ -195,10 +72,15 @@ ENDS: Final[tuple[Rule, ...]] = (
             "maxruntimeexceeded",
             "maxwaittimeexceeded",
             "node shutdown",
-            "exitcode: -15",
             "terminationbykubelet",
             "exit code 143",
             "capacity block",
+            "will be terminated",
+            "will be interrupted",
+            "received 15",
+            "by 15",
+            "exitcode",
+            "nodeshutdown",
         ),
         pattern=r"due to pre-?emption|\b(?:job|step|task|pod|instance|worker|node|cluster|run|vm|tpu|workload)\b.{0,60}"
         r"(?:was|is|being|been|got|will be) pre-?empted|\bpre-?empted (?:by|in order|due|at)\b|state=preempted\b"
@@ -233,9 +115,6 @@ ENDS: Final[tuple[Rule, ...]] = (
             "cancelled at",
             "cancelled by",
             "canceled by",
-            "ctrl-c",
-            "ctrl+c",
-            "ctrl + c",
             "signal: 2",
             "signal 2",
             "srun: interrupt",
@@ -255,6 +134,9 @@ ENDS: Final[tuple[Rule, ...]] = (
             "aborted by",
             "interrupted!",
             "status: cancel",
+            "manually",
+            "ctrl",
+            "user-",
         ),
         pattern=r"\bkeyboard ?interrupt\b|(?:received|caught|got|detected|handling"
         r"|by) (?:signal )?\(?(?:signals\.)?(?:sigint|sighup)\b"
@@ -267,7 +149,7 @@ ENDS: Final[tuple[Rule, ...]] = (
         r"|\bscancel(?:led|ed)?\b.{0,40}(?:job|by)"
         r"|(?:interrupt|stopp|cancel|cancell|terminat|abort|kill)ed (?:the (?:run|job|training) )?(?:manually"
         r"|by (?:the )?user)"
-        r"|user[- ](?:requested|initiated|interrupt)\w{0,2}.{0,20}(?:cancel|stop|abort|terminat|shutdown|\Z|\n)"
+        r"|\buser[- ](?:requested|initiated|interrupt)\w{0,2}.{0,20}(?:cancel|stop|abort|terminat|shutdown|\Z|\n)"
         r"|on user request"
         r"|srun: forcing job termination|stoptrainingjob (?:was )?(?:called|requested)|signal 2 \(sigint\)"
         r"|died with <signals\.sigint|\bstatus: cancell?(?:ed|ing)\b",
@@ -314,12 +196,17 @@ ENDS: Final[tuple[Rule, ...]] = (
             "signal 6",
             "invalid next size",
             "exited with",
+            "traps: ",
+            "exit status",
+            "exitstatus",
+            "(): invalid",
         ),
-        pattern=r"\bsegfault at\b|\bsegfault(?:ed)?\b(?!\w)|segmentation fault|\bsigsegv\b|\bsignal:? ?11\b"
+        pattern=r"\bsegfault at\b|\bsegfault(?:ed)?\b(?!\w)|segmentation fault|\bsigsegv\b|\bsignal(?: |: )11\b"
         r"|(?<!pcie )\bbus error\b"
         r"|\bsigbus\b"
         r"|exit(?:ed with)? ?(?:code|status)\s{0,3}[:=]?\s{0,3}(?:-11|139|-7|135|-6|134)\b|core dumped"
         r"|general protection (?:fault|ip)"
+        r"|\btraps: .{0,60}\btrap (?:invalid opcode|divide error|stack segment|int3) ip:"
         r"|address not mapped"
         r"|double free or corruption|(?:free|realloc|munmap_chunk)\(\): invalid|malloc\(\): (?:corrupt|invalid"
         r"|unsorted|memory)"
@@ -336,7 +223,7 @@ PYTHON: Final[tuple[Rule, ...]] = (
         needs=("error", "exception", "stopiteration", "systemexit"),
         is_cased=True,
         # An exception's class where Python prints it: first on its line, or after a dotted module or a prefix.
-        pattern=r"(?:\A|[\n\s\].(|:])(?!\w{0,20}Warning)(?:[A-Z][a-z0-9]{0,24}){1,6}(?:Error|Exception|Interrupt)(?::\s"
+        pattern=r"(?:\A|[\n\s\].(|:])(?!\w{0,20}Warning)(?:[A-Z][a-z0-9]{0,24}){1,6}(?:Error|Exception)(?::\s"
         r"|:\Z|\s{0,3}\Z"
         r"|\s{0,3}\n|\()|\bStopIteration\b|\bSystemExit: [1-9]",
         example="    logits = batch['labels']\nKeyError: 'labels'",
@@ -364,6 +251,8 @@ PYTHON: Final[tuple[Rule, ...]] = (
             "exit status",
             "executeuserscripterror",
             "exits with return code",
+            "exit with",
+            "exitstatus",
         ),
         pattern=r"worker group failed\b|exit(?:ed with| with)? ?(?:exit )?(?:code"
         r"|status)\s{0,3}[:=]?\s{0,3}\(?[1-9]\d{0,2}\b"

@@ -29,6 +29,9 @@ from tests.console.world import a_job, an_incident, an_item
 
 INCIDENT = an_incident(3, is_open=False).incident_id
 ADDRESSES = (
+    "/policies",
+    "/quarantine",
+    "/undelivered",
     "/status",
     "/switches",
     "/approvals",

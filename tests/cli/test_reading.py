@@ -127,7 +127,7 @@ def test_the_story_tells_fault_evidence_looks_actions_and_results_in_order(rekin
     told = [
         f"{incident}  recovered, open for",
         "job lm",
-        "hang, said by signal.stall",
+        "hang, by rule signal.stall",
         "EVIDENCE",
         "stall from rekindle.monitor",
         "STORY",

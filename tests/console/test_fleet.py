@@ -53,7 +53,7 @@ def test_how_far_an_attempt_came_says_what_it_means(service: Forbidding, console
     _protect(service)
     page = Visitor(console).get("/jobs/lm").body
     assert '<th scope="col" class="num">Good up to step</th>' in page
-    assert "the last one that counts, as the last look saw it" in page
+    assert "the last one that counts, as last observed" in page
 
 
 def test_a_newcomer_is_told_how_to_begin_and_is_not_told_that_all_is_well(console: Console) -> None:

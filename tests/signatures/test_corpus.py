@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -15,8 +16,18 @@ from tests.signatures.corpus_faults import FAULTS
 from tests.signatures.corpus_kernel import KERNEL_FAULTS, KERNEL_LINES
 
 TABLES = (FAULTS, KERNEL_FAULTS)
-EXCERPTS = [(label, text) for table in TABLES for label, texts in table.items() for text in texts]
-ORDINARY = (*BENIGN_LINES, *KERNEL_LINES)
+# Written from the same drivers' format strings, one a line: LABEL|TEXT.
+LINES = [
+    (Label(label), text)
+    for label, _, text in (
+        line.partition("|") for line in Path(__file__).with_name("kernel_lines.txt").read_text("utf-8").splitlines()
+    )
+]
+EXCERPTS = [
+    *((label, text) for table in TABLES for label, texts in table.items() for text in texts),
+    *((label, text) for label, text in LINES if label is not Label.BENIGN),
+]
+ORDINARY = (*BENIGN_LINES, *KERNEL_LINES, *(text for label, text in LINES if label is Label.BENIGN))
 
 
 def _shown(value: object) -> str:

@@ -304,7 +304,7 @@ def story(context: RuleContext) -> str:
     if reported is None and incident.signals:
         reported = incident.signals[-1]
     what = reported.summary if reported else "nothing was reported"
-    return f"{incident.fault} ({incident.fault_rule or 'no rule'}): {what}."
+    return f"{incident.fault} ({incident.fault_rule or 'no rule'}): {what.rstrip('.')}."
 
 
 def whole_story(incident: Incident) -> str:

@@ -241,7 +241,7 @@ def story_of(context: RuleContext) -> str:
     ordered = f"{order.text[:1].upper()}{order.text[1:]}." if order is not None else ""
     if lead is None:
         return ordered or "Nothing was found against it."
-    found = f"{context.incident.fault} ({context.incident.fault_rule}): {lead.text}."
+    found = f"{context.incident.fault} ({context.incident.fault_rule}): {lead.text.rstrip('.')}."
     return f"{ordered} {found}" if ordered else found
 
 

@@ -132,7 +132,7 @@ def _evidence(incident: Incident) -> list[str]:
     ]
     lines += [
         f"- {suspicion.kind.value}: {plain(suspect_word(suspicion))}, by {plain(suspicion.rule)}: "
-        f"{plain(suspicion.text)} ({suspicion.reports} of {suspicion.world_size} ranks spoke)"
+        f"{plain(suspicion.text)} ({suspicion.reports} of {suspicion.world_size} ranks reported)"
         for suspicion in incident.evidence.suspicions
     ]
     lines += [f"- node {plain(node.node)} is held to be broken" for node in incident.resubmission.bad_nodes]

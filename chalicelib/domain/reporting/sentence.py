@@ -15,10 +15,13 @@ from chalicelib.domain.model.known import Known
 from chalicelib.domain.reporting.ledger import steps_lost
 from chalicelib.domain.reporting.markdown import one_line
 from chalicelib.domain.reporting.paste import paste_of
+from rekindle.protocol.signals import FaultClass
 from rekindle.signatures.words import fault_word
 
 NAME_CHARS: Final = 160
 _SENTENCE_CHARS: Final = 300
+# Faults whose signals name the node that has them.
+_OF_A_NODE: Final = (FaultClass.NODE_HARDWARE, FaultClass.NODE_LOST)
 
 
 def sentence_of(incident: Incident) -> str:
@@ -39,15 +42,19 @@ def phase_word(phase: Phase) -> str:
 
 
 def suspect_of(incident: Incident) -> str:
-    """The newest suspect: `rank 3 on host-3`, or a node; empty where none is named."""
+    """The newest suspect: `rank 3 on host-3`, or a node; empty where none is named.
+
+    A node that Rekindle holds to be broken comes before one that only a signal names.
+    """
     named = [one for one in incident.evidence.suspicions if one.ranks or one.hosts]
     if named:
         return one_line(suspect_word(named[-1]), NAME_CHARS)
-    return (
-        one_line(f"node {incident.resubmission.bad_nodes[-1].node}", NAME_CHARS)
-        if incident.resubmission.bad_nodes
-        else ""
-    )
+    if incident.resubmission.bad_nodes:
+        return one_line(f"node {incident.resubmission.bad_nodes[-1].node}", NAME_CHARS)
+    if incident.fault not in _OF_A_NODE:
+        return ""
+    reported = [one.node for one in incident.signals if one.node and one.fault in _OF_A_NODE]
+    return one_line(f"node {reported[-1]}", NAME_CHARS) if reported else ""
 
 
 def commands_of(incident: Incident, *, region: str) -> tuple[tuple[str, str], ...]:

@@ -149,7 +149,8 @@ def summary(chunks: Iterator[list[bytes]], style: Style) -> str:
                 else Finding(verdict=verdict, node=key[2], rank=key[3], at=float(number))
             )
     found = sum(row.count for row in rows.values())
-    parts = [f"{number} lines, {found} of them say that something is wrong"]
+    counted = "1 line" if number == 1 else f"{number:,} lines"
+    parts = [f"{counted}, {found:,} of them {'says' if found == 1 else 'say'} that something is wrong"]
     if rows:
         cause = root_cause(findings.values(), is_one_log=True)
         shown = sorted(rows.items(), key=lambda item: (item[1].verdict.order, item[1].first_line))

@@ -158,7 +158,7 @@ def _cluster(env: Mapping[str, str]) -> str:
         found = re.search(r"^ClusterName\s*=\s*(\S+)", stated.stdout, re.MULTILINE)
         return check_cluster(found[1] if found else None, ENV_CLUSTER)
     except (OSError, subprocess.SubprocessError, MailboxError) as err:
-        raise CommandFailed(f"the cluster's name is not known ({clean(err)[:160]}): set {ENV_CLUSTER}") from err
+        raise CommandFailed(f"the cluster's name is not known: set {ENV_CLUSTER} ({clean(err)[:160]})") from err
 
 
 def _warnings(command: Sbatch, environment: Mapping[str, str], has_signal: bool) -> list[str]:

@@ -43,7 +43,8 @@ def _head(incident: Mapping[str, Any], style: Style) -> str:
     rule, version = word(incident, "fault_rule"), word(incident, "policy_version")
     facts = [
         ("about", f"job {word(incident, 'job_id')}" if member(incident, "job_id") else _cluster(incident)),
-        ("fault", word(incident, "fault") + (f", by {rule}" if rule != NOTHING else "")),
+        ("fault", word(incident, "fault") + (f", by rule {rule}" if rule != NOTHING else "")),
+        ("suspect", str(member(incident, "summary", "suspect") or "")),
         ("opened", day_and_time(incident, "opened_at")),
         ("closed", f"{day_and_time(incident, 'closed_at')} by rule {word(incident, 'outcome')}" if closed_at else ""),
         ("attempt", word(incident, "attempt")),
