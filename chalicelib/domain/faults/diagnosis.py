@@ -16,7 +16,7 @@ from chalicelib.domain.model.known import Known, Maybe, Unknown
 from chalicelib.domain.model.observation import AttemptStatus, AttemptView, Observation
 from chalicelib.domain.model.signal import Signal, SignalKind, SignalSource
 from chalicelib.domain.model.start_view import StartState
-from rekindle.detectors import Health
+from rekindle.detectors.points import Health
 from rekindle.signatures.faults import FaultClass
 
 _ORDERS = {
