@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 # Source: CloudFormation guide, "Parameters": the types that Rekindle's template uses; every value travels as text.
+MAX_VALUE_BYTES: Final = 4_096  # Source: CloudFormation quotas, parameter values
 _LIST: Final = "CommaDelimitedList"
 _NUMBER: Final = re.compile(r"-?\d+(\.\d+)?")
 
@@ -37,6 +38,8 @@ def parameter_texts(template: Mapping[str, Any], given: Mapping[str, str]) -> di
 
 
 def _problem(name: str, text: str, about: Mapping[str, Any]) -> str | None:
+    if len(text.encode()) > MAX_VALUE_BYTES:
+        return f"{name} has {len(text.encode())} bytes, where a parameter has {MAX_VALUE_BYTES} at most"
     allowed = [str(one) for one in about.get("AllowedValues", [])]
     if allowed and text not in allowed:
         return f"{name} is {text!r} (allowed: {', '.join(allowed)})"
