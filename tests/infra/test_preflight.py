@@ -9,6 +9,7 @@ from typing import Any
 
 import boto3
 import pytest
+from botocore.exceptions import ClientError
 from botocore.stub import Stubber
 
 from infra.asking import DeploymentError, Finding, Weight
@@ -153,9 +154,29 @@ def _roles(account: LiveAccount, count: int) -> list[str]:
 
 def _refused(account: LiveAccount, package: Path, wanted: Mapping[str, str]) -> str:
     """What the deployment says that was begun without the look."""
-    with pytest.raises(DeploymentError) as caught:
+    with pytest.raises((DeploymentError, ClientError)) as caught:
         Deployment(session=account.session, stack="rekindle").deploy(package, parameters=wanted)
     return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("NoticeEmail", "not an address"),
+        ("TrainingRoleArns", f"arn:aws:iam::{ACCOUNT_ID}:role/train,*"),
+        ("TrainingRoleArns", f"arn:aws:iam::{ACCOUNT_ID}:role/*"),
+        ("TrainingBuckets", "team,arn:aws:s3:::team"),
+        ("KmsKeyArns", f"arn:aws:kms:{REGION}:{ACCOUNT_ID}:alias/team"),
+        ("KmsKeyArns", "*"),
+        ("TrainingLogPattern", "?x" * 600),
+        ("ConsoleUrl", "http://rekindle.example.com"),
+    ],
+)
+def test_a_value_that_the_template_does_not_take_is_found_and_cloudformation_refuses_it(
+    account: LiveAccount, found: Callable[..., list[Finding]], package: Path, name: str, value: str
+) -> None:
+    assert any(line.startswith(f"problem: parameter {name} ") for line in problems(found(**{name: value})))
+    assert name in _refused(account, package, {name: value})
 
 
 def test_roles_that_outgrow_the_environment_of_a_function(
