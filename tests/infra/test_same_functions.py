@@ -20,6 +20,7 @@ from infra.package import ROOT
 from localcloud.aws.events import Rule
 from localcloud.aws.functions import Settings
 from localcloud.aws.packaged import packaged_template
+from localcloud.aws.template import resources
 from localcloud.cloud import ACCOUNT_ID, REGION, STACK, Cloud
 from localcloud.cloud_app import deployment_of
 from localcloud.stack import deploy_rekindle
@@ -37,6 +38,13 @@ def _deployed() -> Iterator[Cloud]:
 
 def test_the_template_that_they_are_made_from_is_the_packaged_one(template: Template) -> None:
     assert json.loads(json.dumps(packaged_template())) == template
+
+
+def test_tables_queues_buckets_and_buses_are_the_packaged_ones_too(template: Template) -> None:
+    """They are made from the files that the packaged template is merged from."""
+    made = {name: one for name, one in resources().items() if one["Type"] != "AWS::IAM::ManagedPolicy"}
+    assert {one["Type"] for one in made.values()} >= {"AWS::DynamoDB::Table", "AWS::SQS::Queue", "AWS::S3::Bucket"}
+    assert made == {name: template["Resources"][name] for name in made}
 
 
 def test_every_function_of_the_template_is_there_and_no_other(template: Template) -> None:
