@@ -7,7 +7,7 @@ from datetime import datetime
 from chalicelib.domain.faults.failure_reasons import classify_failure_reason
 from chalicelib.domain.model.observation import AttemptStatus, AttemptView
 from chalicelib.domain.model.signal import Signal, SignalKind, SignalSource, ended_job_key
-from rekindle.signatures.faults import FaultClass
+from rekindle.protocol.signals import FaultClass
 
 
 def signal_from_state(job_id: str | None, view: AttemptView, *, now: datetime) -> Signal | None:
