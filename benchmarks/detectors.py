@@ -17,7 +17,10 @@ from types import ModuleType
 
 from benchmarks.detectors_rules import RULES
 from benchmarks.detectors_scoring import LabelledCurve, Score, data_folder, load, score
-from rekindle.detectors import LossWatch, Point, Severity, ThroughputWatch, divergence, excursion, habits, scale, spike
+from rekindle.detectors import divergence, excursion, habits, scale, spike
+from rekindle.detectors.pace import ThroughputWatch
+from rekindle.detectors.points import Point, Severity
+from rekindle.detectors.watch import LossWatch
 
 GOALS = (
     "goals: recall 0.95 of the tier act, precision 0.95, 2 false alarms per 100k rows, NaN at its first row, "

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from statistics import fmean, pstdev
 
 from benchmarks.detectors_scoring import Detector
-from rekindle.detectors import Point
+from rekindle.detectors.points import Point
 
 
 @dataclass(frozen=True, slots=True)

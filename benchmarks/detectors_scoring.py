@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from rekindle.detectors import Point
+from rekindle.detectors.points import Point
 
 MUST = frozenset({"spike_recovered", "divergence", "nan", "restart_discontinuity"})
 OUTLIER = "outlier_1pt"

@@ -16,7 +16,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from benchmarks.healthy_kinds import KINDS, Run
-from rekindle.detectors import LossKind, LossWatch, Point, Severity
+from rekindle.detectors.kinds import LossKind
+from rekindle.detectors.points import Point, Severity
+from rekindle.detectors.watch import LossWatch
 
 GOAL = 2.0  # acts per 100,000 steps of each kind
 LENGTHS = (20_000,) * 10 + (100_000,) * 2  # steps per run; 400,000 in all

@@ -32,7 +32,12 @@ class RealClients:
 
     def client(self, name: str, config: Config | None = None) -> Any:
         """A client that reaches the fleet and nothing else."""
-        client = self._session.client(name, config=config)
+        client = self._session.client(
+            name,
+            config=config,
+            aws_access_key_id="none",
+            aws_secret_access_key="none",  # noqa: S106  nothing is sent
+        )
         model = get_service_model(name)
         protocol = client.meta.service_model.resolved_protocol
         asked = threading.local()

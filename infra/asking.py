@@ -11,6 +11,9 @@ from typing import Any, Final
 
 NAME: Final = "rekindle"
 STAGES: Final = re.compile(r"[a-z][a-z0-9-]{0,19}")
+# What a stack names by itself at run time: queues `<stack>-agent-...`, alarms `<stack>-job...`, and the bucket of
+# bundles. A stage of such a name would have its resources where another stage's roles reach, and clear up.
+_TAKEN: Final = re.compile(r"(?:.*-)?(?:agent(?:-.*)?|job.*)|artefacts")
 _DENIED: Final = frozenset(
     {"AccessDenied", "AccessDeniedException", "UnauthorizedOperation", "AuthorizationError", "NotAuthorized"}
 )
@@ -24,10 +27,15 @@ def stack_name(stage: str) -> str:
     """`rekindle` for prod, `rekindle-<stage>` for every other: several stages can live in one account.
 
     Raises:
-        DeploymentError: the stage cannot be part of an AWS name.
+        DeploymentError: the stage cannot be part of an AWS name, or is what another stage calls its own resources.
     """
     if not STAGES.fullmatch(stage):
         raise DeploymentError(f"stage {stage!r} must be lower-case letters, digits and dashes, 20 at most")
+    if _TAKEN.fullmatch(stage):
+        raise DeploymentError(
+            f"stage {stage!r}: no part of it may be `agent`, begin with `job`, or be `artefacts`: other stages' own "
+            "resources have such names"
+        )
     return NAME if stage == "prod" else f"{NAME}-{stage}"
 
 

@@ -94,7 +94,7 @@ def merge_template() -> dict[str, Any]:
         _add(template, _read_yaml(INFRA / "template" / f"{part}.yaml"))
     template["Resources"]["TrainingPolicy"]["Properties"]["PolicyDocument"] = _policy("training-role")
     for name in SHARED:
-        _add(template, {"Resources": {_shared_id(name): _shared_policy(name)}})
+        _add(template, {"Resources": {managed_policy(name): _shared_policy(name)}})
     template["Resources"]["RestAPI"] = {"Properties": dict(REST_API)}
     template["Resources"]["Dashboard"] = dashboard.resource()
     template["Globals"] = {"Function": {"Environment": {"Variables": dict(ENVIRONMENT)}}}
@@ -103,7 +103,8 @@ def merge_template() -> dict[str, Any]:
     return template
 
 
-def _shared_id(name: str) -> str:
+def managed_policy(name: str) -> str:
+    """The logical id of a managed policy that several roles carry."""
     return "".join(part.capitalize() for part in name.split("_")) + "Policy"
 
 
@@ -133,7 +134,7 @@ def _add(template: dict[str, Any], part: Mapping[str, Any]) -> None:
 
 def _resources(function: Function) -> dict[str, Any]:
     durable = _durable_alarms(function) if function.trigger is Trigger.DURABLE else {}
-    carried = [{"Ref": _shared_id(name)} for name in shared_policies(_policy(function.name))]
+    carried = [{"Ref": managed_policy(name)} for name in shared_policies(_policy(function.name))]
     role = {"ManagedPolicyArns": {"Fn::If": ["HasTrainingBuckets", carried, {"Ref": "AWS::NoValue"}]}}
     return {
         **durable,

@@ -28,20 +28,23 @@ from moto import mock_aws
 from moto.moto_api._internal.models import moto_api_backend
 from moto.sqs.models import sqs_backends
 
+from infra.merge import ENVIRONMENT
 from localcloud.aws import roles, template
 from localcloud.aws import wire as aws_wire
 from localcloud.aws.authorization import Account
 from localcloud.aws.cloudwatch import Alarms
 from localcloud.aws.events import DEFAULT_BUS, Chaos, EventBridge, ObjectCreated, Rule, Schedule, put_events_answer
+from localcloud.aws.functions import Settings, functions_of
 from localcloud.aws.intrinsics import Stack
 from localcloud.aws.lambdas import Functions, LambdaApi
 from localcloud.aws.moto_server import HttpServer, extended_moto, operations_of
+from localcloud.aws.packaged import packaged_template
 from localcloud.aws.queues import QueueSource, QueueSources, visible_at
 from localcloud.aws.roles import Roles
 from localcloud.aws.s3_keys import key_of_bucket, key_of_object
 from localcloud.aws.sagemaker import TrainingJobs
 from localcloud.aws.wire import PLATFORM, SERVICE, Wire
-from localcloud.cloud_app import ApiServer, deployment_of
+from localcloud.cloud_app import ApiServer, deployment_of, own_name
 from localcloud.engine.clock import Clock, RealClock, SimClock
 from localcloud.engine.durable import Handler
 from localcloud.engine.engine import DurableEngine
@@ -66,6 +69,10 @@ TRAINING_OPERATIONS = (
     "UpdateTrainingJob",
     "ListTrainingJobs",
 )
+
+
+# Worked out once for each choice of the stack's parameters: most clouds of a process have the same.
+_FUNCTIONS: dict[tuple[object, ...], tuple[Settings, ...]] = {}
 
 
 class Cloud:
@@ -103,7 +110,7 @@ class Cloud:
         self.training_buckets: tuple[str, ...] = ()
         self.training_roles: tuple[str, ...] = (TRAINING_ROLES,)
         self.kms_keys: tuple[str, ...] = ()
-        self.roles = Roles(self._references, Account(ACCOUNT_ID, REGION, key_of_bucket, key_of_object))
+        self.roles = Roles(self._role_statements, Account(ACCOUNT_ID, REGION, key_of_bucket, key_of_object))
         self._clients: dict[tuple[str, str], Any] = {}
         self._client_lock = threading.Lock()
         self.server: HttpServer | None = None
@@ -117,8 +124,12 @@ class Cloud:
             account_id=ACCOUNT_ID,
             retry_after=retry_after or default_retry,
             max_failed_attempts=max_failed_attempts,
+            settings_of=self.functions.settings_of,
+            dead=lambda function, payload: self.lambdas.bury(function, payload),
         )
-        self.lambdas = LambdaApi(functions=self.functions, engine=self.engine, clock=self.clock)
+        self.lambdas = LambdaApi(
+            functions=self.functions, engine=self.engine, clock=self.clock, send=self._send_to_queue
+        )
         self.events = EventBridge(
             clock=self.clock,
             invoke=self.invoke,
@@ -126,6 +137,8 @@ class Cloud:
             account_id=ACCOUNT_ID,
             chaos=chaos,
             retry_after=timedelta(seconds=30) if virtual else timedelta(seconds=1),
+            attempts_of=self.lambdas.attempts_of,
+            kept=lambda one: self.lambdas.keep(one.function, one.event, one.error or "", one.attempt),
         )
         self.queues = QueueSources(
             clock=self.clock,
@@ -211,18 +224,7 @@ class Cloud:
             "AWS_EC2_METADATA_DISABLED": "true",
             # boto3 would wait real seconds between its own retries; the durable engine's retries are what is tested.
             "AWS_MAX_ATTEMPTS": "1",
-            "REKINDLE_STAGE": STACK,
-            "REKINDLE_TRAINING_ROLES": ",".join(self.training_roles),
-            "REKINDLE_TABLE": STACK,
-            "REKINDLE_BUCKET": f"{STACK}-mailbox",
-            "REKINDLE_BUS": STACK,
-            "REKINDLE_QUARANTINE_URL": self._queue_url(f"{STACK}-quarantine"),
-            "REKINDLE_TOPIC": f"arn:aws:sns:{REGION}:{ACCOUNT_ID}:{STACK}-notices",
-            "REKINDLE_POLICY_PREFIX": f"/{STACK}/policies",
-            "REKINDLE_RECOVER_FUNCTION": f"{RECOVER_FUNCTION}:{ALIAS}",
-            "REKINDLE_SETTINGS_PREFIX": f"/{STACK}",
-            "REKINDLE_DELIVERIES_URL": self._queue_url(f"{STACK}-deliveries"),
-            "REKINDLE_UNDELIVERED_URL": self._queue_url(f"{STACK}-undelivered"),
+            **self._references().resolve(ENVIRONMENT),
         }
         if self.server is not None:
             account["AWS_ENDPOINT_URL"] = self.server.url
@@ -250,6 +252,8 @@ class Cloud:
         template.create_bucket(self.client("s3"), name, region=REGION, notifies=notifies)
         self.training_buckets = (*self.training_buckets, name)
         self.roles.changed()
+        if self.functions.settings:  # the stack is updated with the parameter
+            self._set_rules({rule.function: rule for one in self.stack_functions() for rule in one.rules})
 
     def _references(self) -> Stack:
         """What the stack's parameters and resources are called here."""
@@ -258,12 +262,16 @@ class Cloud:
             account_id=ACCOUNT_ID,
             region=REGION,
             bucket=f"{STACK}-mailbox",
-            parameters={
-                "TrainingBuckets": list(self.training_buckets[1:]),
-                "TrainingRoleArns": list(self.training_roles),
-                "KmsKeyArns": list(self.kms_keys),
-            },
+            parameters={name: list(values) for name, values in self._parameters().items()},
+            queue_url=self._queue_url,
         )
+
+    def _parameters(self) -> dict[str, tuple[str, ...]]:
+        return {
+            "TrainingBuckets": self.training_buckets[1:],
+            "TrainingRoleArns": self.training_roles,
+            "KmsKeyArns": self.kms_keys,
+        }
 
     def save(self) -> None:
         """Write everything that must outlive this process to the store. Also runs every few seconds and at the end."""
@@ -287,9 +295,11 @@ class Cloud:
         schedules: Iterable[Schedule] = (),
         durable: Mapping[str, str] | None = None,
         queues: Iterable[QueueSource] = (),
+        settings: Mapping[str, Settings] | None = None,
     ) -> None:
-        """Have these functions in the account. durable: function name to the alias it is invoked by."""
-        self.functions.deploy(handlers, durable or {})
+        """Have these functions in the account. durable: function name to the alias it is invoked by. settings: where
+        they are not Lambda's defaults."""
+        self.functions.deploy(handlers, durable or {}, settings)
         self.events.rules.extend(rules)
         for function in (durable or {}) if self._resumes else ():
             self.engine.resume(function)
@@ -300,14 +310,31 @@ class Cloud:
 
     def deploy_app(self, app: Any, *, schedules: bool = True) -> None:
         """Have a whole Chalice app in the account, with its rules; and its schedules, unless the test runs them."""
-        deployment = deployment_of(app, bus=STACK, alias=ALIAS, stack=STACK)
+        deployment = deployment_of(app, self.stack_functions(), stack=STACK)
         self.deploy(
             deployment.handlers,
             rules=deployment.rules,
             schedules=deployment.schedules if schedules else (),
             durable=deployment.durable,
             queues=deployment.queues,
+            settings=deployment.settings,
         )
+
+    def stack_functions(self) -> tuple[Settings, ...]:
+        """The stack's functions, made from the packaged template with the stack's present parameters."""
+        key = (*self._parameters().items(), ("urls", self._queue_url("")))
+        if key not in _FUNCTIONS:
+            _FUNCTIONS[key] = functions_of(packaged_template(), self._references())
+        return _FUNCTIONS[key]
+
+    def _role_statements(self) -> Mapping[str, Any]:
+        return {own_name(one, STACK): one.role for one in self.stack_functions()}
+
+    def _set_rules(self, rules: Mapping[str, Rule]) -> None:
+        self.events.rules[:] = [rules.get(rule.function, rule) for rule in self.events.rules]
+
+    def _send_to_queue(self, name: str, text: str) -> None:
+        self.client("sqs").send_message(QueueUrl=self._queue_url(name), MessageBody=text)
 
     def serve_api(self, app: Any, *, port: int = 0) -> str:
         """Serve the app's REST API over HTTP; where."""
@@ -323,9 +350,13 @@ class Cloud:
         self._stack.callback(processes.close)
         return processes
 
+    def monotonic_s(self) -> float:
+        """Seconds of the cloud's own clock, by which its functions run out of time."""
+        return self.clock.now().timestamp()
+
     def invoke(self, function: str, event: Any) -> Any:
         """Run one function, as Lambda would, and wait for it."""
-        return self.functions[function](event, self.engine.context_for(function))
+        return self.lambdas.run(function, event)
 
     def log_batch_event(self, *, group: str, stream: str, messages: Iterable[str]) -> dict[str, Any]:
         """What a CloudWatch Logs subscription sends for these lines. Source: aws-facts §2.9."""

@@ -1,80 +1,64 @@
-"""Deploys the app on the embedded cloud: triggers become rules and schedules, routes an HTTP server on loopback.
-
-Triggers and routes are read from the Chalice app itself, as `chalice package` reads them. Only what the merge template
-adds is repeated here: which rules belong to the custom bus, and which function is durable.
-"""
+"""Deploys the app on the embedded cloud: its functions as the packaged template has them, routes as an HTTP server on
+loopback."""
 
 from __future__ import annotations
 
-import re
 import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from datetime import timedelta
 from typing import Any
 
-from chalice.app import Chalice, CloudWatchEventConfig, ScheduledEventConfig, SQSEventConfig
+from chalice.app import Chalice
 from chalice.config import Config
 from chalice.local import LocalGateway, LocalGatewayException
 
-from localcloud.aws.events import DEFAULT_BUS, Rule, Schedule
+from localcloud.aws.events import Rule, Schedule
+from localcloud.aws.functions import Settings
 from localcloud.aws.moto_server import LoopbackServer
 from localcloud.aws.queues import QueueSource
 from localcloud.aws.roles import acting_as
 from localcloud.aws.sizes import GATEWAY_BYTES, SYNCHRONOUS_BYTES
 from localcloud.engine.durable import Handler
 
-# Events of these sources come over the custom bus. Source: the merge template, infra/.
-_CUSTOM_SOURCES = ("rekindle.",)
-_OWN_SOURCE = "rekindle"
+API_ENTRY = "app"  # Chalice's handler of the REST API is the app itself
 MAX_LENGTH_DIGITS = 8  # of a request's Content-Length
-_UNITS = {"minute": timedelta(minutes=1), "hour": timedelta(hours=1), "day": timedelta(days=1)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deployment:
-    """What a stack of this app has in an account."""
+    """What a stack of this app has in an account: handlers and settings under both names of a function."""
 
     handlers: dict[str, Handler]
+    settings: dict[str, Settings]
     rules: tuple[Rule, ...]
     schedules: tuple[Schedule, ...]
     durable: dict[str, str]
-    queues: tuple[QueueSource, ...] = ()
+    queues: tuple[QueueSource, ...]
 
 
-def deployment_of(
-    app: Chalice, *, bus: str, durable: Iterable[str] = ("recover",), alias: str = "live", stack: str = "rekindle"
-) -> Deployment:
-    """Functions under their own name and as `<stack>-<name>`, the rules and the schedules of a Chalice app."""
-    rules, schedules, queues = [], [], []
-    for source in app.event_sources:
-        if isinstance(source, CloudWatchEventConfig):
-            names = source.event_pattern.get("source", [])
-            is_custom = any(name == _OWN_SOURCE or str(name).startswith(_CUSTOM_SOURCES) for name in names)
-            where = bus if is_custom else DEFAULT_BUS
-            rules.append(Rule(function=source.name, bus=where, pattern=source.event_pattern))
-        elif isinstance(source, ScheduledEventConfig):
-            schedules.append(Schedule(function=source.name, every=_rate(source.schedule_expression)))
-        elif isinstance(source, SQSEventConfig):
-            named = (source.queue_arn or source.queue or "").rpartition(":")[2]
-            queues.append(QueueSource(function=source.name, queue=f"{stack}-{named}", batch_size=source.batch_size))
-    plain = {name: acting_as(name, handler) for name, handler in app.handler_map.items()}
-    durable_names = [name for name in durable if name in plain]
+def deployment_of(app: Chalice, functions: Iterable[Settings], *, stack: str) -> Deployment:
+    """The functions of the packaged template with the handlers of an app, under their own name and `<stack>-<name>`.
+
+    Raises:
+        KeyError: the template names a handler that the app has not.
+    """
+    named = {name: one for one in functions for name in (own_name(one, stack), one.name)}
+    whole: dict[str, Handler] = {**app.handler_map, API_ENTRY: app}
+    handlers = {name: acting_as(own_name(one, stack), whole[one.entry]) for name, one in named.items()}
+    each = [one for name, one in named.items() if name == one.name]
     return Deployment(
-        handlers=plain | {f"{stack}-{name}": handler for name, handler in plain.items()},
-        rules=tuple(rules),
-        schedules=tuple(schedules),
-        queues=tuple(queues),
-        durable={name: alias for one in durable_names for name in (one, f"{stack}-{one}")},
+        handlers=handlers,
+        settings=named,
+        rules=tuple(rule for one in each for rule in one.rules),
+        schedules=tuple(schedule for one in each for schedule in one.schedules),
+        queues=tuple(queue for one in each for queue in one.queues),
+        durable={name: one.alias for name, one in named.items() if one.alias is not None},
     )
 
 
-def _rate(expression: Any) -> timedelta:
-    text = expression if isinstance(expression, str) else expression.to_string()
-    match = re.fullmatch(r"rate\((\d+) (minute|hour|day)s?\)", text)
-    if match is None:
-        raise ValueError(f"the embedded cloud knows rates only, not {text!r}")
-    return int(match[1]) * _UNITS[match[2]]
+def own_name(settings: Settings, stack: str) -> str:
+    """A function's name in app.py, by which its role is known as well."""
+    return settings.name.removeprefix(f"{stack}-")
 
 
 class ApiServer(LoopbackServer):

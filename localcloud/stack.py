@@ -9,8 +9,7 @@ from typing import Any
 from chalicelib import bootstrap
 from chalicelib.config import PRODUCTION_LOG_LEVEL
 from localcloud.aws.wire import SERVICE
-from localcloud.cloud import STACK, Cloud
-from localcloud.cloud_app import deployment_of
+from localcloud.cloud import Cloud
 
 # Made at once, before several threads ask for the same part.
 PREPARED = ("recover", "sweep", "app", "training_job_event", "notice_event", "deliver")
@@ -31,20 +30,13 @@ def deploy_rekindle(
 ) -> bootstrap.Service:
     """Deploy the app to `cloud` and store `policies` (name -> document). Returns the service that its triggers use."""
     environ = {**cloud.environ(), "REKINDLE_LOG_LEVEL": log_level}
-    service = bootstrap.build(environ, clock=cloud.clock, session=CloudSession(cloud))
+    service = bootstrap.build(environ, clock=cloud.clock, session=CloudSession(cloud), monotonic=cloud.monotonic_s)
     for function in PREPARED:
         service.prepare(function)
     bootstrap.install(service)
     from app import app
 
-    deployment = deployment_of(app, bus=STACK)
-    cloud.deploy(
-        deployment.handlers,
-        rules=deployment.rules,
-        schedules=deployment.schedules,
-        durable=deployment.durable,
-        queues=deployment.queues,
-    )
+    cloud.deploy_app(app)
     for name, document in (policies or {}).items():
         cloud.client("ssm").put_parameter(
             Name=f"{service.settings.policy_prefix}/{name}", Value=json.dumps(document), Type="String", Overwrite=True

@@ -20,6 +20,7 @@ from botocore.exceptions import BotoCoreError
 
 # What is left for the end: the pause before the attempt that is refused, log lines, metrics, the answer.
 WIND_UP_S: Final = 4.0
+_GUARD: Final = "rekindle-deadline"
 
 
 class OutOfTime(BotoCoreError):  # type: ignore[misc]  # botocore has no types
@@ -119,12 +120,14 @@ class Deadline:
             self._ends = before
 
     def guard(self, client: Any, patience: Patience) -> Any:
-        """The client itself; from now on it begins no attempt that could outlast the function."""
+        """The client itself; from now on it begins no attempt that could outlast the function. A guard of before ends:
+        the embedded cloud's clients serve one service after another."""
 
         def check(**_: Any) -> None:
             left_s = self.left_s()
             if left_s < patience.attempt_s + WIND_UP_S:
                 raise OutOfTime(left_s=left_s, attempt_s=patience.attempt_s)
 
-        client.meta.events.register_first("before-send", check, unique_id="rekindle-deadline")
+        client.meta.events.unregister("before-send", unique_id=_GUARD)
+        client.meta.events.register_first("before-send", check, unique_id=_GUARD)
         return client

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import gc
 import os
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
@@ -65,8 +66,14 @@ class Service(ApiParts, ChannelParts):
             import_module(module)
 
 
-def build(environ: Mapping[str, str], *, clock: Clock | None = None, session: Any = None) -> Service:
-    """Put the service together.
+def build(
+    environ: Mapping[str, str],
+    *,
+    clock: Clock | None = None,
+    session: Any = None,
+    monotonic: Callable[[], float] = time.monotonic,
+) -> Service:
+    """Put the service together. monotonic: seconds, by which an invocation runs out of time.
 
     Raises:
         BadSettings: names every missing variable at once.
@@ -74,7 +81,9 @@ def build(environ: Mapping[str, str], *, clock: Clock | None = None, session: An
     settings = Settings.from_env(environ)
     from chalicelib.aws.deadline import patience_of
 
-    clients = Clients(session or session_of(settings.region), patience=patience_of(_function(environ)))
+    clients = Clients(
+        session or session_of(settings.region), patience=patience_of(_function(environ)), monotonic=monotonic
+    )
     return Service(settings, clock=clock or SystemClock(), clients=clients)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -20,13 +22,19 @@ class SystemClock:
 class Clients:
     """One client per AWS service, all from one Session: a Session each would cost about 100 ms more (style §5)."""
 
-    def __init__(self, session: Any, *, patience: Patience | None = None) -> None:
+    def __init__(
+        self,
+        session: Any,
+        *,
+        patience: Patience | None = None,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
         from chalicelib.aws.deadline import Deadline, patience_of
 
         self._session = session
         self._patience = patience or patience_of("")
         self._made: dict[str, Any] = {}
-        self.deadline = Deadline()
+        self.deadline = Deadline(monotonic=monotonic)
 
     @property
     def made(self) -> tuple[str, ...]:

@@ -17,6 +17,10 @@ MAX_RESOURCES: Final = 500
 # not counted.
 MAX_INLINE: Final = 10_240
 MAX_MANAGED: Final = 6_144
+# Source: Lambda quotas: all environment variables of a function together, measured as JSON.
+MAX_ENVIRONMENT: Final = 4_096
+# Source: EventBridge quotas: event pattern size in characters, which can be raised.
+MAX_PATTERN: Final = 2_048
 TRAINING_LOGS: Final = "/aws/sagemaker/TrainingJobs"
 
 
@@ -56,6 +60,25 @@ def sizes(asked: Asked) -> Iterator[Finding]:
             total = _length(resolve(properties["PolicyDocument"]))
             if total > MAX_MANAGED:
                 yield problem(f"the managed policy {name} has {total} bytes; IAM takes {MAX_MANAGED}", fewer)
+        elif one["Type"] == "AWS::Serverless::Function":
+            yield from _patterns(resolve(properties.get("Events", {})))
+    variables = asked.template.get("Globals", {}).get("Function", {}).get("Environment", {}).get("Variables", {})
+    total = _length(resolve(variables))
+    if total > MAX_ENVIRONMENT:
+        yield problem(
+            f"the functions' environment has {total} bytes; Lambda takes {MAX_ENVIRONMENT}",
+            "give fewer TrainingRoleArns, or deploy a stage for each half of them",
+        )
+
+
+def _patterns(events: Mapping[str, Any]) -> Iterator[Finding]:
+    for name, event in events.items():
+        total = _length(event["Properties"].get("Pattern", {}))
+        if total > MAX_PATTERN:
+            yield problem(
+                f"the pattern of {name} has {total} characters; EventBridge takes {MAX_PATTERN}",
+                "give fewer TrainingBuckets, or deploy a stage for each half of them",
+            )
 
 
 def named(asked: Asked) -> Iterator[Finding]:
@@ -127,9 +150,10 @@ class _Guessed(Mapping[Any, Any]):
     def __getitem__(self, key: Any) -> Any:
         if isinstance(key, str) and key in self._known:
             return self._known[key]
-        logical_id = key if isinstance(key, str) else key[0]
-        own = f"{self._asked.region}:{self._asked.account_id}"
-        return f"arn:aws:dynamodb:{own}:{self._asked.stack}-{logical_id}-{'X' * 13}"
+        region, account = self._asked.region, self._asked.account_id
+        if isinstance(key, str):
+            return f"https://sqs.{region}.amazonaws.com/{account}/{self._asked.stack}-{key}-{'X' * 13}"
+        return f"arn:aws:dynamodb:{region}:{account}:{self._asked.stack}-{key[0]}-{'X' * 13}"
 
     def __iter__(self) -> Iterator[Any]:
         return iter(self._known)

@@ -74,8 +74,14 @@ def _validation(name: str, about: Mapping[str, Any]) -> list[str]:
         condition = f"contains({_literal(about['AllowedValues'])}, {here})"
         text = f"must be one of {', '.join(str(one) for one in about['AllowedValues'])}."
     elif "AllowedPattern" in about:
-        condition = f"can(regex({_literal(about['AllowedPattern'])}, {here}))"
+        pattern = _literal(about["AllowedPattern"])
+        condition = f"can(regex({pattern}, {here}))"
+        if about["Type"] == "CommaDelimitedList":
+            condition = f"alltrue([for one in {here} : can(regex({pattern}, one))])"
         text = " ".join(str(about["ConstraintDescription"]).split()).removesuffix(".") + "."
+    elif "MaxLength" in about:
+        condition = f"length({here}) <= {about['MaxLength']}"
+        text = f"must have {about['MaxLength']} characters at most."
     elif "MinValue" in about:
         low, high = about["MinValue"], about["MaxValue"]
         condition, text = f"{here} >= {low} && {here} <= {high}", f"must be {low} to {high}."

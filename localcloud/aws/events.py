@@ -84,16 +84,22 @@ class Delivery:
 _BEST_EFFORT = frozenset({"aws.sagemaker", "aws.ec2"})
 
 
+class Throttled(Exception):
+    """As many invocations as are reserved for the function are under way: none has begun, and the event is kept."""
+
+
 @dataclass(slots=True)
 class _Settings:
     retry_after: timedelta = timedelta(seconds=30)
-    max_attempts: int = 5
+    attempts_of: Callable[[str], int] = lambda _: 3  # Source: Lambda guide, invocation-async: the call and two more
+    kept: Callable[[Delivery], None] = lambda _: None
 
 
 class EventBridge:
     """Buses, rules and deliveries.
 
-    invoke: hands (function, event) to a handler; an exception means that the delivery is tried again.
+    invoke: hands (function, event) to a handler; an exception means that the delivery is tried again. attempts_of: how
+    often a function is tried. kept: takes what was given up, as an on-failure destination does.
     """
 
     def __init__(
@@ -105,13 +111,14 @@ class EventBridge:
         account_id: str = "123456789012",
         chaos: Chaos | None = None,
         retry_after: timedelta = timedelta(seconds=30),
-        max_attempts: int = 5,
+        attempts_of: Callable[[str], int] = lambda _: 3,
+        kept: Callable[[Delivery], None] = lambda _: None,
     ) -> None:
         self._clock = clock
         self._invoke = invoke
         self._region = region
         self._account_id = account_id
-        self._settings = _Settings(retry_after, max_attempts)
+        self._settings = _Settings(retry_after, attempts_of, kept)
         self._lock = threading.Lock()
         self._ids = itertools.count(1)
         self._schedules: list[Timer] = []
@@ -203,6 +210,9 @@ class EventBridge:
         try:
             # Each delivery is a copy: a handler that changes its event must not change a duplicate's.
             self._invoke(function, json.loads(json.dumps(event)))
+        except Throttled:
+            self._deliver_after(self._settings.retry_after, function, event, attempt)
+            return
         except Exception as err:  # a Lambda that raises is retried, whatever it raised
             error = f"{type(err).__name__}: {err}"
             logger.warning("delivery failed", extra={"function": function, "error": error, "attempt": attempt})
@@ -210,9 +220,11 @@ class EventBridge:
         with self._lock:
             self.deliveries.append(delivery)
             del self.deliveries[:-_KEPT_DELIVERIES]
-            is_dead = error is not None and attempt >= self._settings.max_attempts
+            is_dead = error is not None and attempt >= self._settings.attempts_of(function)
             if is_dead:
                 self.dead_letters.append(delivery)
+        if is_dead:
+            self._settings.kept(delivery)
         if error is not None and not is_dead:
             self._deliver_after(self._settings.retry_after * 2 ** (attempt - 1), function, event, attempt + 1)
 

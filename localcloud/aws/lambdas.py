@@ -18,6 +18,8 @@ from urllib.parse import parse_qs, unquote, urlsplit
 from aws_durable_execution_sdk_python.lambda_service import ErrorObject
 from aws_durable_execution_sdk_python_testing.execution import Execution
 
+from localcloud.aws.events import Throttled
+from localcloud.aws.functions import Settings, failure_record
 from localcloud.aws.sagemaker import AwsError, as_time
 from localcloud.aws.shapes import check_answer, operation_model, request_problems
 from localcloud.engine.clock import Clock
@@ -26,6 +28,7 @@ from localcloud.engine.engine import AlreadyStarted, CallbackClosed, DurableEngi
 
 OPERATIONS = (
     "Invoke",
+    "GetFunctionConfiguration",
     "SendDurableExecutionCallbackSuccess",
     "SendDurableExecutionCallbackFailure",
     "SendDurableExecutionCallbackHeartbeat",
@@ -34,7 +37,6 @@ OPERATIONS = (
     "GetDurableExecutionHistory",
     "StopDurableExecution",
 )
-_MAX_ASYNC_ATTEMPTS = 3  # the call and Lambda's two retries of an asynchronous invocation
 _ASYNC_RETRY = timedelta(minutes=1)  # Source: Lambda developer guide, asynchronous error handling
 
 _REQUIRED_IN: dict[str, tuple[str, Any]] = {
@@ -47,13 +49,14 @@ Response = tuple[int, dict[str, str], bytes]
 
 @dataclass(slots=True)
 class Functions:
-    """What is deployed: handlers by function name, and which of them are durable, with their alias and versions.
+    """What is deployed: handlers and settings by function name; which are durable, with their alias and versions.
 
     Each deployment of a durable function publishes a version, and the alias points to the newest (`AutoPublishAlias` of
     the template). An execution stays on the version that it began with. Source: Lambda guide, durable-functions.
     """
 
     handlers: dict[str, Handler] = field(default_factory=dict)
+    settings: dict[str, Settings] = field(default_factory=dict)
     durable: dict[str, str] = field(default_factory=dict)
     published: dict[str, list[Handler]] = field(default_factory=dict)
 
@@ -65,9 +68,19 @@ class Functions:
             return versions[int(qualifier) - 1]
         return self.handlers[name]
 
-    def deploy(self, handlers: Mapping[str, Handler], durable: Mapping[str, str]) -> None:
+    def settings_of(self, name: str) -> Settings:
+        """Of a function by its bare name; Lambda's defaults where it was deployed without any."""
+        return self.settings.get(name) or Settings(name=name, entry=name)
+
+    def deploy(
+        self,
+        handlers: Mapping[str, Handler],
+        durable: Mapping[str, str],
+        settings: Mapping[str, Settings] | None = None,
+    ) -> None:
         """Put these in the place of what has their names; the durable ones become a new version."""
         self.handlers |= handlers
+        self.settings |= settings or {}
         self.durable |= durable
         for name in durable:
             self.published.setdefault(name, []).append(self.handlers[name])
@@ -92,7 +105,16 @@ def split_name(function_name: str, qualifier: str | None) -> tuple[str, str | No
 class LambdaApi:
     """The part of the Lambda service that Rekindle meets."""
 
-    def __init__(self, *, functions: Functions, engine: DurableEngine, clock: Clock) -> None:
+    def __init__(
+        self,
+        *,
+        functions: Functions,
+        engine: DurableEngine,
+        clock: Clock,
+        send: Callable[[str, str], None] = lambda *_: None,
+    ) -> None:
+        """send: puts a text into a queue by its name."""
+        self._send = send
         self._functions = functions
         self._engine = engine
         self._clock = clock
@@ -143,7 +165,9 @@ class LambdaApi:
             self._invoke_later(name, json.loads(payload), 1, timedelta(0))
             return 202, {}, b""
         try:
-            result = self._functions[name](json.loads(payload), self._engine.context_for(name))
+            result = self.run(name, json.loads(payload))
+        except Throttled as err:
+            raise AwsError("TooManyRequestsException", str(err), status=429) from err
         except Exception as err:  # a handler's failure is an answer of Invoke, not an error of it
             failure = {"errorMessage": str(err), "errorType": type(err).__name__}
             return 200, {"X-Amz-Function-Error": "Unhandled"}, json.dumps(failure).encode()
@@ -175,15 +199,68 @@ class LambdaApi:
             return 200, headers, json.dumps(result.error.to_dict()).encode()
         return 200, headers, (result.result or "null").encode()
 
+    def run(self, name: str, event: Any) -> Any:
+        """One invocation, waited for, as its settings allow. Raises: what the handler raised; Throttled, TimedOut."""
+        with self._engine.invocations.one(self._functions.settings_of(name.partition(":")[0])):
+            return self._functions[name](event, self._engine.context_for(name))
+
+    def attempts_of(self, name: str) -> int:
+        """How often an asynchronous call is tried."""
+        return 1 + self._functions.settings_of(name).retries
+
+    def keep(self, name: str, event: Any, error: str, attempts: int) -> None:
+        """Send what an asynchronous call has failed with to the function's on-failure destination."""
+        settings = self._functions.settings_of(name)
+        if settings.on_failure is not None:
+            arn = self._arn(settings.name)
+            record = failure_record(event, error, attempts=attempts, at=self._clock.now(), arn=arn)
+            self._send(settings.on_failure, json.dumps(record))
+
+    def bury(self, name: str, payload: str) -> None:
+        """Send the event of a failed durable execution to the function's dead-letter queue."""
+        queue = self._functions.settings_of(name).dead_letters
+        if queue is not None:
+            self._send(queue, payload)
+
+    def _arn(self, name: str) -> str:
+        return f"arn:aws:lambda:{self._engine.region}:{self._engine.account_id}:function:{name}"
+
+    def _GetFunctionConfiguration(self, request: dict[str, Any]) -> dict[str, Any]:
+        name, _ = split_name(request["FunctionName"], request.get("Qualifier"))
+        if name not in self._functions.handlers:
+            raise AwsError("ResourceNotFoundException", f"Function not found: {name}", status=404)
+        settings = self._functions.settings_of(name)
+        answer: dict[str, Any] = {
+            "FunctionName": settings.name,
+            "FunctionArn": self._arn(settings.name),
+            "MemorySize": settings.memory_mb,
+            "Timeout": settings.timeout_s,
+            "Environment": {"Variables": dict(settings.environ)},
+            "LoggingConfig": {"LogFormat": "Text", "LogGroup": settings.log_group},
+        }
+        if settings.dead_letters is not None:
+            queue = f"arn:aws:sqs:{self._engine.region}:{self._engine.account_id}:{settings.dead_letters}"
+            answer["DeadLetterConfig"] = {"TargetArn": queue}
+        if settings.alias is not None:
+            answer["DurableConfig"] = {
+                "ExecutionTimeout": settings.execution_s,
+                "RetentionPeriodInDays": settings.execution_days,
+            }
+        return answer
+
     def _invoke_later(self, name: str, event: Any, attempt: int, delay: timedelta) -> None:
         def run() -> None:
             try:
-                self._functions[name](event, self._engine.context_for(name))
+                self.run(name, event)
+            except Throttled:
+                self._invoke_later(name, event, attempt, _ASYNC_RETRY)
             except Exception as err:  # Lambda retries an asynchronous call whatever it raised
-                if attempt < _MAX_ASYNC_ATTEMPTS:
+                if attempt < self.attempts_of(name):
                     self._invoke_later(name, event, attempt + 1, _ASYNC_RETRY * attempt)
                 else:
-                    self.failed_invocations.append((name, f"{type(err).__name__}: {err}"))
+                    error = f"{type(err).__name__}: {err}"
+                    self.failed_invocations.append((name, error))
+                    self.keep(name, event, error, attempt)
 
         self._clock.after(delay, run, label=f"invoke {name}")
 

@@ -28,6 +28,7 @@ class QueueSource:
     function: str
     queue: str
     batch_size: int = 1
+    reports_failures: bool = True  # ReportBatchItemFailures: without it Lambda reads no answer, and deletes the batch
 
 
 class QueueSources:
@@ -96,7 +97,8 @@ class QueueSources:
         event = {"Records": [_record(source, message) for message in messages]}
         try:
             answer = self._invoke(source.function, event) or {}
-            failed = {one["itemIdentifier"] for one in answer.get("batchItemFailures", ())}
+            named = answer.get("batchItemFailures", ()) if source.reports_failures else ()
+            failed = {one["itemIdentifier"] for one in named}
         except Exception as err:  # the whole batch comes again, whatever it raised
             self.failures.append(f"{source.function}: {type(err).__name__}: {err}")
             return

@@ -7,19 +7,16 @@ evaluated.
 
 from __future__ import annotations
 
-import json
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar, copy_context
-from functools import cache, partial
+from functools import partial
 from typing import Any, Final
 
 from botocore.awsrequest import AWSResponse
 
-from infra.grants import POLICIES, shared_policies
 from localcloud.aws.authorization import Account, Need, Policy, needs
-from localcloud.aws.intrinsics import Stack
 
 _FUNCTION: ContextVar[str] = ContextVar("function")
 # AWS's code for "not allowed", where it is not the usual one. Source: each service's API reference, common errors.
@@ -33,16 +30,12 @@ _current: Roles | None = None
 Handler = Callable[..., Any]
 
 
-@cache
-def _documents() -> Mapping[str, Any]:
-    return {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in POLICIES.glob("*.json")}
-
-
 class Roles:
-    """The roles of a stack's functions. stack: what the policies' references stand for, asked for at each change."""
+    """The roles of a stack's functions. roles: a role's statements by its function's name in app.py, asked for at each
+    change of the stack."""
 
-    def __init__(self, stack: Callable[[], Stack], account: Account) -> None:
-        self._stack = stack
+    def __init__(self, roles: Callable[[], Mapping[str, Sequence[Mapping[str, Any]]]], account: Account) -> None:
+        self._roles = roles
         self._account = account
         self._policies: dict[str, Policy] = {}
         self._verdicts: dict[tuple[str, Need], tuple[str, ...]] = {}
@@ -56,11 +49,7 @@ class Roles:
     def policy(self, function: str) -> Policy:
         """What the function's role allows. Raises: KeyError: no such function."""
         if function not in self._policies:
-            stack = self._stack()
-            own = _documents()[function]
-            shared = shared_policies(own) if stack.conditions["HasTrainingBuckets"] else ()
-            statements = [one for name in (function, *shared) for one in _documents()[name]["Statement"]]
-            self._policies[function] = Policy(stack.resolve({"Statement": statements}))
+            self._policies[function] = Policy({"Statement": list(self._roles()[function])})
         return self._policies[function]
 
     def check(self, service: str, operation: str, params: Mapping[str, Any]) -> str | None:

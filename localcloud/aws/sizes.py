@@ -42,6 +42,8 @@ class TooLarge:
 
 def too_large(key: str, request: AWSPreparedRequest) -> TooLarge | None:
     """The refusal of a call of `key` (`eventbridge.PutEvents`), or None where it is small enough or has no limit."""
+    if key == "ssm.PutParameter" and "{{" in str(_document(request).get("Value", "")):
+        return TooLarge(400, "ValidationException", f"{key}: a value refers to no other parameter (API reference)")
     row = SIZES.get(key)
     if row is None:
         return None
@@ -116,6 +118,12 @@ SIZES: Final[Mapping[str, Size]] = {
         measure=_message,
         code="AWS.SimpleQueueService.BatchRequestTooLong",
         source="SQS guide, message quotas: all messages of a batch together",
+    ),
+    "ssm.PutParameter": Size(
+        measure=lambda request: _bytes(_document(request).get("Value")),
+        limit=lambda request: 4 * KIB if _document(request).get("Tier", "Standard") == "Standard" else 8 * KIB,
+        code="ValidationException",
+        source="Systems Manager API reference, PutParameter, Value",
     ),
     "sns.Publish": Size(
         measure=_form_message,

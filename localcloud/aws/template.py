@@ -5,13 +5,16 @@ from __future__ import annotations
 import functools
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
 import yaml
 
+from infra.grants import SHARED
+from infra.merge import managed_policy
 from localcloud.aws.intrinsics import Stack
+from localcloud.stacks.values import conditions_of, parameter_texts, parameter_values
 
 _FOLDER: Final = Path(__file__).parents[2] / "infra" / "template"
 _PARTS: Final = ("storage", "messaging")
@@ -24,11 +27,13 @@ _NOT_AT_CREATION: Final = frozenset(
 @functools.cache
 def resources() -> Mapping[str, Mapping[str, Any]]:
     """The template's static resources by logical id. Intrinsic functions are left as they are."""
-    found: dict[str, Any] = {}
-    for part in _PARTS:
-        text = (_FOLDER / f"{part}.yaml").read_text(encoding="utf-8")
-        found |= yaml.safe_load(text)["Resources"]  # type: ignore[no-untyped-call]  # PyYAML has no types
-    return found
+    return {name: one for part in _PARTS for name, one in _part(part)["Resources"].items()}
+
+
+@functools.cache
+def _part(name: str) -> Mapping[str, Any]:
+    text = (_FOLDER / f"{name}.yaml").read_text(encoding="utf-8")
+    return dict(yaml.safe_load(text))  # type: ignore[no-untyped-call]  # PyYAML has no types
 
 
 def create_table(client: Any, name: str) -> None:
@@ -80,18 +85,23 @@ def create_bucket(client: Any, name: str, *, region: str, notifies: bool = True)
         )
 
 
-def references(stack: str, *, account_id: str, region: str, bucket: str, parameters: Mapping[str, list[str]]) -> Stack:
-    """The values of the template's policy references in this account. bucket: the name of MailboxBucket.
+def references(
+    stack: str,
+    *,
+    account_id: str,
+    region: str,
+    bucket: str,
+    parameters: Mapping[str, list[str] | str],
+    queue_url: Callable[[str], str] = lambda name: name,
+) -> Stack:
+    """The values of the template's references in this account. bucket: the name of MailboxBucket.
 
-    parameters: the stack's list parameters (`TrainingBuckets`, `TrainingRoleArns`, `KmsKeyArns`), empty where not
-    given.
+    parameters: those of the stack's parameters that are chosen; the others have their defaults.
+    queue_url: of a queue by its name.
     """
     own = f"{region}:{account_id}"
-    queues = {
-        name: f"arn:aws:sqs:{own}:{queue_name(stack, name)}"
-        for name, one in resources().items()
-        if one["Type"] == "AWS::SQS::Queue"
-    }
+    queues = {name: queue_name(stack, name) for name, one in resources().items() if one["Type"] == "AWS::SQS::Queue"}
+    chosen = {**_defaults(), **parameters}
     return Stack(
         references={
             "AWS::StackName": stack,
@@ -99,17 +109,23 @@ def references(stack: str, *, account_id: str, region: str, bucket: str, paramet
             "AWS::Region": region,
             "AWS::AccountId": account_id,
             "NoticesTopic": f"arn:aws:sns:{own}:{stack}-notices",
-            **parameters,
+            "RegistryTable": stack,
+            "MailboxBucket": bucket,
+            **{name: queue_url(queue) for name, queue in queues.items()},
+            **{managed_policy(name): managed_policy(name) for name in SHARED},
+            **chosen,
         },
         attributes={
             ("RegistryTable", "Arn"): f"arn:aws:dynamodb:{own}:table/{stack}",
             ("MailboxBucket", "Arn"): f"arn:aws:s3:::{bucket}",
             ("MonitorBus", "Arn"): f"arn:aws:events:{own}:event-bus/{stack}",
-            **{(name, "Arn"): arn for name, arn in queues.items()},
+            ("MonitorBus", "Name"): stack,
+            **{(name, "Arn"): f"arn:aws:sqs:{own}:{queue}" for name, queue in queues.items()},
         },
-        conditions={
-            "HasTrainingBuckets": bool(parameters["TrainingBuckets"]),
-            "HasTrainingRoles": bool(parameters["TrainingRoleArns"]),
-            "HasKmsKeys": bool(parameters["KmsKeyArns"]),
-        },
+        conditions=conditions_of(_part("parameters"), chosen),
     )
+
+
+def _defaults() -> dict[str, Any]:
+    declared = _part("parameters")
+    return parameter_values(declared, parameter_texts(declared, {}))

@@ -8,7 +8,8 @@ import uuid
 import weakref
 from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import dataclass, replace
+from contextlib import AbstractContextManager
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -28,35 +29,13 @@ from aws_durable_execution_sdk_python_testing.scheduler import Event, Scheduler
 from aws_durable_execution_sdk_python_testing.token import CallbackToken
 from aws_durable_execution_sdk_python_testing.worker.registry import ExecutionRegistry
 
+from localcloud.aws.functions import LambdaContext
 from localcloud.engine.clock import Clock, SimClock
 from localcloud.engine.durable_limits import ExecutionLimits
 
 Handler = Callable[[Any, Any], Any]
 CheckpointHook = Callable[[str, list[OperationUpdate]], None]
 _PATIENCE_S = 120.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LambdaContext:
-    """What Lambda hands to a handler beside the event; the fields that Powertools and Chalice read."""
-
-    function_name: str
-    function_version: str
-    invoked_function_arn: str
-    aws_request_id: str
-    memory_limit_in_mb: int = 512
-    log_group_name: str = "/aws/lambda/local"
-    log_stream_name: str = "local"
-    client_context: Any = None
-    identity: Any = None
-    tenant_id: str | None = None
-
-    def get_remaining_time_in_millis(self) -> int:
-        """Lambda's longest, always: nothing here is cut off."""
-        return 900_000
-
-    def log(self, message: object) -> None:
-        """Part of the interface; nothing reads it here."""
 
 
 class CloudScheduler(Scheduler):
@@ -159,9 +138,15 @@ class FunctionInvoker(InProcessInvoker):
     """Runs the handler on the engine's thread, under the name and version Lambda would show it."""
 
     def __init__(
-        self, resolve: Callable[[str], Handler], client: ServiceClient, context: Callable[[str], LambdaContext]
+        self,
+        resolve: Callable[[str], Handler],
+        client: ServiceClient,
+        context: Callable[[str], LambdaContext],
+        one: Callable[[str], AbstractContextManager[None]],
     ) -> None:
+        """one: holds an invocation to its function's settings."""
         super().__init__(resolve, client)
+        self._one = one
         self._find = resolve
         self._context = context
 
@@ -176,7 +161,9 @@ class FunctionInvoker(InProcessInvoker):
     ) -> InvokeResponse:
         qualified = input.durable_execution_arn.partition(":function:")[2].partition("/")[0] or function_name
         context = self._context(qualified)
-        return InvokeResponse.from_output(self._find(qualified)(input, context), context.aws_request_id)
+        with self._one(qualified):
+            output = self._find(qualified)(input, context)
+        return InvokeResponse.from_output(output, context.aws_request_id)
 
 
 class CloudExecutor(Executor):
@@ -185,9 +172,17 @@ class CloudExecutor(Executor):
     Three ways in which the package (1.4.0) loses a wake are closed here; tests/localcloud/test_engine_wakes.py shows.
     """
 
-    def __init__(self, **parts: Any) -> None:
+    def __init__(self, *, ended: Callable[[Execution], None], **parts: Any) -> None:
+        """ended: hears of each execution that has failed, was stopped, or ran out of its time."""
         super().__init__(**parts)
         self._arming = threading.RLock()
+        self._ended = ended
+
+    def _complete_events(self, execution_arn: str) -> None:
+        super()._complete_events(execution_arn)
+        execution = self._store.load(execution_arn)
+        if execution.current_status().value != "SUCCEEDED":
+            self._ended(execution)
 
     def _schedule_earliest_pending(self, execution_arn: str) -> None:
         """Reads what is pending and arms the one timer for it under one lock: else a caller that read before another's

@@ -11,6 +11,7 @@ import json
 import threading
 import uuid
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -29,6 +30,7 @@ from aws_durable_execution_sdk_python_testing.stores.sqlite import SQLiteExecuti
 from aws_durable_execution_sdk_python_testing.token import CallbackToken
 from aws_durable_execution_sdk_python_testing.worker.registry import ExecutionRegistry
 
+from localcloud.aws.functions import Invocations, LambdaContext, Settings
 from localcloud.engine.clock import Clock, SimClock
 from localcloud.engine.durable import (
     CheckpointHook,
@@ -36,7 +38,6 @@ from localcloud.engine.durable import (
     CloudScheduler,
     FunctionInvoker,
     Handler,
-    LambdaContext,
     ServiceClient,
 )
 from localcloud.engine.durable_limits import ExecutionLimits
@@ -86,6 +87,7 @@ class DurableEngine:
     store: folder or file of the SQLite store; None keeps executions in memory only, which is faster.
     retry_after: pause after an invocation that died (Lambda's is some seconds).
     max_failed_attempts: how many invocations in a row may die before the execution fails.
+    settings_of: a function's settings by its bare name. dead: takes (function, payload) of an execution that failed.
     """
 
     def __init__(
@@ -98,9 +100,14 @@ class DurableEngine:
         account_id: str = "123456789012",
         retry_after: timedelta = timedelta(seconds=5),
         max_failed_attempts: int = 5,
+        settings_of: Callable[[str], Settings] = lambda name: Settings(name=name, entry=name),
+        dead: Callable[[str, str], None] = lambda *_: None,
     ) -> None:
         self._clock = clock
         self._resolve = resolve
+        self._settings_of = settings_of
+        self._dead = dead
+        self.invocations = Invocations(clock)
         self.region = region
         self.account_id = account_id
         self._store = InMemoryExecutionStore() if store is None else SQLiteExecutionStore.create_and_initialize(store)
@@ -111,11 +118,12 @@ class DurableEngine:
         self._executor = CloudExecutor(
             store=self._store,
             scheduler=self._scheduler,
-            invoker=FunctionInvoker(self._handler_for, self._client, self.context_for),
+            invoker=FunctionInvoker(self._handler_for, self._client, self.context_for, self._one),
             checkpoint_processor=processor,
             registry=self._registry,
             clock=clock,
             region=region,
+            ended=self._ended,
         )
         self._executor.RETRY_BACKOFF_SECONDS = retry_after.total_seconds()  # type: ignore[assignment]
         self._executor.MAX_CONSECUTIVE_FAILED_ATTEMPTS = max_failed_attempts
@@ -172,20 +180,18 @@ class DurableEngine:
     def context_for(self, function: str) -> LambdaContext:
         """The context of one invocation of `name` or `name:qualifier`."""
         name, _, qualifier = function.partition(":")
-        return LambdaContext(
-            function_name=name,
-            function_version=qualifier or "$LATEST",
-            invoked_function_arn=f"arn:aws:lambda:{self.region}:{self.account_id}:function:{function}",
-            aws_request_id=str(uuid.uuid4()),
-        )
+        arn = f"arn:aws:lambda:{self.region}:{self.account_id}:function:{function}"
+        return self.invocations.context(self._settings_of(name), name=name, qualifier=qualifier, arn=arn)
 
-    def start(
-        self, *, function: str, name: str | None, payload: str, version: str = PUBLISHED_VERSION, timeout_s: int = 0
-    ) -> Started:
-        """Start an execution, or find the one that has this name, running or closed.
+    def _one(self, function: str) -> AbstractContextManager[None]:
+        return self.invocations.one(self._settings_of(function.partition(":")[0]))
 
-        timeout_s: of the whole execution; 0 for none. Raises: AlreadyStarted.
-        """
+    def _ended(self, execution: Execution) -> None:
+        self._dead(execution.start_input.function_name, execution.start_input.input or "null")
+
+    def start(self, *, function: str, name: str | None, payload: str, version: str = PUBLISHED_VERSION) -> Started:
+        """Start an execution, or find the one that has this name, running or closed. Raises: AlreadyStarted."""
+        settings = self._settings_of(function)
         name = name or str(uuid.uuid4())
         with self._starting:
             existing = self._by_name.get(name)
@@ -199,8 +205,8 @@ class DurableEngine:
                     function_name=function,
                     function_qualifier=version,
                     execution_name=name,
-                    execution_timeout_seconds=timeout_s,
-                    execution_retention_period_days=14,
+                    execution_timeout_seconds=settings.execution_s,
+                    execution_retention_period_days=settings.execution_days,
                     input=payload,
                 )
             )

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 
-from rekindle.detectors import Health
+from rekindle.detectors.points import Health
 from rekindle.protocol.reports import RankReport, ReportKind
 
 _SITE = "/opt/conda/lib/python3.11/site-packages/torch"

@@ -22,6 +22,8 @@ Properties = Mapping[str, Any]
 # Source: IAM user guide, IAM and STS quotas; white space is not counted.
 MAX_INLINE: Final = 10_240
 MAX_MANAGED: Final = 6_144
+MAX_ENVIRONMENT: Final = 4_096  # Source: Lambda quotas, environment variables; measured as JSON
+MAX_PATTERN: Final = 2_048  # Source: EventBridge quotas, event pattern size
 
 
 class AlreadyExists(Refusal):
@@ -59,7 +61,7 @@ class Account:
         limit = self.limits.get(kind)
         if limit is not None and Counter(found for found, _ in self._there)[kind] >= limit:
             raise Refusal(f"the maximum number of {limit} {kind} is reached (HandlerErrorCode: ServiceLimitExceeded)")
-        _check_policies(kind, physical_id, properties)
+        _check_sizes(kind, physical_id, properties)
         if maker := MAKERS.get(kind):
             maker.create(self.clients, physical_id, properties)
         self._there[kind, physical_id] = properties
@@ -74,7 +76,7 @@ class Account:
         Raises:
             Refusal: the service does not take it.
         """
-        _check_policies(kind, physical_id, properties)
+        _check_sizes(kind, physical_id, properties)
         if maker := MAKERS.get(kind):
             maker.update(self.clients, physical_id, properties)
         self._there[kind, physical_id] = properties
@@ -128,13 +130,22 @@ class Account:
                 return made
 
 
-def _check_policies(kind: str, physical_id: str, properties: Properties) -> None:
+def _check_sizes(kind: str, physical_id: str, properties: Properties) -> None:
     if kind == "AWS::IAM::Role":
         size = sum(_length(one["PolicyDocument"]) for one in properties.get("Policies", []))
         if size > MAX_INLINE:
             raise Refusal(f"Maximum policy size of {MAX_INLINE} bytes exceeded for role {physical_id}")
     elif kind == "AWS::IAM::ManagedPolicy" and _length(properties["PolicyDocument"]) > MAX_MANAGED:
         raise Refusal(f"Cannot exceed quota for PolicySize: {MAX_MANAGED}")
+    elif kind == "AWS::Lambda::Function":
+        measured = json.dumps(properties.get("Environment", {}).get("Variables", {}), separators=(",", ":"))
+        if len(measured) > MAX_ENVIRONMENT:
+            raise Refusal(
+                "Lambda was unable to configure your environment variables because the environment variables you have "
+                f"provided exceeded the 4KB limit. String measured: {measured}"
+            )
+    elif kind == "AWS::Events::Rule" and _length(properties.get("EventPattern", {})) > MAX_PATTERN:
+        raise Refusal(f"Event pattern is too long: {MAX_PATTERN} characters at most (Service: EventBridge)")
 
 
 def _length(document: Any) -> int:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 # Source: CloudFormation guide, "Parameters": the types that Rekindle's template uses; every value travels as text.
+MAX_VALUE_BYTES: Final = 4_096  # Source: CloudFormation quotas, parameter values
 _LIST: Final = "CommaDelimitedList"
 _NUMBER: Final = re.compile(r"-?\d+(\.\d+)?")
 
@@ -37,9 +38,19 @@ def parameter_texts(template: Mapping[str, Any], given: Mapping[str, str]) -> di
 
 
 def _problem(name: str, text: str, about: Mapping[str, Any]) -> str | None:
+    if len(text.encode()) > MAX_VALUE_BYTES:
+        return f"{name} has {len(text.encode())} bytes, where a parameter has {MAX_VALUE_BYTES} at most"
     allowed = [str(one) for one in about.get("AllowedValues", [])]
     if allowed and text not in allowed:
         return f"{name} is {text!r} (allowed: {', '.join(allowed)})"
+    longest = about.get("MaxLength")
+    if longest is not None and len(text) > int(longest):
+        return f"{name} has {len(text)} characters ({longest} at most)"
+    # Source: CloudFormation guide, Parameters: the whole value, or each value of a list.
+    pattern, parts = about.get("AllowedPattern"), text.split(",") if about["Type"] == _LIST else [text]
+    wrong = [one.strip() for one in parts if pattern is not None and not re.fullmatch(pattern, one.strip())]
+    if wrong:
+        return f"{name} is {wrong[0]!r} ({about.get('ConstraintDescription', f'must match {pattern}')})"
     if about["Type"] == "Number":
         if not _NUMBER.fullmatch(text):
             return f"{name} is {text!r}, which is no number"

@@ -23,7 +23,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 
-from rekindle.detectors import LossKind
+from rekindle.detectors.kinds import LossKind
 from rekindle.monitor import lifetime
 from rekindle.monitor.base.aws import Clients
 from rekindle.monitor.base.clock import Clock, SystemClock

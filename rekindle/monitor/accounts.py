@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from rekindle.detectors import Health, Severity, Verdict
 from rekindle.detectors.nonfinite import classify
+from rekindle.detectors.points import Health, Severity, Verdict
 from rekindle.monitor.base.clock import Clock
 from rekindle.monitor.base.identity import Identity
 from rekindle.monitor.base.state import RunState

@@ -27,8 +27,9 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import Any
 
-from rekindle.detectors import LossKind, StragglerWatch
 from rekindle.detectors.frames import training_frames, waits_in
+from rekindle.detectors.kinds import LossKind
+from rekindle.detectors.pace import StragglerWatch
 from rekindle.monitor import lifetime
 from rekindle.monitor.accounts import Accounts
 from rekindle.monitor.arguments import seconds, step_number, timeout

@@ -16,7 +16,9 @@ from chalicelib.aws.ssm.policy_documents import LEASE, SsmPolicyDocumentStore
 from chalicelib.domain.model.errors import InvalidPolicy, Outdated, UnknownEntity, VersionConflict
 from chalicelib.domain.policy.document import DEFAULT_POLICY
 from chalicelib.ports.operator import AnswerMemory, PolicyDocumentStore, Remembered
-from chalicelib.services.operator.policy_documents import MAX_BYTES, PolicyDocuments
+from chalicelib.services.operator.policy_documents import PolicyDocuments
+from chalicelib.services.operator.stored_text import MAX_BYTES
+from localcloud.cloud import STACK, Cloud
 from tests.adapters.conftest import TABLE, make_client, real_shelf
 from tests.adapters.samples import T0
 from tests.fakes.paging import FakeAnswers, FakePolicyShelf
@@ -206,6 +208,18 @@ def test_a_document_too_large_for_the_store_is_refused(documents: PolicyDocument
     assert documents.validate(document, name="mine")["valid"]
     with pytest.raises(InvalidPolicy, match="bytes"):
         documents.put("mine", document, replaces=0)
+
+
+def test_two_braces_in_a_text_refer_to_no_parameter() -> None:
+    """Parameter Store refuses a value with a reference in it; the embedded cloud does so, too."""
+    with Cloud() as cloud:
+        shelf = SsmPolicyDocumentStore(
+            cloud.client("ssm"), prefix=PREFIX, table_client=cloud.client("dynamodb"), table=STACK
+        )
+        documents = PolicyDocuments(shelf=shelf, clock=FakeClock())
+        document = {"windows": [{"name": "{{ssm:secret}} {{{ \\{{", "from": "22:00", "to": "02:00"}]}
+        assert documents.put("mine", document, replaces=0)["document"] == document
+        assert documents.put("mine", document, replaces=0)["version"] == 1  # the same order again
 
 
 def test_a_difference_is_told_field_by_field(documents: PolicyDocuments) -> None:

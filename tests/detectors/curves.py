@@ -6,7 +6,8 @@ import math
 import random
 from collections.abc import Callable, Iterable, Sequence
 
-from rekindle.detectors import LossWatch, Point, Severity, Verdict
+from rekindle.detectors.points import Point, Severity, Verdict
+from rekindle.detectors.watch import LossWatch
 
 
 def falling(rows: int, *, seed: int = 0, noise: float = 0.02, first: float = 8.0, last: float = 3.0) -> list[float]:

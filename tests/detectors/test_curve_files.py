@@ -15,7 +15,7 @@ import pytest
 from rekindle.cli.main import main
 from rekindle.cli.tools.columns import LOSSES, STEPS
 from rekindle.cli.tools.curves import parse
-from rekindle.detectors import Point
+from rekindle.detectors.points import Point
 from tests.detectors.curves import falling, lifted
 
 LOSS = [round(loss, 6) for loss in lifted(falling(300), 200, lambda i: 4.0 * math.exp(-i / 5))]

@@ -17,7 +17,7 @@ import pytest
 from rekindle.cli.main import main
 from rekindle.cli.tools.curves import parse
 from rekindle.cli.tools.plot import CURVE, Mark, draw
-from rekindle.detectors import Point, Trouble
+from rekindle.detectors.points import Point, Trouble
 from tests.detectors.curves import falling, lifted
 
 

@@ -6,7 +6,9 @@ import random
 
 import pytest
 
-from rekindle.detectors import HangLimit, HangWatch, Point, Severity, StragglerWatch, ThroughputWatch, Trouble
+from rekindle.detectors.hang import HangLimit, HangWatch
+from rekindle.detectors.pace import StragglerWatch, ThroughputWatch
+from rekindle.detectors.points import Point, Severity, Trouble
 from rekindle.protocol.mailbox import RunPhase
 
 

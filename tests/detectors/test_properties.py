@@ -9,7 +9,9 @@ import sys
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rekindle.detectors import LossWatch, Point, StragglerWatch, ThroughputWatch
+from rekindle.detectors.pace import StragglerWatch, ThroughputWatch
+from rekindle.detectors.points import Point
+from rekindle.detectors.watch import LossWatch
 from tests.detectors.curves import falling, rows_of, verdicts
 from tests.sizes import examples
 

@@ -20,6 +20,8 @@ SHAPES = "chalicelib.aws.s3.discovered"  # the formats of checkpoints
 INCIDENTS = "chalicelib.domain.model.incident"  # with all that an Incident holds: two of three of the service's records
 SWEEP = "chalicelib.services.sweep.sweep"
 API = "chalicelib.api.routes"
+DETECTORS = "rekindle.detectors.watch"  # the judge of losses; the sweep asks it about metrics
+STATISTICS = "statistics"  # of the standard library, and not small
 DECIDE = "chalicelib.domain.decide"  # all rules
 INIT = """
 import gc, json, sys
@@ -29,12 +31,12 @@ print(json.dumps({"modules": sorted(sys.modules), "clients": sorted(bootstrap.se
                   "collects": gc.isenabled(), "frozen": gc.get_freeze_count()}))
 """
 FORBIDDEN = {
-    "notice_event": {SDK, SHAPES, SWEEP, API, DECIDE},  # it draws Incidents' pages
-    "deliver": {SDK, SHAPES, INCIDENTS, SWEEP, API},
-    "monitor_event": {SDK, SHAPES, SWEEP, API, DECIDE},
+    "notice_event": {SDK, SHAPES, SWEEP, API, DECIDE, DETECTORS, STATISTICS},  # it draws Incidents' pages
+    "deliver": {SDK, SHAPES, INCIDENTS, SWEEP, API, DETECTORS, STATISTICS},
+    "monitor_event": {SDK, SHAPES, SWEEP, API, DECIDE, DETECTORS, STATISTICS},
     "sweep": {SDK, SHAPES, API, DECIDE},
-    "recover": {SWEEP, API},
-    "app": {SDK, SHAPES, SWEEP, DECIDE},
+    "recover": {SWEEP, API, DETECTORS},
+    "app": {SDK, SHAPES, SWEEP, DECIDE, DETECTORS, STATISTICS},
 }
 NEEDED = {
     "monitor_event": {"chalicelib.ingest.monitor"},

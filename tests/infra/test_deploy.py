@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,6 +15,7 @@ from botocore.stub import Stubber
 
 from infra.asking import DeploymentError, stack_name
 from infra.deploy import Deployment, main
+from infra.grants import POLICIES
 from infra.package import BUNDLE, TEMPLATE
 from tests.infra.live_account import live_account
 from tests.infra.stack_reading import CODE, REGION, Template
@@ -156,6 +158,20 @@ def test_prod_has_the_plain_name_and_every_other_stage_its_own() -> None:
     for bad in ("Dev", "a_b", "", "x" * 21):
         with pytest.raises(DeploymentError):
             stack_name(bad)
+
+
+def test_no_stage_has_a_name_that_another_stage_gives_its_own_resources() -> None:
+    """Every family of names in the roles' policies, and the bucket of bundles, which all stages share."""
+    text = "".join(path.read_text(encoding="utf-8") for path in POLICIES.glob("*.json"))
+    families = set(re.findall(r":\$\{AWS::StackName\}-([a-z]+)-?\*", text))
+    assert families == {"agent", "job"}
+    for family in (*families, "artefacts"):
+        with pytest.raises(DeploymentError, match="other stages' own"):
+            stack_name(family)
+    for stage in ("x-agent", "agent-x", "x-job-y", "jobs", "x-jobless"):
+        with pytest.raises(DeploymentError, match="other stages' own"):
+            stack_name(stage)
+    assert stack_name("my-agents") == "rekindle-my-agents"
 
 
 def test_a_failed_deployment_names_the_first_cause_however_many_events_follow() -> None:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import boto3
 import pytest
+from botocore.exceptions import ClientError
 from botocore.stub import Stubber
 
-from infra.asking import Finding, Weight
+from infra.asking import DeploymentError, Finding, Weight
 from infra.deploy import Deployment, main
 from infra.preflight.checks import ask, look
 from infra.preflight.checks import main as preflight_main
@@ -137,13 +138,72 @@ def test_a_parameter_that_the_template_does_not_take(
 
 @pytest.mark.long
 def test_policies_that_outgrow_iam(found: Callable[..., list[Finding]], account: LiveAccount) -> None:
-    roles = []
-    for number in range(120):
-        name = f"team-{number:03d}-" + "x" * 50
-        roles.append(account.client("iam").create_role(RoleName=name, AssumeRolePolicyDocument="{}")["Role"]["Arn"])
-    lines = problems(found(TrainingRoleArns=",".join(roles)))
+    keys = [f"arn:aws:kms:{REGION}:{ACCOUNT_ID}:key/{number:036d}" for number in range(48)]
+    lines = problems(found(KmsKeyArns=",".join(keys), TrainingRoleArns=",".join(_roles(account, 30))))
     assert lines
     assert all("IAM takes 10240" in line and "fewer TrainingBuckets" in line for line in lines)
+
+
+def _roles(account: LiveAccount, count: int) -> list[str]:
+    made = []
+    for number in range(count):
+        name = f"team-{number:03d}-" + "x" * 50
+        made.append(account.client("iam").create_role(RoleName=name, AssumeRolePolicyDocument="{}")["Role"]["Arn"])
+    return made
+
+
+def _refused(account: LiveAccount, package: Path, wanted: Mapping[str, str]) -> str:
+    """What the deployment says that was begun without the look."""
+    with pytest.raises((DeploymentError, ClientError)) as caught:
+        Deployment(session=account.session, stack="rekindle").deploy(package, parameters=wanted)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("NoticeEmail", "not an address"),
+        ("TrainingRoleArns", f"arn:aws:iam::{ACCOUNT_ID}:role/train,*"),
+        ("TrainingRoleArns", f"arn:aws:iam::{ACCOUNT_ID}:role/*"),
+        ("TrainingBuckets", "team,arn:aws:s3:::team"),
+        ("KmsKeyArns", f"arn:aws:kms:{REGION}:{ACCOUNT_ID}:alias/team"),
+        ("KmsKeyArns", "*"),
+        ("TrainingLogPattern", "?x" * 600),
+        ("ConsoleUrl", "http://rekindle.example.com"),
+    ],
+)
+def test_a_value_that_the_template_does_not_take_is_found_and_cloudformation_refuses_it(
+    account: LiveAccount, found: Callable[..., list[Finding]], package: Path, name: str, value: str
+) -> None:
+    assert any(line.startswith(f"problem: parameter {name} ") for line in problems(found(**{name: value})))
+    assert name in _refused(account, package, {name: value})
+
+
+def test_roles_that_outgrow_the_environment_of_a_function(
+    account: LiveAccount, found: Callable[..., list[Finding]], package: Path
+) -> None:
+    """Lambda gives a function 4 KB for all its variables; CloudFormation would find that half way."""
+    wanted = {"TrainingRoleArns": ",".join(_roles(account, 35))}
+    assert "environment has" in only(found(**wanted))
+    assert "exceeded the 4KB limit" in _refused(account, package, wanted)
+
+
+def test_buckets_that_outgrow_a_rule_s_pattern(
+    account: LiveAccount, found: Callable[..., list[Finding]], package: Path
+) -> None:
+    buckets = [f"{number:063d}" for number in range(29)]
+    for name in buckets:
+        account.client("s3").create_bucket(Bucket=name, CreateBucketConfiguration={"LocationConstraint": REGION})
+    wanted = {"TrainingBuckets": ",".join(buckets)}
+    assert "the pattern of MailboxEventEvent" in only(found(**wanted))
+    assert "Event pattern is too long" in _refused(account, package, wanted)
+
+
+def test_a_parameter_that_is_longer_than_one_may_be(
+    account: LiveAccount, found: Callable[..., list[Finding]], package: Path
+) -> None:
+    wanted = {"TrainingRoleArns": ",".join(f"arn:aws:iam::{ACCOUNT_ID}:role/{number:050d}" for number in range(60))}
+    assert any("where a parameter has 4096 at most" in line for line in problems(found(**wanted)))
 
 
 @pytest.mark.long

@@ -93,10 +93,13 @@ def test_terraform_formats_and_evaluates_the_module(package: Path, tmp_path: Pat
     assert _terraform(module, "init", "-input=false").returncode == 0
     ended = _terraform(module, "validate")
     assert ended.returncode == 0, ended.stderr
-    variables = ["-var", "artifact_bucket=mine", "-var", 'training_role_arns=["a","b"]']
+    roles = [f"arn:aws:iam::123456789012:role/{name}" for name in ("a", "team/b")]
+    variables = ["-var", "artifact_bucket=mine", "-var", f"training_role_arns={json.dumps(roles)}"]
     ended = _terraform(module, "console", *variables, given="jsonencode([local.parameters, local.template])\n")
     parameters, text = json.loads(json.loads(ended.stdout))
-    assert parameters["TrainingRoleArns"] == "a,b"
+    assert parameters["TrainingRoleArns"] == ",".join(roles)
+    wild = ["-var", "artifact_bucket=mine", "-var", f"training_role_arns={json.dumps([*roles, '*'])}"]
+    assert "each spelled out" in _terraform(module, "console", *wild, given="1\n").stderr
     assert parameters["EventConcurrency"] == "0"
     assert parameters["TrainingLogPattern"] == template["Parameters"]["TrainingLogPattern"]["Default"]
     template = copy.deepcopy(template)

@@ -58,6 +58,18 @@ def test_one_byte_more_is_refused_with_the_size_and_the_limit(cloud: Cloud, send
     assert TOO_LARGE
 
 
+def test_a_parameter_has_its_tier_s_size_and_refers_to_no_other(cloud: Cloud) -> None:
+    put = cloud.client("ssm").put_parameter
+    put(Name="/sizes/standard", Value="x" * 4096, Type="String")
+    put(Name="/sizes/advanced", Value="x" * 8192, Type="String", Tier="Intelligent-Tiering")
+    with pytest.raises(ClientError, match="4096"):
+        put(Name="/sizes/standard", Value="x" * 4097, Type="String", Overwrite=True)
+    with pytest.raises(ClientError, match="8192"):
+        put(Name="/sizes/advanced", Value="x" * 8193, Type="String", Tier="Advanced", Overwrite=True)
+    with pytest.raises(ClientError, match="refers to no other"):
+        put(Name="/sizes/nested", Value="{{ssm:a}}", Type="String")
+
+
 def test_what_is_invoked_without_waiting_takes_less_than_what_is_waited_for(cloud: Cloud) -> None:
     cloud.functions.handlers["sized"] = lambda _event, _context: None
     name = "sized"

@@ -16,10 +16,10 @@ from urllib.request import Request, urlopen
 import pytest
 from aws_durable_execution_sdk_python import DurableContext, durable_execution
 from aws_durable_execution_sdk_python.config import Duration
-from chalice.app import Chalice, CloudWatchEvent, Rate
+from chalice.app import Chalice
 
 from localcloud.cloud import Cloud
-from localcloud.cloud_app import ApiServer, deployment_of
+from localcloud.cloud_app import ApiServer
 from localcloud.platforms.simulated_run import Script
 from localcloud.snapshot import Snapshot
 from tests.localcloud.conftest import training_job
@@ -120,22 +120,6 @@ def test_a_save_that_dies_half_way_leaves_the_one_before(tmp_path: Path, monkeyp
 def small_app() -> Chalice:
     app = Chalice(app_name="rekindle", configure_logs=False)
 
-    @app.on_cw_event({"source": ["rekindle.monitor"]}, name="monitor_event")
-    def monitor_event(event: CloudWatchEvent) -> str:
-        return str(event.detail)
-
-    @app.on_cw_event({"source": ["aws.sagemaker"]}, name="training_job_event")
-    def training_job_event(event: CloudWatchEvent) -> str:
-        return str(event.detail)
-
-    @app.schedule(Rate(1, unit=Rate.MINUTES), name="sweep")
-    def sweep(event: CloudWatchEvent) -> str:
-        return str(event)
-
-    @app.lambda_function(name="recover")
-    def recover(event: Any, context: Any) -> Any:
-        return event
-
     @app.route("/jobs/{job_id}", methods=["POST"])
     def job(job_id: str) -> Any:
         request = app.current_request
@@ -143,17 +127,6 @@ def small_app() -> Chalice:
         return {"job": job_id, "body": request.json_body, "query": request.query_params}
 
     return app
-
-
-def test_rules_buses_schedules_and_durable_functions_are_read_from_the_app() -> None:
-    deployment = deployment_of(small_app(), bus="rekindle")
-    assert {(rule.function, rule.bus) for rule in deployment.rules} == {
-        ("monitor_event", "rekindle"),
-        ("training_job_event", "default"),
-    }
-    assert [(s.function, s.every) for s in deployment.schedules] == [("sweep", timedelta(minutes=1))]
-    assert deployment.durable == {"recover": "live", "rekindle-recover": "live"}
-    assert deployment.handlers["rekindle-recover"] is deployment.handlers["recover"]
 
 
 def test_the_apps_routes_answer_over_http() -> None:
@@ -215,27 +188,11 @@ def test_a_running_execution_goes_on_in_the_next_cloud_once_its_function_is_ther
         assert steps == ["stop", "clone"]
 
 
-SERVED_APP = """
-import boto3
-from chalice import Chalice
-app = Chalice(app_name="rekindle", configure_logs=False)
-
-@app.route("/jobs/{job_id}", methods=["PUT", "GET"])
-def job(job_id):
-    table = boto3.resource("dynamodb").Table("rekindle")
-    key = {"pk": "JOB#" + job_id, "sk": "META"}
-    if app.current_request.method == "PUT":
-        table.put_item(Item=key)
-    return {"found": "Item" in table.get_item(Key=key)}
-"""
-
-
 @pytest.mark.process
 def test_the_served_cloud_tells_the_same_story_after_it_was_ended(tmp_path: Path) -> None:
-    (tmp_path / "app.py").write_text(SERVED_APP)
     project = Path(__file__).parents[2]
 
-    def serve(method: str, *options: str) -> bytes:
+    def serve(method: str, path: str, body: bytes | None, *options: str) -> dict[str, Any]:
         process = subprocess.Popen(
             [sys.executable, "-m", "localcloud", "serve", "--store", str(tmp_path / "store"), "--attached", *options],
             cwd=tmp_path,
@@ -245,11 +202,14 @@ def test_the_served_cloud_tells_the_same_story_after_it_was_ended(tmp_path: Path
         )
         assert process.stdout is not None
         ready = json.loads(process.stdout.readline())
-        with urlopen(Request(f"{ready['api']}/jobs/lm-7b", method=method)) as answer:  # noqa: S310  loopback
-            told = bytes(answer.read())
+        headers = {"Content-Type": "application/json", "Idempotency-Key": "once"} if body else {}
+        request = Request(f"{ready['api']}/v1/{path}", data=body, headers=headers, method=method)  # noqa: S310  loopback
+        with urlopen(request) as answer:  # noqa: S310
+            told = json.loads(answer.read())
         process.communicate()  # closes standard input, which ends it
         assert process.returncode == 0
-        return told
+        return dict(told)
 
-    assert serve("PUT") == b'{"found":true}'
-    assert serve("GET", "--still") == b'{"found":true}'
+    serve("PUT", "pause", b'{"paused": true, "why": "maintenance"}')
+    found = serve("GET", "switches", None, "--still")
+    assert (found["paused"], found["paused_why"]) == (True, "maintenance")

@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 
 import rekindle.monitor as rekindle
-from rekindle.detectors import Severity, StragglerWatch
 from rekindle.detectors.frames import training_frames, waits_in
+from rekindle.detectors.pace import StragglerWatch
+from rekindle.detectors.points import Severity
 from rekindle.detectors.ranks import RankRule, first_bad, minority
 from rekindle.monitor import Monitor
 from rekindle.monitor.base.identity import Identity

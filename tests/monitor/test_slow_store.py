@@ -18,7 +18,7 @@ from botocore.config import Config
 from moto.server import ThreadedMotoServer
 
 import rekindle.monitor as rekindle
-from rekindle.detectors import Verdict
+from rekindle.detectors.points import Verdict
 from rekindle.monitor.base.aws import Clients
 from rekindle.monitor.base.clock import SystemClock
 from rekindle.monitor.base.identity import Identity

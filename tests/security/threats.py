@@ -124,6 +124,7 @@ TESTS: Final[Mapping[str, tuple[str, ...]]] = {
         "tests/infra/test_policies.py::test_no_role_is_handed_over_that_nobody_has_named",
         "tests/localcloud/test_roles.py::test_without_named_roles_no_job_is_submitted_and_a_person_is_told_why",
     ),
+    "A11": ("tests/infra/test_deploy.py::test_no_stage_has_a_name_that_another_stage_gives_its_own_resources",),
     "M1": (
         "tests/security/test_mailboxes.py::test_another_job_s_words_are_not_taken_for_ours",
         "tests/security/test_mailboxes.py::test_another_job_s_fence_and_requests_move_nobody",
@@ -205,6 +206,10 @@ TESTS: Final[Mapping[str, tuple[str, ...]]] = {
         "tests/ingest/test_properties.py::test_what_is_nested_deep_is_malformed_wherever_it_stands",
         "tests/security/test_ingress.py::test_a_deeply_nested_event_is_kept_apart_to_the_depth_that_can_be_written_and_fed_in_again",
         "tests/security/test_ingress.py::test_one_text_that_cannot_be_read_keeps_no_other_from_being_fed_in_again",
+    ),
+    "E13": (
+        "tests/infra/lifecycle/test_lifecycle.py::"
+        "test_no_two_clusters_of_a_stack_share_a_queue_however_long_their_names_are",
     ),
     "F2": (
         "tests/security/test_flood.py::test_a_head_node_that_speaks_for_other_clusters_makes_no_queues",

@@ -29,7 +29,7 @@ from chalicelib.domain.policy.document import DEFAULT_POLICY, Policy
 from chalicelib.domain.run.earlier_attempts import began_again, reached_before, with_end
 from chalicelib.observability import Observability
 from chalicelib.ports.incidents import Entry, Joined
-from chalicelib.services.intake.missed_signals import signal_from_state
+from chalicelib.services.intake.ended_attempt import signal_from_state
 from chalicelib.services.intake.unknown_names import MAX_NAMES, Strangers
 from chalicelib.services.reporting.outcome import Outcome, OutcomeKind
 from rekindle.protocol.mailbox import Fence

@@ -16,7 +16,7 @@ from typing import Any
 
 from chalicelib import bootstrap
 from infra.package import ROOT
-from localcloud.cloud import ALIAS, STACK, Cloud
+from localcloud.cloud import STACK, Cloud
 from localcloud.cloud_app import deployment_of
 from localcloud.stack import PREPARED, CloudSession
 
@@ -33,13 +33,15 @@ class Bundle:
 
     def deploy(self, cloud: Cloud) -> Any:
         """Put this version's functions in the place of those that are there. Rules and schedules stay. Its service."""
-        service = self._root.build(cloud.environ(), clock=cloud.clock, session=CloudSession(cloud))
+        service = self._root.build(
+            cloud.environ(), clock=cloud.clock, session=CloudSession(cloud), monotonic=cloud.monotonic_s
+        )
         for function in PREPARED:
             service.prepare(function)
         self._root.install(service)
-        found = deployment_of(self._app.app, bus=STACK, alias=ALIAS, stack=STACK)
+        found = deployment_of(self._app.app, cloud.stack_functions(), stack=STACK)
         handlers = {name: self._noted(name, handler) for name, handler in found.handlers.items()}
-        cloud.deploy(handlers, durable=found.durable)
+        cloud.deploy(handlers, durable=found.durable, settings=found.settings)
         return service
 
     def close(self) -> None:

@@ -1,19 +1,17 @@
-"""Rehearsals: which faults can be played on a living run, what each is assumed to do to it, and how long this Job's
-own recoveries took. Data and pure functions; the assumed world is in drill_world, the play itself in services/drills.
+"""Rehearsals: which faults can be played on a living run, and what each is assumed to do to it.
+
+Data and pure functions; the assumed world is in `world`, the play itself in services/operator/drills.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from datetime import datetime
-from statistics import median
 from typing import Any
 
 from chalicelib.domain.fault_specs.faults import FAULTS
 from chalicelib.domain.fault_specs.spec import Drill, Effect
 from chalicelib.domain.model.errors import InvalidRequest
-from chalicelib.domain.model.incident import Phase, TimelineEntry
 from chalicelib.domain.model.job import Job
 from chalicelib.domain.model.known import Known, Maybe, Unknown
 from chalicelib.domain.model.observation import AttemptView
@@ -90,52 +88,3 @@ class Figures:
     stop_s: Maybe[float]
     start_s: Maybe[float]
     recoveries: int = 0
-
-
-def measured(timelines: Sequence[Sequence[TimelineEntry]]) -> Figures:
-    """The median of each stage over earlier Incidents of the Job."""
-    saves, stops, starts = [], [], []
-    for entries in timelines:
-        saves += _spans(entries, Phase.CHECKPOINTING, ended_by="checkpoint.saved")
-        stops += _spans(entries, Phase.STOPPING)
-        starts += _starts(entries)
-    return Figures(
-        save_s=_middle(saves, "no earlier recovery of this Job has saved a checkpoint"),
-        stop_s=_middle(stops, "no earlier recovery has stopped this Job"),
-        start_s=_middle(starts, "no earlier recovery has started this Job"),
-        recoveries=sum(1 for entries in timelines if entries),
-    )
-
-
-def _spans(entries: Sequence[TimelineEntry], phase: Phase, *, ended_by: str | None = None) -> list[float]:
-    """How long each stay in `phase` took; with `ended_by` only those that this rule ended."""
-    spans: list[float] = []
-    began: datetime | None = None
-    for entry in entries:
-        if entry.phase is phase:
-            began = began or entry.at
-        elif began is not None:
-            if ended_by in (None, entry.rule):
-                spans.append((entry.at - began).total_seconds())
-            began = None
-    return spans
-
-
-def _starts(entries: Sequence[TimelineEntry]) -> list[float]:
-    """From the order that started an attempt to the first observation that saw it train."""
-    spans: list[float] = []
-    ordered_at: datetime | None = None
-    for entry in entries:
-        if "ResubmitJob" in entry.actions:
-            ordered_at = ordered_at or entry.at
-            continue
-        seen = entry.facts.get("attempt")
-        trains = isinstance(seen, dict) and seen.get("status") == "running"
-        if ordered_at is not None and trains and entry.phase in (Phase.VERIFYING, Phase.RECOVERED):
-            spans.append((entry.at - ordered_at).total_seconds())
-            ordered_at = None
-    return spans
-
-
-def _middle(values: Sequence[float], why: str) -> Maybe[float]:
-    return Known(float(median(values))) if values else Unknown(why)

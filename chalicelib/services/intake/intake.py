@@ -19,8 +19,8 @@ from chalicelib.ports.incidents import Entry, Executions, IncidentStore, Joined
 from chalicelib.ports.jobs import JobRegistry
 from chalicelib.ports.notices import Announcer
 from chalicelib.ports.platforms import ClusterReader, Discovered, HeadNodes, Mailbox, Schedulers
+from chalicelib.services.intake.ended_attempt import signal_from_state
 from chalicelib.services.intake.known_trouble import NODE_RESPITE, is_in_hand, is_node_left_alone
-from chalicelib.services.intake.missed_signals import signal_from_state
 from chalicelib.services.intake.node_map import NodeMap, key_for_job
 from chalicelib.services.intake.registration import PLATFORM_STATES, Registration
 from chalicelib.services.intake.unknown_names import Strangers

@@ -13,14 +13,14 @@ from datetime import datetime, timedelta
 from itertools import pairwise
 from typing import Any, Final
 
-from chalicelib.domain.faults.failure_reasons import classify_failure_reason
 from chalicelib.domain.model.job import Attempt, Job, is_far_below
 from chalicelib.domain.model.known import Known, Maybe, Unknown
-from chalicelib.domain.model.observation import STALLED, AttemptStatus, AttemptView
-from chalicelib.domain.model.signal import Signal, SignalKind, SignalSource, ended_job_key
+from chalicelib.domain.model.observation import STALLED, AttemptView
+from chalicelib.domain.model.signal import Signal, SignalKind, SignalSource
 from chalicelib.ports.sweep import Series
-from rekindle.detectors import Health, LossWatch, Point, Severity, Verdict
 from rekindle.detectors.hang import HangLimit
+from rekindle.detectors.points import Health, Point, Severity, Verdict
+from rekindle.detectors.watch import LossWatch
 from rekindle.protocol.signals import FaultClass
 
 # Forty beats of 15 s (rekindle/monitor): a network that is away for a while is no news, ten minutes of silence are.
@@ -40,31 +40,6 @@ OVERDUE_FACTOR: Final = 3.0
 OVERDUE_SLOWEST: Final = 1.5
 OVERDUE_FLOOR: Final = timedelta(minutes=30)
 MIN_SAVES: Final = 4
-
-
-def signal_from_state(job_id: str | None, view: AttemptView, *, now: datetime) -> Signal | None:
-    """The Signal that the platform's own event would have been, had it arrived; None while the run is well.
-
-    The dedupe key is that of the event, so event and sweep count as one fact.
-    """
-    if not view.status.has_ended:
-        return None
-    status, fault = _ended(view)
-    successor = {"successor": view.successor} if view.successor is not None else {}  # put back: it goes on by itself
-    if view.start is not None and successor:
-        fault = FaultClass.NODE_LOST if view.start.lost_node else None
-    return Signal(
-        kind=SignalKind.ATTEMPT_STATE,
-        source=SignalSource.SWEEP,
-        occurred_at=view.ended_at or now,
-        dedupe_key=ended_job_key(view.name, status),
-        summary=f"{view.name} is {status}: {view.failure_reason or view.detail}"[:400],
-        job_id=job_id,
-        attempt=view.name,
-        fault=fault,
-        triggers=fault is not None,
-        evidence={"status": status, "failure_reason": view.failure_reason[:1024], "found_by": "sweep"} | successor,
-    )
 
 
 def signal_from_heartbeat(job: Job, view: AttemptView, *, now: datetime) -> Signal | None:
@@ -305,17 +280,3 @@ def signal_from_saves(job: Job, saved_at: Sequence[datetime], *, now: datetime) 
         fault=FaultClass.UNCLEAR,
         evidence={"age_s": round(age_s), "limit_s": round(limit_s)},
     )
-
-
-def _ended(view: AttemptView) -> tuple[str, FaultClass | None]:
-    match view.status:
-        case AttemptStatus.FAILED:
-            return "Failed", classify_failure_reason(view.failure_reason).fault
-        case AttemptStatus.EXPIRED:
-            return "Stopped", FaultClass.PLANNED_END
-        case AttemptStatus.GONE:
-            return "Gone", FaultClass.JOB_MISSING
-        case AttemptStatus.COMPLETED:
-            return "Completed", None
-        case _:
-            return "Stopped", None

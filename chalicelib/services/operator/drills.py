@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, Final, Protocol
 
-from chalicelib.domain.drills.catalogue import DrillRow, drill_for, measured, signal_of
+from chalicelib.domain.drills.catalogue import DrillRow, drill_for, signal_of
+from chalicelib.domain.drills.earlier import measured
 from chalicelib.domain.drills.report import Seen, report
 from chalicelib.domain.drills.world import DrillWorld
 from chalicelib.domain.model.errors import InvalidRequest, Skip, UnknownEntity

@@ -12,9 +12,9 @@ from chalicelib.domain.model.errors import InvalidPolicy, UnknownEntity
 from chalicelib.domain.policy.document import DEFAULT_POLICY, Policy, flat
 from chalicelib.ports.clock import Clock
 from chalicelib.ports.operator import PolicyDocumentStore, StoredPolicy
+from chalicelib.services.operator.stored_text import TooLong, stored_text
 
 DEFAULT_NAME: Final = "default"
-MAX_BYTES: Final = 8192  # Source: Parameter Store, size of an advanced parameter
 MAX_PROBLEMS: Final = 50
 _NOT_COMPARED: Final = frozenset({"schema", "name", "version"})
 
@@ -58,9 +58,10 @@ class PolicyDocuments:
             VersionConflict: another writer is writing it now.
         """
         _policy(name, document)
-        text = json.dumps(document, separators=(",", ":"), ensure_ascii=True)
-        if len(text) > MAX_BYTES:
-            raise InvalidPolicy("policy", f"is {len(text)} bytes as it is stored, {MAX_BYTES} at most")
+        try:
+            text = stored_text(document)
+        except TooLong as err:
+            raise InvalidPolicy("policy", str(err)) from err
         present = self.shelf.stored(name)
         if present is not None and present.version == replaces + 1 and present.text == text:
             return self.get(name)  # this very order was carried out before, and its answer was lost

@@ -11,9 +11,9 @@ from chalicelib.domain.model.errors import InvalidRequest
 from chalicelib.domain.reporting.prices import Prices, shipped_rows
 from chalicelib.ports.clock import Clock
 from chalicelib.ports.operator import PolicyDocumentStore, StoredPolicy
+from chalicelib.services.operator.stored_text import TooLong, stored_text
 
 NAME: Final = "prices"
-MAX_BYTES: Final = 8192  # Source: Parameter Store, size of an advanced parameter
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,9 +47,10 @@ class PriceTable:
             VersionConflict: another write is under way.
         """
         Prices.from_wire(document)
-        text = json.dumps(document, separators=(",", ":"), ensure_ascii=True)
-        if len(text) > MAX_BYTES:
-            raise InvalidRequest("prices", f"is {len(text)} bytes as it is stored, {MAX_BYTES} at most")
+        try:
+            text = stored_text(document)
+        except TooLong as err:
+            raise InvalidRequest("prices", str(err)) from err
         present = self.shelf.stored(NAME)
         if present is None or present.version != replaces + 1 or present.text != text:  # else its answer was lost
             self.shelf.write(NAME, text, replaces=replaces, now=self.clock.now())

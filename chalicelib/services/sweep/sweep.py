@@ -28,6 +28,7 @@ from chalicelib.ports.incidents import Executions, IncidentStore
 from chalicelib.ports.jobs import JobListing, JobRegistry, Saves
 from chalicelib.ports.platforms import Mailbox, Schedulers
 from chalicelib.ports.sweep import Metrics, Series, SweepMark, SweepMarks
+from chalicelib.services.intake.ended_attempt import signal_from_state
 from chalicelib.services.intake.intake import Intake
 from chalicelib.services.intake.known_trouble import LEFT_ALONE, is_new_poison, knows
 from chalicelib.services.intake.missed_signals import (
@@ -40,7 +41,6 @@ from chalicelib.services.intake.missed_signals import (
     signal_from_metrics,
     signal_from_saves,
     signal_from_start,
-    signal_from_state,
     silence,
 )
 from chalicelib.services.reporting.alarms import Alarms

@@ -13,7 +13,7 @@ from chalicelib.domain.model.signal import Signal, SignalKind, SignalSource
 from chalicelib.ports.clock import Clock
 from chalicelib.ports.jobs import JobRegistry
 from chalicelib.ports.platforms import Schedulers
-from chalicelib.services.intake.missed_signals import signal_from_state
+from chalicelib.services.intake.ended_attempt import signal_from_state
 from chalicelib.services.intake.unknown_names import Strangers
 
 # What ended earlier is left: it may be of a time before protection was set up. An outage of an hour fits in, as do the

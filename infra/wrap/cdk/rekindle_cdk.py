@@ -28,6 +28,7 @@ WORDS = {
     "AllowedValues": "allowed_values",
     "ConstraintDescription": "constraint_description",
     "MinValue": "min_value",
+    "MaxLength": "max_length",
     "MaxValue": "max_value",
 }
 

@@ -26,6 +26,11 @@ variable "kms_key_arns" {
   type        = list(string)
   default     = []
   description = "ARNs of customer managed keys that encrypt the Jobs' buckets or the volumes of training jobs. Each key's own policy must let this account's IAM policies decide, as a new key's does."
+
+  validation {
+    condition     = alltrue([for one in var.kms_key_arns : can(regex("^(arn:aws[a-z-]*:kms:[a-z0-9-]+:[0-9]{12}:key/[A-Za-z0-9-]{1,64})?$", one))])
+    error_message = "kms_key_arns must be ARNs of keys; IAM takes no alias in their place."
+  }
 }
 
 variable "log_retention_days" {
@@ -43,6 +48,11 @@ variable "notice_email" {
   type        = string
   default     = ""
   description = "Address that gets notices and alarms by e-mail (it must confirm once). Empty = nobody is subscribed."
+
+  validation {
+    condition     = can(regex("^([^@\\s]{1,64}@[^@\\s]{1,190})?$", var.notice_email))
+    error_message = "notice_email must be an e-mail address, or empty."
+  }
 }
 
 variable "notice_link_hours" {
@@ -71,12 +81,22 @@ variable "training_buckets" {
   type        = list(string)
   default     = []
   description = "Names of further buckets in which Jobs keep their mailboxes and checkpoints, beside the stack's own. Turn EventBridge notifications on in each of them, or a reply is only seen at the next look."
+
+  validation {
+    condition     = alltrue([for one in var.training_buckets : can(regex("^([A-Za-z0-9][A-Za-z0-9._-]{1,253}[A-Za-z0-9])?$", one))])
+    error_message = "training_buckets must be names of buckets."
+  }
 }
 
 variable "training_log_pattern" {
   type        = string
   default     = "?Xid ?ECC ?NCCL ?CUDA ?Error ?error ?Traceback ?nan ?NaN ?killed ?Killed ?timeout ?Timeout ?\"out of memory\""
   description = "CloudWatch Logs filter pattern of that subscription: only lines that match it are sent, and paid for."
+
+  validation {
+    condition     = length(var.training_log_pattern) <= 1024
+    error_message = "training_log_pattern must have 1024 characters at most."
+  }
 }
 
 variable "training_log_signatures" {
@@ -94,4 +114,9 @@ variable "training_role_arns" {
   type        = list(string)
   default     = []
   description = "ARNs of the SageMaker execution roles that resubmitted training jobs may run under. Empty = training jobs are watched and told about, and none is submitted again."
+
+  validation {
+    condition     = alltrue([for one in var.training_role_arns : can(regex("^(arn:aws[a-z-]*:iam::[0-9]{12}:role/[A-Za-z0-9+=,.@_/-]{1,576})?$", one))])
+    error_message = "training_role_arns must be ARNs of roles, each spelled out."
+  }
 }

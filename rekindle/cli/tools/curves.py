@@ -20,7 +20,7 @@ from rekindle.cli.tools import curve_json
 from rekindle.cli.tools.columns import Chosen, found_columns
 from rekindle.client.errors import BadFile
 from rekindle.client.table import clean, cut
-from rekindle.detectors import Point
+from rekindle.detectors.points import Point
 
 TRUTHS = {"": False, "0": False, "false": False, "0.0": False, "1": True, "true": True, "1.0": True}
 MAX_STEP = 2**63  # beyond this it is no step

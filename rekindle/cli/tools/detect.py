@@ -19,7 +19,9 @@ from rekindle.cli.tools.columns import Chosen
 from rekindle.cli.tools.curves import points
 from rekindle.client.errors import CommandFailed
 from rekindle.client.table import Column, Style, clean, render
-from rekindle.detectors import LossWatch, Point, Severity, ThroughputWatch, Verdict
+from rekindle.detectors.pace import ThroughputWatch
+from rekindle.detectors.points import Point, Severity, Verdict
+from rekindle.detectors.watch import LossWatch
 
 PICTURES: Final = (".png", ".svg")
 _COLUMNS = (

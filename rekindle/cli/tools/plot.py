@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from rekindle.detectors import Point, Trouble
+from rekindle.detectors.points import Point, Trouble
 from rekindle.drawing.pixels import Canvas, Colour, Surface, text_width
 from rekindle.drawing.scales import Scale, round_values, value_ticks, values_scale
 from rekindle.drawing.svg import SvgCanvas

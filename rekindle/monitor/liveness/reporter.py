@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
-from rekindle.detectors import Verdict
+from rekindle.detectors.points import Verdict
 from rekindle.monitor.base.clock import Clock
 from rekindle.monitor.base.identity import Identity
 from rekindle.monitor.base.state import RunState, median

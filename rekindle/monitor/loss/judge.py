@@ -8,9 +8,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from rekindle.detectors import Health, LossKind, LossWatch, Point, Severity, ThroughputWatch, Verdict
-from rekindle.detectors import Trouble as Kind
+from rekindle.detectors.kinds import LossKind
 from rekindle.detectors.nonfinite import classify
+from rekindle.detectors.pace import ThroughputWatch
+from rekindle.detectors.points import Health, Point, Severity, Verdict
+from rekindle.detectors.points import Trouble as Kind
+from rekindle.detectors.watch import LossWatch
 from rekindle.monitor.base.metrics import Sample
 from rekindle.monitor.base.state import BadSteps, BadStretch
 from rekindle.monitor.base.trouble import logger

@@ -21,8 +21,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from rekindle.compat import Self
-from rekindle.detectors import Health
 from rekindle.detectors.nonfinite import classify
+from rekindle.detectors.points import Health
 from rekindle.monitor.base.clock import Clock
 from rekindle.monitor.base.state import RunState
 from rekindle.monitor.base.trouble import Trouble

@@ -11,6 +11,7 @@ The dots tell such a name from a SageMaker training job's, which has none (botoc
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ PREFIX: Final = "slurm"
 ENV_CLUSTER: Final = "REKINDLE_CLUSTER"
 ENV_SLURM_ATTEMPT: Final = "REKINDLE_ATTEMPT_NAME"  # set for a fresh submission of ours: its attempt's whole name
 MAX_CLUSTER_CHARS: Final = 63  # Source: botocore sagemaker ClusterName; Slurm's own ClusterName is at most 40
+MAX_QUEUE_CHARS: Final = 80
 _CLUSTER: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_-]{0,61}[A-Za-z0-9])?")
 _NAME: Final = re.compile(
     r"slurm\.(?P<cluster>[A-Za-z0-9](?:[A-Za-z0-9_-]{0,61}[A-Za-z0-9])?)"
@@ -140,5 +142,11 @@ def found_key(cluster: str, job_id: str) -> str:
 
 
 def queue_name(stack: str, cluster: str) -> str:
-    """The cluster's queue of orders. Source: SQS, a queue's name has at most 80 characters of A-Z a-z 0-9 _ -."""
-    return f"{stack}-agent-{check_cluster(cluster)}"[:80]
+    """The cluster's queue of orders; no two clusters of a stack have the same, however long their names are.
+
+    Source: SQS, a queue's name has at most 80 characters of A-Z a-z 0-9 _ -.
+    """
+    name = f"{stack}-agent-{check_cluster(cluster)}"
+    if len(name) <= MAX_QUEUE_CHARS:
+        return name
+    return f"{name[: MAX_QUEUE_CHARS - 17]}-{hashlib.sha256(name.encode()).hexdigest()[:16]}"

@@ -13,7 +13,7 @@ import re
 import subprocess
 import sys
 import tarfile
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -395,6 +395,17 @@ def test_the_policy_grants_what_the_agent_calls_on_its_own_clusters_things_only(
             assert resource == f"arn:aws:s3:::runs/{cluster_prefix('pretrain')}*"
         elif "sqs:ReceiveMessage" in statement["Action"]:
             assert resource.endswith(f":{queue_name('rekindle', 'pretrain')}")
+
+
+def test_no_two_clusters_of_a_stack_share_a_queue_however_long_their_names_are() -> None:
+    """SQS takes 80 characters: names that were only cut there let one head node take its neighbor's orders."""
+    base = "research-large-language-model-pretraining-h100-oregon-zone-a"
+    clusters = [f"{base}{end}" for end in ("-01", "-02", "")]
+    places = [replace(PLACE, stack="rekindle-staging", cluster=one) for one in clusters]
+    queues = [policy(one)["Statement"][0]["Resource"].rpartition(":")[2] for one in places]
+    assert len(set(queues)) == len(clusters)
+    assert all(re.fullmatch("rekindle-staging-agent-[A-Za-z0-9_-]+", one) and len(one) <= 80 for one in queues)
+    assert queue_name("rekindle", "hpc") == "rekindle-agent-hpc"
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import rekindle.monitor as rekindle
-from rekindle.detectors import Health
+from rekindle.detectors.points import Health
 from rekindle.monitor import Monitor
 from rekindle.monitor.base.clock import SystemClock
 from rekindle.monitor.base.state import ACT_AFTER, LASTING, BadSteps, BadStretch, RunState

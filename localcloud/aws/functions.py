@@ -1,0 +1,233 @@
+"""Lambda functions as the packaged template has them, and what becomes of one invocation under those settings.
+
+A time-out is AWS's: an invocation that lasted longer has failed, whatever it returned. It cannot be cut off here,
+because all functions share one process.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+import uuid
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from localcloud.aws.events import DEFAULT_BUS, Rule, Schedule, Throttled
+from localcloud.aws.intrinsics import Stack
+from localcloud.aws.queues import QueueSource
+from localcloud.engine.clock import Clock
+
+_UNITS: Final = {"minute": timedelta(minutes=1), "hour": timedelta(hours=1), "day": timedelta(days=1)}
+_FUNCTION: Final = "AWS::Serverless::Function"
+_LOG_GROUP: Final = "AWS::Logs::LogGroup"
+_STATEMENTS = tuple[Mapping[str, Any], ...]
+
+
+class TimedOut(Exception):
+    """The invocation lasted longer than the function may."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """One function. Where nothing is given: Lambda's own defaults, for functions that tests bring.
+
+    role: statements of its role's policies. on_failure, dead_letters: the queues' names. alias, execution_s: of a
+    durable function; 0 = no limit. reserved: None = unreserved.
+    """
+
+    name: str
+    entry: str
+    memory_mb: int = 128
+    timeout_s: int = 900
+    role: _STATEMENTS = ()
+    environ: Mapping[str, str] = field(default_factory=dict)
+    log_group: str = "/aws/lambda/local"
+    log_days: int | None = None
+    reserved: int | None = None
+    retries: int = 2
+    on_failure: str | None = None
+    dead_letters: str | None = None
+    alias: str | None = None
+    execution_s: int = 0
+    execution_days: int = 14
+    rules: tuple[Rule, ...] = ()
+    schedules: tuple[Schedule, ...] = ()
+    queues: tuple[QueueSource, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LambdaContext:
+    """What Lambda hands to a handler beside the event; the fields that Powertools and Chalice read."""
+
+    function_name: str
+    function_version: str
+    invoked_function_arn: str
+    aws_request_id: str
+    memory_limit_in_mb: int
+    log_group_name: str
+    left: Callable[[], timedelta]
+    log_stream_name: str = "local"
+    client_context: Any = None
+    identity: Any = None
+    tenant_id: str | None = None
+
+    def get_remaining_time_in_millis(self) -> int:
+        """By the cloud's clock, which stands still during an invocation where its time is virtual."""
+        return max(0, int(self.left() / timedelta(milliseconds=1)))
+
+    def log(self, message: object) -> None:
+        """Part of the interface; nothing reads it here."""
+
+
+class Invocations:
+    """What is under way, by the cloud's clock."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._running: Counter[str] = Counter()
+
+    def context(self, settings: Settings, *, name: str, qualifier: str, arn: str) -> LambdaContext:
+        """For one invocation that begins now."""
+        ends = self._clock.now() + timedelta(seconds=settings.timeout_s)
+        return LambdaContext(
+            function_name=name,
+            function_version=qualifier or "$LATEST",
+            invoked_function_arn=arn,
+            aws_request_id=str(uuid.uuid4()),
+            memory_limit_in_mb=settings.memory_mb,
+            log_group_name=settings.log_group,
+            left=lambda: ends - self._clock.now(),
+        )
+
+    @contextmanager
+    def one(self, settings: Settings) -> Iterator[None]:
+        """One invocation.
+
+        Raises:
+            Throttled: before it began. TimedOut: after it ended.
+        """
+        with self._lock:
+            if settings.reserved is not None and self._running[settings.name] >= settings.reserved:
+                raise Throttled(f"Rate Exceeded: {settings.name} has {settings.reserved} reserved")
+            self._running[settings.name] += 1
+        began = self._clock.now()
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._running[settings.name] -= 1
+        if (self._clock.now() - began).total_seconds() > settings.timeout_s:
+            raise TimedOut(f"Task timed out after {settings.timeout_s:.2f} seconds")
+
+
+def functions_of(template: Mapping[str, Any], stack: Stack) -> tuple[Settings, ...]:
+    """Every function of a packaged template. stack: what its references stand for."""
+    resources = template["Resources"]
+    shared = template.get("Globals", {}).get("Function", {})
+    groups = {
+        stack.resolve(one["Properties"]["LogGroupName"]): one["Properties"]
+        for one in resources.values()
+        if one["Type"] == _LOG_GROUP
+    }
+    return tuple(
+        _function(one["Properties"], shared, groups, resources, stack)
+        for one in resources.values()
+        if one["Type"] == _FUNCTION
+    )
+
+
+def _function(
+    properties: Mapping[str, Any],
+    shared: Mapping[str, Any],
+    groups: Mapping[str, Mapping[str, Any]],
+    resources: Mapping[str, Any],
+    stack: Stack,
+) -> Settings:
+    own = stack.resolve({key: value for key, value in properties.items() if key not in ("Events", "Role", "Tags")})
+    name, entry = own["FunctionName"], own["Handler"].partition(".")[2]
+    asynchronous = own.get("EventInvokeConfig", {})
+    durable = own.get("DurableConfig", {})
+    variables = {
+        **stack.resolve(shared.get("Environment", {}).get("Variables", {})),
+        **own.get("Environment", {}).get("Variables", {}),
+    }
+    log_group = f"/aws/lambda/{name}"  # Lambda's own choice, where LoggingConfig names no other
+    sources = [(one["Type"], stack.resolve(one["Properties"])) for one in properties.get("Events", {}).values()]
+    return Settings(
+        name=name,
+        entry=entry,
+        memory_mb=own["MemorySize"],
+        timeout_s=own["Timeout"],
+        role=tuple(stack.resolve(_statements(resources, properties["Role"]["Fn::GetAtt"][0], stack))),
+        environ=variables,
+        log_group=log_group,
+        log_days=int(stack.resolve(groups[log_group]["RetentionInDays"])),
+        reserved=int(own["ReservedConcurrentExecutions"]) if "ReservedConcurrentExecutions" in own else None,
+        retries=asynchronous.get("MaximumRetryAttempts", 2),
+        on_failure=_queue(asynchronous.get("DestinationConfig", {}).get("OnFailure", {}).get("Destination")),
+        dead_letters=_queue(own.get("DeadLetterQueue", {}).get("TargetArn")),
+        alias=own.get("AutoPublishAlias"),
+        execution_s=durable.get("ExecutionTimeout", 0),
+        execution_days=durable.get("RetentionPeriodInDays", 14),
+        rules=tuple(
+            Rule(function=entry, bus=source.get("EventBusName", DEFAULT_BUS), pattern=source["Pattern"])
+            for kind, source in sources
+            if kind == "EventBridgeRule"
+        ),
+        schedules=tuple(
+            Schedule(function=entry, every=_rate(source["Schedule"])) for kind, source in sources if kind == "Schedule"
+        ),
+        queues=tuple(
+            QueueSource(
+                function=entry,
+                queue=source["Queue"].rpartition(":")[2],
+                batch_size=source["BatchSize"],
+                reports_failures="ReportBatchItemFailures" in source.get("FunctionResponseTypes", ()),
+            )
+            for kind, source in sources
+            if kind == "SQS"
+        ),
+    )
+
+
+def _statements(resources: Mapping[str, Any], role: str, stack: Stack) -> list[Any]:
+    """Of the role's own policies and of the managed ones that it carries."""
+    properties = resources[role]["Properties"]
+    found = [one for policy in properties["Policies"] for one in policy["PolicyDocument"]["Statement"]]
+    for managed in stack.resolve(properties.get("ManagedPolicyArns", [])) or ():
+        found += resources[managed]["Properties"]["PolicyDocument"]["Statement"]
+    return found
+
+
+def _queue(arn: str | None) -> str | None:
+    return arn.rpartition(":")[2] if arn else None
+
+
+def _rate(expression: str) -> timedelta:
+    match = re.fullmatch(r"rate\((\d+) (minute|hour|day)s?\)", expression)
+    if match is None:
+        raise ValueError(f"the embedded cloud knows rates only, not {expression!r}")
+    return int(match[1]) * _UNITS[match[2]]
+
+
+def failure_record(event: Any, error: str, *, attempts: int, at: datetime, arn: str) -> Any:
+    """What Lambda sends to an on-failure destination. Source: Lambda guide, invocation-async-retain-records."""
+    kind, _, text = error.partition(": ")
+    return {
+        "version": "1.0",
+        "timestamp": at.strftime("%Y-%m-%dT%H:%M:%S.000Z"),
+        "requestContext": {
+            "requestId": str(uuid.uuid4()),
+            "functionArn": f"{arn}:$LATEST",
+            "condition": "RetriesExhausted",
+            "approximateInvokeCount": attempts,
+        },
+        "requestPayload": event,
+        "responseContext": {"statusCode": 200, "executedVersion": "$LATEST", "functionError": "Unhandled"},
+        "responsePayload": {"errorMessage": text, "errorType": kind},
+    }
