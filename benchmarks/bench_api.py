@@ -16,7 +16,7 @@ from benchmarks.played import Counted, Played
 from chalicelib.domain.model.incident import Incident, Phase
 from localcloud.cloud import Cloud
 from localcloud.stack import deploy_rekindle
-from rekindle.signatures.faults import FaultClass
+from rekindle.protocol.signals import FaultClass
 
 INCIDENTS = 10_000
 OPEN = 100

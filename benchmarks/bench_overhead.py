@@ -24,7 +24,7 @@ from chalicelib.domain.model.incident import Incident, TimelineEntry
 from chalicelib.domain.model.signal import Signal, SignalKind, SignalSource
 from localcloud.aws.wire import SERVICE
 from rekindle.protocol.mailbox import ReplyOutcome
-from rekindle.signatures.faults import FaultClass
+from rekindle.protocol.signals import FaultClass
 from tests.recovery.scenarios import SCENARIOS
 from tests.recovery.world import Script, World, freeze_at, spike_at, world
 

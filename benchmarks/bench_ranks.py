@@ -14,7 +14,7 @@ from localcloud.engine.clock import SimClock
 from rekindle.detectors.ranks import minority
 from rekindle.protocol.reports import RankReport, ReportKind
 from rekindle.protocol.summaries import HostSummary, ranks_beside
-from simulation.store import MemoryObjects, MemoryS3
+from simulation.cloud.store import MemoryObjects, MemoryS3
 from tests.adapters.samples import job
 
 NOW: Final = datetime(2026, 11, 21, tzinfo=UTC)

@@ -29,7 +29,7 @@ from chalicelib.platforms.slurm.platform import SLURM
 from fleets.causes import NOTICE_S, Shows
 from rekindle.detectors.ranks import STRONG
 from rekindle.protocol.cluster.documents import NodeFacts
-from rekindle.signatures.faults import FaultClass
+from rekindle.protocol.signals import FaultClass
 
 BEGAN: Final = datetime(2026, 1, 1, tzinfo=UTC)  # of the play; no decision depends on the date
 ATTEMPT: Final = "slurm.fleet.1"

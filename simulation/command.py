@@ -14,14 +14,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from simulation.counts import COUNTS, Unsafe
 from simulation.findings import Finding, explanation, keep, open_findings, parts_of, still_open
+from simulation.judging.counts import COUNTS, Unsafe
 from simulation.lies import check_lies
-from simulation.maker import PLATFORMS, make
+from simulation.making.maker import PLATFORMS, make
+from simulation.making.wild import make_wild
 from simulation.play import Verdict, play, played
 from simulation.shrink import shrink
 from simulation.story import Story
-from simulation.wild import make_wild
 
 DEFAULT_INCIDENTS: Final = 10_000
 STORIES_PER_SEED: Final = 10_000_000
@@ -111,7 +111,9 @@ def _options(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--incidents", type=_positive, default=DEFAULT_INCIDENTS, help="how many are to open in all")
     parser.add_argument("--seed", type=int, default=1, help="of the stories")
     parser.add_argument("--platform", choices=PLATFORMS, default="", help="of all stories; a mix where not given")
-    parser.add_argument("--wild", action="store_true", help="stories further from the ordinary (simulation/wild.py)")
+    parser.add_argument(
+        "--wild", action="store_true", help="stories further from the ordinary (simulation/making/wild.py)"
+    )
     parser.add_argument("--jobs", type=_positive, default=1, help="processes")
     parser.add_argument("--out", type=Path, default=Path("build/proving"), help="where shrunk stories are written")
     parser.add_argument("--play", type=Path, help="play the story of this file, and nothing else")

@@ -15,7 +15,7 @@ from botocore.exceptions import ReadTimeoutError
 
 from chalicelib.domain.model.errors import Throttled
 from localcloud.engine.clock import Clock
-from simulation.store import refused
+from simulation.cloud.store import refused
 from simulation.story import Lie, Story
 
 _OF_NODES: Final = (
@@ -157,6 +157,10 @@ class Lies:
             if lie.kind == "events_reordered":
                 delays = [delay + lie.by_s * draw(self._story.seed, "order", number, delay) for delay in delays]
         return [timedelta(seconds=delay) for delay in delays]
+
+    def loses_events(self) -> bool:
+        """Some of the events never arrive now."""
+        return any(True for _ in self._active("events_lost"))
 
     # ---- signs of life ---------------------------------------------------------------------------------------------
 

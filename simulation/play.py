@@ -6,8 +6,8 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from simulation.counts import Figures, Unsafe
-from simulation.judge import Judge
+from simulation.judging.counts import Figures, Unsafe
+from simulation.judging.judge import Judge
 from simulation.story import Story
 from simulation.world import World
 

@@ -26,12 +26,15 @@ class Trouble:
               is NaN and its update is left out); spike; torn_save (the next checkpoint lacks bytes); flipped_save
               (the next checkpoint's weights are poisoned and nothing shows it); skips (for `heals` steps
               in a row the gradient scaler of fp16 leaves the update out); saves_deleted (the newest `heals`
-              checkpoints, or all, are deleted with what seals them); on Slurm also node_dies (the machine of its
-              first node is off), node_sick (its hardware fails whatever runs on it) and node_hangs (what runs on it
-              stands still, and its ranks are mute)
+              checkpoints, or all, are deleted with what seals them); slow (a step takes `times` as long from there
+              on, `heals` steps long); on Slurm also node_dies (the machine of its
+              first node is off), node_sick (its hardware fails whatever runs on it), node_hangs (what runs on it
+              stands still, and its ranks are mute), suspended (its processes are stopped for `after_s`), preempted
+              (another job has its nodes for `after_s`) and time_limit (Slurm ends the job)
     hits      how many attempts it strikes, as each comes to that step
-    after_s   hang: moves again after so long; None: never
-    heals     spike: steps until the loss is as before; None: never. skips, saves_deleted: how many; None: all
+    after_s   hang, suspended: moves again after so long; None: never. preempted: see there
+    heals     spike, slow: steps until it is as before; None: never. skips, saves_deleted: how many; None: all
+    times     slow: by how much
     in_data   nan: it is spared by leaving the step's data out
     text      crash: what the container says
     cure      node_…: reboot or replace, whichever repairs the node
@@ -45,6 +48,7 @@ class Trouble:
     in_data: bool = False
     text: str = "RuntimeError: training failed"
     cure: str = "reboot"
+    times: float = 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,8 +107,8 @@ class Deed:
     """What a person does, `delay_s` after `when` first holds of the run.
 
     what    resubmit (as the launch script does it: the same mailbox, a new name), stop (the live attempt, in the
-            console), order_stop and order_resubmit (of Rekindle), cancel (the open Incident), pause and unpause (all of
-            Rekindle)
+            console), order_stop, order_save_stop (with a checkpoint first), order_resubmit, order_reboot (Slurm: the
+            node of its first rank), all of Rekindle, cancel (the open Incident), pause and unpause (Rekindle itself)
     when    start; dead (no attempt lives); incident (one has opened); or a phase of the run's Incident
     tagged  resubmit: job (a copy of the old job, all our tags with it), policy (as the run was first submitted),
             other_stage (the same, but the tag names another stage of Rekindle), none
@@ -158,9 +162,13 @@ _WORDS: Final[Mapping[tuple[type, str], frozenset[str]]] = {
             "flipped_save",
             "skips",
             "saves_deleted",
+            "slow",
             "node_dies",
             "node_sick",
             "node_hangs",
+            "suspended",
+            "preempted",
+            "time_limit",
         }
     ),
     (Trouble, "cure"): frozenset({"reboot", "replace"}),
@@ -168,7 +176,19 @@ _WORDS: Final[Mapping[tuple[type, str], frozenset[str]]] = {
     (Story, "recovery"): frozenset({"None", "Automatic"}),
     (Run, "plan"): frozenset({"obeyed", "latest", "nothing"}),
     (Run, "watch"): frozenset({"monitor", "metrics"}),
-    (Deed, "what"): frozenset({"resubmit", "stop", "order_stop", "order_resubmit", "cancel", "pause", "unpause"}),
+    (Deed, "what"): frozenset(
+        {
+            "resubmit",
+            "stop",
+            "order_stop",
+            "order_save_stop",
+            "order_resubmit",
+            "order_reboot",
+            "cancel",
+            "pause",
+            "unpause",
+        }
+    ),
     (Deed, "when"): frozenset({"start", "dead", "incident", *Phase}),
     (Deed, "tagged"): frozenset({"job", "policy", "other_stage", "none"}),
 }

@@ -20,17 +20,18 @@ from localcloud.engine.clock import SimClock
 from localcloud.memory_tables import MemoryJobs
 from localcloud.platforms.hyperpod import Clusters
 from rekindle.protocol.mailbox import ENV_JOB_ID, ENV_MAILBOX, KeyKind, LossState, parse_key
-from simulation.beside import StageBeside, other_tags, own_stage, own_tags
-from simulation.cluster import Cluster
+from simulation.cloud.platform import MemoryCloudWatch, MemorySageMaker, MemorySqs
+from simulation.cloud.store import REFUSED, MemoryObjects, MemoryS3
 from simulation.lies import STAGES, Lies
-from simulation.memory import Incidents, People, Tables, Watcher
-from simulation.monitor import run_mailbox
-from simulation.platform import MemoryCloudWatch, MemorySageMaker, MemorySqs
-from simulation.service import ACCOUNT, BUCKET, RealService
-from simulation.store import REFUSED, MemoryObjects, MemoryS3
+from simulation.runs.monitor import run_mailbox
+from simulation.runs.training import Training
+from simulation.runs.truth import TrueRun
+from simulation.slurm.cluster import Cluster
+from simulation.slurm.pods import NAME as SLURM_CLUSTER
+from simulation.stages.beside import StageBeside, other_tags, own_stage, own_tags
+from simulation.stages.memory import Incidents, People, Tables, Watcher
+from simulation.stages.service import ACCOUNT, BUCKET, RealService
 from simulation.story import Deed, Run, Story
-from simulation.training import Training
-from simulation.truth import TrueRun
 
 MINUTE: Final = timedelta(minutes=1)
 QUIET: Final = timedelta(minutes=6)  # after this long with nothing open and nothing to come a story is over
@@ -186,6 +187,8 @@ class World(RealService):
         for run in self.runs.values():
             if run.owner_stopped or run.is_finished:
                 continue
+            if any(one.suspended_at is not None for one in run.live):
+                return True
             if run.ill is not None and not run.ill.is_counted and not run.ill.is_notified:
                 return True
             reached = min((one.step_at(self.clock.now()) for one in run.live), default=None)
@@ -414,7 +417,9 @@ class World(RealService):
                 self.submit(run.spec, f"{run.name}-byhand-{len(run.attempts)}", tags=tags)
             case "stop":
                 self._stop(run)
-            case "order_stop" | "order_resubmit":
+            case "order_reboot":
+                self._order_reboot(deed, run)
+            case "order_stop" | "order_save_stop" | "order_resubmit":
                 with suppress(RecoveryError):  # then the order was not taken, which is what its giver sees
                     self._order(deed, run)
             case "pause" | "unpause":
@@ -429,18 +434,30 @@ class World(RealService):
                 run.owner_took_it, run.cancelled_at = True, self.clock.now()
                 if any(one.job.phase is JobPhase.STOPPING for one in run.live):
                     run.owner_stopped_at = self.clock.now()  # the answer says that it is left stopping
+                elif run.live and incident.order is not None:
+                    run.owner_stopped_at = None  # an order to stop it is taken back before it was carried out
                 self.orders.cancel(incident.incident_id, who="ada", key=f"cancel-{incident.incident_id}")
 
     def _order(self, deed: Deed, run: TrueRun) -> None:
         key = f"{deed.what}-{run.name}-{deed.delay_s:g}"
-        if deed.what == "order_stop":
-            self.orders.stop(self._job_of(run), who="ada", key=key, checkpoint=False)
+        if deed.what in ("order_stop", "order_save_stop"):
+            self.orders.stop(self._job_of(run), who="ada", key=key, checkpoint=deed.what == "order_save_stop")
             run.owner_stopped_at = self.clock.now()
             run.is_well_again(self.clock.now())
         else:
             self.orders.resubmit(self._job_of(run), who="ada", key=key, from_step=None, skip=())
             run.stopped_before_order_at = run.owner_stopped_at
             run.owner_stopped_at, run.is_ordered = None, True
+
+    def _order_reboot(self, deed: Deed, run: TrueRun) -> None:
+        """Of the node of the run's first rank; nothing where no attempt of it runs on a node."""
+        nodes = [node for attempt in run.live for node in attempt.nodes]
+        if not nodes or self.cluster is None:
+            return
+        with suppress(RecoveryError):
+            key = f"{deed.what}-{run.name}-{deed.delay_s:g}"
+            self.orders.repair_node(SLURM_CLUSTER, nodes[0].name, do="reboot", who="ada", key=key)
+            nodes[0].is_ordered = True
 
     def _job_of(self, run: TrueRun) -> str:
         """The Job that the service's own list has for the run: its newest attempt's."""

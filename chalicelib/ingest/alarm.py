@@ -34,7 +34,7 @@ from chalicelib.ingest.detail_types import ALARM_CONTRIBUTOR, NAMES_NO_RUN
 from chalicelib.ingest.envelope import Envelope
 from chalicelib.ingest.evidence import bounded, dedupe_key, one_line
 from chalicelib.ingest.fields import OUR_ID, RESOURCE_NAME, Fields
-from rekindle.signatures.faults import FaultClass
+from rekindle.protocol.signals import FaultClass
 
 _STATES: Final = ("OK", "ALARM", "INSUFFICIENT_DATA")
 _JOB_WORD: Final = re.compile(r"rekindle:job=([A-Za-z0-9._-]{1,128})")

@@ -16,7 +16,7 @@ from chalicelib.domain.model.signal import Signal, SignalKind, SignalSource
 from chalicelib.domain.notices.sources import Source, Subject
 from chalicelib.ingest.evidence import bounded, dedupe_key, one_line
 from chalicelib.ingest.fields import OUR_ID, RESOURCE_NAME, Fields
-from rekindle.signatures.faults import FaultClass
+from rekindle.protocol.signals import FaultClass
 
 MAX_ALERTS: Final = 100  # of one request
 AHEAD: Final = timedelta(minutes=5)  # how far another clock may be before ours

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from rekindle.protocol.monitor_events import SOURCE, EventType
+from rekindle.protocol.signals import MONITOR_SOURCE as MONITOR_SOURCE
+from rekindle.protocol.signals import EventType
 
 CLUSTER_STATE: Final = "SageMaker HyperPod Cluster State Change"
 NODE_HEALTH: Final = "SageMaker HyperPod Cluster Node Health Event"
@@ -17,7 +18,6 @@ ALARM: Final = "CloudWatch Alarm State Change"
 ALARM_CONTRIBUTOR: Final = "CloudWatch Alarm Contributor State Change"
 HEALTH: Final = "AWS Health Event"
 OBJECT_CREATED: Final = "Object Created"
-MONITOR_SOURCE: Final = SOURCE
 AGENT_SOURCE: Final = "rekindle.agent"
 NOTICE_SOURCE: Final = "rekindle"
 NOTICE: Final = "Rekindle Notice"

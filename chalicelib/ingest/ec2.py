@@ -25,7 +25,7 @@ from chalicelib.domain.model.signal import Signal, SignalKind, SignalSource
 from chalicelib.ingest.envelope import Envelope
 from chalicelib.ingest.evidence import bounded, dedupe_key, minute, one_line
 from chalicelib.ingest.fields import INSTANCE_ID
-from rekindle.signatures.faults import FaultClass
+from rekindle.protocol.signals import FaultClass
 
 SPOT: Final = "EC2 Spot Instance Interruption Warning"
 REBALANCE: Final = "EC2 Instance Rebalance Recommendation"

@@ -27,7 +27,7 @@ from chalicelib.domain.model.signal import Signal, SignalKind, SignalSource
 from chalicelib.ingest.envelope import Envelope
 from chalicelib.ingest.evidence import bounded, dedupe_key, one_line
 from chalicelib.ingest.fields import INSTANCE_ID, Fields
-from rekindle.signatures.faults import FaultClass
+from rekindle.protocol.signals import FaultClass
 
 CATEGORIES: Final = ("issue", "accountNotification", "investigation", "scheduledChange")
 STATUS_CODES: Final = ("open", "closed", "upcoming")

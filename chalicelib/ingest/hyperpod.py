@@ -36,7 +36,7 @@ from chalicelib.ingest.envelope import Envelope
 from chalicelib.ingest.evidence import bounded, dedupe_key, digest, minute, one_line
 from chalicelib.ingest.fields import GROUP_NAME, INSTANCE_ID, RESOURCE_NAME, Fields
 from chalicelib.ingest.hyperpod_catalogue import Area, Meaning, read_description
-from rekindle.signatures.faults import FaultClass
+from rekindle.protocol.signals import FaultClass
 
 # Source: botocore, sagemaker ClusterStatus
 CLUSTER_STATUSES: Final = ("Creating", "Deleting", "Failed", "InService", "RollingBack", "SystemUpdating", "Updating")

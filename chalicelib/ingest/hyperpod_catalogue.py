@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from rekindle.signatures.faults import FaultClass
+from rekindle.protocol.signals import FaultClass
 
 
 class Area(StrEnum):

@@ -39,8 +39,8 @@ from chalicelib.domain.model.hardware_ledger import marks_in
 from chalicelib.domain.model.signal import Signal, SignalKind, SignalSource
 from chalicelib.ingest.evidence import bounded, dedupe_key, digest, minute, one_line
 from chalicelib.ingest.fields import Fields
+from rekindle.protocol.signals import FaultClass
 from rekindle.protocol.wire import is_deep
-from rekindle.signatures.faults import FaultClass
 from rekindle.signatures.responses import FirstResponse
 from rekindle.signatures.xids import fault_of, find_xid, first_response, response_from_text
 

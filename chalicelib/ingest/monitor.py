@@ -6,9 +6,8 @@
     Rekindle Monitor Started        -
     Rekindle Stall                  phase, silent_s, limit_s, stacks {rank: text}
     Rekindle Progress Resumed       silent_s
-    Rekindle Save Failed            why
     Rekindle Checkpoint Reply       the reply of rekindle/protocol/mailbox.py, beside the common fields or as `reply`
-    Rekindle Monitor Finished       why
+    a report that is a reason       why; see PLAIN_REPORTS in rekindle/protocol/signals.py
     the loss and the pace of steps  see monitor_loss.py
 
 The training process is not trusted: ids match the mailbox's own pattern, texts and numbers are bounded, `v` must be 1.
@@ -20,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Final
 
 from chalicelib.domain.model.errors import MalformedEvent
@@ -30,8 +30,7 @@ from chalicelib.ingest.fields import OUR_ID, Fields
 from chalicelib.ingest.monitor_common import MAX_RANKS, MAX_SECONDS, MAX_WORD_CHARS, MonitorFields, News, at_step
 from chalicelib.ingest.monitor_loss import LOSS_PARSERS
 from rekindle.protocol.mailbox import MAX_STACKS_CHARS, MAX_STEP, WIRE_VERSION, CheckpointReply, MailboxError
-from rekindle.protocol.monitor_events import EventType
-from rekindle.signatures.faults import FaultClass
+from rekindle.protocol.signals import PLAIN_REPORTS, EventType, FaultClass, PlainReport
 
 MAX_ATTEMPTS: Final = 10_000
 MAX_AGE_S: Final = 30 * 86_400.0
@@ -171,13 +170,14 @@ def _resumed(detail: Fields, said: MonitorFields) -> News:
     )
 
 
-def _save_failed(detail: Fields, said: MonitorFields) -> News:
+def _plain(report: PlainReport, detail: Fields, said: MonitorFields) -> News:
     why = detail.optional_text("why", limit=_MAX_WHY_CHARS) or "no reason given"
+    text = report.text.format(rank=said.rank, at_step=at_step(said), why=why)
     return News(
-        kind=SignalKind.SAVE_FAILED,
-        summary=f"{said.attempt}: a save {at_step(said)} failed: {why}",
+        kind=report.kind,
+        summary=f"{said.attempt}: {text}",
         facts=(said.rank, said.step, said.at),
-        fault=None,
+        fault=report.fault,
         evidence={"why": why},
     )
 
@@ -209,24 +209,12 @@ def _reply(detail: Fields, said: MonitorFields) -> News:
     )
 
 
-def _finished(detail: Fields, said: MonitorFields) -> News:
-    why = detail.optional_text("why", limit=_MAX_WHY_CHARS) or "no reason given"
-    return News(
-        kind=SignalKind.MONITOR_FINISHED,
-        summary=f"{said.attempt}: the monitor of rank {said.rank} finished {at_step(said)}: {why}",
-        facts=(said.rank, said.at),
-        fault=None,
-        evidence={"why": why},
-    )
-
-
 PARSERS: Final[dict[str, Callable[[Fields, MonitorFields], News]]] = {
     EventType.STARTED: _started,
     EventType.NON_FINITE: _non_finite,
     EventType.STALL: _stall,
     EventType.RESUMED: _resumed,
-    EventType.SAVE_FAILED: _save_failed,
     EventType.REPLY: _reply,
-    EventType.FINISHED: _finished,
     **LOSS_PARSERS,
+    **{event: partial(_plain, report) for event, report in PLAIN_REPORTS.items()},
 }

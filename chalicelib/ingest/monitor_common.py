@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from chalicelib.domain.model.signal import SignalKind
-from rekindle.signatures.faults import FaultClass
+from rekindle.protocol.signals import FaultClass
 
 MAX_RANKS: Final = 100_000  # four times the largest published run
 MAX_SECONDS: Final = 90 * 86400.0  # above any run's life

@@ -24,7 +24,7 @@ from chalicelib.domain.model.signal import Signal, SignalKind, SignalSource, end
 from chalicelib.ingest.envelope import Envelope
 from chalicelib.ingest.evidence import bounded, dedupe_key, one_line
 from chalicelib.ingest.fields import OUR_ID, RESOURCE_NAME, Fields
-from rekindle.signatures.faults import FaultClass
+from rekindle.protocol.signals import FaultClass
 
 # Source: botocore, sagemaker TrainingJobStatus and SecondaryStatus
 STATUSES: Final = ("InProgress", "Completed", "Failed", "Stopping", "Stopped", "Deleting")

@@ -22,8 +22,8 @@ from chalicelib.domain.model.errors import Noise
 from chalicelib.domain.model.signal import Signal, SignalKind, SignalSource
 from chalicelib.ingest.evidence import bounded, dedupe_key, minute, one_line
 from chalicelib.ingest.fields import Fields
+from rekindle.protocol.signals import FaultClass
 from rekindle.signatures import CausalClass, Cause, Finding, Label, Verdict, classify, root_cause
-from rekindle.signatures.faults import FaultClass
 from rekindle.signatures.places import rank_in, step_in
 
 MAX_LINE_CHARS: Final = 1024 * 1024  # Source: CloudWatch Logs quota, the largest event

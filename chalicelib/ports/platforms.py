@@ -150,8 +150,8 @@ class Mailbox(Protocol):
         """`attempt` with first and last step, loss state and time of its heartbeat added, if there is one."""
         ...
 
-    def beating(self, job: Job, *, since: datetime) -> tuple[str, ...]:
-        """The attempts whose heartbeats in the Job's mailbox were written at or after `since`, registered or not.
+    def heartbeat_times(self, job: Job) -> Mapping[str, datetime]:
+        """When the newest heartbeat of each attempt in the Job's mailbox was written, registered or not.
 
         Raises:
             RecoveryError: that is not known now.

@@ -15,7 +15,7 @@ from chalicelib.channels.bus import DETAIL_TYPE, MAX_TEXT_CHARS, SOURCE
 from chalicelib.domain.model.action import Severity
 from chalicelib.domain.model.incident import Phase
 from chalicelib.ports.notices import NoticeKind
-from rekindle.signatures.faults import FaultClass
+from rekindle.protocol.signals import FaultClass
 
 PAGE: Final = "docs/reference/notice.schema.json"
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from infra.site.tables import cell, code, page, table
-from simulation.counts import COUNTS
+from simulation.judging.counts import COUNTS
 from simulation.lies import KINDS
 
 PAGE: Final = "docs/reference/proving.md"

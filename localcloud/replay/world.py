@@ -312,9 +312,9 @@ class RecordedWorld:
         ]
         return ActionResult(action="QuarantineCheckpoint", done=Done.DONE, detail=action.root)
 
-    def beating(self, job: Job, *, since: datetime) -> tuple[str, ...]:  # noqa: ARG002  the port's own names
+    def heartbeat_times(self, job: Job) -> Mapping[str, datetime]:  # noqa: ARG002  the port's own names
         """No run but the recorded one's attempts."""
-        return ()
+        return {}
 
     def plan(self, job: Job, attempt: str, order: AttemptOrder, *, now: datetime) -> None:
         """Nothing is started."""

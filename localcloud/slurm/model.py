@@ -28,6 +28,7 @@ ENDED: Final = frozenset(
     }
 )
 SPEC: Final = "5" * 64
+ON_NODES: Final = frozenset({SlurmState.RUNNING, SlurmState.SUSPENDED})
 
 
 @dataclass(slots=True, kw_only=True)
@@ -114,7 +115,7 @@ class SlurmModel:
 
     def _is_free(self, name: str) -> bool:
         facts = self.node_facts[name]
-        busy = any(name in job.nodes for job in self.jobs.values() if job.state is SlurmState.RUNNING)
+        busy = any(name in job.nodes for job in self.jobs.values() if job.state in ON_NODES)
         return facts.state == "idle" and not facts.flags and not busy
 
     def end(
@@ -128,7 +129,7 @@ class SlurmModel:
         detail: str = "",
     ) -> None:
         """The start is over, and the job with it."""
-        was_running = job.state is SlurmState.RUNNING
+        was_running = job.state in ON_NODES
         job.state, job.ended_by, job.reason, job.exit_code, job.detail = state, by, reason, code, detail
         job.ended_at, job.held = self._now(), False
         if was_running:
@@ -142,7 +143,7 @@ class SlurmModel:
 
     def put_back(self, job: SimJob, *, by: EndedBy, held: bool = False, detail: str = "") -> None:
         """The job goes back into the queue: this start is over, the next one has its name already."""
-        if job.state is SlurmState.RUNNING:
+        if job.state in ON_NODES:
             for told in self.on_end:
                 told(job)
         if job.state not in ENDED:
@@ -163,7 +164,7 @@ class SlurmModel:
         facts = self.node_facts[name]
         self.node_facts[name] = _with(facts, state="down", flags=("not_responding",), reason=facts.reason or reason)
         for job in self.jobs.values():
-            if job.state is SlurmState.RUNNING and name in job.nodes:
+            if job.state in ON_NODES and name in job.nodes:
                 if job.is_requeueable:
                     self.put_back(job, by=EndedBy.SLURM, detail=f"Down: {name} ({reason}).")
                 else:
@@ -225,9 +226,7 @@ class SlurmModel:
 
     def nodes_doc(self) -> NodesDoc:
         """All nodes."""
-        busy = {
-            name: job.slurm_job for job in self.jobs.values() if job.state is SlurmState.RUNNING for name in job.nodes
-        }
+        busy = {name: job.slurm_job for job in self.jobs.values() if job.state in ON_NODES for name in job.nodes}
         nodes = [
             _with(
                 facts,

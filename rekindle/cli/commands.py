@@ -26,7 +26,7 @@ from rekindle.cli.options import (
 from rekindle.cli.options import nodes as node_list
 from rekindle.cli.orders import approvals, drill, nodes, policies, prices, runs, switches, undelivered
 from rekindle.cli.views import clusters, ledger, overview, report
-from rekindle.signatures.faults import FaultClass
+from rekindle.protocol.signals import FaultClass
 
 SLURM_HELP: Final = (
     "a Slurm job by its number, which its cluster's agent watches: its comment begins with `rekindle`; else "

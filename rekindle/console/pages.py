@@ -15,7 +15,7 @@ from rekindle.console.reads import Panel, ask
 from rekindle.console.site import STATIC, TEXT, NoSuchPage, PageRequest, PageResponse, Route, Site, route, static
 from rekindle.console.trend import trend
 from rekindle.prometheus import render
-from rekindle.signatures.faults import FaultClass
+from rekindle.protocol.signals import FaultClass
 
 PAGE: Final = 50
 MAX_SEARCHED: Final = 20  # pages of Jobs of 100 each that a search by name goes through; it says where it ended

@@ -18,9 +18,9 @@ from rekindle.monitor.mail.outbox import Outbox
 from rekindle.monitor.mail.voice import BusEvents
 from rekindle.monitor.saving.saved import SaveJob
 from rekindle.protocol.mailbox import CheckpointReply, Heartbeat, LossState, Manifest, ManifestFile, RunPhase
-from rekindle.protocol.monitor_events import EventType
 from rekindle.protocol.reports import RankReport
 from rekindle.protocol.run_links import Links
+from rekindle.protocol.signals import EventType
 
 
 class Accounts:

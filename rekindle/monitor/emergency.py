@@ -18,7 +18,7 @@ from rekindle.monitor.saving.agreement import Agreement
 from rekindle.monitor.saving.agreement_terms import Plan
 from rekindle.monitor.saving.saved import LATER, SaveFunction, SaveJob, SaveResult, as_result
 from rekindle.protocol.mailbox import CheckpointRequest, ReplyOutcome, SaveKind
-from rekindle.protocol.monitor_events import EventType
+from rekindle.protocol.signals import EventType
 
 SETTLE_S = 2.0  # for reading this step's loss, before a save; it is on its way from the device by then
 

@@ -66,8 +66,8 @@ from rekindle.monitor.silent import Monitor
 from rekindle.monitor.stops.stacks_on_signal import WORD
 from rekindle.monitor.stops.stopping import Stopping
 from rekindle.protocol.mailbox import ResumePlan, RunPhase, SaveKind
-from rekindle.protocol.monitor_events import EventType
 from rekindle.protocol.reports import MAX_REPORT_STACKS_CHARS
+from rekindle.protocol.signals import EventType
 
 FINISH_TIMEOUT_S = 4.0  # also where AWS never answers; see `link.EMERGENCY_GRACE_S` for the one exception
 LATE_S = 1.0  # of it, for what other threads have yet to read or to tell the other ranks

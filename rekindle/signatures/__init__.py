@@ -12,9 +12,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from rekindle.protocol.signals import FaultClass
     from rekindle.signatures.causes import Cause, Echo, Finding, root_cause
     from rekindle.signatures.classifier import BENIGN, Classifier, Verdict, classify
-    from rekindle.signatures.faults import FaultClass
     from rekindle.signatures.labels import LABELS, CausalClass, Label
     from rekindle.signatures.responses import FirstResponse
 
@@ -35,11 +35,11 @@ __all__ = [
 ]
 
 _HOMES = {
-    **dict.fromkeys(("Cause", "Echo", "Finding", "root_cause"), "causes"),
-    **dict.fromkeys(("BENIGN", "Classifier", "Verdict", "classify"), "classifier"),
-    **dict.fromkeys(("LABELS", "CausalClass", "Label"), "labels"),
-    "FaultClass": "faults",
-    "FirstResponse": "responses",
+    **dict.fromkeys(("Cause", "Echo", "Finding", "root_cause"), "rekindle.signatures.causes"),
+    **dict.fromkeys(("BENIGN", "Classifier", "Verdict", "classify"), "rekindle.signatures.classifier"),
+    **dict.fromkeys(("LABELS", "CausalClass", "Label"), "rekindle.signatures.labels"),
+    "FaultClass": "rekindle.protocol.signals",
+    "FirstResponse": "rekindle.signatures.responses",
 }
 
 
@@ -48,6 +48,6 @@ def __getattr__(name: str) -> Any:
     home = _HOMES.get(name)
     if home is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(f"{__name__}.{home}"), name)
+    value = getattr(import_module(home), name)
     globals()[name] = value
     return value

@@ -13,8 +13,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
+from rekindle.protocol.signals import FaultClass
 from rekindle.signatures.classifier import Verdict
-from rekindle.signatures.faults import FaultClass
 from rekindle.signatures.labels import LABELS, CausalClass, Label
 from rekindle.signatures.responses import FirstResponse
 

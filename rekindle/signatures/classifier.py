@@ -12,7 +12,7 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-from rekindle.signatures.faults import FaultClass
+from rekindle.protocol.signals import FaultClass
 from rekindle.signatures.labels import LABELS, CausalClass, Label
 from rekindle.signatures.prefilter import Prefilter
 from rekindle.signatures.responses import FirstResponse

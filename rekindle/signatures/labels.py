@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 from rekindle.compat import StrEnum
-from rekindle.signatures.faults import FaultClass
+from rekindle.protocol.signals import FaultClass
 from rekindle.signatures.responses import FirstResponse
 
 

@@ -1,13 +1,16 @@
 """What faults and Actions are called in sentences: one wording for the service's reports and for what people look at.
 
-Only words; what is decided upon are the names themselves. A name that is not here is shown as it is written, with
-spaces for underscores.
+Only words; what is decided upon are the names themselves. A name that is not here is shown as the words that it is made
+of.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Final
+
+_CAPITAL: Final = re.compile(r"[A-Z]")
 
 # Faults whose name alone does not say what is meant.
 FAULTS: Final[Mapping[str, str]] = {
@@ -17,7 +20,8 @@ FAULTS: Final[Mapping[str, str]] = {
     "unclear": "not clear yet",
 }
 
-# An Action's name -> what it does. Source: the docstrings of domain/model/action.py and domain/model/node_actions.py.
+# Actions whose name alone does not state what is done.
+# Source: the docstrings of domain/model/action.py and domain/model/node_actions.py.
 ACTIONS: Final[Mapping[str, str]] = {
     "RequestCheckpoint": "ask for an emergency checkpoint",
     "StopJob": "stop the run",
@@ -45,10 +49,10 @@ def fault_word(fault: str) -> str:
 
 
 def action_word(action: str) -> str:
-    """`StopJob` is `stop the run`; a name that is not known is shown as it is."""
-    return ACTIONS.get(action, action)
+    """`StopJob` is `stop the run`, `RebootHost` would be `reboot host`."""
+    return ACTIONS.get(action) or _CAPITAL.sub(r" \g<0>", action).strip().lower()
 
 
 def labelled_action(action: str) -> str:
     """`StopJob` is `stop the run (StopJob)`: in words, and as people will find it in a policy."""
-    return f"{ACTIONS[action]} ({action})" if action in ACTIONS else action
+    return f"{action_word(action)} ({action})"

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from rekindle.signatures.faults import FaultClass
+from rekindle.protocol.signals import FaultClass
 from rekindle.signatures.labels import LABELS, CausalClass, Label
 from rekindle.signatures.responses import FirstResponse
 from rekindle.signatures.xids import XID_FAULTS, find_xids, response_from_text

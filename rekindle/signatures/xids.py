@@ -15,7 +15,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from rekindle.signatures.faults import FaultClass
+from rekindle.protocol.signals import FaultClass
 from rekindle.signatures.responses import FirstResponse
 
 

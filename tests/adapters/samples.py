@@ -9,7 +9,7 @@ from chalicelib.domain.model.incident import Incident, Phase, TimelineEntry
 from chalicelib.domain.model.job import Attempt, Job
 from chalicelib.domain.model.signal import Signal, SignalKind, SignalSource
 from chalicelib.platforms.training_job.platform import TRAINING_JOB
-from rekindle.signatures.faults import FaultClass
+from rekindle.protocol.signals import FaultClass
 
 T0 = datetime(2026, 11, 20, 10, 0, tzinfo=UTC)
 CLUSTER = "arn:aws:sagemaker:us-west-2:111122223333:cluster/k3v9m2x7q1ab"

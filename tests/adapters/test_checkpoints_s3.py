@@ -11,6 +11,7 @@ import pytest
 from botocore.exceptions import ClientError
 
 from chalicelib.aws.s3 import discovered as discovered_s3
+from chalicelib.aws.s3.checkpoints import MAX_MORE
 from chalicelib.aws.s3.mailbox import S3Mailbox
 from chalicelib.domain.model.action import Done, QuarantineCheckpoint
 from chalicelib.domain.model.job import Attempt
@@ -241,3 +242,25 @@ def test_one_file_snapshots_beside_each_other(s3: Side) -> None:
         (2, "one_file", "snap/step_000002.pt", True),
         (1, "one_file", "snap/step_000001.pt", True),
     ]
+
+
+def test_older_ones_are_read_until_one_is_whole(s3: Side) -> None:
+    for step in range(10, 500, 10):
+        s3[1].checkpoint(step, lose=step > 170)
+    whole = [view.step for view in found(s3) if not view.problems]
+    assert whole[0] == 170, "the newest that is whole, though more than the usual number of newer ones are damaged"
+
+
+def test_damaged_ones_below_a_step_are_passed_until_one_is_whole(s3: Side) -> None:
+    for step in range(10, 900, 10):
+        s3[1].checkpoint(step, lose=230 <= step <= 300)
+    views = s3[0].checkpoints(job(), [first()], near=(300,)).value
+    assert max(view.step for view in views if not view.problems and view.step <= 300) == 220
+
+
+def test_only_so_many_damaged_ones_are_read(s3: Side) -> None:
+    for step in range(1, 141):
+        s3[1].checkpoint(step, lose=True)
+    calls = calls_of(s3[1])
+    assert all(view.problems for view in found(s3))
+    assert calls["GetObject"] <= 16 + 8 + MAX_MORE

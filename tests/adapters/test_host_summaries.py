@@ -18,7 +18,7 @@ from chalicelib.domain.model.known import Known, Unknown
 from rekindle.detectors.ranks import STRONG, RankRule, RankVerdict, first_bad, minority
 from rekindle.protocol.reports import RankReport, ReportKind, report_key
 from rekindle.protocol.summaries import MAX_SUMMARIES, HostSummary, ranks_beside, ranks_in_summary, summary_key
-from simulation.store import MemoryObjects, MemoryS3
+from simulation.cloud.store import MemoryObjects, MemoryS3
 from tests.adapters.samples import T0, job
 from tests.sizes import examples
 

@@ -12,7 +12,7 @@ from chalicelib.aws.dynamodb.listings import MAX_READ, DynamoListings
 from chalicelib.domain.model.errors import InvalidRequest, UnknownEntity
 from chalicelib.domain.model.incident import Incident, Phase
 from chalicelib.ports.incidents import Listings, Wanted
-from rekindle.signatures.faults import FaultClass
+from rekindle.protocol.signals import FaultClass
 from tests.adapters.conftest import TABLE, Shelf, fake_shelf, make_client, real_shelf
 from tests.adapters.samples import T0, at, attempt, incident, job, line, signal
 from tests.fakes.paging import FakeListings

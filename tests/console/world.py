@@ -26,7 +26,7 @@ from localcloud.engine.clock import RealClock
 from localcloud.stack import deploy_rekindle
 from rekindle.client.api import Client
 from rekindle.console.server import Console, running
-from rekindle.signatures.faults import FaultClass
+from rekindle.protocol.signals import FaultClass
 
 PER_BATCH = 25  # Source: BatchWriteItem, 25 items per call
 

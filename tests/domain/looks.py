@@ -14,7 +14,7 @@ from chalicelib.domain.model.signal import Signal, SignalKind, SignalSource
 from chalicelib.domain.policy.document import DEFAULT_POLICY, Policy
 from chalicelib.domain.policy.playbooks import Playbook
 from chalicelib.platforms.training_job.platform import TRAINING_JOB
-from rekindle.signatures.faults import FaultClass
+from rekindle.protocol.signals import FaultClass
 
 NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)

@@ -26,7 +26,7 @@ from chalicelib.domain.model.repair import AnotherRepair, NodeRepair, Route, Run
 from chalicelib.domain.model.signal import Signal, SignalKind, SignalSource
 from chalicelib.domain.policy.document import DEFAULT_POLICY, Policy
 from rekindle.protocol.cluster.documents import NodeFacts
-from rekindle.signatures.faults import FaultClass
+from rekindle.protocol.signals import FaultClass
 from tests.domain.looks import MINUTE, NOW
 from tests.domain.policies import changed
 

@@ -27,7 +27,7 @@ from chalicelib.domain.policy.fields import (
 )
 from chalicelib.domain.policy.playbook_overrides import PlaybookTable
 from chalicelib.domain.policy.playbooks import Deadline, Response
-from rekindle.signatures.faults import FaultClass
+from rekindle.protocol.signals import FaultClass
 
 
 def at(path: str, value: Any) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from chalicelib.platforms.slurm.pending_reasons import wait_of
 from chalicelib.platforms.slurm.platform import SLURM
 from chalicelib.platforms.slurm.view import start_state
 from rekindle.protocol.cluster.documents import EndedBy, NodeFacts, SlurmState
-from rekindle.signatures.faults import FaultClass
+from rekindle.protocol.signals import FaultClass
 from tests.domain.looks import MINUTE, NOW, incident
 
 R0 = "slurm.ml.7"

@@ -13,7 +13,7 @@ from chalicelib.domain.model.known import Known, Unknown
 from chalicelib.domain.model.observation import AttemptStatus as S
 from chalicelib.domain.model.observation import AttemptView
 from chalicelib.domain.model.signal import SignalKind
-from rekindle.signatures.faults import FaultClass as F
+from rekindle.protocol.signals import FaultClass as F
 from tests.domain.looks import NOW, a_try, checkpoint, incident, look, seen, signal, view
 
 CORRUPT = "PytorchStreamReader failed reading zip archive"

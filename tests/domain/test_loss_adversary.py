@@ -13,7 +13,7 @@ from chalicelib.domain.model.incident import Incident, Phase, SkipWindow
 from chalicelib.domain.model.known import Known
 from chalicelib.domain.model.observation import AttemptStatus as S
 from chalicelib.domain.model.signal import SignalKind as K
-from rekindle.signatures.faults import FaultClass as F
+from rekindle.protocol.signals import FaultClass as F
 from tests.domain.looks import checkpoint, incident, look, seen, signal, view
 from tests.domain.tables.test_loss_tables import (
     AGAIN,

@@ -13,7 +13,7 @@ from chalicelib.domain.model.incident import Incident, Phase
 from chalicelib.domain.model.known import Known
 from chalicelib.domain.model.observation import AttemptStatus, AttemptView, ReplyView
 from chalicelib.domain.model.signal import Signal, SignalKind, SignalSource
-from rekindle.signatures.faults import FaultClass
+from rekindle.protocol.signals import FaultClass
 from tests.domain.looks import MINUTE, NOW, a_try, incident, look, seen, signal, view
 
 SECOND = timedelta(seconds=1)

@@ -13,7 +13,7 @@ from chalicelib.domain.model.node_findings import FindingKind, finding_of
 from chalicelib.domain.model.observation import AttemptStatus
 from chalicelib.domain.model.signal import Signal, SignalKind
 from chalicelib.domain.node.claims import is_over
-from rekindle.signatures.faults import FaultClass
+from rekindle.protocol.signals import FaultClass
 from tests.domain.looks import MINUTE, NOW, incident, look, seen, view
 from tests.domain.node_looks import NEW, OLD, facts, node_view, observed, told
 

@@ -14,7 +14,7 @@ from chalicelib.domain.model.incident import Incident, Phase
 from chalicelib.domain.model.known import Known, Unknown
 from chalicelib.domain.model.observation import AttemptStatus, Observation
 from chalicelib.domain.policy.document import DEFAULT_POLICY
-from rekindle.signatures.faults import FaultClass
+from rekindle.protocol.signals import FaultClass
 from tests.domain.looks import NOW, UNSEEN, a_try, checkpoint, incident, seen, view
 
 HOUR = timedelta(hours=1)

@@ -16,7 +16,7 @@ from chalicelib.domain.model.incident import Incident, Phase
 from chalicelib.domain.model.known import Known
 from chalicelib.domain.model.observation import AttemptStatus, Observation
 from chalicelib.domain.policy.document import DEFAULT_POLICY
-from rekindle.signatures.faults import FaultClass
+from rekindle.protocol.signals import FaultClass
 from tests.domain.looks import MINUTE, NOW, UNSEEN, a_try, incident, seen, view
 
 P = DEFAULT_POLICY

@@ -17,7 +17,7 @@ from chalicelib.domain.model.signal import SignalKind
 from chalicelib.domain.policy.document import DEFAULT_POLICY
 from chalicelib.domain.run.resume_point import choose_resume_point
 from chalicelib.domain.run.rollback import account_rollback, data_rollbacks
-from rekindle.signatures.faults import FaultClass
+from rekindle.protocol.signals import FaultClass
 from tests.domain.looks import MINUTE, NOW, a_try, checkpoint, incident, look, seen, signal, view
 from tests.domain.policies import changed
 

@@ -16,7 +16,7 @@ from chalicelib.domain.model.observation import STALLED, AttemptStatus
 from chalicelib.domain.policy.document import DEFAULT_POLICY
 from chalicelib.domain.run.load_failures import condemned
 from chalicelib.domain.run.rollback import onset_to_precede
-from rekindle.signatures.faults import FaultClass
+from rekindle.protocol.signals import FaultClass
 from tests.domain.looks import MINUTE, NOW, UNSEEN, incident, look, seen, signal, view
 
 WELL: dict[str, Any] = {

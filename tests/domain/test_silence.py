@@ -16,7 +16,7 @@ from chalicelib.domain.model.node import InstanceState, Load
 from chalicelib.domain.model.node_findings import FindingKind
 from chalicelib.domain.model.signal import Signal, SignalKind
 from chalicelib.domain.policy.document import DEFAULT_POLICY
-from rekindle.signatures.faults import FaultClass
+from rekindle.protocol.signals import FaultClass
 from tests.domain import node_looks
 from tests.domain.looks import MINUTE, NOW, incident, look, seen, signal, view
 from tests.domain.node_looks import finding, instance, look_at, memory, node_incident, node_view, observed

@@ -15,7 +15,7 @@ from chalicelib.domain.model.start_view import StartView
 from chalicelib.domain.policy.document import DEFAULT_POLICY, Policy
 from chalicelib.domain.run.sizes import fewest
 from chalicelib.platforms.slurm.pending_reasons import wait_of
-from rekindle.signatures.faults import FaultClass
+from rekindle.protocol.signals import FaultClass
 from tests.domain.looks import NOW
 from tests.domain.policies import changed
 from tests.domain.slurm_looks import R1, case, decided, sees, start, try_of

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from chalicelib.domain.model.incident import Phase
 from chalicelib.domain.model.signal import SignalKind
-from rekindle.signatures.faults import FaultClass
+from rekindle.protocol.signals import FaultClass
 from tests.domain.looks import MINUTE, NOW, incident, look, seen, signal, view
 
 

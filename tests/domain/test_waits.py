@@ -16,7 +16,7 @@ from chalicelib.domain.model.known import Known, Unknown
 from chalicelib.domain.model.observation import AttemptStatus
 from chalicelib.domain.model.signal import SignalKind as K
 from chalicelib.platforms.slurm.platform import SLURM
-from rekindle.signatures.faults import FaultClass as F
+from rekindle.protocol.signals import FaultClass as F
 from tests.domain.looks import MINUTE, NOW, a_try, incident, look, seen, signal, view
 
 SECOND = timedelta(seconds=1)

@@ -254,16 +254,14 @@ class FakeMailbox:
         self.marks[action.root] = f"quarantined: {action.why} ({by})"
         return ActionResult(action="QuarantineCheckpoint", done=Done.DONE, detail=action.root)
 
-    def beating(self, job: Job, *, since: datetime) -> tuple[str, ...]:
+    def heartbeat_times(self, job: Job) -> Mapping[str, datetime]:
         if not job.mailbox:
-            return ()
-        return tuple(
-            name
+            return {}
+        return {
+            name: seen.heartbeat_at
             for name, seen in self.heartbeats.items()
-            if seen.heartbeat_at is not None
-            and seen.heartbeat_at >= since
-            and self.roots.get(name, job.mailbox) == job.mailbox
-        )
+            if seen.heartbeat_at is not None and self.roots.get(name, job.mailbox) == job.mailbox
+        }
 
     def plan(self, job: Job, attempt: str, order: AttemptOrder, *, now: datetime) -> None:
         if job.mailbox:

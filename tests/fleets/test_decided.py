@@ -13,7 +13,7 @@ from fleets.causes import GPU_MEMORY, HOST, NIC, SPOT, Shows
 from fleets.decided import Stages, played
 from fleets.figures import Setting
 from fleets.rekindle_rows import Rekindle
-from rekindle.signatures.faults import FaultClass
+from rekindle.protocol.signals import FaultClass
 
 STAGES = Stages(save_s=20.0, stop_s=20.0, start_s=300.0, step_s=10.0)
 SETTING = Setting(nodes=64, gpus_per_node=8, interval_s=3000.0)

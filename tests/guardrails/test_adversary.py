@@ -16,7 +16,7 @@ from chalicelib.domain.model.observation import AttemptStatus
 from chalicelib.domain.model.signal import Signal, SignalKind, SignalSource
 from chalicelib.domain.model.switches import Breaker
 from chalicelib.services.reporting.outcome import OutcomeKind
-from rekindle.signatures.faults import FaultClass
+from rekindle.protocol.signals import FaultClass
 from tests.domain.looks import MINUTE, NOW, checkpoint, incident, seen, signal, view
 from tests.domain.node_looks import NODE, node_incident, node_view, observed
 from tests.guardrails.made import HOUR, answer_of, asks, look_on, names, only, open_hold, policy, said

@@ -15,7 +15,7 @@ from chalicelib.domain.model.node_findings import FindingKind
 from chalicelib.domain.model.signal import Signal, SignalKind
 from chalicelib.domain.policy.document import DEFAULT_POLICY, Policy
 from chalicelib.services.reporting.outcome import OutcomeKind
-from rekindle.signatures.faults import FaultClass
+from rekindle.protocol.signals import FaultClass
 from tests.domain.looks import NOW, signal
 from tests.domain.node_looks import NODE, facts, finding, memory, node_incident, node_view, observed
 from tests.domain.slurm_looks import case, sees, start

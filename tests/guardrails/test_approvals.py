@@ -18,7 +18,7 @@ from chalicelib.domain.model.observation import AttemptStatus, Observation
 from chalicelib.domain.model.repair import StepState
 from chalicelib.domain.model.signal import SignalKind
 from chalicelib.domain.policy.document import Policy
-from rekindle.signatures.faults import FaultClass
+from rekindle.protocol.signals import FaultClass
 from tests.domain.looks import MINUTE, NOW, UNSEEN, checkpoint, incident, seen, signal, view
 from tests.domain.node_looks import (
     OLD,

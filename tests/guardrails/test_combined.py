@@ -8,7 +8,7 @@ from chalicelib.domain.model.incident import Phase
 from chalicelib.domain.model.known import Known
 from chalicelib.domain.model.observation import AttemptStatus
 from rekindle.protocol.cluster.documents import EndedBy
-from rekindle.signatures.faults import FaultClass
+from rekindle.protocol.signals import FaultClass
 from tests.domain.looks import MINUTE, NOW, a_try, checkpoint, incident, seen, view
 from tests.domain.slurm_looks import NEW, R1, case, put_back, sees, start, try_of
 from tests.guardrails.made import HOUR, harmful, look_on, policy

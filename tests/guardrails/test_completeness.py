@@ -24,7 +24,7 @@ from chalicelib.domain.model.signal import SignalKind
 from chalicelib.domain.policy.document import DEFAULT_POLICY, Policy
 from chalicelib.domain.policy.guard_rules import Harm
 from chalicelib.domain.policy.playbooks import Deadline, Response
-from rekindle.signatures.faults import FaultClass
+from rekindle.protocol.signals import FaultClass
 from tests.domain.looks import NOW, UNSEEN, a_try, checkpoint, incident, seen, signal, view, with_row
 from tests.domain.node_looks import (
     GONE,

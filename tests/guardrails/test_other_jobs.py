@@ -14,7 +14,7 @@ from chalicelib.domain.model.observation import Observation
 from chalicelib.domain.model.signal import SignalKind
 from chalicelib.domain.policy.document import DEFAULT_POLICY
 from chalicelib.domain.policy.guard_rules import Harm
-from rekindle.signatures.faults import FaultClass
+from rekindle.protocol.signals import FaultClass
 from tests.domain.looks import NOW
 from tests.domain.node_looks import facts, node_view, observed
 from tests.domain.slurm_looks import case, node, sees, start

@@ -16,7 +16,7 @@ from chalicelib.domain.model.known import Known
 from chalicelib.domain.model.observation import AttemptStatus
 from chalicelib.domain.policy.document import Policy
 from chalicelib.domain.policy.guard_rules import DAYS, Window
-from rekindle.signatures.faults import FaultClass
+from rekindle.protocol.signals import FaultClass
 from tests.domain.looks import MINUTE, NOW, checkpoint, incident, seen, view
 from tests.domain.node_looks import drained, node_incident, node_view, observed
 from tests.guardrails.made import closed_hours, look_on, names, open_hold, policy

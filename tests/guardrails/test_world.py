@@ -15,7 +15,7 @@ from chalicelib.ports.notices import NoticeKind
 from chalicelib.services.operator.approvals import Approvals
 from chalicelib.services.operator.switches import Switches
 from chalicelib.services.reporting.outcome import OutcomeKind
-from rekindle.signatures.faults import FaultClass
+from rekindle.protocol.signals import FaultClass
 from tests.guardrails.made import asks, harmful, policy
 from tests.services.world import JOB, World
 

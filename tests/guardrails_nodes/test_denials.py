@@ -11,7 +11,7 @@ from chalicelib.domain.model.signal import Signal, SignalKind, SignalSource
 from chalicelib.ports.notices import NoticeKind
 from chalicelib.services.operator.approvals import Approvals
 from chalicelib.services.reporting.outcome import Outcome, OutcomeKind
-from rekindle.signatures.faults import FaultClass
+from rekindle.protocol.signals import FaultClass
 from tests.guardrails_nodes.stage import HOUR, NODE, Yard, with_policy
 from tests.services.node_world import CLUSTER
 

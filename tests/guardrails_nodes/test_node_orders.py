@@ -12,7 +12,7 @@ from chalicelib.domain.model.incident import Phase
 from chalicelib.domain.model.node import GroupRole, InstanceState
 from chalicelib.domain.model.signal import SignalKind
 from chalicelib.services.reporting.outcome import OutcomeKind
-from rekindle.signatures.faults import FaultClass
+from rekindle.protocol.signals import FaultClass
 from tests.guardrails_nodes.stage import HOUR, NODE, Yard, with_policy
 from tests.services.node_world import CLUSTER
 

@@ -16,7 +16,7 @@ from chalicelib.domain.model.signal import Signal, SignalKind, SignalSource
 from chalicelib.domain.policy.document import DEFAULT_POLICY
 from rekindle.protocol.cluster.documents import SlurmState
 from rekindle.protocol.cluster.orders import Verb
-from rekindle.signatures.faults import FaultClass
+from rekindle.protocol.signals import FaultClass
 from tests.services.slurm_world import NODES, SlurmWorld
 
 

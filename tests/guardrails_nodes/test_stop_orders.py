@@ -11,7 +11,7 @@ from chalicelib.domain.model.observation import AttemptStatus
 from chalicelib.domain.model.signal import SignalKind
 from chalicelib.domain.policy.document import Policy
 from chalicelib.services.reporting.outcome import OutcomeKind
-from rekindle.signatures.faults import FaultClass
+from rekindle.protocol.signals import FaultClass
 from tests.guardrails_nodes.stage import with_policy
 from tests.services.world import JOB, World
 

@@ -14,8 +14,8 @@ from chalicelib.ingest import agent
 from chalicelib.ingest.dispatch import parse
 from rekindle.protocol.cluster.documents import AgentDoc, AttemptDoc, EndedBy, NodeFacts, SlurmState
 from rekindle.protocol.cluster.orders import OrderResult, Outcome, Verb
+from rekindle.protocol.signals import FaultClass
 from rekindle.protocol.wire import WIRE_VERSION
-from rekindle.signatures.faults import FaultClass
 from rekindle.slurm_agent.watching.node_facts import node_news
 from tests.fakes.world import START
 from tests.ingest import golden

@@ -10,7 +10,7 @@ import pytest
 from chalicelib.domain.model.errors import MalformedEvent, Noise, NotOurs
 from chalicelib.domain.model.signal import Signal
 from chalicelib.ingest.dispatch import parse
-from rekindle.signatures.faults import FaultClass
+from rekindle.protocol.signals import FaultClass
 from tests.ingest import golden
 
 

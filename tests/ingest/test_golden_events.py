@@ -13,7 +13,7 @@ from chalicelib.domain.model.signal import MAX_EVIDENCE_BYTES, MAX_SUMMARY_CHARS
 from chalicelib.domain.model.signal import SignalKind as K
 from chalicelib.ingest.dispatch import parse
 from chalicelib.ingest.envelope import MAX_EVENT_BYTES
-from rekindle.signatures.faults import FaultClass as F
+from rekindle.protocol.signals import FaultClass as F
 from tests.ingest import golden
 
 JOB, ATTEMPT, CLUSTER, NODE = "lm-7b", "lm-7b-a3", "pretrain", "i-0a1b2c3d4e5f60718"

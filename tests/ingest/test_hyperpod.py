@@ -12,7 +12,7 @@ from chalicelib.domain.model.signal import Signal
 from chalicelib.ingest.dispatch import parse
 from chalicelib.ingest.hyperpod import enrich
 from chalicelib.ingest.hyperpod_catalogue import CATALOGUE, Outcome, find_row, read_description
-from rekindle.signatures.faults import FaultClass
+from rekindle.protocol.signals import FaultClass
 from tests.ingest import golden
 
 NODE = "i-0a1b2c3d4e5f60718"

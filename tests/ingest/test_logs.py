@@ -11,7 +11,7 @@ import pytest
 
 from chalicelib.domain.model.errors import MalformedEvent, Noise
 from chalicelib.ingest import logs
-from rekindle.signatures.faults import FaultClass
+from rekindle.protocol.signals import FaultClass
 from tests.ingest import golden
 
 NODE = "i-0a1b2c3d4e5f60718"

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chalicelib.domain.faults.failure_reasons import REASONS, ReasonRow, classify_failure_reason
-from rekindle.signatures.faults import FaultClass
+from rekindle.protocol.signals import FaultClass
 from rekindle.signatures.xids import (
     CONFLICTED,
     XID_FAULTS,

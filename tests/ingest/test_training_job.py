@@ -10,7 +10,7 @@ from chalicelib.domain.model.errors import MalformedEvent
 from chalicelib.domain.model.signal import Signal
 from chalicelib.ingest.dispatch import parse
 from chalicelib.ingest.training_job import SECONDARY_STATUSES, STATUSES
-from rekindle.signatures.faults import FaultClass
+from rekindle.protocol.signals import FaultClass
 from tests.ingest import golden
 
 

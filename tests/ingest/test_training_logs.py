@@ -15,7 +15,7 @@ from chalicelib.domain.model.errors import Noise, Skip
 from chalicelib.domain.model.signal import Signal, SignalKind
 from chalicelib.ingest import logs
 from chalicelib.ingest.training_logs import MAX_SIGNALS
-from rekindle.signatures.faults import FaultClass
+from rekindle.protocol.signals import FaultClass
 from tests.signatures.corpus_benign import BENIGN_LINES
 from tests.signatures.corpus_faults import FAULTS
 

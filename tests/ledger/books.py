@@ -12,7 +12,7 @@ from chalicelib.domain.model.instances import JobSize
 from chalicelib.domain.model.known import Known, Maybe, Unknown
 from chalicelib.domain.reporting.ledger import IncidentLedger, ledger_of
 from chalicelib.domain.reporting.prices import Prices
-from rekindle.signatures.faults import FaultClass
+from rekindle.protocol.signals import FaultClass
 
 T0 = datetime(2026, 11, 20, 10, 0, tzinfo=UTC)
 POD = JobSize.of_instances((("ml.p5.48xlarge", 4),))  # 32 GPUs

@@ -15,7 +15,7 @@ from chalicelib.domain.model.instances import GPU_TABLE, JobSize, gpus_of
 from chalicelib.domain.model.known import Known, Unknown
 from chalicelib.domain.reporting.lost_time import net_gain
 from chalicelib.domain.reporting.prices import Prices
-from rekindle.signatures.faults import FaultClass
+from rekindle.protocol.signals import FaultClass
 from tests.ledger.books import POD, T0, UNKNOWN, at, incident, ledger, restart
 
 

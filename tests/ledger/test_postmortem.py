@@ -17,7 +17,7 @@ from chalicelib.domain.model.known import Known
 from chalicelib.domain.model.signal import Signal, SignalKind, SignalSource
 from chalicelib.domain.reporting.markdown import plain
 from chalicelib.domain.reporting.postmortem import MAX_LINES, postmortem_of
-from rekindle.signatures.faults import FaultClass
+from rekindle.protocol.signals import FaultClass
 from tests.ledger.books import at, incident, ledger, restart
 from tests.sizes import examples
 
@@ -216,7 +216,7 @@ def test_words_stand_before_the_names_of_rules_and_actions() -> None:
     )
     text = postmortem_of(one, [line], ledger(one), job_name="").replace("\\", "")
     assert "10:01:00 UTC · lm is back (handed over, rule verify.passed)" in text
-    assert "· stop the run (StopJob), NewAction, by rule verify.passed" in text
+    assert "· stop the run (StopJob), new action (NewAction), by rule verify.passed" in text
     assert "· answered: start the run again (ResubmitJob): name taken" in text
 
 

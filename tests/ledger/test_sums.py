@@ -17,7 +17,7 @@ from chalicelib.domain.reporting.ledger import steps_lost
 from chalicelib.domain.reporting.lost_time import POISONS
 from chalicelib.domain.reporting.sums import RunNow, fleet_ettr, job_sums, sums_of, total_of
 from chalicelib.platforms.training_job.platform import TRAINING_JOB
-from rekindle.signatures.faults import FaultClass
+from rekindle.protocol.signals import FaultClass
 from tests.ledger.books import POD, at, incident, ledger, restart
 from tests.ledger.test_ledger_invariants import incidents
 from tests.sizes import examples

@@ -45,7 +45,7 @@ from rekindle.protocol.mailbox import (
     reply_key,
     verify_listing,
 )
-from rekindle.protocol.monitor_events import EventType
+from rekindle.protocol.signals import EventType
 from tests.monitor.boxes import PATIENCE_S, QUICK
 
 pytestmark = pytest.mark.long

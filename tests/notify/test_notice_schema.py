@@ -17,7 +17,7 @@ from chalicelib.domain.model.action import Severity
 from chalicelib.domain.model.incident import Phase
 from chalicelib.ports.notices import Address, Notice, NoticeKind
 from infra.site.reference_notice import PAGE
-from rekindle.signatures.faults import FaultClass
+from rekindle.protocol.signals import FaultClass
 from tests.notify.made import notice
 from tests.recovery.world import Script, World, crash_at, freeze_at, world
 

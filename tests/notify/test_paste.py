@@ -16,7 +16,7 @@ from chalicelib.domain.model.urgency import sequence_of
 from chalicelib.domain.policy.document import DEFAULT_POLICY
 from chalicelib.domain.reporting.paste import MAX_NODES, needs_arn, paste_of
 from chalicelib.services.perform.perform import Perform, stands_elsewhere
-from rekindle.signatures.faults import FaultClass
+from rekindle.protocol.signals import FaultClass
 from tests.fakes.world import FakeAnnouncer
 
 AT = datetime(2026, 11, 20, 10, 0, tzinfo=UTC)

@@ -8,18 +8,19 @@ import pytest
 
 from chalicelib.domain.model.action import Severity
 from simulation.lies import KINDS
-from simulation.maker import make
+from simulation.making.maker import make
+from simulation.making.wild import make_wild
 from simulation.play import play, played
 from simulation.story import _WORDS, Deed, Lie, Run, Story, Trouble
 from tests.proving import broken
 from tests.proving.test_judge import CRASH, story
 
-SEEDS = 4000
+SEEDS, WILD_SEEDS = 4000, 200
 
 
 @pytest.fixture(scope="module")
 def drawn() -> list[Story]:
-    return [make(seed) for seed in range(SEEDS)]
+    return [make(seed) for seed in range(SEEDS)] + [make_wild(seed) for seed in range(WILD_SEEDS)]
 
 
 def test_every_kind_of_lie_is_drawn(drawn: list[Story]) -> None:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from simulation.counts import COUNTS
 from simulation.findings import explanation, open_findings
+from simulation.judging.counts import COUNTS
 from simulation.play import play
 from simulation.story import Deed, Lie, Run, Story, Trouble
 from simulation.world import World

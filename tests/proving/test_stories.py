@@ -9,14 +9,14 @@ import pytest
 from botocore.exceptions import ClientError
 
 from simulation.command import main, stories
-from simulation.counts import COUNTS
 from simulation.findings import explanation, open_findings, parts_of
+from simulation.judging.counts import COUNTS
 from simulation.lies import KINDS, REFUSALS, check_lies
-from simulation.maker import make
+from simulation.making.maker import make
+from simulation.making.wild import make_wild
 from simulation.play import play, played
 from simulation.shrink import shrink
 from simulation.story import Deed, Lie, Run, Story, Trouble
-from simulation.wild import make_wild
 from simulation.world import World
 from tests.proving import broken
 

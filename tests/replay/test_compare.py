@@ -17,7 +17,7 @@ from chalicelib.domain.policy.document import DEFAULT_POLICY, Policy
 from localcloud.replay.compare import compare, estimated_s, play
 from localcloud.replay.read import Recorded, read
 from rekindle.cli.main import main
-from rekindle.signatures.faults import FaultClass
+from rekindle.protocol.signals import FaultClass
 from tests.ledger.books import incident
 from tests.recovery.world import Script, World, crash_at, freeze_at, world
 from tests.replay.test_replay import EVENTS, job, monitor, nan, stall

@@ -12,7 +12,7 @@ from chalicelib.domain.model.errors import MalformedEvent
 from chalicelib.domain.model.signal import SignalKind, SignalSource
 from chalicelib.domain.notices.sources import Auth, Source, SourceKind
 from chalicelib.ingest import webhook
-from rekindle.signatures.faults import FaultClass
+from rekindle.protocol.signals import FaultClass
 from tests.cli.service import FakeService
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)

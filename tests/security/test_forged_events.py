@@ -11,7 +11,7 @@ from chalicelib.domain.model.known import Known
 from chalicelib.domain.model.observation import STALLED, TRAINING, AttemptStatus
 from chalicelib.domain.model.signal import SignalKind, SignalSource
 from rekindle.detectors import Health
-from rekindle.signatures.faults import FaultClass
+from rekindle.protocol.signals import FaultClass
 from tests.domain.looks import MINUTE, NOW, checkpoint, incident, look, seen, signal, view
 
 FORGED = {

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from chalicelib.domain.model.signal import SignalKind
 from chalicelib.services.reporting.outcome import OutcomeKind
-from rekindle.signatures.faults import FaultClass
+from rekindle.protocol.signals import FaultClass
 from tests.services.world import JOB, World
 
 NEIGHBOUR = "arn:aws:iam::123456789012:role/neighbour"

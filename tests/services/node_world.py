@@ -29,7 +29,7 @@ from chalicelib.services.reporting.hardware_ledger import HardwareLedgers
 from localcloud.memory_tables import MemoryIncidents, MemoryJobs
 from rekindle.protocol.cluster.documents import AgentDoc, AttemptDoc, NodeFacts, NodesDoc
 from rekindle.protocol.cluster.orders import Order, OrderResult, Outcome, Verb
-from rekindle.signatures.faults import FaultClass
+from rekindle.protocol.signals import FaultClass
 from tests.fakes.lemons import FakeLemons
 from tests.fakes.world import FakeAnnouncer, FakeClock, FakeMailbox, FakePolicies, FakeScheduler
 

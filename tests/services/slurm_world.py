@@ -32,7 +32,7 @@ from localcloud.memory_tables import MemoryIncidents, MemoryJobs
 from localcloud.slurm.model import ENDED, SimJob, SlurmModel
 from rekindle.protocol.cluster.documents import AgentDoc, AttemptDoc, EndedBy, NodesDoc, SlurmState
 from rekindle.protocol.cluster.orders import Order, OrderResult
-from rekindle.signatures.faults import FaultClass
+from rekindle.protocol.signals import FaultClass
 from tests.fakes.watching import FakeAlarmBoard
 from tests.fakes.world import FakeAnnouncer, FakeClock, FakeClusterReader, FakeExecutions, FakeMailbox, FakePolicies
 from tests.services.world import World

@@ -30,7 +30,7 @@ def test_its_handler_takes_it(kind: type[ActionBase]) -> None:
 @pytest.mark.parametrize("kind", ACTIONS, ids=lambda kind: kind.__name__)
 def test_it_has_words_and_says_whether_it_may_harm(kind: type[ActionBase]) -> None:
     label = kind.label.fget(object.__new__(kind))  # type: ignore[attr-defined]
-    assert label == f"{words.ACTIONS[kind.__name__]} ({kind.__name__})"
+    assert label == f"{words.action_word(kind.__name__)} ({kind.__name__})"
     assert (kind.__name__ in set(Harm)) is kind.harmful is (kind.__name__ in HARMFUL)
 
 

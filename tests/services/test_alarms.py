@@ -25,7 +25,7 @@ from chalicelib.ingest import dispatch
 from localcloud.aws.shapes import request_problems
 from localcloud.aws.wire import How
 from localcloud.cloud import Cloud
-from rekindle.signatures.faults import FaultClass
+from rekindle.protocol.signals import FaultClass
 from tests.recovery.world import Script, freeze_at, world
 from tests.services.test_sweep import a_job
 from tests.services.world import JOB, World

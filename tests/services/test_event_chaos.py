@@ -20,7 +20,7 @@ from chalicelib.domain.model.incident import Phase
 from chalicelib.domain.model.observation import AttemptStatus
 from chalicelib.domain.model.signal import SignalKind
 from chalicelib.domain.policy.document import Policy
-from rekindle.signatures.faults import FaultClass
+from rekindle.protocol.signals import FaultClass
 from tests.services.world import JOB, World
 from tests.sizes import examples
 

@@ -14,7 +14,7 @@ from chalicelib.domain.model.node import NodeRecovery
 from chalicelib.domain.model.node_actions import ReplaceNode
 from chalicelib.domain.model.repair import Allowed, Route
 from chalicelib.domain.model.signal import SignalKind
-from rekindle.signatures.faults import FaultClass
+from rekindle.protocol.signals import FaultClass
 from tests.domain.policies import changed
 from tests.services.node_world import CLUSTER, DENIED, THROTTLED, NodeWorld
 from tests.sizes import examples

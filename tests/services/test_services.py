@@ -33,7 +33,7 @@ from chalicelib.services.intake.missed_signals import signal_from_state
 from chalicelib.services.intake.unknown_names import MAX_NAMES, Strangers
 from chalicelib.services.reporting.outcome import Outcome, OutcomeKind
 from rekindle.protocol.mailbox import Fence
-from rekindle.signatures.faults import FaultClass
+from rekindle.protocol.signals import FaultClass
 from tests.domain.policies import changed
 from tests.fakes.world import START
 from tests.services.world import JOB, World

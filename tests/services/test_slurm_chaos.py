@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from chalicelib.domain.model.errors import InvalidRequest, NotOurs
 from chalicelib.domain.policy.document import Policy
 from rekindle.protocol.cluster.documents import EndedBy, SlurmState
-from rekindle.signatures.faults import FaultClass
+from rekindle.protocol.signals import FaultClass
 from tests.services.slurm_world import NODES, SlurmWorld
 from tests.sizes import examples
 

@@ -31,7 +31,7 @@ from chalicelib.services.perform.cluster_orders import ANSWER_LATE, CORDON_VALID
 from rekindle.protocol.cluster.documents import EndedBy, SlurmState
 from rekindle.protocol.cluster.orders import Order, OrderResult, Outcome, Verb
 from rekindle.protocol.cluster.orders import Signal as OrderSignal
-from rekindle.signatures.faults import FaultClass
+from rekindle.protocol.signals import FaultClass
 from tests.services.slurm_world import ModelHeadNodes, SlurmWorld
 
 

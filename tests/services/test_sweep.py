@@ -29,7 +29,7 @@ from chalicelib.services.intake.missed_signals import (
 )
 from chalicelib.services.reporting.outcome import OutcomeKind
 from chalicelib.services.sweep.metrics import metric_queries, monitor_needs_asking, readings_of
-from rekindle.signatures.faults import FaultClass
+from rekindle.protocol.signals import FaultClass
 from tests.fakes.world import START
 from tests.services.world import JOB, World
 

@@ -30,7 +30,7 @@ from chalicelib.services.reporting.alarms import Alarms
 from chalicelib.services.sweep.sweep import Sweep
 from chalicelib.services.sweep.unheard import UnheardAttempts
 from localcloud.memory_tables import MemoryIncidents, MemoryJobs
-from rekindle.signatures.faults import FaultClass
+from rekindle.protocol.signals import FaultClass
 from tests.fakes.watching import FakeAlarmBoard, FakeListing, FakeMarks, FakeMetrics, FakeSaves
 from tests.fakes.world import (
     FakeAnnouncer,

@@ -1,17 +1,18 @@
-"""Every Action and every fault has words for people, and no words are left of those that are gone."""
+"""Every Action and every fault has words for people of its own, and no words are left of those that are gone."""
 
 from __future__ import annotations
 
 from typing import get_args
 
 from chalicelib.domain.model.action import Action
-from rekindle.signatures.faults import FaultClass
-from rekindle.signatures.words import ACTIONS, FAULTS, action_word, fault_word
+from rekindle.protocol.signals import FaultClass
+from rekindle.signatures.words import ACTIONS, FAULTS, action_word, fault_word, labelled_action
 
 
 def test_every_action_has_words_of_its_own() -> None:
-    assert set(ACTIONS) == {one.__name__ for one in get_args(Action)}
-    assert len(set(ACTIONS.values())) == len(ACTIONS)
+    names = {one.__name__ for one in get_args(Action)}
+    assert set(ACTIONS) <= names
+    assert len({action_word(name) for name in names}) == len(names)
 
 
 def test_every_fault_reads_as_words() -> None:
@@ -21,6 +22,7 @@ def test_every_fault_reads_as_words() -> None:
     assert not any("_" in word for word in words)
 
 
-def test_what_is_not_known_is_told_as_it_is() -> None:
-    assert action_word("NewAction") == "NewAction"
+def test_a_name_without_words_is_shown_as_the_words_that_it_is_made_of() -> None:
+    assert action_word("NewAction") == "new action"
+    assert labelled_action("NewAction") == "new action (NewAction)"
     assert fault_word("brand_new") == "brand new"

@@ -14,7 +14,7 @@ from chalicelib.domain.model.approvals import Approval, ApprovalAnswer
 from chalicelib.domain.model.incident import Incident, Phase
 from chalicelib.domain.model.signal import Signal, SignalKind, SignalSource
 from chalicelib.ports.notices import Notice, NoticeKind
-from rekindle.signatures.faults import FaultClass
+from rekindle.protocol.signals import FaultClass
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 

@@ -13,7 +13,7 @@ from localcloud.slurm.lab import SlurmLab
 from rekindle.protocol.cluster.documents import NodeFacts
 from rekindle.protocol.cluster.node_states import NodeStanding, standing_of
 from rekindle.protocol.cluster.orders import Order, Outcome, Repair, Verb
-from rekindle.signatures.faults import FaultClass
+from rekindle.protocol.signals import FaultClass
 from rekindle.slurm_agent.orders.node_verbs import NodeVerbs
 from rekindle.slurm_agent.orders.verbs import OrderTry, Result
 from tests.agent_slurm import node_words

@@ -36,7 +36,7 @@ from chalicelib.domain.model.signal import SignalKind, SignalSource
 from chalicelib.domain.reporting.phase_words import HAPPENING
 from chalicelib.domain.reporting.sentence import commands_of, sentence_of, suspect_of
 from chalicelib.ports.incidents import Wanted
-from rekindle.signatures.faults import FaultClass
+from rekindle.protocol.signals import FaultClass
 
 LINES_SHOWN: Final = 1000
 LINK: Final = timedelta(hours=1)  # a caller opens it at once

@@ -31,7 +31,7 @@ from chalicelib.domain.model.approvals import Guard
 from chalicelib.domain.model.incident import Phase
 from chalicelib.services.operator.curves import DEFAULT_MINUTES, MAX_MINUTES
 from chalicelib.services.reporting.ledgers import MAX_DAYS
-from rekindle.signatures.faults import FaultClass
+from rekindle.protocol.signals import FaultClass
 
 DEFAULT_DAYS: Final = 30
 

@@ -30,7 +30,7 @@ from chalicelib.domain.model.incident import Incident, Phase
 from chalicelib.domain.model.known import maybe_to_wire
 from chalicelib.domain.reporting.sentence import sentence_of
 from chalicelib.services.reporting.outcome import Outcome, OutcomeKind
-from rekindle.signatures.faults import FaultClass
+from rekindle.protocol.signals import FaultClass
 
 INCIDENT_LINK: Final[Link] = {"incident_id": "/incident_id"}
 FIRST_INCIDENT_LINK: Final[Link] = {"incident_id": "/incidents/0/incident_id"}

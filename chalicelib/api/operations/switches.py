@@ -15,7 +15,7 @@ from chalicelib.domain.model.incident import Phase
 from chalicelib.domain.model.switches import ShadowScope
 from chalicelib.services.operator.approvals import MAX_COMMENT_CHARS
 from chalicelib.services.operator.switches import MAX_NAME_CHARS, MAX_WHY_CHARS
-from rekindle.signatures.faults import FaultClass
+from rekindle.protocol.signals import FaultClass
 
 _SHADOW: Final[Schema] = record(
     {

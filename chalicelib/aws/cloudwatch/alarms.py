@@ -16,7 +16,7 @@ from typing import Any, Final
 from chalicelib.aws.errors import AwsRefusal, call
 from chalicelib.domain.model.errors import CapacityUnavailable
 from chalicelib.domain.model.job import Job
-from rekindle.signatures.faults import FaultClass
+from rekindle.protocol.signals import FaultClass
 
 MONITOR_NAMESPACE: Final = "Rekindle/Training"  # Source: rekindle/monitor/base/metrics.py
 JOB_NAMESPACE: Final = "/aws/sagemaker/TrainingJobs"  # Source: aws-facts §6

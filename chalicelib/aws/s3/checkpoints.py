@@ -45,6 +45,7 @@ _LOG = logging.getLogger(__name__)
 NEWEST: Final = 16
 SPACED: Final = 8
 MAX_STRANGERS: Final = 4  # manifests of attempts that are not the Job's: shown as fenced, never worth more reads
+MAX_MORE: Final = 64  # read beyond those, while all that were read are damaged
 MAX_MANIFESTS: Final = 2500  # kept of a listing: all that the spacing can reach, and strangers between them
 
 
@@ -81,7 +82,7 @@ class S3Checkpoints:
             by_name = {attempt.name: attempt for attempt in attempts}
             known = {(view.step, view.attempt) for view in seen if view.manifest}
             listed = [item for item in listed if _writer_of(item) not in known]
-            views = [self._checkpoint(job, mailbox, item, by_name) for item in chosen(listed, by_name, near)]
+            views = self._read(job, mailbox, listed, by_name, near)
             steps = frozenset(key.step for item in listed if (key := parse_key(item.key)) and key.step is not None)
         taken = [view.root for view in views if view.root]
         found = self._discovered(job, attempts, near=near, taken=taken, steps=steps)
@@ -100,6 +101,26 @@ class S3Checkpoints:
         except NotAuthorized as err:  # no list is not an empty list: the run may well have checkpoints
             raise DependencyUnavailable(f"the manifests cannot be listed: {err}") from err
         return list(reversed(kept))
+
+    def _read(
+        self, job: Job, mailbox: Place, listed: Sequence[Listed], attempts: Mapping[str, Attempt], near: Sequence[int]
+    ) -> list[CheckpointView]:
+        """Those worth reading. Where all that were read from the newest on, or from a `near` step on, are damaged, the
+        next older ones are read as well until one is not: what is passed over unread would be lost progress.
+        """
+        views = {item.key: self._checkpoint(job, mailbox, item, attempts) for item in chosen(listed, attempts, near)}
+        own = [item for item in listed if (key := parse_key(item.key)) is not None and key.name in attempts]
+        more = MAX_MORE
+        for limit in (None, *near):
+            for item in own:
+                if limit is not None and _step_of(item) > limit:
+                    continue
+                if item.key not in views and more:
+                    more -= 1
+                    views[item.key] = self._checkpoint(job, mailbox, item, attempts)
+                if item.key not in views or not (views[item.key].problems or views[item.key].fenced):
+                    break
+        return list(views.values())
 
     def _checkpoint(self, job: Job, root: Place, item: Listed, attempts: Mapping[str, Attempt]) -> CheckpointView:
         key = parse_key(item.key)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Any, Final
@@ -92,17 +92,17 @@ class S3Mailbox:
             links=heartbeat.links,
         )
 
-    def beating(self, job: Job, *, since: datetime) -> tuple[str, ...]:
+    def heartbeat_times(self, job: Job) -> Mapping[str, datetime]:
         """See ports.Mailbox: one listing, which dates each heartbeat by the store's clock."""
         if not job.mailbox:
-            return ()
+            return {}
         try:
             folder = _root(job).join(heartbeat_prefix())
-            listed = [item for item in self._objects.below(folder, folder=True) if item.modified_at >= since]
+            listed = list(self._objects.below(folder, folder=True))
         except (MailboxError, NotAuthorized) as err:
             raise DependencyUnavailable(f"the heartbeats of {job.job_id} cannot be listed: {err}"[:300]) from err
-        keys = (parse_key(item.key) for item in listed)
-        return tuple(key.name for key in keys if key is not None and key.kind is KeyKind.HEARTBEAT)
+        keys = ((parse_key(item.key), item.modified_at) for item in listed)
+        return {key.name: at for key, at in keys if key is not None and key.kind is KeyKind.HEARTBEAT}
 
     def reports(self, job: Job, attempt: str, kind: ReportKind) -> Maybe[tuple[RankReport, ...]]:
         """See ports.Mailbox, and S3Reports."""

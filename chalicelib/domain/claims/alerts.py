@@ -22,7 +22,7 @@ from chalicelib.domain.model.node import InstanceState, is_marked, is_silent
 from chalicelib.domain.model.signal import Signal, SignalKind, SignalSource
 from chalicelib.domain.node.memory import facts_of, instance_seen
 from chalicelib.domain.policy.guard_rules import Harm
-from rekindle.signatures.faults import FaultClass
+from rekindle.protocol.signals import FaultClass
 
 # What ends a run or takes a node away. What follows from it (the new start, a check) was agreed to with it.
 ASKED: Final = frozenset({Harm.STOP_JOB, Harm.CORDON_NODE, Harm.REBOOT_NODE, Harm.REPLACE_NODE})

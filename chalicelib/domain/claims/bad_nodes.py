@@ -29,7 +29,7 @@ from chalicelib.domain.node.claims import is_over
 from chalicelib.domain.policy.document import Policy
 from rekindle.detectors.ranks import STRONG, RankRule
 from rekindle.protocol.cluster.documents import NodeFacts
-from rekindle.signatures.faults import FaultClass
+from rekindle.protocol.signals import FaultClass
 
 NODE_FAULTS: Final = having(Trait.OF_A_NODE)
 MAX_BAD: Final = 8  # more broken nodes at a time than these are no node's fault: a switch, a file system, a mistake

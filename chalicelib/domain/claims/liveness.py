@@ -17,7 +17,7 @@ from chalicelib.domain.model.node_findings import PLATFORM_KINDS
 from chalicelib.domain.model.observation import STALLED, TRAINING, AttemptView
 from chalicelib.domain.model.signal import Signal, SignalKind
 from chalicelib.domain.node.repair_budget import are_many
-from rekindle.signatures.faults import FaultClass
+from rekindle.protocol.signals import FaultClass
 
 # A monitor writes its heartbeat every 15 s (rekindle/monitor/base/settings.py). Each is dated by the store.
 TWO_HEARTBEATS: Final = timedelta(seconds=30)
@@ -62,13 +62,13 @@ def weighed(context: RuleContext, attempt: AttemptView) -> Decision | None:
 def claims_are_over(context: RuleContext) -> bool:
     """Every claim against the run's nodes is over by what is heard or seen since. Never True of an order."""
     incident = context.incident
-    if incident.fault not in NODE_FAULTS or incident.order is not None or _stands_reported(context):
+    if incident.fault not in NODE_FAULTS or incident.order is not None or stands_reported(context):
         return False
     claims = _claims(context)
     return bool(claims) and all(is_claim_over(one, incident, context.seen) for one in claims)
 
 
-def _stands_reported(context: RuleContext) -> bool:
+def stands_reported(context: RuleContext) -> bool:
     """A stall of the attempt was reported as well, and no step since shows that it moves: no word about a node ends
     that.
     """

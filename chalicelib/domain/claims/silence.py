@@ -14,7 +14,7 @@ from chalicelib.domain.model.action import Notify, Severity
 from chalicelib.domain.model.incident import Phase
 from chalicelib.domain.model.observation import STALLED, AttemptView
 from chalicelib.domain.model.signal import Signal, SignalKind
-from rekindle.signatures.faults import FaultClass
+from rekindle.protocol.signals import FaultClass
 
 TOGETHER = "silent_together"  # in a Signal's evidence: how many Jobs of one source fell silent in one sweep
 

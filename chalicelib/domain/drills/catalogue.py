@@ -18,7 +18,7 @@ from chalicelib.domain.model.job import Job
 from chalicelib.domain.model.known import Known, Maybe, Unknown
 from chalicelib.domain.model.observation import AttemptView
 from chalicelib.domain.model.signal import Signal, SignalKind, SignalSource
-from rekindle.signatures.faults import FaultClass
+from rekindle.protocol.signals import FaultClass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

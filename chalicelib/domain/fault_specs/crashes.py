@@ -7,7 +7,7 @@ from typing import Final
 from chalicelib.domain.fault_specs.spec import Deadline, Drill, Effect, FaultSpec, Response, Trait
 from chalicelib.domain.model.signal import SignalKind, SignalSource
 from chalicelib.domain.model.start_view import StartState
-from rekindle.signatures.faults import FaultClass
+from rekindle.protocol.signals import FaultClass
 
 CRASHES: Final = (
     FaultSpec(

@@ -11,7 +11,7 @@ from chalicelib.domain.fault_specs.nodes import NODES
 from chalicelib.domain.fault_specs.pace import PACE
 from chalicelib.domain.fault_specs.people import PEOPLE
 from chalicelib.domain.fault_specs.spec import FaultSpec, Trait
-from rekindle.signatures.faults import FaultClass
+from rekindle.protocol.signals import FaultClass
 
 _ORDER: Final = {fault: number for number, fault in enumerate(FaultClass)}
 # In the order of FaultClass, which is that of the documentation.

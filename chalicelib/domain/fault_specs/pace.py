@@ -6,7 +6,7 @@ from typing import Final
 
 from chalicelib.domain.fault_specs.spec import Deadline, Drill, Effect, FaultSpec, Response, Trait
 from chalicelib.domain.model.signal import SignalKind, SignalSource
-from rekindle.signatures.faults import FaultClass
+from rekindle.protocol.signals import FaultClass
 
 PACE: Final = (
     FaultSpec(

@@ -7,7 +7,7 @@ from enum import Enum, StrEnum, auto
 
 from chalicelib.domain.model.signal import SignalKind, SignalSource
 from chalicelib.domain.model.start_view import StartState
-from rekindle.signatures.faults import FaultClass
+from rekindle.protocol.signals import FaultClass
 
 
 class Response(StrEnum):

@@ -17,7 +17,7 @@ from chalicelib.domain.model.observation import AttemptStatus, AttemptView, Obse
 from chalicelib.domain.model.signal import Signal, SignalKind, SignalSource
 from chalicelib.domain.model.start_view import StartState
 from rekindle.detectors import Health
-from rekindle.signatures.faults import FaultClass
+from rekindle.protocol.signals import FaultClass
 
 _ORDERS = {
     SignalKind.ORDER_CHECKPOINT: "checkpoint",

@@ -13,7 +13,7 @@ import functools
 import re
 from dataclasses import dataclass
 
-from rekindle.signatures.faults import FaultClass
+from rekindle.protocol.signals import FaultClass
 from rekindle.signatures.xids import fault_of, find_xid
 
 MAX_READ_CHARS = 4096  # four times what SageMaker keeps; bounds the work on a foreign text

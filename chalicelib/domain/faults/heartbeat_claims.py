@@ -13,7 +13,7 @@ from typing import Final
 from chalicelib.domain.model.observation import STALLED, AttemptStatus, AttemptView
 from chalicelib.domain.model.signal import Signal, SignalKind, SignalSource
 from rekindle.detectors import Health
-from rekindle.signatures.faults import FaultClass
+from rekindle.protocol.signals import FaultClass
 
 FRESH: Final = timedelta(seconds=60)  # four heartbeats (rekindle/monitor/base/settings.py, heartbeat_s)
 STOPPED: Final = timedelta(minutes=10)  # without a heartbeat: the run's own judgement is not to be had

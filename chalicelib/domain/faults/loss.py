@@ -18,7 +18,7 @@ from chalicelib.domain.model.known import Known, Maybe, Unknown
 from chalicelib.domain.model.observation import AttemptView
 from chalicelib.domain.model.signal import Signal, SignalKind
 from chalicelib.domain.policy.document import Policy
-from rekindle.signatures.faults import FaultClass
+from rekindle.protocol.signals import FaultClass
 
 # rekindle.detectors.Health, in the words of the beat. SPIKING and DIVERGING: bad at the newest judged step. WATCH: no
 # longer bad, but not called over yet.

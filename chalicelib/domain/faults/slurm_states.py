@@ -13,7 +13,7 @@ from chalicelib.domain.model.errors import DependencyUnavailable
 from chalicelib.domain.model.observation import AttemptStatus
 from rekindle.protocol.cluster.documents import AttemptDoc, EndedBy, NodeFacts, SlurmState
 from rekindle.protocol.cluster.node_states import NodeStanding, standing_of
-from rekindle.signatures.faults import FaultClass
+from rekindle.protocol.signals import FaultClass
 
 STATUSES: Final[Mapping[SlurmState, AttemptStatus]] = {
     SlurmState.PENDING: AttemptStatus.STARTING,

@@ -24,7 +24,7 @@ from chalicelib.domain.model.incident_parts import Try as Try
 from chalicelib.domain.model.known import Known, Maybe, Unknown
 from chalicelib.domain.model.repair import NodeRepair
 from chalicelib.domain.model.signal import Signal
-from rekindle.signatures.faults import FaultClass
+from rekindle.protocol.signals import FaultClass
 
 MAX_KEPT_SIGNALS = 40  # newest kept on the Incident itself; every one has its line in the timeline
 

@@ -14,7 +14,7 @@ from chalicelib.domain.model.clocks import Due, Fact, Pause, Since, moved_on
 from chalicelib.domain.model.evidence import Bout, Need, Onset, Stretch, Suspicion
 from chalicelib.domain.model.known import Maybe, Unknown
 from chalicelib.domain.model.start_view import BadNode, Submission
-from rekindle.signatures.faults import FaultClass
+from rekindle.protocol.signals import FaultClass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,7 @@ from typing import Any, Final
 from chalicelib.domain.model.codec import Record
 from chalicelib.domain.model.signal import Signal, SignalKind
 from rekindle.protocol.cluster.node_states import ACTION
-from rekindle.signatures.faults import FaultClass
+from rekindle.protocol.signals import FaultClass
 from rekindle.signatures.responses import FirstResponse
 from rekindle.signatures.xids import first_response
 

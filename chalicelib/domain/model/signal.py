@@ -9,7 +9,8 @@ from enum import StrEnum
 from typing import Any
 
 from chalicelib.domain.model.codec import Record
-from rekindle.signatures.faults import FaultClass
+from rekindle.protocol.signals import FaultClass
+from rekindle.protocol.signals import SignalKind as SignalKind
 
 MAX_SUMMARY_CHARS = 400  # one line in a timeline; longer text belongs into evidence
 MAX_EVIDENCE_BYTES = 4096  # keeps an Incident with a full inbox far below DynamoDB's 400 KB item limit
@@ -28,56 +29,6 @@ class SignalSource(StrEnum):
     SWEEP = "rekindle.sweep"
     OPERATOR = "rekindle.operator"
     WEBHOOK = "rekindle.webhook"
-
-
-class SignalKind(StrEnum):
-    """What was observed. Closed: a new kind needs a row in the playbook tables."""
-
-    # SageMaker
-    ATTEMPT_STATE = "attempt_state"  # whatever tells of it: AWS, an agent, the sweep
-    CLUSTER_STATE = "cluster_state"
-    NODE_HEALTH = "node_health"
-    CLUSTER_EVENT = "cluster_event"
-    # CloudWatch, logs, health, EC2
-    ALARM = "alarm"
-    AGENT_LOG_FAULT = "health_agent_log"
-    TRAINING_LOG = "training_log"
-    HEALTH_NOTICE = "health_notice"
-    SPOT_INTERRUPTION = "spot_interruption"
-    REBALANCE = "rebalance_recommendation"
-    INSTANCE_STATE = "instance_state"
-    CAPACITY_ENDING = "capacity_ending"
-    # the monitor in the training process
-    MONITOR_STARTED = "monitor_started"
-    NON_FINITE = "non_finite"
-    LOSS_SPIKE = "loss_spike"
-    DIVERGENCE = "divergence"
-    LOSS_RECOVERED = "loss_recovered"
-    THROUGHPUT = "throughput"
-    STALL = "stall"
-    PROGRESS_RESUMED = "progress_resumed"
-    SAVE_FAILED = "save_failed"
-    CHECKPOINT_REPLY = "checkpoint_reply"
-    MONITOR_FINISHED = "monitor_finished"
-    # the agent in a cluster
-    NODE_STATE = "node_state"
-    AGENT_NEWS = "agent_news"
-    ORDER_ANSWERED = "order_answered"
-    # an Incident, about a node that it suspects
-    NODE_SUSPECT = "node_suspect"
-    # the sweep
-    STATE_REREAD = "state_reread"
-    JOB_MISSING = "job_missing"
-    SILENT = "silent"
-    # people
-    ORDER_CHECKPOINT = "order_checkpoint"
-    ORDER_RESUBMIT = "order_resubmit"
-    ORDER_CANCEL = "order_cancel"
-    ORDER_STOP = "order_stop"
-    ORDER_NODE = "order_node"  # reboot or replace a node: evidence `do`
-    ORDER_APPROVAL = "order_approval"  # an answer to an Approval: evidence `approval_id`, `answer`, `who`, `comment`
-    # other people's monitoring, over a webhook
-    EXTERNAL_ALERT = "external_alert"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,7 @@ from chalicelib.domain.model.node import is_in_service, is_marked
 from chalicelib.domain.model.node_findings import PLATFORM_KINDS, finding_of, instance_of, is_all_clear
 from chalicelib.domain.model.signal import Signal, SignalKind
 from rekindle.protocol.cluster.documents import NodeFacts
-from rekindle.signatures.faults import FaultClass
+from rekindle.protocol.signals import FaultClass
 
 
 def is_over(signal: Signal, facts: NodeFacts | None, heard: Iterable[Signal] = ()) -> bool:

@@ -31,7 +31,7 @@ from chalicelib.domain.model.signal import Signal, SignalKind
 from chalicelib.domain.node.claims import is_over
 from rekindle.protocol.cluster.documents import NodeFacts
 from rekindle.protocol.cluster.orders import REASON_PREFIX
-from rekindle.signatures.faults import FaultClass
+from rekindle.protocol.signals import FaultClass
 
 _LONG = 40  # a wait of this many longest intervals (2 h as built in) is one for people: it is looked at more seldom yet
 _SELDOM = 5

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from chalicelib.domain.model.errors import InvalidSettings
 from chalicelib.domain.policy.readers import a_flag, a_name, a_text, a_word, an_object, only
-from rekindle.signatures.faults import FaultClass
+from rekindle.protocol.signals import FaultClass
 
 MAX_SOURCES: Final = 32
 MAX_ENTRIES: Final = 200

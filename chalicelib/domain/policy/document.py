@@ -35,7 +35,7 @@ from chalicelib.domain.policy.groups import Approvals, BreakerLimits, Budgets, L
 from chalicelib.domain.policy.guard_rules import Window
 from chalicelib.domain.policy.playbook_overrides import PlaybookTable
 from chalicelib.domain.policy.playbooks import PLAYBOOKS, Deadline, Playbook
-from rekindle.signatures.faults import FaultClass
+from rekindle.protocol.signals import FaultClass
 
 SCHEMA: Final = 1
 # Fields that bound each other, as paths in the document: the first must not exceed the second.

@@ -26,7 +26,7 @@ from chalicelib.domain.policy.fields import (
     required,
     words_of,
 )
-from rekindle.signatures.faults import FaultClass
+from rekindle.protocol.signals import FaultClass
 
 DAYS: Final = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 

@@ -11,7 +11,7 @@ from chalicelib.domain.fault_specs.faults import LOSS_FAULTS
 from chalicelib.domain.model.errors import InvalidPolicy
 from chalicelib.domain.policy.fields import Count, OneOf, OrNone, below, declared, read_record, words_of
 from chalicelib.domain.policy.playbooks import PLAYBOOKS, Deadline, Playbook, Response
-from rekindle.signatures.faults import FaultClass
+from rekindle.protocol.signals import FaultClass
 
 _ASKS: Final = (Response.CHECKPOINT_THEN_RESTART, Response.CHECKPOINT_THEN_HAND_OVER)
 

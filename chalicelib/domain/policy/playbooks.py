@@ -10,7 +10,7 @@ from typing import Final
 from chalicelib.domain.fault_specs.faults import FAULTS
 from chalicelib.domain.fault_specs.spec import Deadline as Deadline
 from chalicelib.domain.fault_specs.spec import Response as Response
-from rekindle.signatures.faults import FaultClass
+from rekindle.protocol.signals import FaultClass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,7 +13,7 @@ from chalicelib.domain.model.incident import Incident
 from chalicelib.domain.model.instances import JobSize
 from chalicelib.domain.model.known import Known, Maybe, Unknown
 from chalicelib.domain.reporting.lost_time import last_good
-from rekindle.signatures.faults import FaultClass
+from rekindle.protocol.signals import FaultClass
 
 NCCL_TIMEOUT_S: Final = 1800.0
 HUMAN_S: Final = 3600.0

@@ -19,7 +19,7 @@ from chalicelib.domain.reporting.counterfactual import Otherwise, otherwise
 from chalicelib.domain.reporting.lost_time import ENDS, LostTime, lost_time
 from chalicelib.domain.reporting.prices import Prices
 from rekindle.protocol.mailbox import SaveKind
-from rekindle.signatures.faults import FaultClass
+from rekindle.protocol.signals import FaultClass
 
 HOUR_S: Final = 3600.0
 DETECT: Final = "detect"  # the stage before the first look; the others have their phases' names

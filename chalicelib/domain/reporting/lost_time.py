@@ -12,7 +12,7 @@ from chalicelib.domain.fault_specs.spec import Trait
 from chalicelib.domain.faults.diagnosis import merge_windows
 from chalicelib.domain.model.incident import Incident, Phase, SkipWindow
 from chalicelib.domain.model.known import Known, Maybe, Unknown
-from rekindle.signatures.faults import FaultClass
+from rekindle.protocol.signals import FaultClass
 
 RUNS_ON: Final = having(Trait.RUNS_ON)
 # How an Incident ended that was not recovered, in words.

@@ -18,7 +18,7 @@ from chalicelib.domain.reporting.ledger import IncidentLedger
 from chalicelib.domain.reporting.lost_time import ENDS
 from chalicelib.domain.reporting.markdown import plain
 from rekindle.protocol.quantities import NAMES, amount, heading
-from rekindle.signatures.words import ACTIONS, fault_word, labelled_action
+from rekindle.signatures.words import fault_word, labelled_action
 
 MAX_LINES: Final = 200  # of the timeline; the newest and the oldest half of them are kept
 MAX_SIGNALS: Final = 40
@@ -103,7 +103,7 @@ def _phase(phase: Phase) -> str:
 
 def _deeds(actions: Sequence[str]) -> str:
     """What Actions do, and their names."""
-    return ", ".join(labelled_action(one) if one in ACTIONS else plain(one) for one in actions)
+    return ", ".join(labelled_action(one) if one.isidentifier() else plain(one) for one in actions)
 
 
 def _by(incident: Incident) -> str:

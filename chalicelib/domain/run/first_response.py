@@ -18,7 +18,7 @@ from chalicelib.domain.policy.playbooks import Response
 from chalicelib.domain.run.before_stop import before_stop
 from chalicelib.domain.run.submission import holds_at_stop
 from rekindle.detectors.ranks import STRONG
-from rekindle.signatures.faults import FaultClass
+from rekindle.protocol.signals import FaultClass
 
 TO_STOP: Final = timedelta(seconds=15)  # before an announced end: the answer is heard and the run is stopped
 SETTLED: Final = timedelta(seconds=5)

@@ -15,7 +15,7 @@ from chalicelib.domain.model.observation import AttemptStatus, AttemptView, Chec
 from chalicelib.domain.policy.document import Policy
 from chalicelib.domain.run.resume_point import choose_resume_point
 from chalicelib.domain.run.rollback import is_of_its_checkpoint
-from rekindle.signatures.faults import FaultClass
+from rekindle.protocol.signals import FaultClass
 
 _MAY_BE_THE_LOAD: Final = having(Trait.MAY_BE_THE_LOAD)
 _NOT_THE_LOAD: Final = having(Trait.NOT_THE_LOAD)

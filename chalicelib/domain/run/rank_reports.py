@@ -10,7 +10,7 @@ from chalicelib.domain.model.known import Known, Maybe, Unknown
 from chalicelib.domain.model.observation import AttemptView
 from rekindle.detectors.ranks import first_bad, minority, stalled
 from rekindle.protocol.reports import RankReport, ReportKind, report_prefix
-from rekindle.signatures.faults import FaultClass
+from rekindle.protocol.signals import FaultClass
 
 MAX_SAID_CHARS = 400
 MAX_SUSPECTS = 16  # more than these are no minority that anybody would act on

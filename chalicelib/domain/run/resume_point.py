@@ -14,10 +14,11 @@ from chalicelib.domain.model.known import Known, Maybe, Unknown
 from chalicelib.domain.model.observation import CheckpointView
 from chalicelib.domain.policy.document import Policy
 from chalicelib.domain.run.rollback import account_rollback, onset_to_precede, resumed_at_last, rewind_steps
-from rekindle.signatures.faults import FaultClass
+from rekindle.protocol.signals import FaultClass
 
 # The narrowest of the platforms' rules. Source: botocore: [a-zA-Z0-9](-*[a-zA-Z0-9]){0,62}
 MAX_NAME_CHARS = 63
+NEWEST_STRETCHES = 4  # before each of which a resume point is looked for; every one costs a few reads
 _ATTEMPT = re.compile(r".*-r(?P<number>[1-9][0-9]{0,5})(?:x(?P<salt>[1-9][0-9]{0,2}))?")
 
 
@@ -153,9 +154,12 @@ def left_in_doubt(checkpoints: Sequence[CheckpointView], incident: Incident) -> 
 
 
 def goes_back_to(incident: Incident, policy: Policy) -> tuple[int, ...]:
-    """The steps that a resume point may have to lie at or below: now, and after one more rollback."""
+    """The steps that a resume point may have to lie at or below: now, after one more rollback, and before each stretch
+    of steps whose checkpoints are never resumed from, however many were saved since.
+    """
     planned = account_rollback(marked_bad(incident), policy)
     limits = {_limit(case, policy)[0] for case in (incident, planned)}
+    limits |= {stretch.from_step - 1 for stretch in planned.loss.stretches[-NEWEST_STRETCHES:]}
     return tuple(sorted((limit for limit in limits if limit is not None and limit >= 0), reverse=True))
 
 

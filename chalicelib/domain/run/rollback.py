@@ -13,7 +13,7 @@ from chalicelib.domain.model.evidence import Onset, SuspicionKind
 from chalicelib.domain.model.incident import Incident, SkipWindow
 from chalicelib.domain.model.known import Known, Maybe, Unknown
 from chalicelib.domain.policy.document import Policy
-from rekindle.signatures.faults import FaultClass
+from rekindle.protocol.signals import FaultClass
 
 FINITE_STEPS = 3  # as many finite losses in a row show that the weights are (poisoned ones stay so)
 

@@ -7,7 +7,7 @@ handler is installed kills the run (docs/slurm-playbooks.md).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Final
@@ -110,9 +110,9 @@ class SlurmMailbox:
         """See ports.Mailbox."""
         return self._inner.heartbeat(job, attempt)
 
-    def beating(self, job: Job, *, since: datetime) -> tuple[str, ...]:
+    def heartbeat_times(self, job: Job) -> Mapping[str, datetime]:
         """See ports.Mailbox."""
-        return self._inner.beating(job, since=since)
+        return self._inner.heartbeat_times(job)
 
     def checkpoints(
         self, job: Job, attempts: Sequence[Attempt], *, near: Sequence[int] = ()

@@ -25,7 +25,7 @@ from chalicelib.services.intake.node_map import NodeMap, key_for_job
 from chalicelib.services.intake.registration import PLATFORM_STATES, Registration
 from chalicelib.services.intake.unknown_names import Strangers
 from chalicelib.services.reporting.outcome import Outcome, OutcomeKind
-from rekindle.signatures.faults import FaultClass
+from rekindle.protocol.signals import FaultClass
 
 MAX_RACES = 4  # an Incident can close and another open while we knock; more often than this in one event is a bug
 MAX_ELDER_FAILURES = 8

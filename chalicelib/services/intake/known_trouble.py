@@ -14,7 +14,7 @@ from chalicelib.domain.model.job import Job
 from chalicelib.domain.model.node_findings import Finding, finding_of, instance_of
 from chalicelib.domain.model.observation import AttemptStatus
 from chalicelib.domain.model.signal import Signal, SignalKind, SignalSource
-from rekindle.signatures.faults import FaultClass
+from rekindle.protocol.signals import FaultClass
 
 HANDED_OVER_RESPITE: Final = timedelta(hours=1)  # about what a called person needs to see and to say something
 NODE_RESPITE: Final = timedelta(hours=24)  # a node has no attempts whose end would end what was said of it

@@ -21,7 +21,7 @@ from chalicelib.domain.model.signal import Signal, SignalKind, SignalSource, end
 from chalicelib.ports.sweep import Series
 from rekindle.detectors import Health, LossWatch, Point, Severity, Verdict
 from rekindle.detectors.hang import HangLimit
-from rekindle.signatures.faults import FaultClass
+from rekindle.protocol.signals import FaultClass
 
 # Forty beats of 15 s (rekindle/monitor): a network that is away for a while is no news, ten minutes of silence are.
 SILENT_AFTER = timedelta(minutes=10)

@@ -14,6 +14,7 @@ from chalicelib.domain.model.known import Unknown
 from chalicelib.domain.model.signal import Signal, SignalKind, SignalSource
 from chalicelib.domain.model.start_view import is_another_run
 from chalicelib.domain.model.urgency import Severity
+from chalicelib.domain.rules.run.orders import STOPPED_BY_ORDER
 from chalicelib.domain.run.resume_point import is_attempt_name
 from chalicelib.ports.clock import Clock
 from chalicelib.ports.incidents import IncidentStore
@@ -199,9 +200,12 @@ class Registration:
 
         While an Incident is open its own workflow registers what it submits; otherwise a person has resubmitted the
         Job by hand, or an Incident was closed before its order was answered, and that attempt is the one to protect
-        now. An older run than the current attempt is history.
+        now. An older run than the current attempt is history, and so is one from before an order that the Job be
+        stopped for good: that order was about it as well.
         """
         if job.open_incident is not None or not self._is_newer(found, job):
+            return job
+        if job.halted_by and self._was_there_at_the_stop(found, job):
             return job
         now = self.clock.now()
         current = self.current(job)
@@ -216,6 +220,14 @@ class Registration:
         attempt = self._as_ordered(attempt)
         self._admit(job, attempt, now)
         return self.registry.add_attempt(job, attempt, now=now)
+
+    def _was_there_at_the_stop(self, found: Discovered, job: Job) -> bool:
+        """It was submitted before the order came that stopped the Job for good."""
+        for incident in self.store.list_for_job(job.job_id, limit=_LATE_ANSWERS):
+            if incident.outcome == STOPPED_BY_ORDER:
+                orders = [one.occurred_at for one in incident.signals if one.kind is SignalKind.ORDER_STOP]
+                return found.created_at <= max(orders, default=incident.opened_at)
+        return False
 
     def _as_ordered(self, attempt: Attempt) -> Attempt:
         """The same with what it was ordered with, where an Incident of ours ordered it and closed before the answer

@@ -53,10 +53,10 @@ from chalicelib.ports.platforms import HeadNodes, Mailbox, Schedulers
 from chalicelib.services.observe.breaker import one_too_many
 from chalicelib.services.observe.nodes import Nodes
 from chalicelib.services.observe.run_checkpoints import RunCheckpoints
-from chalicelib.services.observe.siblings import told_of, unprotected
+from chalicelib.services.observe.siblings import ended_at_of, told_of, unprotected
 from chalicelib.services.observe.timeline import entry_of
 from rekindle.protocol.reports import ReportKind
-from rekindle.signatures.faults import FaultClass
+from rekindle.protocol.signals import FaultClass
 
 MAX_NODES_SEEN = 64  # an observation is a durable step's result (256 KB at most); a fact is about half a kilobyte
 OVERDUE_SLACK = timedelta(seconds=90)  # a look later than this past its time is not slow, it is lost
@@ -195,7 +195,7 @@ class Observer:
                     return Known(name)
             if queued:  # before ours is sent, the act itself looks for heartbeats
                 own = {one.name for one in self.registry.attempts(job.job_id)} | besides
-                other = unprotected(job, self.mailbox, own=own, now=self.clock.now())
+                other = unprotected(job, self.mailbox, own=own, ended_at=ended_at_of(incident), now=self.clock.now())
                 return Known(other) if other is not None else Unknown("none that is known")
         except RecoveryError as err:
             return Unknown(f"whether another attempt lives cannot be told: {err}"[:200])

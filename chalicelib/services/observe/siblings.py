@@ -18,6 +18,7 @@ from chalicelib.services.intake.registration import PLATFORM_STATES
 UNWATCHED: Final = timedelta(minutes=10)
 HEARD_LATE: Final = timedelta(minutes=2)  # events of what came after an end that was heard of so late may be lost, too
 MAX_TOLD: Final = 5  # each costs a description
+MAX_LATE: Final = timedelta(minutes=30)  # by which heartbeats may arrive late and still show a run that lives
 
 
 def told_of(signals: Iterable[Signal], *, besides: Collection[str]) -> tuple[str, ...]:
@@ -26,17 +27,32 @@ def told_of(signals: Iterable[Signal], *, besides: Collection[str]) -> tuple[str
     return tuple(name for name in dict.fromkeys(reversed(names)) if name not in besides)[:MAX_TOLD]
 
 
-def unprotected(job: Job, mailbox: Mailbox, *, own: Collection[str], now: datetime) -> str | None:
+def unprotected(
+    job: Job, mailbox: Mailbox, *, own: Collection[str], ended_at: datetime | None, now: datetime
+) -> str | None:
     """A run that asks for no protection, and is seen only by its heartbeats in the Job's mailbox.
 
-    `own` are the Job's attempts. Raises: Retryable.
+    `own` are the Job's attempts, and `ended_at` is when the newest of them ended. The time from its newest heartbeat to
+    its end is how late heartbeats of this mailbox arrive: another run's may be as old, and it lives.
+
+    Raises:
+        Retryable: the mailbox cannot be listed now.
     """
-    return next((name for name in mailbox.beating(job, since=now - FRESH) if name not in own), None)
+    written = mailbox.heartbeat_times(job)
+    newest = max((at for name, at in written.items() if name in own), default=None)
+    late = ended_at - newest if ended_at is not None and newest is not None else timedelta(0)
+    since = now - FRESH - min(max(late, timedelta(0)), MAX_LATE)
+    return next((name for name, at in written.items() if name not in own and at >= since), None)
+
+
+def ended_at_of(incident: Incident) -> datetime | None:
+    """When the attempt ended that the Incident replaces."""
+    restarts = incident.account.restarts
+    return restarts[-1].ended_at if restarts else None
 
 
 def may_have_missed(incident: Incident, *, now: datetime) -> bool:
     """Whether a whole run may have come and gone unseen since the attempt ended that the Incident replaces."""
-    restarts = incident.account.restarts
-    ended_at = restarts[-1].ended_at if restarts else None
+    ended_at = ended_at_of(incident)
     heard_late = ended_at is not None and incident.opened_at - ended_at >= HEARD_LATE
     return heard_late or now - incident.opened_at >= UNWATCHED

@@ -34,7 +34,7 @@ _READS: Final[Mapping[str, frozenset[str]]] = {
         {"get", "standing", "attempts", "is_paused", "switches", "job_of_attempt", "active", "list_jobs"}
     ),
     "scheduler": frozenset({"describe", "siblings", "missed", "platform"}),
-    "mailbox": frozenset({"heartbeat", "beating", "checkpoints", "reply", "reports"}),
+    "mailbox": frozenset({"heartbeat", "heartbeat_times", "checkpoints", "reply", "reports"}),
     "policies": frozenset({"load"}),
     "head_nodes": frozenset({"agent", "attempt", "newest_attempts", "nodes", "ordered", "clusters"}),
     "store": frozenset({"timeline", "list_open", "list_closed", "list_for_job", "list_for_node", "callback_of"}),

@@ -27,8 +27,8 @@ from chalicelib.services.reporting.outcome import Outcome, OutcomeKind
 from rekindle.protocol.cluster.documents import NodeFacts
 from rekindle.protocol.cluster.names import check_cluster, first_attempt
 from rekindle.protocol.cluster.orders import check_node
+from rekindle.protocol.signals import FaultClass
 from rekindle.protocol.wire import MailboxError
-from rekindle.signatures.faults import FaultClass
 
 MAX_RESTARTS = 100  # of one submission, followed from its first start
 # An order is a Signal, whose evidence is at most 1,200 bytes as it is stored: this many names fit.

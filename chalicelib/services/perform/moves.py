@@ -14,7 +14,7 @@ from chalicelib.ports.jobs import JobRegistry
 from chalicelib.ports.platforms import HeadNodes
 from chalicelib.services.intake.node_map import NodeMap
 from chalicelib.services.reporting.outcome import Outcome
-from rekindle.signatures.faults import FaultClass
+from rekindle.protocol.signals import FaultClass
 
 
 class TakesSignals(Protocol):

@@ -45,10 +45,10 @@ from chalicelib.ports.platforms import HeadNodes, Mailbox, Schedulers
 from chalicelib.services.observe.breaker import held_at_last
 from chalicelib.services.observe.nodes import Nodes
 from chalicelib.services.observe.shared_mailbox import next_link
-from chalicelib.services.observe.siblings import may_have_missed, told_of, unprotected
+from chalicelib.services.observe.siblings import ended_at_of, may_have_missed, told_of, unprotected
 from chalicelib.services.perform.cluster_orders import HeadOrders
 from chalicelib.services.perform.moves import TakesSignals, move_runs
-from rekindle.signatures.faults import FaultClass
+from rekindle.protocol.signals import FaultClass
 
 _LOG = logging.getLogger(__name__)
 
@@ -175,7 +175,7 @@ class Perform:
                 job, besides=besides, told=told_of(incident.signals, besides=besides)
             )
         except RecoveryError:
-            beating = self._unprotected(action, job, own)
+            beating = self._unprotected(action, job, own, incident)
             if beating is None:
                 raise
             return beating  # no list is needed to know that one lives
@@ -189,7 +189,7 @@ class Perform:
             if job.mailbox and self.registry.get(owner).mailbox.rstrip("/") == job.mailbox.rstrip("/"):
                 detail = f"{other}, which is protected as the Job {owner}, goes on in the same mailbox"
                 return ActionResult(action=name, done=Done.SIBLING, detail=detail)
-        return self._unprotected(action, job, own) or self._missed(action, job, own, incident)
+        return self._unprotected(action, job, own, incident) or self._missed(action, job, own, incident)
 
     def _missed(self, action: ResubmitJob, job: Job, own: Collection[str], incident: Incident) -> ActionResult | None:
         """The answer where the run was submitted meanwhile without us and that one has ended: its end is weighed first.
@@ -210,9 +210,11 @@ class Perform:
         detail = f"{other}, which is protected as the Job {owner}, was submitted later, and has ended"
         return ActionResult(action=action_name(action), done=Done.SIBLING, detail=detail)
 
-    def _unprotected(self, action: ResubmitJob, job: Job, own: Collection[str]) -> ActionResult | None:
+    def _unprotected(
+        self, action: ResubmitJob, job: Job, own: Collection[str], incident: Incident
+    ) -> ActionResult | None:
         """The answer where a run that no list shows sends heartbeats from the Job's mailbox."""
-        unasked = unprotected(job, self.mailbox, own=own, now=self.clock.now())
+        unasked = unprotected(job, self.mailbox, own=own, ended_at=ended_at_of(incident), now=self.clock.now())
         if unasked is None:
             return None
         detail = f"{unasked}, which no list of attempts shows, sends heartbeats from the same mailbox"

@@ -31,7 +31,7 @@ from chalicelib.ports.clock import Clock
 from chalicelib.ports.jobs import JobRegistry
 from chalicelib.ports.platforms import Mailbox, Schedulers
 from chalicelib.ports.sweep import AlarmBoard
-from rekindle.signatures.faults import FaultClass
+from rekindle.protocol.signals import FaultClass
 
 _LOG = logging.getLogger(__name__)
 

@@ -19,7 +19,7 @@ from chalicelib.domain.rules.node.hardware import faults_to_keep
 from chalicelib.ports.clock import Clock
 from chalicelib.ports.operator import HardwareLedger
 from rekindle.protocol.cluster.documents import NodeFacts, NodesDoc
-from rekindle.signatures.faults import FaultClass
+from rekindle.protocol.signals import FaultClass
 
 _LOG = logging.getLogger(__name__)
 

@@ -23,7 +23,7 @@ from chalicelib.services.reporting.hardware_ledger import HardwareLedgers
 from chalicelib.services.reporting.outcome import Outcome
 from chalicelib.services.sweep.unheard import UnheardAttempts
 from rekindle.protocol.cluster.documents import AgentDoc, NodeFacts
-from rekindle.signatures.faults import FaultClass
+from rekindle.protocol.signals import FaultClass
 
 _LOG = logging.getLogger(__name__)
 

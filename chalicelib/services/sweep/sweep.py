@@ -56,7 +56,7 @@ from chalicelib.services.sweep.metrics import (
 )
 from chalicelib.services.sweep.round import Round, chunks, next_round
 from chalicelib.services.sweep.unheard import UnheardAttempts
-from rekindle.signatures.faults import FaultClass
+from rekindle.protocol.signals import FaultClass
 
 _LOG = logging.getLogger(__name__)
 

@@ -11,8 +11,8 @@ from rekindle.monitor.base.trouble import logger
 from rekindle.monitor.liveness.reporter import Reporter
 from rekindle.monitor.liveness.stall import Stall, StallWatch
 from rekindle.monitor.mail.voice import BusEvents
-from rekindle.protocol.monitor_events import EventType
 from rekindle.protocol.reports import MAX_REPORT_STACKS_CHARS
+from rekindle.protocol.signals import EventType
 
 OVERSLEPT_S = 0.25  # a watchdog that wakes this late was not run: the process was stopped, or the host is starved
 

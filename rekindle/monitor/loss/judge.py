@@ -15,7 +15,7 @@ from rekindle.monitor.base.metrics import Sample
 from rekindle.monitor.base.state import BadSteps, BadStretch
 from rekindle.monitor.base.trouble import logger
 from rekindle.monitor.mail.voice import BusEvents
-from rekindle.protocol.monitor_events import EventType
+from rekindle.protocol.signals import EventType
 
 LEARNING_RATES = ("lr", "learning_rate")  # metrics of these names are the learning rate of the step
 ANNOUNCED_MAX = 64  # changes that wait for the late thread; the oldest go first

@@ -14,7 +14,7 @@ from rekindle.monitor.base.aws import Clients
 from rekindle.monitor.base.clock import Clock
 from rekindle.monitor.base.metrics import FINE_BELOW_S, NAMESPACE, Sample, aggregate, batches
 from rekindle.monitor.base.trouble import Trouble
-from rekindle.protocol.monitor_events import SOURCE, EventType
+from rekindle.protocol.signals import MONITOR_SOURCE, EventType
 
 MAX_EVENTS_WAITING = 200  # an hour without AWS must not eat memory; the oldest are dropped and counted
 MAX_SAMPLES_WAITING = 20_000
@@ -197,7 +197,7 @@ class Outbox:
         """Without a time, so that EventBridge dates it by its own clock; `age_s` tells how long it waited here."""
         age_s = round(max(0.0, self._clock.monotonic() - item.queued_at), 3)
         return {
-            "Source": SOURCE,
+            "Source": MONITOR_SOURCE,
             "DetailType": item.detail_type.value,
             "Detail": _json({**item.detail, "age_s": age_s}),
             "EventBusName": self._bus,

@@ -9,7 +9,7 @@ from rekindle.monitor.base.clock import Clock
 from rekindle.monitor.base.identity import Identity
 from rekindle.monitor.base.state import BadStretch, RunState
 from rekindle.monitor.mail.outbox import Outbox
-from rekindle.protocol.monitor_events import EventType
+from rekindle.protocol.signals import EventType
 
 # Ranks that speak of what all ranks see. Rank 0 may be the one that hangs, so it is not the only one; all of them would
 # be thousands of Signals for one fact. Every rank leaves its own report in the mailbox anyway.

@@ -12,7 +12,7 @@ from chalicelib.domain.decide import decide
 from chalicelib.domain.model.action import Notify, Severity
 from chalicelib.domain.model.incident import Phase
 from chalicelib.domain.policy.document import DEFAULT_POLICY, readable
-from rekindle.signatures.faults import FaultClass
+from rekindle.protocol.signals import FaultClass
 from tests.domain.looks import NOW, incident, seen, signal, view
 from tests.domain.node_looks import memory, node_incident
 

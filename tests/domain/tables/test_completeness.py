@@ -18,7 +18,7 @@ from chalicelib.domain.model.observation import AttemptStatus, AttemptView, Obse
 from chalicelib.domain.model.signal import SignalKind
 from chalicelib.domain.policy.document import DEFAULT_POLICY
 from chalicelib.domain.policy.playbooks import Deadline, Response
-from rekindle.signatures.faults import FaultClass
+from rekindle.protocol.signals import FaultClass
 from tests.domain.looks import NOW, UNSEEN, checkpoint, incident, look, seen, signal, view, with_row
 from tests.domain.tables.test_decision_tables import TABLE
 from tests.domain.tables.test_loss_tables import LOSS_TABLE

@@ -18,7 +18,7 @@ from chalicelib.domain.model.observation import Observation, ReplyView
 from chalicelib.domain.model.signal import SignalKind as K
 from chalicelib.domain.policy.document import DEFAULT_POLICY, Policy
 from chalicelib.domain.policy.playbooks import Deadline, Response
-from rekindle.signatures.faults import FaultClass as F
+from rekindle.protocol.signals import FaultClass as F
 from tests.domain.looks import (
     MINUTE,
     NOW,

@@ -53,7 +53,7 @@ from chalicelib.domain.model.repair import (
 from chalicelib.domain.model.signal import SignalKind
 from chalicelib.domain.node.repair_budget import room_for
 from chalicelib.domain.policy.document import DEFAULT_POLICY, Policy
-from rekindle.signatures.faults import FaultClass
+from rekindle.protocol.signals import FaultClass
 from tests.docs.rules import explained
 from tests.domain.looks import MINUTE, NOW, UNSEEN, signal
 from tests.domain.node_looks import (

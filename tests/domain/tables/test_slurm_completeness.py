@@ -19,7 +19,7 @@ from chalicelib.domain.policy.document import DEFAULT_POLICY
 from chalicelib.domain.run.submission import ROWS, Case, choose
 from chalicelib.platforms.slurm.pending_reasons import REASONS, judge
 from rekindle.protocol.cluster.documents import EndedBy, SlurmState
-from rekindle.signatures.faults import FaultClass
+from rekindle.protocol.signals import FaultClass
 from tests.domain.looks import NOW, checkpoint
 from tests.domain.slurm_looks import R0, R1, R2, case, decided, node, node_signal, sees, start, try_of
 

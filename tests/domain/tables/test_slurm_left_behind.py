@@ -20,7 +20,7 @@ from chalicelib.domain.model.signal import SignalKind
 from chalicelib.domain.model.start_view import BadNode
 from chalicelib.domain.policy.document import DEFAULT_POLICY as P
 from rekindle.protocol.cluster.documents import EndedBy, SlurmState
-from rekindle.signatures.faults import FaultClass as F
+from rekindle.protocol.signals import FaultClass as F
 from tests.domain.looks import MINUTE, NOW, signal
 from tests.domain.policies import changed
 from tests.domain.slurm_looks import R0, R1, case, decided, node, node_signal, put_back, sees, start, try_of

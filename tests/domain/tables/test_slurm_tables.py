@@ -30,7 +30,7 @@ from chalicelib.domain.model.start_view import BadNode, Submission
 from chalicelib.domain.policy.document import DEFAULT_POLICY, Policy
 from chalicelib.domain.run.first_response import begin_stop
 from rekindle.protocol.cluster.documents import EndedBy, SlurmState
-from rekindle.signatures.faults import FaultClass as F
+from rekindle.protocol.signals import FaultClass as F
 from tests.domain.looks import MINUTE, NOW, checkpoint, signal
 from tests.domain.slurm_looks import (
     NEW,

@@ -26,7 +26,7 @@ from chalicelib.domain.model.signal import Signal, SignalKind
 from chalicelib.domain.policy.document import DEFAULT_POLICY, Policy
 from chalicelib.domain.policy.playbooks import Response
 from rekindle.protocol.cluster.documents import EndedBy, SlurmState
-from rekindle.signatures.faults import FaultClass
+from rekindle.protocol.signals import FaultClass
 from tests.domain.looks import NOW, checkpoint, incident, seen, signal, view
 from tests.domain.node_looks import NODE, OLD, facts, instance, node_view, observed, told
 from tests.domain.policies import changed

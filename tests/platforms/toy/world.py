@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from chalicelib.domain.model.signal import SignalKind
 from chalicelib.platforms.schedulers import Schedulers
-from rekindle.signatures.faults import FaultClass
+from rekindle.protocol.signals import FaultClass
 from tests.fakes.world import FakeClock
 from tests.platforms.toy.agent import ToyAgent
 from tests.platforms.toy.cluster import CLUSTER, ToyCluster

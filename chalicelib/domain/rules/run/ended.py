@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from datetime import timedelta
+from itertools import takewhile
 
 from chalicelib.domain.decision.verdict import Decision, RuleContext, span_word, step_word, story, whole_story
 from chalicelib.domain.faults.diagnosis import died_at, died_at_most, failure_signature
@@ -19,7 +20,7 @@ from chalicelib.domain.policy.playbooks import Response
 from chalicelib.domain.run.first_response import shadow
 from chalicelib.domain.run.load_failures import condemned, settle_load
 from chalicelib.domain.run.rollback import account_rollback, has_skipped_enough
-from rekindle.signatures.faults import FaultClass
+from rekindle.protocol.signals import FaultClass
 
 # What is only told while a run lives says nothing about why it died.
 _ADVISORY = frozenset({FaultClass.UNCLEAR, FaultClass.LOSS_SPIKE, FaultClass.THROUGHPUT_DROP})
@@ -215,8 +216,20 @@ def settle_try(incident: Incident, attempt: AttemptView | None, seen: Observatio
     if isinstance(checkpoints, Known) and checkpoints.value and isinstance(last.resume_step, Known):
         has_saved = newest_verified(checkpoints.value, incident, of=attempt.name) > last.resume_step.value
         gained = has_saved and (gained is not False or not last.went_back)
+    if not gained and _lost_its_node_first(incident, attempt):
+        gained = None
     settled = dataclasses.replace(last, ended=True, last_step=ended_at_step, gained=gained)
     return incident.changed(tries=(*incident.resubmission.tries[:-1], settled), target_step=target)
+
+
+def _lost_its_node_first(incident: Incident, attempt: AttemptView) -> bool:
+    """It was over for lack of a node before its first heartbeat: that says nothing of what the run would have gained,
+    and is no try of the budget for attempts that gain nothing.
+    """
+    if attempt.heartbeat_at is not None or isinstance(attempt.last_step, Known):
+        return False
+    is_lost = attempt.start is not None and attempt.start.state is StartState.LOST_NODE
+    return is_lost or any(one.attempt == attempt.name and one.fault is FaultClass.NODE_LOST for one in incident.signals)
 
 
 def newest_verified(checkpoints: tuple[CheckpointView, ...], incident: Incident, *, of: str | None = None) -> int:
@@ -269,6 +282,12 @@ def over_budget(context: RuleContext) -> Decision | None:
             f"{fruitless} attempt(s) in a row gained no step past {step_word(incident.target_step)}. "
             f"{story(context)} {whole_story(incident)}",
         )
+    if (deaths := _deaths_beyond_their_own_limit(context)) is not None:
+        return context.hand_over(
+            "budget.no_progress",
+            f"{deaths} attempts in a row ended alike, which is worth fewer tries. {story(context)} "
+            f"{whole_story(incident)}",
+        )
     ran = sum(not item.no_room for item in incident.resubmission.tries)
     if ran >= policy.budgets.max_attempts:
         return context.hand_over(
@@ -276,6 +295,24 @@ def over_budget(context: RuleContext) -> Decision | None:
             f"{ran} resubmissions in one Incident are the policy's limit. {story(context)} {whole_story(incident)}",
         )
     return None
+
+
+def _deaths_beyond_their_own_limit(context: RuleContext) -> int | None:
+    """How many attempts in a row ended as the newest one has, once its failure's own row allows no further try; None
+    while it does. What the Incident is about by then may be another fault, with more tries.
+    """
+    incident, attempt = context.incident, context.attempt
+    failures = incident.resubmission.failures
+    if attempt is None or incident.order is not None or not failures or failures[-1].attempt != attempt.name:
+        return None
+    fault = classify_failure_reason(attempt.failure_reason).fault
+    tries = context.policy.playbook(fault).tries
+    if tries is None or fault is incident.fault or not failures[-1].signature:
+        return None
+    gained = {item.name for item in incident.resubmission.tries if item.gained}
+    alike = takewhile(lambda one: one.signature == failures[-1].signature and one.attempt not in gained, failures[::-1])
+    deaths = sum(1 for _ in alike)
+    return deaths if deaths > tries else None
 
 
 def _alike_in_a_row(incident: Incident) -> int:

@@ -22,7 +22,7 @@ from chalicelib.domain.policy.playbooks import Deadline
 from chalicelib.domain.run.first_response import begin_checkpoint, begin_stop, shadow, with_need
 from chalicelib.domain.run.resume_point import choose_resume_point
 from chalicelib.domain.run.rollback import account_rollback, first_onset, has_skipped_enough, rewind_steps
-from rekindle.signatures.faults import FaultClass
+from rekindle.protocol.signals import FaultClass
 
 # --- watching -------------------------------------------------------------------------------------------------------
 

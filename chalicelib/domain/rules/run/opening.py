@@ -13,6 +13,7 @@ from chalicelib.domain.claims.liveness import (
     claimed_at,
     claims_are_over,
     late_claim,
+    stands_reported,
     weighed,
 )
 from chalicelib.domain.claims.movement import watch
@@ -43,7 +44,7 @@ from chalicelib.domain.rules.run.ended import attempt_died, prepare_resubmit
 from chalicelib.domain.rules.run.loss import healed, roll_back, watch_loss
 from chalicelib.domain.rules.run.platform_restart import suspended, waiting_in_queue
 from chalicelib.domain.run.first_response import begin_checkpoint, begin_stop, shadow
-from rekindle.signatures.faults import FaultClass
+from rekindle.protocol.signals import FaultClass
 
 HEARTBEATS_LATE: Final = timedelta(seconds=60)  # how much longer the second is waited for
 SAME_CLOCK: Final = timedelta(seconds=60)
@@ -343,6 +344,8 @@ def heal(context: RuleContext, attempt: AttemptView) -> Decision | None:
     if attempt.status is not AttemptStatus.RUNNING or is_poisoned(context, attempt):
         return None
     if not has_passed(attempt.last_step, context.incident.target_step) or attempt.work == STALLED:
+        return None
+    if stands_reported(context):
         return None
     claim_at = claimed_at(context)
     if attempt.heartbeat_at is not None and claim_at is not None and attempt.heartbeat_at < claim_at + TWO_HEARTBEATS:

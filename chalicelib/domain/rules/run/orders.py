@@ -21,7 +21,7 @@ from chalicelib.domain.model.start_view import Submission
 from chalicelib.domain.rules.run.platform_restart import adopt_held, platform_restarted
 from chalicelib.domain.rules.run.resubmitting import undo_try
 from chalicelib.domain.run.first_response import begin_checkpoint, begin_stop, shadow
-from rekindle.signatures.faults import FaultClass
+from rekindle.protocol.signals import FaultClass
 
 STOPPED_BY_ORDER: Final = "order.stop"  # the outcome of an Incident that stopped its run for good
 _BEFORE: Final = (Phase.OPEN, Phase.HOLDING, Phase.WATCHING)

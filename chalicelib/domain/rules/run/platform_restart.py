@@ -26,7 +26,7 @@ from chalicelib.domain.run.first_response import begin_stop, shadow
 from chalicelib.domain.run.load_failures import settle_load
 from rekindle.protocol.cluster.documents import EndedBy
 from rekindle.protocol.mailbox import LossState
-from rekindle.signatures.faults import FaultClass
+from rekindle.protocol.signals import FaultClass
 
 _WHO: Final = {
     EndedBy.USER: "a person",

@@ -34,7 +34,7 @@ from chalicelib.domain.rules.run.loss import healed, roll_back, watch_loss
 from chalicelib.domain.rules.run.opening import heal
 from chalicelib.domain.run.first_response import begin_stop
 from rekindle.protocol.cluster.documents import EndedBy
-from rekindle.signatures.faults import FaultClass
+from rekindle.protocol.signals import FaultClass
 
 # The agent judges a shared path every ten seconds. Looks that near have an end: a deadline may be a day away.
 NEAR: Final = timedelta(seconds=10)

@@ -48,7 +48,7 @@ from chalicelib.domain.run.first_response import begin_checkpoint, begin_stop
 from chalicelib.domain.run.load_failures import proven_by
 from chalicelib.domain.run.rollback import concluded_on_recovery
 from chalicelib.domain.run.sizes import smaller
-from rekindle.signatures.faults import FaultClass
+from rekindle.protocol.signals import FaultClass
 
 USUAL_PACE: Final = 1.25  # the throughput detector's own threshold is above it (rekindle/detectors/pace.py)
 UNHEARD: Final = timedelta(minutes=10)  # forty heartbeats: the channel is away, or all of the run is

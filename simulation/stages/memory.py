@@ -16,7 +16,7 @@ from chalicelib.ports.notices import Notice
 from chalicelib.ports.sweep import SweepMark
 from chalicelib.services.reporting.outcome import Outcome
 from localcloud.memory_tables import MemoryIncidents, MemoryJobs
-from simulation.truth import Attempt, TrueNode, TrueRun
+from simulation.runs.truth import Attempt, TrueNode, TrueRun
 
 Moved = Callable[[Incident | None, Incident], None]
 """Called with an Incident before (None: it opens) and after a write."""

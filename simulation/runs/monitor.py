@@ -29,8 +29,8 @@ from rekindle.protocol.mailbox import (
     reply_key,
 )
 from rekindle.protocol.reports import ReportKind
-from simulation.store import MemoryObjects
-from simulation.truth import Attempt, TrueRun
+from simulation.cloud.store import MemoryObjects
+from simulation.runs.truth import Attempt, TrueRun
 
 SAVING: Final = timedelta(seconds=8)
 HEARTBEAT_S: Final = 15.0
@@ -98,8 +98,8 @@ class Monitor:
         seen_at = self._seen_at(attempt.run.name, self._clock.now())
         if began_at is None or seen_at is None or seen_at < began_at:
             return None
-        if attempt.job.ended_at is not None:
-            seen_at = min(seen_at, attempt.job.ended_at)
+        for over_at in (attempt.job.ended_at, attempt.suspended_at):
+            seen_at = seen_at if over_at is None else min(seen_at, over_at)
         written_at = began_at + timedelta(seconds=(seen_at - began_at).total_seconds() // HEARTBEAT_S * HEARTBEAT_S)
         written_at = max((written_at, *(one for one in attempt.told_at if one <= seen_at)))  # with each event, at once
         stretch = attempt.at(written_at)
@@ -116,7 +116,7 @@ class Monitor:
             loss=2.0 if stretch.loss is LossState.FINITE and has_step else None,
             loss_state=stretch.loss if has_step else LossState.NONE,
             phase=stretch.phase,
-            step_s_median=attempt.run.spec.step_s,
+            step_s_median=attempt.run.spec.step_s * stretch.pace,
             rank=0,
             world_size=attempt.world_size,
             at=written_at + timedelta(seconds=attempt.run.spec.skew_s),

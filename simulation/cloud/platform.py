@@ -14,7 +14,7 @@ from typing import Any, Final
 from localcloud.aws.sagemaker import AwsError, TrainingJobs
 from localcloud.aws.shapes import service_model
 from localcloud.platforms.hyperpod import Clusters
-from simulation.store import refused
+from simulation.cloud.store import refused
 
 Check = Callable[[str, str], None]
 """Called with an operation's name and what it is about; raises ClientError where the story says so."""

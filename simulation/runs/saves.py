@@ -9,10 +9,10 @@ from typing import Final
 
 from localcloud.engine.clock import Clock
 from rekindle.protocol.mailbox import Manifest, Place, SaveKind, manifest_key
-from simulation.monitor import Monitor, prefix_of, run_mailbox
-from simulation.store import MemoryObjects
+from simulation.cloud.store import MemoryObjects
+from simulation.runs.monitor import Monitor, prefix_of, run_mailbox
+from simulation.runs.truth import Attempt, Saved, TrueRun
 from simulation.story import Trouble
-from simulation.truth import Attempt, Saved, TrueRun
 
 
 class Saves:

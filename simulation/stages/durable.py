@@ -135,7 +135,9 @@ class Execution:
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     def start(self) -> None:
-        """Run up to the first wait, from a call of the clock's."""
+        """Run up to the first wait, from a call of the clock's. One that was killed before never runs."""
+        if self.is_over:
+            return
         self._thread.start()
         self.resume()
 
@@ -147,10 +149,11 @@ class Execution:
         self._back.acquire()
 
     def kill(self) -> None:
-        """End it where it waits."""
-        if not self.is_over:
-            self._killed = True
-            self.resume()
+        """End it where it waits, or before it has begun."""
+        self._killed = True
+        if self._thread.ident is None:
+            self.is_over = True
+        self.resume()
 
     def new_callback(self, callback_id: str) -> Callback:
         self._callback = Callback(callback_id)

@@ -27,11 +27,12 @@ from rekindle.protocol.mailbox import (
     SaveKind,
 )
 from rekindle.protocol.reports import ReportKind
-from simulation.monitor import SAVING, Monitor, Push
-from simulation.saves import Saves, may_strike, strike
-from simulation.store import MemoryObjects
+from rekindle.protocol.signals import EventType
+from simulation.cloud.store import MemoryObjects
+from simulation.runs.monitor import SAVING, Monitor, Push
+from simulation.runs.saves import Saves, may_strike, strike
+from simulation.runs.truth import Attempt, Saved, Stretch, TrueRun
 from simulation.story import Trouble
-from simulation.truth import Attempt, Saved, Stretch, TrueRun
 
 STARTING: Final = timedelta(seconds=40)
 DOWNLOADING: Final = timedelta(seconds=20)
@@ -40,6 +41,9 @@ STOPPING: Final = timedelta(seconds=30)
 LAUNCHING: Final = timedelta(seconds=5)
 ANSWERING: Final = timedelta(seconds=5)
 STALL_LIMIT: Final = timedelta(seconds=60)
+ON_SLURM: Final = frozenset({"node_dies", "node_sick", "node_hangs", "suspended", "preempted", "time_limit"})
+SLOW_SHOWS_AFTER: Final = 24  # steps; rekindle.detectors.pace asks for 20 rows that are very slow, and for time
+SLOW_RULE: Final = "the median step stays slow"
 FIRST_SCALE: Final = 65536.0  # torch.amp.GradScaler
 CONFIRMED_AFTER: Final = 3  # bad steps in a row; rekindle.monitor.base.state.ACT_AFTER
 _FAILED: Final = 'AlgorithmError: ExecuteUserScriptError:\nExitCode 1\nErrorMessage "{text}"'
@@ -128,6 +132,18 @@ class Training:
         attempt.run.falls_ill("hung", self._clock.now(), reached=step)
         self._later(attempt, "stall", STALL_LIMIT, lambda: self._stalled(attempt))
 
+    def suspends(self, attempt: Attempt, step: int) -> None:
+        """Its processes are stopped after this step, its monitor with them."""
+        self._enter(attempt, step, moves=False)
+        attempt.suspended_at = self._clock.now()
+
+    def resumes(self, attempt: Attempt) -> None:
+        """Its processes run on, if they are still there."""
+        if attempt.suspended_at is not None and not attempt.job.is_terminal:
+            attempt.suspended_at = None
+            self._enter(attempt, attempt.stretches[-1].base, moves=True)
+            self._plan_next(attempt)
+
     def fails(self, attempt: Attempt, text: str) -> None:
         """Its processes die."""
         if not attempt.job.is_terminal:
@@ -194,6 +210,10 @@ class Training:
             attempt.run.falls_ill("poisoned", now, reached=attempt.first_step - 1)
         else:
             attempt.run.is_well_again(now)
+        for trouble in attempt.run.spec.troubles:  # what made an earlier attempt slow may make this one slow as well
+            if trouble.kind == "slow" and trouble.step < attempt.first_step and may_strike(attempt, trouble):
+                strike(attempt, trouble)
+                self._slows(attempt, trouble, attempt.first_step - 1)
         self._plan_next(attempt)
 
     def _plan_next(self, attempt: Attempt) -> None:
@@ -207,15 +227,16 @@ class Training:
             for one in spec.troubles
             if one.kind == "spike" and one.heals is not None and one.step + one.heals > base
         ]
+        if attempt.slow_from is not None:
+            wanted += [attempt.slow_from + SLOW_SHOWS_AFTER, attempt.fast_from or 0]
         if attempt.first_bad_loss is not None:
             wanted += [attempt.first_bad_loss, attempt.first_bad_loss + CONFIRMED_AFTER - 1]
         wanted += [one.step + 1 for one in spec.troubles if one.kind == "blip"]
         if spec.steps is not None:
             wanted.append(spec.steps)
         step = min(one for one in wanted if one > base)
-        self._later(
-            attempt, "life", timedelta(seconds=(step - base) * spec.step_s), lambda: self._at_step(attempt, step)
-        )
+        wait = timedelta(seconds=(step - base) * spec.step_s * stretch.pace)
+        self._later(attempt, "life", wait, lambda: self._at_step(attempt, step))
 
     def _at_step(self, attempt: Attempt, step: int) -> None:
         run = attempt.run
@@ -227,6 +248,7 @@ class Training:
             if self._strikes(attempt, trouble, step):
                 return
         self._loss_at(attempt, step, blips=any(one.kind == "blip" for one in here))
+        self._pace_at(attempt, step)
         if step % run.spec.save_every == 0:
             self._saves.save(attempt, step, SaveKind.PERIODIC, None)
         if run.spec.steps is not None and step >= run.spec.steps:
@@ -245,10 +267,12 @@ class Training:
                 return True
             case "skips":
                 self._skips(attempt, trouble, step)
+            case "slow":
+                self._slows(attempt, trouble, step)
             case "saves_deleted":
                 self._saves.delete(run, trouble.heals)
-            case "node_dies" | "node_sick" | "node_hangs" if self.breaks_node is not None:
-                return self.breaks_node(attempt, trouble, step - 1)
+            case kind if kind in ON_SLURM:
+                return self.breaks_node is not None and self.breaks_node(attempt, trouble, step - 1)
             case "hang":
                 self.freezes(attempt, step - 1)
                 if trouble.after_s is not None:
@@ -279,6 +303,25 @@ class Training:
                 delay = timedelta(seconds=number * attempt.run.spec.step_s)
                 self._later(attempt, "collapse", delay, lambda found=found: self._collapses(attempt, found.step))  # type: ignore[misc]
                 return
+
+    def _pace_at(self, attempt: Attempt, step: int) -> None:
+        """Its monitor reports steps that stay slow; afterwards they may be as fast as before."""
+        pace, usual_s = attempt.stretches[-1].pace, attempt.run.spec.step_s
+        if attempt.slow_from is None or pace == 1.0:
+            return
+        if step == attempt.fast_from:
+            self._enter(attempt, step, moves=True, pace=1.0)
+            if attempt.run.ill is not None and attempt.run.ill.kind == "slow":
+                attempt.run.is_well_again(self._clock.now())
+        elif step == attempt.slow_from + SLOW_SHOWS_AFTER and attempt.first_step < attempt.slow_from:
+            figures = {"step_s": usual_s * pace, "baseline_s": usual_s, "rule": SLOW_RULE}
+            self.monitor.push(attempt, EventType.THROUGHPUT_DROP, figures)
+
+    def _slows(self, attempt: Attempt, trouble: Trouble, step: int) -> None:
+        attempt.slow_from = step
+        attempt.fast_from = None if trouble.heals is None else step + trouble.heals
+        self._enter(attempt, step, moves=True, pace=trouble.times)
+        attempt.run.falls_ill("slow", self._clock.now(), reached=step)
 
     def _collapses(self, attempt: Attempt, first: int) -> None:
         """It learns nothing any more."""
@@ -380,6 +423,9 @@ class Training:
     def _answer(self, attempt: Attempt, request: CheckpointRequest, answer_by: datetime) -> None:
         """A run that stands still answers once its watchdog has judged it to be stuck, or just before the deadline."""
         stretch = attempt.stretches[-1]
+        if attempt.suspended_at is not None:
+            self._answer_soon(attempt, request, answer_by)
+            return
         is_judged = stretch.phase is not RunPhase.TRAINING
         if not stretch.moves and not is_judged and self._clock.now() < answer_by:
             self._answer_soon(attempt, request, answer_by)

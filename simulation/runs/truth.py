@@ -44,13 +44,14 @@ class Stretch:
     health: str = "unknown"
     onset: int | None = None
     healed: int | None = None
+    pace: float = 1.0  # how many times as long a step takes as it should
 
 
 @dataclass(slots=True, kw_only=True)
 class Ill:
     """Something that is wrong with a run, from `since` to `until`."""
 
-    kind: str  # dead, hung, poisoned, spiking
+    kind: str  # dead, hung, poisoned, spiking, slow
     since: datetime
     turned_at: datetime  # since when it is of this kind
     until: datetime | None = None
@@ -105,6 +106,7 @@ class TrueNode:
     is_acquittal_lost: bool = False  # the event of its withdrawal was lost
     unreachable_since: datetime | None = None  # for Slurm; the machine itself is well
     in_our_repair: bool = False
+    is_ordered: bool = False  # a person has ordered its repair, which has not come yet
 
     @property
     def is_broken(self) -> bool:
@@ -149,6 +151,10 @@ class Attempt:
     mute: frozenset[int] = frozenset()  # instances whose ranks report nothing
     is_counted: bool = False
     has_pushed_bad: bool = False
+    was_preempted: bool = False  # another job has its nodes, and it waits for them
+    suspended_at: datetime | None = None  # its processes are stopped since then
+    slow_from: int | None = None  # its steps take longer from there on
+    fast_from: int | None = None  # and are as fast as before from here on
     told_at: list[datetime] = field(default_factory=list)  # when its monitor sent events
     spikes_on: bool = False
     is_done: bool = False  # its script has ended well
@@ -188,7 +194,7 @@ class Attempt:
         if not stretch.moves:
             return stretch.base
         end = min(moment, self.job.ended_at) if self.job.ended_at is not None else moment
-        return stretch.base + int((end - stretch.at).total_seconds() / self.run.spec.step_s + 1e-6)
+        return stretch.base + int((end - stretch.at).total_seconds() / (self.run.spec.step_s * stretch.pace) + 1e-6)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -268,8 +274,8 @@ class TrueRun:
         )
 
     def saved_at_root(self, root: str | None) -> Saved | None:
-        """The checkpoint in that folder."""
-        return next((one for one in self.saved if root and one.root.rstrip("/") == root.rstrip("/")), None)
+        """The checkpoint in that folder: what was written there last."""
+        return next((one for one in reversed(self.saved) if root and one.root.rstrip("/") == root.rstrip("/")), None)
 
     def falls_ill(self, kind: str, now: datetime, *, reached: int) -> None:
         """Something is wrong from now on; what was wrong before is over with it."""
@@ -277,9 +283,9 @@ class TrueRun:
             return
         there = self.ill
         if there is not None:
-            if there.kind == kind:
+            if there.kind == kind or kind == "slow":  # whatever else is wrong is worse
                 return
-            there.turned_at = now if there.kind == "spiking" else there.turned_at
+            there.turned_at = now if there.kind in ("spiking", "slow") else there.turned_at
             there.kind = kind  # one trouble leads to another: it is one illness until the run trains on
             return
         self.ills.append(Ill(kind=kind, since=now, turned_at=now, reached=reached))

@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 
 from simulation.lies import Lies
-from simulation.training import CONFIRMED_AFTER, STALL_LIMIT
-from simulation.truth import MISSES_NOTHING, Attempt, Ill, Saved, TrueRun
+from simulation.runs.training import CONFIRMED_AFTER, STALL_LIMIT
+from simulation.runs.truth import MISSES_NOTHING, Attempt, Ill, Saved, TrueRun
 
 
 def began_over(attempt: Attempt) -> int:
@@ -32,24 +32,42 @@ def fruitless(attempt: Attempt, lies: Lies, now: datetime) -> tuple[int, int]:
     ones; consecutive out-of-memory deaths).
     """
     run, fruitless, memory = attempt.run, 0, 0
-    best = 0
+    best, was_deceived = 0, False
+    # Going back before what made the loss bad is what is wanted, once for each.
+    may_go_back = sum(one.kind in ("spike", "skips", "nan", "quiet_nan") for one in run.spec.troubles)
     for one in run.attempts.values():
         if one is attempt:
             break
+        planned = one.plan.step or 0
+        if one.is_ours and planned < best and may_go_back:
+            best, may_go_back = planned, may_go_back - 1
         reached = max((item.step for item in run.saved if item.attempt == one.name and item.is_good), default=0)
         gained = reached > best
+        # What it saved may be poisoned, and look well until it is loaded: once that is taken for a gain.
+        if not gained and not was_deceived and _best_looking(run, one.name) > max(reached, best):
+            gained = was_deceived = True
         best = max(best, reached)
         memory = 0 if one.is_persons or one.is_by_hand else memory
         is_oom = "out of memory" in (one.job.failure_reason or "")
         memory = memory + 1 if is_oom and not (gained and one.is_ours) else int(is_oom)
         if one.trains_since is None or not was_shown(one, lies, now):
             continue
+        if run.cancelled_at is not None and one.job.created_at <= run.cancelled_at:
+            fruitless = memory = 0  # a person took it; that it dies later is a new fact
+            continue
         fruitless = 0 if gained or one.is_persons or not one.is_ours else fruitless + 1
     return fruitless, memory
 
 
-def poison_could_be_known(run: TrueRun, attempt: Attempt, root: str, step: int) -> bool:
+def _best_looking(run: TrueRun, attempt: str) -> int:
+    """The newest step of the attempt's checkpoints that are whole and that nothing shows to be poisoned."""
+    steps = [one.step for one in run.saved if one.attempt == attempt and one.is_whole and not one.looks_poisoned]
+    return max(steps, default=0)
+
+
+def poison_could_be_known(attempt: Attempt, root: str, step: int, lies: Lies, now: datetime) -> bool:
     """It was sealed as poisoned, or is no older than a bad update that showed, or has shown it once loaded."""
+    run = attempt.run
     saved = run.saved_at_root(root)
     if saved is not None and saved.looks_poisoned:
         return True
@@ -62,7 +80,7 @@ def poison_could_be_known(run: TrueRun, attempt: Attempt, root: str, step: int) 
             continue  # submitted by hand, outside our care: what it does with a checkpoint is nothing we look at
         # Three bad losses, of which the last was shown: not if the attempt ended at that very step.
         has_shown = one.stretches[-1].base >= one.first_bad_loss + (2 if one.is_live else 3)
-        if not has_shown:
+        if not has_shown or not _loss_arrived(one, one.first_bad_loss + CONFIRMED_AFTER - 1, lies, now):
             continue
         loaded_it = one.loaded is not None and one.loaded.root == root
         wrote_it = saved is not None and saved.attempt == one.name and step >= one.first_bad_loss - 1
@@ -71,14 +89,36 @@ def poison_could_be_known(run: TrueRun, attempt: Attempt, root: str, step: int) 
     return False
 
 
+def _loss_arrived(attempt: Attempt, step: int, lies: Lies, now: datetime) -> bool:
+    """An event could say so, or a heartbeat that could be read while the attempt was looked at had come to the step."""
+    if not lies.loses_events():
+        return True
+    seen_at = lies.seen_at(attempt.run.name, (attempt.job.ended_at or now) + MISSES_NOTHING)
+    return seen_at is not None and attempt.step_at(seen_at) >= step
+
+
+def looks_broken(run: TrueRun, saved: Saved) -> bool:
+    """Two attempts loaded it and failed before they had made a step. One that continues from another may confirm it."""
+    loaded_it = [one for one in run.attempts.values() if one.loaded is saved and one.job.ended_at is not None]
+    return sum(one.job.failure_reason is not None and one.stretches[-1].base < one.first_step for one in loaded_it) >= 2
+
+
 def looks_poisoned(run: TrueRun, saved: Saved) -> bool:
     """An attempt loaded it and was not finite from its first step on. Whether the weights are poisoned or that
     step's update goes bad each time looks the same in every source, and only one of them may be tried again.
     """
-    return any(
-        one.loaded is saved and one.first_bad_loss is not None and one.first_bad_loss <= one.first_step
-        for one in run.attempts.values()
-    )
+    return any(one.loaded is saved and bad_from_the_start(one) for one in run.attempts.values())
+
+
+def is_bad_as_before(attempt: Attempt) -> bool:
+    """From its first step on, or from the step at which an earlier attempt went bad."""
+    earlier = [one.first_bad_loss for one in attempt.run.attempts.values() if one.number < attempt.number]
+    return bad_from_the_start(attempt) or attempt.first_bad_loss in [step for step in earlier if step is not None]
+
+
+def bad_from_the_start(attempt: Attempt) -> bool:
+    """Its loss was not finite from its first step on."""
+    return attempt.first_bad_loss is not None and attempt.first_bad_loss <= attempt.first_step
 
 
 def has_confirmed(run: TrueRun, now: datetime) -> bool:
@@ -105,6 +145,13 @@ def shows_after(run: TrueRun, ill: Ill) -> timedelta:
             return CONFIRMED_AFTER * timedelta(seconds=run.spec.step_s)
         case _:
             return timedelta(0)
+
+
+def is_unseen(run: TrueRun, lies: Lies) -> bool:
+    """CloudWatch is away, and no heartbeat of the run can be read either: nothing else shows that it hangs, or goes bad
+    where no event arrives.
+    """
+    return lies.is_away("cloudwatch") and (run.spec.watch == "metrics" or lies.tears_heartbeat(run.name))
 
 
 def is_shown(attempt: Attempt, lies: Lies, now: datetime) -> bool:

@@ -17,10 +17,10 @@ from chalicelib.recovery.workflow import run_recovery
 from chalicelib.services.reporting.hardware_ledger import HardwareLedgers
 from localcloud.engine.clock import Clock
 from localcloud.replay.world import OnePolicy
-from simulation.durable import Context, MemoryExecutions
+from simulation.cloud.platform import NoAlarms
 from simulation.lies import Lies
-from simulation.memory import DiscardedOutcomes, KeptAside, Marks, MemoryHardwareLedger, Tables
-from simulation.platform import NoAlarms
+from simulation.stages.durable import Context, MemoryExecutions
+from simulation.stages.memory import DiscardedOutcomes, KeptAside, Marks, MemoryHardwareLedger, Tables
 
 ACCOUNT: Final = "123456789012"
 BUCKET: Final = "mail"  # the stack's own; mailboxes lie there too

@@ -11,9 +11,9 @@ from localcloud.slurm.model import SimJob
 from rekindle.monitor.mail.slurm import LaunchInstructions, Unplanned, hear
 from rekindle.protocol.cluster.names import ENV_CLUSTER
 from rekindle.protocol.mailbox import ENV_JOB_ID, ENV_MAILBOX, ResumePlan
-from simulation.monitor import prefix_of
-from simulation.store import MemoryObjects
-from simulation.truth import TrueRun
+from simulation.cloud.store import MemoryObjects
+from simulation.runs.monitor import prefix_of
+from simulation.runs.truth import TrueRun
 
 
 @dataclass(slots=True, kw_only=True)

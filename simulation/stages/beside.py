@@ -15,8 +15,8 @@ from chalicelib.domain.policy.document import Policy
 from localcloud.engine.clock import Clock
 from localcloud.memory_tables import MemoryJobs
 from simulation.lies import Lies
-from simulation.memory import Incidents, Tables
-from simulation.service import STAGE, RealService
+from simulation.stages.memory import Incidents, Tables
+from simulation.stages.service import STAGE, RealService
 
 DEV: Final = "dev"
 DEV_STACK: Final = f"{STAGE}-{DEV}"

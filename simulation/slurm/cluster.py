@@ -21,15 +21,15 @@ from rekindle.protocol.cluster.documents import AttemptDoc, EndedBy, NodeFacts, 
 from rekindle.protocol.cluster.names import agent_key
 from rekindle.protocol.cluster.orders import Order, Outcome, Verb
 from rekindle.protocol.mailbox import ENV_ATTEMPT
+from simulation.cloud.store import MemoryObjects
 from simulation.lies import Lies
-from simulation.memory import Watcher
-from simulation.monitor import run_mailbox
-from simulation.pods import NAME, TIMINGS, WORKERS, cluster_request, name_of
-from simulation.slurm_start import SlurmStart, plan_of, told
-from simulation.store import MemoryObjects
+from simulation.runs.monitor import run_mailbox
+from simulation.runs.training import Training
+from simulation.runs.truth import Attempt, TrueNode, TrueRun
+from simulation.slurm.pods import NAME, TIMINGS, WORKERS, cluster_request, name_of
+from simulation.slurm.slurm_start import SlurmStart, plan_of, told
+from simulation.stages.memory import Watcher
 from simulation.story import Story, Trouble
-from simulation.training import Training
-from simulation.truth import Attempt, TrueNode, TrueRun
 
 NOTICED: Final = timedelta(seconds=4)  # from a change in Slurm to the agent's next reading
 HEARTBEAT: Final = timedelta(seconds=30)  # rekindle.agent's heartbeat
@@ -37,6 +37,8 @@ TAKEN: Final = timedelta(seconds=2)  # from a message in the queue to its being 
 SLURMD_TIMEOUT: Final = timedelta(seconds=90)
 HEALTH_SEEN: Final = timedelta(seconds=20)
 HYPERPOD_MARKS: Final = timedelta(seconds=40)
+FOR_GOOD_S: Final = 1e6  # beyond any story
+_TAKEN_AWAY: Final = frozenset({"suspended", "preempted", "time_limit"})
 SICK_FAILS: Final = timedelta(seconds=50)
 _Doc = TypeVar("_Doc", AttemptDoc, NodeFacts)
 _SICK: Final = "RuntimeError: CUDA error: uncorrectable ECC error encountered"
@@ -130,10 +132,14 @@ class Cluster:
         return bool(there)
 
     def breaks(self, attempt: Attempt, trouble: Trouble, step: int) -> bool:
-        """The first node of the attempt breaks; no step ends any more."""
+        """The first node of the attempt breaks, or Slurm takes all of them from it; no step ends any more."""
         start = self._starts_by_name.get(attempt.name)
         if start is None:
             return False
+        if trouble.kind in _TAKEN_AWAY:
+            self._training.suspends(attempt, step)
+            self._takes_away(attempt, self.model.jobs[start.slurm_job], trouble)
+            return True
         node = self.nodes[start.nodes[0]]
         node.breaks(self._clock.now(), is_dead=trouble.kind == "node_dies", cure=trouble.cure)
         if trouble.kind == "node_hangs":
@@ -146,6 +152,38 @@ class Cluster:
             self._clock.after(HEALTH_SEEN, lambda: self._is_seen(node), label=f"health of {node.name}")
             self._training.fails(attempt, _SICK)
         return True
+
+    def _takes_away(self, attempt: Attempt, job: SimJob, trouble: Trouble) -> None:
+        """scontrol suspend; a job of higher priority; the end of its time."""
+        for_s = timedelta(seconds=trouble.after_s or FOR_GOOD_S)
+        match trouble.kind:
+            case "suspended":
+                job.state = SlurmState.SUSPENDED
+                self._clock.after(for_s, lambda: self._resume(attempt, job), label=f"{attempt.name} resumes")
+            case "preempted":
+                nodes, attempt.was_preempted = job.nodes, True
+                if job.is_requeueable:
+                    self.model.put_back(job, by=EndedBy.SLURM)
+                else:
+                    self.model.end(job, SlurmState.PREEMPTED, by=EndedBy.SLURM)
+                for name in nodes:
+                    self._show(name, state="allocated")
+                self._clock.after(for_s, lambda: self._give_back(nodes), label="the other job is over")
+            case _:
+                self.model.end(job, SlurmState.TIMEOUT, by=EndedBy.SLURM)
+        self._soon()
+
+    def _resume(self, attempt: Attempt, job: SimJob) -> None:
+        if job.attempt == attempt.name and job.state is SlurmState.SUSPENDED:
+            job.state = SlurmState.RUNNING
+            self._training.resumes(attempt)
+            self._soon()
+
+    def _give_back(self, nodes: tuple[str, ...]) -> None:
+        for name in nodes:
+            if self.model.node_facts[name].state == "allocated":
+                self._show(name, state="idle")
+        self._soon()
 
     def enter(self, name: str, phase: Phase, *, failure_reason: str | None = None) -> bool:
         """See truth.Platform."""
@@ -180,7 +218,7 @@ class Cluster:
             slurm_job=job.slurm_job,
             environment=dict(heard.env),
             nodes=job.nodes,
-            created_at=self._clock.now(),
+            created_at=self._clock.now() if job.restart else job.submitted_at,
         )
         self._starts_by_name[start.name] = start
         attempt = Attempt(

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from simulation.lies import STAGES
-from simulation.maker import HISTORY, make
+from simulation.making.maker import HISTORY, make
 from simulation.story import Deed, Lie, Run, Story, Trouble
 
 _ELSEWHERE: Final = 7_000_000_000_000  # added to a seed: stories whose parts are borrowed
@@ -24,6 +24,9 @@ _POLICIES: Final[tuple[dict[str, Any], ...]] = (
     {"budgets": {"max_no_progress": 5, "max_nodes_in_repair_percent": 40}},
     {"budgets": {"max_repairs_per_day": 2}},
 )
+_RESTARTS_SLOW_RUNS: Final[dict[str, Any]] = {
+    "playbooks": {"throughput_drop": {"response": "checkpoint_then_restart", "deadline": "short"}}
+}
 
 
 def make_wild(seed: int, platform: str = "") -> Story:
@@ -40,7 +43,7 @@ def make_wild(seed: int, platform: str = "") -> Story:
     deeds = [*story.deeds, *(replace(deed, run=runs[0].name) for one in others for deed in one.deeds)]
     if draw.random() < 0.3:
         deeds.append(_deed(draw, runs[0].name, has_stages=any(lie.kind in STAGES for lie in lies)))
-    return replace(
+    wild = replace(
         story,
         runs=runs,
         lies=tuple(_lie(draw, lie, runs) for lie in lies),
@@ -48,6 +51,46 @@ def make_wild(seed: int, platform: str = "") -> Story:
         length_s=float(draw.randint(6000, 12000)),
         policy=draw.choice(_POLICIES) if not story.policy else story.policy,
     )
+    return _taken_away(draw, _with_rarer_deeds(draw, _slowed(draw, wild)))
+
+
+def _slowed(draw: random.Random, story: Story) -> Story:
+    """With a run that becomes slow, in some; whether that is restarted or notified is the policy's choice."""
+    if draw.random() >= 0.2:
+        return story
+    first, *others = story.runs
+    slow = Trouble(
+        kind="slow",
+        step=draw.randint(5, 90),
+        hits=draw.choice((1, 1, 3)),
+        heals=draw.choice((None, None, draw.randint(5, 80))),
+        times=draw.choice((1.8, 2.4)),
+    )
+    policy = {**story.policy, **_RESTARTS_SLOW_RUNS} if draw.random() < 0.5 else story.policy
+    return replace(story, runs=(replace(first, troubles=(*first.troubles, slow)), *others), policy=policy)
+
+
+def _taken_away(draw: random.Random, story: Story) -> Story:
+    """With a job from which Slurm takes its nodes or its time, in some of those on Slurm."""
+    first, *others = story.runs
+    if first.platform != "slurm" or draw.random() >= 0.2:
+        return story
+    trouble = Trouble(
+        kind=draw.choice(("suspended", "preempted", "time_limit")),
+        step=draw.randint(5, 120),
+        hits=draw.choice((1, 1, 2)),
+        after_s=float(int(10 ** draw.uniform(1.0, 3.6))),
+    )
+    return replace(story, runs=(replace(first, troubles=(*first.troubles, trouble)), *others))
+
+
+def _with_rarer_deeds(draw: random.Random, story: Story) -> Story:
+    """With an order to save and stop, or on Slurm to reboot a node under the run, in some."""
+    if draw.random() >= 0.15:
+        return story
+    kinds = ("order_save_stop", "order_reboot") if story.runs[0].platform == "slurm" else ("order_save_stop",)
+    deed = Deed(what=draw.choice(kinds), when=draw.choice(_MOMENTS), run=story.runs[0].name)
+    return replace(story, deeds=(*story.deeds, _moved(draw, deed)))
 
 
 def _run(draw: random.Random, run: Run, others: list[Story]) -> Run:

@@ -13,23 +13,28 @@ from typing import Final
 
 from chalicelib.domain.model.action import Severity
 from chalicelib.domain.model.incident import Incident, Phase
+from chalicelib.domain.policy.playbooks import Response
 from chalicelib.ports.notices import Notice, NoticeKind
 from localcloud.aws.sagemaker import Phase as JobPhase
 from rekindle.protocol.mailbox import RunPhase
-from simulation.cluster import Cluster
-from simulation.counts import Figures, Unsafe
-from simulation.knowable import (
+from rekindle.protocol.signals import FaultClass
+from simulation.judging.counts import Figures, Unsafe
+from simulation.judging.knowable import (
     began_over,
     fruitless,
     has_confirmed,
     has_shown,
+    is_bad_as_before,
     is_shown,
+    is_unseen,
+    looks_broken,
     looks_poisoned,
     poison_could_be_known,
     shows_after,
 )
-from simulation.memory import Watcher
-from simulation.truth import MISSES_NOTHING, Attempt, Ill, TrueNode, TrueRun
+from simulation.runs.truth import MISSES_NOTHING, Attempt, Ill, TrueNode, TrueRun
+from simulation.slurm.cluster import Cluster
+from simulation.stages.memory import Watcher
 from simulation.world import World
 
 UNWATCHED_AFTER: Final = timedelta(minutes=10)
@@ -57,6 +62,7 @@ class Judge(Watcher):
         self._open_nodes: set[str] = set()  # Incidents about a node
         self._detected: set[int] = set()
         self._blind_at: dict[str, datetime] = {}  # when a run's only source was away last
+        self._called_bad: set[str] = set()  # attempts that were left to a person because of what they had loaded
         self._unconfirmed: list[tuple[TrueRun, Ill]] = []  # called recovered since the last minute, with a bad loss
         self._disturbed_at: datetime | None = None  # when anything last kept the service from seeing or acting
 
@@ -95,19 +101,31 @@ class Judge(Watcher):
             return
         if any(self._just_mended(node) for node in attempt.nodes):
             return
-        if attempt.trains_since is None and any(one is not attempt for one in run.live):
-            return  # it has not begun, and another one goes on
+        others = [one for one in run.attempts.values() if one is not attempt]
+        if attempt.trains_since is None and any(
+            one.is_live or (one.is_by_hand and self._now - (one.job.ended_at or self._now) < MISSES_NOTHING)
+            for one in others
+        ):
+            return  # it has not begun, and another one goes on, or one by hand did a moment ago
+        if any(node.is_ordered for node in attempt.nodes):  # it makes room for the repair, and starts elsewhere
+            run.is_ordered = True
         self.acts(run, self._now)
         self._judge_pause(f"{attempt.name} was stopped", run.name)
         if run.is_ordered:
             return
         ill = run.ill
+        if ill is not None and ill.kind == "slow" and not self._restarts_what_is_slow:
+            ill = None
         if attempt.is_done and (ill is None or ill.kind not in ("poisoned", "spiking")):
             self._count("healthy_stopped", run.name, f"{attempt.name} had finished, and was {job.phase}")
         elif ill is None and not self._just_healed(run):
             self._count("healthy_stopped", run.name, f"{attempt.name} was well, and {job.phase}")
         elif ill is not None and ill.kind == "dead" and not self._is_of_a_loop(attempt):
             self._count("healthy_stopped", run.name, f"{attempt.name} was on its way, {job.phase}")
+
+    @property
+    def _restarts_what_is_slow(self) -> bool:
+        return self.world.policy.playbook(FaultClass.THROUGHPUT_DROP).response is not Response.TELL
 
     def _is_of_a_loop(self, attempt: Attempt) -> bool:
         """Slurm restarted it without Rekindle and the run's budget is spent: nothing is saved any more, or the trainer
@@ -170,7 +188,8 @@ class Judge(Watcher):
         self._repaired.append(self._now)
         self._judge_pause(f"a {how}", node.name)
         is_condemned = node.condemned or node.is_acquittal_lost
-        if not (node.is_broken or is_condemned or self._is_out_alone(node) or self._just_mended(node)):
+        is_ordered, node.is_ordered = node.is_ordered, False
+        if not (is_ordered or node.is_broken or is_condemned or self._is_out_alone(node) or self._just_mended(node)):
             self._count("node_repaired_well", node.name, f"{how} of a node with which nothing was wrong")
         others = [one.name for one in cluster.nodes.values() if one.in_our_repair and one is not node]
         room = self._room(cluster)
@@ -204,7 +223,11 @@ class Judge(Watcher):
         if saved is not None and not saved.is_whole:
             self._count("resumed_from_bad", run.name, f"{attempt.name} shall load {root}, which is not whole")
             return
-        if saved is not None and saved.is_poisoned and poison_could_be_known(run, attempt, saved.root, saved.step):
+        if (
+            saved is not None
+            and saved.is_poisoned
+            and poison_could_be_known(attempt, saved.root, saved.step, self.world.lies, self._now)
+        ):
             self._count("resumed_from_bad", run.name, f"{attempt.name} shall load {root}, which is poisoned")
             return
         if is_alone:  # where two live, what the other has saved meanwhile is no measure
@@ -238,7 +261,7 @@ class Judge(Watcher):
         """See Watcher."""
         for run in self.world.runs.values():
             saved = run.saved_at_root(root)
-            if saved is not None and saved.is_good and not looks_poisoned(run, saved):
+            if saved is not None and saved.is_good and not (looks_poisoned(run, saved) or looks_broken(run, saved)):
                 self._count("good_condemned", run.name, f"{root} is whole and not poisoned")
 
     def notified(self, notice: Notice) -> None:
@@ -268,6 +291,8 @@ class Judge(Watcher):
 
     def _is_disturbed(self, run: TrueRun) -> bool:
         """Something is as people should know it: an outage of ours, no capacity, a trainer that does as it likes."""
+        if any(one.suspended_at is not None for one in run.live):
+            return True
         if self.world.lies.outage_until() is not None or run.spec.plan != "obeyed" or run.refused:
             return True
         return any(one.kind in ("spike", "torn_save", "flipped_save", "blip", "saves_deleted") for one in run.struck)
@@ -289,11 +314,15 @@ class Judge(Watcher):
         if after.is_open:
             return
         self._open.pop(after.incident_id, None)
+        if after.phase is Phase.HANDED_OVER and after.is_poisoned and after.attempt is not None:
+            self._called_bad.add(after.attempt)
         if after.phase is Phase.RECOVERED and (before is None or before.is_open):
-            self._judge_recovery(run)
+            self._judge_recovery(run, after)
 
-    def _judge_recovery(self, run: TrueRun) -> None:
+    def _judge_recovery(self, run: TrueRun, incident: Incident) -> None:
         ill = run.ill
+        if ill is not None and ill.kind == "slow" and incident.fault is not FaultClass.THROUGHPUT_DROP:
+            return  # it is over what it was about
         if run.owner_stopped or (run.is_finished and ill is None) or len(run.live) > 1:
             return
         if ill is not None and ill.kind == "poisoned" and run.spec.watch == "metrics":
@@ -353,8 +382,12 @@ class Judge(Watcher):
                 continue  # CloudWatch takes no loss that is no number: no source shows it
             if ill.kind == "poisoned" and not has_shown(run, self._now):
                 continue  # weights are seen by the loss that is computed from them, and none has been yet
-            if ill.kind == "hung" and run.spec.watch == "metrics" and self.world.lies.is_away("cloudwatch"):
-                self._blind_at[run.name] = self._now  # its only source is away, and nothing else shows a hang
+            if ill.kind == "poisoned" and any(
+                is_bad_as_before(one) for one in run.live if one.name in self._called_bad
+            ):
+                continue  # a person was paged about this very attempt as it began
+            if ill.kind != "dead" and is_unseen(run, self.world.lies):
+                self._blind_at[run.name] = self._now
             since = max(ill.turned_at, self._disturbed_at or ill.since, self._blind_at.get(run.name, ill.since))
             tells_by_silence = ill.kind == "hung" and run.spec.watch == "metrics"
             silence = max(SILENCE, RHYTHM * self.world.longest_hole(run)) if tells_by_silence else timedelta(0)
@@ -370,8 +403,12 @@ class Judge(Watcher):
         self._unconfirmed.clear()
 
     def _waits_for_a_node(self, run: TrueRun) -> bool:
-        """Slurm has put it back into its queue by itself, and an Incident is open about a node that it waits for."""
-        return bool(self._open_nodes) and not run.live and self.world.waits_in_queue(run)
+        """Slurm has put it back into its queue by itself, behind a job that goes first, or while an Incident is open
+        about a node that it waits for.
+        """
+        newest = next(reversed(run.attempts.values()), None)
+        is_behind = newest is not None and newest.was_preempted
+        return (is_behind or bool(self._open_nodes)) and not run.live and self.world.waits_in_queue(run)
 
     def _age(self, ill: Ill) -> float:
         return (self._now - ill.since).total_seconds()

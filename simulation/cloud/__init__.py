@@ -1,0 +1,1 @@
+"""S3, SageMaker and CloudWatch in memory, at boto3's own level."""

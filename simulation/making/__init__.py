@@ -1,0 +1,1 @@
+"""Stories made from a seed: the ordinary ones, and those further from the ordinary."""
