@@ -44,7 +44,7 @@ $(VENV)/.docs: $(VENV)/.ready requirements-docs.txt
 	touch $@
 
 # A real Slurm of each version, in a folder of its own.
-$(VENV)/.slurm-%: $(VENV)/.ready
+$(VENV)/.slurm-%: $(VENV)/.ready localcloud/slurm/install.py
 	$(BIN)/python -m localcloud.slurm.install --version $* --root $(VENV)/slurm-$*
 	touch $@
 

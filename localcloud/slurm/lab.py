@@ -12,6 +12,7 @@ is at most 108 bytes), every port on the loopback device and of this lab alone. 
 from __future__ import annotations
 
 import contextlib
+import getpass
 import json
 import os
 import re
@@ -28,7 +29,9 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 from localcloud.platforms.places import short_folder, take_ports
+from localcloud.slurm.accounting import Accounting
 from localcloud.slurm.conf import Timers, conf_text, jobcomp_lines
+from localcloud.slurm.head_clock import HeadClock
 from localcloud.slurm.install import Installation
 from localcloud.slurm.processes import Process, is_alive, leftovers, processes_below, send
 from localcloud.waiting import ask_until
@@ -65,6 +68,8 @@ class SlurmLab:
     with_munge: False has no authentication at all. with_auto_resume: srun and sbatch take `--auto-resume`, as on
     HyperPod, and do nothing about it (needs a C compiler). gpus: what each node counts as its GPUs, plain files.
     with_backup: a second slurmctld stands by, on a host of its own name, with the same StateSaveLocation.
+    with_accounting: slurmdbd and its database, limits enforced. with_clock: slurmctld has a clock of its own, see
+    `head_clock`.
     """
 
     def __init__(
@@ -80,9 +85,13 @@ class SlurmLab:
         with_auto_resume: bool = False,
         gpus: int = 0,
         with_backup: bool = False,
+        with_accounting: bool = False,
+        with_clock: bool = False,
         install: Installation | None = None,
     ) -> None:
         self._backup = with_backup
+        self._accounting: Accounting | None = None
+        self._has_accounting, self._has_clock = with_accounting, with_clock
         self.nodes = (*nodes, *spares)
         self.spares = tuple(spares)
         self.name = name
@@ -99,6 +108,7 @@ class SlurmLab:
         self._lock = threading.RLock()
         self.folder = Path("/nonexistent")
         self.port = 0
+        self.clock: HeadClock | None = None
 
     # ---- life ------------------------------------------------------------------------------------------------------
 
@@ -117,7 +127,18 @@ class SlurmLab:
             stack.callback(shutil.rmtree, self.folder, ignore_errors=True)
             for part in ("etc", "log", "run", "state", "spool", "work"):
                 (self.folder / part).mkdir()
-            self.port = take_ports(len(self.nodes) + 1, stack)
+            self.port = take_ports(len(self.nodes) + 2, stack)
+            if self._has_accounting:
+                self._accounting = Accounting(
+                    install=self.install,
+                    folder=self.folder,
+                    port=self.port + len(self.nodes) + 1,
+                    cluster=self.name,
+                    auth="munge" if self._munge else "none",
+                    user=getpass.getuser(),
+                )
+            if self._has_clock:
+                self.clock = HeadClock(self.install, self.folder / "run/clock")
             self._write_conf()
             stack.callback(self._sweep)
             self._keeper = subprocess.Popen(
@@ -131,7 +152,9 @@ class SlurmLab:
             if self._munge:
                 self._start("munged", self._munged())
                 self.wait(lambda: (self.folder / "run/munge.socket").exists(), "munged")
-            self._start("slurmctld", [str(self.install.which("slurmctld")), "-D", "-c"])
+            if self._accounting:
+                self._accounting.start(self._start, self.run, self.wait)
+            self._start_slurmctld("-c")
             if self._backup:
                 self._start(f"slurmctld-{BACKUP}", self._slurmctld_of_the_backup())
             for node in self.nodes:
@@ -207,7 +230,7 @@ class SlurmLab:
 
     def start_slurmctld(self) -> None:
         """Started on the state that is there; returns when it answers."""
-        self._start("slurmctld", [str(self.install.which("slurmctld")), "-D"])
+        self._start_slurmctld()
         self.wait(lambda: self.run("scontrol", "ping", fails=True).returncode == 0, "slurmctld to answer")
 
     def set_gpus(self, count: int) -> None:
@@ -362,6 +385,7 @@ class SlurmLab:
             timers=self._timers,
             with_munge=self._munge,
             extra=(*self.install.conf(), *self._extra),
+            accounting=self._accounting.conf() if self._accounting else None,
             gpus=self._gpus,
             backup=BACKUP if self._backup else "",
         )
@@ -399,15 +423,19 @@ class SlurmLab:
         command = [str(self.install.which("slurmctld")), "-D", "-f", str(self.folder / "etc/slurm-2.conf")]
         return [*on_host(BACKUP, self.folder), *command]
 
+    def _start_slurmctld(self, *options: str) -> None:
+        own = self.clock.environ() if self.clock else None
+        self._start("slurmctld", [str(self.install.which("slurmctld")), "-D", *options], own)
+
     def _start_slurmd(self, node: str) -> None:
         self._start(f"slurmd-{node}", self.install.slurmd(node))
 
-    def _start(self, daemon: str, argv: Sequence[str]) -> None:
+    def _start(self, daemon: str, argv: Sequence[str], own: Mapping[str, str] | None = None) -> None:
         if self._keeper is None or self._keeper.stdin is None or self._keeper.stdout is None:
             raise LabError("the lab is not started")
         what = {
             "argv": list(argv),
-            "env": self.environ(),
+            "env": self.environ() | dict(own or {}),
             "cwd": str(self.folder / "work"),
             "log": str(self.folder / f"log/{daemon}.out"),
         }

@@ -75,6 +75,7 @@ class Agent:
                 guard_fd=guard_fd,
                 holding=lease,
                 environ=settings.environ,
+                wall=clock.wall,
                 partitions=settings.partitions,
                 accounts=settings.accounts,
             )

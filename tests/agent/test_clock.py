@@ -22,6 +22,12 @@ class Host:
     def monotonic(self) -> float:
         return 0.0
 
+    def wall(self) -> datetime:
+        return self.now()
+
+    def is_sure(self) -> bool:
+        return True
+
 
 def answered(clock: AwsClock, headers: dict[str, str]) -> None:
     clock._answered(SimpleNamespace(headers=headers))
@@ -81,3 +87,47 @@ def test_it_listens_to_each_answer_of_a_client() -> None:
     finally:
         server.shutdown()
     assert clock.now() == NOW + timedelta(minutes=2)
+
+
+class Machine(Host):
+    """Its clock can be set, and it can stand still."""
+
+    def __init__(self) -> None:
+        self.at, self.passed = NOW, 0.0
+
+    def now(self) -> datetime:
+        return self.at
+
+    def monotonic(self) -> float:
+        return self.passed
+
+
+HOURS = [timedelta(hours=3), timedelta(hours=-3)]
+
+
+@pytest.mark.parametrize("off", HOURS, ids=str)
+def test_a_host_clock_that_is_set_moves_nothing_and_what_is_sure_is_told(off: timedelta) -> None:
+    host = Machine()
+    clock = AwsClock(host)
+    answered(clock, {"Date": format_datetime(NOW, usegmt=True)})
+    assert clock.is_sure()
+    host.at, host.passed = host.at + off + timedelta(seconds=7), 7.0
+    assert (clock.now(), clock.is_sure()) == (NOW + timedelta(seconds=7), False)
+    answered(clock, {"Date": format_datetime(NOW + timedelta(seconds=8), usegmt=True)})
+    assert (clock.now(), clock.is_sure()) == (NOW + timedelta(seconds=8), True)
+    assert len(clock.problems()) == 1
+
+
+def test_an_answer_during_which_the_machine_stood_still_sets_nothing() -> None:
+    """It was written an hour ago; the wall clock was set right as the machine woke, durations have not passed."""
+    host = Machine()
+    clock = AwsClock(host)
+    answered(clock, {"Date": format_datetime(NOW, usegmt=True)})
+    context: dict[str, Any] = {}
+    clock._asking(context)
+    host.at += timedelta(hours=1)
+    clock._answered(SimpleNamespace(headers={"Date": format_datetime(NOW, usegmt=True)}), context=context)
+    assert not clock.is_sure()
+    hour = NOW + timedelta(hours=1)
+    answered(clock, {"Date": format_datetime(hour, usegmt=True)})
+    assert (clock.now(), clock.is_sure()) == (hour, True)

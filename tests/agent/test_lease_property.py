@@ -150,6 +150,12 @@ class Agent:
     def monotonic(self) -> float:
         return self.model.at * self.drift - self.slept_s
 
+    def wall(self) -> datetime:
+        return self.now()
+
+    def is_sure(self) -> bool:
+        return True
+
     def turn(self) -> None:
         was = self.lease.standing
         self.due_at = self.model.at + self.lease.turn()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -52,6 +52,36 @@ def test_an_order_delivered_again_is_answered_again_and_not_run_again(world: Wor
     assert world.answer() == first
     assert [one["outcome"] for one in world.told()] == ["done", "done", "done"]
     assert world.left() == 0
+
+
+class Sleeper:
+    """The lease of an agent whose machine stood still for an hour, its clock with it: S3's answer tells."""
+
+    epoch, others, problem, previous = 1, (), "", None
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def left_s(self) -> float:
+        return 60.0
+
+    def begin(self, token: str, at: datetime) -> None:
+        self._world.clock.forward(3600.0)
+
+
+def test_an_order_that_expired_while_the_machine_stood_still_is_not_begun(world: World) -> None:
+    world.ctld.put(job())
+    world.start(Sleeper(world))
+    order = cancel(world)
+    world.write_down(order)
+    world.agent.executor.take(order.to_json().decode())
+    world.agent.executor.work()
+    entry = world.agent.journal.find(order.token)
+    assert entry is not None
+    assert entry.answer is not None
+    assert entry.answer.outcome is Outcome.REFUSED
+    assert "expired" in entry.answer.detail
+    assert world.ctld.commands == []
 
 
 def test_an_order_that_is_late_is_refused_and_never_run(world: World) -> None:

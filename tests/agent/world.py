@@ -34,6 +34,12 @@ class ManualClock:
     def monotonic(self) -> float:
         return (self.at - START).total_seconds() + 1000.0
 
+    def wall(self) -> datetime:
+        return self.now()
+
+    def is_sure(self) -> bool:
+        return True
+
     def forward(self, seconds: float) -> None:
         self.at += timedelta(seconds=seconds)
 
@@ -106,11 +112,18 @@ class World:
     def make_queue(self) -> None:
         self.url = self.cloud.client("sqs").create_queue(QueueName=queue_name(STACK, CLUSTER))["QueueUrl"]
 
-    def start(self) -> Agent:
+    def start(self, lease: Any = None) -> Agent:
         """A new process on the same state directory; the old one is simply gone, as after kill -9."""
         s3 = self.network["s3"]
         clients = Clients(sqs=self.network["sqs"], s3=s3, events=self.network["events"], lease=s3)
-        self.agent = Agent(settings=self.settings, clients=clients, clock=self.clock, build=self._build, guard_fd=None)
+        self.agent = Agent(
+            settings=self.settings,
+            clients=clients,
+            clock=self.clock,
+            build=self._build,
+            guard_fd=None,
+            lease=lease,
+        )
         return self.agent
 
     def _build(self, ground: AgentContext) -> Parts:

@@ -44,7 +44,7 @@ class SetClock(SystemClock):
 class Head:
     """An agent of its own state directory. `start` again: another process on the same directory, as after a kill."""
 
-    def __init__(self, lab: SlurmLab, s3: Any, state: Path) -> None:
+    def __init__(self, lab: SlurmLab, s3: Any, state: Path, clock: Any = None) -> None:
         self.lab, self.s3, self.state = lab, s3, state
         self.shims = state.with_name(f"{state.name}-shims")
         self.shims.mkdir(exist_ok=True)
@@ -57,7 +57,7 @@ class Head:
             "SAGEMAKER_RESOURCE_CONFIG_PATH": "/nonexistent",
         }
         self._tokens = 0
-        self.clock = SetClock()
+        self.clock = clock or SetClock()
         self.start()
 
     def start(self) -> None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -40,12 +40,13 @@ def head(lab: SlurmLab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[He
     lab.run("scancel", "--user=root", fails=True)
 
 
-def begun(head: Head, then: str, comment: str = "rekindle") -> tuple[int, Path]:
+def begun(head: Head, then: str, comment: str = "rekindle", options: Sequence[str] = ()) -> tuple[int, Path]:
     """As `started`, of a script whose arguments need not be waited for: it has none."""
     lab = head.lab
     runs = lab.folder / "work" / f"runs-{time.monotonic_ns()}"
     told = lab.run(
         *("sbatch", "--parsable", "-N1", "--exclusive", f"--job-name={runs.name}", f"--comment={comment}"),
+        *options,
         f'--wrap=echo "$SLURM_JOB_ID" >>{runs}; {then}',
     )
     job = int(told.stdout)

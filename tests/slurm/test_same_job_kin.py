@@ -79,8 +79,9 @@ def test_each_is_submitted_again_as_the_same_job(lab: SlurmLab) -> None:
         (("--array=0-3",), "it is a task of a job array"),
         (("-N1", ":", "-N1"), "it is a heterogeneous job"),
         (("--deadline=now+1day", "--time=10"), "it has a deadline"),
+        (("--job-name=a\nb",), "its name holds a line break"),
     ],
-    ids=["array", "heterogeneous", "deadline"],
+    ids=["array", "heterogeneous", "deadline", "a line break in its name"],
 )
 def test_what_cannot_be_the_same_is_not_submitted(lab: SlurmLab, options: tuple[str, ...], why: str) -> None:
     script = lab.folder / "work" / "kin.sh"

@@ -11,7 +11,7 @@ from typing import Final
 
 from rekindle.protocol.cluster.documents import AttemptDoc
 
-SET_BACK: Final = timedelta(hours=1)  # the head node's clock, between a submission and a requeue
+SET_BACK: Final = timedelta(days=1)  # the head node's clock, between a submission and a requeue
 
 
 def another(known: AttemptDoc, *, user: str, restart: int, submitted_at: datetime | None) -> str:

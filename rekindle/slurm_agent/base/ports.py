@@ -15,7 +15,7 @@ SlurmError
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Protocol
@@ -339,6 +339,7 @@ class AgentContext:
     guard_fd: int | None = None
     holding: Holding | None = None  # None in tests of one part, and where nothing is changed
     environ: Mapping[str, str] = field(default_factory=dict)  # of the commands: PATH, SLURM_CONF
+    wall: Callable[[], datetime] | None = None  # the host's clock, which is slurmctld's; None: this machine's
     partitions: frozenset[str] = frozenset()  # whose batch jobs are protected without a word of theirs
     accounts: frozenset[str] = frozenset()
 

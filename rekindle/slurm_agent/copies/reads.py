@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import secrets
+import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Final
 
 from rekindle.protocol.cluster.orders import check_node
-from rekindle.slurm_agent.base.ports import UnknownJob, UnknownNode
+from rekindle.slurm_agent.base.ports import SlurmUnavailable, UnknownJob, UnknownNode
 from rekindle.slurm_agent.copies.capture import MAX_SCRIPT_BYTES
 from rekindle.slurm_agent.reading import text
 from rekindle.slurm_agent.reading.jobs import (
@@ -26,6 +27,7 @@ from rekindle.slurm_agent.reading.nodes import Node, Settings, parse_nodes, pars
 from rekindle.slurm_agent.reading.run import MAX_OUTPUT_BYTES, Runner, TooMuch, Unreadable
 
 SEVERAL: Final = 8  # jobs; so many are asked about at once: one answer about all costs slurmctld less than theirs
+HISTORY_REST: Final = 3  # times as long as sacct took to fail, until it is asked again
 
 
 class Reads:
@@ -33,8 +35,9 @@ class Reads:
 
     def __init__(self, runner: Runner, now: Callable[[], datetime]) -> None:
         self._runner = runner
-        self._now = now
+        self.now = now
         self.commands = 0  # that were run so far
+        self._history_from = 0.0  # by time.monotonic
 
     def _ask(self, args: Sequence[str], *, limit: int = MAX_OUTPUT_BYTES) -> str:
         self.commands += 1
@@ -70,7 +73,7 @@ class Reads:
     def _listed(self, columns: Sequence[str], more: Sequence[str]) -> tuple[Job, ...]:
         wanted, between, end = format_of(columns, secrets.token_hex(6))
         args = ["squeue", "--noheader", "--all", "--local", "--states=all", *more, "-O", wanted]
-        return parse_jobs(self._ask(args), between, end, self._now(), columns)
+        return parse_jobs(self._ask(args), between, end, self.now(), columns)
 
     def steps(self) -> dict[str, int]:
         """How many numbered steps run, by `Job.step_key`."""
@@ -110,23 +113,23 @@ class Reads:
         return found
 
     def history(self, job: int, settings: Settings) -> tuple[tuple[str, str, str], ...]:
-        """(state, exit status, nodes) of each start that the accounting or job completion log still knows, in order."""
+        """(state, exit status, nodes) of each start that the accounting or job completion log still knows, in order.
+
+        slurmdbd that accepts connections and does not answer costs one sacct its whole time: what follows is not asked
+        for a while. Raises: SlurmUnavailable, then as well.
+        """
+        if time.monotonic() < self._history_from:
+            raise SlurmUnavailable("sacct has not answered: it is asked again later")
         source = [] if settings.has_accounting else ["--completion"]
         more = ["--duplicates", "--allocations"] if settings.has_accounting else []
-        printed = self._ask(
-            [
-                "sacct",
-                *source,
-                *more,
-                "--noheader",
-                "--parsable2",
-                "--delimiter=|",
-                "--jobs",
-                str(job),
-                "--format=JobID,State,ExitCode,NodeList",
-            ],
-            limit=1 << 20,
-        )
+        columns_ = "--format=JobID,State,ExitCode,NodeList"
+        how = ["--noheader", "--parsable2", "--delimiter=|", "--jobs", str(job), columns_]
+        began = time.monotonic()
+        try:
+            printed = self._ask(["sacct", *source, *more, *how], limit=1 << 20)
+        except SlurmUnavailable:
+            self._history_from = time.monotonic() + HISTORY_REST * (time.monotonic() - began)
+            raise
         found = []
         for line in printed.splitlines():
             columns = line.split("|")

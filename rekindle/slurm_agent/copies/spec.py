@@ -66,6 +66,7 @@ NO_ENVIRONMENT: Final = "the environment of its submission cannot be read (the a
 NO_ARGUMENTS: Final = "its script's arguments are known only as one line, in which blanks cannot be distinguished"
 LOST: Final = "it was submitted with options, a plug-in's perhaps, that cannot be given again: "
 NOT_KEPT: Final = "what Slurm showed of the original was not kept, by an older agent"
+UNPRINTABLE: Final = "its name holds a line break or another character that is not printed"
 NOT_WRITABLE: Final = "what is needed to submit it again cannot be kept"
 MAY_COME: Final = (NO_SCRIPT, NO_ENVIRONMENT, NO_ARGUMENTS)
 HAS_DEADLINE: Final = "it has a deadline (sbatch --deadline), which is not carried over"
@@ -195,6 +196,8 @@ def _never_the_same(job: Job, detail: Mapping[str, str], environment: Captured) 
         found.append(WAS_SHORTENED)
     if (environment.all or {}).get("SLURM_EXPORT_ENV", "").upper() == "NIL":
         found.append(HAS_NO_ENVIRONMENT)
+    if not job.name.isprintable():  # the copy's could not be compared with it
+        found.append(UNPRINTABLE)
     return found
 
 

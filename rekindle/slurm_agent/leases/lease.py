@@ -112,7 +112,7 @@ class Lease:
         ends = self._ends
         if self._standing is not Standing.HELD or ends is None:
             return 0.0
-        by_wall = (ends[1] - self._clock.now()).total_seconds()  # a suspended machine's other clock may stand still
+        by_wall = (ends[1] - self._clock.wall()).total_seconds()  # a suspended machine's other clock may stand still
         return max(0.0, min(ends[0] - self._clock.monotonic(), by_wall))
 
     def begin(self, token: str, at: datetime) -> None:
@@ -280,7 +280,7 @@ class Lease:
         """True: it stands there. False: the condition did not hold. Raises: botocore's errors, not knowing which."""
         condition = {"IfNoneMatch": "*"} if etag is None else {"IfMatch": etag}
         allowed_s = made.term_s * (1 - 1 / SHARE_MARGIN)
-        ends = (self._clock.monotonic() + allowed_s, self._clock.now() + timedelta(seconds=allowed_s))
+        ends = (self._clock.monotonic() + allowed_s, self._clock.wall() + timedelta(seconds=allowed_s))
         if self._ends is not None:  # if it is shorter it counts now: it may stand there without our hearing of it
             self._ends = (min(self._ends[0], ends[0]), min(self._ends[1], ends[1]))
         try:

@@ -30,6 +30,7 @@ log = logging.getLogger(__name__)
 MAX_TRIES: Final = 40  # with the waits below about half an hour of slurmctld being away
 FIRST_WAIT_S: Final = 2.0
 MAX_WAIT_S: Final = 60.0
+UNSURE_S: Final = 1.0
 
 
 class _Expired(Exception):
@@ -125,6 +126,8 @@ class OrderExecutor:
         """Carry out all that is due. Seconds until more is due; None: nothing is open."""
         if self._holding is None or self._holding.left_s() > 0:
             self._problems.set("held", self._dispatcher.free())
+        if not self._clock.is_sure():  # what is late, and what is due, cannot be told until AWS has answered
+            return UNSURE_S if self._journal.open() else None
         behind: set[str] = set()
         for entry in self._journal.open():
             subject = subject_of(entry.order)
@@ -157,15 +160,7 @@ class OrderExecutor:
 
         def begin() -> None:
             nonlocal is_begun
-            at = self._clock.now()
-            if at >= order.expires_at:
-                raise _Expired
-            if self._holding is not None:
-                try:
-                    self._holding.begin(order.token, at)
-                except NotHolder as err:
-                    raise NotYet(str(err)) from err
-            self._journal.begin(order.token, now=at)
+            self._begin(order)
             is_begun = True
 
         turn = OrderTry(order=order, begun_at=entry.begun_at, tried_at=entry.tried_at, now=now, begin=begin)
@@ -185,6 +180,23 @@ class OrderExecutor:
         except Exception as err:  # a fault of ours in one verb must not end the loop for all the others
             log.exception("token=%s verb=%s", order.token, order.verb)
             return Result(outcome=Outcome.FAILED, detail=f"internal error: {type(err).__name__}: {err}")
+
+    def _begin(self, order: Order) -> None:
+        """Raises: _Expired, NotYet, and then nothing may be run."""
+        at = self._clock.now()
+        if at >= order.expires_at:
+            raise _Expired
+        if self._holding is not None:
+            try:
+                self._holding.begin(order.token, at)
+            except NotHolder as err:
+                raise NotYet(str(err)) from err
+        if not self._clock.is_sure():
+            raise NotYet("the clock of this host was set, or it was suspended: AWS is asked for the time")
+        at = self._clock.now()
+        if at >= order.expires_at:  # by what AWS has just answered: the machine may have stood still
+            raise _Expired
+        self._journal.begin(order.token, now=at)
 
     def _again(self, entry: Entry, why: str, *, wait_s: float, counts: bool) -> Result | None:
         now, order = self._clock.now(), entry.order

@@ -25,7 +25,7 @@ from rekindle.slurm_agent.watching.watcher import Watch
 def build(ground: AgentContext) -> Parts:
     """The commands, the watcher and the relay of one cluster; nothing is run or read yet."""
     runner = Runner(environ=ground.environ, guard_fd=ground.guard_fd, holding=ground.holding)
-    now = SystemClock().now
+    now = ground.wall or SystemClock().now
     reads = Reads(runner, now)
     node_map = NodeMap(ground.resource_config)
     roster = Roster()

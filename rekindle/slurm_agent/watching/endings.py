@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Final
 
 from rekindle.protocol.cluster.documents import AttemptDoc, EndedBy, SlurmState
@@ -17,12 +17,13 @@ from rekindle.slurm_agent.reading.options import expand
 from rekindle.slurm_agent.reading.run import Unreadable
 from rekindle.slurm_agent.watching import history
 from rekindle.slurm_agent.watching.attempt_docs import Shown, clip
-from rekindle.slurm_agent.watching.context import LookInputs
+from rekindle.slurm_agent.watching.context import LookInputs, LookMemory
 from rekindle.slurm_agent.watching.gathered import Gathered
 
 log = logging.getLogger(__name__)
 
 SETTLED_S: Final = 60.0
+WAITS_FOR_HISTORY: Final = timedelta(minutes=15)
 MAX_VANISHED: Final = 50  # looked after in one look; the others in the next
 
 
@@ -30,14 +31,22 @@ class Endings:
     """Of one reading. `nodes`: as this reading has them."""
 
     def __init__(
-        self, ways: LookInputs, found: Gathered, nodes: Mapping[str, Node], settings: Settings, now: datetime
+        self,
+        ways: LookInputs,
+        found: Gathered,
+        nodes: Mapping[str, Node],
+        settings: Settings,
+        now: datetime,
+        before: LookMemory,
     ) -> None:
         self._ways = ways
+        self._before = before
         self._found = found
         self._nodes = nodes
         self._settings = settings
         self._now = now
         self._past: dict[int, tuple[tuple[str, str, str], ...]] = {}
+        self._unanswered: set[int] = set()
 
     def close_the_earlier(self, shown: Shown, doc: AttemptDoc) -> None:
         """Every start before this one is over, and its document says what took its place."""
@@ -98,9 +107,23 @@ class Endings:
         if job not in self._past:
             try:
                 self._past[job] = self._ways.reads.history(job, self._settings) if self._settings.has_history else ()
-            except SlurmError:  # accounting that is away must not keep anybody from seeing the job
+            except SlurmUnavailable:  # accounting that is away must not keep anybody from seeing the job
+                self._past[job] = ()
+                self._unanswered.add(job)
+            except SlurmError:
                 self._past[job] = ()
         return self._past[job]
+
+    def _waits_for_history(self, job: int) -> bool:
+        """Accounting that is away for some minutes: it may still tell how the job ended."""
+        self._history(job)
+        if job not in self._unanswered:
+            return False
+        since = self._found.held.vanished.setdefault(job, self._before.vanished.get(job, self._now))
+        if self._now - since > WAITS_FOR_HISTORY:
+            return False
+        self._found.problems.append(f"job {job} is gone, and sacct does not answer: how it ended is not known yet")
+        return True
 
     # ---- jobs that are not shown any more
 
@@ -128,7 +151,10 @@ class Endings:
     def _close_the_vanished(self, number: int) -> None:
         if self._ways.reads.job(number) is not None:
             return
-        for doc in self._found.starts_of(number):
+        starts = self._found.starts_of(number)
+        if any(doc.state not in ENDED for doc in starts) and self._waits_for_history(number):
+            return
+        for doc in starts:
             past = () if doc.state in ENDED else self._history(number)
             closed = history.gone(doc, past, self._ways.deeds, self._now)
             self._found.publish(closed)

@@ -88,7 +88,7 @@ def asked_for(job: Job, detail: Mapping[str, str]) -> str:
 
 
 def is_old(job: Job, now: datetime) -> bool:
-    """Whether slurmctld has written down all that it will about the job's submission."""
+    """Whether slurmctld has written down all that it will about the job's submission. now: by its own host's clock."""
     return job.submitted is None or now - job.submitted > SETTLES
 
 

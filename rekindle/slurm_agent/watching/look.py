@@ -67,7 +67,7 @@ class SlurmLook:
         jobs = self._reads.jobs()
         self._fresh = self._joining.learn(jobs, self._settings.state_location, self._now)
         self._nodes = {node.name: node for node in self._reads.nodes()}
-        self._endings = Endings(self._ways, self._found, self._nodes, self._settings, self._now)
+        self._endings = Endings(self._ways, self._found, self._nodes, self._settings, self._now, self._before)
         tracked = {doc.slurm_job: doc for doc in sorted(self.held.docs.values(), key=lambda one: one.restart)}
         asked = self._asked_by(jobs, tracked)
         try:
@@ -275,7 +275,7 @@ class SlurmLook:
         own = (taken.spec.options.get("exclude") or "") if taken.spec is not None else ""
         exclude = before.exclude if before is not None and before.sha256 is not None else own
         taken = with_exclude(taken, exclude)
-        known = Known.of(taken, wanted, exclude, asked=job.comment, is_old=is_old(job, self._now))
+        known = Known.of(taken, wanted, exclude, asked=job.comment, is_old=is_old(job, self._reads.now()))
         if before == known:
             return known
         body = taken.body

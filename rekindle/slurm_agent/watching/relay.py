@@ -169,7 +169,7 @@ class MailboxRelay:
         if root is None and checkpoints is None:
             return
         box = self._boxes.setdefault(member.job_id, _Box())
-        if not member.is_running and box.listed_at is not None and now - box.listed_at < LIST_EVERY:
+        if not member.is_running and not _is_due(box.listed_at, now, LIST_EVERY):
             return  # nothing runs that would write or read
         if root is not None:
             try:
@@ -189,7 +189,7 @@ class MailboxRelay:
                     box.judged_at = None
                 box.sent = sent
                 memory[f"{SENT}{member.job_id}"] = _packed(sent)
-        if box.judged_at is None or now - box.judged_at >= box.judge_every:
+        if _is_due(box.judged_at, now, box.judge_every):
             doc = self._judged(member, root, checkpoints, box, now)
             reported = json.dumps([one.to_wire() for one in doc.checkpoints])
             if reported != box.told:
@@ -227,8 +227,7 @@ class MailboxRelay:
     def _down(self, member: FollowedJob, root: str, box: _Box, now: datetime) -> None:
         prefix = f"{relay_prefix(self._cluster, member.job_id)}/"
         bell = self._tag(prefix + doorbell_key())
-        is_due = box.listed_at is None or now - box.listed_at >= LIST_EVERY
-        if bell == box.rang and not is_due:
+        if bell == box.rang and not _is_due(box.listed_at, now, LIST_EVERY):
             return
         self._bring_new(member, root, box)
         if bell is not None and bell != box.rang:  # rung here last, when all that it announces is there
@@ -284,6 +283,11 @@ class MailboxRelay:
             raise
         raw: bytes = answer["Body"].read(MAX_MESSAGE_BYTES + 1)
         return (raw if len(raw) <= MAX_MESSAGE_BYTES else None), age_s(answer)
+
+
+def _is_due(last: datetime | None, now: datetime, every: timedelta) -> bool:
+    """Also after the clock was set back."""
+    return last is None or not timedelta(0) <= now - last < every
 
 
 def _less(key: str, body: bytes | None, has_waited_s: float) -> bytes | None:

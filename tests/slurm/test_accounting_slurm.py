@@ -1,0 +1,176 @@
+"""slurmdbd, as a cluster with accounts has it: QOS and limits, preemption, reservations, accounting that is away."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from localcloud.slurm.conf import Timers
+from localcloud.slurm.lab import SlurmLab
+from rekindle.protocol.cluster.documents import AttemptDoc, EndedBy, SlurmState
+from rekindle.protocol.cluster.orders import Outcome, Verb
+from tests.slurm.head import Head, bucket, lines, until
+from tests.slurm.test_disturbed_slurm import begun, cancelled
+
+pytestmark = pytest.mark.versions
+QOS = (("low", "preemptmode=requeue"), ("cheap", "preemptmode=cancel"), ("high", "preempt=low,cheap"), ("one",))
+
+
+@pytest.fixture(scope="module")
+def lab() -> Iterator[SlurmLab]:
+    with SlurmLab(
+        nodes=("n1", "n2"),
+        timers=Timers(kill_wait_s=1, min_job_age_s=8),
+        with_accounting=True,
+        extra_conf=["PreemptType=preempt/qos", "PreemptMode=REQUEUE"],
+    ) as raised:
+        for name, *options in QOS:
+            raised.run("sacctmgr", "-i", "add", "qos", name, *options)
+        names = ",".join(("normal", *(name for name, *_ in QOS)))
+        raised.run("sacctmgr", "-i", "modify", "user", "root", "set", f"qos={names}")
+        yield raised
+
+
+@pytest.fixture
+def head(lab: SlurmLab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Head]:
+    with bucket() as s3:
+        made = Head(lab, s3, tmp_path_factory.mktemp("head") / "state")
+        yield made
+        made.no_shim()
+    lab.run("scancel", "--user=root", fails=True)
+    lab.wait(lambda: not lab.run("squeue", "-h", "-o", "%A").stdout.split(), "the jobs to be over")
+
+
+def shown(head: Head, attempt: str) -> AttemptDoc:
+    head.look()
+    found = head.doc(attempt)
+    assert found is not None
+    return found
+
+
+def limit(lab: SlurmLab, qos: str, *limits: str) -> None:
+    lab.run("sacctmgr", "-i", "modify", "qos", qos, "set", *limits)
+
+
+def test_a_job_that_waits_for_a_limit_is_not_held_and_what_is_let_go_waits_with_its_reason(head: Head) -> None:
+    lab = head.lab
+    limit(lab, "one", "maxjobsperuser=1")
+    job, runs = begun(head, "exec sleep 600", options=("--qos=one",))
+    other = int(lab.run("sbatch", "--parsable", "--qos=one", "--comment=rekindle", "--wrap=exit 0").stdout)
+    name = f"slurm.lab.{other}"
+    until(lambda: "QOSMaxJobs" in lab.job(other).get("Reason", ""), "the limit")
+    doc = shown(head, name)
+    assert (doc.state, doc.held, doc.reason) == (SlurmState.PENDING, False, "QOSMaxJobsPerUserLimit")
+    held = {"attempt": f"slurm.lab.{job}", "slurm_job": job}
+    assert head.carry_out(Verb.HOLD, **held).outcome is Outcome.DONE
+    until(lambda: (one := head.doc(f"{name}")) and one.state is SlurmState.COMPLETED, "the other to run", head.look)
+    third = int(lab.run("sbatch", "--parsable", "--qos=one", "--wrap=sleep 600").stdout)
+    lab.wait(lambda: lab.job_state(third) == "RUNNING", "the third")
+    answer = head.carry_out(Verb.REQUEUE, **held, new_attempt=f"slurm.lab.{job}.r1")
+    assert answer.outcome is Outcome.DONE, answer
+    until(lambda: "QOSMaxJobs" in lab.job(job).get("Reason", ""), "the limit again", head.look)
+    doc = shown(head, f"slurm.lab.{job}.r1")
+    assert (doc.state, doc.held) == (SlurmState.PENDING, False)
+    lab.run("scancel", str(third))
+    until(lambda: len(lines(runs)) == 2, "it to run again")
+    limit(lab, "one", "maxjobsperuser=-1")
+
+
+def test_a_preempted_start_was_ended_by_slurm_and_is_over_for_orders(head: Head) -> None:
+    lab = head.lab
+    job, runs = begun(head, "exec sleep 600", options=("--qos=low", "-N2"))
+    name = f"slurm.lab.{job}"
+    high = int(lab.run("sbatch", "--parsable", "--qos=high", "-N2", "--exclusive", "--wrap=sleep 3").stdout)
+    until(lambda: head.doc(f"{name}.r1") is not None, "its next start to wait", head.look)
+    first = head.doc(name)
+    assert first is not None
+    assert (first.state, first.requeued_by, first.successor) == (SlurmState.REQUEUED, EndedBy.SLURM, f"{name}.r1")
+    answer = head.carry_out(Verb.CANCEL, attempt=name, slurm_job=job)
+    assert (answer.outcome, "stale" in answer.detail) == (Outcome.REFUSED, True), answer
+    lab.wait(lambda: lab.job_state(high) in (None, "COMPLETED"), "the preemptor to end")
+    until(lambda: len(lines(runs)) == 2, "it to run again", head.look)
+    assert shown(head, f"{name}.r1").state is SlurmState.RUNNING
+
+
+def test_a_start_whose_preemption_cancels_it(head: Head) -> None:
+    lab = head.lab
+    job, _ = begun(head, "exec sleep 600", options=("--qos=cheap", "-N2"))
+    lab.run("sbatch", "--qos=high", "-N2", "--exclusive", "--wrap=sleep 3")
+    name = f"slurm.lab.{job}"
+    until(lambda: (doc := head.doc(name)) and doc.state is SlurmState.PREEMPTED, "it to be preempted", head.look)
+    doc = shown(head, name)
+    assert (doc.ended_by, doc.successor) == (EndedBy.SLURM, None)
+
+
+def test_a_copy_has_the_same_qos_account_and_reservation_or_is_refused_with_slurms_reason(head: Head) -> None:
+    lab = head.lab
+    lab.run(
+        *("scontrol", "create", "reservation", "reservationname=r1", "users=root", "nodes=n2"),
+        *("starttime=now", "duration=120"),
+    )
+    own = ("--qos=one", "--account=all", "--reservation=r1")
+    job, runs = begun(head, "exec sleep 600", options=own)
+    more = cancelled(head, job)
+    limit(lab, "one", "maxsubmitjobsperuser=0")
+    answer = head.carry_out(Verb.SUBMIT, **more)
+    assert (answer.outcome, "limit" in answer.detail.lower()) == (Outcome.REFUSED, True), answer
+    limit(lab, "one", "maxsubmitjobsperuser=-1")
+    answer = head.carry_out(Verb.SUBMIT, **more)
+    assert (answer.outcome, answer.slurm_job is not None) == (Outcome.DONE, True), answer
+    copy = lab.job(answer.slurm_job or 0)
+    assert (copy["QOS"], copy["Account"], copy["Reservation"]) == ("one", "all", "r1")
+    until(lambda: len(lines(runs)) == 2, "the copy to run", head.look)
+    again = cancelled_copy(head, str(more["new_attempt"]), answer.slurm_job or 0)
+    lab.run("scontrol", "delete", "reservationname=r1")
+    answer = head.carry_out(Verb.SUBMIT, **again)
+    assert (answer.outcome, "reservation" in answer.detail.lower()) == (Outcome.REFUSED, True), answer
+    assert not lab.run("squeue", "-h", "-n", runs.name, "-o", "%A").stdout.split()
+
+
+def cancelled_copy(head: Head, attempt: str, job: int) -> dict[str, Any]:
+    """The copy is over; what an order to submit the Job once more needs."""
+    until(lambda: (doc := head.doc(attempt)) is not None and doc.spec is not None, "its spec", head.look)
+    doc = head.doc(attempt)
+    assert doc is not None
+    assert head.carry_out(Verb.CANCEL, attempt=attempt, slurm_job=job).outcome is Outcome.DONE
+    head.lab.wait(lambda: head.lab.job_state(job) in (None, "CANCELLED"), "the copy to end")
+    head.look()
+    base = attempt.rpartition("-a")[0]
+    return {"attempt": attempt, "slurm_job": job, "new_attempt": f"{base}-a3", "spec": doc.spec}
+
+
+def test_a_slurmdbd_that_does_not_answer_stops_no_look_and_what_it_knows_is_waited_for(head: Head) -> None:
+    """Three jobs end and are forgotten while nobody looks; slurmdbd accepts connections and is silent."""
+    lab = head.lab
+    jobs = [begun(head, "until [ -e $SLURM_SUBMIT_DIR/go ]; do sleep 0.2; done; exit 0")[0] for _ in range(2)]
+    names = [f"slurm.lab.{job}" for job in jobs]
+    Path(lab.folder / "work/go").touch()
+    lab.wait(lambda: not any(map(lab.job, jobs)), "slurmctld to forget them")
+    lab.wait(lambda: time.time() - os.stat(lab.folder / "run/slurmctld.pid").st_mtime > 62, "slurmctld to be settled")
+    pid = int((lab.folder / "run/slurmdbd.pid").read_text())
+    head.shim("sacct", f'echo "$$" >>{head.state}-asked; exec "$real" "$@"')
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        took = []
+        for _ in range(3):
+            began = time.monotonic()
+            head.look()
+            took.append(time.monotonic() - began)
+            assert [shown_.is_known for name in names if (shown_ := head.doc(name))] == [True, True]
+        asked = len(Path(f"{head.state}-asked").read_text().splitlines())
+        assert asked == 1, took
+        assert max(took[1:]) < 5, took
+        assert "sacct does not answer" in head.problems()
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    until(lambda: all((doc := head.doc(name)) and not doc.is_known for name in names), "their ends", head.look)
+    for name in names:
+        doc = head.doc(name)
+        assert doc is not None
+        assert (doc.state, "sacct says COMPLETED" in doc.detail) == (SlurmState.COMPLETED, True), doc
