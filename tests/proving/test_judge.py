@@ -118,7 +118,7 @@ CASES = (
         "budget_exceeded",
         broken.deaths_for_want_of_memory_are_read_as_the_platform_s,
         story(Trouble(kind="oom", step=42, hits=20)),
-        "want of memory",
+        "lack of memory",
     ),
     Case(
         "acted_while_paused",

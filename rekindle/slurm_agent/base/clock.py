@@ -31,7 +31,7 @@ class Clock(Protocol):
 
     def is_sure(self) -> bool:
         """False: `wall` and `monotonic` have passed different times since `now` was last confirmed. The host's clock
-        was set, or the machine was suspended: which of them cannot be notified until something outside it answers."""
+        was set, or the machine was suspended: which of the two is known once something outside it answers."""
         ...
 
 
