@@ -413,6 +413,7 @@ class World(RealService):
                 run.owner_took_it = True
                 if deed.tagged != "none":
                     run.owner_stopped_at = None  # in our care again, by its tags
+                run.is_another_stages = deed.tagged == "other_stage" and self.beside is not None
                 run.is_unprotected = deed.tagged == "none" or (deed.tagged == "other_stage" and self.beside is None)
                 self.submit(run.spec, f"{run.name}-byhand-{len(run.attempts)}", tags=tags)
             case "stop":
@@ -442,6 +443,8 @@ class World(RealService):
         key = f"{deed.what}-{run.name}-{deed.delay_s:g}"
         if deed.what in ("order_stop", "order_save_stop"):
             self.orders.stop(self._job_of(run), who="ada", key=key, checkpoint=deed.what == "order_save_stop")
+            if run.is_another_stages:  # which has the run now, and takes no order of this one
+                return
             run.owner_stopped_at = self.clock.now()
             run.is_well_again(self.clock.now())
         else:

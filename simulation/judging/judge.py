@@ -91,6 +91,9 @@ class Judge(Watcher):
 
     def _judge_pause(self, what: str, name: str, decided_at: datetime | None = None) -> None:
         """An order that was on its way when it was paused is carried out."""
+        run = self.world.runs.get(name)
+        if run is not None and run.is_another_stages:  # which is not paused
+            return
         paused_at = self.world.paused_at
         if paused_at is not None and (decided_at or self._now) - paused_at >= MISSES_NOTHING:
             self._count("acted_while_paused", name, what)
@@ -336,7 +339,10 @@ class Judge(Watcher):
         if ill is not None and ill.is_notified and not has_confirmed(run, self._now):
             return  # a person has it; what is over may be another trouble
         if ill is not None and self._now - ill.since > MISSES_NOTHING + shows_after(run, ill):
-            self._count("false_recovery", run.name, f"it is {ill.kind}")
+            if self._disturbed_at is not None and self._now - self._disturbed_at <= MISSES_NOTHING:
+                self._unconfirmed.append((run, ill))  # what waited for the end of the outage arrives in these moments
+            else:
+                self._count("false_recovery", run.name, f"it is {ill.kind}")
             return
         moving = [one for one in run.live if one.stretches and one.stretches[-1].phase is RunPhase.TRAINING]
         if ill is None and run.live and not moving and not any(one.is_done for one in run.live):
@@ -397,9 +403,11 @@ class Judge(Watcher):
                 self._count("dead_unwatched", run.name, f"{ill.kind} since {self._age(ill):.0f} s")
 
     def _judge_spikes(self) -> None:
-        """Of runs called recovered a minute ago at most: their loss is bad, and no person knows."""
+        """Of runs called recovered a minute ago at most: it is bad, and neither a person nor an Incident knows."""
+        watched = set(self._open.values())
         for run, ill in self._unconfirmed:
-            if run.ill is ill and not ill.is_notified and not run.owner_stopped:
+            is_known = ill.is_notified or (ill.kind != "spiking" and run.name in watched)
+            if run.ill is ill and not is_known and not run.owner_stopped:
                 self._count("false_recovery", run.name, f"it is {ill.kind}")
         self._unconfirmed.clear()
 

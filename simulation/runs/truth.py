@@ -213,6 +213,7 @@ class TrueRun:
     owner_took_it: bool = False  # its owner has resubmitted, or has cancelled our care of it
     cancelled_at: datetime | None = None  # when a person cancelled an Incident about it, and was told what is left
     is_ordered: bool = False  # a person has ordered its resubmission, which has not come yet
+    is_another_stages: bool = False  # a person has submitted it with another stage's tags, and that stage is there
     is_finished: bool = False
     ills: list[Ill] = field(default_factory=list)
     job_ids: set[str] = field(default_factory=set)  # names of its Slurm jobs

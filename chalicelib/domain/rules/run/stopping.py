@@ -22,7 +22,8 @@ from chalicelib.domain.decision.verdict import (
 )
 from chalicelib.domain.fault_specs.faults import LOSS_FAULTS
 from chalicelib.domain.faults.loss import BoutState, bad_fault, marked_healed, turn_of
-from chalicelib.domain.faults.stalls import is_past_stall, stalled_at
+from chalicelib.domain.faults.signal_facts import signal_step
+from chalicelib.domain.faults.stalls import is_past_stall, stalled_at, stalls_of
 from chalicelib.domain.model.action import Done, RequestCheckpoint, Severity, StopJob
 from chalicelib.domain.model.incident import CheckpointAsk, Phase
 from chalicelib.domain.model.known import Known
@@ -39,6 +40,7 @@ from rekindle.protocol.signals import FaultClass
 # The agent judges a shared path every ten seconds. Looks that near have an end: a deadline may be a day away.
 NEAR: Final = timedelta(seconds=10)
 NEAR_FOR: Final = timedelta(minutes=5)
+STALE_AFTER: Final = timedelta(minutes=5)  # a stall that no heartbeat repeats for so long is no reason to stop a run
 _UNDER_WAY: Final = timedelta(seconds=10)  # from the decision until the order is written, and dated
 WHOLE_SECOND: Final = timedelta(seconds=1)
 LIFELESS: Final = timedelta(seconds=60)  # four heartbeats (rekindle/monitor/base/settings.py, heartbeat_s)
@@ -352,6 +354,9 @@ def decide_stopping(context: RuleContext) -> Decision:
             "stop.pending", f"{attempt.name} is still {attempt.status}; the stop is not answered yet", again
         )
     if _stop_is_overdue(context):
+        if _is_claim_stale(context, attempt):
+            reason = f"{attempt.name} is {attempt.status}, and nothing shows any more that it stands still"
+            return context.stay("stop.stale", f"{reason}: it is not asked to stop again before its heartbeat is read")
         return context.stay(
             "stop.again", f"{attempt.name} is still {attempt.status}; asking again", again, stop_asked_at=context.now
         )
@@ -424,6 +429,19 @@ def _moves_meanwhile(context: RuleContext, attempt: AttemptView) -> Decision | N
         f"{attempt.name} could not be stopped, and {since}. It is left running",
         Phase.VERIFYING if incident.resubmission.tries else Phase.HOLDING,
     )
+
+
+def _is_claim_stale(context: RuleContext, attempt: AttemptView) -> bool:
+    """The run's own monitor reported the stall long ago, and no heartbeat can be read that repeats it: the run may have
+    moved on since. An outage on the way of the order, and one of the mailbox, are no evidence.
+    """
+    incident = context.incident
+    if incident.fault is not FaultClass.HANG or incident.order is not None:
+        return False
+    # A silence of metrics names no step, and no heartbeat is there to be read.
+    reported_at = [one.occurred_at for one in stalls_of(incident) if isinstance(signal_step(one), Known)]
+    shown_at = [*reported_at, *([attempt.heartbeat_at] if attempt.heartbeat_at is not None else [])]
+    return bool(reported_at) and context.now - max(shown_at) >= STALE_AFTER
 
 
 def _stop_is_overdue(context: RuleContext) -> bool:
