@@ -158,6 +158,11 @@ class Lies:
                 delays = [delay + lie.by_s * draw(self._story.seed, "order", number, delay) for delay in delays]
         return [timedelta(seconds=delay) for delay in delays]
 
+    def event_delay(self) -> timedelta:
+        """How late an event that is sent now may arrive."""
+        kinds = ("events_late", "events_reordered")
+        return timedelta(seconds=max((lie.by_s for _, lie in self._active(*kinds)), default=0.0))
+
     def loses_events(self) -> bool:
         """Some of the events never arrive now."""
         return any(True for _ in self._active("events_lost"))

@@ -449,7 +449,7 @@ class World(RealService):
             run.is_well_again(self.clock.now())
         else:
             self.orders.resubmit(self._job_of(run), who="ada", key=key, from_step=None, skip=())
-            run.stopped_before_order_at = run.owner_stopped_at
+            run.stopped_before_order_at, run.resubmission_ordered_at = run.owner_stopped_at, self.clock.now()
             run.owner_stopped_at, run.is_ordered = None, True
 
     def _order_reboot(self, deed: Deed, run: TrueRun) -> None:

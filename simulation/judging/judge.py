@@ -14,6 +14,7 @@ from typing import Final
 from chalicelib.domain.model.action import Severity
 from chalicelib.domain.model.incident import Incident, Phase
 from chalicelib.domain.policy.playbooks import Response
+from chalicelib.domain.rules.run.opening import OTHER_CLOCK, SAME_CLOCK
 from chalicelib.ports.notices import Notice, NoticeKind
 from localcloud.aws.sagemaker import Phase as JobPhase
 from rekindle.protocol.mailbox import RunPhase
@@ -163,6 +164,11 @@ class Judge(Watcher):
             for one in run.attempts.values()
         ):
             stopped_at = None  # what a person submitted and stopped within a minute may be two people's
+        if stopped_at is not None and run.resubmission_ordered_at is not None:
+            # Whose stop it is that follows an order to resubmit at once two clocks do not show.
+            apart = OTHER_CLOCK if run.spec.platform == "slurm" else SAME_CLOCK
+            if timedelta(0) <= stopped_at - run.resubmission_ordered_at <= apart:
+                stopped_at = None
         if stopped_at is not None and stopped_at < (attempt.ordered_at or self._now):
             self._count("owner_undone", run.name, f"{attempt.name} was submitted after its owner had stopped the run")
         self._judge_resume_point(attempt, is_alone=not others)

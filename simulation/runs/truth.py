@@ -208,6 +208,7 @@ class TrueRun:
     struck: dict[Trouble, int] = field(default_factory=dict)
     refused: int = 0
     owner_stopped_at: datetime | None = None  # since then its owner wants it to stay stopped
+    resubmission_ordered_at: datetime | None = None  # by a person, the last time
     stopped_before_order_at: datetime | None = None  # what `owner_stopped_at` was when its resubmission was ordered
     is_unprotected: bool = False  # its owner has resubmitted it without any tag of ours
     owner_took_it: bool = False  # its owner has resubmitted, or has cancelled our care of it

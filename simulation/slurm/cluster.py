@@ -384,7 +384,7 @@ class Cluster:
     def _acquit(self, name: str) -> None:
         node = self.nodes[name]
         if node.condemned and not node.is_broken:
-            node.condemned, node.condemned_until = False, self._clock.now()
+            node.condemned, node.condemned_until = False, self._clock.now() + self._lies.event_delay()
             lost = self._lies.lost
             self.pods.report_health(NAME, node.instance_id, fault="none", status="Healthy")
             node.is_acquittal_lost = self._lies.lost > lost

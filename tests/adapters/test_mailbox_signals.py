@@ -195,8 +195,8 @@ def test_a_run_without_a_mailbox_is_asked_by_the_signal_that_it_traps(box: Box) 
         ({"signal": None}, JOB, "not known to trap"),
         ({"signal": "WINCH"}, JOB, "traps SIGWINCH"),
         ({"is_ready": False}, JOB, "do not trap the signal yet"),
-        ({"state": SlurmState.PENDING}, JOB, "nobody would hear"),
-        ({"state": SlurmState.COMPLETING}, JOB, "nobody would hear"),
+        ({"state": SlurmState.PENDING}, JOB, "no process would receive"),
+        ({"state": SlurmState.COMPLETING}, JOB, "no process would receive"),
         ({}, replace(JOB, checkpoints=""), "nothing tells where"),
     ],
 )

@@ -238,7 +238,7 @@ def test_a_comment_cannot_have_us_write_the_whiteboard(lab: Lab, mailbox: str) -
     found = lab.scheduler.find(FIRST)
     assert found is not None
     assert found.mailbox == ""
-    assert any("whiteboard" in limit for limit in found.limits)
+    assert any("the cluster state" in limit for limit in found.limits)
 
 
 def test_a_jobs_name_reaches_no_terminal_raw(lab: Lab) -> None:

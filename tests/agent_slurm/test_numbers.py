@@ -197,7 +197,7 @@ def test_what_the_numbering_of_jobs_is_advised_about() -> None:
     assert numbering(Settings(), 5) == ""
     federated = Settings(first_job=2, next_job=40)
     assert numbering(federated, (3 << 26) + 39) == ""
-    assert "begun anew" in numbering(federated, (3 << 26) + 41)
+    assert "begun again" in numbering(federated, (3 << 26) + 41)
 
 
 def test_numbers_that_have_begun_anew_are_a_problem_until_new_ones_are_reached(head: Head) -> None:
@@ -214,7 +214,7 @@ def test_numbers_that_have_begun_anew_are_a_problem_until_new_ones_are_reached(h
     head.look()
     head.fake.config(next_job=501)
     head.now += timedelta(minutes=6)
-    assert not any("begun anew" in line for line in head.look().problems)
+    assert not any("begun again" in line for line in head.look().problems)
 
 
 def test_a_job_that_was_submitted_since_the_numbers_were_read_is_no_sign_of_that(head: Head) -> None:

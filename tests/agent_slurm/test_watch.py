@@ -301,7 +301,7 @@ def test_nobody_joins_another_users_job(head: Head, claim: str, was_restarted: b
     head.look()
     doc = head.doc("slurm.ml.9")
     assert (doc.job_id, doc.slurm_job) == (None, 9)
-    assert "somebody else" in doc.detail
+    assert "someone else" in doc.detail
     assert head.commands.find_by_attempt("slurm.ml.7-a2") is None
     (member,) = (one for one in head.roster.members() if one.slurm_job == 9)
     assert member.job_id == "slurm.ml.9"

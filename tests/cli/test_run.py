@@ -128,7 +128,7 @@ def test_wrong_usage_is_told_and_nothing_is_submitted(run: Run, slurm: Path, arg
     assert not (slurm / "arguments").exists()
 
 
-@pytest.mark.parametrize(("given", "lost"), [((), "ask the run"), (("--signal", "USR1"), "sees its steps")])
+@pytest.mark.parametrize(("given", "lost"), [((), "ask the run"), (("--signal", "USR1"), "its steps are not seen")])
 def test_without_a_mailbox_what_is_lost_is_said(run: Run, slurm: Path, given: tuple[str, ...], lost: str) -> None:
     assert lost in run("run", "--dry-run", *given, "sbatch", "job.sbatch").err
 

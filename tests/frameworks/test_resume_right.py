@@ -143,7 +143,7 @@ def test_two_runs_in_one_folder_are_not_guessed_between_unless_one_is_known(tmp_
     write(tmp_path / "small-step-10.pt", 10)
     write(tmp_path / "large-step-20.pt", 20)
     assert newest_complete(tmp_path) is None
-    assert all("cannot be told" in item.problems[0] for item in discover_in(tmp_path))
+    assert all("is not known" in item.problems[0] for item in discover_in(tmp_path))
     known = newest_complete(tmp_path, like=[str(tmp_path / "small-step-5.pt")])
     assert known is not None
     assert known.root == "small-step-10.pt"

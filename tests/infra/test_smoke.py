@@ -83,7 +83,7 @@ def test_the_rehearsal_finds_all_well_and_leaves_nothing(place: Place) -> None:
     said: list[str] = []
     assert smoke(place, said).run(), said
     text = "\n".join(said)
-    for part in ("dies on purpose", "it is recovered", "ends by itself", "from a checkpoint", "notices of it arrive"):
+    for part in ("dies on purpose", "it is recovered", "ends on its own", "from a checkpoint", "notices of it arrive"):
         assert f"ok: {next(line for line in said if part in line).removeprefix('ok: ')}" in text, part
     assert "PROBLEM" not in text
     assert "cost: " in text

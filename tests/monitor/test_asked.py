@@ -234,7 +234,7 @@ def test_outside_a_step_nothing_is_called_safe(rank: Callable[..., Rank]) -> Non
         """,
         under=None,
     )
-    assert "cannot be told" in str(run.heard()["kills"])
+    assert "is not known" in str(run.heard()["kills"])
 
 
 def test_further_steps_of_the_same_job_are_looked_at_and_other_jobs_are_not(tmp_path: Path) -> None:

@@ -37,7 +37,7 @@ def test_the_rank_that_was_first_is_named_with_its_host_and_where_its_report_lie
 
 def test_all_at_once_names_nobody() -> None:
     one = judged(*(bad(rank, 7) for rank in range(4)))
-    assert (one.ranks, suspect_word(one)) == ((), "nobody")
+    assert (one.ranks, suspect_word(one)) == ((), "no rank")
 
 
 def test_reports_of_another_kind_are_no_word_on_this_one() -> None:

@@ -93,7 +93,7 @@ def test_a_question_that_comes_after_its_answer_calls_nobody(stage: Stage) -> No
     (root,) = stage.slack.roots()
     (reply,) = stage.slack.replies(root)
     assert not reply.broadcast
-    assert "late: said" in reply.words
+    assert "late: sent" in reply.words
 
 
 def test_what_is_said_in_time_claims_no_lateness(stage: Stage) -> None:

@@ -84,7 +84,7 @@ ROWS: Mapping[str, Row] = {
     "switches": Row(options=("-N2", "--switches=1@00:10:00")),
     "QOS": Row(options=("--qos=high",)),
     "a container": Row(options=("--container=/tmp/bundle",)),
-    "a name of two lines": Row(options=("--job-name=a\nb=c|ü",), refused="JobName"),
+    "a name of two lines": Row(options=("--job-name=a\nb=c|ü",), refused="line break"),
     "a name in other letters": Row(options=("--job-name=übung 火",)),
     "a script that has changed": Row(),
     "a folder that has gone": Row(options=("--chdir={folder}/gone",), refused="WorkDir"),

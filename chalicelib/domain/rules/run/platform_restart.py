@@ -12,6 +12,7 @@ from typing import Final, TypeGuard
 from chalicelib.domain.claims.bad_nodes import is_lost, lost_one_of
 from chalicelib.domain.claims.movement import unwatched
 from chalicelib.domain.decision.verdict import Decision, RuleContext, has_passed, result, span_word, story, subject
+from chalicelib.domain.fault_specs.faults import LOSS_FAULTS
 from chalicelib.domain.faults.diagnosis import failure_signature
 from chalicelib.domain.faults.loss import marked_bad
 from chalicelib.domain.faults.poison import died_at
@@ -222,6 +223,9 @@ def adopted_trouble(context: RuleContext, attempt: AttemptView) -> Decision | No
     if context.incident.is_poisoned and (clean := _clean_start(context, attempt)) is not None:
         return context.changed(onset_attempt=last.clone_of).stay("adopt.clean", f"{clean}: it continues")
     if context.incident.is_poisoned:
+        if isinstance(attempt.first_step, Unknown) and context.in_state < context.policy.timing.silent_limit:
+            reason = f"{last.clone_of} had gone bad, and where {attempt.name} begins is not known yet"
+            return context.stay("adopt.unseen", reason)
         reason = f"{attempt.name} continues from what {last.clone_of} left, which had gone bad."
         return roll_back(context, attempt, "adopt.poisoned", reason)
     closed = over_budget(context)
@@ -241,7 +245,9 @@ def _clean_start(context: RuleContext, attempt: AttemptView) -> str | None:
         return f"{attempt.name} has trained {trained} steps on from where it began, and its loss is finite"
     if attempt.loss_state not in (LossState.NONE, LossState.FINITE) or not isinstance(onset, Known):
         return None
-    if isinstance(first, Known) and first.value < onset.value:
+    # A loss that is no number shows a step after the update that made it so; one that is only high, at once.
+    is_at_once = loss.onset_fault in LOSS_FAULTS
+    if isinstance(first, Known) and first.value < onset.value + is_at_once:
         return f"{attempt.name} began at step {first.value}, before what went bad at step {onset.value}"
     found = context.seen.checkpoints
     if isinstance(first, Unknown) and isinstance(found, Known) and not found.value:
