@@ -106,6 +106,20 @@ def test_a_stall_is_not_acted_on_while_its_heartbeat_cannot_be_read() -> None:
     assert any(isinstance(one, StopJob) for one in look(waited, unread).actions)
 
 
+def test_a_stall_is_not_acted_on_where_it_and_the_newest_heartbeat_are_old() -> None:
+    long_ago = NOW - timedelta(minutes=11)
+    asked = incident(Phase.CHECKPOINTING, FaultClass.HANG, signals=(signal(at=long_ago),))
+    assert asked.halt.ask is not None
+    asked = dataclasses.replace(
+        asked, halt=dataclasses.replace(asked.halt, ask=dataclasses.replace(asked.halt.ask, deadline_at=NOW))
+    )
+    old = look(asked, seen(view(work="stalled", heartbeat_at=long_ago), reply=UNSEEN))
+    assert old.rule == "hang.unread"
+    assert "its newest heartbeat is 11 min old" in old.reason
+    fresh = look(asked, seen(view(work="stalled", heartbeat_at=NOW), reply=UNSEEN))
+    assert fresh.rule != "hang.unread"
+
+
 def test_a_checkpoint_is_not_passed_over_for_an_end_that_other_starts_come_to_as_well() -> None:
     tries = tuple(
         Try(

@@ -12,6 +12,7 @@ from chalicelib.domain.faults.loss import noted_bad
 from chalicelib.domain.model.action import Action, CaptureStacks, Notify, RequestCheckpoint, Severity, StopJob
 from chalicelib.domain.model.evidence import Need, SuspicionKind, forensic_request_id, suspect_word
 from chalicelib.domain.model.incident import CheckpointAsk, Phase
+from chalicelib.domain.model.known import Known
 from chalicelib.domain.model.observation import AttemptStatus, AttemptView
 from chalicelib.domain.model.signal import Signal, SignalKind
 from chalicelib.domain.policy.playbooks import Response
@@ -156,7 +157,7 @@ def with_need(needs: tuple[Need, ...], *more: Need) -> tuple[Need, ...]:
 
 
 def _heartbeat_first(context: RuleContext) -> Decision | None:
-    """A reported stall of a run whose heartbeat cannot be read, or that is old and has none that is found.
+    """A reported stall of a run whose heartbeat cannot be read, or that is as old as what was reported.
 
     Only its own answer, that its training thread is stuck, says as much. An outage of the mailbox is waited for.
     """
@@ -164,16 +165,19 @@ def _heartbeat_first(context: RuleContext) -> Decision | None:
     if incident.fault is not FaultClass.HANG or attempt is None or attempt.status is not AttemptStatus.RUNNING:
         return None
     claims = [one.occurred_at for one in incident.signals if one.fault is FaultClass.HANG and one.triggers]
-    is_old = attempt.heartbeat_at is None and bool(claims) and context.now - max(claims) >= OLD_CLAIM
+    shown = [*claims, *([attempt.heartbeat_at] if attempt.heartbeat_at is not None else [])]
+    is_old = bool(claims) and context.now - max(shown) >= OLD_CLAIM
     if not attempt.is_heartbeat_unread and not is_old:
         return None
     ask = incident.halt.ask
     if ask is not None and ask.attempt == attempt.name and ask.outcome == "cannot":
         return None
+    unknown = why(attempt.last_step)
+    if isinstance(attempt.last_step, Known) and attempt.heartbeat_at is not None:
+        unknown = f"its newest heartbeat is {span_word(context.now - attempt.heartbeat_at)} old"
     reason = (
-        f"{story(context)} But whether {attempt.name} still stands there is not known "
-        f"({why(attempt.last_step)}): it is "
-        "not stopped for what was said before"
+        f"{story(context)} But whether {attempt.name} still stands there is not known ({unknown}): it is not stopped "
+        "for what was reported before"
     )
     if incident.phase in (Phase.OPEN, Phase.WATCHING):
         return context.move("hang.unread", reason, Phase.HOLDING)
