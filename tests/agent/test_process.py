@@ -268,7 +268,7 @@ def test_check_says_all_that_is_missing_and_fails(head_node: HeadNode) -> None:
     assert [line.split()[1].rstrip(":") for line in bad.stdout.splitlines() if line.startswith("MISSING")] == [
         "state",
         "commands",
-        "whiteboard",
+        "cluster",
         "lease",
     ]
 
