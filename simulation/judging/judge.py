@@ -213,7 +213,9 @@ class Judge(Watcher):
         return max(1, int(len(cluster.nodes) * self.world.policy.budgets.max_nodes_in_repair_percent / 100))
 
     def _just_repaired(self, node: TrueNode) -> bool:
-        ends = [at for at in (node.repaired_at, node.condemned_until) if at is not None]
+        reached_at = node.reachable_since
+        shown_at = reached_at + self.world.lies.head_late() if reached_at is not None else None
+        ends = [at for at in (node.repaired_at, node.condemned_until, shown_at) if at is not None]
         return any(self._now - at < MISSES_NOTHING for at in ends)
 
     def _is_out_alone(self, node: TrueNode) -> bool:

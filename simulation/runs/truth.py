@@ -105,6 +105,7 @@ class TrueNode:
     condemned_until: datetime | None = None
     is_acquittal_lost: bool = False  # the event of its withdrawal was lost
     unreachable_since: datetime | None = None  # for Slurm; the machine itself is well
+    reachable_since: datetime | None = None  # again, after it was not
     in_our_repair: bool = False
     is_ordered: bool = False  # a person has ordered its repair, which has not come yet
 

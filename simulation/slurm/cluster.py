@@ -344,6 +344,8 @@ class Cluster:
         """The nodes as Slurm shows them: some seem not to answer."""
         hidden = {one.name for one in nodes.nodes if self._lies.hides_node(one.name)}
         for node in self.nodes.values():
+            if node.unreachable_since is not None and node.name not in hidden:
+                node.reachable_since = self._clock.now()
             node.unreachable_since = (node.unreachable_since or self._clock.now()) if node.name in hidden else None
         shown = tuple(
             _with(one, state="down", flags=(*one.flags, "not_responding"), reason=one.reason or "Not responding")

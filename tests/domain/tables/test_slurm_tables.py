@@ -1205,6 +1205,13 @@ def test_what_the_registry_knows_already_keeps_its_number() -> None:
     assert one(decision, AdoptAttempt).number == 2
 
 
+def test_a_requeue_that_was_refused_is_not_ordered_a_second_time() -> None:
+    refused = sees(start(S.STARTING, R1), results=result("ResubmitJob", Done.REFUSED))
+    after = decided(case(Phase.RESUBMITTING, F.NODE_LOST, **PENDING), refused).incident
+    assert after.resubmission.requeue_refused
+    assert after.resubmission.not_before == NOW + P.timing.look_max
+
+
 def test_a_poisoned_start_hands_its_poison_on_to_the_one_that_slurm_made_of_it() -> None:
     before = case(Phase.STOPPING, F.NON_FINITE, onset_attempt=R0, onset_step=Known(85))
     after = decided(before, sees(put_back())).incident
