@@ -215,8 +215,8 @@ def _rows(points: Sequence[Point], axis: Axis) -> tuple[tuple[str, str], ...]:
         chosen.append(points[-1])
     # A window of days has each time of day more than once.
     is_long = points[-1][0] - points[0][0] >= DAY_S
-    reported = (lambda at: str(round(at))) if axis is Axis.STEP else (day_of if is_long else clock_of)
-    return tuple((reported(at), short(value)) for at, value in chosen)
+    label = (lambda at: str(round(at))) if axis is Axis.STEP else (day_of if is_long else clock_of)
+    return tuple((label(at), short(value)) for at, value in chosen)
 
 
 def day_of(at: float) -> str:

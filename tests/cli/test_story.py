@@ -49,8 +49,8 @@ def test_a_suspect_is_named_with_its_host_its_grounds_and_its_stacks() -> None:
 
 def test_reports_that_point_at_nobody_are_told_as_such() -> None:
     said = "all 8 ranks have it at step 25"
-    nobody = Suspicion(attempt="lm", kind=SuspicionKind.NON_FINITE, rule="all_at_once", text=said)
-    assert "non_finite: no rank in particular" in shown(suspicions=(nobody,))
+    no_rank = Suspicion(attempt="lm", kind=SuspicionKind.NON_FINITE, rule="all_at_once", text=said)
+    assert "non_finite: no rank in particular" in shown(suspicions=(no_rank,))
     assert "SUSPECTS" not in shown()
 
 

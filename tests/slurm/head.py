@@ -189,6 +189,23 @@ def lines(runs: Path) -> list[str]:
     return runs.read_text().splitlines()
 
 
+def runs_as_one_copy(head: Head, runs: Path, answer: OrderResult, *, works: bool = False) -> None:
+    """The job that the order has started runs, and Slurm has no other of its name. works: the agent also takes orders
+    meanwhile, and three turns longer.
+    """
+
+    def turn() -> None:
+        head.look()
+        if works:
+            head.agent.executor.work()
+
+    until(lambda: len(lines(runs)) == 2, "the copy to run", turn)
+    for _ in range(3 if works else 0):
+        turn()
+    named = head.lab.run("squeue", "-h", "-t", "PD,R,CG", "-n", runs.name, "-o", "%A").stdout.split()
+    assert named == [str(answer.slurm_job)]
+
+
 def spec_of(head: Head, job: int, attempt: str = "") -> str:
     doc = head.doc(attempt or f"slurm.lab.{job}")
     assert doc is not None

@@ -146,7 +146,7 @@ def cancelled_copy(head: Head, attempt: str, job: int) -> dict[str, Any]:
 
 
 def test_a_slurmdbd_that_does_not_answer_stops_no_look_and_what_it_knows_is_waited_for(head: Head) -> None:
-    """Three jobs end and are forgotten while nobody looks; slurmdbd accepts connections and is silent."""
+    """Three jobs end and are forgotten while the agent does not observe; slurmdbd accepts connections and is silent."""
     lab = head.lab
     jobs = [begun(head, "until [ -e $SLURM_SUBMIT_DIR/go ]; do sleep 0.2; done; exit 0")[0] for _ in range(2)]
     names = [f"slurm.lab.{job}" for job in jobs]

@@ -1,5 +1,5 @@
-"""The head node's clock is set by hours while slurmctld and the agent run: by whoever sets clocks, or because the
-machine stood still. Deadlines are durations and AWS's time; what is Slurm's is compared by Slurm's own times.
+"""The head node's clock is set by hours while slurmctld and the agent run: by an administrator, or because the machine
+was suspended. Deadlines are durations and AWS's time; what is Slurm's is compared by Slurm's own times.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from localcloud.slurm.install import COMMANDS
 from localcloud.slurm.lab import SlurmLab
 from rekindle.protocol.cluster.orders import Outcome, Verb
 from rekindle.slurm_agent.base.clock import AwsClock, SystemClock
-from tests.slurm.head import Head, bucket, lines, until
+from tests.slurm.head import Head, bucket, lines, runs_as_one_copy, until
 from tests.slurm.test_disturbed_slurm import begun, cancelled
 
 pytestmark = pytest.mark.versions
@@ -87,7 +87,6 @@ def head(lab: SlurmLab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[He
 
 @pytest.mark.parametrize("off", HOURS, ids=str)
 def test_a_submission_whose_answer_is_lost_as_the_clock_is_set(head: Heads, off: timedelta) -> None:
-    lab = head.lab
     job, runs = begun(head, "exec sleep 600")
     more = cancelled(head, job)
     head.shim("sbatch", f'mv {head.shims}/sbatch {head.shims}/.done; $real "$@"; {LOST}')
@@ -108,9 +107,7 @@ def test_a_submission_whose_answer_is_lost_as_the_clock_is_set(head: Heads, off:
     assert [line[:26] for line in head.problems().splitlines()] == ["clock: this host's clock is"[:26]]
     if off < timedelta(0):
         head.restart_slurmctld()
-    until(lambda: len(lines(runs)) == 2, "the copy to run", head.look)
-    named = lab.run("squeue", "-h", "-t", "PD,R,CG", "-n", runs.name, "-o", "%A").stdout.split()
-    assert named == [str(answer.slurm_job)]
+    runs_as_one_copy(head, runs, answer)
 
 
 @pytest.mark.parametrize("off", HOURS, ids=str)

@@ -18,7 +18,7 @@ from localcloud.slurm.lab import SlurmLab
 from rekindle.protocol.cluster.documents import EndedBy, JobSpec, SlurmState
 from rekindle.protocol.cluster.names import spec_key
 from rekindle.protocol.cluster.orders import Outcome, Verb
-from tests.slurm.head import BUCKET, Head, alive, bucket, lines, saved, script, spec_of, until
+from tests.slurm.head import BUCKET, Head, alive, bucket, lines, runs_as_one_copy, saved, script, spec_of, until
 
 THEIRS = '{"APS": {"auto_resume_mode": "requeue"}}'  # what HyperPod's own agent writes
 OURS = "rekindle:gentle,mailbox=s3://b/lm,signal=B:USR1,min_nodes=1"
@@ -137,9 +137,7 @@ echo 'sbatch: error: Batch job submission failed: Socket timed out on send/recv 
     assert head.answer(order) is None
     answer = head.answered(order)
     assert (answer.outcome, alive(lab, answer.slurm_job or 0)) == (Outcome.DONE, True), answer
-    until(lambda: len(lines(runs)) == 2, "the copy to run", head.look)
-    named = lab.run("squeue", "-h", "-t", "PD,R,CG", "-n", runs.name, "-o", "%A").stdout.split()
-    assert named == [str(answer.slurm_job)]
+    runs_as_one_copy(head, runs, answer)
     until(lambda: head.doc(f"slurm.lab.{job}-a2"), "its document", head.look)
     assert policies(head, f"slurm.lab.{job}-a2") == [("gentle", "s3://b/lm")]
     assert head.doc(f"slurm.lab.{answer.slurm_job}") is None, "it is no Job of its own"

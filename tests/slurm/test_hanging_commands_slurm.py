@@ -20,7 +20,7 @@ from localcloud.slurm.conf import Timers
 from localcloud.slurm.lab import SlurmLab
 from rekindle.protocol.cluster.orders import Outcome, Verb
 from rekindle.slurm_agent.reading.run import KILLED_S, PATIENCE_S
-from tests.slurm.head import Head, bucket, lines, until
+from tests.slurm.head import Head, bucket, lines, runs_as_one_copy, until
 from tests.slurm.test_disturbed_slurm import begun, cancelled
 
 SLACK_S = 15.0  # of a busy machine
@@ -128,14 +128,5 @@ def test_a_slurmctld_that_is_silent_for_longer_than_the_agent_waits(head: Head) 
     os.kill(pid, signal.SIGCONT)
     answer = head.answered(order)
     assert answer.outcome is Outcome.DONE, answer
-
-    def turn() -> None:
-        head.look()
-        head.agent.executor.work()
-
-    until(lambda: len(lines(runs)) == 2, "the copy to run", turn)
-    for _ in range(3):
-        turn()
-    named = lab.run("squeue", "-h", "-t", "PD,R,CG", "-n", runs.name, "-o", "%A").stdout.split()
-    assert named == [str(answer.slurm_job)]
+    runs_as_one_copy(head, runs, answer, works=True)
     assert not head.problems()

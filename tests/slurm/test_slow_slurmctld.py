@@ -13,7 +13,7 @@ import pytest
 from localcloud.slurm.conf import Timers
 from localcloud.slurm.lab import SlurmLab
 from rekindle.protocol.cluster.orders import Outcome, Verb
-from tests.slurm.head import Head, alive, bucket, lines, until
+from tests.slurm.head import Head, alive, bucket, lines, runs_as_one_copy, until
 from tests.slurm.test_disturbed_slurm import begun, cancelled
 
 STANDS_S = 35.0
@@ -90,14 +90,5 @@ def test_a_slurmctld_that_stands_still_for_longer_than_a_command_waits(head: Hea
     goes_on.join()
     assert time.monotonic() - began > STANDS_S - 5
     assert answer.outcome is Outcome.DONE, answer
-
-    def turn() -> None:
-        head.look()
-        head.agent.executor.work()
-
-    until(lambda: len(lines(runs)) == 2, "the copy to run", turn)
-    for _ in range(3):
-        turn()
-    named = lab.run("squeue", "-h", "-t", "PD,R,CG", "-n", runs.name, "-o", "%A").stdout.split()
-    assert named == [str(answer.slurm_job)]
+    runs_as_one_copy(head, runs, answer, works=True)
     assert not head.problems()

@@ -38,12 +38,12 @@ def is_alert(signal: Signal) -> bool:
 
 def only_alerts(signals: Iterable[Signal], fault: FaultClass | None = None) -> bool:
     """True if only alerts report the fault. `fault` restricts this to Signals of that class."""
-    lines = [
+    claims = [
         one
         for one in signals
         if one.triggers and one.fault is not None and one.kind not in ORDER_KINDS and fault in (None, one.fault)
     ]
-    return bool(lines) and all(is_alert(one) for one in lines)
+    return bool(claims) and all(is_alert(one) for one in claims)
 
 
 def left_by_alerts_alone(incident: Incident) -> bool:
@@ -60,13 +60,13 @@ def is_unproven(signal: Signal) -> bool:
 
 def _only_unproven(context: RuleContext) -> bool:
     """A stall or a bad value of a run whose mailbox has no heartbeat that could confirm or deny it (ADR 0092)."""
-    lines = [one for one in context.incident.signals if one.triggers and one.fault is context.incident.fault]
+    claims = [one for one in context.incident.signals if one.triggers and one.fault is context.incident.fault]
     attempt = context.attempt
-    if attempt is None or not lines or not all(is_alert(one) or is_unproven(one) for one in lines):
+    if attempt is None or not claims or not all(is_alert(one) or is_unproven(one) for one in claims):
         return False
     if attempt.heartbeat_at is None and not attempt.is_heartbeat_unread and not isinstance(attempt.last_step, Known):
         return True
-    unproven = [one for one in lines if is_unproven(one)]
+    unproven = [one for one in claims if is_unproven(one)]
     if unproven and _is_asked(context.incident):  # heartbeats that are found meanwhile, and are late, do not answer
         return not has_fresh_heartbeat(attempt, now=context.now)
     return bool(unproven) and all(is_beyond_heartbeats(one, attempt) for one in unproven)  # one that is unread is there

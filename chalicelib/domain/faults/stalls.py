@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from datetime import datetime
+
 from chalicelib.domain.faults.signal_facts import concerns, signal_step
 from chalicelib.domain.model.incident import Incident, best_step
 from chalicelib.domain.model.known import Known, Maybe, Unknown
@@ -13,6 +16,14 @@ def stalled_at(incident: Incident) -> Maybe[int]:
     """The highest step at which the attempt under care was reported stuck."""
     stalls = stalls_of(incident)
     return best_step(*(signal_step(item) for item in stalls)) if stalls else Unknown("no stall was reported")
+
+
+def newest_sign(claims: Iterable[Signal], view: AttemptView) -> datetime | None:
+    """The time of the newest of the claims that the attempt stands still and of its heartbeat; None without claims."""
+    times = [one.occurred_at for one in claims]
+    if not times:
+        return None
+    return max((*times, *([view.heartbeat_at] if view.heartbeat_at is not None else [])))
 
 
 def has_passed_stall(stall: Signal, view: AttemptView) -> bool:

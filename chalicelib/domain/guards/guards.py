@@ -102,10 +102,10 @@ def _shadowed(context: RuleContext, decision: Decision) -> Decision:
         return decision
     where = f", switched on {context.seen.shadow}" if context.seen.shadow else ""
     would = f"{', '.join(dict.fromkeys(doing))}, by {decision.rule}{where}: {decision.reason}"
-    reported = shadow(context, would)
+    shadowed = shadow(context, would)
     if context.incident.phase in (Phase.OPEN, Phase.HOLDING, Phase.WATCHING):
-        return reported
-    reason = f"{reported.reason} {_state(context)}{_unanswered(context)}"
+        return shadowed
+    reason = f"{shadowed.reason} {_state(context)}{_unanswered(context)}"
     return context.hand_over("guard.shadow", reason, severity=Severity.PAGE)
 
 

@@ -9,6 +9,7 @@ from typing import Any, Final
 from chalicelib.domain.decision.verdict import Decision, RuleContext, span_word, story, subject, suspicion_about, why
 from chalicelib.domain.fault_specs.faults import LOSS_FAULTS
 from chalicelib.domain.faults.loss import noted_bad
+from chalicelib.domain.faults.stalls import newest_sign
 from chalicelib.domain.model.action import Action, CaptureStacks, Notify, RequestCheckpoint, Severity, StopJob
 from chalicelib.domain.model.evidence import Need, SuspicionKind, forensic_request_id, suspect_word
 from chalicelib.domain.model.incident import CheckpointAsk, Phase
@@ -164,9 +165,9 @@ def _heartbeat_first(context: RuleContext) -> Decision | None:
     incident, attempt = context.incident, context.attempt
     if incident.fault is not FaultClass.HANG or attempt is None or attempt.status is not AttemptStatus.RUNNING:
         return None
-    claims = [one.occurred_at for one in incident.signals if one.fault is FaultClass.HANG and one.triggers]
-    shown = [*claims, *([attempt.heartbeat_at] if attempt.heartbeat_at is not None else [])]
-    is_old = bool(claims) and context.now - max(shown) >= OLD_CLAIM
+    claims = (one for one in incident.signals if one.fault is FaultClass.HANG and one.triggers)
+    sign_at = newest_sign(claims, attempt)
+    is_old = sign_at is not None and context.now - sign_at >= OLD_CLAIM
     if not attempt.is_heartbeat_unread and not is_old:
         return None
     ask = incident.halt.ask

@@ -161,8 +161,8 @@ def holds_at_stop(start: StartView | None, incident: Incident) -> bool:
     """
     if start is None or start.is_queued:
         return False
-    reported = needs_plan(incident, None)
-    return choose(Case(start=start, needs_plan=reported)).how is Submission.REQUEUE
+    case = Case(start=start, needs_plan=needs_plan(incident, None))
+    return choose(case).how is Submission.REQUEUE
 
 
 def requeued_name(attempt: str, start: StartView) -> str:

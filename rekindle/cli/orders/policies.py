@@ -64,10 +64,10 @@ def put(args: argparse.Namespace) -> int:
     """Store a document in place of the version that is there, after showing what that changes."""
     document = read_document(args.file)
     with connected(args, only_look=False) as client:
-        stated = client.order("POST", path("policies", args.name, "diff"), {"document": document}, key=key_of(args))
-        version = args.replaces if args.replaces is not None else member(stated, "version")
+        difference = client.order("POST", path("policies", args.name, "diff"), {"document": document}, key=key_of(args))
+        version = args.replaces if args.replaces is not None else member(difference, "version")
         body = {"document": document, "version": version}
-        ask(args, f"Store {clean(args.name)} in place of version {clean(version)}:\n{_changes(stated, Style())}")
+        ask(args, f"Store {clean(args.name)} in place of version {clean(version)}:\n{_changes(difference, Style())}")
         answer = client.order("PUT", path("policies", args.name), body, key=key_of(args))
     if wants_json(args):
         out_json(answer)

@@ -65,9 +65,9 @@ def run(args: argparse.Namespace) -> int:
     """Submit; returns sbatch's exit code. Raises: Misused, CommandFailed."""
     command = _asked(args.launch)
     text = _comment(args, command)
-    stated = comments.parse(text)
+    comment = comments.parse(text)
     cluster = _cluster(os.environ)
-    environment = _environment(args, stated.mailbox if stated else "", cluster)
+    environment = _environment(args, comment.mailbox if comment else "", cluster)
     arguments = [
         *([] if command.says("open-mode") else ["--open-mode=append"]),
         *([] if command.says("requeue", "no-requeue") else ["--requeue"]),
@@ -76,7 +76,7 @@ def run(args: argparse.Namespace) -> int:
         *([] if command.has_argument("parsable") else ["--parsable"]),
     ]
     line = command.with_options(arguments)
-    for warning in _warnings(command, environment, bool(stated and stated.signal)):
+    for warning in _warnings(command, environment, bool(comment and comment.signal)):
         print(f"rekindle: {warning}", file=sys.stderr)
     if args.dry_run:
         print(_shown(args, environment, line))
@@ -154,8 +154,8 @@ def _cluster(env: Mapping[str, str]) -> str:
         name = cluster_of(env)
         if name is not None:
             return name
-        stated = subprocess.run(["scontrol", "show", "config"], capture_output=True, text=True, check=True, timeout=60)
-        found = re.search(r"^ClusterName\s*=\s*(\S+)", stated.stdout, re.MULTILINE)
+        shown = subprocess.run(["scontrol", "show", "config"], capture_output=True, text=True, check=True, timeout=60)
+        found = re.search(r"^ClusterName\s*=\s*(\S+)", shown.stdout, re.MULTILINE)
         return check_cluster(found[1] if found else None, ENV_CLUSTER)
     except (OSError, subprocess.SubprocessError, MailboxError) as err:
         raise CommandFailed(f"the cluster's name is not known: set {ENV_CLUSTER} ({clean(err)[:160]})") from err
@@ -189,10 +189,10 @@ def _submit(args: argparse.Namespace, line: Sequence[str], env: Mapping[str, str
     try:
         with subprocess.Popen(line, env=dict(env), stdout=subprocess.PIPE, text=True, errors="replace") as sbatch:
             assert sbatch.stdout is not None  # noqa: S101 - a pipe was asked for; this tells the type checker
-            for stated in sbatch.stdout:  # one by one: with --wait the id comes long before the end
-                found = _SUBMITTED.fullmatch(stated.strip())
+            for printed in sbatch.stdout:  # one by one: with --wait the id comes long before the end
+                found = _SUBMITTED.fullmatch(printed.strip())
                 if found is None:
-                    print(stated, end="", flush=True)
+                    print(printed, end="", flush=True)
                     continue
                 submitted = True
                 _tell(args, int(found[1]), cluster)

@@ -110,7 +110,7 @@ def _signals(batch: Batch) -> Iterator[Finding]:
         option is not None and re.match(r"R?B", (option.value or "").partition(":")[0]) and ":" in (option.value or "")
     )
     comment = batch.comment
-    reported = comment is not None and bool(comment.signal or comment.mailbox)
+    is_asked_for = comment is not None and bool(comment.signal or comment.mailbox)
     monitored = any("rekindle" in word.lower() for command in batch.shell.commands for word in command.words)
     monitored = monitored or any(name.startswith("REKINDLE_") for name in batch.shell.values)
     if option is not None and to_shell and not traps:
@@ -127,7 +127,7 @@ def _signals(batch: Batch) -> Iterator[Finding]:
             batch.at(given.line if given is not None else None),
             "the comment's signal=B:… goes to the batch shell alone, which has no trap for it: the shell dies",
         )
-    elif not (traps or option is not None or reported or monitored):
+    elif not (traps or option is not None or is_asked_for or monitored):
         yield warning(
             Id.BATCH_SIGNAL,
             batch.label,
@@ -193,9 +193,9 @@ def _checkpoints(batch: Batch) -> Iterator[Finding]:
     places = dict.fromkeys(_places(batch))
     comment, option = batch.comment, batch.option("comment")
     if comment is not None and option is not None:
-        reported = (("checkpoints", comment.checkpoints), ("mailbox", comment.mailbox))
+        asked = (("checkpoints", comment.checkpoints), ("mailbox", comment.mailbox))
         places |= {
-            (f"--comment {key}", value.removeprefix("file://"), option.line): None for key, value in reported if value
+            (f"--comment {key}", value.removeprefix("file://"), option.line): None for key, value in asked if value
         }
     if any(_SHARED.match(value) for _, value, _ in places):
         return

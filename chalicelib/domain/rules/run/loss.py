@@ -125,8 +125,8 @@ def roll_back(context: RuleContext, attempt: AttemptView, rule: str, reason: str
     planned = account_rollback(bad, context.policy)
     context = replace(context, incident=bad)
     if planned.loss.rollbacks > context.policy.budgets.max_rollbacks:
-        reported = whole_story(planned.changed(skips=bad.loss.skips))
-        spent = f"{bad.loss.rollbacks} rollbacks did not cure it. {reported}"
+        happened = whole_story(planned.changed(skips=bad.loss.skips))
+        spent = f"{bad.loss.rollbacks} rollbacks did not cure it. {happened}"
         return _nowhere_to_go(context, "budget.rollbacks", f"{reason} {spent}")
     if planned.loss.skips != bad.loss.skips and has_skipped_enough(bad, context.policy):
         spent = f"So much data are left out already that more is a person's choice. {whole_story(bad)}"

@@ -49,8 +49,12 @@ def way_to_start(
     if old is None or old.start is None or not context.platform.can_requeue:
         name = attempt_name(context.seen.job_name, number, incident.resubmission.name_salt)
         return StartPlan(name=name, exclude=exclude, text=text)
-    reported = needs_plan(incident, point, checkpoints)
-    choice = choose(Case(start=old.start, needs_plan=reported, requeue_refused=incident.resubmission.requeue_refused))
+    case = Case(
+        start=old.start,
+        needs_plan=needs_plan(incident, point, checkpoints),
+        requeue_refused=incident.resubmission.requeue_refused,
+    )
+    choice = choose(case)
     if choice.how is None:
         return context.hand_over(choice.rule, f"{story(context)} {choice.why}")
     text = f" {choice.why[0].upper()}{choice.why[1:]}.{text}{zombies(context, old)}"

@@ -23,7 +23,7 @@ from chalicelib.domain.decision.verdict import (
 from chalicelib.domain.fault_specs.faults import LOSS_FAULTS
 from chalicelib.domain.faults.loss import BoutState, bad_fault, marked_healed, turn_of
 from chalicelib.domain.faults.signal_facts import signal_step
-from chalicelib.domain.faults.stalls import is_past_stall, stalled_at, stalls_of
+from chalicelib.domain.faults.stalls import is_past_stall, newest_sign, stalled_at, stalls_of
 from chalicelib.domain.model.action import Done, RequestCheckpoint, Severity, StopJob
 from chalicelib.domain.model.incident import CheckpointAsk, Phase
 from chalicelib.domain.model.known import Known
@@ -439,9 +439,8 @@ def _is_claim_stale(context: RuleContext, attempt: AttemptView) -> bool:
     if incident.fault is not FaultClass.HANG or incident.order is not None:
         return False
     # A silence of metrics names no step, and no heartbeat is there to be read.
-    reported_at = [one.occurred_at for one in stalls_of(incident) if isinstance(signal_step(one), Known)]
-    shown_at = [*reported_at, *([attempt.heartbeat_at] if attempt.heartbeat_at is not None else [])]
-    return bool(reported_at) and context.now - max(shown_at) >= STALE_AFTER
+    sign_at = newest_sign((one for one in stalls_of(incident) if isinstance(signal_step(one), Known)), attempt)
+    return sign_at is not None and context.now - sign_at >= STALE_AFTER
 
 
 def _stop_is_overdue(context: RuleContext) -> bool:

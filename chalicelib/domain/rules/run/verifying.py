@@ -53,9 +53,7 @@ from rekindle.protocol.signals import FaultClass
 
 USUAL_PACE: Final = 1.25  # the throughput detector's own threshold is above it (rekindle/detectors/pace.py)
 UNHEARD: Final = timedelta(minutes=10)  # forty heartbeats: the channel is away, or all of the run is
-BLIND_NOTIFIED: Final = timedelta(
-    minutes=5
-)  # it may be training anew what was trained: told well before it is given up
+BLIND_NOTIFIED: Final = timedelta(minutes=5)  # it may train again what was trained: long before it is given up
 _ALIVE = (AttemptStatus.STARTING, AttemptStatus.RUNNING)
 
 
@@ -248,7 +246,7 @@ def _stands(signal: Signal, context: RuleContext, attempt: AttemptView) -> bool:
     if is_silence(signal) and attempt.work != STALLED:
         return False
     if signal.fault is FaultClass.NON_FINITE and not context.incident.is_poisoned:
-        return False  # one value, which nothing bears out: diagnosis.is_confirmed
+        return False  # one value, which nothing confirms: poison.is_confirmed
     if signal.fault in LOSS_FAULTS and context.policy.playbook(signal.fault).response is not Response.TELL:
         return False  # whether that still holds is for the newest judgement to say: `_loss_again`
     if context.incident.sight.repaired_at is not None and signal.occurred_at < context.incident.sight.repaired_at:
