@@ -15,8 +15,8 @@ from rekindle.client.errors import CommandFailed, Misused, Unreachable
 
 _DEPLOY: Final = """\
 Build the bundle and the template, and create or update the stack through a change set. The AWS credentials and the
-Region are those of the usual settings (AWS_PROFILE, AWS_REGION). docs/deploy.md lists the parameters, the rights that
-are needed, what the stack costs, and how it is removed."""
+Region are those of the usual settings (AWS_PROFILE, AWS_DEFAULT_REGION). docs/deploy.md lists the parameters, the
+rights that are needed, what the stack costs, and how it is removed."""
 _PACKAGE: Final = """\
 Write sam.json and deployment.zip, and beside them a Terraform module (terraform/) and a stack for the AWS CDK (cdk/),
 for those who may not run `rekindle deploy`: docs/terraform-cdk.md. Nothing is asked of AWS; pip fetches the bundle's

@@ -34,7 +34,7 @@ def open_session(region: str | None) -> Any:
     except exceptions.BotoCoreError as err:
         raise SessionError(f"AWS settings cannot be read: {err}") from err
     if session.region_name is None:
-        raise SessionError("no AWS Region: give --region, or set AWS_REGION or a profile's region")
+        raise SessionError("no AWS Region: give --region, or set AWS_DEFAULT_REGION or a profile's region")
     if credentials is None:
         raise SessionError("no AWS credentials: run `aws configure` or `aws sso login`, or set AWS_PROFILE")
     try:

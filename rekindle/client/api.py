@@ -94,7 +94,7 @@ def signer(url: str) -> Sign | None:
     if credentials is None or not credentials.access_key:
         raise Misused("no AWS credentials: the API is signed with yours (aws configure, AWS_PROFILE, ...)")
     if not region:
-        raise Misused("no AWS region: set AWS_REGION, because the API's address does not name it")
+        raise Misused("no AWS region: set AWS_DEFAULT_REGION, because the API's address does not name it")
 
     def sign(method: str, address: str, headers: Mapping[str, str], body: bytes) -> dict[str, str]:
         request = AWSRequest(method=method, url=address, data=body, headers=dict(headers))
