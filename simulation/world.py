@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 from bisect import bisect_left
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta
 from itertools import pairwise
 from typing import Any, Final
@@ -116,8 +116,7 @@ class World(RealService):
             self.jobs,
             self.cluster.pods if self.cluster is not None else Clusters(clock=self.sim, publish=self._publish),
             check=lambda operation, _name: self.lies.check("sagemaker", operation),
-            before=self._service_calls,
-            after=self._service_called,
+            changing=self._service_changes,
         )
         return {
             "s3": MemoryS3(self.objects, lambda operation, _key: self.lies.check("s3", operation)),
@@ -255,26 +254,26 @@ class World(RealService):
         by_slurm = (run for run in self.runs.values() if job_id in run.job_ids)
         return self.runs.get(job_id or "") or next(by_slurm, None)
 
-    def _service_calls(self, operation: str, request: dict[str, Any]) -> None:
+    @contextmanager
+    def _service_changes(self, operation: str, request: dict[str, Any]) -> Iterator[None]:
+        """Around a call of the service's that changes the world. Raises: ClientError, where its answer is lost."""
+        attempt = self.training.attempts.get(str(request.get("TrainingJobName", "")))
         if operation == "CreateTrainingJob":
             self.training.is_ours = True
-            return
-        if operation != "StopTrainingJob":
-            if self.cluster is not None:
-                self.cluster.repairing = "reboot" if "Reboot" in operation else "replace"
-            return
-        attempt = self.training.attempts.get(request["TrainingJobName"])
-        if attempt is not None:
-            self.watcher.stops(attempt)
-
-    def _service_called(self, operation: str, request: dict[str, Any]) -> None:
-        self.training.is_ours = False
-        if self.cluster is not None:
-            self.cluster.repairing = ""
-        if operation == "CreateTrainingJob":
-            attempt = self.training.attempts.get(request["TrainingJobName"])
+        elif operation == "StopTrainingJob":
             if attempt is not None:
-                self.watcher.submitted(attempt)
+                self.watcher.stops(attempt)
+        elif self.cluster is not None:
+            self.cluster.repairing = "reboot" if "Reboot" in operation else "replace"
+        try:
+            yield
+        finally:
+            self.training.is_ours = False
+            if self.cluster is not None:
+                self.cluster.repairing = ""
+        submitted = self.training.attempts.get(str(request.get("TrainingJobName", "")))
+        if operation == "CreateTrainingJob" and submitted is not None:
+            self.watcher.submitted(submitted)
         self.lies.lose_answer(operation)
 
     def _ordered(self, body: bytes) -> None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any, Protocol
 
 from aws_durable_execution_sdk_python.config import (
@@ -28,6 +28,7 @@ from aws_durable_execution_sdk_python.context import DurableContext
 from aws_durable_execution_sdk_python.exceptions import StepError
 from aws_durable_execution_sdk_python.retries import RetryStrategyConfig, create_retry_strategy
 
+from chalicelib.domain.claims.liveness import LATE
 from chalicelib.domain.decide import Decision, decide
 from chalicelib.domain.decision.action_results import answered
 from chalicelib.domain.model.action import Action, ActionResult, Done, action_name, read_action
@@ -96,6 +97,8 @@ def run_recovery(
     policy = pinned(context.step(lambda _: look.policy_for(incident_id).to_wire(), name="policy", config=_PATIENT))
     callback: Any = None
     results: tuple[ActionResult, ...] = ()
+    due_at: datetime | None = None
+    back_at: datetime | None = None
     for turn in range(MAX_TURNS):
         if callback is None:
             callback = context.create_callback(f"wake-{turn}", CallbackConfig(timeout=CALLBACK_TIMEOUT))
@@ -103,11 +106,15 @@ def run_recovery(
         if seen is None:
             return {"incident_id": incident_id, "ended": "superseded"}
         before = Incident.from_wire(seen["incident"])
-        observation = replace(Observation.from_wire(seen["seen"]), results=results)
+        observation = Observation.from_wire(seen["seen"])
+        if due_at is not None and observation.observed_at - due_at >= LATE:
+            back_at = observation.observed_at
+        observation = replace(observation, results=results, back_at=back_at)
         decision = decide(before, observation, now=observation.observed_at, policy=policy)
         token = f"{incident_id}.{generation}.{turn}"
         changed = needs_record(before, decision, observation, quiet_limit=policy.timing.look_max)
         if changed and not _record(context, look, perform, before, decision, observation, token, turn, report):
+            due_at = observation.observed_at
             continue  # somebody else wrote: look again, with what the last Actions answered still in hand
         results = _act(context, perform, decision, policy, token, turn)
         known = answered(decision.incident, observation, results)
@@ -120,6 +127,7 @@ def run_recovery(
             results = _act(context, perform, decision, policy, token, f"{turn}-answered")
         if decision.look_again_in is None:
             return {"incident_id": incident_id, "ended": decision.incident.phase.value, "rule": decision.rule}
+        due_at = observation.observed_at + decision.look_again_in
         if decision.look_again_in > timedelta(0) and _wait(context, callback, decision.look_again_in, turn):
             callback = None
     return {"incident_id": incident_id, "ended": "turns_exhausted"}

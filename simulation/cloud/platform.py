@@ -7,6 +7,7 @@ answered goes through the story's channels (`lies.py`).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from datetime import datetime
 from types import SimpleNamespace
 from typing import Any, Final
@@ -26,7 +27,7 @@ _CHANGES: Final = ("CreateTrainingJob", "StopTrainingJob", "BatchRebootClusterNo
 class MemorySageMaker:
     """A boto3 SageMaker client for training jobs and HyperPod clusters.
 
-    `before` and `after` learn of each call that changes the world, the latter only where it was taken.
+    A call that changes the world is made within `changing`; what that raises is the call's error.
     """
 
     def __init__(
@@ -35,14 +36,12 @@ class MemorySageMaker:
         pods: Clusters,
         *,
         check: Check,
-        before: Callable[[str, dict[str, Any]], None],
-        after: Callable[[str, dict[str, Any]], None],
+        changing: Callable[[str, dict[str, Any]], AbstractContextManager[None]],
     ) -> None:
         self._jobs = jobs
         self._pods = pods
         self._check = check
-        self._before = before
-        self._after = after
+        self._changing = changing
         self.meta = SimpleNamespace(service_model=service_model("sagemaker"))
 
     def describe_training_job(self, **request: Any) -> dict[str, Any]:
@@ -97,14 +96,10 @@ class MemorySageMaker:
     ) -> dict[str, Any]:
         self._check(operation, str(request.get("TrainingJobName", "")))
         try:
-            if operation not in _CHANGES:
+            with self._changing(operation, request) if operation in _CHANGES else nullcontext():
                 return method(request)
-            self._before(operation, request)
-            answer = method(request)
-            self._after(operation, request)
         except AwsError as err:
             raise refused(operation, err.code, err.message, err.status) from err
-        return answer
 
 
 class MemorySqs:

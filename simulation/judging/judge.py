@@ -57,7 +57,7 @@ class Judge(Watcher):
         self.unsafe: list[Unsafe] = []
         self.figures = Figures()
         self._world: World | None = None
-        self._acted: list[tuple[datetime, str]] = []
+        self._acted: list[tuple[datetime, str, bool]] = []  # when, which run, by another stage
         self._pages: Counter[str | None] = Counter()
         self._repaired: list[datetime] = []
         self._open: dict[str, str] = {}  # open Incidents, each with its run
@@ -182,10 +182,11 @@ class Judge(Watcher):
         policy = self.world.policy
         if run.is_ordered:  # what people order is theirs, however much of it
             return
-        self._acted.append((at, run.name))
+        stage = run.is_another_stages  # each has a breaker of its own
+        self._acted.append((at, run.name, stage))
         since = at - policy.breaker.window
-        acted = {name for moment, name in self._acted if since < moment <= at}
-        active = sum(not one.is_finished for one in self.world.runs.values())
+        acted = {name for moment, name, by in self._acted if since < moment <= at and by is stage}
+        active = sum(not one.is_finished and one.is_another_stages is stage for one in self.world.runs.values())
         limit = policy.breaker.incidents
         if limit and len(acted) > limit and len(acted) * 100 > policy.breaker.percent * active:
             self._count("too_many_at_once", run.name, f"{len(acted)} runs within the window; {limit} are allowed")

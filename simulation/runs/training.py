@@ -387,7 +387,9 @@ class Training:
             attempt.run.falls_ill("poisoned", self._clock.now(), reached=base)
         else:
             attempt.run.is_well_again(self._clock.now())
-            if attempt.stretches[-1].pace > 1.0:
+            if attempt.spikes_on:
+                attempt.run.falls_ill("spiking", self._clock.now(), reached=base)
+            elif attempt.stretches[-1].pace > 1.0:
                 attempt.run.falls_ill("slow", self._clock.now(), reached=base)
         if was_pushed:
             self.monitor.push(attempt, "Rekindle Progress Resumed", {"silent_s": 60.0})

@@ -13,7 +13,7 @@ from chalicelib.domain.model.evidence import Onset, Stretch
 from chalicelib.domain.model.incident import Incident, Phase
 from chalicelib.domain.model.known import Known, Unknown
 from chalicelib.domain.model.observation import AttemptStatus, CheckpointView, Observation
-from chalicelib.domain.model.signal import SignalKind
+from chalicelib.domain.model.signal import SignalKind, SignalSource
 from chalicelib.domain.policy.document import DEFAULT_POLICY
 from chalicelib.domain.run.resume_point import choose_resume_point
 from chalicelib.domain.run.rollback import account_rollback, data_rollbacks
@@ -212,3 +212,16 @@ def test_a_run_that_completes_poisoned_has_not_recovered(phase: Phase) -> None:
     assert (decision.rule, decision.incident.phase) == ("ended.completed_poisoned", Phase.HANDED_OVER)
     well = look(incident(phase, FaultClass.HANG), seen(view(AttemptStatus.COMPLETED, name=name)))
     assert well.incident.phase in (Phase.RECOVERED, Phase.STOPPED)
+
+
+def test_the_newest_good_step_stands_for_an_onset_that_nothing_names_until_something_does() -> None:
+    """Metrics count bad values and the heartbeats stand still: what was saved after the last one may yet be good."""
+    counted = signal(NAN, kind=SignalKind.STATE_REREAD, step=None, source=SignalSource.SWEEP)
+    old = view(step=54, loss_state="finite", loss_health="ok", heartbeat_at=NOW - 20 * MINUTE)
+    first = look(incident(), seen(old, new_signals=(counted,), checkpoints=Known(POINTS))).incident
+    assert (first.loss.onset_step, first.loss.is_onset_later) == (Known(54), True)
+    assert [one.from_step for one in first.loss.stretches] == [53]
+    now = view(step=150, loss_state="nan", loss_health="non_finite", onset_step=99)
+    named = look(first, seen(now, checkpoints=Known(POINTS))).incident
+    assert (named.loss.onset_step, named.loss.is_onset_later) == (Known(99), False)
+    assert [one.from_step for one in named.loss.stretches] == [98]

@@ -13,6 +13,7 @@ from chalicelib.domain.model.evidence import Onset
 from chalicelib.domain.model.incident import Failure, Phase, Try
 from chalicelib.domain.model.known import Known
 from chalicelib.domain.model.observation import STALLED, AttemptStatus
+from chalicelib.domain.model.signal import SignalKind
 from chalicelib.domain.policy.document import DEFAULT_POLICY
 from chalicelib.domain.run.load_failures import condemned
 from chalicelib.domain.run.rollback import onset_to_precede
@@ -159,3 +160,40 @@ def test_a_loss_that_goes_bad_well_past_the_first_onset_is_another_one(onset: in
         onset_step=Known(onset),
     )
     assert onset_to_precede(case) == Known(before)
+
+
+def test_a_stall_is_not_acted_on_once_the_run_has_reported_that_it_moves_again() -> None:
+    moves = signal(None, kind=SignalKind.PROGRESS_RESUMED, at=NOW - timedelta(seconds=30), triggers=False)
+    stall = signal(at=NOW - timedelta(minutes=1))
+    asked = incident(Phase.CHECKPOINTING, FaultClass.HANG, signals=(stall, moves))
+    assert asked.halt.ask is not None
+    stuck = dataclasses.replace(
+        asked,
+        halt=dataclasses.replace(
+            asked.halt, ask=dataclasses.replace(asked.halt.ask, outcome="cannot", why="it is stuck")
+        ),
+    )
+    old = seen(view(step=44, heartbeat_at=NOW - timedelta(minutes=9)), reply=UNSEEN)
+    held = look(stuck, old)
+    assert held.rule == "hang.unread"
+    assert not any(isinstance(one, StopJob) for one in held.actions)
+    for case, what in (
+        (dataclasses.replace(stuck, signals=(*stuck.signals, signal(at=NOW - timedelta(seconds=1)))), old),
+        (stuck, seen(view(work="stalled", heartbeat_at=NOW), reply=UNSEEN)),
+    ):
+        assert look(case, what).rule != "hang.unread"  # stuck once more, by a newer word
+
+
+def test_a_stall_that_was_over_is_closed_when_no_other_is_reported() -> None:
+    moves = signal(None, kind=SignalKind.PROGRESS_RESUMED, at=NOW - timedelta(minutes=11), triggers=False)
+    case = incident(
+        Phase.HOLDING,
+        FaultClass.HANG,
+        phase_entered_at=NOW - timedelta(minutes=11),
+        signals=(signal(at=NOW - timedelta(minutes=12)), moves),
+    )
+    asked = dataclasses.replace(
+        case, phase=Phase.CHECKPOINTING, halt=incident(Phase.CHECKPOINTING, FaultClass.HANG).halt
+    )
+    over = look(asked, seen(view(step=44, heartbeat_at=NOW - timedelta(minutes=20)), reply=UNSEEN))
+    assert (over.rule, over.incident.phase) == ("hang.moves_again", Phase.STOPPED)

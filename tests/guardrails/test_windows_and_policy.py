@@ -160,3 +160,13 @@ def test_a_document_comes_back_as_it_went() -> None:
     )
     again = Policy.from_wire(rules.to_wire())
     assert (again.approvals, again.windows, again.breaker.incidents) == (rules.approvals, rules.windows, 3)
+
+
+def test_after_an_outage_of_the_service_what_waited_for_it_is_received_before_anything_is_done() -> None:
+    rules = policy()
+    held = look_on(incident(Phase.OPEN, FaultClass.SOFTWARE_CRASH), DEAD, rules, back_at=NOW)
+    assert (held.rule, names(held), held.incident.phase) == ("guard.catch_up", [], Phase.RESUBMITTING)
+    assert open_hold(held.incident, Guard.CATCH_UP) is not None
+    after = look_on(held.incident, DEAD, rules, at=NOW + MINUTE, back_at=NOW)
+    assert (after.rule, names(after)) == ("resubmit.now", ["ResubmitJob"])
+    assert open_hold(after.incident, Guard.CATCH_UP) is None

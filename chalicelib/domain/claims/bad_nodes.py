@@ -15,15 +15,16 @@ from chalicelib.domain.claims.alerts import PASSED_ON, only_alerts
 from chalicelib.domain.decision.verdict import Decision
 from chalicelib.domain.fault_specs.faults import having
 from chalicelib.domain.fault_specs.spec import Trait
+from chalicelib.domain.faults.signal_facts import signal_step
 from chalicelib.domain.model.action import Action, CordonNode, Done, ReportNode
 from chalicelib.domain.model.evidence import Suspicion
-from chalicelib.domain.model.incident import Incident, Phase
-from chalicelib.domain.model.known import Known
+from chalicelib.domain.model.incident import Incident, Phase, best_step
+from chalicelib.domain.model.known import Known, Unknown
 from chalicelib.domain.model.node import is_in_service
 from chalicelib.domain.model.node_findings import CLEARED_AT, OF_PLATFORM, PLATFORM_KINDS, REPORTED_AT, cleared_at
 from chalicelib.domain.model.observation import AttemptView, Observation
 from chalicelib.domain.model.repair import Allowed
-from chalicelib.domain.model.signal import Signal
+from chalicelib.domain.model.signal import Signal, SignalKind
 from chalicelib.domain.model.start_view import BadNode, StartState
 from chalicelib.domain.node.claims import is_over
 from chalicelib.domain.policy.document import Policy
@@ -140,11 +141,29 @@ def _suspected(incident: Incident, view: AttemptView | None) -> Iterable[BadNode
         is_strong = suspicion.attempt == view.name and suspicion.confidence >= STRONG and bool(suspicion.ranks)
         # Reports may be lost: a missing one counts from the second attempt on, and what few ranks report never does.
         if suspicion.rule == RankRule.SILENT:
-            counts = len(again) > 1
+            counts = len(again) > 1 and not _is_one_step(again, incident)
         else:
             counts = 2 * suspicion.reports > suspicion.world_size and (is_strong or len(again) > 1)
         if node is not None and counts:
             yield BadNode(node=node, why=_grounds(suspicion, len(again)))
+
+
+def _is_one_step(attempts: Iterable[str], incident: Incident) -> bool:
+    """All of them were reported stuck at one step, after steps that went well: its data and code are what they share,
+    not only a node. One that was stuck at its very first step says nothing of that.
+    """
+    resumed = {one.name: one.resume_step for one in incident.resubmission.tries}
+    steps: set[int] = set()
+    for attempt in attempts:
+        stuck = [
+            signal_step(one) for one in incident.signals if one.kind is SignalKind.STALL and one.attempt == attempt
+        ]
+        at = best_step(*stuck) if stuck else Unknown("it was not reported stuck")
+        began = resumed.get(attempt)
+        if not isinstance(at, Known) or (isinstance(began, Known) and at.value <= began.value + 1):
+            return False
+        steps.add(at.value)
+    return len(steps) == 1
 
 
 def lost_one_of(incident: Incident, view: AttemptView) -> tuple[str, ...]:

@@ -19,6 +19,7 @@ BAD_LOSS = ("nan", "inf")
 
 def note_poison(incident: Incident, view: AttemptView | None) -> Incident:
     """Which attempt had a non-finite loss, and its first bad step as far as any source reports it: it only ever falls.
+    Where none does, the newest step that is known to be good stands for it (`is_onset_later`), until one does.
 
     Kept apart from the fault: whatever ends a poisoned attempt (a crash, an order, our own stop), and however late or
     out of order the news come, its checkpoints from the onset on are worth nothing.
@@ -48,6 +49,7 @@ def note_poison(incident: Incident, view: AttemptView | None) -> Incident:
         incident = incident.changed(
             onset_attempt=incident.attempt,
             onset_step=Unknown("nothing reported the first bad step"),
+            is_onset_later=False,
             onset_fault=FaultClass.NON_FINITE,
         )
     incident = _lower_onset(incident, own)
@@ -57,6 +59,8 @@ def note_poison(incident: Incident, view: AttemptView | None) -> Incident:
         incident = _lower_onset_to(incident, bout.first_bad)
     if view is not None and view.name == incident.attempt:
         incident = _lower_onset_to(incident, _onset_in(view, incident))
+        if isinstance(incident.loss.onset_step, Unknown) and isinstance(view.last_step, Known):
+            incident = incident.changed(onset_step=view.last_step, is_onset_later=True)
     return _kept_from(incident)
 
 
@@ -98,12 +102,13 @@ def _mark(signal: Signal) -> object:
 
 
 def _onset_in(view: AttemptView, incident: Incident) -> Maybe[int]:
-    """The onset by the heartbeat, for an event that got lost. Where it names none, its newest step is
+    """The onset by the heartbeat, for an event that got lost. Where it is bad and names none, its newest step is
     the latest that the onset can be, and counts only where nothing else is known.
     """
     if view.loss_health == Health.NON_FINITE and view.onset_step is not None:
         return Known(view.onset_step)
-    return view.last_step if isinstance(incident.loss.onset_step, Unknown) else incident.loss.onset_step
+    is_unnamed = isinstance(incident.loss.onset_step, Unknown) or incident.loss.is_onset_later
+    return view.last_step if view.loss_state in BAD_LOSS and is_unnamed else incident.loss.onset_step
 
 
 def _kept_from(incident: Incident) -> Incident:
@@ -126,19 +131,21 @@ def _kept_from(incident: Incident) -> Incident:
 
 def _lower_onset(incident: Incident, bad: list[Signal]) -> Incident:
     steps = [step.value for step in map(signal_step, bad) if isinstance(step, Known)]
-    if isinstance(incident.loss.onset_step, Known):
-        steps.append(incident.loss.onset_step.value)
-    if not steps or incident.loss.onset_step == Known(min(steps)):
-        return incident
-    return incident.changed(onset_step=Known(min(steps)))
+    return _lower_onset_to(incident, Known(min(steps))) if steps else incident
 
 
 def _lower_onset_to(incident: Incident, step: Maybe[int]) -> Incident:
-    if not isinstance(step, Known):
+    """The first bad step is this one, where none before it is known. What only stood for it gives way."""
+    kept, loss = incident.loss.onset_step, incident.loss
+    if not isinstance(step, Known) or step == kept:
         return incident
-    if isinstance(incident.loss.onset_step, Known) and incident.loss.onset_step.value <= step.value:
-        return incident
-    return incident.changed(onset_step=step)
+    if isinstance(kept, Known) and kept.value < step.value:
+        if not loss.is_onset_later:
+            return incident
+        is_from_it = [item.attempt == loss.onset_attempt and item.to_step is None for item in loss.stretches]
+        left = tuple(item for item, is_over in zip(loss.stretches, is_from_it, strict=True) if not is_over)
+        incident = incident.changed(stretches=left)
+    return incident.changed(onset_step=step, is_onset_later=False)
 
 
 def died_at(incident: Incident, view: AttemptView) -> Maybe[int]:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import datetime
+from datetime import UTC, datetime
 
 from chalicelib.domain.faults.signal_facts import concerns, signal_step
 from chalicelib.domain.model.incident import Incident, best_step
 from chalicelib.domain.model.known import Known, Maybe, Unknown
-from chalicelib.domain.model.observation import AttemptView
+from chalicelib.domain.model.observation import STALLED, AttemptView
 from chalicelib.domain.model.signal import Signal, SignalKind, SignalSource
+from rekindle.protocol.signals import FaultClass
 
 
 def stalled_at(incident: Incident) -> Maybe[int]:
@@ -24,6 +25,23 @@ def newest_sign(claims: Iterable[Signal], view: AttemptView) -> datetime | None:
     if not times:
         return None
     return max((*times, *([view.heartbeat_at] if view.heartbeat_at is not None else [])))
+
+
+def resumed_at(incident: Incident) -> datetime | None:
+    """When the monitor last reported that the attempt under care moves again; None if it was reported stuck since."""
+    about = [item for item in incident.signals if concerns(item, incident)]
+    moves = [item.occurred_at for item in about if item.kind is SignalKind.PROGRESS_RESUMED]
+    stands = [item.occurred_at for item in about if item.fault is FaultClass.HANG and item.triggers]
+    return max(moves) if moves and max(moves) > max(stands, default=datetime.min.replace(tzinfo=UTC)) else None
+
+
+def moves_again_since(incident: Incident, view: AttemptView) -> datetime | None:
+    """The same, unless a heartbeat that was written since says that it is stuck."""
+    at = resumed_at(incident)
+    is_stuck_since = (
+        at is not None and view.heartbeat_at is not None and view.heartbeat_at > at and view.work == STALLED
+    )
+    return None if is_stuck_since else at
 
 
 def has_passed_stall(stall: Signal, view: AttemptView) -> bool:

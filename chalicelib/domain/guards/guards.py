@@ -1,4 +1,4 @@
-"""What holds a decided step back: shadow mode, a window, the fleet-wide breaker, a question to people. Pure.
+"""What holds a decided step back: shadow mode, an outage of ours, a window, the breaker, a question to people. Pure.
 
 It stands behind the rules and judges what they propose, so that no rule can forget it. A step that is held is not done,
 and nothing is recorded as if it had been: the Incident keeps its phase, its tries and its orders, and of this
@@ -11,7 +11,7 @@ neither hours nor the breaker hold it; what the rules themselves forbid stays fo
 from __future__ import annotations
 
 import dataclasses
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Final
 
 from chalicelib.domain.claims.alerts import ASKED, alerts_word, own_word, rests_on_alerts
@@ -29,6 +29,7 @@ from chalicelib.domain.policy.guard_rules import ApprovalRule, Harm, Window
 from chalicelib.domain.run.first_response import shadow
 
 MAX_QUESTIONS: Final = 20  # in one Incident: whoever has answered so many has it in hand
+CATCH_UP: Final = timedelta(minutes=1)  # for events that waited for the service
 POLICY: Final = "policy"  # who answered, where nobody did
 
 
@@ -49,7 +50,8 @@ def guarded(context: RuleContext, decision: Decision, *, base: Incident) -> Deci
         return decision
     context, base = dataclasses.replace(context, incident=kept), _lapsed(base, context, decision, steps)
     return (
-        _window(context, decision, base, steps)
+        _catching_up(context, decision, base, steps)
+        or _window(context, decision, base, steps)
         or _breaker(context, decision, base, steps)
         or _asked(context, decision, base, steps)
     )
@@ -115,6 +117,26 @@ def _unanswered(context: RuleContext) -> str:
     if pending is None:
         return ""
     return f" Whether {pending.name}, ordered at {pending.at:%H:%M} UTC, was started is not known."
+
+
+# ---- catching up -----------------------------------------------------------------------------------------------------
+
+
+def _catching_up(context: RuleContext, decision: Decision, base: Incident, steps: tuple[Step, ...]) -> Decision | None:
+    """The service could not run for a while: what was sent to it meanwhile, withdrawals too, is received first."""
+    back_at = context.seen.back_at
+    if back_at is None or context.now - back_at >= CATCH_UP:
+        return None
+    reason = f"the service could not run until {back_at:%H:%M:%S} UTC, and what was sent to it meanwhile is read first"
+    return _held(
+        context,
+        decision,
+        base,
+        Guard.CATCH_UP,
+        f"{reason}: {_whats(steps)}. {decision.reason}",
+        steps,
+        until=back_at + CATCH_UP,
+    )
 
 
 # ---- windows ---------------------------------------------------------------------------------------------------------

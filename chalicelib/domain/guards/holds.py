@@ -45,6 +45,11 @@ RULE_GUARDS: Final = (
     RuleGuard(guard=Guard.WINDOW, rules=("guard.window",), source="issue 5: maintenance windows"),
     RuleGuard(guard=Guard.BREAKER, rules=("guard.breaker",), source="DESIGN §7: a fleet-wide breaker"),
     RuleGuard(
+        guard=Guard.CATCH_UP,
+        rules=("guard.catch_up",),
+        source="aws-facts: events to a throttled function wait and are tried again (ADR 0182)",
+    ),
+    RuleGuard(
         guard=Guard.RETRY_BUDGET,
         rules=("budget.", "crash.same_again", "adopt.loop", "adopt.loop_limit"),
         source="DESIGN §7: a retry budget that counts only attempts without progress",

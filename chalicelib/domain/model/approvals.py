@@ -32,6 +32,7 @@ class Guard(StrEnum):
     DENIED = "denied"
     WINDOW = "window"
     BREAKER = "breaker"
+    CATCH_UP = "catch_up"
     REPAIR_BUDGET = "repair_budget"
     RETRY_BUDGET = "retry_budget"
     BACK_OFF = "back_off"
@@ -45,7 +46,7 @@ class Guard(StrEnum):
     @property
     def stops_the_clock(self) -> bool:
         """No limit of the recovery runs while it holds. A pause keeps its own time (Incident.paused_since)."""
-        return self in (Guard.APPROVAL, Guard.WINDOW, Guard.BREAKER)
+        return self in (Guard.APPROVAL, Guard.WINDOW, Guard.BREAKER, Guard.CATCH_UP)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

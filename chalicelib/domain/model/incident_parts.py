@@ -109,6 +109,7 @@ class BadLoss:
     """A loss that went bad: where, what was rolled back for it, and what is never trained on or resumed from again."""
 
     onset_step: Maybe[int] = Unknown("no onset")  # the first bad step; what replaces the attempt must resume before it
+    is_onset_later: bool = False  # no source names it: `onset_step` is the newest step known to be good
     onset_attempt: str | None = None  # the attempt that it is a step of, once poisoned
     onset_fault: FaultClass = FaultClass.NON_FINITE  # what began there
     onsets: tuple[Onset, ...] = ()  # those rolled back for, in order

@@ -179,10 +179,11 @@ class Observation(Record):
     attempt that the registry holds for the newest, empty where that was not read; `successor` is what has taken the
     attempt's place in the same submission; `nodes` are those that it ran on and those that the Incident holds to be
     broken, as the platform shows them. `shadow` says which switch has put the run or node into shadow mode, empty:
-    none. `breaker` is the fleet-wide breaker while it is open, `breaker_lifted_at` when it was lifted last. `gpus`,
-    `node_count`: how big the run is. `sibling` is an attempt of the Job that lives and is not registered, looked for
-    while a submission waits or ours is queued; a queued one's may ask for no protection, and be known by its heartbeats
-    alone.
+    none. `breaker` is the fleet-wide breaker while it is open, `breaker_lifted_at` when it was lifted last.
+    `back_at` is when the service ran again after it had not for a while (recovery/workflow.py). `gpus`,
+    `node_count`: how big the run is. `sibling` is an attempt of the Job that lives and is not registered, looked
+    for while a submission waits or ours is queued; a queued one's may ask for no protection, and be known by its
+    heartbeats alone.
     """
 
     observed_at: datetime
@@ -210,6 +211,7 @@ class Observation(Record):
     shadow: str = ""
     breaker: Breaker | None = None
     breaker_lifted_at: datetime | None = None
+    back_at: datetime | None = None
     sibling: Maybe[str] = Unknown("none that is known")
     gpus: Maybe[int] = Unknown("not looked at")
     node_count: Maybe[int] = Unknown("not looked at")

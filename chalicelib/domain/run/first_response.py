@@ -6,10 +6,11 @@ import dataclasses
 from datetime import datetime, timedelta
 from typing import Any, Final
 
+from chalicelib.domain.claims.movement import unwatched
 from chalicelib.domain.decision.verdict import Decision, RuleContext, span_word, story, subject, suspicion_about, why
 from chalicelib.domain.fault_specs.faults import LOSS_FAULTS
 from chalicelib.domain.faults.loss import noted_bad
-from chalicelib.domain.faults.stalls import newest_sign
+from chalicelib.domain.faults.stalls import moves_again_since, newest_sign
 from chalicelib.domain.model.action import Action, CaptureStacks, Notify, RequestCheckpoint, Severity, StopJob
 from chalicelib.domain.model.evidence import Need, SuspicionKind, forensic_request_id, suspect_word
 from chalicelib.domain.model.incident import CheckpointAsk, Phase
@@ -26,6 +27,7 @@ TO_STOP: Final = timedelta(seconds=15)  # before an announced end: the answer is
 SETTLED: Final = timedelta(seconds=5)
 LIMITS_DIFFER: Final = 0.05  # of the learned limit
 OLD_CLAIM = timedelta(minutes=10)  # without any heartbeat since: the run may long have moved on
+MOVED_FOR = timedelta(minutes=10)  # without another report of a stall
 _GONE_BAD = LOSS_FAULTS | {FaultClass.NON_FINITE}
 
 
@@ -158,7 +160,8 @@ def with_need(needs: tuple[Need, ...], *more: Need) -> tuple[Need, ...]:
 
 
 def _heartbeat_first(context: RuleContext) -> Decision | None:
-    """A reported stall of a run whose heartbeat cannot be read, or that is as old as what was reported.
+    """A reported stall of a run whose heartbeat cannot be read, or that is as old as what was reported, or that has
+    been reported to move again since.
 
     Only its own answer, that its training thread is stuck, says as much. An outage of the mailbox is waited for.
     """
@@ -168,20 +171,34 @@ def _heartbeat_first(context: RuleContext) -> Decision | None:
     claims = (one for one in incident.signals if one.fault is FaultClass.HANG and one.triggers)
     sign_at = newest_sign(claims, attempt)
     is_old = sign_at is not None and context.now - sign_at >= OLD_CLAIM
-    if not attempt.is_heartbeat_unread and not is_old:
+    moves_since = moves_again_since(incident, attempt)
+    if not attempt.is_heartbeat_unread and not is_old and moves_since is None:
         return None
     ask = incident.halt.ask
-    if ask is not None and ask.attempt == attempt.name and ask.outcome == "cannot":
+    if ask is not None and ask.attempt == attempt.name and ask.outcome == "cannot" and moves_since is None:
         return None
     unknown = why(attempt.last_step)
     if isinstance(attempt.last_step, Known) and attempt.heartbeat_at is not None:
         unknown = f"its newest heartbeat is {span_word(context.now - attempt.heartbeat_at)} old"
+    if moves_since is not None:
+        unknown = f"it reported at {moves_since:%H:%M:%S} that it moves again"
     reason = (
         f"{story(context)} But whether {attempt.name} still stands there is not known ({unknown}): it is not stopped "
         "for what was reported before"
     )
     if incident.phase in (Phase.OPEN, Phase.WATCHING):
         return context.move("hang.unread", reason, Phase.HOLDING)
+    if moves_since is not None and incident.resubmission.tries:
+        return context.changed(**unwatched()).move(
+            "verify.moves_again",
+            f"{attempt.name} reported at {moves_since:%H:%M:%S} that it moves again",
+            Phase.VERIFYING,
+        )
+    if moves_since is not None and context.in_phase >= MOVED_FOR:
+        over = (
+            f"{story(context)} {attempt.name} reported at {moves_since:%H:%M:%S} that it moves again, and nothing else"
+        )
+        return context.close("hang.moves_again", over, Phase.STOPPED, severity=Severity.WARNING)
     return context.unread("hang.unread", "hang.unread_limit", reason, context.in_phase)
 
 

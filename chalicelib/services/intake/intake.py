@@ -371,6 +371,7 @@ class Intake:
                 return _dropped(signal, f"a person has {before.incident_id} about this very trouble in hand", job)
             # What was saved in a bad stretch is never resumed from, also where it has healed since.
             incident = incident.changed(stretches=before.loss.stretches)
+            incident = incident.changed(fruitless_before=_left_in_vain(before, incident.attempt))
             # How its attempts ended before tells whether one more such end is the checkpoint's doing (loads.py).
             incident = incident.changed(failures=before.resubmission.failures[-MAX_ELDER_FAILURES:])
             if before.loss.onset_attempt == job.current_attempt and before.loss.onset_fault not in LOSS_FAULTS:
@@ -453,6 +454,15 @@ def _taken(entry: Entry, signal: Signal) -> Outcome:
         job_id=signal.job_id,
         signal=signal.kind.value,
     )
+
+
+def _left_in_vain(before: Incident, attempt: str | None) -> int:
+    """The tries in vain of an Incident that was handed over while its last try ran, where that one is concerned now."""
+    spent = before.resubmission
+    if before.phase is not Phase.HANDED_OVER or not spent.tries or spent.tries[-1].name != attempt:
+        return 0
+    carried = 0 if any(one.gained for one in spent.tries) else spent.fruitless_before
+    return carried + spent.no_progress
 
 
 def _dropped(signal: Signal, reason: str, job: Job) -> Outcome:

@@ -151,6 +151,18 @@ LEMON = Known((record(3),))
 LOST = memory(findings=(finding(FindingKind.DOWN),))
 NODE_TABLE: list[Row] = [
     row("node.untouched", asked(P.DRAINING, LOST), observed(node_view(drained())), P.RETURNING, UncordonNode),
+    row(
+        "node.just_repaired",
+        asked(
+            P.HOLDING,
+            memory(
+                findings=(finding(FindingKind.DOWN),),
+                past=(PastRepair(at=NOW - 10 * MINUTE, rung="reboot", instance_id=OLD),),
+            ),
+        ),
+        observed(node_view(facts("down"))),
+        P.HOLDING,
+    ),
     row("node.many_down", asked(P.HOLDING, LOST), observed(node_view(facts("down"), down=4)), P.HOLDING),
     row(
         "node.many_down_limit",

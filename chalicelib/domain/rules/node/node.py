@@ -7,6 +7,8 @@ not ours. The later phases are in repair.py. docs/node-repair.md explains every 
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 from chalicelib.domain.claims.liveness import LATE
 from chalicelib.domain.decision.verdict import PAUSED, Decision, RuleContext, newest, span_word
 from chalicelib.domain.model.action import CordonNode, Severity
@@ -26,7 +28,7 @@ from chalicelib.domain.model.node import (
 )
 from chalicelib.domain.model.node_actions import UncordonNode
 from chalicelib.domain.model.node_findings import FindingKind
-from chalicelib.domain.model.repair import Allowed, TheirWork, first_rung, leading, next_rung
+from chalicelib.domain.model.repair import Allowed, Rung, TheirWork, first_rung, leading, next_rung
 from chalicelib.domain.model.signal import SignalKind
 from chalicelib.domain.node.memory import (
     facts_of,
@@ -58,6 +60,7 @@ from chalicelib.domain.rules.node.repair import checking, draining, repairing, r
 from chalicelib.domain.run.first_response import shadow
 
 # A place in the queue for repair counts only once it is so old that every other claim made before it can be read.
+_SETTLES = {Rung.REBOOT: timedelta(minutes=15), Rung.REPLACE: timedelta(minutes=40)}
 _OTHERS_AT_WORK = {
     InstanceState.SHUTTING_DOWN: "is shutting down",
     InstanceState.PENDING: "is being launched or rebooted",
@@ -136,6 +139,7 @@ def _begin(context: RuleContext) -> Decision:
     return (
         _of_itself(context)
         or _theirs_settles(context)
+        or _ours_settles(context)
         or _many_down(context)
         or _deferred(context)
         or _allowed(context)
@@ -212,6 +216,19 @@ def _theirs_settles(context: RuleContext) -> Decision | None:
     if unchanged_for(context) >= context.policy.nodes.stuck_limit:
         return context.hand_over("node.theirs_stuck", f"{reason}. {state_of_the_node(context)}")
     return wait(context, "node.theirs", reason, phase=Phase.HOLDING)
+
+
+def _ours_settles(context: RuleContext) -> Decision | None:
+    """It is away, and an earlier Incident had it rebooted or replaced just before: that is what keeps it away."""
+    lead = leading(findings_about_now(context))
+    if lead is None or lead.kind is not FindingKind.DOWN or waiting_order(context) is not None:
+        return None
+    for past in repair_of(context).past:
+        ends_at = past.at + _SETTLES[Rung(past.rung)]
+        if context.now < ends_at:
+            reason = f"a {past.rung} of an earlier Incident began at {past.at:%H:%M} UTC, and may keep it away"
+            return wait(context, "node.just_repaired", reason, phase=Phase.HOLDING)
+    return None
 
 
 def _back_untouched(context: RuleContext) -> Decision | None:

@@ -23,7 +23,7 @@ from chalicelib.domain.decision.verdict import (
 from chalicelib.domain.fault_specs.faults import LOSS_FAULTS
 from chalicelib.domain.faults.loss import BoutState, bad_fault, marked_healed, turn_of
 from chalicelib.domain.faults.signal_facts import signal_step
-from chalicelib.domain.faults.stalls import is_past_stall, newest_sign, stalled_at, stalls_of
+from chalicelib.domain.faults.stalls import is_past_stall, moves_again_since, newest_sign, stalled_at, stalls_of
 from chalicelib.domain.model.action import Done, RequestCheckpoint, Severity, StopJob
 from chalicelib.domain.model.incident import CheckpointAsk, Phase
 from chalicelib.domain.model.known import Known
@@ -408,9 +408,10 @@ def _moves_meanwhile(context: RuleContext, attempt: AttemptView) -> Decision | N
     incident = context.incident
     if incident.order is not None or incident.is_poisoned:
         return None
-    if attempt.status is not AttemptStatus.RUNNING or attempt.work == STALLED:
+    moves_since = moves_again_since(incident, attempt) if incident.fault is FaultClass.HANG else None
+    if attempt.status is not AttemptStatus.RUNNING or (attempt.work == STALLED and moves_since is None):
         return None
-    moves = incident.fault is FaultClass.HANG and is_past_stall(incident, attempt)
+    moves = moves_since is not None or (incident.fault is FaultClass.HANG and is_past_stall(incident, attempt))
     if not moves and not claims_are_over(context):
         return None
     since = f"is at step {step_word(attempt.last_step)}, and moves" if moves else "runs, and its node is well since"

@@ -29,7 +29,7 @@ from chalicelib.domain.fault_specs.faults import FAULT_RANK, LOSS_FAULTS
 from chalicelib.domain.faults.heartbeat_claims import is_denied
 from chalicelib.domain.faults.loss import BoutState, marked_healed, turn_of
 from chalicelib.domain.faults.signal_facts import ORDER_KINDS, STATE_KINDS, signal_step
-from chalicelib.domain.faults.stalls import has_passed_stall
+from chalicelib.domain.faults.stalls import has_passed_stall, moves_again_since
 from chalicelib.domain.model.action import Notify, QuarantineCheckpoint, Severity
 from chalicelib.domain.model.incident import Phase
 from chalicelib.domain.model.job import PLAN_IGNORED, is_far_below
@@ -250,6 +250,8 @@ def _stands(signal: Signal, context: RuleContext, attempt: AttemptView) -> bool:
     if signal.fault in LOSS_FAULTS and context.policy.playbook(signal.fault).response is not Response.TELL:
         return False  # whether that still holds is for the newest judgement to say: `_loss_again`
     if context.incident.sight.repaired_at is not None and signal.occurred_at < context.incident.sight.repaired_at:
+        return False
+    if signal.kind is SignalKind.STALL and moves_again_since(context.incident, attempt) is not None:
         return False
     if signal.kind is SignalKind.STALL and _saved_since(signal, context, attempt):
         return False
