@@ -44,6 +44,8 @@ def parts_of(story: Story) -> frozenset[str]:
         parts |= {"ends"} if run.steps is not None else set()
         parts |= {f"platform {run.platform}"} if run.platform != "sagemaker" else set()
         parts |= {"long history"} if run.history else set()
+        parts |= {"array"} if run.in_array else set()
+        parts |= {"auto-resume"} if run.auto_resume else set()
         parts |= {"no requeue"} if not run.requeue else set()
         parts |= {"no capacity"} if run.refusals else set()
     if len(story.runs) > 1:

@@ -63,6 +63,7 @@ KINDS: Final[Mapping[str, str]] = {
     "slurm_clock": "the times that Slurm itself shows, of jobs and boots, are off by `by_s`; it may be negative",
     "nodes_hidden": "Slurm shows this share of its nodes (a rack, or all) as down and not responding; they are well",
     "health_false": "HyperPod's health agent says that a well node has to be rebooted, and takes it back at `to_s`",
+    "notice_false": "AWS announces that the instance of a well node is taken away `by_s` later; it never is",
     "orders_doubled": "each order to the head node's agent arrives twice",
     "rolled_back": "the service goes back to an older version: executions end, open Incidents hold an unknown field",
     "executions_lost": "all durable executions that run when this begins are lost",
@@ -233,6 +234,15 @@ class Lies:
             if lie.kind == "health_false":
                 node = nodes[int(draw(self._story.seed, "health", index) * len(nodes))]
                 found.append((timedelta(seconds=lie.from_s), node, timedelta(seconds=min(lie.to_s, 1e8))))
+        return found
+
+    def false_notices(self, nodes: tuple[str, ...]) -> list[tuple[timedelta, str, float]]:
+        """(when, which node, how long before its end) is announced although nothing comes of it."""
+        found = []
+        for index, lie in enumerate(self._story.lies):
+            if lie.kind == "notice_false":
+                node = nodes[int(draw(self._story.seed, "notice", index) * len(nodes))]
+                found.append((timedelta(seconds=lie.from_s), node, lie.by_s))
         return found
 
     def order_copies(self) -> int:

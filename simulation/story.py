@@ -30,9 +30,14 @@ class Trouble:
               on, `heals` steps long); on Slurm also node_dies (the machine of its
               first node is off), node_sick (its hardware fails whatever runs on it), node_hangs (what runs on it
               stands still, and its ranks are mute), suspended (its processes are stopped for `after_s`), preempted
-              (another job has its nodes for `after_s`) and time_limit (Slurm ends the job)
+              (another job has its nodes for `after_s`), time_limit (Slurm ends the job) and node_leaves (AWS announces
+              that the instance of its first node is taken away `after_s` later, and takes it; the node comes back);
+              interrupted (of a training job on managed Spot: its instances are taken, and it starts again `after_s`
+              later from what it has saved; None: no capacity until MaxWaitTimeInSeconds is over); foreign_save
+              (another experiment saves under the same root, further on, or with step 0 did so a month ago: sealed by
+              its own monitor) and foreign_file (the same without a monitor: a plain file)
     hits      how many attempts it strikes, as each comes to that step
-    after_s   hang, suspended: moves again after so long; None: never. preempted: see there
+    after_s   hang, suspended, interrupted: moves again after so long; None: never. preempted, node_leaves: see there
     heals     spike, slow: steps until it is as before; None: never. skips, saves_deleted: how many; None: all
     times     slow: by how much
     in_data   nan: it is spared by leaving the step's data out
@@ -68,6 +73,9 @@ class Run:
     platform      sagemaker (a training job) or slurm (on the story's HyperPod cluster)
     history       so many checkpoints of its, one a step, lie there before it begins, and it resumes from the newest
     requeue       slurm: the job may be requeued
+    auto_resume   slurm: its srun has HyperPod's --auto-resume: where a node breaks under it, HyperPod replaces the node
+                  and runs the step again, in the same start of the job
+    in_array      slurm: its job is a task of a job array. All jobs of a cluster are of one user and have one name
     """
 
     name: str = "lm"
@@ -83,6 +91,8 @@ class Run:
     ranks: int = 1
     platform: str = "sagemaker"
     requeue: bool = True
+    auto_resume: bool = False
+    in_array: bool = False
     history: int = 0
     troubles: tuple[Trouble, ...] = ()
 
@@ -108,8 +118,11 @@ class Deed:
 
     what    resubmit (as the launch script does it: the same mailbox, a new name), stop (the live attempt, in the
             console), order_stop, order_save_stop (with a checkpoint first), order_resubmit, order_reboot (Slurm: the
-            node of its first rank), all of Rekindle, cancel (the open Incident), pause and unpause (Rekindle itself)
-    when    start; dead (no attempt lives); incident (one has opened); or a phase of the run's Incident
+            node of its first rank), all of Rekindle, cancel (the open Incident), pause and unpause (Rekindle itself),
+            approve and deny (the newest question of the run's newest Incident, open or not), time_limit (no person's:
+            the platform ends the live attempt at its time limit)
+    when    start; dead (no attempt lives); incident (one has opened); asked (a person is asked to approve a step); or
+            a phase of the run's Incident
     tagged  resubmit: job (a copy of the old job, all our tags with it), policy (as the run was first submitted),
             other_stage (the same, but the tag names another stage of Rekindle), none
     """
@@ -169,6 +182,10 @@ _WORDS: Final[Mapping[tuple[type, str], frozenset[str]]] = {
             "suspended",
             "preempted",
             "time_limit",
+            "node_leaves",
+            "interrupted",
+            "foreign_save",
+            "foreign_file",
         }
     ),
     (Trouble, "cure"): frozenset({"reboot", "replace"}),
@@ -187,9 +204,12 @@ _WORDS: Final[Mapping[tuple[type, str], frozenset[str]]] = {
             "cancel",
             "pause",
             "unpause",
+            "approve",
+            "deny",
+            "time_limit",
         }
     ),
-    (Deed, "when"): frozenset({"start", "dead", "incident", *Phase}),
+    (Deed, "when"): frozenset({"start", "dead", "incident", "asked", *Phase}),
     (Deed, "tagged"): frozenset({"job", "policy", "other_stage", "none"}),
 }
 _PARTS: Final[Mapping[tuple[type, str], type]] = {

@@ -78,7 +78,7 @@ class World(RealService):
                 watcher=lambda: self.watcher,
             )
             self.training.breaks_node = self.cluster.breaks
-        self.people = People(lambda: self.watcher)
+        self.people = People(lambda: self.watcher, asked=self._asked)
         jobs = MemoryJobs()
         tables = Tables(Incidents(jobs, check=self.lies.check_tables, moved=self.incident_moves), jobs)
         self._stages = kinds = frozenset(lie.kind for lie in story.lies) & STAGES
@@ -377,6 +377,11 @@ class World(RealService):
         elif before.phase is not after.phase:
             self._moment(after.phase.value, self.run_of_job(after.job_id))
 
+    def _asked(self, job_id: str | None) -> None:
+        run = self.run_of_job(job_id)
+        if run is not None:
+            self._moment("asked", run)
+
     def waits_in_queue(self, run: TrueRun) -> bool:
         """Whether it is queued in Slurm, which will start it without a request."""
         return self.cluster is not None and any(not one.held for one in self.cluster.jobs_of(run))
@@ -396,7 +401,7 @@ class World(RealService):
                 label=f"a person: {deed.what}",
             )
 
-    def _do(self, deed: Deed) -> None:
+    def _do(self, deed: Deed) -> None:  # noqa: C901  one row for each kind
         self._under_way -= 1
         self._quiet_since = None
         run = self.runs.get(deed.run)
@@ -427,6 +432,10 @@ class World(RealService):
                 self.paused_at = self.clock.now() if deed.what == "pause" else None
             case "cancel":
                 self._cancel(run)
+            case "approve" | "deny":
+                self._answer(deed, run)
+            case "time_limit":
+                self._time_is_over(run)
 
     def _cancel(self, run: TrueRun) -> None:
         for incident, _ in list(self.store.list_open()):
@@ -450,6 +459,28 @@ class World(RealService):
             self.orders.resubmit(self._job_of(run), who="ada", key=key, from_step=None, skip=())
             run.stopped_before_order_at, run.resubmission_ordered_at = run.owner_stopped_at, self.clock.now()
             run.owner_stopped_at, run.is_ordered = None, True
+
+    def _answer(self, deed: Deed, run: TrueRun) -> None:
+        """The newest question about the run, whatever has become of it since."""
+        about = [one for one in self.people.notices if one.approval_id and self.run_of_job(one.job_id) is run]
+        if about:
+            newest = about[-1]
+            key, incident_id = f"{deed.what}-{deed.delay_s:g}", newest.incident_id or ""
+            with suppress(RecoveryError):  # refused, and why: what its giver reads
+                self.approvals.answer(incident_id, newest.approval_id, answer=deed.what, who="ada", key=key)
+                if deed.what == "deny":
+                    run.denied_at = self.clock.now()
+
+    def _time_is_over(self, run: TrueRun) -> None:
+        """The platform ends what runs, at its time limit."""
+        if self.cluster is not None and run.spec.platform == "slurm":
+            self.cluster.times_out(run)
+            return
+        for attempt in run.live:
+            if attempt.job.phase is JobPhase.STOPPING:
+                run.owner_stopped_at = None  # the limit stops it as well: nothing shows that a person had before
+            if self.jobs.enter(attempt.name, JobPhase.MAX_RUNTIME_EXCEEDED):
+                self.training.over(attempt, JobPhase.MAX_RUNTIME_EXCEEDED)
 
     def _order_reboot(self, deed: Deed, run: TrueRun) -> None:
         """Of the node of the run's first rank; nothing where no attempt of it runs on a node."""

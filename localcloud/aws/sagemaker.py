@@ -41,18 +41,20 @@ class Phase(StrEnum):
     STOPPING = "Stopping"
     STOPPED = "Stopped"
     MAX_RUNTIME_EXCEEDED = "MaxRuntimeExceeded"
+    MAX_WAIT_TIME_EXCEEDED = "MaxWaitTimeExceeded"
     COMPLETED = "Completed"
     FAILED = "Failed"
 
 
-TERMINAL = frozenset({Phase.STOPPED, Phase.MAX_RUNTIME_EXCEEDED, Phase.COMPLETED, Phase.FAILED})
+_TIME_IS_OVER = frozenset({Phase.MAX_RUNTIME_EXCEEDED, Phase.MAX_WAIT_TIME_EXCEEDED})
+TERMINAL = frozenset({Phase.STOPPED, *_TIME_IS_OVER, Phase.COMPLETED, Phase.FAILED})
 _RUNNING = frozenset(Phase) - TERMINAL - {Phase.STOPPING}
 
 # Where a job can go from each phase. A job can fail, be stopped or be repaired from anywhere while it is in progress.
 TRANSITIONS: Mapping[Phase, frozenset[Phase]] = {
     **{phase: frozenset(_RUNNING | TERMINAL | {Phase.STOPPING}) for phase in _RUNNING},
     # A job that ends by itself while it is being stopped still ends as stopped or failed, never as in progress.
-    Phase.STOPPING: frozenset({Phase.STOPPED, Phase.MAX_RUNTIME_EXCEEDED, Phase.FAILED}),
+    Phase.STOPPING: frozenset({Phase.STOPPED, *_TIME_IS_OVER, Phase.FAILED}),
     **{phase: frozenset() for phase in TERMINAL},
 }
 
@@ -60,6 +62,7 @@ _STATUS = {
     Phase.STOPPING: "Stopping",
     Phase.STOPPED: "Stopped",
     Phase.MAX_RUNTIME_EXCEEDED: "Stopped",
+    Phase.MAX_WAIT_TIME_EXCEEDED: "Stopped",
     Phase.COMPLETED: "Completed",
     Phase.FAILED: "Failed",
 }
@@ -76,6 +79,7 @@ _MESSAGES = {
     Phase.STOPPING: "Stopping the training job",
     Phase.STOPPED: "Training job stopped",
     Phase.MAX_RUNTIME_EXCEEDED: "Training job runtime exceeded MaxRuntimeInSeconds provided",
+    Phase.MAX_WAIT_TIME_EXCEEDED: "Training job runtime exceeded MaxWaitTimeInSeconds provided",
     Phase.COMPLETED: "Training job completed",
     Phase.FAILED: "Training job failed",
 }

@@ -16,6 +16,7 @@ from rekindle.protocol.cluster.documents import AttemptDoc, EndedBy, NodeFacts, 
 from rekindle.protocol.cluster.names import SlurmAttempt, parse_attempt
 from rekindle.protocol.cluster.orders import REASON_PREFIX, Order, OrderResult, Outcome, Verb
 
+ARRAY: Final = "it is a task of a job array: one task cannot be submitted again as part of the array"
 ENDED: Final = frozenset(
     {
         SlurmState.COMPLETED,
@@ -53,6 +54,7 @@ class SimJob:
     exclude: tuple[str, ...] = ()
     is_requeueable: bool = True
     has_auto_resume: bool = False
+    is_array_task: bool = False
     is_known: bool = True
     mailbox: str = ""
     job_id: str | None = None
@@ -218,6 +220,7 @@ class SlurmModel:
             is_requeueable=job.is_requeueable,
             is_known=job.is_known,
             has_auto_resume=job.has_auto_resume,
+            cannot_resubmit=(ARRAY,) if job.is_array_task else (),
             exclude=job.exclude,
             mailbox=job.mailbox,
             spec=SPEC,
@@ -355,6 +358,8 @@ class SlurmModel:
             return Outcome.REFUSED, f"job {old.slurm_job} is {old.state}: the run would be there twice", None
         if old is not None and (beside := self._beside(old)) is not None:
             return beside
+        if old is not None and old.is_array_task:
+            return Outcome.REFUSED, ARRAY, None
         template = old or SimJob(
             slurm_job=1, base=parse_attempt(order.attempt or ""), lineage="", submitted_at=self._now()
         )

@@ -11,7 +11,7 @@ from bisect import bisect_left, insort
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Final
 
 from botocore.exceptions import ClientError
@@ -50,12 +50,12 @@ class MemoryObjects:
     _keys: list[str] = field(default_factory=list)
     _versions: int = 0
 
-    def put(self, key: str, body: bytes) -> str:
-        """Write; the new version's tag."""
+    def put(self, key: str, body: bytes, *, ago: timedelta = timedelta(0)) -> str:
+        """Write; the new version's tag. `ago`: it lies there for so long already."""
         self._versions += 1
         if key not in self.objects:
             insort(self._keys, key)
-        self.objects[key] = _Object(body, f'"{self._versions}"', self.clock.now())
+        self.objects[key] = _Object(body, f'"{self._versions}"', self.clock.now() - ago)
         self.on_put(key, len(body))
         return self.objects[key].etag
 

@@ -23,7 +23,8 @@ COUNTS: Final[Mapping[str, str]] = {
     "paged_again": "people were paged more than three times about one Incident",
     "budget_exceeded": "a run was submitted again, or nodes repaired within a day, beyond the policy's budget",
     "acted_while_paused": "the service stopped, submitted or repaired something a minute or more after it was paused",
-    "owner_undone": "a run that its owner had stopped was submitted again",
+    "owner_undone": "a run that its owner had stopped was submitted again, or a step was done that a person had not "
+    "allowed",
     "service_defect": "a durable execution failed by a defect, or an event of this world could not be read",
 }
 

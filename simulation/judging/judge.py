@@ -30,6 +30,7 @@ from simulation.judging.knowable import (
     is_shown,
     is_unseen,
     looks_broken,
+    looks_its_own,
     looks_poisoned,
     poison_could_be_known,
     shows_after,
@@ -47,6 +48,7 @@ MANY_PAGES: Final = 3  # of one Incident: what cannot be read, a hand-over, and 
 MANY_OUT: Final = 2  # nodes that Slurm cannot reach at once: then its network is at fault, or itself
 ORDER_NOT_TAKEN: Final = "an order was not taken"  # how the notice that refuses an order is titled
 REWIND_STEPS: Final = 30  # fewer are no more than a save or two apart
+FAR_OFF: Final = timedelta(hours=1)  # an end that is announced for later than this is no hurry
 _ILLS_SEEN: Final = ("dead", "hung", "poisoned")
 
 
@@ -102,9 +104,11 @@ class Judge(Watcher):
     def stops(self, attempt: Attempt) -> None:
         """See Watcher."""
         job, run = attempt.job, attempt.run
-        if job.is_terminal or job.phase is JobPhase.STOPPING or run.owner_stopped or attempt.is_on_bad_node:
+        if job.is_terminal or job.phase is JobPhase.STOPPING or run.owner_stopped:
             return
-        if any(self._just_repaired(node) for node in attempt.nodes):
+        if attempt.waits_for_itself and run.ill is None and not run.is_ordered:
+            self._count("healthy_stopped", run.name, f"{attempt.name} is started again by its own platform")
+        if attempt.is_on_bad_node or any(self._just_repaired(node) for node in attempt.nodes):
             return
         others = [one for one in run.attempts.values() if one is not attempt]
         if attempt.trains_since is None and any(
@@ -119,6 +123,10 @@ class Judge(Watcher):
         if run.is_ordered:
             return
         ill = run.ill
+        self._judge_denial(run, f"{attempt.name} was stopped")
+        if ill is None and not attempt.is_done and any(node.is_announced(self._now) for node in attempt.nodes):
+            self._judge_notice(attempt)
+            return
         if ill is not None and ill.kind == "slow" and not self._restarts_what_is_slow:
             ill = None
         if attempt.is_done and (ill is None or ill.kind not in ("poisoned", "spiking")):
@@ -127,6 +135,28 @@ class Judge(Watcher):
             self._count("healthy_stopped", run.name, f"{attempt.name} was well, and {job.phase}")
         elif ill is not None and ill.kind == "dead" and not self._is_of_a_loop(attempt):
             self._count("healthy_stopped", run.name, f"{attempt.name} was on its way, {job.phase}")
+
+    def _judge_notice(self, attempt: Attempt) -> None:
+        """A node that is announced to leave later leaves the time for a save of the run's own."""
+        run = attempt.run
+        leaving = [node for node in attempt.nodes if node.is_announced(self._now)]
+        ends_at = min(node.leaves_at for node in leaving if node.leaves_at is not None)
+        known_since = min(node.announced_at for node in leaving if node.announced_at is not None)
+        between = timedelta(seconds=run.spec.save_every * run.spec.step_s) + MISSES_NOTHING
+        has_saved = any(one.is_whole and one.at >= known_since for one in run.saved if one.attempt == attempt.name)
+        has_room = ends_at - self._now > 2 * between + FAR_OFF
+        if has_room and not has_saved and attempt.step_at(self._now) - attempt.first_step >= REWIND_STEPS // 2:
+            left_s = (ends_at - self._now).total_seconds()
+            why = f"{attempt.name} was well, its node stays for {left_s:.0f} s, and nothing was saved since the notice"
+            self._count("healthy_stopped", run.name, why)
+
+    def _judge_denial(self, run: TrueRun, what: str) -> None:
+        """A person was asked about it and did not allow it; what is wrong with the run is still the same."""
+        ill, denied_at = run.ill, run.denied_at
+        if denied_at is None or run.owner_took_it:
+            return
+        if ill is not None and ill.since <= denied_at and ill.turned_at <= denied_at:
+            self._count("owner_undone", run.name, f"{what}, which a person had not allowed")
 
     @property
     def _restarts_what_is_slow(self) -> bool:
@@ -173,6 +203,8 @@ class Judge(Watcher):
             self._count("owner_undone", run.name, f"{attempt.name} was submitted after its owner had stopped the run")
         self._judge_resume_point(attempt, is_alone=not others)
         self._judge_pause(f"{attempt.name} was submitted", run.name, attempt.ordered_at)
+        if not run.is_ordered:
+            self._judge_denial(run, f"{attempt.name} was submitted")
         attempt.is_persons, run.is_ordered = run.is_ordered, False
         if not attempt.is_persons:
             self._judge_budget(attempt)
@@ -200,6 +232,7 @@ class Judge(Watcher):
         self._judge_pause(f"a {how}", node.name)
         is_condemned = node.condemned or node.is_acquittal_lost
         is_ordered, node.is_ordered = node.is_ordered, False
+        is_condemned = is_condemned or node.is_announced(self._now)
         if not (is_ordered or node.is_broken or is_condemned or self._is_out_alone(node) or self._just_repaired(node)):
             self._count("node_repaired_well", node.name, f"{how} of a node with which nothing was wrong")
         others = [one.name for one in cluster.nodes.values() if one.in_our_repair and one is not node]
@@ -231,6 +264,8 @@ class Judge(Watcher):
         run, root = attempt.run, attempt.plan.uri
         saved = run.saved_at_root(root)
         if root is not None and saved is None:
+            if looks_its_own(run, root):
+                return
             self._count("resumed_from_bad", run.name, f"{attempt.name} shall load {root}, which is none of the run's")
             return
         if saved is not None and not saved.is_whole:
@@ -327,6 +362,9 @@ class Judge(Watcher):
         if after.is_open:
             return
         self._open.pop(after.incident_id, None)
+        is_stopping = any(one.job.phase is JobPhase.STOPPING for one in run.live)
+        if after.phase is Phase.HANDED_OVER and after.order is not None and run.live and not is_stopping:
+            run.is_not_stopped_after_all(self._now)  # people are paged that the order is not carried out
         if after.phase is Phase.HANDED_OVER and after.is_poisoned and after.attempt is not None:
             self._called_bad.add(after.attempt)
         if after.phase is Phase.RECOVERED and (before is None or before.is_open):

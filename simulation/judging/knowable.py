@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
+from chalicelib.domain.model.job import FAR_BELOW_STEPS
 from simulation.lies import Lies
 from simulation.runs.training import CONFIRMED_AFTER, STALL_LIMIT
 from simulation.runs.truth import MISSES_NOTHING, Attempt, Ill, Saved, TrueRun
@@ -101,6 +102,14 @@ def looks_broken(run: TrueRun, saved: Saved) -> bool:
     """Two attempts loaded it and failed before they had made a step. One that continues from another may confirm it."""
     loaded_it = [one for one in run.attempts.values() if one.loaded is saved and one.job.ended_at is not None]
     return sum(one.job.failure_reason is not None and one.stretches[-1].base < one.first_step for one in loaded_it) >= 2
+
+
+def looks_its_own(run: TrueRun, root: str) -> bool:
+    """A plain file that another experiment saved under the run's root while it ran, of a step to which the run itself
+    may have come: neither its name nor its time shows whose it is.
+    """
+    step = run.foreign_files.get(root)
+    return step is not None and step <= run.furthest + FAR_BELOW_STEPS
 
 
 def looks_poisoned(run: TrueRun, saved: Saved) -> bool:

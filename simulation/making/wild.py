@@ -51,7 +51,62 @@ def make_wild(seed: int, platform: str = "") -> Story:
         length_s=float(draw.randint(6000, 12000)),
         policy=draw.choice(_POLICIES) if not story.policy else story.policy,
     )
-    return _taken_away(draw, _with_rarer_deeds(draw, _slowed(draw, wild)))
+    story = _taken_away(draw, _with_rarer_deeds(draw, _slowed(draw, wild)))
+    return _with_the_platform_s_own(random.Random(f"wild, the platform's own {seed}"), story)
+
+
+def _with_the_platform_s_own(draw: random.Random, story: Story) -> Story:
+    """With what the platform does without a request (notices, Spot, --auto-resume, time limits), job arrays, what
+    others save under the run's root, or questions to people and their answers, in half of them.
+    """
+    first, *others = story.runs
+    is_on_slurm = first.platform == "slurm"
+    own = ("node_leaves", "notice_false", "auto_resume", "array") if is_on_slurm else ("interrupted",)
+    kind = draw.choice(("foreign", "time_limit", "asked", "asked", *own))
+    step, after_s = draw.randint(5, 120), float(int(10 ** draw.uniform(1.5, 5.0)))
+    if draw.random() < 0.5:
+        return story
+    match kind:
+        case "interrupted":
+            for_s = draw.choice((None, *(float(int(10 ** draw.uniform(1.0, 3.4))) for _ in range(3))))
+            trouble = Trouble(kind="interrupted", step=step, hits=draw.choice((1, 1, 2, 3)), after_s=for_s)
+        case "foreign":
+            is_a_file = first.watch == "monitor" and draw.random() < 0.4  # else nothing shows whose file it is
+            trouble = Trouble(kind="foreign_file" if is_a_file else "foreign_save", step=draw.choice((0, step)))
+        case "node_leaves":
+            trouble = Trouble(kind="node_leaves", step=step, after_s=draw.choice((after_s, 120.0)))
+        case "auto_resume":
+            first = replace(first, auto_resume=True)
+            trouble = Trouble(kind="node_sick", step=step)
+        case "array":
+            runs = tuple(replace(run, in_array=True) for run in story.runs)
+            return replace(story, runs=runs)
+        case "notice_false":
+            notice = Lie(kind="notice_false", from_s=float(draw.randint(60, 2400)), by_s=after_s)
+            return replace(story, lies=(*story.lies, notice))
+        case "time_limit":
+            over = Deed(what="time_limit", when=draw.choice(_MOMENTS), run=first.name)
+            return replace(story, deeds=(*story.deeds, _moved(draw, over)))
+        case _:
+            return _with_questions(draw, story)
+    return replace(story, runs=(replace(first, troubles=(*first.troubles, trouble)), *others))
+
+
+def _with_questions(draw: random.Random, story: Story) -> Story:
+    """People are asked before a step; they answer in time, late, twice, after a cancel, or not at all."""
+    rule = {
+        "when": {"actions": draw.choice((["StopJob"], ["ResubmitJob"], []))},
+        "deadline_s": draw.choice((120, 600, 1800)),
+        "default": draw.choice(("approve", "deny")),
+    }
+    answers = [
+        Deed(what=draw.choice(("approve", "approve", "deny")), when="asked", run=story.runs[0].name)
+        for _ in range(draw.choice((0, 1, 1, 2)))
+    ]
+    if draw.random() < 0.3:
+        answers.append(Deed(what=draw.choice(("cancel", "stop", "resubmit")), when="asked", run=story.runs[0].name))
+    deeds = (*story.deeds, *(_moved(draw, one) for one in answers))
+    return replace(story, deeds=deeds, policy={**story.policy, "approvals": {"rules": [rule]}})
 
 
 def _slowed(draw: random.Random, story: Story) -> Story:

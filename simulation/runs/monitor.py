@@ -34,6 +34,7 @@ from simulation.runs.truth import Attempt, TrueRun
 
 SAVING: Final = timedelta(seconds=8)
 HEARTBEAT_S: Final = 15.0
+ANOTHER: Final = "another-experiment"
 _WEIGHTS: Final = b"weights!"
 
 Push = Callable[[str, dict[str, Any]], None]
@@ -91,6 +92,24 @@ class Monitor:
         self._objects.put(f"{Place.parse(root).path}/model.bin", _WEIGHTS[:-3] if is_torn else _WEIGHTS)
         self._objects.put(f"{prefix_of(attempt.run)}/{manifest.key}", manifest.to_json())
         return manifest
+
+    def seal_foreign(self, run: TrueRun, step: int, ago: timedelta) -> None:
+        """Another experiment's monitor, which was given the run's mailbox, seals a checkpoint."""
+        root = f"{run_mailbox(run)}/checkpoints/step-{step}-{ANOTHER}"
+        manifest = Manifest(
+            job_id=ANOTHER,
+            attempt=ANOTHER,
+            attempt_number=1,
+            step=step,
+            kind=SaveKind.PERIODIC,
+            root=root,
+            files=(ManifestFile(path="model.bin", bytes=len(_WEIGHTS)),),
+            world_size=8,
+            saved_at=self._host_time(run) - ago,
+            loss=2.0,
+        )
+        self._objects.put(f"{Place.parse(root).path}/model.bin", _WEIGHTS, ago=ago)
+        self._objects.put(f"{prefix_of(run)}/{manifest.key}", manifest.to_json(), ago=ago)
 
     def heartbeat(self, attempt: Attempt) -> tuple[bytes, datetime] | None:
         """As it is shown now, and when it was written; None while there is none."""

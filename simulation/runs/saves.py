@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import zipfile
 from dataclasses import replace
+from datetime import timedelta
 from typing import Final
 
 from localcloud.engine.clock import Clock
@@ -49,6 +50,15 @@ class Saves:
         root = manifest.root
         run.saved.append(replace(saved, root=root, looks_poisoned=looks_poisoned))
         return manifest
+
+    def another_experiment_saves(self, run: TrueRun, step: int, *, is_sealed: bool, ago: timedelta) -> None:
+        """Under the run's own root, whole: nothing of it is the run's."""
+        if is_sealed:
+            self._monitor.seal_foreign(run, step, ago)
+        else:
+            self._objects.put(f"{prefix_of(run)}/step-{step}.pt", _SNAPSHOT, ago=ago)
+            if not ago:
+                run.foreign_files[f"{run_mailbox(run)}/step-{step}.pt"] = step
 
     def delete(self, run: TrueRun, most: int | None) -> None:
         """The newest `most` of them, or all, are gone: their files and what seals them, as where a rule of the bucket's

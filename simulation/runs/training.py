@@ -41,9 +41,14 @@ STOPPING: Final = timedelta(seconds=30)
 LAUNCHING: Final = timedelta(seconds=5)
 ANSWERING: Final = timedelta(seconds=5)
 STALL_LIMIT: Final = timedelta(seconds=60)
-ON_SLURM: Final = frozenset({"node_dies", "node_sick", "node_hangs", "suspended", "preempted", "time_limit"})
+ON_SLURM: Final = frozenset(
+    {"node_dies", "node_sick", "node_hangs", "suspended", "preempted", "time_limit", "node_leaves"}
+)
 SLOW_SHOWS_AFTER: Final = 24  # steps; rekindle.detectors.pace asks for 20 rows that are very slow, and for time
 SLOW_RULE: Final = "the median step stays slow"
+LONG_AGO: Final = timedelta(days=30)
+FOREIGN_AHEAD: Final = 50  # steps that another experiment is further on
+MAX_WAIT: Final = timedelta(minutes=20)  # MaxWaitTimeInSeconds leaves so much from an interruption on
 FIRST_SCALE: Final = 65536.0  # torch.amp.GradScaler
 CONFIRMED_AFTER: Final = 3  # bad steps in a row; rekindle.monitor.base.state.ACT_AFTER
 _FAILED: Final = 'AlgorithmError: ExecuteUserScriptError:\nExitCode 1\nErrorMessage "{text}"'
@@ -139,10 +144,27 @@ class Training:
 
     def resumes(self, attempt: Attempt) -> None:
         """Its processes run on, if they are still there."""
-        if attempt.suspended_at is not None and not attempt.job.is_terminal:
+        if attempt.suspended_at is not None and not attempt.waits_for_itself and not attempt.job.is_terminal:
             attempt.suspended_at = None
             self._enter(attempt, attempt.stretches[-1].base, moves=True)
             self._plan_next(attempt)
+
+    def loses_processes(self, attempt: Attempt, step: int) -> None:
+        """They end after this step, and its platform will start them again, in the same attempt."""
+        self._cancel_all(attempt)
+        self.suspends(attempt, step)
+        attempt.waits_for_itself = True
+
+    def starts_again(self, attempt: Attempt) -> None:
+        """Its platform launches its processes once more: they load what rekindle.monitor.saving.resuming settles on,
+        the newest that this attempt has sealed, or what its plan names.
+        """
+        if not attempt.waits_for_itself or not attempt.platform.enter(attempt.name, Phase.TRAINING):
+            return
+        attempt.suspended_at, attempt.waits_for_itself, attempt.is_frozen = None, False, False
+        attempt.is_poisoned, attempt.bad_update, attempt.first_bad_loss = False, None, None
+        attempt.has_pushed_bad, attempt.spikes_on, attempt.collapsed_at = False, False, None
+        self._loads(attempt)
 
     def fails(self, attempt: Attempt, text: str) -> None:
         """Its processes die."""
@@ -173,6 +195,10 @@ class Training:
             with self._objects.unheard():
                 for step in range(1, attempt.run.spec.history + 1):
                     self._saves.save(attempt, step, SaveKind.PERIODIC, None)
+                for trouble in attempt.run.spec.troubles:
+                    if trouble.kind in ("foreign_save", "foreign_file") and trouble.step <= attempt.run.spec.history:
+                        strike(attempt, trouble)
+                        self._another_saves(attempt, trouble, ago=LONG_AGO)
 
     def _download(self, attempt: Attempt) -> None:
         if self._jobs.enter(attempt.name, Phase.DOWNLOADING):
@@ -182,9 +208,15 @@ class Training:
         if not attempt.platform.enter(attempt.name, Phase.TRAINING):
             return
         attempt.trains_since = self._clock.now()
+        self._loads(attempt)
+
+    def _loads(self, attempt: Attempt) -> None:
         attempt.loaded = self._what_it_loads(attempt)
         attempt.first_step = (attempt.loaded.step if attempt.loaded is not None else 0) + 1
-        self._enter(attempt, attempt.first_step - 1, moves=False, phase=RunPhase.STARTUP, loss=LossState.NONE)
+        changes = {"health": "unknown", "onset": None, "healed": None, "pace": 1.0} if attempt.stretches else {}
+        self._enter(
+            attempt, attempt.first_step - 1, moves=False, phase=RunPhase.STARTUP, loss=LossState.NONE, **changes
+        )
         self.monitor.push(attempt, "Rekindle Monitor Started", {})
         if attempt.loaded is not None and not attempt.loaded.is_whole:
             self._later(attempt, "life", LOADING, lambda: self._end(attempt, Phase.FAILED, _output(attempt, _CORRUPT)))
@@ -195,6 +227,9 @@ class Training:
         run = attempt.run
         if run.spec.plan == "nothing":
             return None
+        sealed = [one for one in run.saved if one.attempt == attempt.name and one.is_whole and not one.looks_poisoned]
+        if sealed and run.spec.plan == "obeyed" and run.spec.watch == "monitor":  # a launcher has restarted it
+            return max(sealed, key=lambda one: (one.step, one.at))
         if run.spec.plan == "obeyed" and (attempt.plan.uri is not None or attempt.is_ours):
             return run.saved_at_root(attempt.plan.uri)
         newest = [one for one in run.saved if one.attempt in run.attempts]
@@ -256,7 +291,7 @@ class Training:
             return
         self._plan_next(attempt)
 
-    def _strikes(self, attempt: Attempt, trouble: Trouble, step: int) -> bool:
+    def _strikes(self, attempt: Attempt, trouble: Trouble, step: int) -> bool:  # noqa: C901  one row for each kind
         """What the trouble does; True where no step ends any more for now."""
         run, now = attempt.run, self._clock.now()
         match trouble.kind:
@@ -271,6 +306,10 @@ class Training:
                 self._slows(attempt, trouble, step)
             case "saves_deleted":
                 self._saves.delete(run, trouble.heals)
+            case "foreign_save" | "foreign_file":
+                self._another_saves(attempt, trouble, ago=timedelta(0))
+            case "interrupted":
+                return self._is_interrupted(attempt, trouble, step - 1)
             case kind if kind in ON_SLURM:
                 return self.breaks_node is not None and self.breaks_node(attempt, trouble, step - 1)
             case "hang":
@@ -291,6 +330,25 @@ class Training:
                 if trouble.heals is None or trouble.heals > DEFAULT_POLICY.loss.spike_heal_steps:
                     run.falls_ill("spiking", now, reached=step - 1)
         return False
+
+    def _another_saves(self, attempt: Attempt, trouble: Trouble, *, ago: timedelta) -> None:
+        is_sealed = trouble.kind == "foreign_save"
+        self._saves.another_experiment_saves(attempt.run, trouble.step + FOREIGN_AHEAD, is_sealed=is_sealed, ago=ago)
+
+    def _is_interrupted(self, attempt: Attempt, trouble: Trouble, step: int) -> bool:
+        """Managed Spot takes its instances. Source: SageMaker developer guide, model-managed-spot-training."""
+        if attempt.nodes or not attempt.platform.enter(attempt.name, Phase.INTERRUPTED):
+            return False
+        self.loses_processes(attempt, step)
+        if trouble.after_s is None:
+            self._later(attempt, "life", MAX_WAIT, lambda: self._end(attempt, Phase.MAX_WAIT_TIME_EXCEEDED, None))
+        else:
+            self._later(attempt, "life", timedelta(seconds=trouble.after_s), lambda: self._has_spot_again(attempt))
+        return True
+
+    def _has_spot_again(self, attempt: Attempt) -> None:
+        attempt.platform.enter(attempt.name, Phase.STARTING)
+        self._later(attempt, "life", STARTING, lambda: self.starts_again(attempt))
 
     def _skips(self, attempt: Attempt, trouble: Trouble, step: int) -> None:
         """Updates are left out, the loss is a number. What is reported is what rekindle.monitor's own watch says."""

@@ -108,10 +108,16 @@ class TrueNode:
     reachable_since: datetime | None = None  # again, after it was not
     in_our_repair: bool = False
     is_ordered: bool = False  # a person has ordered its repair, which has not come yet
+    announced_at: datetime | None = None  # when AWS announced that it takes the instance away
+    leaves_at: datetime | None = None  # when it does; None where nothing is announced, or it is over
 
     @property
     def is_broken(self) -> bool:
         return self.broken_since is not None
+
+    def is_announced(self, now: datetime) -> bool:
+        """AWS has announced that it takes the instance away, and the time for that has not passed for long."""
+        return self.leaves_at is not None and now < self.leaves_at + MISSES_NOTHING
 
     def breaks(self, now: datetime, *, is_dead: bool, cure: str) -> None:
         """From now on."""
@@ -153,7 +159,8 @@ class Attempt:
     is_counted: bool = False
     has_pushed_bad: bool = False
     was_preempted: bool = False  # another job has its nodes, and it waits for them
-    suspended_at: datetime | None = None  # its processes are stopped since then
+    suspended_at: datetime | None = None  # its processes are stopped, or gone for a while, since then
+    waits_for_itself: bool = False  # its platform runs it again, in this attempt: Spot, or --auto-resume
     collapsed_at: int | None = None  # the first update that a collapsed gradient scale has left out
     slow_from: int | None = None  # its steps take longer from there on
     fast_from: int | None = None  # and are as fast as before from here on
@@ -214,11 +221,13 @@ class TrueRun:
     is_unprotected: bool = False  # its owner has resubmitted it without any tag of ours
     owner_took_it: bool = False  # its owner has resubmitted, or has cancelled our care of it
     cancelled_at: datetime | None = None  # when a person cancelled an Incident about it, and was told what is left
+    denied_at: datetime | None = None  # when a person did not allow a step that was asked about
     is_ordered: bool = False  # a person has ordered its resubmission, which has not come yet
     is_another_stages: bool = False  # a person has submitted it with another stage's tags, and that stage is there
     is_finished: bool = False
     ills: list[Ill] = field(default_factory=list)
     job_ids: set[str] = field(default_factory=set)  # names of its Slurm jobs
+    foreign_files: dict[str, int] = field(default_factory=dict)  # plain ones saved beside it under its root: the step
 
     @property
     def name(self) -> str:
@@ -293,6 +302,15 @@ class TrueRun:
             there.kind = kind  # one trouble leads to another: it is one illness until the run trains on
             return
         self.ills.append(Ill(kind=kind, since=now, turned_at=now, reached=reached))
+
+    def is_not_stopped_after_all(self, now: datetime) -> None:
+        """Its owner wanted it stopped, and knows that it was not; what is wrong with it counts again."""
+        if not self.owner_stopped:
+            return
+        self.owner_stopped_at = None
+        for one in self.live:
+            if one.is_poisoned or one.is_frozen:
+                self.falls_ill("poisoned" if one.is_poisoned else "hung", now, reached=one.step_at(now))
 
     def is_well_again(self, now: datetime) -> None:
         """Nothing is wrong any more."""

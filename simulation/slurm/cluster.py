@@ -37,6 +37,9 @@ TAKEN: Final = timedelta(seconds=2)  # from a message in the queue to its being 
 SLURMD_TIMEOUT: Final = timedelta(seconds=90)
 HEALTH_SEEN: Final = timedelta(seconds=20)
 HYPERPOD_MARKS: Final = timedelta(seconds=40)
+SPOT_AHEAD_S: Final = 120.0  # Source: EC2 user guide, Spot interruption notices
+AWAY: Final = timedelta(minutes=10)  # from when AWS takes an instance until another one is there
+_RETIRES: Final = "AWS_EC2_INSTANCE_RETIREMENT_SCHEDULED"
 FOR_GOOD_S: Final = 1e6  # beyond any story
 _TAKEN_AWAY: Final = frozenset({"suspended", "preempted", "time_limit"})
 SICK_FAILS: Final = timedelta(seconds=50)
@@ -101,6 +104,9 @@ class Cluster:
         for delay, node, until in self._lies.false_health(tuple(self.nodes)):
             self._clock.after(delay, lambda node=node: self._condemn(node), label="health")  # type: ignore[misc]
             self._clock.after(until, lambda node=node: self._acquit(node), label="health")  # type: ignore[misc]
+        for delay, node, ahead_s in self._lies.false_notices(tuple(self.nodes)):
+            announce = lambda node=node, ahead_s=ahead_s: self._announce(self.nodes[node], ahead_s)  # noqa: E731
+            self._clock.after(delay, announce, label="AWS announces an end that does not come")
         self._soon()
 
     def submit(self, run: TrueRun, *, job_id: str | None = None, is_protected: bool = True) -> None:
@@ -110,6 +116,8 @@ class Cluster:
             mailbox=run_mailbox(run) if run.spec.watch == "monitor" else "",
             job_id=job_id,
             is_requeueable=run.spec.requeue,
+            has_auto_resume=run.spec.auto_resume,
+            is_array_task=run.spec.in_array,
             environment={"RUN": run.name},
         )
         run.job_ids.add(job.base.name)
@@ -136,6 +144,11 @@ class Cluster:
         start = self._starts_by_name.get(attempt.name)
         if start is None:
             return False
+        if trouble.kind == "node_leaves":
+            node, ahead_s = self.nodes[start.nodes[0]], trouble.after_s or 0.0
+            self._announce(node, ahead_s)
+            self._clock.after(timedelta(seconds=ahead_s), lambda: self._leaves(node), label=f"AWS takes {node.name}")
+            return False
         if trouble.kind in _TAKEN_AWAY:
             self._training.suspends(attempt, step)
             self._takes_away(attempt, self.model.jobs[start.slurm_job], trouble)
@@ -150,8 +163,78 @@ class Cluster:
             self._clock.after(SLURMD_TIMEOUT, lambda: self._is_lost(node), label=f"Slurm misses {node.name}")
         else:
             self._clock.after(HEALTH_SEEN, lambda: self._is_seen(node), label=f"health of {node.name}")
-            self._training.fails(attempt, _SICK)
+            if attempt.run.spec.auto_resume:
+                self._resumes_by_itself(attempt, node, step)
+            else:
+                self._training.fails(attempt, _SICK)
         return True
+
+    def _resumes_by_itself(self, attempt: Attempt, node: TrueNode, step: int) -> None:
+        """srun --auto-resume: the step is gone, the job keeps its nodes; HyperPod replaces the sick one, and runs the
+        step again. Source: SageMaker developer guide, sagemaker-hyperpod-resiliency-slurm-auto-resume.
+        """
+        self._training.loses_processes(attempt, step)
+
+        def resume() -> None:
+            if attempt.waits_for_itself and not attempt.job.is_terminal:
+                node.repaired(self._clock.now(), by="replace")
+                self._training.starts_again(attempt)
+
+        self._clock.after(TIMINGS.replace, resume, label=f"{attempt.name} resumes automatically")
+
+    def _announce(self, node: TrueNode, ahead_s: float) -> None:
+        """A Spot warning where it is about to happen, else a notice of AWS Health. Which of them names an instance of
+        HyperPod's is not documented; both name EC2 instances.
+        """
+        now = self._clock.now()
+        node.announced_at, node.leaves_at = now, now + timedelta(seconds=ahead_s)
+        if ahead_s <= SPOT_AHEAD_S:
+            detail: dict[str, Any] = {"instance-id": node.instance_id, "instance-action": "terminate"}
+            self._publish("aws.ec2", "EC2 Spot Instance Interruption Warning", detail, [])
+            return
+        arn = f"arn:aws:health:us-west-2::event/EC2/{_RETIRES}/{node.name}-{now:%H%M%S}"
+        detail = {
+            "eventArn": arn,
+            "communicationId": arn.rpartition("/")[2],
+            "service": "EC2",
+            "eventTypeCode": _RETIRES,
+            "eventTypeCategory": "scheduledChange",
+            "statusCode": "upcoming",
+            "startTime": f"{node.leaves_at:%a, %d %b %Y %H:%M:%S} GMT",
+            "eventDescription": [{"language": "en_US", "latestDescription": "The instance will be retired."}],
+            "affectedEntities": [{"entityValue": node.instance_id, "status": "PENDING"}],
+        }
+        self._publish("aws.health", "AWS Health Event", detail, [node.instance_id])
+
+    def _leaves(self, node: TrueNode) -> None:
+        """AWS takes the instance, unless it was replaced since; another one is there a while later."""
+        now = self._clock.now()
+        if node.leaves_at is None or node.leaves_at > now:
+            return
+        node.announced_at = node.leaves_at = None
+        if node.is_broken:
+            return
+        node.breaks(now, is_dead=True, cure="reboot")
+        for run in self._runs.values():
+            for attempt in run.live:
+                if node in attempt.nodes and attempt.trains_since is not None:
+                    self._training.freezes(attempt, attempt.step_at(now))
+        self._clock.after(SLURMD_TIMEOUT, lambda: self._is_lost(node), label=f"Slurm misses {node.name}")
+        self._clock.after(AWAY, lambda: self._is_back(node), label=f"{node.name} is back")
+
+    def _is_back(self, node: TrueNode) -> None:
+        if node.is_dead and not node.in_our_repair:
+            node.repaired(self._clock.now(), by="replace")
+            self.model.mend_node(node.name)
+            self._show(node.name, booted_at=self._clock.now())
+            self._soon()
+
+    def times_out(self, run: TrueRun) -> None:
+        """Slurm ends its running job at its time limit."""
+        for job in self.jobs_of(run):
+            if job.state is SlurmState.RUNNING:
+                self.model.end(job, SlurmState.TIMEOUT, by=EndedBy.SLURM)
+        self._soon()
 
     def _takes_away(self, attempt: Attempt, job: SimJob, trouble: Trouble) -> None:
         """scontrol suspend; a job of higher priority; the end of its time."""
@@ -413,6 +496,8 @@ class Cluster:
         name = name_of(machine)
         node = self.nodes[name]
         node.repaired(self._clock.now(), by=by)
+        if by == "replace":
+            node.announced_at = node.leaves_at = None
         node.in_our_repair = False
         facts = self.model.node_facts[name]
         if not node.is_dead:

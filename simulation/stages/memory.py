@@ -125,13 +125,16 @@ class Marks:
 class People:
     """ports.Announcer: keeps the notices."""
 
-    def __init__(self, watcher: Callable[[], Watcher]) -> None:
+    def __init__(self, watcher: Callable[[], Watcher], *, asked: Callable[[str | None], None]) -> None:
         self._watcher = watcher
+        self._asked = asked
         self.notices: list[Notice] = []
 
     def announce(self, notice: Notice) -> None:
         self.notices.append(notice)
         self._watcher().notified(notice)
+        if notice.approval_id:
+            self._asked(notice.job_id)
 
 
 class DiscardedOutcomes:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import zipfile
 from collections import Counter
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -15,7 +17,7 @@ from chalicelib.aws.s3.checkpoints import MAX_MORE
 from chalicelib.aws.s3.mailbox import S3Mailbox
 from chalicelib.domain.model.action import Done, QuarantineCheckpoint
 from chalicelib.domain.model.job import Attempt
-from chalicelib.domain.model.known import Known
+from chalicelib.domain.model.known import Known, Unknown
 from chalicelib.domain.model.observation import CheckpointView
 from tests.adapters.samples import T0, attempt, job
 from tests.adapters.test_mailbox_contract import BUCKET, PREFIX, S3Desk, s3_side
@@ -38,6 +40,14 @@ def put(desk: S3Desk, files: dict[str, bytes], below: str = "") -> None:
 
 def first(**changes: Any) -> Attempt:
     return replace(attempt(), submitted_at=LONG_AGO, **changes)
+
+
+def saved_by_torch() -> bytes:
+    held = io.BytesIO()
+    with zipfile.ZipFile(held, "w") as archive:
+        archive.writestr("archive/data.pkl", b"\x80\x02}q\x00.")
+        archive.writestr("archive/version", b"3\n")
+    return held.getvalue()
 
 
 def found(side: Side, attempts: list[Attempt] | None = None, **changes: Any) -> tuple[CheckpointView, ...]:
@@ -154,6 +164,21 @@ def test_what_a_newer_attempt_cannot_have_written_is_fenced(s3: Side) -> None:
     assert [(view.step, view.fenced) for view in views] == [(6, True), (4, False), (2, False)]
     alone = first(last_step=Known(5), ended_at=T0)  # nobody else can have written it: a late heartbeat, no zombie
     assert not any(view.fenced for view in found(s3, [alone]))
+
+
+def test_what_the_only_attempt_came_nowhere_near_is_another_run_s(s3: Side) -> None:
+    put(s3[1], {"step-60.pt": saved_by_torch(), "step-20.pt": saved_by_torch()})
+    alone = first(last_step=Known(25), ended_at=T0)
+    assert [(view.step, view.fenced) for view in found(s3, [alone])] == [(60, True), (20, False)]
+    assert not any(view.fenced for view in found(s3, [replace(alone, ended_at=None)]))  # how far it comes is not known
+
+
+def test_what_lay_there_before_a_run_that_began_below_it_is_another_run_s(s3: Side) -> None:
+    put(s3[1], layout("hf_trainer"))
+    fresh = replace(attempt(), submitted_at=LATER, first_step=Known(1))
+    assert all(view.fenced for view in found(s3, [fresh]))
+    assert not any(view.fenced for view in found(s3, [replace(fresh, first_step=Known(7))]))  # it continues from there
+    assert not any(view.fenced for view in found(s3, [replace(fresh, first_step=Unknown("no step"))]))
 
 
 def test_files_of_two_writers_in_one_checkpoint_are_fenced(s3: Side, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from datetime import datetime
 from typing import Any
 
 import pytest
@@ -118,6 +119,25 @@ RESTARTS = with_row(FaultClass.THROUGHPUT_DROP, response=next(iter(DEFAULT_POLIC
 def test_after_a_restart_for_speed_recovered_means_that_the_speed_is_back(step_s: float | None, rule: str) -> None:
     case = verifying(FaultClass.THROUGHPUT_DROP, signals=(SLOW,))
     assert look(case, seen(view(name="lm-r2", step=101, step_s=step_s)), RESTARTS).rule == rule
+
+
+@pytest.mark.parametrize(
+    ("step_s", "seen_at", "rule"),
+    [
+        (1.1, NOW, "claim.fast_again"),
+        (2.9, NOW, "playbook.checkpoint"),  # still slow
+        (None, NOW, "playbook.checkpoint"),
+        (1.1, NOW - MINUTE, "playbook.checkpoint"),  # the median of its steps lags behind the report
+    ],
+    ids=str,
+)
+def test_slow_steps_of_long_ago_are_not_acted_on_where_the_speed_is_back(
+    step_s: float | None, seen_at: datetime, rule: str
+) -> None:
+    case = incident(fault=FaultClass.THROUGHPUT_DROP, signals=(SLOW,))
+    decision = look(case, seen(view(step_s=step_s, heartbeat_at=seen_at)), RESTARTS)
+    assert decision.rule == rule
+    assert decision.incident.is_open is (rule != "claim.fast_again")
 
 
 def test_a_restart_that_stays_slow_is_handed_over() -> None:

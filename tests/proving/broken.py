@@ -220,3 +220,57 @@ def a_pause_is_not_read(world: World) -> None:
         return replace(found, switches=replace(found.switches, paused=False))
 
     world.registry = Over(part, standing=standing)
+
+
+def an_interruption_is_read_as_a_stall(world: World) -> None:
+    def change(view: AttemptView) -> AttemptView:
+        attempt = world.training.attempts.get(view.name)
+        if attempt is None or not attempt.waits_for_itself:
+            return view
+        return replace(view, status=AttemptStatus.RUNNING, work="stalled", heartbeat_at=world.clock.now())
+
+    _described(world, change)
+    _beating(world, change)
+
+
+def auto_resume_is_not_read(world: World) -> None:
+    def change(view: AttemptView) -> AttemptView:
+        return replace(view, start=replace(view.start, has_auto_resume=False)) if view.start is not None else view
+
+    _described(world, change)
+
+
+def a_run_is_stopped_for_a_notice(world: World) -> None:
+    """At once, without a save: every node that is announced to leave is taken for one that stands still."""
+    world.training.asked = lambda key, name: None  # type: ignore[method-assign]
+
+    def change(view: AttemptView) -> AttemptView:
+        attempt = world.training.attempts.get(view.name)
+        if attempt is None or not any(node.is_announced(world.clock.now()) for node in attempt.nodes):
+            return view
+        return replace(view, work="stalled") if view.heartbeat_at is not None else view
+
+    _beating(world, change)
+
+
+def a_denial_is_read_as_an_approval(world: World) -> None:
+    part = world.intake
+
+    def cancel(incident_id: str, signal: Any) -> Any:
+        given = {**signal.evidence, "answer": "approved"}
+        return part.cancel(incident_id, replace(signal, evidence=given))
+
+    world.approvals = replace(world.approvals, intake=Over(part, cancel=cancel))
+
+
+def every_manifest_is_taken_for_the_run_s(world: World) -> None:
+    """Every checkpoint that lies there, with whichever name."""
+    checkpoints_are_not_verified(world)
+    part = world.mailbox
+
+    def checkpoints(job: Any, attempts: Any, **more: Any) -> Known[Any]:
+        found = part.checkpoints(job, attempts, **more).value
+        roots = {one.step: f"{job.mailbox}/checkpoints/step-{one.step}-{one.attempt}" for one in found}
+        return Known(tuple(replace(one, root=one.root or roots[one.step]) for one in found))
+
+    world.mailbox = Over(part, checkpoints=checkpoints)

@@ -7,6 +7,7 @@ from datetime import datetime
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
+from chalicelib.domain.model.job import FAR_BELOW_STEPS
 from chalicelib.domain.model.known import Known
 
 if TYPE_CHECKING:
@@ -19,7 +20,9 @@ def attributed(step: int | None, times: Sequence[datetime], attempts: Sequence[A
     """By the times of its files: who wrote a checkpoint ("" if that is not known), and whether it no longer might.
 
     Fenced where that can be told: files of one checkpoint from before and after an attempt took over are two writers',
-    and a step beyond the last one that the newer attempt did is the older one's.
+    and a step beyond the last one that the newer attempt did is the older one's. Another run's, under the same root,
+    are those far beyond what the only attempt did (a late heartbeat explains a few steps), and those from before the
+    Job's first attempt, which began below them.
     """
     saved_at = max(times)
     writer: Attempt | None = None
@@ -29,15 +32,21 @@ def attributed(step: int | None, times: Sequence[datetime], attempts: Sequence[A
     if writer is None:
         return "", False
     has_elder = any(one.number < writer.number for one in attempts)
+    first = min(attempts, key=lambda one: one.number)
+    was_there = (
+        saved_at < first.submitted_at
+        and isinstance(first.first_step, Known)
+        and step is not None
+        and step >= first.first_step.value
+    )
     two_writers = has_elder and min(times) < writer.submitted_at <= saved_at
     beyond = (
-        has_elder
-        and isinstance(writer.last_step, Known)
+        isinstance(writer.last_step, Known)
         and writer.ended_at is not None
         and step is not None
-        and step > writer.last_step.value
+        and step > writer.last_step.value + (0 if has_elder else FAR_BELOW_STEPS)
     )
-    return writer.name, two_writers or beyond
+    return writer.name, two_writers or beyond or was_there
 
 
 def wanted_of(steps_newest_first: Sequence[int], *, newest: int, spaced: int, near: Sequence[int]) -> frozenset[int]:

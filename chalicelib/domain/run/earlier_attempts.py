@@ -24,7 +24,14 @@ def with_end(attempts: Sequence[Attempt], seen: Maybe[AttemptView]) -> tuple[Att
         return tuple(attempts)
     view = seen.value
     return tuple(
-        replace(one, last_step=view.last_step_at_most, ended_at=view.ended_at) if one.name == view.name else one
+        replace(
+            one,
+            first_step=view.first_step if isinstance(view.first_step, Known) else one.first_step,
+            last_step=view.last_step_at_most,
+            ended_at=view.ended_at,
+        )
+        if one.name == view.name
+        else one
         for one in attempts
     )
 

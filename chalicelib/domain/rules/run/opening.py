@@ -33,6 +33,7 @@ from chalicelib.domain.decision.verdict import (
 from chalicelib.domain.fault_specs.faults import DEADLY, HEALABLE, LOSS_FAULTS
 from chalicelib.domain.faults.heartbeat_claims import WAIT, is_denied
 from chalicelib.domain.faults.loss import bad_fault
+from chalicelib.domain.faults.pace import is_as_fast_as_usual
 from chalicelib.domain.faults.signal_facts import ORDER_KINDS, STATE_KINDS, concerns
 from chalicelib.domain.model.action import Notify, Severity
 from chalicelib.domain.model.incident import Phase
@@ -43,7 +44,7 @@ from chalicelib.domain.policy.playbooks import ROLL_BACKS, Response
 from chalicelib.domain.rules.run.ended import attempt_died, prepare_resubmit
 from chalicelib.domain.rules.run.loss import healed, roll_back, watch_loss
 from chalicelib.domain.rules.run.platform_restart import suspended, waiting_in_queue
-from chalicelib.domain.run.first_response import begin_checkpoint, begin_stop, shadow
+from chalicelib.domain.run.first_response import OLD_CLAIM, begin_checkpoint, begin_stop, shadow
 from rekindle.protocol.signals import FaultClass
 
 HEARTBEATS_LATE: Final = timedelta(seconds=60)  # how much longer the second is waited for
@@ -163,6 +164,7 @@ def _attempt_lives(context: RuleContext, attempt: AttemptView) -> Decision:
         _is_denied(context, attempt)
         or _has_not_ended(context, attempt)
         or _node_is_repaired(context, attempt)
+        or _is_fast_again(context, attempt)
         or late_claim(context, attempt)
     )
     if refuted is not None:
@@ -310,6 +312,27 @@ def _confirm_then_stop(context: RuleContext, attempt: AttemptView) -> Decision:
     if incident.fault_rule in {f"signal.{kind}" for kind in STATE_KINDS}:
         return _wait_for_the_state(context, attempt)
     return weighed(context, attempt) or begin_stop(context, "playbook.restart", story(context))
+
+
+def _is_fast_again(context: RuleContext, attempt: AttemptView) -> Decision | None:
+    """Slow steps were reported long ago, and could not be seen to; by its newest heartbeat its speed is back since."""
+    incident = context.incident
+    if incident.fault is not FaultClass.THROUGHPUT_DROP or incident.order is not None or incident.resubmission.tries:
+        return None
+    claims = [one for one in incident.signals if one.fault is FaultClass.THROUGHPUT_DROP]
+    reported_at = max((one.occurred_at for one in claims), default=None)
+    # The median of its steps lags: a heartbeat of about the time of the report says nothing.
+    if reported_at is None or attempt.heartbeat_at is None or attempt.heartbeat_at - reported_at < OLD_CLAIM:
+        return None
+    if not is_as_fast_as_usual(incident, attempt):
+        return None
+    return context.close(
+        "claim.fast_again",
+        f"{story(context)} But that is {span_word(context.now - reported_at)} ago, and {attempt.name} now takes "
+        f"{attempt.step_s:.3g} s a step, as usual: it is left running",
+        Phase.STOPPED,
+        severity=Severity.INFO,
+    )
 
 
 def _has_not_ended(context: RuleContext, attempt: AttemptView) -> Decision | None:

@@ -18,13 +18,14 @@ from chalicelib.domain.decision.verdict import (
     stop_is_ours,
     stopped_after_order,
     story,
+    subject,
     why,
 )
 from chalicelib.domain.fault_specs.faults import LOSS_FAULTS
 from chalicelib.domain.faults.loss import BoutState, bad_fault, marked_healed, turn_of
 from chalicelib.domain.faults.signal_facts import signal_step
 from chalicelib.domain.faults.stalls import is_past_stall, moves_again_since, newest_sign, stalled_at, stalls_of
-from chalicelib.domain.model.action import Done, RequestCheckpoint, Severity, StopJob
+from chalicelib.domain.model.action import Done, Notify, RequestCheckpoint, Severity, StopJob
 from chalicelib.domain.model.incident import CheckpointAsk, Phase
 from chalicelib.domain.model.known import Known
 from chalicelib.domain.model.observation import STALLED, AttemptStatus, AttemptView
@@ -176,6 +177,12 @@ def _no_longer_needed(context: RuleContext, attempt: AttemptView) -> Decision | 
         to = Phase.VERIFYING if context.incident.resubmission.tries else Phase.HOLDING
         return context.changed(**unwatched()).move("checkpoint.node_mended", reason, to)
     if not context.incident.resubmission.tries:
+        if _is_only_notified(context, attempt):
+            notice = Notify(
+                severity=Severity.WARNING, title=f"{subject(context)}: {context.incident.fault}", text=story(context)
+            )
+            reason = f"{attempt.name} moves again. {story(context)} The playbook says: tell, do nothing."
+            return context.changed(**unwatched()).move("checkpoint.tell", reason, Phase.HOLDING, notice)
         moves_again = heal(context, attempt)
         if moves_again is None or moves_again.incident.is_open or bad_fault(attempt) is None:
             return moves_again
@@ -189,6 +196,14 @@ def _no_longer_needed(context: RuleContext, attempt: AttemptView) -> Decision | 
             Phase.VERIFYING,
         )
     return None
+
+
+def _is_only_notified(context: RuleContext, attempt: AttemptView) -> bool:
+    """The stall for which it was asked to save is over, and of what is left people are only notified."""
+    if attempt.status is not AttemptStatus.RUNNING or attempt.work == STALLED:
+        return False
+    is_left_alone = context.policy.playbook(context.incident.fault).response is Response.TELL
+    return is_left_alone and is_past_stall(context.incident, attempt)
 
 
 def _healed_meanwhile(context: RuleContext, attempt: AttemptView) -> Decision:

@@ -28,6 +28,7 @@ from chalicelib.domain.decision.verdict import (
 from chalicelib.domain.fault_specs.faults import FAULT_RANK, LOSS_FAULTS
 from chalicelib.domain.faults.heartbeat_claims import is_denied
 from chalicelib.domain.faults.loss import BoutState, marked_healed, turn_of
+from chalicelib.domain.faults.pace import is_as_fast_as_usual, usual_pace
 from chalicelib.domain.faults.signal_facts import ORDER_KINDS, STATE_KINDS, signal_step
 from chalicelib.domain.faults.stalls import has_passed_stall, moves_again_since
 from chalicelib.domain.model.action import Notify, QuarantineCheckpoint, Severity
@@ -51,7 +52,6 @@ from chalicelib.domain.run.rollback import concluded_on_recovery
 from chalicelib.domain.run.sizes import smaller
 from rekindle.protocol.signals import FaultClass
 
-USUAL_PACE: Final = 1.25  # the throughput detector's own threshold is above it (rekindle/detectors/pace.py)
 UNHEARD: Final = timedelta(minutes=10)  # forty heartbeats: the channel is away, or all of the run is
 BLIND_NOTIFIED: Final = timedelta(minutes=5)  # it may train again what was trained: long before it is given up
 _ALIVE = (AttemptStatus.STARTING, AttemptStatus.RUNNING)
@@ -157,10 +157,9 @@ def _still_slow(context: RuleContext, attempt: AttemptView) -> Decision | None:
     incident = context.incident
     if incident.fault is not FaultClass.THROUGHPUT_DROP:
         return None
-    usual = [item.evidence.get("baseline_s") for item in incident.signals if item.fault is FaultClass.THROUGHPUT_DROP]
-    known = [float(one) for one in usual if isinstance(one, int | float) and one > 0]
-    if known and attempt.step_s is not None and attempt.step_s <= min(known) * USUAL_PACE:
+    if is_as_fast_as_usual(incident, attempt):
         return None
+    known = usual_pace(incident)
     text = f"{attempt.step_s:.3g} s a step" if attempt.step_s is not None else "an unknown time a step"
     was = f"{min(known):.3g} s was usual" if known else "what was usual is not known"
     reason = f"{attempt.name} takes {text}, {was}: that it moves does not show that its speed is back"

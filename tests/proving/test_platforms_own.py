@@ -1,0 +1,153 @@
+"""What platforms and others do without a request: Spot, notices, --auto-resume, time limits, foreign checkpoints; and
+questions to people. Each part does what its story says, and a service that fails there is caught.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pytest
+
+from localcloud.aws.sagemaker import Phase
+from simulation.play import play, played
+from simulation.story import Deed, Lie, Run, Story, Trouble
+from simulation.world import World
+from tests.proving import broken
+from tests.proving.test_judge import CRASH, HANG, story
+
+ASKED = {"approvals": {"rules": [{"when": {"actions": ["ResubmitJob"]}, "deadline_s": 600, "default": "deny"}]}}
+ON_SLURM = {"platform": "slurm", "instances": 2}
+
+
+def asked(*deeds: Deed) -> Story:
+    return Story(seed=1, runs=(Run(troubles=(CRASH,)),), deeds=deeds, length_s=3600.0, policy=ASKED)
+
+
+SPOT = story(Trouble(kind="interrupted", step=70, after_s=400.0))
+LONG_WAIT = story(Trouble(kind="interrupted", step=70, after_s=3000.0))
+NO_SPOT = story(Trouble(kind="interrupted", step=70))
+FAR = story(Trouble(kind="node_leaves", step=70, after_s=50_000.0), **ON_SLURM)
+NEAR = story(Trouble(kind="node_leaves", step=70, after_s=120.0), **ON_SLURM)
+BY_ITSELF = story(Trouble(kind="node_sick", step=70), auto_resume=True, **ON_SLURM)
+SEALED_BESIDE = story(Trouble(kind="foreign_save", step=20), CRASH)
+A_FILE_BESIDE = story(Trouble(kind="foreign_file", step=40), Trouble(kind="crash", step=45))
+OLD_FILE = story(Trouble(kind="foreign_file", step=0), CRASH)
+DENIED = asked(Deed(what="deny", when="asked", delay_s=5.0))
+
+
+def test_spot_takes_a_training_job_that_then_starts_again_from_what_it_saved() -> None:
+    world, judge = played(SPOT)
+    (attempt,) = world.training.attempts.values()
+    assert [one["Status"] for one in attempt.job.transitions][3:] == ["Interrupted", "Starting", "Training"]
+    assert attempt.first_step == 61
+    assert (judge.unsafe, judge.figures.pages) == ([], 0)
+
+
+def test_a_job_without_spot_capacity_ends_and_is_submitted_again() -> None:
+    world, judge = played(NO_SPOT)
+    first, second = world.training.attempts.values()
+    assert first.job.phase is Phase.MAX_WAIT_TIME_EXCEEDED
+    assert (second.is_ours, second.first_step) == (True, 61)
+    assert not judge.unsafe
+
+
+def test_a_step_that_auto_resume_runs_again_is_left_to_it() -> None:
+    world, judge = played(BY_ITSELF)
+    (attempt,) = world.training.attempts.values()
+    assert attempt.first_step == 61
+    assert attempt.step_at(world.clock.now()) > 100
+    assert not judge.unsafe
+
+
+def test_a_node_that_is_announced_to_leave_leaves() -> None:
+    world, judge = played(NEAR)
+    first, *_, last = world.training.attempts.values()
+    assert first.step_at(world.clock.now()) in (81, 82)  # two minutes after step 70
+    assert last.step_at(world.clock.now()) > 82
+    assert not judge.unsafe
+
+
+def test_a_notice_of_which_nothing_comes_breaks_nothing() -> None:
+    world, _ = played(story(lies=(Lie(kind="notice_false", from_s=300.0, by_s=120.0),), steps=150, **ON_SLURM))
+    assert world.runs["lm"].is_finished
+    assert not world.runs["lm"].ills
+
+
+@pytest.mark.parametrize("beside", [SEALED_BESIDE, A_FILE_BESIDE, OLD_FILE], ids=["sealed", "a file", "an old file"])
+def test_another_experiment_s_checkpoint_lies_there_and_is_not_resumed_from(beside: Story) -> None:
+    world, judge = played(beside)
+    ahead = [key for key in world.objects.keys("jobs/lm/") if "another" in key or "step-50.pt" in key or "90.pt" in key]
+    assert ahead
+    assert [one.plan.step for one in world.training.attempts.values() if one.is_ours] == [30]
+    assert not judge.unsafe
+
+
+def test_a_time_limit_beside_our_own_stop_is_one_end() -> None:
+    for platform in ("sagemaker", "slurm"):
+        over = Deed(what="time_limit", when="stopping", delay_s=1.0)
+        world, judge = played(story(HANG, deeds=(over,), platform=platform))
+        assert len(world.training.attempts) == 2
+        assert not judge.unsafe
+
+
+@pytest.mark.parametrize(("requeue", "starts", "pages"), [(True, 2, 0), (False, 1, 1)])
+def test_a_task_of_an_array_is_requeued_and_never_submitted_anew(requeue: bool, starts: int, pages: int) -> None:
+    world, judge = played(story(CRASH, in_array=True, requeue=requeue, **ON_SLURM))
+    assert len(world.cluster.model.jobs) == 1  # type: ignore[union-attr]
+    assert len(world.training.attempts) == starts
+    assert (judge.unsafe, judge.figures.pages) == ([], pages)
+
+
+def test_attempts_of_one_name_and_user_are_each_their_own() -> None:
+    runs = tuple(Run(name=f"lm{number}", troubles=(CRASH,) if number == 0 else (), **ON_SLURM) for number in range(3))
+    world, judge = played(Story(seed=1, runs=runs, nodes=8, length_s=3600.0))
+    assert [len(run.attempts) for run in world.runs.values()] == [2, 1, 1]
+    assert len({doc.name for doc in world.cluster.model.docs().values()}) == 1  # type: ignore[union-attr]
+    assert not judge.unsafe
+
+
+@pytest.mark.parametrize(
+    ("deeds", "submitted"),
+    [
+        ((Deed(what="approve", when="asked", delay_s=5.0),), 1),
+        ((Deed(what="approve", when="asked", delay_s=5.0), Deed(what="approve", when="asked", delay_s=9.0)), 1),
+        ((Deed(what="approve", when="asked", delay_s=700.0),), 0),
+        ((Deed(what="deny", when="asked", delay_s=5.0), Deed(what="approve", when="asked", delay_s=9.0)), 0),
+        ((Deed(what="cancel", when="asked", delay_s=5.0), Deed(what="approve", when="asked", delay_s=9.0)), 0),
+    ],
+    ids=["in time", "twice", "too late", "after a denial", "after a cancel"],
+)
+def test_an_answer_counts_once_and_in_time(deeds: tuple[Deed, ...], submitted: int) -> None:
+    world, judge = played(asked(*deeds))
+    assert sum(one.is_ours for one in world.training.attempts.values()) == submitted
+    assert not judge.unsafe
+
+
+@dataclass(frozen=True)
+class Case:
+    kind: str
+    says: str
+    breaks: Callable[[World], None]
+    story: Story
+
+
+CASES = (
+    Case("healthy_stopped", "by its own platform", broken.an_interruption_is_read_as_a_stall, LONG_WAIT),
+    Case("healthy_stopped", "by its own platform", broken.auto_resume_is_not_read, BY_ITSELF),
+    Case("healthy_stopped", "since the notice", broken.a_run_is_stopped_for_a_notice, FAR),
+    Case("resumed_from_bad", "none of the run's", broken.every_manifest_is_taken_for_the_run_s, SEALED_BESIDE),
+    Case("resumed_from_bad", "none of the run's", broken.checkpoints_are_not_verified, A_FILE_BESIDE),
+    Case("owner_undone", "had not allowed", broken.a_denial_is_read_as_an_approval, DENIED),
+)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.kind} {case.breaks.__name__}")
+def test_a_service_that_fails_there_is_caught(case: Case) -> None:
+    verdict = play(case.story, broken=case.breaks)
+    assert any(one.kind == case.kind and case.says in one.detail for one in verdict.unsafe), verdict
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.kind} {case.breaks.__name__}")
+def test_the_service_as_it_is_does_not_fail_there(case: Case) -> None:
+    assert play(case.story).unsafe == ()
