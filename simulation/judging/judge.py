@@ -34,6 +34,7 @@ from simulation.judging.knowable import (
     looks_poisoned,
     poison_could_be_known,
     shows_after,
+    without_gain,
 )
 from simulation.runs.truth import MISSES_NOTHING, Attempt, Ill, TrueNode, TrueRun
 from simulation.slurm.cluster import Cluster
@@ -167,7 +168,7 @@ class Judge(Watcher):
         begins at the same step each time, whatever is saved.
         """
         in_vain, _ = fruitless(attempt, self.world.lies, self._now)
-        spent = max(in_vain, began_over(attempt))
+        spent = max(in_vain, began_over(attempt), without_gain(attempt))
         return not attempt.is_ours and spent >= self.world.policy.budgets.max_no_progress
 
     def _just_healed(self, run: TrueRun) -> bool:

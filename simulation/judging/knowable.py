@@ -21,6 +21,18 @@ def began_over(attempt: Attempt) -> int:
     return count
 
 
+def without_gain(attempt: Attempt) -> int:
+    """The attempts in a row before it that left no good checkpoint beyond all earlier ones, by any starter."""
+    best = count = 0
+    for one in attempt.run.attempts.values():
+        if one is attempt:
+            break
+        steps = [item.step for item in attempt.run.saved if item.attempt == one.name and item.is_good]
+        count = 0 if max(steps, default=0) > best else count + 1
+        best = max((best, *steps))
+    return count
+
+
 def was_shown(attempt: Attempt, lies: Lies, now: datetime) -> bool:
     """One of its heartbeats could be read around its end, when it is weighed, or something that it has saved."""
     seen_at = lies.seen_at(attempt.run.name, (attempt.job.ended_at or now) + MISSES_NOTHING)

@@ -177,7 +177,10 @@ class Cluster:
 
         def resume() -> None:
             if attempt.waits_for_itself and not attempt.job.is_terminal:
+                was_condemned = node.condemned
                 node.repaired(self._clock.now(), by="replace")
+                node.condemned = was_condemned
+                self._acquit(node.name)  # the health agent says that what stands there now is well
                 self._training.starts_again(attempt)
 
         self._clock.after(TIMINGS.replace, resume, label=f"{attempt.name} resumes automatically")
