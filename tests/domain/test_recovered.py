@@ -8,12 +8,13 @@ from typing import Any
 
 import pytest
 
+from chalicelib.domain.decide import Decision
 from chalicelib.domain.model.action import Notify, Severity, StopJob
 from chalicelib.domain.model.evidence import Onset
 from chalicelib.domain.model.incident import Failure, Phase, Try
 from chalicelib.domain.model.known import Known
 from chalicelib.domain.model.observation import STALLED, AttemptStatus
-from chalicelib.domain.model.signal import SignalKind
+from chalicelib.domain.model.signal import SignalKind, SignalSource
 from chalicelib.domain.policy.document import DEFAULT_POLICY
 from chalicelib.domain.run.load_failures import condemned
 from chalicelib.domain.run.rollback import onset_to_precede
@@ -197,3 +198,22 @@ def test_a_stall_that_was_over_is_closed_when_no_other_is_reported() -> None:
     )
     over = look(asked, seen(view(step=44, heartbeat_at=NOW - timedelta(minutes=20)), reply=UNSEEN))
     assert (over.rule, over.incident.phase) == ("hang.moves_again", Phase.STOPPED)
+
+
+def test_an_end_that_is_announced_for_another_day_is_told_and_nothing_else() -> None:
+    def announced(ahead: timedelta) -> Decision:
+        starts_at = (NOW + ahead).isoformat()
+        notice = signal(
+            FaultClass.PLANNED_END,
+            kind=SignalKind.HEALTH_NOTICE,
+            source=SignalSource.HEALTH,
+            node="gpu-2",
+            evidence={"starts_at": starts_at, "ends_at": (NOW + timedelta(days=30)).isoformat()},
+        )
+        return look(incident(), seen(view(), new_signals=(notice,)))
+
+    far = announced(timedelta(days=9))
+    assert (far.rule, far.incident.phase) == ("notice.far_off", Phase.STOPPED)
+    assert [one.severity for one in far.actions if isinstance(one, Notify)] == [Severity.WARNING]
+    near = announced(timedelta(minutes=50))
+    assert near.rule == "playbook.checkpoint"

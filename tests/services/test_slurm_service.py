@@ -426,6 +426,38 @@ def test_hyperpod_s_word_about_an_instance_finds_the_run_its_node_and_its_place(
     assert len(w.open_incidents()) == 2
 
 
+def announced(kind: SignalKind, **evidence: object) -> Signal:
+    return Signal(
+        kind=kind,
+        source=SignalSource.HEALTH,
+        occurred_at=START,
+        dedupe_key=kind,
+        summary="the instance is retired",
+        node=INSTANCE,
+        fault=FaultClass.PLANNED_END,
+        triggers=True,
+        evidence={"code": "AWS_EC2_INSTANCE_RETIREMENT_SCHEDULED", **evidence},
+    )
+
+
+def test_an_announced_end_of_an_instance_reaches_the_run_on_its_node(w: World) -> None:
+    w.join()
+    w.nodes(gpu_1="allocated", gpu_2="allocated")
+    far = announced(SignalKind.HEALTH_NOTICE, starts_at=(START + timedelta(days=9)).isoformat())
+    outcome = w.intake.receive(far)
+    assert (outcome.what, outcome.job_id) == (OutcomeKind.OPENED, FIRST)
+    incident = w.open_incidents()[0]
+    assert [(one.job_id, one.node) for one in w.open_incidents()] == [(FIRST, None)]  # the node is not repaired for it
+    assert w.store.load(incident.incident_id).inbox[0].node == "gpu-2"
+
+
+def test_an_announced_end_of_an_instance_that_no_cluster_has_concerns_nobody(w: World) -> None:
+    w.join()
+    w.nodes(gpu_1="allocated")
+    with pytest.raises(NotOurs):
+        w.intake.receive(announced(SignalKind.SPOT_INTERRUPTION, notice_s=120))
+
+
 def test_a_node_without_a_run_of_ours_has_its_own_incident_alone(w: World) -> None:
     w.clusters.policies[CLUSTER] = "default"
     w.show(nodes=("gpu-1",))

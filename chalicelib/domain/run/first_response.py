@@ -27,6 +27,7 @@ TO_STOP: Final = timedelta(seconds=15)  # before an announced end: the answer is
 SETTLED: Final = timedelta(seconds=5)
 LIMITS_DIFFER: Final = 0.05  # of the learned limit
 OLD_CLAIM = timedelta(minutes=10)  # without any heartbeat since: the run may long have moved on
+FAR_OFF: Final = timedelta(hours=1)  # before an announced end: runs save far more often than that
 MOVED_FOR = timedelta(minutes=10)  # without another report of a stall
 _GONE_BAD = LOSS_FAULTS | {FaultClass.NON_FINITE}
 
@@ -86,20 +87,42 @@ def _before_the_end(context: RuleContext, deadline_at: datetime) -> datetime:
 
     A notice that comes too late for any save keeps the deadline of a hang: the answer may be quick.
     """
-    ends = [one for one in map(_announced_end, context.incident.signals) if one is not None]
-    if context.incident.fault is not FaultClass.PLANNED_END or not ends:
+    end = _first_end(context)
+    if end is None:
         return deadline_at
-    latest = max(min(ends) - TO_STOP, context.now + context.policy.timing.hang_deadline)
-    return min(deadline_at, latest)
+    return min(deadline_at, max(end - TO_STOP, context.now + context.policy.timing.hang_deadline))
+
+
+def far_off(context: RuleContext) -> Decision | None:
+    """The end that was announced is hours or days away: people are notified, and the run trains and saves until then.
+
+    The Incident closes: held open for days, it would stand before whatever else goes wrong.
+    """
+    end = _first_end(context)
+    if end is None or end - context.now <= FAR_OFF or context.incident.order is not None:
+        return None
+    reason = f"{story(context)} That is in {span_word(end - context.now)}: the run trains and saves until then"
+    return context.close("notice.far_off", reason, Phase.STOPPED, severity=Severity.WARNING)
+
+
+def _first_end(context: RuleContext) -> datetime | None:
+    """The first end that was announced; None where what is wrong is something else, or no time is known."""
+    if context.incident.fault is not FaultClass.PLANNED_END:
+        return None
+    return min((at for at in map(_announced_end, context.incident.signals) if at is not None), default=None)
 
 
 def _announced_end(signal: Signal) -> datetime | None:
-    """When what runs on the node ends, by the notice; None where it names no time."""
+    """When what runs on the node ends, by the notice; None where it names no time.
+
+    AWS Health's scheduled events end what runs there when they start.
+    """
     notice_s = signal.evidence.get("notice_s")
     if isinstance(notice_s, int | float):
         return signal.occurred_at + timedelta(seconds=notice_s)
+    name = "starts_at" if signal.kind is SignalKind.HEALTH_NOTICE else "ends_at"
     try:
-        at = datetime.fromisoformat(str(signal.evidence.get("ends_at")))
+        at = datetime.fromisoformat(str(signal.evidence.get(name)))
     except ValueError:
         return None
     return at if at.tzinfo is not None else None

@@ -64,6 +64,8 @@ class Intake:
             located = about.located(signal)
             if located is not None:
                 return self._receive_about_node(located, about)
+            if signal.cluster is None and (announced := about.announced(signal)) is not None:
+                return self._receive_announced(announced, about)
             if is_all_clear(signal) and (known := self._of_instance(signal)) is not None:
                 return self.cancel(known.incident_id, signal)
         if self._is_dropped_unread(signal):
@@ -177,6 +179,17 @@ class Intake:
         if node is None or not runs:
             return node or runs[0]
         return replace(runs[0], facts={**runs[0].facts, "node": node.what.value, "node_incident": node.incident_id})
+
+    def _receive_announced(self, announced: Signal, about: NodeMap) -> Outcome:
+        """To each protected run on the node. The node itself is not repaired for it.
+
+        Raises:
+            NotOurs: no protected run is on the node.
+        """
+        runs = [self._receive_for_job(one, job) for job, one in about.for_runs(announced, now=self.clock.now())]
+        if not runs:
+            raise NotOurs("an announced end of a node with no protected run")
+        return runs[0]
 
     def _receive_all_clear(self, located: Signal, *, besides: Collection[str | None]) -> list[Outcome]:
         """To each open Incident of a run that holds the node broken and was not reached by the run's own nodes."""

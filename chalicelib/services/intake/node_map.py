@@ -20,6 +20,7 @@ from chalicelib.domain.model.signal import Signal, SignalKind, SignalSource
 from chalicelib.ports.jobs import JobRegistry
 from chalicelib.ports.platforms import HeadNodes
 from rekindle.protocol.cluster.documents import AttemptDoc, NodeFacts, NodesDoc
+from rekindle.protocol.signals import FaultClass
 from rekindle.protocol.wire import MailboxError
 
 # What speaks of one node of a cluster.
@@ -33,6 +34,8 @@ NODE_KINDS: Final = frozenset(
         SignalKind.EXTERNAL_ALERT,
     }
 )
+# What announces the end of an instance, and names neither a cluster nor a run.
+ANNOUNCED: Final = frozenset({SignalKind.SPOT_INTERRUPTION, SignalKind.CAPACITY_ENDING, SignalKind.HEALTH_NOTICE})
 # By the cluster's own names: these need no map to be about a node.
 _BY_NAME: Final = frozenset({SignalKind.NODE_STATE, SignalKind.NODE_SUSPECT})
 # Word of a fault may come after the run has died of it, and says why; later it is about the node alone.
@@ -80,6 +83,19 @@ class NodeMap:
             **known,
         }
         return replace(signal, node=facts.name, evidence=evidence)
+
+    def announced(self, signal: Signal) -> Signal | None:
+        """An announced end of an instance, about the node of the cluster that has it; None where no cluster with a
+        protected run does. Costs a read of the cluster state for each such cluster.
+        """
+        if signal.kind not in ANNOUNCED or signal.fault is not FaultClass.PLANNED_END or signal.node is None:
+            return None
+        for cluster in sorted({job.cluster for job in self.registry.active() if job.cluster}):
+            facts = _facts_of(self.head_nodes.nodes(cluster), signal.node)
+            if facts is not None and facts.instance_id == signal.node:
+                evidence = {**signal.evidence, "instance_id": facts.instance_id}
+                return replace(signal, cluster=cluster, node=facts.name, evidence=evidence)
+        return None
 
     def for_runs(self, located: Signal, *, now: datetime) -> Iterator[tuple[Job, Signal]]:
         """The same for each protected run whose current attempt has the node.

@@ -44,7 +44,7 @@ from chalicelib.domain.policy.playbooks import ROLL_BACKS, Response
 from chalicelib.domain.rules.run.ended import attempt_died, prepare_resubmit
 from chalicelib.domain.rules.run.loss import healed, roll_back, watch_loss
 from chalicelib.domain.rules.run.platform_restart import suspended, waiting_in_queue
-from chalicelib.domain.run.first_response import OLD_CLAIM, begin_checkpoint, begin_stop, shadow
+from chalicelib.domain.run.first_response import OLD_CLAIM, begin_checkpoint, begin_stop, far_off, shadow
 from rekindle.protocol.signals import FaultClass
 
 HEARTBEATS_LATE: Final = timedelta(seconds=60)  # how much longer the second is waited for
@@ -189,7 +189,7 @@ def _attempt_lives(context: RuleContext, attempt: AttemptView) -> Decision:
     if row.response in ROLL_BACKS:
         return roll_back(context, attempt, "playbook.roll_back", story(context))
     if row.response in (Response.CHECKPOINT_THEN_RESTART, Response.CHECKPOINT_THEN_HAND_OVER):
-        return begin_checkpoint(context, attempt)
+        return far_off(context) or begin_checkpoint(context, attempt)
     return _confirm_then_stop(context, attempt)
 
 

@@ -253,11 +253,22 @@ def _resubmit(context: RuleContext) -> Decision:
         *_quarantine_again(context),
         action,
         at_once=True,
-        tries=(*incident.resubmission.tries, attempt),
+        tries=(*_by_what_they_left(incident.resubmission.tries, attempt), attempt),
         attempt=name,
         attempt_number=number,
         not_before=None,
     )
+
+
+def _by_what_they_left(tries: tuple[Try, ...], following: Try) -> tuple[Try, ...]:
+    """A step further on is no gain where the next start resumes no further on: nothing was saved that it could use."""
+    last = tries[-1] if tries else None
+    if last is None or not last.gained or following.went_back:
+        return tries
+    kept, before = following.resume_step, last.resume_step
+    if not isinstance(kept, Known) or not isinstance(before, Known) or kept.value > before.value:
+        return tries
+    return (*tries[:-1], dataclasses.replace(last, gained=False))
 
 
 def _is_fresh_order(incident: Incident) -> bool:
