@@ -204,6 +204,17 @@ class SlurmLab:
         self.take_node(node)
         self.start_node(node)
 
+    def remove_node(self, node: str) -> None:
+        """The cluster is made smaller, or the machine replaced by one of another name: slurm.conf names it no more."""
+        self.take_node(node)
+        conf = self.folder / "etc/slurm.conf"
+        lines = [line for line in conf.read_text().splitlines() if not line.startswith(f"NodeName={node} ")]
+        left = ",".join(one for one in self.nodes if one != node)
+        conf.write_text("\n".join(line.replace(f"Nodes={','.join(self.nodes)}", f"Nodes={left}") for line in lines))
+        self.run("scontrol", "reconfigure", fails=True)  # it may answer late
+        self.nodes = tuple(left.split(","))
+        self.wait(lambda: set(self.node_states()) == set(self.nodes), "the node to be gone")
+
     def freeze_rank(self, job: int, rank: int) -> list[int]:
         """Stop every process of one rank in its tracks. Returns their ids, to be thawed by `send(ids, SIGCONT)`."""
         pids = self.rank_pids(job, rank)
@@ -458,5 +469,7 @@ def on_host(name: str, folder: Path) -> list[str]:
     hosts = folder / f"etc/hosts-{name}"
     hosts.write_text(f"{Path('/etc/hosts').read_text()}\n127.0.0.2 {name}\n")
     own = [] if os.geteuid() == 0 else ["--user", "--map-current-user", "--keep-caps"]
-    script = f'hostname {name} && mount --bind {shlex.quote(str(hosts))} /etc/hosts && exec "$0" "$@"'
+    # This machine's own commands: a Slurm with libraries of its own brings some of their names too.
+    ours = "PATH=/usr/sbin:/usr/bin:/sbin:/bin"
+    script = f'{ours} hostname {name} && {ours} mount --bind {shlex.quote(str(hosts))} /etc/hosts && exec "$0" "$@"'
     return ["unshare", *own, "--uts", "--mount", "sh", "-c", script]

@@ -161,7 +161,7 @@ _TABLE: Final = """
     signal                   - value    carried 22.05
     sockets-per-node         - value    carried 22.05
     spread-job               - flag     carried 22.05
-    spread-segments          - value    carried older
+    spread-segments          - flag     carried newer
     stepmgr                  - flag     carried newer
     switches                 - value    shown   22.05
     test-only                - flag     once    22.05

@@ -1,4 +1,5 @@
-"""Slurm's own words for the states of nodes, asked of its library, and how their records were made.
+"""Slurm's own words for the states of nodes and for why a job waits, asked of its library, and how their records were
+made.
 
 `SLURM_ROOT=.venv/slurm-26.05 python -m tests.agent_slurm.node_words` writes `recorded/26.05-node-states.json`.
 """
@@ -31,12 +32,16 @@ short = {
     f"{base}+{word}": ask("slurm_node_state_string", number | 1 << bit)
     for number, base in enumerate(bases) for bit, word in flags.items()
 }
-print(json.dumps({"bases": bases, "flags": flags, "short": short}))
+name = next(one for one in ("slurm_job_state_reason_string", "slurm_job_reason_string") if hasattr(library, one))
+reasons = [ask(name, number) for number in range(300)]  # beyond its last: a number, or one word for all
+reasons = [word for number, word in enumerate(reasons) if not word.isdigit() and word not in reasons[:number]]
+print(json.dumps({"bases": bases, "flags": flags, "short": short, "reasons": reasons}))
 """
 
 
 def ask(install: Installation) -> dict[str, Any]:
-    """`bases` in the order of their numbers, `flags` by their bits, `short`: how sinfo folds one of each into one."""
+    """`bases` in the order of their numbers, `flags` by their bits, `short`: how sinfo folds one of each into one;
+    `reasons`: why a job waits or has ended."""
     root = install.root or Path("/")
     library = next(root.glob("usr/lib/*/slurm-wlm/libslurmfull.so"))
     loader: list[str] = []

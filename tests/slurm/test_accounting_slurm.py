@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from chalicelib.domain.model.start_view import Waits
+from chalicelib.platforms.slurm.pending_reasons import wait_of
 from localcloud.slurm.conf import Timers
 from localcloud.slurm.lab import SlurmLab
 from rekindle.protocol.cluster.documents import AttemptDoc, EndedBy, SlurmState
@@ -19,6 +21,7 @@ from tests.slurm.head import Head, bucket, lines, until
 from tests.slurm.test_disturbed_slurm import begun, cancelled
 
 pytestmark = pytest.mark.versions
+SILENT_S = 8
 QOS = (("low", "preemptmode=requeue"), ("cheap", "preemptmode=cancel"), ("high", "preempt=low,cheap"), ("one",))
 
 
@@ -80,6 +83,36 @@ def test_a_job_that_waits_for_a_limit_is_not_held_and_what_is_let_go_waits_with_
     lab.run("scancel", str(third))
     until(lambda: len(lines(runs)) == 2, "it to run again")
     limit(lab, "one", "maxjobsperuser=-1")
+
+
+@pytest.mark.parametrize(
+    ("most", "none", "reason", "waits"),
+    [
+        ("maxjobs=1", "maxjobs=-1", "AssocMaxJobsLimit", Waits.IN_QUEUE),
+        ("grpjobs=1", "grpjobs=-1", "AssocGrpJobsLimit", Waits.IN_QUEUE),
+        ("maxwall=1", "maxwall=-1", "AssocMaxWallDurationPerJobLimit", Waits.NEVER),
+    ],
+)
+def test_a_copy_that_waits_for_its_association_waits_in_the_queue_unless_it_can_never_start(
+    head: Head, most: str, none: str, reason: str, waits: Waits
+) -> None:
+    lab = head.lab
+    job, runs = begun(head, "exec sleep 600", options=("--time=30",))
+    more = cancelled(head, job)
+    other = int(lab.run("sbatch", "--parsable", "--time=1", "--wrap=sleep 600").stdout)
+    lab.wait(lambda: lab.job_state(other) == "RUNNING", "the other to run")
+    lab.run("sacctmgr", "-i", "modify", "user", "root", "set", most)
+    try:
+        answer = head.carry_out(Verb.SUBMIT, **more)
+        assert answer.outcome is Outcome.DONE, answer
+        name = str(more["new_attempt"])
+        until(lambda: (doc := head.doc(name)) and doc.reason == reason, f"{reason}", head.look)
+        doc = shown(head, name)
+        assert (doc.state, doc.held, wait_of(doc.reason).waits) == (SlurmState.PENDING, False, waits)
+    finally:
+        lab.run("sacctmgr", "-i", "modify", "user", "root", "set", none)
+    until(lambda: len(lines(runs)) == 2, "the copy to run", head.look)
+    assert lines(runs)[1] == str(answer.slurm_job)
 
 
 def test_a_preempted_start_was_ended_by_slurm_and_is_over_for_orders(head: Head) -> None:
@@ -154,7 +187,8 @@ def test_a_slurmdbd_that_does_not_answer_stops_no_look_and_what_it_knows_is_wait
     lab.wait(lambda: not any(map(lab.job, jobs)), "slurmctld to forget them")
     lab.wait(lambda: time.time() - os.stat(lab.folder / "run/slurmctld.pid").st_mtime > 62, "slurmctld to be settled")
     pid = int((lab.folder / "run/slurmdbd.pid").read_text())
-    head.shim("sacct", f'echo "$$" >>{head.state}-asked; exec "$real" "$@"')
+    # The agent itself waits longer for a command (test_hanging_commands_slurm), and rests for a multiple of that.
+    head.shim("sacct", f'echo "$$" >>{head.state}-asked; exec timeout -s KILL {SILENT_S} "$real" "$@"')
     os.kill(pid, signal.SIGSTOP)
     try:
         took = []

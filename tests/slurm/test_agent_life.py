@@ -7,7 +7,9 @@ The head node is a folder (REKINDLE_ROOT) in which the real script makes real en
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
+import signal
 import sqlite3
 import subprocess
 import sys
@@ -24,8 +26,9 @@ from localcloud.cloud import STACK, Cloud
 from localcloud.engine.clock import RealClock
 from localcloud.slurm import head_node
 from localcloud.slurm.hyperpod import HyperPodLab
+from rekindle.protocol.cluster.documents import AttemptDoc
 from rekindle.protocol.cluster.names import agent_key, answer_key, attempt_key, order_key, queue_name
-from rekindle.protocol.cluster.orders import Order, Verb
+from rekindle.protocol.cluster.orders import Order, OrderResult, Outcome, Verb
 
 PROJECT = Path(__file__).resolve().parents[2]
 BUCKET = f"{STACK}-mailbox"
@@ -88,6 +91,17 @@ class Site:
         return made
 
     def order(self, token: str, verb: Verb, **about: Any) -> Order:
+        order = self.send(token, verb, **about)
+        self.answer(token)
+        return order
+
+    def answer(self, token: str) -> OrderResult:
+        key = answer_key(CLUSTER, token)
+        self.pod.lab.wait(lambda: self.has(key), f"the answer to {token}")
+        return OrderResult.from_json(self.cloud.client("s3").get_object(Bucket=BUCKET, Key=key)["Body"].read())
+
+    def send(self, token: str, verb: Verb, **about: Any) -> Order:
+        """One that is not waited for."""
         now = self.cloud.clock.now()
         order = Order(
             token=token, verb=verb, cluster=CLUSTER, issued_at=now, expires_at=now + timedelta(minutes=30), **about
@@ -96,8 +110,20 @@ class Site:
         sqs = self.cloud.client("sqs")
         url = sqs.get_queue_url(QueueName=queue_name(STACK, CLUSTER))["QueueUrl"]
         sqs.send_message(QueueUrl=url, MessageBody=order.to_json().decode())
-        self.pod.lab.wait(lambda: self.has(answer_key(CLUSTER, token)), f"the answer to {token}")
         return order
+
+    def stall(self, words: str, seconds: float, *, acts: bool) -> Path:
+        """The next scontrol whose arguments begin so stands still, before or after it acts; what shows that it does."""
+        stands = self.folder / f"stands-{words.split()[0]}"
+        act = '"$real" "$@"; ' if acts else ""
+        shim = self.folder / "bin/scontrol"
+        shim.write_text(
+            f"#!/bin/bash\nreal={shlex.quote(str(self.pod.lab.install.which('scontrol')))}\n"
+            f'case "$*" in "{words}"*) if [ ! -e {stands} ]; then {act}touch {stands}; sleep {seconds:g}; '
+            'echo "Socket timed out on send/recv operation" >&2; exit 1; fi;; esac\nexec "$real" "$@"\n'
+        )
+        shim.chmod(0o755)
+        return stands
 
     def has(self, key: str) -> bool:
         return bool(self.cloud.client("s3").list_objects_v2(Bucket=BUCKET, Prefix=key).get("Contents"))
@@ -201,6 +227,60 @@ def test_from_its_installation_to_its_removal(site: Site) -> None:
     assert lab.node_states()[theirs].startswith("drain")
     assert [path for path in ("opt/rekindle", "etc/rekindle", "var/lib/rekindle") if (site.root / path).exists()] == []
     said(site.agent("uninstall", "--here", "--yes"), 3)
+
+
+def test_an_upgrade_and_a_rollback_in_the_middle_of_orders_do_nothing_twice_and_lose_nothing(site: Site) -> None:
+    lab, starts = site.pod.lab, site.folder / "starts"
+    said(site.script(site.bundle, "install"), 0, "the agent was started")
+    lab.wait(lambda: site.has(agent_key(CLUSTER)), "the heartbeat")
+    job_file = lab.folder / "work/job.sh"
+    job_file.write_text(
+        "#!/bin/bash\n#SBATCH --nodes=1 --no-requeue --comment=rekindle\n"
+        f"echo $SLURM_JOB_ID >> {shlex.quote(str(starts))}\nexec sleep 600\n"
+    )
+    job = lab.submit(job_file)
+    name = f"slurm.{CLUSTER}.{job}"
+
+    def spec() -> str | None:
+        if not site.has(attempt_key(name)):
+            return None
+        body = site.cloud.client("s3").get_object(Bucket=BUCKET, Key=attempt_key(name))["Body"].read()
+        return AttemptDoc.from_json(body).spec
+
+    found = lab.wait(spec, "what a copy needs to be known")
+    lab.wait(lambda: lab.job_state(job) == "RUNNING", "the job to run")
+    site.order("cancel-1", Verb.CANCEL, attempt=name, slurm_job=job)
+
+    # Upgraded while the copy of one order waits, held, and another order is accepted.
+    stands = site.stall("release", 8, acts=False)
+    node = lab.nodes[3]
+    site.send("submit-1", Verb.SUBMIT, attempt=name, slurm_job=job, new_attempt=f"{name}-a2", spec=found)
+    site.send("drain-1", Verb.DRAIN, node=node, incident_id="inc-1")
+    lab.wait(stands.exists, "the copy to be submitted")
+    assert lab.run("squeue", "-h", "-t", "PD", "-o", "%r").stdout.split() == ["JobHeldUser"]
+    said(site.script(site.other("two"), "upgrade"), 0, "the agent was started")
+    submitted = site.answer("submit-1")
+    assert submitted.outcome is Outcome.DONE, submitted
+    assert site.answer("drain-1").outcome is Outcome.DONE
+    copy = submitted.slurm_job or 0
+    lab.wait(lambda: starts.exists() and len(starts.read_text().split()) == 2, "the copy to run")
+
+    # Rolled back while an order has taken effect and is not answered, and its agent was killed; a command of it still
+    # stands.
+    stands = site.stall("update nodename=", 6, acts=True)
+    site.send("resume-1", Verb.RESUME, node=node, incident_id="inc-1")
+    lab.wait(stands.exists, "the node to be given back")
+    site.send("hold-1", Verb.HOLD, attempt=f"{name}-a2", slurm_job=copy)
+    os.kill(int((site.root / "run/rekindle-agent.service/main").read_text()), signal.SIGKILL)
+    lab.run("scontrol", "update", f"nodename={node}", "state=drain", "reason=bob: bad fan")
+    said(site.agent("rollback", "--here", "--yes"), 0, "the next rollback returns to")
+    resumed = site.answer("resume-1")
+    assert site.answer("hold-1").outcome in (Outcome.DONE, Outcome.REFUSED), site.answer("hold-1")
+    assert site.journal() == ["cancel-1", "drain-1", "hold-1", "resume-1", "submit-1"]
+    assert starts.read_text().split() == [str(job), str(copy)]
+    shown = lab.run("scontrol", "-o", "show", "node", node).stdout
+    assert "bob: bad fan" in shown, (resumed, shown)
+    assert lab.run("squeue", "-h", "-t", "PD,R,CG", "-o", "%A").stdout.split() == [str(copy)]
 
 
 def test_a_session_that_breaks_off_is_unknown_and_one_that_never_began_is_told(site: Site) -> None:

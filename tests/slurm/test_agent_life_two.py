@@ -147,7 +147,7 @@ def test_one_acts_through_every_step_of_the_others_life(heads: tuple[HeadNode, H
     said(one.do(0, "stop"), 0, "the agent is stopped", f"no agent of {CLUSTER} acts now")
     assert lease_of(one).stopped_on
     assert two.systemctl("-q", "is-active") == 0, "it stands by"
-    send(two, "drain-3", last)
+    two.send("drain-3", Verb.DRAIN, node=last, incident_id="inc-3")
     time.sleep(3 * LEASE_S)
     assert not one.has(answer_key(CLUSTER, "drain-3"))
     assert lab.node_states()[last] in ("idle", "mix", "alloc")
@@ -169,22 +169,3 @@ def test_one_acts_through_every_step_of_the_others_life(heads: tuple[HeadNode, H
     lab.wait(lambda: lab.job_state(held) == "RUNNING", "the job to be let go")
     lab.wait(lambda: not [one for one in lab.node_states().values() if one.startswith("drain")], "the nodes")
     assert lease_of(one).term_s == 0, "whoever installs again need not wait"
-
-
-def send(head: HeadNode, token: str, node: str) -> None:
-    """An order that is not waited for."""
-    from datetime import timedelta
-
-    from localcloud.cloud import STACK
-    from rekindle.protocol.cluster.names import order_key, queue_name
-    from rekindle.protocol.cluster.orders import Order
-
-    now = head.cloud.clock.now()
-    order = Order(
-        token=token, verb=Verb.DRAIN, cluster=CLUSTER, issued_at=now, expires_at=now + timedelta(minutes=30),
-        node=node, incident_id="inc-3",
-    )  # fmt: skip
-    head.cloud.client("s3").put_object(Bucket=BUCKET, Key=order_key(CLUSTER, token), Body=order.to_json())
-    sqs = head.cloud.client("sqs")
-    url = sqs.get_queue_url(QueueName=queue_name(STACK, CLUSTER))["QueueUrl"]
-    sqs.send_message(QueueUrl=url, MessageBody=order.to_json().decode())

@@ -231,6 +231,17 @@ def test_what_slurm_does_not_take_is_refused_with_its_reason(head: Head) -> None
     lab = head.lab
     job, runs = begun(head, "exec sleep 600")
     more = cancelled(head, job)
+    head.shim(
+        "scontrol",
+        'case "$1" in release) echo "Access/permission denied for job" >&2; exit 1;; esac; exec "$real" "$@"',
+    )
+    answer = head.carry_out(Verb.SUBMIT, **more)
+    assert (answer.outcome, "was cancelled before it could start" in answer.detail) == (Outcome.REFUSED, True), answer
+    assert not lab.run("squeue", "-h", "-n", runs.name, "-o", "%A").stdout.split(), "no copy is left held"
+    head.no_shim()
+    again = head.carry_out(Verb.SUBMIT, **more)
+    assert (again.outcome, "was cancelled before it could start" in again.detail) == (Outcome.REFUSED, True), again
+    more["new_attempt"] = f"slurm.lab.{job}-a3"
     lab.run("scontrol", "update", "partitionname=main", "state=inactive")
     try:
         answer = head.carry_out(Verb.SUBMIT, **more)
@@ -243,3 +254,25 @@ def test_what_slurm_does_not_take_is_refused_with_its_reason(head: Head) -> None
     finally:
         lab.run("scontrol", "update", "partitionname=main", "state=up")
     until(lambda: len(lines(runs)) == 2, "it to run")
+
+
+def test_a_node_that_is_no_more_keeps_no_job_from_starting_again(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """It was replaced under another name, or removed: Slurm refuses each list that names it."""
+    with SlurmLab(nodes=("n1", "n2", "n4"), spares=("n3",), timers=Timers(kill_wait_s=1)) as lab, bucket() as s3:
+        head = Head(lab, s3, tmp_path_factory.mktemp("head") / "state")
+        path = script(lab, "own.sh", f"#SBATCH --exclude=n3\necho x >>{lab.folder}/work/own; exec sleep 600")
+        own = lab.submit(path, "-N1", "--exclusive", "--comment=rekindle")
+        until(lambda: (doc := head.doc(f"slurm.lab.{own}")) and doc.spec, "its spec", head.look)
+        fails = '[ -n "$SLURM_RESTART_COUNT" ] || exit 3; exec sleep 600'
+        failed, _ = begun(head, fails)
+        lab.wait(lambda: lab.job_state(failed) == "FAILED", "it to fail")
+        more = cancelled(head, own)
+        lab.remove_node("n3")
+        answer = head.carry_out(Verb.SUBMIT, **more, exclude=("n3",))
+        assert answer.outcome is Outcome.DONE, answer
+        attempt = {"attempt": f"slurm.lab.{failed}", "slurm_job": failed, "new_attempt": f"slurm.lab.{failed}.r1"}
+        answer = head.carry_out(Verb.REQUEUE, **attempt, exclude=("n3", "n2"))
+        assert answer.outcome is Outcome.DONE, answer
+        assert lab.job(failed)["ExcNodeList"] == "n2"
+        until(lambda: lab.job_state(failed) == "RUNNING", "it to run again", head.look)
+        until(lambda: (lab.folder / "work/own").read_text().split() == ["x", "x"], "the copy to run", head.look)

@@ -122,3 +122,16 @@ def test_each_way_in_and_the_way_out(lab: SlurmLab) -> None:
     assert lab.job_state(said["comment"]) == "PENDING", "the job itself is left as it was"
     assert after[others["plain"]]["policy"] == "gentle", "an administrator's word counts some minutes later"
     assert said["comment"] not in told(look.read(datetime.now(UTC)))
+
+
+def test_a_task_of_an_array_asks_by_what_slurmctld_keeps_for_the_array(lab: SlurmLab) -> None:
+    """The script and the environment are kept once, under the array's number; most tasks have another."""
+    script = lab.folder / "work" / "array.sh"
+    script.write_text("#!/bin/bash\nsleep 600\n")
+    array = lab.submit(script, "--array=0-1", environ={"REKINDLE_PROTECT": OURS})
+    running = ("squeue", "-h", "-t", "R", "-j", str(array), "-O", "JobID")
+    tasks = lab.wait(lambda: len(found := lab.run(*running).stdout.split()) == 2 and found, "its tasks to run")
+    documents = told(watcher(lab).read(datetime.now(UTC)))
+    lab.run("scancel", str(array))
+    assert {int(task) for task in tasks} - {array}
+    assert [documents[int(task)]["policy"] for task in tasks] == ["gentle", "gentle"]

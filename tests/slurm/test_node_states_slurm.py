@@ -78,7 +78,8 @@ def test_the_words_of_this_version_are_those_that_were_recorded() -> None:
     install = Installation.find()
     asked = node_words.ask(install)
     recorded = node_words.recorded("{}.{:02}".format(*install.version()))
-    assert (asked["bases"], asked["flags"]) == (recorded["bases"], recorded["flags"])
+    kinds = ("bases", "flags", "reasons")
+    assert [asked[kind] for kind in kinds] == [recorded[kind] for kind in kinds]
 
 
 def test_lost_gpus_are_a_finding_with_slurms_own_reason_and_the_node_is_given_back_when_they_are_there(

@@ -12,7 +12,9 @@ import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -26,8 +28,8 @@ from localcloud.slurm.lab import BACKUP, on_host
 from localcloud.stack import deploy_rekindle
 from rekindle.protocol.cluster.documents import AgentDoc, AttemptDoc
 from rekindle.protocol.cluster.lease import LeaseDoc, lease_key, standby_key
-from rekindle.protocol.cluster.names import agent_key, attempt_key, cluster_prefix, first_attempt
-from rekindle.protocol.cluster.orders import Order, OrderResult, Outcome
+from rekindle.protocol.cluster.names import agent_key, attempt_key, cluster_prefix, first_attempt, order_key, queue_name
+from rekindle.protocol.cluster.orders import Order, OrderResult, Outcome, Verb
 from tests.slurm.stage import POLICY
 
 PROJECT = Path(__file__).resolve().parents[2]
@@ -108,6 +110,17 @@ class Site:
         raw = self.object(attempt_key(attempt))
         return raw is not None and AttemptDoc.from_json(raw).spec is not None
 
+    def send(self, token: str, verb: Verb, **about: Any) -> None:
+        """An order of the test's own."""
+        now = self.cloud.clock.now()
+        order = Order(
+            token=token, verb=verb, cluster=CLUSTER, issued_at=now, expires_at=now + timedelta(minutes=30), **about
+        )
+        self.cloud.client("s3").put_object(Bucket=BUCKET, Key=order_key(CLUSTER, token), Body=order.to_json())
+        sqs = self.cloud.client("sqs")
+        url = sqs.get_queue_url(QueueName=queue_name(STACK, CLUSTER))["QueueUrl"]
+        sqs.send_message(QueueUrl=url, MessageBody=order.to_json().decode())
+
     def story(self) -> str:
         logs = [f"---- {log.name}\n{log.read_text()[-3000:]}" for log in sorted(self.folder.glob("*.log"))]
         orders = [raw.decode() for raw in (*self.objects("orders"), *self.objects("answers"))]
@@ -187,9 +200,11 @@ def test_a_job_that_fails_while_the_first_head_node_dies_is_started_again_once(s
     assert starts.read_text().split() == [f"{job}.0", f"{job}.1"]
 
 
+@pytest.mark.parametrize("slurmctld_dies", [False, True], ids=["the agent alone", "the whole head node"])
 def test_an_agent_that_dies_between_a_copys_submission_and_its_release_leaves_one_copy(
-    site: Site, tmp_path: Path
+    site: Site, tmp_path: Path, slurmctld_dies: bool
 ) -> None:
+    """Another order was accepted meanwhile. With slurmctld dies what it has not saved: the copy, perhaps."""
     lab = site.pod.lab
     script, starts, stands = tmp_path / "job.sbatch", tmp_path / "starts", tmp_path / "stands"
     script.write_text(
@@ -215,11 +230,17 @@ def test_an_agent_that_dies_between_a_copys_submission_and_its_release_leaves_on
     (tmp_path / "fail").touch()
     lab.wait(stands.exists, "the copy to be submitted")
     assert lab.run("squeue", "-h", "-t", "PD", "-o", "%r").stdout.split() == ["JobHeldUser"]
+    drained = lab.nodes[1]
+    site.send("drain-1", Verb.DRAIN, node=drained, incident_id="inc-1")
     site.kill_agent("ctl1")
+    if slurmctld_dies:
+        lab.stop_slurmctld(kills=True)
+        lab.take_over()
 
     lab.wait(lambda: site.holder() == BACKUP, "the second agent to take the lease")
     lab.wait(lambda: len(starts.read_text().split()) > 1, "the copy to run")
     lab.wait(lambda: len(site.objects("answers")) == len(site.objects("orders")), "all orders to be answered")
+    lab.wait(lambda: lab.node_states().get(drained, "").startswith("drain"), "the node to be drained")
     answers = [OrderResult.from_json(raw) for raw in site.objects("answers")]
     (submitted,) = [one for one in answers if one.verb == "submit"]
     assert submitted.outcome is Outcome.DONE

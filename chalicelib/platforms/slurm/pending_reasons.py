@@ -45,14 +45,15 @@ REASONS: Final[tuple[ReasonRow, ...]] = (
     ),
     ReasonRow(
         waits=Waits.HELD,
-        pattern=r"launch[ _]failed[ _]requeued[ _]held|JobLaunchFailure|ReservationDeleted|job requeued in held state",
+        pattern=r"launch[ _]failed[ _]requeued[ _]held|JobLaunchFailure|Reservation(Deleted|Invalid)"
+        r"|job requeued in held state",
         example="launch failed requeued held",
-        text="Slurm holds it, because it could not be launched or its reservation is gone",
-        source=f"{_MAN}; slurm source, job_state_reason_string",
+        text="Slurm holds it, because it could not be launched or its reservation is gone or not for it",
+        source=f"{_MAN}; slurm source, job_state_reason_string and job_scheduler.c: WAIT_RESV_INVALID is a hold",
     ),
     ReasonRow(
         waits=Waits.NEVER,
-        pattern=r"BadConstraints|DependencyNeverSatisfied|Invalid(Account|QOS)|(Account|QOS)NotAllowed",
+        pattern=r"BadConstraints|PartitionConfig|DependencyNeverSatisfied|Invalid(Account|QOS)|(Account|QOS)NotAllowed",
         example="BadConstraints",
         text="as it was asked for it can never start",
         source=_MAN,
@@ -66,8 +67,7 @@ REASONS: Final[tuple[ReasonRow, ...]] = (
     ),
     ReasonRow(
         waits=Waits.NEVER,
-        pattern=r"AssocMax\w*Limit|AssocMax\w*Per(Job|Node)\w*|QOSMax\w*Per(Job|Node)\w*|QOSMaxWall\w*|QOSMin\w*"
-        r"|MaxMemPerLimit",
+        pattern=r"(AssocMax|QOSMax)\w*Per(Job|Node)\w*|QOSMaxWall\w*|QOSMin\w*|MaxMemPerLimit",
         example="QOSMaxNodePerJobLimit",
         text="it asks for more (or less) than one job may have under its QOS or association",
         source=f"{_PAGE}: a portion of the job request exceeds a limit per job or per node",
@@ -97,7 +97,7 @@ REASONS: Final[tuple[ReasonRow, ...]] = (
     ),
     ReasonRow(
         waits=Waits.DOUBTFUL,
-        pattern=r"Partition(Down|Inactive)|NodeDown|ReqNodeNotAvail.*|FrontEndDown|SystemFailure|Prolog|ProLog",
+        pattern=r"Partition(Down|Inactive)|NodeDown|Constraints|ReqNodeNotAvail.*|FrontEndDown|SystemFailure|Prolog",
         example="ReqNodeNotAvail, May be reserved for other job",
         text="nodes or a partition that it needs are away",
         source=_MAN,
@@ -105,10 +105,11 @@ REASONS: Final[tuple[ReasonRow, ...]] = (
     ReasonRow(
         waits=Waits.IN_QUEUE,
         pattern=r"(AssocGrp|QOSGrp)\w*|Association(Job|Resource|Time)Limit|QOS(Job|Resource|Time)Limit|QOSUsageThreshold"
-        r"|QOSMax\w*Per(User|Account)\w*|Max\w+Per(User|Account)|JobArrayTaskLimit|AccountingPolicy",
+        r"|QOSMax\w*Per(User|Account)\w*|Max\w+Per(User|Account)|AssocMax(Submit)?Jobs?Limit|JobArrayTaskLimit"
+        r"|AccountingPolicy",
         example="AssocGrpGRES",
         text="its user, account or QOS has as much as it may have at a time",
-        source=_PAGE,
+        source=f"{_PAGE}; AssocMaxJobsLimit counts jobs at a time: seen on 22.05, 24.11 and 26.05",
     ),
     ReasonRow(
         waits=Waits.IN_QUEUE,
@@ -121,7 +122,8 @@ REASONS: Final[tuple[ReasonRow, ...]] = (
     ReasonRow(
         waits=Waits.IN_QUEUE,
         pattern=r"Priority|Dependency|BeginTime|Licenses|Reservation|Cleaning|None|SchedDefer|FedJobLock"
-        r"|BurstBuffer\w+|NonZeroExitCode|TimeLimit|",
+        r"|BurstBuffer\w+|NonZeroExitCode|RaisedSignal|OutOfMemory|TimeLimit|Power(NotAvail|Reserved)|MaxPoweredUpNodes"
+        r"|MpiPortsBusy|NvidiaImexChannels|",
         example="Priority",
         text="it waits its turn",
         source=_MAN,

@@ -15,7 +15,7 @@ SlurmError
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Protocol
@@ -160,8 +160,8 @@ class Slurm(Protocol):
         """scontrol update starttime=now: a requeued job need not wait cred_expire+1 s."""
         ...
 
-    def exclude(self, slurm_job: int, nodes: Iterable[str]) -> None:
-        """scontrol update excnodelist: of a pending job; none lifts it."""
+    def exclude(self, slurm_job: int, nodes: Collection[str]) -> None:
+        """scontrol update excnodelist: of a pending job; none lifts it. Names that are nodes no more are left out."""
         ...
 
     def size(self, slurm_job: int) -> Size:

@@ -103,7 +103,7 @@ def take(reads: Reads, settings: Settings, job: Job, detail: Mapping[str, str]) 
     """
     if not job.is_batch:
         return CapturedSpec(spec=None, cannot=(INTERACTIVE,), facts=None, is_final=True)
-    script = script_of(settings.state_location, job.job)
+    script = script_of(settings.state_location, job.kept_as)
     try:
         script = script or reads.script(job.job)
     except SlurmUnavailable as err:
@@ -112,7 +112,7 @@ def take(reads: Reads, settings: Settings, job: Job, detail: Mapping[str, str]) 
         script = None
     except SlurmError:
         script = None
-    environment = environment_of(settings.state_location, job.job)
+    environment = environment_of(settings.state_location, job.kept_as)
     how = submission_of(settings.state_location, job, detail, version=settings.version)
     return make(
         job,
@@ -211,6 +211,20 @@ def without(written: str, names: Collection[str]) -> str:
     return written if len(kept) == len(found) else ",".join(kept)
 
 
+def excluded_by(spec: JobSpec, order: Order) -> frozenset[str]:
+    """The nodes that a copy is kept from, by its user and by the order."""
+    return hosts_of(spec.options.get("exclude") or "") | frozenset(order.exclude)
+
+
+def excluding_none_of(names: Collection[str], spec: JobSpec, order: Order) -> tuple[JobSpec, Order]:
+    """Both without those names in what they exclude."""
+    if not names:
+        return spec, order
+    own = without(spec.options.get("exclude") or "", names)
+    kept = tuple(name for name in order.exclude if name not in names)
+    return replace(spec, options={**spec.options, "exclude": own}), replace(order, exclude=kept)
+
+
 def comment_of(spec: JobSpec, order: Order) -> str:
     """The new submission's comment: the old one's policy and keys, the Job it belongs to and its attempt's name."""
     asked = comments.parse(spec.options.get("comment") or "") or comments.Comment()
@@ -226,11 +240,13 @@ def sbatch_arguments(spec: JobSpec, order: Order, script: str, names: tuple[str,
         options["nodelist"] = without(options["nodelist"] or "", order.exclude)
     if order.nodes_max is not None:  # the spec may have been read while the job was smaller
         options["nodes"] = str(order.nodes_max)
-    exclude = [name for name in [options.get("exclude") or "", *order.exclude] if name]
-    options["exclude"] = ",".join(exclude)
+    exclude = [name for name in [options.pop("exclude", "") or "", *order.exclude] if name]
     args = [
         f"--{name}" if given is None else f"--{name}={given}" for name, given in sorted(options.items()) if given != ""
     ]
+    own = of_script(spec.script)
+    if exclude or "exclude" in own:  # an empty one takes back the script's
+        args.append(f"--exclude={','.join(exclude)}")
     exported = spec.options.get("export") or "ALL"
     if exported == "NONE":
         exported = ",".join(names)
@@ -239,7 +255,7 @@ def sbatch_arguments(spec: JobSpec, order: Order, script: str, names: tuple[str,
     args += [f"--export={exported or 'NONE'}", "--open-mode=append", "--propagate=NONE"]
     if spec.workdir:
         args.append(f"--chdir={spec.workdir}")
-    if spec.dependency or "dependency" in of_script(spec.script):  # what the original has waited for is over
+    if spec.dependency or "dependency" in own:  # what the original has waited for is over
         args.append(f"--dependency={spec.dependency}")
     return ["sbatch", "--parsable", "--hold", *args, f"--comment={comment_of(spec, order)}", script, *spec.arguments]
 
@@ -301,7 +317,7 @@ def unlike(
     if environment.all is None:
         return (NO_ENVIRONMENT,)
     asked = hosts_of(spec.shown.get("ReqNodeList", "")) - frozenset(order.exclude)
-    excluded = hosts_of(spec.options.get("exclude") or "") | frozenset(order.exclude)
+    excluded = excluded_by(spec, order)
     return differences(
         spec.shown,
         shown_of(copy, detail, environment.all, version),

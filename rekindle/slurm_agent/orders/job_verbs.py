@@ -179,9 +179,8 @@ class JobVerbs:
             return turn.failed_or_refused(str(err))
         turn.begin()
         slurm_job = self._slurm.submit(spec, order)
-        if (unlike := self._unlike(turn, slurm_job, spec)) is not None:
-            return unlike
-        self._let_copy_go(slurm_job)
+        if (taken_back := self._unlike(turn, slurm_job, spec) or self._let_copy_go(slurm_job)) is not None:
+            return taken_back
         note = self._repoint(order, slurm_job)
         return done(f"job {slurm_job} was submitted{note}", slurm_job)
 
@@ -197,18 +196,24 @@ class JobVerbs:
                 spec = self._specs.get(order.spec)
             except LookupError as err:
                 return self._taken_back(number, str(err))
-            if (unlike := self._unlike(turn, number, spec)) is not None:
-                return unlike
-            if is_held:
-                self._let_copy_go(number)
+            if (taken_back := self._unlike(turn, number, spec)) is not None:
+                return taken_back
+            if is_held and (taken_back := self._let_copy_go(number)) is not None:
+                return taken_back
+            if not is_held:  # by us for an earlier order of that name, or by its user
+                return turn.failed_or_refused(f"job {number}, {order.new_attempt}, was cancelled before it could start")
         note = self._repoint(order, number)
         return turn.there(f"job {number} is {order.new_attempt}{note}", number)
 
-    def _let_copy_go(self, copy: int) -> None:
+    def _let_copy_go(self, copy: int) -> Result | None:
+        """A refusal where Slurm does not let it go: a copy is never left held for an order that is answered."""
         try:
             self._slurm.release(copy)
         except UnknownJob as err:  # a slurmctld that came back, or took over, without it
             raise NotYet(f"slurmctld has lost job {copy}, the copy, before it was let go") from err
+        except SlurmRefused as err:
+            return self._taken_back(copy, str(err))
+        return None
 
     def _unlike(self, turn: OrderTry, copy: int, spec: JobSpec) -> Result | None:
         """A refusal where the copy is not the same job as its original; it is then cancelled, before it could run."""

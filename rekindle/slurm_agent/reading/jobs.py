@@ -153,6 +153,11 @@ class Job:
         return f"{self.array_job}_{self.array_task}" if self.is_array_task else str(self.job)
 
     @property
+    def kept_as(self) -> int:
+        """Under whose number slurmctld keeps its script and its environment: in an array all have the array's."""
+        return self.array_job if self.is_array_task and self.array_job is not None else self.job
+
+    @property
     def is_array_task(self) -> bool:
         return self.array_task != ""
 

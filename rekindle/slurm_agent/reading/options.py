@@ -91,7 +91,7 @@ def options_of(
     asked = environment or {}
     found["partition"] = partitions_of(job, asked, script=script, line=line)
     found["begin"] = _begin(detail, asked, {**(script or {}), **(line or {})})
-    found |= {option: asked[variable] for variable, option in _ASKED if asked.get(variable)}
+    found |= _of_environment(asked)
     found |= _per_task(detail, {**(script or {}), **(line or {})})
     if not any(name.startswith(("gpus", "tres-per-task")) for name in found if found[name]):
         found["gres"] = _gres(detail.get("TresPerNode", ""))
@@ -125,6 +125,18 @@ def options_of(
         for name, given in found.items()
         if given and len(given) <= MAX_VALUE_CHARS and given.isprintable()
     }
+
+
+def _of_environment(environment: Mapping[str, str]) -> dict[str, str | None]:
+    """What a variable of the submission shows."""
+    found: dict[str, str | None] = {
+        option: environment[variable] for variable, option in _ASKED if environment.get(variable)
+    }
+    if found.get("distribution") == "plane" and environment.get("SLURM_DIST_PLANESIZE"):
+        found["distribution"] = f"plane={environment['SLURM_DIST_PLANESIZE']}"
+    if found.get("hint"):  # which sets the other; sbatch drops the hint where both are given
+        found.pop("threads-per-core", None)
+    return found
 
 
 def partitions_of(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Final
@@ -25,7 +25,15 @@ from rekindle.slurm_agent.base.ports import (
 from rekindle.slurm_agent.copies.capture import environment_of
 from rekindle.slurm_agent.copies.reads import Reads
 from rekindle.slurm_agent.copies.script_file import never_ran_as
-from rekindle.slurm_agent.copies.spec import ids_of, submit, submitted_from, unlike, user_id
+from rekindle.slurm_agent.copies.spec import (
+    excluded_by,
+    excluding_none_of,
+    ids_of,
+    submit,
+    submitted_from,
+    unlike,
+    user_id,
+)
 from rekindle.slurm_agent.files.user_files import UserFiles
 from rekindle.slurm_agent.files.workers import Hangs
 from rekindle.slurm_agent.reading import comment
@@ -246,8 +254,9 @@ class Commands:
         is_fresh = job is not None and job.submitted is not None and abs(self._now() - job.submitted) < _SETTLES
         self._update_job(slurm_job, f"starttime=now+{_SETTLES.seconds}" if is_fresh else "starttime=now")
 
-    def exclude(self, slurm_job: int, nodes: Iterable[str]) -> None:
-        self._update_job(slurm_job, f"excnodelist={','.join(_node(name) for name in nodes)}")
+    def exclude(self, slurm_job: int, nodes: Collection[str]) -> None:
+        gone = self._gone(nodes)
+        self._update_job(slurm_job, f"excnodelist={','.join(_node(name) for name in nodes if name not in gone)}")
 
     def size(self, slurm_job: int) -> Size:
         job = self._reads.job(_job(slurm_job))
@@ -266,8 +275,16 @@ class Commands:
         cpus = cpus_for(self._reads.detail(job), low)
         self._update_job(slurm_job, f"numnodes={low}-{high}", *([f"numcpus={cpus}"] if cpus else []))
 
+    def _gone(self, names: Collection[str]) -> frozenset[str]:
+        """Those that are nodes no more, replaced or removed: Slurm refuses a list with one of them in it."""
+        return frozenset(names) - {node.name for node in self._reads.nodes()} if names else frozenset()
+
+    def _there(self, spec: JobSpec, order: Order) -> tuple[JobSpec, Order]:
+        return excluding_none_of(self._gone(excluded_by(spec, order)), spec, order)
+
     def submit(self, spec: JobSpec, order: Order) -> int:
         self._check_user(spec, order)
+        spec, order = self._there(spec, order)
         for what, path in (("SLURM_SUBMIT_DIR", submitted_from(spec)), ("WorkDir", spec.workdir)):
             self._check_folder(what, path, spec, order)
         return submit(self._runner, spec, order, self._settings().state_location, secrets_of=self._old(spec, order))
@@ -277,6 +294,7 @@ class Commands:
         asked = self._own(copy) if copy is not None else None
         if copy is None or asked is None or (asked.attempt, copy.user) != (order.new_attempt, spec.user):
             raise SlurmUnavailable(f"slurmctld has lost job {slurm_job}, the copy, before it was let go")
+        spec, order = self._there(spec, order)
         settings = self._settings()
         environment = environment_of(settings.state_location, slurm_job)
         return unlike(spec, order, copy, self._reads.detail(copy), environment, settings.version)

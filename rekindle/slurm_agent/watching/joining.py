@@ -143,8 +143,8 @@ def _way_out(shown: Mapping[str, str]) -> _Found:
 
 def _own_words(job: Job, state_location: str) -> tuple[str, ...]:
     """What its submission's environment and its script say; the options of a script stand at its beginning."""
-    environment = environment_of(state_location, job.job).all or {}
-    script = (script_of(state_location, job.job) or "")[:MAX_SCRIPT_CHARS]
+    environment = environment_of(state_location, job.kept_as).all or {}
+    script = (script_of(state_location, job.kept_as) or "")[:MAX_SCRIPT_CHARS]
     return environment.get(ENV_PROTECT, "").strip(), of_script(script).get("comment") or ""
 
 

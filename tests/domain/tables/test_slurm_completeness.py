@@ -20,6 +20,7 @@ from chalicelib.domain.run.submission import ROWS, Case, choose
 from chalicelib.platforms.slurm.pending_reasons import REASONS, judge
 from rekindle.protocol.cluster.documents import EndedBy, SlurmState
 from rekindle.protocol.signals import FaultClass
+from tests.agent_slurm.node_words import recorded
 from tests.domain.looks import NOW, checkpoint
 from tests.domain.slurm_looks import R0, R1, R2, case, decided, node, node_signal, sees, start, try_of
 
@@ -152,6 +153,10 @@ def test_a_pending_reason_means_what_its_row_says(row: object) -> None:
         ("QOSMaxGRESPerNode", Waits.NEVER),
         ("QOSMaxWallDurationPerJobLimit", Waits.NEVER),
         ("AssocMaxNodePerJobLimit", Waits.NEVER),
+        ("AssocMaxJobsLimit", Waits.IN_QUEUE),
+        ("AssocMaxSubmitJobLimit", Waits.IN_QUEUE),
+        ("AssocMaxWallDurationPerJobLimit", Waits.NEVER),
+        ("ReservationInvalid", Waits.HELD),
         ("QOSMinGRES", Waits.NEVER),
         ("DependencyNeverSatisfied", Waits.NEVER),
         ("Dependency", Waits.IN_QUEUE),
@@ -165,6 +170,13 @@ def test_reasons_that_look_alike_are_told_apart(reason: str, waits: Waits) -> No
     found = judge(reason)
     assert found is not None
     assert found.waits is waits
+
+
+@pytest.mark.parametrize("version", ["22.05", "24.11", "26.05"])
+def test_every_reason_that_slurms_library_has_stands_in_a_row(version: str) -> None:
+    """But for Blue Gene's, and the word of a number that is none."""
+    nothing = {"BlockMaxError", "BlockFreeAction", "InvaildReason", "InvalidReason"}
+    assert [word for word in recorded(version)["reasons"] if judge(word) is None and word not in nothing] == []
 
 
 def test_a_word_that_no_row_knows_has_none() -> None:

@@ -780,6 +780,15 @@ SLURM_TABLE: list[Row] = [
         (),
     ),
     (
+        "its user has as many jobs as the association may",
+        case(Phase.VERIFYING, F.NODE_LOST, **since(timedelta(hours=2))),
+        sees(queued("AssocMaxJobsLimit")),
+        P,
+        "verify.queued",
+        Phase.VERIFYING,
+        (),
+    ),
+    (
         "for too long",
         case(Phase.VERIFYING, F.NODE_LOST, **since(timedelta(hours=7))),
         sees(queued("Resources")),
