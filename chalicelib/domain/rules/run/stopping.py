@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from chalicelib.domain.claims.finishing import completed_poisoned, decide_finishing
-from chalicelib.domain.claims.liveness import claims_are_over
+from chalicelib.domain.claims.liveness import claims_are_over, weighed
 from chalicelib.domain.claims.movement import unwatched
 from chalicelib.domain.decision.verdict import (
     Decision,
@@ -311,6 +311,9 @@ def _after_ask(context: RuleContext, ask: CheckpointAsk) -> Decision:
     is_rolled_back = context.policy.playbook(context.incident.fault).response in ROLL_BACKS
     if is_rolled_back and attempt is not None and context.ordered is None:
         return roll_back(context, attempt, f"checkpoint.{ask.outcome}", f"{story(context)} {text}")
+    if attempt is not None and context.incident.fault is FaultClass.NODE_LOST and context.ordered is None:
+        # It was asked to save for something else: that nodes are lost is weighed as it is without a request.
+        return weighed(context, attempt) or begin_stop(context, f"checkpoint.{ask.outcome}", text)
     return begin_stop(context, f"checkpoint.{ask.outcome}", text)
 
 
