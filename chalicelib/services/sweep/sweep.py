@@ -55,7 +55,7 @@ from chalicelib.services.sweep.metrics import (
     readings_of,
 )
 from chalicelib.services.sweep.round import Round, chunks, next_round
-from chalicelib.services.sweep.unheard import UnheardAttempts
+from chalicelib.services.sweep.unheard import HISTORY, MAX_ASKED, UnheardAttempts
 from rekindle.protocol.signals import FaultClass
 
 _LOG = logging.getLogger(__name__)
@@ -163,7 +163,9 @@ class Sweep:
             _LOG.warning("active Jobs cannot be listed", extra={"error": str(err)[:300]})
             tally.unread += 1
             return mark, False
-        self._tell_unheard(turn, tally)
+        if not self._tell_unheard(turn, tally) and mark.last_began_at is not None:
+            # The next round lists from the same moment on: an attempt that cannot be looked up yet is listed again.
+            mark = replace(mark, began_at=max(mark.last_began_at, self.clock.now() - HISTORY))
         return replace(mark, cursor="", jobs=mark.met), True
 
     def _troubles(
@@ -235,19 +237,29 @@ class Sweep:
     def _receive(self, signal: Signal, tally: Tally) -> None:
         tally.outcomes.append(self.intake.receive(signal))
 
-    def _tell_unheard(self, turn: Round, tally: Tally) -> None:
-        """Take in listed attempts that no Job has registered; one that is not protected is looked up once an hour."""
-        if self.unheard is None or not isinstance(turn.changed, Known):
-            return
+    def _tell_unheard(self, turn: Round, tally: Tally) -> bool:
+        """Take in listed attempts that no Job has registered; one that is not protected is looked up once an hour.
+
+        False: some are left, because they cannot be listed or looked up now, or are too many for one sweep.
+        """
+        if self.unheard is None:
+            return True
+        if not isinstance(turn.changed, Known):
+            return False
         listed, unheard = turn.changed.value, self.unheard
 
         def look_up(name: str) -> None:
             for signal in unheard.signals((name,), listed):
                 self._receive(signal, tally)
 
-        for name in unheard.names(listed, known=tally.attempts):
+        names = unheard.names(listed, known=tally.attempts)
+        is_whole = len(names) < MAX_ASKED
+        for name in names:
             if _alone(partial(look_up, name), tally, "an attempt cannot be looked up", attempt=name):
                 unheard.looked_up(name)
+            else:
+                is_whole = False
+        return is_whole
 
     def _trouble_of(self, job: Job, turn: Round, readings: Mapping[str, Maybe[Series]]) -> Signal | None:
         """The signal of a lost event: from the platform's state first, then from the run's own signs of life."""
