@@ -106,13 +106,14 @@ prove: $(VENV)/.ready  ## 10,000 Incidents in a world that lies, and a judge tha
 test-api: $(VENV)/.ready  ## the running API fuzzed by its own OpenAPI document, over HTTP on the embedded cloud
 	$(PYTEST) tests/api_fuzz -W "ignore:IAMAuthorizer:UserWarning" $(ARGS)
 
-check: $(VENV)/.ready  ## ruff, mypy --strict, import-linter, banned words, cfn-lint on the built template
+check: $(VENV)/.ready  ## ruff, mypy --strict, import-linter, banned words, sizes, cfn-lint on the built template
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/mypy --python-version 3.10 --cache-dir .mypy_cache/oldest -p rekindle
 	$(BIN)/lint-imports
 	$(BIN)/python -m infra.words
+	$(BIN)/python -m infra.sizes
 	$(BIN)/python -m infra.package --offline --out build/check
 	$(BIN)/cfn-lint build/check/sam.json
 

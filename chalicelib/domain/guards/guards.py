@@ -17,14 +17,21 @@ from typing import Final
 from chalicelib.domain.claims.alerts import ASKED, alerts_word, own_word, rests_on_alerts
 from chalicelib.domain.claims.other_jobs import are_on_a_bad_node, others_on, others_word
 from chalicelib.domain.decision.steps import STOP, Step, ends_what_is_left, new_steps
-from chalicelib.domain.decision.verdict import Decision, RuleContext, state_of_the_run, story, subject
+from chalicelib.domain.decision.verdict import Decision, RuleContext, story, subject
+from chalicelib.domain.guards.held import (
+    hold_back,
+    learnt,
+    newest_approval,
+    put_approval,
+    state_word,
+    whats,
+    with_approval,
+)
 from chalicelib.domain.guards.risk import gpu_hours_lost, nodes_taken
 from chalicelib.domain.model.action import Action, AskApproval, CordonNode, Notify, Severity, action_name
-from chalicelib.domain.model.approvals import BREAKER_KEY, Approval, ApprovalAnswer, Guard, Hold
+from chalicelib.domain.model.approvals import BREAKER_KEY, Approval, ApprovalAnswer, Guard
 from chalicelib.domain.model.incident import Incident, Phase
 from chalicelib.domain.model.known import Known
-from chalicelib.domain.model.repair import StepState
-from chalicelib.domain.node.memory import state_of_the_node
 from chalicelib.domain.policy.guard_rules import ApprovalRule, Harm, Window
 from chalicelib.domain.run.first_response import shadow
 
@@ -107,7 +114,7 @@ def _shadowed(context: RuleContext, decision: Decision) -> Decision:
     shadowed = shadow(context, would)
     if context.incident.phase in (Phase.OPEN, Phase.HOLDING, Phase.WATCHING):
         return shadowed
-    reason = f"{shadowed.reason} {_state(context)}{_unanswered(context)}"
+    reason = f"{shadowed.reason} {state_word(context)}{_unanswered(context)}"
     return context.hand_over("guard.shadow", reason, severity=Severity.PAGE)
 
 
@@ -128,12 +135,12 @@ def _catching_up(context: RuleContext, decision: Decision, base: Incident, steps
     if back_at is None or context.now - back_at >= CATCH_UP:
         return None
     reason = f"the service could not run until {back_at:%H:%M:%S} UTC, and what was sent to it meanwhile is read first"
-    return _held(
+    return hold_back(
         context,
         decision,
         base,
         Guard.CATCH_UP,
-        f"{reason}: {_whats(steps)}. {decision.reason}",
+        f"{reason}: {whats(steps)}. {decision.reason}",
         steps,
         until=back_at + CATCH_UP,
     )
@@ -149,10 +156,8 @@ def _window(context: RuleContext, decision: Decision, base: Incident, steps: tup
     until = max(one for one, _ in held)
     kinds = {step.kind for _, step in held}
     names = sorted({row.name for kind in kinds for row in _holding(context, kind)})
-    reason = (
-        f"held back until {until:%a %H:%M} UTC by the window {', '.join(names)}: {_whats(steps)}. {decision.reason}"
-    )
-    return _held(context, decision, base, Guard.WINDOW, reason, steps, until=until)
+    reason = f"held back until {until:%a %H:%M} UTC by the window {', '.join(names)}: {whats(steps)}. {decision.reason}"
+    return hold_back(context, decision, base, Guard.WINDOW, reason, steps, until=until)
 
 
 def _holding(context: RuleContext, harm: Harm) -> list[Window]:
@@ -183,13 +188,13 @@ def _breaker(context: RuleContext, decision: Decision, base: Incident, steps: tu
     tripped_at = _open_breaker(context)
     if tripped_at is None:
         return None
-    own = _newest(context.incident, BREAKER_KEY)
+    own = newest_approval(context.incident, BREAKER_KEY)
     if own is not None and own.covers and own.answered_at is not None:
         if own.answered_at >= tripped_at:
             return None
         # It has tripped once more since: that yes was about the time before, and people are asked anew.
         over = dataclasses.replace(own, lapsed_at=context.now)
-        context, base = _with_approval(context, over), _put(base, over)
+        context, base = with_approval(context, over), put_approval(base, over)
     text = context.seen.breaker.text if context.seen.breaker else ""
     why = f"the fleet-wide breaker is open since {tripped_at:%H:%M} UTC: {text}"
     rule = ApprovalRule(deadline=context.policy.breaker.deadline, default=ApprovalAnswer.DENIED)
@@ -204,7 +209,7 @@ def _asked(context: RuleContext, decision: Decision, base: Incident, steps: tupl
     if not wanted:
         return decision
     for step, rule in wanted:
-        own = _newest(context.incident, step.key)
+        own = newest_approval(context.incident, step.key)
         if own is None or not own.covers:
             why = f"{_who_asks(context, rule, step)}. {decision.reason}"
             return _question(context, decision, base, Guard.APPROVAL, steps, key=step.key, why=why, rule=rule)
@@ -261,19 +266,19 @@ def _question(
     rule: ApprovalRule,
 ) -> Decision:
     """Ask, wait, or act upon the answer."""
-    own = _newest(context.incident, key)
-    what = _whats(steps) if key == BREAKER_KEY else next(one.what for one in steps if one.key == key)
+    own = newest_approval(context.incident, key)
+    what = whats(steps) if key == BREAKER_KEY else next(one.what for one in steps if one.key == key)
     is_due = own is not None and own.is_pending and context.now >= own.deadline_at
     if own is not None and is_due and own.default is ApprovalAnswer.APPROVED and not own.told:
         # Silence of people who were never asked is no yes. The same question goes out again, with its time anew.
         own, is_due = dataclasses.replace(own, deadline_at=context.now + rule.deadline), False
-        context, base = _with_approval(context, own), _put(base, own)
+        context, base = with_approval(context, own), put_approval(base, own)
     if own is not None and is_due:
         own = dataclasses.replace(own, answer=own.default, by=POLICY, answered_at=context.now)
-        context = _with_approval(context, own)
+        context = with_approval(context, own)
         if own.covers:
-            again = dataclasses.replace(decision, incident=_put(decision.incident, own))
-            return guarded(context, again, base=_put(base, own))
+            again = dataclasses.replace(decision, incident=put_approval(decision.incident, own))
+            return guarded(context, again, base=put_approval(base, own))
     if own is not None and own.answer is ApprovalAnswer.DENIED:
         return _denied(context, decision, own)
     if own is None:
@@ -281,7 +286,7 @@ def _question(
             reason = (
                 f"people were asked {MAX_QUESTIONS} times in this Incident; the person who answered takes it from here."
             )
-            return context.hand_over("guard.too_many_questions", f"{reason} {_state(context)}")
+            return context.hand_over("guard.too_many_questions", f"{reason} {state_word(context)}")
         own = Approval(
             approval_id=f"a{len(context.incident.approvals) + 1}",
             key=key,
@@ -293,7 +298,7 @@ def _question(
             default=rule.default,
             phase=context.incident.phase.value,
         )
-        context, base = _with_approval(context, own), _put(base, own)
+        context, base = with_approval(context, own), put_approval(base, own)
     words = {ApprovalAnswer.APPROVED: "it is done all the same", ApprovalAnswer.DENIED: "a person has to take over"}
     reason = f"May Rekindle {what}? {why} Without an answer by {own.deadline_at:%a %H:%M} UTC, {words[own.default]}."
     ask: tuple[Action, ...] = ()
@@ -306,61 +311,22 @@ def _question(
                 deadline_at=own.deadline_at,
             ),
         )
-    return _held(context, decision, base, guard, reason, steps, *ask, until=own.deadline_at)
+    return hold_back(context, decision, base, guard, reason, steps, *ask, until=own.deadline_at)
 
 
 def _denied(context: RuleContext, decision: Decision, own: Approval) -> Decision:
     comment = f" ({own.comment})" if own.comment else ""
-    context = dataclasses.replace(context, incident=_learnt(context.incident, decision.incident))
+    context = dataclasses.replace(context, incident=learnt(context.incident, decision.incident))
     if own.by == POLICY:
-        reason = f"no one has answered whether Rekindle may {own.what}, and the policy then says no. {_state(context)}"
+        reason = (
+            f"no one has answered whether Rekindle may {own.what}, and the policy then says no. {state_word(context)}"
+        )
         return context.close("guard.denied_by_default", reason, Phase.HANDED_OVER, severity=Severity.PAGE)
-    reason = f"{own.by} denied: {own.what}{comment}. {_state(context)}"
+    reason = f"{own.by} denied: {own.what}{comment}. {state_word(context)}"
     return context.close("guard.denied", reason, Phase.STOPPED, severity=Severity.WARNING)
 
 
-# ---- what a held step leaves behind ----------------------------------------------------------------------------------
-
-
-def _held(
-    context: RuleContext,
-    decision: Decision,
-    base: Incident,
-    guard: Guard,
-    reason: str,
-    steps: tuple[Step, ...],
-    *actions: Action,
-    until: datetime,
-) -> Decision:
-    """While the same guard holds on, no limit runs, and nothing is written down but what is new."""
-    is_on = any(one.guard is guard and one.until is None for one in base.holds)
-    incident = base if is_on else context.incident
-    if not is_on:
-        names = tuple(dict.fromkeys(one.kind.value for one in steps))
-        hold = Hold(guard=guard, since=context.now, text=reason[:400], actions=names)
-        incident = dataclasses.replace(incident, holds=(*incident.holds, hold))
-    incident = _learnt(incident, decision.incident)
-    since = next(one.since for one in reversed(incident.holds) if one.guard is guard and one.until is None)
-    high = context.policy.timing.look_max if incident.node is None else context.policy.nodes.look_max
-    interval = min(max(context.now - since, context.policy.timing.look_min), high)
-    again = max(min(interval, until - context.now), context.policy.timing.look_min)
-    return context.decided(f"guard.{guard}", reason, incident, actions, again)
-
-
-def _learnt(kept: Incident, proposed: Incident) -> Incident:
-    """Keep what only this observation knew: an answer to a request, an order's outcome. The rest is read again."""
-    ask, answered = kept.halt.ask, proposed.halt.ask
-    if ask is not None and answered is not None and ask.request_id == answered.request_id and ask.outcome is None:
-        kept = kept.changed(ask=answered)
-    if kept.repair is None or proposed.repair is None:
-        return kept
-    new = {one.number: one.state for one in proposed.repair.steps}
-    open_ones = (StepState.ASKED, StepState.DOUBTFUL)
-    steps = tuple(
-        dataclasses.replace(one, state=new.get(one.number, one.state)) if one.state in open_ones else one
-        for one in kept.repair.steps
-    )
-    return dataclasses.replace(kept, repair=dataclasses.replace(kept.repair, steps=steps))
+# ---- questions that are over -----------------------------------------------------------------------------------------
 
 
 def _lapsed(incident: Incident, context: RuleContext, decision: Decision, steps: tuple[Step, ...]) -> Incident:
@@ -383,29 +349,3 @@ def _is_over(approval: Approval, context: RuleContext, decision: Decision) -> bo
     if approval.key.startswith(f"{STOP}:"):  # a run may have come well by itself; one that cannot be seen has not
         return isinstance(context.seen.attempt, Known)
     return decision.incident.phase.value != approval.phase
-
-
-def _newest(incident: Incident, key: str) -> Approval | None:
-    fit = (one for one in reversed(incident.approvals) if one.key == key and one.lapsed_at is None)
-    return next(fit, None)
-
-
-def _with_approval(context: RuleContext, approval: Approval) -> RuleContext:
-    return dataclasses.replace(context, incident=_put(context.incident, approval))
-
-
-def _put(incident: Incident, approval: Approval) -> Incident:
-    """The same with `approval` in the place of its former self, or at the end."""
-    ids = [one.approval_id for one in incident.approvals]
-    if approval.approval_id not in ids:
-        return dataclasses.replace(incident, approvals=(*incident.approvals, approval))
-    approvals = tuple(approval if one.approval_id == approval.approval_id else one for one in incident.approvals)
-    return dataclasses.replace(incident, approvals=approvals)
-
-
-def _whats(steps: tuple[Step, ...]) -> str:
-    return "; ".join(dict.fromkeys(one.what for one in steps))
-
-
-def _state(context: RuleContext) -> str:
-    return state_of_the_node(context) if context.incident.node is not None else f"{state_of_the_run(context)}."
