@@ -6,7 +6,7 @@ import dataclasses
 
 from chalicelib.domain.claims.movement import unwatched
 from chalicelib.domain.decision.verdict import Decision, RuleContext, detail, result, story, why
-from chalicelib.domain.model.action import AdoptAttempt, Done, QuarantineCheckpoint, ResubmitJob, Severity
+from chalicelib.domain.model.action import AdoptAttempt, Done, QuarantineCheckpoint, ResubmitJob, Severity, StopJob
 from chalicelib.domain.model.incident import Incident, Phase, Try
 from chalicelib.domain.model.known import Known, Unknown
 from chalicelib.domain.model.start_view import Submission
@@ -73,14 +73,26 @@ def _sibling_lives(context: RuleContext) -> Decision | None:
     """The run was started by hand: that attempt is watched, and no other is made."""
     found = result(context, "ResubmitJob", Done.SIBLING)
     if found is not None:
+        ours = _ordered_before(context)
         context = dataclasses.replace(context, incident=undo_try(context.incident))
         if not found.attempt:
             reason = f"{found.detail}: nothing is started beside it"
-            return context.close("resubmit.goes_on", reason, Phase.STOPPED, severity=Severity.WARNING)
-        return adopt_sibling(context, found.attempt)
+            return context.close("resubmit.goes_on", reason, Phase.STOPPED, *ours, severity=Severity.WARNING)
+        adopted = adopt_sibling(context, found.attempt)
+        return dataclasses.replace(adopted, actions=(*adopted.actions, *ours))
     if context.incident.resubmission.pending is None and isinstance(context.seen.sibling, Known):
         return adopt_sibling(context, context.seen.sibling.value)
     return None
+
+
+def _ordered_before(context: RuleContext) -> tuple[StopJob, ...]:
+    """The end of our own start, where its order was sent at an earlier observation: it may have been carried out, or
+    be carried out yet, and wait in the queue.
+    """
+    pending = context.incident.resubmission.pending
+    if pending is None or pending.at >= context.now:
+        return ()
+    return (StopJob(attempt=pending.name, why="the run was started by hand"),)
 
 
 def adopt_sibling(context: RuleContext, name: str) -> Decision:
