@@ -90,13 +90,13 @@ def _run(options: argparse.Namespace) -> int:
     print(f"seed {options.seed}: stories until {options.incidents} Incidents have opened")
     began = time.monotonic()
     tally, written, is_cut = Tally(), Written(options.out), False
-    told_at = began
+    printed_at = began
     try:
         for verdict in _verdicts(options.seed, options.incidents, options.jobs, options.platform, is_wild=options.wild):
             tally.take(verdict, findings)
             written.take(tally.new)
-            if time.monotonic() - told_at >= PROGRESS_S:
-                told_at = time.monotonic()
+            if time.monotonic() - printed_at >= PROGRESS_S:
+                printed_at = time.monotonic()
                 print(f"{tally.incidents} Incidents, {len(tally.new)} new failures", file=sys.stderr, flush=True)
     except KeyboardInterrupt:
         is_cut = True

@@ -2,7 +2,7 @@
 
 Lambda ends a function at its time-out at once: nothing is logged, nothing is returned, and the caller's retry meets the
 same. So each attempt of a call may last so long and no longer, and none is begun that could not end, and be
-told of, before the function must. botocore settles time-outs when a client is made, which is before the function knows
+reported, before the function must. botocore settles time-outs when a client is made, which is before the function knows
 when it must end; therefore the attempt is refused, not shortened.
 """
 

@@ -1,4 +1,4 @@
-"""Where runs are: every platform, its mailbox, and what its clusters say."""
+"""The adapters of every platform, of its mailbox, and of its clusters, each built on first use."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class PlatformParts(AdapterParts):
-    """The platforms, put together."""
+    """Adds the platforms to the adapters. Every property imports its adapter when it is first read."""
 
     @cached_property
     def scheduler(self) -> Schedulers:
@@ -51,7 +51,7 @@ class PlatformParts(AdapterParts):
 
     @cached_property
     def head_nodes(self) -> S3HeadNodes:
-        """What the agents on Slurm head nodes write down."""
+        """The cluster state that the agents on Slurm head nodes write to S3."""
         from chalicelib.aws.s3.cluster_state import S3HeadNodes
 
         return S3HeadNodes(
@@ -64,7 +64,7 @@ class PlatformParts(AdapterParts):
 
     @cached_property
     def mailbox(self) -> SlurmMailbox:
-        """The meeting place with the training process."""
+        """The mailbox shared with the training process: in S3, or relayed by a cluster's agent."""
         from chalicelib.aws.s3.mailbox import S3Mailbox
         from chalicelib.platforms.slurm.mailbox import SlurmMailbox
 
@@ -73,7 +73,7 @@ class PlatformParts(AdapterParts):
 
     @cached_property
     def clusters(self) -> SageMakerClusters:
-        """What HyperPod's events leave out."""
+        """HyperPod's API of clusters, for what its events leave out."""
         from chalicelib.aws.sagemaker.clusters import SageMakerClusters
 
         return SageMakerClusters(self.clients("sagemaker"), stage=stage_of(self.settings.stage))

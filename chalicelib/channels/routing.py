@@ -20,7 +20,7 @@ def routed(channels: Channels, notice: Notice, *, now: datetime) -> tuple[str, .
     """The names of the channels that get it, in the document's order, each once."""
     kind = NoticeType(notice.kind.value)
     wanted = {name for route in channels.routes if _fits(route, notice, kind, now) for name in route.to}
-    return tuple(name for name, one in channels.channels.items() if name in wanted and kind in one.wants)
+    return tuple(name for name, channel in channels.channels.items() if name in wanted and kind in channel.wants)
 
 
 def _fits(route: Route, notice: Notice, kind: NoticeType, now: datetime) -> bool:
@@ -29,7 +29,7 @@ def _fits(route: Route, notice: Notice, kind: NoticeType, now: datetime) -> bool
     if not _named(route.jobs, notice.job_id) or not _named(route.clusters, notice.cluster):
         return False
     if notice.kind is NoticeKind.CHANGE:
-        return True  # it disturbs nobody: it keeps up to date what was shown before, whatever the hour
+        return True  # no new message: it updates one that was sent before, whatever the hour
     if _RANK[notice.severity] < _RANK[route.severity]:
         return False
     return route.hours is None or within(route.hours, now) is not route.outside

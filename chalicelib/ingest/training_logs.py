@@ -5,7 +5,7 @@
 The stream names the job and the instance. A batch holds the lines of one instance; each is classified, and one Signal
 per label comes of it, the root cause first. Only the cause can trigger, and only where waiting for the job's own end
 would lose something: a device that is dying, a loss that is not a number, a collective that does not end. Whatever else
-ends the job is told by its state; the line then stands in the evidence.
+ends the job follows from its state; the line then stands in the evidence.
 
 Source: SageMaker developer guide, logging-cloudwatch (log groups and streams of training jobs).
 """

@@ -198,8 +198,8 @@ def _service(args: argparse.Namespace, account: Account, seen: Seen, answers: An
 
 
 def _tell(rows: Any) -> None:
-    for what, said in rows:
-        print(f"{clean(what)}: {clean(said)}")
+    for name, value in rows:
+        print(f"{clean(name)}: {clean(value)}")
 
 
 def _tell_costs(api: str) -> None:

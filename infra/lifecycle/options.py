@@ -7,14 +7,14 @@ from pathlib import Path
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Of what writes the folder."""
+    """Add every option of a command that writes the lifecycle folder."""
     add_names(parser)
     parser.add_argument("--out", type=Path, default=Path("build/lifecycle"), help="where to write (build/lifecycle)")
     add_wheels(parser)
 
 
 def add_names(parser: argparse.ArgumentParser) -> None:
-    """Which cluster, and which service."""
+    """Add the options that name the cluster and the service it reports to."""
     parser.add_argument("--cluster", required=True, help="the HyperPod cluster's name, or Slurm's ClusterName")
     parser.add_argument("--stack", default="rekindle", help="the service's stack (rekindle)")
     by_hand = parser.add_argument_group("where the service is; by default the stack is asked")
@@ -23,7 +23,7 @@ def add_names(parser: argparse.ArgumentParser) -> None:
 
 
 def add_wheels(parser: argparse.ArgumentParser) -> None:
-    """What the folder carries."""
+    """Add the options that choose what the folder installs on the node."""
     parser.add_argument("--no-wheels", action="store_true", help="leave the packages to pip on the node: see --package")
     parser.add_argument("--package", help="with --no-wheels: what pip installs, such as a wheel's https or file URL")
     parser.add_argument(

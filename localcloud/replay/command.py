@@ -62,19 +62,19 @@ def run(args: argparse.Namespace) -> int:
         return _compare(args, recorded, policy)
     replay = Replay(recorded, policy)
     if args.json:
-        told: list[Verdict] = []
+        verdicts: list[Verdict] = []
         for verdict in replay.verdicts():
             print(json.dumps(verdict.to_wire()), flush=True)
-            told.append(verdict)
-        print(_summary(told), file=sys.stderr)
+            verdicts.append(verdict)
+        print(_summary(verdicts), file=sys.stderr)
         return 0
-    told = list(replay.verdicts())
+    verdicts = list(replay.verdicts())
     style = Style.of(sys.stdout)
-    print(_verdict_table(told, style))
+    print(_verdict_table(verdicts, style))
     standings = replay.standings()
     if standings:
         print("\n" + _standing_table(standings, style))
-    print("\n" + _summary(told))
+    print("\n" + _summary(verdicts))
     return 0
 
 
@@ -141,14 +141,14 @@ def _standing_table(standings: list[IncidentStanding], style: Style) -> str:
     )
     rows = [
         (
-            one.incident.incident_id,
-            one.incident.job_id or one.incident.cluster or "-",
-            one.incident.fault.value,
-            one.incident.phase.value,
-            one.rule,
-            ", ".join(f"{name} x{count}" if count > 1 else name for name, count in one.actions) or "-",
+            standing.incident.incident_id,
+            standing.incident.job_id or standing.incident.cluster or "-",
+            standing.incident.fault.value,
+            standing.incident.phase.value,
+            standing.rule,
+            ", ".join(f"{name} x{count}" if count > 1 else name for name, count in standing.actions) or "-",
         )
-        for one in standings
+        for standing in standings
     ]
     return render(columns, rows, style, last_may_shrink=False)
 

@@ -19,9 +19,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-_INIT: Final = 26
+_INIT: Final = 26  # FUSE_INIT
 _FLAGS: Final = 0x2 | 0x4  # MS_NOSUID | MS_NODEV
-_DETACH: Final = 2
+_DETACH: Final = 2  # MNT_DETACH
 _HEAD: Final = "<IIQQ"  # length, opcode, the request's number, the node's
 _ANSWER: Final = "<IiQ"
 
@@ -79,7 +79,7 @@ def _serve(device: int) -> None:
     ready.register(device, select.POLLIN)
     ready.register(0, select.POLLIN)
     while True:
-        events = [one for one, _ in ready.poll()]
+        events = [descriptor for descriptor, _ in ready.poll()]
         if 0 in events:
             return
         request = os.read(device, 1 << 20)

@@ -61,13 +61,13 @@ class _Mailbox:
         return None if found is None else found.body
 
 
-def plan_of(told: LaunchInstructions, run: TrueRun) -> ResumePlan:
+def plan_of(launch: LaunchInstructions, run: TrueRun) -> ResumePlan:
     """Where this start resumes; one without a resume plan takes the newest usable checkpoint that it finds."""
-    if told.resume is not None:
-        return told.resume
-    if told.unplanned is None:
-        return ResumePlan.from_env(told.env)
-    return _newest(told.unplanned, run)
+    if launch.resume is not None:
+        return launch.resume
+    if launch.unplanned is None:
+        return ResumePlan.from_env(launch.env)
+    return _newest(launch.unplanned, run)
 
 
 def _newest(unplanned: Unplanned, run: TrueRun) -> ResumePlan:

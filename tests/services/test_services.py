@@ -30,7 +30,7 @@ from chalicelib.domain.run.earlier_attempts import began_again, reached_before, 
 from chalicelib.observability import Observability
 from chalicelib.ports.incidents import Entry, Joined
 from chalicelib.services.intake.ended_attempt import signal_from_state
-from chalicelib.services.intake.unknown_names import MAX_NAMES, Strangers
+from chalicelib.services.intake.unprotected_names import MAX_NAMES, UnprotectedNames
 from chalicelib.services.reporting.outcome import Outcome, OutcomeKind
 from rekindle.protocol.mailbox import Fence
 from rekindle.protocol.signals import FaultClass
@@ -281,12 +281,12 @@ def test_hearsay_about_an_unknown_name_costs_one_question_an_hour_and_the_platfo
 
 
 def test_a_flood_of_names_fills_no_memory() -> None:
-    strangers = Strangers()
+    unprotected = UnprotectedNames()
     for n in range(MAX_NAMES + 500):
-        strangers.add(f"n{n}", now=START)
-    assert not strangers.knows("n499", now=START)
-    assert strangers.knows("n500", now=START)
-    assert len(strangers._until) == MAX_NAMES
+        unprotected.add(f"n{n}", now=START)
+    assert not unprotected.knows("n499", now=START)
+    assert unprotected.knows("n500", now=START)
+    assert len(unprotected._until) == MAX_NAMES
 
 
 def test_a_run_that_is_over_is_no_longer_looked_after(w: World) -> None:

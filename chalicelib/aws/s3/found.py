@@ -40,7 +40,7 @@ class FoundCheckpoints:
         """In the agent's order; empty for a Job that this is not for.
 
         Raises:
-            DependencyUnavailable: the agent has not looked yet, or its list cannot be used. No list is no empty list.
+            DependencyUnavailable: the agent has not looked yet, or its list cannot be used.
         """
         if not self.is_for(job):
             return []
@@ -51,7 +51,7 @@ class FoundCheckpoints:
         try:
             doc = FoundDoc.from_json(raw)
             _insist(doc.job_id == job.job_id, "job_id", f"is {doc.job_id}")
-            return [_view(one, attempts) for one in doc.checkpoints]
+            return [_view(found, attempts) for found in doc.checkpoints]
         except MailboxError as err:
             raise DependencyUnavailable(f"the list of checkpoints cannot be used: {err}"[:300]) from err
 
@@ -60,7 +60,7 @@ def _view(found: FoundCheckpoint, attempts: Sequence[Attempt]) -> CheckpointView
     """Raises: MailboxError for a root that is no place."""
     writer, fenced = found.attempt, False
     if writer:
-        known = next((one for one in attempts if one.name == writer), None)
+        known = next((attempt for attempt in attempts if attempt.name == writer), None)
         fenced = known is None or (known.superseded_at is not None and found.saved_at > known.superseded_at)
     else:
         writer, fenced = attributed(found.step, [found.saved_at], attempts)

@@ -24,7 +24,7 @@ class SqsWaiting:
         self._hidden_s = hidden_s
 
     def peek(self, *, limit: int) -> tuple[Mapping[str, Any], ...]:
-        """Up to `limit` of them, left where they are, each once."""
+        """Up to `limit` distinct messages, which stay visible in the queue."""
         seen: dict[str, Mapping[str, Any]] = {}
         empty = 0
         while len(seen) < limit and empty < _EMPTY_RECEIVES:
@@ -35,7 +35,7 @@ class SqsWaiting:
         return tuple(seen.values())
 
     def take(self, *, limit: int) -> Iterator[Mapping[str, Any]]:
-        """Up to `limit` of them, a page at a time."""
+        """Up to `limit` messages, received a page at a time; others do not see them for `hidden_s`."""
         left, empty = limit, 0
         while left > 0 and empty < _EMPTY_RECEIVES:
             messages = self._receive(limit=min(_PAGE, left), hidden_s=self._hidden_s)
@@ -44,7 +44,7 @@ class SqsWaiting:
             yield from messages
 
     def drop(self, receipt: str) -> None:
-        """It is settled. Idempotent; one that is visible again by now stays, and is taken once more."""
+        """Delete this receipt's message. Idempotent; an expired receipt is ignored, and its message returns."""
         with suppress(AwsRefusal):
             call(
                 self._client.delete_message,

@@ -20,7 +20,7 @@ _GROUP: Final = re.compile(r"S[A-Z0-9]{5,24}\Z")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlackSettings:
-    """Where it speaks, and who may press its buttons: these users, these groups' members, anybody in these channels.
+    """Where it posts, and who may press its buttons: these users, members of these groups, everyone in these channels.
 
     `console_url`: where the user serves a console, if anywhere.
     """
@@ -52,7 +52,11 @@ class SlackSettings:
 
 
 def slack_settings(config: ChannelConfig) -> SlackSettings:
-    """Raises InvalidSettings, which names the field."""
+    """The settings of a checked channel of type Slack.
+
+    Raises:
+        InvalidSettings: a value does not have the form of Slack's ids or addresses; it names the field.
+    """
     at = f"channels.{config.name}"
     if not _CONVERSATION.match(config.text("channel")):
         raise InvalidSettings(f"{at}.channel", "must be Slack's id of a channel, such as C0123ABCD")

@@ -69,7 +69,7 @@ def _to_report_again(incident: Incident, seen: Observation) -> Incident:
 
 def _without_those_back(incident: Incident, seen: Observation) -> Incident:
     """A node is no broken one whose trouble was over before anything was done about it: it was away and is back, or
-    all that was said against it holds no more.
+    every finding against it holds no more.
     """
     bad = incident.resubmission.bad_nodes
     kept = tuple(one for one in bad if one.is_reported or not _has_recovered(one, incident, seen))

@@ -16,7 +16,7 @@ AFTERWARDS: Final = {spec.fault: spec.afterwards for spec in FAULTS if spec.afte
 
 
 def next_steps(incident: Incident, ledger: IncidentLedger) -> list[str]:
-    """In order of importance; never empty."""
+    """The lines in order of importance; `Nothing.` alone where no step is left."""
     lines: list[str] = []
     job = plain(incident.job_id or "JOB")
     if incident.phase is Phase.HANDED_OVER:
@@ -32,7 +32,7 @@ def next_steps(incident: Incident, ledger: IncidentLedger) -> list[str]:
         f"Node {plain(node.node)}: see its own Incident, and the hardware ledger."
         for node in incident.resubmission.bad_nodes
     ]
-    lines += [f"The data of steps {one.from_step} to {one.to_step - 1} was left out." for one in incident.loss.skips]
+    lines += [f"The data of steps {skip.from_step} to {skip.to_step - 1} was left out." for skip in incident.loss.skips]
     ask = incident.halt.ask
     if ask is not None and ask.outcome not in (None, "saved"):
         lines.append(
@@ -44,7 +44,7 @@ def next_steps(incident: Incident, ledger: IncidentLedger) -> list[str]:
             guard = hold.guard.value.replace("_", " ")
             lines.append(f"The guard {guard} held it back: check that the policy means that.")
             break
-    if any(one.by == "policy" and one.answer is ApprovalAnswer.DENIED for one in incident.approvals):
+    if any(approval.by == "policy" and approval.answer is ApprovalAnswer.DENIED for approval in incident.approvals):
         lines.append("No one answered an approval in time, and the policy denied it.")
     if isinstance(ledger.dollars_lost, Unknown) and isinstance(ledger.gpu_hours_lost, Known):
         lines.append("Set prices to see USD (docs/ledger.md).")

@@ -141,7 +141,7 @@ def _cannot_requeue(case: Case) -> str:
 
 
 def needs_plan(incident: Incident, point: ResumePoint | None, checkpoints: tuple[CheckpointView, ...] = ()) -> bool:
-    """The script's own habit, to go on from the newest checkpoint it finds, would not do.
+    """Whether the script must not resume from the newest checkpoint that it finds, its default.
 
     Before the resume point is known (`point` None) as far as the Incident alone tells.
     """

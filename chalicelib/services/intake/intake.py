@@ -23,7 +23,7 @@ from chalicelib.services.intake.ended_attempt import signal_from_state
 from chalicelib.services.intake.known_trouble import NODE_RESPITE, is_in_hand, is_node_left_alone
 from chalicelib.services.intake.node_map import NodeMap, key_for_job
 from chalicelib.services.intake.registration import PLATFORM_STATES, Registration
-from chalicelib.services.intake.unknown_names import Strangers
+from chalicelib.services.intake.unprotected_names import UnprotectedNames
 from chalicelib.services.reporting.outcome import Outcome, OutcomeKind
 from rekindle.protocol.signals import FaultClass
 
@@ -46,7 +46,7 @@ class Intake:
     clock: Clock
     head_nodes: HeadNodes | None = None
     announcer: Announcer | None = None
-    strangers: Strangers = field(default_factory=Strangers)
+    unprotected: UnprotectedNames = field(default_factory=UnprotectedNames)
 
     def receive(self, signal: Signal) -> Outcome:
         """Open or join the Incident that `signal` belongs to, and wake it.
@@ -281,7 +281,7 @@ class Intake:
             mailbox=self.mailbox,
             clock=self.clock,
             announcer=self.announcer,
-            strangers=self.strangers,
+            unprotected=self.unprotected,
         )
 
     # --- news and trouble ---

@@ -21,7 +21,7 @@ from chalicelib.ports.incidents import IncidentStore
 from chalicelib.ports.jobs import JobRegistry
 from chalicelib.ports.notices import Announcer, Notice
 from chalicelib.ports.platforms import Discovered, Mailbox, Schedulers
-from chalicelib.services.intake.unknown_names import Strangers
+from chalicelib.services.intake.unprotected_names import UnprotectedNames
 from rekindle.protocol.wire import is_id
 
 PLATFORM_STATES: Final = frozenset({SignalKind.ATTEMPT_STATE})  # the platform's own words
@@ -44,7 +44,7 @@ class Registration:
     mailbox: Mailbox
     clock: Clock
     announcer: Announcer | None = None
-    strangers: Strangers = field(default_factory=Strangers)
+    unprotected: UnprotectedNames = field(default_factory=UnprotectedNames)
 
     def job_of(self, signal: Signal) -> Job | None:
         """The Job a Signal concerns; None for a cluster's own Signal. Registers a tagged run on its first event."""
@@ -70,11 +70,11 @@ class Registration:
     def _is_stranger(self, signal: Signal, attempt: str) -> bool:
         """Otherwise a role that may put events on the bus could make us ask the platform about any name repeatedly."""
         if signal.kind in PLATFORM_STATES and signal.source is not SignalSource.SWEEP:
-            self.strangers.forget(attempt)
-        return self.strangers.knows(attempt, now=self.clock.now())
+            self.unprotected.forget(attempt)
+        return self.unprotected.knows(attempt, now=self.clock.now())
 
     def _may_ask(self, signal: Signal) -> bool:
-        return signal.kind in PLATFORM_STATES or self.strangers.may_ask(now=self.clock.now())
+        return signal.kind in PLATFORM_STATES or self.unprotected.may_ask(now=self.clock.now())
 
     def _still_its_own(self, job: Job, signal: Signal) -> Job:
         """Raises: NotOurs, after people were notified, for a new job that has the name of a known one."""
@@ -153,10 +153,10 @@ class Registration:
         try:
             found = self.scheduler.of_name(attempt).discover(attempt)
         except NotOurs:
-            self.strangers.add(attempt, now=self.clock.now())
+            self.unprotected.add(attempt, now=self.clock.now())
             raise
         if found is None:
-            self.strangers.add(attempt, now=self.clock.now())
+            self.unprotected.add(attempt, now=self.clock.now())
         return found
 
     def _discover(self, attempt: str) -> Job:

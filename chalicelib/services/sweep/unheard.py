@@ -14,7 +14,7 @@ from chalicelib.ports.clock import Clock
 from chalicelib.ports.jobs import JobRegistry
 from chalicelib.ports.platforms import Schedulers
 from chalicelib.services.intake.ended_attempt import signal_from_state
-from chalicelib.services.intake.unknown_names import Strangers
+from chalicelib.services.intake.unprotected_names import UnprotectedNames
 
 # What ended earlier is left: it may be of a time before protection was set up. An outage of an hour fits in, as do the
 # retries of what was lost in it.
@@ -34,7 +34,7 @@ class UnheardAttempts:
     registry: JobRegistry
     scheduler: Schedulers
     clock: Clock
-    asked: Strangers = field(default_factory=Strangers)
+    asked: UnprotectedNames = field(default_factory=UnprotectedNames)
 
     def names(self, listed: Mapping[str, AttemptStatus], *, known: Collection[str]) -> tuple[str, ...]:
         """Of the states that changed: up to MAX_ASKED names that may be such attempts. Those in `known` are none."""

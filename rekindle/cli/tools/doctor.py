@@ -176,11 +176,11 @@ def as_text(found: list[Finding], style: Style) -> str:
 def _together(found: list[Finding]) -> list[Finding]:
     """What is unknown of many for one and the same reason in one line: 200 Jobs would hide what is wrong."""
     alike = Counter((one.check, one.message) for one in found if one.severity is Severity.UNKNOWN)
-    told: dict[tuple[object, ...], Finding] = {}
+    merged: dict[tuple[object, ...], Finding] = {}
     for one in found:
         more = alike[one.check, one.message] - 1
         if one.severity is not Severity.UNKNOWN or more < 1:
-            told[one.check, one.severity, one.path, one.message] = one
+            merged[one.check, one.severity, one.path, one.message] = one
         else:
-            told.setdefault((one.check, one.message), replace(one, path=f"{one.path} and {more} more"))
-    return list(told.values())
+            merged.setdefault((one.check, one.message), replace(one, path=f"{one.path} and {more} more"))
+    return list(merged.values())

@@ -192,7 +192,7 @@ class Runner:
 
 
 def checked(args: Sequence[str], ran: CommandResult) -> CommandResult:
-    """The same, if the command did what it was asked. Raises: SlurmError with what it said."""
+    """The same, if the command succeeded. Raises: SlurmError with its output."""
     detail = " ".join(ran.stderr.split()) or (" ".join(ran.stdout.split()) if ran.code else "")
     low = detail.lower()
     detail = detail.removeprefix(f"{args[0]}: ")  # the commands name themselves first; once is enough

@@ -19,7 +19,7 @@ _TASKS: Final = ("SLURM_NTASKS", "SLURM_NPROCS")
 
 
 def asked_min(asked: Comment) -> int | None:
-    """What the job says of itself; None where it says nothing that can be read."""
+    """The fewest nodes by the job's comment (`min_nodes`); None where it is absent, no number, or over MAX_COUNT."""
     given = dict(asked.others).get(MIN_NODES, "")
     return int(given) if text.is_number(given) and 0 < int(given) <= MAX_COUNT else None
 

@@ -11,35 +11,35 @@ MAX_NAMES: Final = 1_000
 # Hearsay may name a new run each time, and each question counts against the account's quota of API calls, from which
 # the recovery lives. A run that is not asked about now is found by the platform's own event, or by the sweep.
 MAX_QUESTIONS: Final = 20
-IN: Final = timedelta(minutes=1)
+QUESTIONS_WITHIN: Final = timedelta(minutes=1)
 
 
-class Strangers:
-    """A bounded memory of this process. What the platform itself says of a name ends it, so it delays no protection."""
+class UnprotectedNames:
+    """At most MAX_NAMES names, in this process only. An event of the platform removes its name at once."""
 
     def __init__(self) -> None:
         self._until: OrderedDict[str, datetime] = OrderedDict()
         self._asked: deque[datetime] = deque(maxlen=MAX_QUESTIONS)
 
     def add(self, name: str, *, now: datetime) -> None:
-        """It is not protected, as was read just now. The oldest name is dropped where there are too many."""
+        """Remember for KEPT that `name` was read as not protected. Above MAX_NAMES the oldest is dropped."""
         self._until.pop(name, None)
         self._until[name] = now + KEPT
         while len(self._until) > MAX_NAMES:
             self._until.popitem(last=False)
 
     def knows(self, name: str, *, now: datetime) -> bool:
-        """Whether the name was added within the hour."""
+        """Whether the name was added within KEPT."""
         until = self._until.get(name)
         return until is not None and now < until
 
     def may_ask(self, *, now: datetime) -> bool:
         """Whether the platform is asked about one more name that only hearsay tells of; True counts as a question."""
-        if len(self._asked) == MAX_QUESTIONS and now - self._asked[0] < IN:
+        if len(self._asked) == MAX_QUESTIONS and now - self._asked[0] < QUESTIONS_WITHIN:
             return False
         self._asked.append(now)
         return True
 
     def forget(self, name: str) -> None:
-        """The platform has news of it: the next to ask looks again."""
+        """Drop the name, because the platform has reported it: the next question reads the platform again."""
         self._until.pop(name, None)
