@@ -95,10 +95,14 @@ def test_every_phase_and_state_has_a_decision(phase: Phase) -> None:
             starts = [one for one in decision.actions if isinstance(one, ResubmitJob | AdoptAttempt)]
             stops = [one for one in decision.actions if isinstance(one, StopJob)]
             assert len(starts) <= 1
-            assert not (starts and stops) or decision.rule == "adopt.loop", decision.rule
+            # Beside a run that was started by hand, our own start is ended whose order was under way.
+            ends_ours = decision.rule in ("resubmit.sibling", "resubmit.goes_on")
+            assert not ends_ours or all(pending and one.attempt == R1 for one in stops), decision.rule
+            assert not (starts and stops) or ends_ours or decision.rule == "adopt.loop", decision.rule
             assert all(one.how is not Submission.CLONE for one in starts if isinstance(one, ResubmitJob))
             if not decision.incident.is_open:
-                assert all(isinstance(one, Notify) for one in decision.actions), decision.rule
+                ends = stops if ends_ours else []
+                assert all(isinstance(one, Notify) or one in ends for one in decision.actions), decision.rule
 
 
 @pytest.mark.parametrize("phase", JOB_PHASES)

@@ -73,7 +73,7 @@ def _sibling_lives(context: RuleContext) -> Decision | None:
     """The run was started by hand: that attempt is watched, and no other is made."""
     found = result(context, "ResubmitJob", Done.SIBLING)
     if found is not None:
-        ours = _ordered_before(context)
+        ours = _ordered_before(context, besides=found.attempt)
         context = dataclasses.replace(context, incident=undo_try(context.incident))
         if not found.attempt:
             reason = f"{found.detail}: nothing is started beside it"
@@ -85,12 +85,12 @@ def _sibling_lives(context: RuleContext) -> Decision | None:
     return None
 
 
-def _ordered_before(context: RuleContext) -> tuple[StopJob, ...]:
+def _ordered_before(context: RuleContext, *, besides: str | None) -> tuple[StopJob, ...]:
     """The end of our own start, where its order was sent at an earlier observation: it may have been carried out, or
     be carried out yet, and wait in the queue.
     """
     pending = context.incident.resubmission.pending
-    if pending is None or pending.at >= context.now:
+    if pending is None or pending.at >= context.now or pending.name == besides:
         return ()
     return (StopJob(attempt=pending.name, why="the run was started by hand"),)
 
