@@ -121,7 +121,7 @@ CALLS: Mapping[str, Callable[[Side], Any]] = {
     "release unknown": lambda at: at.commands.release(999_999),
     "hold ended": lambda at: at.commands.hold(at.ids["failed"]),
     "exclude": lambda at: at.commands.exclude(at.ids["held"], ["n1", "n2", "n4"]),
-    "exclude what is not there": lambda at: at.commands.exclude(at.ids["held"], ["nowhere"]),
+    "exclude what is a node no more": lambda at: at.commands.exclude(at.ids["held"], ["nowhere"]),
     "resize": lambda at: at.commands.resize(at.ids["held"], 1, 2),
     "repoint": lambda at: at.commands.repoint(at.ids["two"], at.ids["held"]),
     "take back": lambda at: at.commands.take_back(at.ids["copy"]),

@@ -205,6 +205,7 @@ def test_the_line_of_a_submission_is_the_one_before_its_words() -> None:
 
 def copied(head: Head, whole: JobSpec, **columns: str) -> tuple[str, ...]:
     order: Order = order_of(exclude=("node9",))
+    head.fake.nodes(["node1", "node9"])
     head.saw(7, ME)
     own = {"JobID": "8", "State": "PENDING", "PriorityLong": "0", "NodeList": "", "UserName": ME}
     head.fake.jobs([own | {"Comment": f"rekindle,attempt={order.new_attempt}"} | columns])

@@ -23,7 +23,6 @@ REFUSED = {
     "release unknown": UnknownJob,
     "cancel unknown": None,  # done is done: scancel says nothing about it in some versions, and never fails
     "hold ended": SlurmRefused,
-    "exclude what is not there": UnknownNode,
     "resume unknown": UnknownNode,
 }
 

@@ -194,6 +194,7 @@ def test_output_patterns(pattern: str, path: str) -> None:
 
 def test_a_submission_runs_as_the_user_with_the_environment_and_leaves_nothing_behind(head: Head) -> None:
     head.saw(7, ME)
+    head.fake.nodes(["node1", "node9"])
     head.fake.answer("sbatch", stdout="")
     (head.fake.folder / "answers" / "sbatch").write_text(
         f"env > {head.fake.folder}/env\n"

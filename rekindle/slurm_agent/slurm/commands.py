@@ -255,8 +255,9 @@ class Commands:
         self._update_job(slurm_job, f"starttime=now+{_SETTLES.seconds}" if is_fresh else "starttime=now")
 
     def exclude(self, slurm_job: int, nodes: Collection[str]) -> None:
-        gone = self._gone(nodes)
-        self._update_job(slurm_job, f"excnodelist={','.join(_node(name) for name in nodes if name not in gone)}")
+        names = [_node(name) for name in nodes]
+        gone = self._gone(names)
+        self._update_job(slurm_job, f"excnodelist={','.join(name for name in names if name not in gone)}")
 
     def size(self, slurm_job: int) -> Size:
         job = self._reads.job(_job(slurm_job))
