@@ -7,15 +7,14 @@ what a reader may ask about, not a list to add to. The limits are the house's (C
 from __future__ import annotations
 
 import ast
-import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
-ROOT: Final = Path(__file__).resolve().parents[1]
-FOLDERS: Final = ("chalicelib", "rekindle", "localcloud", "simulation", "fleets", "infra", "benchmarks")
+from infra import words
+
 MAX_LINES: Final = 400
 MAX_FILES: Final = 25
 MAX_FIELDS: Final = 20
@@ -81,8 +80,8 @@ CROWDED: Final[Mapping[str, str]] = {}
 
 def main() -> int:
     """Returns the exit status: 1 where anything is without a reason, or a reason without its cause."""
-    files = [path for folder in FOLDERS for path in _tracked(folder)]
-    texts = {path: (ROOT / path).read_text(encoding="utf-8") for path in files}
+    files = [path for path in words.files() if path.endswith(".py")]
+    texts = {path: (words.ROOT / path).read_text(encoding="utf-8") for path in files}
     lines = {path: len(text.splitlines()) for path, text in texts.items()}
     crowds = Counter(str(Path(path).parent) for path in files)
     fields = dict(one for path, text in texts.items() for one in records(path, text))
@@ -94,13 +93,6 @@ def main() -> int:
     for fault in faults:
         print(fault)
     return 1 if faults else 0
-
-
-def _tracked(folder: str) -> list[str]:
-    listed = subprocess.run(
-        ["git", "ls-files", f"{folder}/**/*.py", f"{folder}/*.py"], cwd=ROOT, capture_output=True, check=True
-    )
-    return sorted({name for name in listed.stdout.decode().splitlines() if (ROOT / name).exists()})
 
 
 def compared(unit: str, found: Mapping[str, int], reasons: Mapping[str, str], limit: int) -> Iterator[str]:

@@ -64,8 +64,9 @@ class SweepMark:
     """Where the sweep stands. A round is one pass over all active Jobs, in one sweep or in several.
 
     `cursor`: the id of the last Job that was looked at, empty at a round's begin. `jobs` is how many the last whole
-    round met, `met` how many this one has so far. `alarms_token`: where the listing of alarms continues.
-    `has_shared`: the round has met a Job that the shared alarm is for.
+    round met, `met` how many this one has so far. States are listed from `last_began_at` on: when the last round began,
+    or an earlier one some of whose attempts could not be looked up since. `alarms_token`: where the listing of alarms
+    continues. `has_shared`: the round has met a Job that the shared alarm is for.
     """
 
     round: int = 0

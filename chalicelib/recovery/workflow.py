@@ -109,12 +109,12 @@ def run_recovery(
         observation = Observation.from_wire(seen["seen"])
         if due_at is not None and observation.observed_at - due_at >= LATE:
             back_at = observation.observed_at
+        due_at = observation.observed_at  # of the next one, where nothing is waited for
         observation = replace(observation, results=results, back_at=back_at)
         decision = decide(before, observation, now=observation.observed_at, policy=policy)
         token = f"{incident_id}.{generation}.{turn}"
         changed = needs_record(before, decision, observation, quiet_limit=policy.timing.look_max)
         if changed and not _record(context, look, perform, before, decision, observation, token, turn, report):
-            due_at = observation.observed_at
             continue  # somebody else wrote: look again, with what the last Actions answered still in hand
         results = _act(context, perform, decision, policy, token, turn)
         known = answered(decision.incident, observation, results)

@@ -231,9 +231,8 @@ class Judge(Watcher):
             return
         self._repaired.append(self._now)
         self._judge_pause(f"a {how}", node.name)
-        is_condemned = node.condemned or node.is_acquittal_lost
+        is_condemned = node.condemned or node.is_acquittal_lost or node.is_announced(self._now)
         is_ordered, node.is_ordered = node.is_ordered, False
-        is_condemned = is_condemned or node.is_announced(self._now)
         if not (is_ordered or node.is_broken or is_condemned or self._is_out_alone(node) or self._just_repaired(node)):
             self._count("node_repaired_well", node.name, f"{how} of a node with which nothing was wrong")
         others = [one.name for one in cluster.nodes.values() if one.in_our_repair and one is not node]

@@ -15,11 +15,11 @@ from chalicelib.domain.claims.alerts import PASSED_ON, only_alerts
 from chalicelib.domain.decision.verdict import Decision
 from chalicelib.domain.fault_specs.faults import having
 from chalicelib.domain.fault_specs.spec import Trait
-from chalicelib.domain.faults.signal_facts import signal_step
+from chalicelib.domain.faults.stalls import stuck_at
 from chalicelib.domain.model.action import Action, CordonNode, Done, ReportNode
 from chalicelib.domain.model.evidence import Suspicion
-from chalicelib.domain.model.incident import Incident, Phase, best_step
-from chalicelib.domain.model.known import Known, Unknown
+from chalicelib.domain.model.incident import Incident, Phase
+from chalicelib.domain.model.known import Known
 from chalicelib.domain.model.node import is_in_service
 from chalicelib.domain.model.node_findings import CLEARED_AT, OF_PLATFORM, PLATFORM_KINDS, REPORTED_AT, cleared_at
 from chalicelib.domain.model.observation import AttemptView, Observation
@@ -155,10 +155,7 @@ def _is_one_step(attempts: Iterable[str], incident: Incident) -> bool:
     resumed = {one.name: one.resume_step for one in incident.resubmission.tries}
     steps: set[int] = set()
     for attempt in attempts:
-        stuck = [
-            signal_step(one) for one in incident.signals if one.kind is SignalKind.STALL and one.attempt == attempt
-        ]
-        at = best_step(*stuck) if stuck else Unknown("it was not reported stuck")
+        at = stuck_at(one for one in incident.signals if one.kind is SignalKind.STALL and one.attempt == attempt)
         began = resumed.get(attempt)
         if not isinstance(at, Known) or (isinstance(began, Known) and at.value <= began.value + 1):
             return False

@@ -142,9 +142,8 @@ def _lower_onset_to(incident: Incident, step: Maybe[int]) -> Incident:
     if isinstance(kept, Known) and kept.value < step.value:
         if not loss.is_onset_later:
             return incident
-        is_from_it = [item.attempt == loss.onset_attempt and item.to_step is None for item in loss.stretches]
-        left = tuple(item for item, is_over in zip(loss.stretches, is_from_it, strict=True) if not is_over)
-        incident = incident.changed(stretches=left)
+        elder = (one for one in loss.stretches if one.attempt != loss.onset_attempt or one.to_step is not None)
+        incident = incident.changed(stretches=tuple(elder))
     return incident.changed(onset_step=step, is_onset_later=False)
 
 

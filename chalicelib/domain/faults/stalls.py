@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import UTC, datetime
+from datetime import datetime
 
 from chalicelib.domain.faults.signal_facts import concerns, signal_step
 from chalicelib.domain.model.incident import Incident, best_step
@@ -16,7 +16,7 @@ from rekindle.protocol.signals import FaultClass
 def stalled_at(incident: Incident) -> Maybe[int]:
     """The highest step at which the attempt under care was reported stuck."""
     stalls = stalls_of(incident)
-    return best_step(*(signal_step(item) for item in stalls)) if stalls else Unknown("no stall was reported")
+    return stuck_at(stalls) if stalls else Unknown("no stall was reported")
 
 
 def newest_sign(claims: Iterable[Signal], view: AttemptView) -> datetime | None:
@@ -27,21 +27,20 @@ def newest_sign(claims: Iterable[Signal], view: AttemptView) -> datetime | None:
     return max((*times, *([view.heartbeat_at] if view.heartbeat_at is not None else [])))
 
 
-def resumed_at(incident: Incident) -> datetime | None:
-    """When the monitor last reported that the attempt under care moves again; None if it was reported stuck since."""
-    about = [item for item in incident.signals if concerns(item, incident)]
-    moves = [item.occurred_at for item in about if item.kind is SignalKind.PROGRESS_RESUMED]
-    stands = [item.occurred_at for item in about if item.fault is FaultClass.HANG and item.triggers]
-    return max(moves) if moves and max(moves) > max(stands, default=datetime.min.replace(tzinfo=UTC)) else None
-
-
 def moves_again_since(incident: Incident, view: AttemptView) -> datetime | None:
-    """The same, unless a heartbeat that was written since says that it is stuck."""
-    at = resumed_at(incident)
-    is_stuck_since = (
-        at is not None and view.heartbeat_at is not None and view.heartbeat_at > at and view.work == STALLED
-    )
-    return None if is_stuck_since else at
+    """When the monitor last reported that the attempt under care moves again; None if it was reported stuck since, by
+    an event or by a heartbeat.
+    """
+    about = [item for item in incident.signals if concerns(item, incident)]
+    at = max((item.occurred_at for item in about if item.kind is SignalKind.PROGRESS_RESUMED), default=None)
+    if at is None or any(item.occurred_at >= at for item in about if item.fault is FaultClass.HANG and item.triggers):
+        return None
+    return None if view.heartbeat_at is not None and view.heartbeat_at > at and view.work == STALLED else at
+
+
+def stuck_at(stalls: Iterable[Signal]) -> Maybe[int]:
+    """The highest step that the stalls name."""
+    return best_step(*(signal_step(item) for item in stalls))
 
 
 def has_passed_stall(stall: Signal, view: AttemptView) -> bool:

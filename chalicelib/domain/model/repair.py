@@ -27,6 +27,9 @@ DAY: Final = timedelta(hours=24)  # of the budgets of repairs
 MAX_ORDERS: Final = 3  # of one rung, where nothing tells whether the one before took effect
 # A node that goes down for its repair still writes lines; what it says later it says of the hardware it came back with.
 REPEAT_AFTER: Final = timedelta(minutes=2)
+# How long a repair that is no longer watched is taken to be under way. Source: aws-facts §12: a reboot takes 1-3
+# minutes, a replacement 20-30.
+REPAIR_TAKES: Final = timedelta(minutes=40)
 
 
 class Allowed(StrEnum):

@@ -135,7 +135,7 @@ def begin_stop(context: RuleContext, rule: str, reason: str) -> Decision:
     """
     if context.policy.shadow:  # the last gate before the first thing that cannot be undone
         return shadow(context, f"stop {context.incident.attempt}")
-    waiting = before_stop(context) or _heartbeat_first(context) or _evidence_first(context)
+    waiting = before_stop(context) or _moves_first(context) or _heartbeat_first(context) or _evidence_first(context)
     if waiting is not None:
         return waiting
     context = dataclasses.replace(context, incident=noted_bad(context.incident))
@@ -182,53 +182,69 @@ def with_need(needs: tuple[Need, ...], *more: Need) -> tuple[Need, ...]:
     return tuple(sorted({*needs, *more}))
 
 
+def _hanging(context: RuleContext) -> AttemptView | None:
+    """The attempt under care, where it runs and a hang is what is wrong."""
+    attempt = context.attempt
+    if attempt is None or attempt.status is not AttemptStatus.RUNNING:
+        return None
+    return attempt if context.incident.fault is FaultClass.HANG else None
+
+
+def _moves_first(context: RuleContext) -> Decision | None:
+    """A stalled run whose monitor has reported since that it moves again: not stopped, whatever it had answered."""
+    incident, attempt = context.incident, _hanging(context)
+    since = moves_again_since(incident, attempt) if attempt is not None else None
+    if attempt is None or since is None:
+        return None
+    report = f"reported at {since:%H:%M:%S} that it moves again"
+    if incident.phase not in (Phase.OPEN, Phase.WATCHING):
+        if incident.resubmission.tries:
+            return context.changed(**unwatched()).move(
+                "verify.moves_again", f"{attempt.name} {report}", Phase.VERIFYING
+            )
+        if context.in_phase >= MOVED_FOR:
+            reason = f"{story(context)} {attempt.name} {report}, and nothing else"
+            return context.close("hang.moves_again", reason, Phase.STOPPED, severity=Severity.WARNING)
+    return _unread(context, attempt, f"it {report}")
+
+
 def _heartbeat_first(context: RuleContext) -> Decision | None:
-    """A reported stall of a run whose heartbeat cannot be read, or that is as old as what was reported, or that has
-    been reported to move again since.
+    """A reported stall of a run whose heartbeat cannot be read, or that is as old as what was reported.
 
     Only its own answer, that its training thread is stuck, says as much. An outage of the mailbox is waited for.
     """
-    incident, attempt = context.incident, context.attempt
-    if incident.fault is not FaultClass.HANG or attempt is None or attempt.status is not AttemptStatus.RUNNING:
+    incident, attempt = context.incident, _hanging(context)
+    if attempt is None:
         return None
     claims = (one for one in incident.signals if one.fault is FaultClass.HANG and one.triggers)
     sign_at = newest_sign(claims, attempt)
     is_old = sign_at is not None and context.now - sign_at >= OLD_CLAIM
-    moves_since = moves_again_since(incident, attempt)
-    if not attempt.is_heartbeat_unread and not is_old and moves_since is None:
+    if not attempt.is_heartbeat_unread and not is_old:
         return None
     ask = incident.halt.ask
-    if ask is not None and ask.attempt == attempt.name and ask.outcome == "cannot" and moves_since is None:
+    if ask is not None and ask.attempt == attempt.name and ask.outcome == "cannot":
         return None
     unknown = why(attempt.last_step)
     if isinstance(attempt.last_step, Known) and attempt.heartbeat_at is not None:
         unknown = f"its newest heartbeat is {span_word(context.now - attempt.heartbeat_at)} old"
-    if moves_since is not None:
-        unknown = f"it reported at {moves_since:%H:%M:%S} that it moves again"
+    return _unread(context, attempt, unknown)
+
+
+def _unread(context: RuleContext, attempt: AttemptView, unknown: str) -> Decision:
+    """Not stopped while it is not known whether it still stands."""
     reason = (
         f"{story(context)} But whether {attempt.name} still stands there is not known ({unknown}): it is not stopped "
         "for what was reported before"
     )
-    if incident.phase in (Phase.OPEN, Phase.WATCHING):
+    if context.incident.phase in (Phase.OPEN, Phase.WATCHING):
         return context.move("hang.unread", reason, Phase.HOLDING)
-    if moves_since is not None and incident.resubmission.tries:
-        return context.changed(**unwatched()).move(
-            "verify.moves_again",
-            f"{attempt.name} reported at {moves_since:%H:%M:%S} that it moves again",
-            Phase.VERIFYING,
-        )
-    if moves_since is not None and context.in_phase >= MOVED_FOR:
-        over = (
-            f"{story(context)} {attempt.name} reported at {moves_since:%H:%M:%S} that it moves again, and nothing else"
-        )
-        return context.close("hang.moves_again", over, Phase.STOPPED, severity=Severity.WARNING)
     return context.unread("hang.unread", "hang.unread_limit", reason, context.in_phase)
 
 
 def _evidence_first(context: RuleContext) -> Decision | None:
     """Wait for the reports of all ranks of a stuck run, as long as the policy allows."""
-    incident, attempt = context.incident, context.attempt
-    if incident.fault is not FaultClass.HANG or attempt is None or attempt.status is not AttemptStatus.RUNNING:
+    incident, attempt = context.incident, _hanging(context)
+    if attempt is None:
         return None
     ask = incident.halt.ask
     if ask is not None and ask.attempt == attempt.name and ask.outcome in ("saved", "refused"):

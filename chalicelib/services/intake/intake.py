@@ -155,16 +155,7 @@ class Intake:
         # A suspicion comes from a run. That a node is healthy again is for those that hold it broken, also where they
         # run elsewhere by now.
         if located.kind is not SignalKind.NODE_SUSPECT and (located.fault is not None or is_all_clear(located)):
-            try:
-                for job, one in about.for_runs(located, now=self.clock.now()):
-                    policies.append(job.policy_name)
-                    try:
-                        if located.fault is not None or job.open_incident is not None:
-                            runs.append(self._receive_for_job(one, job))
-                    except RecoveryError as err:  # the others on the node are told first
-                        failed.append(err)
-            except RecoveryError as err:
-                failed.append(err)
+            runs, policies, failed = self._receive_for_runs(located, about)
         if is_all_clear(located):
             runs += self._receive_all_clear(located, besides={one.incident_id for one in runs})
         try:
@@ -180,13 +171,34 @@ class Intake:
             return node or runs[0]
         return replace(runs[0], facts={**runs[0].facts, "node": node.what.value, "node_incident": node.incident_id})
 
+    def _receive_for_runs(
+        self, located: Signal, about: NodeMap
+    ) -> tuple[list[Outcome], list[str], list[RecoveryError]]:
+        """To each protected run on the node: what came of it, the runs' policies, and what failed for some of them."""
+        runs: list[Outcome] = []
+        policies: list[str] = []
+        failed: list[RecoveryError] = []
+        try:
+            for job, one in about.for_runs(located, now=self.clock.now()):
+                policies.append(job.policy_name)
+                try:
+                    if located.fault is not None or job.open_incident is not None:
+                        runs.append(self._receive_for_job(one, job))
+                except RecoveryError as err:  # the others on the node are told first
+                    failed.append(err)
+        except RecoveryError as err:
+            failed.append(err)
+        return runs, policies, failed
+
     def _receive_announced(self, announced: Signal, about: NodeMap) -> Outcome:
         """To each protected run on the node. The node itself is not repaired for it.
 
         Raises:
             NotOurs: no protected run is on the node.
         """
-        runs = [self._receive_for_job(one, job) for job, one in about.for_runs(announced, now=self.clock.now())]
+        runs, _, failed = self._receive_for_runs(announced, about)
+        if failed:
+            raise failed[0]
         if not runs:
             raise NotOurs("an announced end of a node with no protected run")
         return runs[0]

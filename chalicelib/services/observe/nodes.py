@@ -32,7 +32,7 @@ from chalicelib.domain.model.node_actions import (
     ReplaceNode,
     UncordonNode,
 )
-from chalicelib.domain.model.repair import DAY, HISTORY, NodeRepair, Route, Rung, StepState
+from chalicelib.domain.model.repair import DAY, HISTORY, REPAIR_TAKES, NodeRepair, Route, Rung, StepState
 from chalicelib.domain.node.memory import slurm_state
 from chalicelib.ports.clock import Clock
 from chalicelib.ports.incidents import IncidentStore
@@ -43,9 +43,6 @@ from rekindle.protocol.cluster.orders import Order, Outcome, Repair, Verb, token
 
 # An order that waits longer than this for an agent could meet a node that has been repaired meanwhile.
 ORDER_VALID: Final = timedelta(minutes=10)
-# How long a repair that is no longer watched is taken to be under way. Source: aws-facts §12: a reboot takes 1-3
-# minutes, a replacement 20-30.
-REPAIR_TAKES: Final = timedelta(minutes=40)
 _PAGES: Final = 5  # of closed Incidents; a storm of more in one day is bounded by the open ones anyway
 _PAGE: Final = 100
 _PAST: Final = 10

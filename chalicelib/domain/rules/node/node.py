@@ -28,7 +28,7 @@ from chalicelib.domain.model.node import (
 )
 from chalicelib.domain.model.node_actions import UncordonNode
 from chalicelib.domain.model.node_findings import FindingKind
-from chalicelib.domain.model.repair import Allowed, Rung, TheirWork, first_rung, leading, next_rung
+from chalicelib.domain.model.repair import REPAIR_TAKES, Allowed, Rung, TheirWork, first_rung, leading, next_rung
 from chalicelib.domain.model.signal import SignalKind
 from chalicelib.domain.node.memory import (
     facts_of,
@@ -59,8 +59,8 @@ from chalicelib.domain.rules.node.queue import turn
 from chalicelib.domain.rules.node.repair import checking, draining, repairing, returning
 from chalicelib.domain.run.first_response import shadow
 
-# A place in the queue for repair counts only once it is so old that every other claim made before it can be read.
-_SETTLES = {Rung.REBOOT: timedelta(minutes=15), Rung.REPLACE: timedelta(minutes=40)}
+# How long a repair of an earlier Incident may keep a node away: longer than it takes.
+_SETTLES = {Rung.REBOOT: timedelta(minutes=15), Rung.REPLACE: REPAIR_TAKES}
 _OTHERS_AT_WORK = {
     InstanceState.SHUTTING_DOWN: "is shutting down",
     InstanceState.PENDING: "is being launched or rebooted",

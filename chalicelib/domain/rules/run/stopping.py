@@ -426,10 +426,11 @@ def _moves_meanwhile(context: RuleContext, attempt: AttemptView) -> Decision | N
     incident = context.incident
     if incident.order is not None or incident.is_poisoned:
         return None
-    moves_since = moves_again_since(incident, attempt) if incident.fault is FaultClass.HANG else None
-    if attempt.status is not AttemptStatus.RUNNING or (attempt.work == STALLED and moves_since is None):
+    is_hang = incident.fault is FaultClass.HANG
+    has_resumed = is_hang and moves_again_since(incident, attempt) is not None
+    if attempt.status is not AttemptStatus.RUNNING or (attempt.work == STALLED and not has_resumed):
         return None
-    moves = moves_since is not None or (incident.fault is FaultClass.HANG and is_past_stall(incident, attempt))
+    moves = has_resumed or (is_hang and is_past_stall(incident, attempt))
     if not moves and not claims_are_over(context):
         return None
     since = f"is at step {step_word(attempt.last_step)}, and moves" if moves else "runs, and its node is well since"
