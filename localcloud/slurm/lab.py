@@ -211,7 +211,9 @@ class SlurmLab:
         lines = [line for line in conf.read_text().splitlines() if not line.startswith(f"NodeName={node} ")]
         left = ",".join(one for one in self.nodes if one != node)
         conf.write_text("\n".join(line.replace(f"Nodes={','.join(self.nodes)}", f"Nodes={left}") for line in lines))
-        self.run("scontrol", "reconfigure", fails=True)  # it may answer late
+        # Not by a reconfigure: 22.05's slurmctld ends itself then ("MaxNodeCount has changed").
+        self.stop_slurmctld()
+        self.start_slurmctld()
         self.nodes = tuple(left.split(","))
         self.wait(lambda: set(self.node_states()) == set(self.nodes), "the node to be gone")
 
