@@ -14,7 +14,7 @@ PYTEST = $(BIN)/python -m pytest -o cache_dir="$(CACHE)"
 # Written, wherever the environment says otherwise: else every process of a suite compiles the project and its tests anew.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: release demo recording test test-long test-frameworks test-train e2e-slurm e2e-console test-crash test-api docs prove lock audit check bench package deploy undeploy smoke clean format help
+.PHONY: release demo recording test test-long test-frameworks test-train test-cuda e2e-slurm e2e-console test-crash test-api docs prove lock audit check bench package deploy undeploy smoke clean format help
 
 help:            ## what each target does
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/ —/'
@@ -70,6 +70,13 @@ test-frameworks: $(VENV)/.frameworks  ## real PyTorch runs killed, frozen, poiso
 
 test-train: $(VENV)/.frameworks  ## the training side under faults: real ranks killed, frozen, cut off, in every integration (ARGS='--train-stories 200 --seed 7')
 	$(PYTEST) tests/train -n $(WAITING_WORKERS) --dist worksteal $(ARGS)
+
+# Needs a CUDA device and PyTorch for it, which the pinned frameworks are not: name a Python that holds both, and pytest.
+CUDA_PYTHON ?= python3
+test-cuda:  ## the training side on a CUDA device (CUDA_PYTHON=/path/to/python3 with PyTorch for CUDA and pytest)
+	@$(CUDA_PYTHON) -c 'import pytest, torch; torch.zeros(1, device="cuda")' || { echo "test-cuda needs a CUDA device, and CUDA_PYTHON with PyTorch for CUDA and pytest" >&2; exit 1; }
+	$(CUDA_PYTHON) -m pytest --noconftest -c /dev/null --rootdir . --import-mode=importlib -p no:cacheprovider tests/cuda $(ARGS)
+	$(CUDA_PYTHON) -m benchmarks.bench_cuda
 
 e2e-slurm: $(SLURM:%=$(VENV)/.slurm-%) $(VENV)/.frameworks  ## a real Slurm of each version, its agent, real jobs killed, frozen, cancelled (SLURM=26.05 plays that one)
 	@for version in $(SLURM); do echo "--- Slurm $$version"; \

@@ -52,6 +52,7 @@ class LocalWatch:
         self._began: Any = None
         self._worked: Any = None
         self._paces: deque[tuple[Any, Any]] = deque(maxlen=STEPS_KEPT)
+        self._spare: list[Any] = []  # events of the device that are used again: making one takes longer than recording
         self._noted: set[str] = set()
         # Inside a compiled function: one graph break, and nothing of ours is traced.
         hide_from_compiler(self, ("loss", "stepped"))
@@ -72,7 +73,7 @@ class LocalWatch:
     def loss(self, loss: Any) -> None:
         """This rank's own loss, before any averaging over ranks. Only floating-point tensors are looked at."""
         try:
-            if isinstance(loss, torch.Tensor):
+            if isinstance(loss, torch.Tensor) and not _is_capturing():
                 self._look(LOSS, loss)
         except PASS:
             raise
@@ -86,6 +87,8 @@ class LocalWatch:
         device measures it, so it is that of a step or two ago. None where no gradients are looked at.
         """
         try:
+            if _is_capturing():
+                return None  # what was queued before may not be asked about now
             for (metric, _), values in self._found.items():
                 if values and len(self._unread) < STEPS_KEPT:
                     self._unread.append((step, metric, capture(_worst(values))))
@@ -93,7 +96,7 @@ class LocalWatch:
             self._tell()
             if self._began is not None and self._worked is not None:
                 self._paces.append((self._began, self._worked))
-            self._began, self._worked = _now(), None
+            self._began, self._worked = self._now(None), None
             return self._pace()
         except PASS:
             raise
@@ -120,8 +123,10 @@ class LocalWatch:
         if _is_compiling():
             return
         try:
+            if _is_capturing():
+                return  # a graph is recorded: nothing is computed, and its replays call no hook
             self._look(GRADIENT, gradient)
-            self._worked = _now()
+            self._worked = self._now(self._worked)
         except PASS:
             raise
         except BaseException as err:
@@ -163,10 +168,21 @@ class LocalWatch:
                 pass  # the device came into use in between
             elif worked.query():
                 newest = began.elapsed_time(worked) / 1000.0
+                self._spare += (began, worked)
             else:
                 break
             self._paces.popleft()
         return newest
+
+    def _now(self, before: Any) -> Any:
+        """A mark on the device's own time line, or this host's clock where it computes itself. before: is moved."""
+        if not torch.cuda.is_initialized():
+            return time.perf_counter()
+        event = before if isinstance(before, torch.cuda.Event) else None
+        if event is None:
+            event = self._spare.pop() if self._spare else torch.cuda.Event(enable_timing=True)
+        event.record()
+        return event
 
     def _note(self, what: str, text: str) -> None:
         if what not in self._noted:
@@ -211,10 +227,5 @@ def _worst(values: list[Any]) -> Any:
         return values[0] if len(values) == 1 else torch.stack(values).sum()
 
 
-def _now() -> Any:
-    """A mark on the device's own time line, or this host's clock where it computes itself."""
-    if not (torch.cuda.is_available() and torch.cuda.is_initialized()) or torch.cuda.is_current_stream_capturing():
-        return time.perf_counter()
-    event = torch.cuda.Event(enable_timing=True)
-    event.record()
-    return event
+def _is_capturing() -> bool:
+    return bool(torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing())

@@ -111,12 +111,8 @@ class Judge(Watcher):
             self._count("healthy_stopped", run.name, f"{attempt.name} is started again by its own platform")
         if attempt.is_on_bad_node or any(self._just_repaired(node) for node in attempt.nodes):
             return
-        others = [one for one in run.attempts.values() if one is not attempt]
-        if attempt.trains_since is None and any(
-            one.is_live or (one.is_by_hand and self._now - (one.job.ended_at or self._now) < MISSES_NOTHING)
-            for one in others
-        ):
-            return  # it has not begun, and another one goes on, or one by hand did a moment ago
+        if self._gives_way(attempt):
+            return
         if any(node.is_ordered for node in attempt.nodes):  # it makes room for the repair, and starts elsewhere
             run.is_ordered = True
         self.acts(run, self._now)
@@ -136,6 +132,19 @@ class Judge(Watcher):
             self._count("healthy_stopped", run.name, f"{attempt.name} was well, and {job.phase}")
         elif ill is not None and ill.kind == "dead" and not self._is_of_a_loop(attempt):
             self._count("healthy_stopped", run.name, f"{attempt.name} was on its way, {job.phase}")
+
+    def _gives_way(self, attempt: Attempt) -> bool:
+        """It has not trained yet, and another attempt continues in its place; or it is a start of ours that has
+        trained for less than a minute, and whose order was under way as a person started the run.
+        """
+        others = [one for one in attempt.run.attempts.values() if one is not attempt]
+        if attempt.trains_since is not None:
+            has_just_begun = attempt.is_ours and self._now - attempt.trains_since < MISSES_NOTHING
+            return has_just_begun and any(one.is_by_hand and one.is_live for one in others)
+        return any(
+            one.is_live or (one.is_by_hand and self._now - (one.job.ended_at or self._now) < MISSES_NOTHING)
+            for one in others
+        )
 
     def _judge_notice(self, attempt: Attempt) -> None:
         """A node that is announced to leave later leaves the time for a save of the run's own."""

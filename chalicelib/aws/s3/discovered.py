@@ -122,7 +122,7 @@ class S3Discovery:
             if own is not None and folder != place:
                 found.append(own)
                 continue
-            numbered = [name for name in names if is_numbered(plain(name))]
+            numbered = dict.fromkeys(name for name in names if is_numbered(plain(name)))
             found += [_Candidate(place=folder.join(name), number=_number(name)) for name in numbered]
             found += [
                 _Candidate(place=Place(bucket=folder.bucket, path=item.key), number=_number(_name(item)), listed=item)

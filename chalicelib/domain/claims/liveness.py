@@ -130,10 +130,12 @@ def _platform_says_both(context: RuleContext, attempt: AttemptView) -> Decision 
         return None
     if any(one.kind is not SignalKind.NODE_STATE for one in claims):
         return None
-    claim_at = claimed_at(context)
+    claim_at, watch_at = claimed_at(context), context.incident.sight.watch_at
     has_beaten = (
         attempt.heartbeat_at is not None and claim_at is not None and attempt.heartbeat_at >= claim_at + TWO_HEARTBEATS
     )
+    if watch_at is not None and attempt.heartbeat_at is not None and attempt.heartbeat_at < watch_at:
+        has_beaten = False  # the claim is old, and the run trained on after it: that it stands still was not seen since
     if has_beaten and (attempt.work == STALLED or not _are_many_down(context)):
         return None
     rule, limit, doubt = "defer.platform_says_both", "defer.platform_says_both_limit", "no heartbeat tells more"

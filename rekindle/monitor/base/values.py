@@ -5,7 +5,7 @@ that a tensor may be changed, and its storage freed, as soon as `capture` has re
 
 - numbers, NumPy scalars and one-element arrays, CPU tensors, objects with `__float__`: read at once;
 - a CUDA (or ROCm) tensor: one element is copied to pinned host memory on the device's current stream, behind the
-  kernels that compute it and before any that overwrite it; an event says when the copy is there;
+  kernels that compute it and before any that overwrite it; the memory itself shows when the copy is there;
 - a tensor on another device, a CuPy array: copied on the device, read later;
 - an array of JAX or TensorFlow: immutable, so that a reference is enough; read later.
 
@@ -15,18 +15,23 @@ Everything else (vectors, sparse and complex tensors, tensors without data, tens
 
 from __future__ import annotations
 
+import ctypes
 import math
+import struct
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from rekindle.monitor.base.guard import PASS
 
 SLOTS = 4096  # copies that may be outstanding: 32 KiB of pinned memory, made at the first CUDA tensor
 _NOT_REAL = "cMmSUO"  # dtype kinds of NumPy that are no real number: complex, times, texts, objects
+# A slot that no copy has reached: as float64 and, in its lower half, as float32, a NaN that no arithmetic produces.
+_EMPTY: Final = 0x7FF4_5EED_7FA5_5EED
+_LOWER: Final = 0xFFFF_FFFF
 
 
 class Pending(Protocol):
@@ -142,8 +147,9 @@ def _of_tensor(torch: Any, value: Any) -> Captured:
     slots = _cuda_slots(torch)
     if slots is None:
         return _Held(value.clone())
-    with torch.cuda.device(value.device):  # an event belongs to the device that is current when it is recorded
-        return slots.copy(value.reshape(()).to(torch.float64))
+    if value.dtype is torch.float32 or value.dtype is torch.float64:
+        return slots.copy(value, is_wide=value.dtype is torch.float64)
+    return slots.copy(value.to(torch.float64), is_wide=True)
 
 
 def _of_spread(torch: Any, value: Any) -> Captured:
@@ -173,50 +179,68 @@ class _Held:
 class Slots:
     """Host memory, one slot per outstanding copy. `copy` is for the training thread, the rest for any other one.
 
-    host: a one-dimensional float64 tensor, pinned where a GPU copies into it. event: makes an object with `record()`,
-    which marks the current stream, and `query()`, which says whether the stream has come so far.
+    Whether a copy is there is read from its slot, without a call of CUDA: by its rules an event that any thread asks
+    about while another one captures a graph ends that capture. (Source: cudaStreamBeginCapture,
+    cudaStreamCaptureModeGlobal, which is what torch.cuda.graph uses.) A copy of 4 or 8 aligned bytes arrives whole.
+
+    memory: one word per slot. wide, narrow: the slots as tensors of one float64, and of one float32 in its lower half;
+    pinned where a GPU copies into them.
     """
 
-    def __init__(self, host: Any, event: Callable[[], Any]) -> None:
-        self._host = host
-        self._event = event
-        self._free = deque(range(len(host)))
+    def __init__(self, memory: Any, wide: Sequence[Any], narrow: Sequence[Any]) -> None:
+        self._memory = memory
+        self._cells = {True: wide, False: narrow}
+        self._made: dict[tuple[bool, int], Any] = {}
+        self._free = deque(range(len(memory)))
 
-    def copy(self, value: Any) -> Captured:
-        """Have the current stream copy a 0-d float64 tensor. Unreadable where every slot is taken."""
+    def copy(self, value: Any, *, is_wide: bool) -> Captured:
+        """Have the current stream copy a tensor of one float64, or float32. Unreadable where every slot is taken."""
         try:
-            slot = self._free.popleft()
+            slot = self._free.pop()
         except IndexError:
             return Unreadable("a tensor, while too many others are still to be read")
-        self._host[slot].copy_(value, non_blocking=True)
-        event = self._event()
-        event.record()
-        return _InSlot(self, slot, event)
+        cell = self._made.get((is_wide, slot))
+        if cell is None:
+            cell = self._made[is_wide, slot] = self._cells[is_wide][slot]
+        self._memory[slot] = _EMPTY
+        cell.copy_(value if value.dim() == 0 else value.reshape(()), non_blocking=True)
+        return _InSlot(self, slot, is_wide)
 
-    def take(self, slot: int) -> float:
-        """Read and free a slot whose copy is there."""
-        number = float(self._host[slot].item())
+    def word(self, slot: int) -> int:
+        """The 64 bits of a slot as they are now."""
+        return int(self._memory[slot])
+
+    def free(self, slot: int) -> None:
+        """Give back a slot whose copy was read."""
         self._free.append(slot)
-        return number
 
 
 class _InSlot:
-    def __init__(self, slots: Slots, slot: int, event: Any) -> None:
+    def __init__(self, slots: Slots, slot: int, is_wide: bool) -> None:
         self._slots = slots
         self._slot = slot
-        self._event = event
+        self._is_wide = is_wide
 
     def is_ready(self) -> bool:
-        return bool(self._event.query())
+        word = self._slots.word(self._slot)
+        return word != _EMPTY if self._is_wide else word & _LOWER != _EMPTY & _LOWER
 
     def read(self) -> float:
-        """Raises: the device's failure, from the event; the slot then stays taken, for it may be written yet."""
-        self._event.synchronize()
-        return self._slots.take(self._slot)
+        """Call it once it is ready. Of a device that failed it never is; the slot then stays taken."""
+        raw = struct.pack("<Q", self._slots.word(self._slot))
+        self._slots.free(self._slot)
+        number: float = struct.unpack("<d", raw)[0] if self._is_wide else struct.unpack_from("<f", raw)[0]
+        return number
 
 
 _lock = threading.RLock()  # a signal handler of the script may call the monitor inside itself
 _made: list[Slots | None] = []
+
+
+def slots_in(torch: Any, host: Any) -> Slots:
+    """Slots in a contiguous one-dimensional float64 tensor, which they keep alive."""
+    memory = (ctypes.c_uint64 * len(host)).from_address(host.data_ptr())
+    return Slots(memory, host, host.view(torch.float32)[::2])
 
 
 def _cuda_slots(torch: Any) -> Slots | None:
@@ -225,9 +249,7 @@ def _cuda_slots(torch: Any) -> Slots | None:
         with _lock:
             if not _made:
                 try:
-                    host = torch.empty(SLOTS, dtype=torch.float64, pin_memory=True)
-                    # Blocking: who waits for it sleeps, and does not spin on a processor core.
-                    _made.append(Slots(host, lambda: torch.cuda.Event(blocking=True)))
+                    _made.append(slots_in(torch, torch.empty(SLOTS, dtype=torch.float64, pin_memory=True)))
                 except Exception:
                     _made.append(None)
     return _made[0]

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+import struct
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from rekindle.monitor import Monitor
 from rekindle.monitor.base.clock import SystemClock
 from rekindle.monitor.base.state import ACT_AFTER, LASTING, BadSteps, BadStretch, RunState
 from rekindle.monitor.base.trouble import Trouble
-from rekindle.monitor.base.values import Slots, Unreadable, capture, is_pending, read
+from rekindle.monitor.base.values import Slots, Unreadable, capture, is_pending, is_ready, read
 from rekindle.monitor.loss.judge import LossNews
 from rekindle.monitor.loss.judging_rank import MIN_CALLS, JudgingRank, RemoteLoss
 from rekindle.monitor.loss.scaler import CALM_STEPS, SKIPS_IN_A_ROW, ScaleWatch
@@ -149,63 +150,56 @@ def test_a_value_that_changes_after_its_step_is_known_as_it_was(started: list[Mo
     assert math.isnan(losses[149] or 0.0)
 
 
-class FakeEvent:
-    """Stands for a CUDA event, of which this machine has none: it has happened when the test says so."""
-
-    def __init__(self) -> None:
-        self.has_happened = False
-
-    def record(self) -> None:
-        """On the current stream."""
-
-    def query(self) -> bool:
-        return self.has_happened
-
-    def synchronize(self) -> None:
-        assert self.has_happened
-
-
-class Host:
-    """Stands for pinned memory: one float per slot."""
-
-    def __init__(self, size: int) -> None:
-        self.cells = [Cell() for _ in range(size)]
-
-    def __len__(self) -> int:
-        return len(self.cells)
-
-    def __getitem__(self, place: int) -> Cell:
-        return self.cells[place]
-
-
 class Cell:
-    value = 0.0
+    """Stands for a tensor over a slot of pinned memory: the copy arrives when the test says so."""
 
-    def copy_(self, value: float, *, non_blocking: bool) -> None:
+    def __init__(self, memory: list[int], place: int, form: str) -> None:
+        self._memory, self._place, self._form = memory, place, form
+        self._value: float | None = None
+
+    def copy_(self, value: OnTheDevice, *, non_blocking: bool) -> None:
         assert non_blocking
-        self.value = value
+        value.deliver = lambda: self._arrive(value.number)
 
-    def item(self) -> float:
-        return self.value
+    def _arrive(self, number: float) -> None:
+        raw = bytearray(struct.pack("<Q", self._memory[self._place]))
+        struct.pack_into(self._form, raw, 0, number)
+        self._memory[self._place] = struct.unpack("<Q", raw)[0]
 
 
-def test_a_slot_is_free_again_once_its_copy_was_read_and_none_is_used_twice() -> None:
-    events: list[FakeEvent] = []
+class OnTheDevice:
+    deliver: Callable[[], None]
 
-    def event() -> FakeEvent:
-        events.append(FakeEvent())
-        return events[-1]
+    def __init__(self, number: float) -> None:
+        self.number = number
 
-    slots = Slots(Host(3), event)
-    taken = [slots.copy(float(index)) for index in range(4)]
+    def dim(self) -> int:
+        return 0
+
+
+@pytest.mark.parametrize("is_wide", [False, True])
+@pytest.mark.parametrize("number", [1.0, 0.0, -0.0, math.inf, math.nan, -math.nan, 3e38])
+def test_a_slot_is_free_again_once_its_copy_was_read_and_none_is_used_twice(number: float, *, is_wide: bool) -> None:
+    memory = [0, 0, 0]
+    form = "<d" if is_wide else "<f"
+    cells = [Cell(memory, place, form) for place in range(3)]
+    slots = Slots(memory, cells, cells)
+    values = [OnTheDevice(number) for _ in range(4)]
+    taken = [slots.copy(value, is_wide=is_wide) for value in values]
     assert [is_pending(one) for one in taken] == [True, True, True, False]
     assert isinstance(taken[3], Unreadable)
-    events[1].has_happened = True
-    assert read(taken[1]) == 1.0
-    again = slots.copy(9.0)
-    for one in events:
-        one.has_happened = True
-    assert [read(taken[0]), read(taken[2]), read(again)] == [0.0, 2.0, 9.0]
+    assert not any(is_ready(one) for one in taken[:3])
+    values[1].deliver()
+    assert [is_ready(one) for one in taken[:3]] == [False, True, False]
+    wanted = struct.unpack(form, struct.pack(form, number))[0]
+    found = read(taken[1])
+    assert found is not None
+    assert struct.pack("<d", found) == struct.pack("<d", wanted)
+    again = OnTheDevice(9.0)
+    last = slots.copy(again, is_wide=is_wide)
+    assert not is_ready(last), "what lay in the slot before is not its value"
+    again.deliver()
+    assert read(last) == 9.0
 
 
 # ---- what is not finite --------------------------------------------------------------------------------------------
