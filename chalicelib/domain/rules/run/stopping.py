@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from chalicelib.domain.claims.finishing import completed_poisoned, decide_finishing
-from chalicelib.domain.claims.liveness import claims_are_over, weighed
+from chalicelib.domain.claims.liveness import TWO_HEARTBEATS, claimed_at, claims_are_over, weighed
 from chalicelib.domain.claims.movement import unwatched
 from chalicelib.domain.decision.verdict import (
     Decision,
@@ -188,14 +188,26 @@ def _no_longer_needed(context: RuleContext, attempt: AttemptView) -> Decision | 
             return moves_again
         reason = f"{attempt.name} moves again, but its loss is {attempt.loss_health}"
         return context.changed(**unwatched()).move("heal.loss_bad", reason, Phase.HOLDING)
-    is_past = is_past_stall(context.incident, attempt) and attempt.work != STALLED
-    if context.incident.fault is FaultClass.HANG and is_past:
+    if _has_moved_on(context, attempt):
         return context.changed(**unwatched()).move(
             "verify.moves_again",
             f"{attempt.name} moves again: step {step_word(attempt.last_step)}",
             Phase.VERIFYING,
         )
     return None
+
+
+def _has_moved_on(context: RuleContext, attempt: AttemptView) -> bool:
+    """A new attempt that hung has made a step since. Where its node was reported lost, later heartbeats show it."""
+    incident = context.incident
+    if not is_past_stall(incident, attempt) or attempt.work == STALLED:
+        return False
+    if incident.fault is not FaultClass.NODE_LOST:
+        return incident.fault is FaultClass.HANG
+    claim_at = claimed_at(context)
+    return (
+        claim_at is not None and attempt.heartbeat_at is not None and attempt.heartbeat_at >= claim_at + TWO_HEARTBEATS
+    )
 
 
 def _is_only_notified(context: RuleContext, attempt: AttemptView) -> bool:
