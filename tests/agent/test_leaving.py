@@ -127,6 +127,54 @@ def test_a_version_goes_back_with_a_journal_that_it_can_read(tmp_path: Path, sch
     assert not aside.exists() or word_in(aside) == "newer"
 
 
+def drained_since_the_upgrade(world: World, folder: Path, *, schema: str) -> tuple[Path, Path]:
+    """A drain is taken and not carried out; the newer version drains the node, and a person resumes it."""
+    journal, copy = world.settings.state_dir / "agent.sqlite", folder / "kept.sqlite"
+    world.ctld.put_node("n1", "idle")
+    world.ctld.is_away = True
+    world.agent.executor.take(world.order(Verb.DRAIN, node="n1", incident_id="inc-1").to_json().decode())
+    world.agent.executor.work()
+    assert keeping.main(["keep", str(journal), str(copy)]) == 0
+    world.ctld.is_away = False
+    world.clock.forward(60)
+    world.agent.executor.work()
+    assert [one.split()[:2] for one in world.ctld.commands] == [["drain", "n1"]]
+    with closing(sqlite3.connect(journal)) as db:
+        db.executescript(schema)
+    world.ctld.put_node("n1", "idle")
+    world.ctld.commands.clear()
+    return journal, copy
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        "PRAGMA user_version=9; ALTER TABLE orders ADD COLUMN more TEXT",
+        "PRAGMA user_version=9; ALTER TABLE orders DROP COLUMN tries",
+    ],
+)
+def test_an_order_carried_out_since_the_upgrade_is_not_carried_out_again(
+    world: World, tmp_path: Path, schema: str
+) -> None:
+    journal, copy = drained_since_the_upgrade(world, tmp_path, schema=schema)
+    assert keeping.main(["back", str(journal), str(copy)]) == 0
+    world.start()
+    world.clock.forward(60)
+    world.agent.executor.work()
+    assert world.ctld.commands == []
+
+
+def test_orders_that_the_older_version_cannot_have_are_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    journal, copy = database(tmp_path / "agent.sqlite", 0, "older"), tmp_path / "kept.sqlite"
+    assert keeping.main(["keep", str(journal), str(copy)]) == 0
+    with closing(sqlite3.connect(journal)) as db:
+        db.executescript("PRAGMA user_version=1")
+    assert keeping.main(["back", str(journal), str(copy)]) == 0
+    assert "cannot be taken over" in capsys.readouterr().err
+
+
 def test_no_journal_is_nothing_to_keep_and_a_broken_one_is_told(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

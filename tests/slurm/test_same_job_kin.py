@@ -41,7 +41,9 @@ KIN: Mapping[str, tuple[tuple[str, ...], str]] = {
 
 @pytest.fixture(scope="module")
 def lab() -> Iterator[SlurmLab]:
-    more = ["Licenses=foo:4", "NodeName=cl[1-2] State=CLOUD CPUs=2 NodeAddr=127.0.0.9", "NodeName=fu1 State=FUTURE"]
+    # PrivateData=cloud: without it, Slurm up to 22.05 shows no CLOUD node that is powered down.
+    cloud = ["NodeName=cl[1-2] State=CLOUD CPUs=2 NodeAddr=127.0.0.9", "PrivateData=cloud"]
+    more = ["Licenses=foo:4", *cloud, "NodeName=fu1 State=FUTURE"]
     with SlurmLab(nodes=("n1", "n2"), spares=("n3",), cpus=4, extra_conf=more) as raised:
         raised.run(
             "scontrol", "create", "reservation", "reservationname=kept", "starttime=now", "duration=60",

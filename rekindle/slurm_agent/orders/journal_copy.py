@@ -4,8 +4,8 @@
 
 keep  copies the journal for the version that ends
 back  puts that copy in the journal's place where the one that is there has another schema (SQLite's user_version), and
-      the newer one aside under `.newer`. One that the older version can read knows more, and stays: it knows the orders
-      that were carried out since, so that nothing is done twice.
+      the newer one aside under `.newer`. The orders that were answered or begun since are taken over from it, as far as
+      both schemas have the columns, so that nothing is done twice. A journal that the older version can read stays.
 
 No agent may run meanwhile. infra/lifecycle/rekindle_agent.sh calls it.
 """
@@ -38,11 +38,35 @@ def back(journal: Path, copy: Path) -> bool:
     """True where the copy is in the journal's place now. Raises: sqlite3.Error, OSError."""
     if not copy.exists() or schema_of(copy) == schema_of(journal):
         return False
-    keep(journal, journal.with_name(f"{journal.name}.newer"))
+    newer = journal.with_name(f"{journal.name}.newer")
+    keep(journal, newer)
     for suffix in _BESIDE:
         journal.with_name(f"{journal.name}{suffix}").unlink(missing_ok=True)
     keep(copy, journal)
+    try:
+        _take_over_orders(journal, newer)
+    except sqlite3.Error as err:
+        print(f"{journal}: the orders since the upgrade cannot be taken over: {err}", file=sys.stderr)
     return True
+
+
+def _take_over_orders(journal: Path, newer: Path) -> None:
+    """Answered orders, and begun ones that the older version has taken itself: another may be of a kind that it does
+    not know. Raises: sqlite3.Error, and then nothing is taken over.
+    """
+    with closing(sqlite3.connect(journal)) as db:
+        db.execute("ATTACH DATABASE ? AS newer", (str(newer),))
+        columns = [_columns_of(db, schema) for schema in ("main", "newer")]
+        shared = ", ".join(f'"{name}"' for name in columns[0] if name in columns[1])
+        with db:
+            db.execute(
+                f"INSERT OR REPLACE INTO main.orders({shared}) SELECT {shared} FROM newer.orders WHERE state = 'done'"  # noqa: S608
+                " OR (state = 'begun' AND token IN (SELECT token FROM main.orders WHERE state != 'done'))"
+            )
+
+
+def _columns_of(db: sqlite3.Connection, schema: str) -> list[str]:
+    return [str(row[1]) for row in db.execute(f"PRAGMA {schema}.table_info(orders)")]
 
 
 def schema_of(path: Path) -> int:
