@@ -226,6 +226,70 @@ def test_a_slow_slurmctld_that_times_out_now_and_then_costs_time_only(head: Head
     assert lab.job(job)["Restarts"] == "1"
 
 
+# What an administrator does at the worst moment of an order: around the first command whose arguments begin so.
+# `{job}` is the run's job, `{copy}` the newest one of its name.
+ADMINISTRATOR = """case "$1" in {word}*) if mkdir {armed} 2>/dev/null; then
+  job={job} copy=$(squeue -h -n {name} -o %A | sort -n | tail -1)
+  {before}
+  "$real" "$@"; code=$?
+  {after}
+  exit $code
+fi;; esac
+exec "$real" "$@"
+"""
+RECONFIGURE = "scontrol reconfigure"
+MEANWHILE = [
+    (Verb.SUBMIT, "sbatch", "", "", RECONFIGURE, {Outcome.DONE}),
+    (Verb.SUBMIT, "scontrol", "release", RECONFIGURE, "", {Outcome.DONE}),
+    (Verb.SUBMIT, "scontrol", "release", "scontrol release $copy", "", {Outcome.DONE}),
+    (Verb.SUBMIT, "scontrol", "release", "scancel $copy", "", {Outcome.REFUSED, Outcome.FAILED}),
+    (Verb.SUBMIT, "scontrol", "release", "scontrol update jobid=$copy nice=5", "", {Outcome.DONE}),
+    (Verb.REQUEUE, "scontrol", "requeuehold", RECONFIGURE, "", {Outcome.DONE}),
+    (Verb.REQUEUE, "scontrol", "requeuehold", "scontrol requeue $job", "", {Outcome.DONE, Outcome.ALREADY}),
+    (Verb.REQUEUE, "scontrol", "requeuehold", "", "scontrol release $job", {Outcome.DONE, Outcome.ALREADY}),
+    (Verb.REQUEUE, "scontrol", "release", "scontrol release $job", RECONFIGURE, {Outcome.DONE, Outcome.ALREADY}),
+    (Verb.REQUEUE, "scontrol", "release", "scancel $job", "", {Outcome.ALREADY}),  # the start is shown as cancelled
+]
+
+
+@pytest.mark.parametrize(
+    ("verb", "command", "word", "before", "after", "outcomes"),
+    MEANWHILE,
+    ids=[f"{verb} {command} {word} {before} {after}" for verb, command, word, before, after, _ in MEANWHILE],
+)
+def test_an_administrator_acts_in_the_middle_of_an_order(
+    head: Head, verb: Verb, command: str, word: str, before: str, after: str, outcomes: set[Outcome]
+) -> None:
+    """One start lives, or none and none is left held where he cancelled it; the answer is what is so."""
+    lab = head.lab
+    job, runs = begun(
+        head, '[ -n "$SLURM_RESTART_COUNT" ] || exit 3; exec sleep 600' if verb is Verb.REQUEUE else "sleep 600"
+    )
+    name = f"slurm.lab.{job}"
+    if verb is Verb.REQUEUE:
+        lab.wait(lambda: lab.job_state(job) == "FAILED", "it to fail")
+        head.look()
+        more: dict[str, Any] = {"attempt": name, "slurm_job": job, "new_attempt": f"{name}.r1"}
+    else:
+        more = cancelled(head, job)
+    armed = head.state.with_name("acted")
+    head.shim(
+        command,
+        ADMINISTRATOR.format(word=word, armed=armed, job=job, name=runs.name, before=before, after=after),
+    )
+    answer = head.carry_out(verb, **more)
+    assert armed.exists()
+    head.no_shim()
+    assert answer.outcome in outcomes, answer
+    head.look()
+    is_there = "scancel" not in before
+    if is_there:
+        until(lambda: len(lines(runs)) == 2, "it to run again", head.look)
+    named = lab.run("squeue", "-h", "-t", "PD,R", "-n", runs.name, "-o", "%A").stdout.split()
+    assert len(named) == is_there, (answer, named)
+    assert len(lines(runs)) == 1 + is_there
+
+
 @pytest.mark.versions
 def test_what_slurm_does_not_take_is_refused_with_its_reason(head: Head) -> None:
     lab = head.lab

@@ -165,7 +165,7 @@ class OrderExecutor:
 
         turn = OrderTry(order=order, begun_at=entry.begun_at, tried_at=entry.tried_at, now=now, begin=begin)
         try:
-            return self._dispatcher.carry_out(turn)
+            return self._carried_out(turn)
         except NotYet as err:
             if now >= order.expires_at and not is_begun:
                 return refused(f"it expired, and nothing was run: {err}")
@@ -180,6 +180,17 @@ class OrderExecutor:
         except Exception as err:  # a fault of ours in one verb must not end the loop for all the others
             log.exception("token=%s verb=%s", order.token, order.verb)
             return Result(outcome=Outcome.FAILED, detail=f"internal error: {type(err).__name__}: {err}")
+
+    def _carried_out(self, turn: OrderTry) -> Result:
+        """Tried once more where Slurm refused: another may have acted in between, and each verb looks first at what is
+        there. Not a signal, of which nothing can be seen. Raises: what the dispatcher raises.
+        """
+        try:
+            return self._dispatcher.carry_out(turn)
+        except SlurmRefused:
+            if turn.order.verb is Verb.SIGNAL:
+                raise
+        return self._dispatcher.carry_out(turn)
 
     def _begin(self, order: Order) -> None:
         """Raises: _Expired, NotYet, and then nothing may be run."""
