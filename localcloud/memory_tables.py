@@ -269,6 +269,11 @@ class MemoryIncidents:
             appended = sorted(record.appended.values(), key=lambda line: line.at)
             return tuple(heapq.merge(record.recorded, appended, key=lambda line: line.at))
 
+    def load_with_timeline(self, incident_id: str) -> tuple[Looked, tuple[TimelineEntry, ...]]:
+        """See the port."""
+        with self._lock:
+            return self.load(incident_id), self.timeline(incident_id)
+
     def list_open(self) -> Iterator[tuple[Incident, datetime | None]]:
         """See the port."""
         with self._lock:

@@ -123,6 +123,10 @@ class IncidentStore(Protocol):
         """The whole story in order."""
         ...
 
+    def load_with_timeline(self, incident_id: str) -> tuple[Looked, tuple[TimelineEntry, ...]]:
+        """`load` and `timeline` in one read. Raises UnknownEntity."""
+        ...
+
     def list_open(self) -> Iterator[tuple[Incident, datetime | None]]:
         """Every open Incident with its `look_by`. For the sweep: an index query, never a scan."""
         ...

@@ -222,6 +222,9 @@ def test_the_timeline_is_in_order_and_an_appended_line_is_written_once(store: In
     store.append("inc-a", token="told", entry=line("told twice", at_s=16))
     assert [entry.text for entry in store.timeline("inc-a")] == ["turn 0", "turn 1", "told", "turn 2"]
     assert store.timeline("inc-a")[0] == line("turn 0", loss=1.5, nothing=None)
+    assert store.load_with_timeline("inc-a") == (store.load("inc-a"), store.timeline("inc-a"))
+    with pytest.raises(UnknownEntity):
+        store.load_with_timeline("inc-none")
 
 
 def test_closed_incidents_come_newest_first_page_by_page(shelf: Shelf) -> None:

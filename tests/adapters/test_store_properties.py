@@ -174,6 +174,7 @@ class Storm(RuleBasedStateMachine):
         try:
             for name in self.opened:
                 assert self.real.store.timeline(name) == self.model.store.timeline(name)
+                assert self.real.store.load_with_timeline(name) == self.model.store.load_with_timeline(name)
             assert self.real.wire is not None
             assert self.real.wire.calls["Scan"] == 0
         finally:

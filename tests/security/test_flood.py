@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from chalicelib.services.intake.unprotected_names import MAX_QUESTIONS
+from chalicelib.services.intake.remembered_names import MAX_QUESTIONS
 from tests.services.fleet import Fleet, fleet
 
 EVENTS = Path(__file__).parents[2] / "events"

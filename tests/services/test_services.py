@@ -30,7 +30,7 @@ from chalicelib.domain.run.earlier_attempts import began_again, reached_before, 
 from chalicelib.observability import Observability
 from chalicelib.ports.incidents import Entry, Joined
 from chalicelib.services.intake.ended_attempt import signal_from_state
-from chalicelib.services.intake.unprotected_names import MAX_NAMES, UnprotectedNames
+from chalicelib.services.intake.remembered_names import MAX_NAMES, UnprotectedNames
 from chalicelib.services.reporting.outcome import Outcome, OutcomeKind
 from rekindle.protocol.mailbox import Fence
 from rekindle.protocol.signals import FaultClass

@@ -60,8 +60,8 @@ def list_incidents(parts: Parts, request: Request) -> ApiResponse:
 def get_incident(parts: Parts, request: Request) -> ApiResponse:
     """One Incident with the newest of its timeline."""
     incident_id = request.names["incident_id"]
-    looked = parts.store.load(incident_id)
-    timeline = [entry.to_wire(defaults=True) for entry in parts.store.timeline(incident_id)]
+    looked, lines = parts.store.load_with_timeline(incident_id)
+    timeline = [entry.to_wire(defaults=True) for entry in lines]
     body = {
         **looked.incident.to_wire(defaults=True),
         "summary": _summary(looked.incident),

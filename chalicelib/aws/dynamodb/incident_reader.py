@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import datetime
 from typing import Any
 
@@ -14,6 +14,16 @@ from chalicelib.aws.errors import call
 from chalicelib.domain.model.errors import UnknownEntity
 from chalicelib.domain.model.incident import Incident, TimelineEntry, node_scope
 from chalicelib.ports.incidents import Looked, Page
+
+
+def _in_order(stored: Iterable[Item]) -> tuple[TimelineEntry, ...]:
+    recorded: list[TimelineEntry] = []
+    appended: list[TimelineEntry] = []
+    for item in stored:
+        line = items.unpack_record(TimelineEntry, item["line"])
+        (appended if item["sk"]["S"].startswith("T#A#") else recorded).append(line)
+    appended.sort(key=lambda line: line.at)
+    return tuple(heapq.merge(recorded, appended, key=lambda line: line.at))
 
 
 class IncidentReader:
@@ -39,13 +49,16 @@ class IncidentReader:
 
     def timeline(self, incident_id: str) -> tuple[TimelineEntry, ...]:
         """See ports.IncidentStore. Recorded lines keep their order; appended ones are merged in by their time."""
-        recorded: list[TimelineEntry] = []
-        appended: list[TimelineEntry] = []
-        for item in items.query(self._client, self._table, **items.begins(items.incident_pk(incident_id), "T#")):
-            line = items.unpack_record(TimelineEntry, item["line"])
-            (appended if item["sk"]["S"].startswith("T#A#") else recorded).append(line)
-        appended.sort(key=lambda line: line.at)
-        return tuple(heapq.merge(recorded, appended, key=lambda line: line.at))
+        request = items.begins(items.incident_pk(incident_id), "T#")
+        return _in_order(items.query(self._client, self._table, **request))
+
+    def load_with_timeline(self, incident_id: str) -> tuple[Looked, tuple[TimelineEntry, ...]]:
+        """See ports.IncidentStore. The Incident's whole partition: its item, and one per line."""
+        found = list(items.query(self._client, self._table, **items.begins(items.incident_pk(incident_id), "")))
+        stored = next((item for item in found if item["sk"]["S"] == items.META), None)
+        if stored is None:
+            raise UnknownEntity(f"incident {incident_id!r} does not exist")
+        return looked_of(stored), _in_order(item for item in found if item["sk"]["S"].startswith("T#"))
 
     def list_open(self) -> Iterator[tuple[Incident, datetime | None]]:
         """See ports.IncidentStore."""

@@ -267,10 +267,11 @@ def index_query(partition: str, *, newest_first: bool = False) -> dict[str, Any]
 
 
 def begins(pk: str, prefix: str, *, newest_first: bool = False) -> dict[str, Any]:
-    """The request for the items of `pk` whose sort key begins with `prefix`, strongly consistent."""
+    """The request for the items of `pk` whose sort key begins with `prefix` ("": all), strongly consistent."""
+    values = {":p": text(pk)} | ({":s": text(prefix)} if prefix else {})
     return {
-        "KeyConditionExpression": "pk = :p AND begins_with(sk, :s)",
-        "ExpressionAttributeValues": {":p": text(pk), ":s": text(prefix)},
+        "KeyConditionExpression": "pk = :p AND begins_with(sk, :s)" if prefix else "pk = :p",
+        "ExpressionAttributeValues": values,
         "ScanIndexForward": not newest_first,
         "ConsistentRead": True,
     }

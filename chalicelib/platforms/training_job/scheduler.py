@@ -67,6 +67,7 @@ class TrainingJobScheduler:
         self._bus = bus
         self._stage = stage
         self._roles = roles
+        self._ended: dict[str, dict[str, Any]] = {}  # the newest ended job's description, which never changes again
 
     # ---- names -----------------------------------------------------------------------------------------------------
 
@@ -102,6 +103,8 @@ class TrainingJobScheduler:
             if refusal.code == _NOT_FOUND or "not found" in refusal.message.lower():
                 return None
             raise Permanent(f"describe_training_job: {refusal.message}") from refusal
+        if view_of(attempt, answer).status.has_ended:
+            self._ended = {attempt: answer}
         return answer
 
     def changed(self, since: datetime) -> Maybe[Mapping[str, AttemptStatus]]:
@@ -260,7 +263,7 @@ class TrainingJobScheduler:
         The name is deterministic, so a repetition finds the first one's job. After *any* refusal the name is looked up
         before the refusal is believed: a quota that our own lost-answer job has used up is no lack of capacity.
         """
-        described = self._describe(action.clone_of)
+        described = self._ended.get(action.clone_of) or self._describe(action.clone_of)
         if described is None:
             return _result("ResubmitJob", Done.REFUSED, f"{action.clone_of} is not known, so it cannot be cloned")
         tags = tags_of(self._client, described["TrainingJobArn"])

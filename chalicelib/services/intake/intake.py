@@ -23,7 +23,7 @@ from chalicelib.services.intake.ended_attempt import signal_from_state
 from chalicelib.services.intake.known_trouble import NODE_RESPITE, is_in_hand, is_node_left_alone
 from chalicelib.services.intake.node_map import NodeMap, key_for_job
 from chalicelib.services.intake.registration import PLATFORM_STATES, Registration
-from chalicelib.services.intake.unprotected_names import UnprotectedNames
+from chalicelib.services.intake.remembered_names import RegisteredNames, UnprotectedNames
 from chalicelib.services.reporting.outcome import Outcome, OutcomeKind
 from rekindle.protocol.signals import FaultClass
 
@@ -47,6 +47,7 @@ class Intake:
     head_nodes: HeadNodes | None = None
     announcer: Announcer | None = None
     unprotected: UnprotectedNames = field(default_factory=UnprotectedNames)
+    registered: RegisteredNames = field(default_factory=RegisteredNames)
 
     def receive(self, signal: Signal) -> Outcome:
         """Open or join the Incident that `signal` belongs to, and wake it.
@@ -85,7 +86,9 @@ class Intake:
             return False
         if signal.cluster is not None:
             return False  # the name may be another run's by now (Platform.names_recur)
-        return self.registry.job_of_attempt(signal.attempt) is not None
+        if signal.attempt not in self.registered and self.registry.job_of_attempt(signal.attempt) is not None:
+            self.registered.add(signal.attempt)
+        return signal.attempt in self.registered
 
     def _receive_for_job(self, signal: Signal, job: Job) -> Outcome:
         signal = replace(signal, job_id=job.job_id)

@@ -21,7 +21,7 @@ from chalicelib.ports.incidents import IncidentStore
 from chalicelib.ports.jobs import JobRegistry
 from chalicelib.ports.notices import Announcer, Notice
 from chalicelib.ports.platforms import Discovered, Mailbox, Schedulers
-from chalicelib.services.intake.unprotected_names import UnprotectedNames
+from chalicelib.services.intake.remembered_names import UnprotectedNames
 from rekindle.protocol.wire import is_id
 
 PLATFORM_STATES: Final = frozenset({SignalKind.ATTEMPT_STATE})  # the platform's own words

@@ -74,10 +74,10 @@ class Ledgers:
 
     def postmortem(self, incident_id: str) -> str:
         """The post-mortem of one Incident, in Markdown. Raises UnknownEntity."""
-        incident = self.store.load(incident_id).incident
-        job = job_of(incident, self.registry)
-        ledger = with_job(incident, job, prices=self.prices, clock=self.clock)
-        return postmortem_of(incident, self.store.timeline(incident_id), ledger, job_name=job.name if job else "")
+        looked, timeline = self.store.load_with_timeline(incident_id)
+        job = job_of(looked.incident, self.registry)
+        ledger = with_job(looked.incident, job, prices=self.prices, clock=self.clock)
+        return postmortem_of(looked.incident, timeline, ledger, job_name=job.name if job else "")
 
     def job(self, job_id: str) -> dict[str, Any]:
         """A Job's ledger over its newest Incidents, with its ETTR. Raises UnknownEntity."""

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from chalicelib.domain.model.errors import RecoveryError, UnknownEntity
-from chalicelib.domain.model.incident import Incident
+from chalicelib.domain.model.incident import Incident, TimelineEntry
 from chalicelib.domain.model.instances import JobSize
 from chalicelib.domain.model.job import Job
 from chalicelib.domain.model.known import Known, Maybe, Unknown
@@ -62,15 +62,13 @@ class Pages:
 
     def _write(self, incident_id: str) -> bool:
         try:
-            incident = self.store.load(incident_id).incident
+            for _ in range(WRITES):
+                looked, timeline = self.store.load_with_timeline(incident_id)
+                self.pages.put(incident_id, self._drawn(looked.incident, timeline))
+                if _shown(self.store.load(incident_id).incident) == _shown(looked.incident):
+                    break
         except UnknownEntity:
             return False  # a notice about something that is stored nowhere
-        for _ in range(WRITES):
-            self.pages.put(incident_id, self._drawn(incident))
-            newest = self.store.load(incident_id).incident
-            if _shown(newest) == _shown(incident):
-                break
-            incident = newest
         return True
 
     def _ledger(self, incident: Incident, job: Maybe[Job]) -> IncidentLedger:
@@ -90,10 +88,9 @@ class Pages:
             return Unknown(f"{err}")
         return Unknown("its Job is not registered") if job is None else Known(job)
 
-    def _drawn(self, incident: Incident) -> str:
+    def _drawn(self, incident: Incident, timeline: tuple[TimelineEntry, ...]) -> str:
         job = self._job(incident)
         ledger = self._ledger(incident, job)
-        timeline = self.store.timeline(incident.incident_id)
         now = self.clock.now()
         curve = self.losses.of(incident, job, now=now)
         return page_of(incident, timeline, ledger, now=now, region=self.region, curve=curve)

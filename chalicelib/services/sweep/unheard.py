@@ -14,7 +14,7 @@ from chalicelib.ports.clock import Clock
 from chalicelib.ports.jobs import JobRegistry
 from chalicelib.ports.platforms import Schedulers
 from chalicelib.services.intake.ended_attempt import signal_from_state
-from chalicelib.services.intake.unprotected_names import UnprotectedNames
+from chalicelib.services.intake.remembered_names import UnprotectedNames
 
 # What ended earlier is left: it may be of a time before protection was set up. An outage of an hour fits in, as do the
 # retries of what was lost in it.

@@ -1,4 +1,4 @@
-"""Names that are not protected, remembered for a while so that hearsay about them costs nothing."""
+"""What this process has read of attempts' names, so that further news of them costs no call."""
 
 from __future__ import annotations
 
@@ -43,3 +43,19 @@ class UnprotectedNames:
     def forget(self, name: str) -> None:
         """Drop the name, because the platform has reported it: the next question reads the platform again."""
         self._until.pop(name, None)
+
+
+class RegisteredNames:
+    """Attempts that were read as registered, at most MAX_NAMES. Only for names that never recur: they stay so."""
+
+    def __init__(self) -> None:
+        self._names: OrderedDict[str, None] = OrderedDict()
+
+    def add(self, name: str) -> None:
+        """Above MAX_NAMES the oldest is dropped."""
+        self._names[name] = None
+        while len(self._names) > MAX_NAMES:
+            self._names.popitem(last=False)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._names
