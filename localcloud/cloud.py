@@ -28,6 +28,7 @@ from moto import mock_aws
 from moto.moto_api._internal.models import moto_api_backend
 from moto.sqs.models import sqs_backends
 
+from infra.cloudformation.intrinsics import Stack
 from infra.merge import ENVIRONMENT
 from localcloud.aws import roles, template
 from localcloud.aws import wire as aws_wire
@@ -35,7 +36,6 @@ from localcloud.aws.authorization import Account
 from localcloud.aws.cloudwatch import Alarms
 from localcloud.aws.events import DEFAULT_BUS, Chaos, EventBridge, ObjectCreated, Rule, Schedule, put_events_answer
 from localcloud.aws.functions import Settings, functions_of
-from localcloud.aws.intrinsics import Stack
 from localcloud.aws.lambdas import Functions, LambdaApi
 from localcloud.aws.moto_server import HttpServer, extended_moto, operations_of
 from localcloud.aws.packaged import packaged_template

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 from infra.asking import Asked, Finding, code_of, note, problem
+from infra.cloudformation.values import BadParameters
 from infra.preflight.template import resolver
-from localcloud.stacks.values import BadParameters
 
 # What of a table cannot be seen in the import and is believed afterwards: CloudFormation compares nothing.
 # Source: CloudFormation guide, import-resources-automatically (it advises to detect drift after an import).

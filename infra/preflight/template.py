@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from infra.asking import Asked, Check, Finding, code_of, note, problem
-from localcloud.aws.intrinsics import Stack
-from localcloud.stacks.values import BadParameters, conditions_of, parameter_texts, parameter_values
+from infra.cloudformation.intrinsics import Stack
+from infra.cloudformation.values import BadParameters, conditions_of, parameter_texts, parameter_values
 
 # Source: CloudFormation quotas: a template given by URL; resources of one template.
 MAX_TEMPLATE_BYTES: Final = 1_048_576

@@ -13,9 +13,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from infra.cloudformation.intrinsics import Stack
 from localcloud.aws.authorization import Need, Policy
 from localcloud.aws.events import matches
-from localcloud.aws.intrinsics import Stack
 
 Event = dict[str, Any]
 

@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Final
 
+from infra.cloudformation.intrinsics import Stack
 from localcloud.aws.events import DEFAULT_BUS, Rule, Schedule, Throttled
-from localcloud.aws.intrinsics import Stack
 from localcloud.aws.queues import QueueSource
 from localcloud.engine.clock import Clock
 

@@ -11,10 +11,10 @@ from typing import Any, Final
 
 import yaml
 
+from infra.cloudformation.intrinsics import Stack
+from infra.cloudformation.values import conditions_of, parameter_texts, parameter_values
 from infra.grants import SHARED
 from infra.merge import managed_policy
-from localcloud.aws.intrinsics import Stack
-from localcloud.stacks.values import conditions_of, parameter_texts, parameter_values
 
 _FOLDER: Final = Path(__file__).parents[2] / "infra" / "template"
 _PARTS: Final = ("storage", "messaging")

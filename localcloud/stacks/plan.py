@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from graphlib import CycleError, TopologicalSorter
 from typing import Any, Final
 
-from localcloud.aws.intrinsics import Stack as Values
+from infra.cloudformation.intrinsics import Stack as Values
+from infra.cloudformation.values import conditions_of, parameter_texts, parameter_values
 from localcloud.stacks.account import Account
 from localcloud.stacks.types import IMPORTABLE, resource_type
-from localcloud.stacks.values import conditions_of, parameter_texts, parameter_values
 
 _SAM: Final = "AWS::Serverless-2016-10-31"
 _VARIABLE: Final = re.compile(r"\$\{([A-Za-z0-9]+)")

@@ -14,9 +14,9 @@ from botocore.session import get_session
 
 from chalicelib.domain.model.incident import Phase
 from chalicelib.domain.model.known import Known
+from infra.cloudformation.intrinsics import Stack
 from infra.functions import FUNCTIONS
 from localcloud.aws.authorization import _NEEDS, Account, Need, Policy, needs
-from localcloud.aws.intrinsics import Stack
 from localcloud.aws.roles import acting_as
 from localcloud.aws.wire import SERVICE
 from localcloud.cloud import ACCOUNT_ID, REGION, STACK, Cloud

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
+from infra.cloudformation.intrinsics import Stack
 from infra.grants import POLICIES
 from localcloud.aws.authorization import Context, Need, Policy
-from localcloud.aws.intrinsics import Stack
 from rekindle.protocol.keys import (
     doorbell_key,
     fence_key,

@@ -1,0 +1,1 @@
+"""What a CloudFormation template says once its parameters are known."""
