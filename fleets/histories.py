@@ -87,7 +87,7 @@ LABLUP_DAYS: Final = 73
 LABLUP_NODES: Final = 63
 LABLUP_GPU_FAILURES: Final = 10  # by XID
 LABLUP_CHAINS: Final = 12  # of automatic retries; each is one failure that a retry on the same nodes need not cure
-LABLUP_LEMONS: Final = 3  # nodes that make up more than half of all exclusions
+LABLUP_SUSPECTS: Final = 3  # nodes that make up more than half of all exclusions
 
 
 def llama3(seed: int) -> History:
@@ -163,13 +163,13 @@ def lablup(seed: int) -> History:
     rng = random.Random(seed)  # noqa: S311
     wall_s = LABLUP_DAYS * DAY_S
     failures = [
-        Failure(at_s=rng.uniform(0, wall_s), cause=GPU, node=rng.randrange(LABLUP_LEMONS, LABLUP_NODES))
+        Failure(at_s=rng.uniform(0, wall_s), cause=GPU, node=rng.randrange(LABLUP_SUSPECTS, LABLUP_NODES))
         for _ in range(LABLUP_GPU_FAILURES)
     ]
     for number in range(LABLUP_CHAINS):
         cause = FLAKY if number % 2 else FLAKY_HANG
         failures.append(
-            Failure(at_s=rng.uniform(0, wall_s), cause=cause, node=rng.randrange(LABLUP_LEMONS), lasts=True)
+            Failure(at_s=rng.uniform(0, wall_s), cause=cause, node=rng.randrange(LABLUP_SUSPECTS), lasts=True)
         )
     return History(
         name="504 B200 GPUs, 73 days",

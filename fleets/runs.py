@@ -226,7 +226,7 @@ class _Run:
         if any(age < HISTORY.total_seconds() for age in past):
             return True
         nodes = DEFAULT_POLICY.nodes
-        return 1 + sum(age < nodes.lemon_window.total_seconds() for age in past) >= nodes.lemon_faults
+        return 1 + sum(age < nodes.suspect_window.total_seconds() for age in past) >= nodes.suspect_faults
 
     def _goes_on(self, cause: Cause, answer: Answer) -> float:
         """What the run still does until it is stopped. Returns where it was when the failure was known."""

@@ -29,7 +29,7 @@ class RecoveryParts(EventParts):
             cluster_nodes=self.cluster_nodes,
             store=self.store,
             clock=self.clock,
-            lemons=self.lemons,
+            hardware_ledgers=self.hardware_ledgers,
         )
 
     @cached_property
@@ -91,7 +91,7 @@ class RecoveryParts(EventParts):
                 head_nodes=self.head_nodes,
                 intake=self.intake,
                 clock=self.clock,
-                lemons=self.lemons,
+                hardware_ledgers=self.hardware_ledgers,
                 unheard=unheard,
             ),
             unheard=unheard,

@@ -35,7 +35,7 @@ class ReportingParts(PlatformParts):
         )
 
     @cached_property
-    def lemons(self) -> HardwareLedgers:
+    def hardware_ledgers(self) -> HardwareLedgers:
         """The hardware ledger."""
         from chalicelib.services.reporting.hardware_ledger import HardwareLedgers
 

@@ -150,7 +150,7 @@ def _nodes(commands: Any) -> None:
         repair.add_argument("--why", type=name, metavar="TEXT", help="kept in the Incident's story")
         repair.add_argument("--force", action="store_true", help="pass over the policy's budgets of repairs")
         repair.set_defaults(do=word)
-    looking(commands, "lemons", nodes.lemons, "hardware that keeps failing")
+    looking(commands, "hardware", nodes.hardware, "hardware that keeps failing")
 
 
 def _switches(commands: Any) -> None:

@@ -219,7 +219,7 @@ def _opened_since(site: Site, since: datetime) -> tuple[list[Mapping[str, Any]],
 
 def nodes(site: Site, asked: PageRequest) -> PageResponse:
     """Clusters with their agents, and the nodes that keep failing."""
-    return site.page("nodes.html", asked, **_rest(site.read(clusters=ask("/clusters"), lemons=ask("/lemons"))))
+    return site.page("nodes.html", asked, **_rest(site.read(clusters=ask("/clusters"), hardware=ask("/hardware"))))
 
 
 def cluster(site: Site, asked: PageRequest, name: str) -> PageResponse:

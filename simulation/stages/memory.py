@@ -91,7 +91,7 @@ class Tables:
 
 
 class MemoryHardwareLedger:
-    """ports.LemonLedger in memory."""
+    """ports.HardwareLedger in memory."""
 
     def __init__(self) -> None:
         self.records: dict[str, HardwareRecord] = {}

@@ -92,7 +92,7 @@ class RealService(Service):
         return NoAlarms()
 
     @cached_property
-    def lemons(self) -> HardwareLedgers:
+    def hardware(self) -> HardwareLedgers:
         return HardwareLedgers(ledger=MemoryHardwareLedger(), clock=self.clock)
 
     @cached_property

@@ -35,7 +35,7 @@ SPOKEN: dict[str, tuple[str, ...]] = {
     "deny": ("inc-1", "a-1", "--yes"),
     "reboot": ("ml/n1", "--yes"),
     "replace": ("ml/n1", "--yes"),
-    "lemons": (),
+    "hardware": (),
     "switches": (),
     "pause": (),
     "unpause": (),

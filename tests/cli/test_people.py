@@ -129,11 +129,11 @@ def test_a_cluster_may_be_an_arn(rekindle: Run, service: FakeService) -> None:
 
 def test_hardware_that_failed_is_listed_with_what_befell_it_last(rekindle: Run, service: FakeService) -> None:
     fault = {"at": "2026-11-20T09:00:00+00:00", "cluster": "ml", "node": "ip-1", "kind": "node_hardware", "text": ""}
-    lemon = {"identity": "GPU-1f2e", "kind": "gpu", "is_lemon": True, "faults_total": 4, "faults_in_window": 3}
-    given(service, {"lemons": [lemon | {"window_days": 30, "faults": [fault]}]}, {"lemons": []})
-    out = rekindle("lemons").out
+    suspect = {"identity": "GPU-1f2e", "kind": "gpu", "is_suspect": True, "faults_total": 4, "faults_in_window": 3}
+    given(service, {"hardware": [suspect | {"window_days": 30, "faults": [fault]}]}, {"hardware": []})
+    out = rekindle("hardware").out
     assert all(text in out for text in ("GPU-1f2e", "yes", "3", "4", "ml/ip-1", "09:00:00Z", "node_hardware"))
-    assert "No hardware" in rekindle("lemons").out
+    assert "No hardware" in rekindle("hardware").out
 
 
 # --- switches -------------------------------------------------------------------------------------------------------
@@ -374,7 +374,7 @@ _MEMBERS = [
     "jobs",
     "incidents",
     "approvals",
-    "lemons",
+    "hardware",
     "policies",
     "problems",
     "changes",
@@ -439,7 +439,7 @@ _COMMANDS = [
     ("clusters",),
     ("clusters", "ml"),
     ("approvals",),
-    ("lemons",),
+    ("hardware",),
     ("switches",),
     ("policy", "list"),
     ("policy", "get", "p"),

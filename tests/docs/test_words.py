@@ -31,7 +31,7 @@ def test_words_are_found_whatever_their_case_and_only_whole_ones() -> None:
 
 
 def test_code_links_and_file_names_are_passed_over() -> None:
-    assert words("`nobody` and [suspect hardware](lemons.md), lemons.md\n\n```\nnobody\n```\n") == []
+    assert words("`nobody` and [suspect hardware](hardware.md), hardware.md\n\n```\nnobody\n```\n") == []
     assert [one.line for one in hits("a\n\n```\nnobody\n```\nnobody\n")] == [6]
 
 

@@ -53,9 +53,9 @@ def test_the_rate_is_the_doctors_and_a_smaller_node_fails_in_proportion() -> Non
 
 def test_half_of_the_504_gpus_failures_are_on_three_nodes() -> None:
     found = lablup(0).failures
-    lemons = [one for one in found if one.lasts]
-    assert len({one.node for one in lemons}) <= 3
-    assert len(lemons) >= len(found) / 2
+    lasting = [one for one in found if one.lasts]
+    assert len({one.node for one in lasting}) <= 3
+    assert len(lasting) >= len(found) / 2
 
 
 def _gz(path: Path, *lines: str) -> None:

@@ -50,7 +50,7 @@ class Yard(NodeWorld):
             head_nodes=self.site,
             **common,
         )
-        self.lemons = HardwareLedgers(ledger=self.ledger, clock=self.clock)
+        self.hardware_ledgers = HardwareLedgers(ledger=self.ledger, clock=self.clock)
 
     def order(self, do: str = "replace", *, node: str = NODE, key: str = "k", **more: Any) -> str:
         """The node's Incident."""

@@ -31,4 +31,4 @@ def test_an_ordered_replacement_saves_the_run_first_moves_it_and_only_then_takes
         assert tuple(one for one in rules if one in wanted) == wanted, story
         texts = " ".join(line.text for line in p.w.service.look.store.timeline(incident.incident_id))
         assert "A replacement was ordered by ada (noisy fan)" in texts
-        assert p.w.service.lemons.listing() == []  # an order says nothing against the hardware
+        assert p.w.service.hardware_ledgers.listing() == []  # an order says nothing against the hardware

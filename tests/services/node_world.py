@@ -30,7 +30,7 @@ from localcloud.memory_tables import MemoryIncidents, MemoryJobs
 from rekindle.protocol.cluster.documents import AgentDoc, AttemptDoc, NodeFacts, NodesDoc
 from rekindle.protocol.cluster.orders import Order, OrderResult, Outcome, Verb
 from rekindle.protocol.signals import FaultClass
-from tests.fakes.lemons import FakeLemons
+from tests.fakes.hardware import FakeHardwareLedger
 from tests.fakes.world import FakeAnnouncer, FakeClock, FakeMailbox, FakePolicies, FakeScheduler
 
 CLUSTER = "pretrain"
@@ -252,13 +252,13 @@ class NodeWorld:
         self.store = MemoryIncidents(self.registry)
         self.announcer = FakeAnnouncer()
         self.policy = policy
-        self.ledger = FakeLemons()
+        self.ledger = FakeHardwareLedger()
         self.nodes = heads = Nodes(
             head_nodes=self.site,
             cluster_nodes=self.site,
             store=self.store,
             clock=self.clock,
-            lemons=HardwareLedgers(ledger=self.ledger, clock=self.clock),
+            hardware_ledgers=HardwareLedgers(ledger=self.ledger, clock=self.clock),
         )
         scheduler = FakeScheduler(self.clock)
         self.look = Observer(

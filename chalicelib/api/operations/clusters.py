@@ -53,9 +53,9 @@ def repair_node(parts: Parts, request: Request) -> ApiResponse:
     return taken(parts, outcome)
 
 
-def list_lemons(parts: Parts, _: Request) -> ApiResponse:
+def list_hardware(parts: Parts, _: Request) -> ApiResponse:
     """Hardware with faults."""
-    return ok({"lemons": parts.lemons.listing()})
+    return ok({"hardware": parts.hardware_ledgers.listing()})
 
 
 ANSWERS: Final[Mapping[str, Schema]] = {
@@ -91,12 +91,12 @@ ANSWERS: Final[Mapping[str, Schema]] = {
             },
         ]
     },
-    "SuspectHardwareList": record({"lemons": listing(ref("SuspectHardware"), "at most 200")}),
+    "SuspectHardwareList": record({"hardware": listing(ref("SuspectHardware"), "at most 200")}),
     "SuspectHardware": record(
         {
             "identity": any_text("GPU UUID, serial number or instance id"),
             "kind": any_text("which of these"),
-            "is_lemon": flag("by the built-in policy"),
+            "is_suspect": flag("by the built-in policy"),
             "faults_total": whole("ever"),
             "faults_in_window": whole("lately"),
             "window_days": whole("what lately is"),
@@ -151,12 +151,12 @@ OPERATIONS = (
         example={"do": "reboot", "why": "ECC errors by the hundred"},
     ),
     Operation(
-        name="list_lemons",
+        name="list_hardware",
         method="GET",
-        path="/lemons",
+        path="/hardware",
         tag="clusters",
         summary="Hardware with faults, across Jobs, clusters and replacements; repeated ones first",
-        run=list_lemons,
+        run=list_hardware,
         answers={200: ref("SuspectHardwareList")},
     ),
 )

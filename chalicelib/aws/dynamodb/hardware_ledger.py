@@ -17,22 +17,22 @@ from chalicelib.domain.model.hardware_ledger import HardwareFault, HardwareRecor
 _LOG = logging.getLogger(__name__)
 
 # Marks with more than one fault have a partition of the index to themselves: they are what is looked for.
-REPEATED: Final = "LEMONS#REPEATED"
-ONCE: Final = "LEMONS#ONCE"
+REPEATED: Final = "HARDWARE#REPEATED"
+ONCE: Final = "HARDWARE#ONCE"
 MEMORY: Final = timedelta(days=120)  # after its last fault; longer than any policy's window (90 days)
 _TRIES: Final = 6  # two Incidents of one node do not close at the same time; a repeated step may
 _FAILED: Final = "ConditionalCheckFailedException"
 
 
 class DynamoHardwareLedger:
-    """ports.LemonLedger; `client` is a boto3 DynamoDB client."""
+    """ports.HardwareLedger; `client` is a boto3 DynamoDB client."""
 
     def __init__(self, client: Any, *, table: str) -> None:
         self._client = client
         self._table = table
 
     def add(self, mark: str, fault: HardwareFault) -> HardwareRecord:
-        """See ports.LemonLedger."""
+        """See ports.HardwareLedger."""
         for _ in range(_TRIES):
             stored = items.get(self._client, self._table, _key(mark))
             before = _record(stored) if stored is not None else None
@@ -55,13 +55,13 @@ class DynamoHardwareLedger:
         raise Throttled(f"the record of {mark} stays busy")
 
     def read(self, marks: Sequence[str]) -> tuple[HardwareRecord, ...]:
-        """See ports.LemonLedger."""
+        """See ports.HardwareLedger."""
         keys = [_key(one) for one in dict.fromkeys(marks)]
         found = items.get_many(self._client, self._table, keys) if keys else []
         return tuple(one for one in map(_record, found) if one is not None)
 
     def listing(self, *, limit: int, repeated_only: bool) -> tuple[HardwareRecord, ...]:
-        """See ports.LemonLedger."""
+        """See ports.HardwareLedger."""
         keys = list(islice(self._keys(repeated_only), limit))
         found = items.get_many(self._client, self._table, keys)
         return tuple(one for one in map(_record, found) if one is not None)
@@ -73,7 +73,7 @@ class DynamoHardwareLedger:
 
 
 def _key(mark: str) -> Item:
-    return items.key(f"LEMON#{mark}")
+    return items.key(f"HARDWARE#{mark}")
 
 
 def _item(record: HardwareRecord, *, version: int) -> Item:

@@ -100,8 +100,15 @@ RULE_GUARDS: Final = (
         source="DESIGN §7: reboot, replace, a person",
     ),
     RuleGuard(
-        guard=Guard.LEMON,
-        rules=("node.lemon", "repair.lemon", "return.lemon", "node.lemon_", "repair.lemon_", "return.lemon_"),
+        guard=Guard.SUSPECT_HARDWARE,
+        rules=(
+            "node.suspect_hardware",
+            "repair.suspect_hardware",
+            "return.suspect_hardware",
+            "node.suspect_hardware_",
+            "repair.suspect_hardware_",
+            "return.suspect_hardware_",
+        ),
         source="DESIGN §7: a hardware ledger that survives replacement",
     ),
     RuleGuard(

@@ -37,7 +37,7 @@ class Guard(StrEnum):
     RETRY_BUDGET = "retry_budget"
     BACK_OFF = "back_off"
     LADDER = "ladder"
-    LEMON = "lemon"
+    SUSPECT_HARDWARE = "suspect_hardware"
     PROVENANCE = "provenance"
     STALE = "stale"
     DEFERENCE = "deference"

@@ -45,7 +45,7 @@ _NO_SERIAL: Final = frozenset(
 
 
 class SuspectRule(StrEnum):
-    """What is done about suspect hardware (policy field `nodes.lemon_repair`)."""
+    """What is done about suspect hardware (policy field `nodes.suspect_repair`)."""
 
     OFF = "off"
     TELL = "tell"
@@ -154,7 +154,7 @@ class HardwareRecord(Record):
         return tuple(one for one in self.faults if now - one.at < window and one.incident_id != beside)
 
 
-def lemon_among(
+def suspect_among(
     records: Sequence[HardwareRecord],
     *,
     faults: int,
@@ -175,5 +175,5 @@ def lemon_among(
     places = ", ".join(dict.fromkeys(f"{one.node} of {one.cluster}" for one in reversed(before)))
     return (
         f"{record.mark} has had {len(before) + fresh} faults in {window.days or 1} days"
-        f"{f' (before: on {places[:200]})' if places else ''}: a lemon"
+        f"{f' (before: on {places[:200]})' if places else ''}: suspect hardware"
     )

@@ -29,7 +29,7 @@ class FindingKind(StrEnum):
 
     AGENT_REPLACE = "agent_replace"  # the health agent recommends it
     AGENT_REBOOT = "agent_reboot"
-    LEMON = "lemon"  # its hardware has had faults again and again, wherever it stood
+    SUSPECT_HARDWARE = "suspect_hardware"  # its hardware has had faults again and again, wherever it stood
     INSTANCE_FAILED = "instance_failed"
     XID_REPLACE = "xid_replace"
     XID_REBOOT = "xid_reboot"
@@ -117,8 +117,8 @@ def _kind(signal: Signal) -> FindingKind | None:
     if is_all_clear(signal) or signal.fault is None or signal.kind is SignalKind.ORDER_NODE:
         return None  # an order says nothing against the hardware
     evidence = signal.evidence
-    if evidence.get("lemon") is True:
-        return FindingKind.LEMON
+    if evidence.get("suspect_hardware") is True:
+        return FindingKind.SUSPECT_HARDWARE
     # The agent's word: in an event RepairAction, in a log record its recommendation, in the cluster its mark.
     # Where none names an action, the fault's own name does.
     marked = str(evidence.get("reason") or "")

@@ -108,7 +108,7 @@ class NodeRepair(Record):
     cleared_at    when the health agent withdrew its report; None where it has not
     health_check  number of the deep health check asked for last; `check_seen`: it was seen under way
     order         the newest that a person gave about the node
-    hardware      marks of the hardware that the Incident is about, as far as they are known (lemons.py)
+    hardware      marks of the hardware that the Incident is about, as far as they are known (hardware_ledger.py)
     named         those of them that a log line named directly
     """
 
@@ -180,9 +180,9 @@ FIRST_RUNGS: Final = (
         source="the health agent's recommendation wins (aws-facts §8)",
     ),
     FirstRung(
-        kind=FindingKind.LEMON,
+        kind=FindingKind.SUSPECT_HARDWARE,
         rung=Rung.REPLACE,
-        source="a reboot has not cured it so far; such hardware is taken out (arXiv 2410.21680, docs/lemons.md)",
+        source="a reboot has not cured it so far; such hardware is taken out (arXiv 2410.21680, docs/hardware.md)",
     ),
     FirstRung(
         kind=FindingKind.INSTANCE_FAILED,
@@ -289,9 +289,9 @@ def next_rung(repair: NodeRepair, findings: tuple[Finding, ...], *, now: datetim
     recent = [one for one in repair.past if now - one.at < HISTORY]
     if len(recent) >= PATTERN:
         return None, f"it was repaired {len(recent)} times in {HISTORY.days} days: a pattern that repairs do not cure"
-    lemon = next((one for one in findings if one.kind is FindingKind.LEMON), None)
-    if first_rung(lead.kind) is Rung.REBOOT and lemon is not None:
-        return Rung.REPLACE, lemon.text
+    suspect = next((one for one in findings if one.kind is FindingKind.SUSPECT_HARDWARE), None)
+    if first_rung(lead.kind) is Rung.REBOOT and suspect is not None:
+        return Rung.REPLACE, suspect.text
     if first_rung(lead.kind) is Rung.REBOOT and any(
         one.rung == Rung.REBOOT and one.instance_id in (None, repair.instance_id) for one in recent
     ):

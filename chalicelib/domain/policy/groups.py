@@ -262,13 +262,13 @@ class Nodes:
     health_check_limit: timedelta = declared(
         timedelta(hours=4), Seconds(60, DAY_S), "how long such a check may take before a person is called"
     )
-    lemon_faults: int = declared(
+    suspect_faults: int = declared(
         3,
         Count(2, 100, "Incidents"),
-        "faults of one piece of hardware, each an Incident, that make it suspect ([lemons.md](lemons.md))",
+        "faults of one piece of hardware, each an Incident, that make it suspect ([hardware.md](hardware.md))",
     )
-    lemon_window: timedelta = declared(timedelta(days=28), Seconds(3600, 90 * DAY_S), "how far back they count")
-    lemon_repair: SuspectRule = declared(
+    suspect_window: timedelta = declared(timedelta(days=28), Seconds(3600, 90 * DAY_S), "how far back they count")
+    suspect_repair: SuspectRule = declared(
         SuspectRule.REPLACE,
         OneOf(words_of(SuspectRule)),
         "what is done about suspect hardware: nothing, a notification, or a replacement instead of a reboot",

@@ -58,7 +58,7 @@ class Nodes:
     cluster_nodes: ClusterNodes
     store: IncidentStore
     clock: Clock
-    lemons: HardwareLedgers | None = None
+    hardware_ledgers: HardwareLedgers | None = None
 
     # ---- a look ----------------------------------------------------------------------------------------------------
 
@@ -122,10 +122,10 @@ class Nodes:
         now_id = now_id or (seen.instance_id if seen is not None else None)
         begins = incident.phase in (Phase.OPEN, Phase.HOLDING)
         is_another = repair.step is not None and repair.step.rung is Rung.REPLACE and now_id != repair.step.instance_id
-        if self.lemons is None or not (begins or (is_another and incident.phase is Phase.REPAIRING)):
+        if self.hardware_ledgers is None or not (begins or (is_another and incident.phase is Phase.REPAIRING)):
             return Unknown("not needed now")
         marks = marks_to_ask(seen, nodes=nodes, known=repair.hardware if begins else (), instance_id=now_id)
-        return self.lemons.records(marks) if marks else Unknown("nothing tells which hardware this is")
+        return self.hardware_ledgers.records(marks) if marks else Unknown("nothing tells which hardware this is")
 
     def _own(self, cluster: str) -> tuple[str, ClusterView | None]:
         """What HyperPod is asked by (the ARN that the agent tells, else the name), and its cluster of that name.

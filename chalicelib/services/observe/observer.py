@@ -321,8 +321,13 @@ class Observer:
         after = decision.incident
         if attempt is not None and after.job_id is not None:
             self._keep_attempt(after.job_id, before, attempt, closing=not after.is_open)
-        if after.node is not None and not after.is_open and self.nodes is not None and self.nodes.lemons is not None:
-            self.nodes.lemons.keep(after)
+        if (
+            after.node is not None
+            and not after.is_open
+            and self.nodes is not None
+            and self.nodes.hardware_ledgers is not None
+        ):
+            self.nodes.hardware_ledgers.keep(after)
         if after.job_id is not None and after.outcome == STOPPED_BY_ORDER:
             ended_at = attempt.ended_at if attempt is not None else None
             self.registry.deactivate(

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from chalicelib.domain.model.errors import RecoveryError
-from chalicelib.domain.model.hardware_ledger import HardwareRecord, MarkKind, lemon_among, mark, marks_of
+from chalicelib.domain.model.hardware_ledger import HardwareRecord, MarkKind, mark, marks_of, suspect_among
 from chalicelib.domain.model.incident import Incident
 from chalicelib.domain.model.known import Known, Maybe, Unknown
 from chalicelib.domain.model.signal import Signal, SignalKind, SignalSource
@@ -53,7 +53,7 @@ class HardwareLedgers:
             return Unknown(f"the hardware ledger cannot be read: {err}"[:200])
 
     def listing(self) -> list[dict[str, Any]]:
-        """Hardware with faults, that with more than one first, the newest first; `is_lemon` by the built-in policy."""
+        """Hardware with faults: with more than one first, then by time; `is_suspect` by the built-in policy."""
         found = self.ledger.listing(limit=LISTED, repeated_only=False)
         return [_shown(record, now=self.clock.now()) for record in found]
 
@@ -99,7 +99,7 @@ def _marks(facts: NodeFacts) -> tuple[str, ...]:
 
 def _text(records: Sequence[HardwareRecord], now: datetime) -> str | None:
     policy = DEFAULT_POLICY
-    return lemon_among(records, faults=policy.nodes.lemon_faults, window=policy.nodes.lemon_window, now=now)
+    return suspect_among(records, faults=policy.nodes.suspect_faults, window=policy.nodes.suspect_window, now=now)
 
 
 def _signal(cluster: str, facts: NodeFacts, records: Sequence[HardwareRecord], *, now: datetime) -> Signal | None:
@@ -107,12 +107,12 @@ def _signal(cluster: str, facts: NodeFacts, records: Sequence[HardwareRecord], *
     if text is None:
         return None
     newest = max(fault.at for record in records for fault in record.faults)
-    evidence = {"lemon": True, "found_by": "sweep", "instance_id": facts.instance_id, "group": facts.group}
+    evidence = {"suspect_hardware": True, "found_by": "sweep", "instance_id": facts.instance_id, "group": facts.group}
     return Signal(
         kind=SignalKind.NODE_SUSPECT,  # speaks of the node alone: no run is disturbed for what may never happen again
         source=SignalSource.SWEEP,
         occurred_at=now,
-        dedupe_key=f"lemon:{cluster}:{facts.name}:{facts.instance_id}:{newest:%Y%m%dT%H%M%S}"[:200],
+        dedupe_key=f"suspect:{cluster}:{facts.name}:{facts.instance_id}:{newest:%Y%m%dT%H%M%S}"[:200],
         summary=f"{facts.name} of {cluster}: {text}"[:400],
         cluster=cluster,
         node=facts.name,
@@ -125,12 +125,12 @@ def _signal(cluster: str, facts: NodeFacts, records: Sequence[HardwareRecord], *
 
 
 def _shown(record: HardwareRecord, *, now: datetime) -> dict[str, Any]:
-    window: timedelta = DEFAULT_POLICY.nodes.lemon_window
+    window: timedelta = DEFAULT_POLICY.nodes.suspect_window
     kind, _, value = record.mark.partition(":")
     return {
         "identity": value,
         "kind": kind,
-        "is_lemon": _text((record,), now) is not None,
+        "is_suspect": _text((record,), now) is not None,
         "faults_total": record.total,
         "faults_in_window": len(record.within(window, now=now)),
         "window_days": window.days,

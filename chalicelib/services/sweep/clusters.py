@@ -41,7 +41,7 @@ class SweepClusters:
     head_nodes: HeadNodes
     intake: Intake
     clock: Clock
-    lemons: HardwareLedgers | None = None
+    hardware_ledgers: HardwareLedgers | None = None
     unheard: UnheardAttempts | None = None
 
     def run(self, policies: Mapping[str, str], *, number: int) -> tuple[list[Outcome], int]:
@@ -89,8 +89,8 @@ class SweepClusters:
                     signal = signal_from_node(cluster, facts, now=nodes.value.seen_at)
                     if signal is not None:
                         yield signal
-                if self.lemons is not None:
-                    yield from self.lemons.come_back(cluster, nodes.value)
+                if self.hardware_ledgers is not None:
+                    yield from self.hardware_ledgers.come_back(cluster, nodes.value)
 
     def _unheard_starts(self, cluster: str) -> Iterator[Signal]:
         """Of the starts that the agent has written of last."""

@@ -55,7 +55,7 @@ def _order_text(cluster: Mapping[str, Any], node: str, args: argparse.Namespace)
 _COLUMNS = (
     Column("hardware"),
     Column("kind"),
-    Column("lemon"),
+    Column("suspect"),
     Column("lately", right=True),
     Column("ever", right=True),
     Column("last fault"),
@@ -64,11 +64,11 @@ _COLUMNS = (
 )
 
 
-def lemons(args: argparse.Namespace) -> int:
+def hardware(args: argparse.Namespace) -> int:
     """Hardware that has failed, whatever instance or node it stands behind; what failed more than once first."""
     with connected(args, only_look=True) as client:
-        body = client.get("/lemons")
-    found = objects(body, "lemons")
+        body = client.get("/hardware")
+    found = objects(body, "hardware")
     if wants_json(args):
         out_json(body)
     elif not found:
@@ -84,7 +84,7 @@ def _row(one: Mapping[str, Any]) -> tuple[str, ...]:
     return (
         word(one, "identity"),
         word(one, "kind"),
-        word(one, "is_lemon"),
+        word(one, "is_suspect"),
         word(one, "faults_in_window"),
         word(one, "faults_total"),
         day_and_time(newest, "at"),

@@ -226,7 +226,7 @@ class NodeFacts:
 
     `instance_id` and `group` come from resource_config.json, None where it does not name the node. `jobs` are the
     Slurm jobs on it now, `others` those of them that never asked for protection. `gpus` are GPU UUIDs, and `serial` the
-    machine's serial number, where these were recorded for the instance that stands there (docs/lemons.md);
+    machine's serial number, where these were recorded for the instance that stands there (docs/hardware.md);
     empty and None where not. `booted_at` is when its operating system started, as Slurm shows it. `seen_at`, which the
     document leaves out, is when all that held last.
     """

@@ -5,7 +5,7 @@ On HyperPod from `resource_config.json` (shape: SageMaker developer guide, lifec
 and where slurmd was started with `--instance-id` from `InstanceId=` of scontrol (24.05+). Elsewhere unknown.
 
 GPU UUIDs and serial numbers cannot be seen from a head node by themselves. They are taken from a node's `Extra=`
-field, where the node itself writes them down (rekindle.slurm_agent.base.identity, docs/lemons.md); else there are
+field, where the node itself writes them down (rekindle.slurm_agent.base.identity, docs/hardware.md); else there are
 none. `Extra=` outlives the instance that wrote it, so where the instance is known it must be the one that is named
 there.
 """

@@ -145,7 +145,7 @@ ORDER = told(SignalKind.ORDER_NODE, fault=FaultClass.OPERATOR_ORDER, do="replace
 FORCED = told(SignalKind.ORDER_NODE, fault=FaultClass.OPERATOR_ORDER, do="replace", who="ada", force=True)
 OFF = with_policy(nodes={"repair": Allowed.OFF})
 GPU = "GPU-5c89b0a6-2d1e-6a23-9a4b-0123456789ab"
-LEMON = Known((record(3),))
+SUSPECT = Known((record(3),))
 
 
 LOST = memory(findings=(finding(FindingKind.DOWN),))
@@ -1215,33 +1215,33 @@ NODE_TABLE: list[Row] = [
         CordonNode,
         name="the group has room",
     ),
-    # ---- lemons
+    # ---- suspect hardware
     row(
-        "node.lemon",
+        "node.suspect_hardware",
         asked(P.OPEN),
-        observed(node_view(records=LEMON), XID),
+        observed(node_view(records=SUSPECT), XID),
         P.HOLDING,
         Notify,
-        policy=with_policy(nodes={"lemon_repair": SuspectRule.TELL}),
+        policy=with_policy(nodes={"suspect_repair": SuspectRule.TELL}),
     ),
     row(
         "repair.replace",
-        asked(P.DRAINING, memory(findings=(finding(), finding(FindingKind.LEMON)))),
+        asked(P.DRAINING, memory(findings=(finding(), finding(FindingKind.SUSPECT_HARDWARE)))),
         observed(node_view(drained())),
         P.REPAIRING,
         ReplaceNode,
         Notify,
-        name="a lemon is not rebooted",
+        name="suspect hardware is not rebooted",
     ),
     row(
-        "repair.lemon",
+        "repair.suspect_hardware",
         asked(P.REPAIRING, in_turn(REPLACED)),
-        observed(dataclasses.replace(FRESH, records=LEMON, load=ROOM)),
+        observed(dataclasses.replace(FRESH, records=SUSPECT, load=ROOM)),
         P.REPAIRING,
         ReplaceNode,
     ),
     row(
-        "repair.lemon",
+        "repair.suspect_hardware",
         asked(P.REPAIRING, in_turn(REPLACED, hardware=(f"gpu:{GPU}",))),
         observed(node_view(drained(instance_id=NEW, gpus=(GPU,)), instance(instance_id=NEW), load=ROOM)),
         P.REPAIRING,
@@ -1249,28 +1249,28 @@ NODE_TABLE: list[Row] = [
         name="the very machine is back",
     ),
     row(
-        "repair.lemon_limit",
+        "repair.suspect_hardware_limit",
         asked(P.REPAIRING, memory(REPLACED, dataclasses.replace(REPLACED, number=2))),
-        observed(dataclasses.replace(FRESH, records=LEMON)),
+        observed(dataclasses.replace(FRESH, records=SUSPECT)),
         P.HANDED_OVER,
         Notify,
     ),
     row(
-        "repair.lemon_limit",
+        "repair.suspect_hardware_limit",
         asked(P.REPAIRING, memory(REPLACED)),
-        observed(dataclasses.replace(FRESH, records=LEMON)),
+        observed(dataclasses.replace(FRESH, records=SUSPECT)),
         P.HANDED_OVER,
         Notify,
-        policy=with_policy(nodes={"lemon_repair": SuspectRule.TELL}),
+        policy=with_policy(nodes={"suspect_repair": SuspectRule.TELL}),
         name="the policy only tells",
     ),
     row(
         "node.omen",
         asked(P.OPEN),
-        observed(node_view(), told(SignalKind.NODE_SUSPECT, lemon=True)),
+        observed(node_view(), told(SignalKind.NODE_SUSPECT, suspect_hardware=True)),
         P.HOLDING,
         Notify,
-        name="a lemon by somebody else's measure",
+        name="suspect by somebody else's measure",
     ),
 ]
 

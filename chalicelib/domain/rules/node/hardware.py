@@ -1,6 +1,6 @@
 """What the hardware ledger changes about a repair: suspect hardware is replaced, not rebooted, and not put back.
 
-docs/lemons.md defines what counts and how hardware is identified.
+docs/hardware.md defines what counts and how hardware is identified.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from chalicelib.domain.model.hardware_ledger import (
     MarkKind,
     SuspectRule,
     kind_of,
-    lemon_among,
     mark,
     marks_of,
+    suspect_among,
 )
 from chalicelib.domain.model.incident import Incident, Phase
 from chalicelib.domain.model.known import Known
@@ -38,16 +38,20 @@ _COUNT_AT_ONCE: Final = frozenset({FindingKind.INSTANCE_FAILED})
 _COUNT_IF_REPAIRED: Final = frozenset({FindingKind.DOWN, FindingKind.SUSPECTED})
 
 
-def with_lemon(context: RuleContext) -> RuleContext:
+def with_suspect_hardware(context: RuleContext) -> RuleContext:
     """The context with the finding that the node's hardware is suspect exactly where ledger and policy say so."""
     if context.incident.phase not in (Phase.OPEN, Phase.HOLDING):
         return context
     suspect = suspect_hardware_text(context)
     # What the sweep has said of it is only why somebody looks: the ledger is asked anew, by the policy that counts.
-    findings = tuple(one for one in repair_of(context).findings if one.kind is not FindingKind.LEMON)
-    if suspect is not None and context.policy.nodes.lemon_repair is SuspectRule.REPLACE:
+    findings = tuple(one for one in repair_of(context).findings if one.kind is not FindingKind.SUSPECT_HARDWARE)
+    if suspect is not None and context.policy.nodes.suspect_repair is SuspectRule.REPLACE:
         at, now_id = context.incident.opened_at, current_id(context)
-        findings += (Finding(kind=FindingKind.LEMON, at=at, text=suspect[:300], key="lemon", instance_id=now_id),)
+        findings += (
+            Finding(
+                kind=FindingKind.SUSPECT_HARDWARE, at=at, text=suspect[:300], key="suspect_hardware", instance_id=now_id
+            ),
+        )
     if findings == repair_of(context).findings:
         return context
     context = note(context, findings=findings)
@@ -61,10 +65,10 @@ def suspect_hardware_text(context: RuleContext) -> str | None:
     if not isinstance(records, Known):
         return None
     repair = repair_of(context)
-    return lemon_among(
+    return suspect_among(
         records.value,
-        faults=context.policy.nodes.lemon_faults,
-        window=context.policy.nodes.lemon_window,
+        faults=context.policy.nodes.suspect_faults,
+        window=context.policy.nodes.suspect_window,
         now=context.now,
         incident_id=context.incident.incident_id,
         fresh=not repair.steps and is_against_the_hardware(repair),
@@ -88,7 +92,7 @@ def faults_to_keep(incident: Incident) -> tuple[tuple[str, HardwareFault], ...]:
     repair = incident.repair
     if repair is None or incident.is_open or not is_against_the_hardware(repair):
         return ()
-    lead = leading(tuple(one for one in repair.findings if one.kind is not FindingKind.LEMON))
+    lead = leading(tuple(one for one in repair.findings if one.kind is not FindingKind.SUSPECT_HARDWARE))
     marks = repair.named or repair.hardware
     if not marks and repair.instance_id is not None:
         marks = (mark(MarkKind.INSTANCE, repair.instance_id),)
@@ -111,7 +115,7 @@ def came_back(context: RuleContext, step: Step) -> str | None:
     now_id = current_id(context)
     if step.rung is not Rung.REPLACE or now_id in (None, step.instance_id) or not is_running(context):
         return None
-    if context.policy.nodes.lemon_repair is SuspectRule.OFF or facts is None or facts.instance_id != now_id:
+    if context.policy.nodes.suspect_repair is SuspectRule.OFF or facts is None or facts.instance_id != now_id:
         return None
     here = marks_of(gpus=facts.gpus, serial=facts.serial)
     same = [one for one in here if one in repair.hardware and kind_of(one).is_of_the_hardware]
@@ -121,10 +125,10 @@ def came_back(context: RuleContext, step: Step) -> str | None:
     return f"{now_id} came in its place, and {suspect}" if suspect is not None else None
 
 
-def refused_as_lemon(context: RuleContext, why: str) -> Decision | None:
+def refused_as_suspect(context: RuleContext, why: str) -> Decision | None:
     """A person, where the policy only notifies, or where replacements were suspect too often; else None."""
     sent = sum(one.rung is Rung.REPLACE for one in repair_of(context).steps)
-    if context.policy.nodes.lemon_repair is SuspectRule.REPLACE and sent < MAX_REPLACEMENTS:
+    if context.policy.nodes.suspect_repair is SuspectRule.REPLACE and sent < MAX_REPLACEMENTS:
         return None
     times = f", after {sent} replacements" if sent > 1 else ""
-    return context.hand_over("repair.lemon_limit", f"{why}{times}. {state_of_the_node(context)}")
+    return context.hand_over("repair.suspect_hardware_limit", f"{why}{times}. {state_of_the_node(context)}")

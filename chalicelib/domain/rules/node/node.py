@@ -54,7 +54,7 @@ from chalicelib.domain.node.memory import (
     waiting_order,
 )
 from chalicelib.domain.node.repair_budget import many_down
-from chalicelib.domain.rules.node.hardware import suspect_hardware_text, with_lemon
+from chalicelib.domain.rules.node.hardware import suspect_hardware_text, with_suspect_hardware
 from chalicelib.domain.rules.node.queue import turn
 from chalicelib.domain.rules.node.repair import checking, draining, repairing, returning
 from chalicelib.domain.run.first_response import shadow
@@ -73,7 +73,7 @@ _OTHERS_AT_WORK = {
 def decide_node(context: RuleContext) -> Decision:
     """The verdict on one observation of a node's Incident. Total."""
     cancel = newest(context.seen.new_signals, SignalKind.ORDER_CANCEL)
-    context = with_lemon(remember(context))
+    context = with_suspect_hardware(remember(context))
     if cancel is not None:
         who = str(cancel.evidence.get("who", "an operator"))
         reason = f"cancelled by {who} while {context.incident.phase}. {state_of_the_node(context)}"
@@ -339,15 +339,15 @@ def _came_late(context: RuleContext) -> bool:
 def _allowed(context: RuleContext) -> Decision | None:
     """Does anything ask for a repair, and does the policy allow one?"""
     lead = leading(findings_about_now(context))
-    suspect = suspect_hardware_text(context) if context.policy.nodes.lemon_repair is SuspectRule.TELL else None
+    suspect = suspect_hardware_text(context) if context.policy.nodes.suspect_repair is SuspectRule.TELL else None
     is_asked_for = lead is not None and first_rung(lead.kind) is not None
     if suspect is not None and not is_asked_for and waiting_order(context) is None:
-        return _notified(context, "node.lemon", f"{suspect}, and the policy says: notify")
-    if suspect is not None and "node.lemon" not in repair_of(context).told:
+        return _notified(context, "node.suspect_hardware", f"{suspect}, and the policy says: notify")
+    if suspect is not None and "node.suspect_hardware" not in repair_of(context).told:
         context, notices = tell_once(
-            context, "node.lemon", f"{story_of(context)} {suspect}. The policy says to tell it."
+            context, "node.suspect_hardware", f"{story_of(context)} {suspect}. The policy says to tell it."
         )
-        return wait(context, "node.lemon", suspect, *notices, phase=Phase.HOLDING)
+        return wait(context, "node.suspect_hardware", suspect, *notices, phase=Phase.HOLDING)
     if waiting_order(context) is None:  # the policy says what is done without anybody's order
         if not is_asked_for:
             return _notified(context, "node.omen", "nothing that was found asks for a repair")

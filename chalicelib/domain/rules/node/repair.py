@@ -46,7 +46,7 @@ from chalicelib.domain.node.memory import (
     waiting_order,
 )
 from chalicelib.domain.node.repair_budget import are_many_down
-from chalicelib.domain.rules.node.hardware import came_back, refused_as_lemon
+from chalicelib.domain.rules.node.hardware import came_back, refused_as_suspect
 from chalicelib.domain.rules.node.ladder import DONE, ask_again, begin_repair, escalate, order_of
 
 _MAX_REFUSALS = 2  # an order that waited too long is refused, and given once more
@@ -160,7 +160,7 @@ def repairing(context: RuleContext) -> Decision:
         return escalate(context, f"it was seen again after the {step.rung}: {again.text}")
     back = came_back(context, step)
     if back is not None:
-        return refused_as_lemon(context, back) or ask_again(context, step, back, rule="repair.lemon")
+        return refused_as_suspect(context, back) or ask_again(context, step, back, rule="repair.suspect_hardware")
     if _is_done(context, step):
         return _well_again(context, step)
     failed = _failed(context, step) or _marked_by_them(context, step)

@@ -19,14 +19,14 @@ from chalicelib.domain.model.hardware_ledger import (
     HardwareFault,
     HardwareRecord,
     is_serial,
-    lemon_among,
     marks_in,
     marks_of,
     reported_marks,
+    suspect_among,
 )
 from chalicelib.ports.operator import HardwareLedger
 from localcloud.aws.template import create_table
-from tests.fakes.lemons import FakeLemons
+from tests.fakes.hardware import FakeHardwareLedger
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
 DAY = timedelta(days=1)
@@ -51,7 +51,7 @@ def fault(number: int, *, ago: timedelta = DAY, **more: Any) -> HardwareFault:
 @pytest.fixture(params=["dynamodb", "memory"])
 def ledger(request: pytest.FixtureRequest) -> Iterator[HardwareLedger]:
     if request.param == "memory":
-        yield FakeLemons()
+        yield FakeHardwareLedger()
         return
     with mock_aws():
         client = boto3.client("dynamodb", region_name="us-west-2", aws_access_key_id="t", aws_secret_access_key="t")
@@ -104,11 +104,11 @@ def test_an_item_is_small_ends_by_itself_and_a_broken_one_stops_nobody() -> None
         ledger = DynamoHardwareLedger(client, table="rekindle")
         for number in range(MAX_FAULTS):
             ledger.add(MARK, fault(number, ago=timedelta(hours=number), text="".join(random.choices("abc", k=300))))
-        stored = items.get(client, "rekindle", items.key(f"LEMON#{MARK}"))
+        stored = items.get(client, "rekindle", items.key(f"HARDWARE#{MARK}"))
         assert stored is not None
         assert items.packed_bytes(stored["record"]) < 6 * 1024
         assert items.read_number(stored, items.TTL_ATTRIBUTE) == int((NOW + MEMORY).timestamp())
-        client.put_item(TableName="rekindle", Item=items.key("LEMON#gpu:x") | {"record": {"S": "{"}})
+        client.put_item(TableName="rekindle", Item=items.key("HARDWARE#gpu:x") | {"record": {"S": "{"}})
         assert [one.mark for one in ledger.read(["gpu:x", MARK])] == [MARK]
 
 
@@ -123,10 +123,10 @@ def kept(*agos: timedelta) -> HardwareRecord:
 
 
 def said(*records: HardwareRecord, **more: Any) -> str | None:
-    return lemon_among(records, **({"faults": 3, "window": 28 * DAY, "now": NOW} | more))
+    return suspect_among(records, **({"faults": 3, "window": 28 * DAY, "now": NOW} | more))
 
 
-def test_as_many_faults_as_the_policy_says_within_its_window_make_a_lemon() -> None:
+def test_as_many_faults_as_the_policy_says_within_its_window_make_suspect_hardware() -> None:
     assert said(kept(DAY, 2 * DAY)) is None
     assert said(kept(DAY, 2 * DAY, 27 * DAY)) is not None
     assert said(kept(DAY, 2 * DAY, 28 * DAY)) is None  # the window ends
@@ -141,7 +141,7 @@ def test_the_incident_at_hand_is_not_counted_twice() -> None:
     assert said(record, incident_id="inc-9", fresh=True) is not None
 
 
-def test_two_pieces_with_two_faults_each_are_no_lemon() -> None:
+def test_two_pieces_with_two_faults_each_are_no_suspect_hardware() -> None:
     assert said(kept(DAY, 2 * DAY), dataclasses.replace(kept(DAY, 2 * DAY), mark=f"gpu:{OTHER}")) is None
 
 

@@ -1,4 +1,4 @@
-"""The lemon ledger in memory, which can be out of reach."""
+"""The hardware ledger in memory, which can be out of reach."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from chalicelib.domain.model.hardware_ledger import HardwareRecord
 from simulation.stages.memory import MemoryHardwareLedger
 
 
-class FakeLemons(MemoryHardwareLedger):
+class FakeHardwareLedger(MemoryHardwareLedger):
     """`is_blind`: nothing can be read."""
 
     def __init__(self) -> None:

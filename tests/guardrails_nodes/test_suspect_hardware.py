@@ -1,4 +1,4 @@
-"""A lemon is known again under whatever name it comes back, and is replaced or told as the policy says."""
+"""Suspect hardware is known again under whatever name it comes back, and is replaced or told as the policy says."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ def test_an_incident_of_the_hardware_is_kept_against_each_of_its_gpus() -> None:
     incident_id = yard.report(xid=79, first_response="reboot")
     yard.settle()
     assert yard.incident(incident_id).phase is Phase.RECOVERED
-    (one, other) = yard.lemons.listing()
+    (one, other) = yard.hardware_ledgers.listing()
     assert {one["identity"], other["identity"]} == {GPU, OTHER}
     assert one["faults"][0]["done"] == "reboot"
-    assert (one["faults_total"], one["is_lemon"]) == (1, False)
+    assert (one["faults_total"], one["is_suspect"]) == (1, False)
 
 
 def test_a_line_that_names_the_gpu_blames_that_one_alone() -> None:
@@ -34,7 +34,7 @@ def test_a_line_that_names_the_gpu_blames_that_one_alone() -> None:
     yard.site.machines[NODE].gpus = (GPU, OTHER)
     yard.report(xid=79, first_response="reboot", marks=[mark_of(OTHER)])
     yard.settle()
-    (one,) = yard.lemons.listing()
+    (one,) = yard.hardware_ledgers.listing()
     assert (one["identity"], one["faults"][0]["named"]) == (OTHER, True)
 
 
@@ -43,7 +43,7 @@ def test_hardware_that_nobody_has_told_apart_is_kept_by_its_instance() -> None:
     old = yard.site.machines[NODE].instance_id
     yard.report(recommended="replace")
     yard.settle()
-    (one,) = yard.lemons.listing()
+    (one,) = yard.hardware_ledgers.listing()
     assert (one["kind"], one["identity"]) == ("instance", old)
 
 
@@ -54,7 +54,7 @@ def test_what_says_nothing_against_the_hardware_is_not_kept() -> None:
     yard.report("ip-10-1-0-1", xid=31, fault=None)
     yard.order("reboot")
     yard.settle()
-    assert yard.lemons.listing() == []
+    assert yard.hardware_ledgers.listing() == []
 
 
 def test_the_third_incident_in_a_month_replaces_where_a_reboot_would_have_been_tried() -> None:
@@ -67,11 +67,11 @@ def test_the_third_incident_in_a_month_replaces_where_a_reboot_would_have_been_t
     assert [what for what, _ in yard.site.calls] == ["replace"]
     assert yard.incident(incident_id).phase is Phase.RECOVERED, yard.told(incident_id)
     assert "n1 of elsewhere" in yard.told(incident_id)
-    listed = next(one for one in yard.lemons.listing() if one["identity"] == GPU)
-    assert (listed["is_lemon"], listed["faults_in_window"], listed["window_days"]) == (True, 3, 28)
+    listed = next(one for one in yard.hardware_ledgers.listing() if one["identity"] == GPU)
+    assert (listed["is_suspect"], listed["faults_in_window"], listed["window_days"]) == (True, 3, 28)
 
 
-def test_two_incidents_are_no_lemon_and_neither_are_old_ones() -> None:
+def test_two_incidents_are_no_suspect_hardware_and_neither_are_old_ones() -> None:
     for agos in ((3 * DAY,), (29 * DAY, 30 * DAY, 31 * DAY)):
         yard = Yard()
         yard.site.machines[NODE].gpus = (GPU,)
@@ -81,14 +81,14 @@ def test_two_incidents_are_no_lemon_and_neither_are_old_ones() -> None:
         assert [what for what, _ in yard.site.calls] == ["reboot"]
 
 
-def test_a_replacement_that_is_a_lemon_is_not_taken() -> None:
+def test_a_replacement_that_is_suspect_hardware_is_not_taken() -> None:
     yard = Yard()
     yard.had(GPU, DAY, 2 * DAY, 3 * DAY)
     yard.site.spares = [(GPU,), (OTHER,)]
     incident_id = yard.report(recommended="replace")
     yard.settle()
     assert [what for what, _ in yard.site.calls] == ["replace", "replace"]
-    assert yard.rules(incident_id).count("repair.lemon") == 1
+    assert yard.rules(incident_id).count("repair.suspect_hardware") == 1
     assert yard.incident(incident_id).phase is Phase.RECOVERED, yard.told(incident_id)
     assert yard.site.machines[NODE].gpus == (OTHER,)
 
@@ -104,32 +104,32 @@ def test_the_very_machine_that_was_sent_back_is_known_under_its_new_instance_id(
     assert [what for what, _ in yard.site.calls] == ["replace", "replace"]
 
 
-def test_a_provider_that_sends_nothing_but_lemons_ends_at_a_person() -> None:
+def test_a_provider_that_sends_nothing_but_suspect_hardware_ends_at_a_person() -> None:
     yard = Yard()
     yard.site.machines[NODE].gpus = (GPU,)
     yard.site.spares = [(GPU,)] * 9
     incident_id = yard.report(recommended="replace")
     yard.settle()
     assert len(yard.site.calls) == 2
-    assert yard.rules(incident_id)[-1] == "repair.lemon_limit"
+    assert yard.rules(incident_id)[-1] == "repair.suspect_hardware_limit"
     assert yard.incident(incident_id).phase is Phase.HANDED_OVER
     assert yard.site.machines[NODE].drain.startswith("rekindle:")  # it gets no jobs until somebody says so
 
 
 @pytest.mark.parametrize(("rule", "calls"), [("off", ["reboot"]), ("tell", ["reboot"])])
 def test_the_policy_may_only_tell_or_look_away(rule: str, calls: list[str]) -> None:
-    yard = Yard(with_policy(nodes={"lemon_repair": rule}))
+    yard = Yard(with_policy(nodes={"suspect_repair": rule}))
     yard.site.machines[NODE].gpus = (GPU,)
     yard.had(GPU, DAY, 2 * DAY, 3 * DAY)
     incident_id = yard.report(xid=79, first_response="reboot")
     yard.settle()
     assert [what for what, _ in yard.site.calls] == calls
-    assert ("node.lemon" in yard.rules(incident_id)) is (rule == "tell")
-    notices = [one.text for one in yard.announcer.notices if "a lemon" in one.text]
+    assert ("node.suspect_hardware" in yard.rules(incident_id)) is (rule == "tell")
+    notices = [one.text for one in yard.announcer.notices if "suspect hardware" in one.text]
     assert len(notices) == (rule == "tell")
 
 
-def test_a_ledger_that_cannot_be_read_makes_nothing_a_lemon_and_stops_no_repair() -> None:
+def test_a_ledger_that_cannot_be_read_makes_nothing_suspect_hardware_and_stops_no_repair() -> None:
     yard = Yard()
     yard.site.machines[NODE].gpus = (GPU,)
     yard.had(GPU, DAY, 2 * DAY, 3 * DAY)
@@ -158,7 +158,9 @@ def test_a_look_at_a_host_full_of_faults_stays_small() -> None:
 def sweep(yard: Yard) -> list[str | None]:
     """Each node's Incident that a sweep opens or joins."""
     found: list[str | None] = []
-    sweeper = SweepClusters(head_nodes=yard.site, intake=yard.intake, clock=yard.clock, lemons=yard.lemons)
+    sweeper = SweepClusters(
+        head_nodes=yard.site, intake=yard.intake, clock=yard.clock, hardware_ledgers=yard.hardware_ledgers
+    )
     for number in range(10):  # nodes are read in every tenth round
         outcomes, unread = sweeper.run({CLUSTER: "default"}, number=number)
         assert unread == 0
@@ -168,7 +170,7 @@ def sweep(yard: Yard) -> list[str | None]:
     return found
 
 
-def test_a_lemon_that_comes_back_into_service_is_found_by_the_sweep_and_replaced() -> None:
+def test_a_suspect_hardware_that_comes_back_into_service_is_found_by_the_sweep_and_replaced() -> None:
     yard = Yard(tag="default")
     yard.had(GPU, DAY, 2 * DAY, 3 * DAY)
     yard.site.machines["ip-10-1-0-2"].gpus = (GPU,)
@@ -182,12 +184,12 @@ def test_a_lemon_that_comes_back_into_service_is_found_by_the_sweep_and_replaced
     incident = yard.incident(found[0] or "")
     assert incident.phase is Phase.RECOVERED, yard.told(incident.incident_id)
     assert [what for what, _ in yard.site.calls] == ["replace"]
-    assert incident.fault_rule == "lemon"
+    assert incident.fault_rule == "suspect_hardware"
     assert len(yard.ledger.records[mark_of(GPU)].faults) == 3  # to be found again is no fault of its own
 
 
-def test_the_same_lemon_is_one_fact_until_something_new_is_known() -> None:
-    yard = Yard(with_policy(nodes={"lemon_repair": "tell"}), tag="default")
+def test_the_same_suspect_hardware_is_one_fact_until_something_new_is_known() -> None:
+    yard = Yard(with_policy(nodes={"suspect_repair": "tell"}), tag="default")
     yard.had(GPU, DAY, 2 * DAY, 3 * DAY)
     yard.site.machines[NODE].gpus = (GPU,)
     (first,) = sweep(yard)
@@ -207,8 +209,8 @@ def test_a_cluster_that_nobody_asked_us_to_look_after_is_left_alone() -> None:
     assert sweep(yard) == []
 
 
-def test_a_lemon_by_the_built_in_measure_is_none_by_a_milder_policy() -> None:
-    yard = Yard(with_policy(nodes={"lemon_faults": 9}), tag="default")
+def test_a_suspect_hardware_by_the_built_in_measure_is_none_by_a_milder_policy() -> None:
+    yard = Yard(with_policy(nodes={"suspect_faults": 9}), tag="default")
     yard.had(GPU, DAY, 2 * DAY, 3 * DAY)
     yard.site.machines[NODE].gpus = (GPU,)
     (incident_id,) = sweep(yard)
@@ -217,10 +219,10 @@ def test_a_lemon_by_the_built_in_measure_is_none_by_a_milder_policy() -> None:
     assert yard.rules(incident_id or "")[-1] == "node.omen"
 
 
-def test_a_word_of_a_lemon_from_elsewhere_proves_nothing() -> None:
+def test_a_word_of_suspect_hardware_from_elsewhere_proves_nothing() -> None:
     """The ledger is asked, not the Signal: who can send one cannot have a node replaced by saying so."""
     yard = Yard(tag="default")
-    incident_id = yard.report(kind=SignalKind.NODE_SUSPECT, lemon=True)
+    incident_id = yard.report(kind=SignalKind.NODE_SUSPECT, suspect_hardware=True)
     yard.settle()
     assert yard.site.calls == []
     assert yard.rules(incident_id)[-1] == "node.omen"
@@ -234,11 +236,11 @@ def test_a_gpu_that_two_nodes_claim_at_once_condemns_neither() -> None:
     yard.had(GPU, 3 * DAY, 4 * DAY, 5 * DAY)
     listed = yard.site.nodes(CLUSTER)
     assert isinstance(listed, Known)
-    assert list(yard.lemons.come_back(CLUSTER, listed.value)) == []
+    assert list(yard.hardware_ledgers.come_back(CLUSTER, listed.value)) == []
     incident_id = yard.report(xid=79, first_response="reboot")
     yard.settle()
     assert [what for what, _ in yard.site.calls] == ["reboot"], yard.told(incident_id)
     yard.site.machines["ip-10-1-0-1"].gpus = (OTHER,)
     listed = yard.site.nodes(CLUSTER)
     assert isinstance(listed, Known)
-    assert [one.node for one in yard.lemons.come_back(CLUSTER, listed.value)] == [NODE]
+    assert [one.node for one in yard.hardware_ledgers.come_back(CLUSTER, listed.value)] == [NODE]
