@@ -1,8 +1,8 @@
 """`make bench ARGS=healthy`: how often the loss detectors act on runs that are healthy.
 
 Per kind (`benchmarks.healthy_kinds`, among them a real DQN): acts and watches per 100,000 steps over seeded runs of two
-lengths, and the rules that acted. `python -m benchmarks.healthy --told` adds what a script can tell: planned changes,
-learning rates and the kind of loss. `--quick` measures a tenth, `--only TEXT` the kinds whose name holds it.
+lengths, and the rules that acted. `python -m benchmarks.healthy --reported` adds what a script can tell: planned
+changes, learning rates and the kind of loss. `--quick` measures a tenth, `--only TEXT` the kinds whose name holds it.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def measure(name: str, lengths: tuple[int, ...], *, seed: int = 0, is_reported: 
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--told", action="store_true")
+    parser.add_argument("--reported", action="store_true")
     parser.add_argument("--only", default="")
     parser.add_argument("--places", action="store_true")
     parser.add_argument("--seed", type=int, default=0)
@@ -89,7 +89,10 @@ def main(arguments: list[str] | None = None) -> None:
         if options.only not in name:
             continue
         count = measure(
-            name, SHORT.get(name, lengths)[:: 10 if options.quick else 1], seed=options.seed, is_reported=options.told
+            name,
+            SHORT.get(name, lengths)[:: 10 if options.quick else 1],
+            seed=options.seed,
+            is_reported=options.reported,
         )
         rate = count.per_100k(count.acts)
         total += count.acts

@@ -51,10 +51,10 @@ KINDS: Final[Mapping[str, str]] = {
     "events_doubled": "this share of them arrives twice, `by_s` apart",
     "events_reordered": "each arrives up to `by_s` late",
     "metrics_down": "no data point of these minutes ever arrives, of any run",
-    "beats_frozen": "the run's heartbeat stays as it was when this began",
-    "beats_lost": "the run's heartbeat cannot be found",
-    "beats_late": "the run's heartbeat is the one of `by_s` ago",
-    "beats_torn": "the run's heartbeat ends in the middle",
+    "heartbeats_frozen": "the run's heartbeat stays as it was when this began",
+    "heartbeats_lost": "the run's heartbeat cannot be found",
+    "heartbeats_late": "the run's heartbeat is the one of `by_s` ago",
+    "heartbeats_torn": "the run's heartbeat ends in the middle",
     "reports_lost": "this share of the ranks' own reports never appears in the mailbox",
     "tables_throttled": "DynamoDB answers this share of the calls with Throttling",
     "functions_throttled": "no function runs; what was to run does so afterwards",
@@ -173,18 +173,18 @@ class Lies:
     def seen_at(self, run: str, now: datetime) -> datetime | None:
         """As of when the run's heartbeat is shown; None where it cannot be found."""
         shown = now
-        for _, lie in self._active("beats_frozen", "beats_lost", "beats_late", run=run):
-            if lie.kind == "beats_lost":
+        for _, lie in self._active("heartbeats_frozen", "heartbeats_lost", "heartbeats_late", run=run):
+            if lie.kind == "heartbeats_lost":
                 return None
-            if lie.kind == "beats_frozen":
+            if lie.kind == "heartbeats_frozen":
                 shown = min(shown, self._began_at + timedelta(seconds=lie.from_s))
-            if lie.kind == "beats_late":
+            if lie.kind == "heartbeats_late":
                 shown = min(shown, now - timedelta(seconds=lie.by_s))
         return shown
 
     def tears_heartbeat(self, run: str) -> bool:
         """What is read of the run's heartbeat ends in the middle."""
-        return any(True for _ in self._active("beats_torn", run=run))
+        return any(True for _ in self._active("heartbeats_torn", run=run))
 
     def loses_report(self, run: str, attempt: str, rank: int) -> bool:
         """The rank's report never appears."""

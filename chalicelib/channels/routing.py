@@ -24,7 +24,7 @@ def routed(channels: Channels, notice: Notice, *, now: datetime) -> tuple[str, .
 
 
 def _fits(route: Route, notice: Notice, kind: NoticeType, now: datetime) -> bool:
-    if route.told and kind not in route.told:
+    if route.notices and kind not in route.notices:
         return False
     if not _named(route.jobs, notice.job_id) or not _named(route.clusters, notice.cluster):
         return False

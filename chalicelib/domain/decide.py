@@ -191,7 +191,7 @@ def _no_job(context: RuleContext) -> Decision:
     if context.in_phase < context.policy.timing.tell_open:
         return context.stay("cluster.collect", "collecting what else the cluster reports")
     return context.close(
-        "cluster.told",
+        "cluster.notified",
         f"{context.incident.signals_seen} signals reported to people"
         + ("" if is_silent else "; no protected Job was affected"),
         Phase.STOPPED,

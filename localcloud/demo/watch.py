@@ -96,7 +96,7 @@ class Watch:
                 fresh = self._store.load(incident.incident_id).incident
                 lines = self._store.timeline(incident.incident_id)
                 entry = _incident(fresh, lines, now=self._now())
-                if not fresh.is_open and any(line.rule == "told" for line in lines):
+                if not fresh.is_open and any(line.rule == "notified" for line in lines):
                     self._closed[incident.incident_id] = entry
                 seen.append(entry)
             else:

@@ -66,8 +66,8 @@ class Shares:
     parts: tuple[tuple[str, str], ...]
 
 
-# Members that a page has said already, above its ledger.
-SAID: Final = frozenset(
+# Members that a page shows above its ledger.
+SHOWN_ABOVE: Final = frozenset(
     [
         "incident_id",
         "job_id",

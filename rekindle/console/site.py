@@ -225,7 +225,7 @@ def _environment(base: str) -> Environment:
         "title": figures.title,
         "shares": figures.shares,
         "texts": figures.texts,
-        "said_already": figures.SAID,
+        "shown_above": figures.SHOWN_ABOVE,
         "table_of": figures.table_of,
         "seen": what_was_seen,
         "answers_after": figures.answers_after,

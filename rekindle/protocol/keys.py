@@ -16,7 +16,7 @@ _KEY: Final = re.compile(
     r"|replies/(?P<reply>[A-Za-z0-9._-]{1,128})\.json"
     r"|manifests/step-(?P<step>[0-9]{12})-(?P<manifest>[A-Za-z0-9._-]{1,128})\.json"
     r"|hashes/step-(?P<hashed_step>[0-9]{12})-(?P<hashes>[A-Za-z0-9._-]{1,128})\.json"
-    r"|beats/(?P<beat>[A-Za-z0-9._-]{1,128})\.json"
+    r"|heartbeats/(?P<heartbeat>[A-Za-z0-9._-]{1,128})\.json"
     r"|plans/(?P<plan>[A-Za-z0-9._-]{1,128})\.json"
     r")\Z",
     re.DOTALL,
@@ -29,7 +29,7 @@ class KeyKind(StrEnum):
     REPLY = "reply"
     MANIFEST = "manifest"
     HASHES = "hashes"
-    HEARTBEAT = "beat"
+    HEARTBEAT = "heartbeat"
     PLAN = "plan"
 
 
@@ -77,7 +77,7 @@ def _step_name(step: int, attempt: str) -> str:
 
 
 def heartbeat_prefix() -> str:
-    return f"{FOLDER}/beats/"
+    return f"{FOLDER}/heartbeats/"
 
 
 def heartbeat_key(attempt: str) -> str:

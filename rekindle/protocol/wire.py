@@ -19,7 +19,7 @@ from rekindle.compat import UTC, Self, StrEnum, from_iso
 WIRE_VERSION: Final = 1
 FOLDER: Final = "rekindle"
 MAX_STEP: Final = 10**12 - 1  # twelve digits keep manifest names sorted by step
-MAX_MESSAGE_BYTES: Final = 256 * 1024  # fence, request, reply, report and beat; stacks are the only large part
+MAX_MESSAGE_BYTES: Final = 256 * 1024  # fence, request, reply, report and heartbeat; stacks are the only large part
 MAX_PATH_CHARS: Final = 1024  # an S3 key's own limit
 MAX_TEXT_CHARS: Final = 2000
 MAX_STACKS_CHARS: Final = 48 * 1024  # a reply travels as an event too, and an event has 256 KB

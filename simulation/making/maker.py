@@ -148,7 +148,7 @@ def _still_more(draw: random.Random, story: Story) -> Story:
     if draw.random() < _NO_ANSWER_SHARE:
         more.append(Lie(kind="answers_lost", share=draw.choice((0.3, 1.0))))
     if draw.random() < _TORN_SHARE:
-        more.append(Lie(kind="beats_torn", from_s=from_s, to_s=to_s, run=draw.choice(("", run.name))))
+        more.append(Lie(kind="heartbeats_torn", from_s=from_s, to_s=to_s, run=draw.choice(("", run.name))))
     if draw.random() < _CLOCK_SHARE and is_on_slurm:
         more.append(Lie(kind="slurm_clock", by_s=draw.choice((540.0, -540.0))))
     deeds = story.deeds
@@ -258,9 +258,9 @@ def _lie(draw: random.Random, runs: tuple[Run, ...], *, refusals: Collection[str
             "events_doubled",
             "events_reordered",
             "metrics_down",
-            "beats_frozen",
-            "beats_lost",
-            "beats_late",
+            "heartbeats_frozen",
+            "heartbeats_lost",
+            "heartbeats_late",
             "tables_throttled",
             "functions_throttled",
             "executions_lost",
@@ -285,9 +285,9 @@ def _lie(draw: random.Random, runs: tuple[Run, ...], *, refusals: Collection[str
             return Lie(
                 kind=kind, from_s=0.0, to_s=1e9, share=draw.choice((0.5, 1.0)), by_s=draw.choice((1.0, 600.0, 3600.0))
             )
-        case "beats_frozen" | "beats_lost":
+        case "heartbeats_frozen" | "heartbeats_lost":
             return Lie(kind=kind, from_s=from_s, to_s=to_s, run=run)
-        case "beats_late":
+        case "heartbeats_late":
             return Lie(kind=kind, from_s=0.0, to_s=1e9, run=run, by_s=draw.choice((30.0, 120.0, 600.0)))
         case "tables_throttled" | "sagemaker_throttled":
             return Lie(kind=kind, from_s=from_s, to_s=to_s, share=draw.choice((0.3, 0.7, 1.0)))

@@ -120,7 +120,9 @@ class Monitor:
         for over_at in (attempt.job.ended_at, attempt.suspended_at):
             seen_at = seen_at if over_at is None else min(seen_at, over_at)
         written_at = began_at + timedelta(seconds=(seen_at - began_at).total_seconds() // HEARTBEAT_S * HEARTBEAT_S)
-        written_at = max((written_at, *(one for one in attempt.told_at if one <= seen_at)))  # with each event, at once
+        written_at = max(
+            (written_at, *(one for one in attempt.reported_at if one <= seen_at))
+        )  # with each event, at once
         stretch = attempt.at(written_at)
         if stretch is None:
             return None
@@ -171,7 +173,7 @@ class Monitor:
         """Send an event with the fields that every event has, and `more`."""
         if attempt.run.spec.watch != "monitor":
             return
-        attempt.told_at.append(self._clock.now())
+        attempt.reported_at.append(self._clock.now())
         step = attempt.step_at(self._clock.now())
         detail = {
             "v": 1,

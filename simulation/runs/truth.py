@@ -164,7 +164,7 @@ class Attempt:
     collapsed_at: int | None = None  # the first update that a collapsed gradient scale has left out
     slow_from: int | None = None  # its steps take longer from there on
     fast_from: int | None = None  # and are as fast as before from here on
-    told_at: list[datetime] = field(default_factory=list)  # when its monitor sent events
+    reported_at: list[datetime] = field(default_factory=list)  # when its monitor sent events
     spikes_on: bool = False
     is_done: bool = False  # its script has ended well
     struck: set[Trouble] = field(default_factory=set)  # once each

@@ -92,7 +92,7 @@ class RealService(Service):
         return NoAlarms()
 
     @cached_property
-    def hardware(self) -> HardwareLedgers:
+    def hardware_ledgers(self) -> HardwareLedgers:
         return HardwareLedgers(ledger=MemoryHardwareLedger(), clock=self.clock)
 
     @cached_property

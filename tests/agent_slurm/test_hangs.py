@@ -81,7 +81,7 @@ def member(number: int, mailbox: Path) -> FollowedJob:
 
 
 def heartbeat_in(box: Path) -> Path:
-    path = box / "rekindle" / "beats" / "slurm.ml.7.json"
+    path = box / "rekindle" / "heartbeats" / "slurm.ml.7.json"
     path.parent.mkdir(parents=True)
     path.write_bytes(heartbeat(3))
     return box
@@ -117,7 +117,7 @@ def test_the_relay_carries_every_other_mailbox_and_names_the_path(
         assert "slurm.ml.6" in reading.problems[0]
         assert f"{hung}/box" in reading.problems[0]
         time.sleep(SOFT_S)
-    assert "clusters/ml/jobs/slurm.ml.7/rekindle/beats/slurm.ml.7.json" in sent
+    assert "clusters/ml/jobs/slurm.ml.7/rekindle/heartbeats/slurm.ml.7.json" in sent
 
 
 def test_a_process_that_cannot_be_killed_is_left_behind_and_its_path_is_not_tried_meanwhile(
@@ -311,7 +311,7 @@ def test_a_slow_file_system_is_served_a_turn_later(files: UserFiles, s3: object,
     while time.monotonic() < deadline and not sent:
         sent |= relay.turn(START).documents.keys()
         time.sleep(0.1)
-    assert sent == {"clusters/ml/jobs/slurm.ml.7/rekindle/beats/slurm.ml.7.json"}
+    assert sent == {"clusters/ml/jobs/slurm.ml.7/rekindle/heartbeats/slurm.ml.7.json"}
     assert (tmp_path / "box" / plan_key("slurm.ml.7.r1")).read_bytes() == b"plan"
 
 

@@ -234,7 +234,7 @@ def test_a_checkpoint_of_many_is_judged_by_its_manifest_as_far_back_as_any_is_to
 
 def test_only_the_services_own_names_come(world: World) -> None:
     for key in (
-        "rekindle/beats/x.json",
+        "rekindle/heartbeats/x.json",
         "rekindle/requests/../../evil.json",
         "rekindle/x.sh",
         "rekindle/requests/a b.json",
@@ -248,31 +248,31 @@ def test_only_the_services_own_names_come(world: World) -> None:
 
 
 def test_what_the_run_writes_goes_to_s3_when_it_changes(world: World) -> None:
-    path = world.write(f"rekindle/beats/{JOB}.json", heartbeat(1))
-    assert world.turn().documents[f"{PREFIX}/rekindle/beats/{JOB}.json"] == heartbeat(1)
+    path = world.write(f"rekindle/heartbeats/{JOB}.json", heartbeat(1))
+    assert world.turn().documents[f"{PREFIX}/rekindle/heartbeats/{JOB}.json"] == heartbeat(1)
     assert world.turn().documents == {}
     path.write_bytes(heartbeat(10))
-    assert list(world.turn().documents) == [f"{PREFIX}/rekindle/beats/{JOB}.json"]
+    assert list(world.turn().documents) == [f"{PREFIX}/rekindle/heartbeats/{JOB}.json"]
     world.start()
-    assert f"{PREFIX}/rekindle/beats/{JOB}.json" not in world.turn().documents, "a new process knows what was sent"
+    assert f"{PREFIX}/rekindle/heartbeats/{JOB}.json" not in world.turn().documents, "a new process knows what was sent"
 
 
 def test_half_a_message_too_much_and_other_names_stay_where_they_are(world: World) -> None:
-    world.write("rekindle/beats/half.json", heartbeat(1)[:50])
-    world.write("rekindle/beats/large.json", b" " * (300 * 1024))
-    world.write("rekindle/beats/notes.txt", heartbeat(1))
+    world.write("rekindle/heartbeats/half.json", heartbeat(1)[:50])
+    world.write("rekindle/heartbeats/large.json", b" " * (300 * 1024))
+    world.write("rekindle/heartbeats/notes.txt", heartbeat(1))
     world.write("rekindle/fence.json", b"{}")
     world.write("rekindle/secrets/key.json", b"{}")
     assert [key for key in world.turn().documents if not key.endswith("found.json")] == []
-    world.write("rekindle/beats/half.json", heartbeat(1))
-    assert f"{PREFIX}/rekindle/beats/half.json" in world.turn().documents
+    world.write("rekindle/heartbeats/half.json", heartbeat(1))
+    assert f"{PREFIX}/rekindle/heartbeats/half.json" in world.turn().documents
 
 
 def test_no_link_is_followed_in_a_mailbox(world: World, tmp_path: Path) -> None:
     secret = tmp_path / "secret.json"
     secret.write_bytes(heartbeat(1))
-    (world.path / "rekindle" / "beats").mkdir(parents=True)
-    (world.path / "rekindle" / "beats" / "x.json").symlink_to(secret)
+    (world.path / "rekindle" / "heartbeats").mkdir(parents=True)
+    (world.path / "rekindle" / "heartbeats" / "x.json").symlink_to(secret)
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     (elsewhere / "y.json").write_bytes(heartbeat(1))
@@ -286,9 +286,9 @@ def test_no_link_is_followed_in_a_mailbox(world: World, tmp_path: Path) -> None:
 
 
 def test_a_pipe_in_a_mailbox_holds_nobody_up(world: World) -> None:
-    (world.path / "rekindle" / "beats").mkdir(parents=True)
-    os.mkfifo(world.path / "rekindle" / "beats" / "x.json")
-    assert f"{PREFIX}/rekindle/beats/x.json" not in world.turn().documents
+    (world.path / "rekindle" / "heartbeats").mkdir(parents=True)
+    os.mkfifo(world.path / "rekindle" / "heartbeats" / "x.json")
+    assert f"{PREFIX}/rekindle/heartbeats/x.json" not in world.turn().documents
 
 
 def test_checkpoints_with_manifests_are_judged_by_them(world: World) -> None:
@@ -337,10 +337,10 @@ def test_an_empty_folder_is_told_and_one_that_cannot_be_seen_is_not_empty(world:
 
 
 def test_s3_away_stops_only_what_needs_it(world: World) -> None:
-    world.write(f"rekindle/beats/{JOB}.json", heartbeat(1))
+    world.write(f"rekindle/heartbeats/{JOB}.json", heartbeat(1))
     world.s3.delete_bucket(Bucket="stack")
     reading = world.turn()
-    assert f"{PREFIX}/rekindle/beats/{JOB}.json" in reading.documents
+    assert f"{PREFIX}/rekindle/heartbeats/{JOB}.json" in reading.documents
     assert f"{PREFIX}/found.json" in reading.documents
     assert any("NoSuchBucket" in problem for problem in reading.problems)
 
@@ -430,16 +430,16 @@ def test_roots_groups_open_nothing_for_a_user(tmp_path: Path) -> None:
 def test_a_mailbox_that_is_filled_up_comes_in_portions(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rekindle.slurm_agent.watching.relay.MAX_SENT", 3)
     for number in range(5):
-        world.write(f"rekindle/beats/slurm.ml.7.r{number + 1}.json", heartbeat(number))
-    sizes = [sum("/beats/" in key for key in world.turn().documents) for _ in range(3)]
+        world.write(f"rekindle/heartbeats/slurm.ml.7.r{number + 1}.json", heartbeat(number))
+    sizes = [sum("/heartbeats/" in key for key in world.turn().documents) for _ in range(3)]
     assert sizes == [3, 2, 0]
 
 
 def test_a_mailbox_brings_no_more_than_fits(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rekindle.slurm_agent.watching.relay.MAX_SENT_BYTES", 100)
     for number in range(3):
-        world.write(f"rekindle/beats/slurm.ml.7.r{number + 1}.json", heartbeat(number))
-    assert sum("/beats/" in key for key in world.turn().documents) == 1
+        world.write(f"rekindle/heartbeats/slurm.ml.7.r{number + 1}.json", heartbeat(number))
+    assert sum("/heartbeats/" in key for key in world.turn().documents) == 1
 
 
 def rank_report(rank: int, kind: ReportKind = ReportKind.STALL, world: int = 2048) -> RankReport:

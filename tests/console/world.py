@@ -129,7 +129,7 @@ def an_incident(number: int, *, is_open: bool) -> Incident:
         policy_version="",
         policy_document=None,
         fault=fault,
-        fault_rule="beat.spiking",
+        fault_rule="heartbeat.spiking",
         signals=(a_signal(job, at, f"{job}: the loss spikes since step {12_400 + number}"),),
         signals_seen=1,
         attempt=job,

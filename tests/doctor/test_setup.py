@@ -229,7 +229,7 @@ def job(**more: Any) -> dict[str, Any]:
 
 def test_a_jobs_heartbeat_and_saves_are_read_from_its_mailbox(account: Account) -> None:
     s3 = client(account, "s3")
-    s3.put_object(Bucket="rekindle-own", Key="lm/rekindle/beats/lm.json", Body=heartbeat(NOW).to_json())
+    s3.put_object(Bucket="rekindle-own", Key="lm/rekindle/heartbeats/lm.json", Body=heartbeat(NOW).to_json())
     for step in (10, 20):
         key = f"lm/rekindle/manifests/step-{step:012d}-lm.json"
         s3.put_object(Bucket="rekindle-own", Key=key, Body=b"{}")

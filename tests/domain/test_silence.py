@@ -52,7 +52,7 @@ def test_no_run_is_stopped_for_silence_alone(claim: Signal) -> None:
         case, what = decision.incident, dataclasses.replace(what, new_signals=())
         now += decision.look_again_in or timedelta(0)
     assert told == [Severity.WARNING, Severity.INFO]
-    assert case.outcome == "silence.told_limit"
+    assert case.outcome == "silence.notified_limit"
 
 
 def test_silence_that_the_heartbeat_bears_out_is_a_hang() -> None:

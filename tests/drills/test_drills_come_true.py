@@ -23,7 +23,7 @@ def test_the_rehearsed_recovery_is_the_one_that_happens() -> None:
         assert "verifying" in first["total_s"]["unknown"]
         real = made.recover()
         # How often it waits in between depends on how long a start takes; the course does not.
-        course = [rule for rule in made.rules(real) if rule not in (*_WAITS, "told")]
+        course = [rule for rule in made.rules(real) if rule not in (*_WAITS, "notified")]
         assert [look["rule"] for look in first["looks"] if look["rule"] not in _WAITS] == course
         assert first["outcome"]["phase"] == real.phase.value == "recovered"
         assert first["would_do"] == ["ResubmitJob"]

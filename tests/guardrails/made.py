@@ -78,7 +78,7 @@ def look_on(
     case: Incident, what: Observation, rules: Policy, *, at: datetime = NOW, told: bool = True, **more: Any
 ) -> Decision:
     """One look at `at`; `told`: the question of the look before went out."""
-    results = (ASKED,) if told and any(one.is_pending and not one.told for one in case.approvals) else ()
+    results = (ASKED,) if told and any(one.is_pending and not one.notified for one in case.approvals) else ()
     seen = dataclasses.replace(what, observed_at=at, **({"results": results} if results else {}), **more)
     decision = decide(case, seen, now=at, policy=rules)
     assert decision == decide(case, seen, now=at, policy=rules), "not deterministic"

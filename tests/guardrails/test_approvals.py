@@ -259,7 +259,8 @@ def test_after_so_many_questions_a_person_has_it() -> None:
     rules = asks("StopJob")
     case = stopping_now(rules).incident
     old = tuple(
-        dataclasses.replace(only(case), approval_id=f"a{n + 1}", lapsed_at=NOW, told=True) for n in range(MAX_QUESTIONS)
+        dataclasses.replace(only(case), approval_id=f"a{n + 1}", lapsed_at=NOW, notified=True)
+        for n in range(MAX_QUESTIONS)
     )
     decision = look_on(dataclasses.replace(case, approvals=old), STUCK, rules, at=PASSED)
     assert (decision.rule, decision.incident.phase) == ("guard.too_many_questions", Phase.HANDED_OVER)

@@ -41,7 +41,7 @@ def test_a_node_with_other_peoples_jobs_is_taken_out_only_if_somebody_agrees() -
     question = only(asked.incident)
     assert question.actions == (Harm.CORDON_NODE.value,)
     assert "does not protect (12, 13)" in question.why
-    agreed = dataclasses.replace(question, answer=ApprovalAnswer.APPROVED, by="ada", answered_at=NOW, told=True)
+    agreed = dataclasses.replace(question, answer=ApprovalAnswer.APPROVED, by="ada", answered_at=NOW, notified=True)
     after = look_on(dataclasses.replace(asked.incident, approvals=(agreed,)), with_jobs(12, 13), DEFAULT_POLICY)
     assert names(after) == ["CordonNode"]
 
@@ -60,7 +60,7 @@ def test_when_those_jobs_have_ended_the_question_is_over() -> None:
 
 def test_nobody_answers_and_the_node_is_left_to_a_person() -> None:
     asked = look_on(broken(), with_jobs(12), DEFAULT_POLICY)
-    told = dataclasses.replace(only(asked.incident), told=True)
+    told = dataclasses.replace(only(asked.incident), notified=True)
     late = look_on(
         dataclasses.replace(asked.incident, approvals=(told,)),
         with_jobs(12),

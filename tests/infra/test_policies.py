@@ -247,5 +247,5 @@ def test_the_training_role_has_what_the_monitor_calls_and_nothing_else() -> None
 def test_the_training_role_cannot_forge_what_the_service_writes() -> None:
     (write,) = [s for s in _statements(_committed("training-role")) if "s3:PutObject" in s["Action"]]
     keys = [resource["Fn::Sub"] for resource in write["Resource"]]
-    written = ("replies", "manifests", "hashes", "beats", "reports", "exchange")
+    written = ("replies", "manifests", "hashes", "heartbeats", "reports", "exchange")
     assert all(key.endswith(tuple(f"/rekindle/{folder}/*" for folder in written)) for key in keys)

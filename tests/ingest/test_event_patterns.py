@@ -79,7 +79,7 @@ def test_the_list_of_types_is_what_the_parsers_read() -> None:
     [
         "jobs/lm-7b/rekindle/requests/r-1.json",
         "jobs/lm-7b/rekindle/fence.json",
-        "jobs/lm-7b/rekindle/beats/a.json",
+        "jobs/lm-7b/rekindle/heartbeats/a.json",
         "model.tar.gz",
     ],
 )

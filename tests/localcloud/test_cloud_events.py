@@ -77,7 +77,7 @@ def test_new_objects_are_events_where_the_bucket_asks_for_it(cloud: Cloud) -> No
     )
     cloud.create_bucket("silent-bucket", notifies=False)
     for bucket in ("rekindle-mailbox", "silent-bucket"):
-        for key in ("lm/rekindle/replies/r1.json", "lm/rekindle/beats/lm.json"):
+        for key in ("lm/rekindle/replies/r1.json", "lm/rekindle/heartbeats/lm.json"):
             cloud.client("s3").put_object(Bucket=bucket, Key=key, Body=b"{}")
     cloud.clock.run_for(timedelta(seconds=1))
     assert seen == ["lm/rekindle/replies/r1.json"]

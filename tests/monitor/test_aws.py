@@ -323,7 +323,7 @@ def test_refusals_are_counted_for_each_call_and_warned_of_once(caplog: pytest.Lo
     trouble = Trouble()
     for doing in ("writing a heartbeat", "writing a report", "writing a heartbeat"):
         with pytest.raises(Exception, match="NoSuchBucket") as caught:
-            box.put("rekindle/beats/a.json", b"{}")
+            box.put("rekindle/heartbeats/a.json", b"{}")
         mailbox_failed(trouble, box, doing, caught.value)
     assert trouble.snapshot() == {"aws_refused.writing a heartbeat": 2, "aws_refused.writing a report": 1}
     said = [record for record in caplog.records if record.name == "rekindle.monitor"]

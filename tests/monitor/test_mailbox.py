@@ -273,7 +273,7 @@ def test_keys_are_parsed_as_they_were_made(prefix: str, name: str, step: int) ->
         "rekindle/requests/..json",
         "rekindle/requests/.json",
         "rekindle/manifests/step-1-a.json",
-        "rekindle/beats/a.txt",
+        "rekindle/heartbeats/a.txt",
         "other/fence.json",
         "rekindle/fence.json\n",
     ],

@@ -16,7 +16,7 @@ from rekindle.monitor.stops.termination import Situation, Termination, why_to_en
 from rekindle.protocol.mailbox import RunPhase
 
 TRAINING = Situation(
-    is_told=False,
+    has_read_stop=False,
     is_stopping=False,
     unheeded_steps=0,
     is_sealed=True,
@@ -41,20 +41,20 @@ def why(since_s: float = 10.0, *, insists: bool = False, **changes: object) -> s
         ({}, 10.0, None),
         ({}, 119.9, None),
         ({}, 120.0, "did not end within 120 s"),
-        ({"is_told": True}, 120.0, "did not end within 120 s"),
+        ({"has_read_stop": True}, 120.0, "did not end within 120 s"),
         ({"is_saving": True}, 120.0, "did not end within 120 s"),
         ({"has_stepped": False}, 0.1, "no step is done yet"),
         ({"can_save": False}, 4.9, None),
         ({"can_save": False}, 5.0, "nothing can be saved"),
-        ({"can_save": False, "is_told": True}, 60.0, None),
+        ({"can_save": False, "has_read_stop": True}, 60.0, None),
         ({"is_peer_gone": True}, 0.1, "another worker"),
         ({"is_peer_gone": None}, 60.0, None),
         ({"is_peer_gone": True, "is_saving": True}, 60.0, None),
-        ({"is_peer_gone": True, "is_told": True}, 60.0, None),
+        ({"is_peer_gone": True, "has_read_stop": True}, 60.0, None),
         ({"is_stopping": True, "unheeded_steps": 2}, 60.0, None),
         ({"is_stopping": True, "unheeded_steps": 3}, 60.0, "without looking"),
         ({"is_stopping": True, "unheeded_steps": 3, "is_sealed": False}, 60.0, None),
-        ({"is_stopping": True, "unheeded_steps": 3, "is_told": True}, 60.0, None),
+        ({"is_stopping": True, "unheeded_steps": 3, "has_read_stop": True}, 60.0, None),
         ({"silent_s": 2.9, "usual_step_s": 0.1}, 10.0, None),
         ({"silent_s": 3.1, "usual_step_s": 0.1}, 0.1, "has not moved"),
         ({"silent_s": 3.1, "usual_step_s": 0.1, "is_elastic": False}, 10.0, None),
@@ -65,7 +65,7 @@ def why(since_s: float = 10.0, *, insists: bool = False, **changes: object) -> s
         ({"silent_s": 30.1, "usual_step_s": None}, 60.0, "has not moved"),
         ({"silent_s": 100.0, "phase": RunPhase.EVALUATION}, 60.0, None),
         ({"silent_s": 100.0, "phase": RunPhase.SAVING}, 60.0, None),
-        ({"silent_s": 100.0, "is_told": True}, 60.0, None),
+        ({"silent_s": 100.0, "has_read_stop": True}, 60.0, None),
     ],
 )
 def test_sigterm_has_its_effect_only_where_the_save_cannot_come(

@@ -280,7 +280,7 @@ def test_a_straggler_is_named_and_only_told() -> None:
         }
         w.cloud.client("events").put_events(Entries=[entry])
         incident = w.recover(limit=SOON)
-        assert (incident.phase, incident.outcome) == (Phase.STOPPED, "playbook.told"), w.story()
+        assert (incident.phase, incident.outcome) == (Phase.STOPPED, "playbook.notified"), w.story()
         assert w.spent() == NOTHING
         (suspicion,) = incident.evidence.suspicions
         assert (suspicion.kind, suspicion.ranks, suspicion.hosts) == (SuspicionKind.SLOW, (3,), ("lm-algo-4",))

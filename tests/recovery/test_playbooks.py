@@ -273,7 +273,7 @@ def test_a_heartbeat_that_stops_is_told_and_nothing_is_done() -> None:
     with world() as w:
         w.submit(scripts=(Script(heartbeat=timedelta(hours=9), checkpoint_every=None),))
         incident = w.recover()
-        assert (incident.phase, incident.outcome) == (Phase.STOPPED, "playbook.told"), w.story()
+        assert (incident.phase, incident.outcome) == (Phase.STOPPED, "playbook.notified"), w.story()
         assert list(w.jobs()) == ["lm"]
         assert w.cloud.wire.calls["sagemaker.StopTrainingJob"] == 0
 

@@ -51,7 +51,7 @@ def member(name: str, mailbox: str, checkpoints: str = "", *, uid: int = 1000) -
 
 
 def heartbeat_in(box: Path, attempt: str = GOOD) -> None:
-    folder = box / "rekindle" / "beats"
+    folder = box / "rekindle" / "heartbeats"
     folder.mkdir(parents=True)
     heartbeat = Heartbeat(
         job_id=attempt,
@@ -92,7 +92,7 @@ def test_no_mailbox_that_a_comment_names_keeps_the_relay_from_the_others(
     heartbeat_in(box)
     relay = relay_of(s3, member(BAD, words, words), member(GOOD, str(box)))
     reading = relay.turn(START)
-    assert f"clusters/ml/jobs/{GOOD}/rekindle/beats/{GOOD}.json" in reading.documents
+    assert f"clusters/ml/jobs/{GOOD}/rekindle/heartbeats/{GOOD}.json" in reading.documents
 
 
 @pytest.mark.parametrize("raw", DOCUMENTS.values(), ids=list(DOCUMENTS))
@@ -100,12 +100,12 @@ def test_no_document_in_a_mailbox_keeps_the_relay_from_the_others(raw: bytes, s3
     open_to_all(tmp_path)
     good, bad = tmp_path / "good", tmp_path / "bad"
     heartbeat_in(good)
-    for name in (f"beats/{BAD}", "replies/r", f"manifests/step-000000000001-{BAD}", f"reports/{BAD}/stall-0"):
+    for name in (f"heartbeats/{BAD}", "replies/r", f"manifests/step-000000000001-{BAD}", f"reports/{BAD}/stall-0"):
         path = bad / "rekindle" / f"{name}.json"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(raw)
     reading = relay_of(s3, member(BAD, str(bad), str(bad)), member(GOOD, str(good))).turn(START)
-    assert f"clusters/ml/jobs/{GOOD}/rekindle/beats/{GOOD}.json" in reading.documents
+    assert f"clusters/ml/jobs/{GOOD}/rekindle/heartbeats/{GOOD}.json" in reading.documents
     assert not [key for key in reading.documents if BAD in key and not key.endswith("found.json")]
 
 

@@ -92,13 +92,13 @@ def forged_in_its_own_mailbox(w: World) -> None:
     """All that its role may write, under its own prefix, in the name of the victim's run."""
     s3, bucket = w.cloud.client("s3"), f"{STACK}-mailbox"
     victims = [one["Key"] for one in s3.list_objects_v2(Bucket=bucket, Prefix="jobs/lm/rekindle/").get("Contents", ())]
-    assert any("/beats/" in key for key in victims)
+    assert any("/heartbeats/" in key for key in victims)
     for key in victims:
-        if any(f"/rekindle/{folder}/" in key for folder in ("beats", "replies", "manifests", "reports", "hashes")):
+        if any(f"/rekindle/{folder}/" in key for folder in ("heartbeats", "replies", "manifests", "reports", "hashes")):
             body = s3.get_object(Bucket=bucket, Key=key)["Body"].read().replace(b'"running"', b'"stalled"')
             s3.put_object(Bucket=bucket, Key=key.replace("jobs/lm/", "jobs/evil/"), Body=body)
     for body in (b"", b"\xff", b"[" * 50_000, b'{"v":1,"step":1e999}', b'{"v":1,"files":' + b"9" * 4301 + b"}"):
-        for folder in ("beats", "replies", "manifests"):
+        for folder in ("heartbeats", "replies", "manifests"):
             s3.put_object(Bucket=bucket, Key=f"jobs/evil/rekindle/{folder}/evil-{len(body)}.json", Body=body)
 
 

@@ -330,7 +330,7 @@ def test_a_cluster_with_a_tag_gets_its_own_incident(w: World) -> None:
     assert w.intake.receive(news).what is OutcomeKind.DROPPED
     assert w.intake.receive(fault).what is OutcomeKind.OPENED
     w.run(30)
-    assert w.last.outcome == "cluster.told"
+    assert w.last.outcome == "cluster.notified"
 
 
 def test_a_stale_signal_that_meets_a_closing_incident_opens_none(w: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -434,7 +434,7 @@ def test_what_people_were_told_stands_in_the_timeline(w: World) -> None:
     w.hang(JOB)
     w.deliver_all()
     w.look.answered(w.last.incident_id, Phase.RECOVERED, (), token="t")
-    assert w.store.timeline(w.last.incident_id)[-1].rule == "told"
+    assert w.store.timeline(w.last.incident_id)[-1].rule == "notified"
 
 
 # --- perform ---

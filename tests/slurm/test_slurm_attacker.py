@@ -112,13 +112,18 @@ def attack(lab: SlurmLab, box: Path, victim: int, victims_box: Path) -> Mapping[
 
 def hostile_box(box: Path, victim: int, secret: Path) -> None:
     """A mailbox of its own, with every document of the corpus and ways out of it."""
-    kinds = (f"beats/{{}}-slurm.lab.{victim}", "replies/r{}", "manifests/step-000000000{:03}-x", "reports/x/stall-{}")
+    kinds = (
+        f"heartbeats/{{}}-slurm.lab.{victim}",
+        "replies/r{}",
+        "manifests/step-000000000{:03}-x",
+        "reports/x/stall-{}",
+    )
     for number, raw in enumerate(DOCUMENTS.values()):
         for kind in kinds:
             path = box / "rekindle" / f"{kind.format(number)}.json"
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(raw)
-    beats = box / "rekindle" / "beats"
+    beats = box / "rekindle" / "heartbeats"
     (beats / f"slurm.lab.{victim}.json").symlink_to(secret)
     (beats / "root.json").symlink_to("/etc/shadow")
     os.mkfifo(beats / "fifo.json")
@@ -182,7 +187,7 @@ def test_a_user_harms_his_own_jobs_alone(lab: SlurmLab, tmp_path: Path) -> None:
         for _ in range(2):
             documents |= head.agent.parts.relay.turn(datetime.now(UTC)).documents
         its_own = relay_prefix("lab", name)
-        assert f"{its_own}/rekindle/beats/{name}.json" in documents
+        assert f"{its_own}/rekindle/heartbeats/{name}.json" in documents
         for key, raw in documents.items():
             assert key.startswith(f"{its_own}/") or b"of the victim" not in raw, key
             assert b"root:" not in raw, f"{key} holds a file of root's"

@@ -144,7 +144,7 @@ APPROVAL_FIELDS: Final[Mapping[str, Schema]] = {
     "answered_at": null_at("when"),
     "comment": any_text(),
     "phase": any_text("the phase in which it was asked"),
-    "told": flag("people were notified of the answer"),
+    "notified": flag("people were notified of the answer"),
     "lapsed_at": null_at("when it was no longer asked, because things had changed"),
 }
 ANSWERS: Final[Mapping[str, Schema]] = {

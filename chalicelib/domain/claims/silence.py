@@ -50,11 +50,11 @@ def silent_only(context: RuleContext, attempt: AttemptView) -> Decision | None:
         )
     if context.incident.phase in (Phase.OPEN, Phase.WATCHING):
         notice = Notify(severity=Severity.WARNING, title=f"{subject(context)}: nothing is heard of it", text=reason)
-        return context.move("silence.told", reason, Phase.HOLDING, notice)
+        return context.move("silence.notified", reason, Phase.HOLDING, notice)
     if context.in_phase < max(context.policy.timing.tell_open, timedelta(0)):
         return context.stay("silence.waiting", reason)
     return context.close(
-        "silence.told_limit",
+        "silence.notified_limit",
         f"{reason}; people were notified, and it is left as it is",
         Phase.STOPPED,
         severity=Severity.INFO,

@@ -210,10 +210,10 @@ def _from_view(incident: Incident, view: AttemptView) -> list[tuple[int, FaultCl
         verdict = classify_failure_reason(view.failure_reason)
         found.append((FAULT_RANK[verdict.fault], verdict.fault, f"failure.{verdict.rule}"))
     if view.loss_state in BAD_LOSS:
-        found.append((FAULT_RANK[FaultClass.NON_FINITE], FaultClass.NON_FINITE, f"beat.{view.loss_state}"))
+        found.append((FAULT_RANK[FaultClass.NON_FINITE], FaultClass.NON_FINITE, f"heartbeat.{view.loss_state}"))
     loss_fault = bad_fault(view)
     if loss_fault is not None and not view.status.has_ended:
-        found.append((FAULT_RANK[loss_fault], loss_fault, f"beat.{view.loss_health}"))
+        found.append((FAULT_RANK[loss_fault], loss_fault, f"heartbeat.{view.loss_health}"))
     if view.status is AttemptStatus.EXPIRED:
         is_preempted = view.start is not None and view.start.state is StartState.PREEMPTED
         rule = "platform.preempted" if is_preempted else "platform.time_limit"

@@ -20,7 +20,7 @@ from chalicelib.domain.model.signal import Signal, SignalKind
 from chalicelib.domain.policy.document import Policy
 from rekindle.protocol.signals import FaultClass
 
-# rekindle.detectors.Health, in the words of the beat. SPIKING and DIVERGING: bad at the newest judged step. WATCH: no
+# rekindle.detectors.Health, as the heartbeat writes it. SPIKING and DIVERGING: bad at the newest judged step. WATCH: no
 # longer bad, but not called over yet.
 _BAD = {"spiking": FaultClass.LOSS_SPIKE, "diverging": FaultClass.DIVERGENCE}
 _WATCH = "watch"
@@ -156,7 +156,7 @@ def turn_of(bout: Bout, view: AttemptView, policy: Policy) -> BoutState:
         return BoutState.YOUNG
     judged, since = view.judged_at, bout.first_bad
     if isinstance(judged, Known) and isinstance(bout.reported_step, Known) and judged.value < bout.reported_step.value:
-        return BoutState.YOUNG  # the beat is older than the word
+        return BoutState.YOUNG  # the heartbeat is older than the word
     if bad_fault(view) is None or not isinstance(judged, Known) or not isinstance(since, Known):
         return BoutState.UNSEEN
     is_second = not isinstance(bout.reported_step, Known) or judged.value > bout.reported_step.value

@@ -269,7 +269,7 @@ def _question(
     own = newest_approval(context.incident, key)
     what = whats(steps) if key == BREAKER_KEY else next(one.what for one in steps if one.key == key)
     is_due = own is not None and own.is_pending and context.now >= own.deadline_at
-    if own is not None and is_due and own.default is ApprovalAnswer.APPROVED and not own.told:
+    if own is not None and is_due and own.default is ApprovalAnswer.APPROVED and not own.notified:
         # Silence of people who were never asked is no yes. The same question goes out again, with its time anew.
         own, is_due = dataclasses.replace(own, deadline_at=context.now + rule.deadline), False
         context, base = with_approval(context, own), put_approval(base, own)
@@ -302,7 +302,7 @@ def _question(
     words = {ApprovalAnswer.APPROVED: "it is done all the same", ApprovalAnswer.DENIED: "a person has to take over"}
     reason = f"May Rekindle {what}? {why} Without an answer by {own.deadline_at:%a %H:%M} UTC, {words[own.default]}."
     ask: tuple[Action, ...] = ()
-    if not own.told:  # whether it went out is known only once its answer is seen: until then the same is said again
+    if not own.notified:  # whether it went out is known only once its answer is seen: until then the same is said again
         ask = (
             AskApproval(
                 approval_id=own.approval_id,

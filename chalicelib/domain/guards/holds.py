@@ -135,7 +135,7 @@ def heard(incident: Incident, seen: Observation) -> Incident:
         return incident
     # A pause takes no time from a question: its deadline moves on only when the pause ends (Incident.unpaused).
     extra = max(seen.observed_at - (incident.paused_since or seen.observed_at), timedelta(0))
-    known = (dataclasses.replace(one, told=one.told or one.approval_id in asked) for one in incident.approvals)
+    known = (dataclasses.replace(one, notified=one.notified or one.approval_id in asked) for one in incident.approvals)
     return dataclasses.replace(incident, approvals=tuple(_answered(one, given, extra) for one in known))
 
 

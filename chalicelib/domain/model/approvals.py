@@ -74,7 +74,7 @@ class Approval(Record):
     answered_at: datetime | None = None
     comment: str = ""
     phase: str = ""
-    told: bool = False
+    notified: bool = False
     lapsed_at: datetime | None = None
 
     @property

@@ -40,7 +40,7 @@ class AttemptStatus(StrEnum):
         return self in _ENDED
 
 
-# Between a run's last heartbeat and its end as the platform dates it lie one beat and the upload of its output; a
+# Between a run's last heartbeat and its end as the platform dates it lie one heartbeat and the upload of its output; a
 # longer gap is no training time (a stuck run, a slow upload) and must not push the mark beyond what was ever reached.
 MAX_UNSEEN_S = 30.0
 STARTUP = "startup"  # of one that has not made its first step

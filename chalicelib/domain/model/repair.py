@@ -101,7 +101,7 @@ class NodeRepair(Record):
     theirs        what HyperPod or a person was seen doing about the node, and when last
     wanted_at     since when a repair is wanted: the place in the queue for it
     another       one more repair that is wanted; None while none is
-    told          the rules that were notified, each once
+    notified      the rules of which people were notified, each once
     serial        of orders to the agent: a new one is a new order, the same one the same order
     refusals      orders to the agent that were refused in this phase
     instance_word, listed_word   the two states last seen, since `changed_at`
@@ -121,7 +121,7 @@ class NodeRepair(Record):
     theirs: TheirWork | None = None
     wanted_at: Fact | None = None
     another: AnotherRepair | None = None
-    told: tuple[str, ...] = ()
+    notified: tuple[str, ...] = ()
     serial: int = 1
     refusals: int = 0
     instance_word: str = ""

@@ -334,10 +334,10 @@ def wait(
 def tell_once(context: RuleContext, rule: str, text: str) -> tuple[RuleContext, tuple[Action, ...]]:
     """A notice, unless one about this was sent already."""
     repair = repair_of(context)
-    if rule in repair.told:
+    if rule in repair.notified:
         return context, ()
     notice = Notify(severity=Severity.WARNING, title=f"{subject(context)}: {context.incident.fault}", text=text)
-    return note(context, told=(*repair.told, rule)), (notice,)
+    return note(context, notified=(*repair.notified, rule)), (notice,)
 
 
 def unread(context: RuleContext, rule: str) -> Decision | None:

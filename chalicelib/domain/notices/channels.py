@@ -141,7 +141,7 @@ class Route:
     severity: Severity = Severity.INFO
     jobs: tuple[str, ...] = ()
     clusters: tuple[str, ...] = ()
-    told: tuple[NoticeType, ...] = ()
+    notices: tuple[NoticeType, ...] = ()
     hours: Hours | None = None
     outside: bool = False
 
@@ -231,7 +231,7 @@ def _channel(name: str, wire: object) -> ChannelConfig:
 
 def _route(wire: object, at: str, channels: Mapping[str, object]) -> Route:
     body = an_object(wire, at)
-    only(body, at, ("to", "severity", "jobs", "clusters", "told", "hours", "outside"))
+    only(body, at, ("to", "severity", "jobs", "clusters", "notices", "hours", "outside"))
     to = texts(body.get("to"), f"{at}.to")
     if not to:
         raise InvalidSettings(f"{at}.to", "names no channel")
@@ -245,7 +245,7 @@ def _route(wire: object, at: str, channels: Mapping[str, object]) -> Route:
         severity=a_word(body.get("severity", Severity.INFO.value), f"{at}.severity", Severity),
         jobs=texts(body.get("jobs", []), f"{at}.jobs"),
         clusters=texts(body.get("clusters", []), f"{at}.clusters"),
-        told=words(body.get("told", []), f"{at}.told", NoticeType),
+        notices=words(body.get("notices", []), f"{at}.notices", NoticeType),
         hours=_hours(body["hours"], f"{at}.hours") if "hours" in body else None,
         outside=a_flag(body.get("outside", False), f"{at}.outside"),
     )

@@ -19,7 +19,7 @@ NEAR: Final = 4  # some of them may be damaged
 def attributed(step: int | None, times: Sequence[datetime], attempts: Sequence[Attempt]) -> tuple[str, bool]:
     """By the times of its files: who wrote a checkpoint ("" if that is not known), and whether it no longer might.
 
-    Fenced where that can be told: files of one checkpoint from before and after an attempt took over are two writers',
+    Fenced where that is known: files of one checkpoint from before and after an attempt took over are two writers',
     and a step beyond the last one that the newer attempt did is the older one's. Another run's, under the same root,
     are those far beyond what the only attempt did (a late heartbeat explains a few steps), and those from before the
     Job's first attempt, which began below them.

@@ -23,7 +23,7 @@ from rekindle.detectors.points import Health, Point, Severity, Verdict
 from rekindle.detectors.watch import LossWatch
 from rekindle.protocol.signals import FaultClass
 
-# Forty beats of 15 s (rekindle/monitor): a network that is away for a while is no news, ten minutes of silence are.
+# Forty heartbeats of 15 s (rekindle/monitor): a network that is away for a while is no news, silence that long is.
 SILENT_AFTER = timedelta(minutes=10)
 BEGAN_BELOW: Final = "began_below"  # in a Signal's evidence: the first step of an attempt that ignored its plan
 QUIET_AFTER = timedelta(minutes=6)  # without a heartbeat and without a metric: six of the latter
@@ -75,7 +75,7 @@ def signal_from_heartbeat(job: Job, view: AttemptView, *, now: datetime) -> Sign
         kind=kind,
         source=SignalSource.SWEEP,
         occurred_at=view.heartbeat_at or now,
-        dedupe_key=f"beat:{view.name}:{kind}:{mark}"[:200],
+        dedupe_key=f"heartbeat:{view.name}:{kind}:{mark}"[:200],
         summary=f"{view.name}: {what}, says its heartbeat at step {step}",
         job_id=job.job_id,
         attempt=view.name,
@@ -95,7 +95,7 @@ def signal_from_start(job: Job, view: AttemptView, own: Attempt) -> Signal | Non
         kind=SignalKind.SILENT,
         source=SignalSource.SWEEP,
         occurred_at=view.heartbeat_at or own.submitted_at,
-        dedupe_key=f"beat:{view.name}:began:{first}"[:200],
+        dedupe_key=f"heartbeat:{view.name}:began:{first}"[:200],
         summary=f"{view.name} was to resume at step {resume}, and began at step {first}, says its heartbeat",
         job_id=job.job_id,
         attempt=view.name,

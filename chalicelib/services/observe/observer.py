@@ -383,7 +383,9 @@ class Observer:
     def answered(self, incident_id: str, phase: Phase, results: Sequence[ActionResult], *, token: str) -> None:
         """Put what the last Actions of a closed Incident answered into its timeline."""
         facts = {"results": [result.to_wire(defaults=True) for result in results]}
-        entry = TimelineEntry(at=self.clock.now(), phase=phase, rule="told", text="people were notified", facts=facts)
+        entry = TimelineEntry(
+            at=self.clock.now(), phase=phase, rule="notified", text="people were notified", facts=facts
+        )
         self.store.append(incident_id, token=token, entry=entry)
 
 

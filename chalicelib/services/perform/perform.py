@@ -117,7 +117,7 @@ class Perform:
 
     def _resubmit(self, action: ResubmitJob, turn: _Turn) -> ActionResult:
         """Look for a sibling, then fence, start and register: a crash in between leaves nothing that a repetition does
-        not mend.
+        not cure.
         """
         incident = turn.incident
         job = self._job(turn)

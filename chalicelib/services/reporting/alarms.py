@@ -35,7 +35,7 @@ from rekindle.protocol.signals import FaultClass
 
 _LOG = logging.getLogger(__name__)
 
-HEARTBEAT_IS_FRESH = timedelta(minutes=2)  # eight beats of 15 s
+HEARTBEAT_IS_FRESH = timedelta(minutes=2)  # eight heartbeats of 15 s
 _TAGS_KEPT: Final = 512
 _TAGS_FOR = timedelta(minutes=5)
 _JOB_TAG: Final = "rekindle:job"

@@ -296,7 +296,7 @@ class Sweep:
         if job.mailbox:
             seen = view or AttemptView(name=job.current_attempt, status=AttemptStatus.RUNNING)
             heartbeat = self.mailbox.heartbeat(job, seen)
-            if heartbeat.heartbeat_at is not None:  # a monitor that beats judges its run itself
+            if heartbeat.heartbeat_at is not None:  # a monitor that lives judges its run itself
                 signal = self._from_metrics_since(job, readings, heartbeat) or signal_from_heartbeat(
                     job, heartbeat, now=now
                 )

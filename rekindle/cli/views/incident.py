@@ -234,7 +234,7 @@ def _look(
     for index, action in enumerate(actions if isinstance(actions, list) else []):
         answer = answers[index] if index < len(answers) and answers[index].get("action") == action else None
         yield from wrapped(f"-> {action}{_answer(answer)}", style)
-    if word(entry, "rule") == "told":
+    if word(entry, "rule") == "notified":
         for answer in objects(entry, "facts", "results"):
             yield from wrapped(f"-> {word(answer, 'action')}{_answer(answer)}", style)
 

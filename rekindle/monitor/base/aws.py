@@ -7,7 +7,7 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
-CONNECT_TIMEOUT_S = 3  # the monitor would rather miss a beat than wait; the next one comes in seconds
+CONNECT_TIMEOUT_S = 3  # the monitor would rather miss a heartbeat than wait; the next one comes in seconds
 READ_TIMEOUT_S = 5
 ATTEMPTS = 2
 MAX_LISTED = 10_000  # requests of one Job; beyond it something else is wrong

@@ -113,7 +113,7 @@ class Judge:
                 loss=_finite(loss),
             )
             logger.info("The loss is back to normal at step %d", point.step)
-        # Rows that come back one by one and leave again are no news: each would be a beat of its own.
+        # Rows that come back one by one and leave again are no news: each would be a heartbeat of its own.
         flickers = {was.health, now.health} == {Health.SPIKING, Health.WATCH} and was.onset_step == now.onset_step
         changes = was.health is not now.health and (was.health in _SICK or now.health in _SICK)
         if is_healed or (changes and not flickers):

@@ -21,7 +21,7 @@ from rekindle.monitor.stops.dispositions import has_c_handler
 from rekindle.monitor.stops.signals import ENV_SIGNALS
 from rekindle.monitor.stops.wakeup import Wakeup
 
-WORD: Final = "USR2"  # what the beat says, and the order
+WORD: Final = "USR2"  # what the heartbeat says, and the order
 NUMBER: Final = getattr(signal, "SIGUSR2", None)
 LOOK_AGAIN_S: Final = 60.0  # the processes of a step seldom change, and a node has thousands
 _OURS_ALL: Final = "slurmstepd"  # the parent of everything in a step

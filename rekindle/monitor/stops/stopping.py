@@ -158,7 +158,7 @@ class Stopping:
     def _situation(self) -> Situation:
         waits = not (self._is_read or self._is_saving)
         return Situation(
-            is_told=self._is_read,
+            has_read_stop=self._is_read,
             is_stopping=self.should_stop,
             unheeded_steps=self._unheeded_steps,
             is_sealed=self._is_sealed(),

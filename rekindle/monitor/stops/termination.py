@@ -36,13 +36,13 @@ LOG_WAIT_S: Final = 0.5
 class Situation:
     """What is known of the run while a SIGTERM waits. Seconds, all durations.
 
-    is_told: the script has read `should_stop` as true. is_stopping: it would. unheeded_steps: steps since then that
-    it did without reading it. is_sealed: no save waits for its manifest. is_saving: an emergency save is being written.
+    has_read_stop: the script has read `should_stop` as true. is_stopping: it would. unheeded_steps: steps since then
+    that it did without reading it. is_sealed: no save waits for its manifest. is_saving: one is being written.
     usual_step_s: what nine of ten steps did not exceed lately; None before any was measured. silent_s: since the
     training thread last moved. is_peer_gone: another worker of the same torchrun has ended; None where not known.
     """
 
-    is_told: bool
+    has_read_stop: bool
     is_stopping: bool
     unheeded_steps: int
     is_sealed: bool
@@ -69,7 +69,7 @@ def why_to_end(
         return "it was sent again"
     if since_s >= grace_s:
         return f"the run did not end within {grace_s:.0f} s"
-    if now.is_told or now.is_saving:
+    if now.has_read_stop or now.is_saving:
         return None
     if now.is_stopping and now.is_sealed and now.unheeded_steps >= UNHEEDED_STEPS:
         return "what was asked for is saved, and the loop continues without looking at should_stop"

@@ -40,7 +40,7 @@ class Verb(StrEnum):
     RESUME = "resume"  # undo a drain of ours; anybody else's is refused
     MARK = "mark"  # state=fail reason="Action:Replace|Reboot": HyperPod's own repair
     REBOOT = "reboot"  # scontrol reboot ASAP: plain Slurm
-    STACKS = "stacks"  # scancel --signal: all ranks write their stacks; the run's own beat says at which signal
+    STACKS = "stacks"  # scancel --signal: all ranks write their stacks; the run's own heartbeat states at which signal
     READ = "read"  # read everything again now and bring the cluster state up to date
 
 

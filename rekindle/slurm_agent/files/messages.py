@@ -64,7 +64,7 @@ def bring(root: str, key: str, body: bytes, still_wanted: Callable[[], None] = l
 def _of_the_run(root: str) -> Iterator[tuple[str, int, Callable[[bytes], object]]]:
     """Every name of a message of the run's in the mailbox, with its size limit and reader."""
     readers: dict[str, tuple[KeyKind, int, Callable[[bytes], object]]] = {
-        "beats": (KeyKind.HEARTBEAT, MAX_MESSAGE_BYTES, Heartbeat.from_json),
+        "heartbeats": (KeyKind.HEARTBEAT, MAX_MESSAGE_BYTES, Heartbeat.from_json),
         "replies": (KeyKind.REPLY, MAX_MESSAGE_BYTES, CheckpointReply.from_json),
         "manifests": (KeyKind.MANIFEST, MAX_MANIFEST_BYTES, Manifest.from_json),
         "hashes": (KeyKind.HASHES, MAX_MANIFEST_BYTES, Hashes.from_json),

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Final
 
 MAX_NAMES: Final = 80_000  # four kinds of report of 16,384 ranks, and their hosts' summaries
-NOBODY: Final = 65534
+UNPRIVILEGED: Final = 65534
 # Source: linux, arch/x86/entry/syscalls/syscall_64.tbl and include/uapi/asm-generic/unistd.h.
 _SETGROUPS: Final = {"x86_64": 116, "aarch64": 159}
 GROUPS_HOLD_S: Final = 300.0  # a directory service is not asked at every file
@@ -36,7 +36,7 @@ def as_user(uid: int | None, gid: int | None) -> Iterator[None]:
     if os.geteuid() != 0:
         yield
         return
-    wanted, group = NOBODY if uid is None else uid, NOBODY if gid is None else gid
+    wanted, group = UNPRIVILEGED if uid is None else uid, UNPRIVILEGED if gid is None else gid
     libc = ctypes.CDLL(None, use_errno=True)
     before = os.getgroups()
     try:

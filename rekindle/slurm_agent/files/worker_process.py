@@ -91,7 +91,7 @@ def _become(uid: int | None, gid: int | None) -> None:
     resource.setrlimit(resource.RLIMIT_CPU, (CPU_S, CPU_S))
     if os.geteuid() != 0:
         return
-    wanted, group = userfs.NOBODY if uid is None else uid, userfs.NOBODY if gid is None else gid
+    wanted, group = userfs.UNPRIVILEGED if uid is None else uid, userfs.UNPRIVILEGED if gid is None else gid
     groups = userfs.groups_of(wanted, group)
     cause.of_text(b"RuntimeError: loads the rules, which that user may not be able to read")
     os.setgroups(groups)

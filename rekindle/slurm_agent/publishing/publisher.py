@@ -73,7 +73,7 @@ class Publisher:
         self._heartbeat = heartbeat
         self._on_answered = on_answered
         self._heartbeat_at: float | None = None
-        self._read_at: datetime | None = None  # what the last beat said about when Slurm was read
+        self._read_at: datetime | None = None  # what the last heartbeat said about when Slurm was read
         self._wake = threading.Event()
         self._backoff_s = 0.0
         self._refused: dict[str, float] = {}  # key -> when it may be tried again

@@ -38,7 +38,7 @@ def gpus_in(detail: Mapping[str, str]) -> int | None:
     """All GPUs of the job; None where Slurm does not tell, which is not "none".
 
     Slurm counts `gres/gpu` of a whole job only where AccountingStorageTRES names it (slurm.conf manual page); else what
-    it asks for on each node is told (`TresPerNode`), times its nodes.
+    it asks for on each node is listed (`TresPerNode`), times its nodes.
     """
     for key in ("AllocTRES", "ReqTRES", "TRES"):  # 23.02 and later, before that
         for part in detail.get(key, "").split(","):

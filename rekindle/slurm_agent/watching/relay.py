@@ -76,7 +76,7 @@ class _Box:
     judge_took: timedelta = timedelta(0)
     judging_since: float | None = None
     uid: int | None = None
-    told: str = ""
+    reported: str = ""
 
 
 class MailboxRelay:
@@ -192,8 +192,8 @@ class MailboxRelay:
         if _is_due(box.judged_at, now, box.judge_every):
             doc = self._judged(member, root, checkpoints, box, now)
             reported = json.dumps([one.to_wire() for one in doc.checkpoints])
-            if reported != box.told:
-                box.told = reported
+            if reported != box.reported:
+                box.reported = reported
                 documents[found_key(self._cluster, member.job_id)] = doc.to_json()
 
     def _judged(

@@ -241,7 +241,7 @@ NODE_TABLE: list[Row] = [
             P.HOLDING,
             memory(
                 changed_at=NOW - 2 * HOUR,
-                told=("node.theirs",),
+                notified=("node.theirs",),
                 instance_word=f"{OLD} ShuttingDown",
                 listed_word="idle",
             ),
@@ -405,7 +405,9 @@ NODE_TABLE: list[Row] = [
     row(
         "node.omen",
         asked(
-            P.HOLDING, memory(findings=(finding(FindingKind.OMEN),), told=("node.omen",)), phase_entered_at=NOW - HOUR
+            P.HOLDING,
+            memory(findings=(finding(FindingKind.OMEN),), notified=("node.omen",)),
+            phase_entered_at=NOW - HOUR,
         ),
         observed(node_view()),
         P.STOPPED,
@@ -1136,7 +1138,7 @@ NODE_TABLE: list[Row] = [
     ),
     row(
         "drain.move",
-        asked(P.DRAINING, ordered(told=("drain.move",))),
+        asked(P.DRAINING, ordered(notified=("drain.move",))),
         observed(node_view(drained("mixed", jobs=(41,))), results=refused("MoveRuns", Done.UNAVAILABLE)),
         P.DRAINING,
         MoveRuns,
@@ -1144,7 +1146,7 @@ NODE_TABLE: list[Row] = [
     ),
     row(
         "drain.waiting",
-        asked(P.DRAINING, ordered(told=("drain.move",))),
+        asked(P.DRAINING, ordered(notified=("drain.move",))),
         observed(node_view(drained("mixed", jobs=(41,)))),
         P.DRAINING,
         name="runs have been asked",

@@ -151,7 +151,7 @@ def _begin(context: RuleContext) -> Decision:
 def _leave_to_them(context: RuleContext, theirs: str) -> Decision:
     """Two actors never repair one node. What they did is theirs, and recorded so."""
     context = note(context, theirs=TheirWork(what=theirs, at=context.now), wanted_at=None)
-    is_done = is_replaced(context) or "node.theirs" in repair_of(context).told
+    is_done = is_replaced(context) or "node.theirs" in repair_of(context).notified
     if is_done and is_back_in_service(context):
         return _recovered_by_them(context, theirs)
     if is_done and is_well(context, after_reboot=True) and has_our_drain(context):
@@ -343,7 +343,7 @@ def _allowed(context: RuleContext) -> Decision | None:
     is_asked_for = lead is not None and first_rung(lead.kind) is not None
     if suspect is not None and not is_asked_for and waiting_order(context) is None:
         return _notified(context, "node.suspect_hardware", f"{suspect}, and the policy says: notify")
-    if suspect is not None and "node.suspect_hardware" not in repair_of(context).told:
+    if suspect is not None and "node.suspect_hardware" not in repair_of(context).notified:
         context, notices = tell_once(
             context, "node.suspect_hardware", f"{story_of(context)} {suspect}. The policy says to tell it."
         )

@@ -105,7 +105,7 @@ def _moved_off(context: RuleContext) -> tuple[RuleContext, tuple[MoveRuns, ...]]
     """
     order, repair = waiting_order(context), repair_of(context)
     is_lost = result(context, "MoveRuns", Done.UNAVAILABLE) is not None
-    if order is None or ("drain.move" in repair.told and not is_lost):
+    if order is None or ("drain.move" in repair.notified and not is_lost):
         return context, ()
     move = MoveRuns(
         cluster=context.incident.cluster or "",
@@ -114,7 +114,7 @@ def _moved_off(context: RuleContext) -> tuple[RuleContext, tuple[MoveRuns, ...]]
         who=order.who,
         why=order.text,
     )
-    return note(context, told=tuple(dict.fromkeys((*repair.told, "drain.move")))), (move,)
+    return note(context, notified=tuple(dict.fromkeys((*repair.notified, "drain.move")))), (move,)
 
 
 def _not_cordoned(context: RuleContext) -> Decision:

@@ -47,7 +47,7 @@ def attempt_died(context: RuleContext, attempt: AttemptView) -> Decision:
     if row.response in (Response.HAND_OVER, Response.CHECKPOINT_THEN_HAND_OVER):
         return context.hand_over("playbook.hand_over", story(context))
     if row.response is Response.TELL:
-        return context.hand_over("playbook.told_dead", f"{story(context)} The playbook says: tell.")
+        return context.hand_over("playbook.notified_dead", f"{story(context)} The playbook says: tell.")
     if context.policy.shadow:
         return shadow(context, f"resubmit {attempt.name}")
     verdict = classify_failure_reason(attempt.failure_reason)
@@ -61,7 +61,7 @@ def attempt_died(context: RuleContext, attempt: AttemptView) -> Decision:
         return context.hand_over(
             "crash.same_again",
             f"{attempt.name} and {twin.attempt} ended alike at step {step_word(failure.step)}: "
-            f"{failure.signature[:200]!r}. Trying again cannot help; the owner is told.",
+            f"{failure.signature[:200]!r}. Trying again cannot help; the owner is notified.",
         )
     if verdict.rule == "capacity" and not isinstance(attempt.last_step, Known):
         return _no_room(context, attempt)

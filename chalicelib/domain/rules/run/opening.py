@@ -159,7 +159,7 @@ def _attempt_lives(context: RuleContext, attempt: AttemptView) -> Decision:
     if moves_again is not None and (bad is None or moves_again.incident.is_open):
         return moves_again
     if moves_again is not None and bad is not None:  # it moves, and is not well: its loss is what is left to see to
-        context = context.changed(fault=bad, fault_rule=f"beat.{attempt.loss_health}")
+        context = context.changed(fault=bad, fault_rule=f"heartbeat.{attempt.loss_health}")
     refuted = (
         _is_denied(context, attempt)
         or _has_not_ended(context, attempt)
@@ -372,7 +372,7 @@ def heal(context: RuleContext, attempt: AttemptView) -> Decision | None:
         return None
     claim_at = claimed_at(context)
     if attempt.heartbeat_at is not None and claim_at is not None and attempt.heartbeat_at < claim_at + TWO_HEARTBEATS:
-        # One beat may have been on its way, and of a process that has died since.
+        # One heartbeat may have been on its way, and of a process that has died since.
         is_young = context.now < claim_at + TWO_HEARTBEATS + HEARTBEATS_LATE
         return _confirm_heal(context, attempt) if attempt.heartbeat_at >= claim_at and is_young else None
     by_whom = "by its own auto-resume" if context.incident.resubmission.deferred_since is not None else "without help"
@@ -408,5 +408,5 @@ def _tell(context: RuleContext) -> Decision:
             "playbook.collect", "people were notified; watching for anything that would change the picture"
         )
     return context.close(
-        "playbook.told", "people were notified; nothing else followed", Phase.STOPPED, severity=Severity.INFO
+        "playbook.notified", "people were notified; nothing else followed", Phase.STOPPED, severity=Severity.INFO
     )

@@ -205,7 +205,7 @@ def _trouble(context: RuleContext, attempt: AttemptView) -> Decision | None:
             return roll_back(context, attempt, "verify.non_finite", f"{attempt.name} turned non-finite again.")
         return context.hand_over("verify.poisoned", f"{attempt.name} turned non-finite again. {story(context)}")
     if _says_stalled(context, attempt):
-        return begin_checkpoint(context.changed(fault=FaultClass.HANG, fault_rule="beat.stalled"), attempt)
+        return begin_checkpoint(context.changed(fault=FaultClass.HANG, fault_rule="heartbeat.stalled"), attempt)
     standing = [signal for signal in context.incident.signals if _stands(signal, context, attempt)]
     if not standing or attempt.status not in _ALIVE:
         return None
@@ -270,7 +270,7 @@ def _saved_since(stall: Signal, context: RuleContext, attempt: AttemptView) -> b
 def _only_news(
     context: RuleContext, attempt: AttemptView, signal: Signal, response: Response, keep: Mapping[str, Any]
 ) -> Decision | None:
-    """Nothing to do about it while the attempt lives: told once, and one more look before anything is closed.
+    """Nothing to do about it while the attempt lives: notify once, and look once more before anything is closed.
 
     `keep`: the Incident's own fault. News that nothing is done about do not rename what is being recovered from.
     """
