@@ -72,5 +72,5 @@ def test_it_is_readable(large: Console, browser: Browser) -> None:
     browser.open(large)
     for page, name in (("/", "many-fleet"), ("/incidents?state=all", "many-incidents"), ("/jobs", "many-jobs")):
         browser.go(large, page)
-        assert browser.all("tbody tr")
+        browser.until(lambda: browser.all("tbody tr"), f"the rows of {name}")
         browser.picture(Path(PICTURES) / f"{name}.png")
