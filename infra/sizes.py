@@ -33,7 +33,6 @@ LONG: Final[Mapping[str, str]] = {
     "chalicelib/ingest/hyperpod_catalogue.py": _TABLE,
     "chalicelib/domain/rules/node/repair.py": _PHASE,
     "chalicelib/domain/rules/run/opening.py": _PHASE,
-    "chalicelib/domain/rules/run/stopping.py": _PHASE,
     "chalicelib/domain/rules/run/verifying.py": _PHASE,
     "chalicelib/services/intake/intake.py": "the one entrance of Signals: what opens or joins an Incident",
     "chalicelib/services/observe/observer.py": "one observation: what is read, in which order",

@@ -27,11 +27,12 @@ from chalicelib.domain.node.memory import remember
 from chalicelib.domain.policy.document import Policy, readable
 from chalicelib.domain.reporting.bookkeeping import booked
 from chalicelib.domain.rules.node.node import decide_node
+from chalicelib.domain.rules.run.checkpointing import decide_checkpointing
 from chalicelib.domain.rules.run.opening import decide_open
 from chalicelib.domain.rules.run.orders import decide_order, stops_for_good
 from chalicelib.domain.rules.run.platform_restart import platform_restarted
 from chalicelib.domain.rules.run.resubmitting import decide_resubmitting
-from chalicelib.domain.rules.run.stopping import decide_checkpointing, decide_stopping
+from chalicelib.domain.rules.run.stopping import decide_stopping
 from chalicelib.domain.rules.run.verifying import decide_verifying
 
 __all__ = ["Decision", "decide"]
