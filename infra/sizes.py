@@ -34,7 +34,6 @@ LONG: Final[Mapping[str, str]] = {
     "chalicelib/domain/rules/node/repair.py": _PHASE,
     "chalicelib/domain/rules/run/opening.py": _PHASE,
     "chalicelib/domain/rules/run/verifying.py": _PHASE,
-    "chalicelib/services/intake/intake.py": "the one entrance of Signals: what opens or joins an Incident",
     "chalicelib/services/observe/observer.py": "one observation: what is read, in which order",
     "chalicelib/services/perform/perform.py": "one handler per Action, with the fences that all of them share",
     "chalicelib/services/sweep/sweep.py": "one round of the sweep, in its order, under one budget of time",

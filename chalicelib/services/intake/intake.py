@@ -1,33 +1,35 @@
-"""From a Signal to an Incident: whose run is it, is it news or trouble, open or join, wake."""
+"""From a Signal to an Incident: whose run is it, is it news or trouble, open or join.
+
+What is about a node goes through `node_intake`; Incidents are opened and joined by `incident_opener`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from chalicelib.domain.fault_specs.faults import LOSS_FAULTS
 from chalicelib.domain.faults.signal_facts import is_stale
-from chalicelib.domain.model.errors import DependencyUnavailable, NotOurs, RecoveryError, UnknownEntity
-from chalicelib.domain.model.incident import Incident, Phase, incident_id_for, node_scope
+from chalicelib.domain.model.errors import NotOurs, UnknownEntity
+from chalicelib.domain.model.incident import Incident, Phase
 from chalicelib.domain.model.job import Job
-from chalicelib.domain.model.node_findings import instance_of, is_all_clear
 from chalicelib.domain.model.observation import AttemptStatus
 from chalicelib.domain.model.signal import Signal, SignalKind, SignalSource
 from chalicelib.ports.clock import Clock
-from chalicelib.ports.incidents import Entry, Executions, IncidentStore, Joined
+from chalicelib.ports.incidents import Executions, IncidentStore
 from chalicelib.ports.jobs import JobRegistry
 from chalicelib.ports.notices import Announcer
 from chalicelib.ports.platforms import ClusterReader, Discovered, HeadNodes, Mailbox, Schedulers
 from chalicelib.services.intake.ended_attempt import signal_from_state
-from chalicelib.services.intake.known_trouble import NODE_RESPITE, is_in_hand, is_node_left_alone
-from chalicelib.services.intake.node_map import NodeMap, key_for_job
+from chalicelib.services.intake.incident_opener import IncidentOpener
+from chalicelib.services.intake.known_trouble import is_in_hand
+from chalicelib.services.intake.node_intake import NodeIntake
+from chalicelib.services.intake.node_map import NodeMap
 from chalicelib.services.intake.registration import PLATFORM_STATES, Registration
 from chalicelib.services.intake.remembered_names import RegisteredNames, UnprotectedNames
 from chalicelib.services.reporting.outcome import Outcome, OutcomeKind
 from rekindle.protocol.signals import FaultClass
 
-MAX_RACES = 4  # an Incident can close and another open while we knock; more often than this in one event is a bug
 MAX_ELDER_FAILURES = 8
 _OVER = frozenset({"Completed", "Stopped"})
 _ENDED = _OVER | {"Failed"}
@@ -61,14 +63,9 @@ class Intake:
         if signal.kind is SignalKind.AGENT_NEWS:
             return self._receive_agent_news(signal)
         if self.head_nodes is not None and signal.job_id is None and signal.attempt is None:
-            about = NodeMap(head_nodes=self.head_nodes, registry=self.registry)
-            located = about.located(signal)
-            if located is not None:
-                return self._receive_about_node(located, about)
-            if signal.cluster is None and (announced := about.announced(signal)) is not None:
-                return self._receive_announced(announced, about)
-            if is_all_clear(signal) and (known := self._of_instance(signal)) is not None:
-                return self.cancel(known.incident_id, signal)
+            taken = self._nodes.receive(signal, NodeMap(head_nodes=self.head_nodes, registry=self.registry))
+            if taken is not None:
+                return taken
         if self._is_dropped_unread(signal):
             return Outcome(what=OutcomeKind.DROPPED, reason="mere news", signal=signal.kind.value)
         job = self._registration.job_of(signal)
@@ -140,7 +137,8 @@ class Intake:
             policy_name = self.clusters.policy_of(signal.cluster or "") or str(
                 signal.evidence.get("policy") or "default"
             )
-            return self._knock(self._new_incident(signal, scope=signal.cluster or "", policy_name=policy_name), signal)
+            incident = self._opener.new(signal, scope=signal.cluster or "", policy_name=policy_name)
+            return self._opener.open(incident, signal)
         if self.head_nodes is not None and signal.cluster is not None:
             # Whoever may put an agent's events on the bus may name any cluster; only its own head node writes there.
             if signal.cluster not in self.head_nodes.clusters():
@@ -148,136 +146,13 @@ class Intake:
             self.head_nodes.prepare(signal.cluster)
         return Outcome(what=OutcomeKind.DROPPED, reason="the agent has started", signal=signal.kind.value)
 
-    # --- nodes ---
-
-    def _receive_about_node(self, located: Signal, about: NodeMap) -> Outcome:
-        """To each protected run on the node, and to the node's own Incident. Every part is safe to repeat."""
-        runs: list[Outcome] = []
-        policies: list[str] = []
-        failed: list[RecoveryError] = []
-        # A suspicion comes from a run. That a node is healthy again is for those that hold it broken, also where they
-        # run elsewhere by now.
-        if located.kind is not SignalKind.NODE_SUSPECT and (located.fault is not None or is_all_clear(located)):
-            runs, policies, failed = self._receive_for_runs(located, about)
-        if is_all_clear(located):
-            runs += self._receive_all_clear(located, besides={one.incident_id for one in runs})
-        try:
-            # Not only by the run's report: the event itself has the health agent's recommendation.
-            node: Outcome | None = self.receive_for_node(located, of_run=next(iter(policies), None))
-        except NotOurs:
-            if not runs and not failed:
-                raise
-            node = None
-        if failed:
-            raise failed[0]  # the event comes again; what was taken is taken once
-        if node is None or not runs:
-            return node or runs[0]
-        return replace(runs[0], facts={**runs[0].facts, "node": node.what.value, "node_incident": node.incident_id})
-
-    def _receive_for_runs(
-        self, located: Signal, about: NodeMap
-    ) -> tuple[list[Outcome], list[str], list[RecoveryError]]:
-        """To each protected run on the node: what came of it, the runs' policies, and what failed for some of them."""
-        runs: list[Outcome] = []
-        policies: list[str] = []
-        failed: list[RecoveryError] = []
-        try:
-            for job, one in about.for_runs(located, now=self.clock.now()):
-                policies.append(job.policy_name)
-                try:
-                    if located.fault is not None or job.open_incident is not None:
-                        runs.append(self._receive_for_job(one, job))
-                except RecoveryError as err:  # the others on the node are told first
-                    failed.append(err)
-        except RecoveryError as err:
-            failed.append(err)
-        return runs, policies, failed
-
-    def _receive_announced(self, announced: Signal, about: NodeMap) -> Outcome:
-        """To each protected run on the node. The node itself is not repaired for it.
-
-        Raises:
-            NotOurs: no protected run is on the node.
-        """
-        runs, _, failed = self._receive_for_runs(announced, about)
-        if failed:
-            raise failed[0]
-        if not runs:
-            raise NotOurs("an announced end of a node with no protected run")
-        return runs[0]
-
-    def _receive_all_clear(self, located: Signal, *, besides: Collection[str | None]) -> list[Outcome]:
-        """To each open Incident of a run that holds the node broken and was not reached by the run's own nodes."""
-        return [
-            self.cancel(
-                one.incident_id,
-                replace(located, job_id=one.job_id, dedupe_key=key_for_job(located.dedupe_key, one.job_id)),
-            )
-            for one, _ in self.store.list_open()
-            if one.job_id is not None
-            and one.cluster == located.cluster
-            and one.incident_id not in besides
-            and any(bad.node == located.node for bad in one.resubmission.bad_nodes)
-        ]
-
     def receive_for_node(self, signal: Signal, *, of_run: str | None = None) -> Outcome:
-        """Open or join the node's own Incident; `signal.node` is its name in the cluster. News joins and opens nothing.
-        Neither does more of what a person has denied (in_hand.py).
-
-        of_run: the policy of a protected run on the node.
-
-        Raises:
-            NotOurs: neither the cluster's nodes nor a run on this node is protected.
-        """
-        cluster, node = signal.cluster or "", signal.node or ""
-        if not signal.triggers:
-            newest = self._newest_of(cluster, node)
-            if newest is None or not newest.is_open:
-                return Outcome(what=OutcomeKind.DROPPED, reason="news, not trouble", signal=signal.kind.value)
-            return self.cancel(newest.incident_id, signal)
-        policy_name = self._policy_for_node(signal, of_run)
-        newest = self._newest_of(cluster, node)
-        if newest is not None and is_node_left_alone(newest, signal, now=self.clock.now()):
-            hours = NODE_RESPITE.total_seconds() / 3600
-            text = (
-                f"a person has denied or cancelled this very thing in {newest.incident_id}, less than {hours:.0f} h ago"
-            )
-            return Outcome(what=OutcomeKind.DROPPED, reason=text, signal=signal.kind.value)
-        incident = self._new_incident(signal, scope=node_scope(cluster, node), policy_name=policy_name)
-        return self._knock(replace(incident, node=node), signal)
-
-    def _of_instance(self, signal: Signal) -> Incident | None:
-        """The open Incident of the node in whose place the instance stands, while no head node says where that is."""
-        instance_id = instance_of(signal)
-        for one, _ in self.store.list_open() if instance_id is not None else ():
-            if one.cluster == signal.cluster and one.repair is not None and one.repair.instance_id == instance_id:
-                return one
-        return None
-
-    def _newest_of(self, cluster: str, node: str) -> Incident | None:
-        return next(iter(self.store.list_for_node(cluster, node, limit=1)), None)
-
-    def _policy_for_node(self, signal: Signal, of_run: str | None) -> str:
-        """The cluster's, or that of the run that is on the node or reports it."""
-        named = self.clusters.policy_of(signal.cluster or "") or of_run
-        if named is not None:
-            return named
-        job_id = signal.evidence.get("job_id")
-        if signal.kind is SignalKind.NODE_SUSPECT and isinstance(job_id, str):
-            return self.registry.get(job_id).policy_name
-        raise NotOurs("the cluster has no rekindle:policy tag, or another stage's")
+        """See NodeIntake."""
+        return self._nodes.receive_for_node(signal, of_run=of_run)
 
     def cancel(self, incident_id: str, signal: Signal) -> Outcome:
-        """Hand an order to one Incident by its id.
-
-        Raises:
-            UnknownEntity: no such Incident.
-        """
-        entry = self.store.join(incident_id, signal, now=self.clock.now())
-        if entry.outcome is Joined.CLOSED:
-            return Outcome(what=OutcomeKind.DROPPED, reason="the Incident is closed", incident_id=incident_id)
-        self._wake(entry, signal)
-        return _taken(entry, signal)
+        """See IncidentOpener.hand."""
+        return self._opener.hand(incident_id, signal)
 
     def register(self, found: Discovered) -> Job:
         """See Registration."""
@@ -286,6 +161,21 @@ class Intake:
     def adopt(self, job: Job, found: Discovered) -> Job:
         """See Registration."""
         return self._registration.adopt(job, found)
+
+    @property
+    def _opener(self) -> IncidentOpener:
+        return IncidentOpener(store=self.store, executions=self.executions, clock=self.clock)
+
+    @property
+    def _nodes(self) -> NodeIntake:
+        return NodeIntake(
+            store=self.store,
+            registry=self.registry,
+            clusters=self.clusters,
+            clock=self.clock,
+            opener=self._opener,
+            receive_for_job=self._receive_for_job,
+        )
 
     @property
     def _registration(self) -> Registration:
@@ -373,14 +263,13 @@ class Intake:
             raise NotOurs("the cluster has no rekindle:policy tag, or another stage's")
         if not signal.triggers:
             return Outcome(what=OutcomeKind.DROPPED, reason="news, not trouble", signal=signal.kind.value)
-        incident = self._new_incident(signal, scope=cluster, policy_name=policy_name)
-        return self._knock(incident, signal)
+        return self._opener.open(self._opener.new(signal, scope=cluster, policy_name=policy_name), signal)
 
-    # --- open, join, wake ---
+    # --- open, join ---
 
     def _open(self, signal: Signal, job: Job, *, about: str | None = None) -> Outcome:
         """`about`: the attempt, where that is not the current one."""
-        incident = self._new_incident(signal, scope=job.job_id, policy_name=job.policy_name)
+        incident = self._opener.new(signal, scope=job.job_id, policy_name=job.policy_name)
         # A first attempt leaves no data out: only its successors were told to.
         current = self._registration.current(job) if job.attempt_number > 1 else None
         number = job.attempt_number
@@ -400,56 +289,20 @@ class Intake:
             # What was saved in a bad stretch is never resumed from, also where it has healed since.
             incident = incident.changed(stretches=before.loss.stretches)
             incident = incident.changed(fruitless_before=_left_in_vain(before, incident.attempt))
-            # How its attempts ended before tells whether one more such end is the checkpoint's doing (loads.py).
+            # How its attempts ended before tells whether one more end is the checkpoint's doing (load_failures.py).
             incident = incident.changed(failures=before.resubmission.failures[-MAX_ELDER_FAILURES:])
             if before.loss.onset_attempt == job.current_attempt and before.loss.onset_fault not in LOSS_FAULTS:
                 # The last Incident closed with this run poisoned (cancelled, say): what it saved since is no better.
                 incident = incident.changed(onset_attempt=before.loss.onset_attempt, onset_step=before.loss.onset_step)
-        return self._knock(incident, signal)
-
-    def _new_incident(self, signal: Signal, *, scope: str, policy_name: str) -> Incident:
-        now: datetime = self.clock.now()
-        return Incident(
-            incident_id=incident_id_for(signal, scope=scope),
-            job_id=None,
-            cluster=signal.cluster,
-            opened_at=now,
-            phase=Phase.OPEN,
-            phase_entered_at=now,
-            policy_name=policy_name,
-        )
-
-    def _knock(self, incident: Incident, signal: Signal) -> Outcome:
-        for _ in range(MAX_RACES):
-            entry = self.store.open(incident, signal, now=self.clock.now())
-            if entry.outcome is not Joined.CLOSED:
-                self._wake(entry, signal)
-                return _taken(entry, signal)
-        raise DependencyUnavailable("the Incident changed hands too often; the event will come again")
+        return self._opener.open(incident, signal)
 
     def _join(self, signal: Signal, job: Job) -> Outcome:
-        if job.open_incident is not None:
-            entry = self.store.join(job.open_incident, signal, now=self.clock.now())
-            if entry.outcome is not Joined.CLOSED:
-                self._wake(entry, signal)
-                return _taken(entry, signal)
+        if job.open_incident is not None and (taken := self._opener.join(job.open_incident, signal)) is not None:
+            return taken
         fresh = self.registry.get(job.job_id)
         if fresh.open_incident == job.open_incident:
             fresh = replace(fresh, open_incident=None)  # the pointer outlived its Incident; open() settles it
         return self._without_incident(signal, fresh)
-
-    def _wake(self, entry: Entry, signal: Signal) -> None:
-        """A lost wake costs one timeout, never the recovery; a lost start is healed by redelivery and the sweep.
-
-        A signal without room wakes no Incident: those that fill the inbox did, and a flood must not buy an observation
-        each.
-        """
-        if entry.is_full:
-            return
-        if entry.outcome is Joined.OPENED or entry.callback_id is None:
-            self.executions.start(entry.incident_id, generation=entry.generation)
-        else:
-            self.executions.wake(entry.callback_id, why=signal.kind.value)
 
 
 def is_mere_news(signal: Signal) -> bool:
@@ -472,16 +325,6 @@ def is_mere_news(signal: Signal) -> bool:
 def is_manifest_news(signal: Signal) -> bool:
     """True for a manifest that has arrived."""
     return signal.kind is SignalKind.CHECKPOINT_REPLY and signal.evidence.get("object") == "manifest"
-
-
-def _taken(entry: Entry, signal: Signal) -> Outcome:
-    return Outcome(
-        what=OutcomeKind.OVERFLOWED if entry.is_full else OutcomeKind(entry.outcome.value),
-        reason="the Incident's inbox is full" if entry.is_full else "",
-        incident_id=entry.incident_id,
-        job_id=signal.job_id,
-        signal=signal.kind.value,
-    )
 
 
 def _left_in_vain(before: Incident, attempt: str | None) -> int:
