@@ -76,12 +76,14 @@ def _stands_elsewhere(before: Incident, signal: Signal) -> bool:
 
 def _has_ended_since(before: Incident, signal: Signal) -> bool:
     """The platform reports the end of a run that lived when that Incident was closed: all earlier reports were about a
-    living run.
+    living run. Where its state could not be read then, an end that is dated later is new.
     """
     if signal.kind not in STATE_KINDS or signal.evidence.get("status") not in _ENDS:
         return False
     status = before.sight.seen_as.removeprefix(f"{before.attempt}:")
-    return status in set(AttemptStatus) and not AttemptStatus(status).has_ended
+    if status not in set(AttemptStatus):
+        return before.closed_at is not None and signal.occurred_at > before.closed_at
+    return not AttemptStatus(status).has_ended
 
 
 def is_node_left_alone(before: Incident, signal: Signal, *, now: datetime) -> bool:
