@@ -43,7 +43,7 @@ def shared(
             return reported, plan
         body = json.loads(heard)
         found = ResumePlan.from_env(body["resume"])
-        env = {name: value for name, value in reported.env.items() if name not in _NAMES} | dict(body["env"])
+        env = {name: value for name, value in reported.env.items() if name not in _NAMES} | dict(body["reported"])
     except Exception as err:  # a broken group shows itself soon enough; how it is answered is the script's business
         logger.warning("Rekindle's ranks cannot share where they go on, so each goes by what it read: %r", err)
         return reported, plan
@@ -59,5 +59,5 @@ def _written(reported: LaunchInstructions, plan: ResumePlan) -> str:
     except MailboxError:
         return ""
     return json.dumps(
-        {"resume": env, "env": {name: reported.env[name] for name in (*_NAMES, *_PLACES) if name in reported.env}}
+        {"resume": env, "reported": {name: reported.env[name] for name in (*_NAMES, *_PLACES) if name in reported.env}}
     )

@@ -9,7 +9,7 @@ A mailbox is a folder, `<prefix>/rekindle/`, under the Job's own S3 prefix or sh
     replies/<request_id>.json                   monitor → service   saved | cannot | refused
     manifests/step-<step, 12 digits>-<attempt>.json   monitor → service   written last: the checkpoint is whole
     hashes/step-<step, 12 digits>-<attempt>.json      monitor → service   later: SHA-256 of the files of that manifest
-    `heartbeats/<attempt>.json`                      monitor → service   overwritten at every heartbeat
+    `heartbeats/<attempt>.json`                 monitor → service   overwritten at every heartbeat
     reports/<attempt>/<kind>-<rank>.json        monitor → service   one rank's own report, see protocol/reports.py
 
 Keys made and parsed here are relative to `<prefix>`. Everything read from a mailbox is untrusted: each reader either

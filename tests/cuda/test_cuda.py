@@ -11,7 +11,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -19,13 +18,12 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-import rekindle.monitor as rekindle
 from rekindle.integrations.local import LocalWatch
 from rekindle.integrations.snapshots import load_file, save_file
-from rekindle.monitor import Monitor
 from rekindle.monitor.base.values import SLOTS, Captured, Unreadable, capture, is_pending, is_ready, read
 from rekindle.monitor.live import LiveMonitor
-from tests.monitor.boxes import PATIENCE_S, QUICK, ObservedBox
+from tests.monitor.boxes import PATIENCE_S, ObservedBox
+from tests.monitor.one_rank import Heard, started
 
 LONG = 2_000_000_000  # cycles of the device's clock: about a second
 DEVICE = torch.device("cuda")
@@ -38,21 +36,8 @@ def box(tmp_path: Path) -> ObservedBox:
 
 @pytest.fixture
 def monitor(box: ObservedBox) -> Iterator[LiveMonitor]:
-    env = {"REKINDLE_JOB_ID": "job", "TRAINING_JOB_NAME": "run-1"}
-    made = rekindle.start(mailbox=box, config=QUICK, env=env)
-    assert isinstance(made, LiveMonitor)
-    yield made
-    made.finish(timeout_s=PATIENCE_S)
-
-
-class Heard(Monitor):
-    """A monitor that keeps what a LocalWatch reports."""
-
-    def __init__(self) -> None:
-        self.bad: list[tuple[int, str]] = []
-
-    def local_non_finite(self, step: int, metric: str, *, ranks: Any = None) -> None:
-        self.bad.append((step, metric))
+    with started(box) as made:
+        yield made
 
 
 def busy(cycles: int = LONG) -> torch.cuda.Event:

@@ -23,12 +23,11 @@ from torch.distributed.tensor import DTensor, Partial, Replicate
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.nn.parallel import DistributedDataParallel
 
-import rekindle.monitor as rekindle
 from rekindle.integrations.local import PARAMETERS, LocalWatch
-from rekindle.monitor import Monitor
 from rekindle.monitor.base.values import Unreadable, capture, is_ready, read, slots_in
 from rekindle.monitor.live import LiveMonitor
-from tests.monitor.boxes import PATIENCE_S, QUICK, ObservedBox
+from tests.monitor.boxes import PATIENCE_S, ObservedBox
+from tests.monitor.one_rank import Heard, started
 
 
 @pytest.fixture
@@ -38,11 +37,8 @@ def box(tmp_path: Path) -> ObservedBox:
 
 @pytest.fixture
 def monitor(box: ObservedBox) -> Iterator[LiveMonitor]:
-    env = {"REKINDLE_JOB_ID": "job", "TRAINING_JOB_NAME": "run-1"}
-    made = rekindle.start(mailbox=box, config=QUICK, env=env)
-    assert isinstance(made, LiveMonitor)
-    yield made
-    made.finish(timeout_s=PATIENCE_S)
+    with started(box) as made:
+        yield made
 
 
 @pytest.fixture(scope="module")
@@ -52,16 +48,6 @@ def gang(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     dist.init_process_group("gloo", store=store, rank=0, world_size=1)
     yield
     dist.destroy_process_group()
-
-
-class Heard(Monitor):
-    """A monitor that keeps what a LocalWatch tells it."""
-
-    def __init__(self) -> None:
-        self.bad: list[tuple[int, str]] = []
-
-    def local_non_finite(self, step: int, metric: str, *, ranks: Any = None) -> None:
-        self.bad.append((step, metric))
 
 
 # ---- values --------------------------------------------------------------------------------------------------------

@@ -130,12 +130,9 @@ def _platform_says_both(context: RuleContext, attempt: AttemptView) -> Decision 
         return None
     if any(one.kind is not SignalKind.NODE_STATE for one in claims):
         return None
-    claim_at, watch_at = claimed_at(context), context.incident.sight.watch_at
-    has_beaten = (
-        attempt.heartbeat_at is not None and claim_at is not None and attempt.heartbeat_at >= claim_at + TWO_HEARTBEATS
-    )
-    if watch_at is not None and attempt.heartbeat_at is not None and attempt.heartbeat_at < watch_at:
-        has_beaten = False  # the claim is old, and the run trained on after it: that it stands still was not seen since
+    watch_at = context.incident.sight.watch_at
+    # A heartbeat from before the watch of an old claim shows no standstill: the run trained on after the claim.
+    has_beaten = has_outlived_claim(context, attempt, since=watch_at)
     if has_beaten and (attempt.work == STALLED or not _are_many_down(context)):
         return None
     rule, limit, doubt = "defer.platform_says_both", "defer.platform_says_both_limit", "no heartbeat tells more"
@@ -180,6 +177,14 @@ def _stands_still(context: RuleContext, attempt: AttemptView, since: datetime) -
         return False
     stood = attempt.heartbeat_at - watched_since
     return stood >= max(TWO_HEARTBEATS, STILL_STEPS * timedelta(seconds=attempt.step_s))
+
+
+def has_outlived_claim(context: RuleContext, attempt: AttemptView, *, since: datetime | None = None) -> bool:
+    """A heartbeat was written two heartbeats after the newest claim against the run, and not before `since`."""
+    claim_at, heartbeat_at = claimed_at(context), attempt.heartbeat_at
+    if claim_at is None or heartbeat_at is None or (since is not None and heartbeat_at < since):
+        return False
+    return heartbeat_at >= claim_at + TWO_HEARTBEATS
 
 
 def claimed_at(context: RuleContext) -> datetime | None:

@@ -1272,7 +1272,7 @@ NODE_TABLE: list[Row] = [
         observed(node_view(), told(SignalKind.NODE_SUSPECT, suspect_hardware=True)),
         P.HOLDING,
         Notify,
-        name="suspect by somebody else's measure",
+        name="suspect by another tool's measure",
     ),
 ]
 

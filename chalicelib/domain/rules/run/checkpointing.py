@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from chalicelib.domain.claims.finishing import completed_poisoned, decide_finishing
-from chalicelib.domain.claims.liveness import TWO_HEARTBEATS, claimed_at, claims_are_over, weighed
+from chalicelib.domain.claims.liveness import claims_are_over, has_outlived_claim, weighed
 from chalicelib.domain.claims.movement import unwatched
 from chalicelib.domain.decision.verdict import (
     Decision,
@@ -194,12 +194,9 @@ def _has_moved_on(context: RuleContext, attempt: AttemptView) -> bool:
     incident = context.incident
     if not is_past_stall(incident, attempt) or attempt.work == STALLED:
         return False
-    if incident.fault is not FaultClass.NODE_LOST:
-        return incident.fault is FaultClass.HANG
-    claim_at = claimed_at(context)
-    return (
-        claim_at is not None and attempt.heartbeat_at is not None and attempt.heartbeat_at >= claim_at + TWO_HEARTBEATS
-    )
+    if incident.fault is FaultClass.NODE_LOST:
+        return has_outlived_claim(context, attempt)
+    return incident.fault is FaultClass.HANG
 
 
 def _is_only_notified(context: RuleContext, attempt: AttemptView) -> bool:
