@@ -1,4 +1,4 @@
-"""Debian's packages for tests: through apt as root, else fetched by apt and unpacked under a folder."""
+"""Packages of Debian and Ubuntu for tests: through apt as root, else fetched by apt and unpacked under a folder."""
 
 from __future__ import annotations
 
@@ -7,17 +7,32 @@ import re
 import shutil
 import subprocess
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 _POLICY: Final = Path("/usr/sbin/policy-rc.d")  # Source: invoke-rc.d(8): exit status 101 forbids to start a daemon
 # Source: apt.conf(5). A mirror that stumbles, or another apt at work, is waited for.
-_KEYS: Final = Path("/usr/share/keyrings/debian-archive-keyring.gpg")  # of the package debian-archive-keyring
+ENV_UBUNTU: Final = "UBUNTU_MIRROR"  # where Ubuntu's packages come from; read where a suite of Ubuntu is asked for
+_DEBIANS_KEYS: Final = Path("/usr/share/keyrings/debian-archive-keyring.gpg")  # of the package debian-archive-keyring
+_UBUNTUS_KEYS: Final = "ubuntu-keyring"  # a package of Debian's trixie, not of bookworm
 _PATIENT: Final = ("-o", "Acquire::Retries=5", "-o", "DPkg::Lock::Timeout=300")
 
 
 class PackagesMissing(RuntimeError):
     """The packages cannot be had; the message says why."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Suite:
+    """One release of a distribution, as apt names it."""
+
+    name: str
+    components: tuple[str, ...] = ("main",)
+    is_ubuntu: bool = False
+
+    def __str__(self) -> str:
+        return f"{'Ubuntu' if self.is_ubuntu else 'Debian'}'s {self.name}"
 
 
 def install(packages: Sequence[str]) -> None:
@@ -51,15 +66,17 @@ def unpack(packages: Sequence[str], root: Path) -> None:
     _unpack(packages, wanted, own, root)
 
 
-def unpack_suite(packages: Sequence[str], root: Path, *, suite: str) -> None:
-    """As anybody: the packages of another suite of Debian, with everything down to the C library, under `root`.
+def unpack_suite(packages: Sequence[str], root: Path, *, suite: Suite) -> None:
+    """As anybody: the packages of another suite, with everything down to the C library, under `root`.
 
-    They come from the mirror that this machine's own packages come from. Raises: PackagesMissing.
+    Debian's come from the mirror that this machine's own packages come from, Ubuntu's from UBUNTU_MIRROR.
+    Raises: PackagesMissing.
     """
     root.mkdir(parents=True, exist_ok=True)
     status, sources = root / "status", root / "sources.list"
     status.write_text("")  # as if nothing were installed: what is here is of another suite
-    sources.write_text(f"deb [signed-by={_KEYS}] {_mirror()} {suite} main\n")
+    mirror, keys = _ubuntu(root) if suite.is_ubuntu else (_mirror(), _DEBIANS_KEYS)
+    sources.write_text(f"deb [signed-by={keys}] {mirror} {suite.name} {' '.join(suite.components)}\n")
     own = (
         *_own_state(root, status=status),
         *("-o", f"Dir::Etc::sourcelist={sources}"),
@@ -67,6 +84,16 @@ def unpack_suite(packages: Sequence[str], root: Path, *, suite: str) -> None:
     )
     _run(["apt-get", *_PATIENT, *own, "update", "-q"])
     _unpack(packages, _would_install(packages, own), own, root)
+
+
+def _ubuntu(root: Path) -> tuple[str, Path]:
+    """Ubuntu's mirror and the keys that sign it. Raises: PackagesMissing."""
+    mirror = os.environ.get(ENV_UBUNTU, "")
+    if not mirror.startswith(("http://", "https://")):
+        raise PackagesMissing(f"{ENV_UBUNTU} must be the address of a mirror of Ubuntu's packages, not {mirror!r}")
+    keys = root / "keys"
+    unpack_suite((_UBUNTUS_KEYS,), keys, suite=Suite(name="trixie"))
+    return mirror, next(keys.rglob("ubuntu-archive-keyring.gpg"))
 
 
 def _own_state(root: Path, *, status: Path) -> tuple[str, ...]:

@@ -1,9 +1,9 @@
 """Finds Slurm on this machine, or installs it.
 
 `python -m localcloud.slurm.install --version 26.05 --root ROOT` has apt fetch the packages, C library included, from
-the Debian suite that has that version, and unpacks them under ROOT. It needs no privileges, and several versions can be
-installed side by side. patchelf sets the loader and library paths of Slurm's programs, so their environment is
-unchanged and the jobs they start use this machine's own libraries. No daemon is started.
+the suite of Debian or Ubuntu that has that version, and unpacks them under ROOT. It needs no privileges, and several
+versions can be installed side by side. patchelf sets the loader and library paths of Slurm's programs, so their
+environment is unchanged and the jobs they start use this machine's own libraries. No daemon is started.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Final, Self
 
 from localcloud import debian
+from localcloud.debian import Suite
 
 # libslurm-dev has <slurm/spank.h>, for the stand-in of HyperPod's `--auto-resume`.
 PACKAGES: Final = ("slurmctld", "slurmd", "slurm-client", "munge", "libslurm-dev", "slurmdbd")
@@ -29,8 +30,14 @@ BESIDE: Final = ("mariadb-server-core", "libmariadb3", "libfaketime")
 DAEMONS: Final = ("slurmctld", "slurmd", "slurmstepd", "munged")
 ACCOUNTING: Final = ("slurmdbd", "sacctmgr")  # what only a lab with accounting needs
 COMMANDS: Final = ("scontrol", "squeue", "sinfo", "sbatch", "srun", "scancel", "sacct")
-# Which suite of Debian has which version. Source: Debian's package pages of slurm-wlm, November 2026.
-SUITES: Final[Mapping[str, str]] = {"22.05": "bookworm", "24.11": "trixie", "26.05": "sid"}
+# Which suite has which version. Source: the package pages of slurm-wlm, November 2026.
+SUITES: Final[Mapping[str, Suite]] = {
+    "22.05": Suite(name="bookworm"),
+    "23.11": Suite(name="noble", components=("main", "universe"), is_ubuntu=True),
+    "24.11": Suite(name="trixie"),
+    "25.11": Suite(name="resolute", components=("main", "universe"), is_ubuntu=True),
+    "26.05": Suite(name="sid"),
+}
 _MARK: Final = "libraries-inside"  # a file in a root whose programs have a loader and libraries of their own
 _BESIDE: Final = "beside"
 _HELD: Final = " ".join((*PACKAGES, *BESIDE))  # what the mark says: a root that holds less is made once more
@@ -131,7 +138,7 @@ def install(root: Path, version: str) -> Installation:
         raise SlurmMissing(f"the packages {', '.join(PACKAGES)} of {SUITES[version]} hold no {', '.join(lacking)}")
     found = "{}.{:02}".format(*there.version())
     if found != version:
-        print(f"Debian's {SUITES[version]} has Slurm {found} by now, not {version}", file=sys.stderr)
+        print(f"{SUITES[version]} has Slurm {found} by now, not {version}", file=sys.stderr)
     return there
 
 

@@ -225,8 +225,15 @@ class SlurmLab:
         send(pids, signal.SIGSTOP)
         return pids
 
-    def stop_slurmctld(self, *, kills: bool = False) -> None:
-        """As its service is stopped, which saves its state; or as its machine dies, which loses the last seconds."""
+    def stop_slurmctld(self, *, kills: bool = False, patience_s: float = PATIENCE_S) -> None:
+        """As its service is stopped, which saves its state; or as its machine dies, which loses the last seconds.
+
+        patience_s: after which a service is killed, as systemd does, where that is less than this lab's own patience.
+        """
+        if not kills and patience_s < PATIENCE_S:
+            pid = self._pids["slurmctld"]
+            send([pid], signal.SIGTERM)
+            kills = not ask_until(lambda: not is_alive(pid), limit_s=patience_s, pause_s=0.05, rest=1)
         self._end("slurmctld", signal.SIGKILL if kills else signal.SIGTERM)
 
     def lose_slurmctld_state(self) -> None:

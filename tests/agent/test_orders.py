@@ -386,6 +386,57 @@ def test_two_orders_about_one_job_are_carried_out_one_after_the_other(world: Wor
     assert (held.outcome, started.outcome) == (Outcome.DONE, Outcome.DONE)
 
 
+@pytest.mark.parametrize(
+    ("changes", "commands"),
+    [
+        ({}, ["exclude 7 n3", "release 7", "start_now 7"]),
+        ({"reason": "job_requeued_in_held_state"}, ["exclude 7 n3", "release 7", "start_now 7"]),
+        ({"reason": "JobHeldUser"}, []),  # a person holds it
+        ({"reason": "JobHeldAdmin"}, []),
+        ({"state": SlurmState.RUNNING, "held": False, "reason": ""}, []),
+        ({"restart": 2}, []),  # a person has put it back into the queue once more
+    ],
+    ids=str,
+)
+def test_a_start_that_slurmctld_forgot_to_let_go(world: World, changes: dict[str, object], commands: list[str]) -> None:
+    held = {"reason": "job requeued in held state", "state": SlurmState.PENDING, "held": True, "restart": 1}
+    requeue_then(world)
+    world.ctld.put(job(**(held | changes)))  # type: ignore[arg-type]
+    for _ in range(3):
+        now = world.ctld.jobs[7]
+        world.ctld.written[now.attempt] = now
+        world.turn()
+    assert world.ctld.commands == commands
+
+
+def test_a_start_that_slurmctld_forgot_to_let_go_is_left_alone_after_a_while_beside_another_and_after_a_hold(
+    world: World,
+) -> None:
+    requeue_then(world)
+    held = job(restart=1, state=SlurmState.PENDING, held=True, reason="job requeued in held state", mailbox="s3://b/m")
+    world.ctld.put(held)
+    world.ctld.written[held.attempt] = held
+    world.ctld.written["slurm.lab.7"] = job(mailbox="s3://b/m")
+    world.ctld.put(job(8, mailbox="s3://b/m"))  # its user has started the run again
+    world.turn()
+    assert world.ctld.commands == []
+    del world.ctld.jobs[8]
+    world.ctld.is_away = True
+    world.turn()
+    world.ctld.is_away = False
+    world.clock.forward(16 * 60)  # a person may have found it held, and count on it
+    world.turn()
+    assert world.ctld.commands == []
+
+
+def requeue_then(world: World) -> None:
+    """An order to start job 7 again without node n3 was carried out."""
+    world.ctld.put(job(state=SlurmState.FAILED))
+    names = {"attempt": "slurm.lab.7", "slurm_job": 7, "new_attempt": "slurm.lab.7.r1"}
+    assert world.carry_out(world.order(Verb.REQUEUE, **names, exclude=("n3",))).outcome is Outcome.DONE
+    world.ctld.commands.clear()
+
+
 def test_a_fault_in_one_order_ends_neither_the_loop_nor_the_others(world: World) -> None:
     world.ctld.put(job(8))
     world.ctld.jobs[7] = "no job at all"  # type: ignore[assignment]

@@ -17,7 +17,7 @@ from tests.agent_slurm.asked import ASKED, job_in, recorded
 from tests.agent_slurm.conftest import START, Head
 from tests.agent_slurm.test_submit import ME, job_of, order_of, packed, spec_of
 
-VERSIONS = ("22.05", "24.11", "26.05")
+VERSIONS = ("22.05", "23.11", "24.11", "25.11", "26.05")
 
 
 def taken_from(record: dict[str, Any], version: str) -> spec.CapturedSpec:

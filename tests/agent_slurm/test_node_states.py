@@ -26,8 +26,8 @@ from tests.agent_slurm.node_words import RECORDED, recorded
 VERSIONS = sorted(path.name.partition("-")[0] for path in RECORDED.glob("*-node-states.json"))
 
 
-def test_three_versions_were_asked() -> None:
-    assert VERSIONS == ["22.05", "24.11", "26.05"]
+def test_five_versions_were_asked() -> None:
+    assert VERSIONS == ["22.05", "23.11", "24.11", "25.11", "26.05"]
 
 
 @pytest.mark.parametrize("version", VERSIONS)

@@ -16,7 +16,7 @@ from rekindle.slurm_agent.base.ports import SlurmRefused, SlurmUnavailable, Unkn
 from rekindle.slurm_agent.check import COMMANDS
 from tests.agent_slurm.outputs import AWAY, CALLS, ODD, OURS, PLACE, RECORDED, Replayed, recorded, side
 
-VERSIONS = ("22.05", "24.11", "26.05")
+VERSIONS = ("22.05", "23.11", "24.11", "25.11", "26.05")
 AGENT = Path(check.__file__).parent
 REFUSED = {
     "script of an unknown job": UnknownJob,

@@ -4,6 +4,7 @@ is what is so. Killed before the command reaches it, and after it has acted but 
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from typing import Any
 
@@ -134,6 +135,30 @@ def test_requeue(head: Head, when: str, words: str) -> None:
     shown = lab.job(job)
     assert (shown["Restarts"], shown["ExcNodeList"]) == ("1", "n3")
     assert len(lines(runs)) == 2
+
+
+def test_a_start_that_slurmctld_forgot_to_let_go_is_let_go_again(head: Head) -> None:
+    """It was answered; then slurmctld was killed, and comes back with what it had saved while the start was held."""
+    lab = head.lab
+    job, runs = started(head, '[ -n "$SLURM_RESTART_COUNT" ] || exit 3; exec sleep 600')
+    lab.wait(lambda: lab.job_state(job) == "FAILED", "it to fail")
+    head.look()
+    state, kept = lab.folder / "state", lab.folder / "state.kept"
+    seen = f'old=$(stat -c %Y {state}/job_state); sleep 1; "$real" "$@"; code=$?'
+    waits = f"while [ $(stat -c %Y {state}/job_state) -le $old ]; do sleep 0.2; done; cp -r {state} {kept}"
+    head.shim("scontrol", f'case "$*" in requeuehold*) {seen}; {waits}; exit $code;; esac\nexec "$real" "$@"')
+    more = {"attempt": f"slurm.lab.{job}", "slurm_job": job, "new_attempt": f"slurm.lab.{job}.r1", "exclude": ("n3",)}
+    assert head.carry_out(Verb.REQUEUE, **more).outcome is Outcome.DONE
+    head.no_shim()
+    lab.stop_slurmctld(kills=True)
+    shutil.rmtree(state)
+    kept.rename(state)
+    lab.start_slurmctld()
+    assert lab.job(job)["Priority"] == "0"
+    until(lambda: lab.job_state(job) == "RUNNING", "it to run again", lambda: (head.look(), head.agent.executor.work()))
+    shown = lab.job(job)
+    assert (shown["Restarts"], shown["ExcNodeList"]) == ("1", "n3")
+    assert len(set(lines(runs))) == 1
 
 
 @pytest.mark.parametrize(

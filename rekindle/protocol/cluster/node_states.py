@@ -16,7 +16,7 @@ from rekindle.compat import StrEnum
 from rekindle.protocol.cluster.orders import REASON_PREFIX, Repair
 
 ACTION: Final = "Action:"  # what HyperPod acts on, and what its health agent writes (aws-facts §1.13)
-_BETWEEN: Final = " : "  # how slurmctld adds a reason to one that is there. Seen on 22.05.8, 24.11.5 and 26.05.5
+_BETWEEN: Final = " : "  # how slurmctld adds a reason to one that is there. Seen on 22.05.8 to 26.05.5
 
 
 class StateMeaning(StrEnum):
@@ -65,8 +65,8 @@ WORDS: Final[Mapping[str, StateWord]] = {
         _base("error", StateMeaning.DOWN, "NODE_STATE_ERROR"),
         _base("mixed", StateMeaning.WORKS, "NODE_STATE_MIXED"),
         _base("future", StateMeaning.AWAY, "NODE_STATE_FUTURE"),
-        _flag("perfctrs", StateMeaning.NOTHING, "NODE_STATE_NET", until="22.05"),
-        _flag("external", StateMeaning.NOTHING, "NODE_STATE_EXTERNAL", since="26.05"),
+        _flag("perfctrs", StateMeaning.NOTHING, "NODE_STATE_NET", until="23.11"),
+        _flag("external", StateMeaning.NOTHING, "NODE_STATE_EXTERNAL", since="25.11"),
         _flag("reserved", StateMeaning.NOTHING, "NODE_STATE_RES"),  # but see `standing_of`
         _flag("cloud", StateMeaning.NOTHING, "NODE_STATE_CLOUD"),
         _flag("resume", StateMeaning.NOTHING, "NODE_RESUME"),

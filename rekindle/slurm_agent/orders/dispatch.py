@@ -6,8 +6,9 @@ import logging
 from typing import Final, Protocol
 
 from rekindle.compat import assert_never
-from rekindle.protocol.cluster.orders import Verb
-from rekindle.slurm_agent.base.ports import Slurm, SlurmError
+from rekindle.protocol.cluster.documents import SlurmState
+from rekindle.protocol.cluster.orders import Order, Verb
+from rekindle.slurm_agent.base.ports import Slurm, SlurmError, SlurmRefused
 from rekindle.slurm_agent.orders.job_verbs import JobVerbs
 from rekindle.slurm_agent.orders.node_verbs import NodeVerbs
 from rekindle.slurm_agent.orders.size_verbs import shrink
@@ -89,6 +90,26 @@ class OrderDispatcher:
         if self._slurm.let_out() or self._slurm.surplus():
             self._reread.ask()
         return tuple(problems)
+
+    def has_forgotten(self, order: Order) -> bool:
+        """slurmctld came back with a state from before it let this order's new start go, as of the last reading. A hold
+        by a person has a reason of its own.
+        """
+        doc = self._slurm.start(order.new_attempt or "")
+        if doc is None or doc.state is not SlurmState.PENDING or not doc.held:
+            return False
+        return "requeued in held" in doc.reason.replace("_", " ")
+
+    def let_go_again(self, turn: OrderTry) -> None:
+        """What does not work now is found again by the next reading. Raises: SlurmUnavailable."""
+        number = turn.order.slurm_job
+        try:
+            result = self._jobs.requeue(turn)
+        except (NotYet, SlurmRefused) as err:
+            log.warning("slurm_job=%s let_go_again=%s", number, err)
+            return
+        log.info("slurm_job=%s let_go_again=%s detail=%s", number, result.outcome, result.detail)
+        self._reread.ask()
 
     def _read(self, turn: OrderTry) -> Result:
         token = turn.order.token

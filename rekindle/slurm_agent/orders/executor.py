@@ -31,6 +31,9 @@ MAX_TRIES: Final = 40  # with the waits below about half an hour of slurmctld be
 FIRST_WAIT_S: Final = 2.0
 MAX_WAIT_S: Final = 60.0
 UNSURE_S: Final = 1.0
+# How long ago an order may have let a job go that is let go again. slurmctld loses the seconds before its end; what
+# waits held for longer may wait for a person.
+FORGOTTEN_WITHIN: Final = timedelta(minutes=15)
 
 
 class _Expired(Exception):
@@ -128,6 +131,7 @@ class OrderExecutor:
             self._problems.set("held", self._dispatcher.free())
         if not self._clock.is_sure():  # what is late, and what is due, cannot be told until AWS has answered
             return UNSURE_S if self._journal.open() else None
+        self._let_go_again()
         behind: set[str] = set()
         for entry in self._journal.open():
             subject = subject_of(entry.order)
@@ -135,6 +139,24 @@ class OrderExecutor:
                 behind.add(subject)
         left = [entry.due_at for entry in self._journal.open()]
         return max(0.0, (min(left) - self._clock.now()).total_seconds()) if left else None
+
+    def _let_go_again(self) -> None:
+        """What an order let go and slurmctld, which came back with an older state, holds once more."""
+        now = self._clock.now()
+        for entry in self._journal.requeued_since(now - FORGOTTEN_WITHIN):
+            if self._holding is not None and self._holding.left_s() <= 0:
+                return
+            if not self._dispatcher.has_forgotten(entry.order):
+                continue
+            turn = OrderTry(
+                order=entry.order, begun_at=entry.begun_at, tried_at=entry.tried_at, now=now, begin=lambda: None
+            )
+            try:
+                with self.busy:
+                    self._dispatcher.let_go_again(turn)
+            except SlurmUnavailable as err:
+                log.info("token=%s let_go_again=%s", entry.order.token, err)
+                return
 
     def _is_due(self, entry: Entry) -> bool:
         """A time that no wait of ours explains comes from a clock that was set back since."""

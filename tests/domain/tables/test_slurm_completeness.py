@@ -176,7 +176,7 @@ def test_reasons_that_look_alike_are_told_apart(reason: str, waits: Waits) -> No
     assert found.waits is waits
 
 
-@pytest.mark.parametrize("version", ["22.05", "24.11", "26.05"])
+@pytest.mark.parametrize("version", ["22.05", "23.11", "24.11", "25.11", "26.05"])
 def test_every_reason_that_slurms_library_has_stands_in_a_row(version: str) -> None:
     """But for Blue Gene's, and the word of a number that is none."""
     nothing = {"BlockMaxError", "BlockFreeAction", "InvaildReason", "InvalidReason"}
