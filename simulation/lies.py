@@ -204,6 +204,12 @@ class Lies:
         """The agent does nothing now."""
         return any(True for _ in self._active("head_away"))
 
+    def was_away(self, since: datetime) -> bool:
+        """The agent did nothing for a while since then."""
+        now_s, since_s = self._now_s(None), self._now_s(since)
+        away = (lie for lie in self._story.lies if lie.kind == "head_away")
+        return any(lie.from_s <= now_s and lie.to_s >= since_s for lie in away)
+
     def head_seen(self, now: datetime) -> datetime:
         """As of when the agent's heartbeat is shown."""
         away = [lie.from_s for _, lie in self._active("head_away")]

@@ -453,9 +453,10 @@ class World(RealService):
             self.orders.stop(self._job_of(run), who="ada", key=key, checkpoint=deed.what == "order_save_stop")
             if run.is_another_stages:  # which has the run now, and takes no order of this one
                 return
-            run.owner_stopped_at = self.clock.now()
+            run.owner_stopped_at, run.is_stop_ordered = self.clock.now(), True
             run.is_well_again(self.clock.now())
         else:
+            run.is_stop_ordered = False
             self.orders.resubmit(self._job_of(run), who="ada", key=key, from_step=None, skip=())
             run.stopped_before_order_at, run.resubmission_ordered_at = run.owner_stopped_at, self.clock.now()
             run.owner_stopped_at, run.is_ordered = None, True
@@ -477,7 +478,7 @@ class World(RealService):
             self.cluster.times_out(run)
             return
         for attempt in run.live:
-            if attempt.job.phase is JobPhase.STOPPING:
+            if attempt.job.phase is JobPhase.STOPPING and not run.is_stop_ordered:
                 run.owner_stopped_at = None  # the limit stops it as well: nothing shows that a person had before
             if self.jobs.enter(attempt.name, JobPhase.MAX_RUNTIME_EXCEEDED):
                 self.training.over(attempt, JobPhase.MAX_RUNTIME_EXCEEDED)

@@ -121,23 +121,25 @@ class Judge(Watcher):
             return
         ill = run.ill
         self._judge_denial(run, f"{attempt.name} was stopped")
+        if ill is not None and ill.kind == "slow" and not self._restarts_what_is_slow:
+            ill = None
         if ill is None and not attempt.is_done and any(node.is_announced(self._now) for node in attempt.nodes):
             self._judge_notice(attempt)
             return
-        if ill is not None and ill.kind == "slow" and not self._restarts_what_is_slow:
-            ill = None
         if attempt.is_done and (ill is None or ill.kind not in ("poisoned", "spiking")):
             self._count("healthy_stopped", run.name, f"{attempt.name} had finished, and was {job.phase}")
-        elif ill is None and not self._just_healed(run):
+        elif ill is None and not self._just_healed(run) and not attempt.is_frozen:  # another one may train beside it
             self._count("healthy_stopped", run.name, f"{attempt.name} was well, and {job.phase}")
         elif ill is not None and ill.kind == "dead" and not self._is_of_a_loop(attempt):
             self._count("healthy_stopped", run.name, f"{attempt.name} was on its way, {job.phase}")
 
     def _gives_way(self, attempt: Attempt) -> bool:
-        """It has not trained yet, and another attempt continues in its place; or it is a start of ours that has
-        trained for less than a minute, and whose order was under way as a person started the run.
+        """It has not trained yet, and another attempt continues in its place; or it is a start of ours whose order was
+        under way as a person started the run, and that has trained for less than a minute or could not be reached.
         """
         others = [one for one in attempt.run.attempts.values() if one is not attempt]
+        if self._was_under_way(attempt) and self.world.lies.was_away(attempt.job.created_at):
+            return True
         if attempt.trains_since is not None:
             has_just_begun = attempt.is_ours and self._now - attempt.trains_since < MISSES_NOTHING
             return has_just_begun and any(one.is_by_hand and one.is_live for one in others)
@@ -145,6 +147,13 @@ class Judge(Watcher):
             one.is_live or (one.is_by_hand and self._now - (one.job.ended_at or self._now) < MISSES_NOTHING)
             for one in others
         )
+
+    @staticmethod
+    def _was_under_way(attempt: Attempt) -> bool:
+        """It is ours, and was ordered before anything showed that a person was about to start the run, which lives."""
+        ordered_at = attempt.ordered_at or attempt.job.created_at
+        others = (one for one in attempt.run.attempts.values() if one.is_by_hand and one.is_live)
+        return attempt.is_ours and any(one.job.created_at + MISSES_NOTHING >= ordered_at for one in others)
 
     def _judge_notice(self, attempt: Attempt) -> None:
         """A node that is announced to leave later leaves the time for a save of the run's own."""
@@ -194,7 +203,8 @@ class Judge(Watcher):
         # A start that waited in the queue as its owner cancelled the recovery: the answer says that it is left there.
         ordered_at, cancelled_at = attempt.ordered_at, run.cancelled_at
         is_left = ordered_at is not None and cancelled_at is not None and ordered_at <= cancelled_at
-        if others and not is_left:
+        could_be_seen = not (self._was_under_way(attempt) and self.world.lies.was_away(attempt.job.created_at))
+        if others and not is_left and could_be_seen:
             self._count(
                 "two_live_attempts", run.name, f"{attempt.name} was submitted while {', '.join(others)} was live"
             )
@@ -344,6 +354,8 @@ class Judge(Watcher):
         recent = [at for at in (*ended, self._disturbed_at) if at is not None and self._now - at < PAGED_WITHIN]
         if recent or run.owner_stopped or run.owner_took_it or self._is_disturbed(run):
             return
+        if run.is_ordered and not run.live:  # the answer to an order that cannot be carried out
+            return
         self._count("paged_for_nothing", run.name, notice.title)
 
     def _is_disturbed(self, run: TrueRun) -> bool:
@@ -449,6 +461,8 @@ class Judge(Watcher):
                 is_bad_as_before(one) for one in run.live if one.name in self._called_bad
             ):
                 continue  # a person was paged about this very attempt as it began
+            if ill.kind == "dead" and any(self._now - one.job.created_at < UNWATCHED_AFTER for one in run.live):
+                continue  # it is on its way
             if ill.kind != "dead" and is_unseen(run, self.world.lies):
                 self._blind_at[run.name] = self._now
             since = max(ill.turned_at, self._disturbed_at or ill.since, self._blind_at.get(run.name, ill.since))

@@ -9,6 +9,8 @@ from simulation.lies import Lies
 from simulation.runs.training import CONFIRMED_AFTER, STALL_LIMIT
 from simulation.runs.truth import MISSES_NOTHING, Attempt, Ill, Saved, TrueRun
 
+HEARTBEATS_S = 15.0  # between two heartbeats: a run that trains for less may end before one shows a step
+
 
 def began_over(attempt: Attempt) -> int:
     """The attempts in a row before it that trained, and began no further on than the one before them."""
@@ -117,11 +119,21 @@ def looks_broken(run: TrueRun, saved: Saved) -> bool:
 
 
 def looks_its_own(run: TrueRun, root: str) -> bool:
-    """A plain file that another experiment saved under the run's root while it ran, of a step to which the run itself
-    may have come: neither its name nor its time shows whose it is.
+    """A plain file that another experiment saved under the run's root, before a run whose first step no source could
+    show, or while it ran, of a step to which the run itself may have come: neither its name nor its time shows whose it
+    is.
     """
-    step = run.foreign_files.get(root)
-    return step is not None and step <= run.furthest + FAR_BELOW_STEPS
+    found = run.foreign_files.get(root)
+    if found is None:
+        return False
+    step, is_old = found
+    trained_s = [
+        (one.stretches[-1].base - one.first_step + 1) * run.spec.step_s
+        for one in run.attempts.values()
+        if one.stretches
+    ]
+    has_begun = max(trained_s, default=0.0) >= HEARTBEATS_S + run.spec.step_s
+    return not has_begun or (not is_old and step <= run.furthest + FAR_BELOW_STEPS)
 
 
 def looks_poisoned(run: TrueRun, saved: Saved) -> bool:

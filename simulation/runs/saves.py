@@ -57,8 +57,7 @@ class Saves:
             self._monitor.seal_foreign(run, step, ago)
         else:
             self._objects.put(f"{prefix_of(run)}/step-{step}.pt", _SNAPSHOT, ago=ago)
-            if not ago:
-                run.foreign_files[f"{run_mailbox(run)}/step-{step}.pt"] = step
+            run.foreign_files[f"{run_mailbox(run)}/step-{step}.pt"] = (step, bool(ago))
 
     def delete(self, run: TrueRun, most: int | None) -> None:
         """The newest `most` of them, or all, are gone: their files and what seals them, as where a rule of the bucket's

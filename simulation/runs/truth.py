@@ -216,6 +216,7 @@ class TrueRun:
     struck: dict[Trouble, int] = field(default_factory=dict)
     refused: int = 0
     owner_stopped_at: datetime | None = None  # since then its owner wants it to stay stopped
+    is_stop_ordered: bool = False  # its owner has ordered the stop through Rekindle, which therefore knows of it
     resubmission_ordered_at: datetime | None = None  # by a person, the last time
     stopped_before_order_at: datetime | None = None  # what `owner_stopped_at` was when its resubmission was ordered
     is_unprotected: bool = False  # its owner has resubmitted it without any tag of ours
@@ -227,7 +228,9 @@ class TrueRun:
     is_finished: bool = False
     ills: list[Ill] = field(default_factory=list)
     job_ids: set[str] = field(default_factory=set)  # names of its Slurm jobs
-    foreign_files: dict[str, int] = field(default_factory=dict)  # plain ones saved beside it under its root: the step
+    foreign_files: dict[str, tuple[int, bool]] = field(
+        default_factory=dict
+    )  # plain, under its root: step, from before it
 
     @property
     def name(self) -> str:

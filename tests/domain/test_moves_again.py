@@ -117,8 +117,12 @@ FINISHING = (
 
 
 @pytest.mark.parametrize("what", FINISHING, ids=["by its heartbeat", "by its upload"])
-@pytest.mark.parametrize("fault", [FaultClass.HANG, FaultClass.SOFTWARE_CRASH, FaultClass.NODE_LOST])
-def test_a_run_that_has_finished_can_neither_hang_nor_crash(what: AttemptView, fault: FaultClass) -> None:
+@pytest.mark.parametrize(
+    "fault", [FaultClass.HANG, FaultClass.SOFTWARE_CRASH, FaultClass.NODE_LOST, FaultClass.PLANNED_END]
+)
+def test_a_run_that_has_finished_can_neither_hang_nor_crash_and_stays_on_its_node(
+    what: AttemptView, fault: FaultClass
+) -> None:
     claim = signal(fault, kind=SignalKind.ALARM, step=None, at=NOW - MINUTE)
     for phase in (Phase.OPEN, Phase.HOLDING, Phase.CHECKPOINTING):
         case = incident(phase, fault, signals=(claim,), phase_entered_at=NOW - 30 * MINUTE)

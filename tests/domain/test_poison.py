@@ -210,7 +210,7 @@ def test_a_run_that_completes_poisoned_has_not_recovered(phase: Phase) -> None:
     case = incident(phase, NAN, onset_attempt=name, onset_step=Known(99))
     decision = look(case, seen(view(AttemptStatus.COMPLETED, name=name)))
     assert (decision.rule, decision.incident.phase) == ("ended.completed_poisoned", Phase.HANDED_OVER)
-    well = look(incident(phase, FaultClass.HANG), seen(view(AttemptStatus.COMPLETED, name=name)))
+    well = look(incident(phase, FaultClass.HANG), seen(view(AttemptStatus.COMPLETED, name=name, work="finished")))
     assert well.incident.phase in (Phase.RECOVERED, Phase.STOPPED)
 
 

@@ -12,8 +12,11 @@ from chalicelib.domain.fault_specs.spec import Trait
 from chalicelib.domain.model.action import Severity
 from chalicelib.domain.model.incident import Phase
 from chalicelib.domain.model.observation import AttemptStatus, AttemptView
+from rekindle.protocol.signals import FaultClass
 
-_NOT_MOVING: Final = having(Trait.NOT_MOVING)  # a poisoned loss, or a broken node, is none of it
+# What a run that only uploads is not stopped for: that it does not move, and that its node is to leave, since a stop
+# would end the upload at once. A poisoned loss, or a broken node, is none of it.
+_WAITED_OUT: Final = having(Trait.NOT_MOVING) | {FaultClass.PLANNED_END}
 
 
 def decide_finishing(context: RuleContext, attempt: AttemptView, *, group: str) -> Decision | None:
@@ -32,7 +35,7 @@ def decide_finishing(context: RuleContext, attempt: AttemptView, *, group: str) 
             f"{attempt.name} has finished training with a loss that is not finite since step "
             f"{step_word(incident.loss.onset_step)}: what it saves now is not to be used. {story(context)}",
         )
-    if is_poisoned(context, attempt) or (incident.fault not in _NOT_MOVING and group != "verify"):
+    if is_poisoned(context, attempt) or (incident.fault not in _WAITED_OUT and group != "verify"):
         return None
     reason = (
         f"{attempt.name} has finished training ({attempt.work or attempt.detail}): waiting for the platform to end it"

@@ -8,9 +8,10 @@ from typing import Final
 from chalicelib.domain.decision.verdict import Decision, RuleContext, span_word, step_word, story
 from chalicelib.domain.model.action import Severity
 from chalicelib.domain.model.known import Known
-from chalicelib.domain.model.observation import STALLED, AttemptView
+from chalicelib.domain.model.observation import FINISHED, STALLED, AttemptView
 
 STALE: Final = timedelta(seconds=60)  # four heartbeats: what such a one shows was so then, and need not be so now
+LAST_HEARTBEAT: Final = timedelta(minutes=15)  # for which the last heartbeat of a completed run is waited for
 OWN_STEPS: Final = 3  # as many bad losses in a row as a monitor calls bad (rekindle/monitor/base/state.py, ACT_AFTER)
 
 
@@ -42,14 +43,41 @@ def in_doubt(context: RuleContext, attempt: AttemptView, doubt: str) -> Decision
     return context.hand_over("verify.doubt_limit", reason, severity=Severity.WARNING)
 
 
+def last_heartbeat_due(context: RuleContext, attempt: AttemptView) -> Decision | None:
+    """It has completed, and its newest heartbeat is from before its end: later ones, which may be late, are waited for,
+    since they may show a bad loss.
+    """
+    if not _has_unseen_end(context, attempt):
+        return None
+    since = context.now - attempt.ended_at if attempt.ended_at is not None else context.in_state
+    if since >= LAST_HEARTBEAT:
+        return None
+    return context.stay("verify.last_heartbeat", f"{attempt.name} has completed; its last heartbeat is waited for")
+
+
 def completed_unseen(context: RuleContext, attempt: AttemptView) -> Decision | None:
-    """After a bad loss it is recovered only with one that is known to be finite, also where it has come to its end."""
+    """It has completed, and how its loss was at its end is not known: its heartbeats were read until some time before,
+    or a bad loss came before and only one that is known to be finite counts.
+    """
     was_bad = bool(context.incident.loss.onsets) or context.incident.loss.onset_attempt is not None
-    if not was_bad or attempt.loss_state == "finite":
+    if attempt.heartbeat_at is not None and _has_unseen_end(context, attempt):
+        unseen = f"its steps after {step_word(attempt.last_step)} were not seen"
+    elif was_bad and attempt.loss_state != "finite":
+        unseen = "nothing tells how its loss was, after one that was bad"
+    else:
         return None
     return context.hand_over(
         "verify.completed_unseen",
-        f"{attempt.name} has completed, and nothing tells how its loss was, after one that was bad. {story(context)} "
+        f"{attempt.name} has completed, and {unseen}. {story(context)} "
         "Whether what it left can be used is for a person to check",
         severity=Severity.WARNING,
     )
+
+
+def _has_unseen_end(context: RuleContext, attempt: AttemptView) -> bool:
+    """False for a run whose steps were never seen either: it has no monitor."""
+    if attempt.work == FINISHED or not isinstance(context.incident.target_step, Known):
+        return False
+    if attempt.heartbeat_at is None or attempt.ended_at is None:
+        return True
+    return attempt.ended_at - attempt.heartbeat_at >= STALE

@@ -65,7 +65,7 @@ class AttemptView(Record):
     `loss_baseline` the loss it is measured against, `judged_step` the newest step whose loss has been judged.
     `links` are its pages in experiment trackers, each a name and an https address.
     `hears` is the signal at which all its ranks write their stacks, and which harms nothing; empty where none is known.
-    `is_beat_unread`: there is a mailbox, and it could not be read: the absence of a heartbeat is then no evidence.
+    `is_heartbeat_unread`: there is a mailbox, and it could not be read: the absence of a heartbeat is then no evidence.
     `training_since` is when the platform began to run its script, and
     `stopping_since` is when the platform began to end it, by the platform's clock; None where that is unknown.
     `successor` is the attempt that has taken its place in the same submission, ours or not; `start` is what
