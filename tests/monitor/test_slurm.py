@@ -39,6 +39,7 @@ from rekindle.protocol.mailbox import (
     manifest_prefix,
     plan_key,
 )
+from rekindle.slurm_agent.base.settings import cluster_of as agents_cluster_of
 from tests.checkpoints.made import layout
 from tests.checkpoints.test_folders import laid_out
 from tests.monitor.boxes import PATIENCE_S, QUICK, ObservedBox
@@ -148,6 +149,22 @@ def test_the_clusters_name_is_the_agents(tmp_path: Path, env: dict[str, str]) ->
         config.write_text(broken)
         assert cluster_of(env) == "from-the-lifecycle-script"
     assert cluster_of({}) is None
+
+
+@pytest.mark.parametrize("named", ["(null)", "", None])
+@pytest.mark.parametrize("line", ["ClusterName=HPC", "clustername = hpc # ours", 'ClusterName="hpc"'])
+def test_a_cluster_that_slurm_does_not_name_is_read_from_its_file_as_by_the_agent(
+    tmp_path: Path, env: dict[str, str], named: str | None, line: str
+) -> None:
+    """Slurm 23.11.4 gives jobs `SLURM_CLUSTER_NAME=(null)`; and what slurm.conf writes in capitals, jobs have in lower
+    case."""
+    conf = tmp_path / "slurm.conf"
+    conf.write_text(f"# ClusterName=other\nSlurmctldHost=n0\n{line}\n")
+    env = {name: value for name, value in env.items() if name != "SLURM_CLUSTER_NAME"} | {"SLURM_CONF": str(conf)}
+    env |= {"SLURM_CLUSTER_NAME": named} if named is not None else {}
+    assert cluster_of(env) == "hpc"
+    assert agents_cluster_of(env, None, str(tmp_path / "none.json"))[0] == "hpc"
+    assert cluster_of(env | {"SLURM_CONF": str(tmp_path / "none")}) is None
 
 
 def test_a_cluster_name_that_cannot_be_one_is_told_and_training_goes_on(

@@ -19,6 +19,12 @@ from typing import Final, TypeVar
 from rekindle.monitor.base.trouble import logger
 from rekindle.monitor.mail.bounded import TooSlow
 from rekindle.monitor.mail.boxes import Box
+from rekindle.protocol.cluster.cluster_name import (
+    ENV_SLURM_CLUSTER,
+    cluster_in_conf,
+    cluster_in_environment,
+    confs_of,
+)
 from rekindle.protocol.cluster.names import ENV_CLUSTER, SlurmAttempt, attempt_from_env, check_cluster
 from rekindle.protocol.mailbox import (
     ENV_ATTEMPT,
@@ -40,7 +46,6 @@ RESOURCE_CONFIG: Final = "/opt/ml/config/resource_config.json"  # Source: HyperP
 ENV_CLUSTER_FILE: Final = "REKINDLE_CLUSTER_FILE"
 # The cluster's name for everybody: infra/lifecycle writes it on every node, where only root may read SageMaker's file.
 CLUSTER_FILE: Final = "/etc/rekindle/cluster"
-ENV_SLURM_CLUSTER: Final = "SLURM_CLUSTER_NAME"  # Source: sbatch manual, OUTPUT ENVIRONMENT VARIABLES
 MAX_CONFIG_BYTES: Final = 16 * 1024 * 1024
 MAX_EARLIER: Final = 20  # restarts whose plans are looked for
 WAITS_S: Final = (0.3, 0.7)  # between the tries to read the plan, so that one lost packet is no answer
@@ -86,7 +91,7 @@ def cluster_of(env: Mapping[str, str]) -> str | None:
         name = read(env)
         if name is not None:
             return name
-    name = env.get(ENV_SLURM_CLUSTER)
+    name = cluster_in_environment(env) or _from_slurm_conf(env)
     return check_cluster(name, ENV_SLURM_CLUSTER) if name else None
 
 
@@ -201,6 +206,19 @@ def _from_resource_config(env: Mapping[str, str]) -> str | None:
     config = read.get("ClusterConfig") if isinstance(read, dict) else None
     name = config.get("ClusterName") if isinstance(config, dict) else None
     return None if name is None else check_cluster(name, "ClusterName")
+
+
+def _from_slurm_conf(env: Mapping[str, str]) -> str | None:
+    """Where Slurm has given the job no name of its cluster: as the agent reads it."""
+    for path in confs_of(env):
+        try:
+            with Path(path).open(encoding="utf-8", errors="replace") as file:
+                name = cluster_in_conf(file.read(MAX_CONFIG_BYTES))
+        except OSError:
+            continue
+        if name is not None:
+            return name
+    return None
 
 
 def _from_cluster_file(env: Mapping[str, str]) -> str | None:

@@ -14,6 +14,12 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
+from rekindle.protocol.cluster.cluster_name import (
+    ENV_SLURM_CLUSTER,
+    cluster_in_conf,
+    cluster_in_environment,
+    confs_of,
+)
 from rekindle.protocol.cluster.names import ENV_CLUSTER, check_cluster
 from rekindle.protocol.wire import MailboxError
 
@@ -33,8 +39,6 @@ DEFAULT_POLL_S: Final = 10.0  # squeue and scontrol every ten seconds is what on
 DEFAULT_LEASE_S: Final = 60.0  # a standby takes over after as long without a renewal
 RESOURCE_CONFIG: Final = "/opt/ml/config/resource_config.json"  # Source: SageMaker developer guide, lifecycle scripts
 CLUSTER_FILE: Final = "/etc/rekindle/cluster"  # what infra/lifecycle writes for everybody on a node
-# Source: slurm.conf manual; HyperPod and ParallelCluster have it under /opt/slurm.
-SLURM_CONFS: Final = ("/opt/slurm/etc/slurm.conf", "/etc/slurm/slurm.conf", "/etc/slurm-llnl/slurm.conf")
 _STACK: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,38}[A-Za-z0-9])?")
 _NAME: Final = re.compile(r"[^\s,=|]{1,200}")
 _BUCKET: Final = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
@@ -134,8 +138,8 @@ def cluster_of(environ: Mapping[str, str], option: str | None, resource_config: 
     finders: tuple[tuple[str, Callable[[], str | None]], ...] = (
         (resource_config, lambda: _in_resource_config(resource_config)),
         (CLUSTER_FILE, lambda: _in_file(environ.get(ENV_CLUSTER_FILE) or CLUSTER_FILE)),
-        ("SLURM_CLUSTER_NAME", lambda: environ.get("SLURM_CLUSTER_NAME") or None),
-        *((path, partial(_in_slurm_conf, path)) for path in _slurm_confs(environ)),
+        (ENV_SLURM_CLUSTER, lambda: cluster_in_environment(environ)),
+        *((path, partial(_in_slurm_conf, path)) for path in confs_of(environ)),
     )
     for source, find in finders:
         name = find()
@@ -143,13 +147,8 @@ def cluster_of(environ: Mapping[str, str], option: str | None, resource_config: 
             return check_cluster(name, source), source
     raise ValueError(
         f"nothing names the cluster: no {resource_config} (HyperPod), no {CLUSTER_FILE}, no SLURM_CLUSTER_NAME, "
-        "no slurm.conf in " + ", ".join(_slurm_confs(environ))
+        "no slurm.conf in " + ", ".join(confs_of(environ))
     )
-
-
-def _slurm_confs(environ: Mapping[str, str]) -> tuple[str, ...]:
-    named = environ.get("SLURM_CONF")
-    return (named,) if named else SLURM_CONFS
 
 
 def _resource(path: str) -> Mapping[str, object]:
@@ -183,13 +182,10 @@ def _in_file(path: str) -> str | None:
 
 
 def _in_slurm_conf(path: str) -> str | None:
-    """Source: slurm.conf manual: names are case-insensitive, `#` begins a comment."""
     try:
-        text = Path(path).read_text(encoding="utf-8", errors="replace")
+        return cluster_in_conf(Path(path).read_text(encoding="utf-8", errors="replace"))
     except OSError:
         return None
-    found = re.search(r"^\s*ClusterName\s*=\s*([^\s#]+)", text, re.IGNORECASE | re.MULTILINE)
-    return found[1] if found else None
 
 
 def _names(text: str, variable: str, lines: list[str]) -> frozenset[str]:
