@@ -112,8 +112,11 @@ def _with_findings(context: RuleContext, repair: NodeRepair) -> NodeRepair:
                 by_platform=True,
             )
         )
+    was_clear = repair.cleared_at
+    if was_clear is not None:  # a report that arrives after its withdrawal
+        found = [one for one in found if not one.by_platform or one.at > was_clear]
     clear = max((at for one in context.seen.new_signals if (at := cleared_at(one)) is not None), default=None)
-    if clear is not None:
+    if clear is not None and (was_clear is None or clear > was_clear):
         found = [one for one in found if one.at > clear]
         rest = tuple(one for one in repair.findings if not one.by_platform or one.at > clear)
         repair = dataclasses.replace(repair, findings=rest, cleared_at=clear)

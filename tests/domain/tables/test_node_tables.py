@@ -301,6 +301,17 @@ NODE_TABLE: list[Row] = [
     ),
     row(
         "node.healed",
+        asked(P.HOLDING, memory(findings=(), cleared_at=NOW - MINUTE)),
+        observed(
+            node_view(),
+            told(SignalKind.NODE_HEALTH, health_status="Unhealthy", repair_action="Reboot", ago=2 * MINUTE),
+        ),
+        P.RECOVERED,
+        Notify,
+        name="all clear, and the report that it withdraws arrives later",
+    ),
+    row(
+        "node.healed",
         asked(P.HOLDING, memory(findings=(finding(FindingKind.DOWN),))),
         observed(node_view()),
         P.RECOVERED,
