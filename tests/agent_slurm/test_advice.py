@@ -28,7 +28,7 @@ NODES = (Node(name="n1", state="idle", version="25.11.7"), Node(name="n2", state
 
 def said(settings: Settings, *, nodes: tuple[Node, ...] = NODES, **more: object) -> dict[str, str]:
     """What may go wrong, by its name."""
-    known = {"highest": 0, "now": START, "reads_state": True, "is_hyperpod": False}
+    known = {"cluster": "ml", "highest": 0, "now": START, "reads_state": True, "is_hyperpod": False}
     found = advice(settings, nodes, **(known | more))  # type: ignore[arg-type]
     return {one.what: one.text for one in found if not one.is_ok}
 
@@ -40,6 +40,7 @@ def test_a_cluster_that_is_set_up_well_is_said_to_be() -> None:
 @pytest.mark.parametrize(
     ("settings", "more", "what", "text"),
     [
+        (GOOD, {"cluster": "prod"}, "name", "jobs know this cluster as ml, not as prod"),
         (replace(GOOD, reboot_program=""), {}, "reboot", "RebootProgram is not set"),
         (GOOD, {"reads_state": False}, "state of jobs", "/var/spool/slurmctld cannot be read"),
         (replace(GOOD, accounting="accounting_storage/none"), {}, "accounting", "nothing tells how it ended"),

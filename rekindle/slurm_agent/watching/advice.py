@@ -38,13 +38,21 @@ def have_begun_again(settings: Settings, highest: int) -> bool:
 
 
 def advice(
-    settings: Settings, nodes: Iterable[Node], *, highest: int, now: datetime, reads_state: bool, is_hyperpod: bool
+    settings: Settings,
+    nodes: Iterable[Node],
+    *,
+    cluster: str,
+    highest: int,
+    now: datetime,
+    reads_state: bool,
+    is_hyperpod: bool,
 ) -> Iterator[Advice]:
-    """reads_state: whether the agent's user may read StateSaveLocation."""
+    """cluster: as the agent names it. reads_state: whether the agent's user may read StateSaveLocation."""
     text = numbering(settings, highest)
     yield _advice("job numbers", text, f"FirstJobId is {settings.first_job}")
     yield _advice("versions", _versions(settings, nodes), f"Slurm {settings.version} everywhere")
-    if not is_hyperpod:  # which reboots by itself
+    if not is_hyperpod:  # which names the cluster on every node, and reboots by itself
+        yield _advice("name", _name(settings, cluster), f"Slurm says {cluster}, too")
         text = "" if settings.reboot_program else "RebootProgram is not set: no node can be rebooted through Slurm"
         yield _advice("reboot", text, settings.reboot_program)
     where = settings.state_location or "StateSaveLocation"
@@ -56,6 +64,16 @@ def advice(
 
 def _advice(what: str, problem: str, fine: str) -> Advice:
     return Advice(what=what, text=problem or fine, is_ok=None if problem else True)
+
+
+def _name(settings: Settings, cluster: str) -> str:
+    if settings.cluster in ("", cluster):
+        return ""
+    return (
+        f"jobs know this cluster as {settings.cluster}, not as {cluster}, and the monitors in them name their runs so:"
+        f" the agent does not find them. Write {cluster} to /etc/rekindle/cluster on every node, or leave out --cluster"
+        " and REKINDLE_CLUSTER"
+    )
 
 
 def _versions(settings: Settings, nodes: Iterable[Node]) -> str:

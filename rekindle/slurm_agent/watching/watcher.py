@@ -130,6 +130,7 @@ class Watch:
             advice(
                 settings,
                 self._reads.nodes(),
+                cluster=self._ways.cluster,
                 highest=self._highest,
                 now=now,
                 reads_state=os.access(Path(settings.state_location or "/nonexistent") / "job_state", os.R_OK),
