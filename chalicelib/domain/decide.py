@@ -77,7 +77,8 @@ def _decided(incident: Incident, seen: Observation, *, now: datetime, policy: Po
         )
         # In what state the run is left tells its later death from what the person was told of.
         context = dataclasses.replace(context, incident=note_state(incident, seen))
-        return context.hand_over("incident.newer", f"{reason}. What it has begun is not gone on with.")
+        handed_over = context.hand_over("incident.newer", f"{reason}. What it has begun is not gone on with.")
+        return handed_over if incident.node is not None else _with_orders_answered(context, handed_over)
     return _of_a_node(context) if incident.node is not None else _of_a_run(context)
 
 
@@ -201,19 +202,23 @@ def _no_job(context: RuleContext) -> Decision:
 
 
 def _with_orders_answered(context: RuleContext, decision: Decision) -> Decision:
-    """Notify about an order that came too late to be carried out."""
+    """Notify about an order that came too late to be carried out, or that the Incident's end leaves undone."""
     order = (
         newest(context.seen.new_signals, SignalKind.ORDER_STOP)
         or newest(context.seen.new_signals, SignalKind.ORDER_RESUBMIT)
         or newest(context.seen.new_signals, SignalKind.ORDER_CHECKPOINT)
     )
-    if order is None:
+    taken = context.incident.order or {}
+    if order is not None:
+        text = f"{order.summary}: {_why_not(context, decision)} ({decision.rule})."
+    elif taken.get("do") == "stop" and decision.incident.phase is Phase.HANDED_OVER:
+        text = (
+            f"{taken.get('who')} ordered {context.incident.attempt} to be stopped, and that was not carried out "
+            f"({decision.rule}). Give the order again, if it is still wanted."
+        )
+    else:
         return decision
-    notice = Notify(
-        severity=Severity.WARNING,
-        title=f"{subject(context)}: an order was not taken",
-        text=f"{order.summary}: {_why_not(context, decision)} ({decision.rule}).",
-    )
+    notice = Notify(severity=Severity.WARNING, title=f"{subject(context)}: an order was not taken", text=text)
     return dataclasses.replace(decision, actions=(*decision.actions, notice))
 
 

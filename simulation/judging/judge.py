@@ -340,6 +340,8 @@ class Judge(Watcher):
             run.ill.is_notified = True
         if run is not None and notice.title.endswith(ORDER_NOT_TAKEN) and run.stopped_before_order_at is not None:
             run.owner_stopped_at, run.is_ordered = run.stopped_before_order_at, False
+        elif run is not None and notice.title.endswith(ORDER_NOT_TAKEN) and run.is_stop_ordered:
+            run.owner_stopped_at, run.is_stop_ordered = None, False
         if notice.severity is not Severity.PAGE:
             return
         self.figures.pages += 1
