@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import datetime
 
 from chalicelib.domain.faults.poison import died_at
-from chalicelib.domain.model.incident import Incident
+from chalicelib.domain.model.incident import Incident, Phase
 from chalicelib.domain.model.job import Attempt
 from chalicelib.domain.model.known import Known, Maybe, Unknown
 from chalicelib.domain.model.observation import AttemptStatus, AttemptView
@@ -153,3 +153,28 @@ def step_made(attempt: Attempt, view: AttemptView, reported: Maybe[int] | None =
 def first_step_seen(attempt: Attempt, view: AttemptView | None) -> Maybe[int]:
     """The attempt's first step; `view` is newer than the record where it is of that attempt."""
     return view.first_step if view is not None and attempt.name == view.name else attempt.first_step
+
+
+def alike_in_a_row(incident: Incident) -> int:
+    """The newest tries in a row that ended in the same words, and of which nothing shows a gain.
+
+    Unknown is no proof of "no progress"; but ends that are all alike say enough, where no step can be seen.
+    """
+    ends = {item.attempt: item.signature for item in incident.resubmission.failures}
+    ended = [one for one in incident.resubmission.tries if one.ended]
+    newest = ends.get(ended[-1].name, "") if ended else ""
+    count = 0
+    for item in reversed(ended):
+        if not newest or item.gained or item.no_room or ends.get(item.name) != newest:
+            break
+        count += 1
+    return count
+
+
+def left_in_vain(before: Incident, attempt: str | None) -> int:
+    """The tries in vain of an Incident that was handed over while its last try ran, where that one is concerned now."""
+    spent = before.resubmission
+    if before.phase is not Phase.HANDED_OVER or not spent.tries or spent.tries[-1].name != attempt:
+        return 0
+    carried = 0 if any(one.gained for one in spent.tries) else spent.fruitless_before
+    return carried + max(spent.no_progress, alike_in_a_row(before))

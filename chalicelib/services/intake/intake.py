@@ -11,10 +11,10 @@ from datetime import datetime
 from chalicelib.domain.fault_specs.faults import LOSS_FAULTS
 from chalicelib.domain.faults.signal_facts import is_stale
 from chalicelib.domain.model.errors import NotOurs, UnknownEntity
-from chalicelib.domain.model.incident import Incident, Phase
 from chalicelib.domain.model.job import Job
 from chalicelib.domain.model.observation import AttemptStatus
 from chalicelib.domain.model.signal import Signal, SignalKind, SignalSource
+from chalicelib.domain.run.earlier_attempts import left_in_vain
 from chalicelib.ports.clock import Clock
 from chalicelib.ports.incidents import Executions, IncidentStore
 from chalicelib.ports.jobs import JobRegistry
@@ -288,7 +288,7 @@ class Intake:
                 return _dropped(signal, f"a person has {before.incident_id} about this very trouble in hand", job)
             # What was saved in a bad stretch is never resumed from, also where it has healed since.
             incident = incident.changed(stretches=before.loss.stretches)
-            incident = incident.changed(fruitless_before=_left_in_vain(before, incident.attempt))
+            incident = incident.changed(fruitless_before=left_in_vain(before, incident.attempt))
             # How its attempts ended before tells whether one more end is the checkpoint's doing (load_failures.py).
             incident = incident.changed(failures=before.resubmission.failures[-MAX_ELDER_FAILURES:])
             if before.loss.onset_attempt == job.current_attempt and before.loss.onset_fault not in LOSS_FAULTS:
@@ -325,15 +325,6 @@ def is_mere_news(signal: Signal) -> bool:
 def is_manifest_news(signal: Signal) -> bool:
     """True for a manifest that has arrived."""
     return signal.kind is SignalKind.CHECKPOINT_REPLY and signal.evidence.get("object") == "manifest"
-
-
-def _left_in_vain(before: Incident, attempt: str | None) -> int:
-    """The tries in vain of an Incident that was handed over while its last try ran, where that one is concerned now."""
-    spent = before.resubmission
-    if before.phase is not Phase.HANDED_OVER or not spent.tries or spent.tries[-1].name != attempt:
-        return 0
-    carried = 0 if any(one.gained for one in spent.tries) else spent.fruitless_before
-    return carried + spent.no_progress
 
 
 def _dropped(signal: Signal, reason: str, job: Job) -> Outcome:

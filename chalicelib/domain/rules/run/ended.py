@@ -18,6 +18,7 @@ from chalicelib.domain.model.known import Known, Maybe
 from chalicelib.domain.model.observation import FINISHED, AttemptStatus, AttemptView, CheckpointView, Observation
 from chalicelib.domain.model.start_view import StartState
 from chalicelib.domain.policy.playbooks import Response
+from chalicelib.domain.run.earlier_attempts import alike_in_a_row
 from chalicelib.domain.run.first_response import shadow
 from chalicelib.domain.run.load_failures import condemned, settle_load
 from chalicelib.domain.run.rollback import account_rollback, has_skipped_enough
@@ -276,7 +277,7 @@ def over_budget(context: RuleContext) -> Decision | None:
     tries = policy.playbook(incident.fault).tries
     limit = policy.budgets.max_no_progress if tries is None else min(tries, policy.budgets.max_no_progress)
     carried = 0 if any(item.gained for item in incident.resubmission.tries) else incident.resubmission.fruitless_before
-    own = max(incident.resubmission.no_progress, _alike_in_a_row(incident))
+    own = max(incident.resubmission.no_progress, alike_in_a_row(incident))
     fruitless = max(own + carried, fruitless_of_job(context))
     if fruitless >= limit:  # a try that gained a step renews the budget
         return context.hand_over(
@@ -315,21 +316,6 @@ def _deaths_beyond_their_own_limit(context: RuleContext) -> int | None:
     alike = takewhile(lambda one: one.signature == failures[-1].signature and one.attempt not in gained, failures[::-1])
     deaths = sum(1 for _ in alike)
     return deaths if deaths > tries else None
-
-
-def _alike_in_a_row(incident: Incident) -> int:
-    """The newest tries in a row that ended in the same words, and of which nothing shows a gain.
-
-    Unknown is no proof of "no progress"; but ends that are all alike say enough, where no step can be seen.
-    """
-    ends = {item.attempt: item.signature for item in incident.resubmission.failures}
-    newest = ends.get(incident.resubmission.tries[-1].name, "") if incident.resubmission.tries else ""
-    count = 0
-    for item in reversed(incident.resubmission.tries):
-        if not newest or not item.ended or item.gained or item.no_room or ends.get(item.name) != newest:
-            break
-        count += 1
-    return count
 
 
 def fruitless_of_job(context: RuleContext) -> int:
