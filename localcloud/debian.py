@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Final
 
 _POLICY: Final = Path("/usr/sbin/policy-rc.d")  # Source: invoke-rc.d(8): exit status 101 forbids to start a daemon
-# Source: apt.conf(5). A mirror that stumbles, or another apt at work, is waited for.
 ENV_UBUNTU: Final = "UBUNTU_MIRROR"  # where Ubuntu's packages come from; read where a suite of Ubuntu is asked for
 _DEBIANS_KEYS: Final = Path("/usr/share/keyrings/debian-archive-keyring.gpg")  # of the package debian-archive-keyring
 _UBUNTUS_KEYS: Final = "ubuntu-keyring"  # a package of Debian's trixie, not of bookworm
+# Source: apt.conf(5). A mirror that stumbles, or another apt at work, is waited for.
 _PATIENT: Final = ("-o", "Acquire::Retries=5", "-o", "DPkg::Lock::Timeout=300")
 
 

@@ -208,12 +208,12 @@ def _with_orders_answered(context: RuleContext, decision: Decision) -> Decision:
         or newest(context.seen.new_signals, SignalKind.ORDER_RESUBMIT)
         or newest(context.seen.new_signals, SignalKind.ORDER_CHECKPOINT)
     )
-    taken = context.incident.order or {}
     if order is not None:
         text = f"{order.summary}: {_why_not(context, decision)} ({decision.rule})."
-    elif taken.get("do") == "stop" and decision.incident.phase is Phase.HANDED_OVER:
+    elif stops_for_good(context.incident) and decision.incident.phase is Phase.HANDED_OVER:
+        who = (context.incident.order or {}).get("who")
         text = (
-            f"{taken.get('who')} ordered {context.incident.attempt} to be stopped, and that was not carried out "
+            f"{who} ordered {context.incident.attempt} to be stopped, and that was not carried out "
             f"({decision.rule}). Give the order again, if it is still wanted."
         )
     else:

@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import Final, Self
 
 from localcloud import debian
-from localcloud.debian import Suite
 
 # libslurm-dev has <slurm/spank.h>, for the stand-in of HyperPod's `--auto-resume`.
 PACKAGES: Final = ("slurmctld", "slurmd", "slurm-client", "munge", "libslurm-dev", "slurmdbd")
@@ -31,12 +30,12 @@ DAEMONS: Final = ("slurmctld", "slurmd", "slurmstepd", "munged")
 ACCOUNTING: Final = ("slurmdbd", "sacctmgr")  # what only a lab with accounting needs
 COMMANDS: Final = ("scontrol", "squeue", "sinfo", "sbatch", "srun", "scancel", "sacct")
 # Which suite has which version. Source: the package pages of slurm-wlm, November 2026.
-SUITES: Final[Mapping[str, Suite]] = {
-    "22.05": Suite(name="bookworm"),
-    "23.11": Suite(name="noble", components=("main", "universe"), is_ubuntu=True),
-    "24.11": Suite(name="trixie"),
-    "25.11": Suite(name="resolute", components=("main", "universe"), is_ubuntu=True),
-    "26.05": Suite(name="sid"),
+SUITES: Final[Mapping[str, debian.Suite]] = {
+    "22.05": debian.Suite(name="bookworm"),
+    "23.11": debian.Suite(name="noble", components=("main", "universe"), is_ubuntu=True),
+    "24.11": debian.Suite(name="trixie"),
+    "25.11": debian.Suite(name="resolute", components=("main", "universe"), is_ubuntu=True),
+    "26.05": debian.Suite(name="sid"),
 }
 _MARK: Final = "libraries-inside"  # a file in a root whose programs have a loader and libraries of their own
 _BESIDE: Final = "beside"

@@ -138,7 +138,7 @@ class Judge(Watcher):
         under way as a person started the run, and that has trained for less than a minute or could not be reached.
         """
         others = [one for one in attempt.run.attempts.values() if one is not attempt]
-        if self._was_under_way(attempt) and self.world.lies.was_away(attempt.job.created_at):
+        if self._could_not_be_called_back(attempt):
             return True
         if attempt.trains_since is not None:
             has_just_begun = attempt.is_ours and self._now - attempt.trains_since < MISSES_NOTHING
@@ -148,12 +148,14 @@ class Judge(Watcher):
             for one in others
         )
 
-    @staticmethod
-    def _was_under_way(attempt: Attempt) -> bool:
-        """It is ours, and was ordered before anything showed that a person was about to start the run, which lives."""
+    def _could_not_be_called_back(self, attempt: Attempt) -> bool:
+        """It is ours, and was ordered before anything showed that a person was about to start the run, which lives; and
+        the head node has been away since.
+        """
         ordered_at = attempt.ordered_at or attempt.job.created_at
         others = (one for one in attempt.run.attempts.values() if one.is_by_hand and one.is_live)
-        return attempt.is_ours and any(one.job.created_at + MISSES_NOTHING >= ordered_at for one in others)
+        was_under_way = any(one.job.created_at + MISSES_NOTHING >= ordered_at for one in others)
+        return attempt.is_ours and was_under_way and self.world.lies.was_away(attempt.job.created_at)
 
     def _judge_notice(self, attempt: Attempt) -> None:
         """A node that is announced to leave later leaves the time for a save of the run's own."""
@@ -203,8 +205,7 @@ class Judge(Watcher):
         # A start that waited in the queue as its owner cancelled the recovery: the answer says that it is left there.
         ordered_at, cancelled_at = attempt.ordered_at, run.cancelled_at
         is_left = ordered_at is not None and cancelled_at is not None and ordered_at <= cancelled_at
-        could_be_seen = not (self._was_under_way(attempt) and self.world.lies.was_away(attempt.job.created_at))
-        if others and not is_left and could_be_seen:
+        if others and not is_left and not self._could_not_be_called_back(attempt):
             self._count(
                 "two_live_attempts", run.name, f"{attempt.name} was submitted while {', '.join(others)} was live"
             )
@@ -338,10 +339,11 @@ class Judge(Watcher):
             return
         if run is not None and run.ill is not None:
             run.ill.is_notified = True
-        if run is not None and notice.title.endswith(ORDER_NOT_TAKEN) and run.stopped_before_order_at is not None:
-            run.owner_stopped_at, run.is_ordered = run.stopped_before_order_at, False
-        elif run is not None and notice.title.endswith(ORDER_NOT_TAKEN) and run.is_stop_ordered:
-            run.owner_stopped_at, run.is_stop_ordered = None, False
+        if run is not None and notice.title.endswith(ORDER_NOT_TAKEN):
+            if run.stopped_before_order_at is not None:
+                run.owner_stopped_at, run.is_ordered = run.stopped_before_order_at, False
+            elif run.is_stop_ordered:
+                run.owner_stopped_at, run.is_stop_ordered = None, False
         if notice.severity is not Severity.PAGE:
             return
         self.figures.pages += 1

@@ -6,10 +6,9 @@ from datetime import datetime, timedelta
 
 from chalicelib.domain.model.job import FAR_BELOW_STEPS
 from simulation.lies import Lies
+from simulation.runs.monitor import HEARTBEAT_S
 from simulation.runs.training import CONFIRMED_AFTER, STALL_LIMIT
 from simulation.runs.truth import MISSES_NOTHING, Attempt, Ill, Saved, TrueRun
-
-HEARTBEATS_S = 15.0  # between two heartbeats: a run that trains for less may end before one shows a step
 
 
 def began_over(attempt: Attempt) -> int:
@@ -132,7 +131,8 @@ def looks_its_own(run: TrueRun, root: str) -> bool:
         for one in run.attempts.values()
         if one.stretches
     ]
-    has_begun = max(trained_s, default=0.0) >= HEARTBEATS_S + run.spec.step_s
+    # One that trains for less may end before a heartbeat shows a step.
+    has_begun = max(trained_s, default=0.0) >= HEARTBEAT_S + run.spec.step_s
     return not has_begun or (not is_old and step <= run.furthest + FAR_BELOW_STEPS)
 
 

@@ -228,9 +228,8 @@ class TrueRun:
     is_finished: bool = False
     ills: list[Ill] = field(default_factory=list)
     job_ids: set[str] = field(default_factory=set)  # names of its Slurm jobs
-    foreign_files: dict[str, tuple[int, bool]] = field(
-        default_factory=dict
-    )  # plain, under its root: step, from before it
+    # Plain ones of another experiment under its root: the step, and whether they were there before it.
+    foreign_files: dict[str, tuple[int, bool]] = field(default_factory=dict)
 
     @property
     def name(self) -> str:

@@ -409,7 +409,7 @@ def test_a_start_that_slurmctld_forgot_to_let_go(world: World, changes: dict[str
     assert world.ctld.commands == commands
 
 
-def test_a_start_that_slurmctld_forgot_to_let_go_is_left_alone_after_a_while_beside_another_and_after_a_hold(
+def test_a_start_that_slurmctld_forgot_to_let_go_is_left_alone_after_a_while_and_beside_another(
     world: World,
 ) -> None:
     requeue_then(world)
@@ -427,6 +427,30 @@ def test_a_start_that_slurmctld_forgot_to_let_go_is_left_alone_after_a_while_bes
     world.clock.forward(16 * 60)  # a person may have found it held, and count on it
     world.turn()
     assert world.ctld.commands == []
+
+
+def test_a_start_that_a_later_order_holds_is_not_let_go_again(world: World) -> None:
+    requeue_then(world)
+    held = job(restart=1, state=SlurmState.PENDING, held=True, reason="job requeued in held state")
+    world.ctld.put(held)
+    world.ctld.written[held.attempt] = held
+    world.send(world.order(Verb.HOLD, "hold-1", attempt=held.attempt, slurm_job=7))
+    world.agent.orders.poll(0)
+    world.clock.forward(1)
+    world.turn()
+    world.ctld.commands.clear()
+    world.turn()
+    assert world.ctld.commands == []
+
+
+def test_a_fault_in_letting_a_start_go_again_keeps_no_order_from_being_carried_out(world: World) -> None:
+    requeue_then(world)
+    held = job(restart=1, state=SlurmState.PENDING, held=True, reason="job requeued in held state")
+    world.ctld.written[held.attempt] = held
+    world.ctld.jobs[7] = "no job at all"  # type: ignore[assignment]
+    world.ctld.put(job(8))
+    answer = world.carry_out(world.order(Verb.CANCEL, "cancel-8", attempt="slurm.lab.8", slurm_job=8))
+    assert answer.outcome is Outcome.DONE
 
 
 def requeue_then(world: World) -> None:

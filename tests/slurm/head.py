@@ -114,6 +114,11 @@ class Head:
         entry = self.agent.journal.find(order.token)
         return None if entry is None else entry.answer
 
+    def turn(self) -> None:
+        """A look, and what it finds to do."""
+        self.look()
+        self.agent.executor.work()
+
     def answered(self, order: Order) -> OrderResult:
         """Worked on until it is answered, with a look in between as in the agent's own loops."""
         deadline = time.monotonic() + PATIENCE_S

@@ -171,10 +171,16 @@ def alike_in_a_row(incident: Incident) -> int:
     return count
 
 
+def tries_in_vain(incident: Incident) -> int:
+    """This Incident's own in a row, and those that it began with while none of its own has gained a step."""
+    spent = incident.resubmission
+    carried = 0 if any(one.gained for one in spent.tries) else spent.fruitless_before
+    return carried + max(spent.no_progress, alike_in_a_row(incident))
+
+
 def left_in_vain(before: Incident, attempt: str | None) -> int:
     """The tries in vain of an Incident that was handed over while its last try ran, where that one is concerned now."""
     spent = before.resubmission
     if before.phase is not Phase.HANDED_OVER or not spent.tries or spent.tries[-1].name != attempt:
         return 0
-    carried = 0 if any(one.gained for one in spent.tries) else spent.fruitless_before
-    return carried + max(spent.no_progress, alike_in_a_row(before))
+    return tries_in_vain(before)

@@ -16,9 +16,8 @@ SLURM_CONFS: Final = (
     "/etc/slurm-llnl/slurm.conf",
     "/run/slurm/conf/slurm.conf",
 )
-_NONE: Final = (
-    "(null)"  # what jobs of 23.11.4 have in SLURM_CLUSTER_NAME. Seen there, not on 22.05, 24.11, 25.11, 26.05
-)
+# What jobs of 23.11.4 have in SLURM_CLUSTER_NAME. Seen there, and not on 22.05, 24.11, 25.11 and 26.05.
+_NONE: Final = "(null)"
 _LINE: Final = re.compile(r"^\s*ClusterName\s*=\s*\"?([^\s#\"]+)", re.IGNORECASE | re.MULTILINE)
 
 

@@ -8,11 +8,12 @@ from typing import Final, Protocol
 from rekindle.compat import assert_never
 from rekindle.protocol.cluster.documents import SlurmState
 from rekindle.protocol.cluster.orders import Order, Verb
-from rekindle.slurm_agent.base.ports import Slurm, SlurmError, SlurmRefused
+from rekindle.slurm_agent.base.ports import Slurm, SlurmError
 from rekindle.slurm_agent.orders.job_verbs import JobVerbs
 from rekindle.slurm_agent.orders.node_verbs import NodeVerbs
 from rekindle.slurm_agent.orders.size_verbs import shrink
 from rekindle.slurm_agent.orders.verbs import NotYet, OrderTry, Result, Specs, done
+from rekindle.slurm_agent.reading.jobs import REQUEUED_HELD, spoken
 
 log = logging.getLogger(__name__)
 
@@ -98,14 +99,14 @@ class OrderDispatcher:
         doc = self._slurm.start(order.new_attempt or "")
         if doc is None or doc.state is not SlurmState.PENDING or not doc.held:
             return False
-        return "requeued in held" in doc.reason.replace("_", " ")
+        return spoken(doc.reason).startswith(REQUEUED_HELD)
 
     def let_go_again(self, turn: OrderTry) -> None:
-        """What does not work now is found again by the next reading. Raises: SlurmUnavailable."""
+        """What does not work now is found again by the next reading."""
         number = turn.order.slurm_job
         try:
             result = self._jobs.requeue(turn)
-        except (NotYet, SlurmRefused) as err:
+        except (NotYet, SlurmError) as err:
             log.warning("slurm_job=%s let_go_again=%s", number, err)
             return
         log.info("slurm_job=%s let_go_again=%s detail=%s", number, result.outcome, result.detail)

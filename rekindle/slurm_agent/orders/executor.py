@@ -154,9 +154,8 @@ class OrderExecutor:
             try:
                 with self.busy:
                     self._dispatcher.let_go_again(turn)
-            except SlurmUnavailable as err:
-                log.info("token=%s let_go_again=%s", entry.order.token, err)
-                return
+            except Exception:  # as in `_result`: a fault of ours must not keep the orders from being carried out
+                log.exception("token=%s let_go_again", entry.order.token)
 
     def _is_due(self, entry: Entry) -> bool:
         """A time that no wait of ours explains comes from a clock that was set back since."""

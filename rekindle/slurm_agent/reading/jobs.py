@@ -83,7 +83,13 @@ _OTHERS: Final = {
 # Ours, no state of Slurm's; a word of Slurm's must never be read as them.
 _NEVER: Final = frozenset({SlurmState.GONE, SlurmState.REQUEUED, SlurmState.UNKNOWN})
 ENDED: Final = OVER | {SlurmState.REQUEUED, SlurmState.GONE}
-HELD_REASONS: Final = ("JobHeld", "job_requeued_in_held_state", "job requeued in held state", "launch_failed_requeued")
+REQUEUED_HELD: Final = "job requeued in held state"  # blanks or `_` between its words, by version
+HELD_REASONS: Final = ("JobHeld", REQUEUED_HELD, "launch failed requeued")
+
+
+def spoken(reason: str) -> str:
+    """A reason with blanks between its words, as some versions write it."""
+    return reason.replace("_", " ")
 
 
 def state_of(word: str) -> SlurmState:
@@ -142,10 +148,7 @@ class Job:
     @property
     def is_held(self) -> bool:
         """It will not start before it is released."""
-        return self.state is SlurmState.PENDING and (
-            self.priority == 0
-            or self.reason.replace("_", " ").startswith(tuple(r.replace("_", " ") for r in HELD_REASONS))
-        )
+        return self.state is SlurmState.PENDING and (self.priority == 0 or spoken(self.reason).startswith(HELD_REASONS))
 
     @property
     def step_key(self) -> str:

@@ -18,7 +18,7 @@ from chalicelib.domain.model.known import Known, Maybe
 from chalicelib.domain.model.observation import FINISHED, AttemptStatus, AttemptView, CheckpointView, Observation
 from chalicelib.domain.model.start_view import StartState
 from chalicelib.domain.policy.playbooks import Response
-from chalicelib.domain.run.earlier_attempts import alike_in_a_row
+from chalicelib.domain.run.earlier_attempts import tries_in_vain
 from chalicelib.domain.run.first_response import shadow
 from chalicelib.domain.run.load_failures import condemned, settle_load
 from chalicelib.domain.run.rollback import account_rollback, has_skipped_enough
@@ -276,9 +276,7 @@ def over_budget(context: RuleContext) -> Decision | None:
         )
     tries = policy.playbook(incident.fault).tries
     limit = policy.budgets.max_no_progress if tries is None else min(tries, policy.budgets.max_no_progress)
-    carried = 0 if any(item.gained for item in incident.resubmission.tries) else incident.resubmission.fruitless_before
-    own = max(incident.resubmission.no_progress, alike_in_a_row(incident))
-    fruitless = max(own + carried, fruitless_of_job(context))
+    fruitless = max(tries_in_vain(incident), fruitless_of_job(context))
     if fruitless >= limit:  # a try that gained a step renews the budget
         return context.hand_over(
             "budget.no_progress",

@@ -11,13 +11,7 @@ from chalicelib.domain.claims.bad_nodes import is_claim_over, to_exclude
 from chalicelib.domain.claims.finishing import completed_poisoned, decide_finishing
 from chalicelib.domain.claims.liveness import NEXT_HEARTBEAT
 from chalicelib.domain.claims.movement import watch
-from chalicelib.domain.claims.recovery_doubts import (
-    STALE,
-    completed_unseen,
-    doubt_of,
-    in_doubt,
-    last_heartbeat_due,
-)
+from chalicelib.domain.claims.recovery_doubts import STALE, completed_unseen, doubt_of, in_doubt, last_heartbeat_due
 from chalicelib.domain.claims.silence import is_silence
 from chalicelib.domain.decision.verdict import (
     Decision,
