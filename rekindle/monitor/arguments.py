@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 
+from rekindle.monitor.base.guard import must_pass
 from rekindle.monitor.base.metrics import as_number
 from rekindle.monitor.base.trouble import Trouble
 from rekindle.protocol.mailbox import MAX_STEP
 
+MAX_REASON_CHARS = 200
 MAX_TIMEOUT_S = 86_400.0  # a day; `Event.wait` and `Thread.join` refuse what is longer than some 290 years
 
 
@@ -33,3 +35,13 @@ def timeout(value: object) -> float:
     """Seconds to wait; none where the value is not a positive number."""
     number = as_number(value)
     return 0.0 if number is None or not number > 0 else min(number, MAX_TIMEOUT_S)
+
+
+def reason_text(value: object) -> str:
+    """Why a run ends, cut to size; the name of the value's type where the value cannot be written as text."""
+    try:
+        return str(value)[:MAX_REASON_CHARS]
+    except BaseException as err:  # also an error like torch's CheckpointException
+        if must_pass(err):
+            raise
+        return type(value).__name__

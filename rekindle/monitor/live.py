@@ -32,7 +32,7 @@ from rekindle.detectors.kinds import LossKind
 from rekindle.detectors.pace import StragglerWatch
 from rekindle.monitor import lifetime
 from rekindle.monitor.accounts import Accounts
-from rekindle.monitor.arguments import seconds, step_number, timeout
+from rekindle.monitor.arguments import reason_text, seconds, step_number, timeout
 from rekindle.monitor.base.aws import Clients
 from rekindle.monitor.base.clock import Clock
 from rekindle.monitor.base.compiler import hide_from_compiler
@@ -528,8 +528,10 @@ class LiveMonitor(Monitor):
         # A script's `finally` comes here with its error on the way, and one that was stopped has not done its work.
         self._state.is_complete = not is_exit and sys.exc_info()[0] is None and not self._stopping.should_stop
         try:
-            self._end(str(why)[:200], until)
+            self._end(reason_text(why), until)
         finally:
+            for worker in self._workers:  # where `_end` failed half-way, none may report on as if the run were alive
+                worker.stop()
             self._is_asleep = True
             self._has_ended.open()
             lifetime.dismiss(self)

@@ -172,6 +172,7 @@ def test_no_call_with_any_value_raises_ends_a_thread_or_leaves_the_run_unseen(
     finally:
         monitor.finish(Hostile(CheckpointFailed), 2.0)  # type: ignore[arg-type]
     assert monitor.is_silent
+    assert box.heartbeat("run-1").phase == "finished"
     monitor.step(778)
     monitor.finish()
 

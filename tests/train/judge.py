@@ -23,6 +23,7 @@ MAX_DESCRIPTORS = {False: 4, True: 32}
 FINISH_S = 40.0  # a run that ends does not wait for ranks that take no part
 SLOW_S3_S = 9.0  # start and finish wait 4 s at most, and the machine is busy
 MAX_WARNINGS_ALIKE = 2
+PEER_IS_GONE = ("Connection closed by peer", "Connection reset by peer")  # gloo's words in a collective
 
 
 def plain_loss(step: int, digests: Mapping[tuple[int, int], str]) -> float:
@@ -87,7 +88,7 @@ class Mails:
 def _exits(story: Story, run: Run) -> Iterator[str]:
     for rank in run.ranks:
         status = rank.status
-        if rank.number in story.stuck or story.end is End.ENDED:
+        if rank.number in story.stuck or story.end in (End.ENDED, End.STOPPED_APART):
             continue
         if rank.number in story.dead:
             wanted = story.dead[rank.number]
@@ -103,6 +104,15 @@ def _ends(story: Story, run: Run) -> Iterator[str]:
     byes = {event["rank"]: event["why"] for event in run.receiver.of("bye")}
     if story.end is End.ENDED:
         yield from (f"rank {rank} ended as if nothing had been" for rank, why in byes.items() if why == "finished")
+        return
+    if story.end is End.STOPPED_APART:
+        yield from (
+            f"rank {rank} ended as {why!r}, not stopped"
+            for rank, why in byes.items()
+            if why != End.STOPPED and not any(text in why for text in PEER_IS_GONE)
+        )
+        if End.STOPPED not in byes.values():
+            yield f"no rank stopped: {byes}"
         return
     if story.is_example:
         yield from _ends_of_an_example(story, run, byes)

@@ -15,12 +15,14 @@ EXAMPLE_STEPS = 60
 
 class End(StrEnum):
     """`finished`: at the last step. `stopped`: every rank saw `should_stop`. `died`: the script itself raised.
-    `ended`: one of the two, on each rank."""
+    `ended`: one of the two, on each rank. `stopped apart`: as `stopped`, but the ranks could not agree on a step: one
+    that was in its next step already may have failed there for want of the others."""
 
     FINISHED = "finished"
     STOPPED = "stopped"
     DIED = "died"
     ENDED = "ended"
+    STOPPED_APART = "stopped apart"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
