@@ -418,6 +418,8 @@ class Training:
             self._enter(attempt, step, moves=True, **(changes | {"health": "ok", "healed": step}))
             if attempt.run.ill is not None and attempt.run.ill.kind == "spiking":
                 attempt.run.is_well_again(self._clock.now())
+                if stretch.pace > 1.0:
+                    attempt.run.falls_ill("slow", self._clock.now(), reached=step)
             self.monitor.push_loss(
                 attempt, "Rekindle Loss Recovered", {"healed_step": step, "onset_step": stretch.onset}, rule=False
             )

@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
+from chalicelib.domain.model.evidence import Stretch
 from chalicelib.domain.model.job import Attempt
 from chalicelib.domain.model.known import Known, Unknown
 from chalicelib.domain.model.observation import AttemptStatus, AttemptView, CheckpointView
-from chalicelib.domain.run.elders import as_elders, first_step_of, on_its_line
+from chalicelib.domain.run.elders import as_elders, first_step_of, marked_bad_steps, on_its_line
 from chalicelib.domain.run.resume_point import mark_abandoned
 
 T0 = datetime(2031, 1, 1, tzinfo=UTC)
@@ -38,6 +39,13 @@ def test_the_job_has_their_steps_up_to_where_it_began() -> None:
 def test_where_no_step_is_known_none_of_theirs_can_be_used() -> None:
     found = on_its_line((saved(60, "a"), saved(5, "c")), {"a"}, Unknown("no heartbeat"))
     assert [bool(one.problems) for one in found] == [True, False]
+
+
+def test_what_was_saved_while_an_earlier_jobs_loss_was_bad_has_a_problem() -> None:
+    """Its own Incident knows; the Job that continues it has none of its own that would."""
+    bad = (Stretch(attempt="a", from_step=60, to_step=80), Stretch(attempt="b", from_step=90))
+    found = (saved(90, "b"), saved(80, "a"), saved(79, "a"), saved(60, "a"), saved(59, "a"), saved(89, "b"))
+    assert [one.step for one in marked_bad_steps(found, bad) if one.problems] == [90, 79, 60]
 
 
 def test_the_first_step_is_that_of_the_first_attempt_that_made_one() -> None:

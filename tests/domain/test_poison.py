@@ -108,6 +108,14 @@ def test_a_run_that_is_not_finite_from_its_first_step_on_condemns_what_it_resume
     assert start.skips == ()
 
 
+def test_what_is_condemned_is_marked_also_where_the_budget_is_spent() -> None:
+    """The Job's next Incident, or a person's attempt, would resume from it again."""
+    spent = went_bad_again(91, fruitless_before=DEFAULT_POLICY.budgets.max_no_progress)
+    decision = look(spent, ended(spent))
+    assert decision.incident.phase is Phase.HANDED_OVER
+    assert [one.root for one in decision.actions if isinstance(one, QuarantineCheckpoint)] == ["s3://b/lm/90"]
+
+
 def test_a_run_that_goes_bad_where_the_data_are_bad_condemns_nothing() -> None:
     decision = look(went_bad_again(100), ended(went_bad_again(100)))
     assert not any(isinstance(one, QuarantineCheckpoint) for one in decision.actions)

@@ -25,7 +25,7 @@ def main() -> None:
     here, what = Path(sys.argv[1]), sys.argv[2]
     rank = int(os.environ["RANK"])
     if os.environ["TORCHELASTIC_RESTART_COUNT"] != "0":
-        print(f"restarted {rank}", flush=True)
+        sys.stdout.write(f"restarted {rank}\n")  # one write: torchrun runs its ranks with -u, where print() makes two
         return
     dist.init_process_group("gloo", timeout=timedelta(minutes=30))
     pair = dist.new_group([0, 2])
@@ -56,7 +56,7 @@ def main() -> None:
             os.kill(os.getpid(), signal.SIGKILL)
         dist.recv(torch.zeros(1), src=2 if rank == 0 else 0, group=pair)
     gang.finish(monitor)
-    sys.stdout.write(f"done {rank}\n")  # one write: torchrun runs its ranks with -u, where print() makes two of it
+    sys.stdout.write(f"done {rank}\n")  # one write, as above
     sys.stdout.flush()
 
 

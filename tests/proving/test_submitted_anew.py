@@ -70,7 +70,9 @@ def test_what_another_user_has_saved_in_its_mailbox_is_none_of_its_own() -> None
     world, _ = played(Story(seed=5, runs=(ON_SLURM,), deeds=(ANEW,), length_s=520.0))
     assert world.cluster is not None
     job = world.registry.get("slurm.ml.2")
-    reader = RunCheckpoints(registry=world.registry, scheduler=world.scheduler, mailbox=world.mailbox)
+    reader = RunCheckpoints(
+        registry=world.registry, scheduler=world.scheduler, mailbox=world.mailbox, store=world.store
+    )
 
     def read() -> list[int]:
         attempts = world.registry.attempts(job.job_id)

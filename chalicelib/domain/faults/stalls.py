@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import datetime
+from typing import Final
 
 from chalicelib.domain.faults.signal_facts import concerns, signal_step
 from chalicelib.domain.model.incident import Incident, best_step
@@ -11,6 +12,8 @@ from chalicelib.domain.model.known import Known, Maybe, Unknown
 from chalicelib.domain.model.observation import STALLED, AttemptView
 from chalicelib.domain.model.signal import Signal, SignalKind, SignalSource
 from rekindle.protocol.signals import FaultClass
+
+STALLED_HEARTBEAT: Final = "heartbeat.stalled"  # the rule by which a new attempt is found stuck with no stall reported
 
 
 def stalled_at(incident: Incident) -> Maybe[int]:

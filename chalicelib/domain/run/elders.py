@@ -9,11 +9,13 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Final
 
+from chalicelib.domain.model.evidence import Stretch
 from chalicelib.domain.model.job import Attempt
 from chalicelib.domain.model.known import Known, Maybe, Unknown
 from chalicelib.domain.model.observation import AttemptView, CheckpointView
 from chalicelib.domain.run.earlier_attempts import first_step_seen
 
+_BAD: Final = "its run had gone bad, as an Incident of that Job found"
 _DOUBT: Final = "an earlier Job's: whether this one continues it is not known"
 
 
@@ -45,3 +47,15 @@ def on_its_line(
             replace(one, problems=(*one.problems, _DOUBT)) if one.attempt in elders else one for one in checkpoints
         )
     return tuple(one for one in checkpoints if one.attempt not in elders or one.step <= first_step.value)
+
+
+def marked_bad_steps(
+    checkpoints: Sequence[CheckpointView], stretches: Collection[Stretch]
+) -> tuple[CheckpointView, ...]:
+    """The same, with a problem on each that lies in a stretch in which an earlier Job's loss was bad."""
+    return tuple(
+        replace(one, problems=(*one.problems, _BAD))
+        if one.attempt and any(stretch.holds(one.attempt, one.step) for stretch in stretches)
+        else one
+        for one in checkpoints
+    )

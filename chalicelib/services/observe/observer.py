@@ -272,7 +272,9 @@ class Observer:
     ) -> Maybe[tuple[CheckpointView, ...]]:
         if not _wants_checkpoints(incident, attempt):
             return Unknown("not needed yet")
-        reader = RunCheckpoints(registry=self.registry, scheduler=self.scheduler, mailbox=self.mailbox)
+        reader = RunCheckpoints(
+            registry=self.registry, scheduler=self.scheduler, mailbox=self.mailbox, store=self.store
+        )
         try:
             return Known(reader.read(job, attempts, seen=lambda: attempt, near=_goes_back_to(incident)))
         except RecoveryError as err:

@@ -7,11 +7,13 @@ from dataclasses import dataclass
 from typing import Final
 
 from chalicelib.domain.model.errors import RecoveryError
+from chalicelib.domain.model.evidence import Stretch
 from chalicelib.domain.model.job import Attempt, Job
 from chalicelib.domain.model.known import Known, Maybe
 from chalicelib.domain.model.observation import AttemptView, CheckpointView
-from chalicelib.domain.run.elders import as_elders, first_step_of, on_its_line
+from chalicelib.domain.run.elders import as_elders, first_step_of, marked_bad_steps, on_its_line
 from chalicelib.domain.run.resume_point import mark_abandoned
+from chalicelib.ports.incidents import IncidentStore
 from chalicelib.ports.jobs import JobRegistry
 from chalicelib.ports.platforms import Mailbox, Scheduler, Schedulers
 
@@ -25,11 +27,14 @@ class RunCheckpoints:
     registry: JobRegistry
     scheduler: Schedulers
     mailbox: Mailbox
+    store: IncidentStore
 
     def read(
         self, job: Job, attempts: Sequence[Attempt], *, seen: Callable[[], Maybe[AttemptView]], near: Sequence[int] = ()
     ) -> tuple[CheckpointView, ...]:
-        """Newest first, those on a line that was left marked with a problem. `near` as in ports.Mailbox.
+        """Newest first; with a problem those on a line that was left, or that an earlier Job saved with a bad loss.
+
+        `near` as in ports.Mailbox.
 
         `seen` gives the Job's current attempt; it is asked only where there are earlier Jobs.
 
@@ -44,6 +49,7 @@ class RunCheckpoints:
             attempts = (*elders, *attempts)
             found = self.mailbox.checkpoints(job, attempts, near=near).value
             found = on_its_line(found, {one.name for one in elders}, first)
+            found = marked_bad_steps(found, self._bad_stretches(elders))
         return mark_abandoned(found, attempts)
 
     def _elders(
@@ -71,6 +77,12 @@ class RunCheckpoints:
                 for attempt in self.registry.attempts(one.job_id)
             ]
         )
+
+    def _bad_stretches(self, elders: Sequence[Attempt]) -> tuple[Stretch, ...]:
+        """What the newest Incident of each earlier Job knows; it has taken over what those before it knew."""
+        jobs = dict.fromkeys(one.job_id for one in elders)
+        newest = (one for job_id in jobs for one in self.store.list_for_job(job_id, limit=1))
+        return tuple(stretch for one in newest for stretch in one.loss.stretches)
 
 
 def _is_elder(other: Job, job: Job) -> bool:

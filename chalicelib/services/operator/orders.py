@@ -185,7 +185,9 @@ class Orders:
         """
         if self.mailbox is None:
             return
-        reader = RunCheckpoints(registry=self.registry, scheduler=self.scheduler, mailbox=self.mailbox)
+        reader = RunCheckpoints(
+            registry=self.registry, scheduler=self.scheduler, mailbox=self.mailbox, store=self.intake.store
+        )
         try:
             attempts = self.registry.attempts(job.job_id)
             found = reader.read(job, attempts, seen=lambda: self._current(job), near=(from_step,))

@@ -22,11 +22,11 @@ from chalicelib.domain.decision.verdict import (
 )
 from chalicelib.domain.fault_specs.faults import LOSS_FAULTS
 from chalicelib.domain.faults.loss import BoutState, bad_fault, marked_healed, turn_of
-from chalicelib.domain.faults.stalls import is_past_stall, stalled_at
+from chalicelib.domain.faults.stalls import STALLED_HEARTBEAT, is_past_stall, stalled_at, stalls_of
 from chalicelib.domain.model.action import Done, Notify, RequestCheckpoint, Severity
 from chalicelib.domain.model.incident import CheckpointAsk, Phase
 from chalicelib.domain.model.known import Known
-from chalicelib.domain.model.observation import STALLED, AttemptStatus, AttemptView
+from chalicelib.domain.model.observation import STALLED, TRAINING, AttemptStatus, AttemptView
 from chalicelib.domain.policy.playbooks import ROLL_BACKS, Response
 from chalicelib.domain.rules.run.ended import attempt_died, prepare_resubmit
 from chalicelib.domain.rules.run.loss import healed, roll_back, watch_loss
@@ -192,11 +192,21 @@ def _no_longer_needed(context: RuleContext, attempt: AttemptView) -> Decision | 
 def _has_moved_on(context: RuleContext, attempt: AttemptView) -> bool:
     """A new attempt that hung has made a step since. Where its node was reported lost, later heartbeats show it."""
     incident = context.incident
-    if not is_past_stall(incident, attempt) or attempt.work == STALLED:
+    if attempt.work == STALLED:
         return False
+    if not is_past_stall(incident, attempt):
+        return _heartbeat_takes_it_back(context, attempt)
     if incident.fault is FaultClass.NODE_LOST:
         return has_outlived_claim(context, attempt)
     return incident.fault is FaultClass.HANG
+
+
+def _heartbeat_takes_it_back(context: RuleContext, attempt: AttemptView) -> bool:
+    """Its heartbeats alone showed it stuck, and the newest one, written after that, that it trains."""
+    ask, written_at = context.incident.halt.ask, attempt.heartbeat_at
+    if context.incident.fault_rule != STALLED_HEARTBEAT or stalls_of(context.incident) or ask is None:
+        return False
+    return attempt.work == TRAINING and written_at is not None and written_at > ask.asked_at
 
 
 def _is_only_notified(context: RuleContext, attempt: AttemptView) -> bool:

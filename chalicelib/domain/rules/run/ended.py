@@ -20,7 +20,7 @@ from chalicelib.domain.model.start_view import StartState
 from chalicelib.domain.policy.playbooks import Response
 from chalicelib.domain.run.earlier_attempts import tries_in_vain
 from chalicelib.domain.run.first_response import shadow
-from chalicelib.domain.run.load_failures import condemned, settle_load
+from chalicelib.domain.run.load_failures import Condemned, condemned, settle_load
 from chalicelib.domain.run.rollback import account_rollback, has_skipped_enough
 from rekindle.protocol.signals import FaultClass
 
@@ -147,30 +147,35 @@ def prepare_resubmit(context: RuleContext) -> Decision:
     incident = account_rollback(incident, context.policy)
     incident = incident.changed(capacity_since=None, capacity_refusals=0)
     context = dataclasses.replace(context, incident=incident)
+    bad = condemned(incident, context.seen.checkpoints, context.policy)
     verdict = over_budget(context)
-    if verdict is not None:
-        return verdict
-    if incident.loss.skips != before.loss.skips and has_skipped_enough(before, context.policy):
-        return context.hand_over(
+    if verdict is None and incident.loss.skips != before.loss.skips and has_skipped_enough(before, context.policy):
+        verdict = context.hand_over(
             "budget.skips",
             f"so much data are left out already that more is a person's choice. {story(context)} {whole_story(before)}",
         )
-    return _prepared(context, incident)
+    if verdict is None:
+        return _prepared(context, incident, bad)
+    # The mark outlives this Incident: the Job's next one, or a person's, must not resume from there again.
+    return dataclasses.replace(verdict, actions=(*_mark(bad), *verdict.actions))
 
 
-def _prepared(context: RuleContext, incident: Incident) -> Decision:
-    bad = condemned(incident, context.seen.checkpoints, context.policy)
-    actions: tuple[QuarantineCheckpoint, ...] = ()
+def _mark(bad: Condemned | None) -> tuple[QuarantineCheckpoint, ...]:
+    if bad is None or bad.root is None or not bad.is_proven:
+        return ()
+    return (QuarantineCheckpoint(root=bad.root, why=bad.why),)
+
+
+def _prepared(context: RuleContext, incident: Incident, bad: Condemned | None) -> Decision:
+    actions = _mark(bad)
     text = ""
     if bad is not None:
         incident = incident.changed(excluded_checkpoints=(*incident.resubmission.excluded_checkpoints, bad.key))
-        context = dataclasses.replace(context, incident=incident)
         what = "quarantined" if bad.is_proven else "passed over"
         text = f" {bad.why}: {what}, and the next older one is taken."
-        if bad.root is not None and bad.is_proven:
+        if actions:
             incident = incident.changed(quarantined=(*incident.resubmission.quarantined, bad.key))
-            context = dataclasses.replace(context, incident=incident)
-            actions = (QuarantineCheckpoint(root=bad.root, why=bad.why),)
+        context = dataclasses.replace(context, incident=incident)
     wait = (
         backoff(context.policy.resubmission.backoff, incident.resubmission.without_gain - 1)
         if incident.resubmission.without_gain

@@ -7,6 +7,7 @@ from typing import Final
 
 from chalicelib.domain.claims.finishing import completed_poisoned, decide_finishing
 from chalicelib.domain.claims.liveness import (
+    LATE,
     NEXT_HEARTBEAT,
     TWO_HEARTBEATS,
     UNTOLD,
@@ -370,12 +371,17 @@ def heal(context: RuleContext, attempt: AttemptView) -> Decision | None:
         return None
     if stands_reported(context):
         return None
+    deferred_at = context.incident.resubmission.deferred_since
+    if deferred_at is not None and attempt.heartbeat_at is not None and attempt.heartbeat_at < deferred_at + LATE:
+        # It may have been on its way since before the step ended, and the step that auto-resume starts not have begun.
+        is_young = context.now < deferred_at + LATE + HEARTBEATS_LATE
+        return _confirm_heal(context, attempt) if is_young else None
     claim_at = claimed_at(context)
     if attempt.heartbeat_at is not None and claim_at is not None and attempt.heartbeat_at < claim_at + TWO_HEARTBEATS:
         # One heartbeat may have been on its way, and of a process that has died since.
         is_young = context.now < claim_at + TWO_HEARTBEATS + HEARTBEATS_LATE
         return _confirm_heal(context, attempt) if attempt.heartbeat_at >= claim_at and is_young else None
-    by_whom = "by its own auto-resume" if context.incident.resubmission.deferred_since is not None else "without help"
+    by_whom = "by its own auto-resume" if deferred_at is not None else "without help"
     return context.close(
         "healed",
         f"{attempt.name} moves again {by_whom}: step {step_word(attempt.last_step)} is past "

@@ -30,7 +30,7 @@ from chalicelib.domain.faults.heartbeat_claims import is_denied
 from chalicelib.domain.faults.loss import BoutState, marked_healed, turn_of
 from chalicelib.domain.faults.pace import is_as_fast_as_usual, usual_pace
 from chalicelib.domain.faults.signal_facts import ORDER_KINDS, STATE_KINDS, signal_step
-from chalicelib.domain.faults.stalls import has_passed_stall, moves_again_since
+from chalicelib.domain.faults.stalls import STALLED_HEARTBEAT, has_passed_stall, moves_again_since
 from chalicelib.domain.model.action import Notify, QuarantineCheckpoint, Severity
 from chalicelib.domain.model.incident import Phase
 from chalicelib.domain.model.job import PLAN_IGNORED, is_far_below
@@ -206,7 +206,7 @@ def _trouble(context: RuleContext, attempt: AttemptView) -> Decision | None:
             return roll_back(context, attempt, "verify.non_finite", f"{attempt.name} turned non-finite again.")
         return context.hand_over("verify.poisoned", f"{attempt.name} turned non-finite again. {story(context)}")
     if _says_stalled(context, attempt):
-        return begin_checkpoint(context.changed(fault=FaultClass.HANG, fault_rule="heartbeat.stalled"), attempt)
+        return begin_checkpoint(context.changed(fault=FaultClass.HANG, fault_rule=STALLED_HEARTBEAT), attempt)
     standing = [signal for signal in context.incident.signals if _stands(signal, context, attempt)]
     if not standing or attempt.status not in _ALIVE:
         return None
