@@ -453,10 +453,10 @@ class World(RealService):
             self.orders.stop(self._job_of(run), who="ada", key=key, checkpoint=deed.what == "order_save_stop")
             if run.is_another_stages:  # which has the run now, and takes no order of this one
                 return
-            run.owner_stopped_at, run.is_stop_ordered = self.clock.now(), True
+            run.owner_stopped_at, run.stop_orders = self.clock.now(), run.stop_orders + 1
             run.is_well_again(self.clock.now())
         else:
-            run.is_stop_ordered = False
+            run.stop_orders = 0
             self.orders.resubmit(self._job_of(run), who="ada", key=key, from_step=None, skip=())
             run.stopped_before_order_at, run.resubmission_ordered_at = run.owner_stopped_at, self.clock.now()
             run.owner_stopped_at, run.is_ordered = None, True

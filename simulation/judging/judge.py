@@ -33,6 +33,7 @@ from simulation.judging.knowable import (
     looks_its_own,
     looks_poisoned,
     poison_could_be_known,
+    shown_late,
     shows_after,
     without_gain,
 )
@@ -343,7 +344,8 @@ class Judge(Watcher):
             if run.stopped_before_order_at is not None:
                 run.owner_stopped_at, run.is_ordered = run.stopped_before_order_at, False
             elif run.is_stop_ordered:
-                run.owner_stopped_at, run.is_stop_ordered = None, False
+                run.stop_orders -= 1  # another one may stand: the refused one came while it was carried out
+                run.owner_stopped_at = run.owner_stopped_at if run.is_stop_ordered else None
         if notice.severity is not Severity.PAGE:
             return
         self.figures.pages += 1
@@ -368,6 +370,8 @@ class Judge(Watcher):
             return True
         if self.world.lies.outage_until() is not None or run.spec.plan != "obeyed" or run.refused:
             return True
+        if any(node.condemned for one in run.live for node in one.nodes):
+            return True  # HyperPod wants it rebooted; that this is false, no source shows
         return any(one.kind in ("spike", "torn_save", "flipped_save", "blip", "saves_deleted") for one in run.struck)
 
     def recorded(self, before: Incident | None, after: Incident) -> None:
@@ -404,7 +408,8 @@ class Judge(Watcher):
         if ill is not None and run.spec.watch == "metrics" and (ill.kind == "poisoned" or has_collapsed(run)):
             return  # as in `minute`: no source shows it
         if ill is not None and ill.kind == "spiking":
-            if self._now - ill.since <= MISSES_NOTHING + shows_after(run, ill):
+            shown_at = self._now - shown_late(run, self.world.lies, self._now)
+            if shown_at - ill.since <= MISSES_NOTHING + shows_after(run, ill):
                 return
             self._unconfirmed.append((run, ill))  # the closing notice, which follows, may say so
             return
@@ -467,7 +472,7 @@ class Judge(Watcher):
                 continue  # a person was paged about this very attempt as it began
             if ill.kind == "dead" and any(self._now - one.job.created_at < UNWATCHED_AFTER for one in run.live):
                 continue  # it is on its way
-            if ill.kind != "dead" and is_unseen(run, self.world.lies):
+            if ill.kind != "dead" and is_unseen(run, self.world.lies, self._now):
                 self._blind_at[run.name] = self._now
             since = max(ill.turned_at, self._disturbed_at or ill.since, self._blind_at.get(run.name, ill.since))
             tells_by_silence = ill.kind == "hung" and run.spec.watch == "metrics"

@@ -186,11 +186,21 @@ def shows_after(run: TrueRun, ill: Ill) -> timedelta:
             return timedelta(0)
 
 
-def is_unseen(run: TrueRun, lies: Lies) -> bool:
+def shown_late(run: TrueRun, lies: Lies, now: datetime) -> timedelta:
+    """How old what its newest heartbeat shows is, where no event can say more; a day where none can be found."""
+    if not lies.loses_events():
+        return timedelta(0)
+    seen_at = lies.seen_at(run.name, now)
+    return now - seen_at if seen_at is not None else timedelta(days=1)
+
+
+def is_unseen(run: TrueRun, lies: Lies, now: datetime) -> bool:
     """CloudWatch is away, and no heartbeat of the run can be read either: nothing else shows that it hangs, or goes bad
     where no event arrives.
     """
-    return lies.is_away("cloudwatch") and (run.spec.watch == "metrics" or lies.tears_heartbeat(run.name))
+    if not lies.is_away("cloudwatch"):
+        return False
+    return run.spec.watch == "metrics" or lies.tears_heartbeat(run.name) or lies.seen_at(run.name, now) is None
 
 
 def is_shown(attempt: Attempt, lies: Lies, now: datetime) -> bool:

@@ -216,7 +216,7 @@ class TrueRun:
     struck: dict[Trouble, int] = field(default_factory=dict)
     refused: int = 0
     owner_stopped_at: datetime | None = None  # since then its owner wants it to stay stopped
-    is_stop_ordered: bool = False  # its owner has ordered the stop through Rekindle, which therefore knows of it
+    stop_orders: int = 0  # of its owner, through Rekindle, which therefore knows of them; less those it has refused
     resubmission_ordered_at: datetime | None = None  # by a person, the last time
     stopped_before_order_at: datetime | None = None  # what `owner_stopped_at` was when its resubmission was ordered
     is_unprotected: bool = False  # its owner has resubmitted it without any tag of ours
@@ -230,6 +230,11 @@ class TrueRun:
     job_ids: set[str] = field(default_factory=set)  # names of its Slurm jobs
     # Plain ones of another experiment under its root: the step, and whether they were there before it.
     foreign_files: dict[str, tuple[int, bool]] = field(default_factory=dict)
+
+    @property
+    def is_stop_ordered(self) -> bool:
+        """Whether an order of its owner's to stop it stands."""
+        return self.stop_orders > 0
 
     @property
     def name(self) -> str:

@@ -18,7 +18,7 @@ from chalicelib.services.intake.registration import PLATFORM_STATES
 UNWATCHED: Final = timedelta(minutes=10)
 HEARD_LATE: Final = timedelta(minutes=2)  # events of what came after an end that was heard of so late may be lost, too
 MAX_REPORTED: Final = 5  # each costs a description
-MAX_LATE: Final = timedelta(minutes=30)  # by which heartbeats may arrive late and still show a run that lives
+MAX_LATE: Final = timedelta(hours=1)  # by which heartbeats may arrive late and still show a run that lives
 
 
 def reported_attempts(signals: Iterable[Signal], *, besides: Collection[str]) -> tuple[str, ...]:
