@@ -308,6 +308,8 @@ class Judge(Watcher):
         bent = any(one.kind in ("spike", "skips") for one in run.spec.troubles)
         marked = any(one.first_bad_loss is not None for one in run.attempts.values())
         best = run.best(by=self._now - MISSES_NOTHING)
+        while best is not None and looks_broken(run, best):  # two that loaded it died before a step: an older one tells
+            best = run.best(before_step=best.step, by=self._now - MISSES_NOTHING)
         reached = run.furthest
         self.figures.steps_lost += max(0, reached - step)
         if best is None or bent or step >= best.step:

@@ -13,7 +13,7 @@ from chalicelib.domain.model.action import Done, QuarantineCheckpoint, RequestCh
 from chalicelib.domain.model.errors import DependencyUnavailable, Permanent
 from chalicelib.domain.model.job import Attempt, Job
 from chalicelib.domain.model.known import Known, Unknown
-from chalicelib.platforms.slurm.mailbox import SlurmMailbox
+from chalicelib.platforms.slurm.mailbox import MAX_UNHEARD, SlurmMailbox, unheard_starts
 from chalicelib.platforms.slurm.platform import SLURM
 from rekindle.protocol.cluster.documents import AttemptDoc, FoundCheckpoint, FoundDoc, SlurmState
 from rekindle.protocol.cluster.names import found_key
@@ -260,3 +260,20 @@ def test_a_run_with_a_mailbox_is_asked_there(box: Box) -> None:
     assert box.head_nodes.sent == []
     keys = [item["Key"] for item in box.s3.list_objects_v2(Bucket=BUCKET)["Contents"]]
     assert f"{RELAY}/rekindle/requests/{ASK.request_id}.json" in keys
+
+
+def start(name: str, minute: int = 0, **more: Any) -> Attempt:
+    return Attempt(job_id=FIRST, number=1, name=name, submitted_at=START + timedelta(minutes=minute), **more)
+
+
+def test_starts_of_a_slurm_job_before_the_first_known_one_are_the_runs() -> None:
+    known = (start("slurm.ml.9.r3", 9), start("slurm.ml.9.r2", 5), start("slurm.ml.7"), start("lm-training-job"))
+    known = tuple(replace(one, resume_step=Unknown("it was given none")) for one in known)
+    unheard = unheard_starts(known)
+    assert [one.name for one in unheard] == ["slurm.ml.9", "slurm.ml.9.r1"]
+    assert {one.superseded_at for one in unheard} == {START + timedelta(minutes=5)}, "what is saved later is a zombie's"
+
+
+def test_starts_before_one_that_was_ordered_to_go_back_are_none_of_its_line() -> None:
+    assert unheard_starts([start("slurm.ml.9.r2", resume_step=Known(40))]) == ()
+    assert len(unheard_starts([start("slurm.ml.9.r5000")])) == MAX_UNHEARD

@@ -21,12 +21,13 @@ from chalicelib.domain.model.observation import AttemptView, CheckpointView, Rep
 from chalicelib.platforms.slurm.platform import SLURM
 from chalicelib.ports.platforms import HeadNodes, Mailbox
 from rekindle.protocol.cluster.documents import AttemptDoc, SlurmState
-from rekindle.protocol.cluster.names import relay_prefix
+from rekindle.protocol.cluster.names import is_slurm, parse_attempt, relay_prefix
 from rekindle.protocol.cluster.orders import Order, Outcome, Signal, Verb
 from rekindle.protocol.mailbox import AttemptOrder, ReplyOutcome
 from rekindle.protocol.reports import RankReport, ReportKind
 
 _SIGNALS: Final = frozenset(Signal)
+MAX_UNHEARD: Final = 8  # starts of one Slurm job; a job that is put back more often within one absence has saved little
 
 
 class SlurmMailbox:
@@ -118,6 +119,7 @@ class SlurmMailbox:
         self, job: Job, attempts: Sequence[Attempt], *, near: Sequence[int] = ()
     ) -> Known[tuple[CheckpointView, ...]]:
         """See ports.Mailbox."""
+        attempts = (*attempts, *unheard_starts(attempts))
         return self._inner.checkpoints(self._kept(job) if job.checkpoints else job, attempts, near=near)
 
     def quarantine(self, job: Job, action: QuarantineCheckpoint, *, by: str, now: datetime) -> ActionResult:
@@ -160,3 +162,30 @@ def _cannot_be_asked(job: Job, doc: AttemptDoc) -> str:
 
 def _token(request_id: str) -> str:
     return f"signal.{request_id}"[:128]
+
+
+def unheard_starts(attempts: Sequence[Attempt]) -> tuple[Attempt, ...]:
+    """Earlier starts of the same Slurm jobs that no event named, as while the agent was away: what they saved is the
+    run's, up to when the first start that is known was submitted.
+
+    None before a start that was ordered to resume somewhere: what lies beyond was left on purpose.
+    """
+    first: dict[tuple[str, str], tuple[int, Attempt]] = {}
+    for one in attempts:
+        if is_slurm(one.name):
+            parts = parse_attempt(one.name)
+            known = first.get((parts.cluster, parts.base))
+            if known is None or parts.restart < known[0]:
+                first[parts.cluster, parts.base] = parts.restart, one
+    return tuple(
+        Attempt(
+            job_id=known.job_id,
+            number=known.number,
+            name=parse_attempt(known.name).restarted(restart).name,
+            submitted_at=known.submitted_at,
+            superseded_at=known.submitted_at,
+        )
+        for count, known in first.values()
+        if not isinstance(known.resume_step, Known)
+        for restart in range(max(count - MAX_UNHEARD, 0), count)
+    )

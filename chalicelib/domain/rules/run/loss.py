@@ -17,7 +17,7 @@ from chalicelib.domain.model.action import Severity
 from chalicelib.domain.model.evidence import Need, is_forensic
 from chalicelib.domain.model.incident import Incident, Phase
 from chalicelib.domain.model.known import Known
-from chalicelib.domain.model.observation import AttemptView
+from chalicelib.domain.model.observation import STALLED, AttemptView
 from chalicelib.domain.policy.playbooks import Deadline
 from chalicelib.domain.run.first_response import begin_checkpoint, begin_stop, shadow, with_need
 from chalicelib.domain.run.resume_point import choose_resume_point
@@ -61,13 +61,15 @@ def healed(context: RuleContext, attempt: AttemptView) -> Decision:
         if context.incident.halt.asks
         else "Nothing was stopped, saved or resubmitted."
     )
-    return context.close(
-        "spike.healed",
+    text = (
         f"{attempt.name} healed without help: bad from step {onset}, well again at step {bout.healed_step}. "
-        f"{spent}{kept}",
-        Phase.RECOVERED,
-        severity=Severity.INFO,
+        f"{spent}{kept}"
     )
+    if attempt.work == STALLED:  # an Incident of its own: this one is about the loss
+        return context.close(
+            "spike.healed_stalled", f"{text} But it makes no step now.", Phase.STOPPED, severity=Severity.WARNING
+        )
+    return context.close("spike.healed", text, Phase.RECOVERED, severity=Severity.INFO)
 
 
 def _where(context: RuleContext, attempt: AttemptView) -> str:
