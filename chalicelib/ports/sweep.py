@@ -66,7 +66,8 @@ class SweepMark:
     `cursor`: the id of the last Job that was looked at, empty at a round's begin. `jobs` is how many the last whole
     round met, `met` how many this one has so far. States are listed from `last_began_at` on: when the last round began,
     or an earlier one some of whose attempts could not be looked up since. `alarms_token`: where the listing of alarms
-    continues. `has_shared`: the round has met a Job that the shared alarm is for.
+    continues. `has_shared`: the round has met a Job that the shared alarm is for. `has_unread`: of what it met,
+    something could not be read or taken in, and may be in the next.
     """
 
     round: int = 0
@@ -77,6 +78,7 @@ class SweepMark:
     met: int = 0
     alarms_token: str = ""
     has_shared: bool = False
+    has_unread: bool = False
 
 
 class SweepMarks(Protocol):

@@ -50,30 +50,50 @@ def give_back(slurm: Slurm, holds: Holds, say: Callable[[str], None], *, is_dry:
 
 def _job(slurm: Slurm, holds: Holds, doc: AttemptDoc, say: Callable[[str], None], *, is_dry: bool) -> bool:
     name = f"job {doc.slurm_job} ({doc.attempt})"
+
+    def job_done(what: str, act: Callable[[int], None]) -> bool:
+        def is_left() -> bool:
+            return any(one.attempt == doc.attempt for one in slurm.waiting())
+
+        return _done(say, what, lambda: act(doc.slurm_job), is_left, is_dry=is_dry)
+
     if doc.restart == 0 and holds.is_unproven(doc.attempt):
-        return _done(say, f"cancel {name}: a copy that was not found equal to its original", is_dry, slurm.cancel, doc)
+        return job_done(f"cancel {name}: a copy that was not found equal to its original", slurm.cancel)
     if doc.restart == 0 and holds.copy_of(doc.attempt) not in (None, doc.slurm_job):
-        return _done(say, f"cancel {name}: a copy too many", is_dry, slurm.take_back, doc)
+        return job_done(f"cancel {name}: a copy too many", slurm.take_back)
     ours = holds.holds(doc.attempt)
     if ours is None:
         ours = _was_put_back_by_us(slurm, doc)
     if not ours:
         say(f"note     {name} waits held, not by us: it is left so")
         return True
-    return _done(say, f"release {name}", is_dry, slurm.release, doc)
+    return job_done(f"release {name}", slurm.release)
 
 
-def _done(say: Callable[[str], None], what: str, is_dry: bool, act: Callable[[int], None], doc: AttemptDoc) -> bool:
+def _done(
+    say: Callable[[str], None], what: str, act: Callable[[], None], is_left: Callable[[], bool], *, is_dry: bool
+) -> bool:
+    """What Slurm refuses is looked at once more, for it may be done all the same: 22.05 resumes a node that has not
+    registered since slurmctld started, and answers "Invalid node state specified".
+    """
     if is_dry:
         say(f"would    {what}")
         return True
     try:
-        act(doc.slurm_job)
+        act()
     except SlurmError as err:
-        say(f"LEFT     {what}: {err}")
-        return False
+        if _may_be_left(is_left):
+            say(f"LEFT     {what}: {err}")
+            return False
     say(f"done     {what}")
     return True
+
+
+def _may_be_left(is_left: Callable[[], bool]) -> bool:
+    try:
+        return is_left()
+    except SlurmError:
+        return True
 
 
 def _was_put_back_by_us(slurm: Slurm, doc: AttemptDoc) -> bool:
@@ -92,13 +112,8 @@ def _node(slurm: Slurm, node: NodeFacts, say: Callable[[str], None], *, is_dry: 
     if StateMeaning.INVALID in meanings_of(words_of(node.state, node.flags)):
         say(f"note     {what}: slurmctld keeps it out, it has less than slurm.conf says")
         return True
-    if is_dry:
-        say(f"would    {what}")
-        return True
-    try:
-        slurm.resume(node.name)
-    except SlurmError as err:
-        say(f"LEFT     {what}: {err}")
-        return False
-    say(f"done     {what}")
-    return True
+
+    def is_left() -> bool:
+        return any(one.name == node.name for one in slurm.taken_out())
+
+    return _done(say, what, lambda: slurm.resume(node.name), is_left, is_dry=is_dry)

@@ -469,9 +469,11 @@ class Judge(Watcher):
             if ill.kind == "poisoned" and not has_shown(run, self._now):
                 continue  # weights are seen by the loss that is computed from them, and none has been yet
             if ill.kind == "poisoned" and any(
-                is_bad_as_before(one) for one in run.live if one.name in self._called_bad
+                is_bad_as_before(one) or one.collapsed_at is not None
+                for one in run.live
+                if one.name in self._called_bad
             ):
-                continue  # a person was paged about this very attempt as it began
+                continue  # a person was paged about this very attempt as it began, or as its scale collapsed
             if ill.kind == "dead" and any(self._now - one.job.created_at < UNWATCHED_AFTER for one in run.live):
                 continue  # it is on its way
             if ill.kind != "dead" and is_unseen(run, self.world.lies, self._now):

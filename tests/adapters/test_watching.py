@@ -66,6 +66,7 @@ def test_the_sweeps_mark_is_kept_whole_and_a_broken_one_begins_anew(table: Shelf
         met=3,
         alarms_token="t",
         has_shared=True,
+        has_unread=True,
     )
     marks.save(mark)
     assert marks.load() == mark

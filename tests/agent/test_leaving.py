@@ -95,6 +95,13 @@ def test_what_slurm_refuses_is_left_and_told(world: World) -> None:
     assert said[0].startswith("LEFT     resume node n1")
 
 
+def test_what_was_done_although_slurm_answered_with_an_error_is_done(world: World) -> None:
+    """Slurm 22.05 resumes a node that has not registered since slurmctld started, and calls its state invalid."""
+    world.ctld.put_node("n1", "idle", "drain", reason="rekindle:inc-1")
+    world.ctld.loses_answers = 1
+    assert left(world) == (True, ["done     resume node n1 (rekindle:inc-1)"])
+
+
 # ---- the journal between versions ------------------------------------------------------------------------------------
 
 

@@ -171,6 +171,27 @@ def test_a_listing_reaches_back_to_the_round_before_the_last_look() -> None:
     assert w.listing.asked == [began - timedelta(minutes=10)]
 
 
+def test_what_could_not_be_taken_in_is_listed_again_until_it_is() -> None:
+    """A change is listed once: after an outage of the table its Incident would wait for the Job's own turn."""
+    w = World()
+    w.sweep.run()
+    began = w.clock.now()
+    w.clock.advance(MINUTE)
+    w.scheduler.put(JOB, AttemptStatus.FAILED, failure_reason="boom")
+    describe = w.scheduler.describe
+
+    def away(_: str) -> AttemptView:
+        raise Throttled("no")
+
+    w.scheduler.describe = away  # type: ignore[method-assign]  # the platform is away for two sweeps
+    for _ in range(2):
+        assert w.sweep.run().unread == 1
+        w.clock.advance(MINUTE)
+    w.scheduler.describe = describe  # type: ignore[method-assign]
+    assert w.sweep.run().reopened == 1
+    assert w.listing.asked == 3 * [began - timedelta(minutes=10)]
+
+
 def test_a_mark_that_cannot_be_kept_costs_work_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
     w = World()
 

@@ -149,6 +149,7 @@ class Halt:
     stop_begun_at: Fact | None = None  # when the newest attempt's first stop was decided
     stopped_attempts: tuple[str, ...] = ()
     stop_hold: bool = False  # on a cluster: what was stopped last stays in the queue, held
+    for_sibling: str | None = None  # what was started by hand, for whose sake the newest stop was decided
 
     def moved_on(self, pause: Pause) -> Halt:
         """As it would be had the pause taken no time."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from chalicelib.domain.model.action import ActionResult
 from chalicelib.domain.model.codec import Record
@@ -44,6 +44,7 @@ class AttemptStatus(StrEnum):
 # longer gap is no training time (a stuck run, a slow upload) and must not push the mark beyond what was ever reached.
 MAX_UNSEEN_S = 30.0
 STARTUP = "startup"  # of one that has not made its first step
+NO_SIBLING: Final = Unknown("none that is known")  # looked for, and none lives
 STALLED = "stalled"  # the monitor's own word for a run that does not move (rekindle.protocol.mailbox.RunPhase)
 TRAINING = "training"  # steps are made, or should be: no evaluation, no save
 FINISHED = "finished"  # and for one whose training has ended by itself
@@ -212,7 +213,7 @@ class Observation(Record):
     breaker: Breaker | None = None
     breaker_lifted_at: datetime | None = None
     back_at: datetime | None = None
-    sibling: Maybe[str] = Unknown("none that is known")
+    sibling: Maybe[str] = NO_SIBLING
     gpus: Maybe[int] = Unknown("not looked at")
     node_count: Maybe[int] = Unknown("not looked at")
     platform: Platform = UNKNOWN_PLATFORM

@@ -128,8 +128,10 @@ def _announced_end(signal: Signal) -> datetime | None:
     return at if at.tzinfo is not None else None
 
 
-def begin_stop(context: RuleContext, rule: str, reason: str) -> Decision:
+def begin_stop(context: RuleContext, rule: str, reason: str, *, for_sibling: str | None = None) -> Decision:
     """Stop the attempt under care; it is replaced once the platform says that it has ended.
+
+    `for_sibling`: an attempt started by hand that shall continue in its place.
 
     What the ranks of a stuck run report is waited for first, for a bounded time: a stop ends them all.
     """
@@ -152,6 +154,7 @@ def begin_stop(context: RuleContext, rule: str, reason: str) -> Decision:
         stop_asked_at=context.now,
         stop_begun_at=context.now,
         stop_hold=hold,
+        for_sibling=for_sibling,
         stopped_attempts=(*(one for one in context.incident.halt.stopped_attempts if one != name), name),
     )
 

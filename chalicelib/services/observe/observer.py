@@ -21,6 +21,7 @@ from chalicelib.domain.model.known import Known, Maybe, Unknown
 from chalicelib.domain.model.node import NodesSeen, is_in_service
 from chalicelib.domain.model.node_findings import PLATFORM_KINDS
 from chalicelib.domain.model.observation import (
+    NO_SIBLING,
     AttemptStatus,
     AttemptView,
     CheckpointView,
@@ -177,12 +178,13 @@ class Observer:
         return self._attempt(job, seen.value.successor)
 
     def _sibling(self, job: Job, incident: Incident, seen: Maybe[AttemptView], inbox: Sequence[Signal]) -> Maybe[str]:
-        """An attempt that was started by hand while ours waits, to be sent or in the platform's queue; right before
-        ours is sent it is looked for again.
+        """An attempt that was started by hand while ours waits, to be sent or in the platform's queue, or is stopped
+        for its sake; right before ours is sent it is looked for again.
 
         Only what no Job has registered: what another Job protects is not this Incident's to take over.
         """
-        queued = _waits_in_queue(incident, seen)
+        makes_way = incident.phase is Phase.STOPPING and incident.halt.for_sibling is not None
+        queued = makes_way or _waits_in_queue(incident, seen)
         if not queued and (incident.phase is not Phase.RESUBMITTING or incident.resubmission.pending is not None):
             return Unknown("nothing waits to start")
         besides = {incident.attempt or job.current_attempt, job.current_attempt}
@@ -196,10 +198,10 @@ class Observer:
             if queued:  # before ours is sent, the act itself looks for heartbeats
                 own = {one.name for one in self.registry.attempts(job.job_id)} | besides
                 other = unprotected(job, self.mailbox, own=own, ended_at=ended_at_of(incident), now=self.clock.now())
-                return Known(other) if other is not None else Unknown("none that is known")
+                return Known(other) if other is not None else NO_SIBLING
         except RecoveryError as err:
             return Unknown(f"whether another attempt lives is not known: {err}"[:200])
-        return Unknown("none that is known")
+        return NO_SIBLING
 
     def _nodes(
         self, job: Job, incident: Incident, seen: Maybe[AttemptView], inbox: Sequence[Signal]

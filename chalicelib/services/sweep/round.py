@@ -40,6 +40,7 @@ def next_round(mark: SweepMark, *, now: datetime) -> SweepMark:
         began_at=now,
         met=0,
         has_shared=False,
+        has_unread=False,
     )
 
 

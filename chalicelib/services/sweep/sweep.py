@@ -163,8 +163,9 @@ class Sweep:
             _LOG.warning("active Jobs cannot be listed", extra={"error": str(err)[:300]})
             tally.unread += 1
             return mark, False
-        if not self._tell_unheard(turn, tally) and mark.last_began_at is not None:
-            # The next round lists from the same moment on: an attempt that cannot be looked up yet is listed again.
+        is_whole = self._tell_unheard(turn, tally) and not mark.has_unread
+        if not is_whole and mark.last_began_at is not None:
+            # The next round lists from the same moment on: what cannot be looked up or taken in yet is listed again.
             mark = replace(mark, began_at=max(mark.last_began_at, self.clock.now() - HISTORY))
         return replace(mark, cursor="", jobs=mark.met), True
 
@@ -187,10 +188,10 @@ class Sweep:
         tally.attempts |= {job.job_id, job.current_attempt}  # a Job has the id of its first attempt
         if job.cluster:
             tally.clusters.setdefault(job.cluster, job.policy_name)
-        if job.open_incident is None:
-            self._one(job, trouble, tally)
+        is_read = job.open_incident is not None or self._one(job, trouble, tally)
         shared = mark.has_shared or job.watch.alarms is AlarmMode.SHARED
-        return replace(mark, cursor=job.job_id, met=mark.met + 1, has_shared=shared)
+        has_unread = mark.has_unread or not is_read
+        return replace(mark, cursor=job.job_id, met=mark.met + 1, has_shared=shared, has_unread=has_unread)
 
     def _changed(self, mark: SweepMark) -> Maybe[Mapping[str, AttemptStatus]]:
         """States that changed since each Job was last looked at; Unknown means that every Job is to be asked for."""
@@ -216,7 +217,9 @@ class Sweep:
         tally.unknown += sum(isinstance(one, Unknown) for one in readings.values())
         return readings
 
-    def _one(self, job: Job, trouble: Callable[[], Signal | None], tally: Tally) -> None:
+    def _one(self, job: Job, trouble: Callable[[], Signal | None], tally: Tally) -> bool:
+        """False: it could not be read or taken in now."""
+
         def sweep() -> None:
             self.alarms.ensure(job)
             signal = trouble()
@@ -225,7 +228,7 @@ class Sweep:
             elif signal is not None:
                 tally.outcomes.append(self.intake.receive(signal))
 
-        _alone(sweep, tally, "a Job cannot be swept", job_id=job.job_id)
+        return _alone(sweep, tally, "a Job cannot be swept", job_id=job.job_id)
 
     def _tell_silent(self, tally: Tally) -> None:
         """Jobs that fell silent in the same sweep make their common source the suspect: each Signal says how many."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import Final
 
@@ -17,12 +18,15 @@ from chalicelib.domain.decision.verdict import (
     stop_is_ours,
     why,
 )
+from chalicelib.domain.fault_specs.faults import LOSS_FAULTS
+from chalicelib.domain.faults.loss import marked_healed
+from chalicelib.domain.faults.pace import is_as_fast_as_usual
 from chalicelib.domain.faults.signal_facts import signal_step
 from chalicelib.domain.faults.stalls import is_past_stall, moves_again_since, newest_sign, stalls_of
 from chalicelib.domain.model.action import Done, Severity, StopJob
 from chalicelib.domain.model.incident import Phase
 from chalicelib.domain.model.known import Known
-from chalicelib.domain.model.observation import STALLED, AttemptStatus, AttemptView
+from chalicelib.domain.model.observation import NO_SIBLING, STALLED, AttemptStatus, AttemptView
 from chalicelib.domain.model.start_view import STOP_VALID
 from chalicelib.domain.rules.run.ended import prepare_resubmit
 from rekindle.protocol.cluster.documents import EndedBy
@@ -122,37 +126,58 @@ def _cancelled_meanwhile(context: RuleContext, attempt: AttemptView) -> Decision
 
 
 def _moves_meanwhile(context: RuleContext, attempt: AttemptView) -> Decision | None:
-    """The stop did not get through, and what it was for is over: the run is past the step that it stood at, or what
-    was reported about its node is withdrawn.
+    """The stop did not get through, and what it was for is over.
 
     An order that waits for its agent is not repeated, and has expired before anything else is decided.
     """
+    context = replace(context, incident=marked_healed(context.incident))
     incident = context.incident
-    if incident.order is not None or incident.is_poisoned:
+    why_not = _no_reason_left(context, attempt)
+    if not why_not:
         return None
-    is_hang = incident.fault is FaultClass.HANG
-    has_resumed = is_hang and moves_again_since(incident, attempt) is not None
-    if attempt.status is not AttemptStatus.RUNNING or (attempt.work == STALLED and not has_resumed):
-        return None
-    moves = has_resumed or (is_hang and is_past_stall(incident, attempt))
-    if not moves and not claims_are_over(context):
-        return None
-    since = f"is at step {step_word(attempt.last_step)}, and moves" if moves else "runs, and its node is well since"
     if context.platform.orders_wait:
         asked_at = context.now if result(context, "StopJob", Done.PENDING) is not None else incident.halt.stop_asked_at
         expires_at = (asked_at or context.now) + STOP_VALID + _UNDER_WAY
         if context.now < expires_at:
-            reason = f"{attempt.name} {since}: its stop is not repeated"
+            reason = f"{attempt.name} {why_not}: its stop is not repeated"
             return context.stay("stop.expiring", reason, until=expires_at, stop_asked_at=asked_at)
     elif not _stop_is_overdue(context):
         return None
     return context.changed(
-        stopped_attempts=tuple(one for one in incident.halt.stopped_attempts if one != attempt.name), **unwatched()
+        stopped_attempts=tuple(one for one in incident.halt.stopped_attempts if one != attempt.name),
+        for_sibling=None,
+        **unwatched(),
     ).move(
         "stop.moves_again",
-        f"{attempt.name} could not be stopped, and {since}. It is left running",
+        f"{attempt.name} could not be stopped, and {why_not}. It is left running",
         Phase.VERIFYING if incident.resubmission.tries else Phase.HOLDING,
     )
+
+
+def _no_reason_left(context: RuleContext, attempt: AttemptView) -> str:
+    """How it shows that what the run was to be stopped for is over; empty while it is not, or not known to be."""
+    incident = context.incident
+    if incident.order is not None or incident.is_poisoned or attempt.status is not AttemptStatus.RUNNING:
+        return ""
+    is_hang = incident.fault is FaultClass.HANG
+    if is_hang and moves_again_since(incident, attempt) is not None:
+        return f"is at step {step_word(attempt.last_step)}, and moves"
+    if attempt.work == STALLED:
+        return ""
+    if incident.halt.for_sibling is not None:
+        is_alone = context.seen.sibling == NO_SIBLING
+        return f"has begun, and {incident.halt.for_sibling} does not live any more" if is_alone else ""
+    if is_hang and is_past_stall(incident, attempt):
+        return f"is at step {step_word(attempt.last_step)}, and moves"
+    if claims_are_over(context):
+        return "runs, and its node is well since"
+    bout, begun_at = incident.loss.bout, incident.halt.stop_begun_at
+    if incident.fault in LOSS_FAULTS and bout is not None and bout.healed_step is not None:
+        return f"has a loss that is well again since step {bout.healed_step}"
+    is_news = attempt.heartbeat_at is not None and begun_at is not None and attempt.heartbeat_at > begun_at
+    if incident.fault is FaultClass.THROUGHPUT_DROP and is_news and is_as_fast_as_usual(incident, attempt):
+        return f"takes {attempt.step_s:.3g} s a step, as usual"
+    return ""
 
 
 def _is_claim_stale(context: RuleContext, attempt: AttemptView) -> bool:

@@ -87,7 +87,7 @@ def decide_verifying(context: RuleContext) -> Decision:
     if isinstance(context.seen.sibling, Known) and attempt.start is not None and attempt.start.is_queued:
         beside = context.seen.sibling.value
         reason = f"{beside}, which was started by hand, continues in its place, and {attempt.name} has not begun."
-        return begin_stop(context, "verify.sibling", reason)
+        return begin_stop(context, "verify.sibling", reason, for_sibling=beside)
     ignored = _plan_ignored(context, attempt)
     if ignored is not None:
         return ignored
