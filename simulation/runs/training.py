@@ -417,9 +417,7 @@ class Training:
         if heals and stretch.health == "spiking" and not attempt.spikes_on:
             self._enter(attempt, step, moves=True, **(changes | {"health": "ok", "healed": step}))
             if attempt.run.ill is not None and attempt.run.ill.kind == "spiking":
-                attempt.run.is_well_again(self._clock.now())
-                if stretch.pace > 1.0:
-                    attempt.run.falls_ill("slow", self._clock.now(), reached=step)
+                self._is_over(attempt, step)
             self.monitor.push_loss(
                 attempt, "Rekindle Loss Recovered", {"healed_step": step, "onset_step": stretch.onset}, rule=False
             )
@@ -446,14 +444,19 @@ class Training:
         if attempt.is_poisoned:
             attempt.run.falls_ill("poisoned", self._clock.now(), reached=base)
         else:
-            attempt.run.is_well_again(self._clock.now())
-            if attempt.spikes_on:
-                attempt.run.falls_ill("spiking", self._clock.now(), reached=base)
-            elif attempt.stretches[-1].pace > 1.0:
-                attempt.run.falls_ill("slow", self._clock.now(), reached=base)
+            self._is_over(attempt, base)
         if was_pushed:
             self.monitor.push(attempt, "Rekindle Progress Resumed", {"silent_s": 60.0})
         self._plan_next(attempt)
+
+    def _is_over(self, attempt: Attempt, reached: int) -> None:
+        """What was wrong with it; what is wrong beside that counts from now on."""
+        run, now = attempt.run, self._clock.now()
+        run.is_well_again(now)
+        if attempt.spikes_on:
+            run.falls_ill("spiking", now, reached=reached)
+        elif attempt.stretches[-1].pace > 1.0:
+            run.falls_ill("slow", now, reached=reached)
 
     def _finish(self, attempt: Attempt) -> None:
         last = attempt.stretches[-1]

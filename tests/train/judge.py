@@ -106,6 +106,12 @@ def _ends(story: Story, run: Run) -> Iterator[str]:
         yield from (f"rank {rank} ended as if nothing had been" for rank, why in byes.items() if why == "finished")
         return
     if story.end is End.STOPPED_APART:
+        statuses = {rank.number: rank.status for rank in run.ranks}
+        yield from (
+            f"rank {rank} stopped, and ended with {statuses[rank]}"
+            for rank, why in byes.items()
+            if why == End.STOPPED and statuses[rank] != 0
+        )
         yield from (
             f"rank {rank} ended as {why!r}, not stopped"
             for rank, why in byes.items()

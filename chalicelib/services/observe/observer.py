@@ -184,8 +184,8 @@ class Observer:
         Only what no Job has registered: what another Job protects is not this Incident's to take over.
         """
         makes_way = incident.phase is Phase.STOPPING and incident.halt.for_sibling is not None
-        queued = makes_way or _waits_in_queue(incident, seen)
-        if not queued and (incident.phase is not Phase.RESUBMITTING or incident.resubmission.pending is not None):
+        is_sent = makes_way or _waits_in_queue(incident, seen)
+        if not is_sent and (incident.phase is not Phase.RESUBMITTING or incident.resubmission.pending is not None):
             return Unknown("nothing waits to start")
         besides = {incident.attempt or job.current_attempt, job.current_attempt}
         # An attempt of ours would be described for nothing, and one that lives would hide another that is told of.
@@ -195,7 +195,7 @@ class Observer:
             for name in self.scheduler.of(job.platform).siblings(job, besides=besides, reported=reported):
                 if self.registry.job_of_attempt(name) is None:
                     return Known(name)
-            if queued:  # before ours is sent, the act itself looks for heartbeats
+            if is_sent:  # before ours is sent, the act itself looks for heartbeats
                 own = {one.name for one in self.registry.attempts(job.job_id)} | besides
                 other = unprotected(job, self.mailbox, own=own, ended_at=ended_at_of(incident), now=self.clock.now())
                 return Known(other) if other is not None else NO_SIBLING

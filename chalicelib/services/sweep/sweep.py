@@ -163,8 +163,8 @@ class Sweep:
             _LOG.warning("active Jobs cannot be listed", extra={"error": str(err)[:300]})
             tally.unread += 1
             return mark, False
-        is_whole = self._tell_unheard(turn, tally) and not mark.has_unread
-        if not is_whole and mark.last_began_at is not None:
+        has_all = self._tell_unheard(turn, tally) and not mark.has_unread
+        if not has_all and mark.last_began_at is not None:
             # The next round lists from the same moment on: what cannot be looked up or taken in yet is listed again.
             mark = replace(mark, began_at=max(mark.last_began_at, self.clock.now() - HISTORY))
         return replace(mark, cursor="", jobs=mark.met), True

@@ -159,15 +159,14 @@ def _no_reason_left(context: RuleContext, attempt: AttemptView) -> str:
     incident = context.incident
     if incident.order is not None or incident.is_poisoned or attempt.status is not AttemptStatus.RUNNING:
         return ""
-    is_hang = incident.fault is FaultClass.HANG
-    if is_hang and moves_again_since(incident, attempt) is not None:
-        return f"is at step {step_word(attempt.last_step)}, and moves"
-    if attempt.work == STALLED:
-        return ""
-    if incident.halt.for_sibling is not None:
-        is_alone = context.seen.sibling == NO_SIBLING
+    if incident.halt.for_sibling is not None:  # while that one lives, ours makes way, whatever it does
+        is_alone = context.seen.sibling == NO_SIBLING and attempt.work != STALLED
         return f"has begun, and {incident.halt.for_sibling} does not live any more" if is_alone else ""
-    if is_hang and is_past_stall(incident, attempt):
+    is_hang = incident.fault is FaultClass.HANG
+    has_resumed = is_hang and moves_again_since(incident, attempt) is not None
+    if attempt.work == STALLED and not has_resumed:
+        return ""
+    if has_resumed or (is_hang and is_past_stall(incident, attempt)):
         return f"is at step {step_word(attempt.last_step)}, and moves"
     if claims_are_over(context):
         return "runs, and its node is well since"
