@@ -454,6 +454,7 @@ class World(RealService):
             if run.is_another_stages:  # which has the run now, and takes no order of this one
                 return
             run.owner_stopped_at, run.stop_orders = self.clock.now(), run.stop_orders + 1
+            run.stopped_job = self._job_of(run)
             run.is_well_again(self.clock.now())
         else:
             run.stop_orders = 0

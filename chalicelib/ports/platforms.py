@@ -81,6 +81,12 @@ class Scheduler(Protocol):
         """How many times the same submission was restarted from `one` to `other`; None where they are not the same."""
         ...
 
+    def earlier_starts(self, attempt: str) -> tuple[str, ...]:
+        """Names of the starts of the same submission before this one, the newest first; a platform may leave out very
+        old ones. Empty where each attempt is a submission of its own.
+        """
+        ...
+
     def describe(self, attempt: str) -> AttemptView:
         """Status without steps (they come from the Mailbox). A name the platform does not know has status GONE."""
         ...

@@ -197,6 +197,11 @@ class RecordedWorld:
         del one, other
         return None
 
+    def earlier_starts(self, attempt: str) -> tuple[str, ...]:
+        """See the port: each attempt is a job of its own."""
+        del attempt
+        return ()
+
     # --- Scheduler ---
 
     def describe(self, attempt: str) -> AttemptView:

@@ -143,11 +143,11 @@ class Judge(Watcher):
             return True
         if attempt.trains_since is not None:
             has_just_begun = attempt.is_ours and self._now - attempt.trains_since < MISSES_NOTHING
-            return has_just_begun and any(one.is_by_hand and one.is_live for one in others)
-        return any(
-            one.is_live or (one.is_by_hand and self._now - (one.job.ended_at or self._now) < MISSES_NOTHING)
-            for one in others
-        )
+            return has_just_begun and any(one.is_by_hand and self._seems_live(one) for one in others)
+        return any(one.is_live or (one.is_by_hand and self._seems_live(one)) for one in others)
+
+    def _seems_live(self, attempt: Attempt) -> bool:
+        return attempt.is_live or self._now - (attempt.job.ended_at or self._now) < MISSES_NOTHING
 
     def _could_not_be_called_back(self, attempt: Attempt) -> bool:
         """It is ours, and was ordered before anything showed that a person was about to start the run, which lives; and
@@ -216,6 +216,8 @@ class Judge(Watcher):
             for one in run.attempts.values()
         ):
             stopped_at = None  # what a person submitted and stopped within a minute may be two people's
+        if stopped_at is not None and self._trains_another_submission(run, stopped_at):
+            stopped_at = None
         if stopped_at is not None and run.resubmission_ordered_at is not None:
             # Whose stop it is that follows an order to resubmit at once two clocks do not show.
             apart = OTHER_CLOCK if run.spec.platform == "slurm" else SAME_CLOCK
@@ -230,6 +232,18 @@ class Judge(Watcher):
         attempt.is_persons, run.is_ordered = run.is_ordered, False
         if not attempt.is_persons:
             self._judge_budget(attempt)
+
+    def _trains_another_submission(self, run: TrueRun, stopped_at: datetime) -> bool:
+        """What its owner had submitted as well waited in the queue as the order to stop came, which names another Job;
+        it has trained since: the order is not about it.
+        """
+        return bool(run.stopped_job) and any(
+            one.is_by_hand
+            and one.trains_since is not None
+            and one.job.created_at < stopped_at < one.trains_since
+            and self.world.registry.job_of_attempt(one.name) != run.stopped_job
+            for one in run.attempts.values()
+        )
 
     def acts(self, run: TrueRun, at: datetime) -> None:
         """See Watcher."""
@@ -268,9 +282,9 @@ class Judge(Watcher):
         return max(1, int(len(cluster.nodes) * self.world.policy.budgets.max_nodes_in_repair_percent / 100))
 
     def _just_repaired(self, node: TrueNode) -> bool:
-        reached_at = node.reachable_since
-        shown_at = reached_at + self.world.lies.head_late() if reached_at is not None else None
-        ends = [at for at in (node.repaired_at, node.condemned_until, shown_at) if at is not None]
+        late = self.world.lies.head_late()
+        shown = [at + late for at in (node.repaired_at, node.reachable_since) if at is not None]
+        ends = [*shown, node.condemned_until] if node.condemned_until is not None else shown
         return any(self._now - at < MISSES_NOTHING for at in ends)
 
     def _is_out_alone(self, node: TrueNode) -> bool:
@@ -424,7 +438,7 @@ class Judge(Watcher):
                 self._count("false_recovery", run.name, f"it is {ill.kind}")
             return
         moving = [one for one in run.live if one.stretches and one.stretches[-1].phase is RunPhase.TRAINING]
-        if ill is None and run.live and not moving and not any(one.is_done for one in run.live):
+        if ill is None and run.live and not moving and not any(one.is_done for one in run.attempts.values()):
             self._count("false_recovery", run.name, "no attempt makes steps")
 
     def _judge_rewinds(self, run: TrueRun) -> None:

@@ -217,6 +217,7 @@ class TrueRun:
     refused: int = 0
     owner_stopped_at: datetime | None = None  # since then its owner wants it to stay stopped
     stop_orders: int = 0  # of its owner, through Rekindle, which therefore knows of them; less those it has refused
+    stopped_job: str = ""  # the Job that the newest of these orders names
     resubmission_ordered_at: datetime | None = None  # by a person, the last time
     stopped_before_order_at: datetime | None = None  # what `owner_stopped_at` was when its resubmission was ordered
     is_unprotected: bool = False  # its owner has resubmitted it without any tag of ours

@@ -108,6 +108,21 @@ def test_a_run_that_is_not_finite_from_its_first_step_on_condemns_what_it_resume
     assert start.skips == ()
 
 
+@pytest.mark.parametrize(("onset", "expected"), [(91, 50), (95, 90)])
+def test_what_a_start_of_the_platform_s_own_began_from_is_not_resumed_from_where_its_first_loss_was_bad(
+    onset: int, expected: int
+) -> None:
+    """No order of ours names what it loaded: its first step does."""
+    what = view(name="lm-r2", step=96, loss_state="nan", loss_health="non_finite", onset_step=onset)
+    what = dataclasses.replace(what, first_step=Known(91))
+    case = incident(attempt="lm-r2", attempt_number=2)
+    points = (checkpoint(90), checkpoint(90, attempt="older", saved_at=NOW - MINUTE * 60), checkpoint(50))
+    bad = signal(NAN, kind=SignalKind.NON_FINITE, attempt="lm-r2", step=onset)
+    after = look(case, seen(what, new_signals=(bad,), checkpoints=Known(points))).incident
+    later = incident(Phase.RESUBMITTING, FaultClass.SOFTWARE_CRASH, attempt="lm-3", stretches=after.loss.stretches)
+    assert resumes_at(later, points[::2]) == expected
+
+
 def test_what_is_condemned_is_marked_also_where_the_budget_is_spent() -> None:
     """The Job's next Incident, or a person's attempt, would resume from it again."""
     spent = went_bad_again(91, fruitless_before=DEFAULT_POLICY.budgets.max_no_progress)

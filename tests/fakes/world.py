@@ -76,6 +76,9 @@ class FakeScheduler:
     def restarts_between(self, one: str, other: str) -> int | None:
         return None
 
+    def earlier_starts(self, attempt: str) -> tuple[str, ...]:
+        return ()
+
     def put(
         self,
         name: str,
@@ -132,6 +135,9 @@ class FakeScheduler:
         return ActionResult(action="StopJob", done=Done.DONE)
 
     def siblings(self, job: Job, *, besides: Collection[str], reported: Sequence[str] = ()) -> tuple[str, ...]:
+        for name in reported:
+            if name not in besides and name in self.live and self._is_sibling(name, job):
+                return (name,)
         return tuple(
             name for name in self.live if name not in {*besides, *self.unlisted} and self._is_sibling(name, job)
         )

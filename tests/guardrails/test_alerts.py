@@ -7,16 +7,17 @@ from typing import Any
 
 import pytest
 
-from chalicelib.domain.model.action import CordonNode, ReportNode
+from chalicelib.domain.model.action import ActionResult, CordonNode, Done, ReportNode
 from chalicelib.domain.model.incident import Incident, Phase
 from chalicelib.domain.model.known import Known
 from chalicelib.domain.model.node import Load
 from chalicelib.domain.model.node_findings import FindingKind
+from chalicelib.domain.model.observation import AttemptStatus
 from chalicelib.domain.model.signal import Signal, SignalKind
 from chalicelib.domain.policy.document import DEFAULT_POLICY, Policy
 from chalicelib.services.reporting.outcome import OutcomeKind
 from rekindle.protocol.signals import FaultClass
-from tests.domain.looks import NOW, signal
+from tests.domain.looks import MINUTE, NOW, a_try, incident, seen, signal, view
 from tests.domain.node_looks import NODE, facts, finding, memory, node_incident, node_view, observed
 from tests.domain.slurm_looks import case, sees, start
 from tests.guardrails.made import HOUR, harmful, look_on, names, only, policy
@@ -149,3 +150,19 @@ def test_a_run_that_passes_an_alert_on_says_so_and_cordons_nothing_by_the_way(ki
     is_alert = kind is not SignalKind.NODE_HEALTH
     assert report.evidence.get("alert_only", False) is is_alert
     assert bool([one for one in harmful(decision) if isinstance(one, CordonNode)]) is not is_alert
+
+
+# ---- starts of ours --------------------------------------------------------------------------------------------------
+
+
+def test_a_start_that_makes_way_for_one_by_hand_is_not_asked_about() -> None:
+    """Whatever was claimed of the run before: two would train."""
+    stall = dataclasses.replace(signal(FaultClass.HANG, kind=SignalKind.STALL), attempt="lm")
+    pending = a_try(resume_step=Known(50), at=NOW - MINUTE)
+    waits = incident(
+        Phase.RESUBMITTING, FaultClass.HANG, attempt="lm-r2", attempt_number=2, tries=(pending,), signals=(stall,)
+    )
+    lives = ActionResult(action="ResubmitJob", done=Done.SIBLING, detail="lm-again lives, as its heartbeats show")
+    begun = view(AttemptStatus.STARTING, name="lm-r2", step=None)
+    decision = look_on(waits, seen(begun, results=(lives,)), DEFAULT_POLICY)
+    assert (decision.rule, names(decision)) == ("resubmit.goes_on", ["StopJob", "Notify"])

@@ -145,6 +145,25 @@ def test_a_name_taken_by_a_run_that_lives_and_is_ours_is_adopted_and_never_chang
     assert w.scheduler.submitted == []
 
 
+@pytest.mark.parametrize(("mailbox", "is_adopted"), [(MAILBOX, True), ("s3://box/other", False)])
+def test_a_run_of_ours_that_only_its_heartbeats_show_is_adopted_once_the_platform_is_asked_for_its_name(
+    w: World, mailbox: str, is_adopted: bool
+) -> None:
+    """Its mailbox by what it was submitted with; one that says another has its heartbeats in ours all the same."""
+    w.fail(JOB, BOOM)
+    w.deliver_all()
+    (worker,) = w.workers.values()
+    w.look_and_record(worker)
+    by_hand(w, "lm-again", mailbox=mailbox)
+    w.scheduler.unlisted.add("lm-again")
+    beats = AttemptView(name="lm-again", status=AttemptStatus.RUNNING, heartbeat_at=w.clock.now())
+    w.mailbox.heartbeats["lm-again"] = beats
+    w.act(worker)
+    assert worker.results[-1].done is Done.SIBLING, w.story()
+    assert worker.results[-1].attempt == ("lm-again" if is_adopted else "")
+    assert w.scheduler.submitted == []
+
+
 def test_an_adopted_run_that_its_owner_stops_is_left_alone(w: World) -> None:
     w.scheduler.refuse_with.extend([FULL] * 4)
     w.fail(JOB, BOOM)

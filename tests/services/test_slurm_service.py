@@ -19,6 +19,7 @@ from chalicelib.domain.model.observation import AttemptStatus
 from chalicelib.domain.model.signal import Signal, SignalKind, SignalSource
 from chalicelib.ingest.dispatch import parse
 from chalicelib.platforms.schedulers import Schedulers
+from chalicelib.platforms.slurm.found import found_of
 from chalicelib.platforms.slurm.platform import SLURM
 from chalicelib.platforms.slurm.scheduler import SlurmScheduler
 from chalicelib.platforms.training_job.platform import TRAINING_JOB
@@ -247,6 +248,21 @@ def test_the_restart_s_own_event_adopts_it_too_and_an_older_one_changes_nothing(
     assert w.registry.get(FIRST).current_attempt == RESTART
     w.event("agent_slurm_job_running")  # of the first start, late
     assert w.registry.get(FIRST).current_attempt == RESTART
+
+
+def test_a_start_heard_of_before_the_one_it_follows_is_the_run_s_whose_attempt_that_submission_is(w: World) -> None:
+    """A person has submitted the run again, and its Job has adopted that; Slurm puts it back twice at once."""
+    job = w.join()
+    again = {"attempt": "slurm.pretrain.4300", "slurm_job": 4300, "restart": 0, "mailbox": job.mailbox}
+    w.later(minutes=1)
+    doc = w.show(**again, submitted_at=w.clock.now())
+    job = w.intake.adopt(job, found_of(doc, bucket="stack"))
+    third = w.show(**again | {"attempt": "slurm.pretrain.4300.r2", "restart": 2, "state": SlurmState.PENDING})
+    assert w.intake.register(found_of(third, bucket="stack")).job_id == FIRST
+    assert w.registry.get(FIRST).current_attempt == third.attempt
+    elsewhere = again | {"attempt": "slurm.pretrain.4300.r3", "restart": 3, "mailbox": "s3://runs/elsewhere"}
+    stranger = w.show(**elsewhere)
+    assert w.intake.register(found_of(stranger, bucket="stack")).job_id == "slurm.pretrain.4300", "a remade cluster's"
 
 
 def test_a_node_that_was_lost_is_trouble_also_where_the_next_start_was_heard_of_first(w: World) -> None:

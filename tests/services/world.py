@@ -97,7 +97,7 @@ class CarefulScheduler(FakeScheduler):
     def siblings(self, job: Job, *, besides: Collection[str], reported: Sequence[str] = ()) -> tuple[str, ...]:
         if self.dark:
             raise DependencyUnavailable("throttled")
-        return super().siblings(job, besides=besides)
+        return super().siblings(job, besides=besides, reported=reported)
 
     def missed(self, job: Job, *, besides: Collection[str]) -> str | None:
         if self.dark:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from chalicelib.domain.faults.failure_reasons import classify_failure_reason
 from chalicelib.domain.faults.heartbeat_claims import is_beyond_heartbeats
 from chalicelib.domain.faults.loss import with_stretch
@@ -9,7 +11,7 @@ from chalicelib.domain.faults.signal_facts import concerns, signal_step
 from chalicelib.domain.model.evidence import Stretch, newest_before
 from chalicelib.domain.model.incident import Incident
 from chalicelib.domain.model.known import Known, Maybe, Unknown
-from chalicelib.domain.model.observation import AttemptStatus, AttemptView
+from chalicelib.domain.model.observation import AttemptStatus, AttemptView, CheckpointView
 from chalicelib.domain.model.signal import Signal, SignalKind
 from rekindle.detectors.points import Health
 from rekindle.protocol.signals import FaultClass
@@ -127,6 +129,25 @@ def _kept_from(incident: Incident) -> Incident:
     if known and min(known) <= first:
         return incident
     return with_stretch(incident, Stretch(attempt=incident.loss.onset_attempt, from_step=first))
+
+
+def without_loaded(incident: Incident, view: AttemptView, checkpoints: Sequence[CheckpointView]) -> Incident:
+    """The Incident with what the attempt began from as well, where its loss was not finite from its first step on.
+
+    That is an elder attempt's checkpoint. Where several are of that step, the newest is what a trainer takes.
+    """
+    loss, first = incident.loss, view.first_step
+    if loss.onset_attempt != view.name or loss.onset_fault is not FaultClass.NON_FINITE:
+        return incident
+    if not isinstance(loss.onset_step, Known) or not isinstance(first, Known) or loss.onset_step.value > first.value:
+        return incident
+    loaded = [one for one in checkpoints if one.step == first.value - 1 and one.attempt not in ("", view.name)]
+    if not loaded:
+        return incident
+    newest = max(loaded, key=lambda one: one.saved_at)
+    if any(one.holds(newest.attempt, newest.step) for one in loss.stretches):
+        return incident
+    return with_stretch(incident, Stretch(attempt=newest.attempt, from_step=newest.step, to_step=newest.step + 1))
 
 
 def _lower_onset(incident: Incident, bad: list[Signal]) -> Incident:

@@ -28,7 +28,7 @@ from chalicelib.domain.guards.held import (
     with_approval,
 )
 from chalicelib.domain.guards.risk import gpu_hours_lost, nodes_taken
-from chalicelib.domain.model.action import Action, AskApproval, CordonNode, Notify, Severity, action_name
+from chalicelib.domain.model.action import Action, AskApproval, CordonNode, Notify, Severity, StopJob, action_name
 from chalicelib.domain.model.approvals import BREAKER_KEY, Approval, ApprovalAnswer, Guard
 from chalicelib.domain.model.incident import Incident, Phase
 from chalicelib.domain.model.known import Known
@@ -222,17 +222,27 @@ def _rule_for(context: RuleContext, step: Step) -> ApprovalRule | None:
     row = next((rule for rule in context.policy.approvals.rules if _applies(context, rule, step)), None)
     if row is not None:
         return row
-    if context.policy.approvals.alert_deadline and step.kind in ASKED and rests_on_alerts(context):
+    if context.policy.approvals.alert_deadline and step.kind in ASKED and _rests_on_alerts(context, step):
         return ApprovalRule(deadline=context.policy.approvals.alert_deadline, default=ApprovalAnswer.DENIED)
     if context.policy.approvals.others_deadline and others_on(context, step.action):
         return ApprovalRule(deadline=context.policy.approvals.others_deadline, default=ApprovalAnswer.DENIED)
     return None
 
 
+def _rests_on_alerts(context: RuleContext, step: Step) -> bool:
+    """Not the end of a start that is ordered and not answered: it makes way for one by hand, whatever was claimed of
+    the run before."""
+    incident = context.incident
+    unanswered = incident.resubmission.pending if incident.phase is Phase.RESUBMITTING else None
+    if unanswered is not None and isinstance(step.action, StopJob) and step.action.attempt == unanswered.name:
+        return False
+    return rests_on_alerts(context)
+
+
 def _who_asks(context: RuleContext, rule: ApprovalRule, step: Step) -> str:
     if rule in context.policy.approvals.rules:
         return f"the policy {context.policy.name} asks first"
-    if not (context.policy.approvals.alert_deadline and rests_on_alerts(context)):
+    if not (context.policy.approvals.alert_deadline and _rests_on_alerts(context, step)):
         return others_word(others_on(context, step.action))
     return f"{alerts_word(context)}; {own_word(context)}"
 

@@ -48,6 +48,7 @@ START_VALID: Final = timedelta(minutes=10)
 ANSWER_LATE: Final = timedelta(minutes=5)
 OLD: Final = timedelta(seconds=60)  # what the cluster state shows; its agent tells of a new reading every 30 s
 MAX_TRIES: Final = 5
+MAX_EARLIER_STARTS: Final = 16  # of a submission, in which its Job is looked for; each costs one read of a table
 MAX_SIBLINGS: Final = 8  # starts of a cluster that were written of last; each costs two GETs
 # What an earlier resubmission of ours left in the environment that the new one starts from, and must not speak again.
 _STALE: Final = (ENV_RESUME_STEP, ENV_RESUME_URI, ENV_RESUME_MANIFEST, ENV_INCIDENT)
@@ -90,6 +91,14 @@ class SlurmScheduler:
         if (before.cluster, before.base) != (after.cluster, after.base):
             return None
         return after.restart - before.restart
+
+    def earlier_starts(self, attempt: str) -> tuple[str, ...]:
+        """See ports.Scheduler."""
+        if not is_slurm(attempt):
+            return ()
+        parts = parse_attempt(attempt)
+        oldest = max(0, parts.restart - MAX_EARLIER_STARTS)
+        return tuple(parts.restarted(number).name for number in reversed(range(oldest, parts.restart)))
 
     # ---- reading ---------------------------------------------------------------------------------------------------
 

@@ -75,10 +75,13 @@ class TrainingJobScheduler:
         """See ports.Scheduler. A name of SageMaker's has no dots. Source: botocore, TrainingJobName."""
         return "." not in attempt
 
-    def restarts_between(self, one: str, other: str) -> int | None:
-        """See ports.Scheduler: each attempt is a job of its own."""
-        del one, other
+    def restarts_between(self, one: str, other: str) -> int | None:  # noqa: ARG002  each is a job of its own
+        """See ports.Scheduler."""
         return None
+
+    def earlier_starts(self, attempt: str) -> tuple[str, ...]:  # noqa: ARG002  as above
+        """See ports.Scheduler."""
+        return ()
 
     # ---- reading ---------------------------------------------------------------------------------------------------
 

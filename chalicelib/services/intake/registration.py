@@ -256,6 +256,9 @@ class Registration:
         if asked.job_id is None and found.job_id is not None:
             with suppress(UnknownEntity):
                 return self.adopt(self.registry.get(job_id), found)
+        owner = self._of_earlier_start(found)
+        if owner is not None:
+            return self.adopt(owner, found)
         if self._is_taken(found, job_id):
             found = replace(found, mailbox="", limits=(*found.limits, _MAILBOX_TAKEN))
         job = Job(
@@ -279,6 +282,21 @@ class Registration:
         if stored is job and job.limits:
             self._tell_limits(job)
         return stored
+
+    def _of_earlier_start(self, found: Discovered) -> Job | None:
+        """The Job that an earlier start of the same submission is an attempt of. A submission is one run's, whichever
+        of its starts is heard of first; two Jobs would recover it twice, and each would know half of its checkpoints.
+
+        None for one of another place, or without a mailbox after the Job's end: a cluster that is created again under
+        its old name gives old names to new submissions (Platform.names_recur).
+        """
+        for name in self.scheduler.of(found.platform).earlier_starts(found.name):
+            job_id = self.registry.job_of_attempt(name)
+            if job_id is not None:
+                job = self.registry.get(job_id)
+                is_its = job.place == found.place and (job.active or bool(job.place.mailbox))
+                return job if is_its else None
+        return None
 
     def _is_taken(self, found: Discovered, job_id: str) -> bool:
         """True where what the run was submitted with names the mailbox of another owner's run. Anyone may write

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -215,12 +216,23 @@ class Perform:
     def _unprotected(
         self, action: ResubmitJob, job: Job, own: Collection[str], incident: Incident
     ) -> ActionResult | None:
-        """The answer where a run that no list shows sends heartbeats from the Job's mailbox."""
+        """The answer where a run that no list shows sends heartbeats from the Job's mailbox: it is adopted where the
+        platform, asked for its name, shows that it is the Job's.
+        """
         unasked = unprotected(job, self.mailbox, own=own, ended_at=ended_at_of(incident), now=self.clock.now())
         if unasked is None:
             return None
+        if self.registry.job_of_attempt(unasked) is None and self._is_sibling(unasked, job, action):
+            detail = f"{unasked} lives"
+            return ActionResult(action=action_name(action), done=Done.SIBLING, detail=detail, attempt=unasked)
         detail = f"{unasked}, which no list of attempts shows, sends heartbeats from the same mailbox"
         return ActionResult(action=action_name(action), done=Done.SIBLING, detail=detail)
+
+    def _is_sibling(self, name: str, job: Job, action: ResubmitJob) -> bool:
+        besides = {action.name, action.clone_of}
+        with suppress(RecoveryError):
+            return name in self.scheduler.of(job.platform).siblings(job, besides=besides, reported=(name,))
+        return False
 
     def _adopt(self, action: AdoptAttempt, turn: _Turn) -> ActionResult:
         """Fence and register, like a start of ours; the platform has done the rest."""

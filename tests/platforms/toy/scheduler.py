@@ -26,6 +26,9 @@ class ToyScheduler:
     def restarts_between(self, one: str, other: str) -> int | None:
         return None
 
+    def earlier_starts(self, attempt: str) -> tuple[str, ...]:
+        return ()
+
     def describe(self, attempt: str) -> AttemptView:
         run = self.cluster.runs.get(attempt)
         return run.view if run is not None else AttemptView(name=attempt, status=AttemptStatus.GONE)

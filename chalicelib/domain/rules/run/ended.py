@@ -10,7 +10,7 @@ from chalicelib.domain.decision.verdict import Decision, RuleContext, span_word,
 from chalicelib.domain.faults.diagnosis import failure_signature
 from chalicelib.domain.faults.failure_reasons import classify_failure_reason
 from chalicelib.domain.faults.loss import marked_bad
-from chalicelib.domain.faults.poison import died_at, died_at_most
+from chalicelib.domain.faults.poison import died_at, died_at_most, without_loaded
 from chalicelib.domain.model.action import QuarantineCheckpoint, Severity
 from chalicelib.domain.model.evidence import FORENSIC
 from chalicelib.domain.model.incident import Failure, Incident, Phase, best_step
@@ -143,6 +143,8 @@ def prepare_resubmit(context: RuleContext) -> Decision:
     if not context.incident.resubmission.tries:  # what its Incidents before have spent counts on in this one
         spent = max(incident.resubmission.fruitless_before, fruitless_of_job(context))
         incident = incident.changed(fruitless_before=spent)
+    if context.attempt is not None and isinstance(context.seen.checkpoints, Known):
+        incident = without_loaded(incident, context.attempt, context.seen.checkpoints.value)
     before = incident
     incident = account_rollback(incident, context.policy)
     incident = incident.changed(capacity_since=None, capacity_refusals=0)
