@@ -431,7 +431,7 @@ class Judge(Watcher):
             return
         if ill is not None and ill.is_notified and not has_confirmed(run, self._now):
             return  # a person has it; what is over may be another trouble
-        if ill is not None and self._now - ill.since > MISSES_NOTHING + shows_after(run, ill):
+        if ill is not None and self._now - ill.turned_at > MISSES_NOTHING + shows_after(run, ill):
             if self._disturbed_at is not None and self._now - self._disturbed_at <= MISSES_NOTHING:
                 self._unconfirmed.append((run, ill))  # what waited for the end of the outage arrives in these moments
             else:

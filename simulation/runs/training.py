@@ -29,7 +29,7 @@ from rekindle.protocol.mailbox import (
 from rekindle.protocol.reports import ReportKind
 from rekindle.protocol.signals import EventType
 from simulation.cloud.store import MemoryObjects
-from simulation.runs.monitor import SAVING, Monitor, Push
+from simulation.runs.monitor import SAVING, Monitor, Push, job_id_of
 from simulation.runs.saves import Saves, may_strike, strike
 from simulation.runs.truth import Attempt, Saved, Stretch, TrueRun
 from simulation.story import Trouble
@@ -483,6 +483,8 @@ class Training:
         raw = self._objects.objects[key].body
         request = CheckpointRequest.from_json(raw)
         attempt = self.attempts.get(request.attempt)
+        if attempt is not None and request.job_id != job_id_of(attempt):  # rekindle.monitor.mail.requests: ignored
+            return
         if attempt is not None and attempt.run.spec.watch == "monitor" and attempt.is_training and not attempt.is_done:
             self._answer_soon(attempt, request, self._clock.now() + timedelta(seconds=request.deadline_s * 0.9))
 

@@ -16,6 +16,7 @@ from chalicelib.domain.model.errors import DependencyUnavailable
 from chalicelib.domain.model.known import Known, Unknown
 from rekindle.protocol.mailbox import (
     OUTSIDE,
+    CheckpointRequest,
     Fence,
     ManifestFile,
     doorbell_key,
@@ -110,6 +111,28 @@ def test_a_clone_made_by_hand_that_knows_no_job_id_is_believed_about_itself(s3: 
     desk.checkpoint(100, by="by-hand", job_id="by-hand")
     (found,) = mailbox.checkpoints(job(), [attempt(), replace(attempt(2), name="by-hand")]).value
     assert (found.problems, found.fenced) == ((), False)
+
+
+@pytest.mark.parametrize("signed", ["slurm.ml.7", "slurm.ml.7.r2", "lm-7b"])
+def test_a_restart_of_what_a_person_submitted_is_heard_and_asked_by_the_id_that_it_signs_with(
+    s3: Side, signed: str
+) -> None:
+    """On Slurm that is the first start's name, where the comment names no Job; its monitor obeys no other id."""
+    mailbox, desk = s3
+    name = "slurm.ml.7.r2"
+    desk.checkpoint(100, by=name, job_id=signed)
+    desk.heartbeat(step=120, first_step=1, heartbeat_at=T0)
+    raw = desk.client.get_object(Bucket=BUCKET, Key=f"{PREFIX}/{heartbeat_key('lm-7b')}")["Body"].read()
+    desk.put(heartbeat_key(name), json.dumps(json.loads(raw) | {"attempt": name, "job_id": signed}).encode())
+    assert mailbox.heartbeat(job(), replace(VIEW, name=name)).last_step == Known(120)
+    (found,) = mailbox.checkpoints(job(), [attempt(), replace(attempt(2), name=name)]).value
+    assert (found.problems, found.fenced) == ((), False)
+    wanted = replace(ask(), attempt=name)
+    assert mailbox.ask(job(), wanted, incident_id="inc-a", now=T0).done is Done.DONE
+    assert mailbox.ask(job(), wanted, incident_id="inc-a", now=T0).done is Done.ALREADY
+    key = f"{PREFIX}/{request_key(wanted.request_id)}"
+    asked = CheckpointRequest.from_json(desk.client.get_object(Bucket=BUCKET, Key=key)["Body"].read())
+    assert (asked.job_id, asked.attempt) == (signed, name)
 
 
 def test_a_checkpoint_that_is_one_file_is_verified(s3: Side) -> None:

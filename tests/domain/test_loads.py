@@ -14,7 +14,7 @@ from chalicelib.domain.model.observation import AttemptStatus as S
 from chalicelib.domain.model.observation import AttemptView
 from chalicelib.domain.model.signal import SignalKind
 from rekindle.protocol.signals import FaultClass as F
-from tests.domain.looks import NOW, a_try, checkpoint, incident, look, seen, signal, view
+from tests.domain.looks import MINUTE, NOW, a_try, checkpoint, incident, look, seen, signal, view
 
 CORRUPT = "PytorchStreamReader failed reading zip archive"
 MISMATCH = "RuntimeError: size mismatch for wte.weight"
@@ -79,6 +79,14 @@ def test_two_deaths_that_name_no_damage_only_pass_the_checkpoint_over(reason: st
     assert not any(isinstance(one, QuarantineCheckpoint) for one in decision.actions)
     assert decision.incident.resubmission.excluded_checkpoints == (NEWEST.manifest,)
     assert decision.incident.resubmission.quarantined == ()
+
+
+@pytest.mark.parametrize("step", [None, 90])
+def test_an_attempt_that_ended_long_after_its_last_heartbeat_may_have_made_steps(step: int | None) -> None:
+    before = case(1)
+    late = died(before, MISMATCH, step=step, heartbeat_at=NOW - 2 * MINUTE, ended_at=NOW)
+    decision = look(before, seen(late, next_number=9, **BOTH))
+    assert decision.incident.resubmission.excluded_checkpoints == ()
 
 
 def from_another(step: int) -> Any:

@@ -118,7 +118,14 @@ FINISHING = (
 
 @pytest.mark.parametrize("what", FINISHING, ids=["by its heartbeat", "by its upload"])
 @pytest.mark.parametrize(
-    "fault", [FaultClass.HANG, FaultClass.SOFTWARE_CRASH, FaultClass.NODE_LOST, FaultClass.PLANNED_END]
+    "fault",
+    [
+        FaultClass.HANG,
+        FaultClass.SOFTWARE_CRASH,
+        FaultClass.NODE_LOST,
+        FaultClass.NODE_HARDWARE,
+        FaultClass.PLANNED_END,
+    ],
 )
 def test_a_run_that_has_finished_can_neither_hang_nor_crash_and_stays_on_its_node(
     what: AttemptView, fault: FaultClass

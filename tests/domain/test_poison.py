@@ -16,7 +16,7 @@ from chalicelib.domain.model.observation import AttemptStatus, CheckpointView, O
 from chalicelib.domain.model.signal import SignalKind, SignalSource
 from chalicelib.domain.policy.document import DEFAULT_POLICY
 from chalicelib.domain.run.resume_point import choose_resume_point
-from chalicelib.domain.run.rollback import account_rollback, data_rollbacks
+from chalicelib.domain.run.rollback import account_rollback, data_rollbacks, onset_to_precede
 from rekindle.protocol.signals import FaultClass
 from tests.domain.looks import MINUTE, NOW, a_try, checkpoint, incident, look, seen, signal, view
 from tests.domain.policies import changed
@@ -121,6 +121,29 @@ def test_what_a_start_of_the_platform_s_own_began_from_is_not_resumed_from_where
     after = look(case, seen(what, new_signals=(bad,), checkpoints=Known(points))).incident
     later = incident(Phase.RESUBMITTING, FaultClass.SOFTWARE_CRASH, attempt="lm-3", stretches=after.loss.stretches)
     assert resumes_at(later, points[::2]) == expected
+
+
+@pytest.mark.parametrize(
+    ("onsets", "now", "expected"),
+    [((37,), 70, 70), ((37, 70), 71, 70), ((37, 70), 68, 68), ((70, 37), 72, 70), ((37, 40), 42, 37), ((), 50, 50)],
+)
+def test_what_is_repeated_near_a_later_onset_goes_back_before_that_one_only(
+    onsets: tuple[int, ...], now: int, expected: int
+) -> None:
+    """The attempts between have trained past the earlier onset with a finite loss."""
+    before = tuple(Onset(attempt=f"lm-{n}", fault=NAN, step=Known(step)) for n, step in enumerate(onsets))
+    assert onset_to_precede(poisoned(now, onsets=before)) == Known(expected)
+
+
+def test_a_trainer_that_loads_something_newer_than_its_plan_names_has_not_tried_what_it_names() -> None:
+    """lm-r2 was given 90, has loaded 98, and has gone bad at once: 90 is as good as before."""
+    case = went_bad_again(99)
+    what = dataclasses.replace(view(AttemptStatus.STOPPED, name="lm-r2", step=99), first_step=Known(99))
+    decision = look(case, seen(what, next_number=3, checkpoints=Known((checkpoint(98), *POINTS[-2:]))))
+    assert not any(isinstance(one, QuarantineCheckpoint) for one in decision.actions)
+    (start,) = [one for one in decision.actions if isinstance(one, ResubmitJob)]
+    assert start.resume_step == Known(90)
+    assert start.skips == (), "the checkpoint that it loaded is to blame, not the data"
 
 
 def test_what_is_condemned_is_marked_also_where_the_budget_is_spent() -> None:

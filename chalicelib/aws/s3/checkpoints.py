@@ -140,8 +140,9 @@ class S3Checkpoints:
             _insist(manifest.step == key.step, "step", f"is {manifest.step}, not the name's")
             _insist(manifest.attempt == key.name, "attempt", f"is {manifest.attempt}, not the name's")
             writer = attempts.get(manifest.attempt)
-            owners = (job.job_id, manifest.attempt, writer.job_id if writer is not None else job.job_id)
-            _insist(manifest.job_id in owners, "job_id", f"is {manifest.job_id}")
+            is_writers = writer is not None and manifest.job_id == writer.job_id
+            is_owned = is_writers or job.is_signed(manifest.job_id, attempt=manifest.attempt)
+            _insist(is_owned, "job_id", f"is {manifest.job_id}")
         except MailboxError as err:
             return replace(view, problems=(f"the manifest cannot be used: {err}"[:200],))
         # By S3's clock, not by the training host's (`manifest.saved_at`), which may be minutes off.

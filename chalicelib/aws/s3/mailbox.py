@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
 from typing import Any, Final
@@ -70,8 +71,7 @@ class S3Mailbox:
                 return attempt
             heartbeat = Heartbeat.from_json(raw)
             _insist(heartbeat.attempt == attempt.name, "attempt", f"is {heartbeat.attempt}")
-            # A clone made by hand may have been told no job id: its monitor then takes its own name for one.
-            _insist(heartbeat.job_id in (job.job_id, attempt.name), "job_id", f"is {heartbeat.job_id}")
+            _insist(job.is_signed(heartbeat.job_id, attempt=attempt.name), "job_id", f"is {heartbeat.job_id}")
         except (MailboxError, NotAuthorized) as err:
             why = Unknown(f"the heartbeat cannot be read: {err}"[:200])
             return attempt if not job.mailbox else replace(attempt, first_step=why, last_step=why)
@@ -119,7 +119,7 @@ class S3Mailbox:
                 return Known(None)
             reply = CheckpointReply.from_json(raw)
             _insist(reply.request_id == request_id, "request_id", f"is {reply.request_id}")
-            _insist(reply.job_id == job.job_id, "job_id", f"is {reply.job_id}")
+            _insist(job.is_signed(reply.job_id, attempt=reply.attempt), "job_id", f"is {reply.job_id}")
         except (MailboxError, NotAuthorized) as err:
             return Unknown(f"the reply cannot be read: {err}"[:200])
         return Known(
@@ -137,7 +137,7 @@ class S3Mailbox:
             place = _root(job).join(request_key(action.request_id))
             wanted = CheckpointRequest(
                 request_id=action.request_id,
-                job_id=job.job_id,
+                job_id=self._signer(job, action.attempt),
                 attempt=action.attempt,
                 deadline_s=min(max((action.deadline_at - now).total_seconds(), 0.0), MAX_DEADLINE_S),
                 reason=action.why[:MAX_TEXT_CHARS],
@@ -149,11 +149,22 @@ class S3Mailbox:
             there = CheckpointRequest.from_json(self._objects.read(place, MAX_MESSAGE_BYTES) or b"")
         except MailboxError as err:
             return ActionResult(action=name, done=Done.REFUSED, detail=f"the mailbox cannot be used: {err}"[:400])
-        same = (there.request_id, there.job_id, there.attempt) == (action.request_id, job.job_id, action.attempt)
-        if same:
+        is_ours = job.is_signed(there.job_id, attempt=action.attempt)
+        if is_ours and (there.request_id, there.attempt) == (action.request_id, action.attempt):
             self._ring(job, action.request_id)  # whoever wrote it may have died before ringing
             return ActionResult(action=name, done=Done.ALREADY, detail=action.request_id)
         return ActionResult(action=name, done=Done.REFUSED, detail="another request has this id")
+
+    def _signer(self, job: Job, attempt: str) -> str:
+        """The Job's id as the attempt's monitor knows it, which obeys no other: one that was started by hand may have
+        been given none (Job.is_signed).
+        """
+        raw = self._objects.read(_root(job).join(heartbeat_key(attempt)), MAX_MESSAGE_BYTES)
+        with suppress(MailboxError):
+            heartbeat = Heartbeat.from_json(raw or b"")
+            if heartbeat.attempt == attempt and job.is_signed(heartbeat.job_id, attempt=attempt):
+                return heartbeat.job_id
+        return job.job_id
 
     def fence(self, job: Job, *, attempt: str, number: int, superseded: Sequence[str], now: datetime) -> None:
         """See ports.Mailbox.

@@ -157,8 +157,8 @@ def _is_news(
 
 
 def _check(job: Job, attempt: str, named_job: str, named_attempt: str) -> None:
-    """Raises: MailboxError. A clone made by hand may have no job id set: its monitor then uses the clone's own name."""
+    """Raises: MailboxError."""
     if named_attempt != attempt:
         raise MailboxError("attempt", f"is {named_attempt}")
-    if named_job not in (job.job_id, attempt):
+    if not job.is_signed(named_job, attempt=attempt):
         raise MailboxError("job_id", f"is {named_job}")

@@ -14,9 +14,9 @@ from chalicelib.domain.model.incident import Phase
 from chalicelib.domain.model.observation import AttemptStatus, AttemptView
 from rekindle.protocol.signals import FaultClass
 
-# What a run that only uploads is not stopped for: that it does not move, and that its node is to leave, since a stop
-# would end the upload at once. A poisoned loss, or a broken node, is none of it.
-_WAITED_OUT: Final = having(Trait.NOT_MOVING) | {FaultClass.PLANNED_END}
+# What a run that only uploads is not stopped for: that it does not move, and that its node is broken or to leave, since
+# a stop would end the upload at once; the node is repaired when the run is over. A poisoned loss is none of it.
+_WAITED_OUT: Final = having(Trait.NOT_MOVING) | {FaultClass.PLANNED_END, FaultClass.NODE_HARDWARE}
 
 
 def decide_finishing(context: RuleContext, attempt: AttemptView, *, group: str) -> Decision | None:

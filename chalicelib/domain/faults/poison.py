@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from chalicelib.domain.faults.failure_reasons import classify_failure_reason
 from chalicelib.domain.faults.heartbeat_claims import is_beyond_heartbeats
@@ -129,6 +130,19 @@ def _kept_from(incident: Incident) -> Incident:
     if known and min(known) <= first:
         return incident
     return with_stretch(incident, Stretch(attempt=incident.loss.onset_attempt, from_step=first))
+
+
+def as_begun(incident: Incident, view: AttemptView) -> Incident:
+    """The Incident whose newest try is recorded with what it began from, where its trainer has loaded a newer
+    checkpoint than its plan names: what the plan names has not failed.
+    """
+    last, first = incident.resubmission.pending, view.first_step
+    if last is None or last.name != view.name or not isinstance(first, Known):
+        return incident
+    if not isinstance(last.resume_step, Known) or first.value <= last.resume_step.value + 1:
+        return incident
+    begun = replace(last, resume_step=Known(first.value - 1), resume_root=None, resume_manifest=None)
+    return incident.changed(tries=(*incident.resubmission.tries[:-1], begun))
 
 
 def without_loaded(incident: Incident, view: AttemptView, checkpoints: Sequence[CheckpointView]) -> Incident:

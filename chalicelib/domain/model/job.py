@@ -11,6 +11,7 @@ from chalicelib.domain.model.codec import Record
 from chalicelib.domain.model.incident import SkipWindow
 from chalicelib.domain.model.instances import JobSize
 from chalicelib.domain.model.known import Known, Maybe, Unknown
+from rekindle.protocol.cluster.names import undeclared_job_ids
 
 
 class AlarmMode(StrEnum):
@@ -115,6 +116,12 @@ class Job(Record):
     @property
     def place(self) -> RunPlace:
         return RunPlace(self.platform, self.cluster, self.mailbox)
+
+    def is_signed(self, job_id: str, *, attempt: str) -> bool:
+        """Whether a message of that attempt, signed with `job_id`, is this Job's. One that was started by hand may be
+        given no id: its monitor takes one for itself.
+        """
+        return job_id == self.job_id or job_id in undeclared_job_ids(attempt)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -112,9 +112,17 @@ class AttemptView(Record):
         """It has ended, and its last heartbeat, shortly before, shows no step yet."""
         if self.work not in (STARTUP, TRAINING) or isinstance(self.last_step, Known) or not self.status.has_ended:
             return False
+        return self.heartbeat_at is not None and self.ended_at is not None and not self.has_ended_unseen
+
+    @property
+    def has_ended_unseen(self) -> bool:
+        """It ended long after its last heartbeat, and may have made steps meanwhile.
+
+        The end of a failed attempt is when its platform detects the failure.
+        """
         if self.heartbeat_at is None or self.ended_at is None:
             return False
-        return (self.ended_at - self.heartbeat_at).total_seconds() <= MAX_UNSEEN_S
+        return (self.ended_at - self.heartbeat_at).total_seconds() > MAX_UNSEEN_S
 
     @property
     def last_step_at_most(self) -> Maybe[int]:

@@ -7,6 +7,7 @@ from typing import Final
 
 from chalicelib.domain.claims.bad_nodes import NODE_FAULTS
 from chalicelib.domain.decision.verdict import Decision, RuleContext, span_word, step_word, story, why
+from chalicelib.domain.model.action import Severity
 from chalicelib.domain.model.incident import Phase
 from chalicelib.domain.run.submission import Case, choose, needs_plan
 
@@ -42,7 +43,10 @@ def _no_way_back(context: RuleContext) -> Decision | None:
     choice = choose(Case(start=attempt.start, needs_plan=needs_plan(context.incident, None)))
     if choice.how is not None:
         return None
-    return context.hand_over(choice.rule, f"{story(context)} {attempt.name} is not stopped: {choice.why}")
+    # A person who has just ordered it reads the answer, and the run continues as before.
+    severity = Severity.PAGE if context.incident.order is None else Severity.WARNING
+    reason = f"{story(context)} {attempt.name} is not stopped: {choice.why}"
+    return context.hand_over(choice.rule, reason, severity=severity)
 
 
 def _auto_resume_first(context: RuleContext) -> Decision | None:

@@ -60,7 +60,7 @@ def _died_at_load(incident: Incident, last: Try, view: AttemptView) -> bool:
         return False
     if incident.fault is FaultClass.BAD_CHECKPOINT:
         return True  # its own words
-    if _KILLED.search(view.failure_reason[:4096]):
+    if _KILLED.search(view.failure_reason[:4096]) or view.has_ended_unseen:
         return False
     if isinstance(view.last_step, Known):
         return isinstance(last.resume_step, Known) and view.last_step.value <= last.resume_step.value

@@ -112,8 +112,9 @@ def first_onset(incident: Incident) -> Maybe[int]:
 def onset_to_precede(incident: Incident) -> Maybe[int]:
     """Before which onset the resume point has to lie.
 
-    The earliest, but of a non-finite loss: an attempt whose loss was finite past all earlier onsets has shown that
-    what it saved there holds nothing of them. What goes bad then goes bad for the first time.
+    The earliest, but of a non-finite loss: an attempt whose loss was finite past earlier onsets has shown that what it
+    saved there holds nothing of them. What goes bad then goes bad for the first time, and again where it is repeated
+    within a few steps.
     """
     now, earlier = (
         incident.loss.onset_step,
@@ -124,8 +125,11 @@ def onset_to_precede(incident: Incident) -> Maybe[int]:
     )
     if is_of_numbers and incident.is_poisoned and isinstance(now, Known):
         steps = [one.value for one in earlier if isinstance(one, Known)]
-        if len(steps) == len(earlier) and all(now.value > step + FINITE_STEPS for step in steps):
-            return now
+        if len(steps) == len(earlier):
+            first = now.value
+            for step in sorted(steps, reverse=True):
+                first = min(first, step) if first <= step + FINITE_STEPS else first
+            return Known(first)
     return first_onset(incident)
 
 

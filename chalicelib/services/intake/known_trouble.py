@@ -12,6 +12,7 @@ from chalicelib.domain.faults.signal_facts import STATE_KINDS, signal_step
 from chalicelib.domain.faults.stalls import stalled_at
 from chalicelib.domain.model.incident import Incident, Phase
 from chalicelib.domain.model.job import Job
+from chalicelib.domain.model.known import Known
 from chalicelib.domain.model.node_findings import Finding, finding_of, instance_of
 from chalicelib.domain.model.observation import AttemptStatus
 from chalicelib.domain.model.signal import Signal, SignalKind, SignalSource
@@ -43,10 +44,15 @@ def is_in_hand(before: Incident, signal: Signal, job: Job, *, now: datetime) -> 
 
 
 def is_new_poison(before: Incident, signal: Signal) -> bool:
-    """The attempt was well when it was left to a person, whatever that Incident had begun with: now its loss is not."""
+    """The attempt was well when it was left to a person, whatever that Incident had begun with: now its loss is not.
+
+    One that was left because it continues from what an elder left may have been well, too: nothing of its own is among
+    the stretches of steps with a bad loss.
+    """
     loss = before.loss
     was_poisoned = loss.onset_attempt == before.attempt and loss.onset_fault is FaultClass.NON_FINITE
-    return signal.fault is FaultClass.NON_FINITE and not was_poisoned
+    is_elders = isinstance(loss.onset_step, Known) and not any(one.attempt == before.attempt for one in loss.stretches)
+    return signal.fault is FaultClass.NON_FINITE and (is_elders or not was_poisoned)
 
 
 def knows(before: Incident, signal: Signal) -> bool:

@@ -63,6 +63,15 @@ def parse_attempt(attempt: str) -> SlurmAttempt:
     return SlurmAttempt(cluster=found["cluster"], base=found["base"], restart=int(found["restart"] or 0))
 
 
+def undeclared_job_ids(attempt: str) -> tuple[str, ...]:
+    """What the monitor of an attempt takes for its Job's id where it is given none: the attempt's own name; on Slurm
+    that of the first start of its submission.
+    """
+    if not is_slurm(attempt):
+        return (attempt,)
+    return tuple(dict.fromkeys((attempt, parse_attempt(attempt).restarted(0).name)))
+
+
 def check_cluster(cluster: object, field: str = "cluster") -> str:
     """The name itself. Raises: MailboxError."""
     if not isinstance(cluster, str) or _CLUSTER.fullmatch(cluster) is None:

@@ -10,7 +10,7 @@ from chalicelib.domain.decision.verdict import Decision, RuleContext, span_word,
 from chalicelib.domain.faults.diagnosis import failure_signature
 from chalicelib.domain.faults.failure_reasons import classify_failure_reason
 from chalicelib.domain.faults.loss import marked_bad
-from chalicelib.domain.faults.poison import died_at, died_at_most, without_loaded
+from chalicelib.domain.faults.poison import as_begun, died_at, died_at_most, without_loaded
 from chalicelib.domain.model.action import QuarantineCheckpoint, Severity
 from chalicelib.domain.model.evidence import FORENSIC
 from chalicelib.domain.model.incident import Failure, Incident, Phase, best_step
@@ -139,7 +139,8 @@ def prepare_resubmit(context: RuleContext) -> Decision:
     if context.attempt is not None and context.attempt.status is AttemptStatus.GONE:
         # Nothing is left to clone, and nothing proves that it is not running: a second run would cost more than a page.
         return context.hand_over("job.gone", f"the platform no longer knows {context.attempt.name}. {story(context)}")
-    incident = settle_load(settle_try(context.incident, context.attempt, context.seen), context.attempt)
+    begun = as_begun(context.incident, context.attempt) if context.attempt is not None else context.incident
+    incident = settle_load(settle_try(begun, context.attempt, context.seen), context.attempt)
     if not context.incident.resubmission.tries:  # what its Incidents before have spent counts on in this one
         spent = max(incident.resubmission.fruitless_before, fruitless_of_job(context))
         incident = incident.changed(fruitless_before=spent)

@@ -13,7 +13,7 @@ from typing import Any
 from chalicelib.domain.claims.movement import unwatched, watch
 from chalicelib.domain.decision.verdict import Decision, RuleContext, span_word, step_word, story, whole_story, why
 from chalicelib.domain.faults.loss import BoutState, marked_healed, noted_bad, turn_of
-from chalicelib.domain.faults.poison import without_loaded
+from chalicelib.domain.faults.poison import as_begun, without_loaded
 from chalicelib.domain.model.action import Severity
 from chalicelib.domain.model.evidence import Need, is_forensic
 from chalicelib.domain.model.incident import Incident, Phase
@@ -125,7 +125,7 @@ def roll_back(context: RuleContext, attempt: AttemptView, rule: str, reason: str
     checkpoints = context.seen.checkpoints
     if not isinstance(checkpoints, Known):
         return _look_for_a_place(context, reason)
-    bad = without_loaded(bad, attempt, checkpoints.value)
+    bad = without_loaded(as_begun(bad, attempt), attempt, checkpoints.value)
     planned = account_rollback(bad, context.policy)
     context = replace(context, incident=bad)
     if planned.loss.rollbacks > context.policy.budgets.max_rollbacks:
