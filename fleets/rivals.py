@@ -1,4 +1,4 @@
-"""Everybody else's rows: published rules as far as they are published, and what is assumed where they are not. Pure.
+"""Other policies' rows: published rules as far as they are published, and what is assumed where they are not. Pure.
 
 Sources are public: AWS's documentation of HyperPod and of its training operator, nvidia-resiliency-ext 0.7, ByteRobust
 (arXiv 2509.16293). Where a rule leaves something open it is assumed in that rule's favour, and

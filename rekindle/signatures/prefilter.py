@@ -19,12 +19,12 @@ MAX_SHAPES: Final = 4096
 MAX_SHAPE_BYTES: Final = 1024  # longer lines are looked at afresh each time
 MAX_WORDS: Final = 32_768
 MAX_WORD_BYTES: Final = 48
-MIN_HEART: Final = 2  # one letter stands in nearly every word: such a literal is looked for as it is
+MIN_KEYWORD: Final = 2  # one letter stands in nearly every word: such a literal is looked for as it is
 
 _WORD: Final = re.compile(rb"[a-z_]+")
 _LETTERS: Final = frozenset(b"abcdefghijklmnopqrstuvwxyz_")
 _TO_SPACE: Final = bytes(byte if byte in _LETTERS else 0x20 for byte in range(256))
-# Words of any training log; a literal's heart is another of its words, where it has one.
+# Words of any training log; a literal's keyword is another of its words, where it has one.
 _COMMON: Final = frozenset(
     b"loss norm scale memory device grad node gpu model by user to in is on the of at a no not job limit time data"
     b" worker shared launch space down code with has been context nccl work net can cannot be scaler line info signal"
@@ -43,14 +43,14 @@ class Prefilter:
             (skeleton(need.encode()), place) for place, rule in enumerate(rules) for need in rule.needs
         ]
         self._needs += [(skeleton(need.encode()), len(rules) + place) for place, need in enumerate(extra)]
-        self._by_heart: dict[bytes, list[tuple[bytes, int]]] = {}
-        self._heartless: list[tuple[bytes, int]] = []
+        self._by_keyword: dict[bytes, list[tuple[bytes, int]]] = {}
+        self._without_keyword: list[tuple[bytes, int]] = []
         for need, place in self._needs:
-            heart = _heart(need)
-            if len(heart) < MIN_HEART:
-                self._heartless.append((need, place))
+            keyword = _keyword(need)
+            if len(keyword) < MIN_KEYWORD:
+                self._without_keyword.append((need, place))
             else:
-                self._by_heart.setdefault(heart, []).append((need, place))
+                self._by_keyword.setdefault(keyword, []).append((need, place))
         self._shapes: dict[bytes, tuple[int, ...]] = {}
         self._words: dict[bytes, tuple[bytes, ...]] = {}
         self._plain: set[bytes] = set()
@@ -73,23 +73,23 @@ class Prefilter:
 
     def _search(self, shape: bytes) -> tuple[int, ...]:
         found: set[int] = set()
-        for need, place in self._heartless:
+        for need, place in self._without_keyword:
             if need in shape:
                 found.add(place)
         words = shape.translate(_TO_SPACE).split()
         if not self._plain.issuperset(words):
-            hearts: set[bytes] = set()
+            keywords: set[bytes] = set()
             for word in words:
                 if word not in self._plain:
-                    hearts.update(self._hearts_in(word))
-            found.update(place for heart in hearts for need, place in self._by_heart[heart] if need in shape)
+                    keywords.update(self._keywords_in(word))
+            found.update(place for keyword in keywords for need, place in self._by_keyword[keyword] if need in shape)
         return tuple(sorted(found)) if found else ()
 
-    def _hearts_in(self, word: bytes) -> tuple[bytes, ...]:
+    def _keywords_in(self, word: bytes) -> tuple[bytes, ...]:
         known = self._words.get(word)
         if known is not None:
             return known
-        found = tuple(heart for heart in self._by_heart if heart in word)
+        found = tuple(keyword for keyword in self._by_keyword if keyword in word)
         if len(word) <= MAX_WORD_BYTES:
             if len(self._words) + len(self._plain) >= MAX_WORDS:
                 self._words.clear()
@@ -101,7 +101,7 @@ class Prefilter:
         return found
 
 
-def _heart(need: bytes) -> bytes:
+def _keyword(need: bytes) -> bytes:
     """The word of a literal that ordinary lines hold least often; it lies within one word of any line that holds it."""
     words: list[bytes] = _WORD.findall(need)
     if not words:

@@ -34,16 +34,16 @@ def give_back(slurm: Slurm, holds: Holds, say: Callable[[str], None], *, is_dry:
     Idempotent: what was given back is not found again. What others held or drained is not touched.
     """
     try:
-        waiting, taken_out = slurm.waiting(), slurm.taken_out()
+        waiting, out = slurm.waiting(), slurm.nodes_out_by_us()
     except SlurmError as err:
         say(f"MISSING  Slurm: {err}")
         return False
     left = 0
     for doc in waiting:
         left += not _job(slurm, holds, doc, say, is_dry=is_dry)
-    for node in taken_out:
+    for node in out:
         left += not _node(slurm, node, say, is_dry=is_dry)
-    if not waiting and not taken_out:
+    if not waiting and not out:
         say("nothing of ours waits held, and no node is drained by us")
     return left == 0
 
@@ -60,7 +60,7 @@ def _job(slurm: Slurm, holds: Holds, doc: AttemptDoc, say: Callable[[str], None]
     if doc.restart == 0 and holds.is_unproven(doc.attempt):
         return job_done(f"cancel {name}: a copy that was not found equal to its original", slurm.cancel)
     if doc.restart == 0 and holds.copy_of(doc.attempt) not in (None, doc.slurm_job):
-        return job_done(f"cancel {name}: a copy too many", slurm.take_back)
+        return job_done(f"cancel {name}: a copy too many", slurm.cancel_copy)
     ours = holds.holds(doc.attempt)
     if ours is None:
         ours = _was_put_back_by_us(slurm, doc)
@@ -114,6 +114,6 @@ def _node(slurm: Slurm, node: NodeFacts, say: Callable[[str], None], *, is_dry: 
         return True
 
     def is_left() -> bool:
-        return any(one.name == node.name for one in slurm.taken_out())
+        return any(one.name == node.name for one in slurm.nodes_out_by_us())
 
     return _done(say, what, lambda: slurm.resume(node.name), is_left, is_dry=is_dry)

@@ -79,7 +79,7 @@ class Ctld:
         found = self.submitted.get(attempt)
         return None if found is None else self.jobs.get(found)
 
-    def beside(self, old: AttemptDoc, *, besides: Collection[int]) -> int | None:
+    def sibling(self, old: AttemptDoc, *, besides: Collection[int]) -> int | None:
         self._look()
         alike = (
             doc.slurm_job
@@ -93,18 +93,18 @@ class Ctld:
         self._look()
         return tuple(doc for doc in self.jobs.values() if doc.state is SlurmState.PENDING and doc.held)
 
-    def let_out(self) -> tuple[int, ...]:
+    def held_unprotected(self) -> tuple[int, ...]:
         return ()
 
-    def surplus(self) -> tuple[int, ...]:
+    def late_copies(self) -> tuple[int, ...]:
         return ()
 
-    def take_back(self, slurm_job: int) -> None:
-        self._change(f"take_back {slurm_job}")
+    def cancel_copy(self, slurm_job: int) -> None:
+        self._change(f"cancel_copy {slurm_job}")
         self._set(slurm_job, state=SlurmState.CANCELLED)
         self._answered()
 
-    def taken_out(self) -> tuple[NodeFacts, ...]:
+    def nodes_out_by_us(self) -> tuple[NodeFacts, ...]:
         self._look()
         return tuple(now.facts for now in self.nodes.values() if is_ours(now.facts.reason))
 
@@ -162,7 +162,7 @@ class Ctld:
         self._set(slurm_job, held=False)
         self._answered()
 
-    def free(self, slurm_job: int) -> None:
+    def release_unprotected(self, slurm_job: int) -> None:
         self.release(slurm_job)
 
     def start_now(self, slurm_job: int) -> None:
@@ -193,7 +193,7 @@ class Ctld:
         self._answered()
         return new
 
-    def unlike(self, slurm_job: int, spec: JobSpec, order: Order) -> tuple[str, ...]:
+    def differences(self, slurm_job: int, spec: JobSpec, order: Order) -> tuple[str, ...]:
         self._look()
         return self.differs
 

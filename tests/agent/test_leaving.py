@@ -68,7 +68,7 @@ def test_a_copy_beside_the_one_that_the_order_was_answered_with_is_cancelled(wor
     world.ctld.jobs[copy.slurm_job] = replace(copy, state=PENDING, held=True)  # its owner holds it
     world.ctld.commands.clear()
     is_all, said = left(world)
-    assert (is_all, world.ctld.commands) == (True, ["take_back 90"])
+    assert (is_all, world.ctld.commands) == (True, ["cancel_copy 90"])
     assert said[-1] == "done     cancel job 90 (slurm.lab.7-a2): a copy too many"
 
 

@@ -211,7 +211,7 @@ def copied(head: Head, whole: JobSpec, **columns: str) -> tuple[str, ...]:
     head.fake.jobs([own | {"Comment": f"rekindle,attempt={order.new_attempt}"} | columns])
     (head.fake.folder / "state" / "hash.8" / "job.8").mkdir(parents=True, exist_ok=True)
     (head.fake.folder / "state" / "hash.8" / "job.8" / "environment").write_bytes(bytes(4))
-    return head.commands.unlike(8, whole, order)
+    return head.commands.differences(8, whole, order)
 
 
 def test_a_copy_is_compared_with_the_record_that_was_kept_of_its_original(head: Head) -> None:

@@ -272,8 +272,8 @@ def test_a_run_beside_an_order_is_told_by_its_user_job_and_mailbox(
     head.look()
     old = head.doc("slurm.ml.7")
     head.fake.jobs([{"JobID": "9", **alice, **theirs}])
-    assert head.commands.beside(old, besides={7}) == (9 if is_there else None)
-    assert head.commands.beside(old, besides={7, 9}) is None
+    assert head.commands.sibling(old, besides={7}) == (9 if is_there else None)
+    assert head.commands.sibling(old, besides={7, 9}) is None
 
 
 @pytest.mark.parametrize(

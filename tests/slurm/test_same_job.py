@@ -188,7 +188,7 @@ def again(lab: SlurmLab, taken: spec.CapturedSpec, **more: Any) -> tuple[str, ..
     except SlurmError as err:
         return (str(err),)
     try:
-        return commands.unlike(copy, taken.spec, order)
+        return commands.differences(copy, taken.spec, order)
     finally:
         lab.run("scancel", str(copy))
 

@@ -183,7 +183,7 @@ def test_what_runs_again_sees_the_same_or_is_refused_by_name(lab: SlurmLab) -> N
         order = order_for(jobs[name].job)
         try:
             copies[name] = commands.submit(one.spec, order)
-            found[name] = "; ".join(commands.unlike(copies[name], one.spec, order))
+            found[name] = "; ".join(commands.differences(copies[name], one.spec, order))
         except SlurmError as err:
             found[name] = str(err)
         if name in copies and not found[name]:

@@ -97,7 +97,7 @@ class Slurm(Protocol):
         """The job whose comment carries `attempt=<attempt>`, whatever its state and restart count; None: none known."""
         ...
 
-    def beside(self, old: AttemptDoc, *, besides: Collection[int]) -> int | None:
+    def sibling(self, old: AttemptDoc, *, besides: Collection[int]) -> int | None:
         """A protected job of the same user that runs, or waits for its turn, as the same Job by its comment or in the
         same mailbox; `besides` and what waits held or for another job are none. None: there is none that is known.
         """
@@ -111,15 +111,15 @@ class Slurm(Protocol):
         """The protected jobs that wait held, by us or by others."""
         ...
 
-    def taken_out(self) -> tuple[NodeFacts, ...]:
+    def nodes_out_by_us(self) -> tuple[NodeFacts, ...]:
         """The nodes that are out of service with a reason of ours."""
         ...
 
-    def let_out(self) -> tuple[int, ...]:
+    def held_unprotected(self) -> tuple[int, ...]:
         """The jobs that want no protection any more and wait because we hold them."""
         ...
 
-    def surplus(self) -> tuple[int, ...]:
+    def late_copies(self) -> tuple[int, ...]:
         """Copies that wait beside the one that an order was answered with: slurmctld made them late."""
         ...
 
@@ -148,11 +148,11 @@ class Slurm(Protocol):
         """scontrol release."""
         ...
 
-    def free(self, slurm_job: int) -> None:
+    def release_unprotected(self, slurm_job: int) -> None:
         """scontrol release of one that is not ours any more."""
         ...
 
-    def take_back(self, slurm_job: int) -> None:
+    def cancel_copy(self, slurm_job: int) -> None:
         """scancel of a copy of ours that waits and has never run; of no other job."""
         ...
 
@@ -179,7 +179,7 @@ class Slurm(Protocol):
         """
         ...
 
-    def unlike(self, slurm_job: int, spec: JobSpec, order: Order) -> tuple[str, ...]:
+    def differences(self, slurm_job: int, spec: JobSpec, order: Order) -> tuple[str, ...]:
         """In what a copy that was submitted so is not the same job as its original; none: in nothing.
 
         Raises: SlurmUnavailable where slurmctld has lost the copy, whatever job has its number now.

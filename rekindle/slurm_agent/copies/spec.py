@@ -308,7 +308,7 @@ def _environment(
     return {"PATH": base["PATH"]} | for_submission(fresh) | own | named | dict(order.environment)
 
 
-def unlike(
+def spec_differences(
     spec: JobSpec, order: Order, copy: Job, detail: Mapping[str, str], environment: Captured, version: str
 ) -> tuple[str, ...]:
     """What of a copy is not as in its original, but for what the order changes; none: it is the same job. Pure."""

@@ -72,23 +72,23 @@ class OrderDispatcher:
                 return self._read(turn)
         assert_never(turn.order.verb)
 
-    def free(self) -> tuple[str, ...]:
+    def release_and_cancel(self) -> tuple[str, ...]:
         """Let go what wants no protection any more and waits because we hold it, and cancel the copies that are one too
         many. What did not work, one line each."""
         problems = []
-        for number in self._slurm.let_out():
+        for number in self._slurm.held_unprotected():
             try:
-                self._slurm.free(number)
+                self._slurm.release_unprotected(number)
                 log.info("slurm_job=%d let_go=it wants no protection any more", number)
             except SlurmError as err:
                 problems.append(f"job {number} wants no protection any more, and is still held by us: {err}")
-        for number in self._slurm.surplus():
+        for number in self._slurm.late_copies():
             try:
-                self._slurm.take_back(number)
+                self._slurm.cancel_copy(number)
                 log.info("slurm_job=%d cancelled=its order was carried out by another copy", number)
             except SlurmError as err:
                 problems.append(f"job {number} is a copy too many, and still waits: {err}")
-        if self._slurm.let_out() or self._slurm.surplus():
+        if self._slurm.held_unprotected() or self._slurm.late_copies():
             self._reread.ask()
         return tuple(problems)
 

@@ -128,7 +128,7 @@ class OrderExecutor:
     def work(self) -> float | None:
         """Carry out all that is due. Seconds until more is due; None: nothing is open."""
         if self._holding is None or self._holding.left_s() > 0:
-            self._problems.set("held", self._dispatcher.free())
+            self._problems.set("held", self._dispatcher.release_and_cancel())
         if not self._clock.is_sure():  # what is late, and what is due, cannot be told until AWS has answered
             return UNSURE_S if self._journal.open() else None
         self._let_go_again()

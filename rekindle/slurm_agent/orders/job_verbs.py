@@ -217,7 +217,7 @@ class JobVerbs:
 
     def _unlike(self, turn: OrderTry, copy: int, spec: JobSpec) -> Result | None:
         """A refusal where the copy is not the same job as its original; it is then cancelled, before it could run."""
-        found = self._slurm.unlike(copy, spec, turn.order)
+        found = self._slurm.differences(copy, spec, turn.order)
         return self._taken_back(copy, f"it is not the same job: {sentence(found)}") if found else None
 
     def _taken_back(self, copy: int, why: str) -> Result:
@@ -285,7 +285,7 @@ class JobVerbs:
         old = self._slurm.start(order.attempt or "")
         if old is None:
             return None
-        other = self._slurm.beside(old, besides={*ours, old.slurm_job})
+        other = self._slurm.sibling(old, besides={*ours, old.slurm_job})
         if other is None:
             return None
         return Result(outcome=Outcome.FAILED, detail=f"job {other} of the same run is there: nothing was started")

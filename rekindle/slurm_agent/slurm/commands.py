@@ -29,9 +29,9 @@ from rekindle.slurm_agent.copies.spec import (
     excluded_by,
     excluding_none_of,
     ids_of,
+    spec_differences,
     submit,
     submitted_from,
-    unlike,
     user_id,
 )
 from rekindle.slurm_agent.files.user_files import UserFiles
@@ -54,8 +54,8 @@ _SETTLES: Final = timedelta(seconds=2)
 
 class Commands:
     """`settings` gives slurmctld's, as the watcher last read them. `deliver` brings a job's run its plan before it is
-    started again, and raises SlurmUnavailable where it cannot. `asked`, `let_out` and
-    `surplus`: see `Watch`."""
+    started again, and raises SlurmUnavailable where it cannot. `asked`, `held_unprotected` and
+    `late_copies`: see `Watch`."""
 
     def __init__(
         self,
@@ -68,8 +68,8 @@ class Commands:
         now: Callable[[], datetime],
         owners: Owners,
         asked: Callable[[Job], comment.Comment | None],
-        let_out: Callable[[], tuple[int, ...]] = tuple,
-        surplus: Callable[[], tuple[int, ...]] = tuple,
+        held_unprotected: Callable[[], tuple[int, ...]] = tuple,
+        late_copies: Callable[[], tuple[int, ...]] = tuple,
         start: Callable[[str], AttemptDoc | None],
         deliver: Callable[[int], None] = lambda _: None,
         files: UserFiles | None = None,
@@ -84,8 +84,8 @@ class Commands:
         self._now = now
         self._owners = owners
         self._asked = asked
-        self._let_out = let_out
-        self._surplus = surplus
+        self._held_unprotected = held_unprotected
+        self._late_copies = late_copies
         self._start = start
 
     # ---- reads
@@ -139,7 +139,7 @@ class Commands:
                 return self._doc(job)
         return None
 
-    def beside(self, old: AttemptDoc, *, besides: Collection[int]) -> int | None:
+    def sibling(self, old: AttemptDoc, *, besides: Collection[int]) -> int | None:
         job_id, mailbox = old.job_id or parse_attempt(old.attempt).restarted(0).name, old.mailbox.rstrip("/")
         for job in sorted(self._reads.jobs(), key=lambda one: one.job):
             if job.job in besides or job.is_lump or job.is_held or job.state in OVER or not old.user == job.user != "":
@@ -167,7 +167,7 @@ class Commands:
                 found.append(doc)
         return tuple(found)
 
-    def taken_out(self) -> tuple[NodeFacts, ...]:
+    def nodes_out_by_us(self) -> tuple[NodeFacts, ...]:
         ours = [node.name for node in self._reads.nodes() if _is_out_by_us(node)]
         return tuple(now.facts for name in ours if (now := self.node(name)) is not None)
 
@@ -192,11 +192,11 @@ class Commands:
             booted_at=found.booted,
         )
 
-    def let_out(self) -> tuple[int, ...]:
-        return self._let_out()
+    def held_unprotected(self) -> tuple[int, ...]:
+        return self._held_unprotected()
 
-    def surplus(self) -> tuple[int, ...]:
-        return self._surplus()
+    def late_copies(self) -> tuple[int, ...]:
+        return self._late_copies()
 
     # ---- jobs
 
@@ -239,10 +239,10 @@ class Commands:
         self._deliver(_job(slurm_job))
         self._runner.change(["scontrol", "release", self._named(slurm_job)])
 
-    def free(self, slurm_job: int) -> None:
+    def release_unprotected(self, slurm_job: int) -> None:
         self._runner.change(["scontrol", "release", self._named(slurm_job)])
 
-    def take_back(self, slurm_job: int) -> None:
+    def cancel_copy(self, slurm_job: int) -> None:
         job = self._reads.job(_job(slurm_job))
         if job is not None and never_ran_as(job) is not None and job.state is SlurmState.PENDING:
             self._runner.change(["scancel", "--state=PENDING", str(slurm_job)])
@@ -290,7 +290,7 @@ class Commands:
             self._check_folder(what, path, spec, order)
         return submit(self._runner, spec, order, self._settings().state_location, secrets_of=self._old(spec, order))
 
-    def unlike(self, slurm_job: int, spec: JobSpec, order: Order) -> tuple[str, ...]:
+    def differences(self, slurm_job: int, spec: JobSpec, order: Order) -> tuple[str, ...]:
         copy = self._reads.job(_job(slurm_job))
         asked = self._own(copy) if copy is not None else None
         if copy is None or asked is None or (asked.attempt, copy.user) != (order.new_attempt, spec.user):
@@ -298,7 +298,7 @@ class Commands:
         spec, order = self._there(spec, order)
         settings = self._settings()
         environment = environment_of(settings.state_location, slurm_job)
-        return unlike(spec, order, copy, self._reads.detail(copy), environment, settings.version)
+        return spec_differences(spec, order, copy, self._reads.detail(copy), environment, settings.version)
 
     def _old(self, spec: JobSpec, order: Order) -> int | None:
         """The old job, if slurmctld still knows it: no other's secrets are handed over."""

@@ -52,6 +52,6 @@ class LookMemory:
     later: set[int] = field(default_factory=set)
     followed: tuple[str, ...] | None = None
     to_release: set[int] = field(default_factory=set)  # jobs that want no protection any more, and that we hold
-    surplus: set[int] = field(default_factory=set)  # copies beside the one that an order was answered with
+    late_copies: set[int] = field(default_factory=set)  # copies beside the one that an order was answered with
     vanished: dict[int, datetime] = field(default_factory=dict)  # jobs whose end accounting has not told, since when
     numbers: dict[int, datetime | None] = field(default_factory=dict)  # of jobs found to be new, and their submission

@@ -142,7 +142,7 @@ def taken_over(doc: AttemptDoc, why: str, deeds: OwnActions, now: datetime) -> A
     return closed if doc.state in ENDED else replace(closed, detail=clip(f"{why}. {closed.detail}"))
 
 
-def let_out(doc: AttemptDoc, now: datetime) -> AttemptDoc:
+def unprotected(doc: AttemptDoc, now: datetime) -> AttemptDoc:
     """A start whose owner wants no protection any more. It continues; for the service it has ended, by its user."""
     if doc.state in ENDED:
         return doc

@@ -81,11 +81,11 @@ class SlurmLook:
         self._ask_about_many([job for job in jobs if job.job in tracked or job.job in asked])
         for job in sorted(jobs, key=lambda one: (one.job not in self._before.later, one.job)):
             if job.job in tracked and self._joining.is_out(job):
-                self._let_out(job)
+                self._note_unprotected(job)
             asks = asked.get(job.job)
             if asks is None or job.is_lump or self._is_copy_held_back(job, asks):
                 continue
-            if self._is_surplus(job, asks):
+            if self._is_late_copy(job, asks):
                 continue
             if spent.is_over(job.user):
                 self._look_later(job)
@@ -118,14 +118,14 @@ class SlurmLook:
         never_ran = job.restart == 0 and not job.node_list and (job.is_held or job.state in ENDED)
         return never_ran and asked.attempt is not None and self._ways.deeds.is_unproven(asked.attempt)
 
-    def _is_surplus(self, job: Job, asked: comment.Comment) -> bool:
+    def _is_late_copy(self, job: Job, asked: comment.Comment) -> bool:
         """slurmctld has made it after sbatch had given up, and the order was carried out by another copy."""
         if asked.attempt is None or never_ran_as(job) != asked.attempt:
             return False
-        is_surplus = self._ways.deeds.copy_of(asked.attempt) not in (None, job.job)
-        if is_surplus and job.state is SlurmState.PENDING:
-            self.held.surplus.add(job.job)
-        return is_surplus
+        is_late_copy = self._ways.deeds.copy_of(asked.attempt) not in (None, job.job)
+        if is_late_copy and job.state is SlurmState.PENDING:
+            self.held.late_copies.add(job.job)
+        return is_late_copy
 
     def _look_at_one(self, job: Job, asked: comment.Comment, dependents: Sequence[int], taken: set[str]) -> None:
         """Whatever is strange about one job, even a defect of ours that only it brings out, must not hide the others.
@@ -155,11 +155,11 @@ class SlurmLook:
             self._found.forget(closed)
         self._found.forget_capture(job.job)
 
-    def _let_out(self, job: Job) -> None:
+    def _note_unprotected(self, job: Job) -> None:
         """One that waits because we hold it is let go first: its owner may not be allowed to."""
         docs = self._found.starts_of(job.job)
         for doc in docs:
-            self._found.publish(history.let_out(doc, self._now))
+            self._found.publish(history.unprotected(doc, self._now))
         if job.is_held and any(self._ways.deeds.holds(doc.attempt) for doc in docs):
             self.held.to_release.add(job.job)
             return

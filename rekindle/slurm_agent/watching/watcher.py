@@ -150,13 +150,13 @@ class Watch:
             return remembered(before)
         return self._ways.protection.of(job, before, known.comment if known else "")
 
-    def let_out(self) -> tuple[int, ...]:
+    def held_unprotected(self) -> tuple[int, ...]:
         """See `ports.Slurm`, as of the last reading."""
         return tuple(sorted(self._held.to_release))
 
-    def surplus(self) -> tuple[int, ...]:
+    def late_copies(self) -> tuple[int, ...]:
         """See `ports.Slurm`, as of the last reading."""
-        return tuple(sorted(self._held.surplus))
+        return tuple(sorted(self._held.late_copies))
 
     def tell_again(self) -> None:
         """See `ports.Watcher`."""
