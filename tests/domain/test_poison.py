@@ -146,6 +146,14 @@ def test_a_trainer_that_loads_something_newer_than_its_plan_names_has_not_tried_
     assert start.skips == (), "the checkpoint that it loaded is to blame, not the data"
 
 
+def test_of_two_checkpoints_of_one_step_the_one_that_was_loaded_is_condemned() -> None:
+    given, other = checkpoint(90), checkpoint(90, attempt="other", saved_at=NOW - MINUTE)
+    case = went_bad_again(91)
+    what = dataclasses.replace(view(AttemptStatus.STOPPED, name="lm-r2", step=95), first_step=Known(91))
+    after = look(case, seen(what, next_number=3, checkpoints=Known((given, other)))).incident
+    assert [(one.attempt, one.from_step) for one in after.loss.stretches] == [("lm", 90)]
+
+
 def test_what_is_condemned_is_marked_also_where_the_budget_is_spent() -> None:
     """The Job's next Incident, or a person's attempt, would resume from it again."""
     spent = went_bad_again(91, fruitless_before=DEFAULT_POLICY.budgets.max_no_progress)

@@ -148,7 +148,7 @@ def as_begun(incident: Incident, view: AttemptView) -> Incident:
 def without_loaded(incident: Incident, view: AttemptView, checkpoints: Sequence[CheckpointView]) -> Incident:
     """The Incident with what the attempt began from as well, where its loss was not finite from its first step on.
 
-    That is an elder attempt's checkpoint. Where several are of that step, the newest is what a trainer takes.
+    That is an elder attempt's checkpoint: what its plan names, else the newest one of that step.
     """
     loss, first = incident.loss, view.first_step
     if loss.onset_attempt != view.name or loss.onset_fault is not FaultClass.NON_FINITE:
@@ -158,10 +158,12 @@ def without_loaded(incident: Incident, view: AttemptView, checkpoints: Sequence[
     loaded = [one for one in checkpoints if one.step == first.value - 1 and one.attempt not in ("", view.name)]
     if not loaded:
         return incident
-    newest = max(loaded, key=lambda one: one.saved_at)
-    if any(one.holds(newest.attempt, newest.step) for one in loss.stretches):
+    own = next((one for one in incident.resubmission.tries if one.name == view.name), None)
+    planned = [one for one in loaded if own is not None and one.root == own.resume_root]
+    bad = max(planned or loaded, key=lambda one: one.saved_at)
+    if any(one.holds(bad.attempt, bad.step) for one in loss.stretches):
         return incident
-    return with_stretch(incident, Stretch(attempt=newest.attempt, from_step=newest.step, to_step=newest.step + 1))
+    return with_stretch(incident, Stretch(attempt=bad.attempt, from_step=bad.step, to_step=bad.step + 1))
 
 
 def _lower_onset(incident: Incident, bad: list[Signal]) -> Incident:

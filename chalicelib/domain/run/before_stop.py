@@ -44,7 +44,8 @@ def _no_way_back(context: RuleContext) -> Decision | None:
     if choice.how is not None:
         return None
     # A person who has just ordered it reads the answer, and the run continues as before.
-    severity = Severity.PAGE if context.incident.order is None else Severity.WARNING
+    is_answer = context.incident.order is not None and not context.incident.resubmission.tries
+    severity = Severity.WARNING if is_answer else Severity.PAGE
     reason = f"{story(context)} {attempt.name} is not stopped: {choice.why}"
     return context.hand_over(choice.rule, reason, severity=severity)
 
