@@ -125,7 +125,7 @@ def _operation(name: str) -> Callable[..., Response]:
     return answer
 
 
-for one in operations():  # chalicelib/api/routes.py; none in a function that answers no requests
+for one in operations():  # chalicelib/api/operations/routes.py; none in a function that answers no requests
     app.route(one.address, methods=[one.method], authorizer=SIGNED, name=one.name)(_operation(one.name))
 
 

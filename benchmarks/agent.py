@@ -33,8 +33,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import agent_slurm
+from localcloud.aws.clock import RealClock
 from localcloud.cloud import STACK, Cloud
-from localcloud.engine.clock import RealClock
 from rekindle.protocol.cluster.names import agent_key, answer_key, attempt_key, queue_name
 from rekindle.protocol.cluster.orders import Order, Verb
 from tests.agent.slurm_commands import add_job, lay_out, made, state_of

@@ -31,8 +31,8 @@ from typing import Any, Final
 
 import boto3
 
+from localcloud.aws.clock import RealClock
 from localcloud.cloud import STACK, Cloud
-from localcloud.engine.clock import RealClock
 from localcloud.slurm.conf import Timers
 from localcloud.slurm.install import COMMANDS, Installation, SlurmMissing
 from localcloud.slurm.lab import SlurmLab

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from chalicelib.aws.s3.mailbox import S3Mailbox
 from chalicelib.domain.model.known import Known
-from localcloud.engine.clock import SimClock
+from localcloud.aws.clock import SimClock
 from rekindle.detectors.ranks import minority
 from rekindle.protocol.reports import RankReport, ReportKind
 from rekindle.protocol.summaries import HostSummary, ranks_beside

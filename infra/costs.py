@@ -16,8 +16,8 @@ from typing import Any, Final
 
 from chalicelib.domain.reporting.prices import DEFAULT_PRICES
 from infra.package import ROOT, TEMPLATE, PackagingError, build
-from infra.site.tables import cell, table
-from infra.site.tables import page as whole
+from infra.tables import cell, table
+from infra.tables import page as whole
 from rekindle.monitor.base.settings import Config
 
 PAGE: Final = "docs/reference/costs.md"

@@ -37,7 +37,7 @@ from chalicelib.domain.policy.guard_rules import ApprovalCondition, ApprovalRule
 from chalicelib.domain.policy.playbook_overrides import PlaybookRow, PlaybookTable
 from chalicelib.domain.policy.playbooks import PLAYBOOKS
 from infra.package import ROOT
-from infra.site.tables import page
+from infra.tables import page
 
 PAGE: Final = "docs/reference/policy.md"
 SCHEMA_FILE: Final = ROOT / "docs" / "policy.schema.json"

@@ -39,7 +39,7 @@ LONG: Final[Mapping[str, str]] = {
     "chalicelib/services/sweep/sweep.py": "one round of the sweep, in its order, under one budget of time",
     "infra/grants.py": _TABLE,
     "localcloud/aws/authorization.py": _AS_AWS,
-    "localcloud/aws/lambdas.py": _AS_AWS,
+    "localcloud/engine/lambdas.py": _AS_AWS,
     "localcloud/aws/sagemaker.py": _AS_AWS,
     "localcloud/cloud.py": "the embedded cloud's parts and how they are connected, in the order in which they start",
     "localcloud/platforms/hyperpod.py": _AS_AWS,
@@ -57,7 +57,7 @@ LONG: Final[Mapping[str, str]] = {
     "simulation/judging/judge.py": "the counts, in the order of `counts.py`; each reads the same truth",
     "simulation/runs/training.py": _ONE_STATE,
     "simulation/slurm/cluster.py": _ONE_STATE,
-    "simulation/world.py": "the world's parts and how they are connected, in the order in which they start",
+    "simulation/stages/world.py": "the world's parts and how they are connected, in the order in which they start",
 }
 WIDE: Final[Mapping[str, str]] = {
     "chalicelib/domain/model/incident.py:Incident": "what each phase and subject reads; the rest is in its parts",

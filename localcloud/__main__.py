@@ -20,8 +20,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 
+from localcloud.aws.clock import RealClock
 from localcloud.cloud import Cloud
-from localcloud.engine.clock import RealClock
 
 
 def main(argv: list[str] | None = None) -> int:

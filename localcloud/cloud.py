@@ -33,11 +33,9 @@ from infra.merge import ENVIRONMENT
 from localcloud.aws import roles, template
 from localcloud.aws import wire as aws_wire
 from localcloud.aws.authorization import Account
+from localcloud.aws.clock import Clock, RealClock, SimClock
 from localcloud.aws.cloudwatch import Alarms
 from localcloud.aws.events import DEFAULT_BUS, Chaos, EventBridge, ObjectCreated, Rule, Schedule, put_events_answer
-from localcloud.aws.functions import Settings, functions_of
-from localcloud.aws.lambdas import Functions, LambdaApi
-from localcloud.aws.moto_server import HttpServer, extended_moto, operations_of
 from localcloud.aws.packaged import packaged_template
 from localcloud.aws.queues import QueueSource, QueueSources, visible_at
 from localcloud.aws.roles import Roles
@@ -45,9 +43,11 @@ from localcloud.aws.s3_keys import key_of_bucket, key_of_object
 from localcloud.aws.sagemaker import TrainingJobs
 from localcloud.aws.wire import PLATFORM, SERVICE, Wire
 from localcloud.cloud_app import ApiServer, deployment_of, own_name
-from localcloud.engine.clock import Clock, RealClock, SimClock
 from localcloud.engine.durable import Handler
 from localcloud.engine.engine import DurableEngine
+from localcloud.engine.functions import Settings, functions_of
+from localcloud.engine.lambdas import Functions, LambdaApi
+from localcloud.moto_server import HttpServer, extended_moto, operations_of
 from localcloud.platforms.hyperpod import OPERATIONS as CLUSTER_OPERATIONS
 from localcloud.platforms.hyperpod import Clusters
 from localcloud.platforms.processes import Processes

@@ -13,12 +13,12 @@ from chalice.config import Config
 from chalice.local import LocalGateway, LocalGatewayException
 
 from localcloud.aws.events import Rule, Schedule
-from localcloud.aws.functions import Settings
-from localcloud.aws.moto_server import LoopbackServer
 from localcloud.aws.queues import QueueSource
 from localcloud.aws.roles import acting_as
 from localcloud.aws.sizes import GATEWAY_BYTES, SYNCHRONOUS_BYTES
 from localcloud.engine.durable import Handler
+from localcloud.engine.functions import Settings
+from localcloud.moto_server import LoopbackServer
 
 API_ENTRY = "app"  # Chalice's handler of the REST API is the app itself
 MAX_LENGTH_DIGITS = 8  # of a request's Content-Length

@@ -20,7 +20,7 @@ from chalicelib.domain.model.job import Attempt, Job, WatchPlan
 from chalicelib.domain.model.signal import Signal, SignalSource
 from chalicelib.ports.incidents import Entry, Joined, Looked, Page
 from chalicelib.ports.jobs import ObservationBasis
-from localcloud.replay.switches import MemoryControls
+from localcloud.switches import MemoryControls
 
 
 class MemoryJobs(MemoryControls):

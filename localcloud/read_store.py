@@ -22,7 +22,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 from botocore.exceptions import ClientError
 
 from chalicelib.api.operation import Operation
-from chalicelib.api.routes import OPERATIONS, Api
+from chalicelib.api.operations.routes import OPERATIONS, Api
 from chalicelib.bootstrap import Service
 from chalicelib.bootstrap.clients import Clients, SystemClock
 from chalicelib.config import Settings

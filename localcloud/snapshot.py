@@ -20,8 +20,8 @@ from typing import Any, Protocol
 from botocore.exceptions import ClientError
 from moto.sqs.models import sqs_backends
 
+from localcloud.aws.clock import Clock
 from localcloud.aws.sagemaker import TERMINAL, Phase, TrainingJobs
-from localcloud.engine.clock import Clock
 from localcloud.stored_bytes import with_bytes
 from localcloud.stored_jobs import job_from_wire, job_to_wire
 

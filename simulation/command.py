@@ -17,12 +17,12 @@ from typing import Final
 
 from simulation.findings import Finding, explanation, keep, open_findings, parts_of, still_open
 from simulation.judging.counts import COUNTS, Unsafe
-from simulation.lies import check_lies
 from simulation.making.maker import PLATFORMS, make
 from simulation.making.wild import make_wild
 from simulation.play import Verdict, play, played
 from simulation.shrink import shrink
-from simulation.story import Story
+from simulation.stories.lies import check_lies
+from simulation.stories.story import Story
 
 DEFAULT_INCIDENTS: Final = 10_000
 STORIES_PER_SEED: Final = 10_000_000

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from simulation.play import play
-from simulation.story import Story
+from simulation.stories.story import Story
 
 WHERE: Final = Path(__file__).with_name("open_findings.json")
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from simulation.judging.counts import Figures, Unsafe
 from simulation.judging.judge import Judge
-from simulation.story import Story
-from simulation.world import World
+from simulation.stages.world import World
+from simulation.stories.story import Story
 
 Break = Callable[[World], None]
 """Breaks a part of a world before it is played: how the judge itself is tested."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from itertools import chain
 
-from simulation.world import World
+from simulation.stages.world import World
 
 
 def report(world: World) -> None:

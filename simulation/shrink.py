@@ -7,7 +7,7 @@ from dataclasses import MISSING, fields, replace
 from typing import Any, Final
 
 from simulation.play import Break, play
-from simulation.story import Lie, Run, Story, Trouble
+from simulation.stories.story import Lie, Run, Story, Trouble
 
 MAX_PLAYS: Final = 250
 

@@ -7,6 +7,7 @@ import graphlib
 import re
 import shutil
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
@@ -89,12 +90,27 @@ def _imports() -> dict[str, set[str]]:
     return found
 
 
-def test_no_module_imports_itself_through_others() -> None:
-    sorter = graphlib.TopologicalSorter(_imports())
+def _folder(module: str) -> str:
+    place = ROOT.joinpath(*module.split("."))
+    return (place if place.is_dir() else place.parent).relative_to(ROOT).as_posix()
+
+
+def _has_no_circle(imports: Mapping[str, set[str]]) -> None:
     try:
-        sorter.prepare()
+        graphlib.TopologicalSorter(imports).prepare()
     except graphlib.CycleError as err:
         pytest.fail(f"an import circle: {' -> '.join(err.args[1])}")
+
+
+def test_no_module_and_no_folder_imports_itself_through_others() -> None:
+    """A folder is what its own modules import, without the folders in it."""
+    imports = _imports()
+    _has_no_circle(imports)
+    by_folder: dict[str, set[str]] = {}
+    for module, named in imports.items():
+        own = _folder(module)
+        by_folder.setdefault(own, set()).update({_folder(one) for one in named} - {own})
+    _has_no_circle(by_folder)
 
 
 @pytest.mark.parametrize(

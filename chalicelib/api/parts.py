@@ -14,12 +14,12 @@ if TYPE_CHECKING:
     from chalicelib.ports.sweep import Quarantine
     from chalicelib.services.operator.approvals import Approvals
     from chalicelib.services.operator.clusters import Clusters
-    from chalicelib.services.operator.curves import Curves
     from chalicelib.services.operator.drills import Drills
     from chalicelib.services.operator.orders import Orders
     from chalicelib.services.operator.policy_documents import PolicyDocuments
     from chalicelib.services.operator.price_table import PriceTable
     from chalicelib.services.operator.switches import Switches
+    from chalicelib.services.reporting.curves import Curves
     from chalicelib.services.reporting.hardware_ledger import HardwareLedgers
     from chalicelib.services.reporting.ledgers import Ledgers
     from chalicelib.services.reporting.outcome import Outcome

@@ -113,7 +113,7 @@ def operations() -> tuple[Operation, ...]:
     """The API's operations; none in a Lambda function that is not the API's, which need not load them."""
     if _function(os.environ) not in ("", "app"):
         return ()
-    from chalicelib.api.routes import OPERATIONS
+    from chalicelib.api.operations.routes import OPERATIONS
 
     return OPERATIONS
 

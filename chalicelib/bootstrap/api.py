@@ -10,7 +10,7 @@ from chalicelib.domain.guards.stages import stage_of
 
 if TYPE_CHECKING:
     from chalicelib.api.hooks import Hooks
-    from chalicelib.api.routes import Api
+    from chalicelib.api.operations.routes import Api
     from chalicelib.api.slack import SlackHooks
     from chalicelib.services.operator.approvals import Approvals
     from chalicelib.services.operator.clusters import Clusters
@@ -32,7 +32,7 @@ class ApiParts(RecoveryParts):
     @cached_property
     def api(self) -> Api:
         """The REST routes."""
-        from chalicelib.api.routes import Api
+        from chalicelib.api.operations.routes import Api
 
         return Api(parts=self)
 

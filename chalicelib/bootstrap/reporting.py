@@ -10,8 +10,8 @@ from chalicelib.bootstrap.platforms import PlatformParts
 if TYPE_CHECKING:
     from chalicelib.domain.model.incident import Incident
     from chalicelib.domain.reporting.ledger import IncidentLedger
-    from chalicelib.services.operator.curves import Curves
     from chalicelib.services.reporting.alarms import Alarms
+    from chalicelib.services.reporting.curves import Curves
     from chalicelib.services.reporting.hardware_ledger import HardwareLedgers
     from chalicelib.services.reporting.ledgers import Ledgers
     from chalicelib.services.reporting.pages import Pages
@@ -44,7 +44,7 @@ class ReportingParts(PlatformParts):
     @cached_property
     def curves(self) -> Curves:
         """Runs' curves."""
-        from chalicelib.services.operator.curves import Curves
+        from chalicelib.services.reporting.curves import Curves
 
         return Curves(registry=self.registry, metrics=self.metrics, clock=self.clock)
 

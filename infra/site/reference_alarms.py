@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from infra.functions import FUNCTIONS
 from infra.merge import merge_template
-from infra.site.tables import cell, code, page, table
+from infra.tables import cell, code, page, table
 
 PAGE: Final = "docs/reference/alarms.md"
 _RUNBOOK: Final = re.compile(r" See docs/runbook/(?P<page>[\w-]+)\.md$")

@@ -6,9 +6,9 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
-from chalicelib.api.routes import description
+from chalicelib.api.operations.routes import description
 from infra.site.markdown import slug
-from infra.site.tables import cell, code, page, table
+from infra.tables import cell, code, page, table
 
 PAGE: Final = "docs/reference/api.md"
 _SCHEMAS: Final = "#/components/schemas/"

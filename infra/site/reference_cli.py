@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from infra.site.tables import cell, code, page, table
+from infra.tables import cell, code, page, table
 from rekindle.cli.main import build_parser
 from rekindle.client.errors import MEANINGS
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from infra.site.tables import page
+from infra.tables import page
 from rekindle.doctor.table import markdown
 
 PAGE: Final = "docs/reference/doctor.md"

@@ -11,7 +11,7 @@ from typing import Any, Final
 from infra.functions import FUNCTIONS, INFRA
 from infra.grants import POLICIES
 from infra.lifecycle import HERE, POLICY
-from infra.site.tables import cell, code, page, table
+from infra.tables import cell, code, page, table
 
 PAGE: Final = "docs/reference/iam.md"
 _ARN: Final = re.compile(r"arn:\$\{AWS::Partition\}:([\w-]+):\$\{AWS::Region\}:\$\{AWS::AccountId\}:")

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from chalicelib import observability
-from infra.site.tables import cell, code, page, table
+from infra.tables import cell, code, page, table
 from rekindle import prometheus
 from rekindle.monitor.base import metrics
 

@@ -7,7 +7,7 @@ from typing import Final
 from chalicelib.domain.model.incident import TRANSITIONS, Phase
 from chalicelib.domain.model.repair import FAILURE_WORDS, FIRST_RUNGS
 from chalicelib.domain.policy.playbooks import PLAYBOOKS
-from infra.site.tables import cell, page, table
+from infra.tables import cell, page, table
 
 PAGE: Final = "docs/reference/playbooks.md"
 

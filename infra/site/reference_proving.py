@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from infra.site.tables import cell, code, page, table
+from infra.tables import cell, code, page, table
 from simulation.judging.counts import COUNTS
-from simulation.lies import KINDS
+from simulation.stories.lies import KINDS
 
 PAGE: Final = "docs/reference/proving.md"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from infra.site.tables import cell, code, page, table
+from infra.tables import cell, code, page, table
 from rekindle.signatures.harmless import HARMLESS
 from rekindle.signatures.labels import LABELS, Label
 from rekindle.signatures.rules import HARDWARE, OTHERS

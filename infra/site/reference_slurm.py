@@ -9,7 +9,7 @@ from chalicelib.domain.faults.slurm_states import STATUSES, failure_reason, faul
 from chalicelib.domain.run.submission import ROWS
 from chalicelib.ingest import agent
 from chalicelib.platforms.slurm.pending_reasons import REASONS
-from infra.site.tables import cell, page, table
+from infra.tables import cell, page, table
 from rekindle.protocol.cluster.documents import SlurmState
 
 PAGE: Final = "docs/reference/slurm.md"

@@ -24,7 +24,7 @@ from typing import Any, Final
 import moto.cloudwatch.models
 from moto.cloudwatch.models import MetricAggregatedDatum, cloudwatch_backends
 
-from localcloud.engine.clock import Clock, Timer
+from localcloud.aws.clock import Clock, Timer
 
 Publish = Callable[[str, str, dict[str, Any], list[str]], object]
 Key = tuple[str, str, frozenset[tuple[str, str]]]

@@ -18,7 +18,7 @@ from typing import Any
 
 from moto.events.models import EventPattern
 
-from localcloud.engine.clock import Clock, Timer
+from localcloud.aws.clock import Clock, Timer
 
 logger = logging.getLogger(__name__)
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from botocore.exceptions import ClientError
 
-from localcloud.engine.clock import Clock
+from localcloud.aws.clock import Clock
 
 _LATENCY = timedelta(milliseconds=100)
 _PAUSE = timedelta(milliseconds=50)  # past the moment at which a message is visible again

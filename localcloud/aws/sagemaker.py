@@ -14,8 +14,8 @@ from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Any, Protocol
 
+from localcloud.aws.clock import Clock
 from localcloud.aws.shapes import operation_model
-from localcloud.engine.clock import Clock
 
 
 class AwsError(Exception):

@@ -16,11 +16,11 @@ from typing import Any
 
 from botocore.exceptions import ClientError
 
+from localcloud.aws.clock import RealClock
 from localcloud.cloud import STACK, Cloud
 from localcloud.demo.fleet import Fleet, has_ended
 from localcloud.demo.trace import Trace
 from localcloud.demo.watch import Watch
-from localcloud.engine.clock import RealClock
 from localcloud.platforms.processes import Processes
 from rekindle.client.api import VERSION
 

@@ -29,9 +29,9 @@ from aws_durable_execution_sdk_python_testing.scheduler import Event, Scheduler
 from aws_durable_execution_sdk_python_testing.token import CallbackToken
 from aws_durable_execution_sdk_python_testing.worker.registry import ExecutionRegistry
 
-from localcloud.aws.functions import LambdaContext
-from localcloud.engine.clock import Clock, SimClock
+from localcloud.aws.clock import Clock, SimClock
 from localcloud.engine.durable_limits import ExecutionLimits
+from localcloud.engine.functions import LambdaContext
 
 Handler = Callable[[Any, Any], Any]
 CheckpointHook = Callable[[str, list[OperationUpdate]], None]

@@ -30,8 +30,7 @@ from aws_durable_execution_sdk_python_testing.stores.sqlite import SQLiteExecuti
 from aws_durable_execution_sdk_python_testing.token import CallbackToken
 from aws_durable_execution_sdk_python_testing.worker.registry import ExecutionRegistry
 
-from localcloud.aws.functions import Invocations, LambdaContext, Settings
-from localcloud.engine.clock import Clock, SimClock
+from localcloud.aws.clock import Clock, SimClock
 from localcloud.engine.durable import (
     CheckpointHook,
     CloudExecutor,
@@ -41,6 +40,7 @@ from localcloud.engine.durable import (
     ServiceClient,
 )
 from localcloud.engine.durable_limits import ExecutionLimits
+from localcloud.engine.functions import Invocations, LambdaContext, Settings
 
 # Version that an alias points to here. Source: aws-facts of the durable ARN pattern in botocore's lambda model, which
 # holds a published version, never an alias.

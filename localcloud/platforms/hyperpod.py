@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
+from localcloud.aws.clock import Clock
 from localcloud.aws.sagemaker import AwsError, Publish, as_time, paged
-from localcloud.engine.clock import Clock
 from localcloud.platforms.hyperpod_cluster import Cluster, Group, Node, cluster_id, event_detail, event_record
 
 OPERATIONS = (

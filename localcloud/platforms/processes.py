@@ -26,8 +26,8 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+from localcloud.aws.clock import Clock, Timer
 from localcloud.aws.sagemaker import Phase, TrainingJob, TrainingJobs
-from localcloud.engine.clock import Clock, Timer
 from localcloud.platforms.places import MAX_PORTS, is_free, take_ports
 from localcloud.platforms.processes_keeper import descendants
 

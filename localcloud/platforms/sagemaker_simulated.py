@@ -17,8 +17,8 @@ from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
+from localcloud.aws.clock import Clock
 from localcloud.aws.sagemaker import Phase, TrainingJob, TrainingJobs
-from localcloud.engine.clock import Clock
 from localcloud.platforms.simulated_run import Run, Script
 from localcloud.platforms.simulated_trouble import Fault, LossJudge, ranks_reports
 from rekindle.protocol.mailbox import (

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import timedelta
 
+from localcloud.aws.clock import Timer
 from localcloud.aws.sagemaker import TrainingJob
-from localcloud.engine.clock import Timer
 from localcloud.platforms.simulated_trouble import Fault, LossJudge
 from rekindle.protocol.mailbox import (
     LossState,

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from botocore.exceptions import ClientError
 
-from localcloud.engine.clock import Clock, Timer
+from localcloud.aws.clock import Clock, Timer
 from localcloud.slurm.agent import SlurmAgent
 from localcloud.slurm.model import SimJob, SlurmModel
 from rekindle.protocol.cluster.documents import SlurmState

@@ -14,8 +14,8 @@ from typing import Any, Final
 from urllib.parse import urlparse
 
 from infra.cloudformation.values import BadParameters
-from localcloud.aws.moto_server import Operation, operations_of
 from localcloud.aws.sagemaker import AwsError
+from localcloud.moto_server import Operation, operations_of
 from localcloud.stacks.account import Account
 from localcloud.stacks.life import Life
 from localcloud.stacks.plan import BadTemplate, Plan, capabilities, make_plan

@@ -7,8 +7,8 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from localcloud.aws.moto_server import Operation
 from localcloud.aws.sagemaker import AwsError
+from localcloud.moto_server import Operation
 from localcloud.stacks.api import CloudFormation
 from localcloud.stacks.server import served
 

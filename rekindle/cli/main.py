@@ -10,10 +10,10 @@ from importlib.metadata import EntryPoint, PackageNotFoundError, entry_points, v
 from typing import Any
 
 from rekindle.cli import commands
-from rekindle.cli.parsing import Parser
 from rekindle.cli.service.files import MIN_PYTHON, make_importable
 from rekindle.cli.service.target import add_options
 from rekindle.cli.terminal import completion
+from rekindle.cli.terminal.parsing import Parser
 from rekindle.cli.terminal.watch import watched
 from rekindle.cli.tools import checkpoints, classify, detect, doctor, run
 from rekindle.cli.views import console

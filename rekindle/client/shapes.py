@@ -78,3 +78,21 @@ def day_and_time(body: Any, *names: str) -> str:
     """`2026-11-20 10:00:00Z`, or a dash."""
     at = moment(body, *names)
     return f"{at:%Y-%m-%d %H:%M:%S}Z" if at is not None else NOTHING
+
+
+def what_was_seen(entry: Any) -> str:
+    """What an observation showed of the run, on one line; empty where it showed nothing."""
+    attempt = member(entry, "facts", "attempt")
+    if not isinstance(attempt, Mapping):
+        return ""
+    if "unknown" in attempt:
+        return f"nothing, {attempt['unknown']}"
+    parts = [f"{word(attempt, 'name')} {word(attempt, 'status')}"]
+    if member(attempt, "last_step", "known") is not None:
+        parts.append(f"at step {short_step(attempt, 'last_step')}")
+    if word(attempt, "loss_state") in ("nan", "inf"):
+        parts.append(f"loss {word(attempt, 'loss_state')}")
+    if member(attempt, "loss_health") is not None:
+        parts.append(f"loss {word(attempt, 'loss_health')}")
+    reason = word(entry, "facts", "failure_reason")
+    return ", ".join(parts) + (f"; failed: {reason}" if reason != NOTHING else "")

@@ -16,9 +16,8 @@ from urllib.parse import unquote
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from rekindle.cli.views.incident import what_was_seen
 from rekindle.client.api import Client, path
-from rekindle.client.shapes import member, objects, short_step, step, windows
+from rekindle.client.shapes import member, objects, short_step, step, what_was_seen, windows
 from rekindle.console import figures
 from rekindle.console.gate import Gate
 from rekindle.console.reads import MAX_AT_ONCE, Kept, Panel, Question, read_all, read_one

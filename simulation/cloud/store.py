@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from botocore.exceptions import ClientError
 
-from localcloud.engine.clock import Clock
+from localcloud.aws.clock import Clock
 
 Living = Callable[[], tuple[bytes, datetime] | None]
 """Body and time of writing of an object that is made when it is read; None while there is none."""

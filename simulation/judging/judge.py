@@ -37,10 +37,10 @@ from simulation.judging.knowable import (
     shows_after,
     without_gain,
 )
+from simulation.runs.memory import Watcher
 from simulation.runs.truth import MISSES_NOTHING, Attempt, Ill, TrueNode, TrueRun
 from simulation.slurm.cluster import Cluster
-from simulation.stages.memory import Watcher
-from simulation.world import World
+from simulation.stages.world import World
 
 UNWATCHED_AFTER: Final = timedelta(minutes=10)
 PAGED_WITHIN: Final = timedelta(minutes=30)  # of trouble, an outage or a person's deed: a page has its reason

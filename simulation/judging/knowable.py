@@ -5,10 +5,10 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 
 from chalicelib.domain.model.job import FAR_BELOW_STEPS
-from simulation.lies import Lies
 from simulation.runs.monitor import HEARTBEAT_S
 from simulation.runs.training import CONFIRMED_AFTER, STALL_LIMIT
 from simulation.runs.truth import MISSES_NOTHING, Attempt, Ill, Saved, TrueRun
+from simulation.stories.lies import Lies
 
 
 def began_over(attempt: Attempt) -> int:

@@ -10,8 +10,8 @@ from collections.abc import Collection
 from dataclasses import replace
 from typing import Any, Final
 
-from simulation.lies import REFUSALS, STAGES
-from simulation.story import Deed, Lie, Run, Story, Trouble
+from simulation.stories.lies import REFUSALS, STAGES
+from simulation.stories.story import Deed, Lie, Run, Story, Trouble
 
 # What is on Slurm's side of the service only has a place in stories of Slurm.
 _DENIED: Final = ("s3_denied", "sagemaker_denied")

@@ -10,9 +10,9 @@ import random
 from dataclasses import replace
 from typing import Any, Final
 
-from simulation.lies import STAGES
 from simulation.making.maker import HISTORY, make
-from simulation.story import Deed, Lie, Run, Story, Trouble
+from simulation.stories.lies import STAGES
+from simulation.stories.story import Deed, Lie, Run, Story, Trouble
 
 _ELSEWHERE: Final = 7_000_000_000_000  # added to a seed: stories whose parts are borrowed
 _MOMENTS: Final = ("start", "dead", "incident", "checkpointing", "stopping", "resubmitting", "verifying", "watching")

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from localcloud.engine.clock import Clock
+from localcloud.aws.clock import Clock
 from localcloud.platforms.simulated_trouble import Fault, ranks_reports
 from rekindle.protocol.mailbox import (
     ENV_JOB_ID,

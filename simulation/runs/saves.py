@@ -8,12 +8,12 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Final
 
-from localcloud.engine.clock import Clock
+from localcloud.aws.clock import Clock
 from rekindle.protocol.mailbox import Manifest, Place, SaveKind, manifest_key
 from simulation.cloud.store import MemoryObjects
 from simulation.runs.monitor import Monitor, prefix_of, run_mailbox
 from simulation.runs.truth import Attempt, Saved, TrueRun
-from simulation.story import Trouble
+from simulation.stories.story import Trouble
 
 
 class Saves:

@@ -14,8 +14,8 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from chalicelib.domain.policy.document import DEFAULT_POLICY
+from localcloud.aws.clock import Clock, Timer
 from localcloud.aws.sagemaker import Phase, TrainingJob, TrainingJobs
-from localcloud.engine.clock import Clock, Timer
 from rekindle.monitor.loss.scaler import ScaleWatch
 from rekindle.protocol.mailbox import (
     ENV_ATTEMPT,
@@ -32,7 +32,7 @@ from simulation.cloud.store import MemoryObjects
 from simulation.runs.monitor import SAVING, Monitor, Push, job_id_of
 from simulation.runs.saves import Saves, may_strike, strike
 from simulation.runs.truth import Attempt, Saved, Stretch, TrueRun
-from simulation.story import Trouble
+from simulation.stories.story import Trouble
 
 STARTING: Final = timedelta(seconds=40)
 DOWNLOADING: Final = timedelta(seconds=20)

@@ -9,7 +9,7 @@ from typing import Protocol
 
 from localcloud.aws.sagemaker import Phase
 from rekindle.protocol.mailbox import LossState, ResumePlan, RunPhase
-from simulation.story import Run, Trouble
+from simulation.stories.story import Run, Trouble
 
 MISSES_NOTHING = timedelta(seconds=60)
 """What has been so for less than this, the service cannot be blamed for not knowing: its sources are that slow."""

@@ -11,8 +11,8 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, Final, TypeVar
 
+from localcloud.aws.clock import Clock, Timer
 from localcloud.aws.sagemaker import TERMINAL, Phase, Publish
-from localcloud.engine.clock import Clock, Timer
 from localcloud.platforms.hyperpod import Clusters
 from localcloud.platforms.hyperpod_cluster import Node
 from localcloud.slurm.agent import SlurmAgent
@@ -22,14 +22,14 @@ from rekindle.protocol.cluster.names import agent_key
 from rekindle.protocol.cluster.orders import Order, Outcome, Verb
 from rekindle.protocol.mailbox import ENV_ATTEMPT
 from simulation.cloud.store import MemoryObjects
-from simulation.lies import Lies
+from simulation.runs.memory import Watcher
 from simulation.runs.monitor import run_mailbox
 from simulation.runs.training import Training
 from simulation.runs.truth import Attempt, TrueNode, TrueRun
 from simulation.slurm.pods import NAME, TIMINGS, WORKERS, cluster_request, name_of
 from simulation.slurm.slurm_start import SlurmStart, launch_instructions, plan_of
-from simulation.stages.memory import Watcher
-from simulation.story import Story, Trouble
+from simulation.stories.lies import Lies
+from simulation.stories.story import Story, Trouble
 
 NOTICED: Final = timedelta(seconds=4)  # from a change in Slurm to the agent's next reading
 HEARTBEAT: Final = timedelta(seconds=30)  # rekindle.agent's heartbeat

@@ -8,7 +8,7 @@ from typing import Any, Final
 from localcloud.platforms.hyperpod import Timings
 from localcloud.platforms.hyperpod_cluster import Node
 from localcloud.slurm.hyperpod import instance_group
-from simulation.story import Story
+from simulation.stories.story import Story
 
 NAME: Final = "ml"
 WORKERS: Final = "workers"

@@ -12,11 +12,11 @@ from typing import Any, Final
 from chalicelib.domain.guards.stages import TAG_STAGE
 from chalicelib.domain.model.incident import Incident
 from chalicelib.domain.policy.document import Policy
-from localcloud.engine.clock import Clock
+from localcloud.aws.clock import Clock
 from localcloud.memory_tables import MemoryJobs
-from simulation.lies import Lies
-from simulation.stages.memory import Incidents, Tables
+from simulation.runs.memory import Incidents, Tables
 from simulation.stages.service import STAGE, RealService
+from simulation.stories.lies import Lies
 
 DEV: Final = "dev"
 DEV_STACK: Final = f"{STAGE}-{DEV}"

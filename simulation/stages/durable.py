@@ -17,7 +17,7 @@ from typing import Any
 from aws_durable_execution_sdk_python.exceptions import StepError
 
 from chalicelib.domain.model.incident import execution_name
-from localcloud.engine.clock import Clock
+from localcloud.aws.clock import Clock
 
 Work = Callable[[dict[str, Any], "Context"], object]
 

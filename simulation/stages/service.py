@@ -15,12 +15,12 @@ from chalicelib.config import Settings
 from chalicelib.domain.policy.document import Policy
 from chalicelib.recovery.workflow import run_recovery
 from chalicelib.services.reporting.hardware_ledger import HardwareLedgers
-from localcloud.engine.clock import Clock
+from localcloud.aws.clock import Clock
 from localcloud.replay.world import OnePolicy
 from simulation.cloud.platform import NoAlarms
-from simulation.lies import Lies
+from simulation.runs.memory import DiscardedOutcomes, KeptAside, Marks, MemoryHardwareLedger, Tables
 from simulation.stages.durable import Context, MemoryExecutions
-from simulation.stages.memory import DiscardedOutcomes, KeptAside, Marks, MemoryHardwareLedger, Tables
+from simulation.stories.lies import Lies
 
 ACCOUNT: Final = "123456789012"
 BUCKET: Final = "mail"  # the stack's own; mailboxes lie there too

@@ -16,8 +16,8 @@ from typing import Any, TypeVar
 
 import pytest
 
+from localcloud.aws.clock import RealClock
 from localcloud.cloud import STACK, Cloud
-from localcloud.engine.clock import RealClock
 from rekindle.protocol.cluster.documents import AgentDoc, AttemptDoc, NodesDoc, SlurmState
 from rekindle.protocol.cluster.names import agent_key, answer_key, attempt_key, nodes_key, order_key, queue_name
 from rekindle.protocol.cluster.orders import Order, OrderResult, Outcome, Verb

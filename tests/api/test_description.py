@@ -21,8 +21,8 @@ from app import app
 from chalicelib.api import check
 from chalicelib.api.openapi import PROBLEMS
 from chalicelib.api.operation import PREFIX
+from chalicelib.api.operations.routes import BY_NAME, OPERATIONS, answers, description
 from chalicelib.api.problems import TITLES, ApiResponse, from_error, ok
-from chalicelib.api.routes import BY_NAME, OPERATIONS, answers, description
 from chalicelib.bootstrap import install, operations
 from chalicelib.domain.model import errors
 from rekindle.client import api as client

@@ -24,7 +24,7 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from chalicelib.api.operation import PREFIX, Operation
-from chalicelib.api.routes import BY_NAME, OPERATIONS
+from chalicelib.api.operations.routes import BY_NAME, OPERATIONS
 from tests.api_fuzz.stage import CLUSTER, Stage
 
 CHECKS: Final = [

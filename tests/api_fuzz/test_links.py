@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from hypothesis import HealthCheck, Phase, settings
 
-from chalicelib.api.routes import BY_NAME, OPERATIONS
+from chalicelib.api.operations.routes import BY_NAME, OPERATIONS
 from tests.api_fuzz.stage import Stage
 from tests.api_fuzz.test_fuzz import CHECKS, GOOD_BODIES, GOOD_NAMES, TIMEOUT_S
 

@@ -16,7 +16,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 from app import app
 from chalicelib.api.operation import PREFIX
-from chalicelib.api.routes import Api
+from chalicelib.api.operations.routes import Api
 from chalicelib.config import PRODUCTION_LOG_LEVEL
 from chalicelib.domain.decide import decide
 from chalicelib.domain.model.action import ActionResult

@@ -18,9 +18,9 @@ from app import app
 from chalicelib import bootstrap
 from chalicelib.aws.dynamodb.jobs import job_item
 from localcloud import read_store
+from localcloud.aws.clock import RealClock
 from localcloud.aws.sagemaker import Phase
 from localcloud.cloud import ACCOUNT_ID, REGION, STACK, Cloud
-from localcloud.engine.clock import RealClock
 from localcloud.read_objects import StoredObjects
 from localcloud.read_store import NotRead, StoreReader
 from localcloud.stack import deploy_rekindle

@@ -21,8 +21,8 @@ from chalicelib.domain.model.job import Job
 from chalicelib.domain.model.known import Known
 from chalicelib.domain.model.signal import Signal, SignalKind, SignalSource
 from chalicelib.platforms.training_job.platform import TRAINING_JOB
+from localcloud.aws.clock import RealClock
 from localcloud.cloud import STACK, Cloud
-from localcloud.engine.clock import RealClock
 from localcloud.stack import deploy_rekindle
 from rekindle.client.api import Client
 from rekindle.console.server import Console, running

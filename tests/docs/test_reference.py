@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from chalicelib import observability
-from chalicelib.api.routes import OPERATIONS
+from chalicelib.api.operations.routes import OPERATIONS
 from infra.functions import FUNCTIONS, INFRA
 from infra.site import reference_api, reference_cli, reference_iam, reference_metrics
 from infra.site.reference import PAGES

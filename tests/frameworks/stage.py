@@ -21,8 +21,8 @@ from chalicelib import bootstrap
 from chalicelib.domain.model.incident import Incident
 from chalicelib.domain.model.job import Attempt
 from chalicelib.domain.policy.document import overlaid
+from localcloud.aws.clock import RealClock
 from localcloud.cloud import STACK, Cloud
-from localcloud.engine.clock import RealClock
 from localcloud.platforms.places import take_ports
 from localcloud.platforms.processes import Processes
 from localcloud.stack import deploy_rekindle

@@ -14,7 +14,7 @@ import pytest
 from botocore.stub import Stubber
 
 from infra.asking import DeploymentError, stack_name
-from infra.deploy import Deployment, main
+from infra.deploy.deployment import Deployment, main
 from infra.grants import POLICIES
 from infra.package import BUNDLE, TEMPLATE
 from tests.infra.live_account import live_account

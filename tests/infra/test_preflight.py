@@ -13,7 +13,7 @@ from botocore.exceptions import ClientError
 from botocore.stub import Stubber
 
 from infra.asking import DeploymentError, Finding, Weight
-from infra.deploy import Deployment, main
+from infra.deploy.deployment import Deployment, main
 from infra.preflight.checks import ask, look
 from infra.preflight.checks import main as preflight_main
 from infra.preflight.template import named

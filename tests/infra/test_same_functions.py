@@ -18,11 +18,11 @@ from infra.grants import POLICIES, shared_policies
 from infra.merge import EXECUTION_RETENTION_DAYS, EXECUTION_TIMEOUT_S
 from infra.package import ROOT
 from localcloud.aws.events import Rule
-from localcloud.aws.functions import Settings
 from localcloud.aws.packaged import packaged_template
 from localcloud.aws.template import resources
 from localcloud.cloud import ACCOUNT_ID, REGION, STACK, Cloud
 from localcloud.cloud_app import deployment_of
+from localcloud.engine.functions import Settings
 from localcloud.stack import deploy_rekindle
 from tests.infra.stack_reading import Template, of_type
 

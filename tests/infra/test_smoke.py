@@ -36,8 +36,8 @@ QUICK = Patience(
 def place(tmp_path: Path) -> Iterator[Place]:
     """The stack of an embedded cloud, quick in all that AWS takes minutes for."""
     from app import app
+    from localcloud.aws.clock import RealClock
     from localcloud.cloud import STACK, Cloud
-    from localcloud.engine.clock import RealClock
     from localcloud.stack import deploy_rekindle
 
     code = tmp_path / "code"

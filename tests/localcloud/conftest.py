@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from localcloud.aws.clock import RealClock
 from localcloud.cloud import Cloud
-from localcloud.engine.clock import RealClock
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from datetime import timedelta
 
 import pytest
 
-from localcloud.engine.clock import SIM_EPOCH, RealClock, SimClock, Stuck
+from localcloud.aws.clock import SIM_EPOCH, RealClock, SimClock, Stuck
 
 SECOND = timedelta(seconds=1)
 

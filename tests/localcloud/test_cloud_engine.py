@@ -18,7 +18,7 @@ import pytest
 from aws_durable_execution_sdk_python import DurableContext, durable_execution
 from aws_durable_execution_sdk_python.config import CallbackConfig, CompletionConfig, Duration, ParallelConfig
 
-from localcloud.engine.clock import SIM_EPOCH, SimClock
+from localcloud.aws.clock import SIM_EPOCH, SimClock
 from localcloud.engine.engine import AlreadyStarted, CallbackClosed, Crash, DurableEngine, NoSuchExecution
 
 MINUTE = timedelta(minutes=1)
@@ -196,7 +196,7 @@ from datetime import timedelta
 from pathlib import Path
 from aws_durable_execution_sdk_python import durable_execution
 from aws_durable_execution_sdk_python.config import CallbackConfig, CompletionConfig, Duration, ParallelConfig
-from localcloud.engine.clock import RealClock
+from localcloud.aws.clock import RealClock
 from localcloud.engine.engine import DurableEngine
 
 folder = Path(sys.argv[1])

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from localcloud.aws.clock import SimClock
 from localcloud.aws.events import Chaos, EventBridge, Rule, Schedule
 from localcloud.cloud import Cloud
-from localcloud.engine.clock import SimClock
 
 EVERY = {"source": [{"prefix": ""}]}
 

@@ -247,7 +247,7 @@ def test_the_longest_allowed_runtime_ends_the_job(http_cloud: Cloud, processes: 
 
 
 def test_closing_the_cloud_leaves_nobody_behind(tmp_path: Path) -> None:
-    from localcloud.engine.clock import RealClock
+    from localcloud.aws.clock import RealClock
 
     with Cloud(http=True, clock=RealClock()) as cloud:
         jobs = cloud.run_processes(tmp_path, starting=timedelta(0), downloading=timedelta(0))
@@ -261,7 +261,7 @@ def test_a_killed_cloud_leaves_nobody_behind(tmp_path: Path) -> None:
         import sys
         from datetime import timedelta
         from pathlib import Path
-        from localcloud.engine.clock import RealClock
+        from localcloud.aws.clock import RealClock
         from localcloud.cloud import Cloud
         from tests.localcloud.test_cloud_processes import STUBBORN, submit, up
         with Cloud(http=True, clock=RealClock()) as cloud:

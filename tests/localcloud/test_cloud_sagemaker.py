@@ -11,12 +11,12 @@ from botocore.exceptions import ClientError
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from localcloud.aws.clock import SimClock
 from localcloud.aws.events import Rule
 from localcloud.aws.sagemaker import TERMINAL, TRANSITIONS, AwsError, Phase, TrainingJobs
 from localcloud.aws.shapes import ShapeMismatch, check_answer
 from localcloud.aws.wire import How
 from localcloud.cloud import Cloud
-from localcloud.engine.clock import SimClock
 from localcloud.platforms.sagemaker_simulated import Fault
 from localcloud.platforms.simulated_run import Script
 from rekindle.protocol.mailbox import (

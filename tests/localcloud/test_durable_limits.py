@@ -16,7 +16,7 @@ from aws_durable_execution_sdk_python.exceptions import CheckpointError
 from aws_durable_execution_sdk_python.lambda_service import OperationAction, OperationType, OperationUpdate
 from aws_durable_execution_sdk_python.retries import RetryStrategyConfig, create_retry_strategy
 
-from localcloud.engine.clock import SimClock
+from localcloud.aws.clock import SimClock
 from localcloud.engine.durable_limits import MAX_OPERATIONS, MAX_STORED_BYTES, ExecutionLimits
 from localcloud.engine.engine import DurableEngine
 

@@ -21,7 +21,7 @@ from aws_durable_execution_sdk_python.lambda_service import OperationAction, Ope
 from aws_durable_execution_sdk_python.retries import RetryStrategyConfig, create_retry_strategy
 from aws_durable_execution_sdk_python_testing.worker.checkpoint_tasks import CallableTask
 
-from localcloud.engine.clock import RealClock
+from localcloud.aws.clock import RealClock
 from localcloud.engine.engine import DurableEngine
 
 LONG = timedelta(minutes=3)  # of real time, for what takes a moment: only a lost wake takes longer

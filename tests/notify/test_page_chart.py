@@ -22,7 +22,7 @@ from chalicelib.domain.reporting.page_chart import HEIGHT, WIDTH, LossCurve, cha
 from chalicelib.domain.reporting.sentence import sentence_of
 from chalicelib.platforms.training_job.platform import TRAINING_JOB
 from chalicelib.ports.sweep import MetricQuery, Series
-from chalicelib.services.operator.curves import Curves
+from chalicelib.services.reporting.curves import Curves
 from chalicelib.services.reporting.losses import Losses
 from localcloud.memory_tables import MemoryJobs
 from tests.ledger import books

@@ -42,7 +42,7 @@ from chalicelib.domain.reporting.incident_page import MAX_LINES, STYLE, command,
 from chalicelib.domain.reporting.page_chart import LossCurve
 from chalicelib.domain.reporting.sentence import sentence_of
 from chalicelib.ports.notices import Address, PageLink
-from chalicelib.services.operator.curves import Curves
+from chalicelib.services.reporting.curves import Curves
 from chalicelib.services.reporting.losses import Losses
 from chalicelib.services.reporting.pages import WRITES, Pages
 from localcloud.memory_tables import MemoryIncidents, MemoryJobs

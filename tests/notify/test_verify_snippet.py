@@ -17,7 +17,7 @@ import pytest
 
 from chalicelib.channels.webhook import Webhook
 from chalicelib.domain.notices.channels import ChannelConfig, ChannelKind
-from localcloud.engine.clock import RealClock
+from localcloud.aws.clock import RealClock
 from tests.notify.made import OLDER, SECRET, Secrets, notice
 from tests.notify.receiver import Got, Receiver
 

@@ -77,11 +77,11 @@ LISTED: Final = {
     "chalicelib/services/observe/nodes.py": NODES,
     "chalicelib/services/observe/observer.py": NODES,
     "chalicelib/services/operator/clusters.py": FACE,
-    "chalicelib/services/operator/curves.py": FACE,
+    "chalicelib/services/reporting/curves.py": FACE,
     "chalicelib/services/operator/orders.py": FACE,
     "chalicelib/services/perform/cluster_orders.py": WIRE,
     "chalicelib/services/sweep/clusters.py": NODES,
-    "chalicelib/services/sweep/metrics.py": AWS,
+    "chalicelib/services/reporting/job_metrics.py": AWS,
 }
 
 

@@ -10,7 +10,7 @@ from chalicelib.domain.model.known import Known
 from chalicelib.domain.model.node import Load, NodeView
 from chalicelib.domain.model.observation import AttemptStatus, AttemptView
 from localcloud.replay.world import OnePolicy
-from simulation.world import World
+from simulation.stages.world import World
 from tests.domain.policies import changed
 
 

@@ -7,11 +7,11 @@ from datetime import timedelta
 import pytest
 
 from chalicelib.domain.model.action import Severity
-from simulation.lies import KINDS
 from simulation.making.maker import make
 from simulation.making.wild import make_wild
 from simulation.play import play, played
-from simulation.story import _WORDS, Deed, Lie, Run, Story, Trouble
+from simulation.stories.lies import KINDS
+from simulation.stories.story import _WORDS, Deed, Lie, Run, Story, Trouble
 from tests.proving import broken
 from tests.proving.test_judge import CRASH, story
 

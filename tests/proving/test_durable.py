@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import Any
 
 from chalicelib.domain.model.incident import execution_name
-from localcloud.engine.clock import SimClock
+from localcloud.aws.clock import SimClock
 from simulation.stages.durable import Context, MemoryExecutions
 
 

@@ -10,8 +10,8 @@ import pytest
 from simulation.findings import explanation, open_findings
 from simulation.judging.counts import COUNTS
 from simulation.play import play
-from simulation.story import Deed, Lie, Run, Story, Trouble
-from simulation.world import World
+from simulation.stages.world import World
+from simulation.stories.story import Deed, Lie, Run, Story, Trouble
 from tests.proving import broken
 
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from simulation.lies import check_lies
 from simulation.play import play
-from simulation.story import Story
+from simulation.stories.lies import check_lies
+from simulation.stories.story import Story
 
 STORIES = sorted((Path(__file__).parent / "stories").glob("*.json"))
 

@@ -11,8 +11,8 @@ import pytest
 
 from localcloud.aws.sagemaker import Phase
 from simulation.play import play, played
-from simulation.story import Deed, Lie, Run, Story, Trouble
-from simulation.world import World
+from simulation.stages.world import World
+from simulation.stories.story import Deed, Lie, Run, Story, Trouble
 from tests.proving import broken
 from tests.proving.test_judge import CRASH, HANG, story
 

@@ -11,13 +11,13 @@ from botocore.exceptions import ClientError
 from simulation.command import main, stories
 from simulation.findings import explanation, open_findings, parts_of
 from simulation.judging.counts import COUNTS
-from simulation.lies import KINDS, REFUSALS, check_lies
 from simulation.making.maker import make
 from simulation.making.wild import make_wild
 from simulation.play import play, played
 from simulation.shrink import shrink
-from simulation.story import Deed, Lie, Run, Story, Trouble
-from simulation.world import World
+from simulation.stages.world import World
+from simulation.stories.lies import KINDS, REFUSALS, check_lies
+from simulation.stories.story import Deed, Lie, Run, Story, Trouble
 from tests.proving import broken
 
 SAMPLE, QUICK = 300, 100  # the first hundred in `make test`, the others in `make test-long`

@@ -12,8 +12,8 @@ from chalicelib.domain.model.action import Severity
 from chalicelib.domain.model.known import Unknown
 from chalicelib.services.observe.run_checkpoints import RunCheckpoints
 from simulation.play import played
-from simulation.story import Deed, Run, Story, Trouble
-from simulation.world import World
+from simulation.stages.world import World
+from simulation.stories.story import Deed, Run, Story, Trouble
 
 ANEW = Deed(what="resubmit", when="dead", delay_s=3.0)
 CRASHES = (Trouble(kind="crash", step=65), Trouble(kind="crash", step=70))

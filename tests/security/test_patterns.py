@@ -66,7 +66,7 @@ for package in ("chalicelib", "rekindle"):
         loaded = importlib.import_module(module.name)
         for name, value in list(vars(loaded).items()):
             collect(value, module.name)
-from chalicelib.api.routes import OPERATIONS
+from chalicelib.api.operations.routes import OPERATIONS
 
 def schemas(value, where):
     if isinstance(value, dict):

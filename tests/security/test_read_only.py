@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from chalicelib import bootstrap
-from chalicelib.api.routes import OPERATIONS
+from chalicelib.api.operations.routes import OPERATIONS
 from chalicelib.aws.dynamodb.jobs import job_item
 from localcloud.cloud import STACK, Cloud
 from localcloud.stack import deploy_rekindle

@@ -11,7 +11,7 @@ import pytest
 from chalicelib.domain.model.errors import InvalidRequest, UnknownEntity
 from chalicelib.domain.model.job import Attempt, Job, WatchPlan
 from chalicelib.platforms.training_job.platform import TRAINING_JOB
-from chalicelib.services.operator.curves import CURVES, MAX_MINUTES, MAX_POINTS, Curves, period_for
+from chalicelib.services.reporting.curves import CURVES, MAX_MINUTES, MAX_POINTS, Curves, period_for
 from localcloud.memory_tables import MemoryJobs
 from rekindle.monitor.base.metrics import Sample, aggregate
 from tests.fakes.watching import FakeMetrics

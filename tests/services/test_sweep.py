@@ -27,8 +27,8 @@ from chalicelib.services.intake.missed_signals import (
     signal_from_start,
     silence,
 )
+from chalicelib.services.reporting.job_metrics import metric_queries, monitor_needs_asking, readings_of
 from chalicelib.services.reporting.outcome import OutcomeKind
-from chalicelib.services.sweep.metrics import metric_queries, monitor_needs_asking, readings_of
 from rekindle.protocol.signals import FaultClass
 from tests.fakes.world import START
 from tests.services.world import JOB, World

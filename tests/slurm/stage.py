@@ -24,9 +24,9 @@ from chalicelib import bootstrap
 from chalicelib.domain.model.incident import Incident
 from chalicelib.domain.model.job import Attempt
 from chalicelib.domain.policy.document import overlaid
+from localcloud.aws.clock import RealClock
 from localcloud.cloud import STACK, Cloud
 from localcloud.demo.undisturbed import Undisturbed
-from localcloud.engine.clock import RealClock
 from localcloud.slurm.conf import Timers
 from localcloud.slurm.hyperpod import HyperPodLab
 from localcloud.slurm.lab import SlurmLab

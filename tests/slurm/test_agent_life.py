@@ -22,8 +22,8 @@ from typing import Any
 
 import pytest
 
+from localcloud.aws.clock import RealClock
 from localcloud.cloud import STACK, Cloud
-from localcloud.engine.clock import RealClock
 from localcloud.slurm import head_node
 from localcloud.slurm.hyperpod import HyperPodLab
 from rekindle.protocol.cluster.documents import AttemptDoc

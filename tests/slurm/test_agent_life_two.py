@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from localcloud.aws.clock import RealClock
 from localcloud.cloud import Cloud
-from localcloud.engine.clock import RealClock
 from localcloud.slurm import head_node
 from localcloud.slurm.hyperpod import HyperPodLab
 from rekindle.protocol.cluster.lease import LeaseDoc, lease_key, standby_key

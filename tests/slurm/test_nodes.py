@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from localcloud.aws.clock import RealClock
 from localcloud.cloud import Cloud
-from localcloud.engine.clock import RealClock
 from localcloud.slurm.hyperpod import HyperPodLab
 from localcloud.slurm.processes import is_alive
 

@@ -20,8 +20,8 @@ import pytest
 
 from chalicelib import bootstrap
 from chalicelib.domain.policy.document import overlaid
+from localcloud.aws.clock import RealClock
 from localcloud.cloud import STACK, Cloud
-from localcloud.engine.clock import RealClock
 from localcloud.slurm.conf import Timers
 from localcloud.slurm.hyperpod import HyperPodLab
 from localcloud.slurm.lab import BACKUP, on_host

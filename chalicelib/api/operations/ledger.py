@@ -29,7 +29,7 @@ from chalicelib.api.schema import (
 from chalicelib.domain.drills.catalogue import DRILLS
 from chalicelib.domain.model.approvals import Guard
 from chalicelib.domain.model.incident import Phase
-from chalicelib.services.operator.curves import DEFAULT_MINUTES, MAX_MINUTES
+from chalicelib.services.reporting.curves import DEFAULT_MINUTES, MAX_MINUTES
 from chalicelib.services.reporting.ledgers import MAX_DAYS
 from rekindle.protocol.signals import FaultClass
 

@@ -12,7 +12,7 @@ from chalicelib.domain.model.job import Job
 from chalicelib.domain.model.known import Known, Maybe, Unknown
 from chalicelib.domain.reporting.incident_page import NO_CURVE
 from chalicelib.domain.reporting.page_chart import LossCurve, window_of
-from chalicelib.services.operator.curves import MAX_MINUTES, Curves
+from chalicelib.services.reporting.curves import MAX_MINUTES, Curves
 
 _CURVES: Final = ("loss", "non_finite")
 

@@ -44,16 +44,16 @@ from chalicelib.services.intake.missed_signals import (
     silence,
 )
 from chalicelib.services.reporting.alarms import Alarms
-from chalicelib.services.sweep.clusters import SweepClusters
-from chalicelib.services.sweep.figures import Swept as Swept
-from chalicelib.services.sweep.figures import Tally
-from chalicelib.services.sweep.metrics import (
+from chalicelib.services.reporting.job_metrics import (
     METRICS_WINDOW,
     MONITOR_WINDOW,
     metric_queries,
     monitor_needs_asking,
     readings_of,
 )
+from chalicelib.services.sweep.clusters import SweepClusters
+from chalicelib.services.sweep.figures import Swept as Swept
+from chalicelib.services.sweep.figures import Tally
 from chalicelib.services.sweep.round import Round, chunks, next_round
 from chalicelib.services.sweep.unheard import HISTORY, MAX_ASKED, UnheardAttempts
 from rekindle.protocol.signals import FaultClass

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final
 
-from rekindle.cli.parsing import did_you_mean
+from rekindle.cli.terminal.parsing import did_you_mean
 from rekindle.client.api import Client, path
 from rekindle.client.errors import CliError, Misused, NotFound
 from rekindle.client.shapes import member, objects

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from rekindle.cli.parsing import did_you_mean
+from rekindle.cli.terminal.parsing import did_you_mean
 from rekindle.client.errors import BadFile
 from rekindle.client.table import clean, cut
 

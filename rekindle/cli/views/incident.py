@@ -8,7 +8,18 @@ from datetime import datetime
 from typing import Any
 
 from rekindle.cli.views.guards import held, questions
-from rekindle.client.shapes import NOTHING, day_and_time, member, moment, objects, short_step, step, windows, word
+from rekindle.client.shapes import (
+    NOTHING,
+    day_and_time,
+    member,
+    moment,
+    objects,
+    short_step,
+    step,
+    what_was_seen,
+    windows,
+    word,
+)
 from rekindle.client.table import TONES, Column, Style, clean, render, width
 from rekindle.protocol.quantities import NAMES, duration
 
@@ -244,24 +255,6 @@ def _answer(answer: Mapping[str, Any] | None) -> str:
         return ""
     detail = word(answer, "detail")
     return f": {word(answer, 'done')}" + (f" ({detail})" if detail != NOTHING else "")
-
-
-def what_was_seen(entry: Any) -> str:
-    """What an observation showed of the run, on one line; empty where it showed nothing."""
-    attempt = member(entry, "facts", "attempt")
-    if not isinstance(attempt, Mapping):
-        return ""
-    if "unknown" in attempt:
-        return f"nothing, {attempt['unknown']}"
-    parts = [f"{word(attempt, 'name')} {word(attempt, 'status')}"]
-    if member(attempt, "last_step", "known") is not None:
-        parts.append(f"at step {short_step(attempt, 'last_step')}")
-    if word(attempt, "loss_state") in ("nan", "inf"):
-        parts.append(f"loss {word(attempt, 'loss_state')}")
-    if member(attempt, "loss_health") is not None:
-        parts.append(f"loss {word(attempt, 'loss_health')}")
-    reason = word(entry, "facts", "failure_reason")
-    return ", ".join(parts) + (f"; failed: {reason}" if reason != NOTHING else "")
 
 
 def wrapped(text: str, style: Style) -> list[str]:

@@ -14,9 +14,9 @@ from typing import Any, Final
 from botocore.exceptions import ReadTimeoutError
 
 from chalicelib.domain.model.errors import Throttled
-from localcloud.engine.clock import Clock
+from localcloud.aws.clock import Clock
 from simulation.cloud.store import refused
-from simulation.story import Lie, Story
+from simulation.stories.story import Lie, Story
 
 _OF_NODES: Final = (
     "DescribeCluster",

@@ -18,13 +18,13 @@ from urllib.parse import parse_qs, unquote, urlsplit
 from aws_durable_execution_sdk_python.lambda_service import ErrorObject
 from aws_durable_execution_sdk_python_testing.execution import Execution
 
+from localcloud.aws.clock import Clock
 from localcloud.aws.events import Throttled
-from localcloud.aws.functions import Settings, failure_record
 from localcloud.aws.sagemaker import AwsError, as_time
 from localcloud.aws.shapes import check_answer, operation_model, request_problems
-from localcloud.engine.clock import Clock
 from localcloud.engine.durable import Handler
 from localcloud.engine.engine import AlreadyStarted, CallbackClosed, DurableEngine, NoSuchExecution
+from localcloud.engine.functions import Settings, failure_record
 
 OPERATIONS = (
     "Invoke",

@@ -1,4 +1,4 @@
-"""Deploy or remove the stack: `rekindle deploy` (infra.commands), `python -m infra.deploy --stage STAGE [--remove]`.
+"""Deploy or remove the stack: `rekindle deploy` (`commands`), `python -m infra.deploy --stage STAGE [--remove]`.
 
 Before anything is created, infra/preflight looks for what would stop it. Deploying twice changes nothing; a second
 run after a change shows and applies the change. Removing leaves the table and the mailbox bucket in place, names them
@@ -332,7 +332,3 @@ def _tell_removed(deployment: Deployment, kept: tuple[str, ...]) -> None:
         print("The next deployment takes these up again. How to delete them for good: docs/deploy.md")
     for one in deployment.leftovers():
         print(f"left: {one.what} -> {one.remedy}")
-
-
-if __name__ == "__main__":
-    sys.exit(main())

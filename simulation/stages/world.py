@@ -14,24 +14,24 @@ from chalicelib.domain.model.errors import RecoveryError, Retryable
 from chalicelib.domain.model.incident import Incident
 from chalicelib.domain.policy.document import Policy
 from chalicelib.services.reporting.outcome import Outcome
+from localcloud.aws.clock import SimClock
 from localcloud.aws.sagemaker import Phase as JobPhase
 from localcloud.aws.sagemaker import TrainingJob, TrainingJobs
-from localcloud.engine.clock import SimClock
 from localcloud.memory_tables import MemoryJobs
 from localcloud.platforms.hyperpod import Clusters
 from rekindle.protocol.mailbox import ENV_JOB_ID, ENV_MAILBOX, KeyKind, LossState, parse_key
 from simulation.cloud.platform import MemoryCloudWatch, MemorySageMaker, MemorySqs
 from simulation.cloud.store import REFUSED, MemoryObjects, MemoryS3
-from simulation.lies import STAGES, Lies
+from simulation.runs.memory import Incidents, People, Tables, Watcher
 from simulation.runs.monitor import run_mailbox
 from simulation.runs.training import Training
 from simulation.runs.truth import TrueRun
 from simulation.slurm.cluster import Cluster
 from simulation.slurm.pods import NAME as SLURM_CLUSTER
 from simulation.stages.beside import StageBeside, other_tags, own_stage, own_tags
-from simulation.stages.memory import Incidents, People, Tables, Watcher
 from simulation.stages.service import ACCOUNT, BUCKET, RealService
-from simulation.story import Deed, Run, Story
+from simulation.stories.lies import STAGES, Lies
+from simulation.stories.story import Deed, Run, Story
 
 MINUTE: Final = timedelta(minutes=1)
 QUIET: Final = timedelta(minutes=6)  # after this long with nothing open and nothing to come a story is over

@@ -17,9 +17,9 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from infra.cloudformation.intrinsics import Stack
+from localcloud.aws.clock import Clock
 from localcloud.aws.events import DEFAULT_BUS, Rule, Schedule, Throttled
 from localcloud.aws.queues import QueueSource
-from localcloud.engine.clock import Clock
 
 _UNITS: Final = {"minute": timedelta(minutes=1), "hour": timedelta(hours=1), "day": timedelta(days=1)}
 _FUNCTION: Final = "AWS::Serverless::Function"

@@ -27,7 +27,7 @@ _SLACK: Final = "Print the Slack app's manifest with the addresses of the API (o
 
 def register(subparsers: Any) -> None:
     """Add the commands to the `rekindle` parser."""
-    from infra.deploy import add_options
+    from infra.deploy.deployment import add_options
     from infra.init.command import register as add_init
 
     deploy = _added(subparsers, "deploy", "create or update the stack in your account", _DEPLOY)
@@ -119,7 +119,7 @@ def _build(out: Path) -> None:
 
 def _run(args: argparse.Namespace, package: Path) -> int:
     from infra.asking import DeploymentError
-    from infra.deploy import run
+    from infra.deploy.deployment import run
 
     try:
         run(args, package=package)

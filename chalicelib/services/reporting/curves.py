@@ -15,7 +15,7 @@ from chalicelib.domain.model.known import Known, Maybe, Unknown
 from chalicelib.ports.clock import Clock
 from chalicelib.ports.jobs import JobRegistry
 from chalicelib.ports.sweep import MetricQuery, Metrics, Series
-from chalicelib.services.sweep.metrics import JOB_DIMENSION, JOB_NAMESPACE, MONITOR_DIMENSION, MONITOR_NAMESPACE
+from chalicelib.services.reporting.job_metrics import JOB_DIMENSION, JOB_NAMESPACE, MONITOR_DIMENSION, MONITOR_NAMESPACE
 
 DEFAULT_MINUTES: Final = 60
 MAX_MINUTES: Final = 60 * 24 * 30

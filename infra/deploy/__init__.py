@@ -1,0 +1,1 @@
+"""Deploying and removing the stack, and the commands of `rekindle` that a checkout or the wheel adds for it."""
