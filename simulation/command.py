@@ -124,10 +124,9 @@ def _options(argv: Sequence[str] | None) -> argparse.Namespace:
 
 
 def _positive(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError("must be 1 or more")
-    return value
+    if not (text.isascii() and text.isdigit() and int(text) >= 1):
+        raise argparse.ArgumentTypeError("must be a whole number, 1 or more")
+    return int(text)
 
 
 def stories(seed: int, start: int, count: int, platform: str = "", *, is_wild: bool = False) -> list[Story]:
