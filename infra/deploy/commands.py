@@ -8,9 +8,11 @@ from __future__ import annotations
 import argparse
 import json
 import tempfile
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+from rekindle.cli.terminal.parsing import described
 from rekindle.client.errors import CommandFailed, Misused, Unreachable
 
 _DEPLOY: Final = """\
@@ -30,36 +32,25 @@ def register(subparsers: Any) -> None:
     from infra.deploy.deployment import add_options
     from infra.init.command import register as add_init
 
-    deploy = _added(subparsers, "deploy", "create or update the stack in your account", _DEPLOY)
+    deploy = described(subparsers, "deploy", "create or update the stack in your account", _DEPLOY)
     add_options(deploy)
     deploy.add_argument("--package", type=Path, metavar="DIR", help="a built package (default: one is built)")
     deploy.add_argument(
         "--build-only", type=Path, metavar="DIR", help="write the template and the bundle here, and end"
     )
     deploy.set_defaults(run=_deploy, remove=False, extra="deploy")
-    package = _added(
+    package = described(
         subparsers, "package", "the template and the bundle, with a Terraform module and a CDK stack", _PACKAGE
     )
     package.add_argument("--out", type=Path, required=True, metavar="DIR", help="where they go")
     package.set_defaults(run=_package, extra="deploy")
-    undeploy = _added(subparsers, "undeploy", "remove the stack; table and bucket stay", _UNDEPLOY)
+    undeploy = described(subparsers, "undeploy", "remove the stack; table and bucket stay", _UNDEPLOY)
     add_options(undeploy)
     undeploy.set_defaults(run=_undeploy, remove=True, extra="cli")
-    slack = _added(subparsers, "slack-app", "the Slack app's manifest for this deployment", _SLACK)
+    slack = described(subparsers, "slack-app", "the Slack app's manifest for this deployment", _SLACK)
     slack.add_argument("api", metavar="API-ADDRESS", help="https://<id>.execute-api.<region>.amazonaws.com/api")
     slack.set_defaults(run=_slack)
-    add_init(lambda name, summary, description: _added(subparsers, name, summary, description))
-
-
-def _added(subparsers: Any, name: str, summary: str, description: str) -> argparse.ArgumentParser:
-    parser: argparse.ArgumentParser = subparsers.add_parser(
-        name,
-        help=summary,
-        description=description,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
-    return parser
+    add_init(partial(described, subparsers))
 
 
 def _deploy(args: argparse.Namespace) -> int:

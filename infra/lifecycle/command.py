@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from infra.lifecycle.options import add_names, add_options, add_wheels
+from rekindle.cli.terminal.parsing import described
 from rekindle.client.errors import CliError, CommandFailed, Exit, Misused, NotFound, Unreachable
 
 if TYPE_CHECKING:
@@ -44,11 +45,11 @@ def register(subparsers: Any) -> None:
     """Add the command to the `rekindle` parser."""
     agent = subparsers.add_parser("slurm-agent", help="the agent on a Slurm head node: install, upgrade, stop, remove")
     verbs = agent.add_subparsers(dest="verb", required=True, metavar="VERB")
-    bundle = _verb(verbs, "bundle", "write the folder that a head node installs the agent from", _BUNDLE)
+    bundle = described(verbs, "bundle", "write the folder that a head node installs the agent from", _BUNDLE)
     add_options(bundle)
     bundle.set_defaults(run=_bundle, extra="cli")
     for name, (help_, has_folder, is_asked) in VERBS.items():
-        verb = _verb(verbs, name, help_, f"{help_[0].upper()}{help_[1:]}.{_WHERE}")
+        verb = described(verbs, name, help_, f"{help_[0].upper()}{help_[1:]}.{_WHERE}")
         add_names(verb)
         verb.add_argument("--here", action="store_true", help="this machine is the head node")
         verb.add_argument("--group", metavar="NAME", help="the instance group of the head node (asked of the cluster)")
@@ -61,17 +62,6 @@ def register(subparsers: Any) -> None:
         if name == "uninstall":
             verb.add_argument("--force", action="store_true", help="remove it also where not all can be given back")
         verb.set_defaults(run=_on_the_head_node, extra="cli")
-
-
-def _verb(verbs: Any, name: str, help_: str, description: str) -> argparse.ArgumentParser:
-    made: argparse.ArgumentParser = verbs.add_parser(
-        name,
-        help=help_,
-        description=description,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
-    return made
 
 
 def _bundle(args: argparse.Namespace) -> int:

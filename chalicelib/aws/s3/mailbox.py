@@ -65,16 +65,13 @@ class S3Mailbox:
     def heartbeat(self, job: Job, attempt: AttemptView) -> AttemptView:
         """See ports.Mailbox. A heartbeat that cannot be read makes both steps Unknown, with the reason."""
         try:
-            place = _root(job).join(heartbeat_key(attempt.name))
-            raw, written_at = self._objects.read_dated(place, MAX_MESSAGE_BYTES)
-            if raw is None:
-                return attempt
-            heartbeat = Heartbeat.from_json(raw)
-            _insist(heartbeat.attempt == attempt.name, "attempt", f"is {heartbeat.attempt}")
-            _insist(job.is_signed(heartbeat.job_id, attempt=attempt.name), "job_id", f"is {heartbeat.job_id}")
+            newest = self._newest(job, attempt.name)
         except (MailboxError, NotAuthorized) as err:
             why = Unknown(f"the heartbeat cannot be read: {err}"[:200])
             return attempt if not job.mailbox else replace(attempt, first_step=why, last_step=why)
+        if newest is None:
+            return attempt
+        heartbeat, written_at = newest
         return replace(
             attempt,
             first_step=_step(heartbeat.first_step),
@@ -91,6 +88,21 @@ class S3Mailbox:
             hears=heartbeat.hears,
             links=heartbeat.links,
         )
+
+    def _newest(self, job: Job, attempt: str) -> tuple[Heartbeat, datetime | None] | None:
+        """The attempt's heartbeat, and when the store got it; None while there is none.
+
+        Raises:
+            MailboxError: it cannot be used, or is not the attempt's.
+            NotAuthorized: it may not be read.
+        """
+        raw, written_at = self._objects.read_dated(_root(job).join(heartbeat_key(attempt)), MAX_MESSAGE_BYTES)
+        if raw is None:
+            return None
+        heartbeat = Heartbeat.from_json(raw)
+        _insist(heartbeat.attempt == attempt, "attempt", f"is {heartbeat.attempt}")
+        _insist(job.is_signed(heartbeat.job_id, attempt=attempt), "job_id", f"is {heartbeat.job_id}")
+        return heartbeat, written_at
 
     def heartbeat_times(self, job: Job) -> Mapping[str, datetime]:
         """See ports.Mailbox: one listing, which dates each heartbeat by the store's clock."""
@@ -159,11 +171,9 @@ class S3Mailbox:
         """The Job's id as the attempt's monitor knows it, which obeys no other: one that was started by hand may have
         been given none (Job.is_signed).
         """
-        raw = self._objects.read(_root(job).join(heartbeat_key(attempt)), MAX_MESSAGE_BYTES)
-        with suppress(MailboxError):
-            heartbeat = Heartbeat.from_json(raw or b"")
-            if heartbeat.attempt == attempt and job.is_signed(heartbeat.job_id, attempt=attempt):
-                return heartbeat.job_id
+        with suppress(MailboxError, NotAuthorized):
+            if newest := self._newest(job, attempt):
+                return newest[0].job_id
         return job.job_id
 
     def fence(self, job: Job, *, attempt: str, number: int, superseded: Sequence[str], now: datetime) -> None:

@@ -150,7 +150,7 @@ def _queries(job: Job, attempts: Sequence[Attempt], period_s: int) -> Iterator[M
                     name=name,
                     dimension=(JOB_DIMENSION, attempt.name),
                     stat=stat,
-                    period_s=max(period_s, 60),  # SageMaker sends once a minute. Source: services/sweep/metrics.py
+                    period_s=max(period_s, 60),  # SageMaker sends once a minute. Source: job_metrics.py
                 )
 
 

@@ -51,6 +51,18 @@ class Parser(argparse.ArgumentParser):
         )
 
 
+def described(commands: Any, name: str, help_: str, description: str) -> argparse.ArgumentParser:
+    """A command whose own help prints `description` with its line breaks."""
+    made: argparse.ArgumentParser = commands.add_parser(
+        name,
+        help=help_,
+        description=description,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    return made
+
+
 def _leaf(parser: Parser, found: argparse.Namespace) -> Parser:
     """The parser of the command that was given."""
     for action in parser._actions:
