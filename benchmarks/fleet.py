@@ -94,7 +94,10 @@ FIGURES = (
 
 def main() -> None:
     """Print one table per history, then every assumption."""
-    seeds = range(int(os.environ.get("REKINDLE_SEEDS", str(SEEDS))))
+    given = os.environ.get("REKINDLE_SEEDS", str(SEEDS))
+    if not (given.isascii() and given.isdigit() and int(given) >= 1):
+        sys.exit(f"REKINDLE_SEEDS: must be a whole number, 1 or more: {given!r}")
+    seeds = range(int(given))
     wins: list[str] = []
     for drawn, instance in _published(seeds):
         began = time.perf_counter()
