@@ -17,7 +17,7 @@ from chalicelib.aws.dynamodb import items
 from chalicelib.aws.dynamodb.incident_items import pack_line
 from chalicelib.domain.model.incident import TimelineEntry
 from rekindle.client.api import pool
-from rekindle.console.reads import MAX_AT_ONCE, Kept
+from rekindle.console.reads import MAX_AT_ONCE, AnswerCache
 from tests.console.world import NOW, Visitor, World, an_incident, raised
 
 INCIDENTS: Final = 10_000
@@ -103,7 +103,7 @@ def measure(incidents: int, jobs: int) -> dict[str, Row]:
                 own, api, aws, size = [], 0, played.counted, 0
                 for _ in range((SUMS if page.startswith("/ledger") else ROUNDS) + 1):
                     if page.startswith("/ledger"):  # read anew each time
-                        site.kept = Kept(site.one, site._pool, site.now)
+                        site.kept = AnswerCache(site.one, site._pool, site.now)
                     before, aws = web.asked, played.fresh()
                     began = time.process_time()
                     got = visitor.get(page)

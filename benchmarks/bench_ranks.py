@@ -11,7 +11,7 @@ from typing import Any, Final
 from chalicelib.aws.s3.mailbox import S3Mailbox
 from chalicelib.domain.model.known import Known
 from localcloud.aws.clock import SimClock
-from rekindle.detectors.ranks import minority
+from rekindle.detectors.ranks import find_suspects
 from rekindle.protocol.reports import RankReport, ReportKind
 from rekindle.protocol.summaries import HostSummary, ranks_beside
 from simulation.cloud.store import MemoryObjects, MemoryS3
@@ -52,7 +52,7 @@ def measure(world: int, missing: int) -> str:
         objects.put(f"runs/lm-7b/{message.key}", message.to_json())
     began = time.process_time()
     found = mailbox.reports(job(), "lm-7b", ReportKind.STALL)
-    verdict = minority(found.value, world) if isinstance(found, Known) else None
+    verdict = find_suspects(found.value, world) if isinstance(found, Known) else None
     own_s = time.process_time() - began
     counts = Counter(calls)
     size = sum(len(one.to_json()) for one in summaries) / 1e6

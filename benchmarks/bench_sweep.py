@@ -21,7 +21,7 @@ from benchmarks.sweep_wire import NOW, Wire, fleet_of
 from chalicelib.bootstrap import Service, build
 from chalicelib.domain.model.job import WatchPlan
 from chalicelib.ports.sweep import SweepMark
-from chalicelib.services.sweep.sweep import Swept
+from chalicelib.services.sweep.sweep import SweepFigures
 from infra import costs
 from tests.services.fleet import fleet
 
@@ -124,7 +124,7 @@ def service_over(wire: Wire, session: RealClients | None = None) -> Service:
     return build(environ, clock=_Clock(), session=session or Session())  # type: ignore[arg-type]  # a clock that stands still
 
 
-def sweep_once(service: Service, wire: Wire, number: int) -> Swept:
+def sweep_once(service: Service, wire: Wire, number: int) -> SweepFigures:
     """One sweep of round `number`, from a clean count."""
     wire.calls.clear()
     wire.metrics, wire.read_units, wire.spent_s = 0, 0.0, 0.0

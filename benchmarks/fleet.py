@@ -18,7 +18,7 @@ from pathlib import Path
 from chalicelib.domain.model.known import Known, Maybe
 from chalicelib.domain.reporting.prices import Prices
 from fleets.answers import Rules
-from fleets.causes import Cure
+from fleets.causes import Remedy
 from fleets.costs import Row, node_price, row_of
 from fleets.figures import (
     AGENT_LOOK,
@@ -142,7 +142,7 @@ def rows_of(history: History) -> tuple[Rules, ...]:
     from, no spare can stand by.
     """
     rivals = (TimeoutAndPerson(), AutoResume(), RestartAlways())
-    if any(one.cause.cure is Cure.CAPACITY for one in history.failures):
+    if any(one.cause.cure is Remedy.CAPACITY for one in history.failures):
         return (
             Rekindle(),
             Rekindle(monitored=False),

@@ -16,7 +16,7 @@ from chalicelib.services.reporting.outcome import OutcomeKind
 
 if TYPE_CHECKING:
     from chalicelib.services.reporting.outcome import Outcome
-    from chalicelib.services.sweep.sweep import Swept
+    from chalicelib.services.sweep.figures import SweepFigures
 
 NAMESPACE = "Rekindle"
 # Every metric the service emits. Only low-cardinality dimensions: the service's name, and of what has closed the fault
@@ -128,7 +128,7 @@ class Observability:
             self.logger.warning("unlisted AWS error code", extra={"code": code, "count": count})
             self._count(UNLISTED_ERRORS, count)
 
-    def record_sweep(self, swept: Swept) -> None:
+    def record_sweep(self, swept: SweepFigures) -> None:
         """One line per sweep, and what the alarms on Rekindle itself watch."""
         facts = {
             "jobs": swept.jobs,

@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import Final
 
 
-class Shows(StrEnum):
+class Symptom(StrEnum):
     """What is seen of a failure from outside."""
 
     CRASH = "crash"  # the script ends with an error of its own
@@ -18,7 +18,7 @@ class Shows(StrEnum):
     NOTICE = "notice"  # an instance will be taken back in two minutes
 
 
-class Cure(StrEnum):
+class Remedy(StrEnum):
     """The least that makes the run hold again."""
 
     RESTART = "restart"
@@ -35,70 +35,73 @@ class Cause:
     """
 
     name: str
-    shows: Shows
-    cure: Cure
+    shows: Symptom
+    cure: Remedy
     source: str
     is_named: bool = True
 
     @property
     def is_of_a_node(self) -> bool:
         """One node is broken, and the run fails again for as long as it runs on it."""
-        return self.cure in (Cure.REBOOT, Cure.REPLACE)
+        return self.cure in (Remedy.REBOOT, Remedy.REPLACE)
 
 
 NOTICE_S: Final = 120.0  # Source: EC2 user guide, Spot Instance interruption notices
 _GPU: Final = "assumed: an Xid ends the CUDA context and so the process; aws-facts §4.3, §8: health agent"
 _HOST: Final = "assumed: the host goes down at once, and the scheduler loses it"
 
-GPU = Cause(name="GPU", shows=Shows.NODE_CRASH, cure=Cure.REPLACE, source=_GPU + "; replaced")
+GPU = Cause(name="GPU", shows=Symptom.NODE_CRASH, cure=Remedy.REPLACE, source=_GPU + "; replaced")
 GPU_MEMORY = Cause(
     name="GPU memory",
-    shows=Shows.NODE_CRASH,
-    cure=Cure.REBOOT,
+    shows=Symptom.NODE_CRASH,
+    cure=Remedy.REBOOT,
     source=_GPU + "; a reset remaps the row (Xid 63, 64, 94, 95: rekindle.signatures.xids)",
 )
-HOST = Cause(name="host", shows=Shows.NODE_GONE, cure=Cure.REPLACE, source=_HOST + "; replaced")
+HOST = Cause(name="host", shows=Symptom.NODE_GONE, cure=Remedy.REPLACE, source=_HOST + "; replaced")
 MAINTENANCE = Cause(
-    name="maintenance", shows=Shows.NODE_GONE, cure=Cure.REBOOT, source=_HOST + ", unannounced; back after a reboot"
+    name="maintenance", shows=Symptom.NODE_GONE, cure=Remedy.REBOOT, source=_HOST + ", unannounced; back after a reboot"
 )
 NETWORK = Cause(
     name="network",
-    shows=Shows.HANG,
-    cure=Cure.RESTART,
+    shows=Symptom.HANG,
+    cure=Remedy.RESTART,
     source="assumed: a link flaps, the collective waits; it is up again at the restart (Aegis: most are not lasting)",
 )
 NIC = Cause(
     name="NIC",
-    shows=Shows.HANG,
-    cure=Cure.REPLACE,
+    shows=Symptom.HANG,
+    cure=Remedy.REPLACE,
     source="assumed: the adapter is dead, every collective waits for it",
 )
 SOFTWARE = Cause(
-    name="software", shows=Shows.CRASH, cure=Cure.RESTART, source="assumed: it does not come again at the same step"
+    name="software", shows=Symptom.CRASH, cure=Remedy.RESTART, source="assumed: it does not come again at the same step"
 )
 WATCHDOG = Cause(
-    name="NCCL time-out", shows=Shows.HANG, cure=Cure.RESTART, source="a hang by its name; its cause is not known"
+    name="NCCL time-out", shows=Symptom.HANG, cure=Remedy.RESTART, source="a hang by its name; its cause is not known"
 )
 SILENT_CORRUPTION = Cause(
     name="silent corruption",
-    shows=Shows.NON_FINITE,
-    cure=Cure.RESTART,
+    shows=Symptom.NON_FINITE,
+    cure=Remedy.RESTART,
     source="arXiv 2604.00726: bit flips give NaN, spikes or divergence; only the NaN is played",
 )
 SPOT = Cause(
-    name="spot", shows=Shows.NOTICE, cure=Cure.CAPACITY, source="EC2 user guide: an interruption notice of two minutes"
+    name="spot",
+    shows=Symptom.NOTICE,
+    cure=Remedy.CAPACITY,
+    source="EC2 user guide: an interruption notice of two minutes",
 )
 FLAKY = Cause(
     name="flaky node",
-    shows=Shows.CRASH,
-    cure=Cure.REPLACE,
+    shows=Symptom.CRASH,
+    cure=Remedy.REPLACE,
     is_named=False,
     source="assumed: nothing names it, and what lands on it fails again (arXiv 2605.09370: top 3 of 63 nodes)",
 )
 FLAKY_HANG = Cause(
     name="flaky node, hang",
-    shows=Shows.HANG,
-    cure=Cure.REPLACE,
+    shows=Symptom.HANG,
+    cure=Remedy.REPLACE,
     is_named=False,
     source="assumed: as above; its rank is the one that does not wait for the others",
 )

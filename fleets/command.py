@@ -15,13 +15,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from rekindle.cli.options import whole
-from rekindle.client.errors import CommandFailed, Misused
+from rekindle.client.errors import CommandFailed, UsageError
 from rekindle.client.table import Column, Style, clean, render
 
 if TYPE_CHECKING:
     from chalicelib.domain.model.known import Maybe
     from fleets.costs import Row
-    from fleets.plan import Plan, Wanted
+    from fleets.plan import Plan, PlanRequest
 
 DEFAULT_INSTANCE: Final = "ml.p5.48xlarge"
 DEFAULT_DAYS: Final = 30.0
@@ -127,7 +127,7 @@ def run(args: argparse.Namespace) -> int:
     """Plan, print, draw.
 
     Raises:
-        Misused: options that do not go together; the message names the one to change.
+        UsageError: options that do not go together; the message names the one to change.
         CommandFailed: the plot cannot be written.
     """
     from fleets.plan import plan_of
@@ -143,12 +143,12 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _wanted(args: argparse.Namespace) -> Wanted:
+def _wanted(args: argparse.Namespace) -> PlanRequest:
     from fleets.figures import RESTART, SAVE
     from fleets.histories import mean_of
-    from fleets.plan import Wanted
+    from fleets.plan import PlanRequest
 
-    wanted = Wanted(
+    wanted = PlanRequest(
         gpus=args.gpus,
         instance=args.instance,
         days=args.days,
@@ -162,11 +162,11 @@ def _wanted(args: argparse.Namespace) -> Wanted:
     try:
         each = wanted.gpus_per_node
     except ValueError as err:
-        raise Misused(f"--instance: {clean(err)}") from err
+        raise UsageError(f"--instance: {clean(err)}") from err
     if wanted.gpus % each:
-        raise Misused(f"--gpus: must be a multiple of {each}, the GPUs of one {wanted.instance}")
+        raise UsageError(f"--gpus: must be a multiple of {each}, the GPUs of one {wanted.instance}")
     if args.plot is not None and not args.plot.endswith(".svg"):
-        raise Misused("--plot: must be the name of a file that ends in .svg")
+        raise UsageError("--plot: must be the name of a file that ends in .svg")
     mean_s = wanted.mean_s or mean_of(wanted.gpus // each, gpus_per_node=each)
     for option, given, usual, what in (
         ("--checkpoint-s", wanted.save_s, SAVE.value, "a save"),
@@ -175,7 +175,7 @@ def _wanted(args: argparse.Namespace) -> Wanted:
         takes_s = usual if given is None else given
         if takes_s >= mean_s:
             named = "--mtbf" if given is None and wanted.mean_s is not None else option  # the one that was given
-            raise Misused(f"{named}: {what} of {takes_s:g} s never ends before the next failure ({mean_s:,.0f} s)")
+            raise UsageError(f"{named}: {what} of {takes_s:g} s never ends before the next failure ({mean_s:,.0f} s)")
     return wanted
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from chalicelib.domain.model.instances import JobSize
 from chalicelib.domain.model.known import Known, Maybe, Unknown
-from chalicelib.domain.reporting.ledger import worth
+from chalicelib.domain.reporting.ledger import quantity_json
 from chalicelib.domain.reporting.prices import Prices
 from chalicelib.domain.reporting.sums import spread_of
 from fleets.answers import Rules
@@ -50,11 +50,11 @@ class Row:
             "policy": self.name,
             "ettr": round(self.ettr, 6),
             "incidents": round(self.incidents, 2),
-            "ended_by_itself": worth(self.by_itself),
+            "ended_by_itself": quantity_json(self.by_itself),
             "gpu_hours_lost": round(self.gpu_hours_lost, 1),
-            "dollars_lost": worth(self.dollars_lost),
-            "recovery_median_s": worth(self.recovery_median_s),
-            "recovery_p90_s": worth(self.recovery_p90_s),
+            "dollars_lost": quantity_json(self.dollars_lost),
+            "recovery_median_s": quantity_json(self.recovery_median_s),
+            "recovery_p90_s": quantity_json(self.recovery_p90_s),
             "pages": round(self.pages, 2),
             "unsafe": round(self.unsafe, 2),
         }
@@ -62,14 +62,14 @@ class Row:
 
 def row_of(histories: Sequence[History], rules: Rules, setting: Setting, *, usd_per_node_hour: Maybe[float]) -> Row:
     """One policy, played over each of `histories` (one trace, or one published rate drawn with several seeds)."""
-    return summed(
+    return mean_of_plays(
         rules.name,
         [play(one.failures, rules, setting, wall_s=one.wall_s) for one in histories],
         usd_per_gpu_hour=_per_gpu(usd_per_node_hour, setting.gpus_per_node),
     )
 
 
-def summed(name: str, outcomes: Sequence[Outcome], *, usd_per_gpu_hour: Maybe[float]) -> Row:
+def mean_of_plays(name: str, outcomes: Sequence[Outcome], *, usd_per_gpu_hour: Maybe[float]) -> Row:
     """The mean of several plays."""
     plays = len(outcomes)
     incidents = sum(one.incidents for one in outcomes)

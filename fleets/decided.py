@@ -26,7 +26,7 @@ from chalicelib.domain.model.signal import Signal, SignalKind, SignalSource
 from chalicelib.domain.model.start_view import StartState, StartView
 from chalicelib.domain.policy.document import DEFAULT_POLICY, Policy
 from chalicelib.platforms.slurm.platform import SLURM
-from fleets.causes import NOTICE_S, Shows
+from fleets.causes import NOTICE_S, Symptom
 from rekindle.detectors.ranks import STRONG
 from rekindle.protocol.cluster.documents import NodeFacts
 from rekindle.protocol.signals import FaultClass
@@ -42,13 +42,13 @@ MAX_LOOKS: Final = 5000
 LOOK: Final = timedelta(seconds=1)  # the engine waits whole seconds, at least one
 
 # The drill that stands for each kind of failure.
-_DRILL: Final[Mapping[Shows, FaultClass]] = {
-    Shows.CRASH: FaultClass.SOFTWARE_CRASH,
-    Shows.NODE_CRASH: FaultClass.NODE_HARDWARE,
-    Shows.NODE_GONE: FaultClass.NODE_LOST,
-    Shows.HANG: FaultClass.HANG,
-    Shows.NON_FINITE: FaultClass.NON_FINITE,
-    Shows.NOTICE: FaultClass.PLANNED_END,
+_DRILL: Final[Mapping[Symptom, FaultClass]] = {
+    Symptom.CRASH: FaultClass.SOFTWARE_CRASH,
+    Symptom.NODE_CRASH: FaultClass.NODE_HARDWARE,
+    Symptom.NODE_GONE: FaultClass.NODE_LOST,
+    Symptom.HANG: FaultClass.HANG,
+    Symptom.NON_FINITE: FaultClass.NON_FINITE,
+    Symptom.NOTICE: FaultClass.PLANNED_END,
 }
 
 
@@ -63,7 +63,7 @@ class Stages:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Played:
+class PlayResult:
     """What decide() did about one failure, from the Signal on.
 
     `trains_on_s`: how long the old attempt kept making steps. `down_s`: from then (or from the Signal) until the new
@@ -86,14 +86,14 @@ class Played:
 
 @lru_cache(maxsize=256)
 def played(
-    shows: Shows,
+    shows: Symptom,
     stages: Stages,
     *,
     monitored: bool,
     names_node: bool = False,
     dies_again: bool = False,
     policy: Policy = DEFAULT_POLICY,
-) -> Played:
+) -> PlayResult:
     """Play one failure until its Incident closes.
 
     `names_node`: the broken node stands in the evidence: the health agent names it, Slurm lost it, or a hung run's
@@ -108,7 +108,7 @@ def played(
 
 class _Play:
     def __init__(
-        self, shows: Shows, row: DrillRow, stages: Stages, *, monitored: bool, names_node: bool, policy: Policy
+        self, shows: Symptom, row: DrillRow, stages: Stages, *, monitored: bool, names_node: bool, policy: Policy
     ) -> None:
         self.shows, self.stages, self.monitored, self.policy = shows, stages, monitored, policy
         self.names_node = names_node
@@ -134,7 +134,7 @@ class _Play:
         self.ended_at: datetime | None = None  # of the first attempt
         self.trains_at: datetime | None = None  # of the newest attempt
 
-    def run(self) -> Played:
+    def run(self) -> PlayResult:
         now = BEGAN
         news: tuple[Signal, ...] = self._signals()
         results: tuple[ActionResult, ...] = ()
@@ -167,7 +167,7 @@ class _Play:
         if run.name != ATTEMPT and run.status is AttemptStatus.RUNNING and self.trains_at is None:
             self.trains_at = self.world.since
 
-    def _result(self, now: datetime) -> Played:
+    def _result(self, now: datetime) -> PlayResult:
         recovers = self.incident.phase is Phase.RECOVERED
         lives = self.row.effect is Effect.LIVES
         stops_at = (self.ended_at or now) if lives else BEGAN
@@ -178,7 +178,7 @@ class _Play:
         resume = self.ordered[0][0] if self.ordered else None
         is_saved = resume is not None and resume.resume_root is not None and resume.resume_root.startswith("drill:")
         named = any(isinstance(one, CordonNode | ReportNode) and one.node == BAD for one in self.actions)
-        return Played(
+        return PlayResult(
             recovers=recovers,
             restarts=len(self.ordered),
             trains_on_s=(stops_at - BEGAN).total_seconds(),
@@ -218,7 +218,7 @@ class _Play:
             job_id="fleet",
             attempt=ATTEMPT,
             cluster="fleet",
-            fault=FaultClass.NODE_LOST if self.shows is Shows.NODE_GONE else FaultClass.SOFTWARE_CRASH,
+            fault=FaultClass.NODE_LOST if self.shows is Symptom.NODE_GONE else FaultClass.SOFTWARE_CRASH,
         )
         named = Signal(
             kind=row.kind,
@@ -271,11 +271,11 @@ class _Play:
     def _suspicion(self, view: AttemptView) -> Maybe[Suspicion]:
         if not self.monitored:
             return Unknown("no rank reports")
-        points = self.names_node and self.shows is Shows.HANG and view.name == ATTEMPT
+        points = self.names_node and self.shows is Symptom.HANG and view.name == ATTEMPT
         return Known(
             Suspicion(
                 attempt=view.name,
-                kind=SuspicionKind.HANG if self.shows is Shows.HANG else SuspicionKind.NON_FINITE,
+                kind=SuspicionKind.HANG if self.shows is Symptom.HANG else SuspicionKind.NON_FINITE,
                 rule="minority" if points else "unknown",
                 text="one rank does not wait for the others" if points else "the ranks point at none of them",
                 ranks=(0,) if points else (),
@@ -287,7 +287,7 @@ class _Play:
         )
 
     def _nodes(self) -> tuple[NodeFacts, ...]:
-        down = self.shows is Shows.NODE_GONE and self.names_node
+        down = self.shows is Symptom.NODE_GONE and self.names_node
         cordoned = any(isinstance(one, CordonNode) for one in self.actions)
         flags = ("drain",) if cordoned else ()
         bad = NodeFacts(
@@ -296,11 +296,11 @@ class _Play:
         return (bad, *(NodeFacts(name=name, state="idle") for name in NODES[1:]))
 
 
-def _row(shows: Shows, *, monitored: bool) -> DrillRow:
+def _row(shows: Symptom, *, monitored: bool) -> DrillRow:
     row = drill_for(_DRILL[shows].value)
-    if shows is Shows.NODE_CRASH:
+    if shows is Symptom.NODE_CRASH:
         return replace(row, effect=Effect.DIES, reason_there="Slurm FAILED: exit code: 1")
-    if not monitored and shows in (Shows.HANG, Shows.NON_FINITE):
+    if not monitored and shows in (Symptom.HANG, Symptom.NON_FINITE):
         # Nothing in the run tells of it: it ends by the collective's own time-out, or by a person's order to stop.
         return drill_for(FaultClass.SOFTWARE_CRASH.value)
     return row

@@ -32,25 +32,25 @@ def daly_s(mean_s: float, save_s: float) -> float:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tried:
+class IntervalResult:
     """An interval and the ETTR that it came to."""
 
     interval_s: float
     ettr: float
 
 
-def tried(
+def try_intervals(
     failures: Sequence[Failure], rules: Rules, setting: Setting, *, wall_s: float, mean_s: float
-) -> tuple[Tried, ...]:
+) -> tuple[IntervalResult, ...]:
     """The same failures with each interval, shortest first."""
     base = young_s(mean_s, setting.save_s)
     points = []
     for times in TRIED:
         one = replace(setting, interval_s=max(LEAST_S, base * times))
-        points.append(Tried(interval_s=one.interval_s, ettr=play(failures, rules, one, wall_s=wall_s).ettr))
+        points.append(IntervalResult(interval_s=one.interval_s, ettr=play(failures, rules, one, wall_s=wall_s).ettr))
     return tuple(points)
 
 
-def best(points: Sequence[Tried]) -> Tried:
+def least_loss(points: Sequence[IntervalResult]) -> IntervalResult:
     """The one that lost least; among equals the longest, which loads the storage least."""
     return max(points, key=lambda one: (one.ettr, one.interval_s))

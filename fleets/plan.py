@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from chalicelib.domain.model.instances import bare_type, gpus_of
 from chalicelib.domain.model.known import Known, Maybe, Unknown
-from chalicelib.domain.reporting.ledger import worth
+from chalicelib.domain.reporting.ledger import quantity_json
 from chalicelib.domain.reporting.prices import DEFAULT_PRICES, Prices
 from fleets.costs import Row, node_price, row_of
 from fleets.figures import (
@@ -32,7 +32,7 @@ from fleets.figures import (
     Setting,
 )
 from fleets.histories import History, mean_of, poisson
-from fleets.intervals import Tried, best, daly_s, tried, young_s
+from fleets.intervals import IntervalResult, daly_s, least_loss, try_intervals, young_s
 from fleets.rekindle_rows import Rekindle
 from fleets.rivals import TimeoutAndPerson
 from fleets.runs import DAY_S
@@ -45,7 +45,7 @@ GIVEN: Final = "given on the command line"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class PlanRequest:
     """What is asked for. None: take the published figure, or find the best."""
 
     gpus: int
@@ -86,13 +86,13 @@ class Plan:
     spares, `chosen` with the spares that were asked for, else those that pay.
     """
 
-    wanted: Wanted
+    wanted: PlanRequest
     setting: Setting
     mean_s: float
     young_s: float
     daly_s: float
-    curve: tuple[Tried, ...]
-    curve_without: tuple[Tried, ...]
+    curve: tuple[IntervalResult, ...]
+    curve_without: tuple[IntervalResult, ...]
     daly_ettr: float
     without: Row
     alone: Row
@@ -105,9 +105,9 @@ class Plan:
     texts: tuple[str, ...]
 
     @property
-    def simulated(self) -> Tried:
+    def simulated(self) -> IntervalResult:
         """The interval that lost least."""
-        return best(self.curve)
+        return least_loss(self.curve)
 
     def own_hours(self, spares: int) -> float:
         """GPU-hours of so many spare nodes for the whole time."""
@@ -148,7 +148,7 @@ class Plan:
                     for one in self.spares
                 ],
             },
-            "usd_per_node_hour": worth(self.price),
+            "usd_per_node_hour": quantity_json(self.price),
             "assumptions": [
                 {"name": one.name, "value": one.value, "unit": one.unit, "source": one.source} for one in self.figures
             ],
@@ -156,7 +156,7 @@ class Plan:
         }
 
 
-def plan_of(wanted: Wanted) -> Plan:
+def plan_of(wanted: PlanRequest) -> Plan:
     """Draw the failures, play them.
 
     Raises:
@@ -191,8 +191,8 @@ def plan_of(wanted: Wanted) -> Plan:
         mean_s=mean_s,
         young_s=young_s(mean_s, save_s),
         daly_s=daly_s(mean_s, save_s),
-        curve=tried(drawn.failures, alone, setting, wall_s=drawn.wall_s, mean_s=mean_s),
-        curve_without=tried(drawn.failures, person, setting, wall_s=drawn.wall_s, mean_s=mean_s),
+        curve=try_intervals(drawn.failures, alone, setting, wall_s=drawn.wall_s, mean_s=mean_s),
+        curve_without=try_intervals(drawn.failures, person, setting, wall_s=drawn.wall_s, mean_s=mean_s),
         daly_ettr=_row(drawn, alone, replace(setting, interval_s=daly_s(mean_s, save_s)), price, scale).ettr,
         without=_row(drawn, person, setting, price, scale),
         alone=found[0].row,
@@ -212,13 +212,13 @@ def _row(
     return row_of([drawn], rules, setting, usd_per_node_hour=price).scaled(scale)
 
 
-def _prices(wanted: Wanted) -> Prices:
+def _prices(wanted: PlanRequest) -> Prices:
     if wanted.usd_per_hour is None:
         return Prices.default()
     return Prices.from_wire({"instances": {wanted.instance: wanted.usd_per_hour}, "source": GIVEN})
 
 
-def _figures(wanted: Wanted, setting: Setting, mean_s: float) -> tuple[Figure, ...]:
+def _figures(wanted: PlanRequest, setting: Setting, mean_s: float) -> tuple[Figure, ...]:
     """Every figure that counts here, those that were given with that as their source."""
     rate = (
         RATE
@@ -246,7 +246,7 @@ def _figures(wanted: Wanted, setting: Setting, mean_s: float) -> tuple[Figure, .
 
 
 def _texts(
-    wanted: Wanted, price: Maybe[float], person: TimeoutAndPerson, alone: Rekindle, drawn: History
+    wanted: PlanRequest, price: Maybe[float], person: TimeoutAndPerson, alone: Rekindle, drawn: History
 ) -> tuple[str, ...]:
     return (
         f"{len(drawn.failures):,} failures are drawn at a constant rate and scaled to the time asked for; their causes "
@@ -259,7 +259,7 @@ def _texts(
     )
 
 
-def _price_text(wanted: Wanted, price: Maybe[float]) -> str:
+def _price_text(wanted: PlanRequest, price: Maybe[float]) -> str:
     if isinstance(price, Unknown):
         return f"Price: {price.why}; --usd-per-hour sets one."
     each = f"Price: {price.value:g} USD per hour of a {wanted.instance}"

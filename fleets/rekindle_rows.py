@@ -9,8 +9,8 @@ from chalicelib.domain.model.node_orders import Rung
 from chalicelib.domain.model.repair import first_rung
 from chalicelib.domain.policy.document import DEFAULT_POLICY, Policy
 from fleets.answers import Answer, Case
-from fleets.causes import NOTICE_S, Cause, Cure, Shows
-from fleets.decided import Played, Stages, played
+from fleets.causes import NOTICE_S, Cause, Remedy, Symptom
+from fleets.decided import PlayResult, Stages, played
 from fleets.figures import (
     AGENT_LOOK,
     EVENT,
@@ -79,39 +79,39 @@ class Rekindle:
             step_s=setting.step_s,
         )
         shows, detect_s = self._seen(cause, setting)
-        if cause.shows is Shows.NON_FINITE and not self.monitored:
+        if cause.shows is Symptom.NON_FINITE and not self.monitored:
             return Answer(detect_s=HUMAN.value, down_s=setting.stop_s + setting.restart_s, by_person=True)
-        names = cause.is_of_a_node and (cause.is_named or shows is Shows.HANG)
+        names = cause.is_of_a_node and (cause.is_named or shows is Symptom.HANG)
         if cause.is_of_a_node and not names:
             return self._unnamed(shows, stages, detect_s)
         one = played(shows, stages, monitored=self.monitored, names_node=names, policy=self.policy)
         return Answer(
             detect_s=detect_s,
-            trains_on_s=min(one.trains_on_s, NOTICE_S - detect_s) if shows is Shows.NOTICE else 0.0,
+            trains_on_s=min(one.trains_on_s, NOTICE_S - detect_s) if shows is Symptom.NOTICE else 0.0,
             down_s=one.down_s,
             is_saved=one.is_saved,
             excludes=one.cordons,
             rung=self._rung(cause, repaired=repaired) if one.cordons else None,
-            by_platform=cause.is_named and cause.shows is not Shows.NODE_GONE,
+            by_platform=cause.is_named and cause.shows is not Symptom.NODE_GONE,
             pages=_looks(one),
         )
 
-    def _seen(self, cause: Cause, setting: Setting) -> tuple[Shows, float]:
+    def _seen(self, cause: Cause, setting: Setting) -> tuple[Symptom, float]:
         """As what the failure is seen, and after how long."""
-        if self.monitored and cause.shows in (Shows.HANG, Shows.NODE_GONE):
-            return Shows.HANG, hang_limit_s(setting.step_s)
-        if cause.shows is Shows.HANG:
-            seen = Shows.NODE_CRASH if cause.is_of_a_node and cause.is_named else Shows.CRASH
+        if self.monitored and cause.shows in (Symptom.HANG, Symptom.NODE_GONE):
+            return Symptom.HANG, hang_limit_s(setting.step_s)
+        if cause.shows is Symptom.HANG:
+            seen = Symptom.NODE_CRASH if cause.is_of_a_node and cause.is_named else Symptom.CRASH
             return seen, NCCL.value + AGENT_LOOK.value
         return cause.shows, {
-            Shows.CRASH: AGENT_LOOK.value,
-            Shows.NODE_CRASH: HEALTH_AGENT.value,
-            Shows.NODE_GONE: SLURM_NODE.value + AGENT_LOOK.value,
-            Shows.NON_FINITE: setting.step_s + SEEN.value,
-            Shows.NOTICE: EVENT.value,
+            Symptom.CRASH: AGENT_LOOK.value,
+            Symptom.NODE_CRASH: HEALTH_AGENT.value,
+            Symptom.NODE_GONE: SLURM_NODE.value + AGENT_LOOK.value,
+            Symptom.NON_FINITE: setting.step_s + SEEN.value,
+            Symptom.NOTICE: EVENT.value,
         }[cause.shows]
 
-    def _unnamed(self, shows: Shows, stages: Stages, detect_s: float) -> Answer:
+    def _unnamed(self, shows: Symptom, stages: Stages, detect_s: float) -> Answer:
         """Each new start fails on the same node, until decide() calls a person, who finds it."""
         one = played(shows, stages, monitored=self.monitored, dies_again=True, policy=self.policy)
         return Answer(
@@ -126,16 +126,16 @@ class Rekindle:
     @staticmethod
     def _rung(cause: Cause, *, repaired: bool) -> Rung | None:
         """Where the ladder begins, by the project's own table; a node rebooted in the last days is replaced."""
-        if cause.shows is Shows.NODE_GONE:
+        if cause.shows is Symptom.NODE_GONE:
             kind = FindingKind.DOWN
         elif not cause.is_named:
             kind = FindingKind.SUSPECTED
         else:
-            kind = FindingKind.AGENT_REPLACE if cause.cure is Cure.REPLACE else FindingKind.AGENT_REBOOT
+            kind = FindingKind.AGENT_REPLACE if cause.cure is Remedy.REPLACE else FindingKind.AGENT_REBOOT
         rung = first_rung(kind)
         return Rung.REPLACE if rung is Rung.REBOOT and repaired else rung
 
 
-def _looks(one: Played) -> int:
+def _looks(one: PlayResult) -> int:
     """Times that a person is called to look."""
     return max(one.pages, int(not one.recovers))

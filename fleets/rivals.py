@@ -12,7 +12,7 @@ from typing import Final
 
 from chalicelib.domain.model.node_orders import Rung
 from fleets.answers import Answer, Case
-from fleets.causes import Cause, Cure, Shows
+from fleets.causes import Cause, Remedy, Symptom
 from fleets.figures import DIAGNOSIS, HUMAN, NCCL, SLURM_NODE, Setting
 
 OPERATOR_GAP_S: Final = 300.0  # Source: SageMaker guide, eks-operator-usage: samples of 10, 300 and 600 s
@@ -45,12 +45,12 @@ def _person(detect_s: float, setting: Setting) -> Answer:
 
 def _hang_s(cause: Cause) -> float:
     """Until NCCL's time-out, where the ledger has ranks wait for one that does not answer."""
-    return NCCL.value if cause.shows in (Shows.HANG, Shows.NODE_GONE, Shows.NODE_CRASH) else 0.0
+    return NCCL.value if cause.shows in (Symptom.HANG, Symptom.NODE_GONE, Symptom.NODE_CRASH) else 0.0
 
 
 def _waits_s(cause: Cause) -> float:
     """Until the run has ended, where only the time-outs of NCCL and of Slurm end it."""
-    return {Shows.HANG: NCCL.value, Shows.NODE_GONE: SLURM_NODE.value}.get(cause.shows, 0.0)
+    return {Symptom.HANG: NCCL.value, Symptom.NODE_GONE: SLURM_NODE.value}.get(cause.shows, 0.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,13 +117,13 @@ class OperatorLogRules:
         cause, setting = case.cause, case.setting
         if case.tries >= OPERATOR_RESTARTS:
             return _person(0.0, setting)
-        waits = cause.shows in (Shows.HANG, Shows.NODE_GONE, Shows.NON_FINITE)
+        waits = cause.shows in (Symptom.HANG, Symptom.NODE_GONE, Symptom.NON_FINITE)
         return Answer(
             detect_s=OPERATOR_GAP_S if waits else OPERATOR_READ_S,
             down_s=min(setting.restart_s, OPERATOR_NODE_S),
             goes_back=False,
             excludes=cause.is_named,
-            rung=Rung.REPLACE if cause.cure is Cure.REPLACE else Rung.REBOOT,
+            rung=Rung.REPLACE if cause.cure is Remedy.REPLACE else Rung.REBOOT,
             by_platform=True,
         )
 
@@ -144,7 +144,7 @@ class RestartAlways:
 
     def answer(self, case: Case) -> Answer:
         cause, setting = case.cause, case.setting
-        if cause.shows is Shows.NON_FINITE:
+        if cause.shows is Symptom.NON_FINITE:
             return _person(HUMAN.value, setting)
         if case.since_s > HUMAN.value:
             return Answer(detect_s=0.0, down_s=setting.restart_s, excludes=True, rung=Rung.REPLACE, by_person=True)
@@ -173,11 +173,11 @@ class Nvrx:
 
     def answer(self, case: Case) -> Answer:
         cause, setting = case.cause, case.setting
-        if cause.shows is Shows.NON_FINITE:
+        if cause.shows is Symptom.NON_FINITE:
             return _person(HUMAN.value, setting)
         if case.tries >= NVRX_CYCLES:
             return _person(0.0, setting)
-        waits = cause.shows in (Shows.HANG, Shows.NODE_GONE)
+        waits = cause.shows in (Symptom.HANG, Symptom.NODE_GONE)
         leaves = cause.is_of_a_node and cause.is_named
         return Answer(
             detect_s=NVRX_FACTOR * setting.step_s + NVRX_LOOK_S if waits else NVRX_LOOK_S,
@@ -205,19 +205,19 @@ class ByteRobust:
 
     def answer(self, case: Case) -> Answer:
         cause, setting = case.cause, case.setting
-        by_stacks = cause.shows is Shows.HANG
+        by_stacks = cause.shows is Symptom.HANG
         detect_s = {
-            Shows.CRASH: BYTE_GPU_S,
-            Shows.NODE_CRASH: BYTE_GPU_S,
-            Shows.NODE_GONE: BYTE_LINK_S,
-            Shows.HANG: BYTE_LINK_S if cause.is_named and cause.is_of_a_node else BYTE_SILENT_S,
-            Shows.NON_FINITE: setting.step_s,
-            Shows.NOTICE: BYTE_GPU_S,
+            Symptom.CRASH: BYTE_GPU_S,
+            Symptom.NODE_CRASH: BYTE_GPU_S,
+            Symptom.NODE_GONE: BYTE_LINK_S,
+            Symptom.HANG: BYTE_LINK_S if cause.is_named and cause.is_of_a_node else BYTE_SILENT_S,
+            Symptom.NON_FINITE: setting.step_s,
+            Symptom.NOTICE: BYTE_GPU_S,
         }[cause.shows]
         return Answer(
             detect_s=detect_s,
             down_s=setting.restart_s / BYTE_STANDBY,
-            keeps_all=cause.shows is not Shows.NON_FINITE,
+            keeps_all=cause.shows is not Symptom.NON_FINITE,
             excludes=cause.is_named or by_stacks or case.tries > 0,
             rung=Rung.REPLACE,
             by_platform=True,

@@ -19,7 +19,7 @@ from chalicelib.domain.model.repair import HISTORY
 from chalicelib.domain.policy.document import DEFAULT_POLICY
 from chalicelib.domain.reporting.sums import ettr, spread_of
 from fleets.answers import Answer, Case, Rules
-from fleets.causes import Cause, Cure, Shows
+from fleets.causes import Cause, Remedy, Symptom
 from fleets.figures import HUMAN, NODE_BY_PERSON, REBOOT_LIMIT, Setting
 
 DAY_S: Final = 86_400.0
@@ -168,7 +168,7 @@ class _Run:
     def _joins(self, failure: Failure) -> bool:
         """One that falls into the recovery under way. False: its rules know nothing of the node, and start on it."""
         ended = self.now
-        if failure.cause.cure is Cure.CAPACITY:
+        if failure.cause.cure is Remedy.CAPACITY:
             self._wait_for_capacity(failure)
         elif failure.cause.is_of_a_node:
             answer = self.rules.answer(Case(cause=failure.cause, setting=self.setting))
@@ -208,7 +208,7 @@ class _Run:
             if not fails_again or self.now >= self.wall_s:
                 self._node(failure, answer, since=self.now - self.setting.restart_s)
                 break
-        if cause.cure is Cure.CAPACITY:
+        if cause.cure is Remedy.CAPACITY:
             self._wait_for_capacity(failure)
         self.now = min(self.now, self.wall_s)
         self.trained = self.saved = resume
@@ -230,7 +230,7 @@ class _Run:
 
     def _goes_on(self, cause: Cause, answer: Answer) -> float:
         """What the run still does until it is stopped. Returns where it was when the failure was known."""
-        makes_steps = cause.shows in (Shows.NON_FINITE, Shows.NOTICE)
+        makes_steps = cause.shows in (Symptom.NON_FINITE, Symptom.NOTICE)
         if makes_steps:
             self._train(answer.detect_s)
         else:
@@ -243,7 +243,7 @@ class _Run:
         self, cause: Cause, answer: Answer, *, reached: float, good: float, asked: float
     ) -> tuple[float, bool]:
         """Where the new attempt resumes, and whether that checkpoint is poisoned."""
-        if cause.shows is Shows.NON_FINITE:
+        if cause.shows is Symptom.NON_FINITE:
             is_poisoned = self.saved > good and not answer.goes_back
             return (reached if answer.keeps_all and answer.goes_back else good), is_poisoned
         if answer.keeps_all:
@@ -284,7 +284,7 @@ class _Run:
             self.replaced.add(failure.node)
             return late + self.setting.replace_s
         self.rebooted.setdefault(failure.node, []).append(self.now)
-        if failure.cause.cure is Cure.REPLACE and failure.cause.is_named:
+        if failure.cause.cure is Remedy.REPLACE and failure.cause.is_named:
             self.replaced.add(failure.node)
             return late + REBOOT_LIMIT.value + self.setting.replace_s  # it does not come back
         return late + self.setting.reboot_s

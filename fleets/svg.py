@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from fleets.intervals import Tried
+from fleets.intervals import IntervalResult
 from fleets.plan import Plan, Spares
 from rekindle.drawing.scales import Scale
 from rekindle.drawing.svg import Svg
@@ -69,7 +69,7 @@ def _curves(svg: Svg, plan: Plan) -> None:
         svg.text(LEFT[1], BOTTOM + offset, f"{label} {seconds / 60:.1f} min", MARK, size=SMALL, anchor="end")
 
 
-def _lost(points: Sequence[Tried]) -> list[float]:
+def _lost(points: Sequence[IntervalResult]) -> list[float]:
     return [1.0 - one.ettr for one in points]
 
 

@@ -39,7 +39,7 @@ def stack_name(stage: str) -> str:
     return NAME if stage == "prod" else f"{NAME}-{stage}"
 
 
-class Weight(StrEnum):
+class Importance(StrEnum):
     """How much a finding matters."""
 
     PROBLEM = "problem"  # the deployment would fail, or stand there without working
@@ -50,7 +50,7 @@ class Weight(StrEnum):
 class Finding:
     """One thing that was found. `remedy` is what to do, a command where there is one."""
 
-    weight: Weight
+    weight: Importance
     what: str
     remedy: str
 
@@ -61,12 +61,12 @@ class Finding:
 
 def problem(what: str, remedy: str) -> Finding:
     """A finding that stops the deployment."""
-    return Finding(Weight.PROBLEM, what, remedy)
+    return Finding(Importance.PROBLEM, what, remedy)
 
 
 def note(what: str, remedy: str) -> Finding:
     """A finding that does not."""
-    return Finding(Weight.NOTE, what, remedy)
+    return Finding(Importance.NOTE, what, remedy)
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ _GONE: Final = frozenset({"DELETE_COMPLETE", "DELETE_SKIPPED"})  # of a creation
 _CLUSTER_LOGS: Final = "/aws/sagemaker/"
 
 
-def forbids(asked: Asked) -> Iterator[Finding]:
+def deletion_blockers(asked: Asked) -> Iterator[Finding]:
     """What would make CloudFormation stop half way through the deletion, with the rest gone."""
     cloud = asked.client("cloudformation")
     own = [
@@ -60,7 +60,7 @@ def _rules(asked: Asked, bus: str, *, own: set[str]) -> Iterator[Finding]:
                 )
 
 
-def left(asked: Asked) -> tuple[Finding, ...]:
+def leftover_resources(asked: Asked) -> tuple[Finding, ...]:
     """What is there once the stack is gone, beside what the template keeps."""
     return tuple(findings(asked, _LEFT))
 

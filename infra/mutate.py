@@ -142,7 +142,7 @@ def is_killed(mutant: Mutant, tree: Path, tests: Sequence[str]) -> bool:
         file.write_text(source, encoding="utf-8")
 
 
-def wider(part: str) -> list[str]:
+def wider_tests(part: str) -> list[str]:
     """The further tests that a survivor of `part`'s own tests is run against."""
     return [tests for tests in WIDER if tests not in PARTS[part]]
 
@@ -161,11 +161,11 @@ def main(argv: list[str] | None = None) -> int:
         shutil.copytree(ROOT, tree, ignore=shutil.ignore_patterns(".venv", ".git", "build", "__pycache__", ".*_cache"))
         for number, part in enumerate(parts):
             share = given.count // len(parts) + (number < given.count % len(parts))
-            if share and fails(tree, [*PARTS[part], *wider(part)]):
+            if share and fails(tree, [*PARTS[part], *wider_tests(part)]):
                 print(f"the tests of {part} fail without any change: nothing can be counted", file=sys.stderr)
                 return 2
             for mutant in sample(part, share, rng):
-                is_dead = is_killed(mutant, tree, PARTS[part]) or is_killed(mutant, tree, wider(part))
+                is_dead = is_killed(mutant, tree, PARTS[part]) or is_killed(mutant, tree, wider_tests(part))
                 killed, survived = killed + is_dead, survived + (not is_dead)
                 verdict = "killed  " if is_dead else "SURVIVED"
                 print(f"{verdict} {mutant.path}:{mutant.line}: {mutant.was}  ->  {mutant.now}", flush=True)

@@ -30,7 +30,7 @@ _RECORDS: Final = re.compile(r"docs/adr/\d{4}-")
 
 
 @dataclass(frozen=True, slots=True)
-class Banned:
+class BannedWord:
     """One row: what is not written, what is written instead, and why."""
 
     pattern: str  # a regular expression over whole words, whatever their case
@@ -41,28 +41,28 @@ class Banned:
 _TERM: Final = "the glossary has one term for it"
 _PLAIN: Final = "name the actor, or use the plain word"
 BANNED: Final = (
-    Banned(r"nobody", "no one; name who does not", _PLAIN),
-    Banned(r"somebody", "someone; a person; name the actor", _PLAIN),
-    Banned(r"whoever", "the user that; who", _PLAIN),
-    Banned(r"by itself", "automatically; alone; without help", _PLAIN),
-    Banned(r"so-manieth", "the number itself", "not a word"),
-    Banned(r"told", "notified; reported; listed", _PLAIN),
-    Banned(r"said", "reported; stated", _PLAIN),
-    Banned(r"whiteboards?", "cluster state", _TERM),
-    Banned(r"lemons?", "suspect hardware", _TERM),
-    Banned(r"beats?", "heartbeat", _TERM),
-    Banned(r"(?:each|every|first|last|next|one|this|two) looks?", "observation", _TERM),
-    Banned(r"(?:bears?|bore|borne|bearing) (?:it |this |them |that )?out", "confirm", _PLAIN),
-    Banned(r"mend(?:s|ed|ing)?", "fix; repair", _PLAIN),
-    Banned(r"anew", "again", "archaic"),
-    Banned(r"seldom", "rarely; name the interval", "archaic"),
-    Banned(r"lest", "so that … not", "archaic"),
-    Banned(r"for ever", "forever; without end", "archaic"),
-    Banned(r"(?:for )?want of", "for lack of", "archaic"),
-    Banned(r"(?:goes|went|going) on", "continues", _PLAIN),
-    Banned(r"roll-backs?", "rollback", _TERM),
-    Banned(r"(?:its|the|our|his) desk|household", "name the component", "no parables"),
-    Banned(r"so-called|of course|obviously|simply", "leave it out", "adds nothing"),
+    BannedWord(r"nobody", "no one; name who does not", _PLAIN),
+    BannedWord(r"somebody", "someone; a person; name the actor", _PLAIN),
+    BannedWord(r"whoever", "the user that; who", _PLAIN),
+    BannedWord(r"by itself", "automatically; alone; without help", _PLAIN),
+    BannedWord(r"so-manieth", "the number itself", "not a word"),
+    BannedWord(r"told", "notified; reported; listed", _PLAIN),
+    BannedWord(r"said", "reported; stated", _PLAIN),
+    BannedWord(r"whiteboards?", "cluster state", _TERM),
+    BannedWord(r"lemons?", "suspect hardware", _TERM),
+    BannedWord(r"beats?", "heartbeat", _TERM),
+    BannedWord(r"(?:each|every|first|last|next|one|this|two) looks?", "observation", _TERM),
+    BannedWord(r"(?:bears?|bore|borne|bearing) (?:it |this |them |that )?out", "confirm", _PLAIN),
+    BannedWord(r"mend(?:s|ed|ing)?", "fix; repair", _PLAIN),
+    BannedWord(r"anew", "again", "archaic"),
+    BannedWord(r"seldom", "rarely; name the interval", "archaic"),
+    BannedWord(r"lest", "so that … not", "archaic"),
+    BannedWord(r"for ever", "forever; without end", "archaic"),
+    BannedWord(r"(?:for )?want of", "for lack of", "archaic"),
+    BannedWord(r"(?:goes|went|going) on", "continues", _PLAIN),
+    BannedWord(r"roll-backs?", "rollback", _TERM),
+    BannedWord(r"(?:its|the|our|his) desk|household", "name the component", "no parables"),
+    BannedWord(r"so-called|of course|obviously|simply", "leave it out", "adds nothing"),
 )
 _ANY: Final = re.compile("|".join(rf"(?P<w{number}>\b(?:{row.pattern})\b)" for number, row in enumerate(BANNED)), re.I)
 # As one part of a name: `was_told`, `ToldBy`. Terms of a wire or of a library that hold one stay in the baseline.
@@ -76,15 +76,15 @@ _NOT_PROSE: Final = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
-class Hit:
+class WordHit:
     """One banned word, and its row."""
 
     line: int
     text: str
-    row: Banned
+    row: BannedWord
 
 
-def hits(text: str, first_line: int = 1) -> Iterator[Hit]:
+def hits(text: str, first_line: int = 1) -> Iterator[WordHit]:
     """The banned words of a Markdown text or a docstring. Fenced and inline code is left out."""
     fenced = False
     for number, line in enumerate(text.splitlines(), first_line):
@@ -92,7 +92,7 @@ def hits(text: str, first_line: int = 1) -> Iterator[Hit]:
             fenced = not fenced
         elif not fenced:
             for found in _ANY.finditer(_NOT_PROSE.sub(" ", line)):
-                yield Hit(number, found[0], BANNED[int(str(found.lastgroup)[1:])])
+                yield WordHit(number, found[0], BANNED[int(str(found.lastgroup)[1:])])
 
 
 def _defined_names(node: ast.AST) -> Iterator[str]:
@@ -104,7 +104,7 @@ def _defined_names(node: ast.AST) -> Iterator[str]:
             yield name
 
 
-def code_hits(source: str) -> Iterator[Hit]:
+def code_hits(source: str) -> Iterator[WordHit]:
     """The banned words of a module's names, where each is first defined, and of its literals other than docstrings."""
     tree = ast.parse(source)
     docstrings = {
@@ -120,13 +120,13 @@ def code_hits(source: str) -> Iterator[Hit]:
             for part in {part.lower() for part in _CAMEL.findall(name)} & NAME_PARTS:
                 if name not in seen:
                     seen.add(name)
-                    yield Hit(getattr(node, "lineno", 0), name, _NAME_ROWS[part])
+                    yield WordHit(getattr(node, "lineno", 0), name, _NAME_ROWS[part])
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docstrings:
             for hit in hits(node.value):
-                yield Hit(node.lineno, hit.text, hit.row)
+                yield WordHit(node.lineno, hit.text, hit.row)
 
 
-def docstring_hits(source: str) -> Iterator[Hit]:
+def docstring_hits(source: str) -> Iterator[WordHit]:
     """The banned words of a module's docstrings, at the lines of the file."""
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and node.body:
@@ -139,7 +139,7 @@ def docstring_hits(source: str) -> Iterator[Hit]:
                 yield from hits(first.value.value, first.lineno)
 
 
-def hits_of(path: str, text: str) -> list[Hit]:
+def hits_of(path: str, text: str) -> list[WordHit]:
     """The banned words of one file of the repository."""
     if path.endswith(".py"):
         rows = () if path == OWN else code_hits(text)  # this module lists the words
@@ -168,7 +168,7 @@ def files(root: Path = ROOT) -> list[str]:
     )
 
 
-def problems(found: Mapping[str, list[Hit]], allowed: Mapping[str, int]) -> list[str]:
+def problems(found: Mapping[str, list[WordHit]], allowed: Mapping[str, int]) -> list[str]:
     """What breaks the rule: more words than the baseline allows, and entries of files that are clean by now."""
     lines = []
     for path, its in found.items():

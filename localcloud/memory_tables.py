@@ -18,7 +18,7 @@ from chalicelib.domain.model.errors import InvalidRequest, Permanent, UnknownEnt
 from chalicelib.domain.model.incident import Incident, TimelineEntry, node_scope
 from chalicelib.domain.model.job import Attempt, Job, WatchPlan
 from chalicelib.domain.model.signal import Signal, SignalSource
-from chalicelib.ports.incidents import Entry, Joined, Looked, Page
+from chalicelib.ports.incidents import Entry, JoinOutcome, Page, StoredIncident
 from chalicelib.ports.jobs import ObservationBasis
 from localcloud.switches import MemoryControls
 
@@ -184,11 +184,11 @@ class MemoryIncidents:
             if current is not None:
                 return self.join(current, signal, now=now)
             if incident.incident_id in self._records:
-                return self._entry(Joined.DUPLICATE, incident.incident_id)
+                return self._entry(JoinOutcome.DUPLICATE, incident.incident_id)
             self._place(_Record(incident=incident, inbox=[signal]))
             self._marks[signal.dedupe_key] = incident.incident_id
             self._point(incident, incident.incident_id)
-            return self._entry(Joined.OPENED, incident.incident_id)
+            return self._entry(JoinOutcome.OPENED, incident.incident_id)
 
     def join(self, incident_id: str, signal: Signal, *, now: datetime) -> Entry:  # noqa: ARG002  the port's own name
         """See the port."""
@@ -198,22 +198,22 @@ class MemoryIncidents:
                 return seen
             record = self._get(incident_id)
             if not record.incident.is_open:
-                return self._entry(Joined.CLOSED, incident_id)
+                return self._entry(JoinOutcome.CLOSED, incident_id)
             if len(record.inbox) >= MAX_INBOX + (ORDERS_EXTRA if signal.source is SignalSource.OPERATOR else 0):
                 record.overflow += 1
-                return replace(self._entry(Joined.JOINED, incident_id), is_full=True)
+                return replace(self._entry(JoinOutcome.JOINED, incident_id), is_full=True)
             record.inbox.append(signal)
             self._marks[signal.dedupe_key] = incident_id
-            return self._entry(Joined.JOINED, incident_id)
+            return self._entry(JoinOutcome.JOINED, incident_id)
 
-    def look(self, incident_id: str, *, generation: int, callback_id: str, look_by: datetime) -> Looked:
+    def look(self, incident_id: str, *, generation: int, callback_id: str, look_by: datetime) -> StoredIncident:
         """See the port."""
         with self._lock:
             record = self._get(incident_id)
             if record.incident.generation != generation:
                 raise VersionConflict(f"{incident_id} is at generation {record.incident.generation}, not {generation}")
             record.callback_id, record.look_by = callback_id, look_by
-            return Looked(incident=record.incident, inbox=tuple(record.inbox))
+            return StoredIncident(incident=record.incident, inbox=tuple(record.inbox))
 
     def record(
         self,
@@ -251,11 +251,11 @@ class MemoryIncidents:
         with self._lock:
             self._get(incident_id).appended.setdefault(token, entry)
 
-    def load(self, incident_id: str) -> Looked:
+    def load(self, incident_id: str) -> StoredIncident:
         """See the port."""
         with self._lock:
             record = self._get(incident_id)
-            return Looked(incident=record.incident, inbox=tuple(record.inbox))
+            return StoredIncident(incident=record.incident, inbox=tuple(record.inbox))
 
     def callback_of(self, incident_id: str) -> str | None:
         """See the port."""
@@ -269,7 +269,7 @@ class MemoryIncidents:
             appended = sorted(record.appended.values(), key=lambda line: line.at)
             return tuple(heapq.merge(record.recorded, appended, key=lambda line: line.at))
 
-    def load_with_timeline(self, incident_id: str) -> tuple[Looked, tuple[TimelineEntry, ...]]:
+    def load_with_timeline(self, incident_id: str) -> tuple[StoredIncident, tuple[TimelineEntry, ...]]:
         """See the port."""
         with self._lock:
             return self.load(incident_id), self.timeline(incident_id)
@@ -337,9 +337,9 @@ class MemoryIncidents:
 
     def _seen_before(self, signal: Signal) -> Entry | None:
         owner = self._marks.get(signal.dedupe_key)
-        return None if owner is None else self._entry(Joined.DUPLICATE, owner)
+        return None if owner is None else self._entry(JoinOutcome.DUPLICATE, owner)
 
-    def _entry(self, outcome: Joined, incident_id: str) -> Entry:
+    def _entry(self, outcome: JoinOutcome, incident_id: str) -> Entry:
         record = self._records[incident_id]
         return Entry(
             outcome=outcome,

@@ -33,7 +33,7 @@ _CHUNK: Final = 25
 
 
 @dataclass(slots=True)
-class Tally:
+class PlayTotals:
     """Everything played so far."""
 
     stories: int = 0
@@ -90,7 +90,7 @@ def _run(options: argparse.Namespace) -> int:
         return _tidy(findings)
     print(f"seed {options.seed}: stories until {options.incidents} Incidents have opened")
     began = time.monotonic()
-    tally, written, is_cut = Tally(), Written(options.out), False
+    tally, written, is_cut = PlayTotals(), StoryWriter(options.out), False
     printed_at = began
     try:
         for verdict in _verdicts(options.seed, options.incidents, options.jobs, options.platform, is_wild=options.wild):
@@ -162,7 +162,7 @@ def _verdicts(seed: int, incidents: int, processes: int, platform: str, *, is_wi
                     yield verdict
 
 
-def _print(tally: Tally, findings: Sequence[Finding], took_s: float) -> None:
+def _print(tally: PlayTotals, findings: Sequence[Finding], took_s: float) -> None:
     rate = tally.incidents / took_s * 60 if took_s else 0.0
     print(f"{tally.stories} stories, {tally.incidents} Incidents in {took_s:.0f} s: {rate:.0f} Incidents a minute")
     print(f"{tally.submissions} submissions, {tally.pages} pages, {tally.steps_lost} steps lost")
@@ -179,7 +179,7 @@ def _print(tally: Tally, findings: Sequence[Finding], took_s: float) -> None:
             print(f"  {tally.open[index]:6}  {finding.kind:20} {finding.summary}")
 
 
-class Written:
+class StoryWriter:
     """The shortest story of each new failure, a few per kind, written as soon as it is found: a run of hours that is
     cut off has lost nothing.
     """

@@ -26,7 +26,7 @@ def any_text(description: str = "") -> Schema:
     return {"type": "string", "description": description} if description else {"type": "string"}
 
 
-def at(description: str) -> Schema:
+def time(description: str) -> Schema:
     """A moment of an answer: ISO-8601 with its offset, which is UTC."""
     return {"type": "string", "format": "date-time", "description": description}
 
@@ -79,7 +79,7 @@ def record(
     return schema
 
 
-def free(description: str) -> Schema:
+def any_object(description: str) -> Schema:
     """An object that is described elsewhere."""
     return {"type": "object", "description": description}
 

@@ -16,9 +16,9 @@ from typing import Final, Protocol
 from chalicelib.api.problems import ApiResponse, from_error
 from chalicelib.api.slack_request import (
     ButtonPress,
-    Commanded,
     Sender,
     SlackRequestRefused,
+    SlashCommand,
     authentic,
     mark_of,
     read_command,
@@ -33,7 +33,7 @@ from chalicelib.domain.model.errors import InvalidSettings, Permanent, RecoveryE
 from chalicelib.domain.model.incident import TimelineEntry
 from chalicelib.domain.notices.channels import ChannelKind, Channels
 from chalicelib.ports.clock import Clock
-from chalicelib.ports.incidents import IncidentStore, Listings, Wanted
+from chalicelib.ports.incidents import IncidentQuery, IncidentStore, Listings
 from chalicelib.services.operator.approvals import Approvals
 from chalicelib.services.operator.orders import Orders
 from chalicelib.services.operator.switches import Switches
@@ -201,7 +201,7 @@ class SlackHooks:
 
     # --- commands ---
 
-    def _commanded(self, command: Commanded, channels: tuple[SlackSettings, ...]) -> ApiResponse:
+    def _commanded(self, command: SlashCommand, channels: tuple[SlackSettings, ...]) -> ApiResponse:
         sender = command.sender
         is_home = any(sender.conversation == settings.conversation for settings in channels)
         if command.word == "help":
@@ -224,7 +224,7 @@ class SlackHooks:
                 return _reply(help_message())
 
     def _read(self, word: str) -> Message:
-        wanted = Wanted(is_open=True)
+        wanted = IncidentQuery(is_open=True)
         newest = self.listings.incidents(wanted, limit=SHOWN).incidents
         count = max(self.listings.open_incidents(), len(newest))
         if word == "incidents":

@@ -67,7 +67,7 @@ class ButtonPress:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Commanded:
+class SlashCommand:
     """`/rekindle word rest`."""
 
     sender: Sender
@@ -126,12 +126,12 @@ def read_press(raw: bytes) -> ButtonPress:
         raise _unreadable("payload") from None
 
 
-def read_command(raw: bytes) -> Commanded:
+def read_command(raw: bytes) -> SlashCommand:
     """The slash command in a body that has been found authentic. Raises Unwelcome."""
     try:
         form = _form(raw)
         words = form.get("text", "").split()
-        return Commanded(
+        return SlashCommand(
             sender=Sender(
                 user=_id(form, "user_id"), name=_shown(form.get("user_name")), conversation=_id(form, "channel_id")
             ),
@@ -142,7 +142,7 @@ def read_command(raw: bytes) -> Commanded:
         raise _unreadable("command") from None
 
 
-class _Moment:
+class _FixedClock:
     """The time that slack_sdk's verifier goes by."""
 
     def __init__(self, now: datetime) -> None:
@@ -155,7 +155,7 @@ class _Moment:
 def _is_signed(raw: bytes, timestamp: str, signature: str, secret: str, now: datetime) -> bool:
     from slack_sdk.signature import SignatureVerifier  # 80 ms, which no other route is to pay
 
-    verifier = SignatureVerifier(secret, clock=_Moment(now))  # type: ignore[arg-type]  # only its now() is used
+    verifier = SignatureVerifier(secret, clock=_FixedClock(now))  # type: ignore[arg-type]  # only its now() is used
     try:
         return verifier.is_valid(raw, timestamp, signature)
     except UnicodeDecodeError:  # Slack's bodies are ASCII

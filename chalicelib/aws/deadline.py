@@ -30,7 +30,7 @@ class OutOfTime(BotoCoreError):  # type: ignore[misc]  # botocore has no types
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Patience:
+class RetryLimits:
     """How long one function waits for AWS. attempts: with the first one."""
 
     connect_s: float = 2.0
@@ -72,12 +72,12 @@ class Patience:
 
 
 # The recovery calls SageMaker's slow operations and has time. Everything else is answered within a second or two.
-PATIENCE: Final[Mapping[str, Patience]] = MappingProxyType({"recover": Patience(connect_s=3.0, read_s=20.0)})
+PATIENCE: Final[Mapping[str, RetryLimits]] = MappingProxyType({"recover": RetryLimits(connect_s=3.0, read_s=20.0)})
 
 
-def patience_of(function: str) -> Patience:
+def patience_of(function: str) -> RetryLimits:
     """Of a function, by its name in app.py."""
-    return PATIENCE.get(function, Patience())
+    return PATIENCE.get(function, RetryLimits())
 
 
 class Deadline:
@@ -119,7 +119,7 @@ class Deadline:
         finally:
             self._ends = before
 
-    def guard(self, client: Any, patience: Patience) -> Any:
+    def guard(self, client: Any, patience: RetryLimits) -> Any:
         """The client itself; from now on it begins no attempt that could outlast the function. A guard of before ends:
         the embedded cloud's clients serve one service after another."""
 

@@ -11,7 +11,7 @@ from chalicelib.bootstrap.reporting import ReportingParts
 if TYPE_CHECKING:
     from chalicelib.channels.address import Addresses
     from chalicelib.channels.channel import Channel, Secrets
-    from chalicelib.channels.delivery.deliver import Deliver
+    from chalicelib.channels.delivery.deliver import Deliverer
     from chalicelib.channels.delivery.fan_out import FanOut
     from chalicelib.channels.makers import Makers
     from chalicelib.domain.notices.channels import ChannelConfig
@@ -78,11 +78,11 @@ class ChannelParts(ReportingParts):
         )
 
     @cached_property
-    def deliver(self) -> Deliver:
+    def deliver(self) -> Deliverer:
         """Message of the queue -> receiver."""
-        from chalicelib.channels.delivery.deliver import Deliver
+        from chalicelib.channels.delivery.deliver import Deliverer
 
-        return Deliver(
+        return Deliverer(
             book=self.written,
             queue=self.delivery_queue,
             log=self.delivery_log,

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from chalicelib.aws.deadline import Patience
+    from chalicelib.aws.deadline import RetryLimits
 
 
 class SystemClock:
@@ -26,7 +26,7 @@ class Clients:
         self,
         session: Any,
         *,
-        patience: Patience | None = None,
+        patience: RetryLimits | None = None,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         from chalicelib.aws.deadline import Deadline, patience_of

@@ -10,7 +10,7 @@ from chalicelib.bootstrap.events import EventParts
 if TYPE_CHECKING:
     from chalicelib.services.observe.nodes import Nodes
     from chalicelib.services.observe.observer import Observer
-    from chalicelib.services.perform.perform import Perform
+    from chalicelib.services.perform.perform import ActionExecutor
     from chalicelib.services.sweep.sweep import Sweep
 
 
@@ -49,11 +49,11 @@ class RecoveryParts(EventParts):
         )
 
     @cached_property
-    def perform(self) -> Perform:
+    def perform(self) -> ActionExecutor:
         """Actions carried out."""
-        from chalicelib.services.perform.perform import Perform
+        from chalicelib.services.perform.perform import ActionExecutor
 
-        return Perform(
+        return ActionExecutor(
             registry=self.registry,
             scheduler=self.scheduler,
             mailbox=self.mailbox,

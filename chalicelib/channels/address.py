@@ -20,7 +20,7 @@ from chalicelib.ports.notices import Address, IncidentPages, Notice
 
 _LOG = logging.getLogger(__name__)
 
-# What may stand in front of `/incidents/<id>`: https, a host, a path; an Incident's id is made of the same signs.
+# What may stand in front of `/incidents/<id>`: https, a host, a path; an Incident's id is made of the same characters.
 CONSOLE: Final = re.compile(r"https://[A-Za-z0-9.-]{1,253}(?::[0-9]{1,5})?(?:/[A-Za-z0-9._~/-]{0,300})?\Z")
 _ID: Final = re.compile(r"[A-Za-z0-9._-]{1,200}\Z")
 LOOK_S: Final = 19.0  # what asking for the page may take of a delivery's time, with the reserve of aws.deadline
@@ -33,7 +33,7 @@ def in_console(console_url: str, incident_id: str) -> str:
     return f"{console_url.rstrip('/')}/incidents/{incident_id}"
 
 
-def standing(incident_id: str, console_url: str) -> Address | None:
+def lasting_links(incident_id: str, console_url: str) -> Address | None:
     """What stays true however late it is read; None where there is no Incident."""
     if not incident_id:
         return None
@@ -52,7 +52,7 @@ class Addresses:
 
     def addressed(self, notice: Notice) -> Notice:
         """The notice with what can be opened now. Never raises, and never holds a delivery up for long."""
-        address = standing(notice.incident_id, self.console_url)
+        address = lasting_links(notice.incident_id, self.console_url)
         if address is None or address.url or not self.lasts:
             return replace(notice, address=address)
         try:

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from chalicelib.aws.errors import call, meaning_of
-from chalicelib.channels.address import standing
+from chalicelib.channels.address import lasting_links
 from chalicelib.domain.model.errors import Permanent, RecoveryError, Retryable
 from chalicelib.ports.notices import Address, Notice, NoticeKind
 
@@ -38,7 +38,7 @@ class BusAnnouncer:
 
         A repetition says the same again, with the same id: neither channel removes duplicates.
         """
-        notice = replace(notice, address=standing(notice.incident_id, self._console_url))
+        notice = replace(notice, address=lasting_links(notice.incident_id, self._console_url))
         channels: list[Callable[[Notice], None]] = [self._put]
         if self._sns is not None and self._topic and notice.kind is not NoticeKind.CHANGE:
             channels.append(self._publish)

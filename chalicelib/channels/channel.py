@@ -23,7 +23,7 @@ class Channel(Protocol):
 
         Raises:
             SlowDown: the receiver wants fewer messages; the whole channel rests for so long.
-            ComeAgain: another delivery is at the same message, or it is too soon; the channel does not rest for that.
+            RetryLater: another delivery is at the same message, or it is too soon; the channel does not rest for that.
             DependencyUnavailable: no answer, or a failure of the receiver's; tried again later.
             Permanent: this notice will never be taken: it goes to the dead letters, where a person finds it.
         """
@@ -38,7 +38,7 @@ class SlowDown(Throttled):
         self.retry_after_s = max(1.0, retry_after_s)
 
 
-class ComeAgain(DependencyUnavailable):
+class RetryLater(DependencyUnavailable):
     """This notice must wait `retry_after_s` seconds; nothing is wrong with the channel, and the others need not."""
 
     def __init__(self, message: str, *, retry_after_s: float) -> None:

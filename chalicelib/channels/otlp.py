@@ -11,8 +11,8 @@ import re
 from typing import Any, Final, Protocol
 from urllib.parse import unquote
 
-from chalicelib.channels.channel import ComeAgain, Secrets
-from chalicelib.channels.outbound import TOTAL_S, post, taken
+from chalicelib.channels.channel import RetryLater, Secrets
+from chalicelib.channels.outbound import TOTAL_S, check_accepted, post
 from chalicelib.domain.model.errors import InvalidSettings
 from chalicelib.domain.model.incident import Incident, Phase
 from chalicelib.domain.notices.channels import ChannelConfig
@@ -26,7 +26,7 @@ _OURS: Final = frozenset({"content-type", "content-length", "connection", "host"
 NOT_YET_S: Final = 15.0
 
 
-class MakesTraces(Protocol):
+class TraceSource(Protocol):
     """services.reporting.traces.Traces."""
 
     def load(self, incident_id: str) -> Incident: ...
@@ -38,7 +38,7 @@ class OtlpChannel:
     """channels.channel.Channel: one receiver of traces. It acts on the notice of an Incident's end alone."""
 
     def __init__(
-        self, config: ChannelConfig, secrets: Secrets, *, traces: MakesTraces, clock: Clock, total_s: float = TOTAL_S
+        self, config: ChannelConfig, secrets: Secrets, *, traces: TraceSource, clock: Clock, total_s: float = TOTAL_S
     ) -> None:
         """Raises InvalidSettings or UnknownEntity where the secret cannot be used."""
         self._name = config.name
@@ -60,11 +60,11 @@ class OtlpChannel:
             return
         incident = self._traces.load(notice.incident_id)
         if incident.is_open:
-            raise ComeAgain("the Incident's end is not stored yet", retry_after_s=NOT_YET_S)
+            raise RetryLater("the Incident's end is not stored yet", retry_after_s=NOT_YET_S)
         body = json.dumps(self._traces.of(incident), separators=(",", ":")).encode()
         headers = {**self._headers, "Content-Type": "application/json", "User-Agent": "rekindle"}
         answer = post(self._url, body, headers, private=self._is_private, total_s=self._total_s)
-        taken(answer, self._name, now=self._clock.now(), later=_LATER)
+        check_accepted(answer, self._name, now=self._clock.now(), later=_LATER)
 
 
 def headers_of(text: str, *, name: str) -> dict[str, str]:
@@ -80,6 +80,6 @@ def headers_of(text: str, *, name: str) -> dict[str, str]:
         if not equals or not _NAME.match(key) or key.lower() in _OURS or not value:
             raise InvalidSettings(f"secrets.{name}", "must be name=value pairs with commas between them")
         if not value.isascii() or not value.isprintable():
-            raise InvalidSettings(f"secrets.{name}", "a value holds signs that a header cannot have")
+            raise InvalidSettings(f"secrets.{name}", "a value holds characters that a header cannot have")
         headers[key] = value
     return headers

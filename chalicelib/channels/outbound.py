@@ -95,7 +95,7 @@ def post(
     return _exchange(connection, host, path, body, headers, total_s)
 
 
-def taken(answer: HttpResult, name: str, *, now: datetime, later: Collection[int]) -> None:
+def check_accepted(answer: HttpResult, name: str, *, now: datetime, later: Collection[int]) -> None:
     """Nothing where the receiver `name` took the request. `later`: statuses after which the same may be taken later.
 
     Raises:
@@ -136,8 +136,8 @@ def _checked(url: str) -> SplitResult:
         raise Permanent("the address must begin with https:// and name a host")
     if parts.username is not None or parts.password is not None:
         raise Permanent(f"{parts.hostname}: no user or password in the address; requests are signed instead")
-    if not url.isascii() or any(sign.isspace() or not sign.isprintable() for sign in url):
-        raise Permanent(f"{parts.hostname}: the address holds signs that a URL cannot have")
+    if not url.isascii() or any(char.isspace() or not char.isprintable() for char in url):
+        raise Permanent(f"{parts.hostname}: the address holds characters that a URL cannot have")
     return parts
 
 

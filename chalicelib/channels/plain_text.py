@@ -47,7 +47,7 @@ def body_of(notice: Notice, *, now: datetime, limit: int = MAX_BODY_CHARS) -> st
     rest += [f"{label}: {what}" for label, what in notice.paste]
     text, room = _calm(notice.text), min(limit, MAX_BODY_CHARS)
     least = min(len(text), SHORTEST_TEXT_CHARS)
-    # A link is there whole or not at all: a signed one has some 1,500 signs.
+    # A link is there whole or not at all: a signed one has some 1,500 characters.
     candidates = [[*facts, *page, *rest] for page in _pages(notice, now)]
     fits = (lines for lines in candidates if least + 2 + len(_calm("\n".join(lines))) <= room)
     lines = next(fits, candidates[-1])
@@ -92,5 +92,5 @@ def _clock(at: datetime, now: datetime) -> str:
 
 
 def _calm(text: str) -> str:
-    """The words as they are, without a mention, a disguised link or a hidden sign."""
+    """The words as they are, without a mention, a disguised link or a hidden character."""
     return _PINGS.sub(lambda found: found[0] + _JOINER, _HIDDEN.sub("", text))

@@ -32,14 +32,14 @@ def _fits(route: Route, notice: Notice, kind: NoticeType, now: datetime) -> bool
         return True  # no new message: it updates one that was sent before, whatever the hour
     if _RANK[notice.severity] < _RANK[route.severity]:
         return False
-    return route.hours is None or within(route.hours, now) is not route.outside
+    return route.hours is None or is_within(route.hours, now) is not route.outside
 
 
 def _named(patterns: Sequence[str], name: str | None) -> bool:
     return not patterns or (bool(name) and any(fnmatchcase(name or "", pattern) for pattern in patterns))
 
 
-def within(hours: Hours, now: datetime) -> bool:
+def is_within(hours: Hours, now: datetime) -> bool:
     """True inside the span, by the zone's own clock. A zone that this machine does not know reads as UTC."""
     local = now.astimezone(_zone(hours.zone))
     clock = local.time().replace(tzinfo=None)

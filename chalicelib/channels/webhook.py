@@ -14,7 +14,7 @@ from typing import Final
 from chalicelib.channels import standard_webhooks
 from chalicelib.channels.bus import detail_of
 from chalicelib.channels.channel import Secrets
-from chalicelib.channels.outbound import TOTAL_S, post, taken
+from chalicelib.channels.outbound import TOTAL_S, check_accepted, post
 from chalicelib.domain.notices.channels import ChannelConfig
 from chalicelib.ports.clock import Clock
 from chalicelib.ports.notices import Notice
@@ -57,4 +57,4 @@ class Webhook:
             SIGNATURE_256: "sha256=" + hmac.new(self._keys[0], body, hashlib.sha256).hexdigest(),
         }
         answer = post(self._url, body, headers, private=self._is_private, total_s=self._total_s)
-        taken(answer, self._name, now=now, later=_LATER)
+        check_accepted(answer, self._name, now=now, later=_LATER)

@@ -14,10 +14,18 @@ import dataclasses
 from datetime import datetime
 
 from chalicelib.domain.claims.bad_nodes import ACTING, with_bad_nodes, with_node_reports
-from chalicelib.domain.decision.verdict import PAUSED, Decision, RuleContext, newest, state_of_the_run, story, subject
+from chalicelib.domain.decision.verdict import (
+    PAUSED,
+    Decision,
+    RuleContext,
+    newest_signal,
+    state_of_the_run,
+    story,
+    subject,
+)
 from chalicelib.domain.faults.diagnosis import diagnose, note_state
 from chalicelib.domain.guards.guards import guarded, may_cordon
-from chalicelib.domain.guards.holds import heard, kept_holds, news_of_holds
+from chalicelib.domain.guards.holds import kept_holds, news_of_holds, with_answers
 from chalicelib.domain.model.action import Notify, Severity
 from chalicelib.domain.model.incident import Incident, Phase
 from chalicelib.domain.model.known import Known
@@ -25,7 +33,7 @@ from chalicelib.domain.model.observation import Observation
 from chalicelib.domain.model.signal import Signal, SignalKind
 from chalicelib.domain.node.memory import remember
 from chalicelib.domain.policy.document import Policy, readable
-from chalicelib.domain.reporting.bookkeeping import booked
+from chalicelib.domain.reporting.bookkeeping import with_account
 from chalicelib.domain.rules.node.node import decide_node
 from chalicelib.domain.rules.run.checkpointing import decide_checkpointing
 from chalicelib.domain.rules.run.opening import decide_open
@@ -50,7 +58,7 @@ def decide(incident: Incident, seen: Observation, *, now: datetime, policy: Poli
     held = kept_holds(decision.incident, decision.rule, decision.reason, seen, now=now)
     news = news_of_holds(incident, held, decision.rule, decision.reason, now=now)
     actions = (*decision.actions, *news)
-    kept = booked(incident, held, actions, seen, now=now, policy=policy)
+    kept = with_account(incident, held, actions, seen, now=now, policy=policy)
     if kept is decision.incident and not news:
         return decision
     return dataclasses.replace(decision, incident=kept, actions=actions)
@@ -65,7 +73,7 @@ def _decided(incident: Incident, seen: Observation, *, now: datetime, policy: Po
         incident = dataclasses.replace(
             incident, policy_name=policy.name, policy_version=policy.version, policy_document=policy.to_wire()
         )
-    incident = heard(incident, seen)
+    incident = with_answers(incident, seen)
     if not seen.paused:
         incident = incident.unpaused(now=now)
     if seen.shadow and not policy.shadow:
@@ -152,7 +160,7 @@ def _carried_on(context: RuleContext, decision: Decision) -> Decision:
 
 
 def _common(context: RuleContext) -> Decision | None:
-    cancel = newest(context.seen.new_signals, SignalKind.ORDER_CANCEL)
+    cancel = newest_signal(context.seen.new_signals, SignalKind.ORDER_CANCEL)
     if cancel is not None and not _stopped_since(context, cancel):
         who = str(cancel.evidence.get("who", "an operator"))
         return context.close(
@@ -172,7 +180,7 @@ def _common(context: RuleContext) -> Decision | None:
 
 def _stopped_since(context: RuleContext, cancel: Signal) -> bool:
     """A stop order after a cancel order: the stop applies, and ends the recovery as well."""
-    stop = newest(context.seen.new_signals, SignalKind.ORDER_STOP)
+    stop = newest_signal(context.seen.new_signals, SignalKind.ORDER_STOP)
     return stop is not None and stops_for_good(context.incident) and stop.occurred_at >= cancel.occurred_at
 
 
@@ -204,9 +212,9 @@ def _no_job(context: RuleContext) -> Decision:
 def _with_orders_answered(context: RuleContext, decision: Decision) -> Decision:
     """Notify about an order that came too late to be carried out, or that the Incident's end leaves undone."""
     order = (
-        newest(context.seen.new_signals, SignalKind.ORDER_STOP)
-        or newest(context.seen.new_signals, SignalKind.ORDER_RESUBMIT)
-        or newest(context.seen.new_signals, SignalKind.ORDER_CHECKPOINT)
+        newest_signal(context.seen.new_signals, SignalKind.ORDER_STOP)
+        or newest_signal(context.seen.new_signals, SignalKind.ORDER_RESUBMIT)
+        or newest_signal(context.seen.new_signals, SignalKind.ORDER_CHECKPOINT)
     )
     if order is not None:
         text = f"{order.summary}: {_why_not(context, decision)} ({decision.rule})."

@@ -6,7 +6,7 @@
     Rekindle Agent Started     v, cluster, at; agent_id, version, slurm_version
     Rekindle Slurm Job         v, cluster, attempt, slurm_job, state, at; any member of the attempt's document
     Rekindle Slurm Node        v, cluster, node, state, at; flags, reason, instance_id, group
-    Rekindle Order Answered    the wire of rekindle.protocol.cluster.orders.Answer
+    Rekindle Order Answered    the wire of rekindle.protocol.cluster.orders.OrderResult
 
 The head node is not trusted: names match the wire's own patterns, texts are bounded, `v` must be 1, and an attempt is
 of the cluster that speaks of it.

@@ -35,7 +35,7 @@ from chalicelib.domain.model.signal import Signal, SignalKind, SignalSource
 from chalicelib.ingest.envelope import Envelope
 from chalicelib.ingest.evidence import bounded, dedupe_key, digest, minute, one_line
 from chalicelib.ingest.fields import GROUP_NAME, INSTANCE_ID, RESOURCE_NAME, Fields
-from chalicelib.ingest.hyperpod_catalogue import Area, Meaning, read_description
+from chalicelib.ingest.hyperpod_catalogue import Area, ParsedDescription, read_description
 from rekindle.protocol.signals import FaultClass
 
 # Source: botocore, sagemaker ClusterStatus
@@ -210,7 +210,7 @@ def parse_cluster_event(envelope: Envelope, *, groups_in_motion: bool | None = N
     return signal if _is_bare(metadata) else _with_metadata(signal, metadata.body)
 
 
-def _event_fault(meaning: Meaning, level: str, groups_in_motion: bool | None) -> FaultClass | None:
+def _event_fault(meaning: ParsedDescription, level: str, groups_in_motion: bool | None) -> FaultClass | None:
     if not meaning.is_known:
         return FaultClass.UNCLEAR if level == "Error" else None
     if meaning.area is Area.SCALING:

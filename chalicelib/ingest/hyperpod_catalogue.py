@@ -479,7 +479,7 @@ CATALOGUE: Final[tuple[CatalogueRow, ...]] = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Meaning:
+class ParsedDescription:
     """A description, read: the row's words, the operation, and the instance it names (None: it names none)."""
 
     area: Area
@@ -490,7 +490,7 @@ class Meaning:
     is_known: bool = True
 
 
-UNKNOWN_MEANING: Final = Meaning(
+UNKNOWN_MEANING: Final = ParsedDescription(
     area=Area.UNKNOWN, op="", outcome=Outcome.NOTED, fault=None, instance=None, is_known=False
 )
 
@@ -510,7 +510,7 @@ def find_row(description: str) -> tuple[CatalogueRow, re.Match[str]] | None:
     return None
 
 
-def read_description(description: str | None) -> Meaning:
+def read_description(description: str | None) -> ParsedDescription:
     """What a description says. A text that no row knows, or none at all, is UNKNOWN_MEANING."""
     found = find_row(" ".join(description[:4096].split())) if description else None
     if found is None:
@@ -518,4 +518,6 @@ def read_description(description: str | None) -> Meaning:
     row, match = found
     named = match.groupdict()
     op = row.op or named.get("op") or named.get("op2") or ""
-    return Meaning(area=row.area, op=op.lower(), outcome=row.outcome, fault=row.fault, instance=named.get("instance"))
+    return ParsedDescription(
+        area=row.area, op=op.lower(), outcome=row.outcome, fault=row.fault, instance=named.get("instance")
+    )

@@ -66,7 +66,7 @@ _VERDICT_WORDS: Final[tuple[tuple[re.Pattern[str], FirstResponse], ...]] = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Place:
+class _LogSource:
     """Where a batch comes from."""
 
     cluster: str
@@ -147,14 +147,14 @@ def _open(fields: Fields) -> Fields:
     return Fields("awslogs.data", body)
 
 
-def _place(log_group: str, stream: str) -> _Place | None:
+def _place(log_group: str, stream: str) -> _LogSource | None:
     group, node = _GROUP.fullmatch(log_group), _STREAM.fullmatch(stream)
     if group is None or node is None:
         return None
-    return _Place(cluster=group[1], cluster_id=group[2], group=node[1], node=node[2])
+    return _LogSource(cluster=group[1], cluster_id=group[2], group=node[1], node=node[2])
 
 
-def _signal(record: Fields, place: _Place) -> Signal | None:
+def _signal(record: Fields, place: _LogSource) -> Signal | None:
     at = record.moment("timestamp")
     message = record.optional_text("message", limit=MAX_TEXT_BYTES) or ""
     finding = _read(message)

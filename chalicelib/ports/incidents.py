@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from chalicelib.domain.model.signal import Signal
 
 
-class Joined(StrEnum):
+class JoinOutcome(StrEnum):
     """How a Signal met an Incident."""
 
     OPENED = "opened"
@@ -30,7 +30,7 @@ class Entry:
     `is_full`: there was no room for it; it is not kept, and wakes no Incident.
     """
 
-    outcome: Joined
+    outcome: JoinOutcome
     incident_id: str
     generation: int = 1
     callback_id: str | None = None
@@ -38,7 +38,7 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Looked:
+class StoredIncident:
     """An Incident as stored, with the Signals its workflow has not absorbed yet, in order of arrival."""
 
     incident: Incident
@@ -72,7 +72,7 @@ class IncidentStore(Protocol):
         """
         ...
 
-    def look(self, incident_id: str, *, generation: int, callback_id: str, look_by: datetime) -> Looked:
+    def look(self, incident_id: str, *, generation: int, callback_id: str, look_by: datetime) -> StoredIncident:
         """Publish `callback_id` and read the whole Incident in one write (strongly consistent).
 
         `look_by` is when the sweep may conclude that the next observation is overdue; `record` may move it later.
@@ -111,7 +111,7 @@ class IncidentStore(Protocol):
         """Add a line to the timeline without touching the Incident; the same token twice writes once."""
         ...
 
-    def load(self, incident_id: str) -> Looked:
+    def load(self, incident_id: str) -> StoredIncident:
         """Read without publishing anything. Raises UnknownEntity."""
         ...
 
@@ -123,7 +123,7 @@ class IncidentStore(Protocol):
         """The whole story in order."""
         ...
 
-    def load_with_timeline(self, incident_id: str) -> tuple[Looked, tuple[TimelineEntry, ...]]:
+    def load_with_timeline(self, incident_id: str) -> tuple[StoredIncident, tuple[TimelineEntry, ...]]:
         """`load` and `timeline` in one read. Raises UnknownEntity."""
         ...
 
@@ -156,7 +156,7 @@ class IncidentStore(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class IncidentQuery:
     """Which Incidents. None: any. `is_open` None: both, the open ones first. `since`: opened then or later."""
 
     is_open: bool | None = None
@@ -172,7 +172,7 @@ class Listings(Protocol):
     All raise InvalidRequest for a cursor that is not theirs.
     """
 
-    def incidents(self, wanted: Wanted, *, limit: int, cursor: str | None = None) -> Page:
+    def incidents(self, wanted: IncidentQuery, *, limit: int, cursor: str | None = None) -> Page:
         """Newest first. A page may hold fewer than `limit`, even none, and yet have a cursor: what `wanted` leaves out
         was read, too."""
         ...

@@ -53,7 +53,7 @@ class PolicyDocumentStore(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Remembered:
+class EarlierOrder:
     """What is known of an order's key. `answer` is what it was answered, None where that never came to be."""
 
     same: bool
@@ -63,7 +63,7 @@ class Remembered:
 class AnswerMemory(Protocol):
     """The memory of orders that were given with a key."""
 
-    def begin(self, key: str, *, fingerprint: str, now: datetime) -> Remembered | None:
+    def begin(self, key: str, *, fingerprint: str, now: datetime) -> EarlierOrder | None:
         """Note that the order `key` begins. None: it is new; else what is known, `same` if it asked for the same."""
         ...
 

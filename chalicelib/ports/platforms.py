@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Discovered:
+class DiscoveredJob:
     """A platform job that asks for protection by its tags (on Slurm: by its comment).
 
     `platform` and `cluster` say where it runs, as a Job does.
@@ -91,7 +91,7 @@ class Scheduler(Protocol):
         """Status without steps (they come from the Mailbox). A name the platform does not know has status GONE."""
         ...
 
-    def discover(self, attempt: str) -> Discovered | None:
+    def discover(self, attempt: str) -> DiscoveredJob | None:
         """Read tags and settings of a job we do not know; None if it does not ask for protection or is unknown.
 
         Raises:
@@ -99,7 +99,7 @@ class Scheduler(Protocol):
         """
         ...
 
-    def find(self, attempt: str) -> Discovered | None:
+    def find(self, attempt: str) -> DiscoveredJob | None:
         """Like `discover`, whether or not the job asks for protection; `policy_name` is then empty. None if unknown."""
         ...
 

@@ -10,12 +10,12 @@ from aws_durable_execution_sdk_python import DurableContext, durable_execution
 
 from chalicelib.recovery.workflow import Reporter, run_recovery
 from chalicelib.services.observe.observer import Observer
-from chalicelib.services.perform.perform import Perform
+from chalicelib.services.perform.perform import ActionExecutor
 
 
 @lru_cache(maxsize=4)  # one service a process, but for tests that build several
 def durable_recovery(
-    look: Observer, perform: Perform, report: Reporter, *, client: Any = None
+    look: Observer, perform: ActionExecutor, report: Reporter, *, client: Any = None
 ) -> Callable[[Any, Any], Any]:
     """The handler (event, Lambda context) of one service.
 

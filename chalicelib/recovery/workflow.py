@@ -30,7 +30,7 @@ from aws_durable_execution_sdk_python.retries import RetryStrategyConfig, create
 
 from chalicelib.domain.claims.liveness import LATE
 from chalicelib.domain.decide import Decision, decide
-from chalicelib.domain.decision.action_results import answered
+from chalicelib.domain.decision.action_results import after_accepted_start
 from chalicelib.domain.model.action import Action, ActionResult, Done, action_name, read_action
 from chalicelib.domain.model.errors import Retryable, VersionConflict
 from chalicelib.domain.model.incident import Incident
@@ -39,7 +39,7 @@ from chalicelib.domain.policy.document import Policy, pinned
 from chalicelib.recovery.results import CompressedJson
 from chalicelib.services.observe.observer import Observer
 from chalicelib.services.observe.timeline import needs_record
-from chalicelib.services.perform.perform import Perform
+from chalicelib.services.perform.perform import ActionExecutor
 from chalicelib.services.reporting.closing import closed
 from chalicelib.services.reporting.outcome import Outcome, OutcomeKind
 
@@ -86,7 +86,7 @@ class Reporter(Protocol):
 
 
 def run_recovery(
-    event: Mapping[str, Any], context: DurableContext, *, look: Observer, perform: Perform, report: Reporter
+    event: Mapping[str, Any], context: DurableContext, *, look: Observer, perform: ActionExecutor, report: Reporter
 ) -> dict[str, Any]:
     """Bring one Incident to its end. `event` is `{"incident_id": …, "generation": n}`.
 
@@ -117,7 +117,7 @@ def run_recovery(
         if changed and not _record(context, look, perform, before, decision, observation, token, turn, report):
             continue  # somebody else wrote: look again, with what the last Actions answered still in hand
         results = _act(context, perform, decision, policy, token, turn)
-        known = answered(decision.incident, observation, results)
+        known = after_accepted_start(decision.incident, observation, results)
         if known is not None:
             recorded = replace(decision.incident, version=before.version + 1)
             decision = decide(recorded, known, now=known.observed_at, policy=policy)
@@ -157,7 +157,7 @@ def _observe(
 def _record(
     context: DurableContext,
     look: Observer,
-    perform: Perform,
+    perform: ActionExecutor,
     before: Incident,
     decision: Decision,
     seen: Observation,
@@ -195,7 +195,7 @@ def _record(
 
 
 def _act(
-    context: DurableContext, perform: Perform, decision: Decision, policy: Policy, token: str, turn: int | str
+    context: DurableContext, perform: ActionExecutor, decision: Decision, policy: Policy, token: str, turn: int | str
 ) -> tuple[ActionResult, ...]:
     results: list[ActionResult] = []
     for index, action in enumerate(decision.actions):
@@ -211,7 +211,7 @@ def _act(
 
 
 def _one_action(
-    perform: Perform, wire: Mapping[str, Any], incident: Incident, policy: Policy, token: str
+    perform: ActionExecutor, wire: Mapping[str, Any], incident: Incident, policy: Policy, token: str
 ) -> Callable[[object], dict[str, Any]]:
     def act(_: object) -> dict[str, Any]:
         result = perform.act(read_action(wire), incident=incident, policy=policy, token=token)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from rekindle.cli.terminal.parsing import described
-from rekindle.client.errors import CommandFailed, Misused, Unreachable
+from rekindle.client.errors import CommandFailed, Unreachable, UsageError
 
 _DEPLOY: Final = """\
 Build the bundle and the template, and create or update the stack through a change set. The AWS credentials and the
@@ -56,7 +56,7 @@ def register(subparsers: Any) -> None:
 def _deploy(args: argparse.Namespace) -> int:
     if args.build_only is not None:
         if args.package is not None:
-            raise Misused("--build-only and --package exclude each other")
+            raise UsageError("--build-only and --package exclude each other")
         _build(args.build_only)
         print(f"{args.build_only}: sam.json and deployment.zip")
         return 0
@@ -72,7 +72,7 @@ def _package(args: argparse.Namespace) -> int:
     from infra.wrap import FOLDERS, write
 
     if args.out.exists() and not args.out.is_dir():
-        raise Misused(f"--out: {args.out} is no folder")
+        raise UsageError(f"--out: {args.out} is no folder")
     _build(args.out)
     write(args.out)
     print(f"{args.out}: sam.json, deployment.zip, {', '.join(f'{name}/' for name in FOLDERS)}")
@@ -92,7 +92,7 @@ def _check(args: argparse.Namespace) -> None:
     try:
         stack_name(args.stage)
     except DeploymentError as err:
-        raise Misused(f"--stage: {err}") from err
+        raise UsageError(f"--stage: {err}") from err
     try:
         open_session(args.region)
     except SessionError as err:
@@ -125,5 +125,5 @@ def _slack(args: argparse.Namespace) -> int:
     try:
         print(json.dumps(manifest(args.api), indent=2))
     except ValueError as err:
-        raise Misused(f"API-ADDRESS: {err}") from err
+        raise UsageError(f"API-ADDRESS: {err}") from err
     return 0

@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from infra.asking import NAME, Asked, DeploymentError, Finding, existing_stack, stack_name
-from infra.leftovers import forbids, left
+from infra.leftovers import deletion_blockers, leftover_resources
 from infra.package import BUNDLE, ROOT, TEMPLATE
-from infra.preflight.checks import STILLBORN, ask, look, tell
+from infra.preflight.checks import STILLBORN, ask, look, print_findings
 from infra.session import SessionError, open_session
 
 CAPABILITIES: Final = ("CAPABILITY_IAM", "CAPABILITY_AUTO_EXPAND")  # roles per function; the SAM transform
@@ -71,7 +71,7 @@ class Deployment:
             return ()
         if asked.is_busy:
             raise DeploymentError(f"{self.stack} is {asked.status}: wait until that has ended, then remove it again")
-        if found := tuple(forbids(asked)):
+        if found := tuple(deletion_blockers(asked)):
             lines = "\n".join(f"  {one}" for one in found)
             raise DeploymentError(f"{self.stack} is not removed: it would stop half way.\n{lines}")
         cloud = self._cloud()
@@ -83,7 +83,7 @@ class Deployment:
 
     def leftovers(self) -> tuple[Finding, ...]:
         """What is still there beside what the stack kept, once it is removed."""
-        return left(self._asked())
+        return leftover_resources(self._asked())
 
     def outputs(self) -> dict[str, str]:
         """What the stack tells people."""
@@ -320,7 +320,7 @@ def _preflight(deployment: Deployment, package: Path, parameters: Mapping[str, s
     for name in (TEMPLATE, BUNDLE):
         if not (package / name).is_file():
             raise DeploymentError(f"{package / name} is missing: run `make package` first")
-    if not tell(look(deployment.session, deployment.stack, package=package, parameters=parameters)):
+    if not print_findings(look(deployment.session, deployment.stack, package=package, parameters=parameters)):
         raise DeploymentError("nothing was created: fix what is named above, then deploy again")
 
 

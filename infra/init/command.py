@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rekindle.cli.options import whole
 from rekindle.cli.service.target import DEFAULT_STACK, add_options
-from rekindle.client.errors import CommandFailed, Exit, Misused, NotFound
+from rekindle.client.errors import CommandFailed, Exit, NotFound, UsageError
 from rekindle.client.table import clean
 
 if TYPE_CHECKING:
     from infra.init.answers import Answers
     from infra.init.files import Plan
-    from infra.init.look import Seen
+    from infra.init.look import AccountState
     from rekindle.doctor.aws.account import Account
 
 _INIT: Final = """\
@@ -111,9 +111,9 @@ def _init(args: argparse.Namespace) -> int:
     try:
         stage_of(stack)
     except WrongAnswer as err:
-        raise Misused(f"--stack: {clean(stack)!r} {err}: `rekindle deploy` makes no other") from err
+        raise UsageError(f"--stack: {clean(stack)!r} {err}: `rekindle deploy` makes no other") from err
     if args.out.exists() and not args.out.is_dir():
-        raise Misused(f"--out: {clean(args.out)} is no folder")
+        raise UsageError(f"--out: {clean(args.out)} is no folder")
     is_asked = not args.yes and sys.stdin.isatty() and sys.stderr.isatty()
     check_options(args, is_asked=is_asked)
     account = _account(args)
@@ -125,7 +125,7 @@ def _init(args: argparse.Namespace) -> int:
     own = known.bucket if isinstance(known, look.Service) else ""
     _tell(look.account_rows(account, answers, seen, own))
     api, is_stored = _service(args, account, seen, answers, stack)
-    given = files.Given(
+    given = files.InitInputs(
         answers=answers,
         seen=seen,
         service=known,
@@ -170,7 +170,9 @@ def _target(args: argparse.Namespace) -> tuple[str, ...]:
     return ()
 
 
-def _service(args: argparse.Namespace, account: Account, seen: Seen, answers: Answers, stack: str) -> tuple[str, bool]:
+def _service(
+    args: argparse.Namespace, account: Account, seen: AccountState, answers: Answers, stack: str
+) -> tuple[str, bool]:
     """The API's address ("" where nothing is deployed), and whether the policy is stored there.
 
     Raises: CliError, where a service that was named cannot be asked.
@@ -178,13 +180,13 @@ def _service(args: argparse.Namespace, account: Account, seen: Seen, answers: An
     from infra.init.look import Deployed, has_policy
     from rekindle.cli.service.target import connected
     from rekindle.client.shapes import member
-    from rekindle.doctor.base.facts import Unread
+    from rekindle.doctor.base.facts import NotInspected
 
     if getattr(args, "api", None) is None and getattr(args, "store", None) is None:
         if not isinstance(seen.stack, Deployed):
             return "", False
         found = has_policy(account, stack, answers.policy)
-        if isinstance(found, Unread):
+        if isinstance(found, NotInspected):
             _tell([(f"policy {answers.policy}", f"unknown: {found.why}")])
         return seen.stack.outputs.get("ApiUrl", ""), found is True
     address = ""
@@ -253,9 +255,9 @@ def _held(path: Path) -> bytes | None:
 
 
 def _put(path: Path, raw: bytes) -> None:
-    """Raises: Misused, where the name is a folder's."""
+    """Raises: UsageError, where the name is a folder's."""
     if path.is_dir() and not path.is_symlink():
-        raise Misused(f"--out: {clean(path)} is a folder")
+        raise UsageError(f"--out: {clean(path)} is a folder")
     beside = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         beside.write_bytes(raw)

@@ -13,7 +13,7 @@ from infra.functions import INFRA
 from infra.init import answers as read
 from infra.init import lines
 from infra.init.answers import Answers, Runs
-from infra.init.look import TAG, Deployed, Seen, Service, other_buckets
+from infra.init.look import TAG, AccountState, Deployed, Service, other_buckets
 from infra.slack.__main__ import manifest
 
 POLICY: Final = "policy.json"
@@ -32,11 +32,11 @@ class Plan:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Given:
+class InitInputs:
     """All that a plan is made from. service: a text where it is not known, saying why."""
 
     answers: Answers
-    seen: Seen
+    seen: AccountState
     service: Service | str
     stack: str
     is_policy_stored: bool
@@ -46,7 +46,7 @@ class Given:
     target: tuple[str, ...] = ()
 
 
-def plan(given: Given) -> Plan:
+def plan(given: InitInputs) -> Plan:
     """The files that are missing for this job, and the commands that follow."""
     files: dict[str, str] = {}
     left_out: list[tuple[str, str]] = []
@@ -87,7 +87,7 @@ def role_policy(service: Service, bucket: str) -> dict[str, Any]:
     return dict(_filled(document, names))
 
 
-def parameters(given: Given) -> dict[str, str]:
+def parameters(given: InitInputs) -> dict[str, str]:
     """The template's parameters that these answers want and that the stack has not: lists grow, nothing goes."""
     before = given.seen.stack.parameters if isinstance(given.seen.stack, Deployed) else {}
     own = "" if isinstance(given.service, str) else given.service.bucket
@@ -106,7 +106,7 @@ def parameters(given: Given) -> dict[str, str]:
     return found
 
 
-def _rights(given: Given, files: dict[str, str], left_out: list[tuple[str, str]]) -> None:
+def _rights(given: InitInputs, files: dict[str, str], left_out: list[tuple[str, str]]) -> None:
     answers, service = given.answers, given.service
     wanted = []
     if read.bucket(answers.mailbox):
@@ -119,7 +119,7 @@ def _rights(given: Given, files: dict[str, str], left_out: list[tuple[str, str]]
     if ROLE_POLICY in wanted:
         files[ROLE_POLICY] = lines.as_text(role_policy(service, read.bucket(answers.mailbox)))
     if lifecycle.POLICY in wanted:
-        place = lifecycle.Place(
+        place = lifecycle.ServiceLocation(
             cluster=answers.cluster,
             stack=service.stack,
             bucket=service.bucket,
@@ -131,7 +131,7 @@ def _rights(given: Given, files: dict[str, str], left_out: list[tuple[str, str]]
         files[lifecycle.POLICY] = lines.as_text(lifecycle.policy(place))
 
 
-def _commands(given: Given, files: Mapping[str, str]) -> Iterator[str]:
+def _commands(given: InitInputs, files: Mapping[str, str]) -> Iterator[str]:
     answers, seen = given.answers, given.seen
     wanted = parameters(given)
     target = given.target or (() if given.stack == "rekindle" else ("--stack", given.stack))
@@ -159,7 +159,7 @@ def _commands(given: Given, files: Mapping[str, str]) -> Iterator[str]:
     yield shlex.join(["rekindle", "doctor", *target])
 
 
-def _role_commands(answers: Answers, seen: Seen) -> Iterator[str]:
+def _role_commands(answers: Answers, seen: AccountState) -> Iterator[str]:
     name = answers.role.rpartition("/")[2] or "WORKER_ROLE"
     yield (
         shlex.join(["aws", "iam", "tag-role", "--role-name", name, "--tags"])
@@ -172,7 +172,9 @@ def _role_commands(answers: Answers, seen: Seen) -> Iterator[str]:
     yield shlex.join(["aws", "iam", "attach-role-policy", "--role-name", name, "--policy-arn", named]) + note
 
 
-def _steps(given: Given, files: Mapping[str, str], left_out: list[tuple[str, str]], commands: tuple[str, ...]) -> str:
+def _steps(
+    given: InitInputs, files: Mapping[str, str], left_out: list[tuple[str, str]], commands: tuple[str, ...]
+) -> str:
     """NEXT.md: what each file is for, and the commands in order."""
     answers = given.answers
     uses = {

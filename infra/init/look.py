@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from infra.init.answers import Answers, bucket
 from rekindle.doctor.aws.account import Account
-from rekindle.doctor.base.facts import Found, Missing, Read, Unread
+from rekindle.doctor.base.facts import Found, Missing, NotInspected, Read
 
 MAX_JOBS: Final = 20  # the newest training jobs, each asked for its role
 MAX_CLUSTERS: Final = 20
@@ -52,7 +52,7 @@ class Role:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Seen:
+class AccountState:
     """The account, as far as it could be read. stack: Missing where Rekindle is not deployed."""
 
     caller: Read[Caller]
@@ -73,11 +73,11 @@ class Service:
     partition: str
 
 
-def service(seen: Seen, stack: str) -> Read[Service]:
+def service(seen: AccountState, stack: str) -> Read[Service]:
     """By the stack's outputs, else by the names that the template gives (infra/template). Unread without an account."""
-    if isinstance(seen.caller, Unread):
+    if isinstance(seen.caller, NotInspected):
         return seen.caller
-    if isinstance(seen.stack, Unread):
+    if isinstance(seen.stack, NotInspected):
         return seen.stack
     outputs = seen.stack.outputs if isinstance(seen.stack, Deployed) else {}
     caller = seen.caller
@@ -91,10 +91,10 @@ def service(seen: Seen, stack: str) -> Read[Service]:
     )
 
 
-def look(account: Account, stack: str) -> Seen:
+def look(account: Account, stack: str) -> AccountState:
     """Everything that does not depend on an answer. Raises nothing that AWS or the network could cause."""
     caller = _caller(account)
-    return Seen(caller=caller, roles=_roles(account), clusters=_clusters(account), stack=_stack(account, stack))
+    return AccountState(caller=caller, roles=_roles(account), clusters=_clusters(account), stack=_stack(account, stack))
 
 
 def role(account: Account, arn: str) -> Found[Role]:
@@ -107,7 +107,7 @@ def role(account: Account, arn: str) -> Found[Role]:
     if not isinstance(tags, list):
         return tags
     attached = account.pages("iam", "list_attached_role_policies", "AttachedPolicies", marker="Marker", RoleName=name)
-    policies = attached if isinstance(attached, Unread) else _named(attached, "PolicyArn")
+    policies = attached if isinstance(attached, NotInspected) else _named(attached, "PolicyArn")
     return Role(mailbox=_named([one for one in tags if one.get("Key") == TAG], "Value", "")[0], policies=policies)
 
 
@@ -122,15 +122,15 @@ def bucket_notifies(account: Account, name: str) -> Found[bool]:
 def has_policy(account: Account, stack: str, name: str) -> Read[bool]:
     """Whether a policy document of that name is stored."""
     answer = account.ask("ssm", "get_parameter", Name=f"/{stack}/policies/{name}")
-    if isinstance(answer, Unread) and "ParameterNotFound" in answer.why:
+    if isinstance(answer, NotInspected) and "ParameterNotFound" in answer.why:
         return False
-    return answer if isinstance(answer, Unread) else isinstance(answer, dict)
+    return answer if isinstance(answer, NotInspected) else isinstance(answer, dict)
 
 
-def stack_rows(seen: Seen, stack: str) -> Iterator[tuple[str, str]]:
+def stack_rows(seen: AccountState, stack: str) -> Iterator[tuple[str, str]]:
     """(what was looked at, what was seen), for a person."""
     match seen.caller:
-        case Unread(why):
+        case NotInspected(why):
             yield "account", f"unknown: {why}"
         case caller:
             yield "account", f"{caller.account} in {caller.region}, asked as {caller.arn}"
@@ -139,21 +139,21 @@ def stack_rows(seen: Seen, stack: str) -> Iterator[tuple[str, str]]:
             yield f"stack {stack}", status
         case Missing():
             yield f"stack {stack}", "not deployed yet"
-        case Unread(why):
+        case NotInspected(why):
             yield f"stack {stack}", f"unknown: {why}"
     match seen.roles:
-        case Unread(why):
+        case NotInspected(why):
             yield "training roles", f"unknown: {why}"
         case roles:
             yield "training roles", ", ".join(roles) or f"none: no training job among the newest {MAX_JOBS}"
     match seen.clusters:
-        case Unread(why):
+        case NotInspected(why):
             yield "clusters", f"unknown: {why}"
         case clusters:
             yield "clusters", ", ".join(_cluster(one) for one in clusters) or "none of HyperPod"
 
 
-def account_rows(account: Account, answers: Answers, seen: Seen, own: str) -> Iterator[tuple[str, str]]:
+def account_rows(account: Account, answers: Answers, seen: AccountState, own: str) -> Iterator[tuple[str, str]]:
     """The same about what was answered: the role, and buckets beside the stack's `own`."""
     if answers.role:
         match role(account, answers.role):
@@ -162,11 +162,11 @@ def account_rows(account: Account, answers: Answers, seen: Seen, own: str) -> It
                 yield "role", f"{answers.role}: {tag}, {_attached(policies, seen)}"
             case Missing():
                 yield "role", f"{answers.role}: does not exist"
-            case Unread(why):
+            case NotInspected(why):
                 yield "role", f"{answers.role}: unknown: {why}"
     for name in other_buckets(answers, own):
         match bucket_notifies(account, name):
-            case Unread(why):
+            case NotInspected(why):
                 yield f"bucket {name}", f"unknown: {why}"
             case Missing():
                 yield f"bucket {name}", "does not exist"
@@ -183,8 +183,8 @@ def other_buckets(answers: Answers, own: str) -> list[str]:
     return [name for name in named if name and name != own]
 
 
-def _attached(policies: Read[tuple[str, ...]], seen: Seen) -> str:
-    if isinstance(policies, Unread):
+def _attached(policies: Read[tuple[str, ...]], seen: AccountState) -> str:
+    if isinstance(policies, NotInspected):
         return f"its policies are unknown: {policies.why}"
     wanted = seen.stack.outputs.get("TrainingPolicyArn") if isinstance(seen.stack, Deployed) else None
     if wanted is None:
@@ -204,7 +204,7 @@ def _caller(account: Account) -> Read[Caller]:
     arn = str(answer.get("Arn") or "")
     parts = arn.split(":")
     if len(parts) < _ARN_PARTS:
-        return Unread("STS named no caller")
+        return NotInspected("STS named no caller")
     return Caller(arn=arn, account=str(answer.get("Account") or ""), region=account.region, partition=parts[1])
 
 
@@ -217,7 +217,7 @@ def _roles(account: Account) -> Read[tuple[str, ...]]:
     found: dict[str, None] = {}
     for one in listed.get("TrainingJobSummaries") or []:
         answer = account.ask("sagemaker", "describe_training_job", TrainingJobName=str(one.get("TrainingJobName")))
-        if isinstance(answer, Unread):
+        if isinstance(answer, NotInspected):
             return answer
         if isinstance(answer, dict) and answer.get("RoleArn"):
             found[str(answer["RoleArn"])] = None
@@ -241,7 +241,7 @@ def _is_slurm(account: Account, name: str) -> bool | None:
 
 def _stack(account: Account, name: str) -> Found[Deployed]:
     answer = account.ask("cloudformation", "describe_stacks", StackName=name)
-    if isinstance(answer, Unread) and "does not exist" in answer.why:
+    if isinstance(answer, NotInspected) and "does not exist" in answer.why:
         return Missing()
     if not isinstance(answer, dict):
         return answer
@@ -255,8 +255,8 @@ def _stack(account: Account, name: str) -> Found[Deployed]:
     return Missing()
 
 
-def _unread(answer: Any) -> Unread:
-    return answer if isinstance(answer, Unread) else Unread("AWS gave no answer")
+def _unread(answer: Any) -> NotInspected:
+    return answer if isinstance(answer, NotInspected) else NotInspected("AWS gave no answer")
 
 
 def _named(rows: Any, key: str, *otherwise: str) -> tuple[str, ...]:

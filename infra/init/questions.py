@@ -10,10 +10,10 @@ from typing import Any, Final
 
 from infra.init import answers as read
 from infra.init.answers import Answers, Integration, Runs, WrongAnswer
-from infra.init.look import Seen, Service
-from rekindle.client.errors import CommandFailed, Misused
+from infra.init.look import AccountState, Service
+from rekindle.client.errors import CommandFailed, UsageError
 from rekindle.client.table import clean
-from rekindle.doctor.base.facts import Unread
+from rekindle.doctor.base.facts import NotInspected
 
 MAX_TRIES: Final = 3
 _OF_TRAINING_JOBS: Final = ("role",)
@@ -24,7 +24,7 @@ def check_options(args: argparse.Namespace, *, is_asked: bool) -> None:
     """Check the options before the account is read.
 
     Raises:
-        Misused: an option has a wrong value, does not belong to the others, or is missing without a terminal.
+        UsageError: an option has a wrong value, does not belong to the others, or is missing without a terminal.
     """
     runs = Runs(args.runs) if args.runs is not None else None
     for name, check in _checks(runs).items():
@@ -35,20 +35,20 @@ def check_options(args: argparse.Namespace, *, is_asked: bool) -> None:
         foreign = _OF_TRAINING_JOBS if runs.is_slurm else _OF_SLURM
         for name in foreign:
             if getattr(args, name) is not None:
-                raise Misused(f"--{name}: is not for --runs {runs}")
+                raise UsageError(f"--{name}: is not for --runs {runs}")
     if not is_asked:
         wanted = ["runs", "job", *(_wanted(runs) if runs is not None else ())]
         missing = [name for name in wanted if getattr(args, name) is None]
         if missing:
             detail = ", ".join(f"--{name}" for name in missing)
-            raise Misused(f"missing: {detail} (asked for only on a terminal and without --yes)")
+            raise UsageError(f"missing: {detail} (asked for only on a terminal and without --yes)")
 
 
-def ask(args: argparse.Namespace, seen: Seen, service: Service | str, *, is_asked: bool) -> Answers:
+def ask(args: argparse.Namespace, seen: AccountState, service: Service | str, *, is_asked: bool) -> Answers:
     """The answers, from options, questions and defaults.
 
     Raises:
-        Misused: the mailbox is missing, and the stack's bucket is not known.
+        UsageError: the mailbox is missing, and the stack's bucket is not known.
         CommandFailed: the person gave no usable answer.
     """
     asking = _Asking(args, is_asked)
@@ -64,7 +64,7 @@ def ask(args: argparse.Namespace, seen: Seen, service: Service | str, *, is_aske
         role = asking.text("role", "The execution role of its training jobs", read.role, choices=_known(seen.roles))
         place = "" if isinstance(service, str) else f"s3://{service.bucket}/training/{job}"
         if not place and not is_asked and args.mailbox is None:
-            raise Misused(f"--mailbox: is needed, because the stack's bucket is not known: {clean(service)}")
+            raise UsageError(f"--mailbox: is needed, because the stack's bucket is not known: {clean(service)}")
     question = "The mailbox, where its monitor and Rekindle meet"
     mailbox = asking.text("mailbox", question, lambda text: read.mailbox(text, runs), default=place or None)
     elsewhere = "Its checkpoints, if they do not lie below the mailbox"
@@ -104,7 +104,7 @@ class _Asking:
             return _checked(name, given, check)
         if not self.is_asked:
             if default is None:
-                raise Misused(f"--{name}: is missing")
+                raise UsageError(f"--{name}: is missing")
             return default
         for number, one in enumerate(choices, 1):
             print(f"  {number}  {clean(one)}", file=sys.stderr)
@@ -173,12 +173,16 @@ def _checked(name: str, text: str, check: Callable[[str], str]) -> str:
     try:
         return check(text)
     except WrongAnswer as err:
-        raise Misused(f"--{name}: {clean(text)!r} {err}") from err
+        raise UsageError(f"--{name}: {clean(text)!r} {err}") from err
 
 
 def _known(roles: Any) -> Sequence[str]:
-    return () if isinstance(roles, Unread) else roles
+    return () if isinstance(roles, NotInspected) else roles
 
 
-def _slurm(seen: Seen) -> Sequence[str]:
-    return () if isinstance(seen.clusters, Unread) else [one.name for one in seen.clusters if one.is_slurm is not False]
+def _slurm(seen: AccountState) -> Sequence[str]:
+    return (
+        ()
+        if isinstance(seen.clusters, NotInspected)
+        else [one.name for one in seen.clusters if one.is_slurm is not False]
+    )

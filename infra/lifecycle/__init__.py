@@ -43,7 +43,7 @@ class LifecycleError(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class ServiceLocation:
     """Where the service is, and which cluster is meant."""
 
     cluster: str
@@ -69,7 +69,7 @@ class Place:
                 raise LifecycleError(f"--{name}: {getattr(self, name)!r} cannot be one")
 
 
-def policy(place: Place) -> dict[str, Any]:
+def policy(place: ServiceLocation) -> dict[str, Any]:
     """The policy of the head node's role: its own queue, its own part of the bucket, and news on the bus."""
     filled = Template((HERE / POLICY).read_text(encoding="utf-8")).substitute(
         Partition=place.partition,
@@ -84,7 +84,7 @@ def policy(place: Place) -> dict[str, Any]:
     return read
 
 
-def settings(place: Place) -> str:
+def settings(place: ServiceLocation) -> str:
     """The environment file. The cluster's name is a fallback: on HyperPod the node's own file says it."""
     values = {
         "REKINDLE_STACK": place.stack,
@@ -129,7 +129,9 @@ def requirements(versions: Mapping[str, str], package: str, wheels: Sequence[Pat
     return "".join(lines)
 
 
-def write(place: Place, out: Path, *, package: str, wheels: Sequence[Path], python: Path | None = None) -> None:
+def write(
+    place: ServiceLocation, out: Path, *, package: str, wheels: Sequence[Path], python: Path | None = None
+) -> None:
     """Write the folder and the policy, over earlier ones. `python`: see --python. Raises: OSError, LifecycleError."""
     folder = out / FOLDER
     if folder.exists():

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from infra.lifecycle.options import add_names, add_options, add_wheels
 from rekindle.cli.terminal.parsing import described
-from rekindle.client.errors import CliError, CommandFailed, Exit, Misused, NotFound, Unreachable
+from rekindle.client.errors import CliError, CommandFailed, Exit, NotFound, Unreachable, UsageError
 
 if TYPE_CHECKING:
-    from infra.lifecycle import Place
-    from infra.lifecycle.head_node import Ran, Way
+    from infra.lifecycle import ServiceLocation
+    from infra.lifecycle.head_node import HeadNodeAccess, ScriptResult
 
 _BUNDLE: Final = """\
 Write what a Slurm head node needs to run the agent: lifecycle script, systemd unit, settings, the packages with their
@@ -65,7 +65,7 @@ def register(subparsers: Any) -> None:
 
 
 def _bundle(args: argparse.Namespace) -> int:
-    """Raises: Misused, CommandFailed."""
+    """Raises: UsageError, CommandFailed."""
     from infra.lifecycle import LifecycleError
     from infra.lifecycle.make import make
     from rekindle.protocol.wire import MailboxError
@@ -79,11 +79,11 @@ def _bundle(args: argparse.Namespace) -> int:
 
 
 def _check(args: argparse.Namespace) -> None:
-    """Raises: Misused."""
+    """Raises: UsageError."""
     if args.no_wheels != bool(args.package):
-        raise Misused("--no-wheels and --package belong together")
+        raise UsageError("--no-wheels and --package belong together")
     if args.python is not None and not args.python.is_file():
-        raise Misused(f"--python: there is no file {args.python}")
+        raise UsageError(f"--python: there is no file {args.python}")
 
 
 def _on_the_head_node(args: argparse.Namespace) -> int:
@@ -93,11 +93,11 @@ def _on_the_head_node(args: argparse.Namespace) -> int:
 
     _, has_folder, is_asked = VERBS[args.verb]
     if args.group and args.here:
-        raise Misused("--group and --here cannot both be")
+        raise UsageError("--group and --here cannot both be")
     try:
         check_cluster(args.cluster)
     except MailboxError as err:
-        raise Misused(f"--cluster: {err}") from err
+        raise UsageError(f"--cluster: {err}") from err
     with tempfile.TemporaryDirectory(prefix="rekindle-agent-") as scratch:
         place, folder = None, None
         if has_folder:
@@ -114,7 +114,9 @@ def _on_the_head_node(args: argparse.Namespace) -> int:
         return _on_each(args, ways, [args.verb, *force], folder)
 
 
-def _on_each(args: argparse.Namespace, ways: Sequence[Way], words: Sequence[str], folder: Path | None) -> int:
+def _on_each(
+    args: argparse.Namespace, ways: Sequence[HeadNodeAccess], words: Sequence[str], folder: Path | None
+) -> int:
     """On every head node, also after one that failed; the first failure tells how it ended. Raises: CliError."""
     from rekindle.cli.terminal.output import out
 
@@ -140,8 +142,8 @@ def _ask(args: argparse.Namespace) -> None:
     ask(args, f"{args.verb} as listed above, on the head node of {args.cluster}")
 
 
-def _report(args: argparse.Namespace, ran: Ran) -> int:
-    """Print the script's output; its exit code. Raises: CommandFailed, NotFound, Misused."""
+def _report(args: argparse.Namespace, ran: ScriptResult) -> int:
+    """Print the script's output; its exit code. Raises: CommandFailed, NotFound, UsageError."""
     from rekindle.cli.terminal.output import out
     from rekindle.client.table import clean
 
@@ -155,7 +157,7 @@ def _report(args: argparse.Namespace, ran: Ran) -> int:
     raise CommandFailed(f"{what}: it ended with {ran.code}, see /var/log/rekindle-install.log there")
 
 
-def _place(args: argparse.Namespace) -> Place:
+def _place(args: argparse.Namespace) -> ServiceLocation:
     """Raises: CommandFailed."""
     from infra.lifecycle import LifecycleError
     from infra.lifecycle.make import place_of
@@ -167,7 +169,7 @@ def _place(args: argparse.Namespace) -> Place:
         raise CommandFailed(str(err)) from err
 
 
-def _folder(args: argparse.Namespace, place: Place, scratch: Path) -> Path:
+def _folder(args: argparse.Namespace, place: ServiceLocation, scratch: Path) -> Path:
     """Raises: CommandFailed."""
     from infra.lifecycle import FOLDER, LifecycleError
     from infra.lifecycle.make import make_at
@@ -179,15 +181,15 @@ def _folder(args: argparse.Namespace, place: Place, scratch: Path) -> Path:
     return scratch / FOLDER
 
 
-def _ways(args: argparse.Namespace, place: Place | None) -> list[Way]:
+def _ways(args: argparse.Namespace, place: ServiceLocation | None) -> list[HeadNodeAccess]:
     """Raises: CliError."""
     from botocore.exceptions import BotoCoreError
 
-    from infra.lifecycle.head_node import Here, Session, targets_of
+    from infra.lifecycle.head_node import Session, ThisMachine, targets_of
     from rekindle.client.table import clean
 
     if args.here:
-        return [Here()]
+        return [ThisMachine()]
     import boto3
 
     region = place.region if place else args.region  # what brings no folder must not need the stack

@@ -29,7 +29,7 @@ from typing import Any, Final, Protocol
 from botocore.exceptions import BotoCoreError, ClientError
 
 from infra.lifecycle import FOLDER, SCRIPT
-from rekindle.client.errors import CommandFailed, Misused, NotFound, TryAgain, Unreachable
+from rekindle.client.errors import CommandFailed, NotFound, TryAgain, Unreachable, UsageError
 from rekindle.client.table import clean
 from rekindle.protocol.cluster.names import cluster_prefix
 
@@ -42,32 +42,32 @@ _AWAY: Final = ("TargetNotConnected", "InvalidInstanceId", "not connected")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ran:
+class ScriptResult:
     """How the script ended there."""
 
     code: int
     output: str
 
 
-class Way(Protocol):
+class HeadNodeAccess(Protocol):
     """A way onto a head node. `name` tells several apart."""
 
     name: str
 
-    def run(self, arguments: Sequence[str], folder: Path | None) -> Ran:
+    def run(self, arguments: Sequence[str], folder: Path | None) -> ScriptResult:
         """The folder's script, or without a folder the one that is installed.
 
-        Raises: Misused, Unreachable, TryAgain, CommandFailed.
+        Raises: UsageError, Unreachable, TryAgain, CommandFailed.
         """
         ...
 
 
-class Here:
+class ThisMachine:
     """This machine."""
 
     name = "this machine"
 
-    def run(self, arguments: Sequence[str], folder: Path | None) -> Ran:
+    def run(self, arguments: Sequence[str], folder: Path | None) -> ScriptResult:
         script = folder / SCRIPT if folder else Path(f"{os.environ.get(ENV_ROOT, '')}{INSTALLED}")
         if not script.exists():
             raise NotFound(f"no agent is installed here: there is no {script}")
@@ -80,7 +80,7 @@ class Here:
             )
         except subprocess.TimeoutExpired as err:
             raise TryAgain(f"{script} did not end within {SESSION_S:g} s") from err
-        return Ran(code=done.returncode, output=done.stdout.decode("utf-8", "replace"))
+        return ScriptResult(code=done.returncode, output=done.stdout.decode("utf-8", "replace"))
 
 
 class Session:
@@ -93,10 +93,10 @@ class Session:
         self._bucket = bucket
         self._cluster = cluster
 
-    def run(self, arguments: Sequence[str], folder: Path | None) -> Ran:
+    def run(self, arguments: Sequence[str], folder: Path | None) -> ScriptResult:
         missing = [name for name in ("aws", "session-manager-plugin") if shutil.which(name) is None]
         if missing:
-            raise Misused(f"{' and '.join(missing)} not found: install it, or run this on the head node with --here")
+            raise UsageError(f"{' and '.join(missing)} not found: install it, or run this on the head node with --here")
         words = shlex.join([*arguments, "--controller"] if folder else arguments)
         script = self._fetched(folder, words) if folder else _installed(words)
         mark = secrets.token_hex(8)
@@ -136,7 +136,7 @@ def _installed(words: str) -> str:
     return f"[ -e {script} ] || {{ echo 'no agent is installed there'; exit {NOT_INSTALLED}; }}; bash {script} {words}"
 
 
-def _read(output: str, errors: str, mark: str, target: str) -> Ran:
+def _read(output: str, errors: str, mark: str, target: str) -> ScriptResult:
     """Raises: Unreachable, TryAgain."""
     begun = re.search(rf"^begin-{mark}\r?$", output, re.MULTILINE)
     ended = re.search(rf"^end-{mark}-(\d+)\r?$", output, re.MULTILINE)
@@ -150,7 +150,7 @@ def _read(output: str, errors: str, mark: str, target: str) -> Ran:
         for line in text.splitlines():
             print(clean(line), file=sys.stderr)
         raise TryAgain("the session broke off and it is not known how it ended: run it again, or ask with `status`")
-    return Ran(code=int(ended[1]), output=text)
+    return ScriptResult(code=int(ended[1]), output=text)
 
 
 def packed(folder: Path) -> bytes:
@@ -173,7 +173,7 @@ def packed(folder: Path) -> bytes:
 def targets_of(sagemaker: Any, cluster: str, group: str | None) -> list[str]:
     """The sessions' targets: the running instances of the controller group, oldest first.
 
-    Raises: NotFound, Misused where it is not known which group that is, CommandFailed.
+    Raises: NotFound, UsageError where it is not known which group that is, CommandFailed.
     """
     try:
         described = sagemaker.describe_cluster(ClusterName=cluster)
@@ -200,7 +200,7 @@ def targets_of(sagemaker: Any, cluster: str, group: str | None) -> list[str]:
 
 
 def _controllers(groups: Sequence[Mapping[str, Any]]) -> str:
-    """Newer clusters say it; in older ones only a file beside the lifecycle scripts does. Raises: Misused."""
+    """Newer clusters say it; in older ones only a file beside the lifecycle scripts does. Raises: UsageError."""
     named = [
         str(one["InstanceGroupName"])
         for one in groups
@@ -208,5 +208,5 @@ def _controllers(groups: Sequence[Mapping[str, Any]]) -> str:
     ]
     if len(named) != 1:
         listed = ", ".join(str(one.get("InstanceGroupName")) for one in groups)
-        raise Misused(f"which group has the head node? say --group NAME, one of: {listed}")
+        raise UsageError(f"which group has the head node? say --group NAME, one of: {listed}")
     return named[0]

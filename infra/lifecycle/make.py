@@ -10,7 +10,7 @@ import tempfile
 from pathlib import Path
 from typing import Any, Final
 
-from infra.lifecycle import FOLDER, POLICY, ROOT, SETTINGS, LifecycleError, Place, locked, write
+from infra.lifecycle import FOLDER, POLICY, ROOT, SETTINGS, LifecycleError, ServiceLocation, locked, write
 from infra.lifecycle.own_wheel import own_wheel
 
 _STACK_ID: Final = re.compile(r"arn:(?P<partition>[a-z-]+):cloudformation:(?P<region>[a-z0-9-]+):(?P<account>\d{12}):")
@@ -27,20 +27,20 @@ def make(options: argparse.Namespace) -> None:
     print(f"{options.out / POLICY}: add it to the execution role of the controller group")
 
 
-def make_at(options: argparse.Namespace, place: Place, out: Path) -> None:
+def make_at(options: argparse.Namespace, place: ServiceLocation, out: Path) -> None:
     """Write the folder and the policy below `out`. Raises: LifecycleError, OSError."""
     with tempfile.TemporaryDirectory(prefix="rekindle-lifecycle-") as scratch:
         wheels = [] if options.no_wheels else _wheels(Path(scratch))
         write(place, out, package=options.package or "", wheels=wheels, python=options.python)
 
 
-def place_of(options: argparse.Namespace) -> Place:
+def place_of(options: argparse.Namespace) -> ServiceLocation:
     """Where the service is: as the options say, else as the stack does. Raises: LifecycleError, MailboxError."""
     names = ("bucket", "bus", "region", "account")
     given = {name: getattr(options, name) for name in (*names, "partition") if getattr(options, name)}
     if any(name not in given for name in names):
         given = _of_stack(options.stack, options.region) | given
-    return Place(cluster=options.cluster, stack=options.stack, **given)
+    return ServiceLocation(cluster=options.cluster, stack=options.stack, **given)
 
 
 def _of_stack(stack: str, region: str | None) -> dict[str, str]:

@@ -18,7 +18,7 @@ from infra.asking import (
     Check,
     DeploymentError,
     Finding,
-    Weight,
+    Importance,
     code_of,
     existing_stack,
     findings,
@@ -126,11 +126,11 @@ def ask(session: Any, stack: str, *, package: Path | None, parameters: Mapping[s
     )
 
 
-def tell(found: Sequence[Finding]) -> bool:
+def print_findings(found: Sequence[Finding]) -> bool:
     """Print the findings, problems first; True where nothing stops the deployment."""
-    for one in sorted(found, key=lambda one: one.weight is not Weight.PROBLEM):
+    for one in sorted(found, key=lambda one: one.weight is not Importance.PROBLEM):
         print(one, file=sys.stderr)
-    return all(one.weight is not Weight.PROBLEM for one in found)
+    return all(one.weight is not Importance.PROBLEM for one in found)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -148,4 +148,4 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (DeploymentError, SessionError, BotoCoreError, ClientError) as err:
         print(f"error: {err}", file=sys.stderr)
         return 1
-    return 0 if tell(found) else 1
+    return 0 if print_findings(found) else 1

@@ -81,7 +81,7 @@ def _patterns(events: Mapping[str, Any]) -> Iterator[Finding]:
             )
 
 
-def named(asked: Asked) -> Iterator[Finding]:
+def named_resources(asked: Asked) -> Iterator[Finding]:
     """What the parameters name must be there: a typing error here is found when a run needs it, else."""
     yield from _log_group(asked)
     for bucket in asked.listed("TrainingBuckets"):
@@ -189,5 +189,5 @@ def _length(document: Any) -> int:
 TEMPLATE_CHECKS: Final[tuple[tuple[str, Check], ...]] = (
     ("parameters", parameters),
     ("sizes", sizes),
-    ("what the parameters name", named),
+    ("what the parameters name", named_resources),
 )

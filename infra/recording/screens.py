@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import pyte
 
-from infra.recording.terminal import COLUMNS, LINES, Cast
+from infra.recording.terminal import COLUMNS, LINES, TerminalRecording
 
 SETTLED_S: Final = 0.08  # without output: the screen is whole, not half redrawn
 EVERY_S: Final = 3.0  # a screen at least so often, where only numbers move
@@ -19,7 +19,7 @@ _NUMBER: Final = re.compile(r"[0-9]+(?:[.,][0-9]+)*|[▁-█✗]")
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class StyledRun:
     """A stretch of one row in one colour and weight. `column` counts from 0; `colour` is pyte's name of it."""
 
     column: int
@@ -28,7 +28,7 @@ class Run:
     is_bold: bool
 
 
-Row = tuple[Run, ...]
+Row = tuple[StyledRun, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class Screen:
         return tuple(_NUMBER.sub("#", line) for line in self.lines)
 
 
-def screens_of(cast: Cast) -> tuple[Screen, ...]:
+def screens_of(cast: TerminalRecording) -> tuple[Screen, ...]:
     """Those that show something new, some between them, and the last."""
     kept: list[Screen] = []
     for screen in _settled(cast):
@@ -61,7 +61,7 @@ def screens_of(cast: Cast) -> tuple[Screen, ...]:
     return tuple(kept)
 
 
-def _settled(cast: Cast) -> Iterator[Screen]:
+def _settled(cast: TerminalRecording) -> Iterator[Screen]:
     screen = pyte.Screen(COLUMNS, LINES)
     stream = pyte.Stream(screen)
     ends = [one.at for one in cast.outputs[1:]] + [float("inf")]
@@ -72,14 +72,14 @@ def _settled(cast: Cast) -> Iterator[Screen]:
 
 
 def _row(cells: Any) -> Row:
-    runs: list[Run] = []
+    runs: list[StyledRun] = []
     looks = [(n, cells[n].data, cells[n].fg, cells[n].bold) for n in range(COLUMNS)]
     for (colour, is_bold), group in groupby(looks, key=lambda one: (one[2], one[3])):
         found: Sequence[tuple[int, str, str, bool]] = list(group)
         text = "".join(one[1] for one in found)
         if text.strip():
             column = found[0][0] + len(text) - len(text.lstrip())
-            runs.append(Run(column, text.strip(), colour, is_bold))
+            runs.append(StyledRun(column, text.strip(), colour, is_bold))
     return tuple(runs)
 
 

@@ -35,7 +35,7 @@ class Output:
 
 
 @dataclass(frozen=True, slots=True)
-class Cast:
+class TerminalRecording:
     """A whole recording, and how the command ended."""
 
     outputs: tuple[Output, ...]
@@ -49,13 +49,13 @@ class Cast:
         path.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
-def read(path: Path) -> Cast:
+def read(path: Path) -> TerminalRecording:
     """An asciicast of ours. Raises: OSError, ValueError."""
     _, *lines = path.read_text(encoding="utf-8").splitlines()
-    return Cast(tuple(Output(at, text) for at, _, text in map(json.loads, lines)), 0)
+    return TerminalRecording(tuple(Output(at, text) for at, _, text in map(json.loads, lines)), 0)
 
 
-def record(command: Sequence[str], *, shown: str, environ: Mapping[str, str]) -> Cast:
+def record(command: Sequence[str], *, shown: str, environ: Mapping[str, str]) -> TerminalRecording:
     """Run the command to its end. `shown` is what a person types to run it."""
     pid, terminal = pty.fork()
     if pid == 0:  # the child: nothing but exec, and away where that fails
@@ -79,4 +79,4 @@ def record(command: Sequence[str], *, shown: str, environ: Mapping[str, str]) ->
         outputs.append(Output(time.monotonic() - began, text))
     _, status = os.waitpid(pid, 0)
     os.close(terminal)
-    return Cast(tuple(outputs), os.waitstatus_to_exitcode(status))
+    return TerminalRecording(tuple(outputs), os.waitstatus_to_exitcode(status))

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from infra.site.markdown import slug
-from infra.site.pages import DOCS, Checkout, address, for_site, further, title
+from infra.site.pages import DOCS, Checkout, address, for_site, other_pages, title
 
 _ROOT: Final = Path(__file__).resolve().parents[2]
 # What a browser loads by itself when it shows a page; a link that a person follows is no such thing.
@@ -36,7 +36,7 @@ def on_files(files: Any, config: Any) -> Any:
     """The pages from outside docs/."""
     from mkdocs.structure.files import File
 
-    for uri, text in sorted(further(Checkout(_ROOT)).items()):
+    for uri, text in sorted(other_pages(Checkout(_ROOT)).items()):
         files.append(File.generated(config, uri, content=text))
     return files
 

@@ -62,7 +62,7 @@ def address(path: str) -> str:
     return f"{PROJECT}/{path}.md"
 
 
-def further(checkout: Checkout) -> dict[str, str]:
+def other_pages(checkout: Checkout) -> dict[str, str]:
     """Address -> Markdown of every page that the site has beside docs/. Raises: BrokenLink."""
     found: dict[str, str] = {}
     waiting = [README, *checkout.docs()]

@@ -15,7 +15,7 @@ from typing import Any
 from infra.asking import Asked, DeploymentError, stack_name
 from infra.preflight.checks import ask
 from infra.session import SessionError, open_session
-from infra.smoke.run import HOURLY, Place, Smoke
+from infra.smoke.run import HOURLY, Smoke, SmokeTarget
 
 # AWS's own training image for CPUs: Python, NumPy and boto3 are in it. Source: AWS Deep Learning Containers, available
 # images; the account is the same in most Regions, and --image names another one.
@@ -26,7 +26,7 @@ class NotReady(Exception):
     """The account lacks something that the test needs; the message says what to do."""
 
 
-def place_of(asked: Asked, *, role: str | None, image: str | None, instance: str, policy: str) -> Place:
+def place_of(asked: Asked, *, role: str | None, image: str | None, instance: str, policy: str) -> SmokeTarget:
     """Where the test would run.
 
     Raises:
@@ -52,7 +52,7 @@ def place_of(asked: Asked, *, role: str | None, image: str | None, instance: str
     if not prefix:
         raise NotReady(f"aws iam tag-role --role-name {name} --tags Key=rekindle-mailbox,Value=smoke (docs/deploy.md)")
     url = outputs["ApiUrl"].rstrip("/")
-    return Place(
+    return SmokeTarget(
         stack=asked.stack,
         client=asked.client,
         api=Client(url=url, sign=signer(url)),

@@ -33,7 +33,7 @@ class SmokeFailed(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Patience:
+class WaitLimits:
     """How long is waited. The figures are SageMaker's: an instance takes minutes to start, twice."""
 
     protected: timedelta = timedelta(minutes=10)
@@ -45,7 +45,7 @@ class Patience:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class SmokeTarget:
     """Where the test runs. client: boto3's client of a service. outputs: the stack's.
 
     role, prefix: a training role of the stack, and the prefix below which its tag opens mailboxes. code: where a
@@ -70,12 +70,12 @@ class Place:
 class Smoke:
     """One run. pause: waits so long; say: tells people a line; now: the time."""
 
-    place: Place
+    place: SmokeTarget
     name: str
     pause: Callable[[float], object]
     say: Callable[[str], None]
     now: Callable[[], datetime] = lambda: datetime.now(UTC)
-    patience: Patience = field(default_factory=Patience)
+    patience: WaitLimits = field(default_factory=WaitLimits)
     problems: list[str] = field(default_factory=list)
 
     def run(self) -> bool:

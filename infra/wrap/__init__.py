@@ -39,7 +39,7 @@ def generated(parameters: Mapping[str, Any]) -> dict[str, str]:
     return {"variables.tf": f"{_MARK}\n{variables}", "parameters.tf": f"{_MARK}\n{values}"}
 
 
-def snake(name: str) -> str:
+def snake_case(name: str) -> str:
     """A parameter's name as Terraform writes names: NoticeEmail is notice_email."""
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
 
@@ -56,7 +56,7 @@ def _variable(name: str, about: Mapping[str, Any]) -> str:
         default = [one for one in str(default).split(",") if one]
     text = " ".join(str(about["Description"]).split())
     lines = [
-        f'variable "{snake(name)}" {{',
+        f'variable "{snake_case(name)}" {{',
         f"  type        = {kind}",
         f"  default     = {_literal(default)}",
         f"  description = {_literal(text)}",
@@ -69,7 +69,7 @@ def _variable(name: str, about: Mapping[str, Any]) -> str:
 
 def _validation(name: str, about: Mapping[str, Any]) -> list[str]:
     """What CloudFormation would refuse later is refused at the plan."""
-    here = f"var.{snake(name)}"
+    here = f"var.{snake_case(name)}"
     if "AllowedValues" in about:
         condition = f"contains({_literal(about['AllowedValues'])}, {here})"
         text = f"must be one of {', '.join(str(one) for one in about['AllowedValues'])}."
@@ -91,13 +91,13 @@ def _validation(name: str, about: Mapping[str, Any]) -> list[str]:
         "",
         "  validation {",
         f"    condition     = {condition}",
-        f"    error_message = {_literal(f'{snake(name)} {text}')}",
+        f"    error_message = {_literal(f'{snake_case(name)} {text}')}",
         "  }",
     ]
 
 
 def _value(name: str, about: Mapping[str, Any]) -> str:
-    here = f"var.{snake(name)}"
+    here = f"var.{snake_case(name)}"
     kind = _type(name, about)
     return {"string": here, "number": f"tostring({here})", "list(string)": f'join(",", {here})'}[kind]
 

@@ -23,7 +23,7 @@ Context = tuple[tuple[str, tuple[str, ...]], ...]  # condition keys with their v
 
 
 @dataclass(frozen=True, slots=True)
-class Need:
+class Permission:
     """One thing that IAM must allow for a call."""
 
     action: str
@@ -49,7 +49,7 @@ class Account:
         return f"arn:aws:{service}:{self.region}:{self.account_id}:{resource}"
 
 
-def needs(account: Account, service: str, operation: str, params: Params) -> tuple[Need, ...]:
+def needs(account: Account, service: str, operation: str, params: Params) -> tuple[Permission, ...]:
     """What IAM must allow for one call.
 
     Raises:
@@ -75,17 +75,17 @@ def _table(account: Account, params: Params) -> str:
     return account.arn("dynamodb", f"table/{params['TableName']}")
 
 
-def _item(action: str) -> Callable[[Account, Params], Iterator[Need]]:
-    def need(account: Account, params: Params) -> Iterator[Need]:
-        yield Need(f"dynamodb:{action}", _table(account, params), _keys_of_item(params))
+def _item(action: str) -> Callable[[Account, Params], Iterator[Permission]]:
+    def need(account: Account, params: Params) -> Iterator[Permission]:
+        yield Permission(f"dynamodb:{action}", _table(account, params), _keys_of_item(params))
 
     return need
 
 
-def _batch_get(account: Account, params: Params) -> Iterator[Need]:
+def _batch_get(account: Account, params: Params) -> Iterator[Permission]:
     for table, request in params["RequestItems"].items():
         keys = tuple(_text(key["pk"]) for key in request["Keys"])
-        yield Need(
+        yield Permission(
             "dynamodb:BatchGetItem", account.arn("dynamodb", f"table/{table}"), (("dynamodb:LeadingKeys", keys),)
         )
 
@@ -93,13 +93,13 @@ def _batch_get(account: Account, params: Params) -> Iterator[Need]:
 _HASH_IS: Final = re.compile(r"^\s*(\S+)\s*=\s*(:\w+)")
 
 
-def _query(account: Account, params: Params) -> Iterator[Need]:
+def _query(account: Account, params: Params) -> Iterator[Permission]:
     match = _HASH_IS.match(params["KeyConditionExpression"])
     if match is None:
         raise ValueError(f"which key is asked for? {params['KeyConditionExpression']!r} should begin with it")
     value = _text(params["ExpressionAttributeValues"][match[2]])
     index = f"/index/{params['IndexName']}" if params.get("IndexName") else ""
-    yield Need("dynamodb:Query", _table(account, params) + index, (("dynamodb:LeadingKeys", (value,)),))
+    yield Permission("dynamodb:Query", _table(account, params) + index, (("dynamodb:LeadingKeys", (value,)),))
 
 
 _PARTS: Final = {
@@ -110,50 +110,52 @@ _PARTS: Final = {
 }
 
 
-def _transaction(account: Account, params: Params) -> Iterator[Need]:
+def _transaction(account: Account, params: Params) -> Iterator[Permission]:
     for part in params["TransactItems"]:
         for kind, request in part.items():
             yield from _item(_PARTS[kind])(account, request)
 
 
-def _s3_object(action: str, kms: str) -> Callable[[Account, Params], Iterator[Need]]:
-    def need(account: Account, params: Params) -> Iterator[Need]:
+def _s3_object(action: str, kms: str) -> Callable[[Account, Params], Iterator[Permission]]:
+    def need(account: Account, params: Params) -> Iterator[Permission]:
         bucket, key = params["Bucket"], params["Key"]
-        yield Need(f"s3:{action}", f"arn:aws:s3:::{bucket}/{key}")
+        yield Permission(f"s3:{action}", f"arn:aws:s3:::{bucket}/{key}")
         if (
             action == "GetObject"
         ):  # without it S3 answers 403 for a key that does not exist, which reads as "not allowed"
-            yield Need("s3:ListBucket", f"arn:aws:s3:::{bucket}")  # nothing is listed: there is no s3:prefix
+            yield Permission("s3:ListBucket", f"arn:aws:s3:::{bucket}")  # nothing is listed: there is no s3:prefix
             used = account.key_of_object(bucket, key)
         else:
             used = params.get("SSEKMSKeyId") or account.key_of_bucket(bucket)
         if used is not None:
-            yield Need(f"kms:{kms}", used, (("kms:ViaService", (f"s3.{account.region}.amazonaws.com",)),))
+            yield Permission(f"kms:{kms}", used, (("kms:ViaService", (f"s3.{account.region}.amazonaws.com",)),))
 
     return need
 
 
-def _s3_listing(account: Account, params: Params) -> Iterator[Need]:  # noqa: ARG001
-    yield Need("s3:ListBucket", f"arn:aws:s3:::{params['Bucket']}", (("s3:prefix", (params.get("Prefix", ""),)),))
+def _s3_listing(account: Account, params: Params) -> Iterator[Permission]:  # noqa: ARG001
+    yield Permission("s3:ListBucket", f"arn:aws:s3:::{params['Bucket']}", (("s3:prefix", (params.get("Prefix", ""),)),))
 
 
-def _create_training_job(account: Account, params: Params) -> Iterator[Need]:
+def _create_training_job(account: Account, params: Params) -> Iterator[Permission]:
     own = account.arn("sagemaker", f"training-job/{params['TrainingJobName']}")
-    yield Need("sagemaker:CreateTrainingJob", own)
+    yield Permission("sagemaker:CreateTrainingJob", own)
     if plan := params.get("ResourceConfig", {}).get("TrainingPlanArn"):
-        yield Need("sagemaker:CreateTrainingJob", plan)
+        yield Permission("sagemaker:CreateTrainingJob", plan)
     if params.get("Tags"):
-        yield Need("sagemaker:AddTags", own)
+        yield Permission("sagemaker:AddTags", own)
     disk = params.get("ResourceConfig", {}).get("VolumeKmsKeyId")
     if disk:
         key = disk if disk.startswith("arn:") else account.arn("kms", f"key/{disk}")
-        yield Need("kms:CreateGrant", key, (("kms:GrantIsForAWSResource", ("true",)),))
-    yield Need("iam:PassRole", params["RoleArn"], (("iam:PassedToService", ("sagemaker.amazonaws.com",)),))
+        yield Permission("kms:CreateGrant", key, (("kms:GrantIsForAWSResource", ("true",)),))
+    yield Permission("iam:PassRole", params["RoleArn"], (("iam:PassedToService", ("sagemaker.amazonaws.com",)),))
 
 
-def _sagemaker(action: str, resource: Callable[[Account, Params], str]) -> Callable[[Account, Params], Iterator[Need]]:
-    def need(account: Account, params: Params) -> Iterator[Need]:
-        yield Need(f"sagemaker:{action}", resource(account, params))
+def _sagemaker(
+    action: str, resource: Callable[[Account, Params], str]
+) -> Callable[[Account, Params], Iterator[Permission]]:
+    def need(account: Account, params: Params) -> Iterator[Permission]:
+        yield Permission(f"sagemaker:{action}", resource(account, params))
 
     return need
 
@@ -172,20 +174,20 @@ def _queue_url(params: Params) -> str:
     return str(params["QueueUrl"]).rpartition("/")[2]
 
 
-def _queue(action: str) -> Callable[[Account, Params], Iterator[Need]]:
-    def need(account: Account, params: Params) -> Iterator[Need]:
+def _queue(action: str) -> Callable[[Account, Params], Iterator[Permission]]:
+    def need(account: Account, params: Params) -> Iterator[Permission]:
         name = params["QueueName"] if "QueueName" in params else _queue_url(params)
-        yield Need(f"sqs:{action}", account.arn("sqs", name))
+        yield Permission(f"sqs:{action}", account.arn("sqs", name))
         if action == "CreateQueue" and params.get("tags"):
-            yield Need("sqs:TagQueue", account.arn("sqs", name))
+            yield Permission("sqs:TagQueue", account.arn("sqs", name))
 
     return need
 
 
-def _parameter(action: str) -> Callable[[Account, Params], Iterator[Need]]:
-    def need(account: Account, params: Params) -> Iterator[Need]:
+def _parameter(action: str) -> Callable[[Account, Params], Iterator[Permission]]:
+    def need(account: Account, params: Params) -> Iterator[Permission]:
         for name in params.get("Names") or [params.get("Name") or params["Path"]]:
-            yield Need(f"ssm:{action}", account.arn("ssm", "parameter/" + str(name).strip("/")))
+            yield Permission(f"ssm:{action}", account.arn("ssm", "parameter/" + str(name).strip("/")))
 
     return need
 
@@ -196,52 +198,52 @@ def _function(account: Account, name: str, qualifier: str | None) -> str:
     return account.arn("lambda", f"function:{name}" + (f":{qualifier}" if qualifier else ""))
 
 
-def _invoke(account: Account, params: Params) -> Iterator[Need]:
-    yield Need("lambda:InvokeFunction", _function(account, params["FunctionName"], params.get("Qualifier")))
+def _invoke(account: Account, params: Params) -> Iterator[Permission]:
+    yield Permission("lambda:InvokeFunction", _function(account, params["FunctionName"], params.get("Qualifier")))
 
 
-def _callback(account: Account, params: Params) -> Iterator[Need]:  # noqa: ARG001
+def _callback(account: Account, params: Params) -> Iterator[Permission]:  # noqa: ARG001
     """The execution that a callback belongs to cannot be seen in its id; any version of the recovery may be meant."""
-    yield Need(
+    yield Permission(
         "lambda:SendDurableExecutionCallbackSuccess",
         account.arn("lambda", "function:rekindle-recover:1/durable-execution"),
     )
 
 
-def _executions(account: Account, params: Params) -> Iterator[Need]:
-    yield Need(
+def _executions(account: Account, params: Params) -> Iterator[Permission]:
+    yield Permission(
         "lambda:ListDurableExecutionsByFunction",
         _function(account, params["FunctionName"], params.get("Qualifier")),
     )
 
 
-def _alarm(action: str, *, named: str) -> Callable[[Account, Params], Iterator[Need]]:
-    def need(account: Account, params: Params) -> Iterator[Need]:
+def _alarm(action: str, *, named: str) -> Callable[[Account, Params], Iterator[Permission]]:
+    def need(account: Account, params: Params) -> Iterator[Permission]:
         names = params[named] if isinstance(params[named], list) else [params[named]]
         for name in names:
-            yield Need(f"cloudwatch:{action}", account.arn("cloudwatch", f"alarm:{name}"))
+            yield Permission(f"cloudwatch:{action}", account.arn("cloudwatch", f"alarm:{name}"))
             if action == "PutMetricAlarm" and params.get("Tags"):
-                yield Need("cloudwatch:TagResource", account.arn("cloudwatch", f"alarm:{name}"))
+                yield Permission("cloudwatch:TagResource", account.arn("cloudwatch", f"alarm:{name}"))
 
     return need
 
 
-def _put_events(account: Account, params: Params) -> Iterator[Need]:
+def _put_events(account: Account, params: Params) -> Iterator[Permission]:
     for name in sorted({entry.get("EventBusName") or "default" for entry in params["Entries"]}):
         bus = name if name.startswith("arn:") else account.arn("events", f"event-bus/{name}")
-        yield Need("events:PutEvents", bus)
+        yield Permission("events:PutEvents", bus)
 
 
-def _of(action: str, resource: str) -> Callable[[Account, Params], Iterator[Need]]:
+def _of(action: str, resource: str) -> Callable[[Account, Params], Iterator[Permission]]:
     """The resource is a member of the request, or `*` where AWS offers nothing smaller."""
 
-    def need(account: Account, params: Params) -> Iterator[Need]:  # noqa: ARG001
-        yield Need(action, resource if resource == "*" else str(params[resource]))
+    def need(account: Account, params: Params) -> Iterator[Permission]:  # noqa: ARG001
+        yield Permission(action, resource if resource == "*" else str(params[resource]))
 
     return need
 
 
-_NEEDS: Final[Mapping[str, Callable[[Account, Params], Iterator[Need]]]] = {
+_NEEDS: Final[Mapping[str, Callable[[Account, Params], Iterator[Permission]]]] = {
     "dynamodb.GetItem": _item("GetItem"),
     "dynamodb.PutItem": _item("PutItem"),
     "dynamodb.UpdateItem": _item("UpdateItem"),
@@ -295,7 +297,7 @@ _NEEDS: Final[Mapping[str, Callable[[Account, Params], Iterator[Need]]]] = {
     "cloudwatch.PutMetricAlarm": _alarm("PutMetricAlarm", named="AlarmName"),
     "cloudwatch.DeleteAlarms": _alarm("DeleteAlarms", named="AlarmNames"),
     "cloudwatch.DescribeAlarms": lambda account, _: iter(
-        [Need("cloudwatch:DescribeAlarms", account.arn("cloudwatch", "alarm:*"))]
+        [Permission("cloudwatch:DescribeAlarms", account.arn("cloudwatch", "alarm:*"))]
     ),
     "cloudwatch.ListTagsForResource": _of("cloudwatch:ListTagsForResource", "ResourceARN"),
 }
@@ -313,12 +315,12 @@ class Policy:
 
     document: Mapping[str, Any]
 
-    def allows(self, need: Need) -> bool:
+    def allows(self, need: Permission) -> bool:
         """By IAM's rules: some statement allows it, and none denies it."""
         effects = {str(one["Effect"]) for one in self.document["Statement"] if _applies(one, need)}
         return effects == {"Allow"}
 
-    def granting(self, need: Need) -> tuple[str, ...]:
+    def granting(self, need: Permission) -> tuple[str, ...]:
         """The names (Sid) of the statements that allow it."""
         return tuple(
             str(one.get("Sid", ""))
@@ -327,7 +329,7 @@ class Policy:
         )
 
 
-def _applies(statement: Mapping[str, Any], need: Need) -> bool:
+def _applies(statement: Mapping[str, Any], need: Permission) -> bool:
     if unknown := statement.keys() - {"Sid", "Effect", "Action", "Resource", "Condition"}:
         raise ValueError(f"a policy's {', '.join(sorted(unknown))} is not evaluated here")
     context = dict(need.context)
@@ -370,8 +372,8 @@ def _holds(operator: str, wanted: Any, given: tuple[str, ...] | None) -> bool:
 
 
 def _filled(value: Any, context: Mapping[str, tuple[str, ...]]) -> list[str]:
-    """The patterns with their variables' values, in which no sign is a wildcard. One whose variable has no value, or
-    several, matches nothing. Source: IAM user guide, policy variables.
+    """The patterns with their variables' values, in which no character is a wildcard. One whose variable has no value,
+    or several, matches nothing. Source: IAM user guide, policy variables.
     """
     found = []
     for pattern in _many(value):
@@ -389,13 +391,13 @@ def _many(value: Any) -> list[str]:
 
 @cache
 def _pattern(pattern: str) -> re.Pattern[str]:
-    signs = re.findall(r"\$\{[*?$]\}|.", pattern, re.DOTALL)  # `${*}` is the sign itself
+    characters = re.findall(r"\$\{[*?$]\}|.", pattern, re.DOTALL)  # `${*}` is the character itself
     words = {"*": ".*", "?": "."}
     return re.compile(
-        "".join(re.escape(one[2]) if len(one) == 4 else words.get(one, re.escape(one)) for one in signs), re.DOTALL
+        "".join(re.escape(one[2]) if len(one) == 4 else words.get(one, re.escape(one)) for one in characters), re.DOTALL
     )
 
 
 def _like(pattern: str, value: str) -> bool:
-    """IAM's wildcards: `*` for any signs, `?` for one. Nothing else has a meaning, unlike in a shell."""
+    """IAM's wildcards: `*` for any characters, `?` for one. Nothing else has a meaning, unlike in a shell."""
     return _pattern(pattern).fullmatch(value) is not None

@@ -14,14 +14,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from infra.cloudformation.intrinsics import Stack
-from localcloud.aws.authorization import Need, Policy
+from localcloud.aws.authorization import Permission, Policy
 from localcloud.aws.events import matches
 
 Event = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class StackLocation:
     """A stack of a template in one account and Region. `parameters`: those without which there is no stack."""
 
     template: Mapping[str, Any]
@@ -77,7 +77,7 @@ class Bus:
         listed = [principals] if isinstance(principals, str) else principals
         policy = Policy({"Statement": [{k: v for k, v in self.statement.items() if k != "Principal"}]})
         context = (("events:source", (event["source"],)), ("events:detail-type", (event["detail-type"],)))
-        is_in = sender in listed and policy.allows(Need("events:PutEvents", self.arn, context))
+        is_in = sender in listed and policy.allows(Permission("events:PutEvents", self.arn, context))
         if is_in:
             self.taken.append(event)
             self.heard(event)
@@ -102,7 +102,7 @@ def transformed(transformer: Mapping[str, Any], event: Event) -> str:
     return re.sub(r"<(\w+)>", value, transformer["InputTemplate"])
 
 
-def forward(event: Event, member: Place, bus: Bus, *, rule: str, role: str) -> str:
+def forward(event: Event, member: StackLocation, bus: Bus, *, rule: str, role: str) -> str:
     """What becomes of one event of the member's own bus: `sent`, or why not.
 
     rule, role: logical ids in the member's template.
@@ -119,7 +119,9 @@ def forward(event: Event, member: Place, bus: Bus, *, rule: str, role: str) -> s
     ):
         return "EventBridge may not take the role"
     statements = [one for policy in role_properties["Policies"] for one in policy["PolicyDocument"]["Statement"]]
-    if target["Arn"] != bus.arn or not Policy({"Statement": statements}).allows(Need("events:PutEvents", bus.arn)):
+    if target["Arn"] != bus.arn or not Policy({"Statement": statements}).allows(
+        Permission("events:PutEvents", bus.arn)
+    ):
         return "the role does not allow it"
     is_in = bus.put(json.loads(json.dumps(event)), sender=member.account)
     return "sent" if is_in else "the bus's policy does not allow it"

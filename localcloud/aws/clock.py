@@ -88,14 +88,14 @@ class Clock(Protocol):
         ...
 
 
-class Stuck(RuntimeError):
+class WorkTimedOut(RuntimeError):
     """Work in the simulated cloud did not end within real seconds: something waits for real time, or for itself."""
 
 
 class SimClock:
     """Virtual time. Exactly one thread at a time drives it, by `run_until`, `run_for` or `settle`.
 
-    stall_s: real seconds in which no work may end or begin before `Stuck` is raised, which names the work.
+    stall_s: real seconds in which no work may end or begin before `WorkTimedOut` is raised, which names the work.
     """
 
     virtual = True
@@ -151,7 +151,7 @@ class SimClock:
     def settle(self) -> None:
         """Let everything happen that is due at this very moment, and wait for it to end.
 
-        Raises: Stuck.
+        Raises: WorkTimedOut.
         """
         with self._driving:
             while self._step(self.now()):
@@ -160,7 +160,7 @@ class SimClock:
     def run_until(self, predicate: Callable[[], bool], *, limit: timedelta = timedelta(days=1)) -> bool:
         """Jump from event to event until `predicate` holds. Time ends at the limit where it never does.
 
-        Raises: Stuck; and whatever a scheduled call raised.
+        Raises: WorkTimedOut; and whatever a scheduled call raised.
         """
         with self._driving:
             end = self.now() + limit
@@ -173,7 +173,7 @@ class SimClock:
             return True
 
     def run_for(self, length: timedelta) -> None:
-        """Let `length` of virtual time pass. Raises: Stuck."""
+        """Let `length` of virtual time pass. Raises: WorkTimedOut."""
         self.run_until(lambda: False, limit=length)
 
     def pending(self) -> list[tuple[datetime, str]]:
@@ -211,7 +211,9 @@ class SimClock:
                     seen, deadline = set(self._at_work), time.monotonic() + self._stall_s
                 left = deadline - time.monotonic()
                 if left <= 0:
-                    raise Stuck(f"still at work after {self._stall_s:g} real seconds: {sorted(self._at_work.values())}")
+                    raise WorkTimedOut(
+                        f"still at work after {self._stall_s:g} real seconds: {sorted(self._at_work.values())}"
+                    )
                 self._changed.wait(left)
 
 

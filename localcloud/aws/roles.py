@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from botocore.awsrequest import AWSResponse
 
-from localcloud.aws.authorization import Account, Need, Policy, needs
+from localcloud.aws.authorization import Account, Permission, Policy, needs
 
 _FUNCTION: ContextVar[str] = ContextVar("function")
 # AWS's code for "not allowed", where it is not the usual one. Source: each service's API reference, common errors.
@@ -24,7 +24,7 @@ _CODES: Final = {"s3": "AccessDenied", "sqs": "AccessDenied", "sns": "Authorizat
 
 # (function, action, name of the statement that allowed it) of every call in this process: what tests make use of.
 USED: Final[set[tuple[str, str, str]]] = set()
-DENIED: Final[list[tuple[str, Need]]] = []
+DENIED: Final[list[tuple[str, Permission]]] = []
 _DENIED: Final = "rekindle_denied"  # where a call's verdict waits in botocore's context of the call
 _current: Roles | None = None
 Handler = Callable[..., Any]
@@ -38,8 +38,8 @@ class Roles:
         self._roles = roles
         self._account = account
         self._policies: dict[str, Policy] = {}
-        self._verdicts: dict[tuple[str, Need], tuple[str, ...]] = {}
-        self.denied: list[tuple[str, Need]] = []  # of this cloud; `DENIED` has those of the whole process
+        self._verdicts: dict[tuple[str, Permission], tuple[str, ...]] = {}
+        self.denied: list[tuple[str, Permission]] = []  # of this cloud; `DENIED` has those of the whole process
 
     def changed(self) -> None:
         """The stack's parameters have changed: everything is worked out again."""
@@ -70,7 +70,7 @@ class Roles:
             USED.update((function, need.action, sid) for sid in allowed_by)
         return None
 
-    def _allowed_by(self, function: str, need: Need) -> tuple[str, ...]:
+    def _allowed_by(self, function: str, need: Permission) -> tuple[str, ...]:
         key = (function, need)
         if key not in self._verdicts:
             policy = self.policy(function)

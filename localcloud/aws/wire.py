@@ -30,7 +30,7 @@ TOO_LARGE: Final[list[str]] = []
 Send = Callable[[], AWSResponse | None]
 
 
-class How(StrEnum):
+class FailureMode(StrEnum):
     """How a call goes wrong."""
 
     THROTTLE = "throttle"  # refused before anything happened, to be tried again
@@ -41,20 +41,20 @@ class How(StrEnum):
 
 
 _ERRORS = {
-    How.THROTTLE: (400, "ThrottlingException", "Rate exceeded"),
-    How.REFUSE: (400, "AccessDeniedException", "not authorized to perform this operation"),
-    How.FAIL: (500, "InternalServerError", "internal error"),
+    FailureMode.THROTTLE: (400, "ThrottlingException", "Rate exceeded"),
+    FailureMode.REFUSE: (400, "AccessDeniedException", "not authorized to perform this operation"),
+    FailureMode.FAIL: (500, "InternalServerError", "internal error"),
 }
 # S3 speaks of the same three in its own codes. Source: S3 API reference, error responses.
 _S3_ERRORS = {
-    How.THROTTLE: (503, "SlowDown", "Please reduce your request rate."),
-    How.REFUSE: (403, "AccessDenied", "Access Denied"),
-    How.FAIL: (500, "InternalError", "We encountered an internal error. Please try again."),
+    FailureMode.THROTTLE: (503, "SlowDown", "Please reduce your request rate."),
+    FailureMode.REFUSE: (403, "AccessDenied", "Access Denied"),
+    FailureMode.FAIL: (500, "InternalError", "We encountered an internal error. Please try again."),
 }
 _LAMBDA_ERRORS = {
-    How.THROTTLE: (429, "TooManyRequestsException", "Rate Exceeded."),
-    How.REFUSE: (403, "AccessDeniedException", "not authorized to perform this operation"),
-    How.FAIL: (500, "ServiceException", "internal error"),
+    FailureMode.THROTTLE: (429, "TooManyRequestsException", "Rate Exceeded."),
+    FailureMode.REFUSE: (403, "AccessDeniedException", "not authorized to perform this operation"),
+    FailureMode.FAIL: (500, "ServiceException", "internal error"),
 }
 
 
@@ -63,7 +63,7 @@ class Disturbance:
     """Something that happens to calls of one operation (`sagemaker.StopTrainingJob`)."""
 
     operation: str
-    how: How
+    how: FailureMode
     skip: int
     times: int
     happened: int = 0
@@ -86,7 +86,7 @@ class Wire:
     _locks: dict[str, threading.RLock] = field(default_factory=dict)
     _guard: threading.Lock = field(default_factory=threading.Lock)
 
-    def disturb(self, operation: str, how: How, *, times: int = 1, skip: int = 0) -> Disturbance:
+    def disturb(self, operation: str, how: FailureMode, *, times: int = 1, skip: int = 0) -> Disturbance:
         """Let `times` calls of the operation go wrong, after `skip` that go right."""
         disturbance = Disturbance(operation=operation, how=how, skip=skip, times=times)
         with self._guard:
@@ -107,14 +107,14 @@ class Wire:
         try:
             if how in _ERRORS:
                 return _error_response(service, how, request)
-            if how is How.TIMEOUT_BEFORE:
+            if how is FailureMode.TIMEOUT_BEFORE:
                 raise ConnectTimeoutError(endpoint_url=request.url)
             refused = too_large(key, request)
             if refused is not None:
                 TOO_LARGE.append(refused.text)
                 return _refusal(request, refused)
             answer = self._pass(service, request, to_moto)
-            if how is How.TIMEOUT_AFTER:
+            if how is FailureMode.TIMEOUT_AFTER:
                 if answer is None:
                     URLLib3Session().send(request)
                 raise ReadTimeoutError(endpoint_url=request.url)
@@ -133,7 +133,7 @@ class Wire:
         with self.lock(service):
             return to_moto()
 
-    def _strike(self, key: str) -> How | None:
+    def _strike(self, key: str) -> FailureMode | None:
         with self._guard:
             for disturbance in self.disturbances:
                 if disturbance.operation != key or disturbance.happened >= disturbance.times:
@@ -185,7 +185,7 @@ def _refusal(request: AWSPreparedRequest, refused: TooLarge) -> AWSResponse:
     return response(request.url, refused.status, headers, text.encode())
 
 
-def _error_response(service: str, how: How, request: AWSPreparedRequest) -> AWSResponse:
+def _error_response(service: str, how: FailureMode, request: AWSPreparedRequest) -> AWSResponse:
     if service == "s3":
         status, code, text = _S3_ERRORS[how]
         body = f"<?xml version='1.0'?><Error><Code>{code}</Code><Message>{text}</Message></Error>"

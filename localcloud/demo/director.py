@@ -24,7 +24,7 @@ from localcloud.demo.story import (
     measure,
 )
 from localcloud.demo.undisturbed import Undisturbed
-from localcloud.demo.view import Picture, View
+from localcloud.demo.view import DemoState, View
 from localcloud.demo.watch import FINAL
 
 REFRESH_S = 0.25
@@ -128,7 +128,7 @@ class Director:
             raise DemoBrokeOff(problem or f"{TITLES[fault]}: the Incident ended as {_phase(recovery)}")
         return recovery
 
-    def _is_time(self, picture: Picture, into: int) -> bool:
+    def _is_time(self, picture: DemoState, into: int) -> bool:
         """`into` steps into a checkpoint interval, one interval behind, and nothing open (a false alarm)."""
         if any(incident.closed_at is None for incident in picture.incidents):
             return False
@@ -229,7 +229,7 @@ class Director:
 
     # ---- looking -----------------------------------------------------------------------------------------------------
 
-    def _picture(self) -> Picture:
+    def _picture(self) -> DemoState:
         return self._stage.watch.picture(fresh=True)
 
     def _steps(self, attempt: str) -> list[StepSeen]:
@@ -246,7 +246,7 @@ class Director:
         self._stage.watch.act = act
         self._view.show(self._stage.watch.picture())
 
-    def _until(self, predicate: Callable[[Picture], bool], limit_s: float, what: str) -> None:
+    def _until(self, predicate: Callable[[DemoState], bool], limit_s: float, what: str) -> None:
         """Show the picture again and again until `predicate` holds of it. Raises DemoBrokeOff at the limit."""
         deadline = time.monotonic() + limit_s
         while not predicate(picture := self._stage.watch.picture()):
@@ -256,12 +256,12 @@ class Director:
             self._pause.wait(REFRESH_S)
 
 
-def _fresh(picture: Picture, known: set[str]) -> IncidentSeen | None:
+def _fresh(picture: DemoState, known: set[str]) -> IncidentSeen | None:
     """The first Incident that was not there before."""
     return next((item for item in picture.incidents if item.incident_id not in known), None)
 
 
-def _is_closed(picture: Picture, known: set[str]) -> bool:
+def _is_closed(picture: DemoState, known: set[str]) -> bool:
     incident = _fresh(picture, known)
     return incident is not None and incident.closed_at is not None
 

@@ -46,7 +46,7 @@ _SCRIPT: Final = Script(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FleetSeen:
+class DemoLedger:
     """The ledger of the fleet's one Incident, as the service's API answers it."""
 
     ledger: Mapping[str, Any]
@@ -62,7 +62,7 @@ class FleetSeen:
         return self.phase == "recovered"
 
 
-class Beside:
+class FleetBackend:
     """A backend that runs the fleet's attempts on the clock and all others as processes."""
 
     def __init__(self, processes: TrainingBackend, simulated: Simulated) -> None:
@@ -91,15 +91,15 @@ class Fleet:
     def submit(self, processes: TrainingBackend, *, policy: str) -> None:
         """Start it under the policy of that name, beside whatever `processes` runs."""
         self._cloud.simulated.default = _SCRIPT
-        self._cloud.training.backend = Beside(processes, self._cloud.simulated)
+        self._cloud.training.backend = FleetBackend(processes, self._cloud.simulated)
         self._cloud.client("sagemaker").create_training_job(**_request(policy))
         self._harm_when_it_is_time()
 
-    def seen(self) -> FleetSeen | None:
+    def seen(self) -> DemoLedger | None:
         """Its Incident, once there is one."""
         with suppress(UnknownEntity):
             for incident in self._service.store.list_for_job(JOB, limit=1):
-                return FleetSeen(ledger=self._service.ledgers.incident(incident.incident_id))
+                return DemoLedger(ledger=self._service.ledgers.incident(incident.incident_id))
         return None
 
     def stop(self) -> None:

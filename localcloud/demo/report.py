@@ -9,7 +9,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from localcloud.demo.fleet import FleetSeen
+from localcloud.demo.fleet import DemoLedger
 from localcloud.demo.story import AttemptSeen, Comparison, Recovery
 
 SCHEMA = 1
@@ -30,7 +30,7 @@ class Result:
     comparison: Comparison | None
     final_status: str
     problem: str = ""
-    fleet: FleetSeen | None = None
+    fleet: DemoLedger | None = None
 
     @property
     def ok(self) -> bool:
@@ -106,7 +106,7 @@ def _attempt(attempt: AttemptSeen) -> dict[str, Any]:
     }
 
 
-def _fleet(fleet: FleetSeen | None) -> dict[str, Any] | None:
+def _fleet(fleet: DemoLedger | None) -> dict[str, Any] | None:
     return None if fleet is None else {"simulated": True, "recovered": fleet.ok, "ledger": dict(fleet.ledger)}
 
 

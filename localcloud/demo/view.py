@@ -40,7 +40,7 @@ class WorkerSeen:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Picture:
+class DemoState:
     """Everything there is to show at one moment."""
 
     started_at: datetime
@@ -53,7 +53,7 @@ class Picture:
 
 
 class View(Protocol):
-    """Something that can show a Picture, again and again."""
+    """Shows one DemoState after the other."""
 
     def __enter__(self) -> Self: ...
 
@@ -61,7 +61,7 @@ class View(Protocol):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None: ...
 
-    def show(self, picture: Picture) -> None:
+    def show(self, picture: DemoState) -> None:
         """Bring what is seen up to date."""
         ...
 
@@ -71,7 +71,7 @@ def view_for(stream: TextIO) -> View:
     return LiveView(Console(file=stream)) if stream.isatty() else LineView(stream)
 
 
-class Silent:
+class SilentView:
     """Shows nothing."""
 
     def __enter__(self) -> Self:
@@ -80,7 +80,7 @@ class Silent:
     def __exit__(self, *_: object) -> None:
         return None
 
-    def show(self, picture: Picture) -> None:
+    def show(self, picture: DemoState) -> None:
         """Nothing."""
 
 
@@ -101,7 +101,7 @@ class LineView:
     def __exit__(self, *_: object) -> None:
         return None
 
-    def show(self, picture: Picture) -> None:
+    def show(self, picture: DemoState) -> None:
         """Say what is new since the last picture."""
         for incident in picture.incidents:
             reported = self._shown.get(incident.incident_id, 0)
@@ -122,7 +122,7 @@ class LineView:
                 picture, picture.at, f"attempt {attempt.number} {attempt.status}: {step} ({states or 'no worker'})"
             )
 
-    def _say(self, picture: Picture, at: datetime, text: str) -> None:
+    def _say(self, picture: DemoState, at: datetime, text: str) -> None:
         since = max(0.0, (at - picture.started_at).total_seconds())
         print(f"{since:6.1f}s {text}", file=self._stream, flush=True)
 
@@ -142,12 +142,12 @@ class LiveView:
     ) -> None:
         self._live.__exit__(kind, error, trace)
 
-    def show(self, picture: Picture) -> None:
+    def show(self, picture: DemoState) -> None:
         """Redraw."""
         self._live.update(render(picture))
 
 
-def render(picture: Picture) -> RenderableType:
+def render(picture: DemoState) -> RenderableType:
     """The whole picture as one renderable."""
     top = Table.grid(padding=(0, 2))
     top.add_row(_attempts(picture), _curve(picture))
@@ -160,7 +160,7 @@ def _colour(number: int) -> str:
     return _COLOURS[(number - 1) % len(_COLOURS)]
 
 
-def _attempts(picture: Picture) -> RenderableType:
+def _attempts(picture: DemoState) -> RenderableType:
     table = Table(title="attempts", title_justify="left", box=None, padding=(0, 1))
     for heading in ("#", "state", "resumed at", "steps"):
         table.add_column(heading, justify="left", no_wrap=True)
@@ -176,7 +176,7 @@ def _attempts(picture: Picture) -> RenderableType:
     return Group(table, workers)
 
 
-def _curve(picture: Picture) -> RenderableType:
+def _curve(picture: DemoState) -> RenderableType:
     drawn = draw(picture.steps, width=CHART_WIDTH, height=CHART_HEIGHT)
     text = Text()
     for index, row in enumerate(drawn.rows):
@@ -189,7 +189,7 @@ def _curve(picture: Picture) -> RenderableType:
     return text
 
 
-def _timeline(picture: Picture) -> RenderableType:
+def _timeline(picture: DemoState) -> RenderableType:
     if not picture.incidents:
         return Panel(Text("no Incident yet", style="dim"), title="timeline", title_align="left")
     incident = picture.incidents[-1]

@@ -18,7 +18,7 @@ from chalicelib.ports.incidents import IncidentStore
 from chalicelib.ports.jobs import JobRegistry
 from localcloud.demo.story import AttemptSeen, IncidentSeen, Line
 from localcloud.demo.trace import Trace
-from localcloud.demo.view import Picture, WorkerSeen
+from localcloud.demo.view import DemoState, WorkerSeen
 
 T = TypeVar("T")
 
@@ -62,7 +62,7 @@ class Watch:
         self.started_at = now()
         self.act = "starting"
 
-    def picture(self, *, fresh: bool = False) -> Picture:
+    def picture(self, *, fresh: bool = False) -> DemoState:
         """Everything; the registry as it is now where it must be `fresh`, else as it was at most `READ_EVERY` ago."""
         steps = self.trace.read()
         if fresh or self._now() >= self._read_again_at:
@@ -70,7 +70,7 @@ class Watch:
             self._read_again_at = self._now() + READ_EVERY
         attempts = self._read
         workers = self._workers_of(attempts[-1].name) if attempts else {}
-        return Picture(
+        return DemoState(
             started_at=self.started_at,
             at=self._now(),
             act=self.act,

@@ -73,7 +73,7 @@ class Crash(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Started:
+class StartResult:
     """What starting by name came to."""
 
     arn: str
@@ -189,7 +189,7 @@ class DurableEngine:
     def _ended(self, execution: Execution) -> None:
         self._dead(execution.start_input.function_name, execution.start_input.input or "null")
 
-    def start(self, *, function: str, name: str | None, payload: str, version: str = PUBLISHED_VERSION) -> Started:
+    def start(self, *, function: str, name: str | None, payload: str, version: str = PUBLISHED_VERSION) -> StartResult:
         """Start an execution, or find the one that has this name, running or closed. Raises: AlreadyStarted."""
         settings = self._settings_of(function)
         name = name or str(uuid.uuid4())
@@ -198,7 +198,7 @@ class DurableEngine:
             if existing is not None:
                 if not _same_json(self._store.load(existing).start_input.input, payload):
                     raise AlreadyStarted(existing)
-                return Started(arn=existing, is_new=False)
+                return StartResult(arn=existing, is_new=False)
             output = self._executor.start_execution(
                 StartDurableExecutionInput(
                     account_id=self.account_id,
@@ -214,7 +214,7 @@ class DurableEngine:
             if arn is None:
                 raise RuntimeError("the engine gave no ARN")
             self._by_name[name] = arn
-            return Started(arn=arn, is_new=True)
+            return StartResult(arn=arn, is_new=True)
 
     def named(self, name: str) -> str | None:
         """ARN of the execution with this name."""

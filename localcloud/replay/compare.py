@@ -10,14 +10,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from chalicelib.domain.fault_specs.faults import having
+from chalicelib.domain.fault_specs.faults import faults_with
 from chalicelib.domain.fault_specs.spec import Trait
 from chalicelib.domain.model.incident import Incident, Phase
 from chalicelib.domain.model.instances import JobSize
 from chalicelib.domain.model.known import Known, Maybe, Unknown
 from chalicelib.domain.policy.document import Policy, flat
 from chalicelib.domain.reporting.counterfactual import HUMAN_S, RESTART_S
-from chalicelib.domain.reporting.ledger import hours, steps_lost, worth
+from chalicelib.domain.reporting.ledger import hours, quantity_json, steps_lost
 from chalicelib.domain.reporting.sums import total_of
 from localcloud.replay.read import Recorded
 from localcloud.replay.run import IncidentStanding, Replay, Verdict
@@ -28,11 +28,11 @@ ASSUMPTIONS: Final = (
     f"A run that is left to a person stands still for {HUMAN_S / 60:.0f} minutes, and then takes a new start.",
     "Time counts from the onset until the Incident closes; steps that are trained again are counted apart, in steps.",
 )
-_STANDS: Final = having(Trait.STANDS_UNTIL_HELPED)  # what goes on unaided is no loss that a replay could show
+_STANDS: Final = faults_with(Trait.STANDS_UNTIL_HELPED)  # what goes on unaided is no loss that a replay could show
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Side:
+class PolicyPlay:
     """One policy's play. `verdicts` are in the order of the events."""
 
     name: str
@@ -41,14 +41,14 @@ class Side:
     standings: tuple[IncidentStanding, ...]
 
 
-def play(recorded: Sequence[Recorded], policy: Policy, *, name: str) -> Side:
+def play(recorded: Sequence[Recorded], policy: Policy, *, name: str) -> PolicyPlay:
     """The whole recording under one policy."""
     replay = Replay(recorded, policy)
     verdicts = tuple(replay.verdicts())
-    return Side(name=name, policy=policy, verdicts=verdicts, standings=tuple(replay.standings()))
+    return PolicyPlay(name=name, policy=policy, verdicts=verdicts, standings=tuple(replay.standings()))
 
 
-def compare(a: Side, b: Side, *, gpus: int | None = None) -> dict[str, Any]:
+def compare(a: PolicyPlay, b: PolicyPlay, *, gpus: int | None = None) -> dict[str, Any]:
     """Both sides as JSON. `gpus` is taken for each run whose size the recording does not tell."""
     assumed = None if gpus is None else JobSize(gpus=Known(gpus))
     return {
@@ -66,7 +66,7 @@ def compare(a: Side, b: Side, *, gpus: int | None = None) -> dict[str, Any]:
     }
 
 
-def _policy(a: Side, b: Side) -> dict[str, Any]:
+def _policy(a: PolicyPlay, b: PolicyPlay) -> dict[str, Any]:
     """The fields in which the policies differ, with both values. What they are called is no difference."""
     ours, theirs = flat(a.policy.to_wire()), flat(b.policy.to_wire())
     return {
@@ -76,7 +76,7 @@ def _policy(a: Side, b: Side) -> dict[str, Any]:
     }
 
 
-def _differences(a: Side, b: Side) -> list[dict[str, Any]]:
+def _differences(a: PolicyPlay, b: PolicyPlay) -> list[dict[str, Any]]:
     """Events whose decision differs: the rule, what was ordered, or when it looks again."""
     return [
         {"event": one.event, "signal": one.signal, "a": _decision(one), "b": _decision(other)}
@@ -96,7 +96,7 @@ def _decision(verdict: Verdict) -> dict[str, Any]:
     }
 
 
-def _incidents(a: Side, b: Side, assumed: JobSize | None) -> list[dict[str, Any]]:
+def _incidents(a: PolicyPlay, b: PolicyPlay, assumed: JobSize | None) -> list[dict[str, Any]]:
     """Each Incident that either opened, by its id: the same fact opens the same one under both."""
     sides = [{one.incident.incident_id: one for one in side.standings} for side in (a, b)]
     rows = []
@@ -127,9 +127,9 @@ def _shown(standing: IncidentStanding | None, assumed: JobSize | None) -> dict[s
         "rules": dict(standing.rules),
         "held": sorted({hold.guard.value for hold in incident.holds}),
         "starts": len(incident.account.restarts),
-        "steps_lost": worth(steps_lost(incident)),
-        "lost_s": worth(estimated_s(incident)),
-        "gpu_hours": worth(_gpu_hours(standing, assumed)),
+        "steps_lost": quantity_json(steps_lost(incident)),
+        "lost_s": quantity_json(estimated_s(incident)),
+        "gpu_hours": quantity_json(_gpu_hours(standing, assumed)),
     }
 
 
@@ -163,13 +163,13 @@ def _gpu_hours(standing: IncidentStanding, assumed: JobSize | None) -> Maybe[flo
     return hours(estimated_s(standing.incident), size.gpus)
 
 
-def _held(side: Side) -> dict[str, int]:
+def _held(side: PolicyPlay) -> dict[str, int]:
     """Which guards held something back, and in how many Incidents."""
     held = Counter(guard for one in side.standings for guard in {hold.guard.value for hold in one.incident.holds})
     return dict(sorted(held.items()))
 
 
-def _totals(side: Side, assumed: JobSize | None) -> dict[str, Any]:
+def _totals(side: PolicyPlay, assumed: JobSize | None) -> dict[str, Any]:
     phases = Counter(one.incident.phase.value for one in side.standings)
     ordered = Counter[str]()
     for one in side.standings:
@@ -190,7 +190,7 @@ def _unknown(quantities: Sequence[Maybe[float]]) -> dict[str, int]:
     return dict(Counter(one.why for one in quantities if isinstance(one, Unknown)).most_common())
 
 
-def _in_both(a: Side, b: Side, assumed: JobSize | None) -> dict[str, Any]:
+def _in_both(a: PolicyPlay, b: PolicyPlay, assumed: JobSize | None) -> dict[str, Any]:
     """GPU-hours of the Incidents for which they are known under both: only these two sums compare like with like."""
     ours, theirs = ({one.incident.incident_id: _gpu_hours(one, assumed) for one in side.standings} for side in (a, b))
     pairs = [(ours[name], theirs[name]) for name in ours if name in theirs]

@@ -22,11 +22,11 @@ from chalicelib.domain.model.instances import JobSize
 from chalicelib.domain.model.signal import Signal, SignalKind
 from chalicelib.domain.policy.document import Policy
 from chalicelib.ingest import dispatch
-from chalicelib.ports.platforms import Discovered
+from chalicelib.ports.platforms import DiscoveredJob
 from chalicelib.services.intake.intake import Intake
 from chalicelib.services.observe.observer import Observer
 from chalicelib.services.observe.timeline import needs_record
-from chalicelib.services.perform.perform import Perform
+from chalicelib.services.perform.perform import ActionExecutor
 from chalicelib.services.reporting.outcome import Outcome, OutcomeKind
 from localcloud.memory_tables import MemoryIncidents, MemoryJobs
 from localcloud.replay.history import UNSIZED, Exported, RecordedView, is_export, read_export, reported_size
@@ -37,8 +37,8 @@ from localcloud.replay.world import (
     ProtectedClusters,
     RecordedWorld,
     RecordingIndex,
+    ReplayExecutions,
     VirtualClock,
-    WokenLooks,
 )
 
 # Looks in a row that change nothing, after which an Incident sleeps until an event wakes it: more than three days at
@@ -153,7 +153,7 @@ class Replay:
             clock=self._clock, foreknown=foreknown, policy_name=policy.name, save_takes=policy.timing.look_min
         )
         self._world.saved += [item for one in exports if one is not None for item in one.checkpoints]
-        self._woken = WokenLooks()
+        self._woken = ReplayExecutions()
         self._jobs, policies = MemoryJobs(), OnePolicy(policy)
         self._store = MemoryIncidents(self._jobs)
         self._intake = Intake(
@@ -173,7 +173,7 @@ class Replay:
             policies=policies,
             clock=self._clock,
         )
-        self._perform = Perform(
+        self._perform = ActionExecutor(
             registry=self._jobs,
             scheduler=self._world,
             mailbox=self._world,
@@ -268,7 +268,7 @@ class Replay:
         if signal.job_id is None or signal.attempt is not None or self._jobs.job_of_attempt(signal.job_id) is not None:
             return
         self._intake.register(
-            Discovered(
+            DiscoveredJob(
                 name=signal.job_id,
                 policy_name=self._world.policy_name,
                 job_id=signal.job_id,

@@ -26,7 +26,7 @@ from chalicelib.domain.model.signal import Signal, SignalKind, SignalSource
 from chalicelib.domain.policy.document import Policy
 from chalicelib.platforms.training_job.platform import TRAINING_JOB
 from chalicelib.ports.notices import Notice
-from chalicelib.ports.platforms import Discovered
+from chalicelib.ports.platforms import DiscoveredJob
 from localcloud.replay.history import RecordedView
 from rekindle.protocol.mailbox import AttemptOrder
 from rekindle.protocol.reports import RankReport, ReportKind
@@ -208,10 +208,10 @@ class RecordedWorld:
         """See the port."""
         return self.run(attempt).view()
 
-    def discover(self, attempt: str) -> Discovered | None:
+    def discover(self, attempt: str) -> DiscoveredJob | None:
         """Every job that an event names asks for protection."""
         run = self.run(attempt)
-        return Discovered(
+        return DiscoveredJob(
             name=run.name,
             policy_name=self.policy_name,
             job_id=run.job_id,
@@ -221,7 +221,7 @@ class RecordedWorld:
             platform=TRAINING_JOB.name,
         )
 
-    def find(self, attempt: str) -> Discovered | None:
+    def find(self, attempt: str) -> DiscoveredJob | None:
         """As `discover`."""
         return self.discover(attempt)
 
@@ -407,7 +407,7 @@ class ProtectedClusters:
         return self._policy_name
 
 
-class WokenLooks:
+class ReplayExecutions:
     """Executions: who is to look now. The replay looks for them; a callback's id is its Incident's."""
 
     def __init__(self) -> None:

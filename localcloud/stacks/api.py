@@ -17,7 +17,7 @@ from infra.cloudformation.values import BadParameters
 from localcloud.aws.sagemaker import AwsError
 from localcloud.moto_server import Operation, operations_of
 from localcloud.stacks.account import Account
-from localcloud.stacks.life import Life
+from localcloud.stacks.life import ResourceLifecycle
 from localcloud.stacks.plan import BadTemplate, Plan, capabilities, make_plan
 from localcloud.stacks.records import ChangeSet, Resource, StackRecord
 
@@ -142,7 +142,7 @@ class CloudFormation:
         if change.status != "CREATE_COMPLETE":
             raise AwsError("InvalidChangeSetStatus", f"ChangeSet [{change.change_set_id}] cannot be executed")
         stack.change_sets.clear()
-        life = Life(self.account, stack, self._now)
+        life = ResourceLifecycle(self.account, stack, self._now)
         if change.is_new:
             life.create(change)
         else:
@@ -201,7 +201,7 @@ class CloudFormation:
             stack = self.stack(request["StackName"])
         except AwsError:
             return {}
-        Life(self.account, stack, self._now).delete()
+        ResourceLifecycle(self.account, stack, self._now).delete()
         return {}
 
     def describe_account_limits(self, _: dict[str, Any]) -> dict[str, Any]:

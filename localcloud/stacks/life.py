@@ -22,7 +22,7 @@ class _Stopped(Exception):
     """One resource has failed; the stack goes back."""
 
 
-class Life:
+class ResourceLifecycle:
     """Operations on one stack's resources."""
 
     def __init__(self, account: Account, stack: StackRecord, now: Now) -> None:

@@ -20,7 +20,7 @@ from localcloud.aws.shapes import check_answer, request_problems
 from localcloud.moto_server import LoopbackServer, Operation
 
 
-class StandIn:
+class StandInService:
     """One AWS service behind HTTP. `service` is botocore's name of it; operations by AWS's names.
 
     What is not among the operations is answered as by a Region that does not know it: 404, UnknownOperationException.
@@ -89,7 +89,7 @@ class StandIn:
 @contextmanager
 def served(service: str, operations: Mapping[str, Operation]) -> Iterator[str]:
     """Answer on a loopback port while this lasts; gives the endpoint's URL."""
-    server = LoopbackServer(StandIn(service, operations), name=f"{service}-stand-in", port=0)
+    server = LoopbackServer(StandInService(service, operations), name=f"{service}-stand-in", port=0)
     server.start()
     try:
         yield server.url

@@ -21,9 +21,9 @@ from rekindle.checkpoints.tensors import (
     MAX_SAMPLES,
     METADATA,
     header_of,
-    holds,
     nan_in_archive,
     nan_in_safetensors,
+    torch_contents,
 )
 from rekindle.checkpoints.zips import LOCAL, NO_END, table_of
 from rekindle.protocol.mailbox import MAX_STEP
@@ -133,7 +133,7 @@ def contents(folder: Folder, path: str) -> tuple[bool | None, bool | None]:
         names = [] if table is None else [member.name.lower() for member in table.members]
         return None, True if any(_OPTIMIZER_WORD.search(name) for name in names) else None
     raw = pickle_in(folder, path)
-    return (None, None) if raw is None else holds(raw)
+    return (None, None) if raw is None else torch_contents(raw)
 
 
 def pickle_in(folder: Folder, path: str) -> bytes | None:

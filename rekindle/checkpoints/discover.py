@@ -13,7 +13,7 @@ from typing import Final
 
 from rekindle.checkpoints.containers import contents
 from rekindle.checkpoints.formats import contents_of, format_of, judge, late_files, one_file
-from rekindle.checkpoints.found import Folder, Format, Found, Read, some
+from rekindle.checkpoints.found import Folder, Format, Found, Read, limited
 from rekindle.checkpoints.names import PASSED_OVER, is_marker, is_numbered, is_one_file, is_temporary, plain, read_name
 from rekindle.checkpoints.sharded import LATE
 
@@ -34,7 +34,7 @@ def discover(listing: Mapping[str, int], read: Read, times: Mapping[str, float] 
     """
     files = {path: max(size, 0) for path, size in listing.items() if _is_usable(path)}
     found: list[Found] = []
-    _descend("", _Tree.of(files), _Source(read=_exact(read), times=times or {}), found)
+    _descend("", _FolderTree.of(files), _Source(read=_exact(read), times=times or {}), found)
     return tuple(sorted(_without_copies(found), key=order, reverse=True))
 
 
@@ -84,23 +84,23 @@ def order(found: Found) -> tuple[bool, int, str]:
     return False, read_name(found.root.rpartition("/")[2]).number or 0, found.root
 
 
-class _Tree:
+class _FolderTree:
     """The same files, folder by folder, so that no level is walked twice."""
 
     __slots__ = ("files", "folders")
 
     def __init__(self) -> None:
         self.files: dict[str, int] = {}
-        self.folders: dict[str, _Tree] = {}
+        self.folders: dict[str, _FolderTree] = {}
 
     @classmethod
-    def of(cls, files: Mapping[str, int]) -> _Tree:
+    def of(cls, files: Mapping[str, int]) -> _FolderTree:
         tree = cls()
         for path, size in files.items():
             at = tree
             *folders, name = path.split("/")
             for folder in folders:
-                at = at.folders.setdefault(folder, _Tree())
+                at = at.folders.setdefault(folder, _FolderTree())
             at.files[name] = size
         return tree
 
@@ -114,7 +114,7 @@ class _Tree:
         return found
 
 
-def _descend(root: str, tree: _Tree, source: _Source, found: list[Found], depth: int = 0) -> None:
+def _descend(root: str, tree: _FolderTree, source: _Source, found: list[Found], depth: int = 0) -> None:
     prefix = f"{root}/" if root else ""
     name = root.rpartition("/")[2]
     own = _own_folder(root, name, tree, source)
@@ -133,7 +133,7 @@ def _descend(root: str, tree: _Tree, source: _Source, found: list[Found], depth:
     found += _stale_latest(prefix, tree, source.read, found)
 
 
-def _own_folder(root: str, name: str, tree: _Tree, source: _Source) -> Found | None:
+def _own_folder(root: str, name: str, tree: _FolderTree, source: _Source) -> Found | None:
     """The folder as one checkpoint, None where it only holds others."""
     numbered = is_numbered(plain(name))
     if not numbered and any(is_numbered(inner) for inner in tree.folders):
@@ -173,7 +173,7 @@ def _folder(root: str, folder: Folder) -> Found | None:
         step=step,
         root=root,
         files=files,
-        problems=some(problems),
+        problems=limited(problems),
         has_weights=has_weights,
         has_optimizer=has_optimizer,
     )
@@ -191,7 +191,7 @@ def _file(path: str, size: int, source: _Source) -> Found | None:
         step=step,
         root=path,
         files={path: size},
-        problems=some(problems),
+        problems=limited(problems),
         has_weights=has_weights,
         has_optimizer=has_optimizer,
     )
@@ -211,7 +211,7 @@ def latest_problem(raw: bytes, there: Collection[str], *, is_beside: bool) -> tu
     return tag, f"the file `latest` names {tag}, which is not there"
 
 
-def _mark_after_latest(prefix: str, tree: _Tree, source: _Source, found: list[Found]) -> None:
+def _mark_after_latest(prefix: str, tree: _FolderTree, source: _Source, found: list[Found]) -> None:
     """DeepSpeed writes `latest` when the tag that it names is whole; the tag's files are not written after that."""
     if LATEST not in tree.files or prefix + LATEST not in source.times:
         return
@@ -223,7 +223,7 @@ def _mark_after_latest(prefix: str, tree: _Tree, source: _Source, found: list[Fo
             found[index] = replace(item, problems=(*item.problems, *late))
 
 
-def _stale_latest(prefix: str, tree: _Tree, read: Read, found: list[Found]) -> list[Found]:
+def _stale_latest(prefix: str, tree: _FolderTree, read: Read, found: list[Found]) -> list[Found]:
     size = tree.files.get(LATEST)
     if size is None or size > MAX_LATEST_BYTES:
         return []

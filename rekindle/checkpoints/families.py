@@ -63,7 +63,7 @@ def family_of(found: Found) -> Family:
     return Family(*_pattern(found.root), found.format)
 
 
-def beside(root: str) -> str | None:
+def side_state_word(root: str) -> str | None:
     """The word in a path by which it is not the run's own state, such as `ema`; None for none."""
     path = _METRIC.sub("", _START.sub("", _plain_path(root)))
     match = _BESIDE.search(path) or _BESIDE_NAME.search(path.rpartition("/")[2])
@@ -103,13 +103,13 @@ def _joined(found: Sequence[Found]) -> dict[str, Family]:
                 for other in families.values()
                 if other.name and (other.folder, other.format) == (family.folder, family.format)
             }
-            near = {other for other in near if beside(other.name) is None} or near
+            near = {other for other in near if side_state_word(other.name) is None} or near
             joined[root] = next(iter(near)) if len(near) == 1 else family
     return joined
 
 
 def _may_be_own(items: Sequence[Found]) -> bool:
-    return beside(items[0].root) is None and not any(item.has_weights is False for item in items)
+    return side_state_word(items[0].root) is None and not any(item.has_weights is False for item in items)
 
 
 def _judged(item: Found, family: Family, own: set[Family], whole: Mapping[Family, Sequence[Found]]) -> Found:
@@ -122,7 +122,7 @@ def _judged(item: Found, family: Family, own: set[Family], whole: Mapping[Family
         if has_more and item.has_optimizer is False:
             return _with(item, "it holds no optimizer's state, which others of its name do")
         return item
-    word = beside(item.root)
+    word = side_state_word(item.root)
     if word is not None:
         return _with(item, f"its name says that it is not the run's own state ({word})")
     return _with(item, f"it is not of the run's own checkpoints ({next(iter(own))})") if own else item

@@ -106,7 +106,7 @@ class Folder:
         return None if size is None or size > limit else self.read(path, 0, size)
 
 
-def some(problems: list[str]) -> tuple[str, ...]:
+def limited(problems: list[str]) -> tuple[str, ...]:
     """At most MAX_PROBLEMS of them, each once."""
     each = list(dict.fromkeys(problems))
     if len(each) <= MAX_PROBLEMS:

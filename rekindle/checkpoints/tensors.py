@@ -81,7 +81,7 @@ def tensors_in(raw: bytes) -> tuple[Tensor, ...]:
     return tuple(_walk(raw[:MAX_PICKLE_BYTES]))
 
 
-class _Walk:
+class _PickleWalk:
     """One pass over a pickle's opcodes: texts and types are remembered until the persistent id that they belong to."""
 
     def __init__(self) -> None:
@@ -141,7 +141,7 @@ class _Walk:
 
 
 def _walk(raw: bytes) -> Iterator[Tensor]:
-    walk = _Walk()
+    walk = _PickleWalk()
     try:
         for opcode, value, _ in pickletools.genops(raw):
             tensor = walk.see(opcode.name, value)
@@ -151,7 +151,7 @@ def _walk(raw: bytes) -> Iterator[Tensor]:
         return
 
 
-def holds(raw: bytes) -> tuple[bool | None, bool | None]:
+def torch_contents(raw: bytes) -> tuple[bool | None, bool | None]:
     """(has weights, has an optimizer's state) of a torch archive, by its data.pkl; None where that cannot be
     determined.
     """

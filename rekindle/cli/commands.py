@@ -6,12 +6,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from rekindle.cli.options import (
-    asked,
     command,
+    confirmable,
     days,
     group,
     limit,
-    looking,
     metric,
     minutes,
     name,
@@ -21,6 +20,7 @@ from rekindle.cli.options import (
     since,
     slurm_job,
     step,
+    watchable,
     window,
 )
 from rekindle.cli.options import nodes as node_list
@@ -49,12 +49,12 @@ def register(commands: Any) -> None:
 
 
 def _reading(commands: Any) -> None:
-    looking(commands, "status", overview.status, "what is happening now")
-    jobs = looking(commands, "jobs", overview.jobs, "protected Jobs, or one with its attempts")
+    watchable(commands, "status", overview.status, "what is happening now")
+    jobs = watchable(commands, "jobs", overview.jobs, "protected Jobs, or one with its attempts")
     jobs.add_argument("job", nargs="?", type=name, metavar="JOB")
     jobs.add_argument("--active", action="store_true", help="only those that are looked after now")
     jobs.add_argument("--wide", action="store_true", help="with how each is watched: alarms, metrics")
-    incidents = looking(commands, "incidents", overview.incidents, "open Incidents, and the newest closed ones")
+    incidents = watchable(commands, "incidents", overview.incidents, "open Incidents, and the newest closed ones")
     which = incidents.add_mutually_exclusive_group()
     which.add_argument("--open", action="store_true", help="open ones only")
     which.add_argument("--closed", action="store_true", help="closed ones only, newest first")
@@ -66,9 +66,9 @@ def _reading(commands: Any) -> None:
         "--fault", choices=sorted(fault.value for fault in FaultClass), metavar="FAULT", help="only with this fault"
     )
     incidents.add_argument("--since", type=since, metavar="TIME", help="opened since: 24h, 7d, 2026-11-20T10:00Z")
-    seen = looking(commands, "clusters", clusters.clusters, "Slurm clusters and their agents, or one with its nodes")
+    seen = watchable(commands, "clusters", clusters.clusters, "Slurm clusters and their agents, or one with its nodes")
     seen.add_argument("cluster", nargs="?", type=name, metavar="NAME")
-    show = looking(commands, "show", report.show, "one Incident's story; with --watch until it closes")
+    show = watchable(commands, "show", report.show, "one Incident's story; with --watch until it closes")
     show.add_argument("incident", type=name, metavar="INCIDENT")
     show.add_argument(
         "--report",
@@ -86,10 +86,10 @@ def _reading(commands: Any) -> None:
 def _jobs(commands: Any) -> None:
     checkpoint = order(commands, "checkpoint", runs.checkpoint, "ask a run for a checkpoint now; it continues")
     checkpoint.add_argument("job", type=name, metavar="JOB")
-    stop = asked(order(commands, "stop", runs.stop, "save and stop a Job, to stay stopped"))
+    stop = confirmable(order(commands, "stop", runs.stop, "save and stop a Job, to stay stopped"))
     stop.add_argument("job", type=name, metavar="JOB")
     stop.add_argument("--no-checkpoint", action="store_true", help="do not ask it to save first")
-    resubmit = asked(order(commands, "resubmit", runs.resubmit, "save, stop and submit a Job again"))
+    resubmit = confirmable(order(commands, "resubmit", runs.resubmit, "save, stop and submit a Job again"))
     resubmit.add_argument("job", type=name, metavar="JOB")
     resubmit.add_argument("--from-step", type=step, metavar="N", help="resume at step N at the latest")
     resubmit.add_argument(
@@ -126,14 +126,14 @@ def _jobs(commands: Any) -> None:
 
 
 def _incidents(commands: Any) -> None:
-    cancel = asked(order(commands, "cancel", runs.cancel, "end an Incident; what has been done stays done"))
+    cancel = confirmable(order(commands, "cancel", runs.cancel, "end an Incident; what has been done stays done"))
     cancel.add_argument("incident", type=name, metavar="INCIDENT")
-    looking(commands, "approvals", approvals.approvals, "what waits for a person's answer")
+    watchable(commands, "approvals", approvals.approvals, "what waits for a person's answer")
     for word, help_ in (
         ("approve", "let an Incident do what it asks for"),
         ("deny", "refuse what an Incident asks for; the run is left as it is"),
     ):
-        answer = asked(order(commands, word, approvals.answer, help_))
+        answer = confirmable(order(commands, word, approvals.answer, help_))
         answer.add_argument("incident", type=name, metavar="INCIDENT")
         answer.add_argument("approval", nargs="?", type=name, metavar="APPROVAL", help="which, where it asks several")
         answer.add_argument("--comment", type=name, metavar="TEXT", help="kept in the Incident's story")
@@ -145,35 +145,35 @@ def _nodes(commands: Any) -> None:
         ("reboot", "reboot a node, once nothing runs on it"),
         ("replace", "replace a node, once nothing runs on it; what is on its volumes is lost"),
     ):
-        repair = asked(order(commands, word, nodes.repair, help_))
+        repair = confirmable(order(commands, word, nodes.repair, help_))
         repair.add_argument("node", type=node, metavar="CLUSTER/NODE")
         repair.add_argument("--why", type=name, metavar="TEXT", help="kept in the Incident's story")
         repair.add_argument("--force", action="store_true", help="pass over the policy's budgets of repairs")
         repair.set_defaults(do=word)
-    looking(commands, "hardware", nodes.hardware, "hardware that keeps failing")
+    watchable(commands, "hardware", nodes.hardware, "hardware that keeps failing")
 
 
 def _switches(commands: Any) -> None:
-    looking(commands, "switches", switches.show, "pause, shadow mode and breaker, as they stand")
+    watchable(commands, "switches", switches.show, "pause, shadow mode and breaker, as they stand")
     pause = order(commands, "pause", switches.set_paused, "do nothing, everywhere, until unpaused")
     pause.add_argument("--why", type=name, metavar="TEXT", help="shown to those who ask why nothing happens")
     pause.set_defaults(paused=True)
     order(commands, "unpause", switches.set_paused, "lift the pause").set_defaults(paused=False)
-    shadow = asked(order(commands, "shadow", switches.set_shadow, "decide and tell, but do nothing; or do again"))
+    shadow = confirmable(order(commands, "shadow", switches.set_shadow, "decide and tell, but do nothing; or do again"))
     shadow.add_argument("state", choices=("on", "off"))
     shadow.add_argument("--job", type=name, metavar="JOB")
     shadow.add_argument("--cluster", type=name, metavar="NAME")
     shadow.add_argument("--everywhere", action="store_true")
-    asked(order(commands, "lift", switches.lift_breaker, "close the fleet-wide breaker: what it held continues"))
+    confirmable(order(commands, "lift", switches.lift_breaker, "close the fleet-wide breaker: what it held continues"))
 
 
 def _policies(commands: Any) -> None:
     inner = group(commands, "policy", "what Rekindle may do: policy documents", "list|get|put|validate|diff")
-    looking(inner, "list", policies.listing, "every policy in brief")
+    watchable(inner, "list", policies.listing, "every policy in brief")
     get = command(inner, "get", policies.get, "one policy: the document as it is stored")
     get.add_argument("name", type=name, metavar="NAME")
     get.add_argument("--effective", action="store_true", help="every field, with what counts")
-    put = asked(order(inner, "put", policies.put, "store a document, after showing what it changes"))
+    put = confirmable(order(inner, "put", policies.put, "store a document, after showing what it changes"))
     put.add_argument("name", type=name, metavar="NAME")
     put.add_argument("file", metavar="FILE", help="JSON; - is standard input")
     put.add_argument("--replaces", type=step, metavar="VERSION", help="refuse if another version is stored")
@@ -187,7 +187,7 @@ def _policies(commands: Any) -> None:
 
 
 def _ledger(commands: Any) -> None:
-    books = looking(commands, "ledger", ledger.ledger, "what Incidents cost and saved: of all, a Job or one")
+    books = watchable(commands, "ledger", ledger.ledger, "what Incidents cost and saved: of all, a Job or one")
     which = books.add_mutually_exclusive_group()
     which.add_argument("--job", type=name, metavar="JOB")
     which.add_argument("--incident", type=name, metavar="INCIDENT")
@@ -198,8 +198,8 @@ def _ledger(commands: Any) -> None:
 
 def _prices(commands: Any) -> None:
     inner = group(commands, "prices", "what an hour of each instance type costs", "show|set")
-    looking(inner, "show", prices.show, "what counts, with source and date, and what is not known")
-    put = asked(order(inner, "set", prices.set_, "store your own prices, after showing what they change"))
+    watchable(inner, "show", prices.show, "what counts, with source and date, and what is not known")
+    put = confirmable(order(inner, "set", prices.set_, "store your own prices, after showing what they change"))
     put.add_argument("price", nargs="*", type=prices.price, metavar="TYPE=USD", help="USD per hour of one instance")
     put.add_argument(
         "--remove", action="append", default=[], type=prices.instance, metavar="TYPE", help="unknown again"
@@ -222,8 +222,8 @@ def _drill(commands: Any) -> None:
 
 def _quarantine(commands: Any) -> None:
     inner = group(commands, "quarantine", "events that could not be read", "list|redrive")
-    looking(inner, "list", overview.quarantine_list, "the oldest of them, left where they are")
+    watchable(inner, "list", overview.quarantine_list, "the oldest of them, left where they are")
     order(inner, "redrive", runs.redrive, "feed them in again, after the cause has been fixed")
     given_up = group(commands, "undelivered", "notices that did not reach a channel", "list|redrive")
-    looking(given_up, "list", undelivered.listing, "some of them, with the reason; left where they are")
+    watchable(given_up, "list", undelivered.listing, "some of them, with the reason; left where they are")
     order(given_up, "redrive", undelivered.redrive, "send them again, after the channel has been fixed")

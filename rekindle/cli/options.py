@@ -31,7 +31,7 @@ def command(commands: Any, name: str, run: Runs, help_: str) -> argparse.Argumen
     return parser
 
 
-def looking(commands: Any, name: str, run: Runs, help_: str) -> argparse.ArgumentParser:
+def watchable(commands: Any, name: str, run: Runs, help_: str) -> argparse.ArgumentParser:
     """A command that only looks, once or again and again."""
     parser = command(commands, name, run, help_)
     parser.add_argument(
@@ -52,7 +52,7 @@ def order(commands: Any, name: str, run: Runs, help_: str) -> argparse.ArgumentP
     return parser
 
 
-def asked(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
+def confirmable(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
     """An order that says what it will do, and asks."""
     parser.add_argument("--yes", action="store_true", help="do not ask")
     return parser

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode, urlsplit
 
-from rekindle.client.errors import CliError, CommandFailed, Misused, NotFound, ServiceFailed, TryAgain, Unreachable
+from rekindle.client.errors import CliError, CommandFailed, NotFound, ServiceFailed, TryAgain, Unreachable, UsageError
 from rekindle.client.table import clean
 
 if TYPE_CHECKING:
@@ -39,17 +39,17 @@ def check_url(url: str) -> str:
     """The base URL without a trailing slash.
 
     Raises:
-        Misused: no http(s) URL, or plain http to anything but this machine: an order could be changed on its way.
+        UsageError: no http(s) URL, or plain http to anything but this machine: an order could be changed on its way.
     """
     try:
         parts = urlsplit(url)
         host, _ = parts.hostname, parts.port
     except ValueError as err:
-        raise Misused(f"--api: {clean(url)!r} is not a URL ({err})") from err
+        raise UsageError(f"--api: {clean(url)!r} is not a URL ({err})") from err
     if parts.scheme not in ("http", "https") or not host or parts.query or parts.fragment or parts.username:
-        raise Misused(f"--api: {clean(url)!r} is not the URL of an API")
+        raise UsageError(f"--api: {clean(url)!r} is not the URL of an API")
     if parts.scheme == "http" and not is_loopback(url):
-        raise Misused("--api: plain http is for this machine only; use https")
+        raise UsageError("--api: plain http is for this machine only; use https")
     return url.rstrip("/")
 
 
@@ -74,7 +74,7 @@ def signer(url: str) -> Sign | None:
     """How requests to `url` are signed: SigV4 for service execute-api; not at all on this machine.
 
     Raises:
-        Misused: there are no credentials, or no region.
+        UsageError: there are no credentials, or no region.
     """
     if is_loopback(url):
         return None
@@ -90,11 +90,11 @@ def signer(url: str) -> Sign | None:
         credentials = found.get_frozen_credentials() if found is not None else None
         region = region_of(url) or session.get_config_variable("region")
     except BotoCoreError as err:
-        raise Misused(f"AWS credentials: {clean(err)}") from err
+        raise UsageError(f"AWS credentials: {clean(err)}") from err
     if credentials is None or not credentials.access_key:
-        raise Misused("no AWS credentials: the API is signed with yours (aws configure, AWS_PROFILE, ...)")
+        raise UsageError("no AWS credentials: the API is signed with yours (aws configure, AWS_PROFILE, ...)")
     if not region:
-        raise Misused("no AWS region: set AWS_DEFAULT_REGION, because the API's address does not name it")
+        raise UsageError("no AWS region: set AWS_DEFAULT_REGION, because the API's address does not name it")
 
     def sign(method: str, address: str, headers: Mapping[str, str], body: bytes) -> dict[str, str]:
         request = AWSRequest(method=method, url=address, data=body, headers=dict(headers))

@@ -3,7 +3,7 @@
 CliError
 ├── CommandFailed     1  refused by the service, by the person, or failed
 │   └── ServiceFailed    the service failed, not the order; a watch waits it out
-├── Misused           2  the command line or a setting is wrong
+├── UsageError           2  the command line or a setting is wrong
 │   └── BadFile          a file that was given cannot be used
 ├── NotFound          3  a named Job, Incident, training job, cluster, policy, drill, or folder does not exist
 ├── Unreachable       4  the service cannot be found or reached
@@ -57,13 +57,13 @@ class ServiceFailed(CommandFailed):
     """The service itself failed (HTTP 5xx)."""
 
 
-class Misused(CliError):
+class UsageError(CliError):
     """Wrong usage."""
 
     code = Exit.USAGE
 
 
-class BadFile(Misused):
+class BadFile(UsageError):
     """A file that was given cannot be read, or is not what the command takes; the message names it."""
 
 

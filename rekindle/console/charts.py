@@ -16,7 +16,7 @@ from rekindle.compat import UTC
 from rekindle.console.curve import Curve, Mark, MarkKind
 from rekindle.console.plots import plot_of
 from rekindle.drawing.scales import Scale, Tick, short, step_ticks, time_ticks, value_ticks, values_scale
-from rekindle.drawing.strokes import Axis, Point, can_be_drawn, unbroken
+from rekindle.drawing.strokes import Axis, Point, can_be_drawn, unbroken_parts
 
 WIDTH: Final = 960
 FLAT: Final = 130  # where there are marks and no curve
@@ -54,7 +54,7 @@ class Stroke:
 class Chart:
     """All a template needs to draw, flat, because a template reads one record.
 
-    `said` is the picture in words, `rows` its values for a table.
+    `text` is the picture in words, `rows` its values for a table.
     """
 
     name: str
@@ -93,7 +93,7 @@ class Chart:
 def draw(curve: Curve) -> Chart | None:
     """The picture; None where there is nothing to be drawn at all."""
     finite = [point for point in curve.points if can_be_drawn(point)]
-    parts = unbroken(curve.points, curve.axis, curve.starts, curve.gaps)
+    parts = unbroken_parts(curve.points, curve.axis, curve.starts, curve.gaps)
     newest = parts[-1].attempt if parts else 0
     edges = [x for x, _ in finite] + list(curve.broken)
     edges += [place for mark in curve.marks for place in (mark.low, mark.high) if place is not None]
@@ -148,7 +148,7 @@ def _band(curve: Curve, x: Scale, y: Scale) -> tuple[str, ...]:
     if len(curve.low) != len(curve.high) or len(curve.low) < 2:
         return ()
     starts, gaps = (curve.starts, curve.gaps) if len(curve.low) == len(curve.points) else ((), ())
-    lows, highs = (unbroken(edge, curve.axis, starts, gaps) for edge in (curve.low, curve.high))
+    lows, highs = (unbroken_parts(edge, curve.axis, starts, gaps) for edge in (curve.low, curve.high))
     found = []
     for low, high in zip(lows, highs, strict=False):
         if len(low.points) > 1 and len(low.points) == len(high.points):

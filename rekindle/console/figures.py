@@ -174,7 +174,7 @@ def facts(body: Any, *, without: Collection[str] = (), depth: int = 0) -> tuple[
     return (*found, *(Fact(name=name, inner=tuple(rows)) for name, rows in headed.items()), *under)
 
 
-def missing(rows: Collection[Fact]) -> tuple[tuple[str, str], ...]:
+def unknown_figures(rows: Collection[Fact]) -> tuple[tuple[str, str], ...]:
     """What is not known: the names, and why; a reason that several names share is listed once."""
     found: dict[str, dict[str, None]] = {}
     waiting = list(rows)

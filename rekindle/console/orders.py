@@ -17,7 +17,7 @@ _KEY: Final = re.compile(r"[0-9a-f]{32}")
 _WINDOW: Final = re.compile(r"(\d{1,15}):(\d{1,15})")
 
 
-class _Wrong(Exception):
+class _BadField(Exception):
     """A field cannot be read; the message names it."""
 
 
@@ -45,7 +45,7 @@ def resubmit(site: Site, asked: PageRequest, job_id: str) -> PageResponse:
             body["from_step"] = _whole(text, "from step")
         if text := asked.form.get("skip", "").strip():
             body["skip"] = [_window(one) for one in text.split()]
-    except _Wrong as err:
+    except _BadField as err:
         return site.go_to(back, Note("bad", f"Nothing was ordered: {err}"))
     return _order(site, asked, path("jobs", job_id, "resubmit"), body, back=back, done="The resubmission was ordered")
 
@@ -133,14 +133,14 @@ def _order(
 
 def _whole(text: str, field: str) -> int:
     if not (text.isascii() and text.isdigit() and len(text) <= 15):
-        raise _Wrong(f"{field} must be a whole number")
+        raise _BadField(f"{field} must be a whole number")
     return int(text)
 
 
 def _window(text: str) -> list[int]:
     found = _WINDOW.fullmatch(text)
     if found is None or int(found[1]) >= int(found[2]):
-        raise _Wrong("skip must be windows like 100:120, separated by blanks")
+        raise _BadField("skip must be windows like 100:120, separated by blanks")
     return [int(found[1]), int(found[2])]
 
 

@@ -11,12 +11,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rekindle.console.curve import Curve
-from rekindle.drawing.strokes import Part, can_be_drawn, unbroken
+from rekindle.drawing.strokes import AttemptPoints, can_be_drawn, unbroken_parts
 
 
 def plot_of(curve: Curve, *, words: str, is_log: bool) -> str:
     """The JSON; `words` describe the picture."""
-    parts = unbroken(curve.points, curve.axis, curve.starts, curve.gaps)
+    parts = unbroken_parts(curve.points, curve.axis, curve.starts, curve.gaps)
     newest = parts[-1].attempt if parts else 0
     edges = _edges(curve)
     return json.dumps(
@@ -58,7 +58,9 @@ def _edges(curve: Curve) -> Mapping[tuple[float, float], tuple[float, float]]:
     }
 
 
-def _line(parts: Sequence[Part], edges: Mapping[tuple[float, float], tuple[float, float]], name: str) -> dict[str, Any]:
+def _line(
+    parts: Sequence[AttemptPoints], edges: Mapping[tuple[float, float], tuple[float, float]], name: str
+) -> dict[str, Any]:
     xs: list[float] = []
     ys: list[float | None] = []
     low: list[float | None] = []

@@ -79,7 +79,7 @@ class _Slot:
     coming: Future[Panel] | None = None
 
 
-class Kept:
+class AnswerCache:
     """Answers that cost the service many reads and change slowly. One is read at most once in KEPT_FOR, however many
     pages show it, and never twice at the same time. Thread-safe."""
 

@@ -20,7 +20,7 @@ from rekindle.client.api import Client, path
 from rekindle.client.shapes import member, objects, short_step, step, what_was_seen, windows
 from rekindle.console import figures
 from rekindle.console.gate import Gate
-from rekindle.console.reads import MAX_AT_ONCE, Kept, Panel, Question, read_all, read_one
+from rekindle.console.reads import MAX_AT_ONCE, AnswerCache, Panel, Question, read_all, read_one
 from rekindle.console.words import FILTERS, tidy, word
 from rekindle.protocol.quantities import duration
 from rekindle.protocol.run_links import is_address
@@ -101,7 +101,7 @@ class Site:
         self.now = now
         self.can_order = can_order
         self._pool = ThreadPoolExecutor(MAX_AT_ONCE, thread_name_prefix="console-read")
-        self.kept = Kept(self.one, self._pool, now)
+        self.kept = AnswerCache(self.one, self._pool, now)
         self._notes: OrderedDict[str, Note] = OrderedDict()
         self._templates = _environment(gate.base)
 
@@ -220,7 +220,7 @@ def _environment(base: str) -> Environment:
         "facts": figures.facts,
         "measures": figures.measures,
         "has_rows": figures.has_rows,
-        "missing": figures.missing,
+        "missing": figures.unknown_figures,
         "title": figures.title,
         "shares": figures.shares,
         "texts": figures.texts,

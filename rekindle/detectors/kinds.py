@@ -45,7 +45,7 @@ NOISE_WAY = 4.0  # times the noise: how far the level must have come down to be 
 PLAIN_WAY = 3.0  # the same for a loss that is not always positive, whose noise is not known as a share of it
 
 
-class Meaning:
+class Informativeness:
     """Whether a loss's own rows show that it says little: it changes its sign, or is noise that has never fallen."""
 
     __slots__ = ("_negative", "kind")

@@ -1,7 +1,7 @@
 """Which rank is to blame? Judged from each rank's own reports; pure.
 
 A hang: thousands of ranks wait in a collective for one that does not come. That one is recognized by what it does *not*
-do: it does not wait. It sits in other code, is a step behind, or says nothing at all (`minority`). A value that is not
+do: it does not wait. It sits in other code, is a step behind, or says nothing (`find_suspects`). A value that is not
 finite spreads to all ranks with the next exchange of gradients. Where one rank had it first, its hardware is suspect;
 where all had it at once, the data or the run is (`first_bad`).
 
@@ -54,7 +54,7 @@ class RankVerdict:
     text: str
 
 
-def minority(reports: Iterable[RankReport], world_size: int) -> RankVerdict:
+def find_suspects(reports: Iterable[RankReport], world_size: int) -> RankVerdict:
     """Who holds up a stalled run. Reports of other kinds than `stall` only help to name hosts. Never raises."""
     given = [report for report in reports if 0 <= report.rank < world_size]
     hosts = _hosts(given)

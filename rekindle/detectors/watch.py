@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from rekindle.detectors.divergence import Divergence
 from rekindle.detectors.excursion import HEAL_ROWS, End
-from rekindle.detectors.kinds import LossKind, Meaning
+from rekindle.detectors.kinds import Informativeness, LossKind
 from rekindle.detectors.nonfinite import REARM_AFTER, NonFinite
 from rekindle.detectors.planned import LearningRates, Planned
 from rekindle.detectors.points import Health, Point, Severity, Trouble, Verdict
@@ -42,7 +42,7 @@ class LossWatch:
     )
 
     def __init__(self, kind: LossKind = LossKind.AUTO) -> None:
-        self._meaning = Meaning(kind)
+        self._meaning = Informativeness(kind)
         self._planned = Planned()
         self._rates = LearningRates()
         self.nonfinite = NonFinite()

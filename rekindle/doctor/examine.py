@@ -13,7 +13,7 @@ from rekindle.doctor.aws import cluster_state
 from rekindle.doctor.aws import gather as reads
 from rekindle.doctor.aws.account import Account
 from rekindle.doctor.aws.shapes import request_findings
-from rekindle.doctor.base.facts import AccountFacts, Missing, ScriptFacts, Unread
+from rekindle.doctor.base.facts import AccountFacts, Missing, NotInspected, ScriptFacts
 from rekindle.doctor.base.findings import Finding, error, in_order, quoted, unknown
 from rekindle.doctor.base.ids import Id
 from rekindle.doctor.base.reading import Unreadable, json_object, read_file
@@ -34,7 +34,7 @@ _ARN: Final = re.compile(r"arn:aws[a-z-]*:sagemaker:[a-z0-9-]+:\d{12}:cluster/[a
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Given:
+class ExamineInputs:
     """What to examine. None: not given. `now` is the moment that ends of plans and silence are measured from."""
 
     now: datetime
@@ -46,12 +46,12 @@ class Given:
     bucket: str | None = None
 
 
-def examine(given: Given, account: Account) -> list[Finding]:
+def examine(given: ExamineInputs, account: Account) -> list[Finding]:
     """Every finding, errors first."""
     return in_order(_examine(given, account))
 
 
-def _examine(given: Given, account: Account) -> Iterator[Finding]:
+def _examine(given: ExamineInputs, account: Account) -> Iterator[Finding]:
     batch = subject = None
     if given.script is not None:
         batch, findings = _script(given.script)
@@ -103,7 +103,7 @@ def _script(path: Path) -> tuple[Batch | None, list[Finding]]:
     return batch, [*batch_findings(batch)]
 
 
-def _live(given: Given, account: Account) -> tuple[Subject | None, list[Finding]]:
+def _live(given: ExamineInputs, account: Account) -> tuple[Subject | None, list[Finding]]:
     if given.live is None:
         return None, []
     label = f"cluster {given.live[:80]}"
@@ -112,7 +112,7 @@ def _live(given: Given, account: Account) -> tuple[Subject | None, list[Finding]
     answer = account.ask("sagemaker", "describe_cluster", ClusterName=given.live)
     if isinstance(answer, Missing):
         return None, [error(Id.CLUSTER_EXISTS, label, f"does not exist in {account.region or 'this region'}")]
-    if isinstance(answer, Unread):
+    if isinstance(answer, NotInspected):
         found = [unknown(Id.CLUSTER_EXISTS, label, f"was not looked at: {answer.why}")]
         return None, [*found, *_own_side(given.live, label, given, account)]
     subject = from_described(answer, label)
@@ -125,7 +125,7 @@ def _live(given: Given, account: Account) -> tuple[Subject | None, list[Finding]
     return subject, findings
 
 
-def _own_side(name: str, label: str, given: Given, account: Account) -> Iterator[Finding]:
+def _own_side(name: str, label: str, given: ExamineInputs, account: Account) -> Iterator[Finding]:
     if _CLUSTER.fullmatch(name) is None:
         yield unknown(Id.AGENT_HEARTBEAT, label, f"the agent was not looked for: {quoted(name)} is no cluster's name")
         return
@@ -143,7 +143,7 @@ def _account(
     subject: Subject,
     provisioning: Provisioning | None,
     wire: dict[str, Any] | None,
-    given: Given,
+    given: ExamineInputs,
     account: Account,
     run_time: timedelta | None,
 ) -> Iterator[Finding]:

@@ -13,7 +13,7 @@ from rekindle.doctor.aws.run_reads import bucket_of, read_run
 from rekindle.doctor.aws.stack_reads import read_notifies, read_stack
 from rekindle.doctor.base.findings import Finding, error, in_order, unknown, warning
 from rekindle.doctor.base.ids import Id
-from rekindle.doctor.examine import Given, examine
+from rekindle.doctor.examine import ExamineInputs, examine
 from rekindle.doctor.stack.rules import StackFacts, bucket_findings, stack_findings
 from rekindle.doctor.stack.runs import run_findings
 
@@ -79,7 +79,7 @@ def _looked(setup: Setup, account: Account, progress: Callable[[str], None]) -> 
         names = tuple(dict.fromkeys((*setup.clusters, *listed)))
     for name in names:
         progress(f"cluster {name}")
-        yield from examine(Given(now=setup.now, live=name, stack=setup.stack), account)
+        yield from examine(ExamineInputs(now=setup.now, live=name, stack=setup.stack), account)
 
 
 def _switches(service: Service) -> Iterator[Finding]:

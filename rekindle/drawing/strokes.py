@@ -25,7 +25,7 @@ class Axis(StrEnum):
 
 
 @dataclass(slots=True)
-class Part:
+class AttemptPoints:
     """Points of one line, all of one attempt; `attempt` counts from 0."""
 
     attempt: int
@@ -37,12 +37,12 @@ def can_be_drawn(point: Point) -> bool:
     return all(math.isfinite(value) and abs(value) <= BEYOND for value in point)
 
 
-def unbroken(
+def unbroken_parts(
     points: Sequence[Point], axis: Axis, starts: Collection[int] = (), gaps: Collection[int] = ()
-) -> list[Part]:
+) -> list[AttemptPoints]:
     """Points that can be drawn, in the order in which they were measured; a step that goes back or a new start begins
     another attempt's stroke, a gap in time one of the same attempt."""
-    parts: list[Part] = []
+    parts: list[AttemptPoints] = []
     widest = _widest([point[0] for point in points if can_be_drawn(point)])
     attempt, is_new, is_gap = 0, False, True
     for index, point in enumerate(points):
@@ -52,7 +52,7 @@ def unbroken(
         moved = point[0] - parts[-1].points[-1][0] if parts else 0.0
         attempt += bool(parts) and (is_new or (axis is Axis.STEP and moved < 0))
         if is_gap or attempt != parts[-1].attempt or (axis is Axis.TIME and moved > widest):
-            parts.append(Part(attempt, []))
+            parts.append(AttemptPoints(attempt, []))
         parts[-1].points.append(point)
         is_new = is_gap = False
     return parts

@@ -21,7 +21,7 @@ from typing import Any
 
 from accelerate import skip_first_batches
 
-from rekindle.integrations.driven import Driven
+from rekindle.integrations.driven import MonitorDriver
 from rekindle.integrations.losses import learning_rate
 from rekindle.integrations.resume import path_of
 from rekindle.integrations.rng import quietly, tell_of_draws
@@ -40,7 +40,7 @@ class Position:
         self.step = int(state["step"])
 
 
-class Rekindle(Driven):
+class Rekindle(MonitorDriver):
     """One per process, on every rank. `monitor` is the `rekindle.monitor.Monitor` beneath.
 
     accelerator: after `prepare`. folder: where checkpoints go, as `step-<number>`. more: further arguments of

@@ -23,7 +23,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from rekindle.integrations.driven import Driven
+from rekindle.integrations.driven import MonitorDriver
 from rekindle.integrations.gang import all_done, rank_and_world
 from rekindle.integrations.losses import learning_rate
 from rekindle.integrations.resume import path_of
@@ -33,7 +33,7 @@ from rekindle.integrations.together import write_latest
 CLIENT_KEY = "rekindle"  # in DeepSpeed's client state
 
 
-class Rekindle(Driven):
+class Rekindle(MonitorDriver):
     """One per process, on every rank. `monitor` is the `rekindle.monitor.Monitor` beneath.
 
     engine: what `deepspeed.initialize` returned. folder: DeepSpeed's checkpoint folder; each save is the tag
@@ -72,7 +72,7 @@ class Rekindle(Driven):
         return self.monitor.should_skip(step)
 
     def save(self, step: int, kind: str = "periodic", client_state: Mapping[str, Any] | None = None) -> Path:
-        """See `Driven.save`. client_state: the script's own, kept for emergency checkpoints too."""
+        """See `MonitorDriver.save`. client_state: the script's own, kept for emergency checkpoints too."""
         if client_state is not None:
             self.client_state = dict(client_state)
         if self._made is not None and all_done(None if client_state is None else "a newer client state") is not None:

@@ -14,7 +14,7 @@ from rekindle.integrations.losses import StepLoss
 from rekindle.integrations.together import RankCoordinator
 
 
-class Driven(Guarded, ABC):
+class MonitorDriver(Guarded, ABC):
     """One per process, on every rank. `monitor` is the `rekindle.monitor.Monitor` beneath."""
 
     def __init__(self, folder: str | os.PathLike[str], **more: Any) -> None:

@@ -2,8 +2,8 @@
 
 A framework's save is a sequence of collectives with each rank's own writes between them. A write that raises in the
 middle takes its rank out of the sequence, and the others wait in the next collective until the group's timeout, half
-an hour by default. Inside `Together.save()` such a failure is kept instead: the rank goes through the rest of the
-sequence, and at its end every rank raises what the first one met.
+an hour by default. Inside `RankCoordinator.save()` such a failure is kept instead: the rank goes through the
+rest of the sequence, and at its end every rank raises what the first one met.
 """
 
 from __future__ import annotations

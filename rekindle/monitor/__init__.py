@@ -35,13 +35,13 @@ from rekindle.monitor.live import LiveMonitor
 from rekindle.monitor.mail.bounded import BoundedBox, BoundedClients, Budget, load_boto3
 from rekindle.monitor.mail.boxes import Box, open_box
 from rekindle.monitor.mail.exchange import Exchange, Paced, exchange_of
-from rekindle.monitor.mail.slurm import LaunchInstructions, hear, is_on_slurm, patiently
+from rekindle.monitor.mail.slurm import LaunchInstructions, is_on_slurm, patiently, read_resume_plan
 from rekindle.monitor.saving.leftovers import remove_leftovers
-from rekindle.monitor.saving.resuming import LOOK_AGAIN_S, LOOK_S, settled, within
+from rekindle.monitor.saving.resuming import LOOK_AGAIN_S, LOOK_S, settled, with_timeout
 from rekindle.monitor.saving.saved import LATER, SaveFunction, SaveResult, Upload, local_path
 from rekindle.monitor.sharing import Share, shared
 from rekindle.monitor.silent import Monitor
-from rekindle.monitor.stops.signals import hold, numbers_of
+from rekindle.monitor.stops.signals import hold_early, numbers_of
 from rekindle.protocol.mailbox import (
     ENV_ATTEMPT,
     ENV_ATTEMPT_NAME,
@@ -64,7 +64,7 @@ RESTART_READS_S = 60.0
 ENV_METRICS = "REKINDLE_METRICS"  # "off" keeps CloudWatch out of it
 
 with suppress(Exception):  # an import must not fail for it
-    hold(process_environment())  # see there: a signal may come before `start` does
+    hold_early(process_environment())  # see there: a signal may come before `start` does
 
 
 def start(
@@ -113,7 +113,7 @@ def start(
         around = process_environment() if env is None else env
         resume, given = _resume_plan(around), dict(around)
         budget = Budget(RESTART_READS_S if _is_restart(around) else START_READS_S)
-        reported = hear(around, lambda: _box_of(mailbox, around, budget))
+        reported = read_resume_plan(around, lambda: _box_of(mailbox, around, budget))
         reported, resume = shared(
             reported, _settled(reported, mailbox, budget, _attempt_name(attempt, job_id, reported.env)), share
         )
@@ -270,7 +270,7 @@ def _settled(reported: LaunchInstructions, mailbox: str | Box | None, budget: Bu
 
     is_again = reported.unplanned is not None or _is_restart(env)
     try:
-        return within(lambda: patiently(look), LOOK_AGAIN_S) if is_again else within(look, LOOK_S)
+        return with_timeout(lambda: patiently(look), LOOK_AGAIN_S) if is_again else with_timeout(look, LOOK_S)
     except Exception as err:
         # On a first start there is hardly anything newer than the plan; that storage is away is told when it is used.
         report = logger.warning if is_again or plan.uri is not None else logger.info

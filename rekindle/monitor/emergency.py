@@ -24,7 +24,7 @@ SETTLE_S = 2.0  # for reading this step's loss, before a save; it is on its way 
 
 
 @dataclass(slots=True)
-class _UnderWay:
+class _RunningSave:
     """An emergency save from the agreed step on, until all ranks' parts are written. `requests`, `result`: rank 0's."""
 
     plan: Plan
@@ -64,10 +64,10 @@ class Saver:
         self._trouble = trouble
         self._voice = voice
         self._settle = settle
-        self._under_way: dict[int, _UnderWay] = {}  # by the plan's number
+        self._under_way: dict[int, _RunningSave] = {}  # by the plan's number
         self._ended_before: dict[int, str] = {}  # plans that came to nothing before rank 0 came to their call, and why
         self._lock = threading.RLock()  # of the two above; a signal handler of the script may call the monitor
-        self._deferred: _UnderWay | None = None
+        self._deferred: _RunningSave | None = None
         self._times: tuple[int, int] = (-1, 0)  # the newest saved step, and how often it was saved
         self._has_stopped = False
         self.is_calling = False  # the training thread is in the script's save function
@@ -79,7 +79,7 @@ class Saver:
     def save_now(self, plan: Plan, step: int, phase: AbstractContextManager[None]) -> None:
         """All ranks that keep to the plan are here, at the same call of `Monitor.step`."""
         calls, requests = self._agreement.calls, self._requests.take()
-        one = _UnderWay(plan, step, calls, self._clock.monotonic(), requests=requests)
+        one = _RunningSave(plan, step, calls, self._clock.monotonic(), requests=requests)
         ended = self._begin(one) if plan.is_shared and self._is_first_rank else None
         why = self._agreement.meet(plan, step, self._objection_here(plan))
         if why is not None:
@@ -102,7 +102,7 @@ class Saver:
         if failure is not None:
             self._agreement.hold(plan)
 
-    def _call_save(self, one: _UnderWay, phase: AbstractContextManager[None]) -> str | None:
+    def _call_save(self, one: _RunningSave, phase: AbstractContextManager[None]) -> str | None:
         """Why it failed, if it did. Raises what a user ends a run with."""
         if self._save is None:
             return "no save function was given to the monitor"
@@ -194,7 +194,7 @@ class Saver:
         is_planned = self._agreement.armed is not None
         return self._requests.take() if answers and not is_planned and self._requests.has_wish else ()
 
-    def _part_is_over(self, one: _UnderWay, failure: str | None) -> None:
+    def _part_is_over(self, one: _RunningSave, failure: str | None) -> None:
         one.took_s = self._clock.monotonic() - one.began
         if one.plan.is_shared:
             self._agreement.finished(str(one.plan.number), failure)
@@ -227,7 +227,7 @@ class Saver:
         if one is not None:
             self._end(one, failure)
 
-    def _begin(self, one: _UnderWay) -> str | None:
+    def _begin(self, one: _RunningSave) -> str | None:
         """On rank 0, at the plan's call. Why the plan has come to nothing already, where another rank was first."""
         with self._lock:
             ended = self._ended_before.pop(one.plan.number, None)
@@ -239,7 +239,7 @@ class Saver:
         self._trouble.once("save_failed", "A checkpoint of step %d is not usable: %s", step, why)
         self._voice.push(EventType.SAVE_FAILED, at_step=step, why=why[:2000])
 
-    def _end(self, one: _UnderWay, failure: str | None) -> None:
+    def _end(self, one: _RunningSave, failure: str | None) -> None:
         if failure is None and one.result is not None:
             self._submit(one.step, SaveKind.EMERGENCY, one.result, one.requests, one.took_s)
         else:

@@ -22,7 +22,7 @@ TAKE_OVER_S = 3.0  # for the monitor before to seal and answer what it can; its 
 WHY = "another monitor has started in this process"
 
 
-class Living(Protocol):
+class ClosableMonitor(Protocol):
     """What this module needs of a monitor."""
 
     @property
@@ -36,7 +36,7 @@ class Living(Protocol):
 
     def finish(self, why: str = ..., timeout_s: float = ...) -> None: ...
 
-    def follow(self, before: Living) -> None:
+    def follow(self, before: ClosableMonitor) -> None:
         """Go on for a monitor of the same job and rank that this one replaces. Called once, before it has ended."""
 
     def fall_asleep(self) -> None:
@@ -44,18 +44,18 @@ class Living(Protocol):
 
 
 _lock = threading.RLock()
-_living: list[weakref.ref[Living]] = []
+_living: list[weakref.ref[ClosableMonitor]] = []
 _masks = threading.local()
 _has_hooks = False
 
 
-def admit(monitor: Living) -> bool:
+def admit(monitor: ClosableMonitor) -> bool:
     """Whether this monitor may begin. One of the same job and rank that still lives is ended first.
 
     A process has one job: a monitor of another job is refused, since both would take the same signals.
     """
     with _lock:
-        for other in living():
+        for other in live_monitors():
             if other.identity.job_id != monitor.identity.job_id:
                 logger.warning(
                     "Rekindle's monitor of job %s stays silent: this process has one of job %s, which is not finished",
@@ -63,22 +63,22 @@ def admit(monitor: Living) -> bool:
                     other.identity.job_id,
                 )
                 return False
-        for other in living():
+        for other in live_monitors():
             if other.identity.rank == monitor.identity.rank:
                 logger.warning("A second monitor of rank %d takes over from the first", other.identity.rank)
                 monitor.follow(other)
                 other.finish(WHY, TAKE_OVER_S)
         _register_hooks()
-        _living[:] = [weakref.ref(one) for one in living()] + [weakref.ref(monitor)]
+        _living[:] = [weakref.ref(one) for one in live_monitors()] + [weakref.ref(monitor)]
         return True
 
 
-def dismiss(monitor: Living) -> None:
+def unregister(monitor: ClosableMonitor) -> None:
     with _lock:
-        _living[:] = [weakref.ref(one) for one in living() if one is not monitor]
+        _living[:] = [weakref.ref(one) for one in live_monitors() if one is not monitor]
 
 
-def living() -> list[Living]:
+def live_monitors() -> list[ClosableMonitor]:
     return [one for one in (reference() for reference in list(_living)) if one is not None and not one.is_silent]
 
 
@@ -91,7 +91,7 @@ def _register_hooks() -> None:
 
 def _before_fork() -> None:
     try:
-        numbers = {number for one in living() for number in one.signals_taken}
+        numbers = {number for one in live_monitors() for number in one.signals_taken}
         if numbers:
             before = signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
             _masks.held = numbers - before
@@ -104,7 +104,7 @@ def _in_child() -> None:
     global _lock
     _lock = threading.RLock()  # another thread of the parent may have held it
     try:
-        for one in living():
+        for one in live_monitors():
             one.fall_asleep()
         _living.clear()
     finally:

@@ -59,7 +59,7 @@ from rekindle.monitor.mail.outbox import Outbox
 from rekindle.monitor.mail.requests import Requests
 from rekindle.monitor.mail.voice import BusEvents
 from rekindle.monitor.saving.agreement import Agreement
-from rekindle.monitor.saving.agreement_terms import Bounds, Plan, Wish
+from rekindle.monitor.saving.agreement_terms import Bounds, Plan, RankRequest
 from rekindle.monitor.saving.leading import Hooks, Leader
 from rekindle.monitor.saving.negotiation import Negotiation
 from rekindle.monitor.saving.saved import SaveFunction, SaveResult, Upload, local_path
@@ -318,7 +318,7 @@ class LiveMonitor(Monitor):
     def signals_taken(self) -> frozenset[int]:
         return self._stopping.taken
 
-    def follow(self, before: lifetime.Living) -> None:
+    def follow(self, before: lifetime.ClosableMonitor) -> None:
         if isinstance(before, LiveMonitor):
             self._stopping.follow(before._stopping)
 
@@ -390,13 +390,13 @@ class LiveMonitor(Monitor):
             if plan.wish.stops:
                 self._saver.stop()
 
-    def _take_wish(self, wish: Wish) -> None:
+    def _take_wish(self, wish: RankRequest) -> None:
         """All ranks that keep to the plan are at its step. Called on the training thread."""
         if wish.saves:
             self._stopping.forget_save()  # also where another rank's signal was the first to be seen
         if wish.stops:
             self._stopping.should_stop = True
-        if wish is Wish.STOP:
+        if wish is RankRequest.STOP:
             self._saver.stop()
 
     def _is_waiting(self) -> bool:
@@ -425,12 +425,12 @@ class LiveMonitor(Monitor):
         self._saver.refuses = why
         self._trouble.once("resumed_apart", "%s", why)
 
-    def _wish(self) -> Wish:
+    def _wish(self) -> RankRequest:
         if self._requests.superseded_by is not None:
-            return Wish.NOTHING if self._stopping.should_stop else Wish.STOP
+            return RankRequest.NOTHING if self._stopping.should_stop else RankRequest.STOP
         if self._stopping.wants_stop and not self._stopping.should_stop:
-            return Wish.SAVE_AND_STOP
-        return Wish.SAVE if self._requests.has_wish or self._stopping.wants_save else Wish.NOTHING
+            return RankRequest.SAVE_AND_STOP
+        return RankRequest.SAVE if self._requests.has_wish or self._stopping.wants_save else RankRequest.NOTHING
 
     @guarded("saved", asleep=None)
     def saved(
@@ -534,7 +534,7 @@ class LiveMonitor(Monitor):
                 worker.stop()
             self._is_asleep = True
             self._has_ended.open()
-            lifetime.dismiss(self)
+            lifetime.unregister(self)
             self._stopping.end(is_exit=is_exit)  # last: a signal that comes meanwhile must not kill half-way
 
     def _end(self, why: str, until: float) -> None:

@@ -3,7 +3,7 @@
     REKINDLE_LINKS="W&B=https://wandb.ai/acme/llm/runs/1ab2 MLflow=https://mlflow.acme.example/#/experiments/3/runs/9f"
 
 The run writes them into its heartbeat; people open them from its Incidents. Only https, without a user's name or
-password, in signs that no page and no chat reads as markup.
+password, in characters that no page and no chat reads as markup.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from rekindle.compat import StrEnum
-from rekindle.sbatch.table import CORE, LETTERS, OPTIONS, Takes
+from rekindle.sbatch.table import CORE, LETTERS, OPTIONS, TakesValue
 
 MAGIC: Final = "#SBATCH"
 
@@ -27,7 +27,7 @@ class Problem(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Read:
+class ParsedOption:
     """One option as getopt reads it. `name` is its long name, or what was written where there is a problem with it."""
 
     name: str
@@ -40,7 +40,7 @@ def is_option(word: str) -> bool:
     return word.startswith("-") and word not in ("-", "--")
 
 
-def read_word(word: str, following: str | None) -> tuple[list[Read], int]:
+def read_word(word: str, following: str | None) -> tuple[list[ParsedOption], int]:
     """The options in one word for which `is_option` holds, and how many following words they take: 0 or 1.
 
     An unknown long option takes no following word here: only its plug-in knows.
@@ -51,20 +51,22 @@ def read_word(word: str, following: str | None) -> tuple[list[Read], int]:
     return _letters(word[1:], following)
 
 
-def _long(text: str, following: str | None) -> tuple[Read, int]:
+def _long(text: str, following: str | None) -> tuple[ParsedOption, int]:
     given, equals, value = text.partition("=")
     joined = value if equals else None
     name = given if given in OPTIONS else next(iter(longer(given)), given)
     if name not in OPTIONS:
-        return Read(given, joined, Problem.UNKNOWN), 0
+        return ParsedOption(given, joined, Problem.UNKNOWN), 0
     if name != given and len(longer(given)) > 1:
-        return Read(given, joined, Problem.AMBIGUOUS), 0
+        return ParsedOption(given, joined, Problem.AMBIGUOUS), 0
     takes = OPTIONS[name].takes
-    if takes is Takes.FLAG and equals:
-        return Read(name, joined, Problem.TAKES_NONE), 0
-    if takes is Takes.VALUE and not equals:
-        return Read(name, following, None if following is not None else Problem.NEEDS_VALUE), int(following is not None)
-    return Read(name, joined), 0
+    if takes is TakesValue.FLAG and equals:
+        return ParsedOption(name, joined, Problem.TAKES_NONE), 0
+    if takes is TakesValue.VALUE and not equals:
+        return ParsedOption(name, following, None if following is not None else Problem.NEEDS_VALUE), int(
+            following is not None
+        )
+    return ParsedOption(name, joined), 0
 
 
 def longer(beginning: str) -> list[str]:
@@ -72,20 +74,20 @@ def longer(beginning: str) -> list[str]:
     return [known for known in CORE if known.startswith(beginning)]
 
 
-def _letters(text: str, following: str | None) -> tuple[list[Read], int]:
-    found: list[Read] = []
+def _letters(text: str, following: str | None) -> tuple[list[ParsedOption], int]:
+    found: list[ParsedOption] = []
     for position, char in enumerate(text):
         spec, rest = LETTERS.get(char), text[position + 1 :]
         if spec is None:
-            return [*found, Read(f"-{char}", problem=Problem.UNKNOWN)], 0
-        if spec.takes is Takes.VALUE:
+            return [*found, ParsedOption(f"-{char}", problem=Problem.UNKNOWN)], 0
+        if spec.takes is TakesValue.VALUE:
             if rest:
-                return [*found, Read(spec.name, rest.removeprefix("="))], 0
+                return [*found, ParsedOption(spec.name, rest.removeprefix("="))], 0
             problem = None if following is not None else Problem.NEEDS_VALUE
-            return [*found, Read(spec.name, following, problem)], int(following is not None)
-        if spec.takes is Takes.OPTIONAL:
-            return [*found, Read(spec.name, rest or None)], 0
-        found.append(Read(spec.name))
+            return [*found, ParsedOption(spec.name, following, problem)], int(following is not None)
+        if spec.takes is TakesValue.OPTIONAL:
+            return [*found, ParsedOption(spec.name, rest or None)], 0
+        found.append(ParsedOption(spec.name))
     return found, 0
 
 
@@ -122,7 +124,7 @@ def of_words(words: Sequence[str]) -> dict[str, str | None]:
         options, taken = read_word(word, following)
         last = options[-1]
         if last.problem is Problem.UNKNOWN and last.value is None and following and not following.startswith("-"):
-            options[-1], taken = Read(last.name, following), 1
+            options[-1], taken = ParsedOption(last.name, following), 1
         found |= {one.name: one.value for one in options}
         at += taken
     return found

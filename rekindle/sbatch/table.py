@@ -9,7 +9,7 @@ from typing import Final
 from rekindle.compat import StrEnum
 
 
-class Takes(StrEnum):
+class TakesValue(StrEnum):
     """Whether an option has a value."""
 
     VALUE = "value"
@@ -41,7 +41,7 @@ class Spec:
 
     name: str
     letter: str | None
-    takes: Takes
+    takes: TakesValue
     kind: Kind
     known: Known
 
@@ -189,7 +189,7 @@ def _specs() -> Iterator[Spec]:
     for row in _TABLE.split("\n"):
         if row.strip():
             name, letter, takes, kind, known = row.split()
-            yield Spec(name, None if letter == "-" else letter, Takes(takes), Kind(kind), Known(known))
+            yield Spec(name, None if letter == "-" else letter, TakesValue(takes), Kind(kind), Known(known))
 
 
 OPTIONS: Final[Mapping[str, Spec]] = {spec.name: spec for spec in _specs()}

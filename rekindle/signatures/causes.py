@@ -59,7 +59,7 @@ class Echo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cause:
-    """The root cause: `finding` is None where no line reported a fault. `said` explains it in one sentence.
+    """The root cause: `finding` is None where no line reported a fault. `text` explains it in one sentence.
 
     `suspects` are the nodes of the cause alone; a node that only reported consequences is none. `unexplained` are
     findings that came too early to be a consequence of the cause, or too late to be the cause of it.

@@ -33,7 +33,7 @@ _MESSAGE_KEYS: Final = ("message", "msg", "log", "text", "line")  # as loggers, 
 class Verdict:
     """What an excerpt says. `fault` is None for a benign one; `xid` is the code that decided, if one did.
 
-    `order` is its place among causes and echoes (`root_cause`).
+    `order` is its place among causes and echoes (see causes.root_cause).
     """
 
     label: Label

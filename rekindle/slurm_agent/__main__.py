@@ -20,7 +20,7 @@ from botocore.exceptions import BotoCoreError
 
 from rekindle.slurm_agent.base.aws import AwsError, Clients, make_clients, text_of
 from rekindle.slurm_agent.base.clock import AwsClock
-from rekindle.slurm_agent.base.lock import LockTaken, take
+from rekindle.slurm_agent.base.lock import LockTaken, acquire
 from rekindle.slurm_agent.base.ports import NotHolder
 from rekindle.slurm_agent.base.settings import Settings, SettingsError
 from rekindle.slurm_agent.base.store import Store
@@ -108,7 +108,7 @@ def _alone_here(settings: Settings, clients: Clients, clock: AwsClock, options: 
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
     try:
-        guard = take(settings.state_dir, wait_s=options.lock_wait, stop=stop)
+        guard = acquire(settings.state_dir, wait_s=options.lock_wait, stop=stop)
     except LockTaken as err:
         print(f"rekindle-agent: {err}", file=sys.stderr)
         return OK if stop.is_set() else SECOND

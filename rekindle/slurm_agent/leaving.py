@@ -12,7 +12,7 @@ from rekindle.protocol.wire import MailboxError
 from rekindle.slurm_agent.base.ports import Slurm, SlurmError
 
 
-class Holds(Protocol):
+class HoldRecords(Protocol):
     """What the journal knows of holds."""
 
     def holds(self, attempt: str) -> bool | None:
@@ -28,7 +28,7 @@ class Holds(Protocol):
         ...
 
 
-def give_back(slurm: Slurm, holds: Holds, say: Callable[[str], None], *, is_dry: bool) -> bool:
+def give_back(slurm: Slurm, holds: HoldRecords, say: Callable[[str], None], *, is_dry: bool) -> bool:
     """One line for each thing; True where nothing of ours is left. `is_dry`: say what would be done, and do nothing.
 
     Idempotent: what was given back is not found again. What others held or drained is not touched.
@@ -48,7 +48,7 @@ def give_back(slurm: Slurm, holds: Holds, say: Callable[[str], None], *, is_dry:
     return left == 0
 
 
-def _job(slurm: Slurm, holds: Holds, doc: AttemptDoc, say: Callable[[str], None], *, is_dry: bool) -> bool:
+def _job(slurm: Slurm, holds: HoldRecords, doc: AttemptDoc, say: Callable[[str], None], *, is_dry: bool) -> bool:
     name = f"job {doc.slurm_job} ({doc.attempt})"
 
     def job_done(what: str, act: Callable[[int], None]) -> bool:

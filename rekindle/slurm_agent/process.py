@@ -15,7 +15,7 @@ from rekindle.slurm_agent.base.ports import AgentContext, News, NewsType, Parts
 from rekindle.slurm_agent.base.problems import Problems
 from rekindle.slurm_agent.base.settings import Settings
 from rekindle.slurm_agent.base.store import Store
-from rekindle.slurm_agent.leases.lease import Lease, Standing
+from rekindle.slurm_agent.leases.lease import Lease, LeaseState
 from rekindle.slurm_agent.leases.own import host, identity, keep_epoch
 from rekindle.slurm_agent.orders.dispatch import OrderDispatcher
 from rekindle.slurm_agent.orders.executor import OrderExecutor
@@ -190,7 +190,7 @@ class Agent:
         log.info("cluster=%s agent=%s started", self._settings.cluster, self._id)
         try:
             while not stop.wait(TICK_S):
-                if self._lease is not None and self._lease.standing is Standing.LOST:
+                if self._lease is not None and self._lease.standing is LeaseState.LOST:
                     log.warning("agent=%s stands by: %s", self._id, self._lease.problem)
                     return False
                 for thread in threads:

@@ -15,7 +15,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, Final
 
-from rekindle.protocol.cluster.lease import MAX_TERM_S, Begun
+from rekindle.protocol.cluster.lease import MAX_TERM_S, BegunOrder
 from rekindle.protocol.cluster.names import answer_key, order_key
 from rekindle.protocol.cluster.orders import Order, OrderResult
 from rekindle.protocol.wire import MAX_MESSAGE_BYTES, MailboxError
@@ -23,8 +23,8 @@ from rekindle.slurm_agent.base.aws import AwsError, Clients, code_of, is_away, t
 from rekindle.slurm_agent.base.clock import Clock
 from rekindle.slurm_agent.base.settings import Settings
 from rekindle.slurm_agent.base.store import Store
-from rekindle.slurm_agent.leases.lease import Lease, Standing
-from rekindle.slurm_agent.leases.others import Who
+from rekindle.slurm_agent.leases.lease import Lease, LeaseState
+from rekindle.slurm_agent.leases.others import AgentIdentity
 from rekindle.slurm_agent.leases.own import boot, forget_all_else, host, identity, keep_epoch, last_epoch
 from rekindle.slurm_agent.leases.store import standing_by
 from rekindle.slurm_agent.orders.journal import Journal
@@ -39,7 +39,7 @@ AT_ONCE: Final = 16
 def make_lease(settings: Settings, clients: Clients, clock: Clock, store: Store) -> Lease:
     """This agent's, not held yet."""
     return Lease(
-        who=Who(
+        who=AgentIdentity(
             cluster=settings.cluster,
             agent_id=identity(store),
             host=host(),
@@ -77,16 +77,16 @@ def wait_for_lease(
         while not stop.is_set():
             _end_stop(lease, settings.state_dir / STOPPED, is_ours=ends_stop)
             rest_s = lease.turn()
-            if lease.standing is Standing.HELD and _take_over(lease, settings, clients, store):
+            if lease.standing is LeaseState.HELD and _take_over(lease, settings, clients, store):
                 return lease
-            if lease.standing is Standing.STANDBY and lease.is_unsure:
+            if lease.standing is LeaseState.STANDBY and lease.is_unsure:
                 lease.is_only_ours = True
                 return lease
             text = lease.problem or f"{lease.doc.holder} holds the lease" if lease.doc else lease.problem
             if text != reported:
                 log.info("part=lease standing=%s why=%s", lease.standing, text)
                 reported = text
-            if is_once or lease.standing is Standing.LOST:
+            if is_once or lease.standing is LeaseState.LOST:
                 break
             stop.wait(rest_s)
         lease.give_back()
@@ -132,7 +132,7 @@ def _take_over(lease: Lease, settings: Settings, clients: Clients, store: Store)
     return lease.left_s() > 0
 
 
-def settle(journal: Journal, begun: tuple[Begun, ...], s3: Any, settings: Settings) -> None:
+def settle(journal: Journal, begun: tuple[BegunOrder, ...], s3: Any, settings: Settings) -> None:
     """Bring the journal up to what other agents have done. Raises: botocore's errors while S3 is away."""
     open_ = {entry.order.token: entry.order for entry in journal.open()}
     known = {one.token: one for one in begun}

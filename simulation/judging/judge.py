@@ -22,7 +22,7 @@ from rekindle.protocol.signals import FaultClass
 from simulation.judging.counts import Figures, Unsafe
 from simulation.judging.knowable import (
     began_over,
-    fruitless,
+    fruitless_attempts,
     has_collapsed,
     has_confirmed,
     has_shown,
@@ -38,7 +38,7 @@ from simulation.judging.knowable import (
     without_gain,
 )
 from simulation.runs.memory import Watcher
-from simulation.runs.truth import MISSES_NOTHING, Attempt, Ill, TrueNode, TrueRun
+from simulation.runs.truth import MISSES_NOTHING, ActiveTrouble, Attempt, TrueNode, TrueRun
 from simulation.slurm.cluster import Cluster
 from simulation.stages.world import World
 
@@ -69,7 +69,9 @@ class Judge(Watcher):
         self._detected: set[int] = set()
         self._blind_at: dict[str, datetime] = {}  # when a run's only source was away last
         self._called_bad: set[str] = set()  # attempts that were left to a person because of what they had loaded
-        self._unconfirmed: list[tuple[TrueRun, Ill]] = []  # called recovered since the last minute, with a bad loss
+        self._unconfirmed: list[
+            tuple[TrueRun, ActiveTrouble]
+        ] = []  # called recovered since the last minute, with a bad loss
         self._disturbed_at: datetime | None = None  # when anything last kept the service from seeing or acting
 
     def over(self, world: World) -> Judge:
@@ -188,7 +190,7 @@ class Judge(Watcher):
         """Slurm restarted it without Rekindle and the run's budget is spent: nothing is saved any more, or the trainer
         begins at the same step each time, whatever is saved.
         """
-        in_vain, _ = fruitless(attempt, self.world.lies, self._now)
+        in_vain, _ = fruitless_attempts(attempt, self.world.lies, self._now)
         spent = max(in_vain, began_over(attempt), without_gain(attempt))
         return not attempt.is_ours and spent >= self.world.policy.budgets.max_no_progress
 
@@ -336,7 +338,7 @@ class Judge(Watcher):
 
     def _judge_budget(self, attempt: Attempt) -> None:
         run = attempt.run
-        in_vain, memory = fruitless(attempt, self.world.lies, self._now)
+        in_vain, memory = fruitless_attempts(attempt, self.world.lies, self._now)
         if in_vain >= self.world.policy.budgets.max_no_progress + 1:
             self._count("budget_exceeded", run.name, f"{attempt.name} after {in_vain} attempts that gained nothing")
         if memory >= 3:
@@ -516,7 +518,7 @@ class Judge(Watcher):
         is_behind = newest is not None and newest.was_preempted
         return (is_behind or bool(self._open_nodes)) and not run.live and self.world.waits_in_queue(run)
 
-    def _age(self, ill: Ill) -> float:
+    def _age(self, ill: ActiveTrouble) -> float:
         return (self._now - ill.since).total_seconds()
 
     def close(self) -> None:

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from chalicelib.domain.model.job import FAR_BELOW_STEPS
 from simulation.runs.monitor import HEARTBEAT_S
 from simulation.runs.training import CONFIRMED_AFTER, STALL_LIMIT
-from simulation.runs.truth import MISSES_NOTHING, Attempt, Ill, Saved, TrueRun
+from simulation.runs.truth import MISSES_NOTHING, ActiveTrouble, Attempt, Saved, TrueRun
 from simulation.stories.lies import Lies
 
 
@@ -41,7 +41,7 @@ def was_shown(attempt: Attempt, lies: Lies, now: datetime) -> bool:
     return has_saved or attempt.trains_since is None or (seen_at is not None and seen_at >= attempt.trains_since)
 
 
-def fruitless(attempt: Attempt, lies: Lies, now: datetime) -> tuple[int, int]:
+def fruitless_attempts(attempt: Attempt, lies: Lies, now: datetime) -> tuple[int, int]:
     """(our consecutive attempts before this one that trained, ended and left no good checkpoint beyond all earlier
     ones; consecutive out-of-memory deaths).
     """
@@ -173,7 +173,7 @@ def has_shown(run: TrueRun, now: datetime) -> bool:
     return any(one.step_at(now) >= (one.first_bad_loss or 0) for one in poisoned)
 
 
-def shows_after(run: TrueRun, ill: Ill) -> timedelta:
+def shows_after(run: TrueRun, ill: ActiveTrouble) -> timedelta:
     """How long its own monitor needs before it can say so: a stall its limit, a bad loss three steps of it. Until
     then the run's heartbeat is that of a healthy run.
     """

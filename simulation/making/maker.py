@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from simulation.stories.lies import REFUSALS, STAGES
-from simulation.stories.story import Deed, Lie, Run, Story, Trouble
+from simulation.stories.story import Lie, PersonAction, Run, Story, Trouble
 
 # What is on Slurm's side of the service only has a place in stories of Slurm.
 _DENIED: Final = ("s3_denied", "sagemaker_denied")
@@ -154,10 +154,12 @@ def _still_more(draw: random.Random, story: Story) -> Story:
     deeds = story.deeds
     if draw.random() < _ORDER_SHARE:
         when = draw.choice(("start", "incident", "dead", "verifying"))
-        order = Deed(what="order_resubmit", when=when, delay_s=draw.choice((3.0, 90.0, 400.0)), run=run.name)
+        order = PersonAction(what="order_resubmit", when=when, delay_s=draw.choice((3.0, 90.0, 400.0)), run=run.name)
         deeds = (*deeds, order, *([replace(order, delay_s=order.delay_s + 0.5)] if draw.random() < 0.3 else []))
     if draw.random() < _PAUSE_SHARE:
-        pause = Deed(what="pause", when=draw.choice(("start", "incident")), delay_s=draw.choice((1.0, 30.0, 400.0)))
+        pause = PersonAction(
+            what="pause", when=draw.choice(("start", "incident")), delay_s=draw.choice((1.0, 30.0, 400.0))
+        )
         again = replace(pause, what="unpause", delay_s=pause.delay_s + draw.choice((300.0, 2000.0)))
         deeds = (*deeds, replace(pause, run=run.name), replace(again, run=run.name))
     return replace(story, lies=(*story.lies, *more), deeds=deeds)
@@ -297,17 +299,19 @@ def _lie(draw: random.Random, runs: tuple[Run, ...], *, refusals: Collection[str
             return Lie(kind=kind, from_s=from_s, to_s=to_s)
 
 
-def _deed(draw: random.Random, run: str) -> Deed:
+def _deed(draw: random.Random, run: str) -> PersonAction:
     what = draw.choice(("resubmit", "resubmit", "resubmit", "stop", "order_stop", "cancel"))
     delay_s = draw.choice((0.5, 3.0, 20.0, 90.0, 400.0))
     match what:
         case "resubmit":
             when = draw.choice(("dead", "dead", "resubmitting", "stopping"))
-            return Deed(what=what, when=when, delay_s=delay_s, run=run, tagged=draw.choice(("job", "policy", "none")))
+            return PersonAction(
+                what=what, when=when, delay_s=delay_s, run=run, tagged=draw.choice(("job", "policy", "none"))
+            )
         case "stop" | "order_stop":
             when = draw.choice(("incident", "checkpointing", "watching", "start"))
-            return Deed(what=what, when=when, delay_s=delay_s + (300 if when == "start" else 0), run=run)
+            return PersonAction(what=what, when=when, delay_s=delay_s + (300 if when == "start" else 0), run=run)
         case _:
-            return Deed(
+            return PersonAction(
                 what=what, when=draw.choice(("incident", "verifying", "checkpointing")), delay_s=delay_s, run=run
             )

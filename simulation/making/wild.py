@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from simulation.making.maker import HISTORY, make
 from simulation.stories.lies import STAGES
-from simulation.stories.story import Deed, Lie, Run, Story, Trouble
+from simulation.stories.story import Lie, PersonAction, Run, Story, Trouble
 
 _ELSEWHERE: Final = 7_000_000_000_000  # added to a seed: stories whose parts are borrowed
 _MOMENTS: Final = ("start", "dead", "incident", "checkpointing", "stopping", "resubmitting", "verifying", "watching")
@@ -85,7 +85,7 @@ def _with_the_platform_s_own(draw: random.Random, story: Story) -> Story:
             notice = Lie(kind="notice_false", from_s=float(draw.randint(60, 2400)), by_s=after_s)
             return replace(story, lies=(*story.lies, notice))
         case "time_limit":
-            over = Deed(what="time_limit", when=draw.choice(_MOMENTS), run=first.name)
+            over = PersonAction(what="time_limit", when=draw.choice(_MOMENTS), run=first.name)
             return replace(story, deeds=(*story.deeds, _moved(draw, over)))
         case _:
             return _with_questions(draw, story)
@@ -100,11 +100,13 @@ def _with_questions(draw: random.Random, story: Story) -> Story:
         "default": draw.choice(("approve", "deny")),
     }
     answers = [
-        Deed(what=draw.choice(("approve", "approve", "deny")), when="asked", run=story.runs[0].name)
+        PersonAction(what=draw.choice(("approve", "approve", "deny")), when="asked", run=story.runs[0].name)
         for _ in range(draw.choice((0, 1, 1, 2)))
     ]
     if draw.random() < 0.3:
-        answers.append(Deed(what=draw.choice(("cancel", "stop", "resubmit")), when="asked", run=story.runs[0].name))
+        answers.append(
+            PersonAction(what=draw.choice(("cancel", "stop", "resubmit")), when="asked", run=story.runs[0].name)
+        )
     deeds = (*story.deeds, *(_moved(draw, one) for one in answers))
     return replace(story, deeds=deeds, policy={**story.policy, "approvals": {"rules": [rule]}})
 
@@ -144,7 +146,7 @@ def _with_rarer_deeds(draw: random.Random, story: Story) -> Story:
     if draw.random() >= 0.15:
         return story
     kinds = ("order_save_stop", "order_reboot") if story.runs[0].platform == "slurm" else ("order_save_stop",)
-    deed = Deed(what=draw.choice(kinds), when=draw.choice(_MOMENTS), run=story.runs[0].name)
+    deed = PersonAction(what=draw.choice(kinds), when=draw.choice(_MOMENTS), run=story.runs[0].name)
     return replace(story, deeds=(*story.deeds, _moved(draw, deed)))
 
 
@@ -188,16 +190,16 @@ def _lie(draw: random.Random, lie: Lie, runs: tuple[Run, ...]) -> Lie:
     return replace(lie, **changes)
 
 
-def _deed(draw: random.Random, run: str, *, has_stages: bool) -> Deed:
+def _deed(draw: random.Random, run: str, *, has_stages: bool) -> PersonAction:
     what = draw.choice(("resubmit", "resubmit", "stop", "order_stop", "order_resubmit", "cancel"))
     tags = ("job", "policy", "none", *(("other_stage",) if has_stages else ()))
     tagged = draw.choice(tags) if what == "resubmit" else "policy"
-    return Deed(what=what, when=draw.choice(_MOMENTS), run=run, tagged=tagged)
+    return PersonAction(what=what, when=draw.choice(_MOMENTS), run=run, tagged=tagged)
 
 
-def _paired(deeds: list[Deed]) -> list[Deed]:
+def _paired(deeds: list[PersonAction]) -> list[PersonAction]:
     """One pause at most, with its end."""
-    kept: list[Deed] = []
+    kept: list[PersonAction] = []
     for deed in deeds:
         if deed.what in ("pause", "unpause") and any(one.what == deed.what for one in kept):
             continue
@@ -205,7 +207,7 @@ def _paired(deeds: list[Deed]) -> list[Deed]:
     return kept
 
 
-def _moved(draw: random.Random, deed: Deed) -> Deed:
+def _moved(draw: random.Random, deed: PersonAction) -> PersonAction:
     if deed.what in ("pause", "unpause"):
         return deed
     return replace(deed, delay_s=round(10 ** draw.uniform(-0.5, 3.2), 1))

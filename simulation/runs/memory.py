@@ -11,7 +11,7 @@ from chalicelib.aws.dynamodb.newer_version import read_incident
 from chalicelib.domain.model.hardware_ledger import HardwareFault, HardwareRecord
 from chalicelib.domain.model.incident import Incident
 from chalicelib.domain.model.signal import Signal
-from chalicelib.ports.incidents import Entry, Joined
+from chalicelib.ports.incidents import Entry, JoinOutcome
 from chalicelib.ports.notices import Notice
 from chalicelib.ports.sweep import SweepMark
 from chalicelib.services.reporting.outcome import Outcome
@@ -61,7 +61,7 @@ class Incidents(MemoryIncidents):
     def open(self, incident: Incident, signal: Signal, *, now: datetime) -> Entry:
         self._check("open")
         entry = super().open(incident, signal, now=now)
-        if entry.outcome is Joined.OPENED:
+        if entry.outcome is JoinOutcome.OPENED:
             self._moved(None, self.load(entry.incident_id).incident)
         return entry
 
@@ -122,7 +122,7 @@ class Marks:
         self._mark = mark
 
 
-class People:
+class NoticeLog:
     """ports.Announcer: keeps the notices."""
 
     def __init__(self, watcher: Callable[[], Watcher], *, asked: Callable[[str | None], None]) -> None:
@@ -144,7 +144,7 @@ class DiscardedOutcomes:
         del outcome
 
 
-class KeptAside:
+class MemoryQuarantine:
     """ports.Quarantine: nothing that this world sends is unreadable, so what lands here is a defect of the world's."""
 
     def __init__(self) -> None:

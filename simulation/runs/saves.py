@@ -74,12 +74,12 @@ class Saves:
     def _next_save_is(self, attempt: Attempt, kind: str, step: int) -> bool:
         for one in attempt.run.spec.troubles:
             if one.kind == kind and one.step <= step and may_strike(attempt, one):
-                strike(attempt, one)
+                count_strike(attempt, one)
                 return True
         return False
 
 
-def strike(attempt: Attempt, trouble: Trouble) -> None:
+def count_strike(attempt: Attempt, trouble: Trouble) -> None:
     """Once more, and this attempt for good."""
     attempt.run.struck[trouble] = attempt.run.struck.get(trouble, 0) + 1
     attempt.struck.add(trouble)

@@ -30,8 +30,8 @@ from rekindle.protocol.reports import ReportKind
 from rekindle.protocol.signals import EventType
 from simulation.cloud.store import MemoryObjects
 from simulation.runs.monitor import SAVING, Monitor, Push, job_id_of
-from simulation.runs.saves import Saves, may_strike, strike
-from simulation.runs.truth import Attempt, Saved, Stretch, TrueRun
+from simulation.runs.saves import Saves, count_strike, may_strike
+from simulation.runs.truth import Attempt, Saved, TrainingSpan, TrueRun
 from simulation.stories.story import Trouble
 
 STARTING: Final = timedelta(seconds=40)
@@ -197,7 +197,7 @@ class Training:
                     self._saves.save(attempt, step, SaveKind.PERIODIC, None)
                 for trouble in attempt.run.spec.troubles:
                     if trouble.kind in ("foreign_save", "foreign_file") and trouble.step <= attempt.run.spec.history:
-                        strike(attempt, trouble)
+                        count_strike(attempt, trouble)
                         self._another_saves(attempt, trouble, ago=LONG_AGO)
 
     def _download(self, attempt: Attempt) -> None:
@@ -247,7 +247,7 @@ class Training:
             attempt.run.is_well_again(now)
         for trouble in attempt.run.spec.troubles:  # what made an earlier attempt slow may make this one slow as well
             if trouble.kind == "slow" and trouble.step < attempt.first_step and may_strike(attempt, trouble):
-                strike(attempt, trouble)
+                count_strike(attempt, trouble)
                 self._slows(attempt, trouble, attempt.first_step - 1)
         self._plan_next(attempt)
 
@@ -279,7 +279,7 @@ class Training:
         for trouble in here:
             if trouble.kind in ("torn_save", "flipped_save"):
                 continue  # strikes the next save
-            strike(attempt, trouble)
+            count_strike(attempt, trouble)
             if self._strikes(attempt, trouble, step):
                 return
         self._loss_at(attempt, step, blips=any(one.kind == "blip" for one in here))
@@ -525,7 +525,7 @@ class Training:
         """A new stretch from now on; what is not named stays as it was."""
         now = self._clock.now()
         if not attempt.stretches:
-            attempt.stretches.append(Stretch(at=now, base=base, **changes))
+            attempt.stretches.append(TrainingSpan(at=now, base=base, **changes))
             return
         attempt.stretches.append(replace(attempt.stretches[-1], at=now, base=base, **changes))
 

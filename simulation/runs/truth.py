@@ -33,7 +33,7 @@ class Saved:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stretch:
+class TrainingSpan:
     """How an attempt is from `at` on, until the next one: at step `base` then, and on if it `moves`."""
 
     at: datetime
@@ -48,7 +48,7 @@ class Stretch:
 
 
 @dataclass(slots=True, kw_only=True)
-class Ill:
+class ActiveTrouble:
     """Something that is wrong with a run, from `since` to `until`."""
 
     kind: str  # dead, hung, poisoned, spiking, slow
@@ -150,7 +150,7 @@ class Attempt:
     loaded: Saved | None = None
     first_step: int = 1
     trains_since: datetime | None = None
-    stretches: list[Stretch] = field(default_factory=list)
+    stretches: list[TrainingSpan] = field(default_factory=list)
     is_poisoned: bool = False
     bad_update: int | None = None  # the step whose update poisoned the weights; first_step - 1 where it was loaded so
     first_bad_loss: int | None = None
@@ -190,7 +190,7 @@ class Attempt:
     def is_training(self) -> bool:
         return self.job.phase is Phase.TRAINING
 
-    def at(self, moment: datetime) -> Stretch | None:
+    def at(self, moment: datetime) -> TrainingSpan | None:
         """How it was then; None before it trained."""
         index = bisect_right(self.stretches, moment, key=lambda one: one.at)
         return self.stretches[index - 1] if index else None
@@ -227,7 +227,7 @@ class TrueRun:
     is_ordered: bool = False  # a person has ordered its resubmission, which has not come yet
     is_another_stages: bool = False  # a person has submitted it with another stage's tags, and that stage is there
     is_finished: bool = False
-    ills: list[Ill] = field(default_factory=list)
+    ills: list[ActiveTrouble] = field(default_factory=list)
     job_ids: set[str] = field(default_factory=set)  # names of its Slurm jobs
     # Plain ones of another experiment under its root: the step, and whether they were there before it.
     foreign_files: dict[str, tuple[int, bool]] = field(default_factory=dict)
@@ -256,7 +256,7 @@ class TrueRun:
         return [one for one in self.attempts.values() if one.is_live]
 
     @property
-    def ill(self) -> Ill | None:
+    def ill(self) -> ActiveTrouble | None:
         """What is wrong now."""
         return self.ills[-1] if self.ills and self.ills[-1].until is None else None
 
@@ -309,7 +309,7 @@ class TrueRun:
             there.turned_at = now if there.kind in ("spiking", "slow") else there.turned_at
             there.kind = kind  # one trouble leads to another: it is one illness until the run trains on
             return
-        self.ills.append(Ill(kind=kind, since=now, turned_at=now, reached=reached))
+        self.ills.append(ActiveTrouble(kind=kind, since=now, turned_at=now, reached=reached))
 
     def is_not_stopped_after_all(self, now: datetime) -> None:
         """Its owner wanted it stopped, and knows that it was not; what is wrong with it counts again."""

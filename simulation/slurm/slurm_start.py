@@ -8,7 +8,7 @@ from typing import Any
 
 from localcloud.aws.sagemaker import TERMINAL, Phase
 from localcloud.slurm.model import SimJob
-from rekindle.monitor.mail.slurm import LaunchInstructions, Unplanned, hear
+from rekindle.monitor.mail.slurm import LaunchInstructions, Unplanned, read_resume_plan
 from rekindle.protocol.cluster.names import ENV_CLUSTER
 from rekindle.protocol.mailbox import ENV_JOB_ID, ENV_MAILBOX, ResumePlan
 from simulation.cloud.store import MemoryObjects
@@ -46,7 +46,7 @@ def launch_instructions(job: SimJob, run: TrueRun, objects: MemoryObjects) -> La
     if job.job_id is not None:
         env[ENV_JOB_ID] = job.job_id
     mailbox: Any = _Mailbox(objects, f"{prefix_of(run)}/")
-    return hear(env | {ENV_MAILBOX: job.mailbox}, lambda: mailbox)
+    return read_resume_plan(env | {ENV_MAILBOX: job.mailbox}, lambda: mailbox)
 
 
 class _Mailbox:

@@ -18,7 +18,7 @@ from chalicelib.services.reporting.hardware_ledger import HardwareLedgers
 from localcloud.aws.clock import Clock
 from localcloud.replay.world import OnePolicy
 from simulation.cloud.platform import NoAlarms
-from simulation.runs.memory import DiscardedOutcomes, KeptAside, Marks, MemoryHardwareLedger, Tables
+from simulation.runs.memory import DiscardedOutcomes, Marks, MemoryHardwareLedger, MemoryQuarantine, Tables
 from simulation.stages.durable import Context, MemoryExecutions
 from simulation.stories.lies import Lies
 
@@ -60,7 +60,7 @@ class RealService(Service):
         self.policy = policy
         self._tables = tables
         self._people = people
-        self.kept_aside = KeptAside()
+        self.kept_aside = MemoryQuarantine()
         self.reported = DiscardedOutcomes()
 
     @cached_property

@@ -22,7 +22,7 @@ from localcloud.platforms.hyperpod import Clusters
 from rekindle.protocol.mailbox import ENV_JOB_ID, ENV_MAILBOX, KeyKind, LossState, parse_key
 from simulation.cloud.platform import MemoryCloudWatch, MemorySageMaker, MemorySqs
 from simulation.cloud.store import REFUSED, MemoryObjects, MemoryS3
-from simulation.runs.memory import Incidents, People, Tables, Watcher
+from simulation.runs.memory import Incidents, NoticeLog, Tables, Watcher
 from simulation.runs.monitor import run_mailbox
 from simulation.runs.training import Training
 from simulation.runs.truth import TrueRun
@@ -31,7 +31,7 @@ from simulation.slurm.pods import NAME as SLURM_CLUSTER
 from simulation.stages.beside import StageBeside, other_tags, own_stage, own_tags
 from simulation.stages.service import ACCOUNT, BUCKET, RealService
 from simulation.stories.lies import STAGES, Lies
-from simulation.stories.story import Deed, Run, Story
+from simulation.stories.story import PersonAction, Run, Story
 
 MINUTE: Final = timedelta(minutes=1)
 QUIET: Final = timedelta(minutes=6)  # after this long with nothing open and nothing to come a story is over
@@ -78,7 +78,7 @@ class World(RealService):
                 watcher=lambda: self.watcher,
             )
             self.training.breaks_node = self.cluster.breaks
-        self.people = People(lambda: self.watcher, asked=self._asked)
+        self.people = NoticeLog(lambda: self.watcher, asked=self._asked)
         jobs = MemoryJobs()
         tables = Tables(Incidents(jobs, check=self.lies.check_tables, moved=self.incident_moves), jobs)
         self._stages = kinds = frozenset(lie.kind for lie in story.lies) & STAGES
@@ -94,7 +94,7 @@ class World(RealService):
         self.beside = self._second_stage(kinds) if kinds else None
         self.paused_at: datetime | None = None  # a person has paused the service, and it is so still
         self.defects: list[str] = []
-        self._deeds: list[Deed] = list(story.deeds)
+        self._deeds: list[PersonAction] = list(story.deeds)
         self._points: dict[str, list[tuple[datetime, float, float]]] = {}  # minute, newest step, was it not finite
         self._under_way = 0  # deeds whose moment has come
         self._quiet_since: datetime | None = None
@@ -401,7 +401,7 @@ class World(RealService):
                 label=f"a person: {deed.what}",
             )
 
-    def _do(self, deed: Deed) -> None:  # noqa: C901  one row for each kind
+    def _do(self, deed: PersonAction) -> None:  # noqa: C901  one row for each kind
         self._under_way -= 1
         self._quiet_since = None
         run = self.runs.get(deed.run)
@@ -447,7 +447,7 @@ class World(RealService):
                     run.owner_stopped_at = None  # an order to stop it is taken back before it was carried out
                 self.orders.cancel(incident.incident_id, who="ada", key=f"cancel-{incident.incident_id}")
 
-    def _order(self, deed: Deed, run: TrueRun) -> None:
+    def _order(self, deed: PersonAction, run: TrueRun) -> None:
         key = f"{deed.what}-{run.name}-{deed.delay_s:g}"
         if deed.what in ("order_stop", "order_save_stop"):
             self.orders.stop(self._job_of(run), who="ada", key=key, checkpoint=deed.what == "order_save_stop")
@@ -462,7 +462,7 @@ class World(RealService):
             run.stopped_before_order_at, run.resubmission_ordered_at = run.owner_stopped_at, self.clock.now()
             run.owner_stopped_at, run.is_ordered = None, True
 
-    def _answer(self, deed: Deed, run: TrueRun) -> None:
+    def _answer(self, deed: PersonAction, run: TrueRun) -> None:
         """The newest question about the run, whatever has become of it since."""
         about = [one for one in self.people.notices if one.approval_id and self.run_of_job(one.job_id) is run]
         if about:
@@ -484,7 +484,7 @@ class World(RealService):
             if self.jobs.enter(attempt.name, JobPhase.MAX_RUNTIME_EXCEEDED):
                 self.training.over(attempt, JobPhase.MAX_RUNTIME_EXCEEDED)
 
-    def _order_reboot(self, deed: Deed, run: TrueRun) -> None:
+    def _order_reboot(self, deed: PersonAction, run: TrueRun) -> None:
         """Of the node of the run's first rank; nothing where no attempt of it runs on a node."""
         nodes = [node for attempt in run.live for node in attempt.nodes]
         if not nodes or self.cluster is None:

@@ -113,7 +113,7 @@ class Lie:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Deed:
+class PersonAction:
     """What a person does, `delay_s` after `when` first holds of the run.
 
     what    resubmit (as the launch script does it: the same mailbox, a new name), stop (the live attempt, in the
@@ -144,7 +144,7 @@ class Story:
     seed: int
     runs: tuple[Run, ...] = (Run(),)
     lies: tuple[Lie, ...] = ()
-    deeds: tuple[Deed, ...] = ()
+    deeds: tuple[PersonAction, ...] = ()
     length_s: float = 4 * 3600.0
     nodes: int = 8
     recovery: str = "None"
@@ -193,7 +193,7 @@ _WORDS: Final[Mapping[tuple[type, str], frozenset[str]]] = {
     (Story, "recovery"): frozenset({"None", "Automatic"}),
     (Run, "plan"): frozenset({"obeyed", "latest", "nothing"}),
     (Run, "watch"): frozenset({"monitor", "metrics"}),
-    (Deed, "what"): frozenset(
+    (PersonAction, "what"): frozenset(
         {
             "resubmit",
             "stop",
@@ -209,14 +209,14 @@ _WORDS: Final[Mapping[tuple[type, str], frozenset[str]]] = {
             "time_limit",
         }
     ),
-    (Deed, "when"): frozenset({"start", "dead", "incident", "asked", *Phase}),
-    (Deed, "tagged"): frozenset({"job", "policy", "other_stage", "none"}),
+    (PersonAction, "when"): frozenset({"start", "dead", "incident", "asked", *Phase}),
+    (PersonAction, "tagged"): frozenset({"job", "policy", "other_stage", "none"}),
 }
 _PARTS: Final[Mapping[tuple[type, str], type]] = {
     (Run, "troubles"): Trouble,
     (Story, "runs"): Run,
     (Story, "lies"): Lie,
-    (Story, "deeds"): Deed,
+    (Story, "deeds"): PersonAction,
 }
 
 

@@ -14,7 +14,7 @@ from chalicelib.aws.dynamodb.incident_items import MAX_ENTRY_BYTES, MAX_SIGNAL_B
 from chalicelib.aws.dynamodb.stores import DynamoIncidentStore, DynamoJobRegistry
 from chalicelib.domain.model.errors import DependencyUnavailable, Throttled
 from chalicelib.domain.model.incident import Phase
-from chalicelib.ports.incidents import Joined
+from chalicelib.ports.incidents import JoinOutcome
 from localcloud.aws.template import create_table
 from tests.adapters.conftest import TABLE, Shelf, Wire
 from tests.adapters.samples import T0, at, attempt, incident, job, line, signal
@@ -44,7 +44,7 @@ def test_adding_an_event_to_an_open_incident_is_two_writes_and_no_read(opened: S
 def test_a_redelivered_event_is_two_refused_writes_and_no_read(opened: Shelf) -> None:
     opened.store.join("inc-a", signal("two"), now=T0)
     wire_of(opened).reset()
-    assert opened.store.join("inc-a", signal("two"), now=T0).outcome is Joined.DUPLICATE
+    assert opened.store.join("inc-a", signal("two"), now=T0).outcome is JoinOutcome.DUPLICATE
     assert dict(wire_of(opened).calls) == {"PutItem": 1, "UpdateItem": 1}
 
 
@@ -82,7 +82,7 @@ def test_a_join_whose_answer_was_lost_is_healed_by_the_redelivery(opened: Shelf,
     with pytest.raises(DependencyUnavailable):
         opened.store.join("inc-a", signal("two"), now=T0)
     entry = opened.store.join("inc-a", signal("two"), now=at(60))
-    assert entry.outcome is (Joined.JOINED if lost == 0 else Joined.DUPLICATE)
+    assert entry.outcome is (JoinOutcome.JOINED if lost == 0 else JoinOutcome.DUPLICATE)
     assert [item.dedupe_key for item in opened.store.load("inc-a").inbox] == ["one", "two"]
 
 
@@ -100,7 +100,7 @@ def test_a_fact_marked_for_an_incident_that_closed_first_opens_the_next_one(open
         entry=line(),
         look_by=None,
     )
-    assert opened.store.open(incident("inc-b"), signal("two"), now=at(60)).outcome is Joined.OPENED
+    assert opened.store.open(incident("inc-b"), signal("two"), now=at(60)).outcome is JoinOutcome.OPENED
     assert opened.store.load("inc-b").inbox == (signal("two"),)
 
 
@@ -110,7 +110,7 @@ def test_an_open_whose_answer_was_lost_is_a_duplicate_of_itself(table: Shelf) ->
     with pytest.raises(DependencyUnavailable):
         table.store.open(incident(), signal("one"), now=T0)
     entry = table.store.open(incident(), signal("one"), now=T0)
-    assert (entry.outcome, entry.incident_id, entry.callback_id) == (Joined.DUPLICATE, "inc-a", None)
+    assert (entry.outcome, entry.incident_id, entry.callback_id) == (JoinOutcome.DUPLICATE, "inc-a", None)
     assert table.registry.get("lm-7b").open_incident == "inc-a"
     assert len(table.store.load("inc-a").inbox) == 1
 
@@ -153,10 +153,10 @@ def test_an_expired_mark_that_dynamodb_has_not_deleted_yet_counts_no_more(opened
     closed = looked.incident.enter(Phase.STOPPED, now=at(5))
     opened.store.record(closed, expected_version=0, token="t", absorbed=2, entry=line(), look_by=None)
     after_weeks = at(15 * 86400)
-    assert opened.store.open(incident("inc-b"), signal("two"), now=after_weeks).outcome is Joined.OPENED
+    assert opened.store.open(incident("inc-b"), signal("two"), now=after_weeks).outcome is JoinOutcome.OPENED
     # The Incident that this very fact opened still exists under its name, and is returned.
     entry = opened.store.open(incident("inc-a"), signal("one"), now=after_weeks)
-    assert (entry.outcome, entry.incident_id) == (Joined.DUPLICATE, "inc-a")
+    assert (entry.outcome, entry.incident_id) == (JoinOutcome.DUPLICATE, "inc-a")
 
 
 @pytest.mark.parametrize("busy", [1, 7])
@@ -173,7 +173,7 @@ def test_an_item_held_by_a_transaction_is_tried_again_at_once(
         return update_item(**request)
 
     monkeypatch.setattr(client, "update_item", sometimes_busy)
-    assert opened.store.join("inc-a", signal("two"), now=T0).outcome is Joined.JOINED
+    assert opened.store.join("inc-a", signal("two"), now=T0).outcome is JoinOutcome.JOINED
 
 
 def test_an_item_that_stays_busy_is_a_throttle(opened: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:

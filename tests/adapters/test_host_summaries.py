@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from chalicelib.aws.s3.mailbox import S3Mailbox
 from chalicelib.aws.s3.reports import MAX_PLACES, MAX_READS
 from chalicelib.domain.model.known import Known, Unknown
-from rekindle.detectors.ranks import STRONG, RankRule, RankVerdict, first_bad, minority
+from rekindle.detectors.ranks import STRONG, RankRule, RankVerdict, find_suspects, first_bad
 from rekindle.protocol.reports import RankReport, ReportKind, report_key
 from rekindle.protocol.summaries import MAX_SUMMARIES, HostSummary, ranks_beside, ranks_in_summary, summary_key
 from simulation.cloud.store import MemoryObjects, MemoryS3
@@ -90,7 +90,7 @@ def pace(rank: int, world: int, *, box: Box) -> RankReport:
 
 def judged(found: Any, world: int) -> RankVerdict:
     assert isinstance(found, Known), found
-    return minority(found.value, world)
+    return find_suspects(found.value, world)
 
 
 @pytest.mark.parametrize("world", [1, 8, 1024, 1025, 2048, 16_384, 16_385, 100_000, 262_144, 262_145, 10**7])
@@ -260,7 +260,7 @@ def test_summaries_and_the_ranks_own_reports_come_to_the_same_verdict(
     box.summarise(ReportKind.STALL, [one for one in early if one.rank // 8 not in gone])
     box.later(seconds=5)
     box.say(one for one in stalls if one not in early)
-    assert judged(box.read(), world) == minority([*plain, *stalls], world)
+    assert judged(box.read(), world) == find_suspects([*plain, *stalls], world)
     assert len(box.calls) <= 1 + 10 + MAX_READS + MAX_PLACES
 
 

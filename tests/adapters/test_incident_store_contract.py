@@ -10,7 +10,7 @@ from chalicelib.aws.dynamodb.incident_inbox import MAX_INBOX
 from chalicelib.domain.model.errors import InvalidRequest, Permanent, UnknownEntity, VersionConflict
 from chalicelib.domain.model.incident import Incident, Phase
 from chalicelib.domain.model.signal import SignalKind, SignalSource
-from chalicelib.ports.incidents import IncidentStore, Joined
+from chalicelib.ports.incidents import IncidentStore, JoinOutcome
 from tests.adapters.conftest import Shelf
 from tests.adapters.samples import CLUSTER, T0, at, attempt, incident, job, line, signal
 
@@ -38,7 +38,7 @@ def test_opening_creates_the_incident_with_its_signal_and_points_the_job_at_it(s
     shelf.registry.register(job(), attempt())
     entry = shelf.store.open(incident(), signal(), now=T0)
     assert (entry.outcome, entry.incident_id, entry.generation, entry.callback_id) == (
-        Joined.OPENED,
+        JoinOutcome.OPENED,
         "inc-a",
         1,
         None,
@@ -52,7 +52,7 @@ def test_opening_creates_the_incident_with_its_signal_and_points_the_job_at_it(s
 def test_a_second_fact_joins_the_open_incident_instead_of_opening_another(store: IncidentStore) -> None:
     store.open(incident(), signal("one"), now=T0)
     entry = store.open(incident("inc-b"), signal("two"), now=T0)
-    assert (entry.outcome, entry.incident_id) == (Joined.JOINED, "inc-a")
+    assert (entry.outcome, entry.incident_id) == (JoinOutcome.JOINED, "inc-a")
     assert [item.dedupe_key for item in store.load("inc-a").inbox] == ["one", "two"]
     with pytest.raises(UnknownEntity):
         store.load("inc-b")
@@ -66,7 +66,7 @@ def test_the_same_fact_is_a_duplicate_wherever_it_is_sent(store: IncidentStore) 
         store.open(incident("inc-b"), signal("two"), now=at(5)),
         store.join("inc-a", signal("two"), now=at(5)),
     ):
-        assert (entry.outcome, entry.incident_id) == (Joined.DUPLICATE, "inc-a")
+        assert (entry.outcome, entry.incident_id) == (JoinOutcome.DUPLICATE, "inc-a")
     assert len(store.load("inc-a").inbox) == 2
 
 
@@ -74,27 +74,27 @@ def test_a_fact_stays_a_duplicate_after_its_incident_has_closed(store: IncidentS
     store.open(incident(), signal("one"), now=T0)
     close(store)
     entry = store.open(incident("inc-b", opened_s=60), signal("one"), now=at(60))
-    assert (entry.outcome, entry.incident_id) == (Joined.DUPLICATE, "inc-a")
+    assert (entry.outcome, entry.incident_id) == (JoinOutcome.DUPLICATE, "inc-a")
 
 
 def test_joining_a_closed_incident_says_so_and_the_fact_may_then_open_another(store: IncidentStore) -> None:
     store.open(incident(), signal("one"), now=T0)
     close(store)
-    assert store.join("inc-a", signal("late"), now=at(60)).outcome is Joined.CLOSED
+    assert store.join("inc-a", signal("late"), now=at(60)).outcome is JoinOutcome.CLOSED
     entry = store.open(incident("inc-b", opened_s=60), signal("late"), now=at(60))
-    assert (entry.outcome, entry.incident_id) == (Joined.OPENED, "inc-b")
+    assert (entry.outcome, entry.incident_id) == (JoinOutcome.OPENED, "inc-b")
     assert [item.dedupe_key for item in store.load("inc-b").inbox] == ["late"]
 
 
 def test_an_incident_of_a_cluster_needs_no_job(shelf: Shelf) -> None:
     of_cluster = incident("inc-c", job_id=None, cluster=CLUSTER, attempt=None, attempt_number=0)
     first = signal("one", job_id=None, cluster=CLUSTER)
-    assert shelf.store.open(of_cluster, first, now=T0).outcome is Joined.OPENED
+    assert shelf.store.open(of_cluster, first, now=T0).outcome is JoinOutcome.OPENED
     second = shelf.store.open(replace(of_cluster, incident_id="inc-d"), replace(first, dedupe_key="two"), now=T0)
-    assert (second.outcome, second.incident_id) == (Joined.JOINED, "inc-c")
+    assert (second.outcome, second.incident_id) == (JoinOutcome.JOINED, "inc-c")
     close(shelf.store, "inc-c")
     third = shelf.store.open(replace(of_cluster, incident_id="inc-d"), replace(first, dedupe_key="three"), now=T0)
-    assert third.outcome is Joined.OPENED
+    assert third.outcome is JoinOutcome.OPENED
 
 
 def test_an_incident_of_nothing_and_of_an_unknown_job_is_refused(shelf: Shelf) -> None:
@@ -154,7 +154,7 @@ def test_recording_drops_what_was_absorbed_and_keeps_what_arrived_meanwhile(stor
     after = store.load("inc-a")
     assert after.incident == stored
     assert [item.dedupe_key for item in after.inbox] == ["three"]
-    assert store.join("inc-a", signal("one"), now=T0).outcome is Joined.DUPLICATE  # absorbed, not forgotten
+    assert store.join("inc-a", signal("one"), now=T0).outcome is JoinOutcome.DUPLICATE  # absorbed, not forgotten
 
 
 def test_recording_again_with_the_same_token_changes_nothing(store: IncidentStore) -> None:
@@ -268,7 +268,7 @@ def test_what_does_not_exist_is_an_unknown_entity(store: IncidentStore) -> None:
 def test_a_full_inbox_turns_signals_away_but_never_an_order(store: IncidentStore) -> None:
     store.open(incident(), signal("fact-0"), now=T0)
     entries = [store.join("inc-a", signal(f"fact-{number}"), now=T0) for number in range(1, MAX_INBOX + 5)]
-    assert {entry.outcome for entry in entries} == {Joined.JOINED}
+    assert {entry.outcome for entry in entries} == {JoinOutcome.JOINED}
     assert [entry.is_full for entry in entries] == [False] * (MAX_INBOX - 1) + [True] * 5
     assert len(store.load("inc-a").inbox) == MAX_INBOX
     order = signal("order", source=SignalSource.OPERATOR, kind=SignalKind.ORDER_CANCEL)
@@ -278,7 +278,7 @@ def test_a_full_inbox_turns_signals_away_but_never_an_order(store: IncidentStore
     store.record(before, expected_version=0, token="t", absorbed=MAX_INBOX + 1, entry=line(), look_by=None)
     assert store.load("inc-a").inbox == ()
     # What was turned away was not taken in, so its redelivery finds room now.
-    assert store.join("inc-a", signal(f"fact-{MAX_INBOX + 4}"), now=T0).outcome is Joined.JOINED
+    assert store.join("inc-a", signal(f"fact-{MAX_INBOX + 4}"), now=T0).outcome is JoinOutcome.JOINED
     assert [item.dedupe_key for item in store.load("inc-a").inbox] == [f"fact-{MAX_INBOX + 4}"]
 
 
@@ -287,14 +287,19 @@ def test_a_node_has_one_open_incident_whoever_asks_and_its_own_history(store: In
         return incident(name, job_id=None, cluster="pretrain", node=which, attempt=None, opened_s=opened_s)
 
     told = {"job_id": None, "attempt": None, "cluster": "pretrain"}
-    assert store.open(node("inc-a", "ip-1", 0), signal("one", node="ip-1", **told), now=T0).outcome is Joined.OPENED
+    assert (
+        store.open(node("inc-a", "ip-1", 0), signal("one", node="ip-1", **told), now=T0).outcome is JoinOutcome.OPENED
+    )
     again = store.open(node("inc-b", "ip-1", 1), signal("two", node="ip-1", **told), now=at(1))
-    assert (again.outcome, again.incident_id) == (Joined.JOINED, "inc-a")
+    assert (again.outcome, again.incident_id) == (JoinOutcome.JOINED, "inc-a")
     other = store.open(node("inc-c", "ip-2", 2), signal("three", node="ip-2", **told), now=at(2))
     cluster = replace(node("inc-d", "ip-1", 3), node=None)
-    assert (other.outcome, store.open(cluster, signal("four", **told), now=at(3)).outcome) == (Joined.OPENED,) * 2
+    assert (other.outcome, store.open(cluster, signal("four", **told), now=at(3)).outcome) == (JoinOutcome.OPENED,) * 2
     close(store)
-    assert store.open(node("inc-e", "ip-1", 4), signal("five", node="ip-1", **told), now=at(4)).outcome is Joined.OPENED
+    assert (
+        store.open(node("inc-e", "ip-1", 4), signal("five", node="ip-1", **told), now=at(4)).outcome
+        is JoinOutcome.OPENED
+    )
     mine = store.list_for_node("pretrain", "ip-1", limit=5)
     assert [one.incident_id for one in mine] == ["inc-e", "inc-a"]
     assert mine[0] == node("inc-e", "ip-1", 4)

@@ -17,7 +17,7 @@ from moto import mock_aws
 
 from chalicelib.domain.model.errors import DependencyUnavailable, UnknownEntity, VersionConflict
 from chalicelib.domain.model.incident import Incident, Phase
-from chalicelib.ports.incidents import Entry, IncidentStore, Joined
+from chalicelib.ports.incidents import Entry, IncidentStore, JoinOutcome
 from tests.adapters.conftest import Shelf, fake_shelf, real_shelf
 from tests.adapters.samples import at, attempt, incident, job, line, signal
 from tests.sizes import examples
@@ -76,7 +76,7 @@ class Storm(RuleBasedStateMachine):
             lambda store: store.open(incident(name, opened_s=self.turn), signal(fact), now=at(self.turn)), lost
         )
         self.same_entry(fact, real, model, lost)
-        if isinstance(model, Entry) and model.outcome is Joined.OPENED:
+        if isinstance(model, Entry) and model.outcome is JoinOutcome.OPENED:
             self.opened.append(name)
 
     @rule(fact=FACTS, lost=LOST, data=st.data())
@@ -98,8 +98,8 @@ class Storm(RuleBasedStateMachine):
         if lost is None:
             assert real.outcome is model.outcome
         else:  # the first try's effect stands, so the second may see its own duplicate
-            assert real.outcome in (model.outcome, Joined.DUPLICATE)
-        if model.outcome in (Joined.OPENED, Joined.JOINED):
+            assert real.outcome in (model.outcome, JoinOutcome.DUPLICATE)
+        if model.outcome in (JoinOutcome.OPENED, JoinOutcome.JOINED):
             assert fact not in self.taken
             self.taken[fact] = model.incident_id
 

@@ -18,8 +18,8 @@ from botocore.exceptions import ClientError, ReadTimeoutError
 from hypothesis import example, given, settings
 
 from rekindle.slurm_agent.base.ports import NotHolder
-from rekindle.slurm_agent.leases.lease import Lease, Standing
-from rekindle.slurm_agent.leases.others import Who
+from rekindle.slurm_agent.leases.lease import Lease, LeaseState
+from rekindle.slurm_agent.leases.others import AgentIdentity
 from tests.agent.ctld import START
 from tests.sizes import examples
 
@@ -140,7 +140,7 @@ class Agent:
     def restart(self) -> None:
         """On another boot: what the same boot may do needs the lock of the state directory."""
         self.boots += 1
-        who = Who(cluster="lab", agent_id=self.name, host=self.name, boot=f"{self.name}-{self.boots}")
+        who = AgentIdentity(cluster="lab", agent_id=self.name, host=self.name, boot=f"{self.name}-{self.boots}")
         self.lease = Lease(who=who, s3=self.road, bucket="b", clock=self, term_s=TERM_S)
         self.knows = set()
 
@@ -159,9 +159,9 @@ class Agent:
     def turn(self) -> None:
         was = self.lease.standing
         self.due_at = self.model.at + self.lease.turn()
-        if was is Standing.STANDBY and self.lease.standing is Standing.HELD and self.lease.previous is not None:
+        if was is LeaseState.STANDBY and self.lease.standing is LeaseState.HELD and self.lease.previous is not None:
             self.knows = {one.token for one in self.lease.previous.begun}  # `takeover.settle`
-        if self.lease.standing is Standing.LOST:
+        if self.lease.standing is LeaseState.LOST:
             self.restart()
 
 

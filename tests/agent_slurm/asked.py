@@ -16,7 +16,7 @@ from typing import Any
 
 from localcloud.slurm.lab import SlurmLab
 from rekindle.slurm_agent.copies.capture import environment_of, submission_of
-from rekindle.slurm_agent.copies.reads import Reads
+from rekindle.slurm_agent.copies.reads import CopyReads
 from rekindle.slurm_agent.reading.jobs import COLUMNS, Job, format_of, parse_detail, parse_jobs
 from rekindle.slurm_agent.reading.run import Runner
 
@@ -79,7 +79,7 @@ def job_in(record: Mapping[str, Any], now: datetime) -> tuple[Job, dict[str, str
 
 def main() -> None:
     with SlurmLab(**LAB, with_auto_resume=True) as lab:
-        reads = Reads(Runner(environ=lab.environ()), lambda: datetime.now(UTC))
+        reads = CopyReads(Runner(environ=lab.environ()), lambda: datetime.now(UTC))
         numbers = {}
         for name, (options, lines) in ASKED.items():
             script = lab.folder / "work" / f"{name.replace(' ', '-')}.sh"

@@ -10,7 +10,7 @@ import pytest
 from rekindle.protocol.cluster.documents import AttemptDoc, NodesDoc, SlurmState
 from rekindle.protocol.cluster.names import attempt_key, nodes_key
 from rekindle.slurm_agent.base.ports import News, Reading
-from rekindle.slurm_agent.copies.reads import Reads
+from rekindle.slurm_agent.copies.reads import CopyReads
 from rekindle.slurm_agent.reading.nodemap import NodeMap
 from rekindle.slurm_agent.reading.run import Runner
 from rekindle.slurm_agent.slurm.commands import Commands
@@ -70,7 +70,7 @@ class Head:
     def start(self) -> None:
         """A new process of the agent."""
         runner = Runner(environ={"PATH": self.fake.path})
-        self.reads = Reads(runner, lambda: self.now)
+        self.reads = CopyReads(runner, lambda: self.now)
         self.roster = Roster()
         node_map = NodeMap(str(self.resources))
         self.owners = owners = Owners("ml", self.board.get)

@@ -20,7 +20,7 @@ from localcloud.slurm.conf import Timers
 from localcloud.slurm.lab import SlurmLab
 from rekindle.protocol.cluster.orders import Repair, Signal
 from rekindle.slurm_agent.base.ports import SlurmError
-from rekindle.slurm_agent.copies.reads import Reads
+from rekindle.slurm_agent.copies.reads import CopyReads
 from rekindle.slurm_agent.copies.script_file import FOLDER
 from rekindle.slurm_agent.reading.nodemap import NodeMap
 from rekindle.slurm_agent.reading.run import CommandResult, Runner
@@ -69,7 +69,7 @@ class Replayed(Runner):
 class Side:
     """The agent's readers and commands over one Runner."""
 
-    reads: Reads
+    reads: CopyReads
     commands: Commands
     ids: Mapping[str, int]
 
@@ -80,7 +80,7 @@ class Side:
 
 
 def side(runner: Runner, ids: Mapping[str, int], now: datetime) -> Side:
-    reads = Reads(runner, lambda: now)
+    reads = CopyReads(runner, lambda: now)
     commands = Commands(
         cluster="lab",
         runner=runner,

@@ -24,7 +24,7 @@ def taken_from(record: dict[str, Any], version: str) -> spec.CapturedSpec:
     job, detail = job_in(record, START)
     script = f"#!/bin/sh\n{ASKED[record['name']][1]}\nsleep 600\n"
     environment = Captured(kept=record["environment"], all=record["environment"])
-    return spec.make(
+    return spec.build_spec(
         job,
         detail,
         script=script,
@@ -170,7 +170,7 @@ def test_an_option_that_is_not_sbatchs_own_is_given_again_only_where_its_value_i
 
     def made(line: str | None, environment: dict[str, str], script: str = "#!/bin/sh\nx\n") -> spec.CapturedSpec:
         captured = Captured(kept=environment, all=environment)
-        return spec.make(job, detail, script=script, environment=captured, arguments=(), line=line)
+        return spec.build_spec(job, detail, script=script, environment=captured, arguments=(), line=line)
 
     plain = made("sbatch --container-image=nvcr.io/a b /fsx/ml/train.sh", given)
     assert plain.cannot == ()

@@ -15,7 +15,7 @@ from rekindle.protocol.cluster.node_states import read_state
 from rekindle.slurm_agent.copies import capture, spec
 from rekindle.slurm_agent.reading import comment, jobs, nodemap, nodes, options, script, text
 from rekindle.slurm_agent.reading.run import Unreadable
-from rekindle.slurm_agent.watching.attempt_docs import Shown, base_of, doc_of
+from rekindle.slurm_agent.watching.attempt_docs import ShownJob, base_of, doc_of
 
 pytestmark = pytest.mark.long
 
@@ -97,7 +97,7 @@ def test_every_job_that_is_read_makes_a_document_that_can_be_read(columns: list[
     except Unreadable:
         return
     said = comment.parse(job.comment) or comment.Comment()
-    shown = Shown(job=job, base=base_of("ml", job, said), asked=said, detail={"ExitCode": columns[5]})
+    shown = ShownJob(job=job, base=base_of("ml", job, said), asked=said, detail={"ExitCode": columns[5]})
     try:
         doc = doc_of("ml", shown, NOW)
     except Unreadable:
@@ -128,7 +128,7 @@ def test_every_job_that_is_read_makes_a_spec_that_can_be_read(
         + "\0".join(f"{name}={given}" for name, given in environment.items()).encode("utf-8", "surrogatepass")
     )
     kept = {name: given for name, given in captured.items() if given.isprintable()}
-    taken = spec.make(job, values, script="#!/bin/sh\n", environment=capture.Captured(kept=kept), arguments=())
+    taken = spec.build_spec(job, values, script="#!/bin/sh\n", environment=capture.Captured(kept=kept), arguments=())
     if taken.spec is None:
         assert taken.cannot[-1].startswith(spec.NOT_WRITABLE)
     else:

@@ -21,8 +21,8 @@ from rekindle.protocol.mailbox import plan_key
 from rekindle.slurm_agent.base.ports import SlurmUnavailable
 from rekindle.slurm_agent.files import user_files, worker, workers
 from rekindle.slurm_agent.files.user_files import UserFiles
-from rekindle.slurm_agent.files.worker import NotDone
-from rekindle.slurm_agent.files.workers import Hangs, Later, Workers, mount_of
+from rekindle.slurm_agent.files.worker import WorkNotDone
+from rekindle.slurm_agent.files.workers import Hangs, Workers, WorkPending, mount_of
 from rekindle.slurm_agent.reading.run import Runner
 from rekindle.slurm_agent.watching.relay import MailboxRelay
 from rekindle.slurm_agent.watching.roster import FollowedJob, Roster
@@ -266,14 +266,14 @@ def test_work_that_takes_its_time_is_no_hang(files: UserFiles, tmp_path: Path) -
     for number in range(3000):
         (tmp_path / f"checkpoint-{number}").mkdir()
     files.workers.soft_s = 0.0
-    with pytest.raises(Later):
+    with pytest.raises(WorkPending):
         files.checkpoints("a", None, str(tmp_path), *ME, START)
     files.workers.patience_s = 60.0
     deadline = time.monotonic() + 30.0
     while time.monotonic() < deadline:
         try:
             doc = files.checkpoints("a", None, str(tmp_path), *ME, START)
-        except Later:
+        except WorkPending:
             time.sleep(0.05)
             continue
         assert doc.job_id == "a"
@@ -291,10 +291,10 @@ def test_what_comes_too_late_is_not_put_in_place(tmp_path: Path) -> None:
     """A file system that answers again brings back no fence that others have followed since."""
     place = tmp_path / "rekindle" / "fence.json"
     files = UserFiles(Workers(soft_s=20.0))
-    files.bring("a", str(tmp_path), "rekindle/fence.json", b"new", *ME)
+    files.deliver("a", str(tmp_path), "rekindle/fence.json", b"new", *ME)
     files.workers.patience_s = -1.0
-    with pytest.raises(NotDone, match="too late"):
-        files.bring("a", str(tmp_path), "rekindle/fence.json", b"old", *ME)
+    with pytest.raises(WorkNotDone, match="too late"):
+        files.deliver("a", str(tmp_path), "rekindle/fence.json", b"old", *ME)
     assert place.read_bytes() == b"new"
     assert [path.name for path in place.parent.iterdir()] == ["fence.json"]
     files.workers.close()
@@ -346,5 +346,5 @@ def test_no_module_but_the_workers_own_touches_a_users_path() -> None:
             parts = {(node.module or "").rpartition(".")[2], *(one.name for one in node.names)} & runs_apart
             names = {one.name for one in node.names}
             assert not {(path.stem, part) for part in parts} - harmless, f"{path.name}:{node.lineno}"
-            assert not names & {"changed", "bring", "of_files", "judge"}, f"{path.name}:{node.lineno}"
+            assert not names & {"changed", "deliver", "of_files", "judge"}, f"{path.name}:{node.lineno}"
             assert node.module != "rekindle.checkpoints.folders", f"{path.name}:{node.lineno}"

@@ -10,7 +10,7 @@ import pytest
 from rekindle.protocol.cluster.documents import AttemptDoc, SlurmState
 from rekindle.protocol.cluster.followed import FollowedDoc, followed_key
 from rekindle.protocol.cluster.orders import NEEDED, Order, Outcome, Signal, Verb
-from rekindle.protocol.cluster.same_job import another
+from rekindle.protocol.cluster.same_job import why_different
 from rekindle.slurm_agent.base.ports import SlurmUnavailable
 from rekindle.slurm_agent.orders.dispatch import OrderDispatcher
 from rekindle.slurm_agent.orders.verbs import OrderTry
@@ -253,6 +253,6 @@ def test_a_clock_that_was_set_back_before_a_requeue_makes_no_other_job(back: tim
         attempt="slurm.ml.7", cluster="ml", slurm_job=7, restart=0, state=SlurmState.RUNNING, seen_at=START, user="a"
     )
     known = replace(known, submitted_at=START)
-    assert bool(another(known, user="a", restart=1, submitted_at=START - back)) is not is_the_same
-    assert another(known, user="b", restart=1, submitted_at=START - back)
-    assert another(known, user="a", restart=0, submitted_at=START - back)
+    assert bool(why_different(known, user="a", restart=1, submitted_at=START - back)) is not is_the_same
+    assert why_different(known, user="b", restart=1, submitted_at=START - back)
+    assert why_different(known, user="a", restart=0, submitted_at=START - back)

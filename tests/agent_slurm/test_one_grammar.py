@@ -9,7 +9,7 @@ import pytest
 from rekindle.cli.tools.sbatch import read_command
 from rekindle.doctor.batch.script import read_batch
 from rekindle.sbatch.options import of_script
-from rekindle.sbatch.table import OPTIONS, Known, Takes
+from rekindle.sbatch.table import OPTIONS, Known, TakesValue
 from rekindle.slurm_agent.reading.line import of_line
 
 LINES = [
@@ -53,6 +53,6 @@ def test_a_plug_ins_option_may_have_a_value_of_its_own() -> None:
 def test_every_letter_stands_for_one_option_and_an_older_name_is_no_option_of_today() -> None:
     letters = [spec.letter for spec in OPTIONS.values() if spec.letter]
     assert len(letters) == len(set(letters))
-    assert {spec.takes for spec in OPTIONS.values()} == set(Takes)
+    assert {spec.takes for spec in OPTIONS.values()} == set(TakesValue)
     older = next(name for name, spec in OPTIONS.items() if spec.known is Known.OLDER)
     assert read_batch(f"#!/bin/sh\n#SBATCH --{older}=x\n".encode(), "x").troubles

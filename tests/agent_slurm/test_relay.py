@@ -29,7 +29,7 @@ from rekindle.protocol.mailbox import (
 from rekindle.protocol.reports import RankReport, ReportKind
 from rekindle.protocol.summaries import HostSummary
 from rekindle.slurm_agent.base.ports import Reading, SlurmUnavailable
-from rekindle.slurm_agent.copies.reads import Reads
+from rekindle.slurm_agent.copies.reads import CopyReads
 from rekindle.slurm_agent.files import found, userfs
 from rekindle.slurm_agent.files.user_files import UserFiles
 from rekindle.slurm_agent.files.workers import Workers
@@ -199,7 +199,7 @@ def test_a_job_is_not_let_go_before_its_plan_was_brought(world: World, tmp_path:
     commands = Commands(
         cluster="ml",
         runner=runner,
-        reads=Reads(runner, lambda: START),
+        reads=CopyReads(runner, lambda: START),
         node_map=NodeMap(str(tmp_path / "none")),
         settings=Settings,
         now=lambda: START,

@@ -8,7 +8,7 @@ import pytest
 
 from rekindle.slurm_agent.base.ports import SlurmRefused, SlurmUnavailable, UnknownJob, UnknownNode
 from rekindle.slurm_agent.copies.capture import arguments_of
-from rekindle.slurm_agent.copies.reads import Reads
+from rekindle.slurm_agent.copies.reads import CopyReads
 from rekindle.slurm_agent.reading.jobs import LEAN_COLUMNS
 from rekindle.slurm_agent.reading.run import CommandResult, Denied, Runner, checked
 from tests.agent_slurm.conftest import START
@@ -106,7 +106,7 @@ def test_arguments_without_end_hide_no_job(tmp_path: Path) -> None:
         f"echo '{row}@' | sed \"s/@$/|$mark#/; s/@/|$mark|/g\"\n"
     )
     squeue.chmod(0o755)
-    reads = Reads(Runner(environ={"PATH": f"{tmp_path}:/usr/bin:/bin"}), lambda: START)
+    reads = CopyReads(Runner(environ={"PATH": f"{tmp_path}:/usr/bin:/bin"}), lambda: START)
     (job,) = reads.jobs()
     assert (job.job, job.name) == (7, "train")
     assert arguments_of("/nonexistent", job) is None, "nobody takes them for none"

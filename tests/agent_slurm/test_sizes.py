@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rekindle.slurm_agent.reading import comment
-from rekindle.slurm_agent.reading.sizes import asked_min, cannot_shrink, cpus_for, wanted
+from rekindle.slurm_agent.reading.sizes import asked_min, cannot_shrink, cpus_for, fewest_nodes
 
 REQUEUED = {"NumNodes": "2", "NumCPUs": "4", "TRES": "cpu=4,mem=4M,node=4,billing=4", "NtasksPerN:B:S:C": "0:0:*:*"}
 
@@ -35,10 +35,10 @@ def test_a_resubmission_of_ours_keeps_the_key() -> None:
 
 
 def test_what_a_requeued_job_asks_for_is_in_its_resources_not_in_its_number_of_nodes() -> None:
-    assert wanted(REQUEUED) == 4
-    assert wanted({"ReqTRES": "cpu=8,mem=1M,node=8,billing=8", "AllocTRES": "(null)"}) == 8
-    assert wanted({"NumNodes": "2"}) is None
-    assert wanted({"TRES": "(null)"}) is None
+    assert fewest_nodes(REQUEUED) == 4
+    assert fewest_nodes({"ReqTRES": "cpu=8,mem=1M,node=8,billing=8", "AllocTRES": "(null)"}) == 8
+    assert fewest_nodes({"NumNodes": "2"}) is None
+    assert fewest_nodes({"TRES": "(null)"}) is None
 
 
 def test_the_cpus_go_with_the_nodes() -> None:

@@ -78,7 +78,9 @@ def test_what_was_asked_for_is_asked_for_again() -> None:
         "SLURM_OPEN_MODE": "a",
         "PATH": "/bin",
     }
-    taken = spec.make(job, detail, script=SCRIPT, environment=Captured(kept=asked), arguments=("--config", "base.yaml"))
+    taken = spec.build_spec(
+        job, detail, script=SCRIPT, environment=Captured(kept=asked), arguments=("--config", "base.yaml")
+    )
     assert taken.cannot == ()
     assert taken.spec is not None
     given = taken.spec.options
@@ -101,7 +103,7 @@ def test_what_was_asked_for_is_asked_for_again() -> None:
 
 def test_without_its_environment_a_job_keeps_its_gpus_and_says_what_is_missing() -> None:
     job, detail = job_of(Command="/fsx/ml/train.sh a b")
-    taken = spec.make(job, detail, script=SCRIPT, environment=Captured(kept=None), arguments=None)
+    taken = spec.build_spec(job, detail, script=SCRIPT, environment=Captured(kept=None), arguments=None)
     assert taken.cannot == (spec.NO_ENVIRONMENT, spec.NO_ARGUMENTS)
     assert taken.spec is not None
     assert taken.spec.options["gres"] == "gpu:8"
@@ -117,13 +119,13 @@ def test_without_its_environment_a_job_keeps_its_gpus_and_says_what_is_missing()
 )
 def test_what_cannot_be_submitted_again_says_so(columns: dict[str, str], why: str) -> None:
     job, detail = job_of(**columns)
-    taken = spec.make(job, detail, script=SCRIPT, environment=Captured(kept={}), arguments=())
+    taken = spec.build_spec(job, detail, script=SCRIPT, environment=Captured(kept={}), arguments=())
     assert why in taken.cannot
 
 
 def test_a_spec_that_cannot_be_kept_is_said_and_stops_nobody() -> None:
     job, detail = job_of(WorkDir="/" + "x" * 5000)
-    taken = spec.make(job, detail, script=SCRIPT, environment=Captured(kept={}), arguments=())
+    taken = spec.build_spec(job, detail, script=SCRIPT, environment=Captured(kept={}), arguments=())
     assert taken.spec is None
     assert taken.cannot[0].startswith(spec.NOT_WRITABLE)
 
@@ -132,7 +134,7 @@ def test_our_excluded_nodes_do_not_become_the_users() -> None:
     job, detail = job_of()
     detail["ExcNodeList"] = "node[1-3]"
     kept = {spec.EXCLUDED: "node1,node3", "REKINDLE_RESUME_STEP": "5", "A": "1"}
-    taken = spec.make(job, detail, script=SCRIPT, environment=Captured(kept=kept), arguments=())
+    taken = spec.build_spec(job, detail, script=SCRIPT, environment=Captured(kept=kept), arguments=())
     assert taken.spec is not None
     assert taken.spec.options["exclude"] == "node2"
     assert taken.spec.environment == {"A": "1"}, "nothing of the attempt before"

@@ -15,7 +15,7 @@ from chalicelib.aws.ssm.policies import SsmPolicies
 from chalicelib.aws.ssm.policy_documents import LEASE, SsmPolicyDocumentStore
 from chalicelib.domain.model.errors import InvalidPolicy, Outdated, UnknownEntity, VersionConflict
 from chalicelib.domain.policy.document import DEFAULT_POLICY
-from chalicelib.ports.operator import AnswerMemory, PolicyDocumentStore, Remembered
+from chalicelib.ports.operator import AnswerMemory, EarlierOrder, PolicyDocumentStore
 from chalicelib.services.operator.policy_documents import PolicyDocuments
 from chalicelib.services.operator.stored_text import MAX_BYTES
 from localcloud.cloud import STACK, Cloud
@@ -43,11 +43,11 @@ def memory(request: pytest.FixtureRequest, aws: None) -> AnswerMemory:
 
 def test_an_order_is_new_once_and_its_answer_is_kept(memory: AnswerMemory) -> None:
     assert memory.begin("k", fingerprint="f", now=T0) is None
-    assert memory.begin("k", fingerprint="f", now=T0) == Remembered(same=True, answer=None)
+    assert memory.begin("k", fingerprint="f", now=T0) == EarlierOrder(same=True, answer=None)
     answer = {"status": 202, "body": {"what": "opened", "step": 1.5, "none": None}, "headers": {}}
     memory.finish("k", answer=answer)
-    assert memory.begin("k", fingerprint="f", now=T0) == Remembered(same=True, answer=answer)
-    assert memory.begin("k", fingerprint="other", now=T0) == Remembered(same=False, answer=answer)
+    assert memory.begin("k", fingerprint="f", now=T0) == EarlierOrder(same=True, answer=answer)
+    assert memory.begin("k", fingerprint="other", now=T0) == EarlierOrder(same=False, answer=answer)
     assert memory.begin("k2", fingerprint="f", now=T0) is None
 
 

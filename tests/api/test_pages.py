@@ -11,7 +11,7 @@ import pytest
 from chalicelib.aws.dynamodb.listings import MAX_READ, DynamoListings
 from chalicelib.domain.model.errors import InvalidRequest, UnknownEntity
 from chalicelib.domain.model.incident import Incident, Phase
-from chalicelib.ports.incidents import Listings, Wanted
+from chalicelib.ports.incidents import IncidentQuery, Listings
 from rekindle.protocol.signals import FaultClass
 from tests.adapters.conftest import TABLE, Shelf, fake_shelf, make_client, real_shelf
 from tests.adapters.samples import T0, at, attempt, incident, job, line, signal
@@ -86,18 +86,18 @@ def walked(ask: Callable[[str | None], Any], limit: int) -> list[str]:
 
 
 QUESTIONS = [
-    (Wanted(is_open=True), [21, 14, 13, 12]),
-    (Wanted(is_open=False), [20, *range(11, -1, -1)]),
-    (Wanted(), [21, 14, 13, 12, 20, *range(11, -1, -1)]),
-    (Wanted(since=at(13)), [21, 14, 13, 20]),
-    (Wanted(is_open=False, since=at(10)), [20, 11, 10]),
-    (Wanted(is_open=False, fault="non_finite"), [8, 4, 0]),
-    (Wanted(cluster=CLUSTER), [21, 20]),
-    (Wanted(job_id="lm-7b"), list(range(11, -1, -1))),
-    (Wanted(job_id="lm-7b", is_open=True), []),
-    (Wanted(job_id="lm-7b", fault="hang", since=at(6)), [11, 10, 9, 7, 6]),
-    (Wanted(job_id="a", is_open=True), [12]),
-    (Wanted(job_id="nobody"), []),
+    (IncidentQuery(is_open=True), [21, 14, 13, 12]),
+    (IncidentQuery(is_open=False), [20, *range(11, -1, -1)]),
+    (IncidentQuery(), [21, 14, 13, 12, 20, *range(11, -1, -1)]),
+    (IncidentQuery(since=at(13)), [21, 14, 13, 20]),
+    (IncidentQuery(is_open=False, since=at(10)), [20, 11, 10]),
+    (IncidentQuery(is_open=False, fault="non_finite"), [8, 4, 0]),
+    (IncidentQuery(cluster=CLUSTER), [21, 20]),
+    (IncidentQuery(job_id="lm-7b"), list(range(11, -1, -1))),
+    (IncidentQuery(job_id="lm-7b", is_open=True), []),
+    (IncidentQuery(job_id="lm-7b", fault="hang", since=at(6)), [11, 10, 9, 7, 6]),
+    (IncidentQuery(job_id="a", is_open=True), [12]),
+    (IncidentQuery(job_id="nobody"), []),
 ]
 
 
@@ -159,7 +159,7 @@ def test_the_story_is_the_same_by_the_page(books: Books) -> None:
 def test_a_cursor_that_is_not_ours_is_refused(cursor: str, aws: None) -> None:
     listings = _dynamo()
     with pytest.raises(InvalidRequest):
-        listings.incidents(Wanted(is_open=True), limit=5, cursor=cursor)
+        listings.incidents(IncidentQuery(is_open=True), limit=5, cursor=cursor)
 
 
 def test_a_cursor_cannot_be_bent_to_another_place(aws: None) -> None:
@@ -168,7 +168,7 @@ def test_a_cursor_cannot_be_bent_to_another_place(aws: None) -> None:
 
     bent = base64.urlsafe_b64encode(b'["INCIDENTS#OPEN",{"pk":"a","sk":"b","gsi1pk":"JOBS#ACTIVE","gsi1sk":"c"}]')
     with pytest.raises(InvalidRequest):
-        _dynamo().incidents(Wanted(is_open=True), limit=5, cursor=bent.decode())
+        _dynamo().incidents(IncidentQuery(is_open=True), limit=5, cursor=bent.decode())
 
 
 def _dynamo() -> DynamoListings:
@@ -186,10 +186,10 @@ def test_a_page_costs_two_calls_and_a_filter_that_no_index_answers_a_bounded_num
     for number in range(30):
         books.closed(number)
     wire.reset()
-    assert len(books.listings.incidents(Wanted(is_open=False), limit=10).incidents) == 10
+    assert len(books.listings.incidents(IncidentQuery(is_open=False), limit=10).incidents) == 10
     assert dict(wire.calls) == {"Query": 1, "BatchGetItem": 1}
     wire.reset()
-    page = books.listings.incidents(Wanted(is_open=False, fault="hang"), limit=10)
+    page = books.listings.incidents(IncidentQuery(is_open=False, fault="hang"), limit=10)
     assert (page.incidents, page.cursor) == ((), None)
     assert sum(wire.calls.values()) <= 2 * (MAX_READ // 100)
 
@@ -208,7 +208,7 @@ def test_what_closes_while_a_page_is_read_is_left_out(aws: None) -> None:
         UpdateExpression="SET gsi1pk = :open",
         ExpressionAttributeValues={":open": {"S": "INCIDENTS#OPEN"}},
     )
-    assert books.listings.incidents(Wanted(is_open=True), limit=5).incidents == ()
+    assert books.listings.incidents(IncidentQuery(is_open=True), limit=5).incidents == ()
 
 
 def test_a_page_that_was_read_in_vain_leads_on(aws: None) -> None:
@@ -220,7 +220,9 @@ def test_a_page_that_was_read_in_vain_leads_on(aws: None) -> None:
     shelf.registry.register(job(), attempt())
     for number in range(12):
         books.closed(number, fault=FaultClass.HANG if number == 0 else FaultClass.NON_FINITE)
-    first = listings.incidents(Wanted(is_open=False, fault="hang"), limit=10)
+    first = listings.incidents(IncidentQuery(is_open=False, fault="hang"), limit=10)
     assert (first.incidents, first.cursor is None) == ((), False)
-    found = walked(lambda cursor: listings.incidents(Wanted(is_open=False, fault="hang"), limit=10, cursor=cursor), 10)
+    found = walked(
+        lambda cursor: listings.incidents(IncidentQuery(is_open=False, fault="hang"), limit=10, cursor=cursor), 10
+    )
     assert found == ["inc-0000"]

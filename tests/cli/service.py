@@ -33,7 +33,7 @@ from chalicelib.services.operator.clusters import Clusters
 from chalicelib.services.operator.orders import Orders
 from chalicelib.services.operator.policy_documents import PolicyDocuments
 from chalicelib.services.operator.switches import Switches
-from chalicelib.services.perform.perform import Perform
+from chalicelib.services.perform.perform import ActionExecutor
 from chalicelib.services.reporting.alarms import Alarms
 from chalicelib.services.reporting.outcome import Outcome
 from localcloud.memory_tables import MemoryIncidents, MemoryJobs
@@ -180,7 +180,7 @@ class FakeService:
             policies=self.policies,
             clock=self.clock,
         )
-        perform = Perform(
+        perform = ActionExecutor(
             registry=self.registry,
             scheduler=self.scheduler,
             mailbox=self.mailbox,

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from moto import mock_aws
 
 from rekindle.client.api import check_url, path, region_of, signer
-from rekindle.client.errors import Misused
+from rekindle.client.errors import UsageError
 from rekindle.client.table import Column, Style, clean, cut, render, width
 from tests.cli.conftest import Run
 from tests.cli.service import FakeService
@@ -279,11 +279,11 @@ def test_a_request_to_the_account_is_signed_for_its_own_region(monkeypatch: pyte
 
 
 def test_without_credentials_or_region_the_account_is_not_spoken_to(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(Misused, match="credentials"):
+    with pytest.raises(UsageError, match="credentials"):
         signer("https://abc123.execute-api.us-west-2.amazonaws.com/api")
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIDEXAMPLE")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
-    with pytest.raises(Misused, match="region"):
+    with pytest.raises(UsageError, match="region"):
         signer("https://rekindle.example.com")
 
 

@@ -9,8 +9,8 @@ from chalicelib.domain.model.approvals import Approval, ApprovalAnswer, Guard, H
 from chalicelib.domain.model.evidence import Stretch, Suspicion, SuspicionKind
 from chalicelib.domain.model.incident import Incident, Phase
 from chalicelib.domain.model.node_findings import Finding, FindingKind
-from chalicelib.domain.model.repair import NodeRepair, Route, Rung, Step, StepState, TheirWork
-from rekindle.cli.views.incident import tell
+from chalicelib.domain.model.repair import NodeRepair, OutsideRepair, Route, Rung, Step, StepState
+from rekindle.cli.views.incident import incident_text
 from rekindle.cli.views.overview import incident_table
 from rekindle.client.table import Style
 
@@ -20,7 +20,9 @@ PLAIN = Style(columns=100)
 
 def shown(**more: Any) -> str:
     base = {"incident_id": "inc-lm-1", "job_id": "lm", "cluster": None, "opened_at": NOW, "phase_entered_at": NOW}
-    return tell({**Incident(**base, phase=Phase.HOLDING).changed(**more).to_wire(defaults=True), "timeline": []}, PLAIN)
+    return incident_text(
+        {**Incident(**base, phase=Phase.HOLDING).changed(**more).to_wire(defaults=True), "timeline": []}, PLAIN
+    )
 
 
 def test_a_suspect_is_named_with_its_host_its_grounds_and_its_stacks() -> None:
@@ -75,10 +77,10 @@ def test_a_nodes_incident_says_which_node_what_was_found_and_what_was_done() -> 
         steps=(step,),
         instance_word="i-0bbbbbbbbbbbbbbb2 Running",
         listed_word="idle+drain (rekindle:inc-1)",
-        theirs=TheirWork(what="it was rebooted", at=NOW),
+        theirs=OutsideRepair(what="it was rebooted", at=NOW),
     )
     node = {"job_id": None, "cluster": "ml", "node": "ip-10-1-0-2", "repair": repair}
-    told = " ".join(tell(_wire(node), Style(columns=200)).split())
+    told = " ".join(incident_text(_wire(node), Style(columns=200)).split())
     for words in (
         "about node ip-10-1-0-2 of cluster ml",
         "found agent_replace (Xid 79 on GPU 3)",
@@ -146,5 +148,7 @@ def test_what_holds_an_incident_back_is_told_with_its_words_and_what_holds_now_c
 
 def test_a_service_that_tells_of_guards_in_another_shape_ends_in_no_traceback() -> None:
     base = {"incident_id": "inc", "phase": "open", "timeline": []}
-    assert "HELD BACK" in tell({**base, "holds": [{"guard": 5, "actions": "x"}, 7], "approvals": [{}, None]}, PLAIN)
-    assert "HELD BACK" not in tell({**base, "holds": "x", "approvals": {}}, PLAIN)
+    assert "HELD BACK" in incident_text(
+        {**base, "holds": [{"guard": 5, "actions": "x"}, 7], "approvals": [{}, None]}, PLAIN
+    )
+    assert "HELD BACK" not in incident_text({**base, "holds": "x", "approvals": {}}, PLAIN)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from localcloud.aws.wire import SERVICE
-from rekindle.console.reads import Kept
+from rekindle.console.reads import AnswerCache
 from tests.console.world import NOW, Visitor, World, an_incident, an_item, raised
 
 FEW, MANY, OPENED = 60, 240, 5  # pages of 50 are full in both
@@ -53,7 +53,9 @@ def counts() -> tuple[dict[str, Counter[str]], dict[str, Counter[str]]]:
     with raised() as world:
         world.fill(jobs=12, incidents=FEW, opened=OPENED)
         site, visitor = world.console.site, Visitor(world.console)
-        site.kept = Kept(site.one, site._pool, lambda: NOW)  # the week's ledger is read once, and never grows old here
+        site.kept = AnswerCache(
+            site.one, site._pool, lambda: NOW
+        )  # the week's ledger is read once, and never grows old here
         visitor.get("/metrics")
         few = {page: asked(world, visitor, page) for page in PAGES}
         world.put(*(an_item(an_incident(number, is_open=False)) for number in range(FEW, MANY)))

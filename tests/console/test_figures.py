@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rekindle.console.figures import Fact, facts, has_rows, measures, missing, shares, table_of, texts, title
+from rekindle.console.figures import Fact, facts, has_rows, measures, shares, table_of, texts, title, unknown_figures
 from rekindle.console.titles import HEADINGS, TITLES
 from rekindle.console.words import clock, stretches
 
@@ -57,7 +57,7 @@ def test_nothing_stands_under_no_heading() -> None:
 
 
 def test_what_is_not_known_is_told_once_for_each_reason() -> None:
-    assert missing(facts(LEDGER)) == (
+    assert unknown_figures(facts(LEDGER)) == (
         ("GPUs, GPU-hours lost", WHY),
         ("US dollars spared", "no price"),
     )

@@ -12,7 +12,7 @@ import pytest
 
 from rekindle.client.api import Client
 from rekindle.client.errors import CliError
-from rekindle.console.reads import KEPT_FOR, TRIED_AGAIN_AFTER, Kept, Panel, Question, ask, read_one
+from rekindle.console.reads import KEPT_FOR, TRIED_AGAIN_AFTER, AnswerCache, Panel, Question, ask, read_one
 from tests.cli.service import FakeService, serve
 from tests.console.world import NOW
 
@@ -28,7 +28,7 @@ class Desk:
         self.asked = 0
         self.may_answer = threading.Event()
         self.may_answer.set()
-        self.kept = Kept(self.read, pool, lambda: self.now)
+        self.kept = AnswerCache(self.read, pool, lambda: self.now)
 
     def read(self, question: Question) -> Panel:
         self.asked += 1
@@ -101,7 +101,7 @@ def test_a_reading_that_breaks_does_not_stand_for_ever(desk: Desk) -> None:
         raise CliError("no")
 
     with ThreadPoolExecutor(1) as pool:
-        kept = Kept(breaks, pool, lambda: desk.now)
+        kept = AnswerCache(breaks, pool, lambda: desk.now)
         with pytest.raises(CliError):
             kept.wait_for(LEDGER)
         assert kept.there(LEDGER).why == "it could not be read"

@@ -16,10 +16,10 @@ from rich.console import Console
 from infra.recording.__main__ import MOST_BYTES, TITLE, main
 from infra.recording.film import film_of
 from infra.recording.screens import Screen, screens_of
-from infra.recording.terminal import COLUMNS, LINES, Cast, Output, read, record
+from infra.recording.terminal import COLUMNS, LINES, Output, TerminalRecording, read, record
 from localcloud.demo.fleet import LABEL
 from localcloud.demo.story import TITLES, Fault
-from localcloud.demo.view import Picture, fleet_figures, render, results
+from localcloud.demo.view import DemoState, fleet_figures, render, results
 
 ROOT = Path(__file__).resolve().parents[2]
 SVG = "{http://www.w3.org/2000/svg}"
@@ -75,7 +75,7 @@ def test_it_shows_what_the_demo_draws_today() -> None:
     assert shown[0][0] == "$ make demo"
     assert len(shown) > 30
     now = datetime(2035, 1, 1, tzinfo=UTC)
-    live = printed(render(Picture(started_at=now, at=now, act="")))
+    live = printed(render(DemoState(started_at=now, at=now, act="")))
     first_live = next(one for one in shown if any("timeline" in line for line in one))
     assert live <= words("\n".join(first_live))
     last = words("\n".join(shown[-1]))
@@ -103,8 +103,8 @@ def test_every_act_of_the_recording_is_one_of_the_directors() -> None:
         assert words(act) <= source, act
 
 
-def cast(*outputs: tuple[float, str]) -> Cast:
-    return Cast(tuple(Output(at, text) for at, text in outputs), 0)
+def cast(*outputs: tuple[float, str]) -> TerminalRecording:
+    return TerminalRecording(tuple(Output(at, text) for at, text in outputs), 0)
 
 
 def lines(screen: Screen) -> list[str]:

@@ -21,7 +21,7 @@ from localcloud.demo.story import (
     measure,
 )
 from localcloud.demo.trace import Trace
-from localcloud.demo.view import LineView, Picture, WorkerSeen, render, results
+from localcloud.demo.view import DemoState, LineView, WorkerSeen, render, results
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -147,7 +147,7 @@ def test_an_empty_chart_is_drawn_too() -> None:
     assert len(draw([], width=40, height=5).rows) == 5
 
 
-def picture(**changes: object) -> Picture:
+def picture(**changes: object) -> DemoState:
     values: dict[str, object] = {
         "started_at": START,
         "at": at(20),
@@ -157,7 +157,7 @@ def picture(**changes: object) -> Picture:
         "steps": [seen(step, float(5 - step / 40).hex()) for step in range(1, 60)],
         "incidents": (incident(),),
     }
-    return Picture(**{**values, **changes})  # type: ignore[arg-type]
+    return DemoState(**{**values, **changes})  # type: ignore[arg-type]
 
 
 def test_the_plain_view_tells_each_thing_once() -> None:

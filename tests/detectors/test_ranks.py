@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rekindle.detectors.frames import WAITS, training_frames, waits_in
-from rekindle.detectors.ranks import STRONG, RankRule, first_bad, minority, stalled
+from rekindle.detectors.ranks import STRONG, RankRule, find_suspects, first_bad, stalled
 from rekindle.protocol.reports import RankReport, ReportKind
 
 AT = datetime(2026, 11, 21, 10, 0, tzinfo=UTC)
@@ -99,7 +99,7 @@ def stalls(
 @pytest.mark.parametrize("waits", [BACKWARD, ALL_REDUCE], ids=["backward", "all-reduce"])
 @pytest.mark.parametrize(("world", "culprit"), [(2, 1), (4, 3), (16, 9), (512, 77)])
 def test_the_rank_that_does_not_wait_is_named_with_its_node(waits: str, busy: str, world: int, culprit: int) -> None:
-    verdict = minority(stalls(world, waits, {culprit: busy}), world)
+    verdict = find_suspects(stalls(world, waits, {culprit: busy}), world)
     assert verdict.suspect_ranks == (culprit,)
     assert verdict.hosts == (f"node-{culprit // 8}",)
     assert verdict.rule is RankRule.NOT_WAITING
@@ -108,12 +108,12 @@ def test_the_rank_that_does_not_wait_is_named_with_its_node(waits: str, busy: st
 
 
 def test_where_the_suspect_stands_is_said() -> None:
-    assert "dataloader.py:_try_get_data" in minority(stalls(8, BACKWARD, {5: LOADER}), 8).text
+    assert "dataloader.py:_try_get_data" in find_suspects(stalls(8, BACKWARD, {5: LOADER}), 8).text
 
 
 @pytest.mark.parametrize("world", [2, 8, 64])
 def test_a_rank_that_is_frozen_as_a_whole_is_told_by_its_silence(world: int) -> None:
-    verdict = minority(stalls(world, BACKWARD, missing=(1,)), world)
+    verdict = find_suspects(stalls(world, BACKWARD, missing=(1,)), world)
     assert (verdict.suspect_ranks, verdict.rule) == ((1,), RankRule.SILENT)
     assert verdict.confidence >= STRONG
     if world > 2:
@@ -124,51 +124,51 @@ def test_an_earlier_report_of_its_pace_tells_a_silent_ranks_host() -> None:
     pace = RankReport(
         kind=ReportKind.PACE, job_id="job", attempt="run-1", rank=7, world_size=8, host="spare-3", at=AT, step_s=1.0
     )
-    assert minority([*stalls(8, BACKWARD, missing=(7,)), pace], 8).hosts == ("spare-3",)
+    assert find_suspects([*stalls(8, BACKWARD, missing=(7,)), pace], 8).hosts == ("spare-3",)
 
 
 def test_many_silent_ranks_are_no_evidence_against_any() -> None:
-    assert minority(stalls(64, BACKWARD, missing=tuple(range(20))), 64).rule is RankRule.UNKNOWN
-    assert minority(stalls(64, BACKWARD, missing=tuple(range(12))), 64).confidence < STRONG
+    assert find_suspects(stalls(64, BACKWARD, missing=tuple(range(20))), 64).rule is RankRule.UNKNOWN
+    assert find_suspects(stalls(64, BACKWARD, missing=tuple(range(12))), 64).confidence < STRONG
 
 
 def test_nothing_is_said_before_most_ranks_have_spoken() -> None:
-    verdict = minority(stalls(64, BACKWARD, {3: SLEEPS}, missing=tuple(range(10, 50))), 64)
+    verdict = find_suspects(stalls(64, BACKWARD, {3: SLEEPS}, missing=tuple(range(10, 50))), 64)
     assert (verdict.rule, verdict.suspect_ranks, verdict.confidence) == (RankRule.UNKNOWN, (), 0.0)
 
 
 def test_the_rank_with_the_lowest_step_is_the_suspect_when_the_others_wait_one_step_ahead() -> None:
     reports = [stall(r, BACKWARD, 8, step=101) for r in range(8) if r != 6] + [stall(6, SLEEPS, 8, step=100)]
-    verdict = minority(reports, 8)
+    verdict = find_suspects(reports, 8)
     assert (verdict.suspect_ranks, verdict.rule) == ((6,), RankRule.BEHIND)
     assert verdict.confidence >= STRONG
     waits_too = [*reports[:7], stall(6, ALL_REDUCE, 8, step=100)]
-    assert minority(waits_too, 8).suspect_ranks == (6,), "also where it waits in a collective the others have left"
+    assert find_suspects(waits_too, 8).suspect_ranks == (6,), "also where it waits in a collective the others have left"
 
 
 def test_a_rank_that_never_finished_a_step_is_behind_the_others() -> None:
     reports = [stall(r, BACKWARD, 4, step=1) for r in range(3)] + [stall(3, SLEEPS, 4, step=None)]
-    assert minority(reports, 4).suspect_ranks == (3,)
+    assert find_suspects(reports, 4).suspect_ranks == (3,)
 
 
 def test_a_rank_that_is_ahead_is_not_a_suspect_for_that() -> None:
     reports = [stall(r, BACKWARD, 8, step=100) for r in range(7)] + [stall(7, BACKWARD, 8, step=101)]
-    assert minority(reports, 8).suspect_ranks == ()
+    assert find_suspects(reports, 8).suspect_ranks == ()
 
 
 def test_pipeline_stages_wait_in_different_places_and_the_one_that_computes_is_named() -> None:
     places = [RECV, SEND, BACKWARD, ALL_REDUCE]
     reports = [stall(r, SLEEPS if r == 21 else places[r // 8], 32) for r in range(32)]
-    verdict = minority(reports, 32)
+    verdict = find_suspects(reports, 32)
     assert (verdict.suspect_ranks, verdict.hosts, verdict.rule) == ((21,), ("node-2",), RankRule.NOT_WAITING)
     nobody = [stall(r, places[r // 8], 32) for r in range(32)]
-    assert minority(nobody, 32).rule is RankRule.UNKNOWN
+    assert find_suspects(nobody, 32).rule is RankRule.UNKNOWN
 
 
 def test_pipeline_stages_of_an_unknown_framework_still_leave_one_odd_rank() -> None:
     places = [stack(*LOOP, f"/opt/ml/code/pipe.py stage_{stage}") for stage in range(4)]
     reports = [stall(r, SLEEPS if r == 13 else places[r // 8], 32) for r in range(32)]
-    verdict = minority(reports, 32)
+    verdict = find_suspects(reports, 32)
     assert (verdict.suspect_ranks, verdict.rule) == ((13,), RankRule.ODD_ONE)
     assert verdict.confidence < STRONG, "no frame is known as a wait: that is not evidence enough to cost a node"
 
@@ -176,39 +176,39 @@ def test_pipeline_stages_of_an_unknown_framework_still_leave_one_odd_rank() -> N
 def test_two_equal_halves_are_unknown() -> None:
     for one, other in ((SLEEPS, ITEM), (BACKWARD, BARRIER), (BACKWARD, SLEEPS)):
         reports = [stall(r, one if r < 4 else other, 8) for r in range(8)]
-        assert minority(reports, 8).rule is RankRule.UNKNOWN
+        assert find_suspects(reports, 8).rule is RankRule.UNKNOWN
 
 
 def test_a_device_that_hangs_for_all_is_unknown() -> None:
-    assert minority(stalls(16, ITEM), 16).rule is RankRule.UNKNOWN
+    assert find_suspects(stalls(16, ITEM), 16).rule is RankRule.UNKNOWN
 
 
 def test_one_rank_in_another_collective_is_odd_but_weak_evidence() -> None:
-    verdict = minority(stalls(16, ALL_REDUCE, {4: BARRIER}), 16)
+    verdict = find_suspects(stalls(16, ALL_REDUCE, {4: BARRIER}), 16)
     assert (verdict.suspect_ranks, verdict.rule) == ((4,), RankRule.ODD_ONE)
     assert verdict.confidence < STRONG
 
 
 def test_a_silent_and_a_busy_rank_are_both_suspects_and_neither_strongly() -> None:
-    verdict = minority(stalls(16, BACKWARD, {2: SLEEPS}, missing=(9,)), 16)
+    verdict = find_suspects(stalls(16, BACKWARD, {2: SLEEPS}, missing=(9,)), 16)
     assert verdict.suspect_ranks == (2, 9)
     assert verdict.confidence < STRONG
 
 
 def test_the_newest_report_of_a_rank_counts() -> None:
     reports = [*stalls(4, BACKWARD, {2: SLEEPS}), stall(2, BACKWARD, 4, after_s=5), stall(3, SLEEPS, 4, after_s=5)]
-    assert minority(reports, 4).suspect_ranks == (3,)
+    assert find_suspects(reports, 4).suspect_ranks == (3,)
 
 
 def test_reports_left_from_an_earlier_stall_accuse_nobody() -> None:
     left = [stall(r, SLEEPS, 8, step=40, after_s=-3600) for r in range(8)]
     now = [stall(r, BACKWARD, 8, step=100) for r in range(8) if r != 5]
-    verdict = minority([*left, *now], 8)
+    verdict = find_suspects([*left, *now], 8)
     assert (verdict.suspect_ranks, verdict.rule) == ((5,), RankRule.SILENT)
 
 
 def test_a_job_of_one_rank_has_no_minority() -> None:
-    assert minority([stall(0, SLEEPS, 1)], 1).rule is RankRule.UNKNOWN
+    assert find_suspects([stall(0, SLEEPS, 1)], 1).rule is RankRule.UNKNOWN
     assert first_bad([bad(0, 5, 1)], 1).rule is RankRule.UNKNOWN
 
 
@@ -292,8 +292,8 @@ def answered(rank: int, stacks: str, world: int, *, after_s: float, silent_s: fl
 def test_a_rank_that_was_asked_and_waits_as_the_others_do_need_not_reach_its_own_limit() -> None:
     first = [stall(rank, BACKWARD, 8) for rank in (0, 1)]
     told = [answered(rank, LOADER if rank == 5 else BACKWARD, 8, after_s=20, silent_s=60) for rank in range(2, 8)]
-    assert minority(first, 8).rule is RankRule.UNKNOWN
-    verdict = minority([*first, *told], 8)
+    assert find_suspects(first, 8).rule is RankRule.UNKNOWN
+    verdict = find_suspects([*first, *told], 8)
     assert (verdict.suspect_ranks, verdict.rule) == ((5,), RankRule.NOT_WAITING)
     assert len(stalled([*first, *told])) == 8
 
@@ -301,9 +301,9 @@ def test_a_rank_that_was_asked_and_waits_as_the_others_do_need_not_reach_its_own
 def test_what_was_asked_of_ranks_that_move_is_no_evidence_of_a_hang() -> None:
     moving = [answered(rank, LOADER, 8, after_s=20, silent_s=0.5) for rank in range(8)]
     assert stalled(moving) == {}
-    assert minority(moving, 8).rule is RankRule.UNKNOWN
+    assert find_suspects(moving, 8).rule is RankRule.UNKNOWN
     stuck = [stall(rank, BACKWARD, 8) for rank in range(7)]
-    verdict = minority([*stuck, moving[7]], 8)
+    verdict = find_suspects([*stuck, moving[7]], 8)
     assert 7 not in verdict.suspect_ranks, "it says that it moves, so it is not silent either"
     assert len(stalled([*stuck, moving[7]])) == 7
 
@@ -314,7 +314,7 @@ def test_without_a_stall_nobodys_answer_makes_one() -> None:
 
 def test_an_answer_from_before_the_stall_is_of_another_time() -> None:
     old = answered(7, LOADER, 8, after_s=-3600, silent_s=60)
-    verdict = minority([*(stall(rank, BACKWARD, 8) for rank in range(7)), old], 8)
+    verdict = find_suspects([*(stall(rank, BACKWARD, 8) for rank in range(7)), old], 8)
     assert (verdict.suspect_ranks, verdict.rule) == ((7,), RankRule.SILENT)
 
 
@@ -340,7 +340,7 @@ REPORTS = st.lists(
 def test_a_verdict_never_raises_accuses_no_majority_and_does_not_depend_on_order(
     reports: list[RankReport], world: int
 ) -> None:
-    for judge in (minority, first_bad):
+    for judge in (find_suspects, first_bad):
         verdict = judge(reports, world)
         assert 0 <= verdict.confidence <= 1
         assert set(verdict.suspect_ranks) <= set(range(world))

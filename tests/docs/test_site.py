@@ -11,7 +11,7 @@ import yaml
 
 from infra.site.hooks import loaded_from_elsewhere, opened
 from infra.site.markdown import anchors, fences, headings, links, relinked, repeated_headings, slug
-from infra.site.pages import BrokenLink, Checkout, address, for_site, further
+from infra.site.pages import BrokenLink, Checkout, address, for_site, other_pages
 
 ROOT = Path(__file__).parents[2]
 HERE = Checkout(ROOT)
@@ -64,7 +64,7 @@ def test_what_is_broken_is_found(tmp_path: Path) -> None:
         "lost.md: no such file",
     ]
     with pytest.raises(BrokenLink, match=r"a\.md:7: b\.md"):
-        further(_with_readme(tmp_path))
+        other_pages(_with_readme(tmp_path))
 
 
 def _with_readme(root: Path) -> Checkout:
@@ -103,11 +103,11 @@ def test_every_page_stands_in_the_navigation_once() -> None:
     assert len(entries) == len(set(entries))
     docs = {address(page) for page in HERE.docs()}
     assert docs <= set(entries)
-    assert set(entries) - docs <= set(further(HERE))
+    assert set(entries) - docs <= set(other_pages(HERE))
 
 
 def test_the_sites_pages_link_to_pages_of_the_site() -> None:
-    pages = further(HERE) | {address(page): for_site(HERE, page, HERE.text(page)) for page in HERE.docs()}
+    pages = other_pages(HERE) | {address(page): for_site(HERE, page, HERE.text(page)) for page in HERE.docs()}
     assert pages["index.md"].startswith("# Rekindle")
     images = {path.relative_to(ROOT / "docs").as_posix() for path in (ROOT / "docs").rglob("*") if path.is_file()}
     site = Checkout(ROOT)

@@ -13,16 +13,16 @@ from rekindle.doctor.base.facts import (
     AccountFacts,
     FileSystemFacts,
     Missing,
+    NotInspected,
     PlanFacts,
     Reservation,
     RoleFacts,
     Rule,
+    S3Route,
     ScriptFacts,
     SecurityGroupFacts,
     SubnetFacts,
     TypeFacts,
-    Unread,
-    WayToS3,
 )
 from rekindle.doctor.base.findings import Finding
 from rekindle.doctor.base.subject import Kind, Storage, Subject, from_request
@@ -96,7 +96,7 @@ def good_facts() -> AccountFacts:
             "ml.m5.12xlarge": kind("ml.m5.12xlarge", 1, efa=False),
             "ml.m5.4xlarge": kind("ml.m5.4xlarge", 1, efa=False),
         },
-        ways={one: WayToS3(subnet=one, by="gateway endpoint") for one in ("subnet-0a", "subnet-0b", "subnet-0c")},
+        ways={one: S3Route(subnet=one, by="gateway endpoint") for one in ("subnet-0a", "subnet-0b", "subnet-0c")},
         scripts={FOLDER: ScriptFacts(names=("on_create.sh", "a/b.sh"), contents={"on_create.sh": b"#!/bin/sh\n", "a/b.sh": b"#!/bin/sh\n"})},
         roles={ROLE: RoleFacts(name="node", trust=TRUST, attached=("AmazonSageMakerClusterInstanceRolePolicy",), denied=())},
         file_systems={DNS: FileSystemFacts(id="fs-0123456789abcdef0", storage=Storage.LUSTRE, dns=DNS, vpc="vpc-1", state="AVAILABLE", mount_name="abcdefgh")},
@@ -130,7 +130,7 @@ def put(member: str, key: str, value: Any) -> Spoil:
     return lambda facts: replace(facts, **{member: {**getattr(facts, member), key: value}})
 
 
-NO = Unread("not allowed; x:Y is missing")
+NO = NotInspected("not allowed; x:Y is missing")
 FAULTS: list[tuple[str, Spoil, str, str, str]] = [
     ("the second subnet is not there", put("subnets", "subnet-0b", Missing()), "subnet-exists", "error", "VpcConfig.Subnets[1]"),
     ("a group's subnet is not there", put("subnets", "subnet-0c", Missing()), "subnet-exists", "error", "[2].OverrideVpcConfig.Subnets[0]"),
@@ -152,7 +152,7 @@ FAULTS: list[tuple[str, Spoil, str, str, str]] = [
     ("only TCP in", put("security_groups", "sg-0b", security_group("sg-0b", inbound=(Rule(protocol="tcp", groups=("sg-0b",)),))), "security-group-efa", "error", "[2]."),
     ("open outbound is not enough for EFA", put("security_groups", "sg-0b", security_group("sg-0b", outbound=OPEN)), "security-group-efa", "error", "[2]."),
     ("nothing out", put("security_groups", "sg-0a", security_group("sg-0a", outbound=())), "security-group-efa", "error", "VpcConfig"),
-    ("no way to S3", put("ways", "subnet-0c", WayToS3(subnet="subnet-0c", by=None)), "s3-route", "error", "OverrideVpcConfig"),
+    ("no way to S3", put("ways", "subnet-0c", S3Route(subnet="subnet-0c", by=None)), "s3-route", "error", "OverrideVpcConfig"),
     ("a way unread", put("ways", "subnet-0a", NO), "s3-route", "unknown", "VpcConfig.Subnets[0]"),
     ("no bucket", put("scripts", FOLDER, Missing()), "script-objects", "error", "SourceS3Uri"),
     ("scripts unread", put("scripts", FOLDER, NO), "script-objects", "unknown", "SourceS3Uri"),

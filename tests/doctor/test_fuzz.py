@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from rekindle.cli.tools.doctor import register
 from rekindle.doctor.aws.account import Account
 from rekindle.doctor.base.ids import Id
-from rekindle.doctor.examine import Given, examine
+from rekindle.doctor.examine import ExamineInputs, examine
 from tests.doctor.given import SCRIPT, continuous, legacy, provisioning
 from tests.sizes import examples
 
@@ -176,7 +176,7 @@ def test_spoiled_files_in_an_account_that_says_nothing(config: Any, code: str | 
         name.write_bytes(dumped(config))
         now = datetime(2026, 11, 20, tzinfo=UTC)
         account = Account(clients=lambda _: Hollow(code))
-        for finding in examine(Given(now=now, config=name, live="pretrain"), account):
+        for finding in examine(ExamineInputs(now=now, config=name, live="pretrain"), account):
             assert finding.check in Id
 
 

@@ -21,12 +21,12 @@ from rekindle.doctor.aws.cluster_state import find_bucket
 from rekindle.doctor.base.facts import (
     FileSystemFacts,
     Missing,
+    NotInspected,
     PlanFacts,
     RoleFacts,
+    S3Route,
     ScriptFacts,
     TypeFacts,
-    Unread,
-    WayToS3,
 )
 from rekindle.doctor.base.subject import Storage, from_request
 from rekindle.doctor.cluster.network import network_findings
@@ -89,8 +89,8 @@ def test_all_subnets_are_read_and_one_that_is_missing_hides_none(account: Accoun
     found = gather.read_subnets(account, [private, "subnet-00000000", public])
     assert found["subnet-00000000"] == Missing()
     one, other = found[private], found[public]
-    assert not isinstance(one, Missing | Unread)
-    assert not isinstance(other, Missing | Unread)
+    assert not isinstance(one, Missing | NotInspected)
+    assert not isinstance(other, Missing | NotInspected)
     assert (one.vpc, one.zone, one.zone_id, one.free, one.gives_public) == (vpc, "us-west-2a", "usw2-az2", 251, False)
     assert other.gives_public
 
@@ -139,7 +139,7 @@ def test_each_way_to_s3_is_seen_and_an_internet_gateway_is_none(account: Account
         subnets = gather.read_subnets(account, [private])
         fresh = Account(clients=account.clients)  # an account remembers what it was asked
         found = gather.read_ways(fresh, list(subnets.values()))[private]  # type: ignore[arg-type]
-        assert isinstance(found, WayToS3)
+        assert isinstance(found, S3Route)
         return found.by
 
     assert way() is None
@@ -167,7 +167,7 @@ def test_a_nat_gateway_is_a_way_to_s3(account: Account) -> None:
     client.associate_route_table(RouteTableId=table, SubnetId=private)
     client.create_route(RouteTableId=table, DestinationCidrBlock="0.0.0.0/0", NatGatewayId=nat)
     subnets = gather.read_subnets(account, [private])
-    assert gather.read_ways(account, list(subnets.values()))[private] == WayToS3(subnet=private, by="route out")  # type: ignore[arg-type]
+    assert gather.read_ways(account, list(subnets.values()))[private] == S3Route(subnet=private, by="route out")  # type: ignore[arg-type]
 
 
 def test_scripts_are_listed_and_read_below_their_folder(account: Account) -> None:
@@ -188,10 +188,10 @@ def test_scripts_are_listed_and_read_below_their_folder(account: Account) -> Non
         assert sorted(found.names) == ["deep/x.py", "image.bin", "long.sh", "on_create.sh"]
         assert found.contents["on_create.sh"] == b"#!/bin/sh\r\n"
         assert found.contents["deep/x.py"] == b"1"
-        assert isinstance(found.contents["long.sh"], Unread)
+        assert isinstance(found.contents["long.sh"], NotInspected)
         assert "image.bin" not in found.contents
     assert isinstance(gather.read_scripts(account, "s3://nowhere/a", set()), Missing)
-    assert isinstance(gather.read_scripts(account, "https://b/a", set()), Unread)
+    assert isinstance(gather.read_scripts(account, "https://b/a", set()), NotInspected)
     empty = gather.read_scripts(account, "s3://sagemaker-lcs/other", set())
     assert isinstance(empty, ScriptFacts)
     assert empty.names == ()
@@ -238,13 +238,13 @@ def test_a_missing_permission_is_named_by_its_action() -> None:
     stub = role_answers(Stubbed("iam")).refuses("simulate_principal_policy", "AccessDenied")
     found = gather.read_role(stub.account, ROLE, (), has_vpc=True)
     assert isinstance(found, RoleFacts)
-    assert found.denied == Unread("not allowed; iam:SimulatePrincipalPolicy is missing")
+    assert found.denied == NotInspected("not allowed; iam:SimulatePrincipalPolicy is missing")
     stub = Stubbed("ec2").refuses("describe_subnets", "UnauthorizedOperation")
     assert gather.read_subnets(stub.account, ["subnet-1"]) == {
-        "subnet-1": Unread("not allowed; ec2:DescribeSubnets is missing")
+        "subnet-1": NotInspected("not allowed; ec2:DescribeSubnets is missing")
     }
     stub = Stubbed("s3").refuses("list_objects_v2", "AccessDenied")
-    assert gather.read_scripts(stub.account, "s3://b/a", set()) == Unread("not allowed; s3:ListBucket is missing")
+    assert gather.read_scripts(stub.account, "s3://b/a", set()) == NotInspected("not allowed; s3:ListBucket is missing")
     assert action_of("fsx", "describe_file_systems") == "fsx:DescribeFileSystems"
     assert action_of("service-quotas", "list_service_quotas") == "servicequotas:ListServiceQuotas"
 
@@ -345,10 +345,12 @@ def test_the_stacks_bucket_is_in_its_outputs() -> None:
     assert find_bucket(stub.account, "rekindle", None) == "the-bucket"
     assert find_bucket(stub.account, "rekindle", "given") == "given"
     assert isinstance(
-        find_bucket(Stubbed("cloudformation").answers("describe_stacks", {"Stacks": [row]}).account, "r", None), Unread
+        find_bucket(Stubbed("cloudformation").answers("describe_stacks", {"Stacks": [row]}).account, "r", None),
+        NotInspected,
     )
     assert isinstance(
-        find_bucket(Stubbed("cloudformation").refuses("describe_stacks", "ValidationError").account, "r", None), Unread
+        find_bucket(Stubbed("cloudformation").refuses("describe_stacks", "ValidationError").account, "r", None),
+        NotInspected,
     )
 
 
@@ -376,7 +378,7 @@ def test_a_service_that_cannot_be_reached_is_asked_once(error: Exception) -> Non
     silent = Silent(error)
     account = Account(clients=lambda _: silent)
     for _ in range(3):
-        assert isinstance(account.ask("ec2", "describe_subnets"), Unread)
+        assert isinstance(account.ask("ec2", "describe_subnets"), NotInspected)
     assert silent.tried == 1
 
 
@@ -384,7 +386,7 @@ def test_a_service_that_cannot_be_reached_is_asked_once(error: Exception) -> Non
 def test_any_other_refusal_leaves_it_unread(code: str) -> None:
     silent = Silent(ClientError({"Error": {"Code": code, "Message": "m\nn" * 200}}, "DescribeSubnets"))
     answer = Account(clients=lambda _: silent).ask("ec2", "describe_subnets")
-    assert isinstance(answer, Unread)
+    assert isinstance(answer, NotInspected)
     assert len(answer.why) < 300
     assert "\n" not in answer.why
 
@@ -403,4 +405,4 @@ def test_an_object_whose_reading_breaks_off_is_unread() -> None:
 
     found = gather.read_scripts(Account(clients=lambda _: Half()), "s3://b/a", {"on_create.sh"})
     assert isinstance(found, ScriptFacts)
-    assert isinstance(found.contents["on_create.sh"], Unread)
+    assert isinstance(found.contents["on_create.sh"], NotInspected)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from localcloud.cloud import Cloud
-from rekindle.doctor.base.facts import Missing, NodeFacts, Unread
+from rekindle.doctor.base.facts import Missing, NodeFacts, NotInspected
 from rekindle.doctor.base.findings import Finding
 from rekindle.doctor.base.subject import Subject, from_described, from_request
 from rekindle.doctor.cluster.live import agent_findings, cluster_findings, difference_findings
@@ -137,7 +137,7 @@ def briefly(findings: Any) -> list[tuple[str, str]]:
     return [(one.check.value, one.severity.value) for one in every]
 
 
-CLUSTERS: list[tuple[str, Subject, list[NodeFacts] | Unread, list[tuple[str, str]]]] = [
+CLUSTERS: list[tuple[str, Subject, list[NodeFacts] | NotInspected, list[tuple[str, str]]]] = [
     ("all is well", described(), [node()], []),
     ("failed", described(ClusterStatus="Failed", FailureMessage="x"), [], [("cluster-status", "error")]),
     ("rolling back", described(ClusterStatus="RollingBack"), [], [("cluster-status", "error")]),
@@ -151,7 +151,7 @@ CLUSTERS: list[tuple[str, Subject, list[NodeFacts] | Unread, list[tuple[str, str
     ("patching", with_group(software="InProgress"), [], [("cluster-software", "warning")]),
     ("a node failed", described(), [node(), node("Failure")], [("cluster-nodes", "error")]),
     ("nodes to come", described(), [node("Pending"), node("Pending")], [("cluster-nodes", "warning")]),
-    ("nodes unread", described(), Unread("no"), [("cluster-nodes", "unknown")]),
+    ("nodes unread", described(), NotInspected("no"), [("cluster-nodes", "unknown")]),
 ]
 
 
@@ -159,7 +159,7 @@ CLUSTERS: list[tuple[str, Subject, list[NodeFacts] | Unread, list[tuple[str, str
     ("subject", "nodes", "expected"), [row[1:] for row in CLUSTERS], ids=[row[0].replace(" ", "-") for row in CLUSTERS]
 )
 def test_what_a_cluster_says_of_itself(
-    subject: Subject, nodes: list[NodeFacts] | Unread, expected: list[tuple[str, str]]
+    subject: Subject, nodes: list[NodeFacts] | NotInspected, expected: list[tuple[str, str]]
 ) -> None:
     assert briefly(cluster_findings(subject, nodes)) == expected
 
@@ -213,7 +213,7 @@ AGENTS: list[tuple[str, Any, Any, list[tuple[str, str]]]] = [
     ("in trouble", agent(problems=("disk full",)), "url", [("agent-heartbeat", "warning")]),
     ("never there", Missing(), Missing(), [("agent-heartbeat", "warning"), ("agent-queue", "warning")]),
     ("without a queue", agent(), Missing(), [("agent-queue", "error")]),
-    ("unread", Unread("no"), Unread("no"), [("agent-heartbeat", "unknown"), ("agent-queue", "unknown")]),
+    ("unread", NotInspected("no"), NotInspected("no"), [("agent-heartbeat", "unknown"), ("agent-queue", "unknown")]),
 ]
 
 

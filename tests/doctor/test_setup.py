@@ -20,7 +20,7 @@ from rekindle.client.table import Style
 from rekindle.doctor.aws.account import Account
 from rekindle.doctor.aws.run_reads import LISTED, read_run
 from rekindle.doctor.aws.stack_reads import read_notifies, read_stack
-from rekindle.doctor.base.facts import Missing, PlanFacts, Unread
+from rekindle.doctor.base.facts import Missing, NotInspected, PlanFacts
 from rekindle.doctor.base.findings import error, unknown
 from rekindle.doctor.base.ids import Id
 from rekindle.doctor.setup import Service, ServiceRefused, Setup, look_at
@@ -96,17 +96,17 @@ def test_what_stands_in_the_account_is_read_by_what_cloudformation_has_made(acco
     stack = read(account)
     assert stack.status == "CREATE_COMPLETE"
     good, off = stack.rules["AlarmEventEvent"], stack.rules["MonitorEventEvent"]
-    assert not isinstance(good, Missing | Unread)
+    assert not isinstance(good, Missing | NotInspected)
     assert (good.enabled, good.targets, good.matched, good.failed) == (True, 1, 0.0, 0.0)
-    assert not isinstance(off, Missing | Unread)
+    assert not isinstance(off, Missing | NotInspected)
     assert (off.enabled, off.targets) == (False, 0)
     assert stack.queues == {"QuarantineQueue": 0}
     assert stack.buckets == {"rekindle-own": False}
     assert stack.sweeps == 0.0
-    assert not isinstance(stack.people, Unread)
+    assert not isinstance(stack.people, NotInspected)
     assert (stack.people.confirmed, stack.people.channels) == (0, 0)
     function = stack.functions["Sweep"]
-    assert not isinstance(function, Missing | Unread)
+    assert not isinstance(function, Missing | NotInspected)
     assert function.state == "Active"
 
 
@@ -134,14 +134,14 @@ def test_channels_are_counted_and_the_secrets_that_they_name_looked_for_by_name_
     ssm.put_parameter(Name="/rekindle/channels", Type="String", Value=json.dumps(document))
     ssm.put_parameter(Name="/rekindle/secrets/there", Type="SecureString", Value="x")
     people = read(account).people
-    assert not isinstance(people, Unread)
+    assert not isinstance(people, NotInspected)
     assert (people.channels, people.missing_secrets) == (1, ("gone",))
 
 
 def test_a_document_of_channels_that_is_no_json_is_told(account: Account) -> None:
     client(account, "ssm").put_parameter(Name="/rekindle/channels", Type="String", Value="{")
     people = read(account).people
-    assert not isinstance(people, Unread)
+    assert not isinstance(people, NotInspected)
     assert "not JSON" in people.unreadable
 
 

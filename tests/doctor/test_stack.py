@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rekindle.doctor.base.facts import Missing, PlanFacts, Unread
+from rekindle.doctor.base.facts import Missing, NotInspected, PlanFacts
 from rekindle.doctor.base.findings import Finding
 from rekindle.doctor.stack.rules import AlarmFacts, FunctionFacts, PeopleFacts, RuleFacts, StackFacts, stack_findings
 from rekindle.doctor.stack.runs import RunFacts, best_interval, hard_failures, interval, run_findings
@@ -53,15 +53,15 @@ def test_a_stack_that_is_well_is_not_talked_about() -> None:
         ({"status": "UPDATE_ROLLBACK_COMPLETE"}, "stack", "warning", "was undone"),
         ({"status": "UPDATE_IN_PROGRESS"}, "stack", "warning", "being changed"),
         ({"rules": {"A": Missing()}}, "stack-rules", "error", "deleted"),
-        ({"rules": {"A": Unread("because")}}, "stack-rules", "unknown", "because"),
+        ({"rules": {"A": NotInspected("because")}}, "stack-rules", "unknown", "because"),
         ({"rules": {"A": replace(RULE, enabled=False)}}, "stack-rules", "error", "switched off"),
         ({"rules": {"A": replace(RULE, targets=0)}}, "stack-rules", "error", "no target"),
         ({"rules": {"A": replace(RULE, failed=3.0)}}, "stack-events", "error", "3 events"),
         ({"rules": {"A": replace(RULE, failed=1.0)}}, "stack-events", "error", "1 event of"),
         ({"rules": {"A": replace(RULE, matched=0.0)}}, "stack-events", "unknown", "proves nothing"),
-        ({"rules": {"A": replace(RULE, failed=Unread("denied"))}}, "stack-events", "unknown", "denied"),
+        ({"rules": {"A": replace(RULE, failed=NotInspected("denied"))}}, "stack-events", "unknown", "denied"),
         ({"functions": {"F": Missing()}}, "stack-functions", "error", "deleted"),
-        ({"functions": {"F": Unread("because")}}, "stack-functions", "unknown", "because"),
+        ({"functions": {"F": NotInspected("because")}}, "stack-functions", "unknown", "because"),
         ({"functions": {"F": replace(FUNCTION, state="Failed")}}, "stack-functions", "error", "Failed"),
         ({"functions": {"F": replace(FUNCTION, update="Failed")}}, "stack-functions", "error", "last update"),
         ({"functions": {"F": replace(FUNCTION, reserved=0)}}, "stack-functions", "error", "never runs"),
@@ -70,7 +70,7 @@ def test_a_stack_that_is_well_is_not_talked_about() -> None:
         ({"mappings": {"M": "Disabled"}}, "stack-mappings", "error", "Disabled"),
         ({"mappings": {"M": Missing()}}, "stack-mappings", "error", "no function"),
         ({"sweeps": 0.0}, "stack-sweep", "error", "has not run"),
-        ({"sweeps": Unread("denied")}, "stack-sweep", "unknown", "denied"),
+        ({"sweeps": NotInspected("denied")}, "stack-sweep", "unknown", "denied"),
         ({"queues": {"QuarantineQueue": 2}}, "stack-queues", "warning", "2 messages"),
         ({"queues": {"UndeliveredQueue": Missing()}}, "stack-queues", "error", "deleted"),
         ({"alarms": {"A": replace(ALARM, state="ALARM")}}, "stack-alarms", "error", "in ALARM"),
@@ -94,7 +94,7 @@ def test_a_stack_that_is_well_is_not_talked_about() -> None:
         ({"buckets": {"b": False}}, "stack-notifications", "warning", "next observation"),
         ({"buckets": {"b": Missing()}}, "stack-notifications", "error", "does not exist"),
         ({"roles": {"RecoverRole": ("sagemaker:StopTrainingJob",)}}, "stack-permissions", "error", "StopTrainingJob"),
-        ({"roles": {"RecoverRole": Unread("denied")}}, "stack-permissions", "unknown", "denied"),
+        ({"roles": {"RecoverRole": NotInspected("denied")}}, "stack-permissions", "unknown", "denied"),
     ],
 )
 def test_what_is_wrong_is_told_once(change: dict[str, Any], check: str, severity: str, says: str) -> None:
@@ -105,7 +105,7 @@ def test_what_is_wrong_is_told_once(change: dict[str, Any], check: str, severity
 
 def test_a_stack_that_is_not_there_is_an_error_and_one_that_cannot_be_read_is_unknown() -> None:
     assert [one.severity.value for one in told(Missing())] == ["error"]
-    assert [one.severity.value for one in told(Unread("no credentials"))] == ["unknown"]
+    assert [one.severity.value for one in told(NotInspected("no credentials"))] == ["unknown"]
 
 
 # ---- Jobs ------------------------------------------------------------------------------------------------------------
@@ -173,14 +173,14 @@ def test_a_run_that_saves_at_the_published_best_interval_is_not_talked_about() -
         ({"policy_problem": "does not exist"}, "run-policy", "error", "does not exist"),
         ({"heartbeat": heartbeat(NOW - timedelta(minutes=42))}, "run-heartbeat", "warning", "42 minutes"),
         ({"heartbeat": Missing()}, "run-heartbeat", "warning", "never been heard"),
-        ({"heartbeat": Unread("denied")}, "run-heartbeat", "unknown", "denied"),
+        ({"heartbeat": NotInspected("denied")}, "run-heartbeat", "unknown", "denied"),
         ({"saves": saves(timedelta(hours=6))}, "run-cadence", "warning", "every 6.0 h"),
         ({"saves": saves(timedelta(minutes=5))}, "run-cadence", "warning", "of its time"),
         ({"saves": saves(timedelta(minutes=59), last=NOW - timedelta(hours=9))}, "run-cadence", "warning", "9.0 h old"),
         ({"saves": Missing()}, "run-cadence", "warning", "no two checkpoints"),
-        ({"saves": Unread("denied")}, "run-cadence", "unknown", "denied"),
+        ({"saves": NotInspected("denied")}, "run-cadence", "unknown", "denied"),
         ({"plan": Missing()}, "run-plan", "error", "does not exist"),
-        ({"plan": Unread("denied")}, "run-plan", "unknown", "denied"),
+        ({"plan": NotInspected("denied")}, "run-plan", "unknown", "denied"),
         ({"plan": replace(PLAN, status="Expired")}, "run-plan", "error", "Expired"),
         ({"plan": replace(PLAN, ends_at=None)}, "run-plan", "unknown", "no end"),
         ({"plan": replace(PLAN, ends_at=NOW + timedelta(days=2))}, "run-plan", "warning", "from 2026-11-23 11:30"),

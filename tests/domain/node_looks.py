@@ -11,6 +11,7 @@ from chalicelib.domain.model.incident import Incident, Phase
 from chalicelib.domain.model.known import Known, Maybe, Unknown
 from chalicelib.domain.model.node import (
     ClusterView,
+    EarlierRepair,
     GroupRole,
     InstanceState,
     InstanceView,
@@ -18,7 +19,6 @@ from chalicelib.domain.model.node import (
     Machines,
     NodeRecovery,
     NodeView,
-    PastRepair,
 )
 from chalicelib.domain.model.node_findings import Finding, FindingKind
 from chalicelib.domain.model.observation import Observation
@@ -59,7 +59,7 @@ def node_view(
     load: Maybe[Load] = Unknown("not needed yet"),
     machines: Machines = Machines.HYPERPOD,
     role: GroupRole = GroupRole.COMPUTE,
-    past: tuple[PastRepair, ...] = (),
+    past: tuple[EarlierRepair, ...] = (),
     **more: Any,
 ) -> NodeView:
     slurm = facts() if slurm is None else slurm

@@ -13,7 +13,7 @@ from chalicelib.domain.model.incident import Incident, Phase
 from chalicelib.domain.model.observation import AttemptStatus
 from chalicelib.domain.model.start_view import StartView
 from chalicelib.domain.policy.document import DEFAULT_POLICY, Policy
-from chalicelib.domain.run.sizes import fewest
+from chalicelib.domain.run.sizes import fewest_nodes
 from chalicelib.platforms.slurm.pending_reasons import wait_of
 from rekindle.protocol.signals import FaultClass
 from tests.domain.looks import NOW
@@ -93,7 +93,7 @@ def test_what_became_of_it(done: Done, rule: str, actions: list[str]) -> None:
 )
 def test_the_comment_bounds_the_policy(count: int, least: int, percent: float, fewer: int | None) -> None:
     policy = changed(resubmission={"min_nodes_percent": percent})
-    assert fewest(StartView(handle="7", node_count=count, min_nodes=least), policy) == fewer
+    assert fewest_nodes(StartView(handle="7", node_count=count, min_nodes=least), policy) == fewer
 
 
 def test_the_action_survives_the_wire() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from chalicelib.domain.decision.action_results import answered
+from chalicelib.domain.decision.action_results import after_accepted_start
 from chalicelib.domain.model.action import ActionResult, Done, Notify, Severity, StopJob
 from chalicelib.domain.model.evidence import Suspicion, SuspicionKind
 from chalicelib.domain.model.incident import CheckpointAsk, Phase
@@ -184,13 +184,13 @@ def test_an_accepted_training_job_needs_no_look_to_be_watched_from_then_on() -> 
     case = incident(Phase.RESUBMITTING, F.SOFTWARE_CRASH, tries=(pending,), attempt="lm-r2", attempt_number=2)
     before = seen(view(AttemptStatus.FAILED))
     done = ActionResult(action="ResubmitJob", done=Done.DONE, detail="")
-    known = answered(case, before, (done,))
+    known = after_accepted_start(case, before, (done,))
     assert known is not None
     decision = look(case, known)
     assert (decision.rule, decision.incident.phase, decision.actions) == ("resubmit.started", Phase.VERIFYING, ())
     for other in (Done.SIBLING, Done.CAPACITY, Done.REFUSED, Done.UNAVAILABLE, Done.NAME_TAKEN):
-        assert answered(case, before, (ActionResult(action="ResubmitJob", done=other, detail=""),)) is None
+        assert after_accepted_start(case, before, (ActionResult(action="ResubmitJob", done=other, detail=""),)) is None
     failed = ActionResult(action="QuarantineCheckpoint", done=Done.UNAVAILABLE, detail="")
-    assert answered(case, before, (failed, done)) is None
+    assert after_accepted_start(case, before, (failed, done)) is None
     # An accepted order to an agent is no start yet.
-    assert answered(case, replace(before, platform=SLURM), (done,)) is None
+    assert after_accepted_start(case, replace(before, platform=SLURM), (done,)) is None

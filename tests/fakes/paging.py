@@ -11,8 +11,8 @@ from typing import Any, TypeVar
 from chalicelib.domain.model.errors import InvalidRequest, Outdated
 from chalicelib.domain.model.incident import Incident, TimelineEntry
 from chalicelib.domain.model.job import Job
-from chalicelib.ports.incidents import Page, Wanted
-from chalicelib.ports.operator import Remembered, StoredPolicy
+from chalicelib.ports.incidents import IncidentQuery, Page
+from chalicelib.ports.operator import EarlierOrder, StoredPolicy
 from localcloud.memory_tables import MemoryIncidents, MemoryJobs
 
 T = TypeVar("T")
@@ -25,7 +25,7 @@ class FakeListings:
         self._store = store
         self._registry = registry
 
-    def incidents(self, wanted: Wanted, *, limit: int, cursor: str | None = None) -> Page:
+    def incidents(self, wanted: IncidentQuery, *, limit: int, cursor: str | None = None) -> Page:
         everything = sorted(self._store.everything(), key=lambda one: (one.opened_at, one.incident_id), reverse=True)
         chosen = [one for one in everything if _fits(one, wanted)]
         if wanted.is_open is None and wanted.job_id is None:
@@ -52,7 +52,7 @@ class FakeListings:
         return sum(1 for _ in self._registry.active())
 
 
-def _fits(incident: Incident, wanted: Wanted) -> bool:
+def _fits(incident: Incident, wanted: IncidentQuery) -> bool:
     return (
         (wanted.is_open is None or incident.is_open is wanted.is_open)
         and (wanted.job_id is None or incident.job_id == wanted.job_id)
@@ -78,13 +78,13 @@ class FakeAnswers:
         self._kept: dict[str, tuple[str, Mapping[str, Any] | None]] = {}
         self._lock = threading.Lock()
 
-    def begin(self, key: str, *, fingerprint: str, now: datetime) -> Remembered | None:
+    def begin(self, key: str, *, fingerprint: str, now: datetime) -> EarlierOrder | None:
         with self._lock:
             if key not in self._kept:
                 self._kept[key] = (fingerprint, None)
                 return None
             known, answer = self._kept[key]
-            return Remembered(same=known == fingerprint, answer=answer)
+            return EarlierOrder(same=known == fingerprint, answer=answer)
 
     def finish(self, key: str, *, answer: Mapping[str, Any]) -> None:
         with self._lock:
@@ -92,7 +92,7 @@ class FakeAnswers:
 
 
 class FakePolicyShelf:
-    """ports.PolicyShelf."""
+    """ports.PolicyDocumentStore."""
 
     def __init__(self) -> None:
         self.kept: dict[str, StoredPolicy] = {}

@@ -19,7 +19,7 @@ from chalicelib.domain.policy.document import DEFAULT_POLICY, Policy
 from chalicelib.domain.run.resume_point import is_attempt_name
 from chalicelib.platforms.training_job.platform import TRAINING_JOB
 from chalicelib.ports.notices import Notice
-from chalicelib.ports.platforms import Discovered
+from chalicelib.ports.platforms import DiscoveredJob
 from rekindle.protocol.mailbox import AttemptOrder
 from rekindle.protocol.reports import RankReport, ReportKind
 
@@ -42,7 +42,7 @@ class FakeClock:
 @dataclass
 class _Run:
     view: AttemptView
-    found: Discovered
+    found: DiscoveredJob
     tags: dict[str, str] = field(default_factory=dict)
     action: ResubmitJob | None = None
 
@@ -96,7 +96,7 @@ class FakeScheduler:
         if name in self.runs:
             self.runs[name].view = replace(view, stopping_since=self.runs[name].view.stopping_since)
             return
-        found = Discovered(
+        found = DiscoveredJob(
             name=name,
             policy_name=policy_name,
             job_id=job_id,
@@ -117,12 +117,12 @@ class FakeScheduler:
         run = self.runs.get(attempt)
         return run.view if run else AttemptView(name=attempt, status=AttemptStatus.GONE)
 
-    def discover(self, attempt: str) -> Discovered | None:
+    def discover(self, attempt: str) -> DiscoveredJob | None:
         self.discovered += 1
         found = self.find(attempt)
         return found if found is not None and (found.policy_name or found.job_id) else None
 
-    def find(self, attempt: str) -> Discovered | None:
+    def find(self, attempt: str) -> DiscoveredJob | None:
         run = self.runs.get(attempt)
         return run.found if run else None
 

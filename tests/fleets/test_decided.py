@@ -9,7 +9,7 @@ import pytest
 from chalicelib.domain.policy.document import DEFAULT_POLICY, Policy
 from chalicelib.domain.policy.playbooks import Deadline, Response
 from fleets.answers import Case
-from fleets.causes import GPU_MEMORY, HOST, NIC, SPOT, Shows
+from fleets.causes import GPU_MEMORY, HOST, NIC, SPOT, Symptom
 from fleets.decided import Stages, played
 from fleets.figures import Setting
 from fleets.rekindle_rows import Rekindle
@@ -27,8 +27,8 @@ def _with(fault: FaultClass, **changes: object) -> Policy:
     return replace(DEFAULT_POLICY, name="changed", playbooks=rows)
 
 
-@pytest.mark.parametrize("shows", list(Shows))
-def test_every_kind_of_failure_is_recovered_by_itself_under_a_monitor(shows: Shows) -> None:
+@pytest.mark.parametrize("shows", list(Symptom))
+def test_every_kind_of_failure_is_recovered_by_itself_under_a_monitor(shows: Symptom) -> None:
     one = played(shows, STAGES, monitored=True)
     assert one.recovers
     assert one.rules[-1] == "verify.passed"
@@ -36,8 +36,8 @@ def test_every_kind_of_failure_is_recovered_by_itself_under_a_monitor(shows: Sho
     assert one.down_s >= STAGES.start_s
 
 
-@pytest.mark.parametrize("shows", [Shows.CRASH, Shows.NODE_CRASH, Shows.NODE_GONE, Shows.NOTICE])
-def test_without_a_monitor_the_run_is_back_and_called_recovered_by_nothing(shows: Shows) -> None:
+@pytest.mark.parametrize("shows", [Symptom.CRASH, Symptom.NODE_CRASH, Symptom.NODE_GONE, Symptom.NOTICE])
+def test_without_a_monitor_the_run_is_back_and_called_recovered_by_nothing(shows: Symptom) -> None:
     one = played(shows, STAGES, monitored=False)
     assert not one.recovers
     assert one.rules[-1] == "verify.blind_limit"
@@ -45,14 +45,14 @@ def test_without_a_monitor_the_run_is_back_and_called_recovered_by_nothing(shows
 
 
 def test_a_named_node_is_kept_out_and_an_unnamed_one_is_not() -> None:
-    for shows in (Shows.NODE_CRASH, Shows.NODE_GONE, Shows.HANG):
+    for shows in (Symptom.NODE_CRASH, Symptom.NODE_GONE, Symptom.HANG):
         assert played(shows, STAGES, monitored=True, names_node=True).cordons
         assert not played(shows, STAGES, monitored=True).cordons
-    assert not played(Shows.CRASH, STAGES, monitored=True, names_node=True).cordons
+    assert not played(Symptom.CRASH, STAGES, monitored=True, names_node=True).cordons
 
 
 def test_a_crash_that_comes_again_at_the_same_step_ends_with_a_person() -> None:
-    one = played(Shows.CRASH, STAGES, monitored=True, dies_again=True)
+    one = played(Symptom.CRASH, STAGES, monitored=True, dies_again=True)
     assert not one.recovers
     assert one.pages == 1
     assert 1 <= one.restarts <= DEFAULT_POLICY.budgets.max_no_progress
@@ -60,7 +60,7 @@ def test_a_crash_that_comes_again_at_the_same_step_ends_with_a_person() -> None:
 
 def test_a_playbook_that_hands_over_is_played_so() -> None:
     changed = _with(FaultClass.HANG, response=Response.HAND_OVER)
-    one = played(Shows.HANG, STAGES, monitored=True, policy=changed)
+    one = played(Symptom.HANG, STAGES, monitored=True, policy=changed)
     assert not one.recovers
     assert (one.restarts, one.pages) == (0, 1)
 
@@ -69,16 +69,16 @@ def test_a_save_that_outlasts_its_deadline_is_not_resumed_from_and_a_policy_may_
     short = _with(FaultClass.PLANNED_END, deadline=Deadline.SHORT)
     patient = _with(FaultClass.PLANNED_END, deadline=Deadline.FULL)
     long_save = replace(STAGES, save_s=60.0)
-    assert not played(Shows.NOTICE, long_save, monitored=True, policy=short).is_saved
-    assert played(Shows.NOTICE, long_save, monitored=True, policy=patient).is_saved
+    assert not played(Symptom.NOTICE, long_save, monitored=True, policy=short).is_saved
+    assert played(Symptom.NOTICE, long_save, monitored=True, policy=patient).is_saved
 
 
 def test_saving_stopping_and_starting_take_what_they_are_given() -> None:
-    crash = played(Shows.CRASH, replace(STAGES, start_s=77.0), monitored=True)
+    crash = played(Symptom.CRASH, replace(STAGES, start_s=77.0), monitored=True)
     assert crash.down_s == pytest.approx(77.0, abs=5.0)
-    hang = played(Shows.HANG, replace(STAGES, stop_s=500.0), monitored=True)
+    hang = played(Symptom.HANG, replace(STAGES, stop_s=500.0), monitored=True)
     assert hang.down_s == pytest.approx(500.0 + STAGES.start_s, abs=60.0)
-    notice = played(Shows.NOTICE, STAGES, monitored=True)
+    notice = played(Symptom.NOTICE, STAGES, monitored=True)
     assert notice.trains_on_s == pytest.approx(STAGES.save_s + STAGES.stop_s, abs=5.0)
 
 

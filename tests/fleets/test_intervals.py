@@ -11,7 +11,7 @@ import pytest
 
 from fleets.causes import SOFTWARE
 from fleets.figures import Setting
-from fleets.intervals import best, daly_s, tried, young_s
+from fleets.intervals import daly_s, least_loss, try_intervals, young_s
 from fleets.rekindle_rows import Rekindle
 from fleets.rivals import TimeoutAndPerson
 from fleets.runs import Failure, play
@@ -34,8 +34,8 @@ def test_the_simulated_optimum_is_near_youngs_where_its_assumptions_hold(save_s:
     mean_s = mean_h * 3600
     failures, wall_s = _failures(mean_s, 2500, seed=5)
     setting = Setting(nodes=8, gpus_per_node=8, interval_s=1.0, save_s=save_s, restart_s=60.0)
-    points = tried(failures, Rekindle(), setting, wall_s=wall_s, mean_s=mean_s)
-    found = best(points)
+    points = try_intervals(failures, Rekindle(), setting, wall_s=wall_s, mean_s=mean_s)
+    found = least_loss(points)
     young = young_s(mean_s, save_s)
     assert 0.6 * young <= found.interval_s <= 1.6 * young
     for interval_s in (young, daly_s(mean_s, save_s)):
@@ -68,7 +68,7 @@ def test_a_rarer_failure_or_a_longer_save_never_asks_for_shorter_intervals() -> 
 
 def test_of_equal_intervals_the_longest_is_the_best() -> None:
     setting = Setting(nodes=8, gpus_per_node=8, interval_s=1.0, save_s=0.0)
-    assert best(tried([], TimeoutAndPerson(), setting, wall_s=1e5, mean_s=3600.0)).ettr == 1.0
+    assert least_loss(try_intervals([], TimeoutAndPerson(), setting, wall_s=1e5, mean_s=3600.0)).ettr == 1.0
 
 
 def test_the_p99_of_spares_grows_with_the_nodes_and_is_never_more_than_all_of_them() -> None:

@@ -23,10 +23,10 @@ from fleets.causes import (
     SPOT,
     Cause,
 )
-from fleets.costs import summed
+from fleets.costs import mean_of_plays
 from fleets.figures import HUMAN, NCCL, NODE_BY_PERSON, RESTART, Setting
 from fleets.histories import llama3, meta512, poisson
-from fleets.plan import Wanted, plan_of
+from fleets.plan import PlanRequest, plan_of
 from fleets.rekindle_rows import Rekindle
 from fleets.rivals import AutoResume, ByteRobust, Nvrx, OperatorLogRules, RestartAlways, TimeoutAndPerson
 from fleets.runs import DAY_S, Failure, play
@@ -109,7 +109,7 @@ def test_failing_twice_as_often_costs_more_in_the_mean(rules: Rules) -> None:
     for mean_s in (800_000.0, 200_000.0, 50_000.0, 12_500.0):
         drawn = [poisson(nodes=64, days=90, mean_s=mean_s, seed=seed) for seed in range(6)]
         done = [play(one.failures, rules, SETTING, wall_s=one.wall_s) for one in drawn]
-        costs.append(summed(rules.name, done, usd_per_gpu_hour=price).gpu_hours_lost)
+        costs.append(mean_of_plays(rules.name, done, usd_per_gpu_hour=price).gpu_hours_lost)
     assert costs == sorted(costs)
 
 
@@ -270,6 +270,6 @@ def test_the_play_comes_to_what_the_closed_formula_says_at_every_size(
     gpus: int, without: float, with_spares: float
 ) -> None:
     """Source: docs/fleet.md, the formula with Meta's rate, saves of 30 s, starts of 5 minutes and Young's interval."""
-    made = plan_of(Wanted(gpus=gpus, instance="ml.p5.48xlarge", spares=2))
+    made = plan_of(PlanRequest(gpus=gpus, instance="ml.p5.48xlarge", spares=2))
     assert made.without.ettr == pytest.approx(without, abs=0.015)
     assert made.chosen.row.ettr == pytest.approx(with_spares, abs=0.01)

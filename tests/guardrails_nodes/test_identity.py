@@ -10,7 +10,7 @@ from chalicelib.domain.model.hardware_ledger import marks_of
 from rekindle.protocol.cluster.documents import NodeFacts
 from rekindle.protocol.wire import Reader
 from rekindle.slurm_agent.base.identity import identity
-from rekindle.slurm_agent.reading.nodemap import Place, Resources
+from rekindle.slurm_agent.reading.nodemap import NodePlacement, Resources
 from rekindle.slurm_agent.reading.nodes import Node, parse_nodes
 from rekindle.slurm_agent.watching.node_facts import facts_of
 
@@ -37,7 +37,7 @@ def seen(extra: str, instance_id: str | None = None) -> NodeFacts:
     """What the agent makes of a node whose Extra= is this."""
     (node,) = parse_nodes(f"NodeName=n1 NodeAddr=10.1.0.7 State=IDLE Extra={extra}\n")
     assert isinstance(node, Node)
-    places = {"n1": Place(instance_id=instance_id, group="gpu")} if instance_id else {}
+    places = {"n1": NodePlacement(instance_id=instance_id, group="gpu")} if instance_id else {}
     (facts,) = facts_of([node], [], Resources(by_name=places), lambda _: True)
     return facts
 

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from botocore.session import get_session
 
-from chalicelib.aws.deadline import PATIENCE, WIND_UP_S, Deadline, OutOfTime, Patience, patience_of
+from chalicelib.aws.deadline import PATIENCE, WIND_UP_S, Deadline, OutOfTime, RetryLimits, patience_of
 from chalicelib.aws.errors import call
 from chalicelib.bootstrap.clients import Clients
 from chalicelib.channels import outbound
@@ -42,7 +42,7 @@ TIMEOUTS = {
 API_GATEWAY_S = 29.0  # Source: API Gateway quotas, integration time-out
 
 
-def patience(function: Function) -> Patience:
+def patience(function: Function) -> RetryLimits:
     return patience_of("app" if function.trigger is Trigger.HTTP else function.name)
 
 
@@ -158,7 +158,7 @@ class Session:
 
 
 def test_no_attempt_is_begun_that_could_outlast_the_function(silence: str) -> None:
-    quick = Patience(connect_s=0.2, read_s=0.3, attempts=3)
+    quick = RetryLimits(connect_s=0.2, read_s=0.3, attempts=3)
     clients = Clients(Session(silence), patience=quick)
     clients.deadline.begin(Context(WIND_UP_S + 1.2))  # time for one attempt of 0.8 s, not for two
     began = time.monotonic()
@@ -173,7 +173,7 @@ def test_no_attempt_is_begun_that_could_outlast_the_function(silence: str) -> No
 
 
 def test_without_a_deadline_nothing_is_refused(silence: str) -> None:
-    clients = Clients(Session(silence), patience=Patience(connect_s=0.1, read_s=0.1, attempts=1))
+    clients = Clients(Session(silence), patience=RetryLimits(connect_s=0.1, read_s=0.1, attempts=1))
     clients.deadline.begin(None)
     with pytest.raises(Exception, match="Read timeout"):
         clients("dynamodb").get_item(TableName="t", Key={"pk": {"S": "x"}})

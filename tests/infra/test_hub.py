@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from chalicelib.channels.bus import DETAIL_TYPE, SOURCE
-from localcloud.aws.bus_to_bus import Bus, Event, Place, forward, transformed
+from localcloud.aws.bus_to_bus import Bus, Event, StackLocation, forward, transformed
 from localcloud.aws.events import matches
 from localcloud.cloud import ACCOUNT_ID, REGION, STACK
 from tests.recovery.world import Script, crash_at, world
@@ -30,7 +30,7 @@ def template(name: str) -> dict[str, Any]:
     return found
 
 
-HUB = Place(
+HUB = StackLocation(
     template=template("hub.yaml"),
     account=HUB_ACCOUNT,
     region="eu-west-1",
@@ -38,8 +38,8 @@ HUB = Place(
 )
 
 
-def member(account: str = ACCOUNT_ID, region: str = REGION) -> Place:
-    return Place(
+def member(account: str = ACCOUNT_ID, region: str = REGION) -> StackLocation:
+    return StackLocation(
         template=template("member.yaml"),
         account=account,
         region=region,
@@ -52,7 +52,7 @@ def hub() -> Bus:
     return Bus(arn=HUB.arn("Bus"), account=HUB_ACCOUNT, statement=HUB.properties("BusPolicy")["Statement"])
 
 
-def sent(event: Event, place: Place, hub: Bus) -> str:
+def sent(event: Event, place: StackLocation, hub: Bus) -> str:
     return forward(event, place, hub, rule="Forward", role="ForwardRole")
 
 

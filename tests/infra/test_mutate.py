@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from infra.mutate import PARTS, ROOT, WIDER, fails, is_killed, mutants, wider
+from infra.mutate import PARTS, ROOT, WIDER, fails, is_killed, mutants, wider_tests
 
 SOURCE = """def allows(count: int, *, is_paused: bool) -> bool:
     return count < 3 and not is_paused
@@ -48,4 +48,4 @@ def test_a_survivor_meets_every_other_test_of_the_wider_list() -> None:
     """A folder that does not exist would fail, and so count every change as killed."""
     assert all((ROOT / tests).is_dir() for tests in (*WIDER, *(own for tests in PARTS.values() for own in tests)))
     for part, own in PARTS.items():
-        assert set(wider(part)) == set(WIDER) - set(own)
+        assert set(wider_tests(part)) == set(WIDER) - set(own)

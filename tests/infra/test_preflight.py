@@ -12,11 +12,11 @@ import pytest
 from botocore.exceptions import ClientError
 from botocore.stub import Stubber
 
-from infra.asking import DeploymentError, Finding, Weight
+from infra.asking import DeploymentError, Finding, Importance
 from infra.deploy.deployment import Deployment, main
 from infra.preflight.checks import ask, look
 from infra.preflight.checks import main as preflight_main
-from infra.preflight.template import named
+from infra.preflight.template import named_resources
 from localcloud.aws.sagemaker import AwsError
 from tests.infra.live_account import ACCOUNT_ID, LiveAccount, live_account
 from tests.infra.stack_reading import REGION
@@ -43,7 +43,7 @@ def found(account: LiveAccount, package: Path) -> Callable[..., list[Finding]]:
 
 
 def problems(found: list[Finding]) -> list[str]:
-    lines = [str(one) for one in found if one.weight is Weight.PROBLEM]
+    lines = [str(one) for one in found if one.weight is Importance.PROBLEM]
     assert all("\n" not in line and " -> " in line for line in lines)
     return lines
 
@@ -82,7 +82,7 @@ def test_an_update_may_reserve_again_what_it_has_reserved(aws_settings: None, pa
 def test_a_new_account_s_few_executions_are_a_note(aws_settings: None, package: Path) -> None:
     with live_account(concurrency=10) as account:
         (one,) = look(account.session, "rekindle", package=package)
-    assert one.weight is Weight.NOTE
+    assert one.weight is Importance.NOTE
     assert "only 10 functions at once" in one.what
     assert "L-B99A9384" in one.remedy
 
@@ -117,7 +117,7 @@ def test_no_room_for_roles(found: Callable[..., list[Finding]], account: LiveAcc
 def test_a_quota_that_nobody_tells_is_a_note(aws_settings: None, package: Path) -> None:
     with live_account(quotas={}) as account:
         (one,) = look(account.session, "rekindle", package=package)
-    assert one.weight is Weight.NOTE
+    assert one.weight is Importance.NOTE
     assert "quotas could not be checked" in one.what
 
 
@@ -235,8 +235,8 @@ def test_a_bucket_that_sends_no_events_is_a_note(
     with Stubber(asked.client("s3")) as s3:
         s3.add_response("head_bucket", {}, {"Bucket": "ours", "ExpectedBucketOwner": ACCOUNT_ID})
         s3.add_response("get_bucket_notification_configuration", configuration, {"Bucket": "ours"})
-        found = list(named(asked))
-    assert [one.weight for one in found] == [Weight.NOTE] * notes
+        found = list(named_resources(asked))
+    assert [one.weight for one in found] == [Importance.NOTE] * notes
 
 
 def test_training_logs_need_their_log_group(account: LiveAccount, found: Callable[..., list[Finding]]) -> None:
@@ -256,8 +256,8 @@ def test_what_an_earlier_life_kept_is_taken_up(
     deployment.deploy(package, parameters={})
     deployment.remove()
     assert [(one.weight, one.what.partition(" of an earlier")[0]) for one in found()] == [
-        (Weight.NOTE, "the table rekindle"),
-        (Weight.NOTE, f"the bucket {BUCKET}"),
+        (Importance.NOTE, "the table rekindle"),
+        (Importance.NOTE, f"the bucket {BUCKET}"),
     ]
 
 
@@ -476,4 +476,4 @@ def test_what_may_not_be_asked_is_a_note(aws_settings: None, package: Path) -> N
     ):
         patch.setenv("AWS_ENDPOINT_URL_SERVICE_QUOTAS", url)
         (one,) = look(boto3.session.Session(region_name=REGION), "rekindle", package=package)
-    assert (one.weight, one.remedy) == (Weight.NOTE, "deploy with credentials that may ask, or check it yourself")
+    assert (one.weight, one.remedy) == (Importance.NOTE, "deploy with credentials that may ask, or check it yourself")

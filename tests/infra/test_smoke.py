@@ -16,13 +16,13 @@ from chalicelib import bootstrap
 from infra.asking import Asked
 from infra.package import ROOT
 from infra.smoke.__main__ import NotReady, place_of
-from infra.smoke.run import Patience, Place, Smoke, package
+from infra.smoke.run import Smoke, SmokeTarget, WaitLimits, package
 from localcloud.demo.stage import MONITOR, POLICY_DOCUMENT
 from rekindle.client.api import Client
 from tests.infra.live_account import ACCOUNT_ID
 
 NAME = "rekindle-smoke-1"
-QUICK = Patience(
+QUICK = WaitLimits(
     protected=timedelta(seconds=60),
     failed=timedelta(seconds=90),
     recovered=timedelta(seconds=180),
@@ -33,7 +33,7 @@ QUICK = Patience(
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Iterator[Place]:
+def place(tmp_path: Path) -> Iterator[SmokeTarget]:
     """The stack of an embedded cloud, quick in all that AWS takes minutes for."""
     from app import app
     from localcloud.aws.clock import RealClock
@@ -50,7 +50,7 @@ def place(tmp_path: Path) -> Iterator[Place]:
             url = cloud.serve_api(app)
             cloud.run_processes(tmp_path / "jobs", grace=timedelta(seconds=2))
             topic = f"arn:aws:sns:{cloud.client('sns').meta.region_name}:{ACCOUNT_ID}:{STACK}-notices"
-            yield Place(
+            yield SmokeTarget(
                 stack=STACK,
                 client=cloud.client,
                 api=Client(url=url),
@@ -67,7 +67,7 @@ def place(tmp_path: Path) -> Iterator[Place]:
             bootstrap.install(None)
 
 
-def smoke(place: Place, said: list[str], patience: Patience = QUICK) -> Smoke:
+def smoke(place: SmokeTarget, said: list[str], patience: WaitLimits = QUICK) -> Smoke:
     """The sweep comes at each look, not once a minute."""
 
     def pause(seconds: float) -> None:
@@ -79,7 +79,7 @@ def smoke(place: Place, said: list[str], patience: Patience = QUICK) -> Smoke:
 
 @pytest.mark.long
 @pytest.mark.process
-def test_the_rehearsal_finds_all_well_and_leaves_nothing(place: Place) -> None:
+def test_the_rehearsal_finds_all_well_and_leaves_nothing(place: SmokeTarget) -> None:
     said: list[str] = []
     assert smoke(place, said).run(), said
     text = "\n".join(said)
@@ -98,7 +98,7 @@ def test_the_rehearsal_finds_all_well_and_leaves_nothing(place: Place) -> None:
 
 @pytest.mark.long
 @pytest.mark.process
-def test_a_job_that_nobody_protects_is_a_problem_and_is_removed_all_the_same(place: Place) -> None:
+def test_a_job_that_nobody_protects_is_a_problem_and_is_removed_all_the_same(place: SmokeTarget) -> None:
     said: list[str] = []
     unprotected = replace(place, policy="no-such-policy")
     wait = replace(QUICK, protected=timedelta(seconds=6), recovered=timedelta(seconds=6))
@@ -113,7 +113,7 @@ def test_a_job_that_nobody_protects_is_a_problem_and_is_removed_all_the_same(pla
 
 
 @pytest.mark.long
-def test_an_alarm_of_the_stack_that_rings_is_a_problem(place: Place) -> None:
+def test_an_alarm_of_the_stack_that_rings_is_a_problem(place: SmokeTarget) -> None:
     watch = place.client("cloudwatch")
     watch.put_metric_alarm(
         AlarmName=f"{place.stack}-sweep-silent",

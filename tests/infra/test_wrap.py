@@ -16,7 +16,7 @@ import pytest
 
 from infra.merge import merge_template
 from infra.package import BUNDLE, TEMPLATE
-from infra.wrap import HERE, generated, snake, write
+from infra.wrap import HERE, generated, snake_case, write
 from tests.infra.stack_reading import Template
 
 MODULE = HERE / "terraform"
@@ -34,8 +34,8 @@ def test_the_modules_variables_are_what_the_templates_parameters_make_of_them(te
 def test_every_parameter_has_a_variable_and_is_given_to_the_stack(template: Template) -> None:
     variables = set(re.findall(r'^variable "(\w+)"', (MODULE / "variables.tf").read_text(), re.MULTILINE))
     given = dict(re.findall(r"^    (\w+) += .*var\.(\w+)", (MODULE / "parameters.tf").read_text(), re.MULTILINE))
-    assert variables == {snake(name) for name in template["Parameters"]}
-    assert given == {name: snake(name) for name in template["Parameters"]}
+    assert variables == {snake_case(name) for name in template["Parameters"]}
+    assert given == {name: snake_case(name) for name in template["Parameters"]}
 
 
 def test_a_new_parameter_without_a_variable_is_seen(template: Template) -> None:

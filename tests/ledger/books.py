@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from chalicelib.domain.model.account import Account, Entered, Restart
+from chalicelib.domain.model.account import Account, PhaseEntry, Restart
 from chalicelib.domain.model.incident import Incident, Phase
 from chalicelib.domain.model.instances import JobSize
 from chalicelib.domain.model.known import Known, Maybe, Unknown
@@ -60,7 +60,7 @@ def incident(
         onset_at=Known(at(onset.value)) if isinstance(onset, Known) else onset,
         onset_from="the test",
         looked_at=at(phases[0][1]),
-        entered=tuple(Entered(phase=phase.value, at=at(seconds)) for phase, seconds in phases),
+        entered=tuple(PhaseEntry(phase=phase.value, at=at(seconds)) for phase, seconds in phases),
         restarts=tuple(restarts),
         step_s=step_s,
         closed_step=closed_step,

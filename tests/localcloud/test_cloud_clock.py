@@ -8,7 +8,7 @@ from datetime import timedelta
 
 import pytest
 
-from localcloud.aws.clock import SIM_EPOCH, RealClock, SimClock, Stuck
+from localcloud.aws.clock import SIM_EPOCH, RealClock, SimClock, WorkTimedOut
 
 SECOND = timedelta(seconds=1)
 
@@ -65,7 +65,7 @@ def test_time_stands_still_while_anything_is_at_work() -> None:
 def test_work_that_never_ends_is_named() -> None:
     clock = SimClock(stall_s=0.05)
     clock.busy("a stuck handler")
-    with pytest.raises(Stuck, match="a stuck handler"):
+    with pytest.raises(WorkTimedOut, match="a stuck handler"):
         clock.run_for(SECOND)
 
 

@@ -15,7 +15,7 @@ from localcloud.aws.clock import SimClock
 from localcloud.aws.events import Rule
 from localcloud.aws.sagemaker import TERMINAL, TRANSITIONS, AwsError, Phase, TrainingJobs
 from localcloud.aws.shapes import ShapeMismatch, check_answer
-from localcloud.aws.wire import How
+from localcloud.aws.wire import FailureMode
 from localcloud.cloud import Cloud
 from localcloud.platforms.sagemaker_simulated import Fault
 from localcloud.platforms.simulated_run import Script
@@ -252,19 +252,19 @@ def test_it_works_the_same_over_http() -> None:
 
 def test_calls_are_counted_and_can_go_wrong_in_every_way(cloud: Cloud) -> None:
     client = cloud.client("sagemaker")
-    cloud.wire.disturb("sagemaker.CreateTrainingJob", How.THROTTLE)
+    cloud.wire.disturb("sagemaker.CreateTrainingJob", FailureMode.THROTTLE)
     assert code_of(client.create_training_job, **training_job("a")) == "ThrottlingException"
     assert "a" not in cloud.training.jobs
-    cloud.wire.disturb("sagemaker.CreateTrainingJob", How.TIMEOUT_AFTER)
+    cloud.wire.disturb("sagemaker.CreateTrainingJob", FailureMode.TIMEOUT_AFTER)
     with pytest.raises(Exception, match="timeout"):
         client.create_training_job(**training_job("b"))
     assert "b" in cloud.training.jobs
-    cloud.wire.disturb("sagemaker.CreateTrainingJob", How.TIMEOUT_BEFORE, skip=1)
+    cloud.wire.disturb("sagemaker.CreateTrainingJob", FailureMode.TIMEOUT_BEFORE, skip=1)
     client.create_training_job(**training_job("c"))
     with pytest.raises(Exception, match="timeout"):
         client.create_training_job(**training_job("d"))
     assert "d" not in cloud.training.jobs
-    cloud.wire.disturb("s3.PutObject", How.REFUSE)
+    cloud.wire.disturb("s3.PutObject", FailureMode.REFUSE)
     assert code_of(cloud.client("s3").put_object, Bucket="rekindle-mailbox", Key="x", Body=b"") == "AccessDenied"
     assert cloud.wire.calls["sagemaker.CreateTrainingJob"] == 4
 

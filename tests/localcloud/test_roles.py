@@ -16,7 +16,7 @@ from chalicelib.domain.model.incident import Phase
 from chalicelib.domain.model.known import Known
 from infra.cloudformation.intrinsics import Stack
 from infra.functions import FUNCTIONS
-from localcloud.aws.authorization import _NEEDS, Account, Need, Policy, needs
+from localcloud.aws.authorization import _NEEDS, Account, Permission, Policy, needs
 from localcloud.aws.roles import acting_as
 from localcloud.aws.wire import SERVICE
 from localcloud.cloud import ACCOUNT_ID, REGION, STACK, Cloud
@@ -195,7 +195,7 @@ def _policy(**statement: Any) -> Policy:
     return Policy({"Statement": [{"Effect": "Allow", "Action": "s3:GetObject", "Resource": "*", **statement}]})
 
 
-READ = Need("s3:GetObject", "arn:aws:s3:::b/k")
+READ = Permission("s3:GetObject", "arn:aws:s3:::b/k")
 
 
 def test_a_denial_outweighs_what_is_allowed() -> None:
@@ -231,13 +231,15 @@ def test_a_resource_has_two_wildcards_and_nothing_else(resource: str, matches: b
     ],
 )
 def test_conditions_hold_as_iam_says(operator: str, wanted: Any, given: tuple[str, ...] | None, holds: bool) -> None:
-    need = Need(READ.action, READ.resource, (("k", given),) if given is not None else ())
+    need = Permission(READ.action, READ.resource, (("k", given),) if given is not None else ())
     assert _policy(Condition={operator: {"k": wanted}}).allows(need) is holds
 
 
 def test_what_cannot_be_evaluated_is_an_error_and_no_permission() -> None:
     with pytest.raises(ValueError, match="NumericEquals"):
-        _policy(Condition={"NumericEquals": {"k": "1"}}).allows(Need(READ.action, READ.resource, (("k", ("1",)),)))
+        _policy(Condition={"NumericEquals": {"k": "1"}}).allows(
+            Permission(READ.action, READ.resource, (("k", ("1",)),))
+        )
     with pytest.raises(ValueError, match="NotResource"):
         _policy(NotResource="x").allows(READ)
     with pytest.raises(ValueError, match="Fn::Select"):

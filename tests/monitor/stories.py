@@ -12,7 +12,7 @@ from rekindle.monitor.base.clock import SystemClock
 from rekindle.monitor.base.trouble import Trouble
 from rekindle.monitor.base.worker import Worker
 from rekindle.monitor.saving.agreement import Agreement
-from rekindle.monitor.saving.agreement_terms import Bounds, Plan, Wish
+from rekindle.monitor.saving.agreement_terms import Bounds, Plan, RankRequest
 from rekindle.monitor.saving.leading import Hooks, Leader
 from rekindle.monitor.saving.negotiation import Negotiation
 from tests.monitor.boxes import PATIENCE_S
@@ -106,13 +106,13 @@ class Story:
             (
                 chance.randrange(self.world),
                 chance.randint(1, self.steps // 2),
-                chance.choice((Wish.SAVE, Wish.SAVE, Wish.SAVE_AND_STOP, Wish.STOP)),
+                chance.choice((RankRequest.SAVE, RankRequest.SAVE, RankRequest.SAVE_AND_STOP, RankRequest.STOP)),
             )
             for _ in range(chance.randint(1, 4))
         ]
         self.shared = Shared()
         if self.asks_again:
-            self.wishes = [(rank, at, Wish.SAVE) for rank, at, _ in self.wishes]
+            self.wishes = [(rank, at, RankRequest.SAVE) for rank, at, _ in self.wishes]
 
     @property
     def title(self) -> str:
@@ -159,7 +159,7 @@ class Story:
 class Rank:
     def __init__(self, story: Story, rank: int) -> None:
         self.story, self.rank = story, rank
-        self.wish = Wish.NOTHING
+        self.wish = RankRequest.NOTHING
         self.should_stop = False
         self.abandoned: list[str] = []
         self.is_waiting = False
@@ -205,10 +205,10 @@ class Rank:
         self.worker = Worker("story", self.negotiation.turn, trouble, is_done=lambda: self.negotiation.has_left)
         self.agreement.wakes(self.worker.wake)
 
-    def _take(self, wish: Wish) -> None:
+    def _take(self, wish: RankRequest) -> None:
         self.should_stop = self.should_stop or wish.stops
         if wish >= self.wish or not self.wish.stops:
-            self.wish = Wish.NOTHING
+            self.wish = RankRequest.NOTHING
 
     # ---- the exchange and its faults ---------------------------------------------------------------------------
 
@@ -293,7 +293,7 @@ class Rank:
             pause.wait(0.01)
             self._keep_together(call)
             if story.fault is Fault.NONE or self.rank == 0:
-                self.wish = max(self.wish, Wish.SAVE)
+                self.wish = max(self.wish, RankRequest.SAVE)
             plan = self.agreement.due()
             if plan is not None:
                 self._act(plan, call)

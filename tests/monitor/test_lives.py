@@ -10,7 +10,7 @@ import pytest
 
 from rekindle.monitor.base.clock import SystemClock
 from rekindle.monitor.saving.agreement_terms import Bounds
-from rekindle.monitor.saving.lives import BACK, Lives, is_gone, own_life
+from rekindle.monitor.saving.lives import BACK, SaveLiveness, is_gone, own_life
 from tests.monitor.exchanges import MemoryExchange, Shared
 
 BOUNDS = Bounds(pulse_s=2.0, lifeless_s=60.0)
@@ -72,7 +72,9 @@ class World:
     def __init__(self, size: int, lives: dict[int, str] | None = None) -> None:
         self.shared, self.clock = Shared(), Seconds()
         self.exchange = MemoryExchange(self.shared)
-        self.lives = [Lives("s/1", rank=rank, world_size=size, bounds=BOUNDS, clock=self.clock) for rank in range(size)]
+        self.lives = [
+            SaveLiveness("s/1", rank=rank, world_size=size, bounds=BOUNDS, clock=self.clock) for rank in range(size)
+        ]
         for rank in range(size):
             self.exchange.put(f"s/1/here/{rank}", (lives or {}).get(rank, "1"))
 

@@ -16,7 +16,7 @@ import rekindle.monitor as rekindle
 from rekindle.detectors.frames import training_frames, waits_in
 from rekindle.detectors.pace import StragglerWatch
 from rekindle.detectors.points import Severity
-from rekindle.detectors.ranks import RankRule, first_bad, minority
+from rekindle.detectors.ranks import RankRule, find_suspects, first_bad
 from rekindle.monitor import Monitor
 from rekindle.monitor.base.identity import Identity
 from rekindle.monitor.base.state import RunState
@@ -246,6 +246,6 @@ def test_ranks_that_wait_and_the_one_that_does_not_are_told_apart_from_live_stac
         assert step < PATIENCE_S / 0.005
         pause.wait(0.005)
         monitor.step(step, loss=1.0)
-    verdict = minority(told, 2)
+    verdict = find_suspects(told, 2)
     assert (verdict.suspect_ranks, verdict.rule) == ((1,), RankRule.SILENT)
     assert threading.current_thread() is threading.main_thread()

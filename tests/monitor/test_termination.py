@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from rekindle.monitor.liveness.peers import LocalWorkers
-from rekindle.monitor.stops.termination import Situation, Termination, why_to_end
+from rekindle.monitor.stops.termination import Termination, TerminationState, why_to_end
 from rekindle.protocol.mailbox import RunPhase
 
-TRAINING = Situation(
+TRAINING = TerminationState(
     has_read_stop=False,
     is_stopping=False,
     unheeded_steps=0,

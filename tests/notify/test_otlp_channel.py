@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from chalicelib.channels.channel import ComeAgain
+from chalicelib.channels.channel import RetryLater
 from chalicelib.channels.makers import Makers
 from chalicelib.channels.otlp import OtlpChannel, headers_of
 from chalicelib.domain.model.errors import InvalidSettings, Permanent
@@ -84,7 +84,7 @@ def test_no_other_notice_sends_anything(receiver: Receiver, changes: dict[str, A
 
 
 def test_an_end_that_is_not_stored_yet_is_waited_for(receiver: Receiver) -> None:
-    with pytest.raises(ComeAgain):
+    with pytest.raises(RetryLater):
         channel(receiver.url, incident(phases=((Phase.VERIFYING, 60),))).send(closing(), attempt=1)
     assert receiver.got == []
 

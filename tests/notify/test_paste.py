@@ -15,7 +15,7 @@ from chalicelib.domain.model.signal import Signal, SignalKind, SignalSource
 from chalicelib.domain.model.urgency import sequence_of
 from chalicelib.domain.policy.document import DEFAULT_POLICY
 from chalicelib.domain.reporting.paste import MAX_NODES, needs_arn, paste_of
-from chalicelib.services.perform.perform import Perform, stands_elsewhere
+from chalicelib.services.perform.perform import ActionExecutor, stands_elsewhere
 from rekindle.protocol.signals import FaultClass
 from tests.fakes.world import FakeAnnouncer
 
@@ -104,14 +104,14 @@ class Broken(FakeAnnouncer):
         raise DependencyUnavailable("no bus")
 
 
-def telling(announcer: Any) -> Perform:
+def telling(announcer: Any) -> ActionExecutor:
     nothing: Any = None
 
     class Clock:
         def now(self) -> datetime:
             return AT
 
-    return Perform(
+    return ActionExecutor(
         registry=nothing, scheduler=nothing, mailbox=nothing, announcer=nothing, clock=Clock(), changes=announcer
     )
 

@@ -11,7 +11,7 @@ from simulation.making.maker import make
 from simulation.making.wild import make_wild
 from simulation.play import play, played
 from simulation.stories.lies import KINDS
-from simulation.stories.story import _WORDS, Deed, Lie, Run, Story, Trouble
+from simulation.stories.story import _WORDS, Lie, PersonAction, Run, Story, Trouble
 from tests.proving import broken
 from tests.proving.test_judge import CRASH, story
 
@@ -34,8 +34,8 @@ def test_every_kind_of_trouble_is_drawn(drawn: list[Story]) -> None:
 
 def test_everything_that_a_person_may_do_is_drawn(drawn: list[Story]) -> None:
     deeds = [deed for one in drawn for deed in one.deeds]
-    assert {deed.what for deed in deeds} == _WORDS[Deed, "what"]
-    assert {deed.tagged for deed in deeds} == _WORDS[Deed, "tagged"]
+    assert {deed.what for deed in deeds} == _WORDS[PersonAction, "what"]
+    assert {deed.tagged for deed in deeds} == _WORDS[PersonAction, "tagged"]
 
 
 @pytest.mark.parametrize("kind", ["dev_beside", "prod_beside"])
@@ -49,7 +49,7 @@ def test_a_stage_leaves_another_one_s_runs_alone(kind: str) -> None:
 
 def test_a_run_that_a_person_gives_to_the_other_stage_in_mid_recovery_is_submitted_by_neither() -> None:
     """Its mailbox and Job are ours and its tag is the other's: a person is called, and nobody starts a second one."""
-    given = Deed(what="resubmit", when="dead", delay_s=3.0, tagged="other_stage")
+    given = PersonAction(what="resubmit", when="dead", delay_s=3.0, tagged="other_stage")
     lies = (Lie(kind="dev_beside"), Lie(kind="no_quota", from_s=300.0, to_s=900.0))  # ours waits until it is over
     world, judge = played(story(CRASH, Trouble(kind="crash", step=110), lies=lies, deeds=(given,)))
     assert judge.unsafe == []

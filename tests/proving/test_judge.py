@@ -11,11 +11,11 @@ from simulation.findings import explanation, open_findings
 from simulation.judging.counts import COUNTS
 from simulation.play import play
 from simulation.stages.world import World
-from simulation.stories.story import Deed, Lie, Run, Story, Trouble
+from simulation.stories.story import Lie, PersonAction, Run, Story, Trouble
 from tests.proving import broken
 
 
-def story(*troubles: Trouble, lies: tuple[Lie, ...] = (), deeds: tuple[Deed, ...] = (), **run: object) -> Story:
+def story(*troubles: Trouble, lies: tuple[Lie, ...] = (), deeds: tuple[PersonAction, ...] = (), **run: object) -> Story:
     return Story(seed=1, runs=(Run(troubles=troubles, **run),), lies=lies, deeds=deeds, length_s=7200.0)  # type: ignore[arg-type]
 
 
@@ -97,7 +97,7 @@ CASES = (
     Case(
         "owner_undone",
         broken.an_owners_stop_is_read_as_a_failure,
-        story(lies=(NO_EVENTS,), deeds=(Deed(what="stop", when="start", delay_s=400.0),)),
+        story(lies=(NO_EVENTS,), deeds=(PersonAction(what="stop", when="start", delay_s=400.0),)),
     ),
     Case(
         "paged_again",
@@ -123,7 +123,7 @@ CASES = (
     Case(
         "acted_while_paused",
         broken.a_pause_is_not_read,
-        story(CRASH, deeds=(Deed(what="pause", when="start", delay_s=400.0),)),
+        story(CRASH, deeds=(PersonAction(what="pause", when="start", delay_s=400.0),)),
     ),
     Case("service_defect", broken.a_defect_in_reading_checkpoints, story(CRASH)),
 )

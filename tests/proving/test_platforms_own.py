@@ -12,7 +12,7 @@ import pytest
 from localcloud.aws.sagemaker import Phase
 from simulation.play import play, played
 from simulation.stages.world import World
-from simulation.stories.story import Deed, Lie, Run, Story, Trouble
+from simulation.stories.story import Lie, PersonAction, Run, Story, Trouble
 from tests.proving import broken
 from tests.proving.test_judge import CRASH, HANG, story
 
@@ -20,7 +20,7 @@ ASKED = {"approvals": {"rules": [{"when": {"actions": ["ResubmitJob"]}, "deadlin
 ON_SLURM = {"platform": "slurm", "instances": 2}
 
 
-def asked(*deeds: Deed) -> Story:
+def asked(*deeds: PersonAction) -> Story:
     return Story(seed=1, runs=(Run(troubles=(CRASH,)),), deeds=deeds, length_s=3600.0, policy=ASKED)
 
 
@@ -33,7 +33,7 @@ BY_ITSELF = story(Trouble(kind="node_sick", step=70), auto_resume=True, **ON_SLU
 SEALED_BESIDE = story(Trouble(kind="foreign_save", step=20), CRASH)
 A_FILE_BESIDE = story(Trouble(kind="foreign_file", step=40), Trouble(kind="crash", step=45))
 OLD_FILE = story(Trouble(kind="foreign_file", step=0), CRASH)
-DENIED = asked(Deed(what="deny", when="asked", delay_s=5.0))
+DENIED = asked(PersonAction(what="deny", when="asked", delay_s=5.0))
 
 
 def test_spot_takes_a_training_job_that_then_starts_again_from_what_it_saved() -> None:
@@ -85,7 +85,7 @@ def test_another_experiment_s_checkpoint_lies_there_and_is_not_resumed_from(besi
 
 def test_a_time_limit_beside_our_own_stop_is_one_end() -> None:
     for platform in ("sagemaker", "slurm"):
-        over = Deed(what="time_limit", when="stopping", delay_s=1.0)
+        over = PersonAction(what="time_limit", when="stopping", delay_s=1.0)
         world, judge = played(story(HANG, deeds=(over,), platform=platform))
         assert len(world.training.attempts) == 2
         assert not judge.unsafe
@@ -110,15 +110,33 @@ def test_attempts_of_one_name_and_user_are_each_their_own() -> None:
 @pytest.mark.parametrize(
     ("deeds", "submitted"),
     [
-        ((Deed(what="approve", when="asked", delay_s=5.0),), 1),
-        ((Deed(what="approve", when="asked", delay_s=5.0), Deed(what="approve", when="asked", delay_s=9.0)), 1),
-        ((Deed(what="approve", when="asked", delay_s=700.0),), 0),
-        ((Deed(what="deny", when="asked", delay_s=5.0), Deed(what="approve", when="asked", delay_s=9.0)), 0),
-        ((Deed(what="cancel", when="asked", delay_s=5.0), Deed(what="approve", when="asked", delay_s=9.0)), 0),
+        ((PersonAction(what="approve", when="asked", delay_s=5.0),), 1),
+        (
+            (
+                PersonAction(what="approve", when="asked", delay_s=5.0),
+                PersonAction(what="approve", when="asked", delay_s=9.0),
+            ),
+            1,
+        ),
+        ((PersonAction(what="approve", when="asked", delay_s=700.0),), 0),
+        (
+            (
+                PersonAction(what="deny", when="asked", delay_s=5.0),
+                PersonAction(what="approve", when="asked", delay_s=9.0),
+            ),
+            0,
+        ),
+        (
+            (
+                PersonAction(what="cancel", when="asked", delay_s=5.0),
+                PersonAction(what="approve", when="asked", delay_s=9.0),
+            ),
+            0,
+        ),
     ],
     ids=["in time", "twice", "too late", "after a denial", "after a cancel"],
 )
-def test_an_answer_counts_once_and_in_time(deeds: tuple[Deed, ...], submitted: int) -> None:
+def test_an_answer_counts_once_and_in_time(deeds: tuple[PersonAction, ...], submitted: int) -> None:
     world, judge = played(asked(*deeds))
     assert sum(one.is_ours for one in world.training.attempts.values()) == submitted
     assert not judge.unsafe

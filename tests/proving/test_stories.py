@@ -17,7 +17,7 @@ from simulation.play import play, played
 from simulation.shrink import shrink
 from simulation.stages.world import World
 from simulation.stories.lies import KINDS, REFUSALS, check_lies
-from simulation.stories.story import Deed, Lie, Run, Story, Trouble
+from simulation.stories.story import Lie, PersonAction, Run, Story, Trouble
 from tests.proving import broken
 
 SAMPLE, QUICK = 300, 100  # the first hundred in `make test`, the others in `make test-long`
@@ -122,7 +122,7 @@ def test_a_failure_is_shrunk_to_what_it_needs() -> None:
             Run(name="other", steps=60),
         ),
         lies=(Lie(kind="events_doubled", by_s=30.0), Lie(kind="metrics_away", from_s=0.0, to_s=3600.0)),
-        deeds=(Deed(what="cancel", when="verifying", run="other"),),
+        deeds=(PersonAction(what="cancel", when="verifying", run="other"),),
     )
     short = shrink(story, "passed_over", broken=broken.the_newest_checkpoint_is_not_listed)
     assert "passed_over" in play(short, broken=broken.the_newest_checkpoint_is_not_listed).kinds

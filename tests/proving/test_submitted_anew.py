@@ -13,9 +13,9 @@ from chalicelib.domain.model.known import Unknown
 from chalicelib.services.observe.run_checkpoints import RunCheckpoints
 from simulation.play import played
 from simulation.stages.world import World
-from simulation.stories.story import Deed, Run, Story, Trouble
+from simulation.stories.story import PersonAction, Run, Story, Trouble
 
-ANEW = Deed(what="resubmit", when="dead", delay_s=3.0)
+ANEW = PersonAction(what="resubmit", when="dead", delay_s=3.0)
 CRASHES = (Trouble(kind="crash", step=65), Trouble(kind="crash", step=70))
 ON_SLURM = Run(platform="slurm", requeue=False, step_s=6.0, troubles=CRASHES)
 
@@ -52,7 +52,7 @@ def test_a_training_job_whose_environment_names_its_job_is_an_attempt_of_that_jo
     """Its launch script gives each submission a name of its own, and its monitor the same REKINDLE_JOB_ID."""
     run = Run(troubles=(Trouble(kind="crash", step=43, hits=2), Trouble(kind="crash", step=step + 43)))
     late = replace(ANEW, when="stopping", delay_s=400.0)
-    stop = Deed(what="order_stop", when="incident", delay_s=19.8)
+    stop = PersonAction(what="order_stop", when="incident", delay_s=19.8)
     world, judge = played(Story(seed=974, runs=(run,), deeds=(late, stop), length_s=5580.0))
     assert {incident.job_id for incident, _ in _all_incidents(world)} == {"lm"}
     assert not judge.unsafe

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 
-from localcloud.aws.wire import How
+from localcloud.aws.wire import FailureMode
 from localcloud.engine.engine import Crash
 from rekindle.protocol.mailbox import ReplyOutcome
 from tests.recovery.world import Script, World, crash_at, freeze_at, nan_at, spike_at, world
@@ -86,7 +86,7 @@ class Disturbed:
     """One call that goes wrong: the `skip`-th of `operation`."""
 
     operation: str
-    how: How
+    how: FailureMode
     skip: int
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from localcloud.aws.wire import How
+from localcloud.aws.wire import FailureMode
 from tests.recovery.scenarios import CALLS, Disturbed, Summary, play
 from tests.recovery.test_crash_anywhere import IS_WHOLE, baseline
 
@@ -32,7 +32,7 @@ OPERATIONS = (
     "ssm.GetParameter",
     "eventbridge.PutEvents",
 )
-MUST_HEAL = (How.THROTTLE, How.TIMEOUT_AFTER)
+MUST_HEAL = (FailureMode.THROTTLE, FailureMode.TIMEOUT_AFTER)
 
 
 def _positions(operation: str) -> list[int]:
@@ -46,7 +46,7 @@ def _positions(operation: str) -> list[int]:
 
 @pytest.mark.parametrize("operation", OPERATIONS)
 @pytest.mark.parametrize("how", MUST_HEAL)
-def test_a_call_that_fails_in_passing_changes_nothing(operation: str, how: How) -> None:
+def test_a_call_that_fails_in_passing_changes_nothing(operation: str, how: FailureMode) -> None:
     expected, _ = baseline(SCENARIO)
     for skip in _positions(operation):
         seen, _ = play(SCENARIO, disturbed=Disturbed(operation=operation, how=how, skip=skip))
@@ -56,7 +56,7 @@ def test_a_call_that_fails_in_passing_changes_nothing(operation: str, how: How) 
 @pytest.mark.parametrize("operation", OPERATIONS)
 def test_a_call_that_is_refused_doubles_nothing_and_ends(operation: str) -> None:
     for skip in _positions(operation):
-        seen, _ = play(SCENARIO, disturbed=Disturbed(operation=operation, how=How.REFUSE, skip=skip))
+        seen, _ = play(SCENARIO, disturbed=Disturbed(operation=operation, how=FailureMode.REFUSE, skip=skip))
         assert seen.phase in ("recovered", "handed_over"), f"call {skip} of {operation}"
         assert len(seen.jobs) <= 2, f"call {skip} of {operation}"
 

@@ -23,7 +23,7 @@ NOT_READERS = (
     "rekindle.checkpoints.folders.",
     "rekindle.slurm_agent.base.aws.",
     "rekindle.slurm_agent.files.worker_process.",
-    "rekindle.slurm_agent.files.messages.bring",
+    "rekindle.slurm_agent.files.messages.deliver",
     "rekindle.slurm_agent.reading.jobs.parse_steps",  # its separators are ours
     "rekindle.slurm_agent.files.userfs.write",
     "rekindle.slurm_agent.files.userfs.folder",
@@ -87,7 +87,7 @@ def test_the_readers_are_found_and_not_listed() -> None:
         "rekindle.slurm_agent.copies.capture.find_arguments",
         "rekindle.slurm_agent.files.cause.of_text",
         "rekindle.signatures.classifier.classify",
-        "rekindle.checkpoints.families.beside",
+        "rekindle.checkpoints.families.side_state_word",
     } <= FOUND.keys()
     assert len(FOUND) > 80
     assert {one.__name__ for one in messages()} >= {

@@ -7,7 +7,7 @@ import pytest
 
 from infra.cloudformation.intrinsics import Stack
 from infra.grants import POLICIES
-from localcloud.aws.authorization import Context, Need, Policy
+from localcloud.aws.authorization import Context, Permission, Policy
 from rekindle.protocol.keys import (
     doorbell_key,
     fence_key,
@@ -45,7 +45,7 @@ def policy() -> Policy:
 def may(action: str, resource: str, *, tag: str | None = "team-a", **context: str) -> bool:
     own: Context = () if tag is None else ((TAG, (tag,)),)
     given = tuple((key.replace("__", ":"), (value,)) for key, value in context.items())
-    return policy().allows(Need(action, resource, (*own, *given)))
+    return policy().allows(Permission(action, resource, (*own, *given)))
 
 
 @pytest.mark.parametrize("key", WRITES)

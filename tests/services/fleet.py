@@ -15,7 +15,7 @@ from chalicelib.bootstrap import Service, build
 from chalicelib.domain.model.job import Job, WatchPlan
 from chalicelib.platforms.training_job.platform import TRAINING_JOB
 from chalicelib.ports.sweep import SweepMark
-from chalicelib.services.sweep.sweep import Swept
+from chalicelib.services.sweep.sweep import SweepFigures
 from localcloud.aws.sagemaker import Phase
 from localcloud.cloud import STACK, Cloud
 from rekindle.protocol.mailbox import Heartbeat, LossState, Manifest, ManifestFile, RunPhase, SaveKind, heartbeat_key
@@ -129,7 +129,7 @@ class Fleet:
         """Let virtual time pass."""
         self.cloud.clock.run_for(timedelta(minutes=minutes))  # type: ignore[attr-defined]  # a SimClock
 
-    def sweep(self) -> tuple[Swept, Counter[str]]:
+    def sweep(self) -> tuple[SweepFigures, Counter[str]]:
         """One sweep, and what it asked of AWS."""
         self.cloud.wire.calls.clear()
         swept = self.service.sweep.run()

@@ -20,11 +20,11 @@ from chalicelib.domain.model.node import ClusterView, GroupRole, InstanceState, 
 from chalicelib.domain.model.node_actions import RebootNode, ReplaceNode
 from chalicelib.domain.model.signal import Signal, SignalKind, SignalSource
 from chalicelib.domain.policy.document import DEFAULT_POLICY, Policy
-from chalicelib.ports.incidents import Joined
+from chalicelib.ports.incidents import JoinOutcome
 from chalicelib.services.observe.nodes import Nodes
 from chalicelib.services.observe.observer import Observer
 from chalicelib.services.observe.timeline import needs_record
-from chalicelib.services.perform.perform import Perform
+from chalicelib.services.perform.perform import ActionExecutor
 from chalicelib.services.reporting.hardware_ledger import HardwareLedgers
 from localcloud.memory_tables import MemoryIncidents, MemoryJobs
 from rekindle.protocol.cluster.documents import AgentDoc, AttemptDoc, NodeFacts, NodesDoc
@@ -270,7 +270,7 @@ class NodeWorld:
             clock=self.clock,
             nodes=heads,
         )
-        self.perform = Perform(
+        self.perform = ActionExecutor(
             registry=self.registry,
             scheduler=scheduler,
             mailbox=FakeMailbox(),
@@ -317,7 +317,7 @@ class NodeWorld:
             phase_entered_at=now,
         )
         entry = self.store.open(fresh, signal, now=now)
-        if entry.outcome is not Joined.CLOSED:
+        if entry.outcome is not JoinOutcome.CLOSED:
             self.due[entry.incident_id] = now
         return entry.incident_id
 

@@ -24,7 +24,7 @@ from chalicelib.platforms.slurm.scheduler import SlurmScheduler
 from chalicelib.services.intake.intake import Intake
 from chalicelib.services.observe.observer import Observer
 from chalicelib.services.operator.orders import Orders
-from chalicelib.services.perform.perform import Perform
+from chalicelib.services.perform.perform import ActionExecutor
 from chalicelib.services.reporting.alarms import Alarms
 from chalicelib.services.reporting.outcome import Outcome as Taken
 from chalicelib.services.reporting.outcome import OutcomeKind
@@ -144,7 +144,7 @@ class SlurmWorld(World):
             store=self.store, mailbox=self.mailbox, policies=self.policies, head_nodes=self.head, **common
         )
         self.handed_on = TakenNodes()
-        self.perform = Perform(
+        self.perform = ActionExecutor(
             mailbox=self.mailbox,
             announcer=self.announcer,
             head_nodes=self.head,

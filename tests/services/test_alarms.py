@@ -23,7 +23,7 @@ from chalicelib.domain.model.observation import AttemptStatus, AttemptView
 from chalicelib.domain.model.signal import Signal, SignalKind
 from chalicelib.ingest import dispatch
 from localcloud.aws.shapes import request_problems
-from localcloud.aws.wire import How
+from localcloud.aws.wire import FailureMode
 from localcloud.cloud import Cloud
 from rekindle.protocol.signals import FaultClass
 from tests.recovery.world import Script, freeze_at, world
@@ -210,10 +210,10 @@ def test_only_an_alarm_that_rings_and_names_nothing_is_worth_the_question(raw: d
 def test_tags_that_may_not_be_read_make_it_nobodys_and_tags_not_now_make_it_come_again(cloud: Cloud) -> None:
     w = World()
     alarms = replace(w.alarms, board=CloudWatchAlarms(cloud.client("cloudwatch"), stack="prod"))
-    cloud.wire.disturb("cloudwatch.ListTagsForResource", How.REFUSE)
+    cloud.wire.disturb("cloudwatch.ListTagsForResource", FailureMode.REFUSE)
     with pytest.raises(NotOurs):
         alarms.tags_of(ARN)
-    cloud.wire.disturb("cloudwatch.ListTagsForResource", How.THROTTLE)
+    cloud.wire.disturb("cloudwatch.ListTagsForResource", FailureMode.THROTTLE)
     with pytest.raises(Throttled):
         alarms.tags_of(ARN)
     assert not isinstance(NotOurs("x"), NotAuthorized)

@@ -28,7 +28,7 @@ from chalicelib.domain.model.signal import Signal, SignalKind
 from chalicelib.domain.policy.document import DEFAULT_POLICY, Policy
 from chalicelib.domain.run.earlier_attempts import began_again, reached_before, with_end
 from chalicelib.observability import Observability
-from chalicelib.ports.incidents import Entry, Joined
+from chalicelib.ports.incidents import Entry, JoinOutcome
 from chalicelib.services.intake.ended_attempt import signal_from_state
 from chalicelib.services.intake.remembered_names import MAX_NAMES, UnprotectedNames
 from chalicelib.services.reporting.outcome import Outcome, OutcomeKind
@@ -342,7 +342,7 @@ def test_a_stale_signal_that_meets_a_closing_incident_opens_none(w: World, monke
     answers = iter([first, moved])
     monkeypatch.setattr(w.registry, "get", lambda _: next(answers))
     monkeypatch.setattr(
-        w.store, "join", lambda *a, **k: Entry(outcome=Joined.CLOSED, incident_id=first.open_incident or "")
+        w.store, "join", lambda *a, **k: Entry(outcome=JoinOutcome.CLOSED, incident_id=first.open_incident or "")
     )
     assert "stale" in w.intake.receive(stale).reason
 
@@ -350,7 +350,7 @@ def test_a_stale_signal_that_meets_a_closing_incident_opens_none(w: World, monke
 def test_an_incident_that_keeps_changing_hands_is_left_to_the_redelivery(
     w: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(w.store, "open", lambda *a, **k: Entry(outcome=Joined.CLOSED, incident_id="x"))
+    monkeypatch.setattr(w.store, "open", lambda *a, **k: Entry(outcome=JoinOutcome.CLOSED, incident_id="x"))
     with pytest.raises(DependencyUnavailable):
         w.intake.receive(w.say(SignalKind.STALL, JOB, FaultClass.HANG))
 

@@ -29,7 +29,7 @@ from chalicelib.services.operator.orders import Orders
 from chalicelib.services.reporting.alarms import Alarms
 from chalicelib.services.reporting.outcome import Outcome, OutcomeKind
 from chalicelib.services.sweep.clusters import SweepClusters
-from chalicelib.services.sweep.sweep import Sweep, Swept
+from chalicelib.services.sweep.sweep import Sweep, SweepFigures
 from chalicelib.services.sweep.unheard import UnheardAttempts
 from localcloud.memory_tables import MemoryIncidents, MemoryJobs
 from rekindle.protocol.cluster.documents import AttemptDoc, EndedBy, NodeFacts, NodesDoc, SlurmState
@@ -148,7 +148,7 @@ class World:
         if heartbeat:
             self.head_nodes.heartbeat(CLUSTER)
 
-    def rounds(self, count: int) -> list[Swept]:
+    def rounds(self, count: int) -> list[SweepFigures]:
         """So many sweeps, a minute apart: each Job and cluster has its turns."""
         swept = []
         for _ in range(count):

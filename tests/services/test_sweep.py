@@ -16,7 +16,7 @@ from chalicelib.domain.model.known import Known, Unknown
 from chalicelib.domain.model.observation import AttemptStatus, AttemptView
 from chalicelib.domain.model.signal import SignalKind
 from chalicelib.platforms.training_job.platform import TRAINING_JOB
-from chalicelib.ports.platforms import Discovered
+from chalicelib.ports.platforms import DiscoveredJob
 from chalicelib.ports.sweep import Series, SweepMark
 from chalicelib.services.intake.missed_signals import (
     gone_quiet,
@@ -611,7 +611,7 @@ def test_a_name_that_cannot_be_looked_up_keeps_no_other_from_it() -> None:
         w.scheduler.put(name, AttemptStatus.RUNNING)
     discover = w.scheduler.discover
 
-    def failing(attempt: str) -> Discovered | None:
+    def failing(attempt: str) -> DiscoveredJob | None:
         if attempt == "bad":
             raise ValueError("a defect that only this name brings out")
         if attempt == "slow" and w.clock.now() < START + 3 * MINUTE:

@@ -15,7 +15,7 @@ from chalicelib.domain.model.signal import SignalKind
 from chalicelib.ports.sweep import MetricQuery
 from chalicelib.services.reporting.outcome import OutcomeKind
 from localcloud.aws.sagemaker import Phase
-from localcloud.aws.wire import How
+from localcloud.aws.wire import FailureMode
 from rekindle.protocol.mailbox import LossState, RunPhase
 from tests.services.fleet import BAD, LOSS, STEP, Fleet, fleet
 
@@ -99,7 +99,7 @@ def test_a_listing_that_cannot_be_read_falls_back_to_asking_about_every_job(f: F
     settle(f)
     f.move()
     f.cloud.training.enter("job-00003", Phase.FAILED, failure_reason="boom")
-    f.cloud.wire.disturb("sagemaker.ListTrainingJobs", How.REFUSE)
+    f.cloud.wire.disturb("sagemaker.ListTrainingJobs", FailureMode.REFUSE)
     swept, calls = f.sweep()
     assert [one.job_id for one in swept.outcomes] == ["job-00003"]
     assert calls["sagemaker.DescribeTrainingJob"] == 5
@@ -145,7 +145,7 @@ def test_metrics_that_cannot_be_read_are_unknown_and_the_heartbeats_speak(f: Fle
     for job in f.jobs:
         f.heartbeat(job)
     f.heartbeat(f.jobs[2], loss=None, loss_state=LossState.NAN)
-    f.cloud.wire.disturb("cloudwatch.GetMetricData", How.FAIL)
+    f.cloud.wire.disturb("cloudwatch.GetMetricData", FailureMode.FAIL)
     swept, calls = f.sweep()
     assert swept.unknown == 12
     assert calls["s3.GetObject"] == 6
@@ -156,7 +156,7 @@ def test_unknown_metrics_without_a_heartbeat_are_no_reason_to_say_anything(f: Fl
     f.add(3)
     settle(f)
     f.wait(120)
-    f.cloud.wire.disturb("cloudwatch.GetMetricData", How.THROTTLE, times=5)
+    f.cloud.wire.disturb("cloudwatch.GetMetricData", FailureMode.THROTTLE, times=5)
     swept, _ = f.sweep()
     assert (swept.outcomes, swept.unread, swept.unknown) == ((), 0, 6)
 

@@ -25,7 +25,7 @@ from chalicelib.services.intake.intake import Intake
 from chalicelib.services.observe.observer import Observer
 from chalicelib.services.observe.timeline import needs_record
 from chalicelib.services.operator.orders import Orders
-from chalicelib.services.perform.perform import Perform
+from chalicelib.services.perform.perform import ActionExecutor
 from chalicelib.services.reporting.alarms import Alarms
 from chalicelib.services.sweep.sweep import Sweep
 from chalicelib.services.sweep.unheard import UnheardAttempts
@@ -148,7 +148,7 @@ class World:
         self.look = Observer(
             store=self.store, mailbox=self.mailbox, policies=self.policies, head_nodes=head_nodes, **common
         )
-        self.perform = Perform(
+        self.perform = ActionExecutor(
             mailbox=self.mailbox, announcer=self.announcer, head_nodes=head_nodes, intake=takes_nodes, **common
         )
         self.metrics, self.saves, self.marks, self.board = FakeMetrics(), FakeSaves(), FakeMarks(), FakeAlarmBoard()

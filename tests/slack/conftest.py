@@ -15,7 +15,7 @@ from moto import mock_aws
 from chalicelib.aws.dynamodb import items
 from chalicelib.aws.dynamodb.chat_threads import DynamoChatThreads
 from chalicelib.aws.dynamodb.incidents import DynamoIncidentStore
-from chalicelib.channels.channel import ComeAgain, SlowDown
+from chalicelib.channels.channel import RetryLater, SlowDown
 from chalicelib.channels.quiet import quieten
 from chalicelib.channels.slack.channel import SlackChannel
 from chalicelib.channels.slack.visit import LEASE
@@ -82,7 +82,7 @@ class Stage:
         for attempt in range(1, tries + 1):
             try:
                 self.channel.send(notice, attempt=attempt)
-            except (ComeAgain, SlowDown) as err:
+            except (RetryLater, SlowDown) as err:
                 self.clock.step(timedelta(seconds=err.retry_after_s + 1))
             except Exception:
                 if attempt == tries:

@@ -13,10 +13,10 @@ import pytest
 
 from chalicelib.aws.dynamodb.chat_threads import DynamoChatThreads
 from chalicelib.aws.dynamodb.incidents import DynamoIncidentStore
-from chalicelib.channels.channel import ComeAgain, SlowDown
+from chalicelib.channels.channel import RetryLater, SlowDown
 from chalicelib.channels.slack.blocks import reply_message
 from chalicelib.channels.slack.visit import LEASE
-from chalicelib.channels.slack.web_api import Doubtful, Refused, SlackApi
+from chalicelib.channels.slack.web_api import OutcomeUnknown, Refused, SlackApi
 from chalicelib.domain.model.action import Severity
 from chalicelib.domain.model.approvals import ApprovalAnswer
 from chalicelib.domain.model.errors import DependencyUnavailable, Permanent, RecoveryError
@@ -148,7 +148,7 @@ def test_a_post_that_nobody_answers_is_there_once(stage: Stage, takes: bool, lon
     stage.store(incident(version=1))
     one = stage.at(notice(incident_id="") if lone else notice())
     stage.slack.next("chat.postMessage", Mood(hangs=True, takes=takes))
-    with pytest.raises(Doubtful):
+    with pytest.raises(OutcomeUnknown):
         stage.impatient().send(one, attempt=1)
     stage.send(one)
     assert len(stage.slack.roots()) == 1
@@ -167,9 +167,9 @@ def test_a_post_that_never_arrived_is_posted_again(stage: Stage, mood: Mood) -> 
 def test_while_nobody_knows_whether_a_post_arrived_nothing_else_is_sent(stage: Stage) -> None:
     stage.store(incident(version=1))
     stage.slack.next("chat.postMessage", CLOSED)
-    with pytest.raises(Doubtful):
+    with pytest.raises(OutcomeUnknown):
         stage.channel.send(stage.at(notice()), attempt=1)
-    with pytest.raises(ComeAgain):
+    with pytest.raises(RetryLater):
         stage.channel.send(stage.at(notice(token="n-2")), attempt=1)
     assert stage.slack.count("chat.postMessage") == 1
     stage.clock.step(LEASE)
@@ -231,7 +231,7 @@ def test_a_lost_update_is_made_again_with_the_newest_state(stage: Stage) -> None
     stage.send(stage.at(notice()))
     stage.slack.next("chat.update", Mood(hangs=True), Mood(status=500), Mood(status=429, retry_after="1"))
     stage.store(replace(one, phase=Phase.STOPPING, version=2))
-    with pytest.raises(Doubtful):
+    with pytest.raises(OutcomeUnknown):
         stage.impatient().send(change(stage, 1, 2), attempt=1)
     stage.store(replace(one, phase=Phase.VERIFYING, version=3))
     stage.send(change(stage, 1, 2))
@@ -254,7 +254,7 @@ def test_a_message_that_somebody_deleted_comes_back_with_the_next_news_only(stag
 def test_a_lease_that_ran_out_sends_nothing_more(stage: Stage) -> None:
     stage.store(incident(version=1))
     slow = replace(stage.channel, api=_Slow(stage))
-    with pytest.raises(ComeAgain):
+    with pytest.raises(RetryLater):
         slow.send(stage.at(notice(incident_id="")), attempt=1)
     assert stage.slack.calls == []
 
@@ -340,7 +340,7 @@ def test_deliveries_at_once_post_one_message(stage: Stage) -> None:
     for worker in workers:
         worker.join(120)
     assert len(stage.slack.roots()) == 1
-    assert [err for err in errors if not isinstance(err, ComeAgain)] == []
+    assert [err for err in errors if not isinstance(err, RetryLater)] == []
 
 
 # --- storms ---
@@ -363,7 +363,7 @@ def test_a_storm_of_200_incidents_becomes_one_digest(stage: Stage) -> None:
         for one in waiting:
             try:
                 stage.channel.send(one, attempt=rounds)
-            except ComeAgain:
+            except RetryLater:
                 left.append(one)
         stage.clock.step(timedelta(seconds=15))
         waiting = left
@@ -434,7 +434,7 @@ def test_nothing_listens(stage: Stage, slack: FakeSlack) -> None:
     api = SlackApi(lambda: SLACK_TOKEN, url=url, timeout_s=2)
     with pytest.raises(DependencyUnavailable) as refused:
         api.find(CONVERSATION, mark="x", since=stage.clock.now())
-    assert not isinstance(refused.value, Doubtful)
+    assert not isinstance(refused.value, OutcomeUnknown)
     assert slack.calls == []
 
 

@@ -12,7 +12,7 @@ from rekindle.protocol.cluster.documents import AttemptDoc, SlurmState
 from rekindle.protocol.cluster.names import attempt_key
 from rekindle.protocol.cluster.orders import Order, Outcome, Verb
 from rekindle.slurm_agent.base.ports import Reading
-from rekindle.slurm_agent.copies.reads import Reads
+from rekindle.slurm_agent.copies.reads import CopyReads
 from rekindle.slurm_agent.orders.job_verbs import JobVerbs
 from rekindle.slurm_agent.orders.verbs import OrderTry, Result
 from rekindle.slurm_agent.reading.nodemap import NodeMap
@@ -29,7 +29,7 @@ class HeadNode:
 
     def __init__(self, lab: SlurmLab, board: dict[str, bytes]) -> None:
         runner = Runner(environ=lab.environ())
-        self.reads = reads = Reads(runner, lambda: datetime.now(UTC))
+        self.reads = reads = CopyReads(runner, lambda: datetime.now(UTC))
         self.owners = owners = Owners("lab", board.get)
         node_map = NodeMap("/nonexistent")
         self.board = board

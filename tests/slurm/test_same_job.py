@@ -17,7 +17,7 @@ from rekindle.protocol.cluster.orders import Order, Verb
 from rekindle.slurm_agent.base.ports import SlurmError
 from rekindle.slurm_agent.copies import spec
 from rekindle.slurm_agent.copies.capture import arguments_of
-from rekindle.slurm_agent.copies.reads import Reads
+from rekindle.slurm_agent.copies.reads import CopyReads
 from rekindle.slurm_agent.reading.jobs import Job
 from rekindle.slurm_agent.reading.run import Runner
 from rekindle.slurm_agent.slurm.commands import Commands
@@ -44,7 +44,7 @@ def wait_written(lab: SlurmLab, text: str) -> None:
 
 def captured(lab: SlurmLab, name: int, number: int) -> tuple[str, ...] | None:
     """The arguments of job `number` as the agent reads them, once slurmctld has written the job down."""
-    reads = Reads(Runner(environ=lab.environ()), lambda: datetime.now(UTC))
+    reads = CopyReads(Runner(environ=lab.environ()), lambda: datetime.now(UTC))
     settings = reads.settings()
     wait_written(lab, str(lab.folder / "work" / str(name)))
     job = reads.job(number)
@@ -85,14 +85,14 @@ def test_arguments_are_known_word_by_word_or_not_at_all(lab: SlurmLab) -> None:
     assert found[4] in (None, ("a", "b"))
     assert found[5] in (None, ("a b",))
     assert found[6] in (None, ("a", ""))  # 22.05 shows a line whose end is lost
-    reads = Reads(Runner(environ=lab.environ()), lambda: datetime.now(UTC))
+    reads = CopyReads(Runner(environ=lab.environ()), lambda: datetime.now(UTC))
     job = reads.job(int(done.stdout))
     assert job is not None
     settings = reads.settings()
     assert arguments_of(settings.state_location, job, reads.detail(job), version=settings.version) == ()
 
 
-def head_of(lab: SlurmLab) -> tuple[Reads, Commands, Owners]:
+def head_of(lab: SlurmLab) -> tuple[CopyReads, Commands, Owners]:
     """The agent's own parts on this Slurm."""
     head = HeadNode(lab, {})
     return head.reads, head.commands, head.owners
@@ -169,7 +169,7 @@ def capture_all(lab: SlurmLab, names: Iterable[str], *, runs: bool = False) -> d
             lab.wait(lambda number=number: lab.job_state(number) == "RUNNING", f"the job with {name} to run")
         job = reads.job(number)
         assert job is not None
-        found[name] = spec.take(reads, settings, job, reads.detail(job))
+        found[name] = spec.capture_spec(reads, settings, job, reads.detail(job))
         learn(owners, job)
         lab.run("scancel", str(number))
     return found
@@ -232,5 +232,5 @@ def test_a_plug_ins_option_that_cannot_be_given_again_is_told_before_anybody_nee
     reads, _, _ = head_of(lab)
     job = reads.job(int(done.stdout))
     assert job is not None
-    taken = spec.take(reads, reads.settings(), job, reads.detail(job))
+    taken = spec.capture_spec(reads, reads.settings(), job, reads.detail(job))
     assert [one for one in taken.cannot if "pyxis_container_image" in one]

@@ -73,7 +73,7 @@ def test_each_is_submitted_again_as_the_same_job(lab: SlurmLab) -> None:
         job = reads.job(number)
         assert job is not None
         learn(owners, job)
-        taken = spec.take(reads, settings, job, reads.detail(job))
+        taken = spec.capture_spec(reads, settings, job, reads.detail(job))
         lab.run("scancel", str(number))
         if found := again(lab, taken):
             different[name] = found
@@ -97,7 +97,7 @@ def test_what_cannot_be_the_same_is_not_submitted(lab: SlurmLab, options: tuple[
     reads, _, _ = head_of(lab)
     job = reads.job(number)
     assert job is not None
-    taken = spec.take(reads, reads.settings(), job, reads.detail(job))
+    taken = spec.capture_spec(reads, reads.settings(), job, reads.detail(job))
     lab.run("scancel", str(number))
     assert any(one.startswith(why) for one in taken.cannot), taken.cannot
 

@@ -19,7 +19,7 @@ import pytest
 from localcloud.slurm.lab import SlurmLab
 from rekindle.slurm_agent.base.ports import SlurmError
 from rekindle.slurm_agent.copies import spec
-from rekindle.slurm_agent.copies.reads import Reads
+from rekindle.slurm_agent.copies.reads import CopyReads
 from rekindle.slurm_agent.reading.jobs import Job
 from rekindle.slurm_agent.reading.nodes import Settings
 from tests.slurm.test_same_job import head_of, learn, order_for
@@ -139,8 +139,8 @@ def _has_ended(lab: SlurmLab, job: int) -> bool:
     return lab.job_state(job) not in ("RUNNING", "COMPLETING")
 
 
-def _is_final(reads: Reads, settings: Settings, job: Job) -> bool:
-    return job.is_array_task or bool(job.het_job) or spec.take(reads, settings, job, reads.detail(job)).is_final
+def _is_final(reads: CopyReads, settings: Settings, job: Job) -> bool:
+    return job.is_array_task or bool(job.het_job) or spec.capture_spec(reads, settings, job, reads.detail(job)).is_final
 
 
 def lines_of(path: Path) -> list[str]:
@@ -169,7 +169,7 @@ def test_what_runs_again_sees_the_same_or_is_refused_by_name(lab: SlurmLab) -> N
         jobs[name], details[name] = job, reads.detail(job)
         learn(owners, job)
         lab.wait(partial(_is_final, reads, settings, job), f"what {name} was asked for")
-        taken[name] = spec.take(reads, settings, job, details[name])
+        taken[name] = spec.capture_spec(reads, settings, job, details[name])
     lab.run("scancel", *map(str, numbers.values()))
     shutil.rmtree(lab.folder / "gone")
     (lab.folder / "work/a-script-that-has-changed.sh").write_text("#!/bin/bash\nexit 1\n")
@@ -216,8 +216,8 @@ def test_a_user_who_is_gone_is_named(lab: SlurmLab) -> None:
     job = reads.job(number)
     assert job is not None
     learn(owners, job)
-    lab.wait(lambda: spec.take(reads, reads.settings(), job, reads.detail(job)).is_final, "what was asked for")
-    whole = spec.take(reads, reads.settings(), job, reads.detail(job)).spec
+    lab.wait(lambda: spec.capture_spec(reads, reads.settings(), job, reads.detail(job)).is_final, "what was asked for")
+    whole = spec.capture_spec(reads, reads.settings(), job, reads.detail(job)).spec
     assert whole is not None
     lab.run("scancel", str(number))
     who = "nobody-of-that-name"

@@ -6,15 +6,15 @@ from collections.abc import Mapping
 from typing import Final
 
 from chalicelib.api.operation import Operation
-from chalicelib.api.operations.shared import TAKEN_LINKS, taken
+from chalicelib.api.operations.shared import TAKEN_LINKS, order_accepted
 from chalicelib.api.parts import Parts
 from chalicelib.api.problems import ApiResponse, ok
 from chalicelib.api.request import Request
 from chalicelib.api.schema import (
     Schema,
+    any_object,
     any_text,
     flag,
-    free,
     listing,
     number,
     or_null,
@@ -50,7 +50,7 @@ def repair_node(parts: Parts, request: Request) -> ApiResponse:
         why=body.get("why", ""),
         force=bool(body.get("force", False)),
     )
-    return taken(parts, outcome)
+    return order_accepted(parts, outcome)
 
 
 def list_hardware(parts: Parts, _: Request) -> ApiResponse:
@@ -84,8 +84,8 @@ ANSWERS: Final[Mapping[str, Schema]] = {
             {
                 "type": "object",
                 "properties": {
-                    "nodes": listing(free("one node"), "at most 1,000"),
-                    "jobs": listing(free("one protected Job")),
+                    "nodes": listing(any_object("one node"), "at most 1,000"),
+                    "jobs": listing(any_object("one protected Job")),
                 },
                 "required": ["nodes", "jobs"],
             },
@@ -100,7 +100,7 @@ ANSWERS: Final[Mapping[str, Schema]] = {
             "faults_total": whole("ever"),
             "faults_in_window": whole("lately"),
             "window_days": whole("what lately is"),
-            "faults": listing(free("one fault, the newest first")),
+            "faults": listing(any_object("one fault, the newest first")),
         }
     ),
 }

@@ -23,19 +23,32 @@ from chalicelib.api.operations.shared import (
     incident_brief,
     moment_of,
     null_at,
-    taken,
+    order_accepted,
 )
 from chalicelib.api.parts import Parts
 from chalicelib.api.problems import MAX_ANSWER_BYTES, ApiResponse, ok
 from chalicelib.api.request import Request
-from chalicelib.api.schema import Schema, any_text, at, flag, free, listing, or_null, record, ref, text, whole, word
+from chalicelib.api.schema import (
+    Schema,
+    any_object,
+    any_text,
+    flag,
+    listing,
+    or_null,
+    record,
+    ref,
+    text,
+    time,
+    whole,
+    word,
+)
 from chalicelib.domain.model.approvals import Guard
 from chalicelib.domain.model.errors import UnknownEntity
 from chalicelib.domain.model.incident import Incident, Phase
 from chalicelib.domain.model.signal import SignalKind, SignalSource
 from chalicelib.domain.reporting.phase_words import HAPPENING
 from chalicelib.domain.reporting.sentence import commands_of, sentence_of, suspect_of
-from chalicelib.ports.incidents import Wanted
+from chalicelib.ports.incidents import IncidentQuery
 from rekindle.protocol.signals import FaultClass
 
 LINES_SHOWN: Final = 1000
@@ -46,7 +59,7 @@ _STATES: Final = {"open": True, "closed": False, "all": None}
 def list_incidents(parts: Parts, request: Request) -> ApiResponse:
     """Incidents, newest first, a page at a time."""
     query = request.query
-    wanted = Wanted(
+    wanted = IncidentQuery(
         is_open=_STATES[query.get("state", "open")],
         job_id=query.get("job_id"),
         cluster=query.get("cluster"),
@@ -109,7 +122,7 @@ def incident_report(parts: Parts, request: Request) -> ApiResponse:
 
 def cancel_incident(parts: Parts, request: Request) -> ApiResponse:
     """Order the end of an Incident."""
-    return taken(parts, parts.orders.cancel(request.names["incident_id"], who=request.who, key=request.key))
+    return order_accepted(parts, parts.orders.cancel(request.names["incident_id"], who=request.who, key=request.key))
 
 
 def _newest_that_fit(timeline: list[dict[str, Any]], room: int) -> list[dict[str, Any]]:
@@ -126,12 +139,12 @@ ANSWERS: Final[Mapping[str, Schema]] = {
     "Incidents": record({"incidents": listing(ref("IncidentBrief")), "cursor": NEXT_PAGE}),
     "Line": record(
         {
-            "at": at("when"),
+            "at": time("when"),
             "phase": word("the phase after it", Phase),
             "rule": any_text("the rule that decided"),
             "text": any_text("for people"),
             "actions": listing(any_text(), "what was ordered"),
-            "facts": free("what the look saw, what each action answered"),
+            "facts": any_object("what the look saw, what each action answered"),
         },
         "one line of an Incident's story",
     ),
@@ -140,7 +153,7 @@ ANSWERS: Final[Mapping[str, Schema]] = {
         {
             "kind": word("what was observed", SignalKind),
             "source": word("by whom", SignalSource),
-            "occurred_at": at("by the source's own clock"),
+            "occurred_at": time("by the source's own clock"),
             "dedupe_key": any_text("equal for each delivery of the same fact"),
             "summary": any_text("for people"),
             "job_id": MAYBE_TEXT,
@@ -149,14 +162,14 @@ ANSWERS: Final[Mapping[str, Schema]] = {
             "node": MAYBE_TEXT,
             "fault": or_null(word("what it suggests", FaultClass)),
             "triggers": flag("it may open an Incident"),
-            "evidence": free("small facts of the source"),
+            "evidence": any_object("small facts of the source"),
         }
     ),
     "Approval": record(APPROVAL_FIELDS),
     "Hold": record(
         {
             "guard": word("what held", Guard),
-            "since": at("since when"),
+            "since": time("since when"),
             "text": any_text("why, for people"),
             "actions": listing(any_text(), "what was not done"),
             "until": null_at("until when; null: it still holds"),
@@ -168,16 +181,16 @@ ANSWERS: Final[Mapping[str, Schema]] = {
             "job_id": MAYBE_TEXT,
             "cluster": MAYBE_TEXT,
             "node": MAYBE_TEXT,
-            "opened_at": at("when the first Signal was taken in"),
+            "opened_at": time("when the first Signal was taken in"),
             "closed_at": null_at("when it ended"),
             "phase": word("where the recovery stands", Phase),
-            "phase_entered_at": at("since when"),
+            "phase_entered_at": time("since when"),
             "fault": word("what is wrong", FaultClass),
             "fault_rule": any_text("the rule that says so"),
             "outcome": any_text("how it ended"),
             "policy_name": any_text(),
             "policy_version": any_text(),
-            "policy_document": or_null(free("the policy that counts for it, whole")),
+            "policy_document": or_null(any_object("the policy that counts for it, whole")),
             "version": whole("counts its changes"),
             "generation": whole("which durable execution works on it"),
             "attempt": or_null(any_text("the attempt under care")),
@@ -197,26 +210,26 @@ ANSWERS: Final[Mapping[str, Schema]] = {
             ),
             "evidence": record(
                 {
-                    "suspicions": listing(free("who is suspected of what")),
+                    "suspicions": listing(any_object("who is suspected of what")),
                     "conclusion": any_text("what came out of the evidence"),
                 },
                 "what the ranks reported",
                 is_open=True,
             ),
             "halt": record(
-                {"ask": or_null(free("the newest emergency checkpoint asked for"))},
+                {"ask": or_null(any_object("the newest emergency checkpoint asked for"))},
                 "how the attempt under care is brought to an end",
                 is_open=True,
             ),
             "resubmission": record(
                 {
-                    "tries": listing(free("one resubmission"), "resubmissions so far"),
-                    "failures": listing(free("how one attempt ended")),
+                    "tries": listing(any_object("one resubmission"), "resubmissions so far"),
+                    "failures": listing(any_object("how one attempt ended")),
                 },
                 "what was submitted again, and how it ended",
                 is_open=True,
             ),
-            "repair": or_null(free("what a node's own Incident remembers")),
+            "repair": or_null(any_object("what a node's own Incident remembers")),
             "approvals": listing(ref("Approval")),
             "holds": listing(ref("Hold"), "what has held something back"),
             "summary": record(
@@ -244,8 +257,8 @@ ANSWERS: Final[Mapping[str, Schema]] = {
         {
             "incident_id": any_text(),
             "url": any_text("the page, for a browser; a signed link, to be kept from others while it lasts"),
-            "until": at("when it ends at the latest"),
-            "written_at": at("when the page was written"),
+            "until": time("when it ends at the latest"),
+            "written_at": time("when the page was written"),
         }
     ),
 }

@@ -16,7 +16,7 @@ from chalicelib.api.operations.shared import (
     TAKEN_LINKS,
     incident_brief,
     null_at,
-    taken,
+    order_accepted,
 )
 from chalicelib.api.parts import Parts
 from chalicelib.api.problems import ApiResponse, ok
@@ -25,7 +25,6 @@ from chalicelib.api.schema import (
     MAX_STEP,
     Schema,
     any_text,
-    at,
     flag,
     listing,
     maybe,
@@ -34,6 +33,7 @@ from chalicelib.api.schema import (
     ref,
     table,
     text,
+    time,
     whole,
     word,
 )
@@ -164,14 +164,14 @@ def get_job(parts: Parts, request: Request) -> ApiResponse:
 
 def checkpoint_job(parts: Parts, request: Request) -> ApiResponse:
     """Order a checkpoint."""
-    return taken(parts, parts.orders.checkpoint(request.names["job_id"], who=request.who, key=request.key))
+    return order_accepted(parts, parts.orders.checkpoint(request.names["job_id"], who=request.who, key=request.key))
 
 
 def stop_job(parts: Parts, request: Request) -> ApiResponse:
     """Order a stop for good."""
     checkpoint = bool(request.body.get("checkpoint", True))
     outcome = parts.orders.stop(request.names["job_id"], who=request.who, key=request.key, checkpoint=checkpoint)
-    return taken(parts, outcome)
+    return order_accepted(parts, outcome)
 
 
 def resubmit_job(parts: Parts, request: Request) -> ApiResponse:
@@ -184,7 +184,7 @@ def resubmit_job(parts: Parts, request: Request) -> ApiResponse:
         skip=[(pair[0], pair[1]) for pair in request.body.get("skip", [])],
         exclude=request.body.get("exclude", ()),
     )
-    return taken(parts, outcome)
+    return order_accepted(parts, outcome)
 
 
 def job_wire(job: Job) -> dict[str, Any]:
@@ -234,7 +234,7 @@ _JOB_FIELDS: Final[Mapping[str, Schema]] = {
     "name": any_text("as the platform shows it"),
     "platform": word("what runs its attempts", [one.name for one in PLATFORMS]),
     "policy": any_text("the policy's name"),
-    "created_at": at("when the first attempt was created"),
+    "created_at": time("when the first attempt was created"),
     "current_attempt": any_text("the platform's name of the attempt under protection"),
     "attempt_number": whole("its number"),
     "mailbox": any_text("s3:// prefix where monitor and service meet; empty: none"),
@@ -267,7 +267,7 @@ ANSWERS: Final[Mapping[str, Schema]] = {
         {
             "number": whole("1 is the first"),
             "name": any_text("the platform's name"),
-            "submitted_at": at("when it was submitted"),
+            "submitted_at": time("when it was submitted"),
             "incident_id": or_null(any_text("the Incident that submitted it")),
             "resume_step": STEP,
             "skips": listing(listing(whole("step")), "[from_step, to_step) whose data are left out"),

@@ -12,10 +12,9 @@ from chalicelib.api.problems import ApiResponse, ok
 from chalicelib.api.request import Request
 from chalicelib.api.schema import (
     Schema,
+    any_object,
     any_text,
-    at,
     flag,
-    free,
     listing,
     maybe,
     number,
@@ -23,6 +22,7 @@ from chalicelib.api.schema import (
     record,
     ref,
     table,
+    time,
     whole,
     word,
 )
@@ -100,7 +100,7 @@ _SUMS: Final[Mapping[str, Schema]] = {
     "lost_by_fault_s": table(number(), "fault -> seconds"),
     "ettr": _QUANTITY,
     "ettr_at_most": _QUANTITY,
-    "prices": free("the price table that counted"),
+    "prices": any_object("the price table that counted"),
     "truncated": flag("not all Incidents were counted"),
     "text": any_text("what was left out"),
 }
@@ -119,16 +119,16 @@ ANSWERS: Final[Mapping[str, Schema]] = {
             "fault": word("what was wrong", FaultClass),
             "phase": word("where it stands", Phase),
             "outcome": any_text(),
-            "opened_at": at("when it was taken in"),
-            "closed_at": or_null(at("when it ended")),
-            "until": at("until when is counted"),
-            "onset_at": {"oneOf": [at("when it began"), record({"unknown": any_text()})]},
+            "opened_at": time("when it was taken in"),
+            "closed_at": or_null(time("when it ended")),
+            "until": time("until when is counted"),
+            "onset_at": {"oneOf": [time("when it began"), record({"unknown": any_text()})]},
             "onset_from": any_text("where that time comes from"),
             "mttd_s": _QUANTITY,
             "mttr_s": _QUANTITY,
             "elapsed_s": _QUANTITY,
             "stages": listing(
-                record({"phase": any_text(), "at": at("began"), "after_s": _QUANTITY, "seconds": number()})
+                record({"phase": any_text(), "at": time("began"), "after_s": _QUANTITY, "seconds": number()})
             ),
             "steps_lost": _QUANTITY,
             "steps_saved": _QUANTITY,
@@ -167,8 +167,8 @@ ANSWERS: Final[Mapping[str, Schema]] = {
             "gpus": _QUANTITY,
             "instances": listing({"type": "array"}, "[instance type, how many]"),
             "attempts": whole("so far"),
-            "began_at": at("the first attempt"),
-            "until": or_null(at("until when is counted; null where the end is not known")),
+            "began_at": time("the first attempt"),
+            "until": or_null(time("until when is counted; null where the end is not known")),
             "wall_s": _QUANTITY,
             "ettr_by_steps": _QUANTITY,
             **_SUMS,
@@ -178,22 +178,22 @@ ANSWERS: Final[Mapping[str, Schema]] = {
     "FleetLedger": record(
         {
             "days": whole("the window"),
-            "since": at("its begin"),
-            "until": at("its end"),
+            "since": time("its begin"),
+            "until": time("its end"),
             "jobs": whole("Jobs in the ETTR"),
             **_SUMS,
         },
         is_open=True,
     ),
-    "Trace": record({"resourceSpans": listing(free("as opentelemetry-proto's trace.proto has it"))}),
+    "Trace": record({"resourceSpans": listing(any_object("as opentelemetry-proto's trace.proto has it"))}),
     "Postmortem": record({"markdown": any_text("the whole document")}),
     "Curves": record(
         {
             "job_id": any_text(),
             "attempt": any_text("the present one"),
             "source": word("whose metrics", ("monitor", "training_job")),
-            "since": at("the window's begin"),
-            "until": at("its end"),
+            "since": time("the window's begin"),
+            "until": time("its end"),
             "period_s": whole("of one point"),
             "curves": table(
                 maybe(listing(listing(number()), "[seconds since 1970, value]")), "name of the curve -> its points"
@@ -206,11 +206,11 @@ ANSWERS: Final[Mapping[str, Schema]] = {
             "job_id": any_text(),
             "fault": word("what was rehearsed", FaultClass),
             "by": any_text("who ordered it"),
-            "at": at("when"),
+            "at": time("when"),
             "policy": record({"name": any_text(), "version": any_text()}),
-            "seen": free("what was real"),
-            "outcome": free("how it would have ended"),
-            "looks": listing(free("one observation with its decision")),
+            "seen": any_object("what was real"),
+            "outcome": any_object("how it would have ended"),
+            "looks": listing(any_object("one observation with its decision")),
             "looks_left_out": whole("more than were kept"),
             "guards": listing(
                 record(
@@ -222,8 +222,8 @@ ANSWERS: Final[Mapping[str, Schema]] = {
                     }
                 )
             ),
-            "resume": or_null(free("where the new attempt would have gone on")),
-            "stages": listing(free("one stage and how long it would have taken")),
+            "resume": or_null(any_object("where the new attempt would have gone on")),
+            "stages": listing(any_object("one stage and how long it would have taken")),
             "total_s": maybe(number()),
             "would_do": {"description": "the actions, in order"},
             "assumptions": listing(any_text()),

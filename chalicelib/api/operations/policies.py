@@ -11,7 +11,7 @@ from chalicelib.api.operations.shared import null_at
 from chalicelib.api.parts import Parts
 from chalicelib.api.problems import ApiResponse, ok
 from chalicelib.api.request import Request
-from chalicelib.api.schema import Schema, any_text, flag, free, listing, or_null, record, ref, whole
+from chalicelib.api.schema import Schema, any_object, any_text, flag, listing, or_null, record, ref, whole
 from chalicelib.api.versions import replace, replacement, versioned
 from chalicelib.services.operator.policy_documents import DEFAULT_NAME
 
@@ -71,8 +71,8 @@ ANSWERS: Final[Mapping[str, Schema]] = {
             "version": whole("counts its writings; what the next PUT names"),
             "is_builtin": flag("only the built-in policy counts"),
             "modified_at": null_at("when it was written"),
-            "document": free("as it is stored"),
-            "effective": or_null(free("every field with what counts")),
+            "document": any_object("as it is stored"),
+            "effective": or_null(any_object("every field with what counts")),
             "problem": or_null(any_text("why the service cannot read what is stored")),
         }
     ),
@@ -80,7 +80,7 @@ ANSWERS: Final[Mapping[str, Schema]] = {
         {
             "valid": flag("the service could read it"),
             "problems": listing(record({"field": any_text("dotted path"), "problem": any_text()})),
-            "effective": or_null(free("every field with what would count")),
+            "effective": or_null(any_object("every field with what would count")),
         }
     ),
     "PolicyDiff": record(

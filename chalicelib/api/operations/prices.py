@@ -9,7 +9,7 @@ from chalicelib.api.operation import Operation
 from chalicelib.api.parts import Parts
 from chalicelib.api.problems import ApiResponse
 from chalicelib.api.request import Request
-from chalicelib.api.schema import Schema, any_text, flag, free, listing, number, or_null, record, ref, whole
+from chalicelib.api.schema import Schema, any_object, any_text, flag, listing, number, or_null, record, ref, whole
 from chalicelib.api.versions import replace, replacement, versioned
 
 _DOCUMENT: Final[Schema] = {
@@ -35,7 +35,7 @@ ANSWERS: Final[Mapping[str, Schema]] = {
             "version": whole("counts its writings; what the next PUT names; 0: nothing is stored"),
             "is_builtin": flag("only the built-in prices count"),
             "modified_at": or_null(any_text("when it was written")),
-            "document": free("as it is stored"),
+            "document": any_object("as it is stored"),
             "problem": or_null(any_text("why what is stored prices nothing")),
             "rows": listing(
                 record(

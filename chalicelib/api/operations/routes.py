@@ -13,7 +13,7 @@ from chalicelib.api.parts import Parts
 from chalicelib.api.problems import MAX_ANSWER_BYTES, ApiResponse, from_error, ok, problem
 from chalicelib.api.reading import TooLarge, WrongMediaType, read
 from chalicelib.api.request import KEY_HEADER, REPLAYED, Request
-from chalicelib.api.schema import Schema, any_text, free, record
+from chalicelib.api.schema import Schema, any_object, any_text, record
 from chalicelib.domain.model.errors import RecoveryError
 
 
@@ -40,7 +40,8 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
         run=describe,
         answers={
             200: record(
-                {"openapi": any_text(), "info": free("what this is"), "paths": free("every operation")}, is_open=True
+                {"openapi": any_text(), "info": any_object("what this is"), "paths": any_object("every operation")},
+                is_open=True,
             )
         },
     ),

@@ -10,8 +10,8 @@ from chalicelib.api.operations.shared import EMPTY, FIRST_INCIDENT_LINK, LIMIT, 
 from chalicelib.api.parts import Parts
 from chalicelib.api.problems import ApiResponse, ok
 from chalicelib.api.request import DEFAULT_LIMIT, Request
-from chalicelib.api.schema import Schema, any_text, at, flag, free, listing, record, ref, whole
-from chalicelib.ports.incidents import Wanted
+from chalicelib.api.schema import Schema, any_object, any_text, flag, listing, record, ref, time, whole
+from chalicelib.ports.incidents import IncidentQuery
 
 MAX_QUARANTINED = 10  # of one page: SQS gives ten messages at once
 MAX_REDRIVEN = 100
@@ -24,7 +24,7 @@ def health(parts: Parts, _: Request) -> ApiResponse:
 
 def status(parts: Parts, _: Request) -> ApiResponse:
     """Counts of what is in progress now."""
-    newest = parts.listings.incidents(Wanted(is_open=True), limit=DEFAULT_LIMIT)
+    newest = parts.listings.incidents(IncidentQuery(is_open=True), limit=DEFAULT_LIMIT)
     return ok(
         {
             "paused": parts.registry.is_paused(),
@@ -57,17 +57,17 @@ def redrive_undelivered(parts: Parts, _: Request) -> ApiResponse:
 
 
 ANSWERS: Final[Mapping[str, Schema]] = {
-    "Health": record({"status": {"const": "ok"}, "stage": any_text(), "at": at("now")}),
+    "Health": record({"status": {"const": "ok"}, "stage": any_text(), "at": time("now")}),
     "Status": record(
         {
             "paused": flag("the global pause"),
             "jobs_active": whole("Jobs under protection"),
             "incidents_open": whole("open Incidents"),
             "incidents": listing(ref("IncidentBrief"), "the newest 50 of them"),
-            "at": at("now"),
+            "at": time("now"),
         }
     ),
-    "QuarantinedEvent": free("an event that could not be read, with what is wrong with it"),
+    "QuarantinedEvent": any_object("an event that could not be read, with what is wrong with it"),
     "Quarantine": record({"events": listing(ref("QuarantinedEvent"))}),
     "Redriven": record(
         {"taken": whole("events fed in again"), "quarantined_again": whole("of them, still not readable")}

@@ -13,7 +13,6 @@ from chalicelib.api.request import DEFAULT_LIMIT, MAX_LIMIT
 from chalicelib.api.schema import (
     Schema,
     any_text,
-    at,
     flag,
     listing,
     maybe,
@@ -21,6 +20,7 @@ from chalicelib.api.schema import (
     record,
     ref,
     text,
+    time,
     whole,
     word,
 )
@@ -60,7 +60,7 @@ MAYBE_TEXT: Final = or_null(any_text())
 NEXT_PAGE: Final = or_null(any_text("where the next page begins; null: this was the last one"))
 
 
-def taken(parts: Parts, outcome: Outcome) -> ApiResponse:
+def order_accepted(parts: Parts, outcome: Outcome) -> ApiResponse:
     """An order that an Incident carries out."""
     parts.report(outcome)
     body = {"what": outcome.what.value, "reason": outcome.reason, "incident_id": outcome.incident_id}
@@ -110,7 +110,7 @@ def _held_by(incident: Incident) -> list[str]:
 
 def null_at(description: str) -> Schema:
     """A moment of an answer, or null."""
-    return or_null(at(description))
+    return or_null(time(description))
 
 
 BRIEF_FIELDS: Final[Mapping[str, Schema]] = {
@@ -122,7 +122,7 @@ BRIEF_FIELDS: Final[Mapping[str, Schema]] = {
     "fault": word("what is wrong", FaultClass),
     "phase": word("where the recovery stands", Phase),
     "outcome": any_text("how it ended; empty while it is open"),
-    "opened_at": at("when the first Signal was taken in"),
+    "opened_at": time("when the first Signal was taken in"),
     "closed_at": null_at("when it ended"),
     "attempt": or_null(any_text("the attempt under care")),
     "tries": whole("resubmissions, or repairs of the node, so far"),
@@ -136,8 +136,8 @@ APPROVAL_FIELDS: Final[Mapping[str, Schema]] = {
     "actions": listing(any_text()),
     "what": any_text("what will be done"),
     "why": any_text("which rule asks"),
-    "asked_at": at("when it was asked"),
-    "deadline_at": at("when the default counts"),
+    "asked_at": time("when it was asked"),
+    "deadline_at": time("when the default counts"),
     "default": word("what counts without an answer by the deadline", ApprovalAnswer),
     "answer": or_null(word("null until then", ApprovalAnswer)),
     "by": any_text("who answered"),

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from typing import Final
 
 from chalicelib.api.operation import Operation
-from chalicelib.api.operations.shared import APPROVAL_FIELDS, MAYBE_TEXT, TAKEN_LINKS, null_at, taken
+from chalicelib.api.operations.shared import APPROVAL_FIELDS, MAYBE_TEXT, TAKEN_LINKS, null_at, order_accepted
 from chalicelib.api.parts import Parts
 from chalicelib.api.problems import ApiResponse, ok
 from chalicelib.api.request import Request
-from chalicelib.api.schema import Schema, any_text, at, flag, listing, record, ref, text, word
+from chalicelib.api.schema import Schema, any_text, flag, listing, record, ref, text, time, word
 from chalicelib.domain.model.incident import Phase
 from chalicelib.domain.model.switches import ShadowScope
 from chalicelib.services.operator.approvals import MAX_COMMENT_CHARS
@@ -67,7 +67,7 @@ def answer_approval(parts: Parts, request: Request) -> ApiResponse:
         key=request.key,
         comment=request.body.get("comment", ""),
     )
-    return taken(parts, outcome)
+    return order_accepted(parts, outcome)
 
 
 ANSWERS: Final[Mapping[str, Schema]] = {
@@ -109,7 +109,7 @@ ANSWERS: Final[Mapping[str, Schema]] = {
                     "node": MAYBE_TEXT,
                     "fault": word("what is wrong", FaultClass),
                     "phase": word("where the recovery stands", Phase),
-                    "opened_at": at("since when"),
+                    "opened_at": time("since when"),
                 }
             ),
         }

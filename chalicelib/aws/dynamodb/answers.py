@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from chalicelib.aws.dynamodb import items
 from chalicelib.aws.errors import AwsRefusal
-from chalicelib.ports.operator import Remembered
+from chalicelib.ports.operator import EarlierOrder
 
 KEPT: Final = timedelta(days=14)
 _FAILED: Final = "ConditionalCheckFailedException"
@@ -25,7 +25,7 @@ class DynamoAnswers:
         self._client = client
         self._table = table
 
-    def begin(self, key: str, *, fingerprint: str, now: datetime) -> Remembered | None:
+    def begin(self, key: str, *, fingerprint: str, now: datetime) -> EarlierOrder | None:
         """See ports.AnswerMemory. An item that its TTL should have removed is as good as gone: DynamoDB takes days."""
         seconds = int(now.timestamp())
         item = _key(key) | {
@@ -33,7 +33,7 @@ class DynamoAnswers:
             items.TTL_ATTRIBUTE: items.number(seconds + int(KEPT.total_seconds())),
         }
         try:
-            items.insist(
+            items.retry_in_transaction(
                 self._client.put_item,
                 expect=(_FAILED,),
                 TableName=self._table,
@@ -45,7 +45,7 @@ class DynamoAnswers:
             )
         except AwsRefusal as refusal:
             stored = refusal.response.get("Item") or {}
-            return Remembered(
+            return EarlierOrder(
                 same=items.read_text(stored, "fingerprint") == fingerprint,
                 answer=items.unpack(stored["answer"]) if "answer" in stored else None,
             )
@@ -53,7 +53,7 @@ class DynamoAnswers:
 
     def finish(self, key: str, *, answer: Mapping[str, Any]) -> None:
         """See ports.AnswerMemory."""
-        items.insist(
+        items.retry_in_transaction(
             self._client.update_item,
             TableName=self._table,
             Key=_key(key),

@@ -37,7 +37,7 @@ class DynamoChatThreads:
             DependencyUnavailable: another delivery holds it; try again later.
         """
         try:
-            answer = items.insist(
+            answer = items.retry_in_transaction(
                 self._client.update_item,
                 expect=(_FAILED,),
                 TableName=self._table,
@@ -65,7 +65,7 @@ class DynamoChatThreads:
         """
         expires = items.number(int((now + MEMORY).timestamp()))
         try:
-            items.insist(
+            items.retry_in_transaction(
                 self._client.update_item,
                 expect=(_FAILED,),
                 TableName=self._table,
@@ -102,7 +102,7 @@ class DynamoChatThreads:
     def set_weather(self, channel: str, weather: StormState) -> None:
         """Replace what was read. Raises VersionConflict if another writer did in between."""
         try:
-            items.insist(
+            items.retry_in_transaction(
                 self._client.update_item,
                 expect=(_FAILED,),
                 TableName=self._table,
@@ -123,11 +123,11 @@ class DynamoChatThreads:
         """Add an Incident to a digest. Idempotent."""
         expires = int((now + MEMORY).timestamp())
         item = _key(channel, digest, f"M#{incident_id}") | {items.TTL_ATTRIBUTE: items.number(expires)}
-        items.insist(self._client.put_item, TableName=self._table, Item=item)
+        items.retry_in_transaction(self._client.put_item, TableName=self._table, Item=item)
 
     def folded(self, channel: str, digest: str) -> tuple[Incident, ...]:
         """The Incidents of a digest as they stand, in the order of their ids; at most MAX_FOLDED."""
-        request = items.begins(_key(channel, digest)["pk"]["S"], "M#") | {"Limit": MAX_FOLDED}
+        request = items.query_prefix(_key(channel, digest)["pk"]["S"], "M#") | {"Limit": MAX_FOLDED}
         rows = call(self._client.query, TableName=self._table, **request).get("Items", ())
         keys = [items.key(items.incident_pk(row["sk"]["S"].removeprefix("M#"))) for row in rows]
         return tuple(incident_of(stored) for stored in items.get_many(self._client, self._table, keys))
@@ -136,7 +136,7 @@ class DynamoChatThreads:
         """True once for each request that came in: a copy of it is not taken."""
         expires = int((now + PRESS_MEMORY).timestamp())
         try:
-            items.insist(
+            items.retry_in_transaction(
                 self._client.put_item,
                 expect=(_FAILED,),
                 TableName=self._table,

@@ -13,7 +13,7 @@ _FAILED: Final = "ConditionalCheckFailedException"
 
 
 class DynamoDrillRecords:
-    """services.drills.DrillRecords; `client` is a boto3 DynamoDB client."""
+    """services.operator.drills.DrillRecords; `client` is a boto3 DynamoDB client."""
 
     def __init__(self, client: Any, *, table: str) -> None:
         self._client = client
@@ -31,7 +31,7 @@ class DynamoDrillRecords:
             items.TTL_ATTRIBUTE: items.number(int(until.timestamp())),
         }
         try:
-            items.insist(
+            items.retry_in_transaction(
                 self._client.put_item,
                 expect=(_FAILED,),
                 TableName=self._table,

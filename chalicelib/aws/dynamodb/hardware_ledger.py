@@ -41,7 +41,7 @@ class DynamoHardwareLedger:
                 return record
             version = items.read_number(stored or {}, "version")
             try:
-                items.insist(
+                items.retry_in_transaction(
                     self._client.put_item,
                     expect=(_FAILED,),
                     TableName=self._table,

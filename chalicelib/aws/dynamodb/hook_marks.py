@@ -22,7 +22,7 @@ class DynamoHookMarks:
     def keep(self, mark: str, *, until: datetime) -> None:
         """See api.hooks.Marks."""
         body = {items.TTL_ATTRIBUTE: items.number(int(until.timestamp()))}
-        items.insist(self._client.put_item, TableName=self._table, Item=_key(mark) | body)
+        items.retry_in_transaction(self._client.put_item, TableName=self._table, Item=_key(mark) | body)
 
 
 def _key(mark: str) -> items.Item:

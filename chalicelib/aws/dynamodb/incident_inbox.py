@@ -27,7 +27,7 @@ from chalicelib.aws.errors import AwsRefusal
 from chalicelib.domain.model.errors import UnknownEntity
 from chalicelib.domain.model.incident import Incident
 from chalicelib.domain.model.signal import Signal, SignalSource
-from chalicelib.ports.incidents import Entry, Joined
+from chalicelib.ports.incidents import Entry, JoinOutcome
 
 _LOG = logging.getLogger(__name__)
 
@@ -55,7 +55,9 @@ class IncidentInbox(IncidentReader):
         for _ in range(2):
             reasons = self._try_open(incident, signal, owner=owner, now=now)
             if reasons is None:
-                return Entry(outcome=Joined.OPENED, incident_id=incident.incident_id, generation=incident.generation)
+                return Entry(
+                    outcome=JoinOutcome.OPENED, incident_id=incident.incident_id, generation=incident.generation
+                )
             created, pointer, marked = reasons[:3]
             if marked is not None:
                 entry = self._seen_before(owner_of(marked), signal)
@@ -64,16 +66,16 @@ class IncidentInbox(IncidentReader):
                 owner = owner_of(marked)  # marked for an Incident that closed before it took the fact: take it over
                 continue
             if created is not None:  # the mark has expired, the Incident of this very fact is still there
-                return entry_of(Joined.DUPLICATE, created)
+                return entry_of(JoinOutcome.DUPLICATE, created)
             return self._join_pointed(incident, pointer or {}, signal, now=now)
-        return Entry(outcome=Joined.CLOSED, incident_id=incident.incident_id)
+        return Entry(outcome=JoinOutcome.CLOSED, incident_id=incident.incident_id)
 
     def _try_open(
         self, incident: Incident, signal: Signal, *, owner: str | None, now: datetime
     ) -> list[Item | None] | None:
         """None when it took effect, else per item of the transaction what stood in its way."""
         try:
-            items.insist(
+            items.retry_in_transaction(
                 self._client.transact_write_items,
                 expect=(_CANCELED,),
                 TransactItems=[
@@ -156,7 +158,7 @@ class IncidentInbox(IncidentReader):
                 raise UnknownEntity(f"job {incident.job_id!r} is not registered")
             current = items.read_text(stored or {}, "open_incident")
         if current is None:
-            return Entry(outcome=Joined.CLOSED, incident_id=incident.incident_id)
+            return Entry(outcome=JoinOutcome.CLOSED, incident_id=incident.incident_id)
         return self.join(current, signal, now=now)
 
     def join(self, incident_id: str, signal: Signal, *, now: datetime) -> Entry:
@@ -170,13 +172,13 @@ class IncidentInbox(IncidentReader):
             if entry is not None:
                 return entry
             owner = marked
-        return Entry(outcome=Joined.CLOSED, incident_id=incident_id)
+        return Entry(outcome=JoinOutcome.CLOSED, incident_id=incident_id)
 
     def _mark(self, incident_id: str, signal: Signal, *, owner: str | None, now: datetime) -> str:
         """Claim the fact for `incident_id`; the id of the Incident that holds it."""
         put = self._put_mark(incident_id, signal, now=now, owner=owner)["Put"]
         try:
-            items.insist(self._client.put_item, expect=(_FAILED,), **put)
+            items.retry_in_transaction(self._client.put_item, expect=(_FAILED,), **put)
         except AwsRefusal as refusal:
             return owner_of(refusal.response["Item"])
         return incident_id
@@ -204,7 +206,7 @@ class IncidentInbox(IncidentReader):
             ":cap": items.number(MAX_SIGNALS + extra),
         }
         try:
-            answer = items.insist(
+            answer = items.retry_in_transaction(
                 self._client.update_item,
                 expect=(_FAILED,),
                 TableName=self._table,
@@ -220,16 +222,16 @@ class IncidentInbox(IncidentReader):
             if not stored:
                 raise UnknownEntity(f"incident {incident_id!r} does not exist") from refusal
             if holds(stored, signal):
-                return entry_of(Joined.DUPLICATE, stored)
+                return entry_of(JoinOutcome.DUPLICATE, stored)
             if not items.read_flag(stored, "is_open"):
-                return entry_of(Joined.CLOSED, stored)
+                return entry_of(JoinOutcome.CLOSED, stored)
             return self._overflow(incident_id)
-        return entry_of(Joined.JOINED, answer["Attributes"])
+        return entry_of(JoinOutcome.JOINED, answer["Attributes"])
 
     def _overflow(self, incident_id: str) -> Entry:
         """Count a Signal that finds no room. It still wakes the Incident, which reads the world again."""
         _LOG.warning("inbox is full", extra={"incident_id": incident_id})
-        answer = items.insist(
+        answer = items.retry_in_transaction(
             self._client.update_item,
             TableName=self._table,
             Key=items.key(items.incident_pk(incident_id)),
@@ -238,7 +240,7 @@ class IncidentInbox(IncidentReader):
             ExpressionAttributeValues={":one": items.number(1)},
             ReturnValues="ALL_NEW",
         )
-        return replace(entry_of(Joined.JOINED, answer["Attributes"]), is_full=True)
+        return replace(entry_of(JoinOutcome.JOINED, answer["Attributes"]), is_full=True)
 
     def _seen_before(self, owner: str, signal: Signal) -> Entry | None:
         """The Entry of a fact that is marked for `owner`; None if `owner` closed without having taken it."""
@@ -246,8 +248,8 @@ class IncidentInbox(IncidentReader):
         if stored is None:
             return None
         if holds(stored, signal):
-            return entry_of(Joined.DUPLICATE, stored)
+            return entry_of(JoinOutcome.DUPLICATE, stored)
         if not items.read_flag(stored, "is_open"):
             return None
         entry = self._add(owner, signal)
-        return None if entry.outcome is Joined.CLOSED else entry
+        return None if entry.outcome is JoinOutcome.CLOSED else entry

@@ -12,7 +12,7 @@ from chalicelib.aws.dynamodb.newer_version import read_incident
 from chalicelib.domain.model.errors import Permanent
 from chalicelib.domain.model.incident import Incident, TimelineEntry
 from chalicelib.domain.model.signal import Signal
-from chalicelib.ports.incidents import Entry, Joined, Looked
+from chalicelib.ports.incidents import Entry, JoinOutcome, StoredIncident
 
 MAX_SIGNAL_BYTES: Final = 1200
 MAX_ENTRY_BYTES: Final = 8 * 1024
@@ -46,7 +46,7 @@ def holds(stored: Item, signal: Signal) -> bool:
     return items.mark_of(signal.dedupe_key) in stored.get("marks", {}).get("SS", ())
 
 
-def entry_of(outcome: Joined, stored: Item) -> Entry:
+def entry_of(outcome: JoinOutcome, stored: Item) -> Entry:
     """What became of a Signal, with the Incident as it is stored."""
     return Entry(
         outcome=outcome,
@@ -66,14 +66,14 @@ def incident_of(stored: Item) -> Incident:
     )
 
 
-def looked_of(stored: Item) -> Looked:
+def looked_of(stored: Item) -> StoredIncident:
     """The Incident and its inbox. An inbox of a newer version is empty, and the Incident says so."""
     incident = incident_of(stored)
     try:
         inbox = tuple(Signal.from_wire(items.unpack(packed)) for packed in stored.get("inbox", {}).get("L", ()))
     except (KeyError, TypeError, ValueError) as err:  # of a newer version, like what `newer` says of the Incident
-        return Looked(incident=replace(incident, newer=incident.newer or f"inbox: {err}"[:120]), inbox=())
-    return Looked(incident=incident, inbox=inbox)
+        return StoredIncident(incident=replace(incident, newer=incident.newer or f"inbox: {err}"[:120]), inbox=())
+    return StoredIncident(incident=incident, inbox=inbox)
 
 
 def pack_signal(signal: Signal) -> Item:

@@ -13,7 +13,7 @@ from chalicelib.aws.dynamodb.items import Item
 from chalicelib.aws.errors import call
 from chalicelib.domain.model.errors import UnknownEntity
 from chalicelib.domain.model.incident import Incident, TimelineEntry, node_scope
-from chalicelib.ports.incidents import Looked, Page
+from chalicelib.ports.incidents import Page, StoredIncident
 
 
 def _in_order(stored: Iterable[Item]) -> tuple[TimelineEntry, ...]:
@@ -33,7 +33,7 @@ class IncidentReader:
         self._client = client
         self._table = table
 
-    def load(self, incident_id: str) -> Looked:
+    def load(self, incident_id: str) -> StoredIncident:
         """See ports.IncidentStore."""
         return looked_of(self._stored(incident_id))
 
@@ -49,12 +49,12 @@ class IncidentReader:
 
     def timeline(self, incident_id: str) -> tuple[TimelineEntry, ...]:
         """See ports.IncidentStore. Recorded lines keep their order; appended ones are merged in by their time."""
-        request = items.begins(items.incident_pk(incident_id), "T#")
+        request = items.query_prefix(items.incident_pk(incident_id), "T#")
         return _in_order(items.query(self._client, self._table, **request))
 
-    def load_with_timeline(self, incident_id: str) -> tuple[Looked, tuple[TimelineEntry, ...]]:
+    def load_with_timeline(self, incident_id: str) -> tuple[StoredIncident, tuple[TimelineEntry, ...]]:
         """See ports.IncidentStore. The Incident's whole partition: its item, and one per line."""
-        found = list(items.query(self._client, self._table, **items.begins(items.incident_pk(incident_id), "")))
+        found = list(items.query(self._client, self._table, **items.query_prefix(items.incident_pk(incident_id), "")))
         stored = next((item for item in found if item["sk"]["S"] == items.META), None)
         if stored is None:
             raise UnknownEntity(f"incident {incident_id!r} does not exist")
@@ -89,7 +89,7 @@ class IncidentReader:
         return self._list_below(items.cluster_pk(node_scope(cluster, node)), limit)
 
     def _list_below(self, pk: str, limit: int) -> tuple[Incident, ...]:
-        request = items.begins(pk, "INCIDENT#", newest_first=True) | {"Limit": limit}
+        request = items.query_prefix(pk, "INCIDENT#", newest_first=True) | {"Limit": limit}
         rows = call(self._client.query, TableName=self._table, **request).get("Items", ())
         keys = [items.key(items.incident_pk(row["incident_id"]["S"])) for row in rows]
         return tuple(incident_of(item) for item in items.get_many(self._client, self._table, keys))

@@ -21,7 +21,7 @@ from chalicelib.aws.dynamodb.items import Expression, Item
 from chalicelib.aws.errors import AwsRefusal
 from chalicelib.domain.model.errors import UnknownEntity, VersionConflict
 from chalicelib.domain.model.incident import Incident, TimelineEntry
-from chalicelib.ports.incidents import Looked
+from chalicelib.ports.incidents import StoredIncident
 
 _FAILED: Final = "ConditionalCheckFailedException"
 _CANCELED: Final = "TransactionCanceledException"
@@ -30,10 +30,10 @@ _CANCELED: Final = "TransactionCanceledException"
 class DynamoIncidentStore(IncidentInbox):
     """ports.IncidentStore over one table; `client` is a boto3 DynamoDB client."""
 
-    def look(self, incident_id: str, *, generation: int, callback_id: str, look_by: datetime) -> Looked:
+    def look(self, incident_id: str, *, generation: int, callback_id: str, look_by: datetime) -> StoredIncident:
         """See ports.IncidentStore."""
         try:
-            answer = items.insist(
+            answer = items.retry_in_transaction(
                 self._client.update_item,
                 expect=(_FAILED,),
                 TableName=self._table,
@@ -82,7 +82,9 @@ class DynamoIncidentStore(IncidentInbox):
         free = [] if incident.is_open else [self._unpoint(incident)]
         for transaction in ([write, line, *free], [write, line]):
             try:
-                items.insist(self._client.transact_write_items, expect=(_CANCELED,), TransactItems=transaction)
+                items.retry_in_transaction(
+                    self._client.transact_write_items, expect=(_CANCELED,), TransactItems=transaction
+                )
             except AwsRefusal as refusal:
                 current = items.reasons_of(refusal)[0]
                 if current is not None:
@@ -161,7 +163,7 @@ class DynamoIncidentStore(IncidentInbox):
     def append(self, incident_id: str, *, token: str, entry: TimelineEntry) -> None:
         """See ports.IncidentStore."""
         try:
-            items.insist(
+            items.retry_in_transaction(
                 self._client.put_item,
                 expect=(_FAILED,),
                 TableName=self._table,
@@ -174,7 +176,7 @@ class DynamoIncidentStore(IncidentInbox):
     def claim(self, incident_id: str, *, token: str) -> bool:
         """See ports.IncidentStore."""
         try:
-            items.insist(
+            items.retry_in_transaction(
                 self._client.put_item,
                 expect=(_FAILED,),
                 TableName=self._table,
@@ -188,7 +190,7 @@ class DynamoIncidentStore(IncidentInbox):
     def next_generation(self, incident_id: str, *, generation: int) -> int:
         """See ports.IncidentStore. A closed Incident has no next generation: VersionConflict."""
         try:
-            items.insist(
+            items.retry_in_transaction(
                 self._client.update_item,
                 expect=(_FAILED,),
                 TableName=self._table,

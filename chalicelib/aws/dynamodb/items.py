@@ -211,7 +211,7 @@ class Expression:
         return parts
 
 
-def insist(method: Any, /, *, expect: tuple[str, ...] = (), **request: Any) -> Any:
+def retry_in_transaction(method: Any, /, *, expect: tuple[str, ...] = (), **request: Any) -> Any:
     """`call`, tried again at once while a transaction holds the item.
 
     Raises:
@@ -266,7 +266,7 @@ def index_query(partition: str, *, newest_first: bool = False) -> dict[str, Any]
     }
 
 
-def begins(pk: str, prefix: str, *, newest_first: bool = False) -> dict[str, Any]:
+def query_prefix(pk: str, prefix: str, *, newest_first: bool = False) -> dict[str, Any]:
     """The request for the items of `pk` whose sort key begins with `prefix` ("": all), strongly consistent."""
     values = {":p": text(pk)} | ({":s": text(prefix)} if prefix else {})
     return {

@@ -34,7 +34,7 @@ class DynamoJobRegistry(DynamoControls):
     def register(self, job: Job, attempt: Attempt) -> Job:
         """See ports.JobRegistry. An attempt that belongs to another Job already returns that Job."""
         try:
-            items.insist(
+            items.retry_in_transaction(
                 self._client.transact_write_items,
                 expect=(_CANCELED,),
                 TransactItems=[
@@ -118,7 +118,9 @@ class DynamoJobRegistry(DynamoControls):
         # A resubmission under the same number (its first name was taken by somebody else) replaces the record itself.
         old = [] if attempt.number == job.attempt_number else [supersede]
         try:
-            items.insist(self._client.transact_write_items, expect=(_CANCELED,), TransactItems=[point, *puts, *old])
+            items.retry_in_transaction(
+                self._client.transact_write_items, expect=(_CANCELED,), TransactItems=[point, *puts, *old]
+            )
         except AwsRefusal as refusal:
             current = items.reasons_of(refusal)[0]
             if not current:
@@ -156,7 +158,7 @@ class DynamoJobRegistry(DynamoControls):
         if not sets:
             return
         try:
-            items.insist(
+            items.retry_in_transaction(
                 self._client.update_item,
                 expect=(_FAILED,),
                 TableName=self._table,
@@ -170,7 +172,7 @@ class DynamoJobRegistry(DynamoControls):
 
     def attempts(self, job_id: str) -> tuple[Attempt, ...]:
         """See ports.JobRegistry."""
-        rows = items.query(self._client, self._table, **items.begins(items.job_pk(job_id), "ATTEMPT#"))
+        rows = items.query(self._client, self._table, **items.query_prefix(items.job_pk(job_id), "ATTEMPT#"))
         return tuple(items.record_of(Attempt, row) for row in rows if "name" in row)
 
     def active(self, *, after: str = "") -> Iterator[Job]:
@@ -189,7 +191,7 @@ class DynamoJobRegistry(DynamoControls):
     def set_watch(self, job_id: str, watch: WatchPlan) -> None:
         """See ports.JobRegistry."""
         try:
-            items.insist(
+            items.retry_in_transaction(
                 self._client.update_item,
                 expect=(_FAILED,),
                 TableName=self._table,
@@ -232,7 +234,7 @@ class DynamoJobRegistry(DynamoControls):
         if halted_by:
             sets.append(expression.set("halted_by", items.text(halted_by)))
         try:
-            items.insist(
+            items.retry_in_transaction(
                 self._client.update_item,
                 expect=(_FAILED,),
                 TableName=self._table,

@@ -20,7 +20,7 @@ from chalicelib.aws.errors import call
 from chalicelib.domain.model.errors import InvalidRequest, UnknownEntity
 from chalicelib.domain.model.incident import Incident, TimelineEntry
 from chalicelib.domain.model.job import Job
-from chalicelib.ports.incidents import Page, Wanted
+from chalicelib.ports.incidents import IncidentQuery, Page
 
 MAX_READ: Final = 500  # Incidents looked at for one page: five BatchGetItem calls
 _KEY_NAMES: Final = frozenset({"pk", "sk", "gsi1pk", "gsi1sk"})
@@ -37,7 +37,7 @@ class DynamoListings:
 
     # ---- Incidents -------------------------------------------------------------------------------------------------
 
-    def incidents(self, wanted: Wanted, *, limit: int, cursor: str | None = None) -> Page:
+    def incidents(self, wanted: IncidentQuery, *, limit: int, cursor: str | None = None) -> Page:
         """See ports.Listings."""
         sources = self._of_job(wanted) if wanted.job_id is not None else self._of_index(wanted)
         place, start = _read_cursor(cursor, places=tuple(sources))
@@ -63,7 +63,7 @@ class DynamoListings:
                     return Page(incidents=tuple(found), cursor=_cursor(name, start))
         return Page(incidents=tuple(found), cursor=None)
 
-    def _of_index(self, wanted: Wanted) -> dict[str, dict[str, Any]]:
+    def _of_index(self, wanted: IncidentQuery) -> dict[str, dict[str, Any]]:
         """Name of the place -> the request for its keys."""
         both = {True: items.INCIDENTS_OPEN, False: items.INCIDENTS_CLOSED}
         chosen = both.values() if wanted.is_open is None else [both[wanted.is_open]]
@@ -76,9 +76,9 @@ class DynamoListings:
             found[partition] = request
         return found
 
-    def _of_job(self, wanted: Wanted) -> dict[str, dict[str, Any]]:
+    def _of_job(self, wanted: IncidentQuery) -> dict[str, dict[str, Any]]:
         job_id = wanted.job_id or ""
-        request = items.begins(items.job_pk(job_id), "INCIDENT#", newest_first=True)
+        request = items.query_prefix(items.job_pk(job_id), "INCIDENT#", newest_first=True)
         if wanted.since is not None:
             request["KeyConditionExpression"] = "pk = :p AND sk BETWEEN :s AND :end"
             request["ExpressionAttributeValues"] |= {
@@ -167,7 +167,7 @@ class DynamoListings:
         }
         rows, last = self._keys(recorded, start if place else None, limit=limit)
         lines = [_line(row) for row in rows]
-        appended = [_line(row) for row in items.query(self._client, self._table, **items.begins(pk, "T#A#"))]
+        appended = [_line(row) for row in items.query(self._client, self._table, **items.query_prefix(pk, "T#A#"))]
         latest = lines[-1].at if lines and last is not None else None
         # A line that lies between two pages belongs to the later one.
         before = self._line_at(pk, start) if place and start else None
@@ -187,12 +187,12 @@ def _line(row: Item) -> TimelineEntry:
     return items.unpack_record(TimelineEntry, row["line"])
 
 
-def _is_plain(wanted: Wanted) -> bool:
+def _is_plain(wanted: IncidentQuery) -> bool:
     """True where every key that is read is wanted."""
     return wanted.cluster is None and wanted.fault is None and (wanted.job_id is None or wanted.is_open is None)
 
 
-def _fits(incident: Incident, wanted: Wanted) -> bool:
+def _fits(incident: Incident, wanted: IncidentQuery) -> bool:
     return (
         (wanted.is_open is None or incident.is_open is wanted.is_open)  # the index lags behind
         and (wanted.cluster is None or wanted.cluster == incident.cluster)
@@ -200,7 +200,7 @@ def _fits(incident: Incident, wanted: Wanted) -> bool:
     )
 
 
-def _moment(wanted: Wanted) -> str:
+def _moment(wanted: IncidentQuery) -> str:
     return wanted.since.astimezone(UTC).isoformat() if wanted.since is not None else ""
 
 

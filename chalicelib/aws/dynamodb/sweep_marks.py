@@ -40,7 +40,7 @@ class DynamoSweepMarks:
         wire = asdict(mark)
         for name in ("began_at", "last_began_at"):
             wire[name] = wire[name].isoformat() if wire[name] is not None else None
-        items.insist(self._client.put_item, TableName=self._table, Item=_KEY | {"mark": items.pack(wire)})
+        items.retry_in_transaction(self._client.put_item, TableName=self._table, Item=_KEY | {"mark": items.pack(wire)})
 
 
 def _moment(text: str | None) -> datetime | None:

@@ -55,7 +55,7 @@ class DynamoControls:
         expression = Expression()
         sets = ", ".join(expression.set(attribute, value) for attribute, value in attributes.items())
         change = f"{expression.name(_SETS[scope])} {expression.value('name', {'SS': [name]})}"
-        items.insist(
+        items.retry_in_transaction(
             self._client.update_item,
             TableName=self._table,
             Key=SWITCHES,
@@ -66,7 +66,7 @@ class DynamoControls:
     def _set(self, values: Item) -> None:
         expression = Expression()
         sets = ", ".join(expression.set(attribute, value) for attribute, value in values.items())
-        items.insist(
+        items.retry_in_transaction(
             self._client.update_item,
             TableName=self._table,
             Key=SWITCHES,
@@ -80,7 +80,7 @@ class DynamoControls:
         """See ports.JobRegistry. One write, then one consistent query: every earlier writer is counted."""
         row = items.key(_ACTS, f"{now.isoformat()}#{incident_id}")
         row |= {items.TTL_ATTRIBUTE: items.number(int((now + _KEPT).timestamp()))}
-        items.insist(self._client.put_item, TableName=self._table, Item=row)
+        items.retry_in_transaction(self._client.put_item, TableName=self._table, Item=row)
         found = items.query(
             self._client,
             self._table,
@@ -105,7 +105,7 @@ class DynamoControls:
             expression.set("tripped_said", items.text(text)),
         ]
         try:
-            items.insist(
+            items.retry_in_transaction(
                 self._client.update_item,
                 expect=(_FAILED,),
                 TableName=self._table,
@@ -127,7 +127,7 @@ class DynamoControls:
         expression = Expression()
         sets = expression.set("breaker_paged", items.text(incident_id))
         try:
-            items.insist(
+            items.retry_in_transaction(
                 self._client.update_item,
                 expect=(_FAILED,),
                 TableName=self._table,

@@ -19,7 +19,7 @@ from chalicelib.domain.model.errors import NotAuthorized
 from chalicelib.domain.model.observation import CheckpointView
 from chalicelib.domain.run.checkpoint_choice import attributed, wanted_of
 from rekindle.checkpoints.discover import discover, latest_problem
-from rekindle.checkpoints.families import beside, of_one_run
+from rekindle.checkpoints.families import of_one_run, side_state_word
 from rekindle.checkpoints.formats import format_of
 from rekindle.checkpoints.found import Folder, Format
 from rekindle.checkpoints.names import PASSED_OVER, is_numbered, is_one_file, is_temporary, plain, read_name
@@ -75,7 +75,7 @@ class S3Discovery:
         candidates = [
             item
             for item in candidates
-            if item.number not in skip_steps and beside(_below(place, item.place.path)) is None
+            if item.number not in skip_steps and side_state_word(_below(place, item.place.path)) is None
         ]
         views = list(stale)
         judged: list[tuple[str, Found, list[datetime]]] = []

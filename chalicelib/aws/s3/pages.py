@@ -23,7 +23,7 @@ _MISSING: Final = ("NoSuchKey", "404")
 
 
 def key_of(incident_id: str) -> str:
-    """Where an Incident's page lies; an id with other signs than its own stays one name within the folder."""
+    """Where an Incident's page lies; an id with other characters than its own stays one name within the folder."""
     return f"{PREFIX}{quote(incident_id, safe='')}.html"
 
 

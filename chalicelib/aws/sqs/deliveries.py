@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from chalicelib.aws.dynamodb import items
 from chalicelib.aws.errors import AwsRefusal, call, meaning_of
-from chalicelib.domain.notices.deliveries import Begun, DeliveryClaim
+from chalicelib.domain.notices.deliveries import ClaimResult, DeliveryClaim
 
 KEPT: Final = timedelta(days=30)  # a message may wait 14 days in each of two queues: a redrive sends nothing twice
 _FAILED: Final = "ConditionalCheckFailedException"
@@ -39,7 +39,7 @@ class DynamoDeliveryLog:
         ]
         free = f"{parts.name('held_until')} <= {parts.value('now', items.text(now.isoformat()))}"
         try:
-            answer = items.insist(
+            answer = items.retry_in_transaction(
                 self._client.update_item,
                 expect=(_FAILED,),
                 TableName=self._table,
@@ -56,8 +56,8 @@ class DynamoDeliveryLog:
             if refusal.code != _FAILED:
                 raise meaning_of(refusal.code, refusal.message) from refusal
             stored = refusal.response.get("Item") or {}
-            return DeliveryClaim(begun=Begun.SENT if "sent_at" in stored else Begun.HELD)
-        return DeliveryClaim(begun=Begun.GO, attempt=items.read_number(answer["Attributes"], "attempts", 1))
+            return DeliveryClaim(begun=ClaimResult.SENT if "sent_at" in stored else ClaimResult.HELD)
+        return DeliveryClaim(begun=ClaimResult.GO, attempt=items.read_number(answer["Attributes"], "attempts", 1))
 
     def sent(self, token: str, channel: str, *, now: datetime) -> None:
         """See channels.delivery.needs.DeliveryLog."""
@@ -78,10 +78,10 @@ class DynamoDeliveryLog:
             "rests_until": items.text(until.isoformat()),
             items.TTL_ATTRIBUTE: items.number(int((until + timedelta(days=1)).timestamp())),
         }
-        items.insist(self._client.put_item, TableName=self._table, Item=_rest_key(channel) | body)
+        items.retry_in_transaction(self._client.put_item, TableName=self._table, Item=_rest_key(channel) | body)
 
     def _change(self, token: str, channel: str, expression: str, value: dict[str, Any]) -> None:
-        items.insist(
+        items.retry_in_transaction(
             self._client.update_item,
             TableName=self._table,
             Key=_key(token, channel),

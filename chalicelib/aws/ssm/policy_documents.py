@@ -21,7 +21,7 @@ _FAILED: Final = "ConditionalCheckFailedException"
 
 
 class SsmPolicyDocumentStore:
-    """ports.PolicyShelf; boto3 clients of SSM and DynamoDB. Documents lie at `<prefix>/<name>` as JSON.
+    """ports.PolicyDocumentStore; boto3 clients of SSM and DynamoDB. Documents lie at `<prefix>/<name>` as JSON.
 
     `kind` is what they are, in messages and in the key of the lease.
     """
@@ -34,7 +34,7 @@ class SsmPolicyDocumentStore:
         self._table = table
 
     def listing(self) -> tuple[StoredPolicy, ...]:
-        """See ports.PolicyShelf. Ten documents per call (botocore, GetParametersByPath MaxResults)."""
+        """See ports.PolicyDocumentStore. Ten documents per call (botocore, GetParametersByPath MaxResults)."""
         found: list[StoredPolicy] = []
         token: str | None = None
         while True:
@@ -46,7 +46,7 @@ class SsmPolicyDocumentStore:
                 return tuple(sorted(found, key=lambda one: one.name))
 
     def stored(self, name: str) -> StoredPolicy | None:
-        """See ports.PolicyShelf."""
+        """See ports.PolicyDocumentStore."""
         try:
             answer = call(self._client.get_parameter, expect=("ParameterNotFound",), Name=f"{self._prefix}/{name}")
         except AwsRefusal:
@@ -54,7 +54,7 @@ class SsmPolicyDocumentStore:
         return self._stored(answer["Parameter"])
 
     def write(self, name: str, text: str, *, replaces: int, now: datetime) -> StoredPolicy:
-        """See ports.PolicyShelf."""
+        """See ports.PolicyDocumentStore."""
         held = self._lease(name, now)
         try:
             present = self.stored(name)
@@ -87,7 +87,7 @@ class SsmPolicyDocumentStore:
     def _lease(self, name: str, now: datetime) -> int:
         until = int((now + LEASE).timestamp())
         try:
-            items.insist(
+            items.retry_in_transaction(
                 self._table_client.put_item,
                 expect=(_FAILED,),
                 TableName=self._table,
@@ -103,7 +103,7 @@ class SsmPolicyDocumentStore:
     def _release(self, name: str, held: int) -> None:
         """By making it old: the API's function needs no right to delete anything."""
         with suppress(AwsRefusal, RecoveryError):  # it ends by itself
-            items.insist(
+            items.retry_in_transaction(
                 self._table_client.update_item,
                 expect=(_FAILED,),
                 TableName=self._table,

@@ -29,7 +29,7 @@ class _Kept:
 
 
 class SsmSettings:
-    """notify's ChannelBook and Secrets, and the sources of alerts. `client` is a boto3 SSM client.
+    """channels' ChannelBook and Secrets, and the sources of alerts. `client` is a boto3 SSM client.
 
     Documents lie at `<prefix>/channels` and `<prefix>/sources`, secrets at `<prefix>/secrets/<name>`.
     """
@@ -41,7 +41,7 @@ class SsmSettings:
         self._kept: dict[str, _Kept] = {}
 
     def channels(self) -> Channels:
-        """See notify.fan_out.ChannelBook."""
+        """See channels.delivery.needs.ChannelBook."""
         return Channels.usable(self._document("channels"))
 
     def sources(self) -> dict[str, Source]:

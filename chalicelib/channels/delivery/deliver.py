@@ -16,11 +16,11 @@ from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from typing import Any, Final
 
-from chalicelib.channels.channel import ComeAgain, SlowDown, read_notice
-from chalicelib.channels.delivery.needs import ChannelBook, DeliveryLog, DeliveryQueue, GivesAddresses, MakesChannels
+from chalicelib.channels.channel import RetryLater, SlowDown, read_notice
+from chalicelib.channels.delivery.needs import ChannelBook, ChannelFactory, DeliveryLog, DeliveryQueue, LinkSource
 from chalicelib.domain.model.errors import MalformedEvent, Permanent, RecoveryError
 from chalicelib.domain.notices.channels import ChannelConfig
-from chalicelib.domain.notices.deliveries import Begun
+from chalicelib.domain.notices.deliveries import ClaimResult
 from chalicelib.ports.clock import Clock
 from chalicelib.ports.notices import Notice
 from chalicelib.services.reporting.outcome import Outcome, OutcomeKind
@@ -50,17 +50,17 @@ class _Message:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Deliver:
+class Deliverer:
     """Hands messages to their channels."""
 
     book: ChannelBook
     queue: DeliveryQueue
     log: DeliveryLog
-    makers: MakesChannels
+    makers: ChannelFactory
     clock: Clock
     report: Callable[[Outcome], None]
     left_s: Callable[[], float] = lambda: math.inf
-    addresses: GivesAddresses | None = None
+    addresses: LinkSource | None = None
 
     def take(self, event: Mapping[str, Any]) -> dict[str, list[dict[str, str]]]:
         """One batch of the queue. Answers which messages stay there (Lambda, ReportBatchItemFailures)."""
@@ -96,10 +96,10 @@ class Deliver:
         if rests_until is not None and rests_until > now:
             return self._postponed(message, rests_until - now, "the channel rests", attempt=0)
         turn = self.log.begin(message.notice.token, message.channel, now=now, held_until=now + HOLD)
-        if turn.begun is Begun.SENT:
+        if turn.begun is ClaimResult.SENT:
             self._outcome(OutcomeKind.DELIVERED, message, "it had arrived before")
             return False
-        if turn.begun is Begun.HELD:
+        if turn.begun is ClaimResult.HELD:
             self.queue.later(message.receipt, wait_s=HELD_WAIT_S)
             return True
         if now - message.sent_at > GIVE_UP:
@@ -114,7 +114,7 @@ class Deliver:
         except SlowDown as err:
             wait = min(timedelta(seconds=err.retry_after_s), LONGEST_WAIT)
             return self._failed(message, err, rest=wait, wait=wait, attempt=attempt, now=now)
-        except ComeAgain as err:
+        except RetryLater as err:
             self.log.failed(notice.token, message.channel, why=str(err))
             wait = min(timedelta(seconds=err.retry_after_s), LONGEST_WAIT)
             return self._postponed(message, wait, str(err), attempt=attempt)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from chalicelib.channels.channel import read_notice
-from chalicelib.channels.delivery.needs import ChannelBook, DeliveryQueue, WritesPages
+from chalicelib.channels.delivery.needs import ChannelBook, DeliveryQueue, PageWriter
 from chalicelib.channels.routing import routed
 from chalicelib.domain.model.errors import MalformedEvent
 from chalicelib.ports.clock import Clock
@@ -27,7 +27,7 @@ class FanOut:
     queue: DeliveryQueue
     clock: Clock
     report: Callable[[Outcome], None]
-    pages: WritesPages | None = None
+    pages: PageWriter | None = None
 
     def take(self, event: Mapping[str, Any]) -> dict[str, Any]:
         """One event of our own bus.

@@ -12,7 +12,7 @@ from chalicelib.domain.notices.deliveries import DeliveryClaim
 from chalicelib.ports.notices import Notice
 
 
-class MakesChannels(Protocol):
+class ChannelFactory(Protocol):
     """Where Channels come from (channels.makers)."""
 
     def make(self, config: ChannelConfig) -> Channel:
@@ -68,7 +68,7 @@ class DeliveryQueue(Protocol):
         ...
 
 
-class WritesPages(Protocol):
+class PageWriter(Protocol):
     """Incidents' pages (services.pages)."""
 
     def write(self, incident_id: str) -> bool:
@@ -76,7 +76,7 @@ class WritesPages(Protocol):
         ...
 
 
-class GivesAddresses(Protocol):
+class LinkSource(Protocol):
     """What a notice leads to (channels.address)."""
 
     def addressed(self, notice: Notice) -> Notice:

@@ -14,19 +14,19 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Final, Protocol, TypeVar
 
-from chalicelib.channels.channel import ComeAgain
+from chalicelib.channels.channel import RetryLater
 from chalicelib.channels.plain_text import is_late
 from chalicelib.channels.slack.blocks import Message, incident_message, reply_message
 from chalicelib.channels.slack.digest import digest_message
-from chalicelib.channels.slack.visit import LEASE, ReleaseAtExit, Threads, Visit
-from chalicelib.channels.slack.web_api import Doubtful, Refused, SlackApi
+from chalicelib.channels.slack.visit import LEASE, ReleaseAtExit, ThreadDelivery, Threads
+from chalicelib.channels.slack.web_api import OutcomeUnknown, Refused, SlackApi
 from chalicelib.domain.model.errors import DependencyUnavailable, RecoveryError, UnknownEntity, VersionConflict
 from chalicelib.domain.model.incident import Incident
 from chalicelib.domain.model.urgency import Severity
 from chalicelib.domain.notices.threads import LatestNotice, Post, Thread
 from chalicelib.domain.reporting.ledger import IncidentLedger
 from chalicelib.ports.clock import Clock
-from chalicelib.ports.incidents import Looked
+from chalicelib.ports.incidents import StoredIncident
 from chalicelib.ports.notices import Address, Notice, NoticeKind
 
 log = logging.getLogger(__name__)
@@ -44,10 +44,10 @@ _UNFIT: Final = frozenset({"invalid_blocks", "invalid_blocks_format", "msg_block
 _LOST: Final = frozenset({"message_not_found", "cant_update_message", "edit_window_closed"})
 
 
-class Reads(Protocol):
+class IncidentSource(Protocol):
     """The part of ports.IncidentStore that is read here."""
 
-    def load(self, incident_id: str) -> Looked: ...
+    def load(self, incident_id: str) -> StoredIncident: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +58,7 @@ class SlackChannel:
     conversation: str
     api: SlackApi
     threads: Threads
-    incidents: Reads
+    incidents: IncidentSource
     clock: Clock
     can_press: bool
     ledger: Callable[[Incident], IncidentLedger] | None = None
@@ -98,7 +98,7 @@ class SlackChannel:
                 self._show(visit, notice)
         return visit.thread
 
-    def _show(self, visit: Visit, notice: Notice) -> None:
+    def _show(self, visit: ThreadDelivery, notice: Notice) -> None:
         """The Incident's own message, then the reply that this notice is worth."""
         token = _short(notice.token)
         thread = _with_latest(visit.thread, notice)
@@ -109,7 +109,7 @@ class SlackChannel:
         if notice.kind is not NoticeKind.CHANGE and _is_due(visit.thread, token):
             self._reply(visit, notice, token, is_loud=_is_loud(notice, incident))
 
-    def _root(self, visit: Visit, token: str, address: Address | None) -> None:
+    def _root(self, visit: ThreadDelivery, token: str, address: Address | None) -> None:
         """Post it, unless a post whose answer was lost is found. What it says first needs no reply."""
         thread = visit.thread
         if thread.root is not None:
@@ -126,7 +126,7 @@ class SlackChannel:
         thread = replace(visit.thread, shown=incident.version, shown_at=self.clock.now())
         visit.thread = thread.with_reply(token, thread.root)
 
-    def _post_root(self, visit: Visit, message: Message, token: str = "") -> None:
+    def _post_root(self, visit: ThreadDelivery, message: Message, token: str = "") -> None:
         asked = Post(asked_at=self.clock.now(), of=token)
         before = visit.thread
         visit.keep(replace(before, root=asked, conversation=self.conversation))
@@ -134,14 +134,14 @@ class SlackChannel:
             conversation, ts = self._fitting(
                 visit, message, lambda one: self.api.post(self.conversation, one, mark=self._mark(before.key))
             )
-        except Doubtful:
+        except OutcomeUnknown:
             raise
         except Exception:
             visit.thread = replace(before, root=None)  # it is certain that nothing was posted
             raise
         visit.keep(replace(visit.thread, root=replace(asked, ts=ts), conversation=conversation))
 
-    def _refresh(self, visit: Visit, notice: Notice) -> Incident:
+    def _refresh(self, visit: ThreadDelivery, notice: Notice) -> Incident:
         """Show the newest state, read under the lease: an older one can never come after it."""
         read_at = self.clock.now()
         incident = self.incidents.load(visit.thread.key).incident
@@ -180,18 +180,18 @@ class SlackChannel:
             address=address,
         )
 
-    def _update(self, visit: Visit, message: Message) -> None:
+    def _update(self, visit: ThreadDelivery, message: Message) -> None:
         thread = visit.thread
         root = thread.root
         if root is None:
-            raise ComeAgain("the message is not there yet", retry_after_s=LEASE.total_seconds())
+            raise RetryLater("the message is not there yet", retry_after_s=LEASE.total_seconds())
         self._fitting(
             visit,
             message,
             lambda one: self.api.update(thread.conversation, root.ts, one, mark=self._mark(thread.key)),
         )
 
-    def _reply(self, visit: Visit, notice: Notice, token: str, *, is_loud: bool) -> None:
+    def _reply(self, visit: ThreadDelivery, notice: Notice, token: str, *, is_loud: bool) -> None:
         thread, root = visit.thread, visit.thread.root
         if root is None:
             return
@@ -211,7 +211,7 @@ class SlackChannel:
                 message,
                 lambda one: self.api.post(thread.conversation, one, mark=mark, thread=root.ts, broadcast=is_loud),
             )
-        except Doubtful:
+        except OutcomeUnknown:
             raise
         except Exception:
             visit.thread = thread.with_reply(token, None)
@@ -232,7 +232,7 @@ class SlackChannel:
             except VersionConflict:
                 continue
             return digest
-        raise ComeAgain("many Incidents begin at once", retry_after_s=2)
+        raise RetryLater("many Incidents begin at once", retry_after_s=2)
 
     def _digest(self, key: str, at: datetime) -> None:
         """Bring the digest up to date, unless it was read after `at` already; at most every DIGEST_EVERY."""
@@ -257,13 +257,13 @@ class SlackChannel:
             visit.thread = replace(visit.thread, shown_at=now)
 
     def _is_shown(self, digest: Thread, at: datetime) -> bool:
-        """Raises ComeAgain where the digest is to be brought up to date, but not yet."""
+        """Raises RetryLater where the digest is to be brought up to date, but not yet."""
         if digest.shown_at is None:
             return False
         if digest.shown_at > at + _CLOCKS:
             return True
         if self.clock.now() - digest.shown_at < DIGEST_EVERY:
-            raise ComeAgain("the digest was brought up to date just now", retry_after_s=DIGEST_EVERY.total_seconds())
+            raise RetryLater("the digest was brought up to date just now", retry_after_s=DIGEST_EVERY.total_seconds())
         return False
 
     # --- no Incident ---
@@ -288,11 +288,11 @@ class SlackChannel:
         late_of = notice.at if is_late(notice, now=self.clock.now()) else None
         return reply_message(notice.title, notice.text, paste=notice.paste, late_of=late_of)
 
-    def _visit(self, key: str) -> Visit:
+    def _visit(self, key: str) -> ThreadDelivery:
         try:
-            return Visit(self.threads, self.clock, self.name, key)
+            return ThreadDelivery(self.threads, self.clock, self.name, key)
         except DependencyUnavailable as err:
-            raise ComeAgain(f"{err}", retry_after_s=_BUSY_S) from err
+            raise RetryLater(f"{err}", retry_after_s=_BUSY_S) from err
 
     def _is_known(self, incident_id: str) -> bool:
         try:
@@ -305,7 +305,7 @@ class SlackChannel:
         return f"{self.name}/{key}/{token}" if token else f"{self.name}/{key}"
 
     def _find(
-        self, visit: Visit, conversation: str, asked_at: datetime, key: str, token: str = "", thread: str = ""
+        self, visit: ThreadDelivery, conversation: str, asked_at: datetime, key: str, token: str = "", thread: str = ""
     ) -> str | None:
         """A post whose answer was lost. Where the app may not read the conversation, a double is the lesser harm."""
         visit.must_last(self.api.timeout)
@@ -314,7 +314,7 @@ class SlackChannel:
         except Refused:
             return None
 
-    def _fitting(self, visit: Visit, message: Message, send: Callable[[Message], _Answer]) -> _Answer:
+    def _fitting(self, visit: ThreadDelivery, message: Message, send: Callable[[Message], _Answer]) -> _Answer:
         visit.must_last(self.api.timeout)
         try:
             return send(message)

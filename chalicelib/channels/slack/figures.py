@@ -16,7 +16,7 @@ from chalicelib.ports.notices import Address
 from rekindle.protocol.quantities import amount, heading
 
 _MAX_WHY_CHARS: Final = 120
-# A signed link as S3's clients make it: no sign that ends a link of Slack's. It is long: it carries a session's token.
+# Signed, as S3's clients make it: no character that ends a link of Slack's. It is long: it carries a session's token.
 _SIGNED: Final = re.compile(r"https?://[A-Za-z0-9.:-]{1,300}/[A-Za-z0-9/._~%?&=+-]{1,2600}\Z")
 
 

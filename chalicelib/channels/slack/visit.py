@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import Final, Protocol
 
-from chalicelib.channels.channel import ComeAgain
-from chalicelib.channels.slack.web_api import Doubtful
+from chalicelib.channels.channel import RetryLater
+from chalicelib.channels.slack.web_api import OutcomeUnknown
 from chalicelib.domain.model.errors import Retryable, VersionConflict
 from chalicelib.domain.model.incident import Incident
 from chalicelib.domain.notices.threads import StormState, Thread
@@ -33,7 +33,7 @@ class Threads(Protocol):
     def folded(self, channel: str, digest: str) -> tuple[Incident, ...]: ...
 
 
-class Visit:
+class ThreadDelivery:
     """One delivery's hold on a thread: every change of it is written down under the same fence."""
 
     def __init__(self, threads: Threads, clock: Clock, channel: str, key: str) -> None:
@@ -54,13 +54,13 @@ class Visit:
     def must_last(self, timeout: timedelta) -> None:
         """Nothing is sent that could arrive after the lease has run out: another delivery may be sending then."""
         if self._clock.now() + timeout > self._until:
-            raise ComeAgain("the delivery took too long", retry_after_s=LEASE.total_seconds())
+            raise RetryLater("the delivery took too long", retry_after_s=LEASE.total_seconds())
 
 
 class ReleaseAtExit:
     """Gives the thread back at the end of a block, but not while a message may still be on its way."""
 
-    def __init__(self, visit: Visit) -> None:
+    def __init__(self, visit: ThreadDelivery) -> None:
         self._visit = visit
 
     def __enter__(self) -> None:
@@ -70,7 +70,7 @@ class ReleaseAtExit:
         if error is None:
             self._visit.release()
             return
-        if isinstance(error, Doubtful | VersionConflict):
+        if isinstance(error, OutcomeUnknown | VersionConflict):
             return  # the lease is to run out; or another delivery has it
         try:
             self._visit.release()

@@ -1,7 +1,7 @@
 """Slack's Web API as the channel uses it, over slack_sdk: four methods, and what each failure means.
 
 A post is not idempotent, and Slack has no token that would make it so (slackapi/slack-api-specs issue 10). So no call
-is retried here, and the caller can distinguish "not accepted" from "unknown": `Doubtful`.
+is retried here, and the caller can distinguish "not accepted" from "unknown": `OutcomeUnknown`.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _LOG = logging.getLogger(__name__)
 _LOG.setLevel(logging.INFO)  # at debug level the library writes whole requests and answers
 
 
-class Doubtful(DependencyUnavailable):
+class OutcomeUnknown(DependencyUnavailable):
     """No answer, or one that says nothing: it may have taken effect."""
 
 
@@ -67,7 +67,7 @@ class SlackApi:
         """Post a message, or a reply in the thread `thread`: Slack's id of the conversation, and its `ts`.
 
         Raises:
-            Doubtful: it may be there.
+            OutcomeUnknown: it may be there.
             SlowDown, DependencyUnavailable, Refused: it is not.
         """
         request = _body(conversation, message, mark)
@@ -129,7 +129,7 @@ class SlackApi:
             raise _network(method, err) from None
         data = answer.data
         if not isinstance(data, dict) or (method.startswith("chat.") and "ts" not in data):
-            raise Doubtful(f"{method}: the answer cannot be read")
+            raise OutcomeUnknown(f"{method}: the answer cannot be read")
         return data
 
 
@@ -152,7 +152,7 @@ def _network(method: str, reason: object) -> Exception:
     kind = type(reason).__name__
     if isinstance(reason, ConnectionRefusedError) or kind == "gaierror":
         return DependencyUnavailable(f"{method}: Slack cannot be reached ({kind})")
-    return Doubtful(f"{method}: no answer ({kind})")
+    return OutcomeUnknown(f"{method}: no answer ({kind})")
 
 
 def _retry_after(headers: Mapping[str, Any]) -> float:
@@ -171,7 +171,7 @@ def _meaning(method: str, err: SlackApiError) -> Exception:
     if status == 429 or code in _RATE:
         return SlowDown(f"{method}: Slack wants fewer messages", retry_after_s=_retry_after(answer.headers))
     if status >= 500 or code in _MAYBE or " " in code:  # a code with spaces is the library's, about an unread body
-        return Doubtful(f"{method}: Slack answered {status}")
+        return OutcomeUnknown(f"{method}: Slack answered {status}")
     if code in _ACCESS:
         return DependencyUnavailable(f"{method}: Slack does not take the app's token: {code}")
     return Refused(method, code)

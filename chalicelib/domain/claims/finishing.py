@@ -5,9 +5,9 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Final
 
-from chalicelib.domain.claims.movement import unwatched
+from chalicelib.domain.claims.movement import new_watch
 from chalicelib.domain.decision.verdict import Decision, RuleContext, is_poisoned, span_word, step_word, story
-from chalicelib.domain.fault_specs.faults import having
+from chalicelib.domain.fault_specs.faults import faults_with
 from chalicelib.domain.fault_specs.spec import Trait
 from chalicelib.domain.model.action import Severity
 from chalicelib.domain.model.incident import Phase
@@ -16,7 +16,7 @@ from rekindle.protocol.signals import FaultClass
 
 # What a run that only uploads is not stopped for: that it does not move, and that its node is broken or to leave, since
 # a stop would end the upload at once; the node is repaired when the run is over. A poisoned loss is none of it.
-_WAITED_OUT: Final = having(Trait.NOT_MOVING) | {FaultClass.PLANNED_END, FaultClass.NODE_HARDWARE}
+_WAITED_OUT: Final = faults_with(Trait.NOT_MOVING) | {FaultClass.PLANNED_END, FaultClass.NODE_HARDWARE}
 
 
 def decide_finishing(context: RuleContext, attempt: AttemptView, *, group: str) -> Decision | None:
@@ -50,7 +50,7 @@ def decide_finishing(context: RuleContext, attempt: AttemptView, *, group: str) 
         return context.move(f"{group}.finishing", reason, Phase.HOLDING)
     if incident.phase is Phase.CHECKPOINTING:
         to = Phase.VERIFYING if incident.resubmission.tries else Phase.HOLDING
-        return context.changed(**unwatched()).move(f"{group}.finishing", reason, to)
+        return context.changed(**new_watch()).move(f"{group}.finishing", reason, to)
     return context.stay(f"{group}.finishing", reason)
 
 

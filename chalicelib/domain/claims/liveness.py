@@ -28,7 +28,7 @@ LATE: Final = timedelta(minutes=2)  # an event and its function take seconds; mo
 UNTOLD: Final = (Phase.OPEN, Phase.WATCHING)  # no notice has been sent yet
 
 
-def weighed(context: RuleContext, attempt: AttemptView) -> Decision | None:
+def weigh_claim(context: RuleContext, attempt: AttemptView) -> Decision | None:
     """A Decision while the claim is weighed; None once the run has stood still for so long."""
     incident = context.incident
     reason = f"{story(context)} {attempt.name} is {attempt.status}: watching whether it moves past "

@@ -31,6 +31,6 @@ def watch(context: RuleContext, attempt: AttemptView) -> tuple[RuleContext, time
     return context, timedelta(0)
 
 
-def unwatched() -> dict[str, object]:
+def new_watch() -> dict[str, object]:
     """The changes that begin a new watch."""
     return {"watch_at": None, "watch_step": _UNWATCHED}

@@ -12,7 +12,9 @@ from chalicelib.domain.model.observation import AttemptStatus, AttemptView, Obse
 _UNREAD = Unknown("not read again")
 
 
-def answered(recorded: Incident, seen: Observation, results: tuple[ActionResult, ...]) -> Observation | None:
+def after_accepted_start(
+    recorded: Incident, seen: Observation, results: tuple[ActionResult, ...]
+) -> Observation | None:
     """The next observation of an Incident whose new attempt was accepted; None where the world must be seen first.
 
     `recorded` is the Incident as it was written before the Actions, `seen` what it was decided from. The platform has

@@ -277,7 +277,7 @@ def stopped_after_order(context: RuleContext, attempt: AttemptView) -> timedelta
     return None if stop_is_ours(context, attempt) else attempt.ended_at - max(given)
 
 
-def newest(signals: tuple[Signal, ...], kind: SignalKind) -> Signal | None:
+def newest_signal(signals: tuple[Signal, ...], kind: SignalKind) -> Signal | None:
     """The last to arrive of `kind`."""
     return next((signal for signal in reversed(signals) if signal.kind is kind), None)
 
@@ -336,7 +336,7 @@ def state_of_the_run(context: RuleContext) -> str:
     return f"{attempt.name} is {attempt.status} and left as it is"
 
 
-def why(maybe: Maybe[object]) -> str:
+def why_unknown(maybe: Maybe[object]) -> str:
     """Why it is unknown."""
     return maybe.why if isinstance(maybe, Unknown) else "known"
 

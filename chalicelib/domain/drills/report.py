@@ -42,7 +42,7 @@ _GUARD_RULES: Final[tuple[tuple[str, Guard], ...]] = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Seen:
+class RealState:
     """What was real: the Job, the first observation, its policy, its earlier recoveries."""
 
     job: Job
@@ -128,7 +128,7 @@ class Play:
         return round((now - self.began).total_seconds(), 1)
 
 
-def report(seen: Seen, play: Play, world: DrillWorld | None) -> dict[str, Any]:
+def report(seen: RealState, play: Play, world: DrillWorld | None) -> dict[str, Any]:
     """The whole result, JSON."""
     last = play.last
     if last is not None:
@@ -158,7 +158,7 @@ def _cut(wire: dict[str, Any]) -> dict[str, Any]:
     return {name: value[:MAX_TEXT] if isinstance(value, str) else value for name, value in wire.items()}
 
 
-def _real(seen: Seen) -> dict[str, Any]:
+def _real(seen: RealState) -> dict[str, Any]:
     first = seen.first
     view = first.attempt.value if isinstance(first.attempt, Known) else None
     return {
@@ -181,7 +181,7 @@ def _real(seen: Seen) -> dict[str, Any]:
     }
 
 
-def _stages(seen: Seen, play: Play, world: DrillWorld | None) -> list[dict[str, Any]]:
+def _stages(seen: RealState, play: Play, world: DrillWorld | None) -> list[dict[str, Any]]:
     """Each stay in a phase that took time, or that would have."""
     ended = play.ended or play.began
     stages = []
@@ -213,7 +213,7 @@ def _took(phase: Phase, began: datetime, until: datetime, play: Play, world: Dri
     return Unknown("; ".join(dict.fromkeys(whys))) if whys else Known(round((until - began).total_seconds(), 1))
 
 
-def _at_most(phase: Phase, seen: Seen) -> float | None:
+def _at_most(phase: Phase, seen: RealState) -> float | None:
     """What the policy allows the stage before a person is called, or the next stage begins."""
     policy = seen.policy
     limits = {
@@ -231,7 +231,7 @@ def _total(stages: list[dict[str, Any]]) -> Maybe[float]:
     return Known(round(sum(float(one["seconds"]["known"]) for one in stages), 1))
 
 
-def _resume(seen: Seen, play: Play, world: DrillWorld | None) -> dict[str, Any] | None:
+def _resume(seen: RealState, play: Play, world: DrillWorld | None) -> dict[str, Any] | None:
     """Where the new attempt would go on, and what would be lost; None where nothing would be started."""
     if play.sent is None:
         return None
@@ -266,7 +266,7 @@ def _resume(seen: Seen, play: Play, world: DrillWorld | None) -> dict[str, Any] 
     }
 
 
-def _real_step(seen: Seen) -> Maybe[int]:
+def _real_step(seen: RealState) -> Maybe[int]:
     """Where the run really was when the fault was assumed to strike."""
     if isinstance(seen.first.attempt, Known):
         return seen.first.attempt.value.last_step
@@ -289,7 +289,7 @@ def _would_do(play: Play) -> list[str]:
     return names
 
 
-def _assumptions(seen: Seen, play: Play, world: DrillWorld | None) -> list[str]:
+def _assumptions(seen: RealState, play: Play, world: DrillWorld | None) -> list[str]:
     first = seen.first
     if world is None:
         return [f"nothing: the attempt cannot be read ({_why(first.attempt, 'no reason')}), and so nothing is assumed"]

@@ -36,7 +36,7 @@ DRILL_ROOT = "drill://never-written"  # stands for the checkpoint that the run w
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Guessed:
+class AssumedSpan:
     """A stretch of time whose length is assumed, not known."""
 
     began: datetime
@@ -53,7 +53,7 @@ class DrillWorld:
     run: AttemptView
     since: datetime
     original: str = ""
-    guessed: list[Guessed] = field(default_factory=list)
+    guessed: list[AssumedSpan] = field(default_factory=list)
     saved: list[CheckpointView] = field(default_factory=list)
     started: int = 0
     reply: ReplyView | None = None
@@ -203,7 +203,7 @@ class DrillWorld:
         if isinstance(figure, Known):
             return figure.value
         ended = now + timedelta(seconds=assumed_s)
-        self.guessed.append(Guessed(began=now, ended=ended, why=f"how long {what} takes: {figure.why}"))
+        self.guessed.append(AssumedSpan(began=now, ended=ended, why=f"how long {what} takes: {figure.why}"))
         return assumed_s
 
     # --- what comes about ---

@@ -23,12 +23,12 @@ FAULTS: Final[tuple[FaultSpec, ...]] = tuple(
 FAULT_RANK: Final[Mapping[FaultClass, int]] = {spec.fault: spec.rank for spec in FAULTS}
 
 
-def having(trait: Trait) -> frozenset[FaultClass]:
+def faults_with(trait: Trait) -> frozenset[FaultClass]:
     """The faults that have this trait."""
     return frozenset(spec.fault for spec in FAULTS if trait in spec.traits)
 
 
-LOSS_FAULTS: Final = having(Trait.BENDS_THE_LOSS)
-POISONS: Final = having(Trait.POISONS)
-DEADLY: Final = having(Trait.DEADLY)
-HEALABLE: Final = having(Trait.HEALABLE)
+LOSS_FAULTS: Final = faults_with(Trait.BENDS_THE_LOSS)
+POISONS: Final = faults_with(Trait.POISONS)
+DEADLY: Final = faults_with(Trait.DEADLY)
+HEALABLE: Final = faults_with(Trait.HEALABLE)

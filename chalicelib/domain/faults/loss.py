@@ -27,7 +27,7 @@ _WATCH = "watch"
 _FINE = ("ok", _WATCH)
 
 
-class BoutState(StrEnum):
+class BadLossState(StrEnum):
     """How a bout stands at one observation."""
 
     HEALED = "healed"
@@ -145,23 +145,25 @@ def _healed_at(bout: Bout, signals: list[Signal], view: AttemptView | None) -> i
     return max(known, default=None)
 
 
-def turn_of(bout: Bout, view: AttemptView, policy: Policy) -> BoutState:
+def turn_of(bout: Bout, view: AttemptView, policy: Policy) -> BadLossState:
     """How the bout stands. LASTS takes steps beyond the healing time AND a later verdict than the first.
 
     A job that logs one loss per 100 steps has passed 30 steps at its next value; one value alone would then stop it.
     """
     if bout.healed_step is not None:
-        return BoutState.HEALED
+        return BadLossState.HEALED
     if view.loss_health == _WATCH:
-        return BoutState.YOUNG
+        return BadLossState.YOUNG
     judged, since = view.judged_at, bout.first_bad
     if isinstance(judged, Known) and isinstance(bout.reported_step, Known) and judged.value < bout.reported_step.value:
-        return BoutState.YOUNG  # the heartbeat is older than the word
+        return BadLossState.YOUNG  # the heartbeat is older than the word
     if bad_fault(view) is None or not isinstance(judged, Known) or not isinstance(since, Known):
-        return BoutState.UNSEEN
+        return BadLossState.UNSEEN
     is_second = not isinstance(bout.reported_step, Known) or judged.value > bout.reported_step.value
     return (
-        BoutState.LASTS if is_second and judged.value > since.value + policy.loss.spike_heal_steps else BoutState.YOUNG
+        BadLossState.LASTS
+        if is_second and judged.value > since.value + policy.loss.spike_heal_steps
+        else BadLossState.YOUNG
     )
 
 

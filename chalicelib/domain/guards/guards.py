@@ -20,11 +20,11 @@ from chalicelib.domain.decision.steps import STOP, Step, ends_what_is_left, new_
 from chalicelib.domain.decision.verdict import Decision, RuleContext, story, subject
 from chalicelib.domain.guards.held import (
     hold_back,
-    learnt,
+    joined_texts,
+    keep_learned,
     newest_approval,
     put_approval,
     state_word,
-    whats,
     with_approval,
 )
 from chalicelib.domain.guards.risk import gpu_hours_lost, nodes_taken
@@ -140,7 +140,7 @@ def _catching_up(context: RuleContext, decision: Decision, base: Incident, steps
         decision,
         base,
         Guard.CATCH_UP,
-        f"{reason}: {whats(steps)}. {decision.reason}",
+        f"{reason}: {joined_texts(steps)}. {decision.reason}",
         steps,
         until=back_at + CATCH_UP,
     )
@@ -156,7 +156,8 @@ def _window(context: RuleContext, decision: Decision, base: Incident, steps: tup
     until = max(one for one, _ in held)
     kinds = {step.kind for _, step in held}
     names = sorted({row.name for kind in kinds for row in _holding(context, kind)})
-    reason = f"held back until {until:%a %H:%M} UTC by the window {', '.join(names)}: {whats(steps)}. {decision.reason}"
+    window = f"held back until {until:%a %H:%M} UTC by the window {', '.join(names)}"
+    reason = f"{window}: {joined_texts(steps)}. {decision.reason}"
     return hold_back(context, decision, base, Guard.WINDOW, reason, steps, until=until)
 
 
@@ -277,7 +278,7 @@ def _question(
 ) -> Decision:
     """Ask, wait, or act upon the answer."""
     own = newest_approval(context.incident, key)
-    what = whats(steps) if key == BREAKER_KEY else next(one.what for one in steps if one.key == key)
+    what = joined_texts(steps) if key == BREAKER_KEY else next(one.what for one in steps if one.key == key)
     is_due = own is not None and own.is_pending and context.now >= own.deadline_at
     if own is not None and is_due and own.default is ApprovalAnswer.APPROVED and not own.notified:
         # Silence of people who were never asked is no yes. The same question goes out again, with its time anew.
@@ -326,7 +327,7 @@ def _question(
 
 def _denied(context: RuleContext, decision: Decision, own: Approval) -> Decision:
     comment = f" ({own.comment})" if own.comment else ""
-    context = dataclasses.replace(context, incident=learnt(context.incident, decision.incident))
+    context = dataclasses.replace(context, incident=keep_learned(context.incident, decision.incident))
     if own.by == POLICY:
         reason = (
             f"no one has answered whether Rekindle may {own.what}, and the policy then says no. {state_word(context)}"

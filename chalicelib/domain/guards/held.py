@@ -31,7 +31,7 @@ def hold_back(
         names = tuple(dict.fromkeys(one.kind.value for one in steps))
         hold = Hold(guard=guard, since=context.now, text=reason[:400], actions=names)
         incident = dataclasses.replace(incident, holds=(*incident.holds, hold))
-    incident = learnt(incident, decision.incident)
+    incident = keep_learned(incident, decision.incident)
     since = next(one.since for one in reversed(incident.holds) if one.guard is guard and one.until is None)
     high = context.policy.timing.look_max if incident.node is None else context.policy.nodes.look_max
     interval = min(max(context.now - since, context.policy.timing.look_min), high)
@@ -39,7 +39,7 @@ def hold_back(
     return context.decided(f"guard.{guard}", reason, incident, actions, again)
 
 
-def learnt(kept: Incident, proposed: Incident) -> Incident:
+def keep_learned(kept: Incident, proposed: Incident) -> Incident:
     """Keep what only this observation knew: an answer to a request, an order's outcome. The rest is read again."""
     ask, answered = kept.halt.ask, proposed.halt.ask
     if ask is not None and answered is not None and ask.request_id == answered.request_id and ask.outcome is None:
@@ -73,7 +73,7 @@ def put_approval(incident: Incident, approval: Approval) -> Incident:
     return dataclasses.replace(incident, approvals=approvals)
 
 
-def whats(steps: tuple[Step, ...]) -> str:
+def joined_texts(steps: tuple[Step, ...]) -> str:
     return "; ".join(dict.fromkeys(one.what for one in steps))
 
 

@@ -127,7 +127,7 @@ def guard_of(rule: str) -> Guard | None:
     return None
 
 
-def heard(incident: Incident, seen: Observation) -> Incident:
+def with_answers(incident: Incident, seen: Observation) -> Incident:
     """The Incident with what people have answered, and with what is known to have been asked."""
     asked = {one.detail for one in seen.results if one.action == "AskApproval" and one.done in ("done", "already")}
     given = [one for one in seen.new_signals if one.kind is SignalKind.ORDER_APPROVAL]

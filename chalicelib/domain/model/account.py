@@ -39,7 +39,7 @@ class Restart(Record):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entered:
+class PhaseEntry:
     """A phase, by its name, and when the Incident came into it."""
 
     wire_row: ClassVar[bool] = True  # an Incident has many
@@ -54,15 +54,15 @@ class Account(Record):
 
     `onset_at` is the earliest moment at which the fault is reported to have begun, `onset_from` the source of that
     report. `looked_at` is the first observation. `entered` are the phases in order, the first one's included;
-    `entered_before` counts those that gave way. `last_step` is where the run stood at the newest look that saw a step,
-    `step_s` the median seconds of its steps. `closed_step` is where it stood when the Incident closed. `links` are
+    `entered_before` counts those that gave way. `step_s` is the median seconds of the run's steps, at the newest look
+    that saw one. `closed_step` is where it stood when the Incident closed. `links` are
     the run's own pages, as its newest heartbeat names them: each a name and an https address.
     """
 
     onset_at: Maybe[datetime] = Unknown("nothing reported when it began")
     onset_from: str = ""
     looked_at: datetime | None = None
-    entered: tuple[Entered, ...] = ()
+    entered: tuple[PhaseEntry, ...] = ()
     entered_before: int = 0
     restarts: tuple[Restart, ...] = ()
     step_s: Maybe[float] = Unknown("the run's step time was never seen")
@@ -73,7 +73,7 @@ class Account(Record):
         """The same, the phase written down if it is a new one."""
         if self.entered and self.entered[-1].phase == phase:
             return self
-        entered = (*self.entered, Entered(phase=phase, at=now))
+        entered = (*self.entered, PhaseEntry(phase=phase, at=now))
         kept = entered[-MAX_ENTERED:]
         return replace(self, entered=kept, entered_before=self.entered_before + len(entered) - len(kept))
 

@@ -56,9 +56,9 @@ class Approval(Record):
     `approval_id` is unique in its Incident. `key` names what it covers, so that the same step is never asked for twice.
     `what` is what will be done and `why` which rule asks, both for people; `actions` are the Actions' names. `default`
     is what counts at `deadline_at` without an answer; `answer` is None until then. `by` is who answered, "policy" for
-    the default; `comment` is their comment. `phase` is the Incident's own when it was asked. `told`: the question is
-    known to have been delivered. `lapsed_at` is when it ceased to be about anything: what it covers was done, or is not
-    wanted any more. From then on it covers nothing.
+    the default; `comment` is their comment. `phase` is the Incident's own when it was asked. `notified`: the question
+    is known to have been delivered. `lapsed_at` is when it ceased to be about anything: what it covers was done, or is
+    not wanted any more. From then on it covers nothing.
     """
 
     approval_id: str
@@ -92,7 +92,7 @@ class Approval(Record):
 class Hold(Record):
     """A guard that held something back. `until` is when it stopped doing so; None: it still does.
 
-    `actions` are the names of the Actions that were not carried out; `said` is the reason, for people.
+    `actions` are the names of the Actions that were not carried out; `text` is the reason, for people.
     """
 
     guard: Guard

@@ -100,7 +100,7 @@ class SuspicionKind(StrEnum):
 class Suspicion(Record):
     """What one attempt's own ranks report about who is to blame. Empty `ranks`: they name no rank.
 
-    `rule` and `said` are the judge's; `confidence` is 0 to 1; `reports` of `world_size` ranks had spoken; the reports
+    `rule` and `text` are the judge's; `confidence` is 0 to 1; `reports` of `world_size` ranks had spoken; the reports
     themselves, stacks included, stay in the mailbox under `kept_at`.
     """
 

@@ -102,7 +102,7 @@ class Load(Record):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PastRepair(Record):
+class EarlierRepair(Record):
     """One repair of an earlier Incident of the same node."""
 
     at: datetime
@@ -148,7 +148,7 @@ class NodeView(Record):
     total: int = 0
     down: int = 0
     load: Maybe[Load] = Unknown("not needed yet")
-    past: tuple[PastRepair, ...] = ()
+    past: tuple[EarlierRepair, ...] = ()
     group_total: int | None = None
     records: Maybe[tuple[HardwareRecord, ...]] = Unknown("not needed now")
 

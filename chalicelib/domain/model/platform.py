@@ -35,7 +35,7 @@ class Platform(Record):
                             must be read first
     can_exclude_nodes       an attempt can be kept away from nodes by name, and a node can be cordoned for it
     restarts_by_itself      the platform, or a person at its console, puts an attempt back as a new start
-    job_restarts_itself     the job itself may be restarted within the same attempt, and is given `auto_resume_grace`
+    job_restarts_itself     the job itself may be restarted within the same attempt, and gets timing.auto_resume_grace
     ends_lost_runs          the platform ends an attempt of which it has lost a node, so that its own word that the
                             attempt runs counts against its word that a node is away
     names_recur             a name may come to be another run's, where a cluster is created again under its old name

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from chalicelib.domain.model.clocks import Fact, Since
 from chalicelib.domain.model.codec import Record
-from chalicelib.domain.model.node import Machines, NodeRecovery, PastRepair
+from chalicelib.domain.model.node import EarlierRepair, Machines, NodeRecovery
 from chalicelib.domain.model.node_findings import Finding, FindingKind
 from chalicelib.domain.model.node_orders import NodeOrder
 from chalicelib.domain.model.node_orders import Rung as Rung
@@ -77,7 +77,7 @@ class Step(Record):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TheirWork(Record):
+class OutsideRepair(Record):
     """What HyperPod or a person does, or has done, about a node; `at`: when that was seen last, or ended."""
 
     what: str
@@ -117,8 +117,8 @@ class NodeRepair(Record):
     logical_id: str | None = None
     findings: tuple[Finding, ...] = ()
     steps: tuple[Step, ...] = ()
-    past: tuple[PastRepair, ...] = ()
-    theirs: TheirWork | None = None
+    past: tuple[EarlierRepair, ...] = ()
+    theirs: OutsideRepair | None = None
     wanted_at: Fact | None = None
     another: AnotherRepair | None = None
     notified: tuple[str, ...] = ()
@@ -261,7 +261,7 @@ def failure_word(message: str) -> FailureWord | None:
     return next((row for row in FAILURE_WORDS if row.text in text), None)
 
 
-def leading(findings: tuple[Finding, ...]) -> Finding | None:
+def leading_finding(findings: tuple[Finding, ...]) -> Finding | None:
     """The finding that the repair is about: the strongest by FIRST_RUNGS, the newest among equals."""
     rank = {row.kind: index for index, row in enumerate(FIRST_RUNGS)}
     return min(reversed(findings), key=lambda one: rank[one.kind], default=None)
@@ -276,7 +276,7 @@ def next_rung(repair: NodeRepair, findings: tuple[Finding, ...], *, now: datetim
     """The next rung and why; None: a person, or nothing at all."""
     if repair.waiting_order is not None:
         return repair.waiting_order.rung, repair.waiting_order.text
-    step, lead = repair.step, leading(findings)
+    step, lead = repair.step, leading_finding(findings)
     if step is not None:
         if repair.order is not None and (lead is None or first_rung(lead.kind) is None):
             return None, "what was ordered is done, and nothing that was found asks for more"
@@ -299,7 +299,7 @@ def next_rung(repair: NodeRepair, findings: tuple[Finding, ...], *, now: datetim
     return first_rung(lead.kind), lead.text
 
 
-def within(rung: Rung, allowed: Allowed) -> bool:
+def is_allowed(rung: Rung, allowed: Allowed) -> bool:
     """The policy lets repair go so far."""
     return allowed is Allowed.REPLACE or (allowed is Allowed.REBOOT and rung is Rung.REBOOT)
 

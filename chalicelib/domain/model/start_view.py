@@ -55,7 +55,7 @@ UNKNOWN_REASON: Final = "a reason that is not known here"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wait:
-    """Why a queued start waits: `word` is the platform's own, `said` what it means. `is_short`: it waits for nodes, and
+    """Why a queued start waits: `word` is the platform's own, `text` what it means. `is_short`: it waits for nodes, and
     for nothing else, so that fewer might do. `for_jobs`: it waits for other jobs to end.
     """
 

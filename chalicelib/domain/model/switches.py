@@ -22,7 +22,7 @@ class ShadowScope(StrEnum):
 class Breaker(Record):
     """The fleet-wide breaker. Open from `tripped_at` until a person lifts it; `lifted_at` is when that was done last.
 
-    `incident_id` is the Incident whose Action would have been one too many, `said` in words what was counted.
+    `incident_id` is the Incident whose Action would have been one too many, `text` in words what was counted.
     """
 
     tripped_at: datetime | None = None

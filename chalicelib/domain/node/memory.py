@@ -6,7 +6,7 @@ import dataclasses
 from datetime import timedelta
 from typing import Any
 
-from chalicelib.domain.decision.verdict import Decision, RuleContext, subject, why
+from chalicelib.domain.decision.verdict import Decision, RuleContext, subject, why_unknown
 from chalicelib.domain.model.action import Action, Notify, Severity
 from chalicelib.domain.model.hardware_ledger import MAX_MARKS, marks_of, reported_marks
 from chalicelib.domain.model.incident import Phase
@@ -26,7 +26,7 @@ from chalicelib.domain.model.node import (
 )
 from chalicelib.domain.model.node_findings import Finding, FindingKind, cleared_at, finding_of, instance_of
 from chalicelib.domain.model.node_orders import NodeOrder, node_order_of
-from chalicelib.domain.model.repair import MAX_FINDINGS, NodeRepair, Rung, TheirWork, leading
+from chalicelib.domain.model.repair import MAX_FINDINGS, NodeRepair, OutsideRepair, Rung, leading_finding
 from chalicelib.domain.model.signal import Signal, SignalKind
 from chalicelib.domain.node.claims import is_over
 from rekindle.protocol.cluster.documents import NodeFacts
@@ -82,7 +82,7 @@ def remember(context: RuleContext) -> RuleContext:
         repair = repair.with_step(disturbed=True)
     if instance is not None and instance.state is InstanceState.CHECKING and context.incident.phase is Phase.CHECKING:
         repair = dataclasses.replace(repair, check_seen=True)
-    lead = leading(repair.findings)
+    lead = leading_finding(repair.findings)
     if lead is None and repair.order is not None:
         return context.changed(
             repair=repair, fault=FaultClass.OPERATOR_ORDER, fault_rule=f"signal.{SignalKind.ORDER_NODE}"
@@ -152,7 +152,7 @@ def _without_past(context: RuleContext, repair: NodeRepair) -> NodeRepair:
     rest = tuple(one for one in repair.findings if not (one.kind.is_agents and one in past))
     if rest == repair.findings:
         return repair
-    done = TheirWork(what="HyperPod's mark on it stands there no more", at=facts.seen_at)
+    done = OutsideRepair(what="HyperPod's mark on it stands there no more", at=facts.seen_at)
     return dataclasses.replace(repair, findings=rest, theirs=repair.theirs or done)
 
 
@@ -167,7 +167,7 @@ def _with_boot(context: RuleContext, repair: NodeRepair) -> NodeRepair:
     rest = tuple(one for one in repair.findings if not (one.kind.is_over_by_a_boot and one.at < booted_at))
     if rest == repair.findings:
         return repair
-    done = TheirWork(what=f"it has booted at {booted_at:%H:%M:%S}, after that was seen", at=booted_at)
+    done = OutsideRepair(what=f"it has booted at {booted_at:%H:%M:%S}, after that was seen", at=booted_at)
     return dataclasses.replace(repair, findings=rest, theirs=repair.theirs or done)
 
 
@@ -240,7 +240,7 @@ def waiting_order(context: RuleContext) -> NodeOrder | None:
 
 def story_of(context: RuleContext) -> str:
     """One sentence: what speaks against the node, or who ordered what."""
-    order, lead = repair_of(context).order, leading(repair_of(context).findings)
+    order, lead = repair_of(context).order, leading_finding(repair_of(context).findings)
     ordered = f"{order.text[:1].upper()}{order.text[1:]}." if order is not None else ""
     if lead is None:
         return ordered or "Nothing was found against it."
@@ -312,7 +312,7 @@ def unchanged_for(context: RuleContext) -> timedelta:
     return context.now - since
 
 
-def note(context: RuleContext, **changes: Any) -> RuleContext:
+def with_repair(context: RuleContext, **changes: Any) -> RuleContext:
     """The same look with its memory changed."""
     return context.changed(repair=dataclasses.replace(repair_of(context), **changes))
 
@@ -340,14 +340,14 @@ def tell_once(context: RuleContext, rule: str, text: str) -> tuple[RuleContext, 
     if rule in repair.notified:
         return context, ()
     notice = Notify(severity=Severity.WARNING, title=f"{subject(context)}: {context.incident.fault}", text=text)
-    return note(context, notified=(*repair.notified, rule)), (notice,)
+    return with_repair(context, notified=(*repair.notified, rule)), (notice,)
 
 
-def unread(context: RuleContext, rule: str) -> Decision | None:
+def node_view_missing(context: RuleContext, rule: str) -> Decision | None:
     """A decision where Slurm's view of the node is missing; None where it is there."""
     seen = view_of(context).listed
     if not isinstance(seen, Known):
-        stated = why(context.seen.node) if not isinstance(context.seen.node, Known) else seen.why
+        stated = why_unknown(context.seen.node) if not isinstance(context.seen.node, Known) else seen.why
         reason = f"the node cannot be read in Slurm: {stated}; nothing is assumed"
         if unchanged_for(context) >= context.policy.nodes.stuck_limit:
             return context.hand_over(f"{rule}.unread_limit", f"{reason}, for too long. {state_of_the_node(context)}")

@@ -10,7 +10,7 @@ from __future__ import annotations
 from chalicelib.domain.decision.verdict import RuleContext
 from chalicelib.domain.model.node import InstanceState, Load
 from chalicelib.domain.model.node_findings import FindingKind
-from chalicelib.domain.model.repair import leading
+from chalicelib.domain.model.repair import leading_finding
 from chalicelib.domain.node.memory import findings_about_now, instance_seen, repair_of, view_of, waiting_order
 from chalicelib.domain.policy.document import Policy
 
@@ -75,7 +75,7 @@ def many_down(context: RuleContext) -> str | None:
     HyperPod says the same of this one. The reason why nothing is done about it; None where something may be.
     """
     view, instance = view_of(context), instance_seen(context)
-    lead = leading(findings_about_now(context))
+    lead = leading_finding(findings_about_now(context))
     if lead is None or lead.kind is not FindingKind.DOWN or waiting_order(context) is not None:
         return None
     if not are_many_down(context):

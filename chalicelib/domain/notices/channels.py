@@ -132,7 +132,7 @@ class Hours:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Route:
-    """Notices that fit all of it go to the channels `to`. Empty `jobs`, `clusters` and `told` fit everything.
+    """Notices that fit all of it go to the channels `to`. Empty `jobs`, `clusters` and `notices` fit everything.
 
     `jobs` and `clusters` are patterns with * and ?. `outside` turns `hours` round: the route holds outside of them.
     """

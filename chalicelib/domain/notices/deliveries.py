@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 
-class Begun(StrEnum):
+class ClaimResult(StrEnum):
     """Whether to deliver."""
 
     GO = "go"
@@ -18,5 +18,5 @@ class Begun(StrEnum):
 class DeliveryClaim:
     """The answer. `attempt` counts from 1, over all that tried this notice on this channel."""
 
-    begun: Begun
+    begun: ClaimResult
     attempt: int = 1

@@ -24,9 +24,9 @@ from chalicelib.domain.policy.fields import (
     Group,
     Rows,
     Text,
-    below,
     declared,
     group,
+    member_path,
     read_record,
     specs,
     write_record,
@@ -153,7 +153,7 @@ def every_field() -> Iterator[tuple[str, FieldSpec]]:
     for spec in specs(Policy):
         if isinstance(spec.kind, Group):
             for inner in specs(spec.kind.record):
-                yield below(spec.key, inner.key), inner
+                yield member_path(spec.key, inner.key), inner
         else:
             yield spec.key, spec
 
@@ -175,7 +175,7 @@ def overlaid(document: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[st
 def _flat(path: str, value: Any) -> Iterator[tuple[str, Any]]:
     if isinstance(value, Mapping):
         for name, inner in value.items():
-            yield from _flat(below(path, str(name)), inner)
+            yield from _flat(member_path(path, str(name)), inner)
     else:
         yield path, value
 

@@ -116,13 +116,13 @@ def read_record(record: type[T], path: str, value: Any) -> T:
     known = [one.key for one in fields]
     for key in value:
         if key not in known:
-            raise InvalidPolicy(below(path, str(key)), f"is not known; known are {', '.join(known)}")
+            raise InvalidPolicy(member_path(path, str(key)), f"is not known; known are {', '.join(known)}")
     read = {}
     for one in fields:
         if one.key in value:
-            read[one.name] = one.kind.read(below(path, one.key), value[one.key])
+            read[one.name] = one.kind.read(member_path(path, one.key), value[one.key])
         elif one.is_required:
-            raise InvalidPolicy(below(path, one.key), "is missing")
+            raise InvalidPolicy(member_path(path, one.key), "is missing")
     return record(**read)
 
 
@@ -131,7 +131,7 @@ def write_record(value: Any) -> dict[str, Any]:
     return {one.key: one.kind.write(getattr(value, one.name)) for one in specs(type(value))}
 
 
-def below(path: str, key: str) -> str:
+def member_path(path: str, key: str) -> str:
     """The path of the member `key` of the object at `path`."""
     return f"{path}.{key}" if path else key
 

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Final
 
 from chalicelib.domain.fault_specs.faults import LOSS_FAULTS
 from chalicelib.domain.model.errors import InvalidPolicy
-from chalicelib.domain.policy.fields import Count, OneOf, OrNone, below, declared, read_record, words_of
+from chalicelib.domain.policy.fields import Count, OneOf, OrNone, declared, member_path, read_record, words_of
 from chalicelib.domain.policy.playbooks import PLAYBOOKS, Deadline, Playbook, Response
 from rekindle.protocol.signals import FaultClass
 
@@ -42,12 +42,12 @@ class PlaybookTable:
     suffix: ClassVar[str] = ""
 
     def read(self, path: str, value: Any) -> tuple[Playbook, ...]:
-        """See policy_fields.Kind."""
+        """See fields.Kind."""
         if not isinstance(value, Mapping):
             raise InvalidPolicy(path, f"must be an object of fault and row, not {type(value).__name__}")
         table = {row.fault: row for row in PLAYBOOKS}
         for name, row in value.items():
-            at = below(path, str(name))
+            at = member_path(path, str(name))
             if name not in FaultClass.__members__.values():
                 raise InvalidPolicy(at, f"is not a fault; faults are {', '.join(FaultClass)}")
             fault = FaultClass(name)
@@ -55,7 +55,7 @@ class PlaybookTable:
         return tuple(table[row.fault] for row in PLAYBOOKS)
 
     def write(self, value: tuple[Playbook, ...]) -> dict[str, Any]:
-        """See policy_fields.Kind."""
+        """See fields.Kind."""
         return {
             row.fault.value: {"response": row.response.value, "deadline": row.deadline.value, "tries": row.tries}
             for row in value

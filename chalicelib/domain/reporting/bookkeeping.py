@@ -21,7 +21,7 @@ from rekindle.protocol.mailbox import SaveKind
 _DIED: Final = (AttemptStatus.FAILED, AttemptStatus.EXPIRED)
 
 
-def booked(
+def with_account(
     before: Incident,
     after: Incident,
     actions: tuple[Action, ...],

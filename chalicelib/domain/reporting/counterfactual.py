@@ -26,7 +26,7 @@ _REPAIRS: Final = frozenset({FaultClass.NODE_LOST, FaultClass.NODE_HARDWARE})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Otherwise:
+class Counterfactual:
     """`spared_*` is this cost minus the Incident's own; below zero where the recovery took longer."""
 
     waiting_s: Maybe[float]
@@ -40,12 +40,12 @@ class Otherwise:
     assumptions: tuple[str, ...]
 
 
-def otherwise(incident: Incident, *, lost: Maybe[float], size: JobSize, hourly: Maybe[float]) -> Otherwise:
+def otherwise(incident: Incident, *, lost: Maybe[float], size: JobSize, hourly: Maybe[float]) -> Counterfactual:
     """The counterfactual of one Incident, `lost` being its own lost seconds, `hourly` USD per hour of the run."""
     why = _no_comparison(incident)
     if why:
         none: Maybe[float] = Unknown(why)
-        return Otherwise(
+        return Counterfactual(
             waiting_s=none,
             recompute_s=none,
             lost_s=none,
@@ -62,7 +62,7 @@ def otherwise(incident: Incident, *, lost: Maybe[float], size: JobSize, hourly: 
     spared: Maybe[float] = total
     if isinstance(total, Known):
         spared = Known(total.value - lost.value) if isinstance(lost, Known) else lost
-    return Otherwise(
+    return Counterfactual(
         waiting_s=Known(waiting),
         recompute_s=recompute,
         lost_s=total,

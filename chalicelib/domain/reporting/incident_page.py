@@ -118,12 +118,12 @@ def _chart(incident: Incident, curve: Maybe[LossCurve]) -> list[str]:
 
 
 def text(value: object, limit: int = MAX_CHARS) -> str:
-    """Other people's words, on one line, without signs that hide or reorder, escaped for an element's content."""
+    """Other people's words, on one line, without characters that hide or reorder, escaped for an element's content."""
     return html.escape(one_line(str(value), limit), quote=True)
 
 
 def command(line: str) -> str:
-    """A command to copy, exactly as it is. Empty where it holds signs that would not be shown: none is ever changed."""
+    """A command to copy, exactly as it is. Empty where a character of it would not show: none is ever changed."""
     return f"<code>{html.escape(line)}</code>" if line and one_line(line, len(line)) == line else ""
 
 

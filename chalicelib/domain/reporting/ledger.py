@@ -15,7 +15,7 @@ from chalicelib.domain.model.account import Account, Restart
 from chalicelib.domain.model.incident import Incident, Phase
 from chalicelib.domain.model.instances import JobSize
 from chalicelib.domain.model.known import Known, Maybe, Unknown
-from chalicelib.domain.reporting.counterfactual import Otherwise, otherwise
+from chalicelib.domain.reporting.counterfactual import Counterfactual, otherwise
 from chalicelib.domain.reporting.lost_time import ENDS, LostTime, lost_time
 from chalicelib.domain.reporting.prices import Prices
 from rekindle.protocol.mailbox import SaveKind
@@ -39,9 +39,9 @@ class Stage:
 class IncidentLedger:
     """Seconds, steps, GPU-hours and USD of one Incident. `assumptions` are what the figures take for granted.
 
-    `onset_at` is when the fault began; `mttd` from there to the first observation, `mttr` to the end of a recovery;
-    `elapsed` to the end, however it ended, or to now. `stages` add up to `elapsed`, and so to `mttr` where there is
-    one.
+    `onset_at` is when the fault began; `mttd_s` from there to the first observation, `mttr_s` to the end of a recovery;
+    `elapsed_s` to the end, however it ended, or to now. `stages` add up to `elapsed_s`, and so to `mttr_s` where there
+    is one.
     """
 
     incident: Incident
@@ -59,7 +59,7 @@ class IncidentLedger:
     gpu_hours_saved: Maybe[float]
     dollars_lost: Maybe[float]
     dollars_saved: Maybe[float]
-    otherwise: Otherwise
+    otherwise: Counterfactual
     assumptions: tuple[str, ...]
 
     @property
@@ -110,38 +110,38 @@ class IncidentLedger:
             "until": self.until.isoformat(),
             "onset_at": onset.value.isoformat() if isinstance(onset, Known) else {"unknown": onset.why},
             "onset_from": account.onset_from,
-            "mttd_s": worth(self.mttd_s),
-            "mttr_s": worth(self.mttr_s),
-            "elapsed_s": worth(self.elapsed_s),
+            "mttd_s": quantity_json(self.mttd_s),
+            "mttr_s": quantity_json(self.mttr_s),
+            "elapsed_s": quantity_json(self.elapsed_s),
             "stages": [
                 {
                     "phase": one.name,
                     "at": one.at.isoformat(),
-                    "after_s": worth(_since(onset, one.at)),
+                    "after_s": quantity_json(_since(onset, one.at)),
                     "seconds": _round(one.seconds),
                 }
                 for one in self.stages
             ],
-            "steps_lost": worth(self.steps_lost),
-            "steps_saved": worth(self.steps_saved),
-            "step_s": worth(account.step_s),
-            "lost_s": worth(self.lost.seconds),
+            "steps_lost": quantity_json(self.steps_lost),
+            "steps_saved": quantity_json(self.steps_saved),
+            "step_s": quantity_json(account.step_s),
+            "lost_s": quantity_json(self.lost.seconds),
             "lost_stages": [{"phase": name, "seconds": _round(seconds)} for name, seconds in self.lost.by_stage],
             "instances": [list(pair) for pair in self.size.instances],
-            "gpus": worth(self.size.gpus),
-            "gpu_hours_lost": worth(self.gpu_hours_lost),
-            "gpu_hours_saved": worth(self.gpu_hours_saved),
-            "dollars_lost": worth(self.dollars_lost),
-            "dollars_saved": worth(self.dollars_saved),
+            "gpus": quantity_json(self.size.gpus),
+            "gpu_hours_lost": quantity_json(self.gpu_hours_lost),
+            "gpu_hours_saved": quantity_json(self.gpu_hours_saved),
+            "dollars_lost": quantity_json(self.dollars_lost),
+            "dollars_saved": quantity_json(self.dollars_saved),
             "counterfactual": {
-                "waiting_s": worth(self.otherwise.waiting_s),
-                "recompute_s": worth(self.otherwise.recompute_s),
-                "lost_s": worth(self.otherwise.lost_s),
-                "gpu_hours_lost": worth(self.otherwise.gpu_hours),
-                "dollars_lost": worth(self.otherwise.dollars),
-                "spared_s": worth(self.otherwise.spared_s),
-                "spared_gpu_hours": worth(self.otherwise.spared_gpu_hours),
-                "spared_dollars": worth(self.otherwise.spared_dollars),
+                "waiting_s": quantity_json(self.otherwise.waiting_s),
+                "recompute_s": quantity_json(self.otherwise.recompute_s),
+                "lost_s": quantity_json(self.otherwise.lost_s),
+                "gpu_hours_lost": quantity_json(self.otherwise.gpu_hours),
+                "dollars_lost": quantity_json(self.otherwise.dollars),
+                "spared_s": quantity_json(self.otherwise.spared_s),
+                "spared_gpu_hours": quantity_json(self.otherwise.spared_gpu_hours),
+                "spared_dollars": quantity_json(self.otherwise.spared_dollars),
                 "assumptions": list(self.otherwise.assumptions),
             },
             "assumptions": list(self.assumptions),
@@ -157,7 +157,7 @@ def ledger_of(incident: Incident, *, size: JobSize, prices: Prices, now: datetim
     lost = lost_time(incident, onset, tuple((one.name, one.at, one.seconds) for one in stages), until)
     hourly = prices.per_hour(size)
     saved = steps_saved(incident)
-    saved_s = times(saved, account.step_s)
+    saved_s = step_seconds(saved, account.step_s)
     other = otherwise(incident, lost=lost.seconds, size=size, hourly=hourly)
     return IncidentLedger(
         incident=incident,
@@ -317,7 +317,7 @@ def _nothing_restarted(incident: Incident) -> Maybe[int]:
     return Unknown(f"nothing was started again: {ENDS[incident.phase]}")
 
 
-def times(count: Maybe[int], seconds: Maybe[float]) -> Maybe[float]:
+def step_seconds(count: Maybe[int], seconds: Maybe[float]) -> Maybe[float]:
     """`count` steps of `seconds` each; none of them take no time, however long each would be."""
     if isinstance(count, Unknown):
         return count
@@ -335,7 +335,7 @@ def hours(seconds: Maybe[float], per_hour: Maybe[int] | Maybe[float]) -> Maybe[f
     return per_hour if isinstance(per_hour, Unknown) else Known(seconds.value / HOUR_S * per_hour.value)
 
 
-def worth(quantity: Maybe[Any]) -> Any:
+def quantity_json(quantity: Maybe[Any]) -> Any:
     """A number, or `{"unknown": why}`."""
     return _round(quantity.value) if isinstance(quantity, Known) else {"unknown": quantity.why}
 

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from chalicelib.domain.fault_specs.faults import POISONS, having
+from chalicelib.domain.fault_specs.faults import POISONS, faults_with
 from chalicelib.domain.fault_specs.spec import Trait
 from chalicelib.domain.faults.diagnosis import merge_windows
 from chalicelib.domain.model.incident import Incident, Phase, SkipWindow
 from chalicelib.domain.model.known import Known, Maybe, Unknown
 from rekindle.protocol.signals import FaultClass
 
-RUNS_ON: Final = having(Trait.RUNS_ON)
+RUNS_ON: Final = faults_with(Trait.RUNS_ON)
 # How an Incident ended that was not recovered, in words.
 ENDS: Final[Mapping[Phase, str]] = {
     Phase.STOPPED: "it was stopped before the run was back",

@@ -15,7 +15,7 @@ from chalicelib.domain.model.incident import Incident, Phase
 from chalicelib.domain.model.known import Known
 from chalicelib.domain.reporting.ledger import onset_of
 from rekindle.drawing.scales import Scale, time_ticks, value_ticks, values_scale
-from rekindle.drawing.strokes import Axis, Point, can_be_drawn, unbroken
+from rekindle.drawing.strokes import Axis, Point, can_be_drawn, unbroken_parts
 from rekindle.drawing.svg import Svg
 
 # How much of the time before and after an Incident is shown: as many times its own length, within bounds.
@@ -67,7 +67,7 @@ def chart_of(incident: Incident, curve: LossCurve) -> str:
     svg.text(4, 16, "loss (log scale)" if y.is_log else "loss", SOFT, size=SIZE)
     svg.text(WIDTH - RIGHT, HEIGHT - 4, "time (UTC)", SOFT, size=SIZE, anchor="end")
     _marks(svg, moments, x, floor)
-    for part in unbroken(points, Axis.TIME, _starts(incident, points)):
+    for part in unbroken_parts(points, Axis.TIME, _starts(incident, points)):
         placed = [(x(at), y(loss)) for at, loss in part.points]
         if len(placed) == 1:
             placed.append((placed[0][0] + 2, placed[0][1]))

@@ -1,7 +1,7 @@
 """An Incident in one sentence, its suspects, and the commands that a person may run about it. Pure.
 
 One wording for the API, the console and the static page. Nothing is escaped here: names are other people's words, on
-one line and without signs that hide or reorder text.
+one line and without characters that hide or reorder text.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from typing import Any, Final
 from chalicelib.domain.model.incident import Phase
 from chalicelib.domain.model.job import Attempt, Job
 from chalicelib.domain.model.known import Known, Maybe, Unknown
-from chalicelib.domain.reporting.ledger import IncidentLedger, worth
+from chalicelib.domain.reporting.ledger import IncidentLedger, quantity_json
 from chalicelib.domain.reporting.lost_time import net_gain
 
 
@@ -29,7 +29,7 @@ def total_of(quantities: Iterable[Maybe[Any]]) -> dict[str, Any]:
     items = list(quantities)
     known = [one.value for one in items if isinstance(one, Known)]
     total: Maybe[float] = Known(float(sum(known))) if known or not items else Unknown("it is known of no Incident")
-    return {"sum": worth(total), "counted": len(known), "not_counted": len(items) - len(known)}
+    return {"sum": quantity_json(total), "counted": len(known), "not_counted": len(items) - len(known)}
 
 
 def spread_of(quantities: Iterable[Maybe[float]]) -> dict[str, Any]:
@@ -98,15 +98,15 @@ def job_sums(
         "job_id": job.job_id,
         "name": job.name,
         "active": job.active,
-        "gpus": worth(job.size.gpus),
+        "gpus": quantity_json(job.size.gpus),
         "instances": [list(pair) for pair in job.size.instances],
         "attempts": len(attempts),
         "began_at": began.isoformat(),
         "until": until.value.isoformat() if isinstance(until, Known) else None,
-        "wall_s": worth(wall),
-        "ettr": worth(ettr(wall, losses)),
-        "ettr_at_most": worth(at_most(wall, losses, open_ones=open_ones)),
-        "ettr_by_steps": worth(_by_steps(attempts, run, wall)),
+        "wall_s": quantity_json(wall),
+        "ettr": quantity_json(ettr(wall, losses)),
+        "ettr_at_most": quantity_json(at_most(wall, losses, open_ones=open_ones)),
+        "ettr_by_steps": quantity_json(_by_steps(attempts, run, wall)),
         **sums_of(ledgers),
     }
 
@@ -198,6 +198,6 @@ def fleet_ettr(
     whole: Maybe[float] = Known(wall) if counted else Unknown("no Job ran")
     return {
         "jobs": counted,
-        "ettr": worth(ettr(whole, all_losses)),
-        "ettr_at_most": worth(at_most(whole, all_losses, open_ones=len(held))),
+        "ettr": quantity_json(ettr(whole, all_losses)),
+        "ettr_at_most": quantity_json(at_most(whole, all_losses, open_ones=len(held))),
     }

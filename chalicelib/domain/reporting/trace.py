@@ -50,8 +50,8 @@ class SpanEvent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Span:
-    """One stretch of the trace. Ids are lower-case hex: 32 signs of the trace, 16 of a span; `parent_id` of the root is
-    empty. `dropped_events` counts those that were left out."""
+    """One span. Ids are lower-case hex: 32 digits of the trace, 16 of a span; `parent_id` of the root is empty.
+    `dropped_events` counts those that were left out."""
 
     trace_id: str
     span_id: str
@@ -67,7 +67,7 @@ class Span:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Piece:
+class _ChildSpan:
     """A child of the root. `key` is its own among the Incident's."""
 
     key: str
@@ -116,7 +116,7 @@ def trace_of(incident: Incident, timeline: Sequence[TimelineEntry], ledger: Inci
     return (with_events[0], *sorted(rest, key=lambda one: (one.start, one.end, one.span_id)))
 
 
-def _keyed(pieces: Sequence[_Piece]) -> Iterator[tuple[str, _Piece]]:
+def _keyed(pieces: Sequence[_ChildSpan]) -> Iterator[tuple[str, _ChildSpan]]:
     """Each with a key that no other has: of several that are alike in name and moment the later ones are numbered."""
     alike: Counter[str] = Counter()
     for one in pieces:
@@ -168,7 +168,7 @@ def _about(incident: Incident, ledger: IncidentLedger) -> dict[str, Value]:
     }
 
 
-def _stages(incident: Incident, ledger: IncidentLedger) -> Iterator[_Piece]:
+def _stages(incident: Incident, ledger: IncidentLedger) -> Iterator[_ChildSpan]:
     ask = incident.halt.ask
     for number, stage in enumerate(ledger.stages):
         end = ledger.stages[number + 1].at if number + 1 < len(ledger.stages) else ledger.until
@@ -176,7 +176,7 @@ def _stages(incident: Incident, ledger: IncidentLedger) -> Iterator[_Piece]:
         if stage.name == Phase.CHECKPOINTING and ask is not None and stage.at <= ask.asked_at <= end:
             attributes |= _texts(request_id=ask.request_id, checkpoint=ask.outcome or "not answered", why=ask.why)
             attributes |= {} if ask.step is None else {PREFIX + "checkpoint_step": ask.step}
-        yield _Piece(
+        yield _ChildSpan(
             key=f"stage|{stage.name}|{stage.at.isoformat()}",
             name=stage.name,
             start=stage.at,
@@ -185,7 +185,7 @@ def _stages(incident: Incident, ledger: IncidentLedger) -> Iterator[_Piece]:
         )
 
 
-def _attempts(incident: Incident, until: datetime) -> Iterator[_Piece]:
+def _attempts(incident: Incident, until: datetime) -> Iterator[_ChildSpan]:
     """Each resubmission, from its order until the next one took its place, or to the end."""
     tries = incident.resubmission.tries
     replaced = {one.after: one.ended_at for one in incident.account.restarts if one.ended_at is not None}
@@ -202,15 +202,15 @@ def _attempts(incident: Incident, until: datetime) -> Iterator[_Piece]:
             attributes[PREFIX + "gained"] = one.gained
         if one.exclude:
             attributes[PREFIX + "excluded_nodes"] = tuple(one_line(node, MAX_CHARS) for node in one.exclude)
-        yield _Piece(
+        yield _ChildSpan(
             key=f"attempt|{one.number}|{one.name}", name="attempt", start=one.at, end=end, attributes=attributes
         )
 
 
-def _questions(incident: Incident, until: datetime) -> Iterator[_Piece]:
+def _questions(incident: Incident, until: datetime) -> Iterator[_ChildSpan]:
     """What people were asked. Who answered is left out: traces leave the account."""
     for one in incident.approvals:
-        yield _Piece(
+        yield _ChildSpan(
             key=f"approval|{one.approval_id}",
             name="approval",
             start=one.asked_at,
@@ -219,9 +219,9 @@ def _questions(incident: Incident, until: datetime) -> Iterator[_Piece]:
         )
 
 
-def _holds(incident: Incident, until: datetime) -> Iterator[_Piece]:
+def _holds(incident: Incident, until: datetime) -> Iterator[_ChildSpan]:
     for one in incident.holds:
-        yield _Piece(
+        yield _ChildSpan(
             key=f"hold|{one.guard.value}|{one.since.isoformat()}",
             name=f"held by {one.guard.value}",
             start=one.since,
@@ -230,9 +230,9 @@ def _holds(incident: Incident, until: datetime) -> Iterator[_Piece]:
         )
 
 
-def _repairs(incident: Incident, until: datetime) -> Iterator[_Piece]:
+def _repairs(incident: Incident, until: datetime) -> Iterator[_ChildSpan]:
     for one in incident.repair.steps if incident.repair is not None else ():
-        yield _Piece(
+        yield _ChildSpan(
             key=f"repair|{one.number}",
             name=f"repair: {one.rung.value}",
             start=one.at,

@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import Final
 
 from chalicelib.domain.claims.bad_nodes import NODE_FAULTS
-from chalicelib.domain.decision.verdict import Decision, RuleContext, span_word, step_word, story, why
+from chalicelib.domain.decision.verdict import Decision, RuleContext, span_word, step_word, story, why_unknown
 from chalicelib.domain.model.action import Severity
 from chalicelib.domain.model.incident import Phase
 from chalicelib.domain.run.submission import Case, choose, needs_plan
@@ -29,7 +29,9 @@ def _unseen(context: RuleContext) -> Decision | None:
     """
     if context.attempt is not None:
         return None
-    reason = f"{context.incident.attempt} cannot be read: {why(context.seen.attempt)}; it is not stopped blindly"
+    reason = (
+        f"{context.incident.attempt} cannot be read: {why_unknown(context.seen.attempt)}; it is not stopped blindly"
+    )
     return context.unread("stop.blind", "stop.blind_limit", reason, context.unseen_for)
 
 

@@ -6,8 +6,16 @@ import dataclasses
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from chalicelib.domain.claims.movement import unwatched
-from chalicelib.domain.decision.verdict import Decision, RuleContext, span_word, story, subject, suspicion_about, why
+from chalicelib.domain.claims.movement import new_watch
+from chalicelib.domain.decision.verdict import (
+    Decision,
+    RuleContext,
+    span_word,
+    story,
+    subject,
+    suspicion_about,
+    why_unknown,
+)
 from chalicelib.domain.fault_specs.faults import LOSS_FAULTS
 from chalicelib.domain.faults.loss import noted_bad
 from chalicelib.domain.faults.stalls import moves_again_since, newest_sign
@@ -202,7 +210,7 @@ def _moves_first(context: RuleContext) -> Decision | None:
     report = f"reported at {since:%H:%M:%S} that it moves again"
     if incident.phase not in (Phase.OPEN, Phase.WATCHING):
         if incident.resubmission.tries:
-            return context.changed(**unwatched()).move(
+            return context.changed(**new_watch()).move(
                 "verify.moves_again", f"{attempt.name} {report}", Phase.VERIFYING
             )
         if context.in_phase >= MOVED_FOR:
@@ -227,7 +235,7 @@ def _heartbeat_first(context: RuleContext) -> Decision | None:
     ask = incident.halt.ask
     if ask is not None and ask.attempt == attempt.name and ask.outcome == "cannot":
         return None
-    unknown = why(attempt.last_step)
+    unknown = why_unknown(attempt.last_step)
     if isinstance(attempt.last_step, Known) and attempt.heartbeat_at is not None:
         unknown = f"its newest heartbeat is {span_word(context.now - attempt.heartbeat_at)} old"
     return _unread(context, attempt, unknown)

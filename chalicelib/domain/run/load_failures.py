@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-from chalicelib.domain.fault_specs.faults import having
+from chalicelib.domain.fault_specs.faults import faults_with
 from chalicelib.domain.fault_specs.spec import Trait
 from chalicelib.domain.model.incident import Incident, Try
 from chalicelib.domain.model.known import Known, Maybe
@@ -17,8 +17,8 @@ from chalicelib.domain.run.resume_point import choose_resume_point
 from chalicelib.domain.run.rollback import is_of_its_checkpoint
 from rekindle.protocol.signals import FaultClass
 
-_MAY_BE_THE_LOAD: Final = having(Trait.MAY_BE_THE_LOAD)
-_NOT_THE_LOAD: Final = having(Trait.NOT_THE_LOAD)
+_MAY_BE_THE_LOAD: Final = faults_with(Trait.MAY_BE_THE_LOAD)
+_NOT_THE_LOAD: Final = faults_with(Trait.NOT_THE_LOAD)
 # A kill from outside is not the load's doing: the out-of-memory killer, a preemption, a node that is drained.
 # Source: 128 + SIGKILL, 128 + SIGTERM (Docker exit codes); the negative ones are Python's, of a child ended by a
 # signal.

@@ -8,7 +8,7 @@ from dataclasses import replace
 from chalicelib.domain.model.evidence import Suspicion, SuspicionKind
 from chalicelib.domain.model.known import Known, Maybe, Unknown
 from chalicelib.domain.model.observation import AttemptView
-from rekindle.detectors.ranks import first_bad, minority, stalled
+from rekindle.detectors.ranks import find_suspects, first_bad, stalled
 from rekindle.protocol.reports import RankReport, ReportKind, report_prefix
 from rekindle.protocol.signals import FaultClass
 
@@ -24,7 +24,7 @@ def suspicion_of(attempt: str, kind: SuspicionKind, reports: Sequence[RankReport
     if not spoken:
         return Unknown("no rank has reported")
     world_size = max(report.world_size for report in reports)
-    judge = first_bad if kind is SuspicionKind.NON_FINITE else minority
+    judge = first_bad if kind is SuspicionKind.NON_FINITE else find_suspects
     verdict = judge(reports, world_size)
     return Known(
         Suspicion(

@@ -89,10 +89,10 @@ def resumed_at_last(incident: Incident, policy: Policy) -> int | None:
 def rewind_steps(incident: Incident, policy: Policy) -> int:
     """How far before the first onset the resume point must lie at least."""
     base = policy.loss.spike_rewind_steps if incident.loss.onset_fault in LOSS_FAULTS else policy.loss.rewind_steps
-    return round(base * widening(incident, policy))
+    return round(base * widening_factor(incident, policy))
 
 
-def widening(incident: Incident, policy: Policy) -> float:
+def widening_factor(incident: Incident, policy: Policy) -> float:
     """1 at the first rollback that leaves data out, growing with each further one."""
     # The exponent is bounded by max_rollbacks (20) and the factor by 10, so this stays a number.
     return float(policy.loss.widen_factor ** max(data_rollbacks(incident, policy) - 1, 0))
@@ -141,7 +141,7 @@ def skip_window(incident: Incident, policy: Policy) -> SkipWindow:
     """
     first, newest = first_onset(incident), incident.loss.onset_step
     assert isinstance(first, Known)  # noqa: S101  account_rollback has asked
-    factor = widening(incident, policy)
+    factor = widening_factor(incident, policy)
     margin, width = round(policy.loss.skip_margin_steps * factor), round(policy.loss.skip_steps * factor)
     last = newest.value if isinstance(newest, Known) else first.value
     to_step = max(max(last - margin, 0) + width, last + 1)

@@ -17,7 +17,7 @@ from chalicelib.domain.model.start_view import StartView
 from chalicelib.domain.policy.document import Policy
 
 
-def fewest(job: StartView, policy: Policy, whole: int = 0) -> int | None:
+def fewest_nodes(job: StartView, policy: Policy, whole: int = 0) -> int | None:
     """The fewest nodes that policy and script both allow; None where that is not fewer than it asks for.
 
     `whole` is what an earlier start asked for: a small one is not made smaller by the share of itself.
@@ -28,7 +28,7 @@ def fewest(job: StartView, policy: Policy, whole: int = 0) -> int | None:
     return least if least < job.node_count else None
 
 
-def smaller(context: RuleContext, attempt: AttemptView) -> Decision | None:
+def order_smaller_start(context: RuleContext, attempt: AttemptView) -> Decision | None:
     """VERIFYING a start of ours that waits for nodes. Once for each start; in shadow mode never."""
     last = context.incident.resubmission.tries[-1] if context.incident.resubmission.tries else None
     job = attempt.start if context.platform.resize is Resize.WHILE_QUEUED else None
@@ -45,7 +45,7 @@ def smaller(context: RuleContext, attempt: AttemptView) -> Decision | None:
         return None
     if last.nodes_min is not None:
         return _asked(context, attempt, job, last.nodes_min)
-    least = fewest(job, context.policy, max(one.nodes_max or 0 for one in context.incident.resubmission.tries))
+    least = fewest_nodes(job, context.policy, max(one.nodes_max or 0 for one in context.incident.resubmission.tries))
     if least is None or context.in_state < context.policy.resubmission.smaller_after:
         return None
     text = (

@@ -7,7 +7,7 @@ from typing import Final
 from chalicelib.domain.model.instances import JobSize
 from chalicelib.domain.model.known import Known, Unknown
 from chalicelib.platforms.slurm.platform import SLURM
-from chalicelib.ports.platforms import Discovered
+from chalicelib.ports.platforms import DiscoveredJob
 from rekindle.protocol.cluster.documents import AttemptDoc
 from rekindle.protocol.cluster.names import is_slurm, parse_attempt, relay_prefix
 from rekindle.protocol.wire import MailboxError, Place
@@ -15,7 +15,7 @@ from rekindle.protocol.wire import MailboxError, Place
 _NOT_KEPT: Final = "it cannot be submitted again faithfully: "
 
 
-def found_of(doc: AttemptDoc, *, bucket: str) -> Discovered:
+def found_of(doc: AttemptDoc, *, bucket: str) -> DiscoveredJob:
     """The first start of a submission names its Job, unless the job's comment names another of the same cluster.
 
     The agent lets a comment name Jobs of its own user only. A head node that says otherwise must not reach beyond its
@@ -25,7 +25,7 @@ def found_of(doc: AttemptDoc, *, bucket: str) -> Discovered:
     first = parts.restarted(0).name
     is_ours = doc.job_id is not None and is_slurm(doc.job_id) and parse_attempt(doc.job_id).cluster == parts.cluster
     job_id = (doc.job_id if is_ours else None) or (first if parts.restart else None)
-    return Discovered(
+    return DiscoveredJob(
         name=doc.attempt,
         policy_name=doc.policy or "default",
         job_id=job_id,

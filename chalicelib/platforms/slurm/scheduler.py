@@ -24,7 +24,7 @@ from chalicelib.platforms.slurm.found import found_of
 from chalicelib.platforms.slurm.platform import SLURM
 from chalicelib.platforms.slurm.view import view_of
 from chalicelib.ports.clock import Clock
-from chalicelib.ports.platforms import Discovered, HeadNodes, Mailbox
+from chalicelib.ports.platforms import DiscoveredJob, HeadNodes, Mailbox
 from rekindle.protocol.cluster.documents import AttemptDoc, SlurmState
 from rekindle.protocol.cluster.names import ENV_CLUSTER, ENV_SLURM_ATTEMPT, is_slurm, parse_attempt
 from rekindle.protocol.cluster.orders import Order, OrderResult, Outcome, Verb
@@ -140,7 +140,7 @@ class SlurmScheduler:
             return now <= order.expires_at + ANSWER_LATE
         return answer.outcome in (Outcome.DONE, Outcome.ALREADY) and now <= answer.at + ANSWER_LATE
 
-    def discover(self, attempt: str) -> Discovered | None:
+    def discover(self, attempt: str) -> DiscoveredJob | None:
         """See ports.Scheduler: the agent writes of jobs that ask for protection, and of no others.
 
         Raises:
@@ -153,7 +153,7 @@ class SlurmScheduler:
                 raise NotOurs("no agent of this cluster has written anything") from None
             raise
 
-    def find(self, attempt: str) -> Discovered | None:
+    def find(self, attempt: str) -> DiscoveredJob | None:
         """See ports.Scheduler."""
         doc = self._head_nodes.attempt(attempt)
         return None if doc is None else found_of(doc, bucket=self._bucket)

@@ -29,7 +29,7 @@ from chalicelib.platforms.training_job.clone import clone_request, instance_coun
 from chalicelib.platforms.training_job.platform import TRAINING_JOB
 from chalicelib.platforms.training_job.status import at_utc, status_of, view_of
 from chalicelib.platforms.training_job.tags import TAG_ATTEMPT, TAG_INCIDENT, TAG_JOB, TAG_POLICY, watch_of
-from chalicelib.ports.platforms import Discovered
+from chalicelib.ports.platforms import DiscoveredJob
 from rekindle.protocol.mailbox import (
     ENV_BUS,
     ENV_CHECKPOINT_URI,
@@ -127,7 +127,7 @@ class TrainingJobScheduler:
             request["NextToken"] = page["NextToken"]
         return Unknown(f"more than {_MAX_LIST_PAGES * 100} training jobs have changed")
 
-    def discover(self, attempt: str) -> Discovered | None:
+    def discover(self, attempt: str) -> DiscoveredJob | None:
         """See ports.Scheduler."""
         found = self.find(attempt)
         if found is None or not (found.policy_name or found.job_id):
@@ -137,7 +137,7 @@ class TrainingJobScheduler:
             raise NotOurs("it belongs to another stage")
         return replace(found, policy_name=found.policy_name or "default")  # a clone whose policy tag was taken off
 
-    def find(self, attempt: str) -> Discovered | None:
+    def find(self, attempt: str) -> DiscoveredJob | None:
         """See ports.Scheduler."""
         described = self._describe(attempt)
         if described is None:
@@ -145,7 +145,7 @@ class TrainingJobScheduler:
         tags = tags_of(self._client, described["TrainingJobArn"])
         environment = described.get("Environment") or {}
         own = (described.get("CheckpointConfig") or {}).get("S3Uri") or ""
-        return Discovered(
+        return DiscoveredJob(
             name=attempt,
             policy_name=tags.get(TAG_POLICY, ""),
             job_id=tags.get(TAG_JOB),

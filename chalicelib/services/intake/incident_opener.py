@@ -8,7 +8,7 @@ from chalicelib.domain.model.errors import DependencyUnavailable
 from chalicelib.domain.model.incident import Incident, Phase, incident_id_for
 from chalicelib.domain.model.signal import Signal
 from chalicelib.ports.clock import Clock
-from chalicelib.ports.incidents import Entry, Executions, IncidentStore, Joined
+from chalicelib.ports.incidents import Entry, Executions, IncidentStore, JoinOutcome
 from chalicelib.services.reporting.outcome import Outcome, OutcomeKind
 
 MAX_RACES = 4  # an Incident can close and another open meanwhile; more often than this in one event is a bug
@@ -43,14 +43,14 @@ class IncidentOpener:
         """
         for _ in range(MAX_RACES):
             entry = self.store.open(incident, signal, now=self.clock.now())
-            if entry.outcome is not Joined.CLOSED:
+            if entry.outcome is not JoinOutcome.CLOSED:
                 return self._woken(entry, signal)
         raise DependencyUnavailable("the Incident changed hands too often; the event will come again")
 
     def join(self, incident_id: str, signal: Signal) -> Outcome | None:
         """Hand the Signal to this Incident; None where it is closed. Raises: UnknownEntity."""
         entry = self.store.join(incident_id, signal, now=self.clock.now())
-        return None if entry.outcome is Joined.CLOSED else self._woken(entry, signal)
+        return None if entry.outcome is JoinOutcome.CLOSED else self._woken(entry, signal)
 
     def hand(self, incident_id: str, signal: Signal) -> Outcome:
         """`join`, where a closed Incident drops the Signal. Raises: UnknownEntity."""
@@ -64,7 +64,7 @@ class IncidentOpener:
         each.
         """
         if not entry.is_full:
-            if entry.outcome is Joined.OPENED or entry.callback_id is None:
+            if entry.outcome is JoinOutcome.OPENED or entry.callback_id is None:
                 self.executions.start(entry.incident_id, generation=entry.generation)
             else:
                 self.executions.wake(entry.callback_id, why=signal.kind.value)

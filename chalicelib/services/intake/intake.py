@@ -19,7 +19,7 @@ from chalicelib.ports.clock import Clock
 from chalicelib.ports.incidents import Executions, IncidentStore
 from chalicelib.ports.jobs import JobRegistry
 from chalicelib.ports.notices import Announcer
-from chalicelib.ports.platforms import ClusterReader, Discovered, HeadNodes, Mailbox, Schedulers
+from chalicelib.ports.platforms import ClusterReader, DiscoveredJob, HeadNodes, Mailbox, Schedulers
 from chalicelib.services.intake.ended_attempt import signal_from_state
 from chalicelib.services.intake.incident_opener import IncidentOpener
 from chalicelib.services.intake.known_trouble import is_in_hand
@@ -154,11 +154,11 @@ class Intake:
         """See IncidentOpener.hand."""
         return self._opener.hand(incident_id, signal)
 
-    def register(self, found: Discovered) -> Job:
+    def register(self, found: DiscoveredJob) -> Job:
         """See Registration."""
         return self._registration.register(found)
 
-    def adopt(self, job: Job, found: Discovered) -> Job:
+    def adopt(self, job: Job, found: DiscoveredJob) -> Job:
         """See Registration."""
         return self._registration.adopt(job, found)
 

@@ -35,7 +35,7 @@ def is_in_hand(before: Incident, signal: Signal, job: Job, *, now: datetime) -> 
         return False
     if is_confirmed(before, signal) or _has_ended_since(before, signal) or is_new_poison(before, signal):
         return False
-    if before.phase is Phase.HANDED_OVER and not knows(before, signal):
+    if before.phase is Phase.HANDED_OVER and not is_known(before, signal):
         return False
     if before.outcome in LEFT_ALONE:
         return True
@@ -55,7 +55,7 @@ def is_new_poison(before: Incident, signal: Signal) -> bool:
     return signal.fault is FaultClass.NON_FINITE and (is_elders or not was_poisoned)
 
 
-def knows(before: Incident, signal: Signal) -> bool:
+def is_known(before: Incident, signal: Signal) -> bool:
     """What that Incident left to a person was this very trouble of this very attempt, as far as its record tells.
 
     Its fault may be an earlier attempt's: a new attempt that is left running, because its plan was ignored or its steps

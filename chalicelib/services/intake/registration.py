@@ -20,7 +20,7 @@ from chalicelib.ports.clock import Clock
 from chalicelib.ports.incidents import IncidentStore
 from chalicelib.ports.jobs import JobRegistry
 from chalicelib.ports.notices import Announcer, Notice
-from chalicelib.ports.platforms import Discovered, Mailbox, Schedulers
+from chalicelib.ports.platforms import DiscoveredJob, Mailbox, Schedulers
 from chalicelib.services.intake.remembered_names import UnprotectedNames
 from rekindle.protocol.wire import is_id
 
@@ -115,7 +115,7 @@ class Registration:
             found = self._as_declared(found)
         return self.adopt(job, found) if found.job_id == job.job_id and self._is_of_its_user(found, job) else job
 
-    def _as_declared(self, found: Discovered) -> Discovered:
+    def _as_declared(self, found: DiscoveredJob) -> DiscoveredJob:
         """With the Job that its environment names, where nothing else says whose attempt it is.
 
         An id that no Job has becomes the run's own: its monitor signs with it. That of a Job makes the run an attempt
@@ -133,22 +133,22 @@ class Registration:
             return replace(found, job_id=declared)
         return replace(found, declared_job="", limits=(*found.limits, _DECLARED_TAKEN))
 
-    def _goes_on_as(self, found: Discovered, job: Job) -> bool:
+    def _goes_on_as(self, found: DiscoveredJob, job: Job) -> bool:
         if found.place != job.place or not self._is_of_its_user(found, job):
             return False
         return self.scheduler.of(job.platform).describe(job.current_attempt).status.has_ended
 
-    def _is_of_its_user(self, found: Discovered, job: Job) -> bool:
+    def _is_of_its_user(self, found: DiscoveredJob, job: Job) -> bool:
         """It runs under the role of the Job's current attempt, where nothing in its cluster has judged that."""
         if self._checks_users(found) or found.name == job.current_attempt:
             return True
         own = self.scheduler.of(job.platform).find(job.current_attempt)
         return own is not None and own.user == found.user
 
-    def _checks_users(self, found: Discovered) -> bool:
+    def _checks_users(self, found: DiscoveredJob) -> bool:
         return self.scheduler.of(found.platform).platform.checks_users
 
-    def _find(self, attempt: str) -> Discovered | None:
+    def _find(self, attempt: str) -> DiscoveredJob | None:
         """What asks us for protection under this name; who does not is remembered as a stranger. Raises: NotOurs."""
         try:
             found = self.scheduler.of_name(attempt).discover(attempt)
@@ -178,7 +178,7 @@ class Registration:
                 return waiting
         return self.register(found)
 
-    def _waiting_for(self, found: Discovered) -> Job | None:
+    def _waiting_for(self, found: DiscoveredJob) -> Job | None:
         """The Job that is being recovered and of which an untagged run is an attempt, by its mailbox or, where it has
         none, by its name: a person has resubmitted it.
 
@@ -194,7 +194,7 @@ class Registration:
                 return job if self._is_of_its_user(found, job) else None
         return None
 
-    def adopt(self, job: Job, found: Discovered) -> Job:
+    def adopt(self, job: Job, found: DiscoveredJob) -> Job:
         """A run tagged as an attempt of `job` that we did not (or do not know to have) submit ourselves.
 
         While an Incident is open its own workflow registers what it submits; otherwise a person has resubmitted the
@@ -220,7 +220,7 @@ class Registration:
         self._admit(job, attempt, now)
         return self.registry.add_attempt(job, attempt, now=now)
 
-    def _was_there_at_the_stop(self, found: Discovered, job: Job) -> bool:
+    def _was_there_at_the_stop(self, found: DiscoveredJob, job: Job) -> bool:
         """It was submitted before the order came that stopped the Job for good."""
         for incident in self.store.list_for_job(job.job_id, limit=_LATE_ANSWERS):
             if incident.outcome == STOPPED_BY_ORDER:
@@ -247,7 +247,7 @@ class Registration:
         with suppress(Permanent):  # a mailbox that cannot be used must not keep the run from being protected
             self.mailbox.fence(job, attempt=attempt.name, number=attempt.number, superseded=older, now=now)
 
-    def register(self, found: Discovered) -> Job:
+    def register(self, found: DiscoveredJob) -> Job:
         """Protect a run from now on. The Job's id is the one that the run's environment declares, else the first
         attempt's name. Idempotent.
         """
@@ -283,7 +283,7 @@ class Registration:
             self._tell_limits(job)
         return stored
 
-    def _of_earlier_start(self, found: Discovered) -> Job | None:
+    def _of_earlier_start(self, found: DiscoveredJob) -> Job | None:
         """The Job that an earlier start of the same submission is an attempt of. A submission is one run's, whichever
         of its starts is heard of first; two Jobs would recover it twice, and each would know half of its checkpoints.
 
@@ -298,7 +298,7 @@ class Registration:
                 return job if is_its else None
         return None
 
-    def _is_taken(self, found: Discovered, job_id: str) -> bool:
+    def _is_taken(self, found: DiscoveredJob, job_id: str) -> bool:
         """True where what the run was submitted with names the mailbox of another owner's run. Anyone may write
         one, and we would fence and direct the run that reads that mailbox.
         """
@@ -342,10 +342,10 @@ class Registration:
         with suppress(RecoveryError):  # a message that is lost must not keep the run from being protected
             self.announcer.announce(notice)
 
-    def _restarts(self, job: Job, found: Discovered) -> int | None:
+    def _restarts(self, job: Job, found: DiscoveredJob) -> int | None:
         return self.scheduler.of(job.platform).restarts_between(job.current_attempt, found.name)
 
-    def _is_newer(self, found: Discovered, job: Job) -> bool:
+    def _is_newer(self, found: DiscoveredJob, job: Job) -> bool:
         """True for a run that came after the Job's current attempt."""
         restarts = self._restarts(job, found)
         return restarts > 0 if restarts is not None else found.created_at > job.attempt_started_at

@@ -15,13 +15,13 @@ from chalicelib.domain.model.incident import NODE_PHASES, Incident, Phase
 from chalicelib.domain.model.known import Known, Maybe, Unknown
 from chalicelib.domain.model.node import (
     ClusterView,
+    EarlierRepair,
     GroupRole,
     InstanceState,
     InstanceView,
     Load,
     Machines,
     NodeView,
-    PastRepair,
     is_in_service,
 )
 from chalicelib.domain.model.node_actions import (
@@ -200,13 +200,13 @@ class Nodes:
                 break
         return found
 
-    def _past(self, incident: Incident) -> tuple[PastRepair, ...]:
+    def _past(self, incident: Incident) -> tuple[EarlierRepair, ...]:
         try:
             earlier = self.store.list_for_node(incident.cluster or "", incident.node or "", limit=_PAST + 1)
         except RecoveryError:
             return ()  # asked once more at the next look, as long as the Incident is OPEN
         steps = [
-            PastRepair(at=step.at, rung=step.rung.value, instance_id=step.instance_id)
+            EarlierRepair(at=step.at, rung=step.rung.value, instance_id=step.instance_id)
             for one in earlier
             if one.repair is not None and one.incident_id != incident.incident_id
             for step in one.repair.steps

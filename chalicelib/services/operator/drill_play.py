@@ -21,7 +21,7 @@ from chalicelib.domain.model.observation import Observation
 from chalicelib.domain.model.signal import Signal, SignalKind, SignalSource
 from chalicelib.domain.policy.document import Policy
 from chalicelib.domain.run.earlier_attempts import reached_before
-from chalicelib.ports.incidents import IncidentStore, Looked
+from chalicelib.ports.incidents import IncidentStore, StoredIncident
 from chalicelib.ports.jobs import JobRegistry
 from chalicelib.services.observe.observer import Observer
 
@@ -80,15 +80,15 @@ class ShadowStore(ReadOnly):
         """From now on this is what the store holds."""
         self._incident = incident
 
-    def look(self, incident_id: str, **_: object) -> Looked:
+    def look(self, incident_id: str, **_: object) -> StoredIncident:
         """The shadow Incident; no callback is published."""
         return self.load(incident_id)
 
-    def load(self, incident_id: str) -> Looked:
+    def load(self, incident_id: str) -> StoredIncident:
         """The shadow Incident."""
         if self._incident is None or self._incident.incident_id != incident_id:
             raise UnknownEntity(f"no drill {incident_id}")
-        return Looked(incident=self._incident, inbox=())
+        return StoredIncident(incident=self._incident, inbox=())
 
 
 @dataclass(slots=True, kw_only=True)

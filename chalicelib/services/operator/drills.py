@@ -14,7 +14,7 @@ from typing import Any, Final, Protocol
 
 from chalicelib.domain.drills.catalogue import DrillRow, drill_for, signal_of
 from chalicelib.domain.drills.earlier import measured
-from chalicelib.domain.drills.report import Seen, report
+from chalicelib.domain.drills.report import RealState, report
 from chalicelib.domain.drills.world import DrillWorld
 from chalicelib.domain.model.errors import InvalidRequest, Skip, UnknownEntity
 from chalicelib.domain.model.incident import Incident, Phase
@@ -110,7 +110,7 @@ class Drills:
         stage = Stage(reader=reader, world=world, registry=self.registry, first=first, policy=policy)
         play = stage.play(incident, signal_of(row, job, view, drill_id=drill_id, now=now), now=now)
         return report(
-            Seen(job=job, row=row, first=first, policy=policy, figures=figures, earlier=len(earlier)), play, world
+            RealState(job=job, row=row, first=first, policy=policy, figures=figures, earlier=len(earlier)), play, world
         )
 
 

@@ -19,7 +19,7 @@ from chalicelib.domain.model.signal import Signal, SignalKind, SignalSource
 from chalicelib.ports.clock import Clock
 from chalicelib.ports.jobs import JobRegistry
 from chalicelib.ports.operator import Policies
-from chalicelib.ports.platforms import Discovered, HeadNodes, Mailbox, Schedulers
+from chalicelib.ports.platforms import DiscoveredJob, HeadNodes, Mailbox, Schedulers
 from chalicelib.services.intake.intake import Intake
 from chalicelib.services.observe.run_checkpoints import RunCheckpoints
 from chalicelib.services.reporting.alarms import Alarms
@@ -76,7 +76,7 @@ class Orders:
                 "training_job",
                 f"belongs to the stage {found.stage!r}: give it the tag rekindle:stage={self.stage} to change that",
             )
-        wanted: Discovered = replace(
+        wanted: DiscoveredJob = replace(
             found,
             policy_name=policy or found.policy_name or "default",
             mailbox=mailbox or found.mailbox,
@@ -105,7 +105,7 @@ class Orders:
         self.policies.load(wanted.policy_name)
         return self.alarms.ensure(self.intake.register(wanted))
 
-    def _present_start(self, cluster: str, slurm_job: int) -> Discovered:
+    def _present_start(self, cluster: str, slurm_job: int) -> DiscoveredJob:
         """Each start that Slurm has put back names the next one."""
         try:
             name = first_attempt(cluster, slurm_job).name

@@ -17,7 +17,7 @@ from chalicelib.services.reporting.outcome import Outcome
 from rekindle.protocol.signals import FaultClass
 
 
-class TakesSignals(Protocol):
+class SignalSink(Protocol):
     """Where an Incident reports what is another Incident's business (services.intake)."""
 
     def receive(self, signal: Signal) -> Outcome: ...
@@ -29,7 +29,7 @@ def move_runs(
     *,
     registry: JobRegistry,
     head_nodes: HeadNodes | None,
-    intake: TakesSignals | None,
+    intake: SignalSink | None,
     clock: Clock,
 ) -> ActionResult:
     """Give each protected run on the node the order to save and go on elsewhere. The same order twice is one order.

@@ -48,14 +48,14 @@ from chalicelib.services.observe.nodes import Nodes
 from chalicelib.services.observe.shared_mailbox import next_link
 from chalicelib.services.observe.siblings import ended_at_of, may_have_missed, reported_attempts, unprotected
 from chalicelib.services.perform.cluster_orders import HeadOrders
-from chalicelib.services.perform.moves import TakesSignals, move_runs
+from chalicelib.services.perform.moves import SignalSink, move_runs
 from rekindle.protocol.signals import FaultClass
 
 _LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Perform:
+class ActionExecutor:
     """Does what was decided. Without `head_nodes` and `intake` nothing can be done about single nodes."""
 
     registry: JobRegistry
@@ -64,7 +64,7 @@ class Perform:
     announcer: Announcer
     clock: Clock
     head_nodes: HeadNodes | None = None
-    intake: TakesSignals | None = None
+    intake: SignalSink | None = None
     nodes: Nodes | None = None
     changes: Announcer | None = None  # who keeps up to date what was shown of an Incident
     region: str = ""
@@ -102,26 +102,30 @@ class Perform:
             stopped = stopped or held_at_last(action, incident, policy, registry=self.registry, now=self.clock.now())
             if stopped is not None:
                 return stopped
-            return HANDLERS[type(action)](self, action, _Turn(incident=incident, policy=policy, token=token, job=job))
+            return HANDLERS[type(action)](
+                self, action, _ActionContext(incident=incident, policy=policy, token=token, job=job)
+            )
         except Permanent as err:
             return ActionResult(action=action_name(action), done=Done.REFUSED, detail=f"{err}"[:400])
 
-    def _job(self, turn: _Turn) -> Job:
-        return turn.job or self.registry.get(turn.incident.job_id or "")
+    def _job(self, context: _ActionContext) -> Job:
+        return context.job or self.registry.get(context.incident.job_id or "")
 
-    def _stop(self, action: StopJob, turn: _Turn) -> ActionResult:
-        scheduler = self.scheduler.of(self._job(turn).platform)
-        return scheduler.stop(action.attempt, hold=action.hold, incident_id=turn.incident.incident_id)
+    def _stop(self, action: StopJob, context: _ActionContext) -> ActionResult:
+        scheduler = self.scheduler.of(self._job(context).platform)
+        return scheduler.stop(action.attempt, hold=action.hold, incident_id=context.incident.incident_id)
 
-    def _ask(self, action: RequestCheckpoint, turn: _Turn) -> ActionResult:
-        return self.mailbox.ask(self._job(turn), action, incident_id=turn.incident.incident_id, now=self.clock.now())
+    def _ask(self, action: RequestCheckpoint, context: _ActionContext) -> ActionResult:
+        return self.mailbox.ask(
+            self._job(context), action, incident_id=context.incident.incident_id, now=self.clock.now()
+        )
 
-    def _resubmit(self, action: ResubmitJob, turn: _Turn) -> ActionResult:
+    def _resubmit(self, action: ResubmitJob, context: _ActionContext) -> ActionResult:
         """Look for a sibling, then fence, start and register: a crash in between leaves nothing that a repetition does
         not cure.
         """
-        incident = turn.incident
-        job = self._job(turn)
+        incident = context.incident
+        job = self._job(context)
         if is_outdated(action, job):
             return _outdated(action, job)
         now = self.clock.now()
@@ -145,7 +149,7 @@ class Perform:
             return sibling
         self._fence(action, job, older)
         result = self.scheduler.of(job.platform).resubmit(
-            action, job=job, policy=turn.policy, incident_id=incident.incident_id
+            action, job=job, policy=context.policy, incident_id=incident.incident_id
         )
         if result.done not in (Done.DONE, Done.ALREADY):
             return result
@@ -234,9 +238,9 @@ class Perform:
             return name in self.scheduler.of(job.platform).siblings(job, besides=besides, reported=(name,))
         return False
 
-    def _adopt(self, action: AdoptAttempt, turn: _Turn) -> ActionResult:
+    def _adopt(self, action: AdoptAttempt, context: _ActionContext) -> ActionResult:
         """Fence and register, like a start of ours; the platform has done the rest."""
-        job = self._job(turn)
+        job = self._job(context)
         if is_outdated(action, job):
             return _outdated(action, job)
         self._fence(action, job, self._older(job, action.name))
@@ -261,33 +265,35 @@ class Perform:
     def _fence(self, action: ResubmitJob | AdoptAttempt, job: Job, older: Sequence[str]) -> None:
         self.mailbox.fence(job, attempt=action.name, number=action.number, superseded=older, now=self.clock.now())
 
-    def _move(self, action: MoveRuns, turn: _Turn) -> ActionResult:
+    def _move(self, action: MoveRuns, context: _ActionContext) -> ActionResult:
         return move_runs(
             action,
-            turn.incident,
+            context.incident,
             registry=self.registry,
             head_nodes=self.head_nodes,
             intake=self.intake,
             clock=self.clock,
         )
 
-    def _cordon(self, action: CordonNode, turn: _Turn) -> ActionResult:
+    def _cordon(self, action: CordonNode, context: _ActionContext) -> ActionResult:
         """In a run's Incident an order to the cluster's agent; in the node's own by whatever repairs nodes."""
-        return self._ordered(action, turn) if turn.incident.node is None else self._about_node(action, turn)
+        return self._ordered(action, context) if context.incident.node is None else self._about_node(action, context)
 
     def _about_node(
-        self, action: CordonNode | RebootNode | ReplaceNode | CheckNode | UncordonNode, turn: _Turn
+        self, action: CordonNode | RebootNode | ReplaceNode | CheckNode | UncordonNode, context: _ActionContext
     ) -> ActionResult:
         if self.nodes is None:
             return ActionResult(action=action_name(action), done=Done.REFUSED, detail="nothing reaches nodes from here")
-        return self.nodes.act(action, turn.incident)
+        return self.nodes.act(action, context.incident)
 
-    def _ordered(self, action: CordonNode | ExcludeNodes | CaptureStacks | ResizeJob, turn: _Turn) -> ActionResult:
-        return HeadOrders(self.head_nodes, self.clock).give(action, turn.incident)
+    def _ordered(
+        self, action: CordonNode | ExcludeNodes | CaptureStacks | ResizeJob, context: _ActionContext
+    ) -> ActionResult:
+        return HeadOrders(self.head_nodes, self.clock).give(action, context.incident)
 
-    def _report(self, action: ReportNode, turn: _Turn) -> ActionResult:
+    def _report(self, action: ReportNode, context: _ActionContext) -> ActionResult:
         """The fact is one per Incident and node, so that saying it twice is saying it once."""
-        incident = turn.incident
+        incident = context.incident
         if self.intake is None:
             return ActionResult(action=action_name(action), done=Done.REFUSED, detail="nothing takes nodes in here")
         is_lost = action.evidence.get("fault") == FaultClass.NODE_LOST
@@ -314,8 +320,10 @@ class Perform:
         text = f"{action.node}: {outcome.what} {outcome.incident_id or outcome.reason}"
         return ActionResult(action=action_name(action), done=Done.DONE, detail=text[:400])
 
-    def _quarantine(self, action: QuarantineCheckpoint, turn: _Turn) -> ActionResult:
-        return self.mailbox.quarantine(self._job(turn), action, by=turn.incident.incident_id, now=self.clock.now())
+    def _quarantine(self, action: QuarantineCheckpoint, context: _ActionContext) -> ActionResult:
+        return self.mailbox.quarantine(
+            self._job(context), action, by=context.incident.incident_id, now=self.clock.now()
+        )
 
     def _notice(self, incident: Incident, *, token: str, severity: Severity, title: str, text: str) -> Notice:
         return Notice(
@@ -343,20 +351,20 @@ class Perform:
             return ""
         return agent.value.cluster_arn if isinstance(agent, Known) else ""
 
-    def _notify(self, action: Notify, turn: _Turn) -> ActionResult:
+    def _notify(self, action: Notify, context: _ActionContext) -> ActionResult:
         notice = self._notice(
-            turn.incident, token=turn.token, severity=action.severity, title=action.title, text=action.text
+            context.incident, token=context.token, severity=action.severity, title=action.title, text=action.text
         )
-        return self._announce(action, notice, turn.incident)
+        return self._announce(action, notice, context.incident)
 
-    def _ask_people(self, action: AskApproval, turn: _Turn) -> ActionResult:
-        incident = turn.incident
+    def _ask_people(self, action: AskApproval, context: _ActionContext) -> ActionResult:
+        incident = context.incident
         if is_of_the_breaker(incident, action.approval_id) and not self.registry.pages_for_breaker(
             incident.incident_id
         ):  # one page for the whole fleet; this question stands among the open ones all the same
             return ActionResult(action=action_name(action), done=Done.ALREADY, detail=action.approval_id)
         notice = replace(
-            self._notice(incident, token=turn.token, severity=Severity.PAGE, title=action.title, text=action.text),
+            self._notice(incident, token=context.token, severity=Severity.PAGE, title=action.title, text=action.text),
             token=f"{incident.incident_id}.{action.approval_id}",  # the same question, whichever look asks it
             kind=NoticeKind.APPROVAL,
             approval_id=action.approval_id,
@@ -370,7 +378,7 @@ class Perform:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Turn:
+class _ActionContext:
     """What an Action is carried out for. `job`: the Incident's, where it has just been read."""
 
     incident: Incident
@@ -380,24 +388,24 @@ class _Turn:
 
 
 # What carries out each type of Action; a test holds that no type is missing.
-HANDLERS: Final[Mapping[type[Action], Callable[[Perform, Any, _Turn], ActionResult]]] = {
-    RequestCheckpoint: Perform._ask,
-    StopJob: Perform._stop,
-    ResubmitJob: Perform._resubmit,
-    AdoptAttempt: Perform._adopt,
-    CordonNode: Perform._cordon,
-    ExcludeNodes: Perform._ordered,
-    CaptureStacks: Perform._ordered,
-    ResizeJob: Perform._ordered,
-    ReportNode: Perform._report,
-    QuarantineCheckpoint: Perform._quarantine,
-    Notify: Perform._notify,
-    AskApproval: Perform._ask_people,
-    RebootNode: Perform._about_node,
-    ReplaceNode: Perform._about_node,
-    CheckNode: Perform._about_node,
-    UncordonNode: Perform._about_node,
-    MoveRuns: Perform._move,
+HANDLERS: Final[Mapping[type[Action], Callable[[ActionExecutor, Any, _ActionContext], ActionResult]]] = {
+    RequestCheckpoint: ActionExecutor._ask,
+    StopJob: ActionExecutor._stop,
+    ResubmitJob: ActionExecutor._resubmit,
+    AdoptAttempt: ActionExecutor._adopt,
+    CordonNode: ActionExecutor._cordon,
+    ExcludeNodes: ActionExecutor._ordered,
+    CaptureStacks: ActionExecutor._ordered,
+    ResizeJob: ActionExecutor._ordered,
+    ReportNode: ActionExecutor._report,
+    QuarantineCheckpoint: ActionExecutor._quarantine,
+    Notify: ActionExecutor._notify,
+    AskApproval: ActionExecutor._ask_people,
+    RebootNode: ActionExecutor._about_node,
+    ReplaceNode: ActionExecutor._about_node,
+    CheckNode: ActionExecutor._about_node,
+    UncordonNode: ActionExecutor._about_node,
+    MoveRuns: ActionExecutor._move,
 }
 
 

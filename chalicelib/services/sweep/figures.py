@@ -10,7 +10,7 @@ from chalicelib.services.reporting.outcome import Outcome, OutcomeKind
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Swept:
+class SweepFigures:
     """One sweep's figures; `stuck` feeds the alarm on stuck executions.
 
     `left`: Jobs that the time was not enough for; the next sweep begins with them. `unknown`: metrics that could not
@@ -29,7 +29,7 @@ class Swept:
 
 
 @dataclass(slots=True, kw_only=True)
-class Tally:
+class SweepTally:
     """Figures as they come up. Of the outcomes only those that did something are kept, so that memory is bounded."""
 
     jobs: int = 0
@@ -44,9 +44,9 @@ class Tally:
     attempts: set[str] = field(default_factory=set)  # of the Jobs met in this sweep
     clusters: dict[str, str] = field(default_factory=dict)  # met in this sweep, each with the policy of a run on it
 
-    def swept(self) -> Swept:
+    def swept(self) -> SweepFigures:
         opened = sum(outcome.what is OutcomeKind.OPENED for outcome in self.outcomes)
-        return Swept(
+        return SweepFigures(
             jobs=self.jobs,
             unread=self.unread,
             left=self.left,

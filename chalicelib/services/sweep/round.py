@@ -18,7 +18,7 @@ Item = TypeVar("Item")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Round:
+class SweepRound:
     """What all Jobs of one pass share: which round it is, what the listing says, when the time is up."""
 
     number: int

@@ -30,7 +30,7 @@ from chalicelib.ports.platforms import Mailbox, Schedulers
 from chalicelib.ports.sweep import Metrics, Series, SweepMark, SweepMarks
 from chalicelib.services.intake.ended_attempt import signal_from_state
 from chalicelib.services.intake.intake import Intake
-from chalicelib.services.intake.known_trouble import LEFT_ALONE, is_new_poison, knows
+from chalicelib.services.intake.known_trouble import LEFT_ALONE, is_known, is_new_poison
 from chalicelib.services.intake.missed_signals import (
     BEGAN_BELOW,
     SILENT_AFTER,
@@ -52,9 +52,8 @@ from chalicelib.services.reporting.job_metrics import (
     readings_of,
 )
 from chalicelib.services.sweep.clusters import SweepClusters
-from chalicelib.services.sweep.figures import Swept as Swept
-from chalicelib.services.sweep.figures import Tally
-from chalicelib.services.sweep.round import Round, chunks, next_round
+from chalicelib.services.sweep.figures import SweepFigures, SweepTally
+from chalicelib.services.sweep.round import SweepRound, chunks, next_round
 from chalicelib.services.sweep.unheard import HISTORY, MAX_ASKED, UnheardAttempts
 from rekindle.protocol.signals import FaultClass
 
@@ -103,9 +102,9 @@ class Sweep:
     metrics_every: int = 1
     readers: int = 1
 
-    def run(self) -> Swept:
+    def run(self) -> SweepFigures:
         """One sweep. A Job or Incident that cannot be read is counted and left for the next minute."""
-        tally = Tally()
+        tally = SweepTally()
         until = self.clock.now() + self.budget
         self._incidents(tally)  # first: they are few, and each is a run that waits for us
         self._jobs(tally, until)
@@ -113,7 +112,7 @@ class Sweep:
 
     # ---- Jobs ------------------------------------------------------------------------------------------------------
 
-    def _jobs(self, tally: Tally, until: datetime) -> None:
+    def _jobs(self, tally: SweepTally, until: datetime) -> None:
         """From where the last sweep stopped to the end, then from the beginning to there: each Job at most once."""
         mark = self._mark()
         first = mark.cursor
@@ -144,9 +143,9 @@ class Sweep:
             _LOG.warning("the sweep's mark cannot be read", extra={"error": str(err)[:300]})
             return SweepMark()
 
-    def _pass(self, mark: SweepMark, tally: Tally, until: datetime, stop: str = "") -> tuple[SweepMark, bool]:
+    def _pass(self, mark: SweepMark, tally: SweepTally, until: datetime, stop: str = "") -> tuple[SweepMark, bool]:
         """Look at the Jobs behind the mark, up to `stop`; the mark as it then is, and whether that was all of them."""
-        turn = Round(number=mark.round, changed=self._changed(mark), until=until)
+        turn = SweepRound(number=mark.round, changed=self._changed(mark), until=until)
         try:
             with ThreadPoolExecutor(self.readers) if self.readers > 1 else nullcontext() as readers:
                 for chunk in chunks(self.registry.active(after=mark.cursor), CHUNK):
@@ -170,7 +169,7 @@ class Sweep:
         return replace(mark, cursor="", jobs=mark.met), True
 
     def _troubles(
-        self, jobs: Sequence[Job], turn: Round, readings: Mapping[str, Maybe[Series]], readers: Executor | None
+        self, jobs: Sequence[Job], turn: SweepRound, readings: Mapping[str, Maybe[Series]], readers: Executor | None
     ) -> Iterator[tuple[Job, Callable[[], Signal | None] | None]]:
         """Each Job with what tells its trouble or raises, None from where the time is up. The readers are ahead."""
         for part in chunks(jobs, self.readers * AHEAD if readers else 1):
@@ -183,7 +182,7 @@ class Sweep:
                 asked.append(None if is_late else ask)
             yield from zip(part, asked, strict=True)
 
-    def _met(self, job: Job, trouble: Callable[[], Signal | None], mark: SweepMark, tally: Tally) -> SweepMark:
+    def _met(self, job: Job, trouble: Callable[[], Signal | None], mark: SweepMark, tally: SweepTally) -> SweepMark:
         tally.jobs += job.open_incident is None
         tally.attempts |= {job.job_id, job.current_attempt}  # a Job has the id of its first attempt
         if job.cluster:
@@ -203,7 +202,7 @@ class Sweep:
         return found
 
     def _readings(
-        self, chunk: Sequence[Job], turn: Round, tally: Tally, readers: Executor | None
+        self, chunk: Sequence[Job], turn: SweepRound, tally: SweepTally, readers: Executor | None
     ) -> Mapping[str, Maybe[Series]]:
         """All metrics of those of these Jobs that have their turn, by the query's key."""
         now = self.clock.now()
@@ -217,7 +216,7 @@ class Sweep:
         tally.unknown += sum(isinstance(one, Unknown) for one in readings.values())
         return readings
 
-    def _one(self, job: Job, trouble: Callable[[], Signal | None], tally: Tally) -> bool:
+    def _one(self, job: Job, trouble: Callable[[], Signal | None], tally: SweepTally) -> bool:
         """False: it could not be read or taken in now."""
 
         def sweep() -> None:
@@ -230,17 +229,17 @@ class Sweep:
 
         return _alone(sweep, tally, "a Job cannot be swept", job_id=job.job_id)
 
-    def _tell_silent(self, tally: Tally) -> None:
+    def _tell_silent(self, tally: SweepTally) -> None:
         """Jobs that fell silent in the same sweep make their common source the suspect: each Signal says how many."""
         for job, signal in tally.silent:
             evidence = {**signal.evidence, TOGETHER: len(tally.silent)}
             take = partial(self._receive, replace(signal, evidence=evidence), tally)
             _alone(take, tally, "a Job cannot be swept", job_id=job.job_id)
 
-    def _receive(self, signal: Signal, tally: Tally) -> None:
+    def _receive(self, signal: Signal, tally: SweepTally) -> None:
         tally.outcomes.append(self.intake.receive(signal))
 
-    def _tell_unheard(self, turn: Round, tally: Tally) -> bool:
+    def _tell_unheard(self, turn: SweepRound, tally: SweepTally) -> bool:
         """Take in listed attempts that no Job has registered; one that is not protected is looked up once an hour.
 
         False: some are left, because they cannot be listed or looked up now, or are too many for one sweep.
@@ -264,7 +263,7 @@ class Sweep:
                 is_whole = False
         return is_whole
 
-    def _trouble_of(self, job: Job, turn: Round, readings: Mapping[str, Maybe[Series]]) -> Signal | None:
+    def _trouble_of(self, job: Job, turn: SweepRound, readings: Mapping[str, Maybe[Series]]) -> Signal | None:
         """The signal of a lost event: from the platform's state first, then from the run's own signs of life."""
         listed = turn.changed.value.get(job.current_attempt) if isinstance(turn.changed, Known) else None
         is_moving_away = listed is not None and (listed.has_ended or listed is AttemptStatus.STOPPING)
@@ -287,7 +286,7 @@ class Sweep:
         return None if is_over or self._is_with_a_person(job, signal) else signal
 
     def _sign_of_trouble(
-        self, job: Job, turn: Round, readings: Mapping[str, Maybe[Series]], view: AttemptView | None
+        self, job: Job, turn: SweepRound, readings: Mapping[str, Maybe[Series]], view: AttemptView | None
     ) -> Signal | None:
         now = self.clock.now()
         has_readings = turn.is_turn(job, self.metrics_every)
@@ -344,7 +343,7 @@ class Sweep:
         return gone_quiet(job, went_on, now=now, heartbeat_at=heartbeat.heartbeat_at)
 
     def _unheard(
-        self, job: Job, turn: Round, readings: Mapping[str, Maybe[Series]], view: AttemptView | None
+        self, job: Job, turn: SweepRound, readings: Mapping[str, Maybe[Series]], view: AttemptView | None
     ) -> Signal | None:
         """Of a Job that has no monitor; the platform is asked since when it trains only where nothing was heard."""
         now = self.clock.now()
@@ -358,7 +357,7 @@ class Sweep:
         signal = never_in_rhythm(job, readings, training_since=view.training_since, now=now)
         return None if signal is None or self._is_with_a_person(job, signal) else signal
 
-    def _overdue(self, job: Job, turn: Round) -> Signal | None:
+    def _overdue(self, job: Job, turn: SweepRound) -> Signal | None:
         if not job.mailbox or not turn.is_turn(job, ASK_SAVES_EVERY):
             return None
         saved_at = self.saves.save_times(job)
@@ -371,12 +370,12 @@ class Sweep:
             return False
         if left_by_alerts_alone(newest[0]) or is_new_poison(newest[0], signal) or BEGAN_BELOW in signal.evidence:
             return False  # what the run itself says is new, and intake weighs it
-        is_handed_over = newest[0].phase is Phase.HANDED_OVER and knows(newest[0], signal)
+        is_handed_over = newest[0].phase is Phase.HANDED_OVER and is_known(newest[0], signal)
         return is_handed_over or newest[0].outcome in LEFT_ALONE
 
     # ---- Incidents -------------------------------------------------------------------------------------------------
 
-    def _incidents(self, tally: Tally) -> None:
+    def _incidents(self, tally: SweepTally) -> None:
         now = self.clock.now()
         running: frozenset[str] | None = None
         for incident, look_by in self.store.list_open():
@@ -413,7 +412,7 @@ class Sweep:
             return False  # as above; and the other Incidents are waiting
 
 
-def _alone(sweep: Callable[[], None], tally: Tally, problem: str, **subject: str) -> bool:
+def _alone(sweep: Callable[[], None], tally: SweepTally, problem: str, **subject: str) -> bool:
     """Whatever is wrong with one Job or attempt, even a defect of ours that only it brings out, must not leave all
     others. False: the same may work later.
     """

@@ -8,11 +8,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from rekindle.cli.service.target import connected
-from rekindle.cli.terminal.confirm import ask, key_of, taken
+from rekindle.cli.terminal.confirm import ask, key_of, print_outcome
 from rekindle.cli.terminal.names import Kind, read
 from rekindle.cli.terminal.output import out, out_json, wants_json
 from rekindle.client.api import Client, path
-from rekindle.client.errors import CommandFailed, Exit, Misused
+from rekindle.client.errors import CommandFailed, Exit, UsageError
 from rekindle.client.shapes import day_and_time, member, objects, word
 from rekindle.client.table import Column, Style, clean, render
 
@@ -65,7 +65,7 @@ def answer(args: argparse.Namespace) -> int:
             body["comment"] = args.comment
         route = path("incidents", args.incident, "approvals", word(question, "approval_id"))
         given = client.order("POST", route, body, key=key_of(args))
-    return taken(args, given)
+    return print_outcome(args, given)
 
 
 def _question(client: Client, args: argparse.Namespace) -> Mapping[str, Any]:
@@ -73,7 +73,7 @@ def _question(client: Client, args: argparse.Namespace) -> Mapping[str, Any]:
 
     Raises:
         CommandFailed: there is none, or none of that id.
-        Misused: there are several.
+        UsageError: there are several.
     """
     args.incident, incident = read(client, Kind.INCIDENT, args.incident, whole=args.yes)
     found = objects(incident, "approvals")
@@ -87,7 +87,7 @@ def _question(client: Client, args: argparse.Namespace) -> Mapping[str, Any]:
         raise CommandFailed(f"{clean(args.incident)} waits for no answer")
     if len(waiting) > 1:
         ids = ", ".join(clean(word(one, "approval_id")) for one in waiting)
-        raise Misused(f"{clean(args.incident)} asks several things: name one of {ids}")
+        raise UsageError(f"{clean(args.incident)} asks several things: name one of {ids}")
     return waiting[0]
 
 

@@ -13,7 +13,7 @@ from rekindle.cli.terminal.names import Kind, order
 from rekindle.cli.terminal.output import out, out_json, wants_json
 from rekindle.cli.views.incident import wrapped
 from rekindle.client.api import path
-from rekindle.client.errors import Exit, Misused
+from rekindle.client.errors import Exit, UsageError
 from rekindle.client.shapes import member, objects, step, windows, word
 from rekindle.client.table import Column, Style, clean, render
 from rekindle.protocol.quantities import duration
@@ -31,10 +31,10 @@ def drill(args: argparse.Namespace) -> int:
     """Rehearse, or show an earlier rehearsal again. 6 where a person would be called, or no end was found.
 
     Raises:
-        Misused: neither a fault with its Job, nor a drill's id.
+        UsageError: neither a fault with its Job, nor a drill's id.
     """
     if (args.show is None) == (args.fault is None) or (args.fault is not None and args.job is None):
-        raise Misused("say what to rehearse and on what: rekindle drill FAULT --job JOB; or --show DRILL")
+        raise UsageError("say what to rehearse and on what: rekindle drill FAULT --job JOB; or --show DRILL")
     with connected(args, only_look=args.show is not None) as client:
         if args.show is not None:
             result = client.get(path("drills", args.show))
@@ -44,12 +44,12 @@ def drill(args: argparse.Namespace) -> int:
     if wants_json(args):
         out_json(result)
     else:
-        out(tell(result, Style.of(sys.stdout)))
+        out(drill_text(result, Style.of(sys.stdout)))
     by_itself = member(result, "outcome", "phase") in ("recovered", "stopped")
     return Exit.OK if by_itself and member(result, "outcome", "finished") is True else Exit.PERSON_NEEDED
 
 
-def tell(result: Mapping[str, Any], style: Style) -> str:
+def drill_text(result: Mapping[str, Any], style: Style) -> str:
     """The rehearsal as text."""
     blocks = [
         _head(result, style),

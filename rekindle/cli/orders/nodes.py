@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from rekindle.cli.service.target import connected
-from rekindle.cli.terminal.confirm import ask, key_of, taken
+from rekindle.cli.terminal.confirm import ask, key_of, print_outcome
 from rekindle.cli.terminal.names import Kind, read
 from rekindle.cli.terminal.output import out, out_json, wants_json
 from rekindle.client.api import path
@@ -29,7 +29,7 @@ def repair(args: argparse.Namespace) -> int:
         _, seen = read(client, Kind.CLUSTER, cluster, whole=True)
         ask(args, _order_text(seen, node, args))
         answer = client.order("POST", path("clusters", cluster, "nodes", node, "repair"), body, key=key_of(args))
-    return taken(args, answer)
+    return print_outcome(args, answer)
 
 
 def _order_text(cluster: Mapping[str, Any], node: str, args: argparse.Namespace) -> str:

@@ -15,7 +15,7 @@ from rekindle.cli.orders.policies import read_document
 from rekindle.cli.service.target import connected
 from rekindle.cli.terminal.confirm import ask, key_of
 from rekindle.cli.terminal.output import out, out_json, wants_json
-from rekindle.client.errors import Exit, Misused
+from rekindle.client.errors import Exit, UsageError
 from rekindle.client.shapes import member, objects, word
 from rekindle.client.table import Column, Style, clean, render
 
@@ -38,17 +38,17 @@ def set_(args: argparse.Namespace) -> int:
     """Store another table, after showing what that changes.
 
     Raises:
-        Misused: nothing was given, or the document that counts cannot be used and none is given in its place.
+        UsageError: nothing was given, or the document that counts cannot be used and none is given in its place.
     """
     if not (args.price or args.remove or args.per_gpu is not None or args.source or args.as_of or args.file):
-        raise Misused("nothing to set: TYPE=USD, --remove, --per-gpu, --source, --as-of or --file")
+        raise UsageError("nothing to set: TYPE=USD, --remove, --per-gpu, --source, --as-of or --file")
     if args.file is not None and (args.price or args.remove or args.per_gpu is not None):
-        raise Misused("--file is the whole document: give no prices beside it")
+        raise UsageError("--file is the whole document: give no prices beside it")
     given = read_document(args.file) if args.file is not None else None
     with connected(args, only_look=False) as client:
         now = client.get("/prices")
         if given is None and member(now, "problem"):
-            raise Misused(f"the stored document {clean(word(now, 'problem'))}; give a whole one with --file")
+            raise UsageError(f"the stored document {clean(word(now, 'problem'))}; give a whole one with --file")
         stored = member(now, "document")
         document = dict(given if given is not None else stored if isinstance(stored, Mapping) else {})
         _change(document, args)
@@ -96,12 +96,12 @@ def day(text: str) -> str:
 
 
 def _change(document: dict[str, Any], args: argparse.Namespace) -> None:
-    """Raises: Misused."""
+    """Raises: UsageError."""
     held = document.get("instances", {})
     instances = {str(name).removeprefix("ml."): usd for name, usd in held.items()} if isinstance(held, Mapping) else {}
     for name in args.remove:
         if name not in instances:
-            raise Misused(f"--remove: no price of your own is set for {name}")
+            raise UsageError(f"--remove: no price of your own is set for {name}")
         del instances[name]
     instances |= dict(args.price)
     if args.price or args.remove:

@@ -11,11 +11,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from rekindle.cli.service.target import connected
-from rekindle.cli.terminal.confirm import ask, key_of, taken
+from rekindle.cli.terminal.confirm import ask, key_of, print_outcome
 from rekindle.cli.terminal.names import Kind, order, read
 from rekindle.cli.terminal.output import out, out_json, wants_json
 from rekindle.client.api import path
-from rekindle.client.errors import CommandFailed, Exit, Misused
+from rekindle.client.errors import CommandFailed, Exit, UsageError
 from rekindle.client.shapes import member, step, word
 from rekindle.client.table import clean
 
@@ -26,7 +26,7 @@ def checkpoint(args: argparse.Namespace) -> int:
     """Ask a run for a checkpoint now."""
     with connected(args, only_look=False) as client:
         answer = order(client, "POST", Kind.JOB, args.job, "checkpoint", body={}, key=key_of(args))
-    return taken(args, answer)
+    return print_outcome(args, answer)
 
 
 def stop(args: argparse.Namespace) -> int:
@@ -36,7 +36,7 @@ def stop(args: argparse.Namespace) -> int:
         ask(args, _stopping(job, args))
         body = {"checkpoint": not args.no_checkpoint}
         answer = client.order("POST", path("jobs", args.job, "stop"), body, key=key_of(args))
-    return taken(args, answer)
+    return print_outcome(args, answer)
 
 
 def _stopping(job: Mapping[str, Any], args: argparse.Namespace) -> str:
@@ -68,7 +68,7 @@ def resubmit(args: argparse.Namespace) -> int:
         _, job = read(client, Kind.JOB, args.job, whole=True)
         ask(args, _resubmission(job, args))
         answer = client.order("POST", path("jobs", args.job, "resubmit"), body, key=key_of(args))
-    return taken(args, answer)
+    return print_outcome(args, answer)
 
 
 def _resubmission(job: Mapping[str, Any], args: argparse.Namespace) -> str:
@@ -101,7 +101,7 @@ def cancel(args: argparse.Namespace) -> int:
             raise CommandFailed(f"{clean(args.incident)} is closed already: {clean(word(incident, 'phase'))}")
         ask(args, _cancellation(incident))
         answer = client.order("POST", path("incidents", args.incident, "cancel"), {}, key=key_of(args))
-    return taken(args, answer)
+    return print_outcome(args, answer)
 
 
 def _cancellation(incident: Mapping[str, Any]) -> str:
@@ -128,7 +128,7 @@ def register(args: argparse.Namespace) -> int:
     if args.mailbox is not None:
         body["mailbox"] = args.mailbox
     if args.slurm is not None and (args.alarms or args.hang_minutes or args.metric):
-        raise Misused("--alarms, --hang-minutes and --metric are for training jobs; Slurm jobs have an agent")
+        raise UsageError("--alarms, --hang-minutes and --metric are for training jobs; Slurm jobs have an agent")
     if args.alarms is not None:
         body["alarms"] = args.alarms
     if args.hang_minutes is not None:

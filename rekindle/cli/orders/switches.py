@@ -10,7 +10,7 @@ from typing import Any
 from rekindle.cli.service.target import connected
 from rekindle.cli.terminal.confirm import ask, key_of
 from rekindle.cli.terminal.output import out, out_json, wants_json
-from rekindle.client.errors import CommandFailed, Exit, Misused
+from rekindle.client.errors import CommandFailed, Exit, UsageError
 from rekindle.client.shapes import day_and_time, member, word
 from rekindle.client.table import Style, clean
 
@@ -38,11 +38,11 @@ def show(args: argparse.Namespace) -> int:
     if wants_json(args):
         out_json(body)
     else:
-        out(tell(body, Style.of(sys.stdout)))
+        out(switches_text(body, Style.of(sys.stdout)))
     return Exit.OK
 
 
-def tell(body: Mapping[str, Any], style: Style) -> str:
+def switches_text(body: Mapping[str, Any], style: Style) -> str:
     """Pause, shadow mode and the breaker, a line each."""
     paused = member(body, "paused") is True
     by = f" by {word(body, 'paused_by')} since {day_and_time(body, 'paused_at')}" if paused else ""
@@ -71,7 +71,7 @@ def set_shadow(args: argparse.Namespace) -> int:
     """Put a Job, a cluster or everything into shadow mode, or out of it. To leave it is asked back."""
     chosen = [(scope, name) for scope, name in (("job", args.job), ("cluster", args.cluster)) if name is not None]
     if len(chosen) + bool(args.everywhere) != 1:
-        raise Misused("say for what: --job JOB, --cluster NAME or --everywhere, one of them")
+        raise UsageError("say for what: --job JOB, --cluster NAME or --everywhere, one of them")
     scope, name = chosen[0] if chosen else ("everywhere", None)
     on = args.state == "on"
     body: dict[str, Any] = {"scope": scope, "on": on}

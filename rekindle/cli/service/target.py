@@ -17,7 +17,7 @@ from typing import Any
 
 from rekindle.cli.service.embedded import FACTS, STORE_URL, StoreConnection, serving
 from rekindle.client.api import Client, check_url, region_of, signer
-from rekindle.client.errors import Misused, Unreachable
+from rekindle.client.errors import Unreachable, UsageError
 from rekindle.client.table import clean
 
 DEMO_STORE = Path("build/demo")
@@ -58,7 +58,7 @@ def connected(args: argparse.Namespace, *, only_look: bool) -> Iterator[Client]:
     """A client of the chosen service, for as long as the block lasts. Before an order the service is named.
 
     Raises:
-        Misused: a setting is wrong.
+        UsageError: a setting is wrong.
         Unreachable: no service could be found.
     """
     target = _chosen(args)
@@ -82,7 +82,7 @@ def _chosen(args: argparse.Namespace) -> Target:
     given = {name: getattr(args, name, None) for name in ("api", "store", "stack")}
     named = [name for name, value in given.items() if value is not None]
     if len(named) > 1:
-        raise Misused(f"{' and '.join(f'--{name}' for name in named)} name {len(named)} services; give one")
+        raise UsageError(f"{' and '.join(f'--{name}' for name in named)} name {len(named)} services; give one")
     if not named:
         given = {name: os.environ.get(f"REKINDLE_{name.upper()}") or None for name in given}
     if given["api"] is not None:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from rekindle.cli.terminal.output import out
-from rekindle.client.errors import Exit, Misused
+from rekindle.client.errors import Exit, UsageError
 
 SHELLS: Final = ("bash", "zsh", "fish")
 _HELP: Final = "completion for a shell: rekindle completion bash > ~/.local/share/bash-completion/completions/rekindle"
@@ -25,7 +25,7 @@ def _completion(args: argparse.Namespace, parser: argparse.ArgumentParser) -> in
     try:
         import shtab
     except ImportError as err:
-        raise Misused("completion needs shtab: pip install 'rekindle[completion]'") from err
+        raise UsageError("completion needs shtab: pip install 'rekindle[completion]'") from err
     _complete_files(parser, shtab.FILE)
     out(shtab.complete(parser, args.shell).rstrip("\n"))
     return Exit.OK

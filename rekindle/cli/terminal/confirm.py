@@ -35,7 +35,7 @@ def ask(args: argparse.Namespace, what: str) -> None:
         raise CommandFailed("nothing was ordered")
 
 
-def taken(args: argparse.Namespace, answer: Mapping[str, Any]) -> int:
+def print_outcome(args: argparse.Namespace, answer: Mapping[str, Any]) -> int:
     """Say what came of an order.
 
     Raises:

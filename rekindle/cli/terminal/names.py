@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from rekindle.cli.terminal.parsing import did_you_mean
 from rekindle.client.api import Client, path
-from rekindle.client.errors import CliError, Misused, NotFound
+from rekindle.client.errors import CliError, NotFound, UsageError
 from rekindle.client.shapes import member, objects
 from rekindle.client.table import clean
 
@@ -56,7 +56,7 @@ def read(client: Client, kind: Kind, name: str, *rest: str, whole: bool = False)
 
     Raises:
         NotFound: there is no such name; the nearest are suggested. With `whole` its beginning is not enough.
-        Misused: several begin so.
+        UsageError: several begin so.
     """
     base = _LISTS[kind].rows
     try:
@@ -81,7 +81,7 @@ def order(client: Client, method: str, kind: Kind, name: str, *rest: str, body: 
 
 
 def _meant(client: Client, kind: Kind, name: str, missing: NotFound, *, whole: bool) -> str:
-    """The one name that begins so. Raises: NotFound, Misused."""
+    """The one name that begins so. Raises: NotFound, UsageError."""
     try:
         known = list(dict.fromkeys(_known(client, kind)))
     except CliError:
@@ -94,7 +94,7 @@ def _meant(client: Client, kind: Kind, name: str, missing: NotFound, *, whole: b
     if len(begin_so) > 1 and not whole:
         more = f" and {len(begin_so) - _SHOWN} more" if len(begin_so) > _SHOWN else ""
         shown = ", ".join(clean(one) for one in begin_so[:_SHOWN])
-        raise Misused(f"{clean(name)!r} is the beginning of {len(begin_so)} {kind.value}s: {shown}{more}")
+        raise UsageError(f"{clean(name)!r} is the beginning of {len(begin_so)} {kind.value}s: {shown}{more}")
     near = f"; did you mean {clean(begin_so[0])}?" if len(begin_so) == 1 else did_you_mean(name, known)
     raise NotFound(f"{missing}{near}")
 

@@ -30,7 +30,7 @@ _HOME, _CLEAR, _REST_OF_LINE, _BELOW = "\x1b[H", "\x1b[2J", "\x1b[K", "\x1b[J"
 _NO_WRAP, _WRAP, _NO_CURSOR, _CURSOR = "\x1b[?7l", "\x1b[?7h", "\x1b[?25l", "\x1b[?25h"
 
 
-class Finished(Exception):
+class WatchFinished(Exception):
     """There is nothing more to see; `code` is how the command ends."""
 
     def __init__(self, code: int) -> None:
@@ -73,12 +73,12 @@ def _look(args: argparse.Namespace) -> tuple[str, int, bool]:
     with contextlib.redirect_stdout(printed):
         try:
             code, ended = int(args.run(args)), False
-        except Finished as end:
+        except WatchFinished as end:
             code, ended = end.code, True
     return printed.getvalue().rstrip("\n"), code, ended
 
 
-class _Show:
+class _Display:
     """Draws pictures."""
 
     def __init__(self, stream: TextIO) -> None:
@@ -110,14 +110,14 @@ class _Show:
 
 
 @contextlib.contextmanager
-def _shown(stream: TextIO) -> Iterator[_Show]:
+def _shown(stream: TextIO) -> Iterator[_Display]:
     """A terminal that neither wraps nor blinks while pictures are drawn, and is itself again afterwards."""
     if not stream.isatty():
-        yield _Show(stream)
+        yield _Display(stream)
         return
     stream.write(_NO_WRAP + _NO_CURSOR)
     try:
-        yield _Show(stream)
+        yield _Display(stream)
     finally:
         stream.write(f"{_WRAP}{_CURSOR}\n")
         stream.flush()
@@ -131,4 +131,4 @@ def is_watching(args: argparse.Namespace) -> bool:
 def finish_if(args: argparse.Namespace, over: bool, code: int = Exit.OK) -> None:
     """End a watch whose subject has come to its end. Nothing without --watch."""
     if over and is_watching(args):
-        raise Finished(code)
+        raise WatchFinished(code)

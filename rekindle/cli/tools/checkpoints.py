@@ -22,7 +22,7 @@ from rekindle.checkpoints.folders import listing_of, reader_of, times_of
 from rekindle.checkpoints.found import Found, Read
 from rekindle.checkpoints.marks import QuarantineMark, mark_key, quarantine_prefix
 from rekindle.cli.terminal.output import out, out_json
-from rekindle.client.errors import BadFile, CommandFailed, Misused, NotFound, Unreachable
+from rekindle.client.errors import BadFile, CommandFailed, NotFound, Unreachable, UsageError
 from rekindle.client.table import Column, Style, clean, render
 from rekindle.compat import UTC
 from rekindle.monitor.base.aws import AwsUnavailable, Clients
@@ -71,7 +71,7 @@ def run(args: argparse.Namespace) -> int:
         if args.hashes:
             found = _compared(found, place, box)
     except MailboxError as err:
-        raise Misused(str(err)) from err
+        raise UsageError(str(err)) from err
     except FileNotFoundError as err:
         raise NotFound(f"{clean(args.path)}: no such folder") from err
     except OSError as err:
@@ -92,7 +92,7 @@ def run(args: argparse.Namespace) -> int:
 def _place(text: str, name: str) -> Place:
     """`name` is what an error calls it. A `..` is followed, so that a root has one spelling."""
     if not text:
-        raise Misused(f"{name}: is empty")
+        raise UsageError(f"{name}: is empty")
     if not text.startswith(("s3://", "file://")):
         path = Path(text)
         text = str(path.resolve() if ".." in path.parts else path.absolute())
@@ -179,7 +179,7 @@ def _judged(found: Found, place: Place, marks: Mapping[str, QuarantineMark | Non
 def _compared(found: list[Found], place: Place, box: Box) -> list[Found]:
     """The same, each with the files as problems whose content is not what was sealed. Tells what was compared."""
     if place.bucket is not None:
-        raise Misused("--hashes: reads files of a folder; those in S3 are not hashed")
+        raise UsageError("--hashes: reads files of a folder; those in S3 are not hashed")
     manifests = _manifests(box)
     after = []
     for item in found:
@@ -277,7 +277,7 @@ def _size(count: int) -> str:
 def _mark(args: argparse.Namespace, place: Place, box: Box) -> int:
     given = args.lift if args.quarantine is None else args.quarantine
     if not given:
-        raise Misused("ROOT: is empty")
+        raise UsageError("ROOT: is empty")
     root = given if given.startswith(("s3://", "file://", "/")) else place.join(given.strip("/")).uri
     key = mark_key(root)
     if args.quarantine is not None:
@@ -303,7 +303,7 @@ def _delete(args: argparse.Namespace, place: Place, key: str) -> None:
 
 def _explained(err: Exception, path: str) -> Exception:
     """The command's error for a botocore error, with S3's error code; every other exception is returned unchanged."""
-    if isinstance(err, NotFound | CommandFailed | Misused):
+    if isinstance(err, NotFound | CommandFailed | UsageError):
         return err
     if type(err).__module__.split(".")[0] not in ("botocore", "boto3"):
         return err

@@ -39,14 +39,14 @@ _BESIDE: Final = ("__MIN", "__MAX")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Chosen:
+class ChosenColumns:
     """What the command line names; None: found by the tables above."""
 
     step: str | None = None
     loss: str | None = None
 
 
-def found_columns(header: Sequence[str], name: str, chosen: Chosen) -> dict[str, int]:
+def found_columns(header: Sequence[str], name: str, chosen: ChosenColumns) -> dict[str, int]:
     """Where `step`, `loss`, and what else the detectors read, stand in a header.
 
     Raises:

@@ -17,7 +17,7 @@ from pathlib import PurePath
 from typing import Final
 
 from rekindle.cli.tools import curve_json
-from rekindle.cli.tools.columns import Chosen, found_columns
+from rekindle.cli.tools.columns import ChosenColumns, found_columns
 from rekindle.client.errors import BadFile
 from rekindle.client.table import clean, cut
 from rekindle.detectors.points import Point
@@ -29,7 +29,7 @@ _EVENTS: Final = "tfevents"  # in the name of TensorBoard's own files
 _TABS: Final = (".tsv", ".tab")
 
 
-def points(path: str, chosen: Chosen | None = None) -> Iterator[Point]:
+def points(path: str, chosen: ChosenColumns | None = None) -> Iterator[Point]:
     """The rows of a file, or of standard input for `-`, as they come (JSON: once it has been read whole)."""
     name = "standard input" if path == "-" else clean(path)
     if _EVENTS in PurePath(path).name:
@@ -50,13 +50,13 @@ def points(path: str, chosen: Chosen | None = None) -> Iterator[Point]:
         raise BadFile(f"{name}: is not UTF-8 text (byte {err.start} of a block)") from err
 
 
-def parse(lines: Iterable[str], name: str, chosen: Chosen | None = None, *, suffix: str = "") -> Iterator[Point]:
+def parse(lines: Iterable[str], name: str, chosen: ChosenColumns | None = None, *, suffix: str = "") -> Iterator[Point]:
     """The points of a file's lines; `name` is what errors call the file. Without a suffix the first character tells."""
     rows = _read(lines, name, suffix)
     header = next(rows, None)
     if header is None:
         raise BadFile(f"{name}: is empty; a header with step, loss is needed")
-    columns = found_columns(header, name, chosen or Chosen())
+    columns = found_columns(header, name, chosen or ChosenColumns())
     number = -1
     for number, cells in enumerate(rows):
         if len(cells) != len(header):

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from rekindle.cli.tools.columns import Chosen
+from rekindle.cli.tools.columns import ChosenColumns
 from rekindle.cli.tools.curves import points
 from rekindle.client.errors import CommandFailed
 from rekindle.client.table import Column, Style, clean, render
@@ -49,7 +49,7 @@ class Curve:
     """Reads a file's points through all detectors. Keeps the points only if a plot needs them."""
 
     def __init__(
-        self, path: str, chosen: Chosen | None = None, *, keeps_points: bool = False, tells_watches: bool = False
+        self, path: str, chosen: ChosenColumns | None = None, *, keeps_points: bool = False, tells_watches: bool = False
     ) -> None:
         self._path = path
         self._chosen = chosen
@@ -97,7 +97,7 @@ def register(commands: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print the alarms of one curve."""
-    chosen = Chosen(step=args.step_column, loss=args.loss_column)
+    chosen = ChosenColumns(step=args.step_column, loss=args.loss_column)
     curve = Curve(args.file, chosen, keeps_points=args.plot is not None, tells_watches=args.tells_watches)
     alarms = []
     for alarm in curve.alarms():

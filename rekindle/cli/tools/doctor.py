@@ -20,12 +20,12 @@ from typing import Any
 
 from rekindle.cli.service.target import DEFAULT_STACK, add_options, connected
 from rekindle.client.api import Client, is_loopback
-from rekindle.client.errors import CliError, Exit, Misused, NotFound, Unreachable
+from rekindle.client.errors import CliError, Exit, NotFound, Unreachable, UsageError
 from rekindle.client.table import Column, Style, clean, render
 from rekindle.compat import UTC
 from rekindle.doctor.aws.account import Account
 from rekindle.doctor.base.findings import Finding, Severity, counted, has_errors
-from rekindle.doctor.examine import Given, examine
+from rekindle.doctor.examine import ExamineInputs, examine
 from rekindle.doctor.setup import ON_THIS_MACHINE, Service, ServiceRefused, Setup, look_at
 
 _COLUMNS = (Column("severity"), Column("check"), Column("where"), Column("what"))
@@ -68,7 +68,7 @@ def setup(args: argparse.Namespace) -> int:
         try:
             client = held.enter_context(connected(args, only_look=True))
             service, is_local = _reader(client), is_loopback(client.url)
-        except (Unreachable, Misused) as err:
+        except (Unreachable, UsageError) as err:
             why = str(err)
         if is_local and "AWS_ENDPOINT_URL" not in os.environ:
             account = Account(why_none=ON_THIS_MACHINE)
@@ -106,13 +106,13 @@ def _reader(client: Client) -> Service:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Examine what was given. Raises: Misused, where nothing was."""
+    """Examine what was given. Raises: UsageError, where nothing was."""
     if args.config is None and args.provisioning is None and args.script is None and args.live is None:
-        raise Misused("nothing to look at: give --config, --provisioning, --script or --live")
+        raise UsageError("nothing to look at: give --config, --provisioning, --script or --live")
     if args.live is not None and args.offline:
-        raise Misused("--live asks AWS, which --offline forbids")
+        raise UsageError("--live asks AWS, which --offline forbids")
     needs_aws = args.config is not None or args.provisioning is not None or args.live is not None
-    given = Given(
+    given = ExamineInputs(
         now=datetime.now(UTC),
         config=args.config,
         provisioning=args.provisioning,
@@ -134,7 +134,7 @@ def _end(args: argparse.Namespace, found: list[Finding]) -> int:
 
 
 def account_of(args: argparse.Namespace) -> Account:
-    """The account that the operator's own credentials lead to. Raises: Misused for a profile that does not exist."""
+    """The account that the operator's own credentials lead to. Raises: UsageError for a profile that does not exist."""
     if getattr(args, "offline", False):
         return Account(why_none="--offline")
     # Only here: boto3's import takes longer than a script's check.
@@ -148,7 +148,7 @@ def account_of(args: argparse.Namespace) -> Account:
         if session.get_credentials() is None:
             return Account()
     except ProfileNotFound as err:
-        raise Misused(f"--profile: {clean(err)}") from err
+        raise UsageError(f"--profile: {clean(err)}") from err
     except BotoCoreError as err:
         return Account(why_none=clean(err)[:200])
     if not session.region_name:

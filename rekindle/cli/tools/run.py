@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from rekindle.cli.tools.sbatch import Sbatch, read_command
-from rekindle.client.errors import CommandFailed, Exit, Misused
+from rekindle.client.errors import CommandFailed, Exit, UsageError
 from rekindle.client.table import clean
 from rekindle.protocol.cluster.names import ENV_CLUSTER, ENV_SLURM_ATTEMPT, check_cluster, first_attempt
 from rekindle.protocol.mailbox import (
@@ -62,7 +62,7 @@ def register(commands: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Submit; returns sbatch's exit code. Raises: Misused, CommandFailed."""
+    """Submit; returns sbatch's exit code. Raises: UsageError, CommandFailed."""
     command = _asked(args.launch)
     text = _comment(args, command)
     comment = comments.parse(text)
@@ -90,25 +90,27 @@ def _asked(launch: Sequence[str]) -> Sbatch:
     words = list(launch[1:] if launch[:1] == ["--"] else launch)
     name = os.path.basename(words[0]) if words else ""
     if name in _INTERACTIVE:
-        raise Misused(f"{name} starts an interactive job, which cannot be submitted again: put it into a batch script")
+        raise UsageError(
+            f"{name} starts an interactive job, which cannot be submitted again: put it into a batch script"
+        )
     if name != "sbatch":
-        raise Misused(f"rekindle run takes sbatch and its arguments, not {clean(name) or 'nothing'}")
+        raise UsageError(f"rekindle run takes sbatch and its arguments, not {clean(name) or 'nothing'}")
     return read_command(words, os.environ)
 
 
 def _comment(args: argparse.Namespace, command: Sbatch) -> str:
-    """The job's comment: options override the script's. Raises: Misused for a comment that is not Rekindle's."""
+    """The job's comment: options override the script's. Raises: UsageError for a comment that is not Rekindle's."""
     own = command.value("comment") or ""
     stated = comments.parse(own) if own else comments.Comment()
     if stated is None:
-        raise Misused(
+        raise UsageError(
             f"the job has a comment of its own ({clean(own)[:60]!r}), and Slurm keeps one per job: remove it, or make "
             "it begin with 'rekindle'"
         )
     if stated.problems:
-        raise Misused(f"--comment: {clean(stated.problems[0])}")
+        raise UsageError(f"--comment: {clean(stated.problems[0])}")
     if args.policy is not None and _POLICY.fullmatch(args.policy) is None:
-        raise Misused("--policy: must be 1 to 64 characters of A-Z a-z 0-9 . _ -")
+        raise UsageError("--policy: must be 1 to 64 characters of A-Z a-z 0-9 . _ -")
     sent = args.signal if args.signal is not None else f"{'B:' if stated.signal_batch else ''}{stated.signal or ''}"
     keys = {
         "job": stated.job,
@@ -119,7 +121,7 @@ def _comment(args: argparse.Namespace, command: Sbatch) -> str:
     text = comments.render(args.policy or stated.policy, keys, stated.others)
     again = comments.parse(text)
     if again is None or again.problems:
-        raise Misused("--signal: must be USR1, USR2 or TERM, or B:USR1 for the batch script's own trap")
+        raise UsageError("--signal: must be USR1, USR2 or TERM, or B:USR1 for the batch script's own trap")
     return text
 
 
@@ -129,9 +131,9 @@ def _place(uri: str, option: str) -> str | None:
     try:
         Place.parse(uri, option)
     except MailboxError as err:
-        raise Misused(str(err)) from err
+        raise UsageError(str(err)) from err
     if "," in uri or not uri.isprintable() or " " in uri:
-        raise Misused(f"{option}: must hold no comma and no space, which the job's comment cannot carry")
+        raise UsageError(f"{option}: must hold no comma and no space, which the job's comment cannot carry")
     return uri
 
 

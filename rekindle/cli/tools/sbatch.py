@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from rekindle.client.errors import Misused
+from rekindle.client.errors import UsageError
 from rekindle.sbatch.options import Problem, is_option, of_script, read_word
 
 MAX_SCRIPT_BYTES: Final = 4 * 1024 * 1024  # Source: slurm.conf, max_script_size, default 4 MB
@@ -48,13 +48,13 @@ class Sbatch:
         return name in self.options
 
     def exporting(self, names: Sequence[str]) -> list[str]:
-        """What makes those variables reach the job. Raises: Misused where nothing is to reach it."""
+        """What makes those variables reach the job. Raises: UsageError where nothing is to reach it."""
         stated = self.value("export")
         words = [] if stated is None else [word.strip() for word in stated.split(",") if word.strip()]
         if not words or "ALL" in words:
             return []
         if words[0].upper() in ("NONE", "NIL"):
-            raise Misused(
+            raise UsageError(
                 f"--export={words[0]} keeps {', '.join(names)} from the job: leave it out, or set them in the script "
                 "and submit it with a comment of its own (docs/hyperpod-slurm.md)"
             )
@@ -66,7 +66,7 @@ class Sbatch:
 
 
 def read_command(words: Sequence[str], env: Mapping[str, str]) -> Sbatch:
-    """Raises: Misused for a script that is not there."""
+    """Raises: UsageError for a script that is not there."""
     options, end = _options(words, 1)
     script = words[end] if end < len(words) else None
     in_script: dict[str, str] = {}
@@ -99,14 +99,14 @@ def _options(words: Sequence[str], start: int) -> tuple[dict[str, str], int]:
 
 
 def _in_script(path: str) -> dict[str, str]:
-    """The script's #SBATCH lines, up to its first command. Raises: Misused."""
+    """The script's #SBATCH lines, up to its first command. Raises: UsageError."""
     try:
         with open(path, "rb") as file:
             text = file.read(MAX_SCRIPT_BYTES).decode("utf-8", "replace")
     except FileNotFoundError:
         if os.path.sep in path:
-            raise Misused(f"the batch script {path} is not there") from None
+            raise UsageError(f"the batch script {path} is not there") from None
         return {}  # sbatch looks for it on the PATH too
     except OSError as err:
-        raise Misused(f"the batch script {path} cannot be read: {err.strerror}") from err
+        raise UsageError(f"the batch script {path} cannot be read: {err.strerror}") from err
     return {name: value or "" for name, value in of_script(text).items()}

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from rekindle.cli.service.target import add_options, connected
-from rekindle.client.errors import Misused
+from rekindle.client.errors import UsageError
 
 MIN_TOKEN_CHARS: Final = 32
 _HELP: Final = "the service as a web page on this machine; nothing of it is public"
@@ -38,12 +38,12 @@ def console(args: argparse.Namespace) -> int:
     """Serve until Ctrl-C.
 
     Raises:
-        Misused: jinja2 is missing, the port is taken, the token's file is no secret.
+        UsageError: jinja2 is missing, the port is taken, the token's file is no secret.
     """
     try:
         from rekindle.console.server import running
     except ImportError as err:
-        raise Misused(f"the console needs {err.name}: pip install 'rekindle[console]'") from err
+        raise UsageError(f"the console needs {err.name}: pip install 'rekindle[console]'") from err
     token = _token(args.token_file) if args.token_file is not None else None
     with connected(args, only_look=args.look_only) as client:
         try:
@@ -55,7 +55,7 @@ def console(args: argparse.Namespace) -> int:
                     webbrowser.open(site.link_for_once())
                 site.wait()
         except OSError as err:
-            raise Misused(f"--port {args.port}: {err.strerror or err}") from err
+            raise UsageError(f"--port {args.port}: {err.strerror or err}") from err
     return 0
 
 
@@ -71,9 +71,9 @@ def _token(file: Path) -> str:
         mode = file.stat().st_mode
         text = file.read_text(encoding="ascii").strip()
     except (OSError, UnicodeDecodeError) as err:
-        raise Misused(f"--token-file {file}: cannot be read ({type(err).__name__})") from None
+        raise UsageError(f"--token-file {file}: cannot be read ({type(err).__name__})") from None
     if os.name == "posix" and mode & (stat.S_IRWXG | stat.S_IRWXO):
-        raise Misused(f"--token-file {file}: others may read it; chmod 600")
+        raise UsageError(f"--token-file {file}: others may read it; chmod 600")
     if len(text) < MIN_TOKEN_CHARS or not all(char.isalnum() or char in "-_" for char in text):
-        raise Misused(f"--token-file {file}: must hold {MIN_TOKEN_CHARS} or more letters, digits, - and _")
+        raise UsageError(f"--token-file {file}: must hold {MIN_TOKEN_CHARS} or more letters, digits, - and _")
     return text

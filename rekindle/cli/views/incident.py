@@ -29,7 +29,7 @@ _PHASE_COLUMNS = len("checkpointing")  # the longest phase; it only aligns
 _TAIL_PHASES = {"recovered": "recovered", "stopped": "closed without a recovery", "handed_over": "handed to a person"}
 
 
-def tell(incident: Mapping[str, Any], style: Style) -> str:
+def incident_text(incident: Mapping[str, Any], style: Style) -> str:
     """The whole story as text."""
     blocks = [
         _head(incident, style),

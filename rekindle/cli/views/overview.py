@@ -11,7 +11,7 @@ from rekindle.cli.service.target import connected
 from rekindle.cli.terminal.names import Kind, read
 from rekindle.cli.terminal.output import out, out_json, wants_json
 from rekindle.cli.terminal.watch import finish_if
-from rekindle.cli.views.incident import tell
+from rekindle.cli.views.incident import incident_text
 from rekindle.client.api import Client
 from rekindle.client.shapes import NOTHING, day_and_time, member, objects, short_step, windows, word
 from rekindle.client.table import Column, Style, clean, render
@@ -225,7 +225,7 @@ def show(args: argparse.Namespace) -> int:
     if wants_json(args):
         out_json(incident)
     else:
-        out(tell(incident, Style.of(sys.stdout)))
+        out(incident_text(incident, Style.of(sys.stdout)))
     finish_if(args, over=member(incident, "closed_at") is not None)
     return 0
 

@@ -15,7 +15,7 @@ from rekindle.cli.terminal.names import Kind, read
 from rekindle.cli.terminal.output import out, out_json, wants_json
 from rekindle.cli.views import overview
 from rekindle.client.api import is_loopback, pool
-from rekindle.client.errors import CommandFailed, Misused, TryAgain
+from rekindle.client.errors import CommandFailed, TryAgain, UsageError
 from rekindle.client.shapes import day_and_time, word
 from rekindle.client.table import clean
 
@@ -26,17 +26,17 @@ def show(args: argparse.Namespace) -> int:
     """One Incident's story, its page, or its trace.
 
     Raises:
-        Misused: options that do not go together, or a file that cannot be made.
+        UsageError: options that do not go together, or a file that cannot be made.
         CommandFailed, TryAgain: the page cannot be read.
     """
     if args.report and args.trace:
-        raise Misused("--trace: give either --report or --trace")
+        raise UsageError("--trace: give either --report or --trace")
     if not args.report and not args.trace:
         if args.save is not None:
-            raise Misused("--save: is for the page or the trace; give --report or --trace as well")
+            raise UsageError("--save: is for the page or the trace; give --report or --trace as well")
         return overview.show(args)
     if getattr(args, "watch", None) is not None:
-        raise Misused(f"--watch: what --{'trace' if args.trace else 'report'} prints is printed once")
+        raise UsageError(f"--watch: what --{'trace' if args.trace else 'report'} prints is printed once")
     return _trace(args) if args.trace else _report(args)
 
 
@@ -80,7 +80,7 @@ def _report(args: argparse.Namespace) -> int:
 
 
 def _checked(url: str) -> str:
-    """What a browser may be given: https, or http on this machine, and no sign that a terminal would obey."""
+    """What a browser may be given: https, or http on this machine, and no character that a terminal would obey."""
     try:
         parts = urlsplit(url)
         is_good = bool(parts.hostname) and (parts.scheme == "https" or (parts.scheme == "http" and is_loopback(url)))
@@ -113,6 +113,6 @@ def _save(content: bytes, path: Path) -> None:
         with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
             file.write(content)
     except FileExistsError:
-        raise Misused(f"--save: {clean(path)} exists") from None
+        raise UsageError(f"--save: {clean(path)} exists") from None
     except (OSError, ValueError) as err:
-        raise Misused(f"--save: {clean(path)}: {getattr(err, 'strerror', None) or err}") from err
+        raise UsageError(f"--save: {clean(path)}: {getattr(err, 'strerror', None) or err}") from err

@@ -1,6 +1,6 @@
 """Reading one AWS account. The only module of the doctor that speaks to AWS; it only ever reads.
 
-Every answer is the answer, `Missing` (AWS says there is no such thing), or `Unread` with the reason; a missing
+Every answer is the answer, `Missing` (AWS says there is no such thing), or `NotInspected` with the reason; a missing
 permission is named by its action. A service that cannot be reached is not asked twice: each try costs its time-out.
 """
 
@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
-from rekindle.doctor.base.facts import Missing, Unread
+from rekindle.doctor.base.facts import Missing, NotInspected
 
 # Source: IAM service authorization reference; only operations whose action is not "<service>:<Operation>".
 _ACTIONS: Final[Mapping[tuple[str, str], str]] = {
@@ -67,10 +67,10 @@ class Account:
     why_none: str = "no AWS credentials"
     region: str = ""
     _made: dict[str, Any] = field(default_factory=dict)
-    _dead: dict[str, Unread] = field(default_factory=dict)
-    _known: dict[tuple[str, str, str], dict[str, Any] | Missing | Unread] = field(default_factory=dict)
+    _dead: dict[str, NotInspected] = field(default_factory=dict)
+    _known: dict[tuple[str, str, str], dict[str, Any] | Missing | NotInspected] = field(default_factory=dict)
 
-    def ask(self, service: str, operation: str, **request: Any) -> dict[str, Any] | Missing | Unread:
+    def ask(self, service: str, operation: str, **request: Any) -> dict[str, Any] | Missing | NotInspected:
         """One call; the same one twice is answered from memory. Raises nothing that AWS or the network could cause."""
         if operation == "get_object":  # its body can be read once
             return self._ask(service, operation, request)
@@ -79,9 +79,9 @@ class Account:
             self._known[key] = self._ask(service, operation, request)
         return self._known[key]
 
-    def _ask(self, service: str, operation: str, request: Mapping[str, Any]) -> dict[str, Any] | Missing | Unread:
+    def _ask(self, service: str, operation: str, request: Mapping[str, Any]) -> dict[str, Any] | Missing | NotInspected:
         if self.clients is None:
-            return Unread(self.why_none)
+            return NotInspected(self.why_none)
         if service in self._dead:
             return self._dead[service]
         # Only here: whoever checks a file without AWS does not wait for boto3's import.
@@ -95,17 +95,17 @@ class Account:
         except ClientError as err:
             return self._refused(service, operation, err.response.get("Error", {}))
         except ResponseParserError:
-            return Unread(f"{service} gave an answer to {operation} that cannot be read")
+            return NotInspected(f"{service} gave an answer to {operation} that cannot be read")
         except ParamValidationError as err:
-            return Unread(f"AWS would refuse the question: {' '.join(str(err).split())}"[:300])
+            return NotInspected(f"AWS would refuse the question: {' '.join(str(err).split())}"[:300])
         except (BotoCoreError, ValueError) as err:
-            self._dead[service] = Unread(f"{service} cannot be asked: {' '.join(str(err).split())}"[:300])
+            self._dead[service] = NotInspected(f"{service} cannot be asked: {' '.join(str(err).split())}"[:300])
             return self._dead[service]
         return answer
 
     def pages(
         self, service: str, operation: str, member: str, *, marker: str = "NextToken", **request: Any
-    ) -> list[Any] | Missing | Unread:
+    ) -> list[Any] | Missing | NotInspected:
         """All pages of a listing, at most MAX_PAGES."""
         found: list[Any] = []
         more: dict[str, Any] = {}
@@ -119,16 +119,16 @@ class Account:
             more = {marker: answer[marker]}
         return found
 
-    def _refused(self, service: str, operation: str, stated: Mapping[str, Any]) -> Missing | Unread:
+    def _refused(self, service: str, operation: str, stated: Mapping[str, Any]) -> Missing | NotInspected:
         code, message = str(stated.get("Code", "")), " ".join(str(stated.get("Message", "")).split())[:200]
         if code in _DENIED:
-            return Unread(f"not allowed; {action_of(service, operation)} is missing")
+            return NotInspected(f"not allowed; {action_of(service, operation)} is missing")
         if code in _NO_LOGIN:
-            self._dead[service] = Unread(f"the AWS credentials are not accepted ({code})")
+            self._dead[service] = NotInspected(f"the AWS credentials are not accepted ({code})")
             return self._dead[service]
         if code in _ABSENT or code.endswith(".NotFound"):
             return Missing(message)
-        return Unread(f"{service} answered {code}: {message}")
+        return NotInspected(f"{service} answered {code}: {message}")
 
 
 def action_of(service: str, operation: str) -> str:

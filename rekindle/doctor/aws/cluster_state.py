@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final, TypeVar
 
 from rekindle.doctor.aws.account import Account
-from rekindle.doctor.base.facts import Missing, Unread
+from rekindle.doctor.base.facts import Missing, NotInspected
 from rekindle.protocol.cluster import names
 from rekindle.protocol.cluster.documents import AgentDoc, NodesDoc
 from rekindle.protocol.wire import MailboxError, Message
@@ -14,23 +14,25 @@ BUCKET_OUTPUT: Final = "BucketName"  # infra/template/outputs.yaml
 _D = TypeVar("_D", bound=Message)
 
 
-def find_bucket(account: Account, stack: str, given: str | None) -> str | Unread:
+def find_bucket(account: Account, stack: str, given: str | None) -> str | NotInspected:
     """The stack's bucket: as given, or as the stack's outputs name it."""
     if given:
         return given
     answer = account.ask("cloudformation", "describe_stacks", StackName=stack)
     if not isinstance(answer, dict):
         why = answer.why or "it does not exist"
-        return Unread(f"the bucket of stack {stack} is not known ({why}); name it with --bucket")
+        return NotInspected(f"the bucket of stack {stack} is not known ({why}); name it with --bucket")
     for one in (answer.get("Stacks") or [{}])[0].get("Outputs") or []:
         if one.get("OutputKey") == BUCKET_OUTPUT and one.get("OutputValue"):
             return str(one["OutputValue"])
-    return Unread(f"stack {stack} names no bucket; name it with --bucket")
+    return NotInspected(f"stack {stack} names no bucket; name it with --bucket")
 
 
-def read_document(account: Account, bucket: str | Unread, key: str, kind: type[_D]) -> _D | Missing | Unread:
+def read_document(
+    account: Account, bucket: str | NotInspected, key: str, kind: type[_D]
+) -> _D | Missing | NotInspected:
     """One document of the cluster state."""
-    if isinstance(bucket, Unread):
+    if isinstance(bucket, NotInspected):
         return bucket
     answer = account.ask("s3", "get_object", Bucket=bucket, Key=key)
     if not isinstance(answer, dict):
@@ -38,7 +40,7 @@ def read_document(account: Account, bucket: str | Unread, key: str, kind: type[_
     try:
         return kind.from_json(_read(answer["Body"], kind.LIMIT_BYTES + 1))
     except MailboxError as err:
-        return Unread(f"{key} is not to be read: {err}")
+        return NotInspected(f"{key} is not to be read: {err}")
 
 
 def _read(body: Any, limit: int) -> bytes:
@@ -50,17 +52,17 @@ def _read(body: Any, limit: int) -> bytes:
         raise MailboxError("$", f"broke off ({type(err).__name__})") from err
 
 
-def read_agent(account: Account, bucket: str | Unread, cluster: str) -> AgentDoc | Missing | Unread:
+def read_agent(account: Account, bucket: str | NotInspected, cluster: str) -> AgentDoc | Missing | NotInspected:
     """The agent's heartbeat."""
     return read_document(account, bucket, names.agent_key(cluster), AgentDoc)
 
 
-def read_slurm_nodes(account: Account, bucket: str | Unread, cluster: str) -> NodesDoc | Missing | Unread:
+def read_slurm_nodes(account: Account, bucket: str | NotInspected, cluster: str) -> NodesDoc | Missing | NotInspected:
     """The nodes as Slurm has them."""
     return read_document(account, bucket, names.nodes_key(cluster), NodesDoc)
 
 
-def read_queue(account: Account, stack: str, cluster: str) -> str | Missing | Unread:
+def read_queue(account: Account, stack: str, cluster: str) -> str | Missing | NotInspected:
     """The queue's address."""
     answer = account.ask("sqs", "get_queue_url", QueueName=names.queue_name(stack, cluster))
     return str(answer.get("QueueUrl", "")) if isinstance(answer, dict) else answer

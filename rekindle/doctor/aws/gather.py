@@ -13,17 +13,17 @@ from rekindle.doctor.base.facts import (
     Found,
     Missing,
     NodeFacts,
+    NotInspected,
     PlanFacts,
     Read,
     Reservation,
     RoleFacts,
     Rule,
+    S3Route,
     ScriptFacts,
     SecurityGroupFacts,
     SubnetFacts,
     TypeFacts,
-    Unread,
-    WayToS3,
 )
 from rekindle.doctor.base.subject import Mount, Storage, Subject
 from rekindle.doctor.cluster.access import needed_actions, role_uses
@@ -112,7 +112,7 @@ def read_security_groups(account: Account, ids: Iterable[str]) -> dict[str, Foun
     return found
 
 
-def read_type(account: Account, name: str) -> TypeFacts | Unread:
+def read_type(account: Account, name: str) -> TypeFacts | NotInspected:
     """Where a type is offered, and its network. EC2 does not know HyperPod's `ml.` before the name."""
     plain = name.removeprefix("ml.")
     filters = [{"Name": "instance-type", "Values": [plain]}]
@@ -124,13 +124,13 @@ def read_type(account: Account, name: str) -> TypeFacts | Unread:
         Filters=filters,
     )
     rows = account.pages("ec2", "describe_instance_types", "InstanceTypes", Filters=filters)
-    if isinstance(offers, Unread) and isinstance(rows, Unread):
+    if isinstance(offers, NotInspected) and isinstance(rows, NotInspected):
         return offers
     zones: Read[frozenset[str]] = (
         frozenset(str(one.get("Location", "")) for one in offers)
         if isinstance(offers, list)
-        else Unread(offers.why)
-        if isinstance(offers, Unread)
+        else NotInspected(offers.why)
+        if isinstance(offers, NotInspected)
         else frozenset()
     )
     network = rows[0].get("NetworkInfo") or {} if isinstance(rows, list) and rows else {}
@@ -143,21 +143,21 @@ def read_type(account: Account, name: str) -> TypeFacts | Unread:
     )
 
 
-def read_ways(account: Account, subnets: list[SubnetFacts]) -> dict[str, Read[WayToS3]]:
+def read_ways(account: Account, subnets: list[SubnetFacts]) -> dict[str, Read[S3Route]]:
     """Each subnet's way to S3, by its own route table or its VPC's main one, and by the VPC's endpoints."""
-    found: dict[str, Read[WayToS3]] = {}
+    found: dict[str, Read[S3Route]] = {}
     for vpc in dict.fromkeys(one.vpc for one in subnets):
         of_vpc = [{"Name": "vpc-id", "Values": [vpc]}]
         tables = account.pages("ec2", "describe_route_tables", "RouteTables", Filters=of_vpc)
         endpoints = account.pages("ec2", "describe_vpc_endpoints", "VpcEndpoints", Filters=of_vpc)
         for subnet in (one for one in subnets if one.vpc == vpc):
             if isinstance(tables, list) and isinstance(endpoints, list):
-                found[subnet.id] = WayToS3(subnet=subnet.id, by=_way(subnet.id, tables, endpoints))
+                found[subnet.id] = S3Route(subnet=subnet.id, by=_way(subnet.id, tables, endpoints))
                 continue
             way = _way(subnet.id, tables, []) if isinstance(tables, list) else None
-            unread = tables if isinstance(tables, Unread) else endpoints
-            why = unread.why if isinstance(unread, Unread) else "the VPC is gone"
-            found[subnet.id] = WayToS3(subnet=subnet.id, by=way) if way else Unread(why)
+            unread = tables if isinstance(tables, NotInspected) else endpoints
+            why = unread.why if isinstance(unread, NotInspected) else "the VPC is gone"
+            found[subnet.id] = S3Route(subnet=subnet.id, by=way) if way else NotInspected(why)
     return found
 
 
@@ -202,7 +202,7 @@ def read_scripts(account: Account, uri: str, first: set[str]) -> Found[ScriptFac
     """What lies below a folder in S3. `first` are the scripts that are run: they are read before others."""
     bucket, _, prefix = uri.partition("://")[2].partition("/")
     if not bucket or not uri.startswith("s3://"):
-        return Unread("this is no s3:// address")
+        return NotInspected("this is no s3:// address")
     folder = f"{prefix.rstrip('/')}/" if prefix.strip("/") else ""
     answer = account.ask("s3", "list_objects_v2", Bucket=bucket, Prefix=folder, MaxKeys=1000)
     if not isinstance(answer, dict):
@@ -214,11 +214,11 @@ def read_scripts(account: Account, uri: str, first: set[str]) -> Found[ScriptFac
     contents: dict[str, Read[bytes]] = {}
     for name in wanted:
         if sizes[name] > MAX_SCRIPT_BYTES:
-            contents[name] = Unread(f"it is larger than {MAX_SCRIPT_BYTES} bytes")
+            contents[name] = NotInspected(f"it is larger than {MAX_SCRIPT_BYTES} bytes")
             continue
         got = account.ask("s3", "get_object", Bucket=bucket, Key=folder + name)
-        contents[name] = _body(got) if isinstance(got, dict) else Unread(got.why)
-        if isinstance(got, Unread):
+        contents[name] = _body(got) if isinstance(got, dict) else NotInspected(got.why)
+        if isinstance(got, NotInspected):
             break  # not allowed once is not allowed for the others
     return ScriptFacts(names=tuple(sizes), contents=contents, is_cut=answer.get("IsTruncated") is True)
 
@@ -229,7 +229,7 @@ def _body(answer: Mapping[str, Any]) -> Read[bytes]:
     try:
         return bytes(answer["Body"].read(MAX_SCRIPT_BYTES + 1))
     except (BotoCoreError, OSError) as err:
-        return Unread(f"reading it broke off: {type(err).__name__}")
+        return NotInspected(f"reading it broke off: {type(err).__name__}")
 
 
 def read_role(account: Account, arn: str, folders: tuple[str, ...], *, has_vpc: bool) -> Found[RoleFacts]:
@@ -246,7 +246,7 @@ def read_role(account: Account, arn: str, folders: tuple[str, ...], *, has_vpc: 
         for key in ("aws:PrincipalAccount", "aws:ResourceAccount")
     ]
     found: list[str] = []
-    broke_off: Unread | None = None
+    broke_off: NotInspected | None = None
     for actions, resource in needed_actions(arn, folders, has_vpc=has_vpc):
         result = account.ask(
             "iam",
@@ -257,7 +257,7 @@ def read_role(account: Account, arn: str, folders: tuple[str, ...], *, has_vpc: 
             ContextEntries=context,
         )
         if not isinstance(result, dict):
-            broke_off = Unread(result.why)
+            broke_off = NotInspected(result.why)
             break
         refused = tuple(
             f"{one.get('EvalActionName')} on {resource}" if resource != "*" else str(one.get("EvalActionName"))
@@ -270,7 +270,7 @@ def read_role(account: Account, arn: str, folders: tuple[str, ...], *, has_vpc: 
         trust=trust if isinstance(trust, dict) else {},
         attached=tuple(str(one.get("PolicyName")) for one in attached)
         if isinstance(attached, list)
-        else Unread(attached.why),
+        else NotInspected(attached.why),
         denied=broke_off or tuple(found),
     )
 
@@ -279,7 +279,7 @@ def read_file_system(account: Account, dns: str) -> Found[FileSystemFacts]:
     """By the id that begins the DNS name."""
     identity = dns.partition(".")[0]
     if identity.startswith("fc"):
-        return Unread("it is a file cache, which is not looked at")
+        return NotInspected("it is a file cache, which is not looked at")
     answer = account.ask("fsx", "describe_file_systems", FileSystemIds=[identity])
     if not isinstance(answer, dict):
         return answer
@@ -325,18 +325,18 @@ def read_quotas(account: Account) -> Read[Mapping[str, float]]:
     """SageMaker's quotas in this account, by name, and that of network interfaces."""
     rows = account.pages("service-quotas", "list_service_quotas", "Quotas", ServiceCode="sagemaker")
     if not isinstance(rows, list):
-        return Unread(rows.why)
+        return NotInspected(rows.why)
     found = {str(row.get("QuotaName")): float(row["Value"]) for row in rows if row.get("Value") is not None}
     interfaces = account.ask("service-quotas", "get_service_quota", ServiceCode="vpc", QuotaCode=INTERFACES_CODE)
     value = (interfaces.get("Quota") or {}).get("Value") if isinstance(interfaces, dict) else None
     return found | ({INTERFACES_QUOTA: float(value)} if value is not None else {})
 
 
-def read_nodes(account: Account, cluster: str) -> list[NodeFacts] | Unread:
+def read_nodes(account: Account, cluster: str) -> list[NodeFacts] | NotInspected:
     """Every instance of a live cluster."""
     rows = account.pages("sagemaker", "list_cluster_nodes", "ClusterNodeSummaries", ClusterName=cluster, MaxResults=100)
     if not isinstance(rows, list):
-        return Unread(rows.why)
+        return NotInspected(rows.why)
     return [
         NodeFacts(
             id=str(row.get("InstanceId") or row.get("NodeLogicalId") or "?"),

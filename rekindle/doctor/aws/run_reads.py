@@ -11,7 +11,7 @@ from rekindle.compat import from_iso
 from rekindle.doctor.aws.account import Account
 from rekindle.doctor.aws.cluster_state import read_document
 from rekindle.doctor.aws.gather import read_plan
-from rekindle.doctor.base.facts import Found, Missing, PlanFacts, Unread
+from rekindle.doctor.base.facts import Found, Missing, NotInspected, PlanFacts
 from rekindle.doctor.stack.runs import RunFacts, hard_failures
 from rekindle.protocol.mailbox import Heartbeat, heartbeat_key, manifest_prefix
 from rekindle.protocol.wire import MailboxError
@@ -62,7 +62,7 @@ def _plan(account: Account, training_job: str) -> Found[PlanFacts] | None:
     answer = account.ask("sagemaker", "describe_training_job", TrainingJobName=training_job)
     if isinstance(answer, Missing):
         return None  # whether a Job runs at all is the service's to say
-    if isinstance(answer, Unread):
+    if isinstance(answer, NotInspected):
         return answer
     resources = answer.get("ResourceConfig")
     arn = resources.get("TrainingPlanArn") if isinstance(resources, dict) else None
@@ -72,11 +72,11 @@ def _plan(account: Account, training_job: str) -> Found[PlanFacts] | None:
 def _heartbeat(account: Account, mailbox: str, attempt: str) -> Found[Heartbeat]:
     bucket = bucket_of(mailbox)
     if bucket is None:
-        return Unread("the mailbox is not in S3")
+        return NotInspected("the mailbox is not in S3")
     try:
         key = heartbeat_key(attempt)
     except MailboxError as err:
-        return Unread(str(err))
+        return NotInspected(str(err))
     prefix = urlsplit(mailbox).path.strip("/")
     return read_document(account, bucket, f"{prefix}/{key}" if prefix else key, Heartbeat)
 
@@ -85,7 +85,7 @@ def _saves(account: Account, mailbox: str) -> Found[tuple[datetime, ...]]:
     """Manifests are written last, one for each complete checkpoint: their times are when the run saved."""
     bucket = bucket_of(mailbox)
     if bucket is None:
-        return Unread("the mailbox is not in S3")
+        return NotInspected("the mailbox is not in S3")
     prefix = urlsplit(mailbox).path.strip("/")
     below = f"{prefix}/{manifest_prefix()}" if prefix else manifest_prefix()
     rows: list[Any] = []

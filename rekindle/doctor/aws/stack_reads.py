@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from rekindle.doctor.aws.account import Account, chunks
-from rekindle.doctor.base.facts import Found, Missing, Read, Unread
+from rekindle.doctor.base.facts import Found, Missing, NotInspected, Read
 from rekindle.doctor.stack.rules import (
     ERROR_HOURS,
     EVENT_DAYS,
@@ -33,7 +33,9 @@ _BUCKET, _ROLE = "AWS::S3::Bucket", "AWS::IAM::Role"
 def read_stack(account: Account, name: str, *, now: datetime) -> Found[StackFacts]:
     """Everything about the stack `name`."""
     answer = account.ask("cloudformation", "describe_stacks", StackName=name)
-    if isinstance(answer, Unread) and "does not exist" in answer.why:  # CloudFormation's word for it: ValidationError
+    if (
+        isinstance(answer, NotInspected) and "does not exist" in answer.why
+    ):  # CloudFormation's word for it: ValidationError
         return Missing()
     if not isinstance(answer, dict):
         return answer
@@ -61,7 +63,7 @@ def read_stack(account: Account, name: str, *, now: datetime) -> Found[StackFact
             account, "AWS/Lambda", "Invocations", {"FunctionName": sweep}, now, timedelta(minutes=SWEEP_MINUTES)
         )
         if sweep
-        else Unread("the stack has no sweep"),
+        else NotInspected("the stack has no sweep"),
         people=_people(account, name, next(iter(made.get(_TOPIC, {}).values()), "")),
         buckets={ref: read_notifies(account, ref) for ref in made.get(_BUCKET, {}).values()},
         roles={key: _denied(account, ref) for key, ref in made.get(_ROLE, {}).items()},
@@ -82,7 +84,7 @@ def read_notifies(account: Account, bucket: str) -> Found[bool]:
 def _rule(account: Account, reference: str, buses: Iterable[str], now: datetime) -> Found[RuleFacts]:
     """`reference`: `name` on the default bus, `bus|name` on another; a bare name is looked for on the stack's, too."""
     bus, _, name = reference.rpartition("|")
-    rule: dict[str, Any] | Missing | Unread = Missing()
+    rule: dict[str, Any] | Missing | NotInspected = Missing()
     where: dict[str, str] = {}
     for one in [bus] if bus else ["", *buses]:
         where = {"EventBusName": one} if one else {}
@@ -101,10 +103,10 @@ def _rule(account: Account, reference: str, buses: Iterable[str], now: datetime)
         enabled=str(rule.get("State", "")).startswith("ENABLED"),
         targets=len(targets.get("Targets") or []),
         is_schedule=is_schedule,
-        matched=Unread("a schedule")
+        matched=NotInspected("a schedule")
         if is_schedule
         else _sum(account, "AWS/Events", "MatchedEvents", dimensions, now, span),
-        failed=Unread("a schedule")
+        failed=NotInspected("a schedule")
         if is_schedule
         else _sum(account, "AWS/Events", "FailedInvocations", dimensions, now, span),
     )
@@ -162,13 +164,13 @@ def _people(account: Account, stack: str, topic: str) -> Read[PeopleFacts]:
     confirmed = pending = 0
     if topic:
         rows = account.pages("sns", "list_subscriptions_by_topic", "Subscriptions", TopicArn=topic)
-        if isinstance(rows, Unread):
+        if isinstance(rows, NotInspected):
             return rows
         reported = [str(row.get("SubscriptionArn") or "") for row in rows] if isinstance(rows, list) else []
         pending = sum(not arn.startswith("arn:") for arn in reported)  # "PendingConfirmation" stands in the ARN's place
         confirmed = len(reported) - pending
     answer = account.ask("ssm", "get_parameter", Name=f"/{stack}/channels")
-    if isinstance(answer, Unread) and "ParameterNotFound" not in answer.why:
+    if isinstance(answer, NotInspected) and "ParameterNotFound" not in answer.why:
         return answer
     document = str((answer.get("Parameter") or {}).get("Value") or "") if isinstance(answer, dict) else ""
     channels, names, unreadable = _channels(document)
@@ -283,7 +285,7 @@ def _sum(
         Statistics=["Sum"],
     )
     if isinstance(answer, Missing):
-        return Unread("CloudWatch does not know the metric")
-    if isinstance(answer, Unread):
+        return NotInspected("CloudWatch does not know the metric")
+    if isinstance(answer, NotInspected):
         return answer
     return float(sum(point.get("Sum", 0.0) for point in answer.get("Datapoints") or []))

@@ -11,7 +11,7 @@ from rekindle.doctor.base.subject import Storage
 
 
 @dataclass(frozen=True, slots=True)
-class Unread:
+class NotInspected:
     """It could not be looked at. `why` is for a person and names the missing permission where that is the reason."""
 
     why: str
@@ -24,16 +24,16 @@ class Missing:
     why: str = ""
 
 
-NOT_ASKED: Final = Unread("not asked")
+NOT_ASKED: Final = NotInspected("not asked")
 
 _T = TypeVar("_T")
-Read: TypeAlias = _T | Unread  # something that is always there, if it can be read
-Found: TypeAlias = _T | Missing | Unread  # something that may not exist
+Read: TypeAlias = _T | NotInspected  # something that is always there, if it can be read
+Found: TypeAlias = _T | Missing | NotInspected  # something that may not exist
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubnetFacts:
-    """One subnet. `free` are its free IPv4 addresses; `has_s3_route` None: not known."""
+    """One subnet. `free` are its free IPv4 addresses."""
 
     id: str
     vpc: str
@@ -79,7 +79,7 @@ class TypeFacts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WayToS3:
+class S3Route:
     """How a subnet reaches S3: a gateway or interface endpoint, or a way out of the VPC; None where there is none."""
 
     subnet: str
@@ -157,8 +157,8 @@ class AccountFacts:
 
     subnets: Mapping[str, Found[SubnetFacts]]
     security_groups: Mapping[str, Found[SecurityGroupFacts]]
-    types: Mapping[str, TypeFacts | Unread]
-    ways: Mapping[str, Read[WayToS3]]
+    types: Mapping[str, TypeFacts | NotInspected]
+    ways: Mapping[str, Read[S3Route]]
     scripts: Mapping[str, Found[ScriptFacts]]  # by SourceS3Uri
     roles: Mapping[str, Found[RoleFacts]]  # by ARN
     file_systems: Mapping[str, Found[FileSystemFacts]]  # by DNS name

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final
 
-from rekindle.sbatch.options import Problem, Read, is_option, longer, read_word
+from rekindle.sbatch.options import ParsedOption, Problem, is_option, longer, read_word
 from rekindle.sbatch.table import OPTIONS, Known
 
 AUTO_RESUME: Final = "auto-resume"  # srun's, from HyperPod's plug-in; on an #SBATCH line it is lost (aws-facts §4.2)
@@ -73,7 +73,7 @@ def parse(line: int, words: list[str]) -> tuple[list[Option], list[Trouble]]:
     return options, troubles
 
 
-def _trouble(line: int, read: Read, word: str) -> Trouble:
+def _trouble(line: int, read: ParsedOption, word: str) -> Trouble:
     name = read.name[:60] if read.name.startswith("-") else f"--{read.name[:60]}"
     match read.problem:
         case Problem.NEEDS_VALUE | Problem.TAKES_NONE:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from rekindle.doctor.base.facts import AccountFacts, Missing, RoleFacts, Unread
+from rekindle.doctor.base.facts import AccountFacts, Missing, NotInspected, RoleFacts
 from rekindle.doctor.base.findings import Finding, error, listed, quoted, unknown
 from rekindle.doctor.base.ids import Id
 from rekindle.doctor.base.subject import Subject
@@ -62,10 +62,10 @@ def needed_actions(role: str, folders: tuple[str, ...], *, has_vpc: bool) -> lis
 def role_findings(subject: Subject, facts: AccountFacts) -> Iterator[Finding]:
     """Every execution role that a group names."""
     for role, (where, _, _) in role_uses(subject).items():
-        match facts.roles.get(role, Unread("not asked")):
+        match facts.roles.get(role, NotInspected("not asked")):
             case Missing():
                 yield error(Id.ROLE_EXISTS, where, f"{quoted(role)} does not exist")
-            case Unread(why):
+            case NotInspected(why):
                 yield unknown(Id.ROLE_EXISTS, where, f"the role was not looked at: {why}")
             case RoleFacts() as found:
                 yield from _role(found, where)
@@ -74,11 +74,11 @@ def role_findings(subject: Subject, facts: AccountFacts) -> Iterator[Finding]:
 def _role(role: RoleFacts, where: str) -> Iterator[Finding]:
     if not is_trusted(role.trust, SERVICE):
         yield error(Id.ROLE_TRUST, where, f"{role.name} does not let {SERVICE} assume it (sts:AssumeRole)")
-    if not isinstance(role.denied, Unread):
+    if not isinstance(role.denied, NotInspected):
         if role.denied:
             yield error(Id.ROLE_ACTIONS, where, f"{role.name} lacks {listed(role.denied, 12)}")
         return
-    if isinstance(role.attached, Unread):
+    if isinstance(role.attached, NotInspected):
         why = role.denied.why if role.denied.why == role.attached.why else f"{role.denied.why}; {role.attached.why}"
         yield unknown(Id.ROLE_ACTIONS, where, f"what {role.name} may do was not looked at: {why}")
     elif MANAGED_POLICY in role.attached:

@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import Final
 
 from rekindle.compat import UTC
-from rekindle.doctor.base.facts import AccountFacts, Missing, PlanFacts, SubnetFacts, TypeFacts, Unread
+from rekindle.doctor.base.facts import AccountFacts, Missing, NotInspected, PlanFacts, SubnetFacts, TypeFacts
 from rekindle.doctor.base.findings import Finding, error, listed, quoted, unknown, warning
 from rekindle.doctor.base.ids import Id
 from rekindle.doctor.base.subject import Subject
@@ -30,10 +30,10 @@ def plan_findings(
         if group.plan is None:
             continue
         where = subject.path(f"{group.at}.TrainingPlanArn")
-        match facts.plans.get(group.plan, Unread("not asked")):
+        match facts.plans.get(group.plan, NotInspected("not asked")):
             case Missing():
                 yield error(Id.PLAN_STATUS, where, f"{quoted(group.plan)} does not exist")
-            case Unread(why):
+            case NotInspected(why):
                 yield unknown(Id.PLAN_STATUS, where, f"the training plan was not looked at: {why}")
             case PlanFacts() as plan:
                 yield from _status(plan, where, now)
@@ -114,7 +114,7 @@ def quota_findings(subject: Subject, facts: AccountFacts) -> Iterator[Finding]:
         if group.plan is None and group.to_start and len(group.types) == 1:
             count, where = wanted.get(group.types[0], (0, subject.path(f"{group.at}.InstanceCount")))
             wanted[group.types[0]] = (count + group.to_start, where)
-    if isinstance(facts.quotas, Unread):
+    if isinstance(facts.quotas, NotInspected):
         if wanted:
             yield unknown(Id.QUOTA, subject.path("InstanceGroups"), f"quotas were not looked at: {facts.quotas.why}")
         return

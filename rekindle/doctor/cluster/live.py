@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from datetime import datetime
 from typing import Final
 
-from rekindle.doctor.base.facts import Missing, NodeFacts, Unread
+from rekindle.doctor.base.facts import Missing, NodeFacts, NotInspected
 from rekindle.doctor.base.findings import Finding, counted, error, listed, quoted, unknown, warning
 from rekindle.doctor.base.ids import Id
 from rekindle.doctor.base.subject import Subject
@@ -21,7 +21,7 @@ _OUT: Final = that_say(
 )
 
 
-def cluster_findings(subject: Subject, nodes: list[NodeFacts] | Unread) -> Iterator[Finding]:
+def cluster_findings(subject: Subject, nodes: list[NodeFacts] | NotInspected) -> Iterator[Finding]:
     """What DescribeCluster and ListClusterNodes say. Source of the words: botocore; of what they mean: aws-facts §3."""
     if subject.status in _BROKEN:
         why = f": {quoted(subject.failure, 200)}" if subject.failure else ""
@@ -59,8 +59,8 @@ def _software(subject: Subject, at: str, name: str | None, status: str | None) -
         yield warning(Id.CLUSTER_SOFTWARE, where, f"{quoted(name)}: its software update is {status}")
 
 
-def _nodes(subject: Subject, nodes: list[NodeFacts] | Unread) -> Iterator[Finding]:
-    if isinstance(nodes, Unread):
+def _nodes(subject: Subject, nodes: list[NodeFacts] | NotInspected) -> Iterator[Finding]:
+    if isinstance(nodes, NotInspected):
         yield unknown(Id.CLUSTER_NODES, subject.label, f"nodes were not looked at: {nodes.why}")
         return
     for node in nodes:
@@ -99,9 +99,9 @@ def difference_findings(request: Subject, live: Subject) -> Iterator[Finding]:
 
 def agent_findings(
     label: str,
-    agent: AgentDoc | Missing | Unread,
-    queue: str | Missing | Unread,
-    nodes: NodesDoc | Missing | Unread,
+    agent: AgentDoc | Missing | NotInspected,
+    queue: str | Missing | NotInspected,
+    nodes: NodesDoc | Missing | NotInspected,
     *,
     now: datetime,
 ) -> Iterator[Finding]:
@@ -113,7 +113,7 @@ def agent_findings(
                 label,
                 "no agent has ever reported: jobs on this cluster are not protected by Rekindle",
             )
-        case Unread(why):
+        case NotInspected(why):
             yield unknown(Id.AGENT_HEARTBEAT, label, f"the agent's heartbeat was not looked at: {why}")
         case AgentDoc() as doc:
             yield from _heartbeat(label, doc, now)
@@ -121,7 +121,7 @@ def agent_findings(
         case Missing():
             beside = error if isinstance(agent, AgentDoc) else warning
             yield beside(Id.AGENT_QUEUE, label, "the agent's queue does not exist: it can be given no order")
-        case Unread(why):
+        case NotInspected(why):
             yield unknown(Id.AGENT_QUEUE, label, f"the agent's queue was not looked at: {why}")
         case str():
             pass
@@ -131,7 +131,7 @@ def agent_findings(
             if bad and standing_of(node.state, node.flags, node.reason) is not NodeStanding.AWAY:
                 text = f": {quoted(node.reason, 160)}" if node.reason else ""
                 yield warning(Id.AGENT_NODES, f"{label}:{node.name}", f"Slurm has it as {listed(bad)}{text}")
-    elif isinstance(nodes, Unread):
+    elif isinstance(nodes, NotInspected):
         yield unknown(Id.AGENT_NODES, label, f"Slurm's nodes were not looked at: {nodes.why}")
 
 

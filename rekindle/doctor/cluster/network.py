@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from rekindle.doctor.base.facts import AccountFacts, Missing, Rule, SecurityGroupFacts, SubnetFacts, TypeFacts, Unread
+from rekindle.doctor.base.facts import (
+    AccountFacts,
+    Missing,
+    NotInspected,
+    Rule,
+    SecurityGroupFacts,
+    SubnetFacts,
+    TypeFacts,
+)
 from rekindle.doctor.base.findings import Finding, error, listed, unknown, warning
 from rekindle.doctor.base.ids import Id
 from rekindle.doctor.base.subject import Group, Kind, Subject
@@ -30,7 +38,7 @@ def network_findings(subject: Subject, facts: AccountFacts) -> Iterator[Finding]
     yield from _security_groups(subject, facts)
 
 
-def addresses_needed(name: str, facts: TypeFacts | Unread | None, kind: Kind) -> int | None:
+def addresses_needed(name: str, facts: TypeFacts | NotInspected | None, kind: Kind) -> int | None:
     """IPv4 addresses that one instance takes from its subnet; None: not known."""
     cards = facts.cards if isinstance(facts, TypeFacts) else None
     per_interface = facts.addresses_per_interface if isinstance(facts, TypeFacts) else None
@@ -58,14 +66,14 @@ def _uses(subject: Subject, *, is_subnet: bool) -> dict[str, str]:
 
 
 def _subnets(
-    subject: Subject, subnets: Mapping[str, SubnetFacts | Missing | Unread], used: Mapping[str, str]
+    subject: Subject, subnets: Mapping[str, SubnetFacts | Missing | NotInspected], used: Mapping[str, str]
 ) -> Iterator[Finding]:
     vpcs: dict[str, list[str]] = {}
     for one, where in used.items():
-        match subnets.get(one, Unread("not asked")):
+        match subnets.get(one, NotInspected("not asked")):
             case Missing():
                 yield error(Id.SUBNET_EXISTS, where, f"{one} does not exist in this account and region")
-            case Unread(why):
+            case NotInspected(why):
                 yield unknown(Id.SUBNET_EXISTS, where, f"{one} was not looked at: {why}")
             case SubnetFacts() as facts:
                 vpcs.setdefault(facts.vpc, []).append(one)
@@ -84,8 +92,8 @@ def _ways(facts: AccountFacts, used: Mapping[str, str]) -> Iterator[Finding]:
     for one, where in used.items():
         if not isinstance(facts.subnets.get(one), SubnetFacts):
             continue
-        way = facts.ways.get(one, Unread("not asked"))
-        if isinstance(way, Unread):
+        way = facts.ways.get(one, NotInspected("not asked"))
+        if isinstance(way, NotInspected):
             yield unknown(Id.S3_ROUTE, where, f"{one}: its way to S3 was not looked at: {way.why}")
         elif way.by is None:
             yield error(
@@ -103,9 +111,9 @@ def _zones(subject: Subject, facts: AccountFacts) -> Iterator[Finding]:
         zones = _zones_of(subject, group, facts)
         for name in group.types:
             where = subject.path(f"{group.at}.InstanceType")
-            known = facts.types.get(name, Unread("not asked"))
+            known = facts.types.get(name, NotInspected("not asked"))
             offered = known.zones if isinstance(known, TypeFacts) else known
-            if isinstance(offered, Unread):
+            if isinstance(offered, NotInspected):
                 yield unknown(Id.SUBNET_ZONE, where, f"where {name} is offered was not looked at: {offered.why}")
             elif not offered:
                 yield error(Id.SUBNET_ZONE, where, f"{name} is offered in no zone of this region")
@@ -135,7 +143,7 @@ def _addresses(subject: Subject, facts: AccountFacts) -> Iterator[Finding]:
             where = subject.path(f"{group.at}.InstanceCount")
             name = group.types[needs.index(None)] if needs else "its instances"
             why = facts.types.get(name) if needs else None
-            because = f": {why.why}" if isinstance(why, Unread) else ""
+            because = f": {why.why}" if isinstance(why, NotInspected) else ""
             yield unknown(Id.SUBNET_ADDRESSES, where, f"how many addresses {name} needs is not known{because}")
         if known:
             of = frozenset(subject.subnets_of(group))
@@ -158,10 +166,10 @@ def _addresses(subject: Subject, facts: AccountFacts) -> Iterator[Finding]:
 def _security_groups(subject: Subject, facts: AccountFacts) -> Iterator[Finding]:
     vpcs = {one.vpc for one in facts.subnets.values() if isinstance(one, SubnetFacts)}
     for one, where in _uses(subject, is_subnet=False).items():
-        match facts.security_groups.get(one, Unread("not asked")):
+        match facts.security_groups.get(one, NotInspected("not asked")):
             case Missing():
                 yield error(Id.SECURITY_GROUP_EXISTS, where, f"{one} does not exist in this account and region")
-            case Unread(why):
+            case NotInspected(why):
                 yield unknown(Id.SECURITY_GROUP_EXISTS, where, f"{one} was not looked at: {why}")
             case SecurityGroupFacts() as found:
                 if vpcs and found.vpc not in vpcs:
@@ -178,7 +186,7 @@ def _security_groups(subject: Subject, facts: AccountFacts) -> Iterator[Finding]
             yield from _talk(rows, subject.path(f"{at}.SecurityGroupIds"), needs_efa=needs_efa)
 
 
-def _has_efa(name: str, facts: TypeFacts | Unread | None) -> bool:
+def _has_efa(name: str, facts: TypeFacts | NotInspected | None) -> bool:
     """HyperPod checks EFA on the types that train; a controller's type may have it, unused."""
     if isinstance(facts, TypeFacts) and facts.has_efa is not None:
         return facts.has_efa and ACCELERATED.match(name) is not None

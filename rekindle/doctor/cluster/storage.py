@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from rekindle.doctor.base.facts import AccountFacts, FileSystemFacts, Missing, ScriptFacts, SubnetFacts, Unread
+from rekindle.doctor.base.facts import AccountFacts, FileSystemFacts, Missing, NotInspected, ScriptFacts, SubnetFacts
 from rekindle.doctor.base.findings import Finding, error, listed, quoted, unknown, warning
 from rekindle.doctor.base.ids import Id
 from rekindle.doctor.base.subject import Group, Kind, Mount, Storage, Subject
@@ -24,12 +24,12 @@ def script_findings(
         if group.source_uri is None:
             continue
         where = subject.path(f"{group.at}.LifeCycleConfig.SourceS3Uri")
-        match facts.scripts.get(group.source_uri, Unread("not asked")):
+        match facts.scripts.get(group.source_uri, NotInspected("not asked")):
             case Missing(why):
                 yield error(
                     Id.SCRIPT_OBJECTS, where, f"{quoted(group.source_uri)} cannot be listed: {why or 'no such bucket'}"
                 )
-            case Unread(why):
+            case NotInspected(why):
                 yield unknown(Id.SCRIPT_OBJECTS, where, f"the lifecycle scripts were not looked at: {why}")
             case ScriptFacts() as found:
                 yield from _folder(group, found, subject)
@@ -54,7 +54,7 @@ def _contents(folder: str, found: ScriptFacts, subject: Subject) -> Iterator[Fin
     first = {group.on_create for group in subject.groups if group.source_uri == folder}
     for name, content in sorted(found.contents.items()):
         where = f"{folder.rstrip('/')}/{name}"
-        if isinstance(content, Unread):
+        if isinstance(content, NotInspected):
             yield unknown(Id.SCRIPT_CONTENT, where, f"was not read: {content.why}")
             continue
         is_shell = name.endswith(".sh") or name in first
@@ -100,10 +100,10 @@ def fsx_findings(subject: Subject, facts: AccountFacts, more: tuple[tuple[str, M
     every = [(subject.label, mount) for group in subject.groups for mount in group.mounts] + list(more)
     for label, mount in every:
         where = f"{label}:{mount.at}"
-        match facts.file_systems.get(mount.dns, Unread("not asked")):
+        match facts.file_systems.get(mount.dns, NotInspected("not asked")):
             case Missing():
                 yield error(Id.FSX_EXISTS, where, f"no file system has the DNS name {quoted(mount.dns)}")
-            case Unread(why):
+            case NotInspected(why):
                 yield unknown(Id.FSX_EXISTS, where, f"{quoted(mount.dns)} was not looked at: {why}")
             case FileSystemFacts() as found:
                 yield from _file_system(mount, found, where, vpcs)

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from rekindle.doctor.base.facts import NOT_ASKED, Found, Missing, Read, Unread
+from rekindle.doctor.base.facts import NOT_ASKED, Found, Missing, NotInspected, Read
 from rekindle.doctor.base.findings import Finding, counted, error, listed, quoted, unknown, warning
 from rekindle.doctor.base.ids import Id
 
@@ -91,7 +91,7 @@ def stack_findings(name: str, stack: Found[StackFacts]) -> Iterator[Finding]:
     match stack:
         case Missing():
             yield error(Id.STACK, label, "there is no such stack in this account and region (make deploy; --stack)")
-        case Unread(why):
+        case NotInspected(why):
             yield unknown(Id.STACK, label, f"the stack was not looked at: {why}")
         case StackFacts():
             yield from _status(stack, label)
@@ -109,7 +109,7 @@ def stack_findings(name: str, stack: Found[StackFacts]) -> Iterator[Finding]:
             yield from _roles(stack, label)
 
 
-def _lost(check: Id, where: str, lost: Missing | Unread, *, gone: str, what: str) -> Finding:
+def _lost(check: Id, where: str, lost: Missing | NotInspected, *, gone: str, what: str) -> Finding:
     """The finding about a part that was not checked further: `gone` if it is, else that `what` was not read."""
     if isinstance(lost, Missing):
         return error(check, where, gone)
@@ -132,7 +132,7 @@ def _rules(stack: StackFacts, label: str) -> Iterator[Finding]:
     for name, found in stack.rules.items():
         where = f"{label}:{name}"
         match found:
-            case Missing() | Unread() as lost:
+            case Missing() | NotInspected() as lost:
                 yield _lost(
                     Id.STACK_RULES, where, lost, gone="the rule has been deleted: its events are lost", what="the rule"
                 )
@@ -146,8 +146,8 @@ def _rules(stack: StackFacts, label: str) -> Iterator[Finding]:
 
 
 def _events(rule: RuleFacts, where: str) -> Iterator[Finding]:
-    if isinstance(rule.failed, Unread) or isinstance(rule.matched, Unread):
-        why = rule.failed.why if isinstance(rule.failed, Unread) else ""
+    if isinstance(rule.failed, NotInspected) or isinstance(rule.matched, NotInspected):
+        why = rule.failed.why if isinstance(rule.failed, NotInspected) else ""
         yield unknown(Id.STACK_EVENTS, where, f"whether events arrive was not looked at: {why or 'no metrics'}")
         return
     if rule.failed > 0:
@@ -162,7 +162,7 @@ def _functions(stack: StackFacts, label: str) -> Iterator[Finding]:
     for name, found in stack.functions.items():
         where = f"{label}:{name}"
         match found:
-            case Missing() | Unread() as lost:
+            case Missing() | NotInspected() as lost:
                 yield _lost(Id.STACK_FUNCTIONS, where, lost, gone="the function has been deleted", what="the function")
             case FunctionFacts() as one:
                 why = f": {quoted(one.reason, 200)}" if one.reason else ""
@@ -172,7 +172,7 @@ def _functions(stack: StackFacts, label: str) -> Iterator[Finding]:
                     yield error(Id.STACK_FUNCTIONS, where, f"its last update failed{why}")
                 if one.reserved == 0:
                     yield error(Id.STACK_FUNCTIONS, where, "its reserved concurrency is 0: it never runs")
-                if not isinstance(one.errors, Unread) and one.errors > 0:
+                if not isinstance(one.errors, NotInspected) and one.errors > 0:
                     text = f"it failed {counted(one.errors, 'time')} in {ERROR_HOURS} hours"
                     text += " (docs/runbook/function-errors.md)"
                     yield warning(Id.STACK_FUNCTIONS, where, text)
@@ -184,7 +184,7 @@ def _mappings(stack: StackFacts, label: str) -> Iterator[Finding]:
         match found:
             case Missing():
                 yield error(Id.STACK_MAPPINGS, where, "the queue feeds no function any more")
-            case Unread(why):
+            case NotInspected(why):
                 yield unknown(Id.STACK_MAPPINGS, where, f"was not looked at: {why}")
             case state if state not in ("Enabled", "Enabling", "Creating", "Updating"):
                 yield error(Id.STACK_MAPPINGS, where, f"is {state}: what waits in its queue is delivered to no one")
@@ -192,7 +192,7 @@ def _mappings(stack: StackFacts, label: str) -> Iterator[Finding]:
 
 def _sweep(stack: StackFacts, label: str) -> Iterator[Finding]:
     where = f"{label}:{SWEEP}"
-    if isinstance(stack.sweeps, Unread):
+    if isinstance(stack.sweeps, NotInspected):
         yield unknown(Id.STACK_SWEEP, where, f"whether it runs was not looked at: {stack.sweeps.why}")
     elif stack.sweeps == 0:
         yield error(Id.STACK_SWEEP, where, f"it has not run in {SWEEP_MINUTES} minutes (docs/runbook/sweep-silent.md)")
@@ -202,7 +202,7 @@ def _queues(stack: StackFacts, label: str) -> Iterator[Finding]:
     for name, found in stack.queues.items():
         where = f"{label}:{name}"
         match found:
-            case Missing() | Unread() as lost:
+            case Missing() | NotInspected() as lost:
                 yield _lost(Id.STACK_QUEUES, where, lost, gone="the queue has been deleted", what="the queue")
             case int(count) if count and any(word in name for word in TROUBLE_QUEUES):
                 reported = {
@@ -219,7 +219,7 @@ def _alarms(stack: StackFacts, label: str) -> Iterator[Finding]:
     for name, found in stack.alarms.items():
         where = f"{label}:{name}"
         match found:
-            case Missing() | Unread() as lost:
+            case Missing() | NotInspected() as lost:
                 yield _lost(Id.STACK_ALARMS, where, lost, gone="the alarm has been deleted", what="the alarm")
             case AlarmFacts() as alarm:
                 if alarm.state == "ALARM":
@@ -230,7 +230,7 @@ def _alarms(stack: StackFacts, label: str) -> Iterator[Finding]:
 
 def _people(stack: StackFacts, label: str) -> Iterator[Finding]:
     where = f"{label}:channels"
-    if isinstance(stack.people, Unread):
+    if isinstance(stack.people, NotInspected):
         yield unknown(Id.STACK_PEOPLE, where, f"who is notified was not checked: {stack.people.why}")
         return
     people = stack.people
@@ -254,7 +254,7 @@ def bucket_findings(label: str, buckets: Mapping[str, Found[bool]]) -> Iterator[
         match found:
             case Missing():
                 yield error(Id.STACK_NOTIFICATIONS, where, "the bucket does not exist")
-            case Unread(why):
+            case NotInspected(why):
                 yield unknown(Id.STACK_NOTIFICATIONS, where, f"its notifications were not looked at: {why}")
             case False:
                 text = "does not send its events to EventBridge: an answer is seen only at the next observation"
@@ -265,7 +265,7 @@ def _roles(stack: StackFacts, label: str) -> Iterator[Finding]:
     for name, found in stack.roles.items():
         where = f"{label}:{name}"
         match found:
-            case Missing() | Unread() as lost:
+            case Missing() | NotInspected() as lost:
                 yield _lost(
                     Id.STACK_PERMISSIONS,
                     where,

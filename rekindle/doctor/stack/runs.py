@@ -11,7 +11,7 @@ from statistics import median
 from typing import Final
 
 from rekindle.compat import from_iso
-from rekindle.doctor.base.facts import NOT_ASKED, Found, Missing, PlanFacts, Unread
+from rekindle.doctor.base.facts import NOT_ASKED, Found, Missing, NotInspected, PlanFacts
 from rekindle.doctor.base.findings import Finding, counted, error, quoted, unknown, warning
 from rekindle.doctor.base.ids import Id
 from rekindle.doctor.cluster.capacity import SOON, shown
@@ -64,7 +64,7 @@ class Failing:
     source: str
 
 
-def failing(run: RunFacts, *, now: datetime) -> Failing | Unread:
+def failure_rate(run: RunFacts, *, now: datetime) -> Failing | NotInspected:
     """From the Job's own failures where there are enough, else from its size and the published rate."""
     if len(run.failures) >= MIN_FAILURES:
         since = run.counted_since or run.since
@@ -74,7 +74,7 @@ def failing(run: RunFacts, *, now: datetime) -> Failing | Unread:
     if gpus is None and isinstance(run.heartbeat, Heartbeat):
         gpus = run.heartbeat.world_size  # one rank to a GPU, as torchrun does it
     if not gpus:
-        return Unread("neither its size nor enough failures of its own are known")
+        return NotInspected("neither its size nor enough failures of its own are known")
     nodes = math.ceil(gpus / GPUS_PER_NODE)
     mean = timedelta(days=1 / (nodes * FAILURES_PER_NODE_DAY))
     return Failing(mean=mean, source=f"{counted(nodes, 'node')} at 6.5 failures per 1000 node-days")
@@ -105,7 +105,7 @@ def _plan(run: RunFacts, label: str, now: datetime) -> Iterator[Finding]:
     match run.plan:
         case Missing():
             yield error(Id.RUN_PLAN, where, "the training plan that it names does not exist")
-        case Unread(why):
+        case NotInspected(why):
             yield unknown(Id.RUN_PLAN, where, f"whether it is on a training plan was not looked at: {why}")
         case PlanFacts(status="Active", ends_at=None):
             yield unknown(Id.RUN_PLAN, where, "its training plan says no end")
@@ -128,7 +128,7 @@ def _heartbeat(run: RunFacts, label: str, now: datetime) -> Iterator[Finding]:
             if now - run.since >= SILENT:
                 text = "its monitor has never been heard of: is REKINDLE_MAILBOX set, and may its role write there?"
                 yield warning(Id.RUN_HEARTBEAT, where, text)
-        case Unread(why):
+        case NotInspected(why):
             yield unknown(Id.RUN_HEARTBEAT, where, f"its heartbeat was not looked at: {why}")
         case Heartbeat() as heartbeat if now - heartbeat.at >= SILENT:
             minutes = (now - heartbeat.at).total_seconds() / 60
@@ -137,11 +137,11 @@ def _heartbeat(run: RunFacts, label: str, now: datetime) -> Iterator[Finding]:
 
 def _cadence(run: RunFacts, label: str, now: datetime) -> Iterator[Finding]:
     where = f"{label}:checkpoints"
-    rate = failing(run, now=now)
-    if isinstance(run.saves, Unread):
+    rate = failure_rate(run, now=now)
+    if isinstance(run.saves, NotInspected):
         yield unknown(Id.RUN_CADENCE, where, f"how often it saves was not looked at: {run.saves.why}")
         return
-    if isinstance(rate, Unread):
+    if isinstance(rate, NotInspected):
         yield unknown(Id.RUN_CADENCE, where, f"how often it should save is not known: {rate.why}")
         return
     best = best_interval(rate.mean)

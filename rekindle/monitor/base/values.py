@@ -112,9 +112,9 @@ def _captured(value: object) -> Captured:
         return _of_array(numpy, value)
     library = type(value).__module__.partition(".")[0]
     if library in ("jax", "jaxlib", "tensorflow"):
-        return _Held(value) if _elements(value) == 1 else Unreadable(f"an array of {library}")
+        return _FixedValue(value) if _elements(value) == 1 else Unreadable(f"an array of {library}")
     if library == "cupy":
-        return _Held(value.copy()) if _elements(value) == 1 else Unreadable("an array of cupy")  # type: ignore[attr-defined]
+        return _FixedValue(value.copy()) if _elements(value) == 1 else Unreadable("an array of cupy")  # type: ignore[attr-defined]
     return float(value)  # type: ignore[arg-type]  # `__float__`, or a TypeError that says there is none
 
 
@@ -141,12 +141,12 @@ def _of_tensor(torch: Any, value: Any) -> Captured:
     if device == "cpu":
         return float(value.item())
     if device != "cuda":
-        return _Held(value.clone())
+        return _FixedValue(value.clone())
     if torch.cuda.is_current_stream_capturing():  # a graph would repeat the copy into a slot of another step
         return Unreadable("a tensor inside a CUDA graph's capture")
     slots = _cuda_slots(torch)
     if slots is None:
-        return _Held(value.clone())
+        return _FixedValue(value.clone())
     if value.dtype is torch.float32 or value.dtype is torch.float64:
         return slots.copy(value, is_wide=value.dtype is torch.float64)
     return slots.copy(value.to(torch.float64), is_wide=True)
@@ -161,7 +161,7 @@ def _of_spread(torch: Any, value: Any) -> Captured:
     return _of_tensor(torch, local)
 
 
-class _Held:
+class _FixedValue:
     """A value that nothing changes any more; reading it may wait for the device."""
 
     def __init__(self, value: Any) -> None:
@@ -204,7 +204,7 @@ class Slots:
             cell = self._made[is_wide, slot] = self._cells[is_wide][slot]
         self._memory[slot] = _EMPTY
         cell.copy_(value if value.dim() == 0 else value.reshape(()), non_blocking=True)
-        return _InSlot(self, slot, is_wide)
+        return _SlotValue(self, slot, is_wide)
 
     def word(self, slot: int) -> int:
         """The 64 bits of a slot as they are now."""
@@ -215,7 +215,7 @@ class Slots:
         self._free.append(slot)
 
 
-class _InSlot:
+class _SlotValue:
     def __init__(self, slots: Slots, slot: int, is_wide: bool) -> None:
         self._slots = slots
         self._slot = slot

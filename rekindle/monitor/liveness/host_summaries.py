@@ -30,7 +30,7 @@ _ORDER: Final = {
 
 
 @dataclass(slots=True)
-class _Due:
+class _DueReport:
     """A report of this rank's that the host's summary should hold; when that is looked at, by the monotonic clock."""
 
     report: RankReport
@@ -46,7 +46,7 @@ class HostSummaries:
         self._identity = identity
         self._clock = clock
         self._ranks = ranks_beside(identity.rank, identity.world_size)
-        self._due: dict[ReportKind, _Due] = {}
+        self._due: dict[ReportKind, _DueReport] = {}
 
     @property
     def next_at(self) -> float:
@@ -59,7 +59,7 @@ class HostSummaries:
         if into not in _ORDER or not self._ranks:
             return
         place = self._identity.rank - self._ranks.start
-        self._due[into] = _Due(report=report, at=self._clock.monotonic() + SETTLE_S + TURN_S * place)
+        self._due[into] = _DueReport(report=report, at=self._clock.monotonic() + SETTLE_S + TURN_S * place)
 
     def turn(self) -> None:
         """Write the host's summaries where it is this rank's turn to. May raise what the transport raises."""

@@ -107,7 +107,7 @@ def attempt_on_slurm(env: Mapping[str, str]) -> SlurmAttempt | None:
         return None
 
 
-def hear(env: Mapping[str, str], box: Callable[[], Box | None]) -> LaunchInstructions:
+def read_resume_plan(env: Mapping[str, str], box: Callable[[], Box | None]) -> LaunchInstructions:
     """This attempt's resume plan: from its environment, or from its plan file where it is a restart. Never raises.
 
     box: opens the mailbox; only called for a restart.

@@ -15,7 +15,7 @@ from typing import Final, Protocol
 
 from rekindle.monitor.base.clock import Clock
 from rekindle.monitor.base.worker import WakeSignal
-from rekindle.monitor.saving.agreement_terms import BOUNDS, Bounds, Plan, Wish
+from rekindle.monitor.saving.agreement_terms import BOUNDS, Bounds, Plan, RankRequest
 
 GO: Final = "go"
 NO_ANSWER: Final = "the ranks' exchange does not answer"
@@ -50,8 +50,8 @@ class Agreement:
         *,
         rank: int,
         world_size: int,
-        wish: Callable[[], Wish],
-        take: Callable[[Wish], None],
+        wish: Callable[[], RankRequest],
+        take: Callable[[RankRequest], None],
         step_s: Callable[[], float | None],
         clock: Clock,
         bounds: Bounds = BOUNDS,
@@ -93,8 +93,8 @@ class Agreement:
                 self._take(armed.wish)
             self._passed = armed  # last: until then the wish counts as covered by this plan
             return armed if is_go else None
-        wish = Wish.STOP if self._owes_stop else self.wish()
-        if wish is Wish.NOTHING or not (self._owes_stop or self.world_size == 1 or self._goes_alone()):
+        wish = RankRequest.STOP if self._owes_stop else self.wish()
+        if wish is RankRequest.NOTHING or not (self._owes_stop or self.world_size == 1 or self._goes_alone()):
             return None
         self._owes_stop = False
         self._take(wish)

@@ -9,7 +9,7 @@ from enum import IntEnum
 from rekindle.compat import Self
 
 
-class Wish(IntEnum):
+class RankRequest(IntEnum):
     """What a rank would have all ranks do. The highest wish of all ranks is what they all do."""
 
     NOTHING = 0
@@ -19,11 +19,11 @@ class Wish(IntEnum):
 
     @property
     def saves(self) -> bool:
-        return self in (Wish.SAVE, Wish.SAVE_AND_STOP)
+        return self in (RankRequest.SAVE, RankRequest.SAVE_AND_STOP)
 
     @property
     def stops(self) -> bool:
-        return self in (Wish.SAVE_AND_STOP, Wish.STOP)
+        return self in (RankRequest.SAVE_AND_STOP, RankRequest.STOP)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,7 +80,7 @@ class Plan:
     """
 
     number: int
-    wish: Wish
+    wish: RankRequest
     at_call: int
 
     @property
@@ -117,7 +117,7 @@ class Notice:
             plan = read["plan"]
             if plan is not None:
                 number, wish, at_call = (int(value) for value in plan)
-                plan = Plan(number=number, wish=Wish(wish), at_call=at_call)
+                plan = Plan(number=number, wish=RankRequest(wish), at_call=at_call)
             return cls(
                 session=str(read["session"]),
                 era=int(read["era"]),

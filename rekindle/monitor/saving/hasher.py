@@ -30,7 +30,7 @@ LOOK_AGAIN_S: Final = 0.2  # while something more urgent goes on
 
 
 @dataclass(frozen=True, slots=True)
-class _Work:
+class _HashJob:
     """A checkpoint whose hashes are to be written."""
 
     manifest: Manifest
@@ -58,7 +58,7 @@ class Hasher:
         self._is_busy = is_busy
         self._on_damaged = on_damaged
         self._read_bytes_s = read_bytes_s
-        self._waiting: deque[_Work] = deque(maxlen=MAX_WAITING)
+        self._waiting: deque[_HashJob] = deque(maxlen=MAX_WAITING)
         self._to_check: tuple[int, str, str] | None = None
         self._stop = threading.Event()
         self._read_at = 0.0  # when the next chunk may be read
@@ -66,7 +66,7 @@ class Hasher:
 
     def submit(self, manifest: Manifest, root: str, stamps: Mapping[str, Stamp]) -> None:
         """Read the local files of a checkpoint that was just sealed. stamps: of the files as they were sealed."""
-        self._waiting.append(_Work(manifest, Path(root), stamps))
+        self._waiting.append(_HashJob(manifest, Path(root), stamps))
 
     def check(self, step: int, attempt: str, path: str) -> None:
         """Compare the checkpoint at `path`, from which this run resumed, with the hashes of its manifest."""
@@ -94,7 +94,7 @@ class Hasher:
             mailbox_failed(self._trouble, self._box, "hashing a checkpoint", err)
         return 3600.0
 
-    def _hash(self, work: _Work) -> None:
+    def _hash(self, work: _HashJob) -> None:
         found: dict[str, str] = {}
         for item in sorted(work.manifest.files, key=lambda item: item.bytes):
             digest = self._as_sealed(work, item.path)
@@ -114,7 +114,7 @@ class Hasher:
         self._box.put(hashes.key, hashes.to_json())
         self._trouble.count("hashes_written")
 
-    def _as_sealed(self, work: _Work, name: str) -> str | None:
+    def _as_sealed(self, work: _HashJob, name: str) -> str | None:
         """The hash of one file, None where it is not the one that was sealed, or was removed as old checkpoints are."""
         path = work.root if name == ITSELF else work.root / name
         try:

@@ -13,14 +13,14 @@ from rekindle.monitor.base.clock import Clock
 from rekindle.monitor.mail.exchange import Exchange
 from rekindle.monitor.saving.agreement import Agreement
 from rekindle.monitor.saving.agreement_terms import Plan
-from rekindle.monitor.saving.lives import BACK, Lives
+from rekindle.monitor.saving.lives import BACK, SaveLiveness
 from rekindle.monitor.saving.roll import RollCall
 
 ALL_OVER: Final = "all parts are over"
 LEFT: Final = "rank 0 has finished"
 
 
-class Inside:
+class JointSave:
     """has_begun: None until this rank knows whether the save begins; False where it continues without having heard.
 
     failed: why the save is no success any more, on some rank; None as far as is known here.
@@ -40,7 +40,7 @@ class Inside:
         self._clock = clock
         rank, world_size = agreement.rank, agreement.world_size
         self._began, self._done = RollCall(f"{self._key}/in", world_size), RollCall(f"{self._key}/done", world_size)
-        self._lives = Lives(self._key, rank=rank, world_size=world_size, bounds=agreement.bounds, clock=clock)
+        self._lives = SaveLiveness(self._key, rank=rank, world_size=world_size, bounds=agreement.bounds, clock=clock)
         self._is_marked = False
         self._waits_since: float | None = None  # in the save, for other ranks
         self._in_vain_since: float | None = None  # the same, after one of them is known to have failed

@@ -13,7 +13,7 @@ from rekindle.monitor.base.clock import Clock
 from rekindle.monitor.base.trouble import Trouble
 from rekindle.monitor.mail.exchange import Exchange
 from rekindle.monitor.saving.agreement import GO, Agreement
-from rekindle.monitor.saving.agreement_terms import Notice, Plan, Wish
+from rekindle.monitor.saving.agreement_terms import Notice, Plan, RankRequest
 from rekindle.monitor.saving.joint_save import ALL_OVER
 from rekindle.monitor.saving.roll import RollCall
 
@@ -44,7 +44,7 @@ class Hooks:
 
 
 @dataclass(slots=True)
-class Awaited:
+class AwaitedSave:
     """A save whose parts are counted below `key`; `over` is called once: with None when all are there, or why not.
 
     began: which ranks have begun it, in a plan's save; None in one that the ranks make by themselves.
@@ -110,7 +110,7 @@ class Leader:
         self._are_all_in = False
         self._lost_until = 0.0
         self._losses = 0  # in a row
-        self._awaited: list[Awaited] = []
+        self._awaited: list[AwaitedSave] = []
 
     @property
     def is_busy(self) -> bool:
@@ -142,7 +142,7 @@ class Leader:
             self._awaited.pop(0).over("too many saves wait for the other ranks' parts")
         now = self._clock.monotonic()
         self._awaited.append(
-            Awaited(
+            AwaitedSave(
                 save,
                 over,
                 now + self._bounds.must_finish_s,
@@ -196,7 +196,7 @@ class Leader:
         if now < self._lost_until:  # meanwhile each rank meets its own wish, as far as it can
             return
         wish = max(self._agreement.wish(), wish_of(exchange.get(self._key("wish"))))
-        if wish is Wish.NOTHING:
+        if wish is RankRequest.NOTHING:
             self._asking = None
             return
         armed = self._agreement.armed
@@ -209,7 +209,7 @@ class Leader:
             if not wish.stops:
                 self._settled(exchange)
                 return
-            wish = Wish.STOP
+            wish = RankRequest.STOP
         if not self._are_all_in:
             if now - asking.since > self._bounds.must_join_s + 2 * exchange.poll_s:
                 self._give_up(exchange, f"ranks {self._members.absent(exchange)} take no part")
@@ -218,7 +218,7 @@ class Leader:
         else:
             self._propose(exchange, wish, asking)
 
-    def _propose(self, exchange: Exchange, wish: Wish, asking: _Asking) -> None:
+    def _propose(self, exchange: Exchange, wish: RankRequest, asking: _Asking) -> None:
         """The nearest call that all ranks can hear of in time; each further try allows twice as long for that."""
         step_s = self._step_s()
         hear_s = (2 * exchange.poll_s + 10 * exchange.quick_s) * 2**asking.tries
@@ -283,7 +283,7 @@ class Leader:
             # the next meeting must not hold training up as well
             self._give_up(exchange, f"{start}{absent}")
 
-    def _count(self, exchange: Exchange, one: Awaited) -> None:
+    def _count(self, exchange: Exchange, one: AwaitedSave) -> None:
         now, world_size = self._clock.monotonic(), self._agreement.world_size
         is_over = one.done.is_full(exchange)
         failed = exchange.get(self._key(f"{one.key}/failed"))
@@ -347,9 +347,9 @@ class Leader:
         return f"{self.session}/{name}"
 
 
-def wish_of(text: str | None) -> Wish:
+def wish_of(text: str | None) -> RankRequest:
     """What stands under the key `wish`; nothing where it is not readable."""
     try:
-        return Wish(int(text or "0"))
+        return RankRequest(int(text or "0"))
     except ValueError:
-        return Wish.NOTHING
+        return RankRequest.NOTHING

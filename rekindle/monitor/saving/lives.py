@@ -73,7 +73,7 @@ class _Neighbour:
     heard_at: float | None = None  # when the pulse was last seen to move
 
 
-class Lives:
+class SaveLiveness:
     """Of one save, on one rank. `turn` is called at each read of the negotiating thread, from the save's start on."""
 
     def __init__(self, key: str, *, rank: int, world_size: int, bounds: Bounds, clock: Clock) -> None:

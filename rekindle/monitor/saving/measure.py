@@ -59,7 +59,7 @@ class Stamp:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Measured:
+class MeasuredSave:
     """A save's files. `root` is an absolute path or a URI; `stamps` are those of local files, by their names."""
 
     root: str
@@ -67,7 +67,7 @@ class Measured:
     stamps: Mapping[str, Stamp] = field(default_factory=dict)
 
 
-def measure(result: SaveResult, clients: Clients, *, is_preempted: Callable[[], bool] = lambda: False) -> Measured:
+def measure(result: SaveResult, clients: Clients, *, is_preempted: Callable[[], bool] = lambda: False) -> MeasuredSave:
     """The files of a save. Never on the training thread: a file system may be slow.
 
     is_preempted: asked between files; a save with many of them gives way. Objects in S3 are listed, not read.
@@ -79,7 +79,7 @@ def measure(result: SaveResult, clients: Clients, *, is_preempted: Callable[[], 
         files = tuple(_objects(place, result.files, clients))
         if not files:
             raise SaveIncomplete(f"{place.uri} holds no file")
-        return Measured(root=place.uri, files=files)
+        return MeasuredSave(root=place.uri, files=files)
     place = Place.parse(raw if raw.startswith("file://") else str(Path(raw).absolute()), "path")
     root = Path(place.path)
     before = _stamps(root, result.files, is_preempted)
@@ -95,7 +95,7 @@ def measure(result: SaveResult, clients: Clients, *, is_preempted: Callable[[], 
     if problems:
         raise SaveIncomplete("; ".join(problems[:3]))
     files = tuple(ManifestFile(path=name, bytes=before[name].bytes) for name in sorted(before))
-    return Measured(root=place.uri, files=files, stamps=before)
+    return MeasuredSave(root=place.uri, files=files, stamps=before)
 
 
 def damage(root: Path, sizes: Mapping[str, int]) -> list[str]:

@@ -2,7 +2,7 @@
 
 Everything here runs on the thread `rekindle-agree` of each rank and goes through an `Exchange`:
 
-    notice            rank 0 → all    the session, the newest plan, why there can be none (see `agree.Notice`)
+    notice            rank 0 → all    the session, the newest plan, why there can be none (see `agreement_terms.Notice`)
     <session>/wish    all → rank 0    the highest wish that no plan has covered yet
     <session>/m<era>/<rank>           who takes part; `again` beside them: a monitor that was started a second time
     <session>/resume, /apart          the step from which all resumed, or the first rank that differs
@@ -41,8 +41,8 @@ from rekindle.monitor.base.trouble import Trouble
 from rekindle.monitor.loss.judging_rank import JudgingRank
 from rekindle.monitor.mail.exchange import Exchange
 from rekindle.monitor.saving.agreement import GO, Agreement
-from rekindle.monitor.saving.agreement_terms import Notice, Plan, Wish
-from rekindle.monitor.saving.joint_save import ALL_OVER, LEFT, Inside
+from rekindle.monitor.saving.agreement_terms import Notice, Plan, RankRequest
+from rekindle.monitor.saving.joint_save import ALL_OVER, LEFT, JointSave
 from rekindle.monitor.saving.leading import AT_OTHER_STEPS, NO_COORDINATOR, Leader, wish_of
 from rekindle.monitor.saving.lives import own_life
 
@@ -104,7 +104,7 @@ class Negotiation:
         self._seen = 0  # the newest plan's number
         self._unheard = ""
         self._unheard_since: float | None = None
-        self._inside: Inside | None = None
+        self._inside: JointSave | None = None
         self._parts: deque[_Part] = deque(maxlen=MAX_PARTS)
         self._abandon_why: tuple[Plan, str] | None = None
         self._is_ending = False
@@ -278,7 +278,7 @@ class Negotiation:
         """Rank 0 knows its own wishes; the others leave theirs where rank 0 looks, until a plan covers them."""
         agreement = self._agreement
         wish, armed = agreement.wish(), agreement.armed
-        if wish is Wish.NOTHING or (armed is not None and armed.wish >= wish):
+        if wish is RankRequest.NOTHING or (armed is not None and armed.wish >= wish):
             self._unheard_since = None
             return
         now = self._clock.monotonic()
@@ -370,7 +370,7 @@ class Negotiation:
         held = exchange.put_new(self._key(plan, "step"), str(step))
         if held != str(step):
             exchange.put_new(start, f"{AT_OTHER_STEPS}: rank {number} at {step}, another one at {held}")
-        self._inside = inside = Inside(
+        self._inside = inside = JointSave(
             plan, self._session, agreement=agreement, is_waiting=self._is_waiting, clock=self._clock
         )
         exchange.put(self._key(plan, f"here/{number}"), own_life())

@@ -76,7 +76,7 @@ def settled(
     start has no plan; manifests of `job_id` then count, from the last planned attempt on. `clients` list those in S3.
     Raises: OSError, MailboxError, and the box's own errors.
     """
-    look = _Look(directory=directory, upload=upload, box=box, clients=clients or Clients())
+    look = _SearchPlace(directory=directory, upload=upload, box=box, clients=clients or Clients())
     if unplanned is not None:
         plan = replace(plan, step=unplanned.base.step, uri=unplanned.base.uri, manifest_uri=unplanned.base.manifest_uri)
 
@@ -107,7 +107,7 @@ def settled(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Look:
+class _SearchPlace:
     """Where there is to look."""
 
     directory: str | None
@@ -211,7 +211,7 @@ class _Look:
         return problems_at(path, has_times=self.has_times) if manifest is None else self._problems_of(manifest, path)
 
 
-def within(look: Callable[[], ResumePlan], seconds: float) -> ResumePlan:
+def with_timeout(look: Callable[[], ResumePlan], seconds: float) -> ResumePlan:
     """What `look` answers, on a thread of its own. Raises: what it raises; TimeoutError where that takes longer."""
     answers: list[ResumePlan | Exception] = []
 

@@ -19,7 +19,7 @@ from rekindle.monitor.mail.failures import mailbox_failed
 from rekindle.monitor.mail.mailbox_thread import Mail
 from rekindle.monitor.mail.requests import Requests
 from rekindle.monitor.saving.hasher import Hasher
-from rekindle.monitor.saving.measure import Measured, Preempted, SaveIncomplete, SaveUnsettled, measure
+from rekindle.monitor.saving.measure import MeasuredSave, Preempted, SaveIncomplete, SaveUnsettled, measure
 from rekindle.monitor.saving.saved import SaveJob, Upload, local_path
 from rekindle.protocol.mailbox import (
     MailboxError,
@@ -56,7 +56,7 @@ class _Waiting:
     """A save that has no manifest yet."""
 
     job: SaveJob
-    measured: Measured | None = None
+    measured: MeasuredSave | None = None
     tries: int = 0
 
 
@@ -156,7 +156,7 @@ class Sealer:
         self._sealed(one, own, standing, one.measured)
         return None
 
-    def _measure(self, job: SaveJob) -> Measured:
+    def _measure(self, job: SaveJob) -> MeasuredSave:
         return measure(job.result, self._clients, is_preempted=lambda: not job.is_urgent and self.has_urgent)
 
     # ---- the one manifest of a step ----------------------------------------------------------------------------
@@ -213,7 +213,7 @@ class Sealer:
 
     # ---- afterwards --------------------------------------------------------------------------------------------
 
-    def _sealed(self, one: _Waiting, own: Manifest, standing: Manifest, measured: Measured) -> None:
+    def _sealed(self, one: _Waiting, own: Manifest, standing: Manifest, measured: MeasuredSave) -> None:
         job = one.job
         if standing.root == own.root:
             self._trouble.count("manifests_written")

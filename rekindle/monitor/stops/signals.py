@@ -20,13 +20,13 @@ from rekindle.protocol.mailbox import ENV_BUS, ENV_MAILBOX
 ENV_SIGNALS: Final = "REKINDLE_SIGNALS"  # "off": signals are left alone before `start`
 
 
-class _Early:
+class _EarlySignals:
     """What came before a monitor was there. One per process."""
 
     came = False
 
 
-def hold(env: Mapping[str, str]) -> bool:
+def hold_early(env: Mapping[str, str]) -> bool:
     """In a protected Slurm job, keep SIGUSR1 from killing a process whose monitor has not started yet.
 
     Called when `rekindle.monitor` is imported, so import it before the slow imports. The signal is remembered, and the
@@ -107,8 +107,8 @@ class Signals:
             before = owner._previous.get(number, before)
         self._previous[number] = before
         signal.signal(number, self._on_signal)
-        if before.in_python is _held and _Early.came:
-            self.wants_save, _Early.came = True, False
+        if before.in_python is _held and _EarlySignals.came:
+            self.wants_save, _EarlySignals.came = True, False
 
     def is_ours(self, number: int) -> bool:
         """Whether the handler is still ours: the script may have replaced it since."""
@@ -204,7 +204,7 @@ class Signals:
 
 
 def _held(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - a handler's signature
-    _Early.came = True
+    _EarlySignals.came = True
 
 
 def _is_main() -> bool:

@@ -15,7 +15,7 @@ from rekindle.monitor.liveness.peers import LocalWorkers
 from rekindle.monitor.liveness.stall import StallWatch
 from rekindle.monitor.stops.signals import Signals
 from rekindle.monitor.stops.stacks_on_signal import StacksOnSignal, is_askable
-from rekindle.monitor.stops.termination import Situation, Termination
+from rekindle.monitor.stops.termination import Termination, TerminationState
 from rekindle.monitor.stops.wakeup import Wakeup
 
 
@@ -155,9 +155,9 @@ class Stopping:
             except BaseException as err:
                 note(self._trouble.inner, "fork", err)
 
-    def _situation(self) -> Situation:
+    def _situation(self) -> TerminationState:
         waits = not (self._is_read or self._is_saving)
-        return Situation(
+        return TerminationState(
             has_read_stop=self._is_read,
             is_stopping=self.should_stop,
             unheeded_steps=self._unheeded_steps,

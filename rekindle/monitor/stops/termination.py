@@ -33,7 +33,7 @@ LOG_WAIT_S: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Situation:
+class TerminationState:
     """What is known of the run while a SIGTERM waits. Seconds, all durations.
 
     has_read_stop: the script has read `should_stop` as true. is_stopping: it would. unheeded_steps: steps since then
@@ -57,7 +57,7 @@ class Situation:
 
 
 def why_to_end(
-    now: Situation, *, since_s: float, insists: bool, grace_s: float, unsavable_s: float | None = None
+    now: TerminationState, *, since_s: float, insists: bool, grace_s: float, unsavable_s: float | None = None
 ) -> str | None:
     """Why SIGTERM should have its effect now; None to go on waiting for the save and the end of the loop.
 
@@ -84,7 +84,7 @@ def why_to_end(
     return None
 
 
-def still_limit_s(now: Situation) -> float:
+def still_limit_s(now: TerminationState) -> float:
     """How long a training thread may be silent and still be expected at its next step."""
     if now.usual_step_s is None:
         return STILL_UNLEARNED_S
@@ -100,7 +100,7 @@ class Termination:
         signals: Signals,
         clock: Clock,
         grace_s: float,
-        situation: Callable[[], Situation],
+        situation: Callable[[], TerminationState],
         moved_at: Callable[[], float],
     ) -> None:
         self._signals = signals

@@ -33,7 +33,7 @@ def standby_key(cluster: str, agent_id: str) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Begun:
+class BegunOrder:
     """An order of which a command was about to run, and when."""
 
     token: str
@@ -60,7 +60,7 @@ class LeaseDoc(Message):
     epoch: int
     renewal: int
     term_s: float
-    begun: tuple[Begun, ...] = ()
+    begun: tuple[BegunOrder, ...] = ()
     stopped_on: str = ""
 
     def to_wire(self) -> dict[str, Any]:
@@ -137,11 +137,11 @@ def _word(reader: Reader, name: str) -> str:
     return found
 
 
-def _begun(found: Any) -> list[Begun]:
+def _begun(found: Any) -> list[BegunOrder]:
     made = []
     for index, one in enumerate(found):
         if not isinstance(one, dict):
             raise MailboxError(f"begun.{index}", "must be an object")
         inner = Reader(one, f"begun.{index}.")
-        made.append(Begun(token=inner.identity("token"), at=inner.moment("at")))
+        made.append(BegunOrder(token=inner.identity("token"), at=inner.moment("at")))
     return made

@@ -14,7 +14,7 @@ from rekindle.protocol.cluster.documents import AttemptDoc
 SET_BACK: Final = timedelta(days=1)  # the head node's clock, between a submission and a requeue
 
 
-def another(known: AttemptDoc, *, user: str, restart: int, submitted_at: datetime | None) -> str:
+def why_different(known: AttemptDoc, *, user: str, restart: int, submitted_at: datetime | None) -> str:
     """Why a job now under the number of `known` is another one; "" where it is the same, or nothing tells."""
     if known.user and user and known.user != user:
         return f"job {known.slurm_job} is {user}'s now, and was {known.user}'s: another job has its number"

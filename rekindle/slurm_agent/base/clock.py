@@ -50,7 +50,7 @@ class SystemClock:
 
 
 @dataclass(frozen=True, slots=True)
-class _Moment:
+class _ClockReading:
     """One moment by three clocks."""
 
     at: datetime  # AWS's
@@ -68,7 +68,7 @@ class AwsClock:
 
     def __init__(self, base: Clock | None = None) -> None:
         self._base = base or SystemClock()
-        self._set: _Moment | None = None
+        self._set: _ClockReading | None = None
 
     def now(self) -> datetime:
         last = self._set
@@ -99,23 +99,23 @@ class AwsClock:
         seconds = abs(offset).total_seconds()
         return (f"this host's clock is {seconds:.0f} s {way} against AWS's: set it by chrony",)
 
-    def _since(self, last: _Moment) -> timedelta:
+    def _since(self, last: _ClockReading) -> timedelta:
         return timedelta(seconds=self._base.monotonic() - last.monotonic)
 
     def _asking(self, context: dict[str, Any], **_: Any) -> None:
         """botocore's event before-call."""
-        context[_SENT] = _Moment(self.now(), self._base.now(), self._base.monotonic())
+        context[_SENT] = _ClockReading(self.now(), self._base.now(), self._base.monotonic())
 
     def _answered(self, http_response: Any, context: Mapping[str, Any] | None = None, **_: Any) -> None:
         """botocore's event after-call. An answer during which the two clocks have passed different times may have been
         written before the machine was suspended: it sets nothing."""
         sent = (context or {}).get(_SENT)
         wall = self._base.now()
-        if isinstance(sent, _Moment) and abs(wall - sent.wall - self._since(sent)) > TOLERATED:
+        if isinstance(sent, _ClockReading) and abs(wall - sent.wall - self._since(sent)) > TOLERATED:
             return
         try:
             date = parsedate_to_datetime(http_response.headers["Date"])
             is_right = abs(date - wall) <= TOLERATED
         except (AttributeError, KeyError, TypeError, ValueError):  # no answer, no date, or none with a zone
             return
-        self._set = _Moment(wall if is_right else date, wall, self._base.monotonic())
+        self._set = _ClockReading(wall if is_right else date, wall, self._base.monotonic())

@@ -1,6 +1,6 @@
 """One agent for each state directory, and none while a command of a killed forerunner still runs.
 
-The lock's descriptor is inherited by every command that changes something in Slurm (`ports.Ground.guard_fd`): the
+The lock's descriptor is inherited by every command that changes something in Slurm (`ports.AgentContext.guard_fd`): the
 kernel keeps a lock that was taken with flock until the last process that inherited it is gone. So an agent that is
 started again cannot look whether a job was submitted while a left-over sbatch may still submit it.
 """
@@ -22,7 +22,7 @@ class LockTaken(Exception):
     """Another agent, or a command that a killed one has left behind, holds the lock."""
 
 
-def take(state_dir: Path, *, wait_s: float, stop: threading.Event) -> int:
+def acquire(state_dir: Path, *, wait_s: float, stop: threading.Event) -> int:
     """The descriptor that holds the lock until this process and its commands are gone.
 
     Raises: Taken after `wait_s`, or when `stop` is set; OSError where there is no directory to hold it.

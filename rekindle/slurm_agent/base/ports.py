@@ -72,7 +72,7 @@ class Size:
 class Slurm(Protocol):
     """Commands. Each is one argument list with a time limit, and raises SlurmError; none retries.
 
-    Reads ask slurmctld, never a cache. Each command that changes something inherits `Ground.guard_fd`
+    Reads ask slurmctld, never a cache. Each command that changes something inherits `AgentContext.guard_fd`
     (`subprocess` `pass_fds`), so that an agent that is started again can tell that none of its forerunner's still runs.
     """
 
@@ -219,7 +219,7 @@ class NewsType(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class News:
-    """One event for the bus. `detail` is its whole wire, `v` included."""
+    """One event for the bus. `detail` is its whole wire, with the version."""
 
     type: NewsType
     at: datetime
@@ -314,7 +314,7 @@ class OwnActions(Protocol):
         ...
 
 
-class Holding(Protocol):
+class LeaseHolder(Protocol):
     """What the parts that act ask of the cluster's lease."""
 
     def left_s(self) -> float:
@@ -337,7 +337,7 @@ class AgentContext:
     deeds: OwnActions
     resource_config: str  # path of resource_config.json; need not exist
     guard_fd: int | None = None
-    holding: Holding | None = None  # None in tests of one part, and where nothing is changed
+    holding: LeaseHolder | None = None  # None in tests of one part, and where nothing is changed
     environ: Mapping[str, str] = field(default_factory=dict)  # of the commands: PATH, SLURM_CONF
     wall: Callable[[], datetime] | None = None  # the host's clock, which is slurmctld's; None: this machine's
     partitions: frozenset[str] = frozenset()  # whose batch jobs are protected without a word of theirs

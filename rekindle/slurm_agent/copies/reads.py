@@ -30,7 +30,7 @@ SEVERAL: Final = 8  # jobs; so many are asked about at once: one answer about al
 HISTORY_REST: Final = 3  # times as long as sacct took to fail, until it is asked again
 
 
-class Reads:
+class CopyReads:
     """Raises: SlurmError, from every method."""
 
     def __init__(self, runner: Runner, now: Callable[[], datetime]) -> None:

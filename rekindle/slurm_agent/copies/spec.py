@@ -34,12 +34,12 @@ from rekindle.slurm_agent.copies.capture import (
     submission_of,
 )
 from rekindle.slurm_agent.copies.compare import differences, hosts_of, shown_of
-from rekindle.slurm_agent.copies.reads import Reads
+from rekindle.slurm_agent.copies.reads import CopyReads
 from rekindle.slurm_agent.copies.script_file import script_file
 from rekindle.slurm_agent.reading import comment as comments
 from rekindle.slurm_agent.reading import text
 from rekindle.slurm_agent.reading.jobs import Job, plain_dependency
-from rekindle.slurm_agent.reading.line import lost, of_line
+from rekindle.slurm_agent.reading.line import of_line, options_lost
 from rekindle.slurm_agent.reading.nodes import Settings
 from rekindle.slurm_agent.reading.options import expand, options_of
 from rekindle.slurm_agent.reading.run import As, Runner, Unreadable
@@ -96,7 +96,7 @@ class CapturedSpec:
         return hashlib.sha256(body).hexdigest() if body is not None else None
 
 
-def take(reads: Reads, settings: Settings, job: Job, detail: Mapping[str, str]) -> CapturedSpec:
+def capture_spec(reads: CopyReads, settings: Settings, job: Job, detail: Mapping[str, str]) -> CapturedSpec:
     """Capture a job; a copy's comment is made from `job.comment`.
 
     Raises: SlurmUnavailable; what else is missing is listed in `cannot`.
@@ -114,7 +114,7 @@ def take(reads: Reads, settings: Settings, job: Job, detail: Mapping[str, str]) 
         script = None
     environment = environment_of(settings.state_location, job.kept_as)
     how = submission_of(settings.state_location, job, detail, version=settings.version)
-    return make(
+    return build_spec(
         job,
         detail,
         script=script,
@@ -125,7 +125,7 @@ def take(reads: Reads, settings: Settings, job: Job, detail: Mapping[str, str]) 
     )
 
 
-def make(
+def build_spec(
     job: Job,
     detail: Mapping[str, str],
     *,
@@ -150,12 +150,12 @@ def make(
     options = options_of(job, detail, environment.kept, stdout, stderr, script=own, line=given)
     if "priority" in own or "priority" in (given or {}):
         cannot.append(HAS_PRIORITY)
-    if left := lost(given or {}, own, environment.all or {}):
+    if left := options_lost(given or {}, own, environment.all or {}):
         cannot.append(f"{LOST}{', '.join(left)}"[:300])
     options["comment"] = job.comment
     ours = (environment.kept or {}).get(EXCLUDED, "")
     if ours and options.get("exclude"):
-        options["exclude"] = without(options["exclude"] or "", ours.split(","))
+        options["exclude"] = without_hosts(options["exclude"] or "", ours.split(","))
     spec = JobSpec(
         script=script,
         arguments=tuple(job.command.split()[1:]) if arguments is None else arguments,
@@ -201,7 +201,7 @@ def _never_the_same(job: Job, detail: Mapping[str, str], environment: Captured) 
     return found
 
 
-def without(written: str, names: Collection[str]) -> str:
+def without_hosts(written: str, names: Collection[str]) -> str:
     """A list of hosts without those; as it was written where none of them is in it, or it cannot be read."""
     try:
         found = text.hosts(written)
@@ -220,7 +220,7 @@ def excluding_none_of(names: Collection[str], spec: JobSpec, order: Order) -> tu
     """Both without those names in what they exclude."""
     if not names:
         return spec, order
-    own = without(spec.options.get("exclude") or "", names)
+    own = without_hosts(spec.options.get("exclude") or "", names)
     kept = tuple(name for name in order.exclude if name not in names)
     return replace(spec, options={**spec.options, "exclude": own}), replace(order, exclude=kept)
 
@@ -237,7 +237,7 @@ def sbatch_arguments(spec: JobSpec, order: Order, script: str, names: tuple[str,
     """The argument list. `names` are the variables that are added; with `--export` of the user's own they are named."""
     options = {name: given for name, given in spec.options.items() if name not in ("comment", "export")}
     if options.get("nodelist"):  # sbatch refuses a node that is asked for and excluded
-        options["nodelist"] = without(options["nodelist"] or "", order.exclude)
+        options["nodelist"] = without_hosts(options["nodelist"] or "", order.exclude)
     if order.nodes_max is not None:  # the spec may have been read while the job was smaller
         options["nodes"] = str(order.nodes_max)
     exclude = [name for name in [options.pop("exclude", "") or "", *order.exclude] if name]

@@ -50,7 +50,7 @@ def changed(root: str, sent: Mapping[str, Stamp], *, most: int, most_bytes: int)
         yield key, stamp, body
 
 
-def bring(root: str, key: str, body: bytes, still_wanted: Callable[[], None] = lambda: None) -> None:
+def deliver(root: str, key: str, body: bytes, still_wanted: Callable[[], None] = lambda: None) -> None:
     """See `userfs.write`. Raises: OSError."""
     *folders, name = key.split("/")
     at = root

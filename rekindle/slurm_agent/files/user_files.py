@@ -11,7 +11,7 @@ from typing import Final
 
 from rekindle.protocol.cluster.documents import FoundDoc
 from rekindle.slurm_agent.files.messages import Stamp
-from rekindle.slurm_agent.files.worker import NotDone
+from rekindle.slurm_agent.files.worker import WorkNotDone
 from rekindle.slurm_agent.files.workers import Hangs, Workers
 
 LOG_S: Final = 5.0  # for the end of a log, which is read once
@@ -35,13 +35,13 @@ class UserFiles:
             )[:4000]
         except Hangs as err:
             return f"Its output could not be read: {err}."[:1000]
-        except NotDone:
+        except WorkNotDone:
             return ""
 
     def checkpoints(
         self, job_id: str, mailbox: str | None, place: str | None, uid: int | None, gid: int | None, now: datetime
     ) -> FoundDoc:
-        """See `found.judge`. Raises: Later, OSError, MailboxError."""
+        """See `found.judge`. Raises: WorkPending, OSError, MailboxError."""
         asked = {"job_id": job_id, "mailbox": mailbox, "place": place, "now": now.isoformat()}
         path = place or mailbox or "/"
         done = self.workers.ask(
@@ -65,13 +65,13 @@ class UserFiles:
         for key, stamp, body in self.workers.ask((job_id, "mailbox"), root, "changed", asked, uid, gid, same=root):
             yield key, (stamp[0], stamp[1], stamp[2]), base64.b64decode(body)
 
-    def bring(
+    def deliver(
         self, job_id: str, root: str, key: str, body: bytes, uid: int | None, gid: int | None, *, tag: str | None = None
     ) -> None:
-        """See `messages.bring`. `tag` tells the message from others under its key. Raises: OSError."""
+        """See `messages.deliver`. `tag` tells the message from others under its key. Raises: OSError."""
         until = time.monotonic() + self.workers.patience_s  # one clock for all processes of a machine
         asked = {"root": root, "key": key, "body": base64.b64encode(body).decode(), "until": until}
-        self.workers.ask((job_id, "mailbox"), root, "bring", asked, uid, gid, same=(root, key, tag or body))
+        self.workers.ask((job_id, "mailbox"), root, "deliver", asked, uid, gid, same=(root, key, tag or body))
 
     def read(self, whose: str, path: str, limit: int, uid: int | None, gid: int | None) -> bytes | None:
         """See `userfs.read`. Raises: OSError."""

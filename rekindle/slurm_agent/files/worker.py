@@ -26,7 +26,7 @@ _MAIN: Final = (
 _CHILD: Final = (sys.executable, "-I", "-c", _MAIN)
 
 
-class NotDone(OSError):
+class WorkNotDone(OSError):
     """The work was not finished: too slow, too large, or its process ended."""
 
 
@@ -34,7 +34,7 @@ class Worker:
     """One process. Never waits for its end."""
 
     def __init__(self) -> None:
-        """Raises: NotDone."""
+        """Raises: WorkNotDone."""
         try:
             self._process = subprocess.Popen(
                 _CHILD,
@@ -46,7 +46,7 @@ class Worker:
                 start_new_session=True,
             )
         except OSError as err:
-            raise NotDone(f"no process could be started for it: {err}"[:300]) from err
+            raise WorkNotDone(f"no process could be started for it: {err}"[:300]) from err
         assert self._process.stdin is not None  # noqa: S101  it was asked for
         assert self._process.stdout is not None  # noqa: S101
         self._to, self._from = self._process.stdin.fileno(), self._process.stdout.fileno()
@@ -56,13 +56,13 @@ class Worker:
         self._left = b""
         if self.answer(time.monotonic() + START_S) is None:
             self.kill()
-            raise NotDone(f"its process did not start within {START_S:g} s")
+            raise WorkNotDone(f"its process did not start within {START_S:g} s")
 
     def begin(self, order: bytes) -> None:
         self._left = frame(order)
 
     def answer(self, until: float) -> bytes | None:
-        """The whole answer, None where there is none by then. Raises: NotDone where the process has ended."""
+        """The whole answer, None where there is none by then. Raises: WorkNotDone where the process has ended."""
         while True:
             found = self._whole()
             if found is not None:
@@ -80,19 +80,19 @@ class Worker:
                 if self._from in events:
                     data = os.read(self._from, 1 << 20)
                     if not data:
-                        raise NotDone("its process ended without an answer")
+                        raise WorkNotDone("its process ended without an answer")
                     self._read += data
             except (BlockingIOError, InterruptedError):
                 continue
             except BrokenPipeError as err:
-                raise NotDone("its process ended without an answer") from err
+                raise WorkNotDone("its process ended without an answer") from err
 
     def _whole(self) -> bytes | None:
         if len(self._read) < 4:
             return None
         (length,) = struct.unpack(">I", self._read[:4])
         if length > MAX_FRAME_BYTES:
-            raise NotDone(f"its process answered {length} bytes")
+            raise WorkNotDone(f"its process answered {length} bytes")
         if len(self._read) < 4 + length:
             return None
         found = bytes(self._read[4 : 4 + length])

@@ -52,7 +52,7 @@ def _changed(asked: Mapping[str, Any], uid: int | None, gid: int | None) -> Any:
         return [[key, list(stamp), base64.b64encode(body).decode()] for key, stamp, body in news]
 
 
-def _bring(asked: Mapping[str, Any], uid: int | None, gid: int | None) -> None:
+def _deliver(asked: Mapping[str, Any], uid: int | None, gid: int | None) -> None:
     """Nothing is put in place after its time, or for an agent that is gone: a file system that answers after hours must
     not bring back a fence or a plan that others have followed since."""
     agent = os.getppid()
@@ -62,7 +62,7 @@ def _bring(asked: Mapping[str, Any], uid: int | None, gid: int | None) -> None:
             raise TimeoutError("it came too late")
 
     with userfs.as_user(uid, gid):
-        messages.bring(asked["root"], asked["key"], base64.b64decode(asked["body"]), still_wanted)
+        messages.deliver(asked["root"], asked["key"], base64.b64decode(asked["body"]), still_wanted)
 
 
 def _read(asked: Mapping[str, Any], uid: int | None, gid: int | None) -> Any:
@@ -80,7 +80,7 @@ _WORK: Final[Mapping[str, Callable[[Mapping[str, Any], int | None, int | None], 
     "failure": _failure,
     "checkpoints": _checkpoints,
     "changed": _changed,
-    "bring": _bring,
+    "deliver": _deliver,
     "read": _read,
     "answers": _answers,
 }

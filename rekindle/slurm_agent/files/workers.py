@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from rekindle.slurm_agent.files.worker import NotDone, Worker
+from rekindle.slurm_agent.files.worker import Worker, WorkNotDone
 
 SOFT_S: Final = 2.0  # what a look, a relay's turn or an order waits for one path
 PATIENCE_S: Final = 20.0
@@ -32,11 +32,11 @@ MOST_AT_WORK: Final = 4  # that take long without hanging
 MAX_IDLE: Final = 2
 
 
-class Hangs(NotDone):
+class Hangs(WorkNotDone):
     """A path does not answer."""
 
 
-class Later(NotDone):
+class WorkPending(WorkNotDone):
     """It takes its time, and is asked for again in the next turn; nothing is wrong."""
 
 
@@ -55,7 +55,7 @@ class _Waiting:
 
 
 @dataclass(slots=True)
-class _Rest:
+class _PathBackoff:
     """When a path that hung may be tried again, and how often it has hung."""
 
     path: str
@@ -73,7 +73,7 @@ class Workers:
     _lock: threading.RLock = field(default_factory=threading.RLock)
     _idle: list[Worker] = field(default_factory=list)
     _waiting: dict[Hashable, _Waiting] = field(default_factory=dict)
-    _rests: dict[Hashable, _Rest] = field(default_factory=dict)
+    _rests: dict[Hashable, _PathBackoff] = field(default_factory=dict)
     _left_behind: list[Worker] = field(default_factory=list)
     _answered: dict[str, float] = field(default_factory=dict)  # mount -> when a path on it did last
     _probe: dict[str, float] = field(default_factory=dict)  # mount that does not answer -> when it is tried again
@@ -95,7 +95,7 @@ class Workers:
         """What the worker answers. `path` is where it may hang; `whose` names the Job and the kind of work. An answer
         that came late is given to who asks the `same` next; of work that `is_long` that is no sign of a hang.
 
-        Raises: Hangs; Later; NotDone.
+        Raises: Hangs; WorkPending; WorkNotDone.
         """
         same = (work, same)
         late = self._late(whose, same)
@@ -112,14 +112,14 @@ class Workers:
         began = self.now()
         try:
             answer = worker.answer(time.monotonic() + soft)
-        except NotDone:
+        except WorkNotDone:
             self._leave(worker)
             raise
         if answer is None:
             with self._lock:
                 self._waiting[whose] = _Waiting(worker, path, mount, began, for_good, is_long, same)
             if is_long:
-                raise Later(f"{path} takes longer than {soft:g} s")
+                raise WorkPending(f"{path} takes longer than {soft:g} s")
             raise Hangs(f"{path} does not answer within {soft:g} s")
         self._put_back(worker, for_good=for_good)
         with self._lock:
@@ -136,7 +136,7 @@ class Workers:
     # ---- what waits
 
     def _late(self, whose: Hashable, same: Hashable) -> bytes | None:
-        """An answer to the same that came after its time. Raises: Hangs, Later, NotDone."""
+        """An answer to the same that came after its time. Raises: Hangs, WorkPending, WorkNotDone."""
         with self._lock:
             self._settle()
             one = self._waiting.get(whose)
@@ -147,13 +147,13 @@ class Workers:
                 raise Hangs(f"{one.path} does not answer for {age:.0f} s, and the process that waits cannot be ended")
             try:
                 answer = one.worker.answer(time.monotonic())
-            except NotDone:
+            except WorkNotDone:
                 del self._waiting[whose]
                 self._leave(one.worker)
                 raise
             if answer is None:
                 if one.is_long:
-                    raise Later(f"{one.path} takes longer than {age:.0f} s")
+                    raise WorkPending(f"{one.path} takes longer than {age:.0f} s")
                 raise Hangs(f"{one.path} does not answer for {age:.0f} s")
             del self._waiting[whose]
             self._answered[one.mount] = self.now()
@@ -169,14 +169,14 @@ class Workers:
                 one.is_killed = True
                 times = self._rests[whose].times + 1 if whose in self._rests else 1
                 rest = min(AGAIN_S * 2 ** min(times - 1, 8), AGAIN_AT_MOST_S)
-                self._rests[whose] = _Rest(one.path, self.now() + rest, times)
+                self._rests[whose] = _PathBackoff(one.path, self.now() + rest, times)
             if one.is_killed and one.worker.is_gone():
                 del self._waiting[whose]
         for whose in [key for key, one in self._rests.items() if self.now() - one.until > 2 * AGAIN_AT_MOST_S]:
             del self._rests[whose]  # nobody asks for it any more
 
     def _refuse(self, whose: Hashable, path: str, mount: str, *, is_long: bool) -> None:
-        """Raises: Hangs or Later for what is not tried now. With the lock held."""
+        """Raises: Hangs or WorkPending for what is not tried now. With the lock held."""
         rest = self._rests.get(whose)
         if rest is not None and self.now() < rest.until:
             raise Hangs(f"{path} did not answer, and is tried again in {rest.until - self.now():.0f} s")
@@ -185,7 +185,7 @@ class Workers:
             listed = ", ".join(one.path for one in stuck[:IN_A_ROW])
             raise Hangs(f"{path} is not tried: {mount} does not answer at {listed}")
         if is_long and sum(not self._is_stuck(one) for one in self._waiting.values()) >= MOST_AT_WORK:
-            raise Later(f"{path}: {MOST_AT_WORK} others are looked at")
+            raise WorkPending(f"{path}: {MOST_AT_WORK} others are looked at")
 
     def _is_silent(self, mount: str, stuck: Sequence[_Waiting]) -> bool:
         """The last ones that were tried there hang, all in a row. Now and then one more is tried."""
@@ -216,13 +216,13 @@ class Workers:
 
 
 def _done(raw: bytes) -> Any:
-    """Raises: NotDone."""
+    """Raises: WorkNotDone."""
     try:
         answer = json.loads(raw)
     except (ValueError, RecursionError) as err:
-        raise NotDone("its process answered no JSON") from err
+        raise WorkNotDone("its process answered no JSON") from err
     if not isinstance(answer, dict) or "error" in answer:
-        raise NotDone(str(answer.get("error") if isinstance(answer, dict) else "no answer")[:300])
+        raise WorkNotDone(str(answer.get("error") if isinstance(answer, dict) else "no answer")[:300])
     return answer.get("done")
 
 

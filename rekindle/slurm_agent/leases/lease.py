@@ -27,7 +27,7 @@ from rekindle.protocol.cluster.lease import (
     MAX_BEGUN,
     MAX_EPOCH,
     MAX_TERM_S,
-    Begun,
+    BegunOrder,
     LeaseDoc,
     lease_key,
     standby_key,
@@ -35,8 +35,8 @@ from rekindle.protocol.cluster.lease import (
 from rekindle.slurm_agent.base.aws import AwsError, code_of, is_away, text_of
 from rekindle.slurm_agent.base.clock import Clock
 from rekindle.slurm_agent.base.ports import NotHolder
-from rekindle.slurm_agent.leases.others import Who, leave_mark, older_agent, take_mark_away
-from rekindle.slurm_agent.leases.store import Found, read_lease, standing_by
+from rekindle.slurm_agent.leases.others import AgentIdentity, leave_mark, older_agent, take_mark_away
+from rekindle.slurm_agent.leases.store import StoredLease, read_lease, standing_by
 
 log = logging.getLogger(__name__)
 
@@ -49,7 +49,7 @@ MAX_LOOK_S: Final = 5.0
 _REFUSED: Final = frozenset({"PreconditionFailed", "ConditionalRequestConflict", "NoSuchKey", "412", "409", "404"})
 
 
-class Standing(StrEnum):
+class LeaseState(StrEnum):
     STANDBY = "standby"  # another holds it, or it cannot be told
     HELD = "held"
     LOST = "lost"  # another took it: this object never holds again
@@ -62,7 +62,7 @@ class Lease:
     agent about.
     """
 
-    def __init__(self, *, who: Who, s3: Any, bucket: str, clock: Clock, term_s: float) -> None:
+    def __init__(self, *, who: AgentIdentity, s3: Any, bucket: str, clock: Clock, term_s: float) -> None:
         self._who = who
         self._s3 = s3
         self._bucket = bucket
@@ -71,12 +71,12 @@ class Lease:
         self._term_s = term_s
         self._process = uuid.uuid4().hex
         self._lock = threading.RLock()
-        self._standing = Standing.STANDBY
+        self._standing = LeaseState.STANDBY
         self._ends: tuple[float, datetime] | None = None  # by this host's clocks; acting ends at the earlier one
         self._doc: LeaseDoc | None = None  # the last that is known to be there
         self._etag = ""
         self._seen: tuple[str, float] | None = None  # an ETag of another's, and since when it is seen
-        self._unrecorded: tuple[Begun, ...] = ()
+        self._unrecorded: tuple[BegunOrder, ...] = ()
         self._others: tuple[str, ...] = ()
         self._is_alone = False
         self._listed_at: float | None = None
@@ -89,7 +89,7 @@ class Lease:
     # ---- what may be done now
 
     @property
-    def standing(self) -> Standing:
+    def standing(self) -> LeaseState:
         return self._standing
 
     @property
@@ -105,12 +105,12 @@ class Lease:
     @property
     def epoch(self) -> int:
         """0 before it was held."""
-        return self._doc.epoch if self._doc is not None and self._standing is Standing.HELD else 0
+        return self._doc.epoch if self._doc is not None and self._standing is LeaseState.HELD else 0
 
     def left_s(self) -> float:
         """For how long this agent may still act; 0: not now. Every side effect asks right before."""
         ends = self._ends
-        if self._standing is not Standing.HELD or ends is None:
+        if self._standing is not LeaseState.HELD or ends is None:
             return 0.0
         by_wall = (ends[1] - self._clock.wall()).total_seconds()  # a suspended machine's other clock may stand still
         return max(0.0, min(ends[0] - self._clock.monotonic(), by_wall))
@@ -124,7 +124,7 @@ class Lease:
         with self._lock:
             if self.left_s() <= 0 or self._doc is None:
                 raise NotHolder("this agent does not hold the cluster's lease now")
-            one = Begun(token=token, at=at)
+            one = BegunOrder(token=token, at=at)
             if any(known.token == token for known in (*self._doc.begun, *self._unrecorded)):
                 return
             try:
@@ -143,17 +143,17 @@ class Lease:
         """Take it if that may be, renew it if it is held. Seconds until the next turn. Raises nothing of S3's."""
         with self._lock:
             try:
-                if self._standing is Standing.HELD:
+                if self._standing is LeaseState.HELD:
                     self._list_others()
                     self._renew(self._unrecorded)
-                elif self._standing is Standing.STANDBY:
+                elif self._standing is LeaseState.STANDBY:
                     self._try()
             except AwsError as err:
                 self.problem = text_of("lease.json", err)
-                if not is_away(err) and self._standing is Standing.STANDBY:
+                if not is_away(err) and self._standing is LeaseState.STANDBY:
                     self.is_unsure = False  # a right is missing: that will not tell it by itself
             else:
-                if self._standing is Standing.HELD:
+                if self._standing is LeaseState.HELD:
                     self.problem = ""
             return self._rest_s()
 
@@ -163,13 +163,13 @@ class Lease:
             doc, etag, was_held = self._doc, self._etag, self.left_s() > 0
             self._ends = None
             try:
-                if was_held and doc is not None and self._standing is Standing.HELD:
+                if was_held and doc is not None and self._standing is LeaseState.HELD:
                     begun = _last((*doc.begun, *self._unrecorded))
                     self._put(replace(doc, renewal=doc.renewal + 1, term_s=0.0, begun=begun), etag)
                 take_mark_away(self._s3, self._bucket, self._who)
             except AwsError as err:
                 log.warning("part=lease problem=%s", text_of("lease.json", err))
-            self._standing = Standing.LOST
+            self._standing = LeaseState.LOST
 
     def stop_all(self) -> LeaseDoc | None:
         """No agent of the cluster acts until `start_all`. The lease that was there. Raises: botocore's errors."""
@@ -179,7 +179,7 @@ class Lease:
         """Takes back `stop_all`. Raises: botocore's errors."""
         self._mark("")
 
-    def read(self) -> Found | None:
+    def read(self) -> StoredLease | None:
         """What stands there; None: nothing. Raises: botocore's errors."""
         asked = self._clock.monotonic()
         found = read_lease(self._s3, self._bucket, self._who.cluster)
@@ -250,11 +250,11 @@ class Lease:
         )
         if self._put(made, etag):
             self.previous = doc
-            self._standing = Standing.HELD
+            self._standing = LeaseState.HELD
             self.problem = ""
             log.info("part=lease epoch=%d taken_from=%s", made.epoch, doc.holder if doc is not None else None)
 
-    def _renew(self, begun: tuple[Begun, ...]) -> bool:
+    def _renew(self, begun: tuple[BegunOrder, ...]) -> bool:
         """False: not written; then it is lost, unless it has to be tried again. Raises: botocore's errors."""
         for _ in range(2):
             if self._doc is None:
@@ -294,8 +294,8 @@ class Lease:
         self._doc, self._etag, self._ends = made, str(answer["ETag"]), ends
         return True
 
-    def _lose(self, there: Found | None) -> None:
-        self._standing, self._ends = Standing.LOST, None
+    def _lose(self, there: StoredLease | None) -> None:
+        self._standing, self._ends = LeaseState.LOST, None
         if there is None:
             why = f"{self._key} is gone"
         elif there.doc is None:
@@ -356,15 +356,15 @@ class Lease:
 
     def _rest_s(self) -> float:
         rest_s = self._term_s / SHARE_RENEWED
-        return rest_s if self._standing is Standing.HELD and not self.problem else min(MAX_LOOK_S, rest_s)
+        return rest_s if self._standing is LeaseState.HELD and not self.problem else min(MAX_LOOK_S, rest_s)
 
 
-def _last(begun: tuple[Begun, ...]) -> tuple[Begun, ...]:
+def _last(begun: tuple[BegunOrder, ...]) -> tuple[BegunOrder, ...]:
     """Each once, by count and not by time: clocks of two hosts are not compared."""
     return tuple({one.token: one for one in begun}.values())[-MAX_BEGUN:]
 
 
-def _left_by(found: Found | None) -> float:
+def _left_by(found: StoredLease | None) -> float:
     """The term of a mark that takes the place of a lease: as long as its holder may act on."""
     if found is None:
         return 0.0

@@ -16,7 +16,7 @@ from rekindle.slurm_agent.leases.store import NOT_THERE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Who:
+class AgentIdentity:
     """This agent. `last_epoch` is the one under which it last held the lease, as its own state says; 0: never."""
 
     cluster: str
@@ -27,7 +27,7 @@ class Who:
     last_epoch: int = 0
 
 
-def leave_mark(s3: Any, bucket: str, who: Who, *, at: datetime, lease: LeaseDoc | None, problem: str) -> None:
+def leave_mark(s3: Any, bucket: str, who: AgentIdentity, *, at: datetime, lease: LeaseDoc | None, problem: str) -> None:
     """This agent stands by, and why. Raises: botocore's errors."""
     mark = StandbyDoc(
         cluster=who.cluster,
@@ -42,12 +42,12 @@ def leave_mark(s3: Any, bucket: str, who: Who, *, at: datetime, lease: LeaseDoc 
     s3.put_object(Bucket=bucket, Key=key, Body=mark.to_json(), ContentType="application/json")
 
 
-def take_mark_away(s3: Any, bucket: str, who: Who) -> None:
+def take_mark_away(s3: Any, bucket: str, who: AgentIdentity) -> None:
     """This agent stands by no more: an empty mark, because the role may not delete. Raises: botocore's errors."""
     s3.put_object(Bucket=bucket, Key=standby_key(who.cluster, who.agent_id), Body=b"")
 
 
-def older_agent(s3: Any, bucket: str, who: Who) -> str | None:
+def older_agent(s3: Any, bucket: str, who: AgentIdentity) -> str | None:
     """An agent of a version that knows no lease, and lives; None: there is none. Raises: botocore's errors."""
     try:
         answer = s3.get_object(Bucket=bucket, Key=agent_key(who.cluster))

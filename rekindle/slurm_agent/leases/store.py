@@ -16,7 +16,7 @@ NOT_THERE: Final = frozenset({"NoSuchKey", "404"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class StoredLease:
     """What stands in the bucket. `doc` None with an `etag`: it is no lease, `why` says in what."""
 
     etag: str
@@ -25,7 +25,7 @@ class Found:
     why: str = ""
 
 
-def read_lease(s3: Any, bucket: str, cluster: str) -> Found | None:
+def read_lease(s3: Any, bucket: str, cluster: str) -> StoredLease | None:
     """What stands there; None: nothing. Raises: botocore's errors."""
     try:
         answer = s3.get_object(Bucket=bucket, Key=lease_key(cluster))
@@ -43,7 +43,7 @@ def read_lease(s3: Any, bucket: str, cluster: str) -> Found | None:
     if doc is not None and doc.cluster != cluster:
         why = f"cluster: is {doc.cluster}"
         doc = None
-    return Found(etag=etag, age_s=age, doc=doc, why=why)
+    return StoredLease(etag=etag, age_s=age, doc=doc, why=why)
 
 
 def standing_by(s3: Any, bucket: str, cluster: str) -> list[tuple[str, str]]:

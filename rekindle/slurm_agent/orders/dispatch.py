@@ -12,15 +12,15 @@ from rekindle.slurm_agent.base.ports import Slurm, SlurmError
 from rekindle.slurm_agent.orders.job_verbs import JobVerbs
 from rekindle.slurm_agent.orders.node_verbs import NodeVerbs
 from rekindle.slurm_agent.orders.size_verbs import shrink
-from rekindle.slurm_agent.orders.verbs import NotYet, OrderTry, Result, Specs, done
-from rekindle.slurm_agent.reading.jobs import REQUEUED_HELD, spoken
+from rekindle.slurm_agent.orders.verbs import OrderNotReady, OrderTry, Result, Specs, done
+from rekindle.slurm_agent.reading.jobs import REQUEUED_HELD, spaced_reason
 
 log = logging.getLogger(__name__)
 
 READ_S: Final = 0.2  # a look takes about that long
 
 
-class Reread(Protocol):
+class WatcherLoop(Protocol):
     """The watcher's loop, asked for a look at once."""
 
     def ask(self) -> int:
@@ -33,9 +33,9 @@ class Reread(Protocol):
 
 
 class OrderDispatcher:
-    """Carries out one try at an order. Raises: SlurmError, NotYet."""
+    """Carries out one try at an order. Raises: SlurmError, OrderNotReady."""
 
-    def __init__(self, *, slurm: Slurm, specs: Specs, reread: Reread) -> None:
+    def __init__(self, *, slurm: Slurm, specs: Specs, reread: WatcherLoop) -> None:
         self._slurm = slurm
         self._jobs = JobVerbs(slurm, specs)
         self._nodes = NodeVerbs(slurm)
@@ -99,14 +99,14 @@ class OrderDispatcher:
         doc = self._slurm.start(order.new_attempt or "")
         if doc is None or doc.state is not SlurmState.PENDING or not doc.held:
             return False
-        return spoken(doc.reason).startswith(REQUEUED_HELD)
+        return spaced_reason(doc.reason).startswith(REQUEUED_HELD)
 
     def let_go_again(self, turn: OrderTry) -> None:
         """What does not work now is found again by the next reading."""
         number = turn.order.slurm_job
         try:
             result = self._jobs.requeue(turn)
-        except (NotYet, SlurmError) as err:
+        except (OrderNotReady, SlurmError) as err:
             log.warning("slurm_job=%s let_go_again=%s", number, err)
             return
         log.info("slurm_job=%s let_go_again=%s detail=%s", number, result.outcome, result.detail)
@@ -116,6 +116,6 @@ class OrderDispatcher:
         token = turn.order.token
         asked = self._asked.setdefault(token, self._reread.ask())
         if not self._reread.has_finished(asked):
-            raise NotYet("Slurm is being read", after_s=READ_S)
+            raise OrderNotReady("Slurm is being read", after_s=READ_S)
         del self._asked[token]
         return done("Slurm was read; what changed is on its way to the cluster state")

@@ -17,12 +17,12 @@ from rekindle.protocol.cluster.names import parse_attempt
 from rekindle.protocol.cluster.orders import Order, OrderResult, Outcome, Verb
 from rekindle.protocol.wire import MAX_MESSAGE_BYTES, MAX_TEXT_CHARS, MailboxError, is_id, parse_json
 from rekindle.slurm_agent.base.clock import Clock
-from rekindle.slurm_agent.base.ports import Holding, NotHolder, SlurmRefused, SlurmUnavailable
+from rekindle.slurm_agent.base.ports import LeaseHolder, NotHolder, SlurmRefused, SlurmUnavailable
 from rekindle.slurm_agent.base.problems import Problems
 from rekindle.slurm_agent.base.store import Store
 from rekindle.slurm_agent.orders.dispatch import OrderDispatcher
 from rekindle.slurm_agent.orders.journal import Entry, Journal, State, body_of, subject_of
-from rekindle.slurm_agent.orders.verbs import NotYet, OrderTry, Result, refused
+from rekindle.slurm_agent.orders.verbs import OrderNotReady, OrderTry, Result, refused
 from rekindle.slurm_agent.publishing.outbox import Outbox
 
 log = logging.getLogger(__name__)
@@ -54,7 +54,7 @@ class OrderExecutor:
         clock: Clock,
         problems: Problems,
         on_answer: Callable[[], None],
-        holding: Holding | None = None,
+        holding: LeaseHolder | None = None,
     ) -> None:
         self._holding = holding
         self._cluster = cluster
@@ -187,7 +187,7 @@ class OrderExecutor:
         turn = OrderTry(order=order, begun_at=entry.begun_at, tried_at=entry.tried_at, now=now, begin=begin)
         try:
             return self._carried_out(turn)
-        except NotYet as err:
+        except OrderNotReady as err:
             if now >= order.expires_at and not is_begun:
                 return refused(f"it expired, and nothing was run: {err}")
             return self._again(entry, str(err), wait_s=err.after_s, counts=False)
@@ -214,7 +214,7 @@ class OrderExecutor:
         return self._dispatcher.carry_out(turn)
 
     def _begin(self, order: Order) -> None:
-        """Raises: _Expired, NotYet, and then nothing may be run."""
+        """Raises: _Expired, OrderNotReady, and then nothing may be run."""
         at = self._clock.now()
         if at >= order.expires_at:
             raise _Expired
@@ -222,9 +222,9 @@ class OrderExecutor:
             try:
                 self._holding.begin(order.token, at)
             except NotHolder as err:
-                raise NotYet(str(err)) from err
+                raise OrderNotReady(str(err)) from err
         if not self._clock.is_sure():
-            raise NotYet("the clock of this host was set, or it was suspended: AWS is asked for the time")
+            raise OrderNotReady("the clock of this host was set, or it was suspended: AWS is asked for the time")
         at = self._clock.now()
         if at >= order.expires_at:  # by what AWS has just answered: the machine may have stood still
             raise _Expired

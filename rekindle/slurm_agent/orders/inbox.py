@@ -11,7 +11,7 @@ from typing import Any, Final
 from rekindle.protocol.cluster.names import queue_name
 from rekindle.slurm_agent.base.aws import LONG_POLL_S, AwsError, is_no_queue, text_of
 from rekindle.slurm_agent.base.clock import Clock
-from rekindle.slurm_agent.base.ports import Holding
+from rekindle.slurm_agent.base.ports import LeaseHolder
 from rekindle.slurm_agent.base.problems import Problems
 from rekindle.slurm_agent.orders.executor import OrderExecutor
 
@@ -56,7 +56,7 @@ class OrderLoop:
         clock: Clock,
         problems: Problems,
         on_no_queue: Callable[[], None],
-        holding: Holding | None = None,
+        holding: LeaseHolder | None = None,
     ) -> None:
         self._holding = holding
         self._executor = executor

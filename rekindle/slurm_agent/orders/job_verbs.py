@@ -13,9 +13,9 @@ from rekindle.slurm_agent.orders.size_verbs import whole_again
 from rekindle.slurm_agent.orders.verbs import (
     ACTIVE,
     ENDED,
-    NotYet,
+    OrderedJob,
+    OrderNotReady,
     OrderTry,
-    Present,
     Result,
     Specs,
     done,
@@ -139,7 +139,7 @@ class JobVerbs:
         if restart == new.restart:
             return self._let_go(turn, doc)
         if doc.state is SlurmState.COMPLETING:
-            raise NotYet(f"job {doc.slurm_job} is still completing")
+            raise OrderNotReady(f"job {doc.slurm_job} is still completing")
         if restart < new.restart - 1:
             return refused(f"{order.new_attempt} is not the next start: job {doc.slurm_job} is {doc.attempt}")
         if doc.state not in ENDED:
@@ -150,7 +150,7 @@ class JobVerbs:
         self._slurm.requeue_hold(doc.slurm_job)  # held, so that it cannot start before its nodes are excluded
         again = self._slurm.job(doc.slurm_job)
         if again is None or parse_attempt(again.attempt).restart != new.restart:
-            raise NotYet(f"job {doc.slurm_job} was put back into the queue and is not there yet")
+            raise OrderNotReady(f"job {doc.slurm_job} was put back into the queue and is not there yet")
         size = self._start(again, order)
         return done(f"job {doc.slurm_job} had ended ({doc.state}) and was requeued{size}")
 
@@ -210,7 +210,7 @@ class JobVerbs:
         try:
             self._slurm.release(copy)
         except UnknownJob as err:  # a slurmctld that came back, or took over, without it
-            raise NotYet(f"slurmctld has lost job {copy}, the copy, before it was let go") from err
+            raise OrderNotReady(f"slurmctld has lost job {copy}, the copy, before it was let go") from err
         except SlurmRefused as err:
             return self._taken_back(copy, str(err))
         return None
@@ -316,12 +316,12 @@ class JobVerbs:
         """COMPLETING: over, or on its way back into the queue. A command now would be refused or lost."""
         if turn.was_begun:
             return done(f"job {doc.slurm_job} is completing")
-        raise NotYet(f"job {doc.slurm_job} is completing")
+        raise OrderNotReady(f"job {doc.slurm_job} is completing")
 
     def _ended_meanwhile(self, turn: OrderTry, err: SlurmRefused) -> Result:
         """Slurm refused a stop: fine where the start is over by now."""
         found = present(self._slurm, turn.order)
-        if isinstance(found, Present):
+        if isinstance(found, OrderedJob):
             doc = found.doc
             if doc is None or found.lead or doc.state in ENDED | {SlurmState.COMPLETING}:
                 return Result(outcome=Outcome.ALREADY, detail=f"it ended meanwhile; {err}")
@@ -342,7 +342,7 @@ class JobVerbs:
         if doc is None or doc.state in ENDED or (doc.state is SlurmState.PENDING and doc.held):
             return None
         if doc.state is SlurmState.COMPLETING:
-            raise NotYet(f"job {doc.slurm_job} is still completing")
+            raise OrderNotReady(f"job {doc.slurm_job} is still completing")
         if doc.state in ACTIVE or doc.state is SlurmState.PENDING:
             return turn.failed_or_refused(
                 f"job {doc.slurm_job} is {doc.state} as {doc.attempt}: the run would be there twice"
@@ -358,7 +358,7 @@ class JobVerbs:
             if isinstance(present(self._slurm, order), Result):
                 return ""  # another job has that number: what waits for it waits for that one
             moved = self._slurm.repoint(old, new_job)
-        except (UnknownJob, NotProtected, NotYet):
+        except (UnknownJob, NotProtected, OrderNotReady):
             return ""
         except SlurmError as err:
             return f"; jobs that waited for {old} could not be pointed at it: {err}"

@@ -160,7 +160,7 @@ class Journal:
             )
         )
 
-    # ---- ports.Deeds
+    # ---- ports.OwnActions
 
     def has_ended(self, attempt: str) -> bool:
         return self._has((Verb.CANCEL, Verb.HOLD), "attempt", attempt)
@@ -188,7 +188,7 @@ class Journal:
         found = [OrderResult.from_json(str(answer)).slurm_job for (answer,) in rows]
         return next((number for number in found if number is not None), None)
 
-    # ---- leaving.Holds
+    # ---- leaving.HoldRecords
 
     def holds(self, attempt: str) -> bool | None:
         """Whether the last order that held this start, or let it go, held it; None: there was none."""

@@ -24,7 +24,7 @@ USAGE: Final = "usage: python -m rekindle.slurm_agent.orders.journal_copy keep |
 _BESIDE: Final = ("-wal", "-shm")  # of SQLite's write-ahead log
 
 
-def keep(journal: Path, copy: Path) -> None:
+def save_copy(journal: Path, copy: Path) -> None:
     """A whole copy, or the earlier one as it was. Raises: sqlite3.Error, OSError."""
     beside = copy.with_name(f"{copy.name}.new")
     beside.unlink(missing_ok=True)
@@ -34,15 +34,15 @@ def keep(journal: Path, copy: Path) -> None:
     os.replace(beside, copy)
 
 
-def back(journal: Path, copy: Path) -> bool:
+def restore_copy(journal: Path, copy: Path) -> bool:
     """True where the copy is in the journal's place now. Raises: sqlite3.Error, OSError."""
     if not copy.exists() or schema_of(copy) == schema_of(journal):
         return False
     newer = journal.with_name(f"{journal.name}.newer")
-    keep(journal, newer)
+    save_copy(journal, newer)
     for suffix in _BESIDE:
         journal.with_name(f"{journal.name}{suffix}").unlink(missing_ok=True)
-    keep(copy, journal)
+    save_copy(copy, journal)
     try:
         _take_over_orders(journal, newer)
     except sqlite3.Error as err:
@@ -84,8 +84,8 @@ def main(arguments: Sequence[str]) -> int:
         if not journal.exists():
             return 0
         if arguments[0] == "keep":
-            keep(journal, copy)
-        elif back(journal, copy):
+            save_copy(journal, copy)
+        elif restore_copy(journal, copy):
             print(f"{journal} has another schema: the one of before is used, and this one kept as {journal}.newer")
     except (OSError, sqlite3.Error) as err:
         print(f"{journal}: {err}", file=sys.stderr)

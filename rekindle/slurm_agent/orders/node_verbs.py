@@ -21,7 +21,7 @@ from rekindle.protocol.cluster.node_states import (
 )
 from rekindle.protocol.cluster.orders import REASON_PREFIX, Order
 from rekindle.slurm_agent.base.ports import NodeNow, Slurm
-from rekindle.slurm_agent.orders.verbs import NotYet, OrderTry, Result, done, refused
+from rekindle.slurm_agent.orders.verbs import OrderNotReady, OrderTry, Result, done, refused
 
 
 class NodeVerbs:
@@ -81,7 +81,7 @@ class NodeVerbs:
         if not_ours:
             return refused(not_ours)
         if facts.jobs:  # HyperPod may act on the mark at once
-            raise NotYet(f"{facts.name} is not marked yet{_with_jobs(facts)}")
+            raise OrderNotReady(f"{facts.name} is not marked yet{_with_jobs(facts)}")
         turn.begin()
         self._slurm.mark(facts.name, repair)
         return done(f"{facts.name} was marked {repair}")

@@ -10,7 +10,7 @@ from rekindle.protocol.cluster.names import order_key, spec_key
 from rekindle.protocol.cluster.orders import Order
 from rekindle.protocol.wire import MailboxError
 from rekindle.slurm_agent.base.aws import AwsError, code_of, is_away, text_of
-from rekindle.slurm_agent.orders.verbs import NotYet
+from rekindle.slurm_agent.orders.verbs import OrderNotReady
 from rekindle.slurm_agent.publishing.outbox import Outbox
 
 
@@ -24,7 +24,7 @@ class StoredSpecs:
         self._outbox = outbox
 
     def get(self, sha256: str) -> JobSpec:
-        """Raises: NotYet while S3 is away, LookupError for a spec that is missing or not what its name says."""
+        """Raises: OrderNotReady while S3 is away, LookupError for a spec that is missing or not what its name says."""
         key = spec_key(self._cluster, sha256)
         raw = self._outbox.document(key) or self._fetch(key)
         if hashlib.sha256(raw).hexdigest() != sha256:
@@ -37,7 +37,7 @@ class StoredSpecs:
     def check(self, order: Order) -> None:
         """The right to send to the queue is no right to submit: the service has recorded what it orders.
 
-        Raises: NotYet while S3 is away, LookupError for an order that is not in the cluster state exactly so.
+        Raises: OrderNotReady while S3 is away, LookupError for an order that is not in the cluster state exactly so.
         """
         key = order_key(self._cluster, order.token)
         raw = self._outbox.document(key) or self._fetch(key)
@@ -53,7 +53,7 @@ class StoredSpecs:
             body: bytes = self._s3.get_object(Bucket=self._bucket, Key=key)["Body"].read(MAX_SPEC_BYTES + 1)
         except AwsError as err:
             if is_away(err):
-                raise NotYet(text_of("GetObject", err), after_s=5.0) from err
+                raise OrderNotReady(text_of("GetObject", err), after_s=5.0) from err
             if code_of(err) == "NoSuchKey":
                 raise LookupError(f"there is no {key}") from err
             raise LookupError(text_of(f"GetObject {key}", err)) from err

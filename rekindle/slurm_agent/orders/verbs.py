@@ -31,7 +31,7 @@ from typing import Final, Protocol
 from rekindle.protocol.cluster.documents import OVER, AttemptDoc, JobSpec, SlurmState
 from rekindle.protocol.cluster.names import parse_attempt
 from rekindle.protocol.cluster.orders import Order, Outcome
-from rekindle.protocol.cluster.same_job import another
+from rekindle.protocol.cluster.same_job import why_different
 from rekindle.slurm_agent.base.ports import Slurm
 
 SOON_S: Final = 1.0
@@ -51,7 +51,7 @@ class Result:
     slurm_job: int | None = None
 
 
-class NotYet(Exception):
+class OrderNotReady(Exception):
     """Nothing was run, because something must happen first; the text says what. Look again after `after_s`."""
 
     def __init__(self, why: str, after_s: float = SOON_S) -> None:
@@ -89,11 +89,11 @@ class Specs(Protocol):
     """What is needed to submit a job again, by its sha256."""
 
     def get(self, sha256: str) -> JobSpec:
-        """Raises: NotYet while S3 is away, LookupError where there is none that can be used."""
+        """Raises: OrderNotReady while S3 is away, LookupError where there is none that can be used."""
         ...
 
     def check(self, order: Order) -> None:
-        """Raises: NotYet while S3 is away, LookupError for an order that the service has not written down just so."""
+        """Raises: OrderNotReady while S3 is away, LookupError for an order that the service did not write so."""
         ...
 
 
@@ -106,36 +106,36 @@ def refused(detail: str) -> Result:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Present:
+class OrderedJob:
     """The Slurm job an order is about: None where it is not known any more. `lead` is how many starts it is ahead."""
 
     doc: AttemptDoc | None
     lead: int = 0
 
 
-def present(slurm: Slurm, order: Order) -> Present | Result:
+def present(slurm: Slurm, order: Order) -> OrderedJob | Result:
     """The job now, or a refusal: it is another attempt's, or another job has its number.
 
-    Raises: SlurmError, NotYet for a state that is not known.
+    Raises: SlurmError, OrderNotReady for a state that is not known.
     """
     assert order.slurm_job is not None, "orders.NEEDED"  # noqa: S101
     assert order.attempt is not None, "orders.NEEDED"  # noqa: S101
     doc = slurm.job(order.slurm_job)
     if doc is None:
-        return Present(doc=None)
+        return OrderedJob(doc=None)
     if doc.state is SlurmState.UNKNOWN:
-        raise NotYet(f"job {order.slurm_job} is in a state that is not known", after_s=10.0)
+        raise OrderNotReady(f"job {order.slurm_job} is in a state that is not known", after_s=10.0)
     named, now = parse_attempt(order.attempt), parse_attempt(doc.attempt)
     if named.base != now.base:
         return refused(f"job {order.slurm_job} is {doc.attempt}, not {order.attempt}")
     known = slurm.start(order.attempt)
     if known is not None:
-        why = another(known, user=doc.user, restart=doc.restart, submitted_at=doc.submitted_at)
+        why = why_different(known, user=doc.user, restart=doc.restart, submitted_at=doc.submitted_at)
         if why:
             return refused(why)
     if now.restart < named.restart:
         return refused(f"there is no {order.attempt} yet: job {order.slurm_job} is {doc.attempt}")
-    return Present(doc=doc, lead=now.restart - named.restart)
+    return OrderedJob(doc=doc, lead=now.restart - named.restart)
 
 
 def stale(order: Order, doc: AttemptDoc) -> Result:

@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Final
 
 from rekindle.slurm_agent.base.clock import Clock
-from rekindle.slurm_agent.base.ports import Holding, Relay, SlurmUnavailable, Watcher
+from rekindle.slurm_agent.base.ports import LeaseHolder, Relay, SlurmUnavailable, Watcher
 from rekindle.slurm_agent.base.problems import Problems
 from rekindle.slurm_agent.publishing.outbox import Outbox
 
@@ -47,14 +47,14 @@ class Watch:
         self._failures = 0
 
     def ask(self) -> int:
-        """`hands.Reread`"""
+        """See dispatch.WatcherLoop."""
         with self._lock:
             turn = self._begun + 1
         self._wake.set()
         return turn
 
     def has_finished(self, turn: int) -> bool:
-        """`hands.Reread`: that turn or a later one."""
+        """See dispatch.WatcherLoop: in that turn or a later one."""
         with self._lock:
             return self._finished >= turn
 
@@ -116,7 +116,7 @@ class Relaying:
         problems: Problems,
         poll_s: float,
         on_change: Callable[[], None],
-        holding: Holding | None = None,
+        holding: LeaseHolder | None = None,
     ) -> None:
         self._holding = holding
         self._relay = relay

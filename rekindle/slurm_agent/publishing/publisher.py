@@ -19,7 +19,7 @@ from rekindle.protocol.cluster.documents import AgentDoc
 from rekindle.protocol.cluster.names import agent_key
 from rekindle.slurm_agent.base.aws import AwsError, Clients, is_away, is_denied, text_of
 from rekindle.slurm_agent.base.clock import Clock
-from rekindle.slurm_agent.base.ports import Holding
+from rekindle.slurm_agent.base.ports import LeaseHolder
 from rekindle.slurm_agent.base.problems import Problems
 from rekindle.slurm_agent.publishing.outbox import Document, Outbox, OutboxLane, Waiting
 
@@ -45,7 +45,7 @@ class Target:
     bus: str
 
 
-class _Away(Exception):
+class _AwsUnavailable(Exception):
     """AWS does not answer, or not now: nothing else needs to be tried."""
 
 
@@ -62,7 +62,7 @@ class Publisher:
         problems: Problems,
         heartbeat: Callable[[], AgentDoc],
         on_answered: Callable[[str], None],
-        holding: Holding | None = None,
+        holding: LeaseHolder | None = None,
     ) -> None:
         self._holding = holding
         self._outbox = outbox
@@ -112,7 +112,7 @@ class Publisher:
         try:
             self._heartbeat_doc()
             self._send()
-        except _Away as err:
+        except _AwsUnavailable as err:
             away = str(err)
         self._backoff_s = min(MAX_BACKOFF_S, max(FIRST_BACKOFF_S, 2 * self._backoff_s)) if away else 0.0
         self._tell(away)
@@ -157,7 +157,7 @@ class Publisher:
         return bool(due) and lane is OutboxLane.WORLD
 
     def _put(self, document: Document) -> bool:
-        """False: refused, for a reason that only a person can end. Raises: _Away."""
+        """False: refused, for a reason that only a person can end. Raises: _AwsUnavailable."""
         self._insist()
         try:
             self._clients.s3.put_object(
@@ -165,7 +165,7 @@ class Publisher:
             )
         except AwsError as err:
             if is_away(err):
-                raise _Away(text_of("PutObject", err)) from err
+                raise _AwsUnavailable(text_of("PutObject", err)) from err
             self._refused[document.key] = self._clock.monotonic() + REFUSED_AGAIN_S
             self._problems.set("cluster_state", [text_of(f"PutObject {document.key}", err)])
             return False
@@ -174,9 +174,9 @@ class Publisher:
         return True
 
     def _insist(self) -> None:
-        """Raises: _Away where another agent may write by now."""
+        """Raises: _AwsUnavailable where another agent may write by now."""
         if self._holding is not None and self._holding.left_s() <= 0:
-            raise _Away("this agent does not hold the cluster's lease now")
+            raise _AwsUnavailable("this agent does not hold the cluster's lease now")
 
     def _is_refused(self, key: str) -> bool:
         return self._refused.get(key, 0.0) > self._clock.monotonic()
@@ -189,13 +189,13 @@ class Publisher:
                 return
 
     def _put_events(self, batch: Sequence[Waiting]) -> bool:
-        """True where all were taken. Raises: _Away."""
+        """True where all were taken. Raises: _AwsUnavailable."""
         self._insist()
         try:
             answer = self._clients.events.put_events(Entries=[self._entry(one) for one in batch])
         except AwsError as err:
             if is_away(err):
-                raise _Away(text_of("PutEvents", err)) from err
+                raise _AwsUnavailable(text_of("PutEvents", err)) from err
             if not is_denied(err):  # of the entries: too large, say
                 if self._is_singly:
                     self._outbox.drop(batch)
@@ -212,7 +212,7 @@ class Publisher:
         self._answered(sent)
         self._problems.set("bus", [f"PutEvents: {code}" for code in sorted({code for code in codes if code})])
         if refused:
-            raise _Away(f"PutEvents: {len(refused)} of {len(batch)} events were not taken")
+            raise _AwsUnavailable(f"PutEvents: {len(refused)} of {len(batch)} events were not taken")
         return True
 
     def _answered(self, reported: Sequence[Waiting]) -> None:

@@ -87,7 +87,7 @@ REQUEUED_HELD: Final = "job requeued in held state"  # blanks or `_` between its
 HELD_REASONS: Final = ("JobHeld", REQUEUED_HELD, "launch failed requeued")
 
 
-def spoken(reason: str) -> str:
+def spaced_reason(reason: str) -> str:
     """A reason with blanks between its words, as some versions write it."""
     return reason.replace("_", " ")
 
@@ -148,7 +148,9 @@ class Job:
     @property
     def is_held(self) -> bool:
         """It will not start before it is released."""
-        return self.state is SlurmState.PENDING and (self.priority == 0 or spoken(self.reason).startswith(HELD_REASONS))
+        return self.state is SlurmState.PENDING and (
+            self.priority == 0 or spaced_reason(self.reason).startswith(HELD_REASONS)
+        )
 
     @property
     def step_key(self) -> str:

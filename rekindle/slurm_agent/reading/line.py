@@ -40,7 +40,7 @@ def _joined(words: Sequence[str]) -> Iterator[str]:
             group.append(word)
 
 
-def carried(line: Mapping[str, str | None], environment: Mapping[str, str]) -> dict[str, str | None]:
+def options_to_repeat(line: Mapping[str, str | None], environment: Mapping[str, str]) -> dict[str, str | None]:
     """What to give again as it stood on the line: options that nothing else shows, and a SPANK plug-in's, whose value
     the environment has whole."""
     found: dict[str, str | None] = {}
@@ -68,12 +68,12 @@ def is_of(variable: str, option: str) -> bool:
     return variable.startswith(SPANK) and variable.endswith(f"_{plain}")
 
 
-def lost(
+def options_lost(
     line: Mapping[str, str | None], script: Mapping[str, str | None], environment: Mapping[str, str]
 ) -> tuple[str, ...]:
     """The options that a resubmission would be without: on the line or in SPANK's variables, not in the script, and not
     carried."""
-    kept = carried(line, environment)
+    kept = options_to_repeat(line, environment)
     found = [
         f"--{name.lstrip('-')}"
         for name in line

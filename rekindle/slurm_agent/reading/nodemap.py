@@ -31,7 +31,7 @@ _ARN: Final = re.compile(r"arn:[a-z0-9-]{1,20}:sagemaker:[a-z0-9-]{1,32}:[0-9]{1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class NodePlacement:
     """Where a node lives."""
 
     instance_id: str
@@ -44,15 +44,15 @@ class Resources:
 
     cluster: str = ""
     arn: str = ""
-    by_address: Mapping[str, Place] = field(default_factory=dict)
-    by_name: Mapping[str, Place] = field(default_factory=dict)
+    by_address: Mapping[str, NodePlacement] = field(default_factory=dict)
+    by_name: Mapping[str, NodePlacement] = field(default_factory=dict)
 
-    def place_of(self, node: Node) -> Place | None:
+    def place_of(self, node: Node) -> NodePlacement | None:
         """The node's place; None where nothing names it."""
         named = self.by_name.get(node.name) or self.by_address.get(node.address)
         if named is not None:
             return named
-        return Place(instance_id=node.instance_id, group=None) if node.instance_id else None
+        return NodePlacement(instance_id=node.instance_id, group=None) if node.instance_id else None
 
 
 def parse(raw: bytes) -> Resources:
@@ -62,15 +62,15 @@ def parse(raw: bytes) -> Resources:
     except (ValueError, RecursionError):
         return Resources()
     about = _object(_object(found).get("ClusterConfig"))
-    by_address: dict[str, Place] = {}
-    by_name: dict[str, Place] = {}
+    by_address: dict[str, NodePlacement] = {}
+    by_name: dict[str, NodePlacement] = {}
     for group in _list(_object(found).get("InstanceGroups")):
         name = _text(_object(group).get("Name"), 63)
         for one in _list(_object(group).get("Instances")):
             instance = _text(_object(one).get("InstanceId"), 32)
             if _INSTANCE.fullmatch(instance) is None:
                 continue
-            place = Place(instance_id=instance, group=name or None)
+            place = NodePlacement(instance_id=instance, group=name or None)
             address = _text(_object(one).get("CustomerIpAddress"), 64)
             if re.fullmatch(r"[0-9]{1,3}(?:\.[0-9]{1,3}){3}", address):
                 by_address[address] = place

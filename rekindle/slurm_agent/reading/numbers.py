@@ -9,7 +9,7 @@ from typing import Final
 
 from rekindle.protocol.cluster.documents import AttemptDoc
 from rekindle.protocol.cluster.names import first_attempt
-from rekindle.protocol.cluster.same_job import another
+from rekindle.protocol.cluster.same_job import why_different
 from rekindle.slurm_agent.base.ports import SlurmError
 from rekindle.slurm_agent.reading.jobs import Job
 
@@ -57,9 +57,9 @@ class Numbers:
         if known is None:
             why = ""
         elif job.is_taken_down:  # its record speaks of the next start already
-            why = another(known, user=job.user, restart=job.restart - 1, submitted_at=None)
+            why = why_different(known, user=job.user, restart=job.restart - 1, submitted_at=None)
         else:
-            why = another(known, user=job.user, restart=job.restart, submitted_at=job.submitted)
+            why = why_different(known, user=job.user, restart=job.restart, submitted_at=job.submitted)
         if not why:
             self._now[job.job] = job.submitted
         return why

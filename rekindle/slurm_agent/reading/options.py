@@ -15,7 +15,7 @@ from typing import Final
 from rekindle.protocol.cluster.documents import SlurmState
 from rekindle.slurm_agent.reading import text
 from rekindle.slurm_agent.reading.jobs import KILL_ON_INVALID, Job
-from rekindle.slurm_agent.reading.line import carried
+from rekindle.slurm_agent.reading.line import options_to_repeat
 
 # (key of scontrol show job, sbatch's option). Source: scontrol(1), sbatch(1); slurm src/api/job_info.c.
 _SAME: Final = (
@@ -118,7 +118,7 @@ def options_of(
             found["nodes"] = ""  # Slurm chose how many
         elif line.get("nodes") or (script or {}).get("nodes"):
             found["nodes"] = line.get("nodes") or (script or {}).get("nodes")
-        for name, given in carried(line, asked).items():
+        for name, given in options_to_repeat(line, asked).items():
             found.setdefault(name, _FLAG if given is None else given)
     return {
         name: None if given is _FLAG else given

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import IO, Final
 
 from rekindle.slurm_agent.base.ports import (
-    Holding,
+    LeaseHolder,
     NotHolder,
     SlurmError,
     SlurmRefused,
@@ -113,7 +113,7 @@ class Runner:
     environ: Mapping[str, str] = field(default_factory=dict)
     guard_fd: int | None = None
     patience_s: float = PATIENCE_S
-    holding: Holding | None = None  # of the cluster's lease: nothing is changed without it, nor after its end
+    holding: LeaseHolder | None = None  # of the cluster's lease: nothing is changed without it, nor after its end
 
     def read(self, args: Sequence[str], *, limit: int = MAX_OUTPUT_BYTES) -> str:
         """What a command that changes nothing prints. Raises: SlurmError."""

@@ -24,7 +24,7 @@ def asked_min(asked: Comment) -> int | None:
     return int(given) if text.is_number(given) and 0 < int(given) <= MAX_COUNT else None
 
 
-def wanted(detail: Mapping[str, str]) -> int | None:
+def fewest_nodes(detail: Mapping[str, str]) -> int | None:
     """The fewest nodes that a pending job asks for. `NumNodes` still shows those of the start before a requeue."""
     for key in ("ReqTRES", "TRES"):  # 23.02 and later, before that
         for part in detail.get(key, "").split(","):
@@ -45,7 +45,7 @@ def gpus_in(detail: Mapping[str, str]) -> int | None:
             name, _, given = part.partition("=")
             if name == "gres/gpu" and text.is_number(given) and 0 < int(given) <= MAX_GPUS:
                 return int(given)
-    nodes = wanted(detail)
+    nodes = fewest_nodes(detail)
     each = [_gpus_each(part) for part in detail.get("TresPerNode", "").split(",") if _GPU.match(part.strip())]
     if not nodes or not each or None in each:
         return None
@@ -63,7 +63,7 @@ def _gpus_each(part: str) -> int | None:
 
 def cpus_for(detail: Mapping[str, str], nodes: int) -> int | None:
     """The CPUs that go with so many nodes, as many for each as it asks for now: Slurm keeps the old sum otherwise."""
-    cpus, now = detail.get("NumCPUs", "").partition("-")[0], wanted(detail)
+    cpus, now = detail.get("NumCPUs", "").partition("-")[0], fewest_nodes(detail)
     if not text.is_number(cpus) or not now:
         return None
     return -(-int(cpus) * nodes // now) or None

@@ -10,7 +10,7 @@ from rekindle.protocol.cluster.documents import AttemptDoc
 from rekindle.slurm_agent.base.aws import code_of, text_of
 from rekindle.slurm_agent.base.clock import SystemClock
 from rekindle.slurm_agent.base.ports import AgentContext, Parts
-from rekindle.slurm_agent.copies.reads import Reads
+from rekindle.slurm_agent.copies.reads import CopyReads
 from rekindle.slurm_agent.files.user_files import UserFiles
 from rekindle.slurm_agent.reading.nodemap import NodeMap
 from rekindle.slurm_agent.reading.run import Runner, Unreadable
@@ -26,7 +26,7 @@ def build(ground: AgentContext) -> Parts:
     """The commands, the watcher and the relay of one cluster; nothing is run or read yet."""
     runner = Runner(environ=ground.environ, guard_fd=ground.guard_fd, holding=ground.holding)
     now = ground.wall or SystemClock().now
-    reads = Reads(runner, now)
+    reads = CopyReads(runner, now)
     node_map = NodeMap(ground.resource_config)
     roster = Roster()
     published = _Published(ground.s3, ground.bucket)

@@ -11,7 +11,7 @@ from rekindle.protocol.cluster.documents import OVER, AttemptDoc, JobSpec, NodeF
 from rekindle.protocol.cluster.names import parse_attempt
 from rekindle.protocol.cluster.node_states import StateMeaning, is_ours, meanings_of, words_of
 from rekindle.protocol.cluster.orders import MAX_NODE_COUNT, MAX_SLURM_JOB, Order, Repair, Signal, check_node
-from rekindle.protocol.cluster.same_job import another
+from rekindle.protocol.cluster.same_job import why_different
 from rekindle.protocol.wire import MAX_TEXT_CHARS, MailboxError
 from rekindle.slurm_agent.base.ports import (
     NodeNow,
@@ -23,7 +23,7 @@ from rekindle.slurm_agent.base.ports import (
     UnknownJob,
 )
 from rekindle.slurm_agent.copies.capture import environment_of
-from rekindle.slurm_agent.copies.reads import Reads
+from rekindle.slurm_agent.copies.reads import CopyReads
 from rekindle.slurm_agent.copies.script_file import never_ran_as
 from rekindle.slurm_agent.copies.spec import (
     excluded_by,
@@ -42,9 +42,9 @@ from rekindle.slurm_agent.reading.nodemap import NodeMap, gpus_of, serial_of
 from rekindle.slurm_agent.reading.nodes import Node, Settings
 from rekindle.slurm_agent.reading.run import Runner
 from rekindle.slurm_agent.reading.script import read as read_script
-from rekindle.slurm_agent.reading.sizes import cannot_shrink, cpus_for, wanted
+from rekindle.slurm_agent.reading.sizes import cannot_shrink, cpus_for, fewest_nodes
 from rekindle.slurm_agent.watching import history
-from rekindle.slurm_agent.watching.attempt_docs import Shown, base_of
+from rekindle.slurm_agent.watching.attempt_docs import ShownJob, base_of
 from rekindle.slurm_agent.watching.owners import Owners
 from rekindle.slurm_agent.watching.ready import is_ready
 
@@ -62,7 +62,7 @@ class Commands:
         *,
         cluster: str,
         runner: Runner,
-        reads: Reads,
+        reads: CopyReads,
         node_map: NodeMap,
         settings: Callable[[], Settings],
         now: Callable[[], datetime],
@@ -102,13 +102,13 @@ class Commands:
             detail = self._reads.detail(job)
         except UnknownJob:
             return None
-        shown = Shown(job=job, base=base_of(self._cluster, job, asked), asked=asked, detail=detail)
+        shown = ShownJob(job=job, base=base_of(self._cluster, job, asked), asked=asked, detail=detail)
         if job.state is SlurmState.RUNNING:
             steps = self._reads.steps().get(job.step_key, 0)
             shown = replace(shown, is_ready=self._is_ready(shown, steps))
-        return history.now_of(self._cluster, shown, _SEEN_NOTHING, _NoDeeds(), self._now())
+        return history.now_of(self._cluster, shown, _SEEN_NOTHING, _NoOwnActions(), self._now())
 
-    def _is_ready(self, shown: Shown, steps: int) -> bool | None:
+    def _is_ready(self, shown: ShownJob, steps: int) -> bool | None:
         try:
             return is_ready(shown, steps, self._files)
         except Hangs:  # the watcher tells it
@@ -265,7 +265,7 @@ class Commands:
             raise UnknownJob(f"slurmctld does not know job {slurm_job}")
         detail = self._reads.detail(job)
         environment = environment_of(self._settings().state_location, slurm_job)
-        return Size(low=wanted(detail) or job.node_count, fixed=cannot_shrink(detail, environment.all))
+        return Size(low=fewest_nodes(detail) or job.node_count, fixed=cannot_shrink(detail, environment.all))
 
     def resize(self, slurm_job: int, low: int, high: int) -> None:
         if not 0 < low <= high <= MAX_NODE_COUNT:
@@ -308,7 +308,7 @@ class Commands:
         if old is None or old.user != spec.user:
             return None
         known = self._start(order.attempt) if order.attempt else None
-        is_other = known and another(known, user=old.user, restart=old.restart, submitted_at=old.submitted)
+        is_other = known and why_different(known, user=old.user, restart=old.restart, submitted_at=old.submitted)
         return None if is_other else old.job
 
     def _check_folder(self, what: str, path: str, spec: JobSpec, order: Order) -> None:
@@ -366,7 +366,7 @@ class Commands:
         self._runner.change(["scontrol", "update", f"nodename={_node(node)}", *changes])
 
 
-class _NoDeeds:
+class _NoOwnActions:
     """Reads of one job say what Slurm shows; who asked for it is the watcher's to tell."""
 
     def has_ended(self, attempt: str) -> bool:  # noqa: ARG002

@@ -17,7 +17,7 @@ from rekindle.slurm_agent.reading.comment import Comment
 from rekindle.slurm_agent.reading.jobs import ENDED, Job, dependencies
 from rekindle.slurm_agent.reading.options import expand
 from rekindle.slurm_agent.reading.run import Unreadable
-from rekindle.slurm_agent.reading.sizes import asked_min, gpus_in, wanted
+from rekindle.slurm_agent.reading.sizes import asked_min, fewest_nodes, gpus_in
 
 # States in which a start's nodes and times are its own, and not Slurm's estimate.
 STARTED: Final = frozenset(
@@ -40,7 +40,7 @@ def base_of(cluster: str, job: Job, asked: Comment | None, taken: Collection[str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shown:
+class ShownJob:
     """A job, as squeue and (where it was asked) scontrol show it, with what is known about its script."""
 
     job: Job
@@ -63,7 +63,7 @@ class Shown:
         return self.base.restarted(self.restart)
 
 
-def doc_of(cluster: str, shown: Shown, now: datetime) -> AttemptDoc:
+def doc_of(cluster: str, shown: ShownJob, now: datetime) -> AttemptDoc:
     """The start as it is now. What its past says about it (`began`) is added by `watch`. Raises: Unreadable."""
     job, detail = shown.job, shown.detail
     has_ended = job.state in ENDED
@@ -111,7 +111,7 @@ def doc_of(cluster: str, shown: Shown, now: datetime) -> AttemptDoc:
 
 
 def _count(job: Job, detail: Mapping[str, str]) -> int:
-    asked = wanted(detail) if job.state is SlurmState.PENDING else None
+    asked = fewest_nodes(detail) if job.state is SlurmState.PENDING else None
     return job.node_count if asked is None else asked
 
 

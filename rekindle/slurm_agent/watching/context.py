@@ -9,7 +9,7 @@ from typing import Final
 
 from rekindle.protocol.cluster.documents import AttemptDoc, NodeFacts
 from rekindle.slurm_agent.base.ports import OwnActions
-from rekindle.slurm_agent.copies.reads import Reads
+from rekindle.slurm_agent.copies.reads import CopyReads
 from rekindle.slurm_agent.files.user_files import UserFiles
 from rekindle.slurm_agent.reading.nodemap import NodeMap
 from rekindle.slurm_agent.watching.joining import Joining
@@ -29,7 +29,7 @@ class LookInputs:
     """What a look needs. `start`: see `ports.Slurm`."""
 
     cluster: str
-    reads: Reads
+    reads: CopyReads
     node_map: NodeMap
     deeds: OwnActions
     start: Callable[[str], AttemptDoc | None]

@@ -16,9 +16,9 @@ from rekindle.slurm_agent.reading.nodes import Node, Settings
 from rekindle.slurm_agent.reading.options import expand
 from rekindle.slurm_agent.reading.run import Unreadable
 from rekindle.slurm_agent.watching import history
-from rekindle.slurm_agent.watching.attempt_docs import Shown, clip
+from rekindle.slurm_agent.watching.attempt_docs import ShownJob, clip
 from rekindle.slurm_agent.watching.context import LookInputs, LookMemory
-from rekindle.slurm_agent.watching.gathered import Gathered
+from rekindle.slurm_agent.watching.gathered import ReadingChanges
 
 log = logging.getLogger(__name__)
 
@@ -27,13 +27,13 @@ WAITS_FOR_HISTORY: Final = timedelta(minutes=15)
 MAX_VANISHED: Final = 50  # looked after in one look; the others in the next
 
 
-class Endings:
+class EndedStarts:
     """Of one reading. `nodes`: as this reading has them."""
 
     def __init__(
         self,
         ways: LookInputs,
-        found: Gathered,
+        found: ReadingChanges,
         nodes: Mapping[str, Node],
         settings: Settings,
         now: datetime,
@@ -48,7 +48,7 @@ class Endings:
         self._past: dict[int, tuple[tuple[str, str, str], ...]] = {}
         self._unanswered: set[int] = set()
 
-    def close_the_earlier(self, shown: Shown, doc: AttemptDoc) -> None:
+    def close_the_earlier(self, shown: ShownJob, doc: AttemptDoc) -> None:
         """Every start before this one is over, and its document says what took its place."""
         open_ = [one for one in self._found.starts_of(doc.slurm_job) if one.restart < shown.restart]
         first = min((one.restart for one in open_), default=None)
@@ -60,12 +60,12 @@ class Endings:
         for restart in range(first, shown.restart):
             before = by_restart.get(restart)
             if before is None:
-                before = history.forerunner(shown, restart, doc)
+                before = history.unseen_start(shown, restart, doc)
                 if self._is_known(before.attempt):
                     continue
             self._close(before, shown, doc)
 
-    def _close(self, before: AttemptDoc, shown: Shown, doc: AttemptDoc) -> None:
+    def _close(self, before: AttemptDoc, shown: ShownJob, doc: AttemptDoc) -> None:
         successor = shown.base.restarted(before.restart + 1)
         lost = history.lost_nodes(before, self._nodes)
         was_seen = before.state is not SlurmState.REQUEUED
@@ -156,7 +156,7 @@ class Endings:
             return
         for doc in starts:
             past = () if doc.state in ENDED else self._history(number)
-            closed = history.gone(doc, past, self._ways.deeds, self._now)
+            closed = history.forgotten_start(doc, past, self._ways.deeds, self._now)
             self._found.publish(closed)
             self._found.forget(closed)
         self._found.forget_capture(number)

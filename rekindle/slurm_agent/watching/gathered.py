@@ -18,7 +18,7 @@ MAX_PROBLEMS: Final = 50
 NEWS: Final = ("state", "successor", "held", "nodes", "spec", "ended_by", "requeued_by", "is_known", "job_id", "policy")
 
 
-class Gathered:
+class ReadingChanges:
     """`held` is what the reading before has left, and is changed here."""
 
     def __init__(self, held: LookMemory, owners: Owners, now: datetime) -> None:

@@ -14,8 +14,7 @@ from rekindle.slurm_agent.base.ports import OwnActions
 from rekindle.slurm_agent.reading import text
 from rekindle.slurm_agent.reading.jobs import ENDED, state_of
 from rekindle.slurm_agent.reading.nodes import Node
-from rekindle.slurm_agent.watching.attempt_docs import STARTED, clip, doc_of
-from rekindle.slurm_agent.watching.attempt_docs import Shown as Shown
+from rekindle.slurm_agent.watching.attempt_docs import STARTED, ShownJob, clip, doc_of
 
 MAX_FORERUNNERS: Final = 50  # starts before the first look that get a document each
 _LOST: Final = that_say(StateMeaning.DOWN, StateMeaning.SILENT, StateMeaning.FAILING, StateMeaning.INVALID) | {
@@ -29,7 +28,7 @@ FAILED: Final = frozenset(
 _STARTS_LATER: Final = frozenset({SlurmState.PENDING, SlurmState.CONFIGURING})
 
 
-def now_of(cluster: str, shown: Shown, before: AttemptDoc | None, deeds: OwnActions, now: datetime) -> AttemptDoc:
+def now_of(cluster: str, shown: ShownJob, before: AttemptDoc | None, deeds: OwnActions, now: datetime) -> AttemptDoc:
     """The start as it is, with what an earlier look saw of it and Slurm no longer shows. Raises: Unreadable."""
     doc = doc_of(cluster, shown, now)
     if shown.job.is_taken_down:  # the record speaks of the next start already; this one is ending
@@ -76,7 +75,7 @@ def replaced(
     )
 
 
-def forerunner(shown: Shown, restart: int, doc: AttemptDoc) -> AttemptDoc:
+def unseen_start(shown: ShownJob, restart: int, doc: AttemptDoc) -> AttemptDoc:
     """A start that was over before anybody looked: nothing is known of it but that it was."""
     return replace(
         doc,
@@ -138,7 +137,7 @@ def lost_sentence(names: Sequence[str], nodes: Mapping[str, Node]) -> str:
 
 def taken_over(doc: AttemptDoc, why: str, deeds: OwnActions, now: datetime) -> AttemptDoc:
     """A start whose number another job has now. Nothing tells how it ended."""
-    closed = gone(doc, (), deeds, now)
+    closed = forgotten_start(doc, (), deeds, now)
     return closed if doc.state in ENDED else replace(closed, detail=clip(f"{why}. {closed.detail}"))
 
 
@@ -158,7 +157,9 @@ def unprotected(doc: AttemptDoc, now: datetime) -> AttemptDoc:
     )
 
 
-def gone(doc: AttemptDoc, past: Sequence[tuple[str, str, str]], deeds: OwnActions, now: datetime) -> AttemptDoc:
+def forgotten_start(
+    doc: AttemptDoc, past: Sequence[tuple[str, str, str]], deeds: OwnActions, now: datetime
+) -> AttemptDoc:
     """A start that slurmctld has forgotten. How it ended is known by what was seen, else by sacct, else not at all."""
     if doc.state in ENDED:
         return replace(doc, is_known=False, seen_at=now)

@@ -18,7 +18,7 @@ from typing import Final
 from rekindle.sbatch.options import of_script
 from rekindle.slurm_agent.base.ports import SlurmError, SlurmUnavailable
 from rekindle.slurm_agent.copies.capture import environment_of, script_of
-from rekindle.slurm_agent.copies.reads import Reads
+from rekindle.slurm_agent.copies.reads import CopyReads
 from rekindle.slurm_agent.files.time_spent import TimeSpent
 from rekindle.slurm_agent.reading import comment, text
 from rekindle.slurm_agent.reading.jobs import ENDED, Job
@@ -36,7 +36,7 @@ _SHOWN: Final = ("AdminComment", "Extra")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """The partitions and accounts whose batch jobs are protected, under the policy `default`."""
+    """The partitions and accounts whose batch jobs are protected, under the policy "default"."""
 
     partitions: frozenset[str] = frozenset()
     accounts: frozenset[str] = frozenset()
@@ -58,7 +58,7 @@ _NOTHING: Final = _Found(asked=None, is_out=False)
 class Joining:
     """Read by two threads, written by the look's alone. What was found of a job is kept while it is there."""
 
-    def __init__(self, reads: Reads, rules: Rules | None = None) -> None:
+    def __init__(self, reads: CopyReads, rules: Rules | None = None) -> None:
         self._reads = reads
         self._rules = rules or Rules()
         self._found: dict[tuple[int, datetime | None], _Found] = {}

@@ -19,7 +19,7 @@ from rekindle.protocol.wire import MailboxError
 from rekindle.slurm_agent.base.ports import Reading, SlurmError, SlurmUnavailable
 from rekindle.slurm_agent.copies.reads import SEVERAL
 from rekindle.slurm_agent.copies.script_file import never_ran_as
-from rekindle.slurm_agent.copies.spec import take
+from rekindle.slurm_agent.copies.spec import capture_spec
 from rekindle.slurm_agent.files.time_spent import TimeSpent
 from rekindle.slurm_agent.files.workers import Hangs
 from rekindle.slurm_agent.reading import comment
@@ -28,10 +28,10 @@ from rekindle.slurm_agent.reading.nodes import Settings
 from rekindle.slurm_agent.reading.numbers import Numbers
 from rekindle.slurm_agent.reading.run import TooMuch, Unreadable
 from rekindle.slurm_agent.watching import history
-from rekindle.slurm_agent.watching.attempt_docs import Shown, base_of, clip, waiting_for
+from rekindle.slurm_agent.watching.attempt_docs import ShownJob, base_of, clip, waiting_for
 from rekindle.slurm_agent.watching.context import KNOWN, NODES, LookInputs, LookMemory
-from rekindle.slurm_agent.watching.endings import Endings
-from rekindle.slurm_agent.watching.gathered import Gathered
+from rekindle.slurm_agent.watching.endings import EndedStarts
+from rekindle.slurm_agent.watching.gathered import ReadingChanges
 from rekindle.slurm_agent.watching.known import Known, asked_for, completed, is_old, print_of, with_exclude
 from rekindle.slurm_agent.watching.node_facts import facts_of, is_news, node_news
 from rekindle.slurm_agent.watching.ready import is_ready
@@ -58,7 +58,7 @@ class SlurmLook:
         self._numbers = Numbers(ways.cluster, ways.start, before=held.numbers, now=self.held.numbers)
         self.members: list[FollowedJob] = []
         self.arn = ""
-        self._found = Gathered(self.held, ways.owners, now)
+        self._found = ReadingChanges(self.held, ways.owners, now)
         self._fresh: Mapping[int, Mapping[str, str]] = {}  # what many jobs were asked at once
         self._steps: Mapping[str, int] | None = None
 
@@ -67,7 +67,7 @@ class SlurmLook:
         jobs = self._reads.jobs()
         self._fresh = self._joining.learn(jobs, self._settings.state_location, self._now)
         self._nodes = {node.name: node for node in self._reads.nodes()}
-        self._endings = Endings(self._ways, self._found, self._nodes, self._settings, self._now, self._before)
+        self._endings = EndedStarts(self._ways, self._found, self._nodes, self._settings, self._now, self._before)
         tracked = {doc.slurm_job: doc for doc in sorted(self.held.docs.values(), key=lambda one: one.restart)}
         asked = self._asked_by(jobs, tracked)
         try:
@@ -210,7 +210,7 @@ class SlurmLook:
         own = self.held.docs.get(base.restarted(job.restart).name)
         if own is not None and own.started_at is not None:
             job = replace(job, is_taken_down=False)  # it is this start itself that ends
-        shown = Shown(
+        shown = ShownJob(
             job=job,
             base=base,
             asked=asked,
@@ -271,7 +271,7 @@ class SlurmLook:
         before = self.held.known.get(job.job)
         if before is not None and before.is_final and (before.asked_for == wanted or job.state in ENDED):
             return before
-        taken = take(self._reads, self._settings, job, detail)
+        taken = capture_spec(self._reads, self._settings, job, detail)
         own = (taken.spec.options.get("exclude") or "") if taken.spec is not None else ""
         exclude = before.exclude if before is not None and before.sha256 is not None else own
         taken = with_exclude(taken, exclude)
@@ -285,7 +285,7 @@ class SlurmLook:
         self._found.memory[f"{KNOWN}{job.job}"] = known.to_json()
         return known
 
-    def _is_ready(self, shown: Shown, before: AttemptDoc | None) -> bool | None:
+    def _is_ready(self, shown: ShownJob, before: AttemptDoc | None) -> bool | None:
         if shown.job.state is not SlurmState.RUNNING:
             return None
         if before is not None and before.is_ready and before.state is SlurmState.RUNNING:

@@ -12,12 +12,12 @@ from typing import Final
 from rekindle.protocol.mailbox import MAX_MESSAGE_BYTES, Heartbeat, MailboxError, Place, RunPhase, heartbeat_key
 from rekindle.slurm_agent.files.user_files import UserFiles
 from rekindle.slurm_agent.files.workers import Hangs
-from rekindle.slurm_agent.watching.attempt_docs import Shown
+from rekindle.slurm_agent.watching.attempt_docs import ShownJob
 
 _READY: Final = frozenset({RunPhase.TRAINING, RunPhase.EVALUATION, RunPhase.SAVING, RunPhase.STALLED})
 
 
-def is_ready(shown: Shown, steps: int, files: UserFiles) -> bool | None:
+def is_ready(shown: ShownJob, steps: int, files: UserFiles) -> bool | None:
     """None where steps run and nothing tells more. Raises: Hangs where the mailbox does not answer."""
     if steps == 0 and not shown.asked.signal_batch:
         return False
@@ -27,7 +27,7 @@ def is_ready(shown: Shown, steps: int, files: UserFiles) -> bool | None:
     return True if heartbeat.phase in _READY else None
 
 
-def heartbeat_of(shown: Shown, files: UserFiles) -> Heartbeat | None:
+def heartbeat_of(shown: ShownJob, files: UserFiles) -> Heartbeat | None:
     """The start's heartbeat in a mailbox on a shared path. Raises: Hangs."""
     try:
         place = Place.parse(shown.asked.mailbox) if shown.asked.mailbox else None

@@ -23,7 +23,7 @@ REPORTED_FOR: Final = timedelta(hours=1)
 
 
 @dataclass(slots=True, kw_only=True)
-class Back:
+class RecalledState:
     """What was read back, at `at`. Nothing where no agent has followed anything on this cluster before."""
 
     docs: tuple[AttemptDoc, ...]
@@ -52,11 +52,11 @@ def read_back(
     published: Callable[[str], bytes | None],
     written: Callable[[str], AttemptDoc | None],
     now: datetime,
-) -> Back:
+) -> RecalledState:
     """Raises: SlurmUnavailable, also where the list cannot be read: what is not known must not be overwritten."""
     raw = published(followed_key(cluster))
     if raw is None:
-        return Back(docs=(), at=now)
+        return RecalledState(docs=(), at=now)
     try:
         names = FollowedDoc.from_json(raw).attempts
     except MailboxError as err:
@@ -64,4 +64,4 @@ def read_back(
     with ThreadPoolExecutor(AT_ONCE) as pool:
         docs = tuple(doc for doc in pool.map(written, names) if doc is not None and doc.cluster == cluster)
     log.warning("part=watcher memory=lost read_back=%d", len(docs))
-    return Back(docs=docs, at=now)
+    return RecalledState(docs=docs, at=now)

@@ -35,11 +35,11 @@ from rekindle.protocol.mailbox import (
     parse_key,
 )
 from rekindle.protocol.store_clock import age_s
-from rekindle.slurm_agent.base.ports import Holding, Memory, NotHolder, Reading, SlurmUnavailable
+from rekindle.slurm_agent.base.ports import LeaseHolder, Memory, NotHolder, Reading, SlurmUnavailable
 from rekindle.slurm_agent.files.messages import MAX_FILES
 from rekindle.slurm_agent.files.time_spent import TimeSpent
 from rekindle.slurm_agent.files.user_files import UserFiles
-from rekindle.slurm_agent.files.workers import Later
+from rekindle.slurm_agent.files.workers import WorkPending
 from rekindle.slurm_agent.watching.roster import FollowedJob, Roster
 
 log = logging.getLogger(__name__)
@@ -80,7 +80,7 @@ class _Box:
 
 
 class MailboxRelay:
-    """`files` touches the users' paths; no thread of the agent does. `holding`: see `ports.Ground`."""
+    """`files` touches the users' paths; no thread of the agent does. `holding`: see `ports.AgentContext`."""
 
     def __init__(
         self,
@@ -91,7 +91,7 @@ class MailboxRelay:
         memory: Memory,
         roster: Roster,
         files: UserFiles | None = None,
-        holding: Holding | None = None,
+        holding: LeaseHolder | None = None,
     ) -> None:
         self._files = files or UserFiles()
         self._holding = holding
@@ -118,7 +118,7 @@ class MailboxRelay:
             with spent.by(member.uid):
                 try:
                     self._carry(member, now, documents, memory, problems)
-                except Later:
+                except WorkPending:
                     continue
                 except NotHolder:
                     break
@@ -201,13 +201,13 @@ class MailboxRelay:
     ) -> FoundDoc:
         """Which checkpoints lie there. How often that is asked depends on how long it takes, for all Jobs of the user.
 
-        Raises: Later, OSError, MailboxError.
+        Raises: WorkPending, OSError, MailboxError.
         """
         box.judging_since = began = box.judging_since or time.monotonic()
         is_over = True
         try:
             return self._files.checkpoints(member.job_id, root, checkpoints, member.uid, member.gid, now)
-        except Later:
+        except WorkPending:
             is_over = False
             raise
         finally:
@@ -247,7 +247,7 @@ class MailboxRelay:
             return
         if self._holding is not None and self._holding.left_s() <= 0:  # its fence or plan may be older than another's
             raise NotHolder(f"{key} was not brought to the mailbox of {member.job_id}")
-        self._files.bring(member.job_id, root, key, body, member.uid, member.gid, tag=tag)
+        self._files.deliver(member.job_id, root, key, body, member.uid, member.gid, tag=tag)
 
     def _listed(self, prefix: str) -> Iterator[tuple[str, str]]:
         """Keys relative to the mailbox, with what changes when they do; only what the service writes."""

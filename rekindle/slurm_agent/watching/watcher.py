@@ -23,7 +23,7 @@ from rekindle.protocol.cluster.documents import AttemptDoc, JobSpec, NodeFacts, 
 from rekindle.protocol.cluster.names import attempt_key, spec_key
 from rekindle.protocol.wire import WIRE_VERSION, MailboxError
 from rekindle.slurm_agent.base.ports import Advice, Memory, News, OwnActions, Reading, SlurmError, SlurmUnavailable
-from rekindle.slurm_agent.copies.reads import Reads
+from rekindle.slurm_agent.copies.reads import CopyReads
 from rekindle.slurm_agent.files.user_files import UserFiles
 from rekindle.slurm_agent.reading import text
 from rekindle.slurm_agent.reading.comment import Comment
@@ -39,7 +39,7 @@ from rekindle.slurm_agent.watching.known import Known
 from rekindle.slurm_agent.watching.look import SlurmLook
 from rekindle.slurm_agent.watching.owners import Owners
 from rekindle.slurm_agent.watching.protection import Protection, remembered
-from rekindle.slurm_agent.watching.recall import Back, read_back
+from rekindle.slurm_agent.watching.recall import RecalledState, read_back
 from rekindle.slurm_agent.watching.roster import Roster
 
 log = logging.getLogger(__name__)
@@ -57,7 +57,7 @@ class Watch:
         self,
         *,
         cluster: str,
-        reads: Reads,
+        reads: CopyReads,
         node_map: NodeMap,
         memory: Memory,
         deeds: OwnActions,
@@ -90,7 +90,7 @@ class Watch:
         self._settings: tuple[datetime, Settings] | None = None
         self._held = LookMemory(docs=_docs(memory), known=_known(memory), nodes=_nodes(memory))
         self._has_memory = bool(memory.items(MEMORY))
-        self._back: Back | None = None
+        self._back: RecalledState | None = None
         self._is_all_due = False
         owners.learn(self._held.docs.values())
 

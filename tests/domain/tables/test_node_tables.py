@@ -23,12 +23,12 @@ from chalicelib.domain.model.hardware_ledger import HardwareFault, HardwareRecor
 from chalicelib.domain.model.incident import NODE_PHASES, TRANSITIONS, Incident, Phase
 from chalicelib.domain.model.known import Known, Unknown
 from chalicelib.domain.model.node import (
+    EarlierRepair,
     GroupRole,
     InstanceState,
     Load,
     Machines,
     NodeRecovery,
-    PastRepair,
     is_well_but_drained,
 )
 from chalicelib.domain.model.node_actions import CheckNode, MoveRuns, RebootNode, ReplaceNode, UncordonNode
@@ -40,13 +40,13 @@ from chalicelib.domain.model.repair import (
     FIRST_RUNGS,
     Allowed,
     AnotherRepair,
+    OutsideRepair,
     Route,
     Rung,
     Step,
     StepState,
-    TheirWork,
     first_rung,
-    leading,
+    leading_finding,
     next_rung,
     route_of,
 )
@@ -157,7 +157,7 @@ NODE_TABLE: list[Row] = [
             P.HOLDING,
             memory(
                 findings=(finding(FindingKind.DOWN),),
-                past=(PastRepair(at=NOW - 10 * MINUTE, rung="reboot", instance_id=OLD),),
+                past=(EarlierRepair(at=NOW - 10 * MINUTE, rung="reboot", instance_id=OLD),),
             ),
         ),
         observed(node_view(facts("down"))),
@@ -261,7 +261,7 @@ NODE_TABLE: list[Row] = [
     row("node.theirs_done", asked(P.OPEN), observed(FRESH, XID), P.RETURNING, UncordonNode, name="our drain"),
     row(
         "node.theirs_done",
-        asked(P.HOLDING, memory(theirs=TheirWork(what="it rebooted", at=NOW))),
+        asked(P.HOLDING, memory(theirs=OutsideRepair(what="it rebooted", at=NOW))),
         observed(node_view(drained())),
         P.RETURNING,
         UncordonNode,
@@ -269,7 +269,7 @@ NODE_TABLE: list[Row] = [
     ),
     row(
         "node.theirs_done",
-        asked(P.HOLDING, memory(theirs=TheirWork(what="it rebooted", at=NOW))),
+        asked(P.HOLDING, memory(theirs=OutsideRepair(what="it rebooted", at=NOW))),
         observed(node_view()),
         P.RECOVERED,
         Notify,
@@ -578,7 +578,7 @@ NODE_TABLE: list[Row] = [
     ),
     row(
         "repair.replace",
-        asked(P.DRAINING, memory(past=(PastRepair(at=NOW - HOUR, rung="reboot", instance_id=OLD),))),
+        asked(P.DRAINING, memory(past=(EarlierRepair(at=NOW - HOUR, rung="reboot", instance_id=OLD),))),
         observed(node_view(drained())),
         P.REPAIRING,
         ReplaceNode,
@@ -598,7 +598,7 @@ NODE_TABLE: list[Row] = [
         "repair.ladder_end",
         asked(
             P.DRAINING,
-            memory(past=tuple(PastRepair(at=NOW - n * HOUR, rung="replace", instance_id=None) for n in range(3))),
+            memory(past=tuple(EarlierRepair(at=NOW - n * HOUR, rung="replace", instance_id=None) for n in range(3))),
         ),
         observed(node_view(drained())),
         P.HANDED_OVER,
@@ -1429,7 +1429,7 @@ def test_each_kind_of_finding_has_one_row_with_a_source() -> None:
 
 def test_the_agents_word_leads_whatever_else_is_known() -> None:
     others = tuple(finding(kind) for kind in FindingKind if not kind.is_agents)
-    assert leading((*others, finding(FindingKind.AGENT_REBOOT))).kind is FindingKind.AGENT_REBOOT  # type: ignore[union-attr]
+    assert leading_finding((*others, finding(FindingKind.AGENT_REBOOT))).kind is FindingKind.AGENT_REBOOT  # type: ignore[union-attr]
     assert first_rung(FindingKind.AGENT_REBOOT) is Rung.REBOOT
 
 
@@ -1440,8 +1440,8 @@ def test_the_ladder_is_reboot_then_replace_then_a_person() -> None:
     refused = memory(step(state=StepState.REFUSED))
     assert next_rung(refused, findings, now=NOW) == (Rung.REPLACE, "no reboot was possible in this Incident")
     assert next_rung(memory(step(), step(Rung.REPLACE)), findings, now=NOW)[0] is None
-    old = PastRepair(at=NOW - timedelta(days=8), rung="reboot", instance_id=OLD)
-    other = PastRepair(at=NOW - HOUR, rung="reboot", instance_id=NEW)  # an earlier instance under the same name
+    old = EarlierRepair(at=NOW - timedelta(days=8), rung="reboot", instance_id=OLD)
+    other = EarlierRepair(at=NOW - HOUR, rung="reboot", instance_id=NEW)  # an earlier instance under the same name
     assert next_rung(memory(past=(old, other)), findings, now=NOW)[0] is Rung.REBOOT
 
 

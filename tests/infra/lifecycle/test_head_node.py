@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from infra.lifecycle.head_node import _read, packed, targets_of
-from rekindle.client.errors import Misused, TryAgain, Unreachable
+from rekindle.client.errors import TryAgain, Unreachable, UsageError
 
 BANNER = "\r\nStarting session with SessionId: ops-1\r\n"
 
@@ -67,7 +67,7 @@ class Cluster:
 
 
 def test_an_older_cluster_does_not_say_which_group_has_the_head_node() -> None:
-    with pytest.raises(Misused, match="--group NAME, one of: head, gpu"):
+    with pytest.raises(UsageError, match="--group NAME, one of: head, gpu"):
         targets_of(Cluster("head", "gpu"), "ml", None)
     assert targets_of(Cluster("head", "gpu"), "ml", "head") == ["sagemaker-cluster:abc_head-i-head"]
 

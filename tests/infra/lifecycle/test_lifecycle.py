@@ -21,13 +21,24 @@ import boto3
 import pytest
 from moto import mock_aws
 
-from infra.lifecycle import HERE, NEEDED, LifecycleError, Place, locked, pins, policy, requirements, settings, write
+from infra.lifecycle import (
+    HERE,
+    NEEDED,
+    LifecycleError,
+    ServiceLocation,
+    locked,
+    pins,
+    policy,
+    requirements,
+    settings,
+    write,
+)
 from infra.lifecycle.__main__ import main
 from rekindle.protocol.cluster.names import cluster_prefix, order_key, queue_name
 from rekindle.slurm_agent.base.settings import Settings
 
 ROOT = Path(__file__).parents[3]
-PLACE = Place(
+PLACE = ServiceLocation(
     cluster="pretrain", stack="rekindle", bucket="runs", bus="rekindle", region="us-west-2", account="111122223333"
 )
 SYSTEMCTL = """#!/bin/bash
@@ -348,7 +359,7 @@ def test_a_head_node_without_python_takes_the_one_that_the_folder_carries(node: 
 
 def test_a_folder_made_for_another_cluster_is_told_and_the_nodes_own_name_holds(node: Node) -> None:
     write(
-        Place(**{**{name: getattr(PLACE, name) for name in PLACE.__dataclass_fields__}, "cluster": "other"}),
+        ServiceLocation(**{**{name: getattr(PLACE, name) for name in PLACE.__dataclass_fields__}, "cluster": "other"}),
         node.bundle.parent,
         package="rekindle==0.1.0",
         wheels=[],
@@ -414,7 +425,7 @@ def test_no_two_clusters_of_a_stack_share_a_queue_however_long_their_names_are()
 )
 def test_what_cannot_be_a_name_is_refused_by_its_option(field: str, value: str) -> None:
     with pytest.raises(LifecycleError, match=f"--{field}"):
-        Place(**{**{name: getattr(PLACE, name) for name in PLACE.__dataclass_fields__}, field: value})
+        ServiceLocation(**{**{name: getattr(PLACE, name) for name in PLACE.__dataclass_fields__}, field: value})
 
 
 def test_with_wheels_every_line_has_its_hash_and_without_the_versions_are_those_of_the_tests(tmp_path: Path) -> None:
@@ -471,7 +482,7 @@ def test_the_stack_says_where_the_service_is(
     assert main(argv) == 0
     written = (out / "rekindle" / "rekindle.env").read_text()
     assert written == settings(
-        Place(
+        ServiceLocation(
             cluster="pretrain",
             stack="rekindle",
             bucket="runs-bucket",

@@ -21,7 +21,7 @@ import rekindle.monitor as rekindle
 from rekindle.monitor.base.aws import Clients
 from rekindle.monitor.mail.boxes import DirectoryBox, open_box
 from rekindle.monitor.mail.exchange import MAX_RANKS_ON_S3, BoxExchange, exchange_of
-from rekindle.monitor.saving.agreement_terms import Notice, Plan, Wish
+from rekindle.monitor.saving.agreement_terms import Notice, Plan, RankRequest
 from rekindle.protocol.mailbox import (
     CheckpointReply,
     CheckpointRequest,
@@ -73,7 +73,7 @@ def test_s3_keeps_the_contract(bucket: str) -> None:
 
 
 def test_a_notice_is_read_as_it_was_written_and_nothing_else_is() -> None:
-    notice = Notice(session="s", era=3, plan=Plan(number=2, wish=Wish.SAVE, at_call=9), lost="why", is_over=True)
+    notice = Notice(session="s", era=3, plan=Plan(number=2, wish=RankRequest.SAVE, at_call=9), lost="why", is_over=True)
     assert Notice.from_text(notice.to_text()) == notice
     for text in ("", "[]", "{}", '{"session": 1}', notice.to_text().replace("2, 1, 9", "2, 9, 9")):
         with pytest.raises(ValueError):
@@ -208,8 +208,10 @@ def test_a_run_that_ends_normally_warns_of_nothing(tmp_path: Path, caplog: pytes
 def test_what_an_earlier_launch_left_in_the_directory_is_not_obeyed(tmp_path: Path) -> None:
     box = ObservedBox(tmp_path)
     old = BoxExchange(box, attempt="run-1", world_size=2)
-    old.put("notice", Notice(session="old", plan=Plan(number=7, wish=Wish.STOP, at_call=3), is_over=True).to_text())
-    old.put("old/wish", str(int(Wish.STOP)))
+    old.put(
+        "notice", Notice(session="old", plan=Plan(number=7, wish=RankRequest.STOP, at_call=3), is_over=True).to_text()
+    )
+    old.put("old/wish", str(int(RankRequest.STOP)))
     for name in ("m1/0", "m1/1", "7/ack/0", "7/ack/1"):
         old.put(f"old/{name}", "1")
     old.put_new("old/7/fate", "go")

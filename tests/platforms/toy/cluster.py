@@ -9,7 +9,7 @@ from chalicelib.domain.model.action import ResubmitJob
 from chalicelib.domain.model.observation import AttemptStatus, AttemptView
 from chalicelib.domain.model.start_view import StartState, StartView
 from chalicelib.ports.clock import Clock
-from chalicelib.ports.platforms import Discovered
+from chalicelib.ports.platforms import DiscoveredJob
 from tests.platforms.toy.platform import TOY
 
 CLUSTER = "shelf"
@@ -20,7 +20,7 @@ WIDTH = 2
 @dataclass
 class ToyRun:
     view: AttemptView
-    found: Discovered
+    found: DiscoveredJob
     nodes: tuple[str, ...]
     action: ResubmitJob | None = None
 
@@ -41,7 +41,7 @@ class ToyCluster:
         if len(free) < WIDTH:
             return None
         nodes = tuple(free[:WIDTH])
-        found = Discovered(
+        found = DiscoveredJob(
             name=name,
             policy_name=policy,
             job_id=None,

@@ -9,7 +9,7 @@ from chalicelib.domain.model.action import ActionResult, Done, ResubmitJob
 from chalicelib.domain.model.job import Job
 from chalicelib.domain.model.observation import AttemptStatus, AttemptView
 from chalicelib.domain.policy.document import Policy
-from chalicelib.ports.platforms import Discovered
+from chalicelib.ports.platforms import DiscoveredJob
 from tests.platforms.toy.cluster import ToyCluster
 from tests.platforms.toy.platform import TOY
 
@@ -33,10 +33,10 @@ class ToyScheduler:
         run = self.cluster.runs.get(attempt)
         return run.view if run is not None else AttemptView(name=attempt, status=AttemptStatus.GONE)
 
-    def discover(self, attempt: str) -> Discovered | None:
+    def discover(self, attempt: str) -> DiscoveredJob | None:
         return self.find(attempt)
 
-    def find(self, attempt: str) -> Discovered | None:
+    def find(self, attempt: str) -> DiscoveredJob | None:
         run = self.cluster.runs.get(attempt)
         return run.found if run is not None else None
 

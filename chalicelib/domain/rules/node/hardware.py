@@ -21,15 +21,15 @@ from chalicelib.domain.model.hardware_ledger import (
 from chalicelib.domain.model.incident import Incident, Phase
 from chalicelib.domain.model.known import Known
 from chalicelib.domain.model.node_findings import Finding, FindingKind
-from chalicelib.domain.model.repair import NodeRepair, Rung, Step, leading
+from chalicelib.domain.model.repair import NodeRepair, Rung, Step, leading_finding
 from chalicelib.domain.node.memory import (
     current_id,
     facts_of,
     is_running,
-    note,
     repair_of,
     state_of_the_node,
     view_of,
+    with_repair,
 )
 
 # A machine that is sent back comes back as long as it is the provider's next spare: asking again and again is no way.
@@ -54,8 +54,8 @@ def with_suspect_hardware(context: RuleContext) -> RuleContext:
         )
     if findings == repair_of(context).findings:
         return context
-    context = note(context, findings=findings)
-    lead = leading(repair_of(context).findings)
+    context = with_repair(context, findings=findings)
+    lead = leading_finding(repair_of(context).findings)
     return context.changed(fault_rule=lead.kind.value) if lead is not None else context
 
 
@@ -92,7 +92,7 @@ def faults_to_keep(incident: Incident) -> tuple[tuple[str, HardwareFault], ...]:
     repair = incident.repair
     if repair is None or incident.is_open or not is_against_the_hardware(repair):
         return ()
-    lead = leading(tuple(one for one in repair.findings if one.kind is not FindingKind.SUSPECT_HARDWARE))
+    lead = leading_finding(tuple(one for one in repair.findings if one.kind is not FindingKind.SUSPECT_HARDWARE))
     marks = repair.named or repair.hardware
     if not marks and repair.instance_id is not None:
         marks = (mark(MarkKind.INSTANCE, repair.instance_id),)

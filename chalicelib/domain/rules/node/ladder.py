@@ -15,19 +15,19 @@ from chalicelib.domain.model.known import Known, Unknown
 from chalicelib.domain.model.node import GroupRole, InstanceState, Machines, held_by, is_empty
 from chalicelib.domain.model.node_actions import RebootNode, ReplaceNode
 from chalicelib.domain.model.node_findings import Finding
-from chalicelib.domain.model.repair import MAX_ORDERS, Route, Rung, Step, next_rung, route_of, within
+from chalicelib.domain.model.repair import MAX_ORDERS, Route, Rung, Step, is_allowed, next_rung, route_of
 from chalicelib.domain.node.memory import (
     current_id,
     facts_of,
     findings_about_now,
     instance_seen,
-    note,
     repair_of,
     state_of_the_node,
     unchanged_for,
     view_of,
     wait,
     waiting_order,
+    with_repair,
 )
 from chalicelib.domain.node.repair_budget import many_down
 from chalicelib.domain.rules.node.queue import another_turn
@@ -51,7 +51,7 @@ def begin_repair(context: RuleContext, findings: tuple[Finding, ...], *, why: st
     if rung is None:
         return context.hand_over("repair.ladder_end", f"{cause}. {state_of_the_node(context)}")
     # The policy bounds what is done by itself; what a person ordered is that person's business.
-    if waiting_order(context) is None and not within(rung, context.policy.nodes.repair):
+    if waiting_order(context) is None and not is_allowed(rung, context.policy.nodes.repair):
         reason = (
             f"it should be {DONE[rung]} ({cause}), which the policy ({context.policy.nodes.repair}) does not allow."
         )
@@ -70,7 +70,7 @@ def begin_repair(context: RuleContext, findings: tuple[Finding, ...], *, why: st
         return kept_back
     instance_id = instance.instance_id if instance is not None else current_id(context)
     step = Step(number=len(repair.steps) + 1, rung=rung, route=route, at=context.now, instance_id=instance_id)
-    context = note(context, steps=(*repair.steps, step), refusals=0, another=None)
+    context = with_repair(context, steps=(*repair.steps, step), refusals=0, another=None)
     reason = f"It is cordoned and empty. {DOES[rung]} ({route}): {cause}"
     notice = Notify(severity=Severity.WARNING, title=f"{subject(context)}: {DOES[rung]}", text=reason)
     return wait(context, f"repair.{rung}", reason, order_of(context, step, cause), notice, phase=Phase.REPAIRING)
@@ -103,7 +103,7 @@ def ask_again(
     fresh = Step(
         number=len(repair.steps) + 1, rung=step.rung, route=step.route, at=context.now, instance_id=current_id(context)
     )
-    context = note(context, steps=(*repair.steps, fresh), another=None)
+    context = with_repair(context, steps=(*repair.steps, fresh), another=None)
     return wait(context, rule, f"{why}; asking once more for the {step.rung}", order_of(context, fresh, why))
 
 

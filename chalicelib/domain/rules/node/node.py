@@ -10,7 +10,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 from chalicelib.domain.claims.liveness import LATE
-from chalicelib.domain.decision.verdict import PAUSED, Decision, RuleContext, newest, span_word
+from chalicelib.domain.decision.verdict import PAUSED, Decision, RuleContext, newest_signal, span_word
 from chalicelib.domain.model.action import CordonNode, Severity
 from chalicelib.domain.model.hardware_ledger import SuspectRule
 from chalicelib.domain.model.incident import Phase
@@ -28,7 +28,15 @@ from chalicelib.domain.model.node import (
 )
 from chalicelib.domain.model.node_actions import UncordonNode
 from chalicelib.domain.model.node_findings import FindingKind
-from chalicelib.domain.model.repair import REPAIR_TAKES, Allowed, Rung, TheirWork, first_rung, leading, next_rung
+from chalicelib.domain.model.repair import (
+    REPAIR_TAKES,
+    Allowed,
+    OutsideRepair,
+    Rung,
+    first_rung,
+    leading_finding,
+    next_rung,
+)
 from chalicelib.domain.model.signal import SignalKind
 from chalicelib.domain.node.memory import (
     facts_of,
@@ -40,7 +48,7 @@ from chalicelib.domain.node.memory import (
     is_replaced,
     is_running,
     is_well,
-    note,
+    node_view_missing,
     remember,
     repair_of,
     slurm_state,
@@ -48,14 +56,14 @@ from chalicelib.domain.node.memory import (
     story_of,
     tell_once,
     unchanged_for,
-    unread,
     view_of,
     wait,
     waiting_order,
+    with_repair,
 )
 from chalicelib.domain.node.repair_budget import many_down
 from chalicelib.domain.rules.node.hardware import suspect_hardware_text, with_suspect_hardware
-from chalicelib.domain.rules.node.queue import turn
+from chalicelib.domain.rules.node.queue import hold_until_turn
 from chalicelib.domain.rules.node.repair import checking, draining, repairing, returning
 from chalicelib.domain.run.first_response import shadow
 
@@ -72,7 +80,7 @@ _OTHERS_AT_WORK = {
 
 def decide_node(context: RuleContext) -> Decision:
     """The verdict on one observation of a node's Incident. Total."""
-    cancel = newest(context.seen.new_signals, SignalKind.ORDER_CANCEL)
+    cancel = newest_signal(context.seen.new_signals, SignalKind.ORDER_CANCEL)
     context = with_suspect_hardware(remember(context))
     if cancel is not None:
         who = str(cancel.evidence.get("who", "an operator"))
@@ -127,7 +135,7 @@ def _begin(context: RuleContext) -> Decision:
     if context.policy.nodes.repair is Allowed.OFF and waiting_order(context) is None:
         reason = f"the policy leaves nodes alone. {state_of_the_node(context)}"
         return context.close("node.off", reason, Phase.STOPPED, severity=Severity.INFO)
-    missing = unread(context, "node")
+    missing = node_view_missing(context, "node")
     if missing is not None:
         return missing
     if view_of(context).role in (GroupRole.CONTROLLER, GroupRole.LOGIN):
@@ -143,14 +151,14 @@ def _begin(context: RuleContext) -> Decision:
         or _many_down(context)
         or _deferred(context)
         or _allowed(context)
-        or turn(context)
+        or hold_until_turn(context)
         or _cordon(context)
     )
 
 
 def _leave_to_them(context: RuleContext, theirs: str) -> Decision:
     """Two actors never repair one node. What they did is theirs, and recorded so."""
-    context = note(context, theirs=TheirWork(what=theirs, at=context.now), wanted_at=None)
+    context = with_repair(context, theirs=OutsideRepair(what=theirs, at=context.now), wanted_at=None)
     is_done = is_replaced(context) or "node.theirs" in repair_of(context).notified
     if is_done and is_back_in_service(context):
         return _recovered_by_them(context, theirs)
@@ -175,7 +183,7 @@ def give_back(context: RuleContext, rule: str, reason: str) -> Decision:
     """Lift our own drain."""
     action = UncordonNode(cluster=context.incident.cluster or "", node=context.incident.node or "", why=rule)
     serial = repair_of(context).serial + 1
-    return wait(note(context, serial=serial, refusals=0), rule, reason, action, phase=Phase.RETURNING)
+    return wait(with_repair(context, serial=serial, refusals=0), rule, reason, action, phase=Phase.RETURNING)
 
 
 def _of_itself(context: RuleContext) -> Decision | None:
@@ -186,7 +194,7 @@ def _of_itself(context: RuleContext) -> Decision | None:
     repair = repair_of(context)
     if waiting_order(context) is not None and not repair.theirs:
         return None
-    lead = leading(findings_about_now(context))
+    lead = leading_finding(findings_about_now(context))
     if repair.theirs:
         rule, what = "node.theirs_done", f"{repair.theirs.what}, not by us"
     elif lead is None and repair.cleared_at:
@@ -207,7 +215,7 @@ def _of_itself(context: RuleContext) -> Decision | None:
 
 def _theirs_settles(context: RuleContext) -> Decision | None:
     """Others have repaired it; it is not back in service yet. Earlier findings are about the hardware before that."""
-    repair, lead = repair_of(context), leading(findings_about_now(context))
+    repair, lead = repair_of(context), leading_finding(findings_about_now(context))
     if repair.theirs is None or waiting_order(context) is not None:
         return None
     if lead is not None and lead.at > repair.theirs.at:
@@ -220,7 +228,7 @@ def _theirs_settles(context: RuleContext) -> Decision | None:
 
 def _ours_settles(context: RuleContext) -> Decision | None:
     """It is away, and an earlier Incident had it rebooted or replaced just before: that is what keeps it away."""
-    lead = leading(findings_about_now(context))
+    lead = leading_finding(findings_about_now(context))
     if lead is None or lead.kind is not FindingKind.DOWN or waiting_order(context) is not None:
         return None
     for past in repair_of(context).past:
@@ -233,7 +241,7 @@ def _ours_settles(context: RuleContext) -> Decision | None:
 
 def _back_untouched(context: RuleContext) -> Decision | None:
     """What was found against it no longer holds when its turn comes: our drain is lifted, and nothing else is done."""
-    lead = leading(findings_about_now(context))
+    lead = leading_finding(findings_about_now(context))
     is_over = lead is not None and lead.kind in (FindingKind.DOWN, FindingKind.INSTANCE_FAILED)
     is_cleared = lead is None and repair_of(context).cleared_at is not None
     if not (is_over or is_cleared) or waiting_order(context) is not None or is_of_an_earlier_incident(context):
@@ -265,7 +273,7 @@ def _deferred(context: RuleContext) -> Decision | None:
     """HyperPod's own recovery gets its grace for what it detects itself; so does a person who drained the node."""
     view, facts = view_of(context), facts_of(context)
     age = context.now - context.incident.opened_at
-    lead = leading(findings_about_now(context))
+    lead = leading_finding(findings_about_now(context))
     is_blind = isinstance(view.instance, Unknown) and view.machines is Machines.HYPERPOD
     if is_blind or view.machines is Machines.UNKNOWN:
         text = view.instance.why if isinstance(view.instance, Unknown) else "it is not known what the cluster runs on"
@@ -338,7 +346,7 @@ def _came_late(context: RuleContext) -> bool:
 
 def _allowed(context: RuleContext) -> Decision | None:
     """Does anything ask for a repair, and does the policy allow one?"""
-    lead = leading(findings_about_now(context))
+    lead = leading_finding(findings_about_now(context))
     suspect = suspect_hardware_text(context) if context.policy.nodes.suspect_repair is SuspectRule.TELL else None
     is_asked_for = lead is not None and first_rung(lead.kind) is not None
     if suspect is not None and not is_asked_for and waiting_order(context) is None:
@@ -374,7 +382,7 @@ def _cordon(context: RuleContext) -> Decision:
     actions = () if has_our_drain(context) else (action,)
     reason = f"{story_of(context)} It gets no more jobs; it is repaired when none is on it."
     return wait(
-        note(context, refusals=0),
+        with_repair(context, refusals=0),
         "node.cordon",
         reason,
         *actions,

@@ -15,7 +15,6 @@ from chalicelib.domain.model.known import Known
 from chalicelib.domain.model.node import Load
 from chalicelib.domain.model.repair import DAY, AnotherRepair
 from chalicelib.domain.node.memory import (
-    note,
     repair_of,
     state_of_the_node,
     story_of,
@@ -23,13 +22,14 @@ from chalicelib.domain.node.memory import (
     view_of,
     wait,
     waiting_order,
+    with_repair,
 )
 from chalicelib.domain.node.repair_budget import day_spent, no_room
 
 TICKET_AGE: Final = timedelta(seconds=10)
 
 
-def turn(context: RuleContext) -> Decision | None:
+def hold_until_turn(context: RuleContext) -> Decision | None:
     """What keeps the Incident's first repair back; None where it may begin."""
     repair, load = repair_of(context), view_of(context).load
     order = waiting_order(context)
@@ -37,7 +37,9 @@ def turn(context: RuleContext) -> Decision | None:
         return None  # who forces it has counted for himself
     if repair.wanted_at is None:
         reason = "a repair is wanted; its turn is looked up next"
-        return wait(note(context, wanted_at=context.now), "node.queue", reason, phase=Phase.HOLDING, soon=TICKET_AGE)
+        return wait(
+            with_repair(context, wanted_at=context.now), "node.queue", reason, phase=Phase.HOLDING, soon=TICKET_AGE
+        )
     if context.now - repair.wanted_at < TICKET_AGE:
         return wait(context, "node.queue", "its turn is looked up next", phase=Phase.HOLDING, soon=TICKET_AGE)
     if not isinstance(load, Known):
@@ -71,7 +73,7 @@ def another_turn(context: RuleContext, why: str) -> Decision | None:
     if repair.another is None:
         reason = f"{why}; whether the day's budget allows another repair is looked up next"
         another = AnotherRepair(at=context.now, why=why[:300])
-        return wait(note(context, another=another), "repair.turn", reason, soon=TICKET_AGE)
+        return wait(with_repair(context, another=another), "repair.turn", reason, soon=TICKET_AGE)
     since = context.now - repair.another.at
     if since < TICKET_AGE:
         return wait(context, "repair.turn", f"{why}; its turn is looked up next", soon=TICKET_AGE)

@@ -23,7 +23,7 @@ from chalicelib.domain.model.repair import (
     Step,
     StepState,
     failure_word,
-    leading,
+    leading_finding,
 )
 from chalicelib.domain.node.memory import (
     current_id,
@@ -35,15 +35,15 @@ from chalicelib.domain.node.memory import (
     is_out_of_scheduling,
     is_running,
     is_well,
-    note,
+    node_view_missing,
     repair_of,
     slurm_state,
     state_of_the_node,
     unchanged_for,
-    unread,
     view_of,
     wait,
     waiting_order,
+    with_repair,
 )
 from chalicelib.domain.node.repair_budget import are_many_down
 from chalicelib.domain.rules.node.hardware import came_back, refused_as_suspect
@@ -56,7 +56,7 @@ _STEADY = 3  # a repair that keeps changing its state, and never ends, is stuck 
 
 def draining(context: RuleContext) -> Decision:
     """Out of scheduling, and waiting until no job is on it. No job is ever stopped from here."""
-    missing = unread(context, "drain")
+    missing = node_view_missing(context, "drain")
     if missing is not None:
         return missing
     facts = facts_of(context)
@@ -85,7 +85,7 @@ def draining(context: RuleContext) -> Decision:
 def _settling(context: RuleContext) -> Decision | None:
     """Slurm alone says that it is away, and only just: a switch that restarts looks the same, and is over soon."""
     found = findings_about_now(context)
-    lead, instance = leading(found), instance_seen(context)
+    lead, instance = leading_finding(found), instance_seen(context)
     if lead is None or lead.kind is not FindingKind.DOWN or lead.by_platform or waiting_order(context) is not None:
         return None
     if instance is not None and instance.state is InstanceState.FAILURE:
@@ -114,7 +114,7 @@ def _moved_off(context: RuleContext) -> tuple[RuleContext, tuple[MoveRuns, ...]]
         who=order.who,
         why=order.text,
     )
-    return note(context, notified=tuple(dict.fromkeys((*repair.notified, "drain.move")))), (move,)
+    return with_repair(context, notified=tuple(dict.fromkeys((*repair.notified, "drain.move")))), (move,)
 
 
 def _not_cordoned(context: RuleContext) -> Decision:
@@ -132,7 +132,7 @@ def _ordered_again(context: RuleContext, action: CordonNode | UncordonNode, rule
         if answered.done is Done.REFUSED and repair.refusals + 1 >= _MAX_REFUSALS:
             return context.hand_over(f"{rule}_refused", f"{reason}: {answered.detail}. {state_of_the_node(context)}")
         refusals = repair.refusals + (answered.done is Done.REFUSED)
-        context = note(context, serial=repair.serial + 1, refusals=refusals)
+        context = with_repair(context, serial=repair.serial + 1, refusals=refusals)
     if context.in_phase >= context.policy.nodes.stuck_limit:
         return context.hand_over(
             f"{rule}_limit", f"{reason}, for {span_word(context.in_phase)}. {state_of_the_node(context)}"
@@ -316,7 +316,7 @@ def _check(context: RuleContext, reason: str) -> Decision:
         group=instance.group,
         number=number,
     )
-    context = note(context, health_check=number, check_seen=False)
+    context = with_repair(context, health_check=number, check_seen=False)
     phase = None if context.incident.phase is Phase.CHECKING else Phase.CHECKING
     return wait(context, "check.begin", f"{reason}; a deep health check is asked for", action, phase=phase)
 
@@ -355,7 +355,7 @@ def _give_back(context: RuleContext, reason: str) -> Decision:
     if is_back_in_service(context):
         return context.close("return.done", _ended(context, reason), Phase.RECOVERED, severity=Severity.INFO)
     action = UncordonNode(cluster=context.incident.cluster or "", node=context.incident.node or "", why="repaired")
-    context = note(context, serial=repair_of(context).serial + 1, refusals=0)
+    context = with_repair(context, serial=repair_of(context).serial + 1, refusals=0)
     return wait(
         context,
         "return.uncordon",
@@ -368,7 +368,7 @@ def _give_back(context: RuleContext, reason: str) -> Decision:
 
 def returning(context: RuleContext) -> Decision:
     """Our drain is being lifted; only ours ever is."""
-    missing = unread(context, "return")
+    missing = node_view_missing(context, "return")
     if missing is not None:
         return missing
     facts, step = facts_of(context), repair_of(context).step
@@ -378,7 +378,9 @@ def returning(context: RuleContext) -> Decision:
         serial = repair_of(context).serial + 1
         cordon = CordonNode(cluster=context.incident.cluster or "", node=context.incident.node or "", why="ordered")
         reason = f"{order.text}; it gets no jobs again until that is done"
-        return wait(note(context, serial=serial, refusals=0), "return.ordered", reason, cordon, phase=Phase.DRAINING)
+        return wait(
+            with_repair(context, serial=serial, refusals=0), "return.ordered", reason, cordon, phase=Phase.DRAINING
+        )
     again = repeated(context, step) if step is not None and step.back_at is not None else None
     if again is not None:
         serial = repair_of(context).serial + 1
@@ -386,7 +388,9 @@ def returning(context: RuleContext) -> Decision:
             cluster=context.incident.cluster or "", node=context.incident.node or "", why=again.kind.value
         )
         reason = f"it was seen again: {again.text}; it is cordoned again"
-        return wait(note(context, serial=serial, refusals=0), "return.seen_again", reason, cordon, phase=Phase.DRAINING)
+        return wait(
+            with_repair(context, serial=serial, refusals=0), "return.seen_again", reason, cordon, phase=Phase.DRAINING
+        )
     if is_back_in_service(context):
         return context.close(
             "return.done", _ended(context, "it is back in service"), Phase.RECOVERED, severity=Severity.INFO

@@ -7,8 +7,8 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from chalicelib.domain.claims.finishing import completed_poisoned, decide_finishing
-from chalicelib.domain.claims.liveness import claims_are_over, has_outlived_claim, weighed
-from chalicelib.domain.claims.movement import unwatched
+from chalicelib.domain.claims.liveness import claims_are_over, has_outlived_claim, weigh_claim
+from chalicelib.domain.claims.movement import new_watch
 from chalicelib.domain.decision.verdict import (
     Decision,
     RuleContext,
@@ -21,7 +21,7 @@ from chalicelib.domain.decision.verdict import (
     subject,
 )
 from chalicelib.domain.fault_specs.faults import LOSS_FAULTS
-from chalicelib.domain.faults.loss import BoutState, bad_fault, marked_healed, turn_of
+from chalicelib.domain.faults.loss import BadLossState, bad_fault, marked_healed, turn_of
 from chalicelib.domain.faults.stalls import STALLED_HEARTBEAT, is_past_stall, stalled_at, stalls_of
 from chalicelib.domain.model.action import Done, Notify, RequestCheckpoint, Severity
 from chalicelib.domain.model.incident import CheckpointAsk, Phase
@@ -29,8 +29,8 @@ from chalicelib.domain.model.known import Known
 from chalicelib.domain.model.observation import STALLED, TRAINING, AttemptStatus, AttemptView
 from chalicelib.domain.policy.playbooks import ROLL_BACKS, Response
 from chalicelib.domain.rules.run.ended import attempt_died, prepare_resubmit
-from chalicelib.domain.rules.run.loss import healed, roll_back, watch_loss
-from chalicelib.domain.rules.run.opening import heal
+from chalicelib.domain.rules.run.loss import close_healed, roll_back, watch_loss
+from chalicelib.domain.rules.run.opening import recovered_itself
 from chalicelib.domain.run.first_response import begin_stop
 from rekindle.protocol.signals import FaultClass
 
@@ -159,7 +159,7 @@ def _no_longer_needed(context: RuleContext, attempt: AttemptView) -> Decision | 
         return finishing
     if attempt.status is AttemptStatus.REPAIRING:
         to = Phase.VERIFYING if context.incident.resubmission.tries else Phase.HOLDING
-        return context.changed(**unwatched()).move(
+        return context.changed(**new_watch()).move(
             "defer.platform_repair",
             f"the platform repairs {attempt.name} automatically ({attempt.detail}); two actors must not repair one run",
             to,
@@ -167,21 +167,21 @@ def _no_longer_needed(context: RuleContext, attempt: AttemptView) -> Decision | 
     if claims_are_over(context):
         reason = f"{story(context)} But that node is well since, its agents say; {attempt.name} continues"
         to = Phase.VERIFYING if context.incident.resubmission.tries else Phase.HOLDING
-        return context.changed(**unwatched()).move("checkpoint.node_mended", reason, to)
+        return context.changed(**new_watch()).move("checkpoint.node_mended", reason, to)
     if not context.incident.resubmission.tries:
         if _is_only_notified(context, attempt):
             notice = Notify(
                 severity=Severity.WARNING, title=f"{subject(context)}: {context.incident.fault}", text=story(context)
             )
             reason = f"{attempt.name} moves again. {story(context)} The playbook says: tell, do nothing."
-            return context.changed(**unwatched()).move("checkpoint.tell", reason, Phase.HOLDING, notice)
-        moves_again = heal(context, attempt)
+            return context.changed(**new_watch()).move("checkpoint.tell", reason, Phase.HOLDING, notice)
+        moves_again = recovered_itself(context, attempt)
         if moves_again is None or moves_again.incident.is_open or bad_fault(attempt) is None:
             return moves_again
         reason = f"{attempt.name} moves again, but its loss is {attempt.loss_health}"
-        return context.changed(**unwatched()).move("heal.loss_bad", reason, Phase.HOLDING)
+        return context.changed(**new_watch()).move("heal.loss_bad", reason, Phase.HOLDING)
     if _has_moved_on(context, attempt):
-        return context.changed(**unwatched()).move(
+        return context.changed(**new_watch()).move(
             "verify.moves_again",
             f"{attempt.name} moves again: step {step_word(attempt.last_step)}",
             Phase.VERIFYING,
@@ -220,9 +220,9 @@ def _is_only_notified(context: RuleContext, attempt: AttemptView) -> bool:
 def _healed_meanwhile(context: RuleContext, attempt: AttemptView) -> Decision:
     """A first attempt needs no further action; a new one still has to pass the step that the old one ended at."""
     if not context.incident.resubmission.tries:
-        return healed(context, attempt)
+        return close_healed(context, attempt)
     context = dataclasses.replace(context, incident=marked_healed(context.incident))
-    return context.changed(needs=(), needs_since=None, **unwatched()).move(
+    return context.changed(needs=(), needs_since=None, **new_watch()).move(
         "verify.healed", f"the loss of {attempt.name} is well again; it is not rolled back", Phase.VERIFYING
     )
 
@@ -233,10 +233,10 @@ def _may_still_heal(context: RuleContext, attempt: AttemptView) -> Decision | No
     if bout is None or context.incident.fault not in LOSS_FAULTS:
         return None
     turn = turn_of(bout, attempt, context.policy)
-    if turn is BoutState.HEALED:
+    if turn is BadLossState.HEALED:
         return _healed_meanwhile(context, attempt)
     is_watched = context.policy.playbook(context.incident.fault).response is Response.WATCH_THEN_ROLL_BACK
-    return watch_loss(context, attempt) if turn is BoutState.YOUNG and is_watched else None
+    return watch_loss(context, attempt) if turn is BadLossState.YOUNG and is_watched else None
 
 
 def _saved_past_it(context: RuleContext, attempt: AttemptView, ask: CheckpointAsk) -> Decision | None:
@@ -254,7 +254,7 @@ def _saved_past_it(context: RuleContext, attempt: AttemptView, ask: CheckpointAs
         return None
     reason = f"{attempt.name} hung at step {stuck.value}, and has saved at step {ask.step}: it moves again"
     if context.incident.resubmission.tries:
-        return context.changed(**unwatched()).move("verify.moves_again", reason, Phase.VERIFYING)
+        return context.changed(**new_watch()).move("verify.moves_again", reason, Phase.VERIFYING)
     if context.now - ask.asked_at < context.policy.timing.silent_limit:
         return context.stay("heal.saved", f"{reason}; waiting for its heartbeats")
     return context.close(
@@ -324,7 +324,7 @@ def _after_ask(context: RuleContext, ask: CheckpointAsk) -> Decision:
         return roll_back(context, attempt, f"checkpoint.{ask.outcome}", f"{story(context)} {text}")
     if attempt is not None and context.incident.fault is FaultClass.NODE_LOST and context.ordered is None:
         # It was asked to save for something else: that nodes are lost is weighed as it is without a request.
-        return weighed(context, attempt) or begin_stop(context, f"checkpoint.{ask.outcome}", text)
+        return weigh_claim(context, attempt) or begin_stop(context, f"checkpoint.{ask.outcome}", text)
     return begin_stop(context, f"checkpoint.{ask.outcome}", text)
 
 

@@ -10,9 +10,17 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
-from chalicelib.domain.claims.movement import unwatched, watch
-from chalicelib.domain.decision.verdict import Decision, RuleContext, span_word, step_word, story, whole_story, why
-from chalicelib.domain.faults.loss import BoutState, marked_healed, noted_bad, turn_of
+from chalicelib.domain.claims.movement import new_watch, watch
+from chalicelib.domain.decision.verdict import (
+    Decision,
+    RuleContext,
+    span_word,
+    step_word,
+    story,
+    whole_story,
+    why_unknown,
+)
+from chalicelib.domain.faults.loss import BadLossState, marked_healed, noted_bad, turn_of
 from chalicelib.domain.faults.poison import as_begun, without_loaded
 from chalicelib.domain.model.action import Severity
 from chalicelib.domain.model.evidence import Need, is_forensic
@@ -34,21 +42,21 @@ def watch_loss(context: RuleContext, attempt: AttemptView) -> Decision:
     if bout is None:  # a Signal of another kind of source: nothing was judged yet
         return _unseen(context, attempt, context.in_phase if context.incident.phase is Phase.WATCHING else timedelta(0))
     match turn_of(bout, attempt, context.policy):
-        case BoutState.HEALED:
-            return healed(context, attempt)
-        case BoutState.LASTS:
+        case BadLossState.HEALED:
+            return close_healed(context, attempt)
+        case BadLossState.LASTS:
             reason = (
                 f"{story(context)} {_where(context, attempt)}, more than "
                 f"{context.policy.loss.spike_heal_steps} steps on."
             )
             return roll_back(context, attempt, "spike.lasts", reason)
-        case BoutState.YOUNG:
+        case BadLossState.YOUNG:
             return _young(context, attempt)
-        case BoutState.UNSEEN:
+        case BadLossState.UNSEEN:
             return _unseen(context, attempt, context.now - (bout.unseen_since or context.now))
 
 
-def healed(context: RuleContext, attempt: AttemptView) -> Decision:
+def close_healed(context: RuleContext, attempt: AttemptView) -> Decision:
     """It is over. Nothing was spent; only what was saved meanwhile is never resumed from."""
     bout = context.incident.loss.bout
     context = replace(context, incident=marked_healed(context.incident))
@@ -86,7 +94,7 @@ def _young(context: RuleContext, attempt: AttemptView) -> Decision:
         "steps, and the next verdict after them decides"
     )
     if context.incident.phase in (Phase.OPEN, Phase.HOLDING):
-        return context.changed(**unwatched()).move("spike.watching", reason, Phase.WATCHING)
+        return context.changed(**new_watch()).move("spike.watching", reason, Phase.WATCHING)
     context, still = watch(context, attempt)
     if still >= context.policy.timing.silent_limit:
         return context.close(
@@ -105,7 +113,7 @@ def _unseen(context: RuleContext, attempt: AttemptView, unseen_for: timedelta) -
         f"(its own judgement reads {attempt.loss_health!r})"
     )
     if context.incident.phase in (Phase.OPEN, Phase.HOLDING):
-        return context.changed(**unwatched()).move("spike.unseen", reason, Phase.WATCHING)
+        return context.changed(**new_watch()).move("spike.unseen", reason, Phase.WATCHING)
     if unseen_for < context.policy.timing.tell_open:
         return context.stay("spike.unseen", reason)
     return context.close("spike.unseen_limit", f"{reason}: nothing was done", Phase.STOPPED, severity=Severity.WARNING)
@@ -155,7 +163,7 @@ def _look_for_a_place(context: RuleContext, reason: str) -> Decision:
         )
         return replace(looking, look_again_in=timedelta(0))
     since = incident.evidence.needs_since or context.now
-    unread = f"{reason} But the checkpoints cannot be read: {why(context.seen.checkpoints)}"
+    unread = f"{reason} But the checkpoints cannot be read: {why_unknown(context.seen.checkpoints)}"
     reason = f"{unread}; nothing is stopped before there is a place to go"
     return context.unread("rollback.unseen", "rollback.unseen_limit", reason, context.now - since, **_since(context))
 

@@ -15,7 +15,7 @@ from chalicelib.domain.claims.liveness import (
     claims_are_over,
     late_claim,
     stands_reported,
-    weighed,
+    weigh_claim,
 )
 from chalicelib.domain.claims.movement import watch
 from chalicelib.domain.claims.silence import silent_only
@@ -29,7 +29,7 @@ from chalicelib.domain.decision.verdict import (
     stopped_after_order,
     story,
     subject,
-    why,
+    why_unknown,
 )
 from chalicelib.domain.fault_specs.faults import DEADLY, HEALABLE, LOSS_FAULTS
 from chalicelib.domain.faults.heartbeat_claims import WAIT, is_denied
@@ -43,7 +43,7 @@ from chalicelib.domain.model.observation import STALLED, AttemptStatus, AttemptV
 from chalicelib.domain.model.signal import SignalKind
 from chalicelib.domain.policy.playbooks import ROLL_BACKS, Response
 from chalicelib.domain.rules.run.ended import attempt_died, prepare_resubmit
-from chalicelib.domain.rules.run.loss import healed, roll_back, watch_loss
+from chalicelib.domain.rules.run.loss import close_healed, roll_back, watch_loss
 from chalicelib.domain.rules.run.platform_restart import suspended, waiting_in_queue
 from chalicelib.domain.run.first_response import OLD_CLAIM, begin_checkpoint, begin_stop, far_off, shadow
 from rekindle.protocol.signals import FaultClass
@@ -58,7 +58,7 @@ def decide_open(context: RuleContext) -> Decision:
     """OPEN, HOLDING and WATCHING."""
     attempt = context.attempt
     if attempt is None:
-        reason = f"the attempt cannot be read: {why(context.seen.attempt)}; nothing is assumed"
+        reason = f"the attempt cannot be read: {why_unknown(context.seen.attempt)}; nothing is assumed"
         return context.unread("open.unseen", "open.unseen_limit", reason, context.unseen_for)
     if attempt.status is AttemptStatus.GONE and not context.has_ended(attempt):
         return context.stay("open.gone", f"the platform does not know {attempt.name}; asking once more")
@@ -155,7 +155,7 @@ def _defer(context: RuleContext, attempt: AttemptView) -> Decision:
 
 
 def _attempt_lives(context: RuleContext, attempt: AttemptView) -> Decision:
-    moves_again = heal(context, attempt)
+    moves_again = recovered_itself(context, attempt)
     bad = bad_fault(attempt)
     if moves_again is not None and (bad is None or moves_again.incident.is_open):
         return moves_again
@@ -184,7 +184,9 @@ def _attempt_lives(context: RuleContext, attempt: AttemptView) -> Decision:
         context.incident.fault is FaultClass.HANG
         and context.incident.fault_rule == f"signal.{SignalKind.EXTERNAL_ALERT}"
     ):
-        weighing = weighed(context, attempt)  # other monitoring says so, not the run's own: its steps are asked first
+        weighing = weigh_claim(
+            context, attempt
+        )  # other monitoring says so, not the run's own: its steps are asked first
         if weighing is not None:
             return weighing
     if row.response in ROLL_BACKS:
@@ -238,7 +240,7 @@ def _left_training(context: RuleContext, attempt: AttemptView, response: Respons
     bout = context.incident.loss.bout
     is_loss = context.incident.fault in LOSS_FAULTS
     if is_loss and bout is not None and bout.healed_step is not None:
-        return healed(context, attempt)
+        return close_healed(context, attempt)
     if response is Response.TELL:
         return _tell(context)
     if context.incident.fault is FaultClass.NON_FINITE and not context.incident.is_poisoned:
@@ -312,7 +314,7 @@ def _confirm_then_stop(context: RuleContext, attempt: AttemptView) -> Decision:
         return begin_stop(context, "playbook.restart", story(context))
     if incident.fault_rule in {f"signal.{kind}" for kind in STATE_KINDS}:
         return _wait_for_the_state(context, attempt)
-    return weighed(context, attempt) or begin_stop(context, "playbook.restart", story(context))
+    return weigh_claim(context, attempt) or begin_stop(context, "playbook.restart", story(context))
 
 
 def _is_fast_again(context: RuleContext, attempt: AttemptView) -> Decision | None:
@@ -357,7 +359,7 @@ def _wait_for_the_state(context: RuleContext, attempt: AttemptView) -> Decision:
     return context.close("defer.refuted_limit", reason, Phase.STOPPED, severity=Severity.WARNING)
 
 
-def heal(context: RuleContext, attempt: AttemptView) -> Decision | None:
+def recovered_itself(context: RuleContext, attempt: AttemptView) -> Decision | None:
     """A stall, a false alarm or a platform repair whose steps move again needs no action."""
     was_repaired = (
         context.incident.sight.repaired_at is not None or context.incident.resubmission.deferred_since is not None

@@ -13,7 +13,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Final
 
-from chalicelib.domain.decision.verdict import Decision, RuleContext, result, span_word, why
+from chalicelib.domain.decision.verdict import Decision, RuleContext, result, span_word, why_unknown
 from chalicelib.domain.model.action import Action, AdoptAttempt, Done, RequestCheckpoint, Severity, StopJob
 from chalicelib.domain.model.incident import CheckpointAsk, Incident, Phase, Try
 from chalicelib.domain.model.observation import AttemptStatus, AttemptView
@@ -62,7 +62,8 @@ def _stop(context: RuleContext) -> Decision | None:
         return _stopped(context, f"{context.incident.attempt} had ended, and nothing was started in its place")
     attempt = context.attempt
     if attempt is None:
-        reason = f"{who_ordered(incident)} ordered a stop, and the attempt cannot be read: {why(context.seen.attempt)}"
+        unread = f"the attempt cannot be read: {why_unknown(context.seen.attempt)}"
+        reason = f"{who_ordered(incident)} ordered a stop, and {unread}"
         return context.unread("order.stop_unseen", "order.stop_unseen_limit", reason, context.unseen_for)
     if context.has_ended(attempt):
         # Where the platform, or an earlier stop of ours, has put it back, that start is the run now, and is stopped.

@@ -10,7 +10,7 @@ import dataclasses
 from typing import Final, TypeGuard
 
 from chalicelib.domain.claims.bad_nodes import is_lost, lost_one_of
-from chalicelib.domain.claims.movement import unwatched
+from chalicelib.domain.claims.movement import new_watch
 from chalicelib.domain.decision.verdict import Decision, RuleContext, has_passed, result, span_word, story, subject
 from chalicelib.domain.fault_specs.faults import LOSS_FAULTS
 from chalicelib.domain.faults.diagnosis import failure_signature
@@ -150,7 +150,7 @@ def _adopt(context: RuleContext, attempt: AttemptView, name: str) -> Decision:
         stop_asked_at=context.now if holds else incident.halt.stop_asked_at,
         deferred_since=None,
         requeue_refused=False,
-        **unwatched(),
+        **new_watch(),
     )
     if holds and _is_loop(spent):
         reason = f"{who} puts it back again and again, and it gains nothing: {name} is held. {spent.reason}"
@@ -319,4 +319,4 @@ def suspended(context: RuleContext, attempt: AttemptView) -> Decision | None:
     if context.incident.phase in (Phase.OPEN, Phase.WATCHING):
         return context.move("start.suspended", reason, Phase.HOLDING)
     # It stood still for a reason: once it goes on, that is counted from then.
-    return context.changed(**unwatched()).stay("start.suspended", reason)
+    return context.changed(**new_watch()).stay("start.suspended", reason)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 
-from chalicelib.domain.claims.movement import unwatched
-from chalicelib.domain.decision.verdict import Decision, RuleContext, detail, result, story, why
+from chalicelib.domain.claims.movement import new_watch
+from chalicelib.domain.decision.verdict import Decision, RuleContext, detail, result, story, why_unknown
 from chalicelib.domain.model.action import AdoptAttempt, Done, QuarantineCheckpoint, ResubmitJob, Severity, StopJob
 from chalicelib.domain.model.incident import Incident, Phase, Try
 from chalicelib.domain.model.known import Known, Unknown
 from chalicelib.domain.model.start_view import Submission
 from chalicelib.domain.rules.run.ended import back_off_for_capacity, fruitless_of_job, over_budget
-from chalicelib.domain.rules.run.starts import again, left_behind, old_unseen, requeue_refused, way_to_start
+from chalicelib.domain.rules.run.starts import left_behind, old_unseen, requeue_refused, resend_order, way_to_start
 from chalicelib.domain.run.resume_point import choose_resume_point, left_in_doubt
 
 # Each name asked for is taken by somebody else's job: that is no chance, and asking on would go on for ever.
@@ -23,7 +23,7 @@ def decide_resubmitting(context: RuleContext) -> Decision:
     incident = context.incident
     if incident.resubmission.pending is not None and _has_started(context, incident.resubmission.pending):
         fresh = context.changed(
-            seen_as="", seen_since=None, needs=(), needs_since=None, evidence_since=None, **unwatched()
+            seen_as="", seen_since=None, needs=(), needs_since=None, evidence_since=None, **new_watch()
         )
         begun = fresh.move(
             "resubmit.started",
@@ -41,7 +41,7 @@ def decide_resubmitting(context: RuleContext) -> Decision:
         and incident.resubmission.pending.how is not Submission.CLONE
         and not is_taken
     ):
-        return again(context, incident.resubmission.pending)
+        return resend_order(context, incident.resubmission.pending)
     if is_taken:
         context = dataclasses.replace(
             context, incident=undo_try(incident).changed(name_salt=incident.resubmission.name_salt + 1)
@@ -124,7 +124,7 @@ def adopt_sibling(context: RuleContext, name: str) -> Decision:
         needs=(),
         needs_since=None,
         evidence_since=None,
-        **unwatched(),
+        **new_watch(),
     ).move(
         "resubmit.sibling",
         f"{story(context)} {name} was submitted by hand in place of {old}: it is watched, and no other is started.",
@@ -176,7 +176,7 @@ def _resubmit(context: RuleContext) -> Decision:
     context = dataclasses.replace(context, incident=incident)
     old = context.attempt
     if old is not None and old.name == incident.attempt and not old.status.has_ended:
-        return context.changed(**unwatched()).move(
+        return context.changed(**new_watch()).move(
             "resubmit.old_lives",
             f"{old.name} is {old.status} after all: a second copy must not start",
             Phase.VERIFYING,
@@ -300,7 +300,7 @@ def _quarantine_again(context: RuleContext) -> tuple[QuarantineCheckpoint, ...]:
 
 
 def _checkpoints_unseen(context: RuleContext, resent: Try | None) -> Decision:
-    reason = f"the checkpoints cannot be read: {why(context.seen.checkpoints)}"
+    reason = f"the checkpoints cannot be read: {why_unknown(context.seen.checkpoints)}"
     # `not_before` is when the last back-off ended: waiting for capacity is no failure to read.
     since = resent.at if resent else context.incident.resubmission.not_before or context.incident.phase_entered_at
     if resent is not None:  # it stays on record: under this name it may have started

@@ -6,7 +6,7 @@ import dataclasses
 from dataclasses import dataclass
 
 from chalicelib.domain.claims.bad_nodes import lost_one_of, ordered_exclusion, to_exclude
-from chalicelib.domain.decision.verdict import Decision, RuleContext, result, span_word, story, why
+from chalicelib.domain.decision.verdict import Decision, RuleContext, result, span_word, story, why_unknown
 from chalicelib.domain.model.action import Done, ResubmitJob, StopJob
 from chalicelib.domain.model.incident import Try
 from chalicelib.domain.model.observation import CheckpointView
@@ -33,7 +33,7 @@ def old_unseen(context: RuleContext) -> Decision | None:
     incident, old = context.incident, context.attempt
     if not context.platform.can_requeue or (old is not None and old.start is not None):
         return None
-    reason = f"how {incident.attempt} can be started again is not known: {why(context.seen.attempt)}"
+    reason = f"how {incident.attempt} can be started again is not known: {why_unknown(context.seen.attempt)}"
     since = incident.resubmission.not_before or incident.phase_entered_at
     if old is not None and context.in_state >= context.policy.timing.look_max:
         return context.hand_over("job.gone", f"nothing is known of {incident.attempt} any more. {story(context)}")
@@ -83,7 +83,7 @@ def _kept_away(context: RuleContext) -> tuple[tuple[str, ...], str]:
     return exclude, stated
 
 
-def again(context: RuleContext, pending: Try) -> Decision:
+def resend_order(context: RuleContext, pending: Try) -> Decision:
     """The very same order once more: it may never have been sent, or its answer is still to come."""
     if context.now - pending.at >= context.policy.timing.stop_limit:
         return context.hand_over(

@@ -8,7 +8,7 @@ from typing import Final
 
 from chalicelib.domain.claims.finishing import completed_poisoned
 from chalicelib.domain.claims.liveness import claims_are_over
-from chalicelib.domain.claims.movement import unwatched
+from chalicelib.domain.claims.movement import new_watch
 from chalicelib.domain.decision.verdict import (
     Decision,
     RuleContext,
@@ -16,7 +16,7 @@ from chalicelib.domain.decision.verdict import (
     span_word,
     step_word,
     stop_is_ours,
-    why,
+    why_unknown,
 )
 from chalicelib.domain.fault_specs.faults import LOSS_FAULTS
 from chalicelib.domain.faults.loss import marked_healed
@@ -61,7 +61,9 @@ def decide_stopping(context: RuleContext) -> Decision:
     if refused is not None:
         return context.hand_over("stop.refused", f"the platform refused to stop it: {refused.detail}")
     if attempt is None:
-        reason = f"whether it stopped is not known: {why(context.seen.attempt)}; a second one could double the run"
+        reason = (
+            f"whether it stopped is not known: {why_unknown(context.seen.attempt)}; a second one could double the run"
+        )
         return context.unread("stop.unseen", "stop.unseen_limit", reason, context.in_phase)
     if context.in_phase >= context.policy.timing.stop_limit:
         return context.hand_over(
@@ -146,7 +148,7 @@ def _moves_meanwhile(context: RuleContext, attempt: AttemptView) -> Decision | N
     return context.changed(
         stopped_attempts=tuple(one for one in incident.halt.stopped_attempts if one != attempt.name),
         for_sibling=None,
-        **unwatched(),
+        **new_watch(),
     ).move(
         "stop.moves_again",
         f"{attempt.name} could not be stopped, and {why_not}. It is left running",

@@ -23,11 +23,11 @@ from chalicelib.domain.decision.verdict import (
     stop_is_ours,
     story,
     subject,
-    why,
+    why_unknown,
 )
 from chalicelib.domain.fault_specs.faults import FAULT_RANK, LOSS_FAULTS
 from chalicelib.domain.faults.heartbeat_claims import is_denied
-from chalicelib.domain.faults.loss import BoutState, marked_healed, turn_of
+from chalicelib.domain.faults.loss import BadLossState, marked_healed, turn_of
 from chalicelib.domain.faults.pace import is_as_fast_as_usual, usual_pace
 from chalicelib.domain.faults.signal_facts import ORDER_KINDS, STATE_KINDS, signal_step
 from chalicelib.domain.faults.stalls import STALLED_HEARTBEAT, has_passed_stall, moves_again_since
@@ -49,7 +49,7 @@ from chalicelib.domain.rules.run.platform_restart import (
 from chalicelib.domain.run.first_response import begin_checkpoint, begin_stop
 from chalicelib.domain.run.load_failures import proven_by
 from chalicelib.domain.run.rollback import concluded_on_recovery
-from chalicelib.domain.run.sizes import smaller
+from chalicelib.domain.run.sizes import order_smaller_start
 from rekindle.protocol.signals import FaultClass
 
 UNHEARD: Final = timedelta(minutes=10)  # forty heartbeats: the channel is away, or all of the run is
@@ -61,7 +61,7 @@ def decide_verifying(context: RuleContext) -> Decision:
     """VERIFYING."""
     attempt = context.attempt
     if attempt is None:
-        reason = f"the new attempt cannot be read: {why(context.seen.attempt)}"
+        reason = f"the new attempt cannot be read: {why_unknown(context.seen.attempt)}"
         return context.unread("verify.unseen", "verify.unseen_limit", reason, context.unseen_for)
     if attempt.status is AttemptStatus.GONE and not context.has_ended(attempt):
         return context.stay("verify.not_listed", f"the platform does not list {attempt.name} yet")
@@ -178,15 +178,15 @@ def _loss_again(context: RuleContext, attempt: AttemptView) -> Decision | None:
     turn = turn_of(bout, attempt, context.policy)
     is_watched = row.response is Response.WATCH_THEN_ROLL_BACK
     if (
-        turn is BoutState.HEALED
-        or (turn is BoutState.UNSEEN and is_watched)
+        turn is BadLossState.HEALED
+        or (turn is BadLossState.UNSEEN and is_watched)
         or row.response in (Response.TELL, Response.RESTART)
     ):
         return None
     context = context.changed(fault=bout.fault, fault_rule=f"verify.{bout.fault}")
     where = f"{attempt.name} is bad again since step {step_word(bout.first_bad)}."
     match row.response:
-        case Response.WATCH_THEN_ROLL_BACK if turn is not BoutState.LASTS:
+        case Response.WATCH_THEN_ROLL_BACK if turn is not BadLossState.LASTS:
             context, still = watch(context, attempt)
             return _silent(context, attempt, still) or context.stay("verify.spike", f"{where} It may heal without help")
         case Response.WATCH_THEN_ROLL_BACK | Response.ROLL_BACK:
@@ -300,7 +300,7 @@ def _waiting(context: RuleContext, attempt: AttemptView, doubt: str) -> Decision
         return context.stay("verify.stopping", f"{attempt.name} is being stopped, and not by us; waiting how it ends")
     at_rest = (
         superfluous_exclusion(context, attempt, to_exclude(context.incident, context.seen))
-        or smaller(context, attempt)
+        or order_smaller_start(context, attempt)
         or waiting_in_queue(context, attempt, group="verify")
         or suspended(context, attempt)
     )
@@ -376,7 +376,7 @@ def _blind(context: RuleContext, attempt: AttemptView) -> Decision:
     if context.in_state < min(context.policy.timing.look_max, context.policy.timing.verify_blind):
         return context.stay("verify.blind", f"{attempt.name} has just begun; its first step is not seen yet")
     if context.in_state < context.policy.timing.verify_blind:
-        reason = f"{attempt.name} runs, but its steps cannot be seen: {why(attempt.last_step)}"
+        reason = f"{attempt.name} runs, but its steps cannot be seen: {why_unknown(attempt.last_step)}"
         once = f"verify.blind:{attempt.name}"
         if context.in_state < BLIND_NOTIFIED or once in context.incident.sight.paged_for.split():
             return context.stay("verify.blind", reason)
@@ -388,7 +388,7 @@ def _blind(context: RuleContext, attempt: AttemptView) -> Decision:
     return context.hand_over(
         "verify.blind_limit",
         f"{attempt.name} has run for {span_word(context.in_state)} without failing, but its steps cannot be seen "
-        f"({why(attempt.last_step)}): whether it progresses is for a person to check",
+        f"({why_unknown(attempt.last_step)}): whether it progresses is for a person to check",
         severity=Severity.WARNING,
     )
 
@@ -408,7 +408,7 @@ def _without_target(context: RuleContext, attempt: AttemptView, doubt: str) -> D
         return context.close(
             "verify.moves",
             f"{attempt.name} moves: step {step_word(attempt.last_step)}, resumed at {step_word(base)}. Where the old "
-            f"attempt ended is unknown ({why(context.incident.target_step)})",
+            f"attempt ended is unknown ({why_unknown(context.incident.target_step)})",
             Phase.RECOVERED,
             severity=Severity.WARNING,
         )
