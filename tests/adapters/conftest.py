@@ -27,13 +27,23 @@ TABLE = "rekindle"
 
 def make_client(name: str) -> Any:
     """A client that never retries: each call that a test counts is one call."""
-    return boto3.client(
+    client = boto3.client(
         name,
         region_name=REGION,
         aws_access_key_id="test",
         aws_secret_access_key="test",
         config=Config(retries={"mode": "standard", "total_max_attempts": 1}),
     )
+    client.meta.events.register("before-parameter-build.dynamodb", must_be_consistent)
+    return client
+
+
+def must_be_consistent(params: dict[str, Any], model: Any, **_: Any) -> None:
+    """Reads of the table itself are strongly consistent, which moto does not tell apart; an index offers none."""
+    if model.name in ("GetItem", "Query") and "IndexName" not in params:
+        assert params.get("ConsistentRead") is True, params
+    elif model.name == "BatchGetItem":
+        assert all(one.get("ConsistentRead") is True for one in params["RequestItems"].values()), params
 
 
 @dataclass

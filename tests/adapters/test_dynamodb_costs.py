@@ -200,7 +200,8 @@ def test_a_huge_signal_keeps_all_but_its_evidence(opened: Shelf) -> None:
     assert kept.evidence["step"] == 120
     assert kept.evidence["evidence_dropped_bytes"] > 3900
     assert (kept.dedupe_key, kept.kind, kept.summary) == ("two", signal().kind, "summary of two")
-    stored = wire_of(opened).client.get_item(TableName=TABLE, Key={"pk": {"S": "INC#inc-a"}, "sk": {"S": "META"}})
+    key = {"pk": {"S": "INC#inc-a"}, "sk": {"S": "META"}}
+    stored = wire_of(opened).client.get_item(TableName=TABLE, Key=key, ConsistentRead=True)
     assert len(stored["Item"]["inbox"]["L"][1].get("B", b"")) <= MAX_SIGNAL_BYTES
 
 

@@ -34,6 +34,7 @@ def test_many_jobs_are_read_together_and_those_that_nobody_registered_are_left_o
     strangers = [f"no-{number:03}" for number in range(100)]  # a read takes 100 keys
     for name in names:
         shelf.registry.register(job(name), attempt(of=name, name=name))
+    assert shelf.registry.count_active() == len(names)
     if shelf.wire is not None:
         shelf.wire.reset()
     found = shelf.registry.known([*names[:10], *strangers, *names[10:], names[0]])

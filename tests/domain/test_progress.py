@@ -102,6 +102,17 @@ def test_nor_by_an_incident_each_time() -> None:
     assert look(incident(), saved).rule == "resubmit.now"
 
 
+@pytest.mark.parametrize(("own", "rule"), [(90, "budget.no_progress"), (100, "resubmit.now")])
+def test_a_run_that_begins_again_each_time_makes_progress_where_it_has_saved_further_than_all_before(
+    own: int, rule: str
+) -> None:
+    """`began_again` counts attempts that began where an earlier one had; `lm-r5` is the attempt that has ended."""
+    saved = Known((checkpoint(own, attempt="lm-r5"), checkpoint(95), checkpoint(90, attempt="lm-r4")))
+    what = view(AttemptStatus.FAILED, name="lm-r5", step=104, failure_reason=OOM)
+    fresh = seen(what, checkpoints=saved, best_before=Known(103), began_again=4, next_number=6)
+    assert look(incident(attempt="lm-r5", attempt_number=5), fresh).rule == rule
+
+
 # --- speed ----------------------------------------------------------------------------------------------------------
 
 SLOW = signal(

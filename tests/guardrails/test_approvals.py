@@ -342,6 +342,12 @@ def test_a_row_asks_where_all_its_conditions_hold_and_where_one_cannot_be_told(
 EMPTY = observed(node_view(drained(), load=ROOM))
 
 
+@pytest.mark.parametrize(("condition", "is_asked"), [({"min_nodes": 1}, True), ({"min_nodes": 2}, False)])
+def test_a_repair_takes_one_node_and_no_gpu_hours(condition: dict[str, Any], is_asked: bool) -> None:
+    assert (look_on(draining(), EMPTY, when(**condition)).rule == "guard.approval") is is_asked
+    assert look_on(draining(), EMPTY, when(min_gpu_hours=0.1)).rule == "repair.reboot"
+
+
 def draining() -> Incident:
     return node_incident(Phase.DRAINING)
 

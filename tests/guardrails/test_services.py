@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import timedelta
-from typing import Any
 
-import boto3
 import pytest
 from moto import mock_aws
 
@@ -15,22 +13,17 @@ from chalicelib.domain.model.switches import ShadowScope
 from chalicelib.ports.jobs import JobRegistry
 from localcloud.aws.template import create_table
 from localcloud.memory_tables import MemoryJobs
+from tests.adapters.conftest import make_client
 from tests.domain.looks import MINUTE, NOW
 
 
 @pytest.fixture(params=["memory", "dynamodb"])
-def registry(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[JobRegistry]:
+def registry(request: pytest.FixtureRequest) -> Iterator[JobRegistry]:
     if request.param == "memory":
         yield MemoryJobs()
         return
-    for name, value in {
-        "AWS_ACCESS_KEY_ID": "x",
-        "AWS_SECRET_ACCESS_KEY": "x",
-        "AWS_DEFAULT_REGION": "us-west-2",
-    }.items():
-        monkeypatch.setenv(name, value)
     with mock_aws():
-        client: Any = boto3.client("dynamodb")
+        client = make_client("dynamodb")
         create_table(client, "rekindle")
         yield DynamoJobRegistry(client, table="rekindle")
 

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-import boto3
 import pytest
 from moto import mock_aws
 
@@ -26,6 +25,7 @@ from chalicelib.domain.model.hardware_ledger import (
 )
 from chalicelib.ports.operator import HardwareLedger
 from localcloud.aws.template import create_table
+from tests.adapters.conftest import make_client
 from tests.fakes.hardware import FakeHardwareLedger
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
@@ -54,7 +54,7 @@ def ledger(request: pytest.FixtureRequest) -> Iterator[HardwareLedger]:
         yield FakeHardwareLedger()
         return
     with mock_aws():
-        client = boto3.client("dynamodb", region_name="us-west-2", aws_access_key_id="t", aws_secret_access_key="t")
+        client = make_client("dynamodb")
         create_table(client, "rekindle")
         yield DynamoHardwareLedger(client, table="rekindle")
 
@@ -99,7 +99,7 @@ def test_a_listing_shows_repeaters_first_and_ends_at_its_limit(ledger: HardwareL
 
 def test_an_item_is_small_ends_by_itself_and_a_broken_one_stops_nobody() -> None:
     with mock_aws():
-        client = boto3.client("dynamodb", region_name="us-west-2", aws_access_key_id="t", aws_secret_access_key="t")
+        client = make_client("dynamodb")
         create_table(client, "rekindle")
         ledger = DynamoHardwareLedger(client, table="rekindle")
         for number in range(MAX_FAULTS):

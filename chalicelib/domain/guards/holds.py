@@ -104,10 +104,7 @@ RULE_GUARDS: Final = (
         rules=(
             "node.suspect_hardware",
             "repair.suspect_hardware",
-            "return.suspect_hardware",
-            "node.suspect_hardware_",
             "repair.suspect_hardware_",
-            "return.suspect_hardware_",
         ),
         source="DESIGN §7: a hardware ledger that survives replacement",
     ),

@@ -1,0 +1,264 @@
+"""Rules that few runs meet, each with the observation that it is for. `test_rules_have_tests.py` asks for them."""
+
+from __future__ import annotations
+
+import dataclasses
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from chalicelib.domain.faults.diagnosis import diagnose
+from chalicelib.domain.model.action import ActionResult, Done, QuarantineCheckpoint, StopJob
+from chalicelib.domain.model.incident import Incident, Phase, Try
+from chalicelib.domain.model.known import Known
+from chalicelib.domain.model.observation import AttemptStatus, AttemptView, CheckpointView
+from chalicelib.domain.model.signal import SignalKind
+from chalicelib.domain.model.start_view import StartState, StartView, Submission
+from chalicelib.domain.policy.document import DEFAULT_POLICY
+from chalicelib.domain.policy.playbooks import Response
+from chalicelib.domain.run.resume_point import choose_resume_point
+from chalicelib.domain.run.submission import Case, choose
+from rekindle.protocol.cluster.documents import SlurmState
+from rekindle.protocol.signals import FaultClass
+from tests.domain import node_looks
+from tests.domain.looks import MINUTE, NOW, a_try, checkpoint, incident, look, seen, signal, view, with_row
+from tests.domain.slurm_looks import R1, case, sees, start
+from tests.domain.tables.test_loss_tables import spike, spiking
+
+HOUR = timedelta(hours=1)
+HANG = FaultClass.HANG
+
+
+# ---- how a Slurm job is started again --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("rule", "how", "more"),
+    [
+        ("submission.requeue", Submission.REQUEUE, {}),
+        ("submission.forgotten", Submission.SUBMIT, {"is_known": False}),
+        ("submission.not_requeueable", Submission.SUBMIT, {"is_requeueable": False}),
+        ("submission.needs_plan", Submission.SUBMIT, {"has_mailbox": False}),
+        ("submission.cannot_be_told", None, {"has_mailbox": False, "has_spec": False}),
+        ("submission.no_way", None, {"is_known": False, "has_spec": False}),
+    ],
+)
+def test_the_way_to_start_again(rule: str, how: Submission | None, more: dict[str, Any]) -> None:
+    able = {"handle": "7", "is_known": True, "is_requeueable": True, "has_spec": True, "has_mailbox": True}
+    choice = choose(Case(start=StartView(**(able | more)), needs_plan=True))
+    assert (choice.rule, choice.how) == (rule, how)
+
+
+def test_a_job_that_slurm_refused_to_requeue_is_submitted() -> None:
+    able = StartView(handle="7", is_known=True, is_requeueable=True, has_spec=True, has_mailbox=True)
+    choice = choose(Case(start=able, needs_plan=True, requeue_refused=True))
+    assert (choice.rule, choice.how) == ("submission.requeue_refused", Submission.SUBMIT)
+
+
+# ---- from where ------------------------------------------------------------------------------------------------------
+
+SAVED = tuple(checkpoint(step) for step in (90, 80, 70, 10))
+
+
+def bad_since(step: int) -> Incident:
+    fault = FaultClass.NON_FINITE
+    return incident(Phase.RESUBMITTING, fault, onset_attempt="lm", onset_step=Known(step), onset_fault=fault)
+
+
+@pytest.mark.parametrize(
+    ("rule", "step", "run"),
+    [
+        ("resume.newest", 90, incident(Phase.RESUBMITTING)),
+        ("resume.ordered", 80, incident(Phase.RESUBMITTING, order={"do": "resubmit", "from_step": 85})),
+        ("resume.before_onset", 70, bad_since(80)),
+        ("resume.before_onset", 80, bad_since(82)),
+    ],
+)
+def test_the_resume_point(rule: str, step: int, run: Incident) -> None:
+    point = choose_resume_point(SAVED, run, dataclasses.replace(DEFAULT_POLICY))
+    assert point is not None
+    assert (point.rule, point.step) == (rule, Known(step))
+
+
+def test_without_a_manifest_the_trainer_finds_its_own_checkpoint() -> None:
+    point = choose_resume_point((), incident(Phase.RESUBMITTING), DEFAULT_POLICY)
+    assert point is not None
+    assert (point.rule, point.root) == ("resume.own_habit", None)
+
+
+# ---- what is wrong ---------------------------------------------------------------------------------------------------
+
+
+def preempted() -> AttemptView:
+    return start(AttemptStatus.EXPIRED, state=SlurmState.PREEMPTED)
+
+
+@pytest.mark.parametrize(
+    ("attempt", "fault", "rule"),
+    [
+        (view(AttemptStatus.EXPIRED), FaultClass.PLANNED_END, "platform.time_limit"),
+        (view(AttemptStatus.GONE), FaultClass.JOB_MISSING, "platform.gone"),
+    ],
+)
+def test_what_the_platforms_state_alone_says(attempt: AttemptView, fault: FaultClass, rule: str) -> None:
+    found = diagnose(incident(), seen(attempt))
+    assert (found.fault, found.fault_rule) == (fault, rule)
+
+
+def test_a_preempted_job_is_not_one_that_ran_out_of_time() -> None:
+    attempt = preempted()
+    assert attempt.start is not None
+    assert attempt.start.state is StartState.PREEMPTED
+    assert diagnose(case(), sees(attempt)).fault_rule == "platform.preempted"
+
+
+def test_a_loss_that_turns_bad_while_its_run_is_stopped_becomes_the_fault() -> None:
+    nan = signal(FaultClass.NON_FINITE, kind=SignalKind.NON_FINITE, evidence={"step": 99, "onset_step": 99})
+    stopping = incident(Phase.STOPPING, HANG, signals=(signal(),))
+    found = diagnose(stopping, seen(view(loss_state="nan", onset_step=99), new_signals=(nan,)))
+    assert (found.fault, found.fault_rule) == (FaultClass.NON_FINITE, "poisoned.while_stopping")
+
+
+def test_a_rank_that_says_it_is_slow_is_a_suspect() -> None:
+    evidence = {"rank": 3, "host": "ip-3", "step_s": 2.0, "baseline_s": 1.0}
+    slow = signal(FaultClass.THROUGHPUT_DROP, kind=SignalKind.THROUGHPUT, evidence=evidence)
+    (found,) = diagnose(incident(), seen(new_signals=(slow,))).evidence.suspicions
+    assert (found.rule, found.ranks, found.hosts) == ("signal.throughput", (3,), ("ip-3",))
+
+
+# ---- a stall ---------------------------------------------------------------------------------------------------------
+
+
+def asked(**more: Any) -> Incident:
+    made = incident(Phase.CHECKPOINTING, HANG, target_step=Known(100), **({"signals": (signal(),)} | more))
+    assert made.halt.ask is not None
+    return made.changed(ask=dataclasses.replace(made.halt.ask, deadline_at=NOW))
+
+
+def test_a_stall_whose_heartbeat_cannot_be_read_for_hours_is_a_persons() -> None:
+    unread = seen(view(is_heartbeat_unread=True, step=None))
+    waited = dataclasses.replace(asked(), phase_entered_at=NOW - timedelta(days=2))
+    assert look(asked(), unread).rule == "hang.unread"
+    late = look(waited, unread)
+    assert (late.rule, late.incident.phase) == ("hang.unread_limit", Phase.HANDED_OVER)
+    assert not any(isinstance(one, StopJob) for one in late.actions)
+
+
+def test_a_stall_that_is_over_under_a_playbook_that_only_tells() -> None:
+    tell = with_row(HANG, response=Response.TELL)
+    decision = look(asked(), seen(view(step=101, work="progressing", heartbeat_at=NOW)), tell)
+    assert (decision.rule, decision.incident.phase) == ("checkpoint.tell", Phase.HOLDING)
+
+
+def test_a_run_that_moves_again_with_a_bad_loss_is_not_called_healed() -> None:
+    bad = view(step=101, heartbeat_at=NOW, loss_health="spiking", loss_state="finite", judged_step=101)
+    decision = look(asked(signals=(signal(at=NOW - 10 * MINUTE),)), seen(bad))
+    assert (decision.rule, decision.incident.phase) == ("heal.loss_bad", Phase.HOLDING)
+
+
+def test_a_new_attempt_that_its_heartbeat_calls_stuck_is_asked_to_save() -> None:
+    stuck = view(name="lm-r2", step=95, work="stalled", heartbeat_at=NOW)
+    decision = look(incident(Phase.VERIFYING), seen(stuck))
+    assert (decision.incident.fault_rule, decision.incident.phase) == ("heartbeat.stalled", Phase.CHECKPOINTING)
+
+
+def test_a_silent_run_is_reported_then_waited_for_and_never_stopped() -> None:
+    alarm = signal(HANG, kind=SignalKind.ALARM, step=None, at=NOW - MINUTE)
+    first = look(incident(), seen(view(step=None), new_signals=(alarm,)))
+    assert (first.rule, first.incident.phase) == ("silence.notified", Phase.HOLDING)
+    second = look(first.incident, seen(view(step=None)))
+    assert (second.rule, second.actions) == ("silence.waiting", ())
+
+
+# ---- a loss, a new attempt, a stop -----------------------------------------------------------------------------------
+
+
+def test_a_loss_that_healed_in_a_run_that_stands_still_is_no_recovery() -> None:
+    decision = look(spike(), seen(spiking(1031, "ok", healed_step=1025, work="stalled", heartbeat_at=NOW)))
+    assert (decision.rule, decision.incident.phase) == ("spike.healed_stalled", Phase.STOPPED)
+
+
+def test_a_new_attempt_that_has_not_begun_makes_way_for_one_by_hand() -> None:
+    queued = start(AttemptStatus.STARTING, R1)
+    decision = look(case(Phase.VERIFYING), sees(queued, sibling=Known("slurm.ml.9")))
+    assert (decision.rule, decision.incident.halt.for_sibling) == ("verify.sibling", "slurm.ml.9")
+    running = look(case(Phase.VERIFYING), sees(start(AttemptStatus.RUNNING, R1), sibling=Known("slurm.ml.9")))
+    assert running.rule != "verify.sibling"
+
+
+def tries_from(*roots: tuple[str, int]) -> tuple[Try, ...]:
+    return tuple(
+        a_try(
+            number,
+            resume_manifest=root,
+            resume_root=root,
+            resume_step=Known(step),
+            ended=number == 2,
+            died_at_load=number == 2,
+        )
+        for number, (root, step) in enumerate(roots, start=2)
+    )
+
+
+def test_a_checkpoint_is_marked_once_an_attempt_from_another_has_passed_where_those_from_it_died() -> None:
+    run = incident(
+        Phase.VERIFYING,
+        attempt="lm-r3",
+        attempt_number=3,
+        tries=tries_from(("s3://b/90", 90), ("s3://b/80", 80)),
+        excluded_checkpoints=("s3://b/90",),
+    )
+    passed = look(run, seen(view(name="lm-r3", step=92), checkpoints=known(SAVED)))
+    assert passed.rule == "verify.other_loads"
+    assert [one.root for one in passed.actions if isinstance(one, QuarantineCheckpoint)] == ["s3://b/90"]
+    assert look(run, seen(view(name="lm-r3", step=91), checkpoints=known(SAVED))).rule != "verify.other_loads"
+
+
+def known(found: tuple[CheckpointView, ...]) -> Known[tuple[CheckpointView, ...]]:
+    return Known(found)
+
+
+def test_a_stop_that_an_agent_may_still_carry_out_is_waited_for_and_not_repeated() -> None:
+    stall = signal(HANG, attempt="slurm.ml.7", at=NOW - 2 * MINUTE)
+    run = case(Phase.STOPPING, HANG, signals=(stall,), stop_asked_at=NOW - MINUTE / 2, stop_begun_at=NOW - MINUTE)
+    decision = look(run, sees(start(step=105, work="progressing", heartbeat_at=NOW)))
+    assert (decision.rule, decision.actions) == ("stop.expiring", ())
+
+
+def test_a_run_that_its_owner_stopped_after_a_resubmission_was_ordered_is_left_alone() -> None:
+    order = {"do": "resubmit", "who": "ada"}
+    given = signal(None, kind=SignalKind.ORDER_RESUBMIT, at=NOW - HOUR, triggers=True)
+    run = incident(Phase.OPEN, order=order, signals=(given,))
+    stopped = view(AttemptStatus.STOPPED, ended_at=NOW - MINUTE)
+    decision = look(run, seen(stopped))
+    assert (decision.rule, decision.incident.phase) == ("order.owner_stopped", Phase.STOPPED)
+
+
+# ---- an order to a node's agent, and a stall that is over ------------------------------------------------------------
+
+
+def cordoned(done: Done, refusals: int = 0) -> tuple[str, int]:
+    """The rule of the next look at a node whose cordon was answered so, and the refusals it counts."""
+    answer = (ActionResult(action="CordonNode", done=done, detail="because"),)
+    run = node_looks.node_incident(Phase.DRAINING, node_looks.memory(refusals=refusals))
+    decision = node_looks.look_at(run, node_looks.observed(node_looks.node_view(), results=answer))
+    assert decision.incident.repair is not None
+    return decision.rule, decision.incident.repair.refusals
+
+
+def test_only_a_refusal_counts_as_one() -> None:
+    assert cordoned(Done.REFUSED) == ("drain.cordon", 1)
+    assert cordoned(Done.UNAVAILABLE) == ("drain.cordon", 0)
+    assert cordoned(Done.UNAVAILABLE, refusals=1) == ("drain.cordon", 1)
+    assert cordoned(Done.REFUSED, refusals=1)[0] == "drain.cordon_refused"
+
+
+def test_a_stop_that_did_not_get_through_is_not_repeated_once_the_monitor_says_that_the_run_moves() -> None:
+    """Its newest heartbeat may still show the stall."""
+    stall = signal(at=NOW - 10 * MINUTE)
+    moves = signal(None, kind=SignalKind.PROGRESS_RESUMED, at=NOW - 9 * MINUTE, triggers=False)
+    stuck = view(step=100, work="stalled", heartbeat_at=NOW - 9.5 * MINUTE)
+    run = incident(Phase.STOPPING, HANG, stop_asked_at=NOW - 10 * MINUTE, signals=(stall,))
+    assert look(run, seen(stuck)).rule == "stop.stale"
+    assert look(dataclasses.replace(run, signals=(stall, moves)), seen(stuck)).rule == "stop.moves_again"
