@@ -54,7 +54,7 @@ _RECOVER: Final = _arn("lambda", "function:${AWS::StackName}-recover")
 _RECOVER_ALIAS: Final = _arn("lambda", f"function:${{AWS::StackName}}-recover:{ALIAS}")
 _EXECUTIONS: Final = _arn(
     "lambda", "function:${AWS::StackName}-recover:*"
-)  # a durable execution's ARN goes on from here
+)  # a durable execution's ARN continues from here
 _TRAINING_JOBS: Final = _arn("sagemaker", "training-job/*")
 _CLUSTERS: Final = _arn("sagemaker", "cluster/*")
 _PAGES: Final = {"Fn::Sub": "${MailboxBucket.Arn}/incident-pages/*"}

@@ -171,7 +171,7 @@ def _compiled(bundle: Path, scratch: Path, *, python: str, env: Mapping[str, str
         archive.extractall(scratch)
     command = [python, "-s", "-P", "-m", "compileall", "-q", "--invalidation-mode", "unchecked-hash"]
     command += ["-s", str(scratch), "-p", _ON_LAMBDA, str(scratch)]
-    # Packages carry templates that are no modules of this Python: compileall says so by its exit status, and goes on.
+    # Packages carry templates that are no modules of this Python: compileall says so by its exit status, and continues.
     subprocess.run(command, env=_own(env), capture_output=True, check=False)
     made = {path.relative_to(scratch).as_posix(): path.read_bytes() for path in scratch.rglob("__pycache__/*.pyc")}
     if not any(name.startswith("__pycache__/app.") for name in made):

@@ -248,7 +248,7 @@ class Cloud:
         self.client("sns").create_topic(Name=f"{STACK}-notices")
 
     def create_bucket(self, name: str, *, notifies: bool = True) -> None:
-        """A bucket that the stack knows as one of Jobs; it tells EventBridge about new objects where it `notifies`."""
+        """A bucket that the stack knows as one of Jobs; it sends events about new objects where it `notifies`."""
         template.create_bucket(self.client("s3"), name, region=REGION, notifies=notifies)
         self.training_buckets = (*self.training_buckets, name)
         self.roles.changed()

@@ -2,7 +2,7 @@
 
     python examples/plain_python/train.py /tmp/run --steps 300
 
-Kill it, start it again with REKINDLE_RESUME_URI and REKINDLE_RESUME_STEP set, and it goes on where it was. Drop a
+Kill it, start it again with REKINDLE_RESUME_URI and REKINDLE_RESUME_STEP set, and it continues where it was. Drop a
 request into <folder>/rekindle/requests/ while it runs, and it saves, seals and answers. On AWS nothing in here
 changes: the service sets the environment.
 """

@@ -112,7 +112,7 @@ def role(account: Account, arn: str) -> Found[Role]:
 
 
 def bucket_notifies(account: Account, name: str) -> Found[bool]:
-    """Whether a bucket tells EventBridge about new objects."""
+    """Whether a bucket sends events about new objects to EventBridge."""
     answer = account.ask("s3", "get_bucket_notification_configuration", Bucket=name)
     if not isinstance(answer, dict):
         return answer
@@ -173,7 +173,7 @@ def account_rows(account: Account, answers: Answers, seen: AccountState, own: st
             case notifies:
                 yield (
                     f"bucket {name}",
-                    "tells EventBridge" if notifies else "does not tell EventBridge about new objects",
+                    "sends events to EventBridge" if notifies else "sends EventBridge no events about new objects",
                 )
 
 

@@ -181,8 +181,6 @@ def _known(roles: Any) -> Sequence[str]:
 
 
 def _slurm(seen: AccountState) -> Sequence[str]:
-    return (
-        ()
-        if isinstance(seen.clusters, NotInspected)
-        else [one.name for one in seen.clusters if one.is_slurm is not False]
-    )
+    if isinstance(seen.clusters, NotInspected):
+        return ()
+    return [one.name for one in seen.clusters if one.is_slurm is not False]

@@ -15,6 +15,7 @@ from typing import Any
 
 from botocore.exceptions import ClientError
 
+from localcloud.aws.authorization import ACCOUNT_ID, REGION
 from localcloud.aws.clock import Clock
 
 _LATENCY = timedelta(milliseconds=100)
@@ -125,6 +126,6 @@ def _record(source: QueueSource, message: dict[str, Any]) -> dict[str, Any]:
         "messageAttributes": {},
         "md5OfBody": message.get("MD5OfBody", ""),
         "eventSource": "aws:sqs",
-        "eventSourceARN": f"arn:aws:sqs:us-west-2:123456789012:{source.queue}",
-        "awsRegion": "us-west-2",
+        "eventSourceARN": f"arn:aws:sqs:{REGION}:{ACCOUNT_ID}:{source.queue}",
+        "awsRegion": REGION,
     }

@@ -28,7 +28,7 @@ ASSUMPTIONS: Final = (
     f"A run that is left to a person stands still for {HUMAN_S / 60:.0f} minutes, and then takes a new start.",
     "Time counts from the onset until the Incident closes; steps that are trained again are counted apart, in steps.",
 )
-_STANDS: Final = faults_with(Trait.STANDS_UNTIL_HELPED)  # what goes on unaided is no loss that a replay could show
+_STANDS: Final = faults_with(Trait.STANDS_UNTIL_HELPED)  # what continues unaided is no loss that a replay could show
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

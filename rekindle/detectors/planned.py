@@ -58,7 +58,7 @@ class LearningRates:
         if rate < self._lowest:
             self._lowest = rate
         if self._lowest <= DECAYED * self._peak and rate >= RAISED * self._lowest:
-            self._lowest = rate  # as it goes on rising it is told again
+            self._lowest = rate  # as it keeps rising it is reported again
             if rate >= self._peak * DECAYED:
                 self._peak = rate
             return True

@@ -205,7 +205,7 @@ class LossSpike:
         return has_fallen or self._is_habit(point, event.worst, event)
 
     def _is_habit(self, point: Point, height: float, event: Excursion) -> bool:
-        # A run that goes on is as old as its steps say, however short its record here.
+        # A run that continues is as old as its steps say, however short its record here.
         age = max(point.step, self.scale.rows * self.scale.gap)
         return self._habits.explain(point.step, height, event.rows, age=age)
 

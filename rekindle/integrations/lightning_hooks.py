@@ -68,7 +68,7 @@ class LightningHooks(Guarded):
     def on_save_checkpoint(self, trainer: Any, pl_module: Any, checkpoint: dict[str, Any]) -> None:  # noqa: ARG002
         """Every rank comes here for every checkpoint. Lightning itself keeps no random generators."""
         if self._cut is not None:
-            # At a stop Lightning counts the epoch as done, and a run that goes on from there would leave out its rest.
+            # At a stop Lightning counts the epoch as done, and a run that resumes there would leave out its rest.
             checkpoint["epoch"], checkpoint["loops"]["fit_loop"] = copy.deepcopy(self._cut)
         checkpoint[RNG_KEY] = gathered_rng(trainer.global_step)
 

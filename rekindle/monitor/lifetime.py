@@ -18,7 +18,7 @@ from rekindle.monitor.base.guard import must_pass
 from rekindle.monitor.base.identity import Identity
 from rekindle.monitor.base.trouble import logger
 
-TAKE_OVER_S = 3.0  # for the monitor before to seal and answer what it can; its threads go on with the rest
+TAKE_OVER_S = 3.0  # for the monitor before to seal and answer what it can; its threads finish the rest
 WHY = "another monitor has started in this process"
 
 
@@ -37,7 +37,7 @@ class ClosableMonitor(Protocol):
     def finish(self, why: str = ..., timeout_s: float = ...) -> None: ...
 
     def follow(self, before: ClosableMonitor) -> None:
-        """Go on for a monitor of the same job and rank that this one replaces. Called once, before it has ended."""
+        """Continue for a monitor of the same job and rank that this one replaces. Called once, before it has ended."""
 
     def fall_asleep(self) -> None:
         """In a forked child."""

@@ -20,7 +20,7 @@ from chalicelib.ports.sweep import MetricQuery, Series
 _LOG = logging.getLogger(__name__)
 
 MAX_QUERIES: Final = 500
-_MAX_PAGES: Final = 20  # 500 metrics of three hours fit one; a call that goes on for ever must not hold the sweep
+_MAX_PAGES: Final = 20  # 500 metrics of three hours fit one; a call that never ends must not hold the sweep
 
 
 class CloudWatchMetrics:

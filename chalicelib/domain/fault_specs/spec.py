@@ -40,7 +40,7 @@ class Trait(Enum):
     HEALABLE = auto()
     # The run makes no step, whatever the reason.
     NOT_MOVING = auto()
-    # The run goes on making steps that count until it is stopped.
+    # The run keeps making steps that count until it is stopped.
     RUNS_ON = auto()
     # Without a recovery the run stands still until a person acts.
     STANDS_UNTIL_HELPED = auto()

@@ -192,7 +192,7 @@ def _fault(incident: Incident, view: AttemptView | None) -> Incident:
         rule = incident.fault_rule if incident.fault is FaultClass.NON_FINITE else "poisoned"
         found.append((FAULT_RANK[FaultClass.NON_FINITE], FaultClass.NON_FINITE, rule))
     if incident.phase is Phase.CHECKPOINTING and incident.fault is FaultClass.LOSS_SPIKE:
-        # It is being saved for forensics, to be rolled back. That it goes on meanwhile must not undo the decision.
+        # It is being saved for forensics, to be rolled back. That it continues meanwhile must not undo the decision.
         found = [item for item in found if item[1] is not FaultClass.DIVERGENCE]
     if (
         incident.resubmission.tries

@@ -17,7 +17,7 @@ SLURM: Final = Platform(
     restarts_by_itself=True,  # slurm.conf, JobRequeue: after NODE_FAIL and preemption
     job_restarts_itself=True,  # HyperPod, srun --auto-resume=1
     ends_lost_runs=True,  # slurm.conf, SlurmdTimeout
-    names_recur=True,  # job ids begin anew with a new cluster
+    names_recur=True,  # job ids start over with a new cluster
     tells_who_ended=True,  # the agent reads it from slurmctld's log and its own journal
     checks_users=True,  # the agent lets a comment name Jobs of its own user only
     relays_heartbeats=True,  # mailboxes on shared paths are copied to S3

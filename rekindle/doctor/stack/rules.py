@@ -248,7 +248,7 @@ def _people(stack: StackFacts, label: str) -> Iterator[Finding]:
 
 
 def bucket_findings(label: str, buckets: Mapping[str, Found[bool]]) -> Iterator[Finding]:
-    """Buckets in which mailboxes lie, by name: whether they tell EventBridge of new objects."""
+    """Buckets in which mailboxes lie, by name: whether they send events about new objects."""
     for name, found in buckets.items():
         where = f"{label}:s3://{name}"
         match found:

@@ -92,7 +92,7 @@ class Reporter:
         if not self._have_all_greeted:
             try:
                 greeted = self._box.names(f"{report_prefix(self._identity.attempt)}{ReportKind.PACE.value}-")
-            except Exception as err:  # whatever the transport does, training goes on
+            except Exception as err:  # whatever the transport does, training continues
                 mailbox_failed(self._trouble, self._box, "reading the ranks' greetings", err)
                 return False
             self._have_all_greeted = len(greeted) >= self._identity.world_size
@@ -169,7 +169,7 @@ class Reporter:
                 self._together.reported(report)
             except MailboxError as err:
                 self._trouble.once("bad_report", "A report of this rank cannot be written (%s)", err)
-            except Exception as err:  # whatever the transport does, training goes on
+            except Exception as err:  # whatever the transport does, training continues
                 mailbox_failed(self._trouble, self._box, "writing a report", err)
                 self._tries += 1
                 if self._tries < MAX_TRIES:
@@ -184,14 +184,14 @@ class Reporter:
             self._together.turn()
         except MailboxError as err:
             self._trouble.once("bad_summary", "The summary of this host's reports cannot be written (%s)", err)
-        except Exception as err:  # whatever the transport does, training goes on
+        except Exception as err:  # whatever the transport does, training continues
             mailbox_failed(self._trouble, self._box, "writing the summary of this host's reports", err)
 
     def _compare(self, stragglers: PaceWatch) -> None:
         """Read all ranks' newest paces, and judge them against each other."""
         try:
             paces = self._read_paces()
-        except Exception as err:  # whatever the transport does, training goes on
+        except Exception as err:  # whatever the transport does, training continues
             mailbox_failed(self._trouble, self._box, "reading the ranks' paces", err)
             return
         steps = {rank: report.step_s for rank, report in paces.items() if report.step_s is not None}

@@ -250,7 +250,7 @@ class Mail:
     def _try(self, doing: str, work: Callable[[], None]) -> bool:
         try:
             work()
-        except Exception as err:  # whatever the transport does, training goes on
+        except Exception as err:  # whatever the transport does, training continues
             mailbox_failed(self._trouble, self._box, doing, err)
             return False
         return True

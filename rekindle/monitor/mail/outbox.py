@@ -144,7 +144,7 @@ class Outbox:
         for batch in list(batches(self._data)):
             try:
                 self._clients.get("cloudwatch").put_metric_data(Namespace=NAMESPACE, MetricData=batch)
-            except Exception as err:  # whatever AWS or the network does, training goes on
+            except Exception as err:  # whatever AWS or the network does, training continues
                 self._trouble.aws("PutMetricData", err)
                 return False
             for _ in batch:
@@ -157,7 +157,7 @@ class Outbox:
                 entries = self._clients.get("events").put_events(Entries=[self._entry(item) for item in batch])[
                     "Entries"
                 ]
-            except Exception as err:  # whatever AWS or the network does, training goes on
+            except Exception as err:  # whatever AWS or the network does, training continues
                 self._trouble.aws("PutEvents", err)
                 self._requeue(batch)
                 return False

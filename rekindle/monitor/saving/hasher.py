@@ -26,7 +26,7 @@ from rekindle.protocol.mailbox import ITSELF, Hashes, MailboxError, Manifest, ha
 
 READ_BYTES_S: Final = 100e6  # 40 GB in seven minutes; a tenth of what one NVMe disk reads
 MAX_WAITING: Final = 2  # checkpoints: where hashing is slower than saving, the older ones stay without
-LOOK_AGAIN_S: Final = 0.2  # while something more urgent goes on
+LOOK_AGAIN_S: Final = 0.2  # while something more urgent is under way
 
 
 @dataclass(frozen=True, slots=True)

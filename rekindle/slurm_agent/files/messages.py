@@ -102,7 +102,7 @@ def _reports(root: str, folder: str) -> Iterator[tuple[str, Callable[[bytes], ob
 def _is_summarised(path: str, key: ReportKey, span: int, reported: Mapping[SummaryName, Stamp | None]) -> bool:
     """Whether the summary of that rank's host was written after the rank's report."""
     first = key.rank - key.rank % span
-    if key.kind is ReportKind.PACE:  # all that it is asked for is where the rank runs, and that changes never
+    if key.kind is ReportKind.PACE:  # it is asked only for where the rank runs, which never changes
         return any(SummaryName(kind=kind, first_rank=first) in reported for kind in SUMMARISED)
     into = ReportKind.STALL if key.kind is ReportKind.ASKED else key.kind
     summary, own = reported.get(SummaryName(kind=into, first_rank=first)), userfs.stamp(path)

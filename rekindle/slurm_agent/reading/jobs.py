@@ -252,7 +252,7 @@ def parse_detail(output: str, job: Job | None = None) -> dict[str, str]:
     `job`: as squeue gave it, for the values that its user chose. Raises: Unreadable where it shows no job.
     """
     known = {} if job is None else {"JobName": job.name, "Comment": job.comment}
-    # The record of a job that is no part of another goes on to the end, whatever its user has put on a line of its own.
+    # The record of a job that is no part of another reaches to the end, whatever its user has put on a line of its own.
     is_alone = job is not None and not job.is_array_task and job.het_job is None
     lines = [line for line in ([output] if is_alone else _records(output)) if line.startswith("JobId=")]
     for line in lines:

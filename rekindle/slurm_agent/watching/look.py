@@ -289,7 +289,7 @@ class SlurmLook:
         if shown.job.state is not SlurmState.RUNNING:
             return None
         if before is not None and before.is_ready and before.state is SlurmState.RUNNING:
-            return True  # a run that once caught signals goes on to do so
+            return True  # a run that once caught signals keeps doing so
         if self._steps is None:
             self._steps = self._reads.steps()
         try:

@@ -318,5 +318,5 @@ def suspended(context: RuleContext, attempt: AttemptView) -> Decision | None:
         )
     if context.incident.phase in (Phase.OPEN, Phase.WATCHING):
         return context.move("start.suspended", reason, Phase.HOLDING)
-    # It stood still for a reason: once it goes on, that is counted from then.
+    # It stood still for a reason: once it continues, that is counted from then.
     return context.changed(**new_watch()).stay("start.suspended", reason)
