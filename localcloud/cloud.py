@@ -458,8 +458,3 @@ class _environment:
                 os.environ.pop(name, None)
             else:
                 os.environ[name] = value
-
-
-def real_cloud(**options: Any) -> Cloud:
-    """A cloud in real time behind HTTP."""
-    return Cloud(http=True, clock=RealClock(), **options)

@@ -326,10 +326,6 @@ class MemoryIncidents:
             record.callback_id = None
             return generation + 1
 
-    def overflow_of(self, incident_id: str) -> int:
-        """How many Signals found no room. For assertions."""
-        return self._records[incident_id].overflow
-
     def _get(self, incident_id: str) -> _Record:
         if incident_id not in self._records:
             raise UnknownEntity(incident_id)

@@ -15,7 +15,6 @@ from enum import StrEnum
 from typing import Any, Protocol
 
 from localcloud.aws.clock import Clock
-from localcloud.aws.shapes import operation_model
 
 
 class AwsError(Exception):
@@ -391,12 +390,6 @@ def paged(items: list[Any], request: Mapping[str, Any]) -> tuple[list[Any], str 
     size = int(request.get("MaxResults") or 100)
     end = start + size
     return items[start:end], str(end) if end < len(items) else None
-
-
-def created_members() -> frozenset[str]:
-    """What CreateTrainingJob takes, from botocore."""
-    shape = operation_model("sagemaker", "CreateTrainingJob").input_shape
-    return frozenset(shape.members) if shape is not None else frozenset()
 
 
 def _matches(job: TrainingJob, request: Mapping[str, Any]) -> bool:

@@ -71,19 +71,6 @@ def view_for(stream: TextIO) -> View:
     return LiveView(Console(file=stream)) if stream.isatty() else LineView(stream)
 
 
-class SilentView:
-    """Shows nothing."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        return None
-
-    def show(self, picture: DemoState) -> None:
-        """Nothing."""
-
-
 class LineView:
     """One line per thing that happens, and a sign of life every `EVERY_S` seconds."""
 

@@ -143,10 +143,6 @@ class Processes:
         """Wait for a job's workers to have been started."""
         return self._running[name].began.wait(timeout_s)
 
-    def wait_ended(self, name: str, timeout_s: float = 120.0) -> bool:
-        """Wait for a job's workers to have ended."""
-        return self._running[name].over.wait(timeout_s)
-
     def close(self) -> None:
         """Kill every worker of every job, and wait until they are gone."""
         with self._lock:

@@ -26,10 +26,6 @@ class Process:
     job: int | None = None
     rank: int | None = None  # of the job's running step; None for the batch script and the daemons
 
-    @property
-    def is_stepd(self) -> bool:
-        return self.command.startswith("slurmstepd")
-
 
 def processes_below(root: int, logs: Path) -> list[Process]:
     """All living descendants of `root`; `logs` is the folder of the nodes' logs, `slurmd-<node>.log` each."""

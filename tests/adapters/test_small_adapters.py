@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
-from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -14,7 +12,6 @@ from botocore.stub import Stubber
 from chalicelib.aws.durable import LambdaExecutions, unqualified
 from chalicelib.aws.sagemaker.clusters import SageMakerClusters
 from chalicelib.channels.bus import BusAnnouncer
-from chalicelib.channels.log import LogAnnouncer
 from chalicelib.domain.model.action import Severity
 from chalicelib.domain.model.errors import NotAuthorized, Retryable, Throttled
 from chalicelib.ports.notices import Notice
@@ -240,10 +237,3 @@ def test_an_entry_that_failed_inside_an_answer_of_200_is_seen() -> None:
     stub.add_response("put_events", failed)
     with pytest.raises(Retryable):
         BusAnnouncer(events, bus="rekindle").announce(NOTICE)
-
-
-def test_the_log_says_it_too(caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.INFO):
-        LogAnnouncer().announce(NOTICE)
-        LogAnnouncer().announce(replace(NOTICE, severity=Severity.INFO))
-    assert [record.levelname for record in caplog.records] == ["ERROR", "INFO"]

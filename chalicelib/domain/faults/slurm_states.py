@@ -126,11 +126,6 @@ def lost_a_node(state: SlurmState, requeued_by: EndedBy, detail: str) -> bool:
     return state in NODE_ENDS or (requeued_by is EndedBy.SLURM and _DOWN in detail)
 
 
-def is_own_restart(doc: AttemptDoc) -> bool:
-    """The job was put back into the queue, and not by us."""
-    return doc.successor is not None and doc.requeued_by is not EndedBy.AGENT
-
-
 def fault_of_node(state: str, flags: tuple[str, ...], reason: str = "") -> FaultClass | None:
     """None for a node that works, is in maintenance, or was drained or set down by an administrator."""
     return _FAULTS.get(standing_of(state, flags, reason))

@@ -112,10 +112,6 @@ class ChannelConfig:
         """A text field, empty where it was not given."""
         return self.texts.get(name, "")
 
-    def secret_names(self) -> tuple[str, ...]:
-        """The names of all secrets that it uses."""
-        return tuple(value for name, value in sorted(self.texts.items()) if name.endswith(ENDS_SECRET))
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hours:

@@ -191,8 +191,3 @@ class Alarms:
             return None
         # An alarm on an earlier attempt's own metrics: old news, which the intake puts aside as such.
         return None if signal.attempt not in (None, job.current_attempt) else job
-
-
-def job_tag(tags: Mapping[str, str]) -> str | None:
-    """The Job that an alarm's tags name."""
-    return tags.get(_JOB_TAG) or None
