@@ -26,7 +26,7 @@ def any_text(description: str = "") -> Schema:
     return {"type": "string", "description": description} if description else {"type": "string"}
 
 
-def time(description: str) -> Schema:
+def timestamp(description: str) -> Schema:
     """A moment of an answer: ISO-8601 with its offset, which is UTC."""
     return {"type": "string", "format": "date-time", "description": description}
 

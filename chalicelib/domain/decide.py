@@ -85,7 +85,7 @@ def _decided(incident: Incident, seen: Observation, *, now: datetime, policy: Po
         )
         # In what state the run is left tells its later death from what the person was told of.
         context = dataclasses.replace(context, incident=note_state(incident, seen))
-        handed_over = context.hand_over("incident.newer", f"{reason}. What it has begun is not gone on with.")
+        handed_over = context.hand_over("incident.newer", f"{reason}. What it has begun is not continued.")
         return handed_over if incident.node is not None else _with_orders_answered(context, handed_over)
     return _of_a_node(context) if incident.node is not None else _of_a_run(context)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from typing import Any, Final
 
-from chalicelib.api.schema import any_text, listing, or_null, record, time, word
+from chalicelib.api.schema import any_text, listing, or_null, record, timestamp, word
 from chalicelib.channels.bus import DETAIL_TYPE, MAX_TEXT_CHARS, SOURCE
 from chalicelib.domain.model.action import Severity
 from chalicelib.domain.model.incident import Phase
@@ -30,7 +30,7 @@ def schema() -> dict[str, Any]:
     address = record(
         {
             "url": or_null(any_text("a page that opens; null where there is none")),
-            "until": or_null(time("when a signed link ends at the latest; null for an address that stays")),
+            "until": or_null(timestamp("when a signed link ends at the latest; null for an address that stays")),
             "command": any_text("prints a new link"),
         },
         "where the Incident can be looked at",
@@ -64,7 +64,7 @@ def schema() -> dict[str, Any]:
             "source": {"enum": [SOURCE]},
             "type": {"enum": ["rekindle.notice"]},
             "subject": any_text("the Job, or else the Incident"),
-            "time": time("when it was written"),
+            "time": timestamp("when it was written"),
             "sequence": any_text("orders the notices of one Incident when compared as text; absent where about none"),
             "datacontenttype": {"enum": ["application/json"]},
             "data": data,

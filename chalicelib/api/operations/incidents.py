@@ -38,7 +38,7 @@ from chalicelib.api.schema import (
     record,
     ref,
     text,
-    time,
+    timestamp,
     whole,
     word,
 )
@@ -139,7 +139,7 @@ ANSWERS: Final[Mapping[str, Schema]] = {
     "Incidents": record({"incidents": listing(ref("IncidentBrief")), "cursor": NEXT_PAGE}),
     "Line": record(
         {
-            "at": time("when"),
+            "at": timestamp("when"),
             "phase": word("the phase after it", Phase),
             "rule": any_text("the rule that decided"),
             "text": any_text("for people"),
@@ -153,7 +153,7 @@ ANSWERS: Final[Mapping[str, Schema]] = {
         {
             "kind": word("what was observed", SignalKind),
             "source": word("by whom", SignalSource),
-            "occurred_at": time("by the source's own clock"),
+            "occurred_at": timestamp("by the source's own clock"),
             "dedupe_key": any_text("equal for each delivery of the same fact"),
             "summary": any_text("for people"),
             "job_id": MAYBE_TEXT,
@@ -169,7 +169,7 @@ ANSWERS: Final[Mapping[str, Schema]] = {
     "Hold": record(
         {
             "guard": word("what held", Guard),
-            "since": time("since when"),
+            "since": timestamp("since when"),
             "text": any_text("why, for people"),
             "actions": listing(any_text(), "what was not done"),
             "until": null_at("until when; null: it still holds"),
@@ -181,10 +181,10 @@ ANSWERS: Final[Mapping[str, Schema]] = {
             "job_id": MAYBE_TEXT,
             "cluster": MAYBE_TEXT,
             "node": MAYBE_TEXT,
-            "opened_at": time("when the first Signal was taken in"),
+            "opened_at": timestamp("when the first Signal was taken in"),
             "closed_at": null_at("when it ended"),
             "phase": word("where the recovery stands", Phase),
-            "phase_entered_at": time("since when"),
+            "phase_entered_at": timestamp("since when"),
             "fault": word("what is wrong", FaultClass),
             "fault_rule": any_text("the rule that says so"),
             "outcome": any_text("how it ended"),
@@ -257,8 +257,8 @@ ANSWERS: Final[Mapping[str, Schema]] = {
         {
             "incident_id": any_text(),
             "url": any_text("the page, for a browser; a signed link, to be kept from others while it lasts"),
-            "until": time("when it ends at the latest"),
-            "written_at": time("when the page was written"),
+            "until": timestamp("when it ends at the latest"),
+            "written_at": timestamp("when the page was written"),
         }
     ),
 }

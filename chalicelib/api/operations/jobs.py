@@ -33,7 +33,7 @@ from chalicelib.api.schema import (
     ref,
     table,
     text,
-    time,
+    timestamp,
     whole,
     word,
 )
@@ -234,7 +234,7 @@ _JOB_FIELDS: Final[Mapping[str, Schema]] = {
     "name": any_text("as the platform shows it"),
     "platform": word("what runs its attempts", [one.name for one in PLATFORMS]),
     "policy": any_text("the policy's name"),
-    "created_at": time("when the first attempt was created"),
+    "created_at": timestamp("when the first attempt was created"),
     "current_attempt": any_text("the platform's name of the attempt under protection"),
     "attempt_number": whole("its number"),
     "mailbox": any_text("s3:// prefix where monitor and service meet; empty: none"),
@@ -267,7 +267,7 @@ ANSWERS: Final[Mapping[str, Schema]] = {
         {
             "number": whole("1 is the first"),
             "name": any_text("the platform's name"),
-            "submitted_at": time("when it was submitted"),
+            "submitted_at": timestamp("when it was submitted"),
             "incident_id": or_null(any_text("the Incident that submitted it")),
             "resume_step": STEP,
             "skips": listing(listing(whole("step")), "[from_step, to_step) whose data are left out"),

@@ -22,7 +22,7 @@ from chalicelib.api.schema import (
     record,
     ref,
     table,
-    time,
+    timestamp,
     whole,
     word,
 )
@@ -119,16 +119,16 @@ ANSWERS: Final[Mapping[str, Schema]] = {
             "fault": word("what was wrong", FaultClass),
             "phase": word("where it stands", Phase),
             "outcome": any_text(),
-            "opened_at": time("when it was taken in"),
-            "closed_at": or_null(time("when it ended")),
-            "until": time("until when is counted"),
-            "onset_at": {"oneOf": [time("when it began"), record({"unknown": any_text()})]},
+            "opened_at": timestamp("when it was taken in"),
+            "closed_at": or_null(timestamp("when it ended")),
+            "until": timestamp("until when is counted"),
+            "onset_at": {"oneOf": [timestamp("when it began"), record({"unknown": any_text()})]},
             "onset_from": any_text("where that time comes from"),
             "mttd_s": _QUANTITY,
             "mttr_s": _QUANTITY,
             "elapsed_s": _QUANTITY,
             "stages": listing(
-                record({"phase": any_text(), "at": time("began"), "after_s": _QUANTITY, "seconds": number()})
+                record({"phase": any_text(), "at": timestamp("began"), "after_s": _QUANTITY, "seconds": number()})
             ),
             "steps_lost": _QUANTITY,
             "steps_saved": _QUANTITY,
@@ -167,8 +167,8 @@ ANSWERS: Final[Mapping[str, Schema]] = {
             "gpus": _QUANTITY,
             "instances": listing({"type": "array"}, "[instance type, how many]"),
             "attempts": whole("so far"),
-            "began_at": time("the first attempt"),
-            "until": or_null(time("until when is counted; null where the end is not known")),
+            "began_at": timestamp("the first attempt"),
+            "until": or_null(timestamp("until when is counted; null where the end is not known")),
             "wall_s": _QUANTITY,
             "ettr_by_steps": _QUANTITY,
             **_SUMS,
@@ -178,8 +178,8 @@ ANSWERS: Final[Mapping[str, Schema]] = {
     "FleetLedger": record(
         {
             "days": whole("the window"),
-            "since": time("its begin"),
-            "until": time("its end"),
+            "since": timestamp("its begin"),
+            "until": timestamp("its end"),
             "jobs": whole("Jobs in the ETTR"),
             **_SUMS,
         },
@@ -192,8 +192,8 @@ ANSWERS: Final[Mapping[str, Schema]] = {
             "job_id": any_text(),
             "attempt": any_text("the present one"),
             "source": word("whose metrics", ("monitor", "training_job")),
-            "since": time("the window's begin"),
-            "until": time("its end"),
+            "since": timestamp("the window's begin"),
+            "until": timestamp("its end"),
             "period_s": whole("of one point"),
             "curves": table(
                 maybe(listing(listing(number()), "[seconds since 1970, value]")), "name of the curve -> its points"
@@ -206,7 +206,7 @@ ANSWERS: Final[Mapping[str, Schema]] = {
             "job_id": any_text(),
             "fault": word("what was rehearsed", FaultClass),
             "by": any_text("who ordered it"),
-            "at": time("when"),
+            "at": timestamp("when"),
             "policy": record({"name": any_text(), "version": any_text()}),
             "seen": any_object("what was real"),
             "outcome": any_object("how it would have ended"),
@@ -222,7 +222,7 @@ ANSWERS: Final[Mapping[str, Schema]] = {
                     }
                 )
             ),
-            "resume": or_null(any_object("where the new attempt would have gone on")),
+            "resume": or_null(any_object("where the new attempt would have resumed")),
             "stages": listing(any_object("one stage and how long it would have taken")),
             "total_s": maybe(number()),
             "would_do": {"description": "the actions, in order"},

@@ -10,7 +10,7 @@ from chalicelib.api.operations.shared import EMPTY, FIRST_INCIDENT_LINK, LIMIT, 
 from chalicelib.api.parts import Parts
 from chalicelib.api.problems import ApiResponse, ok
 from chalicelib.api.request import DEFAULT_LIMIT, Request
-from chalicelib.api.schema import Schema, any_object, any_text, flag, listing, record, ref, time, whole
+from chalicelib.api.schema import Schema, any_object, any_text, flag, listing, record, ref, timestamp, whole
 from chalicelib.ports.incidents import IncidentQuery
 
 MAX_QUARANTINED = 10  # of one page: SQS gives ten messages at once
@@ -57,14 +57,14 @@ def redrive_undelivered(parts: Parts, _: Request) -> ApiResponse:
 
 
 ANSWERS: Final[Mapping[str, Schema]] = {
-    "Health": record({"status": {"const": "ok"}, "stage": any_text(), "at": time("now")}),
+    "Health": record({"status": {"const": "ok"}, "stage": any_text(), "at": timestamp("now")}),
     "Status": record(
         {
             "paused": flag("the global pause"),
             "jobs_active": whole("Jobs under protection"),
             "incidents_open": whole("open Incidents"),
             "incidents": listing(ref("IncidentBrief"), "the newest 50 of them"),
-            "at": time("now"),
+            "at": timestamp("now"),
         }
     ),
     "QuarantinedEvent": any_object("an event that could not be read, with what is wrong with it"),

@@ -20,7 +20,7 @@ from chalicelib.api.schema import (
     record,
     ref,
     text,
-    time,
+    timestamp,
     whole,
     word,
 )
@@ -110,7 +110,7 @@ def _held_by(incident: Incident) -> list[str]:
 
 def null_at(description: str) -> Schema:
     """A moment of an answer, or null."""
-    return or_null(time(description))
+    return or_null(timestamp(description))
 
 
 BRIEF_FIELDS: Final[Mapping[str, Schema]] = {
@@ -122,7 +122,7 @@ BRIEF_FIELDS: Final[Mapping[str, Schema]] = {
     "fault": word("what is wrong", FaultClass),
     "phase": word("where the recovery stands", Phase),
     "outcome": any_text("how it ended; empty while it is open"),
-    "opened_at": time("when the first Signal was taken in"),
+    "opened_at": timestamp("when the first Signal was taken in"),
     "closed_at": null_at("when it ended"),
     "attempt": or_null(any_text("the attempt under care")),
     "tries": whole("resubmissions, or repairs of the node, so far"),
@@ -136,8 +136,8 @@ APPROVAL_FIELDS: Final[Mapping[str, Schema]] = {
     "actions": listing(any_text()),
     "what": any_text("what will be done"),
     "why": any_text("which rule asks"),
-    "asked_at": time("when it was asked"),
-    "deadline_at": time("when the default counts"),
+    "asked_at": timestamp("when it was asked"),
+    "deadline_at": timestamp("when the default counts"),
     "default": word("what counts without an answer by the deadline", ApprovalAnswer),
     "answer": or_null(word("null until then", ApprovalAnswer)),
     "by": any_text("who answered"),

@@ -10,7 +10,7 @@ from chalicelib.api.operations.shared import APPROVAL_FIELDS, MAYBE_TEXT, TAKEN_
 from chalicelib.api.parts import Parts
 from chalicelib.api.problems import ApiResponse, ok
 from chalicelib.api.request import Request
-from chalicelib.api.schema import Schema, any_text, flag, listing, record, ref, text, time, word
+from chalicelib.api.schema import Schema, any_text, flag, listing, record, ref, text, timestamp, word
 from chalicelib.domain.model.incident import Phase
 from chalicelib.domain.model.switches import ShadowScope
 from chalicelib.services.operator.approvals import MAX_COMMENT_CHARS
@@ -109,7 +109,7 @@ ANSWERS: Final[Mapping[str, Schema]] = {
                     "node": MAYBE_TEXT,
                     "fault": word("what is wrong", FaultClass),
                     "phase": word("where the recovery stands", Phase),
-                    "opened_at": time("since when"),
+                    "opened_at": timestamp("since when"),
                 }
             ),
         }

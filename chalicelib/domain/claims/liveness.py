@@ -91,7 +91,7 @@ def late_claim(context: RuleContext, attempt: AttemptView) -> Decision | None:
     if incident.opened_at - max(one.occurred_at for one in claims) <= LATE:
         return None
     reason = (
-        f"{story(context)} But that was reported long before it was received here, and may have been taken back since"
+        f"{story(context)} But that was reported long before it was received here, and may have been withdrawn since"
     )
     if incident.phase in UNTOLD:
         moved = context.move("claim.late", reason, Phase.HOLDING, watch_at=context.now, watch_step=attempt.last_step)
@@ -106,9 +106,9 @@ def late_claim(context: RuleContext, attempt: AttemptView) -> Decision | None:
         return None
     is_unheard = attempt.heartbeat_at is not None and attempt.heartbeat_at < watch_at
     if has_passed(attempt.last_step, incident.sight.watch_step):
-        steps = f"{attempt.name} has gone on to step {step_word(attempt.last_step)} meanwhile"
+        steps = f"{attempt.name} has moved on to step {step_word(attempt.last_step)} meanwhile"
     elif is_unheard:  # its heartbeats are late as well, or lost: what is not seen is not taken for standing still
-        steps = f"{attempt.name} runs, and no heartbeat since shows that it does not go on"
+        steps = f"{attempt.name} runs, and no heartbeat since shows that it has stopped"
     else:
         return None
     return context.close(

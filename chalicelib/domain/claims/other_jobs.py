@@ -35,7 +35,7 @@ def others_word(jobs: tuple[int, ...]) -> str:
     """What the question to a person says of them."""
     more = f" and {len(jobs) - MAX_NAMED} more" if len(jobs) > MAX_NAMED else ""
     listed = ", ".join(map(str, jobs[:MAX_NAMED]))
-    return f"Jobs on it that Rekindle does not protect ({listed}{more}) go on, but it gets no new ones"
+    return f"Jobs on it that Rekindle does not protect ({listed}{more}) keep running, but it gets no new ones"
 
 
 def _others(facts: NodeFacts | None) -> tuple[int, ...]:

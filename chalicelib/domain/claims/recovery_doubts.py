@@ -63,7 +63,7 @@ def completed_unseen(context: RuleContext, attempt: AttemptView) -> Decision | N
     if attempt.heartbeat_at is not None and _has_unseen_end(context, attempt):
         unseen = f"its steps after {step_word(attempt.last_step)} were not seen"
     elif was_bad and attempt.loss_state != "finite":
-        unseen = "nothing tells how its loss was, after one that was bad"
+        unseen = "nothing shows how its loss was, after one that was bad"
     else:
         return None
     return context.hand_over(

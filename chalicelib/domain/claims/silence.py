@@ -41,7 +41,8 @@ def silent_only(context: RuleContext, attempt: AttemptView) -> Decision | None:
     together = max((one for one in counts if isinstance(one, int)), default=1)
     if together > 1:
         reason = (
-            f"{story(context)} {together} Jobs fell silent together: the source of their metrics is suspected, not they"
+            f"{story(context)} {together} Jobs fell silent together: the source of their metrics is suspected, not the "
+            "Jobs"
         )
     else:
         reason = (

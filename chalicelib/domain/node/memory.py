@@ -152,7 +152,7 @@ def _without_past(context: RuleContext, repair: NodeRepair) -> NodeRepair:
     rest = tuple(one for one in repair.findings if not (one.kind.is_agents and one in past))
     if rest == repair.findings:
         return repair
-    done = OutsideRepair(what="HyperPod's mark on it stands there no more", at=facts.seen_at)
+    done = OutsideRepair(what="HyperPod's mark on it is gone", at=facts.seen_at)
     return dataclasses.replace(repair, findings=rest, theirs=repair.theirs or done)
 
 

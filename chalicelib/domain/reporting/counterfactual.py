@@ -106,7 +106,7 @@ def _recompute(incident: Incident) -> Maybe[float]:
     first, step_s = incident.account.restarts[0], incident.account.step_s
     reached = last_good(incident) if incident.loss.onsets or incident.is_poisoned else first.furthest
     if isinstance(first.periodic_step, Unknown):
-        return Unknown(f"where it would have gone on is not known: {first.periodic_step.why}")
+        return Unknown(f"where it would have resumed is not known: {first.periodic_step.why}")
     if isinstance(reached, Unknown):
         return Unknown(f"how far it had come is not known: {reached.why}")
     return (

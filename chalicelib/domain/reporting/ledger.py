@@ -303,7 +303,7 @@ def _saved_by(one: Restart, incident: Incident) -> Maybe[int]:
     if isinstance(one.resume_step, Unknown):
         return Unknown(f"where {one.name} continued is not known: {one.resume_step.why}")
     if isinstance(one.periodic_step, Unknown):
-        return Unknown(f"where {one.name} would have gone on otherwise is not known: {one.periodic_step.why}")
+        return Unknown(f"where {one.name} would have resumed otherwise is not known: {one.periodic_step.why}")
     return Known(max(0, one.resume_step.value - one.periodic_step.value))
 
 

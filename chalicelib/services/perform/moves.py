@@ -44,7 +44,7 @@ def move_runs(
         source=SignalSource.OPERATOR,
         occurred_at=clock.now(),
         dedupe_key=f"move:{incident.incident_id}:{action.number}",
-        summary=f"{action.who} ordered {action.node} to be repaired: save, and go on elsewhere"[:400],
+        summary=f"{action.who} ordered {action.node} to be repaired: save, and continue elsewhere"[:400],
         cluster=action.cluster,
         node=action.node,
         fault=FaultClass.OPERATOR_ORDER,

@@ -198,7 +198,7 @@ def _of_itself(context: RuleContext) -> Decision | None:
     if repair.theirs:
         rule, what = "node.theirs_done", f"{repair.theirs.what}, not by us"
     elif lead is None and repair.cleared_at:
-        rule, what = "node.healed", "the health agent has taken its word back"
+        rule, what = "node.healed", "the health agent has withdrawn its report"
     elif lead is not None and lead.kind in (FindingKind.DOWN, FindingKind.INSTANCE_FAILED):
         rule, what = "node.healed", "it was away, and is back without help"
     else:
@@ -353,14 +353,14 @@ def _allowed(context: RuleContext) -> Decision | None:
         return _notified(context, "node.suspect_hardware", f"{suspect}, and the policy says: notify")
     if suspect is not None and "node.suspect_hardware" not in repair_of(context).notified:
         context, notices = tell_once(
-            context, "node.suspect_hardware", f"{story_of(context)} {suspect}. The policy says to tell it."
+            context, "node.suspect_hardware", f"{story_of(context)} {suspect}. The policy says: notify."
         )
         return wait(context, "node.suspect_hardware", suspect, *notices, phase=Phase.HOLDING)
     if waiting_order(context) is None:  # the policy says what is done without anybody's order
         if not is_asked_for:
             return _notified(context, "node.omen", "nothing that was found asks for a repair")
         if context.policy.nodes.repair is Allowed.TELL:
-            return _notified(context, "node.tell", "the policy says to tell, and no more")
+            return _notified(context, "node.tell", "the policy says: notify, and do nothing else")
     rung, _ = next_rung(repair_of(context), findings_about_now(context), now=context.now)
     if context.policy.shadow:
         return shadow(context, f"cordon {context.incident.node}, and then {rung or 'call a person'}")

@@ -288,7 +288,9 @@ def _marked_by_them(context: RuleContext, step: Step) -> Decision | None:
     command = f"scontrol update nodename={context.incident.node} state=resume"
     reason = f"it is {DONE[step.rung]} and runs, and only the health agent's mark {facts.reason} keeps jobs away"
     return context.hand_over(
-        "repair.marked", f"{reason}; that is not ours to lift: {command}", severity=Severity.WARNING
+        "repair.marked",
+        f"{reason}; Rekindle did not set that, and does not lift it: {command}",
+        severity=Severity.WARNING,
     )
 
 

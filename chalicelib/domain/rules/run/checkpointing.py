@@ -138,7 +138,9 @@ def _someone_stops(context: RuleContext, attempt: AttemptView) -> Decision:
         return context.hand_over(
             "checkpoint.stop_stuck", f"{attempt.name} has been stopping for {span_word(context.in_state)}"
         )
-    return context.stay("checkpoint.stopping", f"{attempt.name} is being stopped, and not by us; waiting how it ends")
+    return context.stay(
+        "checkpoint.stopping", f"{attempt.name} is being stopped, and not by us; waiting to see how it ends"
+    )
 
 
 def _no_longer_needed(context: RuleContext, attempt: AttemptView) -> Decision | None:

@@ -155,7 +155,8 @@ def prepare_resubmit(context: RuleContext) -> Decision:
     if verdict is None and incident.loss.skips != before.loss.skips and has_skipped_enough(before, context.policy):
         verdict = context.hand_over(
             "budget.skips",
-            f"so much data are left out already that more is a person's choice. {story(context)} {whole_story(before)}",
+            f"so much data is left out already that leaving out more is for a person to decide. {story(context)} "
+            f"{whole_story(before)}",
         )
     if verdict is None:
         return _prepared(context, incident, bad)

@@ -141,7 +141,7 @@ def roll_back(context: RuleContext, attempt: AttemptView, rule: str, reason: str
         spent = f"{bad.loss.rollbacks} rollbacks did not cure it. {happened}"
         return _nowhere_to_go(context, "budget.rollbacks", f"{reason} {spent}")
     if planned.loss.skips != bad.loss.skips and has_skipped_enough(bad, context.policy):
-        spent = f"So much data are left out already that more is a person's choice. {whole_story(bad)}"
+        spent = f"So much data is left out already that leaving out more is for a person to decide. {whole_story(bad)}"
         return _nowhere_to_go(context, "budget.skips", f"{reason} {spent}")
     point = choose_resume_point(checkpoints.value, planned, context.policy)
     if point is None:

@@ -88,7 +88,7 @@ def is_put_back_by_us(incident: Incident, attempt: AttemptView) -> bool:
 def _adopt(context: RuleContext, attempt: AttemptView, name: str) -> Decision:
     who = _WHO.get(attempt.start.requeued_by if attempt.start else EndedBy.UNKNOWN, context.platform.title)
     if context.policy.shadow:
-        return shadow(context, f"go on with {name}, which {who} started in place of {attempt.name}")
+        return shadow(context, f"continue with {name}, which {who} started in place of {attempt.name}")
     number = context.seen.next_number - 1 if context.seen.current == name else context.seen.next_number
     number = max(number, 1)
     carried = (

@@ -200,7 +200,8 @@ def _resubmit(context: RuleContext) -> Decision:
         return context.hand_over(
             "resume.gone",
             f"{story(context)} There were checkpoints, and none is found any more: it would begin at step 0. What "
-            "has become of them, and whether to begin again, is for a person to say; an order to resubmit begins again",
+            "has become of them, and whether to begin again, is for a person to decide; an order to resubmit begins "
+            "again",
         )
     point = choose_resume_point(checkpoints.value, incident, context.policy)
     if point is None and not checkpoints.value:
@@ -313,6 +314,6 @@ def _checkpoints_unseen(context: RuleContext, resent: Try | None) -> Decision:
     return context.unread(
         "resume.unseen",
         "resume.unseen_limit",
-        f"{reason}; starting from nothing is not ours to choose",
+        f"{reason}; starting from step 0 is for a person to choose",
         context.now - since,
     )

@@ -163,7 +163,7 @@ def _no_reason_left(context: RuleContext, attempt: AttemptView) -> str:
         return ""
     if incident.halt.for_sibling is not None:  # while that one lives, ours makes way, whatever it does
         is_alone = context.seen.sibling == NO_SIBLING and attempt.work != STALLED
-        return f"has begun, and {incident.halt.for_sibling} does not live any more" if is_alone else ""
+        return f"has begun, and {incident.halt.for_sibling} is no longer running" if is_alone else ""
     is_hang = incident.fault is FaultClass.HANG
     has_resumed = is_hang and moves_again_since(incident, attempt) is not None
     if attempt.work == STALLED and not has_resumed:

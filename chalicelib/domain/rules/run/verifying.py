@@ -121,7 +121,7 @@ def _plan_ignored(context: RuleContext, attempt: AttemptView) -> Decision | None
         PLAN_IGNORED,
         f"{attempt.name} was to resume at step {last.resume_step.value}, and began at step {attempt.first_step.value}: "
         "it does not read its resume plan, or could not load the checkpoint. It is left running, and does again what "
-        "was done; whether it shall is for a person to say",
+        "was done; whether it should is for a person to decide",
     )
 
 
@@ -137,7 +137,7 @@ def _passed(context: RuleContext, attempt: AttemptView) -> Decision:
     incident = context.incident
     where = f"{attempt.name} is at step {step_word(attempt.last_step)}, past "
     if isinstance(incident.loss.verify_to, Known) and attempt.loss_health not in ("ok", "watch"):
-        reason = f"{where}the data that was left out, but nothing tells how its loss is"
+        reason = f"{where}the data that was left out, but nothing shows how its loss is"
         if context.in_state < context.policy.timing.verify_blind:
             return context.stay("verify.loss_unseen", reason)
         return context.hand_over("verify.loss_unseen_limit", reason, severity=Severity.WARNING)
@@ -297,7 +297,9 @@ def _waiting(context: RuleContext, attempt: AttemptView, doubt: str) -> Decision
             return context.hand_over(
                 "verify.stop_stuck", f"{attempt.name} has been stopping for {span_word(context.in_state)}"
             )
-        return context.stay("verify.stopping", f"{attempt.name} is being stopped, and not by us; waiting how it ends")
+        return context.stay(
+            "verify.stopping", f"{attempt.name} is being stopped, and not by us; waiting to see how it ends"
+        )
     at_rest = (
         superfluous_exclusion(context, attempt, to_exclude(context.incident, context.seen))
         or order_smaller_start(context, attempt)
