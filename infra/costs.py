@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from chalicelib.domain.reporting.prices import DEFAULT_PRICES
+from infra.options import no_options
 from infra.package import ROOT, TEMPLATE, PackagingError, build
 from infra.tables import cell, table
 from infra.tables import page as whole
@@ -227,4 +228,5 @@ def main() -> int:
 
 
 if __name__ == "__main__":
+    no_options("infra.costs", __doc__)
     sys.exit(main())

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from infra.functions import ALIAS, FUNCTIONS, INFRA, Function, Trigger
+from infra.options import no_options
 from infra.reach import actions_of_functions
 
 POLICIES: Final = INFRA / "policies"
@@ -422,4 +423,5 @@ def main(folder: Path = POLICIES) -> int:
 
 
 if __name__ == "__main__":
+    no_options("infra.grants", __doc__)
     sys.exit(main())

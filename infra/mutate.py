@@ -20,6 +20,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from rekindle.cli.options import whole
+
 ROOT: Final = Path(__file__).resolve().parents[1]
 # A part of the product, and the tests that must notice a change of it.
 PARTS: Final[Mapping[str, tuple[str, ...]]] = {
@@ -147,9 +149,14 @@ def wider_tests(part: str) -> list[str]:
     return [tests for tests in WIDER if tests not in PARTS[part]]
 
 
+def _count(text: str) -> int:
+    """How many. Raises: ArgumentTypeError."""
+    return whole(text, low=1, high=10_000)
+
+
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m infra.mutate", description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--count", type=int, default=60, help="changed lines, spread over the parts")
+    parser.add_argument("--count", type=_count, default=60, help="changed lines, spread over the parts")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--part", choices=list(PARTS), help="that part only")
     given = parser.parse_args(argv)

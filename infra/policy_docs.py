@@ -36,6 +36,7 @@ from chalicelib.domain.policy.fields import (
 from chalicelib.domain.policy.guard_rules import ApprovalCondition, ApprovalRule, Window
 from chalicelib.domain.policy.playbook_overrides import PlaybookRow, PlaybookTable
 from chalicelib.domain.policy.playbooks import PLAYBOOKS
+from infra.options import no_options
 from infra.package import ROOT
 from infra.tables import page
 
@@ -262,4 +263,5 @@ def _playbook_rows() -> dict[str, Any]:
 
 
 if __name__ == "__main__":
+    no_options("infra.policy_docs", __doc__)
     sys.exit(main())

@@ -24,6 +24,7 @@ from botocore.session import get_session
 
 from infra.declared import NOTHING, ROOT, Class, Module, ParsedSource, Types, parts_of
 from infra.functions import FUNCTIONS, Trigger
+from infra.options import no_options
 
 # The IAM action of an operation is its own name, but for these. Source: service authorization reference.
 _IAM_NAME: Final[Mapping[str, tuple[str, ...]]] = {
@@ -234,4 +235,5 @@ def main() -> int:
 
 
 if __name__ == "__main__":
+    no_options("infra.reach", __doc__)
     sys.exit(main())

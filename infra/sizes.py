@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from infra import words
+from infra.options import no_options
 
 MAX_LINES: Final = 400
 MAX_FILES: Final = 25
@@ -111,4 +112,5 @@ def records(path: str, text: str) -> Iterator[tuple[str, int]]:
 
 
 if __name__ == "__main__":
+    no_options("infra.sizes", __doc__)
     sys.exit(main())

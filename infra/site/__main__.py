@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 from typing import Final
 
+from infra.options import no_options
 from infra.site.reference import PAGES
 
 _ROOT: Final = Path(__file__).resolve().parents[2]
@@ -23,4 +24,5 @@ def main() -> int:
 
 
 if __name__ == "__main__":
+    no_options("infra.site", __doc__)
     sys.exit(main())

@@ -2,6 +2,8 @@
 
 import sys
 
-from infra.wrap import main
+import infra.wrap
+from infra.options import no_options
 
-sys.exit(main())
+no_options("infra.wrap", infra.wrap.__doc__)
+sys.exit(infra.wrap.main())
