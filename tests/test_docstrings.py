@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
-from tests.test_house import HOUSES, ROOT
+from tests.test_house import HOUSES, ROOT, trees
 
 # References to other people's code: where they begin, or the whole path within their distribution.
 OTHERS: Final = (
@@ -52,13 +52,6 @@ FILE: Final = re.compile(r"\b((?:[a-z_]+/)+[a-z_]+\.py)\b")
 WORD: Final = re.compile(r"`([a-z_][a-z0-9_]*)`")
 
 Members = dict[str, set[str]]  # class or other name -> its members
-
-
-@cache
-def trees() -> dict[str, ast.Module]:
-    """Path -> its syntax tree, of all product code."""
-    files = [ROOT / "app.py", *(file for house in HOUSES for file in sorted((ROOT / house).rglob("*.py")))]
-    return {file.relative_to(ROOT).as_posix(): ast.parse(file.read_text(encoding="utf-8")) for file in files}
 
 
 @cache
@@ -154,11 +147,11 @@ def references(text: str) -> set[str]:
 def is_there(reference: str) -> bool:
     if not reference.endswith(".py"):
         return resolves(reference)
-    return any(f"/{known}".endswith(f"/{reference}") for known in (*trees(), *tests()))
+    return any(f"/{known}".endswith(f"/{reference}") for known in (*trees(), *test_files()))
 
 
 @cache
-def tests() -> tuple[str, ...]:
+def test_files() -> tuple[str, ...]:
     return tuple(file.relative_to(ROOT).as_posix() for file in (ROOT / "tests").rglob("*.py"))
 
 

@@ -18,7 +18,7 @@ class Rival:
     def __init__(self, w: World) -> None:
         self.world = w
         self.observed = self.written = 0
-        self.done_all_the_same: list[str] = []
+        self.done_unrecorded: list[str] = []
         self._lost: tuple[str, tuple[int, ...]] | None = None
         w.cloud.engine.hook(after=self.hook)
 
@@ -29,14 +29,14 @@ class Rival:
                 self.next_observation(name)
 
     def next_observation(self, name: str) -> None:
-        if self._lost is not None and self.world_of_the_run() != self._lost[1]:
-            self.done_all_the_same.append(self._lost[0])
+        if self._lost is not None and self.effects() != self._lost[1]:
+            self.done_unrecorded.append(self._lost[0])
         self._lost = None
         self.observed += 1
         if self.observed % 2 and self.write():
-            self._lost = (name, self.world_of_the_run())
+            self._lost = (name, self.effects())
 
-    def world_of_the_run(self) -> tuple[int, ...]:
+    def effects(self) -> tuple[int, ...]:
         """Starts, stops, and requests for a checkpoint so far."""
         calls, spent = self.world.cloud.wire.calls, self.world.spent()
         return calls["sagemaker.CreateTrainingJob"], calls["sagemaker.StopTrainingJob"], spent["requests"]
@@ -66,7 +66,7 @@ def test_what_could_not_be_written_down_is_not_done(name: str) -> None:
         rival = Rival(w)
         w.recover()
         assert rival.written > 1, w.story()
-        assert rival.done_all_the_same == [], w.story()
+        assert rival.done_unrecorded == [], w.story()
 
 
 class Lines(logging.Handler):
