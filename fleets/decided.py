@@ -15,6 +15,7 @@ from typing import Final
 from chalicelib.domain.decide import decide
 from chalicelib.domain.drills.catalogue import DrillRow, Figures, drill_for
 from chalicelib.domain.drills.world import DrillWorld
+from chalicelib.domain.fault_specs.faults import NODE_FAULTS
 from chalicelib.domain.fault_specs.spec import Effect
 from chalicelib.domain.model.action import Action, ActionResult, CordonNode, Notify, ReportNode, ResubmitJob, Severity
 from chalicelib.domain.model.evidence import Need, Suspicion, SuspicionKind
@@ -204,7 +205,7 @@ class _Play:
         evidence: dict[str, object] = {}
         if row.effect in (Effect.FREEZES, Effect.NAN):
             evidence |= {"step": STEP, "onset_step": STEP}
-        node = BAD if self.names_node and row.fault in (FaultClass.NODE_HARDWARE, FaultClass.NODE_LOST) else None
+        node = BAD if self.names_node and row.fault in NODE_FAULTS else None
         if row.fault is FaultClass.PLANNED_END:
             node = BAD
             evidence["notice_s"] = NOTICE_S

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
 
+from chalicelib.domain.fault_specs.faults import CLAIMED_BY_ALERTS
 from chalicelib.domain.model.signal import Signal, SignalKind, SignalSource
 from chalicelib.domain.notices.sources import Source, Subject
 from chalicelib.ingest.evidence import bounded, dedupe_key, one_line
@@ -30,13 +31,6 @@ _FORMS: Final[Mapping[Subject, re.Pattern[str]]] = {
     Subject.ATTEMPT: OUR_ID,
     Subject.CLUSTER: RESOURCE_NAME,
     Subject.NODE: _NODE,
-}
-# What an alert may claim. The others are conclusions that only a look at the run can draw, or orders of people.
-CLAIMABLE: Final = frozenset(FaultClass) - {
-    FaultClass.OPERATOR_ORDER,
-    FaultClass.NO_PROGRESS,
-    FaultClass.JOB_MISSING,
-    FaultClass.PLANNED_END,
 }
 
 
@@ -88,7 +82,7 @@ def _fault(alert: Alert, source: Source) -> FaultClass | None:
     word = alert.labels.optional_text(source.labels[Subject.FAULT], limit=64)
     known = {fault.value: fault for fault in FaultClass}
     fault = known.get(word) if word is not None else source.faults.get(alert.name)
-    return fault if fault in CLAIMABLE else None
+    return fault if fault in CLAIMED_BY_ALERTS else None
 
 
 def summary_of(annotations: Fields) -> str:

@@ -18,11 +18,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
+from chalicelib.domain.fault_specs.faults import CLAIMED_BY_LOGS
 from chalicelib.domain.model.errors import Noise
 from chalicelib.domain.model.signal import Signal, SignalKind, SignalSource
 from chalicelib.ingest.evidence import bounded, dedupe_key, minute, one_line
 from chalicelib.ingest.fields import Fields
-from rekindle.protocol.signals import FaultClass
 from rekindle.signatures import CausalClass, Cause, Finding, Label, Verdict, classify, root_cause
 from rekindle.signatures.places import rank_in, step_in
 
@@ -31,9 +31,6 @@ MAX_SIGNALS: Final = 8  # of one batch: the cause and its nearest echoes
 MAX_TEXT_CHARS: Final = 1000
 
 _STREAM: Final = re.compile(r"([A-Za-z0-9](?:-*[A-Za-z0-9]){0,62})/(algo-\d{1,5})(?:-\d{1,20})?")
-
-# Faults for which the job's own end would come too late, or never.
-_URGENT: Final = frozenset({FaultClass.NODE_HARDWARE, FaultClass.NON_FINITE, FaultClass.HANG})
 
 
 @dataclass(slots=True)
@@ -108,7 +105,7 @@ def _signal(job: str, node: str, one: _Line, finding: Finding, cause: Cause) -> 
         attempt=job,
         node=node,
         fault=verdict.fault if asks else None,
-        triggers=is_cause and asks and verdict.fault in _URGENT,
+        triggers=is_cause and asks and verdict.fault in CLAIMED_BY_LOGS,
         evidence=bounded(
             {
                 "label": verdict.label.value,

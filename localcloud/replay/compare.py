@@ -10,8 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from chalicelib.domain.fault_specs.faults import faults_with
-from chalicelib.domain.fault_specs.spec import Trait
+from chalicelib.domain.fault_specs.faults import STANDS_UNTIL_HELPED
 from chalicelib.domain.model.incident import Incident, Phase
 from chalicelib.domain.model.instances import JobSize
 from chalicelib.domain.model.known import Known, Maybe, Unknown
@@ -28,7 +27,6 @@ ASSUMPTIONS: Final = (
     f"A run that is left to a person stands still for {HUMAN_S / 60:.0f} minutes, and then takes a new start.",
     "Time counts from the onset until the Incident closes; steps that are trained again are counted apart, in steps.",
 )
-_STANDS: Final = faults_with(Trait.STANDS_UNTIL_HELPED)  # what continues unaided is no loss that a replay could show
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,7 +142,7 @@ def estimated_s(incident: Incident) -> Maybe[float]:
     if begun is None:
         return Unknown("no observation yet")
     starts = len(account.restarts)
-    if not starts and incident.fault not in _STANDS:
+    if not starts and incident.fault not in STANDS_UNTIL_HELPED:
         return (
             Known(0.0) if incident.phase is Phase.RECOVERED else Unknown("the run continues, and how well is not known")
         )

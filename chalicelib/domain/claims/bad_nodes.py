@@ -13,8 +13,7 @@ from typing import Final
 
 from chalicelib.domain.claims.alerts import PASSED_ON, only_alerts
 from chalicelib.domain.decision.verdict import Decision
-from chalicelib.domain.fault_specs.faults import faults_with
-from chalicelib.domain.fault_specs.spec import Trait
+from chalicelib.domain.fault_specs.faults import NODE_FAULTS
 from chalicelib.domain.faults.stalls import stuck_at
 from chalicelib.domain.model.action import Action, CordonNode, Done, ReportNode
 from chalicelib.domain.model.evidence import Suspicion
@@ -32,7 +31,6 @@ from rekindle.detectors.ranks import STRONG, RankRule
 from rekindle.protocol.cluster.documents import NodeFacts
 from rekindle.protocol.signals import FaultClass
 
-NODE_FAULTS: Final = faults_with(Trait.OF_A_NODE)
 MAX_BAD: Final = 8  # more broken nodes at a time than these are no node's fault: a switch, a file system, a mistake
 MAX_LEFT: Final = 512
 REPORT_FOR: Final = timedelta(minutes=30)

@@ -3,20 +3,13 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import Final
 
 from chalicelib.domain.claims.movement import new_watch
 from chalicelib.domain.decision.verdict import Decision, RuleContext, is_poisoned, span_word, step_word, story
-from chalicelib.domain.fault_specs.faults import faults_with
-from chalicelib.domain.fault_specs.spec import Trait
+from chalicelib.domain.fault_specs.faults import WAITED_OUT
 from chalicelib.domain.model.action import Severity
 from chalicelib.domain.model.incident import Phase
 from chalicelib.domain.model.observation import AttemptStatus, AttemptView
-from rekindle.protocol.signals import FaultClass
-
-# What a run that only uploads is not stopped for: that it does not move, and that its node is broken or to leave, since
-# a stop would end the upload at once; the node is repaired when the run is over. A poisoned loss is none of it.
-_WAITED_OUT: Final = faults_with(Trait.NOT_MOVING) | {FaultClass.PLANNED_END, FaultClass.NODE_HARDWARE}
 
 
 def decide_finishing(context: RuleContext, attempt: AttemptView, *, group: str) -> Decision | None:
@@ -35,7 +28,7 @@ def decide_finishing(context: RuleContext, attempt: AttemptView, *, group: str) 
             f"{attempt.name} has finished training with a loss that is not finite since step "
             f"{step_word(incident.loss.onset_step)}: what it saves now is not to be used. {story(context)}",
         )
-    if is_poisoned(context, attempt) or (incident.fault not in _WAITED_OUT and group != "verify"):
+    if is_poisoned(context, attempt) or (incident.fault not in WAITED_OUT and group != "verify"):
         return None
     reason = (
         f"{attempt.name} has finished training ({attempt.work or attempt.detail}): waiting for the platform to end it"

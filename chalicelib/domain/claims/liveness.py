@@ -6,8 +6,9 @@ import dataclasses
 from datetime import datetime, timedelta
 from typing import Final
 
-from chalicelib.domain.claims.bad_nodes import NODE_FAULTS, is_claim_over
+from chalicelib.domain.claims.bad_nodes import is_claim_over
 from chalicelib.domain.decision.verdict import Decision, RuleContext, has_passed, step_word, story
+from chalicelib.domain.fault_specs.faults import NODE_FAULTS
 from chalicelib.domain.faults.heartbeat_claims import has_fresh_heartbeat
 from chalicelib.domain.faults.signal_facts import concerns
 from chalicelib.domain.faults.stalls import is_past_stall, stalls_of

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from chalicelib.domain.fault_specs.spec import Deadline, Drill, Effect, FaultSpec, Response, Trait
+from chalicelib.domain.fault_specs.spec import Cause, Claim, Deadline, Drill, Effect, FaultSpec, Meanwhile, Response
 from chalicelib.domain.model.signal import SignalKind, SignalSource
 from chalicelib.domain.model.start_view import StartState
 from rekindle.protocol.signals import FaultClass
@@ -17,9 +17,13 @@ CRASHES: Final = (
         deadline=Deadline.NONE,
         tries=None,
         source="SageMaker RetryStrategy covers InternalServerError only until its attempts are spent",
-        traits=frozenset(
-            {Trait.DEADLY, Trait.HEALABLE, Trait.NOT_MOVING, Trait.STANDS_UNTIL_HELPED, Trait.NOT_THE_LOAD}
-        ),
+        meanwhile=Meanwhile.DEAD,
+        cause=Cause.SURROUNDINGS,
+        claims=frozenset({Claim.ALERT, Claim.FAILURE_TEXT}),
+        explains_an_end=True,
+        renames_a_retry=True,
+        is_waited_out=True,
+        afterwards="",
         drill=Drill(
             kind=SignalKind.ATTEMPT_STATE,
             by=SignalSource.SAGEMAKER,
@@ -39,9 +43,12 @@ CRASHES: Final = (
         deadline=Deadline.NONE,
         tries=None,
         source="DESIGN §5; HyperPod auto-resume does not cover a software crash",
-        traits=frozenset(
-            {Trait.DEADLY, Trait.HEALABLE, Trait.NOT_MOVING, Trait.STANDS_UNTIL_HELPED, Trait.MAY_BE_THE_LOAD}
-        ),
+        meanwhile=Meanwhile.DEAD,
+        cause=Cause.MAY_BE_THE_CHECKPOINT,
+        claims=frozenset({Claim.ALERT}),
+        explains_an_end=True,
+        renames_a_retry=True,
+        is_waited_out=True,
         afterwards="Find the cause in the run's own log: the same crash at the same step stops the run.",
         drill=Drill(
             kind=SignalKind.ATTEMPT_STATE,
@@ -60,9 +67,12 @@ CRASHES: Final = (
         deadline=Deadline.NONE,
         tries=1,
         source="DESIGN §5: one resubmit, then the owner; memory does not grow by trying again",
-        traits=frozenset(
-            {Trait.DEADLY, Trait.HEALABLE, Trait.NOT_MOVING, Trait.STANDS_UNTIL_HELPED, Trait.NOT_THE_LOAD}
-        ),
+        meanwhile=Meanwhile.DEAD,
+        cause=Cause.SURROUNDINGS,
+        claims=frozenset({Claim.ALERT, Claim.FAILURE_TEXT}),
+        explains_an_end=True,
+        renames_a_retry=True,
+        is_waited_out=True,
         afterwards="Give the run more memory or a smaller batch: one new start is all it gets.",
         drill=Drill(
             kind=SignalKind.ATTEMPT_STATE,
@@ -82,7 +92,12 @@ CRASHES: Final = (
         deadline=Deadline.NONE,
         tries=None,
         source="DESIGN §5; Megatron #5281: no fall-back, 44 identical cycles",
-        traits=frozenset({Trait.DEADLY, Trait.HEALABLE, Trait.STANDS_UNTIL_HELPED, Trait.MAY_BE_THE_LOAD}),
+        meanwhile=Meanwhile.DEAD,
+        cause=Cause.MAY_BE_THE_CHECKPOINT,
+        claims=frozenset({Claim.ALERT, Claim.FAILURE_TEXT}),
+        explains_an_end=True,
+        renames_a_retry=True,
+        is_waited_out=False,
         afterwards="Find out why a checkpoint was damaged; it is marked, not deleted.",
         drill=Drill(
             kind=SignalKind.ATTEMPT_STATE,
@@ -103,7 +118,13 @@ CRASHES: Final = (
         deadline=Deadline.NONE,
         tries=0,
         source="DESIGN §5; NVRx: three cycles without advance end with 'do not requeue'",
-        traits=frozenset({Trait.STANDS_UNTIL_HELPED}),
+        meanwhile=Meanwhile.DIES_AGAIN,
+        cause=Cause.UNSAID,
+        claims=frozenset(),
+        explains_an_end=True,
+        renames_a_retry=True,
+        is_waited_out=False,
+        afterwards="",
         drill=Drill(
             kind=SignalKind.ATTEMPT_STATE,
             by=SignalSource.SAGEMAKER,
@@ -124,7 +145,13 @@ CRASHES: Final = (
         deadline=Deadline.NONE,
         tries=None,
         source="DESIGN §5; BLOOM's watchdog alerts when no job is running or queued",
-        traits=frozenset({Trait.DEADLY, Trait.HEALABLE, Trait.NOT_MOVING, Trait.STANDS_UNTIL_HELPED}),
+        meanwhile=Meanwhile.DEAD,
+        cause=Cause.UNSAID,
+        claims=frozenset(),
+        explains_an_end=True,
+        renames_a_retry=True,
+        is_waited_out=True,
+        afterwards="",
         drill=Drill(
             kind=SignalKind.JOB_MISSING,
             by=SignalSource.SWEEP,

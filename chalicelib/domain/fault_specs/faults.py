@@ -10,7 +10,7 @@ from chalicelib.domain.fault_specs.loss import LOSS
 from chalicelib.domain.fault_specs.nodes import NODES
 from chalicelib.domain.fault_specs.pace import PACE
 from chalicelib.domain.fault_specs.people import PEOPLE
-from chalicelib.domain.fault_specs.spec import FaultSpec, Trait
+from chalicelib.domain.fault_specs.spec import Cause, Claim, FaultSpec, Meanwhile
 from rekindle.protocol.signals import FaultClass
 
 _ORDER: Final = {fault: number for number, fault in enumerate(FaultClass)}
@@ -23,12 +23,38 @@ FAULTS: Final[tuple[FaultSpec, ...]] = tuple(
 FAULT_RANK: Final[Mapping[FaultClass, int]] = {spec.fault: spec.rank for spec in FAULTS}
 
 
-def faults_with(trait: Trait) -> frozenset[FaultClass]:
-    """The faults that have this trait."""
-    return frozenset(spec.fault for spec in FAULTS if trait in spec.traits)
+def _meanwhile(*kinds: Meanwhile) -> frozenset[FaultClass]:
+    return frozenset(spec.fault for spec in FAULTS if spec.meanwhile in kinds)
 
 
-LOSS_FAULTS: Final = faults_with(Trait.BENDS_THE_LOSS)
-POISONS: Final = faults_with(Trait.POISONS)
-DEADLY: Final = faults_with(Trait.DEADLY)
-HEALABLE: Final = faults_with(Trait.HEALABLE)
+def _caused_by(*causes: Cause) -> frozenset[FaultClass]:
+    return frozenset(spec.fault for spec in FAULTS if spec.cause in causes)
+
+
+def _claimed_by(claim: Claim) -> frozenset[FaultClass]:
+    return frozenset(spec.fault for spec in FAULTS if claim in spec.claims)
+
+
+DEADLY: Final = _meanwhile(Meanwhile.DEAD)
+# A run whose steps move does not have it any more. A broken node is broken even while steps move.
+HEALABLE: Final = _meanwhile(Meanwhile.DEAD, Meanwhile.STANDS)
+STANDS: Final = _meanwhile(Meanwhile.STANDS)
+RUNS_ON: Final = _meanwhile(Meanwhile.RUNS_ON, Meanwhile.SLOW)
+SLOW: Final = _meanwhile(Meanwhile.SLOW)
+LOSS_FAULTS: Final = _meanwhile(Meanwhile.BAD_LOSS)
+# Steps from the onset on are worth nothing.
+POISONS: Final = _meanwhile(Meanwhile.BAD_LOSS, Meanwhile.NOT_FINITE)
+# Without a recovery the run gets nowhere until a person acts.
+STANDS_UNTIL_HELPED: Final = _meanwhile(Meanwhile.DEAD, Meanwhile.STANDS, Meanwhile.DIES_AGAIN, Meanwhile.NOT_FINITE)
+NODE_FAULTS: Final = _caused_by(Cause.NODE)
+MAY_BE_THE_CHECKPOINT: Final = _caused_by(Cause.MAY_BE_THE_CHECKPOINT)
+# Reported of a dead attempt, and perhaps only after it was accounted for, it takes the blame from its checkpoint.
+NOT_THE_CHECKPOINT: Final = _caused_by(Cause.NODE, Cause.CAPACITY, Cause.SURROUNDINGS)
+# Gone once the platform has repaired the run and its steps move.
+HEALED_BY_REPAIR: Final = HEALABLE | _caused_by(Cause.NODE, Cause.CAPACITY)
+CLAIMED_BY_ALERTS: Final = _claimed_by(Claim.ALERT)
+CLAIMED_BY_LOGS: Final = _claimed_by(Claim.LOG)
+CLAIMED_BY_FAILURE_TEXTS: Final = _claimed_by(Claim.FAILURE_TEXT)
+EXPLAINS_NO_END: Final = frozenset(spec.fault for spec in FAULTS if not spec.explains_an_end)
+RENAMES_NO_RETRY: Final = frozenset(spec.fault for spec in FAULTS if not spec.renames_a_retry)
+WAITED_OUT: Final = frozenset(spec.fault for spec in FAULTS if spec.is_waited_out)

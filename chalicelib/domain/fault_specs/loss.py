@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from chalicelib.domain.fault_specs.spec import Deadline, Drill, Effect, FaultSpec, Response, Trait
+from chalicelib.domain.fault_specs.spec import Cause, Claim, Deadline, Drill, Effect, FaultSpec, Meanwhile, Response
 from chalicelib.domain.model.signal import SignalKind, SignalSource
 from rekindle.protocol.signals import FaultClass
 
@@ -16,7 +16,12 @@ LOSS: Final = (
         deadline=Deadline.NONE,
         tries=None,
         source="DESIGN §5; Megatron rerun machine: the same data once more tells hardware from data",
-        traits=frozenset({Trait.STANDS_UNTIL_HELPED, Trait.POISONS}),
+        meanwhile=Meanwhile.NOT_FINITE,
+        cause=Cause.UNSAID,
+        claims=frozenset({Claim.ALERT, Claim.LOG, Claim.FAILURE_TEXT}),
+        explains_an_end=True,
+        renames_a_retry=True,
+        is_waited_out=False,
         afterwards="Look into the data that was skipped, and into the rank that was bad first.",
         drill=Drill(
             kind=SignalKind.NON_FINITE,
@@ -33,7 +38,12 @@ LOSS: Final = (
         deadline=Deadline.FULL,
         tries=None,
         source="BLOOM: a spike healed alone in about 30 iterations; PaLM: resume about 100 steps before, skip 200-500",
-        traits=frozenset({Trait.BENDS_THE_LOSS, Trait.POISONS}),
+        meanwhile=Meanwhile.BAD_LOSS,
+        cause=Cause.UNSAID,
+        claims=frozenset({Claim.ALERT}),
+        explains_an_end=False,
+        renames_a_retry=True,
+        is_waited_out=False,
         afterwards="Look into the data that was skipped; a spike at other data points to the learning rate.",
         drill=Drill(
             kind=SignalKind.LOSS_SPIKE,
@@ -50,7 +60,12 @@ LOSS: Final = (
         deadline=Deadline.FULL,
         tries=None,
         source="DESIGN §5; BLOOM 104B: two data skips did not cure a divergence",
-        traits=frozenset({Trait.BENDS_THE_LOSS, Trait.POISONS}),
+        meanwhile=Meanwhile.BAD_LOSS,
+        cause=Cause.UNSAID,
+        claims=frozenset({Claim.ALERT}),
+        explains_an_end=True,
+        renames_a_retry=True,
+        is_waited_out=False,
         afterwards="Decide whether to change hyperparameters: skipping data does not cure a divergence.",
         drill=Drill(
             kind=SignalKind.DIVERGENCE,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from chalicelib.domain.fault_specs.spec import Deadline, Drill, Effect, FaultSpec, Response, Trait
+from chalicelib.domain.fault_specs.spec import Cause, Claim, Deadline, Drill, Effect, FaultSpec, Meanwhile, Response
 from chalicelib.domain.model.signal import SignalKind, SignalSource
 from chalicelib.domain.model.start_view import StartState
 from rekindle.protocol.signals import FaultClass
@@ -17,7 +17,12 @@ NODES: Final = (
         deadline=Deadline.FULL,
         tries=None,
         source="DESIGN §5; soft node faults leave the run alive long enough to save (peers §3: half an interval saved)",
-        traits=frozenset({Trait.RUNS_ON, Trait.NOT_THE_LOAD, Trait.OF_A_NODE}),
+        meanwhile=Meanwhile.RUNS_ON,
+        cause=Cause.NODE,
+        claims=frozenset({Claim.ALERT, Claim.LOG, Claim.FAILURE_TEXT}),
+        explains_an_end=True,
+        renames_a_retry=True,
+        is_waited_out=True,
         afterwards="Check that the node was replaced or repaired before it is used again.",
         drill=Drill(
             kind=SignalKind.NODE_HEALTH,
@@ -36,16 +41,12 @@ NODES: Final = (
         deadline=Deadline.NONE,
         tries=None,
         source="DESIGN §5",
-        traits=frozenset(
-            {
-                Trait.DEADLY,
-                Trait.HEALABLE,
-                Trait.NOT_MOVING,
-                Trait.STANDS_UNTIL_HELPED,
-                Trait.NOT_THE_LOAD,
-                Trait.OF_A_NODE,
-            }
-        ),
+        meanwhile=Meanwhile.DEAD,
+        cause=Cause.NODE,
+        claims=frozenset({Claim.ALERT}),
+        explains_an_end=True,
+        renames_a_retry=True,
+        is_waited_out=True,
         afterwards="Check that the node came back or was replaced.",
         drill=Drill(
             kind=SignalKind.INSTANCE_STATE,
@@ -67,7 +68,12 @@ NODES: Final = (
         deadline=Deadline.FULL,
         tries=None,
         source="DESIGN §5; a Spot warning leaves about two minutes (EC2 user guide), and the deadline ends before them",
-        traits=frozenset({Trait.RUNS_ON, Trait.NOT_THE_LOAD}),
+        meanwhile=Meanwhile.RUNS_ON,
+        cause=Cause.CAPACITY,
+        claims=frozenset(),
+        explains_an_end=True,
+        renames_a_retry=True,
+        is_waited_out=True,
         afterwards="Check that capacity lasts for the rest of the run.",
         drill=Drill(
             kind=SignalKind.SPOT_INTERRUPTION,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from chalicelib.domain.fault_specs.spec import Deadline, Drill, Effect, FaultSpec, Response, Trait
+from chalicelib.domain.fault_specs.spec import Cause, Claim, Deadline, Drill, Effect, FaultSpec, Meanwhile, Response
 from chalicelib.domain.model.signal import SignalKind, SignalSource
 from rekindle.protocol.signals import FaultClass
 
@@ -16,7 +16,12 @@ PACE: Final = (
         deadline=Deadline.SHORT,
         tries=None,
         source="DESIGN §5; a stuck main thread answers 'cannot' with its stack",
-        traits=frozenset({Trait.HEALABLE, Trait.NOT_MOVING, Trait.STANDS_UNTIL_HELPED}),
+        meanwhile=Meanwhile.STANDS,
+        cause=Cause.UNSAID,
+        claims=frozenset({Claim.ALERT, Claim.LOG, Claim.FAILURE_TEXT}),
+        explains_an_end=True,
+        renames_a_retry=True,
+        is_waited_out=True,
         afterwards="Read the ranks' stacks, which the mailbox keeps, and watch the host that was suspected.",
         drill=Drill(
             kind=SignalKind.STALL,
@@ -33,7 +38,12 @@ PACE: Final = (
         deadline=Deadline.NONE,
         tries=None,
         source="DESIGN §5: notify only by default",
-        traits=frozenset({Trait.NOT_MOVING, Trait.RUNS_ON}),
+        meanwhile=Meanwhile.SLOW,
+        cause=Cause.UNSAID,
+        claims=frozenset({Claim.ALERT}),
+        explains_an_end=False,
+        renames_a_retry=False,
+        is_waited_out=True,
         afterwards="Find the slow rank's host; nothing was done about it.",
         drill=Drill(
             kind=SignalKind.THROUGHPUT,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from chalicelib.domain.fault_specs.spec import Deadline, Drill, Effect, FaultSpec, Response, Trait
+from chalicelib.domain.fault_specs.spec import Cause, Claim, Deadline, Drill, Effect, FaultSpec, Meanwhile, Response
 from chalicelib.domain.model.signal import SignalKind, SignalSource
 from rekindle.protocol.signals import FaultClass
 
@@ -16,7 +16,14 @@ PEOPLE: Final = (
         deadline=Deadline.FULL,
         tries=None,
         source="the operator asked",
-        traits=frozenset({Trait.RUNS_ON}),
+        meanwhile=Meanwhile.RUNS_ON,
+        cause=Cause.UNSAID,
+        claims=frozenset(),
+        explains_an_end=True,
+        renames_a_retry=True,
+        is_waited_out=False,
+        afterwards="",
+        drill=None,
     ),
     FaultSpec(
         fault=FaultClass.UNCLEAR,
@@ -25,7 +32,13 @@ PEOPLE: Final = (
         deadline=Deadline.NONE,
         tries=None,
         source="a wrong action costs more than a missed one",
-        traits=frozenset({Trait.NOT_MOVING, Trait.MAY_BE_THE_LOAD}),
+        meanwhile=Meanwhile.UNKNOWN,
+        cause=Cause.MAY_BE_THE_CHECKPOINT,
+        claims=frozenset({Claim.ALERT}),
+        explains_an_end=False,
+        renames_a_retry=True,
+        is_waited_out=True,
+        afterwards="",
         drill=Drill(
             kind=SignalKind.EXTERNAL_ALERT,
             by=SignalSource.WEBHOOK,

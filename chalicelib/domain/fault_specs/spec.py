@@ -30,31 +30,41 @@ class Deadline(StrEnum):
     FULL = "full"
 
 
-class Trait(Enum):
-    """What a fault means for the run. Rules ask for traits; which faults have one is read off the rows."""
+class Meanwhile(Enum):
+    """What becomes of the run until somebody does something about the fault."""
 
     # A claim that the run is dead or dying. While the platform says that it runs, its steps are asked first: one wrong
     # word must not end a healthy run (SkyPilot #10162: one failed probe destroys a healthy job).
-    DEADLY = auto()
-    # A run whose steps move does not have it any more. A broken node is broken even while steps move.
-    HEALABLE = auto()
-    # The run makes no step, whatever the reason.
-    NOT_MOVING = auto()
-    # The run keeps making steps that count until it is stopped.
-    RUNS_ON = auto()
-    # Without a recovery the run stands still until a person acts.
-    STANDS_UNTIL_HELPED = auto()
+    DEAD = auto()
+    STANDS = auto()  # it lives, and makes no step
+    DIES_AGAIN = auto()  # so does each new attempt
+    RUNS_ON = auto()  # it makes steps that count until it is stopped
+    SLOW = auto()  # the same, at less than its usual speed
+    NOT_FINITE = auto()  # its steps since the onset are worth nothing
     # A loss that is wrong and still a number. Weights that a bad batch has bent stay bent, so what these attempts save
     # from the onset on is worth no more than after a NaN; but unlike a NaN they may heal.
-    BENDS_THE_LOSS = auto()
-    # Steps from the onset on are worth nothing.
-    POISONS = auto()
-    # May be the doing of the checkpoint that was loaded. A broken node, lack of capacity or of memory is not.
-    MAY_BE_THE_LOAD = auto()
-    # Reported of a dead attempt, and perhaps only after it was accounted for, it takes the blame from its checkpoint.
-    NOT_THE_LOAD = auto()
-    # A node has it, and the run because of the node.
-    OF_A_NODE = auto()
+    BAD_LOSS = auto()
+    UNKNOWN = auto()
+
+
+class Cause(Enum):
+    """Where the fault comes from, as far as its name says."""
+
+    NODE = auto()  # a node has it, and the run because of the node
+    CAPACITY = auto()  # the run may not keep what it runs on
+    SURROUNDINGS = auto()  # the platform, or too little memory: not the checkpoint that was loaded
+    MAY_BE_THE_CHECKPOINT = auto()  # it may be the doing of the checkpoint that was loaded
+    UNSAID = auto()
+
+
+class Claim(Enum):
+    """Who may name the fault, besides the sources whose rows say so."""
+
+    ALERT = auto()  # other people's monitoring. The rest are orders, or conclusions that need a look at the run
+    LOG = auto()  # a line of the training log, at once: the job's own end would come too late, or never
+    # The signatures, from the text of a failure that no general row explains. A crash stays with the general rows,
+    # whatever its kind; who ended the job (an order, a preemption) is told by its status, not by a text.
+    FAILURE_TEXT = auto()
 
 
 class Effect(StrEnum):
@@ -94,11 +104,17 @@ class Drill:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FaultSpec:
-    """One fault. When several Signals disagree, the lower `rank` names the fault: a cause outranks its echoes.
+    """One fault. Nothing has a default, so that a new fault answers every question that a rule asks.
 
-    `tries` bounds the attempts that gain no step; None means the policy's general budget. `response`, `deadline` and
-    `tries` are the built-in playbook row, with its `source`. `afterwards`: what it asks of people once the run is back.
-    `drill` is None for what does not befall a run.
+    When several Signals disagree, the lower `rank` names the fault: a cause outranks its echoes. `response`, `deadline`
+    and `tries` are the built-in playbook row, with its `source`. `tries` bounds the attempts that gain no step; None
+    means the policy's general budget.
+
+    `explains_an_end`: a run that had it when it ended has ended of it. Otherwise the end is a crash of its own.
+    `renames_a_retry`: reported of an attempt that we have resubmitted, it becomes what the Incident is about.
+    `is_waited_out`: a run whose training is over and that only uploads is not stopped for it.
+    `afterwards`: what it asks of people once the run is back; may be empty. `drill` is None for what does not befall a
+    run.
     """
 
     fault: FaultClass
@@ -107,6 +123,11 @@ class FaultSpec:
     deadline: Deadline
     tries: int | None
     source: str
-    traits: frozenset[Trait] = frozenset()
-    afterwards: str = ""
-    drill: Drill | None = None
+    meanwhile: Meanwhile
+    cause: Cause
+    claims: frozenset[Claim]
+    explains_an_end: bool
+    renames_a_retry: bool
+    is_waited_out: bool
+    afterwards: str
+    drill: Drill | None

@@ -6,7 +6,7 @@ import dataclasses
 import re
 from datetime import datetime
 
-from chalicelib.domain.fault_specs.faults import FAULT_RANK
+from chalicelib.domain.fault_specs.faults import FAULT_RANK, RENAMES_NO_RETRY
 from chalicelib.domain.faults.failure_reasons import classify_failure_reason
 from chalicelib.domain.faults.heartbeat_claims import is_denied
 from chalicelib.domain.faults.loss import bad_fault, ends_open_stretches, follow
@@ -194,10 +194,8 @@ def _fault(incident: Incident, view: AttemptView | None) -> Incident:
     if incident.phase is Phase.CHECKPOINTING and incident.fault is FaultClass.LOSS_SPIKE:
         # It is being saved for forensics, to be rolled back. That it continues meanwhile must not undo the decision.
         found = [item for item in found if item[1] is not FaultClass.DIVERGENCE]
-    if (
-        incident.resubmission.tries
-    ):  # being slow is news about the new attempt, not what the old one was resubmitted for
-        found = [item for item in found if item[1] is not FaultClass.THROUGHPUT_DROP]
+    if incident.resubmission.tries:
+        found = [item for item in found if item[1] not in RENAMES_NO_RETRY]
     if not found:
         return incident
     _, fault, rule = min(found)

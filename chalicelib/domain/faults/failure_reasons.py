@@ -13,6 +13,7 @@ import functools
 import re
 from dataclasses import dataclass
 
+from chalicelib.domain.fault_specs.faults import CLAIMED_BY_FAILURE_TEXTS
 from rekindle.protocol.signals import FaultClass
 from rekindle.signatures.xids import fault_of, find_xid
 
@@ -199,19 +200,6 @@ REASONS: tuple[ReasonRow, ...] = (
     ),
 )
 
-# Faults that the signatures may name where no row above has spoken. A crash stays with the general rows, whatever its
-# kind; who ended the job (an order, a preemption) is told by its status, not by a text.
-_OF_SIGNATURES = frozenset(
-    {
-        FaultClass.NODE_HARDWARE,
-        FaultClass.OUT_OF_MEMORY,
-        FaultClass.BAD_CHECKPOINT,
-        FaultClass.NON_FINITE,
-        FaultClass.HANG,
-        FaultClass.PLATFORM_ERROR,
-    }
-)
-
 NO_REASON = FailureVerdict(fault=FaultClass.UNCLEAR, rule="no_reason")
 UNRECOGNISED = FailureVerdict(fault=FaultClass.UNCLEAR, rule="unrecognised")
 
@@ -255,6 +243,6 @@ def _signature_verdict(text: str) -> FailureVerdict | None:
     from rekindle.signatures import Label, classify  # loaded only here: most functions never need the rules
 
     verdict = classify(text)
-    if verdict.label is Label.BENIGN or verdict.fault is None or verdict.fault not in _OF_SIGNATURES:
+    if verdict.label is Label.BENIGN or verdict.fault is None or verdict.fault not in CLAIMED_BY_FAILURE_TEXTS:
         return None
     return FailureVerdict(fault=verdict.fault, rule=f"signature.{verdict.label}")

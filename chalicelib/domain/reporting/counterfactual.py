@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from chalicelib.domain.fault_specs.faults import NODE_FAULTS
 from chalicelib.domain.model.incident import Incident
 from chalicelib.domain.model.instances import JobSize
 from chalicelib.domain.model.known import Known, Maybe, Unknown
@@ -21,8 +22,6 @@ NODE_REPAIR_S: Final = 1800.0
 RESTART_S: Final = 300.0
 
 # Where ranks wait for one that does not answer: only the collective's time-out ends that.
-_HANGS: Final = frozenset({FaultClass.HANG, FaultClass.NODE_LOST, FaultClass.NODE_HARDWARE})
-_REPAIRS: Final = frozenset({FaultClass.NODE_LOST, FaultClass.NODE_HARDWARE})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,9 +90,13 @@ def _no_comparison(incident: Incident) -> str:
 
 def _waiting(fault: FaultClass) -> tuple[float, tuple[str, ...]]:
     rows = [
-        (NCCL_TIMEOUT_S, fault in _HANGS, "NCCL's time-out ends the hang after 30 minutes."),
+        (
+            NCCL_TIMEOUT_S,
+            fault is FaultClass.HANG or fault in NODE_FAULTS,
+            "NCCL's time-out ends the hang after 30 minutes.",
+        ),
         (HUMAN_S, True, "A person notices and acts within 60 minutes."),
-        (NODE_REPAIR_S, fault in _REPAIRS, "The node is repaired in 30 minutes, and the run waits for it."),
+        (NODE_REPAIR_S, fault in NODE_FAULTS, "The node is repaired in 30 minutes, and the run waits for it."),
         (RESTART_S, True, "Starting again takes 5 minutes."),
     ]
     return sum(seconds for seconds, counts, _ in rows if counts), tuple(

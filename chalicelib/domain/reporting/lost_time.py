@@ -7,14 +7,12 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from chalicelib.domain.fault_specs.faults import POISONS, faults_with
-from chalicelib.domain.fault_specs.spec import Trait
+from chalicelib.domain.fault_specs.faults import POISONS, RUNS_ON, SLOW
 from chalicelib.domain.faults.diagnosis import merge_windows
 from chalicelib.domain.model.incident import Incident, Phase, SkipWindow
 from chalicelib.domain.model.known import Known, Maybe, Unknown
 from rekindle.protocol.signals import FaultClass
 
-RUNS_ON: Final = faults_with(Trait.RUNS_ON)
 # How an Incident ended that was not recovered, in words.
 ENDS: Final[Mapping[Phase, str]] = {
     Phase.STOPPED: "it was stopped before the run was back",
@@ -42,7 +40,7 @@ def lost_time(
     if why:
         return LostTime(seconds=Unknown(why))
     if not incident.account.restarts and not _stood_still(incident):
-        if incident.fault in POISONS | RUNS_ON and incident.fault is not FaultClass.THROUGHPUT_DROP:
+        if incident.fault in (POISONS | RUNS_ON) - SLOW:
             return LostTime(seconds=Known(0.0), assumptions=("Nothing was stopped: the run continued without help.",))
         return LostTime(seconds=Unknown("nothing tells whether the run stood still, or how much slower it was"))
     start, base, assumptions = _from(incident, onset)

@@ -9,19 +9,17 @@ from __future__ import annotations
 import shlex
 from typing import Final
 
+from chalicelib.domain.fault_specs.faults import NODE_FAULTS
 from chalicelib.domain.model.evidence import suspect_word
 from chalicelib.domain.model.incident import Incident, Phase
 from chalicelib.domain.model.known import Known
 from chalicelib.domain.reporting.ledger import steps_lost
 from chalicelib.domain.reporting.markdown import one_line
 from chalicelib.domain.reporting.paste import paste_of
-from rekindle.protocol.signals import FaultClass
 from rekindle.signatures.words import fault_word
 
 NAME_CHARS: Final = 160
 _SENTENCE_CHARS: Final = 300
-# Faults whose signals name the node that has them.
-_OF_A_NODE: Final = (FaultClass.NODE_HARDWARE, FaultClass.NODE_LOST)
 
 
 def sentence_of(incident: Incident) -> str:
@@ -51,9 +49,9 @@ def suspect_of(incident: Incident) -> str:
         return one_line(suspect_word(named[-1]), NAME_CHARS)
     if incident.resubmission.bad_nodes:
         return one_line(f"node {incident.resubmission.bad_nodes[-1].node}", NAME_CHARS)
-    if incident.fault not in _OF_A_NODE:
+    if incident.fault not in NODE_FAULTS:
         return ""
-    reported = [one.node for one in incident.signals if one.node and one.fault in _OF_A_NODE]
+    reported = [one.node for one in incident.signals if one.node and one.fault in NODE_FAULTS]
     return one_line(f"node {reported[-1]}", NAME_CHARS) if reported else ""
 
 

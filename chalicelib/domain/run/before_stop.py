@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Final
 
-from chalicelib.domain.claims.bad_nodes import NODE_FAULTS
 from chalicelib.domain.decision.verdict import Decision, RuleContext, span_word, step_word, story, why_unknown
+from chalicelib.domain.fault_specs.faults import NODE_FAULTS
 from chalicelib.domain.model.action import Severity
 from chalicelib.domain.model.incident import Phase
 from chalicelib.domain.run.submission import Case, choose, needs_plan

@@ -16,7 +16,7 @@ from chalicelib.domain.decision.verdict import (
     suspicion_about,
     why_unknown,
 )
-from chalicelib.domain.fault_specs.faults import LOSS_FAULTS
+from chalicelib.domain.fault_specs.faults import POISONS
 from chalicelib.domain.faults.loss import noted_bad
 from chalicelib.domain.faults.stalls import moves_again_since, newest_sign
 from chalicelib.domain.model.action import Action, CaptureStacks, Notify, RequestCheckpoint, Severity, StopJob
@@ -37,7 +37,6 @@ LIMITS_DIFFER: Final = 0.05  # of the learned limit
 OLD_CLAIM = timedelta(minutes=10)  # without any heartbeat since: the run may long have moved on
 FAR_OFF: Final = timedelta(hours=1)  # before an announced end: runs save far more often than that
 MOVED_FOR = timedelta(minutes=10)  # without another report of a stall
-_GONE_BAD = LOSS_FAULTS | {FaultClass.NON_FINITE}
 
 
 def shadow(context: RuleContext, would: str) -> Decision:
@@ -54,7 +53,7 @@ def begin_checkpoint(context: RuleContext, attempt: AttemptView, rule: str = "pl
     context = dataclasses.replace(context, incident=noted_bad(context.incident))
     row = context.policy.playbook(context.incident.fault)
     number = context.incident.halt.asks + 1
-    is_for_people = context.incident.fault in _GONE_BAD
+    is_for_people = context.incident.fault in POISONS
     request_id = f"{context.incident.incident_id}-c{number}"
     if is_for_people:
         request_id = forensic_request_id(context.incident.incident_id, number)

@@ -5,10 +5,8 @@ from __future__ import annotations
 import dataclasses
 import re
 from dataclasses import dataclass
-from typing import Final
 
-from chalicelib.domain.fault_specs.faults import faults_with
-from chalicelib.domain.fault_specs.spec import Trait
+from chalicelib.domain.fault_specs.faults import MAY_BE_THE_CHECKPOINT, NOT_THE_CHECKPOINT
 from chalicelib.domain.model.incident import Incident, Try
 from chalicelib.domain.model.known import Known, Maybe
 from chalicelib.domain.model.observation import AttemptStatus, AttemptView, CheckpointView
@@ -17,8 +15,6 @@ from chalicelib.domain.run.resume_point import choose_resume_point
 from chalicelib.domain.run.rollback import is_of_its_checkpoint
 from rekindle.protocol.signals import FaultClass
 
-_MAY_BE_THE_LOAD: Final = faults_with(Trait.MAY_BE_THE_LOAD)
-_NOT_THE_LOAD: Final = faults_with(Trait.NOT_THE_LOAD)
 # A kill from outside is not the load's doing: the out-of-memory killer, a preemption, a node that is drained.
 # Source: 128 + SIGKILL, 128 + SIGTERM (Docker exit codes); the negative ones are Python's, of a child ended by a
 # signal.
@@ -56,7 +52,7 @@ def settle_load(incident: Incident, view: AttemptView | None) -> Incident:
 def _died_at_load(incident: Incident, last: Try, view: AttemptView) -> bool:
     if view.status is not AttemptStatus.FAILED or last.no_room or last.resume_manifest is None:
         return False
-    if incident.fault not in _MAY_BE_THE_LOAD:
+    if incident.fault not in MAY_BE_THE_CHECKPOINT:
         return False
     if incident.fault is FaultClass.BAD_CHECKPOINT:
         return True  # its own words
@@ -84,7 +80,7 @@ def condemned(incident: Incident, checkpoints: Maybe[tuple[CheckpointView, ...]]
     key = last.resume_manifest
     if key is None or key in incident.resubmission.excluded_checkpoints:
         return None
-    excused = {signal.attempt for signal in incident.signals if signal.fault in _NOT_THE_LOAD}
+    excused = {signal.attempt for signal in incident.signals if signal.fault in NOT_THE_CHECKPOINT}
     if last.name in excused:
         return None
     deaths = sum(

@@ -13,6 +13,7 @@ from datetime import datetime, timedelta
 from itertools import pairwise
 from typing import Any, Final
 
+from chalicelib.domain.fault_specs.faults import LOSS_FAULTS
 from chalicelib.domain.model.job import Attempt, Job, is_far_below
 from chalicelib.domain.model.known import Known, Maybe, Unknown
 from chalicelib.domain.model.observation import STALLED, AttemptView
@@ -68,7 +69,7 @@ def signal_from_heartbeat(job: Job, view: AttemptView, *, now: datetime) -> Sign
     if step is not None and fault not in (FaultClass.NON_FINITE, FaultClass.UNCLEAR):
         evidence["step"] = step
     mark = f"{view.loss_state}:{step}"
-    if fault in (FaultClass.DIVERGENCE, FaultClass.LOSS_SPIKE):
+    if fault in LOSS_FAULTS:
         evidence |= {"onset_step": view.onset_step, "baseline": view.loss_baseline}
         mark = f"onset:{view.onset_step}"  # the same spike at a later step is the same fact
     return Signal(

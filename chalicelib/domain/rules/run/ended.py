@@ -7,6 +7,7 @@ from datetime import timedelta
 from itertools import takewhile
 
 from chalicelib.domain.decision.verdict import Decision, RuleContext, span_word, step_word, story, whole_story
+from chalicelib.domain.fault_specs.faults import EXPLAINS_NO_END
 from chalicelib.domain.faults.diagnosis import failure_signature
 from chalicelib.domain.faults.failure_reasons import classify_failure_reason
 from chalicelib.domain.faults.loss import marked_bad
@@ -24,14 +25,11 @@ from chalicelib.domain.run.load_failures import Condemned, condemned, settle_loa
 from chalicelib.domain.run.rollback import account_rollback, has_skipped_enough
 from rekindle.protocol.signals import FaultClass
 
-# What is only told while a run lives says nothing about why it died.
-_ADVISORY = frozenset({FaultClass.UNCLEAR, FaultClass.LOSS_SPIKE, FaultClass.THROUGHPUT_DROP})
-
 
 def attempt_died(context: RuleContext, attempt: AttemptView) -> Decision:
     """The attempt under care has ended without an action of ours."""
     incident = context.incident
-    if incident.fault in _ADVISORY:
+    if incident.fault in EXPLAINS_NO_END:
         incident = dataclasses.replace(incident, fault=FaultClass.SOFTWARE_CRASH, fault_rule=f"ended.{incident.fault}")
     untouched = left_alone(context, attempt) or _had_finished(context, attempt)
     if untouched is not None:

@@ -31,7 +31,7 @@ from chalicelib.domain.decision.verdict import (
     subject,
     why_unknown,
 )
-from chalicelib.domain.fault_specs.faults import DEADLY, HEALABLE, LOSS_FAULTS
+from chalicelib.domain.fault_specs.faults import DEADLY, HEALABLE, HEALED_BY_REPAIR, LOSS_FAULTS
 from chalicelib.domain.faults.heartbeat_claims import WAIT, is_denied
 from chalicelib.domain.faults.loss import bad_fault
 from chalicelib.domain.faults.pace import is_as_fast_as_usual
@@ -51,7 +51,6 @@ from rekindle.protocol.signals import FaultClass
 HEARTBEATS_LATE: Final = timedelta(seconds=60)  # how much longer the second is waited for
 SAME_CLOCK: Final = timedelta(seconds=60)
 OTHER_CLOCK: Final = timedelta(minutes=10)  # clocks of hosts are off by so much at most
-_HEALED_BY_REPAIR = HEALABLE | {FaultClass.NODE_HARDWARE, FaultClass.PLANNED_END}
 
 
 def decide_open(context: RuleContext) -> Decision:
@@ -270,7 +269,7 @@ def _came_back_from_repair(context: RuleContext, attempt: AttemptView) -> bool:
     """The platform has restarted it, and nothing was reported since: earlier reports are about the past."""
     incident = context.incident
     back_at = incident.sight.repaired_at
-    if back_at is None or incident.fault not in _HEALED_BY_REPAIR or is_poisoned(context, attempt):
+    if back_at is None or incident.fault not in HEALED_BY_REPAIR or is_poisoned(context, attempt):
         return False
     return not any(
         signal.triggers
@@ -364,7 +363,7 @@ def recovered_itself(context: RuleContext, attempt: AttemptView) -> Decision | N
     was_repaired = (
         context.incident.sight.repaired_at is not None or context.incident.resubmission.deferred_since is not None
     )
-    healable = _HEALED_BY_REPAIR if was_repaired else HEALABLE
+    healable = HEALED_BY_REPAIR if was_repaired else HEALABLE
     if context.incident.fault not in healable or context.incident.order is not None:
         return None
     if attempt.status is not AttemptStatus.RUNNING or is_poisoned(context, attempt):
