@@ -14,7 +14,7 @@ PYTEST = $(BIN)/python -m pytest -o cache_dir="$(CACHE)"
 # Written, wherever the environment says otherwise: else every process of a suite compiles the project and its tests anew.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: release demo recording test test-long test-frameworks test-train test-cuda e2e-slurm e2e-console test-crash test-api docs prove lock audit check bench package deploy undeploy smoke clean format help
+.PHONY: release demo test test-long test-frameworks test-train test-cuda e2e-slurm e2e-console test-crash test-api docs prove lock audit check bench package deploy undeploy smoke clean format help
 
 help:            ## what each target does
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/ —/'
@@ -55,9 +55,6 @@ $(VENV)/.chromium: $(VENV)/.ready
 
 demo: $(VENV)/.ready  ## recover three real faults on the embedded cloud (ARGS='--fault nan --seed 7 --json')
 	$(BIN)/python -m localcloud.demo $(ARGS)
-
-recording: $(VENV)/.ready  ## play the demo in a terminal of its own and draw it as docs/demo.svg (ARGS='--cast build/recording/demo.cast')
-	$(BIN)/python -m infra.recording $(ARGS)
 
 test: $(VENV)/.ready  ## the tests, no network, under five minutes on two cores
 	HYPOTHESIS_PROFILE="$${HYPOTHESIS_PROFILE:-quick}" $(PYTEST) -m "not long" -n $(PYTEST_WORKERS) --dist worksteal $(ARGS)
@@ -113,14 +110,13 @@ prove: $(VENV)/.ready  ## 10,000 Incidents in a world that lies, and a judge tha
 test-api: $(VENV)/.ready  ## the running API fuzzed by its own OpenAPI document, over HTTP on the embedded cloud
 	$(PYTEST) tests/api_fuzz -W "ignore:IAMAuthorizer:UserWarning" $(ARGS)
 
-check: $(VENV)/.ready  ## ruff, mypy --strict, import-linter, banned words, sizes, cfn-lint on the built template
+check: $(VENV)/.ready  ## ruff, mypy --strict, import-linter, codespell, cfn-lint on the built template
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/mypy --python-version 3.10 --cache-dir .mypy_cache/oldest -p rekindle
 	$(BIN)/lint-imports
-	$(BIN)/python -m infra.words
-	$(BIN)/python -m infra.sizes
+	$(BIN)/codespell
 	$(BIN)/python -m infra.package --offline --out build/check
 	$(BIN)/cfn-lint build/check/sam.json
 

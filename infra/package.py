@@ -27,7 +27,6 @@ ROOT: Final = Path(__file__).resolve().parent.parent  # a checkout, or `rekindle
 PACKAGE: Final = Path(rekindle.__file__).resolve().parent
 TEMPLATE: Final = "sam.json"
 BUNDLE: Final = "deployment.zip"
-RECORDS: Final = "chalicelib/records.bin"  # see chalicelib/records.py
 PURE: Final = "requirements-pure.txt"  # packages of which only the wheel for any platform may be taken (ADR 0030)
 # All that goes into the copy. Chalice packs what lies in vendor/: the parts of rekindle/ that both sides share.
 NEEDED: Final = ("app.py", "chalicelib", ".chalice/config.json", "infra/policies", "requirements.txt", PURE)
@@ -78,7 +77,6 @@ def build(out: Path, *, offline: bool = False, root: Path = ROOT) -> bool:
         if compiler is not None:
             unpacked = Path(scratch, "compiled")
             bytecode = _compiled(packed / BUNDLE, unpacked, python=compiler, env=env)
-            bytecode[RECORDS] = _records(unpacked, python=compiler, env=env)
         _rewrite_bundle(packed / BUNDLE, out / BUNDLE, bytecode=bytecode)
         template = json.loads((packed / TEMPLATE).read_text(encoding="utf-8"))
         (out / TEMPLATE).write_text(json.dumps(template, indent=2, sort_keys=True) + "\n", encoding="utf-8")
@@ -171,27 +169,14 @@ def _compiled(bundle: Path, scratch: Path, *, python: str, env: Mapping[str, str
         archive.extractall(scratch)
     command = [python, "-s", "-P", "-m", "compileall", "-q", "--invalidation-mode", "unchecked-hash"]
     command += ["-s", str(scratch), "-p", _ON_LAMBDA, str(scratch)]
+    # The bundle's own modules, and the same order of sets each time.
+    own = {name: value for name, value in env.items() if name != "PYTHONPATH"} | {"PYTHONHASHSEED": "0"}
     # Packages carry templates that are no modules of this Python: compileall says so by its exit status, and continues.
-    subprocess.run(command, env=_own(env), capture_output=True, check=False)
+    subprocess.run(command, env=own, capture_output=True, check=False)
     made = {path.relative_to(scratch).as_posix(): path.read_bytes() for path in scratch.rglob("__pycache__/*.pyc")}
     if not any(name.startswith("__pycache__/app.") for name in made):
         raise PackagingError(f"{python} compiles no bytecode; is it a whole installation?")
     return made
-
-
-def _own(env: Mapping[str, str]) -> dict[str, str]:
-    """For the functions' Python: the bundle's own modules, and the same order of sets each time."""
-    return {name: value for name, value in env.items() if name != "PYTHONPATH"} | {"PYTHONHASHSEED": "0"}
-
-
-def _records(bundle: Path, *, python: str, env: Mapping[str, str]) -> bytes:
-    """The methods of the bundle's records, compiled (ADR 0121)."""
-    out = bundle.with_suffix(".records")
-    command = [python, "-s", "-S", "-B", "-P", str(Path(__file__).with_name("records.py")), str(bundle), str(out)]
-    done = subprocess.run(command, env=_own(env), cwd=bundle, capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        raise PackagingError(f"the bundle's modules cannot be imported by {python}:\n{done.stderr}")
-    return out.read_bytes()
 
 
 def _rewrite_bundle(source: Path, target: Path, *, bytecode: Mapping[str, bytes] | None = None) -> None:
