@@ -85,7 +85,8 @@ class Ingress:
         unsure = next((signal for signal in signals if signal.evidence.get("needs_groups")), None)
         if unsure is None or unsure.cluster is None:
             return signals
-        # Scaling chatter reads like lost nodes; only the groups' counts tell them apart (aws-facts, trap 12).
+        # Warnings during scaling read like lost nodes; only the groups' counts tell them apart. Source:
+        # docs/facts-sagemaker.md#hyperpod-events.
         moving = self.clusters.groups_in_motion(unsure.cluster)
         return dispatch.parse(raw, expected_account=self.account or None, groups_in_motion=moving)
 
@@ -98,7 +99,7 @@ class Ingress:
             return self._quarantined(function, raw, err)
 
     def _completed(self, signal: Signal) -> Signal:
-        """HyperPod's envelope carries nulls where the reason should be; the API has it (aws-facts, trap 10)."""
+        """HyperPod's envelope carries nulls where the reason should be; DescribeClusterEvent has it."""
         event_id = signal.evidence.get("event_id")
         if not signal.evidence.get("needs_enrichment") or event_id is None or signal.cluster is None:
             return signal

@@ -47,7 +47,7 @@ class Cause:
 
 
 NOTICE_S: Final = 120.0  # Source: EC2 user guide, Spot Instance interruption notices
-_GPU: Final = "assumed: an Xid ends the CUDA context and so the process; aws-facts §4.3, §8: health agent"
+_GPU: Final = "assumed: an Xid ends the CUDA context and so the process; docs/facts-sagemaker.md#health-agent"
 _HOST: Final = "assumed: the host goes down at once, and the scheduler loses it"
 
 GPU = Cause(name="GPU", shows=Symptom.NODE_CRASH, cure=Remedy.REPLACE, source=_GPU + "; replaced")

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 INFRA: Final = Path(__file__).resolve().parent
-RUNTIME: Final = "python3.13"  # Chalice would write the packing interpreter's; the bundle is pure Python (DESIGN §3)
+RUNTIME: Final = "python3.13"  # Chalice would write the packing interpreter's; the bundle is pure Python
 ALIAS: Final = "live"  # of the recovery; executions are started through it alone
 
 

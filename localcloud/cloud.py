@@ -359,7 +359,7 @@ class Cloud:
         return self.lambdas.run(function, event)
 
     def log_batch_event(self, *, group: str, stream: str, messages: Iterable[str]) -> dict[str, Any]:
-        """What a CloudWatch Logs subscription sends for these lines. Source: aws-facts §2.9."""
+        """What a CloudWatch Logs subscription sends for these lines. Source: SubscriptionFilters, AWS docs."""
         at_ms = int(self.clock.now().timestamp() * 1000)
         batch = {
             "messageType": "DATA_MESSAGE",

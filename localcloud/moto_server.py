@@ -1,7 +1,7 @@
 """moto as the ground of the embedded cloud: extended, tied to the cloud's clock, in the process or behind HTTP.
 
 Everything here changes moto's classes for as long as a cloud runs, and gives them back unchanged.
-Source of what is missing in moto 5.2.5: aws-facts §11.
+Source of what is missing in moto 5.2.5: its IMPLEMENTATION_COVERAGE.md.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ _LOG = logging.getLogger(__name__)
 _MAX_TEXT_CHARS: Final = 800  # a timeline line holds it whole
 
 # Sources: botocore's retry tables (legacy `_retry.json`, `retries/standard.py`) for throttling and transient codes;
-# the services' "Common Errors" pages; aws-facts §3.1, §6 for SageMaker's unmodelled ones.
+# the services' "Common Errors" pages; docs/facts-sagemaker.md for SageMaker's unmodelled ones.
 _CODES: Final[dict[type[RecoveryError], tuple[str, ...]]] = {
     Throttled: (
         "BandwidthLimitExceeded",

@@ -4,7 +4,7 @@ Each function has one rule. Those of `monitor_event` and `agent_event` stand on 
 default bus. The S3 rule does not name the bucket, whose name is only known at deployment: use `mailbox_pattern` where
 it is.
 
-Source: EventBridge user guide, eb-create-pattern-operators (wildcard); DESIGN §4.
+Source: EventBridge user guide, eb-create-pattern-operators (wildcard).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Runs `rekindle slurm-agent` on the head node: locally, or through a session of Systems Manager.
 
-HyperPod's nodes accept SSM sessions only (aws-facts: SendCommand cannot address them), and a session reports no exit
+HyperPod's nodes accept SSM sessions only (SendCommand cannot address them), and a session reports no exit
 code and does not guarantee that all output arrives. So the script's output is enclosed in two random markers drawn for
 each call, and the last one carries the exit code. Without the last marker the result is unknown; every verb may be run
 again. The folder travels through the stack's bucket, and its sha256 is verified on the node.

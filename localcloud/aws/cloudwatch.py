@@ -7,7 +7,7 @@ Alarms are evaluated once a minute over the newest whole periods. CloudWatch loo
 missing, and may ring a few minutes later than this. Evaluated are alarms on one metric, and Metrics Insights queries of
 the form SELECT SUM(metric) FROM SCHEMA("namespace", Dimension) GROUP BY Dimension; others (anomaly bands, metric math)
 stay in INSUFFICIENT_DATA, as they would without a model.
-Source: CloudWatch user guide, alarm-evaluation and cloudwatch-and-eventbridge; the event's shape: aws-facts §2.6.
+Source: CloudWatch user guide, alarm-evaluation and cloudwatch-and-eventbridge.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """EventBridge delivery to the app's handlers: real pattern matching, at least once, and as unkind as one asks for.
 
-Source of the rules: aws-facts §2.1 (best effort, duplicates, no order, retries, then the DLQ).
+Source of the rules: docs/facts-sagemaker.md#event-delivery (best effort, duplicates, no order, retries, then the DLQ).
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class Delivery:
     error: str | None
 
 
-# Sources whose events may be lost. Source: aws-facts §2.1.
+# Sources whose events may be lost: EventBridge events reference, event-delivery-level.
 _BEST_EFFORT = frozenset({"aws.sagemaker", "aws.ec2"})
 
 
@@ -230,7 +230,7 @@ class EventBridge:
 
 
 def put_events_answer(bridge: EventBridge, request: dict[str, Any], known_buses: frozenset[str]) -> dict[str, Any]:
-    """PutEvents: entries fail one by one, and `aws.*` sources are AWS's own. Source: aws-facts §1.19, §2.1."""
+    """PutEvents: entries fail one by one, and `aws.*` sources are AWS's own. Source: EventBridge API."""
     answers: list[dict[str, Any]] = []
     for entry in request["Entries"]:
         bus = str(entry.get("EventBusName") or DEFAULT_BUS).rpartition("/")[2]

@@ -2,7 +2,7 @@
 
 The API speaks botocore's shapes (`aws_shapes` holds it to them). Times are the cloud clock's. Each change of state is
 published as `SageMaker Training Job State Change`.
-Source: aws-facts §2.5 (event, states), §6 (stop, repair, names, warm pools); botocore sagemaker model.
+Source: docs/facts-sagemaker.md#training-jobs; botocore sagemaker model.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ _STATUS = {
     Phase.FAILED: "Failed",
 }
 
-# Texts that DescribeTrainingJob shows beside each transition. Source: SageMaker console and aws-facts §6.
+# Texts that DescribeTrainingJob shows beside each transition. Source: SageMaker console.
 _MESSAGES = {
     Phase.STARTING: "Starting the training job",
     Phase.PENDING: "Training job waiting for capacity",
@@ -83,9 +83,9 @@ _MESSAGES = {
     Phase.FAILED: "Training job failed",
 }
 
-# Members of CreateTrainingJobRequest that DescribeTrainingJob does not give back. Source: aws-facts §6.
+# Members of CreateTrainingJobRequest that DescribeTrainingJob does not give back. Source: botocore.
 _NOT_DESCRIBED = frozenset({"Tags", "SessionChainingConfig"})
-# Members of the event's detail beside the states; the documented sample has no others. Source: aws-facts §2.5.
+# Members of the event's detail beside the states. Source: the sample in automating-sagemaker-with-eventbridge.
 _IN_EVENT = (
     "HyperParameters",
     "AlgorithmSpecification",
@@ -97,7 +97,7 @@ _IN_EVENT = (
     "StoppingCondition",
 )
 _MAX_REASON_CHARS = 1024  # Source: botocore FailureReason
-_DEFAULT_MAX_RUNTIME_S = 24 * 3600  # Source: aws-facts §6
+_DEFAULT_MAX_RUNTIME_S = 24 * 3600  # Source: botocore, StoppingCondition
 _WARM_POOL_KEYS = ("RoleArn", "VpcConfig", "EnableNetworkIsolation", "EnableInterContainerTrafficEncryption")
 
 
@@ -312,7 +312,7 @@ class TrainingJobs:
         with self._lock:
             job = self._find(name)
             if job.is_terminal:
-                # The text is not documented (aws-facts §13.10); the code is what callers may rely on.
+                # The text is not documented; the code is what callers may rely on.
                 raise AwsError(
                     "ValidationException",
                     f"The request was rejected because the training job is in status {job.status}.",

@@ -42,7 +42,7 @@ from localcloud.engine.durable import (
 from localcloud.engine.durable_limits import ExecutionLimits
 from localcloud.engine.functions import Invocations, LambdaContext, Settings
 
-# Version that an alias points to here. Source: aws-facts of the durable ARN pattern in botocore's lambda model, which
+# Version that an alias points to here. Source: the durable ARN pattern in botocore's lambda model, which
 # holds a published version, never an alias.
 PUBLISHED_VERSION = "1"
 

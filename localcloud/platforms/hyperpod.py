@@ -1,6 +1,6 @@
 """SageMaker HyperPod as AWS shows it: clusters, nodes, repairs that fail in part, and the events about them.
 
-Source: aws-facts §2.2-2.4, §3.1-3.5; botocore sagemaker model. Durations are those of §12 unless changed.
+Source: docs/facts-sagemaker.md, also for durations unless changed; botocore sagemaker model.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ OPERATIONS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timings:
-    """How long things take. Source: aws-facts §12."""
+    """How long things take. Source: docs/facts-sagemaker.md#durations."""
 
     provision: timedelta = timedelta(minutes=20)
     reboot: timedelta = timedelta(minutes=2)
@@ -84,7 +84,7 @@ class Clusters:
     def report_health(
         self, cluster: str, instance_id: str, *, fault: str, status: str = "Unhealthy", action: str = "None"
     ) -> None:
-        """Publish a Node Health Event as the health agent does. Source: aws-facts §2.3."""
+        """Publish a Node Health Event as the health agent does. Source: sagemaker-hyperpod-eventbridge."""
         found = self._find(cluster)
         reason = (
             f"HyperPod Health Monitoring Agent (HMA) has detected fault type {fault} on this node and is unhealthy."
@@ -102,7 +102,7 @@ class Clusters:
     def slurm_marked(self, cluster: str, node: str, reason: str) -> bool:
         """Tell HyperPod that a Slurm node was set to `fail` with this reason; True if it acts on it.
 
-        It does with NodeRecovery Automatic, on exactly these words, a moment later. Source: aws-facts §1.13, §3.2, §12.
+        It does with NodeRecovery Automatic, on exactly these words: docs/facts-sagemaker.md#health-agent.
         """
         found = self._find(cluster)
         act = {"Action:Replace": self._replace, "Action:Reboot": self._reboot}.get(reason)
@@ -119,7 +119,7 @@ class Clusters:
         return True
 
     def resource_config(self, cluster: str) -> dict[str, Any]:
-        """What stands in /opt/ml/config/resource_config.json now. Source: aws-facts §9.2."""
+        """What stands in /opt/ml/config/resource_config.json now. Source: sagemaker-hyperpod-ref."""
         found = self._find(cluster)
         groups: dict[str, list[dict[str, str]]] = {name: [] for name in found.groups}
         with self._lock:
@@ -270,7 +270,7 @@ class Clusters:
             "InvalidInstanceStatus": "InvalidNodeStatus",
             "InstanceIdInUse": "NodeIdInUse",
         }
-        for key in ("Failed", "FailedNodeLogicalIds"):  # the same three errors under other names (aws-facts §3.1)
+        for key in ("Failed", "FailedNodeLogicalIds"):  # the same three errors under other names (botocore)
             for failure in answer.get(key, ()):
                 failure["Code"] = codes[failure.pop("ErrorCode")]
         return answer
@@ -353,7 +353,7 @@ class Clusters:
 
     def _find_continuous(self, name_or_arn: str) -> Cluster:
         cluster = self._find(name_or_arn)
-        if not cluster.is_continuous:  # aws-facts §2.4: a legacy-mode cluster has no events
+        if not cluster.is_continuous:  # a legacy-mode cluster has no events
             raise AwsError("ValidationException", "Cluster events need NodeProvisioningMode Continuous.")
         return cluster
 
@@ -468,7 +468,7 @@ class Clusters:
         self._clock.after(delay, running, label=f"{node.instance_id} runs again")
 
     def _replace(self, cluster: Cluster, node: Node) -> None:
-        """Terminate the instance and launch another: new instance id, usually the old address (aws-facts §3.3)."""
+        """Terminate the instance and launch another: new instance id, usually the old address."""
         node.busy_with = "replacement"
         self._set_status(node, "ShuttingDown")
         operation_id = str(uuid.uuid4())
@@ -506,7 +506,7 @@ class Clusters:
         self._tell(cluster, "Info", text, node=fresh, operation_id=operation_id)
 
     def _delete(self, cluster: Cluster, node: Node) -> None:
-        """Shrinks the group: nothing comes instead (aws-facts §3.1)."""
+        """Shrinks the group: nothing comes instead."""
         node.busy_with = "deletion"
         self._set_status(node, "ShuttingDown")
         group = cluster.groups[node.group]

@@ -1,6 +1,6 @@
 """What a HyperPod cluster is made of on the embedded cloud: groups, nodes, and its record of events.
 
-Source: aws-facts §2.2-2.4 (events), §3.1-3.5 (nodes, states, continuous provisioning); botocore sagemaker model.
+Source: docs/facts-sagemaker.md; botocore sagemaker model.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ _KEPT = (
     "SlurmConfig",
     "CapacityRequirements",
 )
-_KEPT_EVENTS = 500  # Source: aws-facts §2.4
+_KEPT_EVENTS = 500  # Source: docs/facts-sagemaker.md#hyperpod-events
 
 
 @dataclass(slots=True, kw_only=True)
 class Node:
-    """One instance. `message` is sticky, as in AWS: it may tell of an earlier attempt (aws-facts §1.15)."""
+    """One instance. `message` is sticky, as in AWS: it may tell of an earlier attempt."""
 
     instance_id: str
     logical_id: str
@@ -124,7 +124,7 @@ class Cluster:
         return next((node for node in self.nodes.values() if node.logical_id == logical_id), None)
 
     def current_count(self, group: str) -> int:
-        """Nodes that are there, dying ones not counted (the list drops them first; aws-facts §3.3)."""
+        """Nodes that are there, dying ones not counted (the list drops them first)."""
         return sum(
             node.group == group and node.status not in ("ShuttingDown", "Pending") for node in self.nodes.values()
         )
@@ -200,7 +200,7 @@ class Cluster:
 
 
 def cluster_id(name: str, account_id: str, region: str) -> str:
-    """The 12 characters at the end of a cluster's ARN, which are not its name (aws-facts §3.1)."""
+    """The 12 characters at the end of a cluster's ARN, which are not its name."""
     digest = int(hashlib.sha256(f"{account_id}/{region}/{name}".encode()).hexdigest(), 16)
     letters = "abcdefghijklmnopqrstuvwxyz0123456789"
     return "".join(letters[(digest // 36**place) % 36] for place in range(12))
@@ -242,7 +242,7 @@ def event_record(
     return record
 
 
-# The envelope's copy carries its metadata as nulls (aws-facts §1.10); these are the subtrees it shows.
+# The envelope's copy carries its metadata as nulls; these are the subtrees it shows.
 _NULL_METADATA = ("Cluster", "Instance", "InstanceGroup", "InstanceGroupScaling", "InstanceMonitor", "InstanceHealth")
 
 

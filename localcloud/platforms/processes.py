@@ -1,7 +1,7 @@
 """Training jobs backed by real processes, each worker in a session of its own, which can be killed, frozen and stopped.
 
 Follows SageMaker: SIGTERM, then SIGKILL after the grace period; one failed worker fails the job;
-`/opt/ml/output/failure` becomes the FailureReason. Source: aws-facts §6; SageMaker developer guide, "How Amazon
+`/opt/ml/output/failure` becomes the FailureReason. Source: SageMaker developer guide, "How Amazon
 SageMaker Processes Training Output" and "How SageMaker runs your training image".
 
 A worker is one instance's container (algo-1, algo-2, …) and gets SageMaker's resource configuration, which names the
@@ -260,7 +260,7 @@ class Processes:
         running.codes[rank] = code
         if code == 0 or running.ends_as is not None or running.failure is not None:
             return
-        # SageMaker fails the job at once and ends the other instances. Source: aws-facts §6.
+        # SageMaker fails the job at once and ends the other instances. Source: docs/facts-sagemaker.md#training-jobs.
         running.failure = self._failure_reason(running.job.name, code)
         self._order(running, signal.SIGKILL, range(running.job.instance_count), group=True)
 

@@ -5,7 +5,7 @@ systemctl   one service, run as its unit says (ExecStart, EnvironmentFile, Resta
 aws         `s3 cp` of one object from the embedded cloud. `ssm start-session` as HyperPod's nodes have it: the words of
             the command are split without a shell and run; its exit code is lost, what it prints stands between the
             session's own lines. BREAK_SESSION=after-begin ends the output early, =not-connected refuses. Source:
-            aws-facts §5.
+            docs/facts-sagemaker.md#head-node-access.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Replacing a node through the API takes its slurmd and everything on it away, and brings a fresh one under the same name
 once the new instance runs; rebooting one ends everything on it and starts its slurmd again. What the head node can see
-of it is resource_config.json, with the ids of the instances as they are now. Source: aws-facts §3.3, §9.2.
+of it is resource_config.json, with the ids of the instances as they are now. Source: docs/facts-sagemaker.md.
 """
 
 from __future__ import annotations
@@ -173,5 +173,5 @@ def instance_group(name: str, count: int, slurm: dict[str, Any]) -> dict[str, An
 
 
 def _node_name(address: str) -> str:
-    """Slurm's name of a node. Source: aws-facts §9.2, it derives from CustomerIpAddress."""
+    """Slurm's name of a node. It derives from CustomerIpAddress: docs/facts-sagemaker.md#cluster-requests."""
     return f"ip-{address.replace('.', '-')}"

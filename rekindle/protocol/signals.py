@@ -17,7 +17,7 @@ MONITOR_SOURCE: Final = "rekindle.monitor"  # the `source` of the monitor's even
 
 
 class FaultClass(StrEnum):
-    """What is wrong with a run (DESIGN §5)."""
+    """What is wrong with a run. docs/playbooks.md tells the response to each."""
 
     NODE_HARDWARE = "node_hardware"
     NODE_LOST = "node_lost"

@@ -145,7 +145,7 @@ LABELS: dict[Label, LabelRow] = {
             _R.REBOOT,
             _C.FABRIC,
             "an NVLink or NVSwitch error; the node that logs it may be the victim of a dead peer",
-            "NVIDIA Xid catalogue, 74 and 144-150; Fabric Manager guide, SXid; aws-facts §8",
+            "NVIDIA Xid catalogue, 74 and 144-150; Fabric Manager guide, SXid",
         ),
         _row(
             Label.SLURM_NODE_FAIL,
@@ -177,7 +177,7 @@ LABELS: dict[Label, LabelRow] = {
             _R.RESTART_APP,
             _C.RESOURCE,
             "the host ran out of memory and a process was killed or refused memory",
-            "DESIGN §5: one resubmit, then the owner; Linux oom_kill.c; Slurm cgroup OOM",
+            "one resubmission, then the owner; Linux oom_kill.c; Slurm cgroup OOM",
         ),
         _row(
             Label.CUDA_OOM,
@@ -185,7 +185,7 @@ LABELS: dict[Label, LabelRow] = {
             _R.RESTART_APP,
             _C.RESOURCE,
             "GPU memory is used up",
-            "DESIGN §5: one resubmit, then the owner; PyTorch CUDACachingAllocator",
+            "one resubmission, then the owner; PyTorch CUDACachingAllocator",
         ),
         _row(
             Label.DISK_FULL,
@@ -209,7 +209,7 @@ LABELS: dict[Label, LabelRow] = {
             _R.OLDER_CHECKPOINT,
             _C.RESOURCE,
             "a checkpoint cannot be read",
-            "DESIGN §5: quarantine, next older verified one",
+            "quarantine, then the next older verified one: docs/playbooks.md",
         ),
         _row(
             Label.NAN_LOSS,
@@ -217,7 +217,7 @@ LABELS: dict[Label, LabelRow] = {
             _R.ROLL_BACK,
             _C.PROCESS,
             "a loss or gradient is not a number",
-            "DESIGN §5: stop, resume before it; Megatron's rerun machine",
+            "stop, resume before it; Megatron's rerun state machine",
         ),
         _row(
             Label.LOSS_SCALE_COLLAPSE,
@@ -305,7 +305,7 @@ LABELS: dict[Label, LabelRow] = {
             _R.RESTART_APP,
             _C.PROCESS,
             "the training script raised; the same signature at the same step twice goes to the owner",
-            "DESIGN §5, software crash",
+            "Python's traceback format",
         ),
         _row(
             Label.PREEMPTION,
@@ -313,7 +313,7 @@ LABELS: dict[Label, LabelRow] = {
             _R.SAVE_AND_RESUBMIT,
             _C.PROCESS,
             "the platform takes the machine back, or ends the job with SIGTERM",
-            "Slurm preemption; EC2 Spot interruption notice; DESIGN §5, planned end",
+            "Slurm preemption; EC2 Spot interruption notice",
         ),
         _row(
             Label.USER_CANCELLED,

@@ -30,7 +30,7 @@ def test_every_check_is_made_somewhere_and_tested() -> None:
 
 
 def test_each_check_of_awss_validator_has_a_twin() -> None:
-    """aws-facts §9.3 lists what validate-config.py looks at; a later fork simulates the role's access to S3 as well."""
+    """What AWS's validate-config.py looks at; a later fork simulates the role's access to S3 as well."""
     twins = " ".join(check.twin for check in CHECKS)
     for there in (
         "JSON parse",

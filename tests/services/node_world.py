@@ -1,7 +1,7 @@
 """A small cluster in memory for nodes' Incidents: Slurm with its agent, HyperPod behind it, one worker per Incident.
 
-The agent and HyperPod keep their contracts (docs/agent.md, aws-facts §3): an order is carried out once, a drain is
-lifted only by whom it belongs to, a replaced instance has another id, and both views lag what is true.
+The agent and HyperPod keep their contracts (docs/agent.md, docs/facts-sagemaker.md#node-repair): an order is done
+once, a drain is lifted only by whom it belongs to, a replaced instance has another id, and both views lag the truth.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from chalicelib.domain.model.job import Job
 from rekindle.protocol.signals import FaultClass
 
 MONITOR_NAMESPACE: Final = "Rekindle/Training"  # Source: rekindle/monitor/base/metrics.py
-JOB_NAMESPACE: Final = "/aws/sagemaker/TrainingJobs"  # Source: aws-facts §6
+JOB_NAMESPACE: Final = "/aws/sagemaker/TrainingJobs"  # Source: SageMaker developer guide, monitoring-cloudwatch
 PERIOD_S: Final = 60
 NON_FINITE_MINUTES: Final = 3  # a loss that is NaN is counted in every minute; fp16 loss scaling brings single ones
 THROUGHPUT_MINUTES: Final = 15

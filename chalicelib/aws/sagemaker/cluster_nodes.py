@@ -1,6 +1,6 @@
 """HyperPod's nodes through SageMaker's API: read, rebooted, replaced, checked.
 
-Source: aws-facts §3.1-3.4; botocore sagemaker. HTTP 200 may carry `Failed[]`: each instance has its own answer. The
+Source: docs/facts-sagemaker.md#node-repair. HTTP 200 may carry `Failed[]`: each instance has its own answer. The
 calls take no client token; services.nodes looks before it orders.
 """
 
@@ -20,7 +20,7 @@ BATCH: Final = 25  # Source: botocore, BatchReplaceClusterNodes and BatchRebootC
 TAG_CLUSTER: Final = "rekindle:cluster"  # on a HyperPod cluster whose head nodes go by another name than its own
 CHECKS: Final = ("InstanceStress", "InstanceConnectivity")
 _ABSENT: Final = ("ResourceNotFound", "ResourceNotFoundException")
-# ValidationException and ConflictException are in no model of these calls, and come all the same (aws-facts §3.1).
+# ValidationException and ConflictException are in no model of these calls, and come all the same.
 _REFUSALS: Final = (*_ABSENT, "ValidationException", "ConflictException")
 _PREREQUISITE: Final = (
     "HyperPod repairs nodes through its API only in a cluster that is InService and has been patched with"
@@ -145,7 +145,7 @@ class SageMakerClusterNodes:
                 DeepHealthCheckConfigurations=[wanted],
             )
         except AwsRefusal as refusal:
-            # Source: aws-facts §3.1: one active check per cluster.
+            # Source: SageMaker API reference, StartClusterHealthCheck: one active check per cluster.
             is_busy = refusal.code == "ConflictException" or "in progress" in refusal.message.lower()
             done = Done.CAPACITY if is_busy else Done.REFUSED
             return ActionResult(action="CheckNode", done=done, detail=f"{refusal}"[:400])

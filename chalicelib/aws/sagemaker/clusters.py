@@ -1,4 +1,4 @@
-"""What HyperPod's event envelopes leave out, read from SageMaker's cluster APIs. Source: aws-facts §2.4, §3."""
+"""What HyperPod's event envelopes leave out, read from SageMaker's cluster APIs. Source: docs/facts-sagemaker.md."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ from chalicelib.domain.model.start_view import StartState, Submission
 from chalicelib.domain.run.submission import requeued_name
 from rekindle.protocol.cluster.documents import EndedBy
 
-ASSUMED_STOP_S = 120.0  # SIGTERM, and 120 s to end by itself (aws-facts §6)
+ASSUMED_STOP_S = 120.0  # SIGTERM, and 120 s to end by itself: StopTrainingJob
 ASSUMED_START_S = 300.0  # a start with warm instances; only moves the play on, never reported as a figure
 ASSUMED_STEP_S = 1.0
 DRILL_ROOT = "drill://never-written"  # stands for the checkpoint that the run would have saved

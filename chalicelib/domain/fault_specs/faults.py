@@ -19,7 +19,7 @@ FAULTS: Final[tuple[FaultSpec, ...]] = tuple(
     sorted((*NODES, *CRASHES, *PACE, *LOSS, *PEOPLE), key=lambda spec: _ORDER[spec.fault])
 )
 # When several Signals disagree, the lower rank names the fault.
-# Source: DESIGN §5 and peers §4; a poisoned model outranks a stall: a checkpoint of it must not be resumed from.
+# A poisoned model outranks a stall: a checkpoint of it must not be resumed from.
 FAULT_RANK: Final[Mapping[FaultClass, int]] = {spec.fault: spec.rank for spec in FAULTS}
 
 

@@ -43,7 +43,7 @@ def diagnose(incident: Incident, seen: Observation) -> Incident:
 def _diagnosed(incident: Incident, seen: Observation) -> Incident:
     """The Incident with fault, rule, onset, target and order brought up to date from its Signals and the look.
 
-    Signals about another attempt are evidence, never a reason (stale Signals, DESIGN §7). While we stop and resubmit,
+    Signals about another attempt are evidence, never a reason (they are stale). While we stop and resubmit,
     what we did ourselves colours what is seen (a stopped attempt "fails"), so the fault stays as it is; only a
     non-finite loss still counts then, because it says which checkpoints must not be resumed from.
     """

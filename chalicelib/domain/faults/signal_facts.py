@@ -44,7 +44,7 @@ def signal_step(signal: Signal) -> Maybe[int]:
 
 
 def is_stale(signal: Signal, *, current_attempt: str | None, attempt_started_at: datetime | None) -> bool:
-    """True for a Signal about an attempt that has been succeeded: evidence, never a trigger (DESIGN §7)."""
+    """True for a Signal about an attempt that has been succeeded: evidence, never a trigger."""
     if signal.attempt is not None:
         return current_attempt is not None and signal.attempt != current_attempt
     return attempt_started_at is not None and signal.occurred_at < attempt_started_at

@@ -34,30 +34,30 @@ class RuleGuard:
 
 
 RULE_GUARDS: Final = (
-    RuleGuard(guard=Guard.PAUSE, rules=("guard.paused",), source="DESIGN §7: one global pause"),
-    RuleGuard(guard=Guard.SHADOW, rules=("guard.shadow",), source="DESIGN §7: decide and tell, do nothing"),
-    RuleGuard(guard=Guard.APPROVAL, rules=("guard.approval",), source="DESIGN §7: approvals with deadline and default"),
+    RuleGuard(guard=Guard.PAUSE, rules=("guard.paused",), source="docs/guardrails.md#pause"),
+    RuleGuard(guard=Guard.SHADOW, rules=("guard.shadow",), source="docs/guardrails.md#shadow-mode"),
+    RuleGuard(guard=Guard.APPROVAL, rules=("guard.approval",), source="docs/guardrails.md#approvals"),
     RuleGuard(
         guard=Guard.DENIED,
         rules=("guard.denied", "guard.denied_by_default", "guard.too_many_questions"),
-        source="DESIGN §7: approvals with deadline and default",
+        source="docs/guardrails.md#approvals",
     ),
-    RuleGuard(guard=Guard.WINDOW, rules=("guard.window",), source="issue 5: maintenance windows"),
-    RuleGuard(guard=Guard.BREAKER, rules=("guard.breaker",), source="DESIGN §7: a fleet-wide breaker"),
+    RuleGuard(guard=Guard.WINDOW, rules=("guard.window",), source="docs/policy.md#windows"),
+    RuleGuard(guard=Guard.BREAKER, rules=("guard.breaker",), source="docs/guardrails.md#circuit-breaker"),
     RuleGuard(
         guard=Guard.CATCH_UP,
         rules=("guard.catch_up",),
-        source="aws-facts: events to a throttled function wait and are tried again (ADR 0182)",
+        source="Lambda: events to a throttled function wait and are tried again",
     ),
     RuleGuard(
         guard=Guard.RETRY_BUDGET,
         rules=("budget.", "crash.same_again", "adopt.loop", "adopt.loop_limit"),
-        source="DESIGN §7: a retry budget that counts only attempts without progress",
+        source="a retry budget that counts only attempts without progress",
     ),
     RuleGuard(
         guard=Guard.BACK_OFF,
         rules=("resubmit.back_off", "resubmit.waiting", "capacity.back_off"),
-        source="DESIGN §7: exponential back-off",
+        source="exponential back-off",
     ),
     RuleGuard(
         guard=Guard.DEFERENCE,
@@ -69,7 +69,7 @@ RULE_GUARDS: Final = (
             "node.defer",
             "node.theirs",
         ),
-        source="DESIGN §7: HyperPod's own recovery and auto-resume get their grace first",
+        source="HyperPod's own recovery and auto-resume get their grace first",
     ),
     RuleGuard(
         guard=Guard.PROVENANCE,
@@ -87,17 +87,17 @@ RULE_GUARDS: Final = (
             "repair.marked",
             "return.held_by_other",
         ),
-        source="DESIGN §7: undo only what we did, leave alone what someone else did",
+        source="undo only what we did, leave alone what someone else did",
     ),
     RuleGuard(
         guard=Guard.REPAIR_BUDGET,
         rules=("node.queue", "node.full", "node.group_", "node.day_limit", "node.queue_limit"),
-        source="DESIGN §7: share of the instance group in flight, absolute per 24 h",
+        source="share of the instance group in flight, absolute per 24 h",
     ),
     RuleGuard(
         guard=Guard.LADDER,
         rules=("repair.ladder_end", "repair.not_allowed", "repair.no_effect"),
-        source="DESIGN §7: reboot, replace, a person",
+        source="reboot, replace, a person",
     ),
     RuleGuard(
         guard=Guard.SUSPECT_HARDWARE,
@@ -106,12 +106,12 @@ RULE_GUARDS: Final = (
             "repair.suspect_hardware",
             "repair.suspect_hardware_",
         ),
-        source="DESIGN §7: a hardware ledger that survives replacement",
+        source="a hardware ledger that survives replacement",
     ),
     RuleGuard(
         guard=Guard.DATA_LOSS,
         rules=("drain.waiting", "drain.limit", "node.controller", "repair.controller", "resume.", "stop.blind"),
-        source="DESIGN §7: replace destroys volumes: stop first, controllers never; nothing is resumed from a guess",
+        source="replace destroys volumes: stop first, controllers never; nothing is resumed from a guess",
     ),
 )
 

@@ -213,5 +213,5 @@ class ActionResult(Record):
 
 
 def action_name(action: Action) -> str:
-    """The word of DESIGN §1 for it."""
+    """The Action's name in policies and on the timeline."""
     return type(action).__name__

@@ -24,7 +24,7 @@ class ApprovalAnswer(StrEnum):
 
 
 class Guard(StrEnum):
-    """What can hold an Action back (DESIGN §7)."""
+    """What can hold an Action back."""
 
     PAUSE = "pause"
     SHADOW = "shadow"

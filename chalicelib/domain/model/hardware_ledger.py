@@ -5,7 +5,8 @@ both new names. Only the hardware's own marks tell: the UUIDs of its GPUs, the s
 chassis. Where none of them is known the instance id stands in, which proves the same hardware only while it lives. A
 mark that was not read is absent; none is ever made up.
 
-Source: aws-facts §1.14, §8 (only the GPU UUID proves "same hardware"; PCI slots are alike on all nodes of a type);
+Sources: docs/facts-sagemaker.md#health-agent (only the GPU UUID proves "same hardware"; PCI slots are alike on all
+nodes of a type);
 arXiv 2410.21680 (nodes that fail again: signals over 28 days); NVSentinel (five faults within seven days); AWS's own
 kit (the same Xid three times within seven days). What is counted here are Incidents, not lines: a storm counts once, so
 three in 28 days is the built-in measure.

@@ -1,7 +1,7 @@
 """A node in one observation: in Slurm and as an instance of HyperPod, two views that lag each other. Pure.
 
-Source: botocore sagemaker ClusterInstanceStatus; aws-facts §3.2-3.4, §12: the views are 1 to 5 minutes apart, so
-neither alone says that a node is well.
+Sources: botocore sagemaker ClusterInstanceStatus; docs/facts-sagemaker.md#node-states. The views are 1 to 5 minutes
+apart, so neither alone says that a node is well.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Machines(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstanceView(Record):
-    """The instance that a node runs on now. `message` may tell of an earlier attempt (aws-facts §1.15)."""
+    """The instance that a node runs on now. `message` may tell of an earlier attempt."""
 
     instance_id: str
     state: InstanceState

@@ -1,7 +1,7 @@
 """What a node's Incident knows, what each finding asks for, and what is done next. Data with sources, and pure.
 
 The health agent's own recommendation wins over the table: AWS's map from Xid to action is internal and may change
-(aws-facts §8). The ladder is reboot, replace, person.
+(docs/facts-sagemaker.md#health-agent). The ladder is reboot, replace, person.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from chalicelib.domain.model.node_orders import NodeOrder
 from chalicelib.domain.model.node_orders import Rung as Rung
 
 MAX_FINDINGS: Final = 24
-# Source: aws-facts §12 (AWS's own analysis rules): the same signature three times in seven days is a pattern.
+# The same signature three times in seven days is a pattern. Source: docs/facts-sagemaker.md#health-agent.
 HISTORY: Final = timedelta(days=7)
 PATTERN: Final = 3
 DAY: Final = timedelta(hours=24)  # of the budgets of repairs
 MAX_ORDERS: Final = 3  # of one rung, where nothing tells whether the one before took effect
 # A node that goes down for its repair still writes lines; what it says later it says of the hardware it came back with.
 REPEAT_AFTER: Final = timedelta(minutes=2)
-# How long a repair that is no longer watched is taken to be under way. Source: aws-facts §12: a reboot takes 1-3
-# minutes, a replacement 20-30.
+# How long a repair that is no longer watched is taken to be under way. A reboot takes 1 to
+# 3 minutes, a replacement 20 to 30. Source: docs/facts-sagemaker.md#durations.
 REPAIR_TAKES: Final = timedelta(minutes=40)
 
 
@@ -172,12 +172,12 @@ FIRST_RUNGS: Final = (
     FirstRung(
         kind=FindingKind.AGENT_REPLACE,
         rung=Rung.REPLACE,
-        source="the health agent's recommendation wins (aws-facts §8)",
+        source="the health agent's recommendation wins: AWS's map of Xids is internal",
     ),
     FirstRung(
         kind=FindingKind.AGENT_REBOOT,
         rung=Rung.REBOOT,
-        source="the health agent's recommendation wins (aws-facts §8)",
+        source="the health agent's recommendation wins: AWS's map of Xids is internal",
     ),
     FirstRung(
         kind=FindingKind.SUSPECT_HARDWARE,
@@ -187,7 +187,7 @@ FIRST_RUNGS: Final = (
     FirstRung(
         kind=FindingKind.INSTANCE_FAILED,
         rung=Rung.REPLACE,
-        source="InstanceStatus Failure: the platform itself has given the instance up (botocore; aws-facts §3.3)",
+        source="InstanceStatus Failure: the platform itself has given the instance up (botocore)",
     ),
     FirstRung(
         kind=FindingKind.XID_REPLACE,
@@ -207,12 +207,12 @@ FIRST_RUNGS: Final = (
     FirstRung(
         kind=FindingKind.DOWN,
         rung=Rung.REBOOT,
-        source="slurmd does not answer and the instance runs: a reboot takes 1-3 min, replacing 20-30 (aws-facts §12)",
+        source="slurmd does not answer and the instance runs: a reboot takes 1-3 min, replacing 20-30",
     ),
     FirstRung(
         kind=FindingKind.SUSPECTED,
         rung=Rung.REBOOT,
-        source="DESIGN §5: the minority rank's node; nothing but the run's own evidence speaks against it",
+        source="the minority rank's node: nothing but the run's own evidence speaks against it",
     ),
     FirstRung(
         kind=FindingKind.OMEN,
@@ -238,19 +238,19 @@ FAILURE_WORDS: Final = (
         word="capacity",
         text="sufficient capacity",
         once_more=False,
-        source="aws-facts §3.3: capacity failures are not cured by retrying; suspect AZ, subnet or TrainingPlanArn",
+        source="HyperPod field notes: capacity failures are not cured by retrying; suspect zone, subnet, or plan",
     ),
     FailureWord(
         word="capacity",
         text="insufficientinstancecapacity",
         once_more=False,
-        source="aws-facts §3.3, EC2's own code",
+        source="EC2's own error code",
     ),
     FailureWord(
         word="efa",
         text="efa health check",
         once_more=True,
-        source="aws-facts §3.3: EFA failures are often transient and a second replacement works",
+        source="HyperPod field notes: EFA failures are often transient and a second replacement works",
     ),
 )
 
@@ -307,8 +307,8 @@ def is_allowed(rung: Rung, allowed: Allowed) -> bool:
 def route_of(wanted: Route, rung: Rung, machines: Machines, recovery: NodeRecovery) -> Route | None:
     """How to ask for `rung`; None: that is not possible there.
 
-    Source: aws-facts §3.2: with NodeRecovery None nothing acts on a hand-written reason, so only the APIs repair;
-    without HyperPod there are no such APIs, and Slurm itself can only reboot.
+    Source: docs/facts-sagemaker.md#health-agent. With NodeRecovery None nothing acts on a reason, so only the APIs
+    repair; without HyperPod there are no such APIs, and Slurm itself can only reboot.
     """
     if machines is Machines.HYPERPOD:
         if wanted is Route.SLURM_REBOOT and rung is Rung.REBOOT:

@@ -17,7 +17,7 @@ MAX_EVIDENCE_BYTES = 4096  # keeps an Incident with a full inbox far below Dynam
 
 
 class SignalSource(StrEnum):
-    """Where an observation came from (DESIGN §4)."""
+    """Where an observation came from."""
 
     SAGEMAKER = "aws.sagemaker"
     CLOUDWATCH = "aws.cloudwatch"
@@ -60,7 +60,7 @@ class Signal(Record):
 def ended_job_key(name: str, status: str) -> str:
     """The dedupe key of "`name` has ended as `status`", the same from an event and from the sweep.
 
-    A job's name is unique in its account and Region and it ends once (aws-facts §6), so nothing else is
+    A job's name is unique in its account and Region and it ends once, so nothing else is
     needed to distinguish two such facts.
     """
     return f"attempt-ended:{name}:{status}"

@@ -97,7 +97,7 @@ def _with_findings(context: RuleContext, repair: NodeRepair) -> NodeRepair:
     instance, facts = instance_seen(context), facts_of(context)
     reported = [one for one in context.seen.new_signals if not _is_past(one, facts)]
     found = [one for signal in reported if (one := finding_of(signal)) is not None]
-    # Where HyperPod does not repair by itself, its agent still writes down what it would do (aws-facts §3.2).
+    # Where HyperPod does not repair by itself, its agent still writes down what it would do.
     if facts is not None and is_marked(facts) and view_of(context).recovery is NodeRecovery.NONE and not repair.steps:
         kind = FindingKind.AGENT_REBOOT if "reboot" in facts.reason.lower() else FindingKind.AGENT_REPLACE
         found.append(Finding(kind=kind, at=context.incident.opened_at, text=f"it is marked {facts.reason}", key="mark"))

@@ -1,7 +1,7 @@
 """The groups of a policy document: every field once, with its default, range, unit and one line for people.
 
-docs/policy.md is written from these lines (`python -m infra.policy_docs`). aws-facts is the project's list of facts
-about AWS.
+docs/policy.md is written from these lines (`python -m infra.policy_docs`).
+docs/facts-sagemaker.md lists what is known of AWS.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class Timing:
         Seconds(0, 3600),
         "how long the ranks' own reports are waited for before a stuck run is stopped",
     )
-    stop_limit: timedelta = declared(  # Source: aws-facts §6
+    stop_limit: timedelta = declared(  # SIGTERM, and 120 s to end
         timedelta(minutes=30),
         Seconds(1, DAY_S),
         "how long a stop may take before a person is called (SIGTERM, 120 s, SIGKILL, upload); what cannot be read for "
@@ -232,7 +232,7 @@ class Nodes:
         OneOf(words_of(Route)),
         "how a repair is asked for; `auto` is HyperPod's API, on plain Slurm its own reboot",
     )
-    hma_grace: timedelta = declared(  # Source: aws-facts §12
+    hma_grace: timedelta = declared(  # Source: docs/facts-sagemaker.md#durations
         timedelta(minutes=10),
         Seconds(0, DAY_S),
         "how long HyperPod's health agent gets to repair what it sees itself, before we do",
@@ -247,13 +247,13 @@ class Nodes:
         Seconds(60, DAY_S),
         "how long a rebooted node may take until it is well, before it is replaced",
     )
-    settle: timedelta = declared(  # Source: aws-facts §3.3
+    settle: timedelta = declared(  # Source: docs/facts-sagemaker.md#node-states
         timedelta(minutes=5),
         Seconds(0, 3600),
         "how long a repaired node may look untouched before that is believed: HyperPod's view and Slurm's lag each "
         "other",
     )
-    stuck_limit: timedelta = declared(  # Source: aws-facts §3.3, 60 to 90 minutes
+    stuck_limit: timedelta = declared(  # Source: docs/facts-sagemaker.md#durations, several attempts
         timedelta(minutes=75), Seconds(60, DAY_S), "how long a repair may stand still before a person is called"
     )
     deep_health_check: bool = declared(

@@ -34,7 +34,7 @@ DAYS: Final = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 class Harm(StrEnum):
     """Actions that may cost more than they save: what a guard can hold back. The rest asks, tells or undoes.
 
-    Source: DESIGN §7; docs/guardrails.md lists what each of them ends, spends or takes away.
+    docs/guardrails.md#which-actions-can-be-held lists what each of them ends, spends or takes away.
     """
 
     STOP_JOB = "StopJob"

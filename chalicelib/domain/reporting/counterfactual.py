@@ -1,7 +1,7 @@
 """The counterfactual: what the same Incident costs where NCCL's time-out tells and a person acts. Pure.
 
-Source of the figures: the ETTR table in the peers' study (docs/ledger.md), its first column: "90 (30 NCCL + 60 human)
-+ 30" minutes, and 5 minutes for a restart.
+The figures are those of docs/ledger.md#the-counterfactual: NCCL's default time-out of 30 minutes, an hour until a
+person acts, half an hour for a node's repair, and 5 minutes for a restart.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """What an on-call person runs or opens next about an Incident: each a label and a command or an address. Pure.
 
 Every value is quoted for a shell: names of jobs and nodes are other people's words.
-Sources: aws-facts §5 (SSM target `sagemaker-cluster:<cluster-id>_<group>-<instance-id>`), §12 (log groups and streams
-of HyperPod clusters); SageMaker developer guide, logging-cloudwatch (/aws/sagemaker/TrainingJobs).
+Sources: docs/facts-sagemaker.md#head-node-access, docs/facts-sagemaker.md#health-agent (streams of HyperPod clusters);
+SageMaker developer guide, logging-cloudwatch (/aws/sagemaker/TrainingJobs).
 """
 
 from __future__ import annotations

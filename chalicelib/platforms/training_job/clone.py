@@ -10,7 +10,7 @@ from typing import Any, Final
 
 OPERATION: Final = "CreateTrainingJob"
 
-# The request's shape has these, but they are what SageMaker chose, not what the user asked for (aws-facts §6).
+# The request's shape has these, but they are what SageMaker chose, not what the user asked for (botocore).
 CHOSEN_BY_PLATFORM: Final = frozenset({"SelectedInstanceType", "SelectedInstanceCount"})
 
 

@@ -1,4 +1,4 @@
-"""What SageMaker training jobs can do. Source: aws-facts §2.5 and §6; botocore, CreateTrainingJob, StopTrainingJob."""
+"""What SageMaker training jobs can do. Source: botocore, CreateTrainingJob, StopTrainingJob."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""SageMaker training jobs: describe, discover, stop, resubmit. Source of the facts: aws-facts §2.5 and §6.
+"""SageMaker training jobs: describe, discover, stop, resubmit. Source: docs/facts-sagemaker.md.
 
 Environment values and hyperparameters may hold a user's secrets. They are copied from job to clone and appear in no
 log line, error text or result.
@@ -96,7 +96,7 @@ class TrainingJobScheduler:
         """DescribeTrainingJob's answer; None for a name that SageMaker does not know.
 
         The documented answer is ResourceNotFound; the live service says ValidationException "Requested resource not
-        found." for the same [aws-facts §6 lists both as possible].
+        found." for the same.
         """
         try:
             answer: dict[str, Any] = call(

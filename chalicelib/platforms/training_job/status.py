@@ -1,4 +1,4 @@
-"""SageMaker's statuses of a training job as ours. Source of the facts: aws-facts §2.5 and §6."""
+"""SageMaker's statuses of a training job as ours. Source: botocore, DescribeTrainingJob."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from rekindle.compat import StrEnum
 
 
 class Kind(StrEnum):
-    """Who schedules. Slurm where nothing is named: the older form of the request (aws-facts §9.1)."""
+    """Who schedules. Slurm where nothing is named: the older form of the request (botocore, Orchestrator)."""
 
     SLURM = "slurm"
     EKS = "eks"

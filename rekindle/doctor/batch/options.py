@@ -15,7 +15,7 @@ from typing import Final
 from rekindle.sbatch.options import ParsedOption, Problem, is_option, longer, read_word
 from rekindle.sbatch.table import OPTIONS, Known
 
-AUTO_RESUME: Final = "auto-resume"  # srun's, from HyperPod's plug-in; on an #SBATCH line it is lost (aws-facts §4.2)
+AUTO_RESUME: Final = "auto-resume"  # srun's, from HyperPod's plug-in; without effect on an #SBATCH line
 _SIGNAL: Final = re.compile(
     r"(?:[RB]{1,2}:)?(?:\d{1,2}|(?:SIG)?(?:HUP|INT|QUIT|ABRT|KILL|ALRM|TERM|USR1|USR2|URG|CONT|STOP|TSTP|TTIN|TTOU))"
     r"(?:@\d{1,5})?",

@@ -14,8 +14,8 @@ from rekindle.doctor.batch.run import has_auto_resume, run_findings
 from rekindle.doctor.batch.script import MAX_COMMANDS, MAX_SHELL_BYTES, Batch
 from rekindle.slurm_agent.reading.comment import KEYS
 
-# A resumed step waits 20 to 30 minutes for the new node, within the time limit. Source: aws-facts §4.2, "120 min is a
-# sane floor".
+# A resumed step waits 20 to 30 minutes for the new node, within the time limit. Source:
+# docs/facts-slurm.md#hyperpod-on-slurm.
 SHORT: Final = timedelta(minutes=120)
 
 

@@ -12,7 +12,7 @@ from rekindle.doctor.batch.options import AUTO_RESUME
 from rekindle.doctor.batch.script import Batch
 from rekindle.sbatch.shell import LATER, MAX_NAME, Command, flags
 
-HYPERPOD_MARK: Final = "/opt/sagemaker_cluster"  # exists on HyperPod's nodes only; aws-facts §4.2
+HYPERPOD_MARK: Final = "/opt/sagemaker_cluster"  # exists on HyperPod's nodes only
 _SIGNALS: Final = re.compile(r"(?:SIG)?(?:USR1|USR2|TERM|INT|HUP)|10|12|15|2|1", re.IGNORECASE)
 _LAUNCHERS: Final = re.compile(
     r"torchrun|torch\.distributed|accelerate|deepspeed|composer|python\d?(?:\.\d+)?|mpirun|mpiexec"
@@ -28,7 +28,7 @@ _NOT_A_PLACE: Final = re.compile(r"(?:true|false|yes|no|none|null|latest|auto|\d
 _SHARED: Final = re.compile(
     r"s3://|gs://|/(?:fsx|efs|lustre|shared|nfs|gpfs|home|mnt/(?:fsx|efs|lustre|shared))(?:/|$)"
 )
-# Lost with the node. Source: aws-facts §3.3 (replace destroys root, /opt/sagemaker and local NVMe).
+# Lost with the node. Source: docs/facts-sagemaker.md#node-repair.
 _LOCAL: Final = re.compile(
     r"/(?:tmp|var/tmp|dev/shm|run|scratch|local\w*|nvme\w*|opt/sagemaker|opt/dlami/nvme|mnt/(?:nvme|local|scratch)\w*|root)(?:/|$)"
 )

@@ -13,11 +13,11 @@ from rekindle.doctor.base.findings import Finding, error, listed, quoted, unknow
 from rekindle.doctor.base.ids import Id
 from rekindle.doctor.base.subject import Subject
 
-# HyperPod's instances are terminated from one hour before the plan's end (11:30 UTC). Source: aws-facts §10.
+# HyperPod's instances are terminated from one hour before the plan's end: docs/facts-sagemaker.md#capacity.
 HYPERPOD_LEAD: Final = timedelta(hours=1)
 SOON: Final = timedelta(days=2)  # of a run that is to last for days; a replacement alone takes half an hour
 TARGET: Final = "hyperpod-cluster"  # botocore, SageMakerResourceName
-INTERFACES_CODE: Final = "L-DF5E4CA3"  # Service Quotas, vpc; aws-facts §9.4
+INTERFACES_CODE: Final = "L-DF5E4CA3"  # Service Quotas, vpc
 INTERFACES_QUOTA: Final = "Network interfaces per Region"
 QUOTA_NAME: Final = "{} for cluster usage"  # how Service Quotas names HyperPod's quota of an instance type
 
@@ -72,7 +72,7 @@ def _end(plan: PlanFacts, where: str, now: datetime, run_time: timedelta | None)
 
 
 def _gaps(plan: PlanFacts, where: str) -> Iterator[Finding]:
-    """A plan may rest between two reservations: Active, Scheduled, Active. Source: aws-facts §10."""
+    """A plan may rest between two reservations: Active, Scheduled, Active (docs/facts-sagemaker.md#capacity)."""
     spans = sorted((one.starts_at, one.ends_at) for one in plan.reservations if one.starts_at and one.ends_at)
     for (_, ends), (starts, _) in pairwise(spans):
         if starts > ends:

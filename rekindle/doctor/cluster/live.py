@@ -22,7 +22,7 @@ _OUT: Final = that_say(
 
 
 def cluster_findings(subject: Subject, nodes: list[NodeFacts] | NotInspected) -> Iterator[Finding]:
-    """What DescribeCluster and ListClusterNodes say. Source of the words: botocore; of what they mean: aws-facts §3."""
+    """What DescribeCluster and ListClusterNodes say. Sources: botocore; docs/facts-sagemaker.md#node-states."""
     if subject.status in _BROKEN:
         why = f": {quoted(subject.failure, 200)}" if subject.failure else ""
         yield error(Id.CLUSTER_STATUS, subject.path("ClusterStatus"), f"the cluster is {subject.status}{why}")
@@ -44,7 +44,7 @@ def cluster_findings(subject: Subject, nodes: list[NodeFacts] | NotInspected) ->
 
 
 def _software(subject: Subject, at: str, name: str | None, status: str | None) -> Iterator[Finding]:
-    """BatchReplace and BatchReboot want a cluster that was patched once. Source: aws-facts §3.2."""
+    """BatchReplace and BatchReboot want a cluster that was patched once (docs/facts-sagemaker.md#node-repair)."""
     where = subject.path(f"{at}.SoftwareUpdateStatus")
     if status is None:
         yield warning(

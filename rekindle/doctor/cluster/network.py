@@ -19,8 +19,8 @@ from rekindle.doctor.base.ids import Id
 from rekindle.doctor.base.subject import Group, Kind, Subject
 from rekindle.doctor.cluster.request import ACCELERATED
 
-# One address per network card on Slurm; on EKS the addresses of one interface's pods besides. Source: aws-facts §9.4,
-# "P5 needs 32 IPs per instance on Slurm, 81 on EKS" = 32 cards, and 50 - 1 addresses for pods.
+# One address per network card on Slurm; on EKS the addresses of one interface's pods besides. Source:
+# docs/facts-sagemaker.md#cluster-requests: 32 cards, and on EKS 50 - 1 addresses for pods besides, which is 81.
 P5: Final = "ml.p5.48xlarge"
 P5_CARDS, P5_ADDRESSES_PER_INTERFACE = 32, 50
 ANYWHERE: Final = ("0.0.0.0/0", "::/0")
@@ -198,7 +198,7 @@ def _talk(rows: list[SecurityGroupFacts], where: str, *, needs_efa: bool) -> Ite
 
     An interface has all groups of the list at once, so one rule of one of them that names one of them is enough. EFA
     traffic has no IP address: a rule for 0.0.0.0/0 does not let it out. Source: EC2 user guide,
-    efa-start (aws-facts §9.4).
+    efa-start.
     """
     ids = {row.id for row in rows}
     shown = listed(sorted(ids))

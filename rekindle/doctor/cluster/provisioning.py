@@ -1,6 +1,6 @@
 """provisioning_parameters.json: its own form, and what it must share with the request. Pure.
 
-Source: SageMaker developer guide, sagemaker-hyperpod-ref (aws-facts §9.2). AWS's validator demands the two FSx members,
+Source: SageMaker developer guide, sagemaker-hyperpod-ref. AWS's validator demands the two FSx members,
 which the guide does not, and accepts any type for the lists.
 """
 

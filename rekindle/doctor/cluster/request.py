@@ -16,7 +16,7 @@ ACCELERATED: Final = re.compile(r"ml\.(?:p\d|trn|g\d|gr\d)")
 # Graviton and Grace have one thread per core. Source: EC2 user guide, CPU options, table of supported values.
 _ONE_THREAD: Final = re.compile(r"ml\.(?:[cmr]\dg[a-z]*|p6e-gb200)\.")
 _CONTROLLER, _LOGIN, _COMPUTE = "Controller", "Login", "Compute"
-MANAGED_BUCKET: Final = "sagemaker-"  # what AmazonSageMakerClusterInstanceRolePolicy lets a node read; aws-facts §9.1
+MANAGED_BUCKET: Final = "sagemaker-"  # what AmazonSageMakerClusterInstanceRolePolicy lets a node read
 
 
 def is_accelerated(group: Group) -> bool:
@@ -95,7 +95,7 @@ def _names(subject: Subject) -> Iterator[Finding]:
 
 
 def _mode(subject: Subject) -> Iterator[Finding]:
-    """Continuous provisioning, and who says which group is what. Source: aws-facts §3.5."""
+    """Continuous provisioning, and who says which group is what. Source: docs/facts-sagemaker.md#cluster-requests."""
     configured = subject.has_slurm_config
     if subject.kind is Kind.EKS:
         for group in subject.groups:
@@ -140,7 +140,7 @@ def _slurm_nodes(subject: Subject) -> Iterator[Finding]:
 
 
 def _partitions(group: Group, subject: Subject) -> Iterator[Finding]:
-    """PartitionNames stand on compute groups, and only there. Source: aws-facts §9.1."""
+    """PartitionNames stand on compute groups, and only there. Source: docs/facts-sagemaker.md#cluster-requests."""
     where = subject.path(f"{group.at}.SlurmConfig.PartitionNames")
     if group.node_type == _COMPUTE and not group.partitions:
         yield error(Id.SLURM_PARTITIONS, where, "is required for a Compute group")
@@ -193,7 +193,7 @@ def _lifecycle(group: Group, subject: Subject) -> Iterator[Finding]:
 
 
 def _recovery(subject: Subject) -> Iterator[Finding]:
-    """Who repairs a node. Source: aws-facts §3.2."""
+    """Who repairs a node. Source: docs/facts-sagemaker.md#health-agent."""
     where = subject.path("NodeRecovery")
     if subject.recovery == "None":
         yield warning(

@@ -11,7 +11,7 @@ from rekindle.doctor.base.findings import Finding, error, listed, quoted, unknow
 from rekindle.doctor.base.ids import Id
 from rekindle.doctor.base.subject import Group, Kind, Mount, Storage, Subject
 
-PROVISIONING_NAME: Final = "provisioning_parameters.json"  # HyperPod reads it under this name; aws-facts §9.2
+PROVISIONING_NAME: Final = "provisioning_parameters.json"  # HyperPod reads it under this name: sagemaker-hyperpod-ref
 _READY: Final = ("AVAILABLE", "UPDATING")  # FSx lifecycle states in which a file system can be mounted
 
 

@@ -15,7 +15,7 @@ from typing import Final
 from rekindle.compat import StrEnum
 from rekindle.protocol.cluster.orders import REASON_PREFIX, Repair
 
-ACTION: Final = "Action:"  # what HyperPod acts on, and what its health agent writes (aws-facts §1.13)
+ACTION: Final = "Action:"  # what HyperPod acts on, and what its health agent writes, to the letter
 _BETWEEN: Final = " : "  # how slurmctld adds a reason to one that is there. Seen on 22.05.8 to 26.05.5
 
 
