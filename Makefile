@@ -11,10 +11,20 @@ SLURM ?= 26.05 24.11 22.05
 # Where pytest keeps what failed last: suites that run beside each other each need a folder of their own.
 CACHE ?= .pytest_cache
 PYTEST = $(BIN)/python -m pytest -o cache_dir="$(CACHE)"
+# `make test PART=agent` plays the tests of one part; every folder of tests is in one (tests/infra/test_ci.py). Suites with a
+# target of their own belong to a part, too: api_fuzz to the service, train, frameworks and cuda to the monitor, slurm to
+# the agent, console to the command line.
+PART_service := adapters api domain drills guardrails guardrails_nodes ingest ledger notify platforms recovery security \
+	services slack upgrade
+PART_monitor := checkpoints detectors monitor signatures
+PART_agent := agent agent_slurm
+PART_cli := cli docs doctor drawing
+PART_testkit := demo fleets infra localcloud proving replay $(notdir $(wildcard tests/test_*.py))
+PLAYED = $(addprefix tests/,$(foreach part,$(PART),$(or $(PART_$(part)),$(error no part of the tests is called $(part)))))
 # Written, wherever the environment says otherwise: else every process of a suite compiles the project and its tests anew.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: release demo test test-long test-frameworks test-train test-cuda e2e-slurm e2e-console test-crash test-api docs prove lock audit check bench package deploy undeploy smoke clean format help
+.PHONY: release demo test test-long test-frameworks test-train test-cuda e2e-slurm e2e-console test-crash test-api docs deflake prove lock audit check bench package deploy undeploy smoke clean format help
 
 help:            ## what each target does
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/ —/'
@@ -56,11 +66,11 @@ $(VENV)/.chromium: $(VENV)/.ready
 demo: $(VENV)/.ready  ## recover three real faults on the embedded cloud (ARGS='--fault nan --seed 7 --json')
 	$(BIN)/python -m localcloud.demo $(ARGS)
 
-test: $(VENV)/.ready  ## the tests, no network, under five minutes on two cores
-	HYPOTHESIS_PROFILE="$${HYPOTHESIS_PROFILE:-quick}" $(PYTEST) -m "not long" -n $(PYTEST_WORKERS) --dist worksteal $(ARGS)
+test: $(VENV)/.ready  ## the tests, no network, under five minutes on two cores (PART=service, monitor, agent, cli or testkit: one part of them)
+	HYPOTHESIS_PROFILE="$${HYPOTHESIS_PROFILE:-quick}" $(PYTEST) -m "not long" -n $(PYTEST_WORKERS) --dist worksteal $(PLAYED) $(ARGS)
 
 test-long: $(VENV)/.ready  ## those that take longer: whole recoveries disturbed everywhere, exhaustive tables, real processes; properties with all their examples
-	$(PYTEST) -m "long or hypothesis" -n $(WAITING_WORKERS) --dist worksteal $(ARGS)
+	$(PYTEST) -m "long or hypothesis" -n $(WAITING_WORKERS) --dist worksteal $(PLAYED) $(ARGS)
 
 test-frameworks: $(VENV)/.frameworks  ## real PyTorch runs killed, frozen, poisoned; every integration's example (installs them)
 	$(PYTEST) tests/frameworks -n $(WAITING_WORKERS) --dist worksteal $(ARGS)
@@ -77,7 +87,7 @@ test-cuda:  ## the training side on a CUDA device (CUDA_PYTHON=/path/to/python3 
 
 e2e-slurm: $(SLURM:%=$(VENV)/.slurm-%) $(VENV)/.frameworks  ## a real Slurm of each version, its agent, real jobs killed, frozen, cancelled (SLURM=26.05 plays that one)
 	@for version in $(SLURM); do echo "--- Slurm $$version"; \
-	SLURM_ROOT="$(abspath $(VENV))/slurm-$$version" $(PYTEST) tests/slurm -n $(WAITING_WORKERS) --dist worksteal $(ARGS) || exit 1; done
+	SLURM_ROOT="$(abspath $(VENV))/slurm-$$version" $(PYTEST) tests/slurm -n $(WAITING_WORKERS) --dist worksteal $(ARGS) || exit $$?; done
 
 e2e-console: $(VENV)/.chromium  ## a real Chromium on the console: an Incident watched, approved, recovered; security; scale
 	CHROMIUM_INSTALLATION="$(abspath $(VENV)/.chromium)" $(PYTEST) tests/console -n $(PYTEST_WORKERS) --dist loadfile $(ARGS)
@@ -85,6 +95,16 @@ e2e-console: $(VENV)/.chromium  ## a real Chromium on the console: an Incident w
 test-crash: $(VENV)/.ready  ## every crash position of every playbook, every call disturbed (half an hour on two cores)
 	REKINDLE_CRASH=all $(PYTEST) -n $(PYTEST_WORKERS) --dist worksteal \
 		tests/recovery/test_crash_anywhere.py tests/recovery/test_calls_disturbed.py $(ARGS)
+
+# BUSY: so many busy loops beside it. Slurm and Chromium are those that `make e2e-slurm` and `make e2e-console` installed.
+TIMES ?= 100
+BUSY ?= 0
+deflake: $(VENV)/.ready  ## repeat tests until one fails (TEST="tests/slurm/test_x.py -k 'a test'" TIMES=100), also on busy cores (BUSY=2)
+	@$(if $(TEST),,$(error TEST is what pytest shall play: TEST=tests/agent/test_lease.py))export \
+	SLURM_ROOT="$${SLURM_ROOT:-$(abspath $(VENV))/slurm-26.05}" CHROMIUM_INSTALLATION="$(abspath $(VENV)/.chromium)"; \
+	trap '[ -z "$$busy" ] || kill $$busy' EXIT; trap 'exit 1' INT TERM; \
+	for n in $$(seq $(BUSY)); do while :; do :; done & busy="$$busy $$!"; done; \
+	for n in $$(seq $(TIMES)); do echo "--- $$n of $(TIMES)"; $(PYTEST) $(TEST) $(ARGS) || exit $$?; done
 
 # uv resolves for every platform and writes the hash of every file; what is pinned stays as it is unless its list changed.
 LOCK = build/lock/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate \
@@ -124,8 +144,9 @@ docs: $(VENV)/.docs  ## the documentation as a site in build/site, searchable, w
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet $(ARGS)
 
 format: $(VENV)/.ready  ## let ruff rewrite the code
-	$(BIN)/ruff check --fix .
+	$(BIN)/ruff check --fix --quiet . || true
 	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
 
 bench: $(VENV)/.ready  ## counts and ratios: import time, storm, overhead, durable operations
 	$(BIN)/python -m benchmarks $(ARGS)
