@@ -14,6 +14,7 @@ import dataclasses
 from datetime import datetime
 
 from chalicelib.domain.claims.bad_nodes import ACTING, with_bad_nodes, with_node_reports
+from chalicelib.domain.claims.news import with_news_told
 from chalicelib.domain.decision.verdict import (
     PAUSED,
     Decision,
@@ -114,6 +115,7 @@ def _of_a_run(context: RuleContext) -> Decision:
         policy=context.policy,
         may_cordon=may_cordon(context),
     )
+    decision = with_news_told(context, decision)
     return decision if context.incident.order is not ordered_before else _with_orders_answered(context, decision)
 
 

@@ -104,6 +104,14 @@ class RuleContext:
             return self
         return dataclasses.replace(self, incident=self.incident.changed(**changes))
 
+    def is_told(self, key: str) -> bool:
+        """People were told what `key` names, and are not told it again in this Incident."""
+        return key in self.incident.sight.told
+
+    def with_told(self, key: str) -> RuleContext:
+        """The same, and recorded that people are told what `key` names."""
+        return self if self.is_told(key) else self.changed(told=(*self.incident.sight.told, key))
+
     def stay(
         self, rule: str, reason: str, *actions: Action, until: datetime | None = None, **changes: object
     ) -> Decision:
@@ -127,27 +135,30 @@ class RuleContext:
         """
         if waited >= self.policy.resubmission.capacity_limit:
             return self.changed(**changes).hand_over(limit_rule, f"{reason}, for {span_word(waited)}")
-        if waited < self.policy.timing.stop_limit or rule in self.incident.sight.paged_for.split():
+        if waited < self.policy.timing.stop_limit or self.is_told(rule):
             return self.changed(**changes).stay(rule, reason, *actions)
         text = (
             f"{reason}, for {span_word(waited)}. Nothing is given up: Rekindle continues as soon as it can read again."
         )
         page = Notify(severity=Severity.PAGE, title=f"{subject(self)}: cannot be looked at", text=text)
-        return self.changed(paged_for=f"{self.incident.sight.paged_for} {rule}".strip(), **changes).stay(
-            rule, reason, *actions, page
-        )
+        return self.with_told(rule).changed(**changes).stay(rule, reason, *actions, page)
 
-    def close(self, rule: str, reason: str, phase: Phase, *actions: Action, severity: Severity) -> Decision:
-        """End the Incident and tell people."""
+    def close(self, rule: str, reason: str, phase: Phase, *actions: Action, severity: Severity | None) -> Decision:
+        """End the Incident and tell people. `severity` None: they were told all of it before, and hear of the end only
+        what is left for them to do.
+        """
         incident = dataclasses.replace(self.incident, outcome=rule).enter(phase, now=self.now)
         more = suspects_text(self.incident) + hold_text(self)
         more += cordons_text(self) if phase is not Phase.RECOVERED else ""
         reported = text_of_loss_reports(self.incident)
-        if reported and severity is Severity.INFO:
+        if reported and severity in (Severity.INFO, None):
             severity = Severity.WARNING
         more += reported
         if more:
             reason = (reason if reason.endswith((".", "!", "?")) else f"{reason}.") + more
+            severity = severity or Severity.INFO
+        if severity is None:
+            return self.decided(rule, reason, incident, actions, None)
         notice = Notify(severity=severity, title=f"{subject(self)}: {_WORDS[phase]}", text=reason)
         return self.decided(rule, reason, incident, (*actions, notice), None)
 

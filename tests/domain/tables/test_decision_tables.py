@@ -44,6 +44,9 @@ def held(fault: F = F.UNCLEAR, **more: Any) -> Incident:
     return incident(Phase.HOLDING, fault, **more)
 
 
+SLOW_TOLD = ("tell:lm:throughput_drop",)
+
+
 def said(kind: K, **evidence: Any) -> Any:
     return signal(None, kind=kind, step=None, evidence=evidence)
 
@@ -348,15 +351,16 @@ TABLE: list[Row] = [
         ("Notify",),
     ),
     # --- tell
-    ("told once", held(F.THROUGHPUT_DROP), seen(), P, "playbook.collect", Phase.HOLDING, ()),
+    ("told once", held(F.THROUGHPUT_DROP, told=SLOW_TOLD), seen(), P, "playbook.collect", Phase.HOLDING, ()),
+    ("held, not told yet", held(F.THROUGHPUT_DROP), seen(), P, "playbook.tell", Phase.HOLDING, ("Notify",)),
     (
         "told and over",
-        held(F.THROUGHPUT_DROP, phase_entered_at=NOW - LONG),
+        held(F.THROUGHPUT_DROP, told=SLOW_TOLD, phase_entered_at=NOW - LONG),
         seen(),
         P,
         "playbook.notified",
         Phase.STOPPED,
-        ("Notify",),
+        (),
     ),
     (
         "told, then it hangs",

@@ -18,6 +18,7 @@ from chalicelib.domain.claims.liveness import (
     weigh_claim,
 )
 from chalicelib.domain.claims.movement import watch
+from chalicelib.domain.claims.news import tell
 from chalicelib.domain.claims.silence import silent_only
 from chalicelib.domain.decision.verdict import (
     Decision,
@@ -28,7 +29,6 @@ from chalicelib.domain.decision.verdict import (
     step_word,
     stopped_after_order,
     story,
-    subject,
     why_unknown,
 )
 from chalicelib.domain.fault_specs.faults import DEADLY, HEALABLE, HEALED_BY_REPAIR, LOSS_FAULTS
@@ -36,7 +36,7 @@ from chalicelib.domain.faults.heartbeat_claims import WAIT, is_denied
 from chalicelib.domain.faults.loss import bad_fault
 from chalicelib.domain.faults.pace import is_as_fast_as_usual
 from chalicelib.domain.faults.signal_facts import ORDER_KINDS, STATE_KINDS, concerns
-from chalicelib.domain.model.action import Notify, Severity
+from chalicelib.domain.model.action import Severity
 from chalicelib.domain.model.incident import Phase
 from chalicelib.domain.model.known import Known
 from chalicelib.domain.model.observation import STALLED, AttemptStatus, AttemptView
@@ -137,7 +137,7 @@ def _no_checkpoint_now(context: RuleContext, attempt: AttemptView) -> Decision:
 def _defer(context: RuleContext, attempt: AttemptView) -> Decision:
     row = context.policy.playbook(context.incident.fault)
     if row.response is Response.TELL:
-        return _tell(context)
+        return tell(context)
     if context.incident.phase in UNTOLD:
         return context.move(
             "defer.platform_repair",
@@ -241,7 +241,7 @@ def _left_training(context: RuleContext, attempt: AttemptView, response: Respons
     if is_loss and bout is not None and bout.healed_step is not None:
         return close_healed(context, attempt)
     if response is Response.TELL:
-        return _tell(context)
+        return tell(context)
     if context.incident.fault is FaultClass.NON_FINITE and not context.incident.is_poisoned:
         return _single_value(context, attempt)
     if is_loss and response is Response.WATCH_THEN_ROLL_BACK:
@@ -400,20 +400,3 @@ def _confirm_heal(context: RuleContext, attempt: AttemptView) -> Decision:
     if context.incident.phase in UNTOLD:
         return context.move("heal.confirm", reason, Phase.HOLDING)
     return context.stay("heal.confirm", reason)
-
-
-def _tell(context: RuleContext) -> Decision:
-    if context.incident.phase in UNTOLD:
-        notice = Notify(
-            severity=Severity.WARNING, title=f"{subject(context)}: {context.incident.fault}", text=story(context)
-        )
-        return context.move(
-            "playbook.tell", f"{story(context)} The playbook says: tell, do nothing.", Phase.HOLDING, notice
-        )
-    if context.in_phase < context.policy.timing.tell_open:
-        return context.stay(
-            "playbook.collect", "people were notified; watching for anything that would change the picture"
-        )
-    return context.close(
-        "playbook.notified", "people were notified; nothing else followed", Phase.STOPPED, severity=Severity.INFO
-    )

@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any, Final
 
-from chalicelib.domain.claims.bad_nodes import is_claim_over, to_exclude
+from chalicelib.domain.claims.bad_nodes import to_exclude
 from chalicelib.domain.claims.finishing import completed_poisoned, decide_finishing
 from chalicelib.domain.claims.liveness import NEXT_HEARTBEAT
 from chalicelib.domain.claims.movement import watch
 from chalicelib.domain.claims.recovery_doubts import STALE, completed_unseen, doubt_of, in_doubt, last_heartbeat_due
-from chalicelib.domain.claims.silence import is_silence
+from chalicelib.domain.claims.standing import is_standing
 from chalicelib.domain.decision.verdict import (
     Decision,
     RuleContext,
@@ -25,18 +25,16 @@ from chalicelib.domain.decision.verdict import (
     subject,
     why_unknown,
 )
-from chalicelib.domain.fault_specs.faults import FAULT_RANK, LOSS_FAULTS
-from chalicelib.domain.faults.heartbeat_claims import is_denied
+from chalicelib.domain.fault_specs.faults import FAULT_RANK
 from chalicelib.domain.faults.loss import BadLossState, marked_healed, turn_of
 from chalicelib.domain.faults.pace import is_as_fast_as_usual, usual_pace
-from chalicelib.domain.faults.signal_facts import ORDER_KINDS, STATE_KINDS, signal_step
-from chalicelib.domain.faults.stalls import STALLED_HEARTBEAT, has_passed_stall, moves_again_since
+from chalicelib.domain.faults.stalls import STALLED_HEARTBEAT
 from chalicelib.domain.model.action import Notify, QuarantineCheckpoint, Severity
 from chalicelib.domain.model.incident import Phase
 from chalicelib.domain.model.job import PLAN_IGNORED, is_far_below
 from chalicelib.domain.model.known import Known, Unknown
 from chalicelib.domain.model.observation import STALLED, AttemptStatus, AttemptView
-from chalicelib.domain.model.signal import Signal, SignalKind
+from chalicelib.domain.model.signal import Signal
 from chalicelib.domain.policy.playbooks import ROLL_BACKS, Response
 from chalicelib.domain.rules.run.ended import attempt_died
 from chalicelib.domain.rules.run.loss import roll_back
@@ -207,7 +205,7 @@ def _trouble(context: RuleContext, attempt: AttemptView) -> Decision | None:
         return context.hand_over("verify.poisoned", f"{attempt.name} turned non-finite again. {story(context)}")
     if _says_stalled(context, attempt):
         return begin_checkpoint(context.changed(fault=FaultClass.HANG, fault_rule=STALLED_HEARTBEAT), attempt)
-    standing = [signal for signal in context.incident.signals if _stands(signal, context, attempt)]
+    standing = [signal for signal in context.incident.signals if is_standing(signal, context, attempt)]
     if not standing or attempt.status not in _ALIVE:
         return None
     worst = min(standing, key=lambda signal: FAULT_RANK[signal.fault or FaultClass.UNCLEAR])
@@ -235,51 +233,17 @@ def _says_stalled(context: RuleContext, attempt: AttemptView) -> bool:
     return is_of_now and context.policy.playbook(FaultClass.HANG).response is Response.CHECKPOINT_THEN_RESTART
 
 
-def _stands(signal: Signal, context: RuleContext, attempt: AttemptView) -> bool:
-    """It speaks of this very attempt, and what is seen does not refute it."""
-    if signal.attempt != attempt.name or not signal.triggers or signal.fault is None:
-        return False
-    if signal.kind in ORDER_KINDS or signal.kind in STATE_KINDS or is_denied(signal, attempt, now=context.now):
-        return False
-    if is_claim_over(signal, context.incident, context.seen):
-        return False
-    if is_silence(signal) and attempt.work != STALLED:
-        return False
-    if signal.fault is FaultClass.NON_FINITE and not context.incident.is_poisoned:
-        return False  # one value, which nothing confirms: poison.is_confirmed
-    if signal.fault in LOSS_FAULTS and context.policy.playbook(signal.fault).response is not Response.TELL:
-        return False  # whether that still holds is for the newest judgement to say: `_loss_again`
-    if context.incident.sight.repaired_at is not None and signal.occurred_at < context.incident.sight.repaired_at:
-        return False
-    if signal.kind is SignalKind.STALL and moves_again_since(context.incident, attempt) is not None:
-        return False
-    if signal.kind is SignalKind.STALL and _saved_since(signal, context, attempt):
-        return False
-    is_heartbeat_older = attempt.heartbeat_at is not None and attempt.heartbeat_at < signal.occurred_at
-    is_moving = signal.kind is SignalKind.STALL and not is_heartbeat_older and attempt.work != STALLED
-    return not (is_moving and has_passed_stall(signal, attempt))
-
-
-def _saved_since(stall: Signal, context: RuleContext, attempt: AttemptView) -> bool:
-    """It saved at a later step after the stall was reported: it moved on, whatever its heartbeats show."""
-    ask, step = context.incident.halt.ask, signal_step(stall)
-    if ask is None or ask.attempt != attempt.name or ask.outcome != "saved" or ask.asked_at < stall.occurred_at:
-        return False
-    return ask.step is not None and isinstance(step, Known) and ask.step > step.value
-
-
 def _only_news(
     context: RuleContext, attempt: AttemptView, signal: Signal, response: Response, keep: Mapping[str, Any]
 ) -> Decision | None:
-    """Nothing to do about it while the attempt lives: notify once, and look once more before anything is closed.
+    """Nothing to do about it while the attempt lives: look once more before anything is closed.
 
     `keep`: the Incident's own fault. News that nothing is done about do not rename what is being recovered from.
     """
     if signal not in context.seen.new_signals:
         return None
     if response is Response.TELL:
-        notice = Notify(severity=Severity.WARNING, title=f"{subject(context)}: {signal.fault}", text=story(context))
-        return context.stay("verify.tell", f"{story(context)} The playbook says: tell, do nothing.", notice, **keep)
+        return context.stay("verify.tell", f"{story(context)} The playbook says: tell, do nothing.", **keep)
     return context.stay(
         "verify.confirm", f"{story(context)} But {attempt.name} is {attempt.status}; watching its steps"
     )
@@ -380,13 +344,11 @@ def _blind(context: RuleContext, attempt: AttemptView) -> Decision:
     if context.in_state < context.policy.timing.verify_blind:
         reason = f"{attempt.name} runs, but its steps cannot be seen: {why_unknown(attempt.last_step)}"
         once = f"verify.blind:{attempt.name}"
-        if context.in_state < BLIND_NOTIFIED or once in context.incident.sight.paged_for.split():
+        if context.in_state < BLIND_NOTIFIED or context.is_told(once):
             return context.stay("verify.blind", reason)
         text = f"{reason}. Whether it resumed where it was to is not known either, and is worth a look."
         notice = Notify(severity=Severity.WARNING, title=f"{subject(context)}: its steps cannot be seen", text=text)
-        return context.changed(paged_for=f"{context.incident.sight.paged_for} {once}".strip()).stay(
-            "verify.blind", reason, notice
-        )
+        return context.with_told(once).stay("verify.blind", reason, notice)
     return context.hand_over(
         "verify.blind_limit",
         f"{attempt.name} has run for {span_word(context.in_state)} without failing, but its steps cannot be seen "
