@@ -28,11 +28,19 @@ HOUR = timedelta(hours=1)
 class Slurm:
     """A world with one protected Slurm job in it, at step 40 or so."""
 
-    def __init__(self, w: World, *, nodes: tuple[str, ...] = ("ip-1", "ip-2", "ip-3"), **job: Any) -> None:
+    def __init__(
+        self,
+        w: World,
+        *,
+        nodes: tuple[str, ...] = ("ip-1", "ip-2", "ip-3"),
+        peer: Callable[[Any], Any] = lambda client: client,
+        **job: Any,
+    ) -> None:
+        """peer: what stands between the run's monitor and agent and their clients."""
         self.w = w
         self.sim = SlurmSimulated(
             clock=w.cloud.clock,
-            client=w.cloud.client,
+            client=lambda service: peer(w.cloud.client(service)),
             cluster="ml",
             bucket=f"{STACK}-mailbox",
             bus=STACK,
