@@ -13,6 +13,7 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
+from rekindle.signatures.literals import needs_of
 from rekindle.signatures.rule import Harmless, Rule, skeleton
 
 MAX_SHAPES: Final = 4096
@@ -40,7 +41,7 @@ class Prefilter:
     def __init__(self, rules: Sequence[Rule | Harmless], *, extra: Sequence[str] = ()) -> None:
         """`extra` literals stand behind the rules, each with its own place, for what is not a table."""
         self._needs: list[tuple[bytes, int]] = [
-            (skeleton(need.encode()), place) for place, rule in enumerate(rules) for need in rule.needs
+            (skeleton(need.encode()), place) for place, rule in enumerate(rules) for need in needs(rule)
         ]
         self._needs += [(skeleton(need.encode()), len(rules) + place) for place, need in enumerate(extra)]
         self._by_keyword: dict[bytes, list[tuple[bytes, int]]] = {}
@@ -99,6 +100,26 @@ class Prefilter:
             else:
                 self._plain.add(word)
         return found
+
+
+def needs(rule: Rule | Harmless) -> tuple[str, ...]:
+    """Literals of which one stands in every text that the rule matches.
+
+    Raises: ValueError for a pattern that needs none: it would have to be tried on every line.
+    """
+    found = rule.needs if isinstance(rule, Harmless) else needs_of(rule.pattern, rarity)
+    if not found:
+        raise ValueError(f"the pattern of {rule.name} needs no literal")
+    return found
+
+
+def rarity(literal: str) -> int:
+    """How rarely a literal stands in ordinary lines: by the length of its keyword, then its own; 0 without letters."""
+    letters = skeleton(literal.encode())
+    if not _WORD.search(letters):
+        return 0
+    keyword = _keyword(letters)
+    return 1 if keyword in _COMMON else 2 * len(keyword) + len(letters)
 
 
 def _keyword(need: bytes) -> bytes:

@@ -21,14 +21,12 @@ def skeleton(raw: bytes) -> bytes:
 class Rule:
     """One row: `pattern` is searched in the excerpt in lower case (`is_cased`: as it is written).
 
-    `needs` are literals of which at least one stands in every text that the pattern matches: only then is the pattern
-    tried. `response` and `order` replace the label's own where this row knows better. `example` is a text that this
-    row must classify; `source` says whose words they are.
+    `response` and `order` replace the label's own where this row knows better. `example` is a text that this row must
+    classify; `source` says whose words they are.
     """
 
     name: str
     label: Label
-    needs: tuple[str, ...]
     pattern: str
     example: str
     source: str
@@ -39,7 +37,10 @@ class Rule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Harmless:
-    """A phrase that names an error and is none: it is taken out of the excerpt before the rules read it."""
+    """A phrase that names an error and is none: it is taken out of the excerpt before the rules read it.
+
+    It is looked for only where one of `needs`, the words that it could be mistaken for, stands in the excerpt.
+    """
 
     name: str
     needs: tuple[str, ...]

@@ -11,9 +11,10 @@ from typing import Final
 
 from rekindle.signatures.harmless import HARMLESS
 from rekindle.signatures.rule import Harmless, Rule
+from rekindle.signatures.rules_disks import ARRAYS, DISKS, FILE_SYSTEMS
 from rekindle.signatures.rules_gpu import CUDA, DEVICE, FABRIC
 from rekindle.signatures.rules_host import MEMORY, STORAGE
-from rekindle.signatures.rules_kernel import BLOCKS, PORTS, STALLS
+from rekindle.signatures.rules_kernel import PORTS, STALLS
 from rekindle.signatures.rules_network import ECHOES, NETWORK
 from rekindle.signatures.rules_numbers import NUMBERS
 from rekindle.signatures.rules_run import ENDS, PYTHON
@@ -22,7 +23,21 @@ __all__ = ["HARDWARE", "HARMLESS", "OTHERS", "RULES", "Harmless", "Rule"]
 
 HARDWARE: Final[tuple[Rule, ...]] = (*DEVICE, *FABRIC)
 # Between these two stand the Xid records of applications (xids.py).
-_GROUPS: Final = (CUDA, NETWORK, PORTS, ECHOES, MEMORY, STORAGE, BLOCKS, STALLS, NUMBERS, ENDS, PYTHON)
+_GROUPS: Final = (
+    CUDA,
+    NETWORK,
+    PORTS,
+    ECHOES,
+    MEMORY,
+    STORAGE,
+    ARRAYS,
+    FILE_SYSTEMS,
+    DISKS,
+    STALLS,
+    NUMBERS,
+    ENDS,
+    PYTHON,
+)
 _BY_NAME: Final = {rule.name: rule for group in _GROUPS for rule in group}
 OTHERS: Final[tuple[Rule, ...]] = tuple(
     _BY_NAME[name]
@@ -42,22 +57,39 @@ OTHERS: Final[tuple[Rule, ...]] = tuple(
         "ib_completion",
         "port_warning",
         "port_module",
+        "port_transmit",
+        "port_firmware",
         "ib_device",
         "host_oom",
         "slurm_node_fail",
         "disk_full",
         "dataloader",
         "cuda_unknown",
-        "md_array",
-        "file_system",
+        "raid_level",
+        "raid_core",
+        "raid_monitor",
+        "read_only_file_system",
+        "ext4",
+        "journal",
+        "xfs",
+        "btrfs",
+        "other_file_system",
+        "network_file_system",
         "file_system_record",
         "nvme",
+        "nfs_server_silent",
         "nfs_client",
-        "block_device",
+        "lustre_network",
+        "block_layer",
+        "scsi",
+        "ata",
+        "device_mapper",
+        "smart",
         "checkpoint_corrupt",
         "storage_io",
         "soft_lockup",
         "hung_task",
+        "hung_lustre_thread",
         "loss_scale_floor",
         "loss_scale_zero",
         "nan_iterations",

@@ -15,7 +15,6 @@ DEVICE: Final[tuple[Rule, ...]] = (
     Rule(
         name="gsp_timeout",
         label=Label.XID_119_GSP_TIMEOUT,
-        needs=("gsp", "rpcsendmessage", "rpcrecvpoll", "issuerpcand"),
         pattern=r"\brpc (?:response )?from (?:gpu ?\d{0,2} )?gsp\b|\bgsp(?:[- ]rm)?\b.{0,40}(?:time-?out|timed out"
         r"|heartbeat|crash|\bfail|not respond|is slow)|\b_?kgsp\w{1,60}.{0,60}(?:time-?out|timed out|fail|error)"
         r"|(?:failed|cannot|could not|unable) to (?:load|boot|initiali[sz]e|init) gsp"
@@ -26,20 +25,6 @@ DEVICE: Final[tuple[Rule, ...]] = (
     Rule(
         name="fallen_off_bus",
         label=Label.XID_79_FALLEN_OFF_BUS,
-        needs=(
-            "off the bus",
-            "lost from the bus",
-            "gpu is lost",
-            "device handle for gpu",
-            "rminitadapter",
-            "gpu_is_lost",
-            "gpuislost",
-            "rpcsendmessage",
-            "pcie bus error",
-            "aer: ",
-            "dpc: ",
-            "unable to change power state",
-        ),
         pattern=r"\bfall(?:en|s|ing)? off the bus|\bfell off the bus|gpu(?: is |_is_|is)lost\b|gpu lost from the bus"
         r"|rpcsendmessage failed with status 0x0{0,7}f\b|pcie bus error: severity=uncorrect\w{2,4} \(fatal\)"
         r"|\baer: .{0,40}uncorrect\w{2,4} \(fatal\)"
@@ -54,7 +39,6 @@ DEVICE: Final[tuple[Rule, ...]] = (
     Rule(
         name="ecc_uncorrectable",
         label=Label.ECC_UNCORRECTABLE,
-        needs=("ecc", "double bit", "doublebit", "dbe"),
         pattern=r"uncorrectable (?:\w{1,12} )?ecc|ecc_?uncorrectable|uncorrect(?:able|ed) (?:memory )?ecc"
         r"|double[- ]?bit (?:ecc )?errors?\b|\bdbe\b.{0,50}(?:error|detected|fault|violation)"
         r"|ecc (?:errors?|page)?.{0,20}\buncorrect(?:able|ed)\b|\b(?:un)?contained ecc error|unrecovered ecc"
@@ -65,7 +49,6 @@ DEVICE: Final[tuple[Rule, ...]] = (
     Rule(
         name="host_memory_uncorrected",
         label=Label.ECC_UNCORRECTABLE,
-        needs=("edac", "hardware error", "uncorrected", "memory failure", "hardware memory corruption"),
         pattern=r"\bedac\b.{0,80}\b(?:ue|uncorrect(?:able|ed))\b.{0,60}(?:error|memory|page|row|dimm)"
         r"|\[hardware error\].{0,60}machine check exception|\[hardware error\].{0,8}event severity: (?:fatal"
         r"|recoverable)"
@@ -80,7 +63,6 @@ DEVICE: Final[tuple[Rule, ...]] = (
     Rule(
         name="row_remap_recorded",
         label=Label.XID_63_64_ROW_REMAP,
-        needs=("remap",),
         pattern=r"row remapper: new row .{0,40}marked for remapping|row[- ]remap\w{0,6}.{0,30}(?:recorded|event)\b",
         example="Row Remapper: New row (0x00000000051e0800) marked for remapping, reset gpu to activate.",
         source=f"{_NV_XID}, Xid 63",
@@ -90,11 +72,6 @@ DEVICE: Final[tuple[Rule, ...]] = (
     Rule(
         name="row_remap_failed",
         label=Label.XID_63_64_ROW_REMAP,
-        needs=(
-            "page retire",
-            "retire page",
-            "remap",
-        ),
         pattern=r"(?:row[- ]?remap\w{0,6}|remapped[- ]?rows?|remapping).{0,50}(?:\bfail|error|occurred\W{1,6}yes)"
         r"|(?:fail\w{0,4}|unable).{0,40}(?:row[- ]remap|remap\w{0,5} row)"
         r"|(?:dynamic )?page retirement.{0,20}(?:fail|error)|(?:fail\w{0,3}|unable) to retire page",
@@ -104,7 +81,6 @@ DEVICE: Final[tuple[Rule, ...]] = (
     Rule(
         name="row_remap_pending",
         label=Label.XID_63_64_ROW_REMAP,
-        needs=("remap",),
         pattern=r"(?:row[- ]remap\w{0,6}|remapped rows?).{0,80}pending\W{1,30}(?:yes|true|[1-9])"
         r"|remapped rows[\s\S]{0,240}pending\s{0,40}:\s{0,3}yes|pending row[- ]remap"
         r"|row[- ]remap\w{0,6} (?:is )?pending",
@@ -118,7 +94,6 @@ FABRIC: Final[tuple[Rule, ...]] = (
     Rule(
         name="sxid_fatal",
         label=Label.NVLINK_ERROR,
-        needs=("sxid",),
         pattern=r"\bsxid\b.{0,60}\d{5}\s*,\s*fatal",
         example="nvidia-nvswitch0: SXid (PCI:0000:05:00.0): 20034, Fatal, Link 63 LTSSM Fault Up",
         source="NVIDIA Fabric Manager user guide, NVSwitch SXid errors",
@@ -126,7 +101,6 @@ FABRIC: Final[tuple[Rule, ...]] = (
     Rule(
         name="sxid",
         label=Label.NVLINK_ERROR,
-        needs=("sxid",),
         pattern=r"\bsxid\b(?: error)?.{0,60}\d{5}\b",
         example="nvidia-nvswitch3: SXid (PCI:0000:05:00.0): 12028, Non-fatal, Link 32 egress non-posted PRIV error",
         source="NVIDIA Fabric Manager user guide, non-fatal SXid errors: recorded, the run continues",
@@ -136,7 +110,6 @@ FABRIC: Final[tuple[Rule, ...]] = (
     Rule(
         name="nvswitch_nonfatal",
         label=Label.NVLINK_ERROR,
-        needs=("non-fatal",),
         pattern=r"\bnvswitch non-fatal error\b",
         example="[ERROR] [tid 871] detected NVSwitch non-fatal error 12028 on fid 0 on NVSwitch pci bus id "
         "00000000:86:00.0",
@@ -147,7 +120,6 @@ FABRIC: Final[tuple[Rule, ...]] = (
     Rule(
         name="fabric_manager",
         label=Label.NVLINK_ERROR,
-        needs=("fabric manager", "nvswitch", "multicast team", "nvlink", "fabricmanager"),
         pattern=r"\baborting fabric manager\b|\bfabric manager\b.{0,100}(?:\bfailed\b|\bfatal\b|don't match)"
         r"|\bnvswitch(?:es)?\b.{0,80}(?:don't match|mismatch|\bmissing\b|not detected|not responding|\bdegraded\b)"
         r"|\bfailed to (?!(?:get|query|read) ).{0,80}\b(?:multicast team|nvlinks?|nvswitch(?:es)?)\b"
@@ -161,7 +133,6 @@ FABRIC: Final[tuple[Rule, ...]] = (
     Rule(
         name="nvlink",
         label=Label.NVLINK_ERROR,
-        needs=("nvlink", "nvswitch", "nv_link", "fabricmanager"),
         pattern=r"uncorrectable nvlink|nvlink_?uncorrectable|peer gpu memory over nvlink"
         r"|\bnvlink\w{0,20}.{0,60}(?:\bfatal\b|uncorrectable|\berrors? (?:detected|encountered|on link|occurred|found)"
         r"|\blinks? (?:is |are )?(?:down|lost)\b|link training fail|\bfailed\b|\bfailure\b|\bfault\b)"
@@ -176,13 +147,6 @@ CUDA: Final[tuple[Rule, ...]] = (
     Rule(
         name="context_switch_timeout",
         label=Label.CUDA_CONTEXT_TIMEOUT,
-        needs=(
-            "switch timeout",
-            "switch timed out",
-            "context timeout",
-            "context timed out",
-            "context creation t",
-        ),
         pattern=r"\b(?:ctx|context)[ _]switch[ _](?:timeout|timed out)|cuda context (?:creation )?(?:timeout"
         r"|timed out)",
         example="Ch 00000008, errorString CTX SWITCH TIMEOUT, Info 0x58005",
@@ -193,7 +157,6 @@ CUDA: Final[tuple[Rule, ...]] = (
     Rule(
         name="launch_timeout",
         label=Label.CUDA_CONTEXT_TIMEOUT,
-        needs=("launch timed out", "launch_timeout", "launchtimeout"),
         pattern=r"launch timed out and was terminated|error_?launch_?timeout",
         example="RuntimeError: CUDA error: the launch timed out and was terminated",
         source=f"{_CUDA}; github.com/pytorch/pytorch/issues/10853",
@@ -201,7 +164,6 @@ CUDA: Final[tuple[Rule, ...]] = (
     Rule(
         name="device_assert",
         label=Label.CUDA_DEVICE_ASSERT,
-        needs=("device-side assert", "error_assert", "errorassert", "cuda_kernel_assert", "thread: ["),
         pattern=r"device-side assert(?:ion)? (?:triggered|failed|failure)|cuda_?error_?assert\b"
         r"|block: \[\d{1,9},\s?\d{1,9},\s?\d{1,9}\],\s{0,3}thread: \[\d{1,9},\s?\d{1,9},\s?\d{1,9}\].{0,80}assert"
         r"|cuda_kernel_assert.{0,60}fail",
@@ -212,15 +174,6 @@ CUDA: Final[tuple[Rule, ...]] = (
     Rule(
         name="illegal_memory",
         label=Label.CUDA_ILLEGAL_MEMORY,
-        needs=(
-            "illegal memory",
-            "illegal_address",
-            "illegaladdress",
-            "misaligned",
-            "cuda failure",
-            "invalid address",
-            "operation not supported on global",
-        ),
         pattern=r"illegal memory access|cuda_?error_?(?:illegal|misaligned)_?address|\bmisaligned address\b"
         r"|\bcuda failure (?:700|716)\b|cuda.{0,30}operation not supported on global/shared address space"
         r"|cuda.{0,40}invalid address space",
@@ -230,19 +183,6 @@ CUDA: Final[tuple[Rule, ...]] = (
     Rule(
         name="out_of_memory",
         label=Label.CUDA_OOM,
-        needs=(
-            "out of memory",
-            "outofmemoryerror",
-            "memoryallocation",
-            "alloc_failed",
-            "oom when allocating",
-            "resource_exhausted",
-            "failed to allocate",
-            "out_of_memory",
-            "resourceexhausted",
-            "outofresources",
-            "cuda runtime error",
-        ),
         pattern=r"\b(?:cuda|hip|xpu|npu|mps|vram)\b.{0,60}\bout of memory\b|\bgpu(?: ?\d{1,2})?(?: is| ran| has run"
         r"| memory|:)? out of memory|torch\.(?:cuda\.)?outofmemoryerror"
         r"|cuda_?error_?(?:out_of_memory|memoryallocation)|cu(?:blas|dnn|solver|sparse|fft)_(?:status_)?alloc_failed"
@@ -257,30 +197,6 @@ CUDA: Final[tuple[Rule, ...]] = (
     Rule(
         name="cuda_unknown",
         label=Label.CUDA_UNKNOWN_ERROR,
-        needs=(
-            "cuda error",
-            "cuda runtime error",
-            "cuda_error_",
-            "cudaerror",
-            "cuda unknown error",
-            "cuda failure",
-            "unspecified launch",
-            "cublas_status",
-            "cudnn_status",
-            "cusolver_status",
-            "cufft_",
-            "cuda driver error",
-            "cudnn error",
-            "cublas error",
-            "cuda kernel fail",
-            "cuda-capable",
-            "unhandled cuda",
-            "unhandledcuda",
-            "hip error",
-            "thcudacheck",
-            "hiperror",
-            "cusparse_status",
-        ),
         pattern=r"\b(?:cuda|hip)(?: driver| runtime)? error(?: \(?\d{1,4}\)?)?\s?:|\bcuda runtime error \(\d{1,4}\)"
         r"|\bcuda_error_[a-z_]{3,40}|\b(?:cuda|hip)error[a-z]{3,40}\b|\bcuda unknown error\b|\bcuda failure\b"
         r"|unspecified launch failure|\bcu(?:blas|dnn|solver|sparse)_status_(?!success)[a-z_]{3,40}"

@@ -11,14 +11,6 @@ NETWORK: Final[tuple[Rule, ...]] = (
     Rule(
         name="efa_setup",
         label=Label.EFA_FAILURE,
-        needs=(
-            "net/ofi",
-            "aws-ofi-nccl",
-            "nccl_net_ofi",
-            "ofi plugin",
-            "remote rails",
-            "only efa provider",
-        ),
         # Set-up calls of the plugin: no transfer has begun.
         pattern=r"net/ofi.{0,80}(?:could(?:n't| not) (?:open|enable|bind|create|find|get|allocate|set|initiali[sz]e)"
         r"|unable to (?:register|find|open|create|get|alloc|set|init|bind|map)\w{0,5}"
@@ -34,7 +26,6 @@ NETWORK: Final[tuple[Rule, ...]] = (
         # The provider's own words; the plugin repeats them behind "Request completed with error".
         name="efa_provider",
         label=Label.EFA_FAILURE,
-        needs=("unresponsive receiver", "efa addr", "addr_efa", "prov/efa", "libfabric:"),
         pattern=r"\bunresponsive receiver\b|\b(?:my|peer|local|remote) efa addr\b|\bfi_addr_efa:|\bprov/efa/"
         r"|libfabric:\d{1,9}:\d{1,12}:{1,2}efa:.{0,120}(?:<critical>|\berr: -?\d|cq_handle_error|failed|unable to"
         r"|could not|cannot)",
@@ -46,18 +37,6 @@ NETWORK: Final[tuple[Rule, ...]] = (
     Rule(
         name="ofi_transfer",
         label=Label.OFI_NETWORK_ERROR,
-        needs=(
-            "net/ofi",
-            "libfabric",
-            "fi_cq_read",
-            "ofi_process_cq",
-            "fi_send",
-            "fi_recv",
-            "fi_write",
-            "fi_read",
-            "fi_tsend",
-            "fi_trecv",
-        ),
         # A request that was under way ended in error, or the completion queue could not be read.
         pattern=r"net/ofi.{0,80}(?:completed with error|cq error|completion (?:with )?error|fi_cq_read|error_?entry"
         r"|unexpected (?:status|request|message|cqe)|from unexpected request|unable to (?:post|retrieve completion"
@@ -73,7 +52,6 @@ NETWORK: Final[tuple[Rule, ...]] = (
     Rule(
         name="ofi_warn",
         label=Label.OFI_NETWORK_ERROR,
-        needs=("nccl warn net/ofi",),
         pattern=r"nccl warn net/ofi (?!.{0,60}(?:deprecat|using|will be ignored|not recommended|falling back))",
         example="nccl_ofi_rdma.c:2011 NCCL WARN NET/OFI Invalid state of the receive communicator",
         source="aws-ofi-nccl NCCL_OFI_WARN, any other",
@@ -81,16 +59,6 @@ NETWORK: Final[tuple[Rule, ...]] = (
     Rule(
         name="efa_device",
         label=Label.EFA_FAILURE,
-        needs=(
-            "efa_",
-            "efa ",
-            "efa:",
-            "fi_getinfo",
-            "rdmap",
-            "open efa",
-            "find efa",
-            "load efa",
-        ),
         pattern=r"\befa(?:_\d{1,3})?\b.{0,42}(?:failed to |unable to |fatal|cannot open device"
         r"|not responding|reset fail"
         r"|wait for completion \(\w{1,12}\) timeout|didn't send any completion"
@@ -104,16 +72,6 @@ NETWORK: Final[tuple[Rule, ...]] = (
     Rule(
         name="ib_completion",
         label=Label.IB_NETWORK_ERROR,
-        needs=(
-            "net/ib",
-            "ibv_",
-            "ib_plugin",
-            "vendor err",
-            "wc_status",
-            "ibv wc",
-            "net_ib",
-            "got completion",
-        ),
         pattern=r"net/ib ?:?.{0,80}(?:got completion|async (?:fatal )?event|failed|fatal|error|timed? ?out|unable to"
         r"|no device|retry exceeded|link down|port down)"
         r"|got completion (?:from peer .{0,80})?with (?:status|error)\b|\bvendor err \d{1,4}\b"
@@ -125,21 +83,6 @@ NETWORK: Final[tuple[Rule, ...]] = (
     Rule(
         name="ib_device",
         label=Label.IB_NETWORK_ERROR,
-        needs=(
-            "mlx",
-            "infiniband",
-            "ucx ",
-            "retry count",
-            "retry counter",
-            "rdma",
-            "roce",
-            "modify qp",
-            "hca",
-            "queue pair",
-            "link down",
-            "rnr retry",
-            "local catastrophic",
-        ),
         pattern=r"\bmlx[45]_(?:core|ib|en|\d{1,3}).{0,100}(?:link down|port (?:is )?down|\bfatal\b|health (?:error"
         r"|compromised"
         r"|failed)|device's health|timed? ?out|firmware (?:error|fatal)|catastrophic|\bcr_error|err cqe"
@@ -157,17 +100,6 @@ ECHOES: Final[tuple[Rule, ...]] = (
     Rule(
         name="nccl_watchdog",
         label=Label.NCCL_TIMEOUT,
-        needs=(
-            "timed out",
-            "timing out",
-            "timeout",
-            "got stuck",
-            "nccl work",
-            "nccl collective",
-            "flight recorder",
-            "inconsistency",
-            "dump signal",
-        ),
         pattern=r"watchdog caught collective operation timeout|(?:either an error or timeout\) )detected by watchdog"
         r"|collective operation timeout: ?\w{4,12}nccl|ran for \d{1,12} milliseconds before timing out"
         r"|some nccl operations have failed or timed out|heartbeat monitor timed out"
@@ -183,15 +115,6 @@ ECHOES: Final[tuple[Rule, ...]] = (
     Rule(
         name="gloo_timeout",
         label=Label.NCCL_TIMEOUT,
-        needs=(
-            "timed out waiting",
-            "barrier timeout",
-            "barrier timed",
-            "monitoredbarrier",
-            "wait timeout",
-            "to pass",
-            "to reach",
-        ),
         pattern=r"timed out waiting \d{1,12}ms for (?:recv|send) operation|monitoredbarrier.{0,120}(?:timeout|timed out"
         r"|failed)|ranks? \d.{0,60}failed to (?:pass|reach) (?:the )?(?:monitored)?barrier"
         r"|collective .{0,40}timed out waiting",
@@ -202,33 +125,6 @@ ECHOES: Final[tuple[Rule, ...]] = (
     Rule(
         name="store",
         label=Label.RENDEZVOUS_STORE_FAILURE,
-        needs=(
-            "tcpstore",
-            "rendezvous",
-            "c10d store",
-            "client socket",
-            "server socket",
-            "diststoreerror",
-            "distnetworkerror",
-            "nccluniqueid",
-            "store->get",
-            "waiting for clients",
-            "socket timeout",
-            "key-value store",
-            "etcd",
-            "master_addr",
-            "coordination service",
-            "coordination_service",
-            "coordinationservice",
-            "barrier timed out",
-            "sendbytes failed",
-            "recvvalue failed",
-            "recvbytes failed",
-            "recvvector failed",
-            "should dump",
-            "store based",
-            "storebased",
-        ),
         pattern=r"tcpstore.{0,100}(?:shut ?down too early|fail|broken pipe|connection (?:reset|refused|closed"
         r"|was closed)"
         r"|timed? ?out|could not connect|exited|unreachable|error)"
@@ -253,26 +149,6 @@ ECHOES: Final[tuple[Rule, ...]] = (
     Rule(
         name="nccl_remote",
         label=Label.NCCL_REMOTE_ERROR,
-        needs=(
-            "ncclremoteerror",
-            "ncclsystemerror",
-            "ncclinternalerror",
-            "remote process exited",
-            "unhandled system error",
-            "remote peer",
-            "closed by peer",
-            "reset by peer",
-            "nccl error",
-            "nccl warn",
-            "nccl communicator",
-            "network error",
-            "internal error",
-            "invalid usage",
-            "remote error",
-            "gloo/",
-            "process group has been",
-            "attempt to use communicator",
-        ),
         pattern=r"ncclremoteerror|ncclsystemerror|ncclinternalerror|remote process exited or there was a network error"
         r"|unhandled system error|connection closed by remote peer|nccl.{0,60}\bremote error\b"
         r"|gloo/.{0,80}(?:connection (?:closed|reset|refused)|broken pipe|read error|write error|no route to host)"

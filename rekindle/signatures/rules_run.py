@@ -11,32 +11,6 @@ ENDS: Final[tuple[Rule, ...]] = (
     Rule(
         name="slurm_node_fail",
         label=Label.SLURM_NODE_FAIL,
-        needs=(
-            "node failure",
-            "node_fail",
-            "nodefail",
-            "not responding",
-            "setting down",
-            "node is not ready",
-            "node not ready",
-            "node lost",
-            "lost node",
-            "nodelost",
-            "prolog",
-            "unexpectedly rebooted",
-            "kubelet stopped",
-            "confirm allocation",
-            "ping apparently",
-            "nodes may be down",
-            "lost communication with",
-            "nodeunreachable",
-            "node unreachable",
-            "notready",
-            "node_lost",
-            "is down",
-            "is unreachable",
-            " died",
-        ),
         pattern=r"\bnode failure\b|(?<![a-z])node_?fail\w{0,2}\b|node ping apparently hung|nodes may be down\b"
         r"|lost communication with a remote daemon|nodes? \S{1,120} (?:is )?not responding"
         r"|not responding, setting down"
@@ -51,37 +25,6 @@ ENDS: Final[tuple[Rule, ...]] = (
     Rule(
         name="preemption",
         label=Label.PREEMPTION,
-        needs=(
-            "preempt",
-            "pre-empt",
-            "spot ",
-            "interruption",
-            "rebalance recommendation",
-            "death signal",
-            "signal: 15",
-            "signal 15",
-            "sigterm",
-            "job requeue",
-            "requeue",
-            "time limit",
-            "reclaim",
-            "instance-action",
-            "termination notice",
-            "marked for termination",
-            "maintenance event",
-            "maxruntimeexceeded",
-            "maxwaittimeexceeded",
-            "node shutdown",
-            "terminationbykubelet",
-            "exit code 143",
-            "capacity block",
-            "will be terminated",
-            "will be interrupted",
-            "received 15",
-            "by 15",
-            "exitcode",
-            "nodeshutdown",
-        ),
         pattern=r"due to pre-?emption|\b(?:job|step|task|pod|instance|worker|node|cluster|run|vm|tpu|workload)\b.{0,60}"
         r"(?:was|is|being|been|got|will be) pre-?empted|\bpre-?empted (?:by|in order|due|at)\b|state=preempted\b"
         r"|\bpreempted\b.{0,20}\bby (?:the )?(?:scheduler|slurm|kueue|platform)|this job is preempted"
@@ -108,36 +51,6 @@ ENDS: Final[tuple[Rule, ...]] = (
     Rule(
         name="user_cancelled",
         label=Label.USER_CANCELLED,
-        needs=(
-            "keyboardinterrupt",
-            "keyboard interrupt",
-            "sigint",
-            "cancelled at",
-            "cancelled by",
-            "canceled by",
-            "signal: 2",
-            "signal 2",
-            "srun: interrupt",
-            "scancel",
-            "interrupted by user",
-            "by user",
-            "by the user",
-            "user request",
-            "death signal",
-            "^c",
-            "forcing job termination",
-            "stoptrainingjob",
-            "exitcode: -2",
-            "user interrupt",
-            "sighup",
-            "signal: 1",
-            "aborted by",
-            "interrupted!",
-            "status: cancel",
-            "manually",
-            "ctrl",
-            "user-",
-        ),
         pattern=r"\bkeyboard ?interrupt\b|(?:received|caught|got|detected|handling"
         r"|by) (?:signal )?\(?(?:signals\.)?(?:sigint|sighup)\b"
         r"|\bsig(?:int|hup)\b.{0,12}(?:received|caught|detected)"
@@ -159,7 +72,6 @@ ENDS: Final[tuple[Rule, ...]] = (
     Rule(
         name="dataloader",
         label=Label.DATALOADER_CRASH,
-        needs=("dataloader", "data loader", "out of shared memory", "shared memory", "dataset worker", "tf.data"),
         pattern=r"data ?loader worker\s?\(pid\W{0,3}[^)]{0,80}\) (?:is killed|exited unexpectedly|died"
         r"|was killed|is dead)"
         r"|data ?loader worker.{0,60}(?:is killed by signal|exited unexpectedly|died|killed|crash)"
@@ -172,35 +84,6 @@ ENDS: Final[tuple[Rule, ...]] = (
     Rule(
         name="segfault",
         label=Label.SEGFAULT,
-        needs=(
-            "segfault",
-            "segmentation fault",
-            "sigsegv",
-            "signal 11",
-            "signal: 11",
-            "exitcode",
-            "exit code",
-            "bus error",
-            "sigbus",
-            "core dumped",
-            "general protection",
-            "address not mapped",
-            "double free",
-            "invalid pointer",
-            "malloc()",
-            "munmap_chunk",
-            "corrupted size",
-            "corrupted double",
-            "stack smashing",
-            "sigabrt",
-            "signal 6",
-            "invalid next size",
-            "exited with",
-            "traps: ",
-            "exit status",
-            "exitstatus",
-            "(): invalid",
-        ),
         pattern=r"\bsegfault at\b|\bsegfault(?:ed)?\b(?!\w)|segmentation fault|\bsigsegv\b|\bsignal(?: |: )11\b"
         r"|(?<!pcie )\bbus error\b"
         r"|\bsigbus\b"
@@ -220,7 +103,6 @@ PYTHON: Final[tuple[Rule, ...]] = (
     Rule(
         name="python_exception",
         label=Label.PYTHON_EXCEPTION_USER_CODE,
-        needs=("error", "exception", "stopiteration", "systemexit"),
         is_cased=True,
         # An exception's class where Python prints it: first on its line, or after a dotted module or a prefix.
         pattern=r"(?:\A|[\n\s\].(|:])(?!\w{0,20}Warning)(?:[A-Z][a-z0-9]{0,24}){1,6}(?:Error|Exception)(?::\s"
@@ -232,7 +114,6 @@ PYTHON: Final[tuple[Rule, ...]] = (
     Rule(
         name="traceback",
         label=Label.PYTHON_EXCEPTION_USER_CODE,
-        needs=("traceback", "childfailederror", "errors were encountered", "error executing job", "ncclinvalid"),
         pattern=r"traceback \(most recent call last\)|\bchildfailederror\b|error executing job with overrides"
         # The program called NCCL wrongly: ncclInvalidUsage, ncclInvalidArgument.
         r"|\bncclinvalid(?:usage|argument)\b",
@@ -243,17 +124,6 @@ PYTHON: Final[tuple[Rule, ...]] = (
     Rule(
         name="exit_code",
         label=Label.PYTHON_EXCEPTION_USER_CODE,
-        needs=(
-            "exit code",
-            "exitcode",
-            "exited with",
-            "group failed",
-            "exit status",
-            "executeuserscripterror",
-            "exits with return code",
-            "exit with",
-            "exitstatus",
-        ),
         pattern=r"worker group failed\b|exit(?:ed with| with)? ?(?:exit )?(?:code"
         r"|status)\s{0,3}[:=]?\s{0,3}\(?[1-9]\d{0,2}\b"
         r"|exitcode\s{0,3}[:=]\s{0,3}-?[1-9]\d{0,2}\b"
