@@ -8,12 +8,23 @@ from pathlib import Path
 from typing import Any
 
 EVENTS = Path(__file__).resolve().parents[2] / "events"
-SOURCES_FILE = "SOURCES.json"
+EXPECTED_FILE = "EXPECTED.json"
+EXPECTED: dict[str, dict[str, Any]] = json.loads((EVENTS / EXPECTED_FILE).read_text())
 
 
 def names() -> list[str]:
-    """File names without their ending, sorted."""
-    return sorted(path.stem for path in EVENTS.glob("*.json") if path.name != SOURCES_FILE)
+    """File names of the events that can be read, without their ending, sorted."""
+    return sorted(path.stem for path in EVENTS.glob("*.json") if path.name != EXPECTED_FILE)
+
+
+def malformed() -> list[str]:
+    """Paths of the events that cannot, from this folder on, sorted."""
+    return sorted(path.relative_to(EVENTS).as_posix() for path in EVENTS.glob("malformed/*.json"))
+
+
+def files() -> list[str]:
+    """All of both: what EXPECTED.json has a row for."""
+    return [*(f"{name}.json" for name in names()), *malformed()]
 
 
 def load(name: str) -> dict[str, Any]:

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
+from tests.ingest import golden
 from tests.recovery.world import Script, world
-
-EVENTS = Path(__file__).parents[2] / "events"
 
 
 def test_a_malformed_event_is_kept_with_the_field_that_was_wrong_and_can_be_fed_in_again() -> None:
     with world() as w:
         w.submit(scripts=(Script(),))
-        expected = json.loads((EVENTS / "malformed" / "EXPECTED.json").read_text())
-        name = next(name for name in sorted(expected) if name.startswith("sagemaker_training_job"))
-        event = json.loads((EVENTS / "malformed" / f"{name.removesuffix('.json')}.json").read_text())
+        name = next(name for name in golden.malformed() if name.startswith("malformed/sagemaker_training_job"))
+        event = json.loads((golden.EVENTS / name).read_text())
         outcomes = w.cloud.invoke("training_job_event", event)
         assert [outcome["what"] for outcome in outcomes] == ["quarantined"]
         (kept,) = w.service.quarantine.peek(limit=5)

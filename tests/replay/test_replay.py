@@ -21,6 +21,7 @@ from localcloud.replay.read import Recorded, read
 from localcloud.replay.run import IncidentStanding, Replay, Verdict
 from rekindle.cli.main import main
 from tests.domain.policies import changed
+from tests.ingest import golden
 from tests.sizes import examples
 
 EVENTS = Path(__file__).parents[2] / "events"
@@ -278,17 +279,16 @@ def test_the_golden_events_have_one_verdict_each_and_always_the_same(command: Co
     told = [item["event"] for item in first.objects]
     assert len(told) == len(set(told))
     requests = {name for name in files if name.startswith("webhooks/")}  # no events: bodies of inbound webhooks
-    assert files - set(told) == {"SOURCES.json", "malformed/EXPECTED.json"} | requests
+    assert files - set(told) == {golden.EXPECTED_FILE} | requests
     for item in first.objects:
         assert list(item)[:8] == KEYS
         assert (item["dropped"] is None) == (item["incident"] is not None and item["fault"] is not None)
 
 
 def test_each_malformed_twin_is_dropped_with_the_field_it_names(command: Command) -> None:
-    expected = json.loads((EVENTS / "malformed" / "EXPECTED.json").read_text())
-    told = {item["event"]: item["dropped"] for item in command(EVENTS / "malformed", "--json").objects}
-    for name, field in expected.items():
-        assert told[name].startswith(f"{field}:"), name
+    told = {item["event"]: item["dropped"] for item in command(EVENTS, "--json").objects}
+    for name in golden.malformed():
+        assert told[name].startswith(f"{golden.EXPECTED[name]['field']}:"), name
 
 
 def test_every_golden_event_can_be_replayed_alone(command: Command) -> None:
