@@ -20,7 +20,7 @@ SHAPES = "chalicelib.aws.s3.discovered"  # the formats of checkpoints
 INCIDENTS = "chalicelib.domain.model.incident"  # with all that an Incident holds: two of three of the service's records
 SWEEP = "chalicelib.services.sweep.sweep"
 API = "chalicelib.api.operations.routes"
-DETECTORS = "rekindle.detectors.watch"  # the judge of losses; the sweep asks it about metrics
+DETECTORS = "rekindle.detectors.watch"  # the judge of losses; the sweep asks it only where a Job has metrics
 STATISTICS = "statistics"  # of the standard library, and not small
 DECIDE = "chalicelib.domain.decide"  # all rules
 INIT = """
@@ -34,7 +34,7 @@ FORBIDDEN = {
     "notice_event": {SDK, SHAPES, SWEEP, API, DECIDE, DETECTORS, STATISTICS},  # it draws Incidents' pages
     "deliver": {SDK, SHAPES, INCIDENTS, SWEEP, API, DETECTORS, STATISTICS},
     "monitor_event": {SDK, SHAPES, SWEEP, API, DECIDE, DETECTORS, STATISTICS},
-    "sweep": {SDK, SHAPES, API, DECIDE},
+    "sweep": {SDK, SHAPES, API, DECIDE, DETECTORS},
     "recover": {SWEEP, API, DETECTORS},
     "app": {SDK, SHAPES, SWEEP, DECIDE, DETECTORS, STATISTICS},
 }

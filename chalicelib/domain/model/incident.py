@@ -26,6 +26,8 @@ from chalicelib.domain.model.repair import NodeRepair
 from chalicelib.domain.model.signal import Signal
 from rekindle.protocol.signals import FaultClass
 
+STOPPED_BY_ORDER: Final = "order.stop"  # the outcome of an Incident that stopped its run for good
+
 MAX_KEPT_SIGNALS = 40  # newest kept on the Incident itself; every one has its line in the timeline
 
 

@@ -11,7 +11,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from itertools import pairwise
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from chalicelib.domain.fault_specs.faults import LOSS_FAULTS
 from chalicelib.domain.model.job import Attempt, Job, is_far_below
@@ -21,8 +21,10 @@ from chalicelib.domain.model.signal import Signal, SignalKind, SignalSource
 from chalicelib.ports.sweep import Series
 from rekindle.detectors.hang import HangLimit
 from rekindle.detectors.points import Health, Point, Severity, Verdict
-from rekindle.detectors.watch import LossWatch
 from rekindle.protocol.signals import FaultClass
+
+if TYPE_CHECKING:
+    from rekindle.detectors.watch import LossWatch
 
 # Forty heartbeats of 15 s (rekindle/monitor): a network that is away for a while is no news, silence that long is.
 SILENT_AFTER = timedelta(minutes=10)
@@ -121,6 +123,8 @@ def signal_from_metrics(job: Job, readings: Mapping[str, Maybe[Series]], *, now:
 def _loss_trouble(job: Job, series: Mapping[str, Series]) -> Signal | None:
     losses, steps = series.get("loss", ()), dict(series.get("step", ()))
     has_steps = bool(steps) and all(at in steps for at, _ in losses)
+    from rekindle.detectors.watch import LossWatch  # a sweep reads metrics every few minutes, and most Jobs have none
+
     watch, worst, seen_at = LossWatch(), None, None
     for index, (at, loss) in enumerate(losses):
         step = int(steps[at]) if has_steps else index

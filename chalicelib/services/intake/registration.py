@@ -8,13 +8,13 @@ from datetime import datetime
 from typing import Final
 
 from chalicelib.domain.model.errors import NotOurs, Permanent, RecoveryError, UnknownEntity
+from chalicelib.domain.model.incident import STOPPED_BY_ORDER
 from chalicelib.domain.model.incident_parts import Try
 from chalicelib.domain.model.job import Attempt, Job
 from chalicelib.domain.model.known import Unknown
 from chalicelib.domain.model.signal import Signal, SignalKind, SignalSource
 from chalicelib.domain.model.start_view import is_another_run
 from chalicelib.domain.model.urgency import Severity
-from chalicelib.domain.rules.run.orders import STOPPED_BY_ORDER
 from chalicelib.domain.run.resume_point import is_attempt_name
 from chalicelib.ports.clock import Clock
 from chalicelib.ports.incidents import IncidentStore

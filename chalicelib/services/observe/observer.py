@@ -15,7 +15,7 @@ from chalicelib.domain.guards.guards import was_ordered
 from chalicelib.domain.model.action import ActionResult
 from chalicelib.domain.model.errors import Permanent, RecoveryError, UnknownEntity, VersionConflict
 from chalicelib.domain.model.evidence import Need, Suspicion, SuspicionKind
-from chalicelib.domain.model.incident import Incident, Phase, TimelineEntry
+from chalicelib.domain.model.incident import STOPPED_BY_ORDER, Incident, Phase, TimelineEntry
 from chalicelib.domain.model.job import Attempt, Job
 from chalicelib.domain.model.known import Known, Maybe, Unknown
 from chalicelib.domain.model.node import NodesSeen, is_in_service
@@ -32,7 +32,7 @@ from chalicelib.domain.model.observation import (
 from chalicelib.domain.model.signal import Signal
 from chalicelib.domain.model.start_view import is_another_run
 from chalicelib.domain.policy.document import DEFAULT_POLICY, Policy, readable
-from chalicelib.domain.rules.run.orders import STOPPED_BY_ORDER, who_ordered
+from chalicelib.domain.rules.run.orders import who_ordered
 from chalicelib.domain.run.earlier_attempts import (
     began_again,
     began_before,

@@ -15,7 +15,7 @@ from typing import Final
 
 from chalicelib.domain.decision.verdict import Decision, RuleContext, result, span_word, why_unknown
 from chalicelib.domain.model.action import Action, AdoptAttempt, Done, RequestCheckpoint, Severity, StopJob
-from chalicelib.domain.model.incident import CheckpointAsk, Incident, Phase, Try
+from chalicelib.domain.model.incident import STOPPED_BY_ORDER, CheckpointAsk, Incident, Phase, Try
 from chalicelib.domain.model.observation import AttemptStatus, AttemptView
 from chalicelib.domain.model.start_view import Submission
 from chalicelib.domain.rules.run.platform_restart import adopt_held, platform_restarted
@@ -23,7 +23,6 @@ from chalicelib.domain.rules.run.resubmitting import undo_try
 from chalicelib.domain.run.first_response import begin_checkpoint, begin_stop, shadow
 from rekindle.protocol.signals import FaultClass
 
-STOPPED_BY_ORDER: Final = "order.stop"  # the outcome of an Incident that stopped its run for good
 _BEFORE: Final = (Phase.OPEN, Phase.HOLDING, Phase.WATCHING)
 _NOT_STARTED: Final = (Done.REFUSED, Done.CAPACITY, Done.NAME_TAKEN, Done.SIBLING)
 
