@@ -7,7 +7,6 @@ infra/functions.py, so that a new function cannot be forgotten by its alarms or 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -26,7 +25,7 @@ from infra.functions import (
     Function,
     Trigger,
 )
-from infra.grants import SHARED, shared_policies
+from infra.grants import SHARED, policy, shared_policies
 
 PARTS: Final = ("parameters", "storage", "messaging", "alarms", "outputs")
 
@@ -92,7 +91,7 @@ def merge_template() -> dict[str, Any]:
     template: dict[str, Any] = {"Description": "Rekindle: brings dead, stuck or poisoned training runs back"}
     for part in PARTS:
         _add(template, _read_yaml(INFRA / "template" / f"{part}.yaml"))
-    template["Resources"]["TrainingPolicy"]["Properties"]["PolicyDocument"] = _policy("training-role")
+    template["Resources"]["TrainingPolicy"]["Properties"]["PolicyDocument"] = policy("training-role")
     for name in SHARED:
         _add(template, {"Resources": {managed_policy(name): _shared_policy(name)}})
     template["Resources"]["RestAPI"] = {"Properties": dict(REST_API)}
@@ -108,15 +107,11 @@ def managed_policy(name: str) -> str:
     return "".join(part.capitalize() for part in name.split("_")) + "Policy"
 
 
-def _policy(name: str) -> dict[str, Any]:
-    return dict(json.loads((INFRA / "policies" / f"{name}.json").read_text(encoding="utf-8")))
-
-
 def _shared_policy(name: str) -> dict[str, Any]:
     return {
         "Type": "AWS::IAM::ManagedPolicy",
         "Condition": "HasTrainingBuckets",
-        "Properties": {"PolicyDocument": _policy(name)},
+        "Properties": {"PolicyDocument": policy(name)},
     }
 
 
@@ -134,7 +129,7 @@ def _add(template: dict[str, Any], part: Mapping[str, Any]) -> None:
 
 def _resources(function: Function) -> dict[str, Any]:
     durable = _durable_alarms(function) if function.trigger is Trigger.DURABLE else {}
-    carried = [{"Ref": managed_policy(name)} for name in shared_policies(_policy(function.name))]
+    carried = [{"Ref": managed_policy(name)} for name in shared_policies(policy(function.name))]
     role = {"ManagedPolicyArns": {"Fn::If": ["HasTrainingBuckets", carried, {"Ref": "AWS::NoValue"}]}}
     return {
         **durable,

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from infra import lifecycle
-from infra.functions import INFRA
+from infra import grants, lifecycle
 from infra.init import answers as read
 from infra.init import lines
 from infra.init.answers import Answers, Runs
@@ -83,8 +81,7 @@ def role_policy(service: Service, bucket: str) -> dict[str, Any]:
             ["arn", service.partition, "events", service.region, service.account, f"event-bus/{service.bus}"]
         ),
     }
-    document: dict[str, Any] = json.loads((INFRA / "policies" / "training-role.json").read_text(encoding="utf-8"))
-    return dict(_filled(document, names))
+    return dict(_filled(grants.policy("training-role"), names))
 
 
 def parameters(given: InitInputs) -> dict[str, str]:

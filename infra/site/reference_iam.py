@@ -25,12 +25,36 @@ _SHARED: Final = (
     ("Buckets of Jobs, write", "training_buckets_write", "Attached to the functions that write to mailboxes."),
 )
 
+# Why a statement is as it is, where its name does not say it.
+WHY: Final[Mapping[str, str]] = {
+    "Logs": "Lambda does it in the function's name",
+    "KeepFailures": "Lambda keeps an event that failed",
+    "TakeDeliveries": "Lambda polls the queue in the function's name",
+    "DurableState": "Lambda's durable execution",
+    "WriteDeliveries": "what speaks to other people's servers writes what it has delivered, and nothing else",
+    "Resubmit": "a job on reserved capacity names its plan, and the plan must allow it too",
+    "HandOverTrainingRole": "a role that the stack does not name is handed to no job: a tag may name any role",
+    "UseKeysOfBuckets": "where a bucket has a key of its own",
+    "UseKeysOfVolumes": "where a job's volume has a key of its own",
+    "ListTrainingJobs": "AWS offers it for the whole account only; it gives names and states",
+    "ReadMetrics": "metrics have no ARN; numbers are read only",
+    "JobAlarms": "`-job-…` are the Jobs' own, `-jobs-…` the shared ones; the stack's own alarms have other names",
+    "ReadAlarms": "a listing by a prefix asks for the right on all alarms",
+    "ReadAlarmsTags": "an alarm of a user's may name its Job by a tag",
+    "RepairNodes": "a node has no ARN of its own; that no controller is repaired, the code sees to",
+    "ReadCheckpoints": "manifests name files anywhere under the Job's prefix; their sizes are compared before a resume",
+    "ReadPages": "what a role may read, its signed links open: Incidents' pages and nothing else",
+    "ListPolicies": "the path itself is what the call is about; the documents lie below it",
+    "Secrets": "encrypted with Parameter Store's own key, which lets every reader of the parameter decrypt",
+}
+
 
 def page_text() -> str:
     """The page."""
     about = [
-        "One role per function, and in it what its code calls and nothing else: the policies are held to the code by",
-        "`tests/infra/test_policies.py`. In ARNs `…` is the stack's partition, or its Region and account;",
+        "One role per function, and in it what the function calls and nothing else: tests run each function under its",
+        "role, fail where a call is denied, and name what no test used. In ARNs `…` is the stack's partition, or its",
+        "Region and account;",
         "`${STACK}` is the stack's name, other `${...}` are the template's resources and parameters.",
         "Why each part is kept apart: [threat-model.md](../threat-model.md).",
         "",
@@ -77,9 +101,10 @@ def _policy(title: str, path: Path, text: str) -> Iterator[str]:
                     code(_shown(one)) for one in _listed(statement.get("Resource", statement.get("NotResource")))
                 ),
                 "; ".join(only),
+                WHY.get(statement.get("Sid", ""), ""),
             )
         )
-    yield from table(("statement", "actions", "on", "only"), rows)
+    yield from table(("statement", "actions", "on", "only", "why"), rows)
 
 
 def _statements(path: Path) -> list[tuple[str, Mapping[str, Any]]]:

@@ -14,7 +14,7 @@ from botocore.exceptions import ClientError
 from app import app
 from chalicelib.aws.deadline import WIND_UP_S, OutOfTime
 from infra.functions import FUNCTIONS
-from infra.grants import POLICIES, shared_policies
+from infra.grants import policy, shared_policies
 from infra.merge import EXECUTION_RETENTION_DAYS, EXECUTION_TIMEOUT_S
 from infra.package import ROOT
 from localcloud.aws.events import Rule
@@ -97,10 +97,8 @@ def test_each_function_s_role_has_its_committed_policy_and_the_shared_ones() -> 
         cloud.create_bucket("team-data")
         for function in cloud.stack_functions():
             name = function.name.removeprefix(f"{STACK}-")
-            own = json.loads((POLICIES / f"{name}.json").read_text(encoding="utf-8"))
-            shared = [
-                json.loads((POLICIES / f"{one}.json").read_text(encoding="utf-8")) for one in shared_policies(own)
-            ]
+            own = policy(name)
+            shared = [policy(each) for each in shared_policies(own)]
             wanted = [one for document in (own, *shared) for one in document["Statement"]]
             assert [one.get("Sid") for one in function.role] == [
                 one.get("Sid") for one in cloud._references().resolve(wanted)

@@ -1,12 +1,9 @@
 """Whoever holds one training role reaches the mailboxes below its own prefix, and no other: its policy, evaluated."""
 
-import json
-from typing import Any
-
 import pytest
 
+from infra import grants
 from infra.cloudformation.intrinsics import Stack
-from infra.grants import POLICIES
 from localcloud.aws.authorization import Context, Permission, Policy
 from rekindle.protocol.keys import (
     doorbell_key,
@@ -37,9 +34,8 @@ READS = (*WRITES, fence_key(), request_key("r-1"), plan_key("lm-7b"), doorbell_k
 
 
 def policy() -> Policy:
-    document: Any = json.loads((POLICIES / "training-role.json").read_text(encoding="utf-8"))
     stack = Stack(references={}, attributes={("MailboxBucket", "Arn"): BUCKET, ("MonitorBus", "Arn"): BUS})
-    return Policy(stack.resolve(document))
+    return Policy(stack.resolve(grants.policy("training-role")))
 
 
 def may(action: str, resource: str, *, tag: str | None = "team-a", **context: str) -> bool:

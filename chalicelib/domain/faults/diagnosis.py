@@ -15,6 +15,7 @@ from chalicelib.domain.faults.signal_facts import ORDER_KINDS, is_current, signa
 from chalicelib.domain.faults.stalls import stalled_at
 from chalicelib.domain.model.evidence import MAX_SUSPICIONS, Suspicion, SuspicionKind
 from chalicelib.domain.model.incident import Incident, Phase, SkipWindow, best_step
+from chalicelib.domain.model.incident_parts import merge_windows
 from chalicelib.domain.model.known import Known, Maybe, Unknown
 from chalicelib.domain.model.observation import AttemptStatus, AttemptView, Observation
 from chalicelib.domain.model.signal import Signal, SignalKind
@@ -160,17 +161,6 @@ def is_whole_order(signal: Signal) -> bool:
         isinstance(one, list | tuple) and len(one) == 2 and all(isinstance(step, int) for step in one)
         for one in windows
     )
-
-
-def merge_windows(skips: tuple[SkipWindow, ...]) -> tuple[SkipWindow, ...]:
-    """The same steps in as few windows as possible, in order."""
-    merged: list[SkipWindow] = []
-    for window in sorted(skips, key=lambda item: item.from_step):
-        if merged and window.from_step <= merged[-1].to_step:
-            merged[-1] = SkipWindow(from_step=merged[-1].from_step, to_step=max(merged[-1].to_step, window.to_step))
-        else:
-            merged.append(window)
-    return tuple(merged)
 
 
 def _fault(incident: Incident, view: AttemptView | None) -> Incident:

@@ -27,6 +27,17 @@ class SkipWindow:
     to_step: int
 
 
+def merge_windows(skips: tuple[SkipWindow, ...]) -> tuple[SkipWindow, ...]:
+    """The same steps in as few windows as possible, in order."""
+    merged: list[SkipWindow] = []
+    for window in sorted(skips, key=lambda item: item.from_step):
+        if merged and window.from_step <= merged[-1].to_step:
+            merged[-1] = SkipWindow(from_step=merged[-1].from_step, to_step=max(merged[-1].to_step, window.to_step))
+        else:
+            merged.append(window)
+    return tuple(merged)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointAsk:
     """One emergency checkpoint asked for. `outcome` is None until answered: saved, cannot, refused, late.

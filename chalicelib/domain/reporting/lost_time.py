@@ -8,8 +8,8 @@ from datetime import datetime
 from typing import Final
 
 from chalicelib.domain.fault_specs.faults import POISONS, RUNS_ON, SLOW
-from chalicelib.domain.faults.diagnosis import merge_windows
 from chalicelib.domain.model.incident import Incident, Phase, SkipWindow
+from chalicelib.domain.model.incident_parts import merge_windows
 from chalicelib.domain.model.known import Known, Maybe, Unknown
 from rekindle.protocol.signals import FaultClass
 

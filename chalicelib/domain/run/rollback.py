@@ -7,10 +7,10 @@ skips a step skips its number too (rekindle.protocol.mailbox, ResumePlan).
 from __future__ import annotations
 
 from chalicelib.domain.fault_specs.faults import LOSS_FAULTS
-from chalicelib.domain.faults.diagnosis import merge_windows
 from chalicelib.domain.faults.loss import onset_now
 from chalicelib.domain.model.evidence import Onset, SuspicionKind
 from chalicelib.domain.model.incident import Incident, SkipWindow
+from chalicelib.domain.model.incident_parts import merge_windows
 from chalicelib.domain.model.known import Known, Maybe, Unknown
 from chalicelib.domain.policy.document import Policy
 from rekindle.protocol.signals import FaultClass
