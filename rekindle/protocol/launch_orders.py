@@ -11,10 +11,13 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Final
+from typing import Annotated, ClassVar, Final, cast
 
 from rekindle.compat import Self
-from rekindle.protocol.wire import MAX_PATH_CHARS, MAX_STEP, MailboxError, Message, Place, Reader, check_id, parse_json
+from rekindle.protocol.bounds import Count, Identity, Items, Text, Via, Whole, Words
+from rekindle.protocol.codec import read
+from rekindle.protocol.message import Message
+from rekindle.protocol.wire import MAX_PATH_CHARS, MAX_STEP, MailboxError, Place, check_id, parse_json
 
 MAX_WINDOWS: Final = 1000
 MAX_ENV_CHARS: Final = 512  # Source: botocore sagemaker TrainingEnvironmentValue, max 512
@@ -50,11 +53,21 @@ ENV_NAMES: Final = (
 class SkipWindow:
     """Batches `from_step` (in) to `to_step` (out), numbered by the step that would have used them."""
 
-    from_step: int
-    to_step: int
+    wire_row: ClassVar[bool] = True
+
+    from_step: Count
+    to_step: Count
 
     def __contains__(self, step: int) -> bool:
         return self.from_step <= step < self.to_step
+
+    def check_fields(self) -> None:
+        """Raises: MailboxError for a window without a step."""
+        if self.from_step >= self.to_step:
+            raise MailboxError("", "must be [from_step, to_step] with from_step < to_step")
+
+
+PlaceUri = Annotated[str, Text(2 * MAX_PATH_CHARS, check=Place.parse)]
 
 
 def merge_windows(windows: Sequence[SkipWindow]) -> tuple[SkipWindow, ...]:
@@ -66,6 +79,10 @@ def merge_windows(windows: Sequence[SkipWindow]) -> tuple[SkipWindow, ...]:
             window = SkipWindow(from_step=last.from_step, to_step=max(last.to_step, window.to_step))
         merged.append(window)
     return tuple(merged)
+
+
+_Windows = Annotated[tuple[SkipWindow, ...], Items(MAX_WINDOWS)]
+SkipWindows = Annotated[tuple[SkipWindow, ...], Via(_Windows, read=merge_windows, write=merge_windows)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,49 +175,46 @@ class Plan(Message):
     the environment of its submission, whose resume point is that of an earlier start.
     """
 
-    attempt: str
-    order: AttemptOrder
+    attempt: Identity
+    job_id: Identity
+    attempt_number: Annotated[int, Whole(1)]
+    mailbox: PlaceUri | None = None
+    bus: Words | None = None
+    incident_id: Identity | None = None
+    step: Count | None = None
+    uri: PlaceUri | None = None
+    manifest_uri: PlaceUri | None = None
+    skip: SkipWindows
     written_at: datetime
 
-    def to_wire(self) -> dict[str, Any]:
-        resume = self.order.resume
-        return {
-            "attempt": self.attempt,
-            "job_id": self.order.job_id,
-            "attempt_number": self.order.attempt_number,
-            "mailbox": self.order.mailbox,
-            "bus": self.order.bus,
-            "incident_id": self.order.incident_id,
-            "step": resume.step,
-            "uri": resume.uri,
-            "manifest_uri": resume.manifest_uri,
-            "skip": [[window.from_step, window.to_step] for window in merge_windows(resume.skip)],
-            "written_at": self.written_at.isoformat(),
-        }
-
     @classmethod
-    def from_reader(cls, reader: Reader) -> Self:
-        order = AttemptOrder(
-            job_id=reader.identity("job_id"),
-            attempt_number=reader.whole("attempt_number", 1),
-            mailbox=_place(reader, "mailbox"),
-            bus=reader.optional_text("bus"),
-            incident_id=reader.optional_identity("incident_id"),
-            resume=ResumePlan(
-                step=reader.optional_whole("step"),
-                uri=_place(reader, "uri"),
-                manifest_uri=_place(reader, "manifest_uri"),
-                skip=_windows(reader, "skip"),
-            ),
+    def of(cls, *, attempt: str, order: AttemptOrder, written_at: datetime) -> Self:
+        """The plan that tells `attempt` the order."""
+        return cls(
+            attempt=attempt,
+            job_id=order.job_id,
+            attempt_number=order.attempt_number,
+            mailbox=order.mailbox,
+            bus=order.bus,
+            incident_id=order.incident_id,
+            step=order.resume.step,
+            uri=order.resume.uri,
+            manifest_uri=order.resume.manifest_uri,
+            skip=order.resume.skip,
+            written_at=written_at,
         )
-        return cls(attempt=reader.identity("attempt"), order=order, written_at=reader.moment("written_at"))
 
-
-def _place(reader: Reader, name: str) -> str | None:
-    text = reader.optional_text(name, 2 * MAX_PATH_CHARS)
-    if text is not None:
-        Place.parse(text, name)
-    return text
+    @property
+    def order(self) -> AttemptOrder:
+        """The order that it carries."""
+        return AttemptOrder(
+            job_id=self.job_id,
+            attempt_number=self.attempt_number,
+            mailbox=self.mailbox,
+            bus=self.bus,
+            incident_id=self.incident_id,
+            resume=ResumePlan(step=self.step, uri=self.uri, manifest_uri=self.manifest_uri, skip=self.skip),
+        )
 
 
 def _fitting(env: dict[str, str]) -> dict[str, str]:
@@ -220,14 +234,7 @@ def _env_whole(env: Mapping[str, str], name: str) -> int | None:
 
 
 def _env_skip(text: str) -> tuple[SkipWindow, ...]:
-    return _windows(Reader({ENV_SKIP: parse_json(text, 64 * 1024, ENV_SKIP)}), ENV_SKIP)
-
-
-def _windows(reader: Reader, name: str) -> tuple[SkipWindow, ...]:
-    windows: list[SkipWindow] = []
-    for index, pair in enumerate(reader.items(name, MAX_WINDOWS)):
-        whole = isinstance(pair, list) and len(pair) == 2 and all(type(n) is int and 0 <= n <= MAX_STEP for n in pair)
-        if not whole or pair[0] >= pair[1]:
-            raise reader.fail(f"{name}.{index}", "must be [from_step, to_step] with from_step < to_step")
-        windows.append(SkipWindow(from_step=pair[0], to_step=pair[1]))
-    return merge_windows(windows)
+    try:
+        return cast("tuple[SkipWindow, ...]", read(SkipWindows, parse_json(text, 64 * 1024, "")))
+    except MailboxError as err:
+        raise err.within(ENV_SKIP) from err

@@ -20,11 +20,13 @@ returns a whole message or raises `MailboxError`, which names the field. Standar
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Final
+from typing import Annotated, Any, Final, Literal
 
-from rekindle.compat import Self, StrEnum
+from rekindle.compat import StrEnum
+from rekindle.protocol.bounds import Bytes, Count, Finite, Identity, Items, Number, Required, Text, Via, Whole, Words
 from rekindle.protocol.keys import (
     Key,
     KeyKind,
@@ -75,6 +77,7 @@ from rekindle.protocol.manifests import (
     relative_path,
     verify_listing,
 )
+from rekindle.protocol.message import Message
 from rekindle.protocol.run_links import Links, links_of
 from rekindle.protocol.wire import (
     FOLDER,
@@ -86,9 +89,7 @@ from rekindle.protocol.wire import (
     MAX_TEXT_CHARS,
     WIRE_VERSION,
     MailboxError,
-    Message,
     Place,
-    Reader,
     check_id,
     is_id,
 )
@@ -159,7 +160,6 @@ __all__ = [
     "MailboxError",
     "Message",
     "Place",
-    "Reader",
     "check_id",
     "is_id",
 ]
@@ -198,10 +198,10 @@ class RunPhase(StrEnum):
 class Fence(Message):
     """The only attempt that may write checkpoints for this Job. A zombie of an older attempt reads it and stops."""
 
-    job_id: str
-    attempt: str
-    attempt_number: int
-    superseded: tuple[str, ...] = ()
+    job_id: Identity
+    attempt: Identity
+    attempt_number: Count
+    superseded: Annotated[tuple[Identity, ...], Items(1000), Required()] = ()
     written_at: datetime
 
     def admits(self, attempt: str, attempt_number: int) -> bool:
@@ -214,25 +214,6 @@ class Fence(Message):
             return True
         return attempt not in self.superseded and attempt_number > self.attempt_number
 
-    def to_wire(self) -> dict[str, Any]:
-        return {
-            "job_id": self.job_id,
-            "attempt": self.attempt,
-            "attempt_number": self.attempt_number,
-            "superseded": list(self.superseded),
-            "written_at": self.written_at.isoformat(),
-        }
-
-    @classmethod
-    def from_reader(cls, reader: Reader) -> Self:
-        return cls(
-            job_id=reader.identity("job_id"),
-            attempt=reader.identity("attempt"),
-            attempt_number=reader.whole("attempt_number"),
-            superseded=tuple(check_id(n, f"superseded.{i}") for i, n in enumerate(reader.items("superseded", 1000))),
-            written_at=reader.moment("written_at"),
-        )
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointRequest(Message):
@@ -242,95 +223,41 @@ class CheckpointRequest(Message):
     reads it counts from when it first saw the request, less the request's age where the store tells that.
     """
 
-    request_id: str
-    job_id: str
-    attempt: str
-    deadline_s: float
-    reason: str
-    incident_id: str | None = None
-    kind: str = "checkpoint"
+    request_id: Identity
+    job_id: Identity
+    attempt: Identity
+    kind: Annotated[Literal["checkpoint"], Required()] = "checkpoint"  # the only one there is
+    deadline_s: Annotated[float, Number(0.0, MAX_DEADLINE_S)]
+    reason: Words = ""
+    incident_id: Identity | None = None
 
-    def to_wire(self) -> dict[str, Any]:
-        return {
-            "request_id": self.request_id,
-            "job_id": self.job_id,
-            "attempt": self.attempt,
-            "kind": self.kind,
-            "deadline_s": self.deadline_s,
-            "reason": self.reason,
-            "incident_id": self.incident_id,
-        }
 
-    @classmethod
-    def from_reader(cls, reader: Reader) -> Self:
-        kind = reader.text("kind", 32)
-        if kind != "checkpoint":
-            raise reader.fail("kind", "is not 'checkpoint', the only kind known here")
-        return cls(
-            request_id=reader.identity("request_id"),
-            job_id=reader.identity("job_id"),
-            attempt=reader.identity("attempt"),
-            kind=kind,
-            deadline_s=reader.number("deadline_s", 0.0, MAX_DEADLINE_S),
-            reason=reader.text("reason", default=""),
-            incident_id=reader.optional_identity("incident_id"),
-        )
+def _check_manifest_key(key: str, field: str) -> None:
+    parsed = parse_key(key)
+    if parsed is None or parsed.kind is not KeyKind.MANIFEST:
+        raise MailboxError(field, "is not the key of a manifest")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointReply(Message):
     """The one answer to a request; the first that is written stands. `manifest` is the manifest's key."""
 
-    request_id: str
-    job_id: str
-    attempt: str
+    request_id: Identity
+    job_id: Identity
+    attempt: Identity
     outcome: ReplyOutcome
-    why: str
+    step: Count | None = None
+    manifest: Annotated[str, Text(MAX_PATH_CHARS, check=_check_manifest_key)] | None = None
+    bytes: Bytes | None = None
+    took_s: Finite | None = None
+    why: Words = ""
+    stacks: Annotated[str, Text(MAX_STACKS_CHARS)] | None = None
     replied_at: datetime
-    step: int | None = None
-    manifest: str | None = None
-    bytes: int | None = None
-    took_s: float | None = None
-    stacks: str | None = None
 
-    def to_wire(self) -> dict[str, Any]:
-        return {
-            "request_id": self.request_id,
-            "job_id": self.job_id,
-            "attempt": self.attempt,
-            "outcome": self.outcome.value,
-            "step": self.step,
-            "manifest": self.manifest,
-            "bytes": self.bytes,
-            "took_s": self.took_s,
-            "why": self.why,
-            "stacks": self.stacks,
-            "replied_at": self.replied_at.isoformat(),
-        }
-
-    @classmethod
-    def from_reader(cls, reader: Reader) -> Self:
-        outcome = reader.word("outcome", ReplyOutcome)
-        manifest = reader.optional_text("manifest", MAX_PATH_CHARS)
-        parsed = parse_key(manifest) if manifest is not None else None
-        if manifest is not None and (parsed is None or parsed.kind is not KeyKind.MANIFEST):
-            raise reader.fail("manifest", "is not the key of a manifest")
-        reply = cls(
-            request_id=reader.identity("request_id"),
-            job_id=reader.identity("job_id"),
-            attempt=reader.identity("attempt"),
-            outcome=outcome,
-            step=reader.optional_whole("step"),
-            manifest=manifest,
-            bytes=reader.optional_whole("bytes", 0, 2**63 - 1),
-            took_s=reader.optional_number("took_s"),
-            why=reader.text("why", default=""),
-            stacks=reader.optional_text("stacks", MAX_STACKS_CHARS),
-            replied_at=reader.moment("replied_at"),
-        )
-        if outcome is ReplyOutcome.SAVED and (reply.step is None or reply.manifest is None):
-            raise reader.fail("manifest", "and step are needed where the outcome is 'saved'")
-        return reply
+    def check_fields(self) -> None:
+        """Raises: MailboxError where it says that a checkpoint was saved, and not which."""
+        if self.outcome is ReplyOutcome.SAVED and (self.step is None or self.manifest is None):
+            raise MailboxError("manifest", "and step are needed where the outcome is 'saved'")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -346,69 +273,22 @@ class Heartbeat(Message):
     run's pages in experiment trackers.
     """
 
-    job_id: str
-    attempt: str
-    attempt_number: int
-    step: int | None
-    first_step: int | None
-    loss: float | None
+    job_id: Identity
+    attempt: Identity
+    attempt_number: Count
+    step: Count | None
+    first_step: Count | None
+    loss: Finite | None
     loss_state: LossState
     phase: RunPhase
-    step_s_median: float | None
-    rank: int
-    world_size: int
+    step_s_median: Finite | None
+    rank: Annotated[int, Whole(0, MAX_RANK)]
+    world_size: Annotated[int, Whole(1, MAX_RANK)]
     at: datetime
-    loss_health: str = UNKNOWN_HEALTH
-    onset_step: int | None = None
-    healed_step: int | None = None
-    loss_baseline: float | None = None
-    judged_step: int | None = None
-    hears: str = ""
-    links: Links = ()
-
-    def to_wire(self) -> dict[str, Any]:
-        return {
-            "job_id": self.job_id,
-            "attempt": self.attempt,
-            "attempt_number": self.attempt_number,
-            "step": self.step,
-            "first_step": self.first_step,
-            "loss": self.loss,
-            "loss_state": self.loss_state.value,
-            "phase": self.phase.value,
-            "step_s_median": self.step_s_median,
-            "rank": self.rank,
-            "world_size": self.world_size,
-            "at": self.at.isoformat(),
-            "loss_health": self.loss_health,
-            "onset_step": self.onset_step,
-            "healed_step": self.healed_step,
-            "loss_baseline": self.loss_baseline,
-            "judged_step": self.judged_step,
-            "hears": self.hears,
-            "links": dict(self.links),
-        }
-
-    @classmethod
-    def from_reader(cls, reader: Reader) -> Self:
-        return cls(
-            job_id=reader.identity("job_id"),
-            attempt=reader.identity("attempt"),
-            attempt_number=reader.whole("attempt_number"),
-            step=reader.optional_whole("step"),
-            first_step=reader.optional_whole("first_step"),
-            loss=reader.optional_number("loss"),
-            loss_state=reader.word("loss_state", LossState),
-            phase=reader.word("phase", RunPhase),
-            step_s_median=reader.optional_number("step_s_median"),
-            rank=reader.whole("rank", 0, MAX_RANK),
-            world_size=reader.whole("world_size", 1, MAX_RANK),
-            at=reader.moment("at"),
-            loss_health=reader.text("loss_health", 32, default=UNKNOWN_HEALTH),
-            onset_step=reader.optional_whole("onset_step"),
-            healed_step=reader.optional_whole("healed_step"),
-            loss_baseline=reader.optional_number("loss_baseline"),
-            judged_step=reader.optional_whole("judged_step"),
-            hears=reader.text("hears", 16, default=""),
-            links=links_of(reader.mapping("links")),
-        )
+    loss_health: Annotated[str, Text(32)] = UNKNOWN_HEALTH
+    onset_step: Count | None = None
+    healed_step: Count | None = None
+    loss_baseline: Finite | None = None
+    judged_step: Count | None = None
+    hears: Annotated[str, Text(16)] = ""
+    links: Annotated[Links, Via(Mapping[str, Any], read=links_of, write=dict)] = ()

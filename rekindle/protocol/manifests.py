@@ -8,21 +8,21 @@ as soon as its manifest is there. Standard library only.
 from __future__ import annotations
 
 import hashlib
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, ClassVar, Final
+from typing import Annotated, Any, ClassVar, Final
 
-from rekindle.compat import Self, StrEnum
+from rekindle.compat import StrEnum
+from rekindle.protocol.bounds import Bytes, Count, Finite, Identity, Items, Text, Whole
+from rekindle.protocol.codec import Document
 from rekindle.protocol.keys import hashes_key, manifest_key
-from rekindle.protocol.wire import MAX_PATH_CHARS, MAX_RANK, MailboxError, Message, Place, Reader
+from rekindle.protocol.message import Message
+from rekindle.protocol.wire import MAX_PATH_CHARS, MAX_RANK, MailboxError, Place
 
 MAX_MANIFEST_BYTES: Final = 8 * 1024 * 1024  # about 40,000 files, far above a sharded checkpoint of 4,096 ranks
 MAX_FILES: Final = 40_000
 POISONED: Final = "a value that is not finite had been seen when it was sealed: its weights may be poisoned"
-
-_SHA256: Final = re.compile(r"[0-9a-f]{64}")
 
 
 class SaveKind(StrEnum):
@@ -52,19 +52,24 @@ def check_path(value: object, field: str = "path") -> str:
 def is_below(place: Place, own: Sequence[Place]) -> bool:
     """Whether it is one of those places, or lies in one. A whole file system is no such place; a bucket may be."""
     return any(
-        place.bucket == one.bucket
-        and (bool(one.path) or one.bucket is not None)
-        and (place.path == one.path or not one.path or place.path.startswith(f"{one.path}/"))
-        for one in own
+        place.bucket == outer.bucket
+        and (bool(outer.path) or outer.bucket is not None)
+        and (place.path == outer.path or not outer.path or place.path.startswith(f"{outer.path}/"))
+        for outer in own
     )
 
 
+FilePath = Annotated[str, Text(MAX_PATH_CHARS, check=check_path)]
+PlaceUri = Annotated[str, Text(2 * MAX_PATH_CHARS, check=Place.parse)]
+Sha256 = Annotated[str, Text(64, pattern="[0-9a-f]{64}", problem="must be 64 lower-case hex digits")]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ManifestFile:
+class ManifestFile(Document):
     """One file."""
 
-    path: str
-    bytes: int
+    path: FilePath
+    bytes: Bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,19 +84,19 @@ class Manifest(Message):
 
     LIMIT_BYTES: ClassVar[int] = MAX_MANIFEST_BYTES
 
-    job_id: str
-    attempt: str
-    attempt_number: int
-    step: int
+    job_id: Identity
+    attempt: Identity
+    attempt_number: Count
+    step: Count
     kind: SaveKind
-    root: str
-    files: tuple[ManifestFile, ...]
-    world_size: int
-    saved_at: datetime
-    request_id: str | None = None
+    request_id: Identity | None = None
+    root: PlaceUri
+    files: Annotated[tuple[ManifestFile, ...], Items(MAX_FILES, least=1)]
+    world_size: Annotated[int, Whole(1, MAX_RANK)]
     data: Mapping[str, Any] = field(default_factory=dict)
-    loss: float | None = None
+    loss: Finite | None = None
     poisoned: bool = False
+    saved_at: datetime
 
     @property
     def key(self) -> str:
@@ -111,62 +116,15 @@ class Manifest(Message):
         root = Place.parse(self.root, "root")
         return root if item.path == ITSELF else root.join(check_path(item.path))
 
-    def to_wire(self) -> dict[str, Any]:
-        return {
-            "job_id": self.job_id,
-            "attempt": self.attempt,
-            "attempt_number": self.attempt_number,
-            "step": self.step,
-            "kind": self.kind.value,
-            "request_id": self.request_id,
-            "root": self.root,
-            "files": [{"path": item.path, "bytes": item.bytes} for item in self.files],
-            "world_size": self.world_size,
-            "data": dict(self.data),
-            "loss": self.loss,
-            "poisoned": self.poisoned,
-            "saved_at": self.saved_at.isoformat(),
-        }
-
-    @classmethod
-    def from_reader(cls, reader: Reader) -> Self:
-        root = reader.text("root", 2 * MAX_PATH_CHARS)
-        Place.parse(root, "root")
-        return cls(
-            job_id=reader.identity("job_id"),
-            attempt=reader.identity("attempt"),
-            attempt_number=reader.whole("attempt_number"),
-            step=reader.whole("step"),
-            kind=reader.word("kind", SaveKind),
-            request_id=reader.optional_identity("request_id"),
-            root=root,
-            files=_read_files(reader.items("files", MAX_FILES)),
-            world_size=reader.whole("world_size", 1, MAX_RANK),
-            data=reader.mapping("data"),
-            loss=reader.optional_number("loss"),
-            poisoned=reader.flag("poisoned"),
-            saved_at=reader.moment("saved_at"),
-        )
-
-
-def _read_files(items: Sequence[Any]) -> tuple[ManifestFile, ...]:
-    files: list[ManifestFile] = []
-    seen: set[str] = set()
-    for index, item in enumerate(items):
-        at = f"files.{index}."
-        if not isinstance(item, dict):
-            raise MailboxError(f"files.{index}", "must be an object")
-        reader = Reader(item, at)
-        path = check_path(item.get("path"), f"{at}path")
-        if path in seen:
-            raise reader.fail("path", "is named twice")
-        seen.add(path)
-        files.append(ManifestFile(path=path, bytes=reader.whole("bytes", 0, 2**63 - 1)))
-    if not files:
-        raise MailboxError("files", "must name at least one file")
-    if ITSELF in seen and len(files) > 1:
-        raise MailboxError("files", "'.' must be the only file where the root is a file")
-    return tuple(files)
+    def check_fields(self) -> None:
+        """Raises: MailboxError for files of which one is named twice, or that cannot lie beside each other."""
+        seen: set[str] = set()
+        for index, item in enumerate(self.files):
+            if item.path in seen:
+                raise MailboxError(f"files.{index}.path", "is named twice")
+            seen.add(item.path)
+        if ITSELF in seen and len(seen) > 1:
+            raise MailboxError("files", "'.' must be the only file where the root is a file")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,49 +138,16 @@ class Hashes(Message):
 
     LIMIT_BYTES: ClassVar[int] = MAX_MANIFEST_BYTES
 
-    job_id: str
-    attempt: str
-    step: int
-    manifest: str
-    files: Mapping[str, str]
+    job_id: Identity
+    attempt: Identity
+    step: Count
+    manifest: Sha256
+    files: Annotated[Mapping[FilePath, Sha256], Items(MAX_FILES)] = field(default_factory=dict)
     hashed_at: datetime
 
     @property
     def key(self) -> str:
         return hashes_key(self.step, self.attempt)
-
-    def to_wire(self) -> dict[str, Any]:
-        return {
-            "job_id": self.job_id,
-            "attempt": self.attempt,
-            "step": self.step,
-            "manifest": self.manifest,
-            "files": dict(self.files),
-            "hashed_at": self.hashed_at.isoformat(),
-        }
-
-    @classmethod
-    def from_reader(cls, reader: Reader) -> Self:
-        files = reader.mapping("files")
-        if len(files) > MAX_FILES:
-            raise reader.fail("files", f"names more than {MAX_FILES} files")
-        for path, digest in files.items():
-            check_path(path, "files")
-            _check_digest(digest, "files")
-        return cls(
-            job_id=reader.identity("job_id"),
-            attempt=reader.identity("attempt"),
-            step=reader.whole("step"),
-            manifest=_check_digest(reader.text("manifest", 64), "manifest"),
-            files={str(path): str(digest) for path, digest in files.items()},
-            hashed_at=reader.moment("hashed_at"),
-        )
-
-
-def _check_digest(value: object, name: str) -> str:
-    if not isinstance(value, str) or not _SHA256.fullmatch(value):
-        raise MailboxError(name, "must be 64 lower-case hex digits")
-    return value
 
 
 def relative_path(root: str, item: str) -> str | None:

@@ -14,10 +14,12 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, ClassVar, Final
+from typing import Annotated, ClassVar, Final
 
-from rekindle.compat import Self, StrEnum
-from rekindle.protocol.wire import FOLDER, MAX_RANK, MailboxError, Message, Reader, check_id, is_id
+from rekindle.compat import StrEnum
+from rekindle.protocol.bounds import Count, Finite, Identity, Text, Whole
+from rekindle.protocol.message import Message
+from rekindle.protocol.wire import FOLDER, MAX_RANK, MailboxError, check_id, is_id
 
 MAX_REPORT_STACKS_CHARS: Final = 16 * 1024  # the main thread's forty frames, and a few others', fit four times
 MAX_REPORT_BYTES: Final = 64 * 1024  # JSON may need several bytes for one character
@@ -69,6 +71,14 @@ def parse_report_key(key: str) -> ReportKey | None:
     return ReportKey(attempt=match["attempt"], kind=ReportKind(match["kind"]), rank=int(match["rank"]))
 
 
+Rank = Annotated[int, Whole(0, MAX_RANK)]
+WorldSize = Annotated[int, Whole(1, MAX_RANK)]
+HostName = Annotated[str, Text(MAX_HOST_CHARS)]
+PhaseName = Annotated[str, Text(32)]
+MetricName = Annotated[str, Text(MAX_METRIC_CHARS)]
+Stacks = Annotated[str, Text(MAX_REPORT_STACKS_CHARS)]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankReport(Message):
     """One rank about itself.
@@ -82,55 +92,24 @@ class RankReport(Message):
     LIMIT_BYTES: ClassVar[int] = MAX_REPORT_BYTES
 
     kind: ReportKind
-    job_id: str
-    attempt: str
-    rank: int
-    world_size: int
-    host: str
+    job_id: Identity
+    attempt: Identity
+    rank: Rank
+    world_size: WorldSize
+    host: HostName = ""
     at: datetime
-    step: int | None = None
-    phase: str = ""
-    silent_s: float | None = None
-    metric: str | None = None
-    stacks: str = ""
-    step_s: float | None = None
+    step: Count | None = None
+    phase: PhaseName = ""
+    silent_s: Finite | None = None
+    metric: MetricName | None = None
+    stacks: Stacks = ""
+    step_s: Finite | None = None
 
     @property
     def key(self) -> str:
         return report_key(self.attempt, self.kind, self.rank)
 
-    def to_wire(self) -> dict[str, Any]:
-        return {
-            "kind": self.kind.value,
-            "job_id": self.job_id,
-            "attempt": self.attempt,
-            "rank": self.rank,
-            "world_size": self.world_size,
-            "host": self.host,
-            "at": self.at.isoformat(),
-            "step": self.step,
-            "phase": self.phase,
-            "silent_s": self.silent_s,
-            "metric": self.metric,
-            "stacks": self.stacks,
-            "step_s": self.step_s,
-        }
-
-    @classmethod
-    def from_reader(cls, reader: Reader) -> Self:
-        world_size = reader.whole("world_size", 1, MAX_RANK)
-        return cls(
-            kind=reader.word("kind", ReportKind),
-            job_id=reader.identity("job_id"),
-            attempt=reader.identity("attempt"),
-            rank=reader.whole("rank", 0, world_size - 1),
-            world_size=world_size,
-            host=reader.text("host", MAX_HOST_CHARS, default=""),
-            at=reader.moment("at"),
-            step=reader.optional_whole("step"),
-            phase=reader.text("phase", 32, default=""),
-            silent_s=reader.optional_number("silent_s"),
-            metric=reader.optional_text("metric", MAX_METRIC_CHARS),
-            stacks=reader.text("stacks", MAX_REPORT_STACKS_CHARS, default=""),
-            step_s=reader.optional_number("step_s"),
-        )
+    def check_fields(self) -> None:
+        """Raises: MailboxError for a rank that a run of that size does not have."""
+        if self.rank >= self.world_size:
+            raise MailboxError("rank", f"must be a whole number from 0 to {self.world_size - 1}")

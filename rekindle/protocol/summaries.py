@@ -15,11 +15,26 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Any, ClassVar, Final
+from typing import Annotated, ClassVar, Final
 
 from rekindle.compat import Self
-from rekindle.protocol.reports import MAX_REPORT_BYTES, MAX_REPORT_STACKS_CHARS, RankReport, ReportKind, report_prefix
-from rekindle.protocol.wire import MAX_RANK, MailboxError, Message, Reader
+from rekindle.protocol.bounds import Count, Finite, Identity, Items, Number, Whole
+from rekindle.protocol.codec import Document
+from rekindle.protocol.message import Message
+from rekindle.protocol.reports import (
+    MAX_REPORT_BYTES,
+    MAX_REPORT_STACKS_CHARS,
+    HostName,
+    MetricName,
+    PhaseName,
+    Rank,
+    RankReport,
+    ReportKind,
+    Stacks,
+    WorldSize,
+    report_prefix,
+)
+from rekindle.protocol.wire import MAX_RANK, MailboxError
 
 SUMMARISED_ABOVE: Final = 1024  # ranks; the reports of fewer are read one by one
 RANKS_PER_HOST: Final = 8  # Source: EC2's p4d, p4de, p5, p5e, p5en and p6-b200 have eight GPUs
@@ -78,6 +93,22 @@ def parse_summary_name(key: str) -> SummaryName | None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RankLine(Document):
+    """What one rank reported, `age_s` seconds before the summary was written. `stacks` is the place in its stacks."""
+
+    rank: Rank
+    kind: ReportKind
+    age_s: Annotated[float, Number(0.0, MAX_AGE_S)]
+    at: datetime
+    host: HostName = ""
+    step: Count | None = None
+    phase: PhaseName = ""
+    silent_s: Finite | None = None
+    metric: MetricName | None = None
+    stacks: Annotated[int, Whole(0, MAX_RANKS - 1)] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class HostSummary(Message):
     """One report of each rank of a host that has one, with its age in seconds when this was written.
 
@@ -89,19 +120,21 @@ class HostSummary(Message):
     LIMIT_BYTES: ClassVar[int] = MAX_REPORT_BYTES
 
     kind: ReportKind
-    job_id: str
-    attempt: str
-    first_rank: int
-    world_size: int
+    job_id: Identity
+    attempt: Identity
+    first_rank: Rank
+    world_size: WorldSize
     at: datetime
-    reports: tuple[tuple[float, RankReport], ...]
+    stacks: Annotated[tuple[Stacks, ...], Items(MAX_RANKS)]
+    ranks: Annotated[tuple[RankLine, ...], Items(MAX_RANKS)]
 
     @classmethod
     def of(cls, kind: ReportKind, aged: Iterable[tuple[float, RankReport]], *, at: datetime) -> Self:
         """Of at least one report, all of one attempt and of ranks beside each other; their stacks are cut here."""
-        given = sorted(((age_s, _lean(report)) for age_s, report in aged), key=lambda one: one[1].rank)
-        different = len({report.stacks for _, report in given})
-        most = MAX_REPORT_STACKS_CHARS // max(1, different)
+        given = sorted(((age_s, _lean(report)) for age_s, report in aged), key=lambda pair: pair[1].rank)
+        most = MAX_REPORT_STACKS_CHARS // max(1, len({report.stacks for _, report in given}))
+        stacks = sorted({report.stacks[-most:] for _, report in given if report.stacks})
+        place = {text: index for index, text in enumerate(stacks)}
         first = given[0][1]
         return cls(
             kind=kind,
@@ -110,91 +143,70 @@ class HostSummary(Message):
             first_rank=ranks_beside(first.rank, first.world_size).start,
             world_size=first.world_size,
             at=at,
-            reports=tuple((age_s, replace(report, stacks=report.stacks[-most:])) for age_s, report in given),
+            stacks=tuple(stacks),
+            ranks=tuple(
+                RankLine(
+                    rank=report.rank,
+                    kind=report.kind,
+                    age_s=age_s,
+                    at=report.at,
+                    host=report.host,
+                    step=report.step,
+                    phase=report.phase,
+                    silent_s=report.silent_s,
+                    metric=report.metric,
+                    stacks=place.get(report.stacks[-most:]),
+                )
+                for age_s, report in given
+            ),
         )
 
     @property
     def key(self) -> str:
         return summary_key(self.attempt, self.kind, self.first_rank)
 
+    @property
+    def reports(self) -> tuple[tuple[float, RankReport], ...]:
+        """The reports by rank, each with its age in seconds."""
+        return tuple((line.age_s, self._report(line)) for line in sorted(self.ranks, key=lambda line: line.rank))
+
     def dated(self, written_at: datetime | None) -> tuple[RankReport, ...]:
         """The reports, each with the time at which it was written, by the clock of `written_at`: when this one was."""
         now = written_at or self.at
         return tuple(replace(report, at=now - timedelta(seconds=age_s)) for age_s, report in self.reports)
 
-    def to_wire(self) -> dict[str, Any]:
-        stacks = sorted({report.stacks for _, report in self.reports if report.stacks})
-        place = {text: index for index, text in enumerate(stacks)}
-        return {
-            "kind": self.kind.value,
-            "job_id": self.job_id,
-            "attempt": self.attempt,
-            "first_rank": self.first_rank,
-            "world_size": self.world_size,
-            "at": self.at.isoformat(),
-            "stacks": stacks,
-            "ranks": [
-                {
-                    "rank": report.rank,
-                    "kind": report.kind.value,
-                    "age_s": age_s,
-                    "at": report.at.isoformat(),
-                    "host": report.host,
-                    "step": report.step,
-                    "phase": report.phase,
-                    "silent_s": report.silent_s,
-                    "metric": report.metric,
-                    "stacks": place.get(report.stacks),
-                }
-                for age_s, report in self.reports
-            ],
-        }
-
-    @classmethod
-    def from_reader(cls, reader: Reader) -> Self:
-        world_size = reader.whole("world_size", 1, MAX_RANK)
-        span = ranks_in_summary(world_size)
-        first = reader.whole("first_rank", 0, world_size - 1)
-        if not span or first % span:
-            raise MailboxError("first_rank", f"is not the first rank of a summary in a run of {world_size}")
-        stacks = [_stack(index, text) for index, text in enumerate(reader.items("stacks", span))]
-        job_id, attempt, at = reader.identity("job_id"), reader.identity("attempt"), reader.moment("at")
-        ranks = ranks_beside(first, world_size)
-        reports: dict[int, tuple[float, RankReport]] = {}
-        for index, item in enumerate(reader.items("ranks", span)):
-            if not isinstance(item, dict):
-                raise MailboxError(f"ranks[{index}]", "must be an object")
-            inner = Reader(item, f"ranks[{index}].")
-            number = inner.optional_whole("stacks", 0, len(stacks) - 1)
-            report = RankReport.from_reader(
-                Reader(
-                    item
-                    | {"job_id": job_id, "attempt": attempt, "world_size": world_size}
-                    | {"stacks": "" if number is None else stacks[number]},
-                    f"ranks[{index}].",
-                )
-            )
-            if report.rank not in ranks or report.rank in reports:
-                raise MailboxError(f"ranks[{index}].rank", "is another host's, or stands there twice")
-            reports[report.rank] = (inner.number("age_s", 0.0, MAX_AGE_S), report)
-        kind = reader.word("kind", ReportKind)
-        if kind not in SUMMARISED or not reports:
+    def check_fields(self) -> None:
+        """Raises: MailboxError for ranks that do not stand together in a summary of this kind and size."""
+        span = ranks_in_summary(self.world_size)
+        if not span or self.first_rank >= self.world_size or self.first_rank % span:
+            raise MailboxError("first_rank", f"is not the first rank of a summary in a run of {self.world_size}")
+        if max(len(self.stacks), len(self.ranks)) > span:
+            raise MailboxError("ranks", f"are more than the {span} of one summary")
+        if self.kind not in SUMMARISED or not self.ranks:
             raise MailboxError("kind", "is not one of which there are summaries, or no rank stands in it")
-        return cls(
-            kind=kind,
-            job_id=job_id,
-            attempt=attempt,
-            first_rank=first,
-            world_size=world_size,
-            at=at,
-            reports=tuple(reports[rank] for rank in sorted(reports)),
+        left = set(ranks_beside(self.first_rank, self.world_size))
+        for index, line in enumerate(self.ranks):
+            if line.rank not in left:
+                raise MailboxError(f"ranks.{index}.rank", "is another host's, or stands there twice")
+            if line.stacks is not None and line.stacks >= len(self.stacks):
+                raise MailboxError(f"ranks.{index}.stacks", f"is none of the {len(self.stacks)}")
+            left.remove(line.rank)
+
+    def _report(self, line: RankLine) -> RankReport:
+        return RankReport(
+            kind=line.kind,
+            job_id=self.job_id,
+            attempt=self.attempt,
+            rank=line.rank,
+            world_size=self.world_size,
+            host=line.host,
+            at=line.at,
+            step=line.step,
+            phase=line.phase,
+            silent_s=line.silent_s,
+            metric=line.metric,
+            stacks="" if line.stacks is None else self.stacks[line.stacks],
         )
-
-
-def _stack(index: int, text: object) -> str:
-    if not isinstance(text, str) or len(text) > MAX_REPORT_STACKS_CHARS:
-        raise MailboxError(f"stacks[{index}]", f"must be a string of at most {MAX_REPORT_STACKS_CHARS} characters")
-    return text
 
 
 def _lean(report: RankReport) -> RankReport:

@@ -1,6 +1,6 @@
-"""How Rekindle's wire messages are read and written: one clear error, bounded, standard library only.
+"""What all messages share: their one error, limits, ids and places, and JSON text that is safe to read.
 
-The messages stand beside it: mailbox.py, launch_orders.py, reports.py.
+Types and their limits are read by `rekindle.protocol.codec`. Standard library only.
 """
 
 from __future__ import annotations
@@ -8,13 +8,9 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
-from typing import Any, ClassVar, Final, TypeVar
+from typing import Any, Final
 from urllib.parse import unquote, urlsplit
-
-from rekindle.compat import UTC, Self, StrEnum, from_iso
 
 WIRE_VERSION: Final = 1
 FOLDER: Final = "rekindle"
@@ -33,9 +29,13 @@ class MailboxError(ValueError):
     """A message, key, URI or variable is wrong. `field` is its dotted path, `problem` says what is wrong."""
 
     def __init__(self, field: str, problem: str) -> None:
-        super().__init__(f"{field}: {problem}")
+        super().__init__(f"{field}: {problem}" if field else problem)
         self.field = field
         self.problem = problem
+
+    def within(self, name: str) -> MailboxError:
+        """The same of the document that holds this one as its member `name`."""
+        return MailboxError(f"{name}.{self.field}" if self.field else name, self.problem)
 
 
 def is_id(value: str) -> bool:
@@ -96,9 +96,8 @@ class Place:
         return self.path if self.bucket is None else f"s3://{self.bucket}/{self.path}".rstrip("/")
 
 
-_W = TypeVar("_W", bound=StrEnum)
 _CONTROL_CHARACTER: Final = re.compile("[\x00-\x1f\x7f]")
-_HALF_CHARACTER: Final = re.compile(r"\\u[dD][89a-fA-F]")
+HALF_CHARACTER: Final = re.compile(r"\\u[dD][89a-fA-F]")
 
 
 def is_text(value: str) -> bool:
@@ -136,7 +135,7 @@ def parse_json(raw: bytes | str, limit: int, field: str = "$") -> Any:
         raise MailboxError(field, "is not a JSON text") from err
     if text.count("{") + text.count("[") > MAX_DEPTH and is_deep(value):
         raise MailboxError(field, f"is nested more than {MAX_DEPTH} deep")
-    if _HALF_CHARACTER.search(text) and not is_text(json.dumps(value, ensure_ascii=False)):
+    if HALF_CHARACTER.search(text) and not is_text(json.dumps(value, ensure_ascii=False)):
         raise MailboxError(field, "holds half a character")
     return value
 
@@ -147,162 +146,6 @@ def is_deep(value: Any) -> bool:
     for _ in range(MAX_DEPTH):
         if not level:
             return False
-        inner = (one for outer in level for one in (outer.values() if isinstance(outer, dict) else outer))
-        level = [one for one in inner if isinstance(one, dict | list)]
+        inner = (member for outer in level for member in (outer.values() if isinstance(outer, dict) else outer))
+        level = [member for member in inner if isinstance(member, dict | list)]
     return bool(level)
-
-
-def _parse_object(raw: bytes | str, limit: int) -> dict[str, Any]:
-    value = parse_json(raw, limit)
-    if not isinstance(value, dict):
-        raise MailboxError("$", "must be a JSON object")
-    return value
-
-
-class Reader:
-    """Typed access to one JSON object; every complaint names the field."""
-
-    def __init__(self, wire: Mapping[str, Any], at: str = "") -> None:
-        self._wire = wire
-        self._at = at
-
-    def _get(self, name: str) -> Any:
-        return self._wire.get(name)
-
-    def fail(self, name: str, problem: str) -> MailboxError:
-        return MailboxError(f"{self._at}{name}", problem)
-
-    def value(self, name: str) -> Any:
-        """What stands there, as JSON gave it; None where nothing does."""
-        return self._get(name)
-
-    def text(self, name: str, limit: int = MAX_TEXT_CHARS, default: str | None = None) -> str:
-        value = self._get(name)
-        if value is None and default is not None:
-            return default
-        if not isinstance(value, str) or len(value) > limit:
-            raise self.fail(name, f"must be a string of at most {limit} characters")
-        return value
-
-    def optional_text(self, name: str, limit: int = MAX_TEXT_CHARS) -> str | None:
-        return None if self._get(name) is None else self.text(name, limit)
-
-    def identity(self, name: str) -> str:
-        return check_id(self._get(name), f"{self._at}{name}")
-
-    def optional_identity(self, name: str) -> str | None:
-        return None if self._get(name) is None else self.identity(name)
-
-    def whole(self, name: str, low: int = 0, high: int = MAX_STEP) -> int:
-        value = self._get(name)
-        if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-            raise self.fail(name, f"must be a whole number from {low} to {high}")
-        return value
-
-    def optional_whole(self, name: str, low: int = 0, high: int = MAX_STEP) -> int | None:
-        return None if self._get(name) is None else self.whole(name, low, high)
-
-    def optional_number(self, name: str) -> float | None:
-        value = self._get(name)
-        if value is None:
-            return None
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            raise self.fail(name, "must be a number")
-        try:
-            number = float(value)
-        except OverflowError as err:
-            raise self.fail(name, "is too large") from err
-        if not math.isfinite(number):
-            raise self.fail(name, "must be finite")
-        return number
-
-    def number(self, name: str, low: float, high: float) -> float:
-        number = self.optional_number(name)
-        if number is None or not low <= number <= high:
-            raise self.fail(name, f"must be a number from {low:g} to {high:g}")
-        return number
-
-    def flag(self, name: str) -> bool:
-        """False where it is absent."""
-        value = self._get(name)
-        if value is not None and not isinstance(value, bool):
-            raise self.fail(name, "must be true or false")
-        return value is True
-
-    def moment(self, name: str) -> datetime:
-        value = self._get(name)
-        if not isinstance(value, str) or len(value) > 64:
-            raise self.fail(name, "must be an ISO-8601 time")
-        try:
-            parsed = from_iso(value)
-            if parsed.tzinfo is None:
-                raise self.fail(name, "must carry a UTC offset")
-            return parsed.astimezone(UTC)
-        except MailboxError:
-            raise
-        except (ValueError, OverflowError) as err:
-            raise self.fail(name, "must be an ISO-8601 time") from err
-
-    def word(self, name: str, vocabulary: Callable[[str], _W], default: _W | None = None) -> _W:
-        value = self._get(name)
-        if value is None and default is not None:
-            return default
-        try:
-            return vocabulary(value)
-        except ValueError as err:
-            raise self.fail(name, "is not one of the known words") from err
-
-    def items(self, name: str, limit: int) -> Sequence[Any]:
-        value = self._get(name)
-        if not isinstance(value, list) or len(value) > limit:
-            raise self.fail(name, f"must be a list of at most {limit}")
-        return value
-
-    def mapping(self, name: str) -> dict[str, Any]:
-        value = self._get(name)
-        if value is None:
-            return {}
-        if not isinstance(value, dict):
-            raise self.fail(name, "must be an object")
-        return value
-
-
-class Message:
-    """Shared by the five messages: to and from JSON bytes, with a size limit and the version check."""
-
-    __slots__ = ()
-    LIMIT_BYTES: ClassVar[int] = MAX_MESSAGE_BYTES
-
-    def to_wire(self) -> dict[str, Any]:
-        raise NotImplementedError
-
-    @classmethod
-    def from_reader(cls, reader: Reader) -> Self:
-        raise NotImplementedError
-
-    @classmethod
-    def from_wire(cls, wire: Mapping[str, Any]) -> Self:
-        """Raises: MailboxError naming the first wrong field. Unknown fields are ignored, an unknown `v` is not."""
-        reader = Reader(wire)
-        if reader.whole("v", 0) != WIRE_VERSION:
-            raise MailboxError("v", f"is not {WIRE_VERSION}, the only version known here")
-        return cls.from_reader(reader)
-
-    @classmethod
-    def from_json(cls, raw: bytes | str) -> Self:
-        """Raises: MailboxError, and nothing else, for whatever bytes are given."""
-        return cls.from_wire(_parse_object(raw, cls.LIMIT_BYTES))
-
-    def to_json(self) -> bytes:
-        """Bytes that `from_json` accepts. Raises: MailboxError where the message would not be readable again."""
-        wire = {"v": WIRE_VERSION, **self.to_wire()}
-        try:
-            raw = json.dumps(wire, allow_nan=False, separators=(",", ":")).encode()
-        except (TypeError, ValueError, RecursionError) as err:
-            raise MailboxError("$", f"cannot be written as JSON: {err}") from err
-        if len(raw) > self.LIMIT_BYTES:
-            raise MailboxError("$", f"is larger than {self.LIMIT_BYTES} bytes")
-        if is_deep(wire) or _HALF_CHARACTER.search(raw.decode()):
-            parse_json(raw, self.LIMIT_BYTES)
-        self.from_wire(wire)
-        return raw

@@ -8,7 +8,6 @@ import pytest
 
 from chalicelib.domain.model.hardware_ledger import marks_of
 from rekindle.protocol.cluster.documents import NodeFacts
-from rekindle.protocol.wire import Reader
 from rekindle.slurm_agent.base.identity import identity
 from rekindle.slurm_agent.reading.nodemap import NodePlacement, Resources
 from rekindle.slurm_agent.reading.nodes import Node, parse_nodes
@@ -75,6 +74,6 @@ def test_what_another_instance_has_written_is_not_believed(extra: str) -> None:
 
 def test_the_facts_keep_their_marks_on_the_whiteboard() -> None:
     facts = seen(f"instance={INSTANCE},serial=J10F7TC,gpus={GPU}", INSTANCE)
-    assert NodeFacts.from_reader(Reader(facts.to_wire())) == facts
+    assert NodeFacts.from_wire(facts.to_wire()) == facts
     before = {name: value for name, value in facts.to_wire().items() if name != "serial"}
-    assert NodeFacts.from_reader(Reader(before)).serial is None  # an agent of before
+    assert NodeFacts.from_wire(before).serial is None  # an agent of before

@@ -74,7 +74,7 @@ MANIFEST = Manifest(
     loss=2.5,
     saved_at=AT,
 )
-PLAN = Plan(
+PLAN = Plan.of(
     attempt="slurm.hpc.17.r1",
     order=AttemptOrder(
         job_id="slurm.hpc.17",

@@ -181,7 +181,7 @@ def test_a_restart_takes_its_plan_and_not_the_environment_of_its_submission(
     box = DirectoryBox(env[ENV_MAILBOX])
     old, planned = checkpoint(tmp_path, 10), checkpoint(tmp_path, 40)
     checkpoint(tmp_path, 60)  # newer, and not what was planned
-    plan = Plan(
+    plan = Plan.of(
         attempt="slurm.hpc.17.r1",
         order=AttemptOrder(
             job_id="slurm.hpc.17",
@@ -206,7 +206,7 @@ def test_a_restart_takes_its_plan_and_not_the_environment_of_its_submission(
 
 
 def test_a_run_that_is_not_watched_is_still_told_its_plan(env: dict[str, str], tmp_path: Path) -> None:
-    plan = Plan(
+    plan = Plan.of(
         attempt="slurm.hpc.17.r1",
         order=AttemptOrder(job_id="j", attempt_number=2, resume=ResumePlan(step=40, uri=str(checkpoint(tmp_path, 40)))),
         written_at=AT,
@@ -259,7 +259,7 @@ def test_a_restart_that_nobody_planned_does_not_go_back_to_what_the_last_plan_le
     sealed(box, checkpoint(tmp_path, 300), 300)  # of the first start; its loss had diverged
     back = ResumePlan(step=100, uri=str(checkpoint(tmp_path, 100)), skip=(SkipWindow(from_step=101, to_step=120),))
     order = AttemptOrder(job_id="slurm.hpc.17", attempt_number=2, resume=back)
-    box.put(plan_key("slurm.hpc.17.r1"), Plan(attempt="slurm.hpc.17.r1", order=order, written_at=AT).to_json())
+    box.put(plan_key("slurm.hpc.17.r1"), Plan.of(attempt="slurm.hpc.17.r1", order=order, written_at=AT).to_json())
     monitor = begin(started, env | {"SLURM_RESTART_COUNT": "2"})
     assert monitor.resume.step == 100
     assert monitor.should_skip(110)

@@ -14,7 +14,7 @@ import typing
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
-from rekindle.protocol.wire import Message
+from rekindle.protocol.message import Message
 
 # Where what others write is read: the agent, the wire, checkpoints, log lines, events, the monitor's mailbox.
 PACKAGES: Final = (
@@ -29,6 +29,7 @@ MODULES: Final = (
     "rekindle.checkpoints.folders",
     "rekindle.protocol.keys",
     "rekindle.protocol.manifests",
+    "rekindle.protocol.message",
     "rekindle.protocol.launch_orders",
     "rekindle.protocol.reports",
     "rekindle.protocol.wire",

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from chalicelib.domain.model.errors import RecoveryError
-from rekindle.protocol.wire import MAX_DEPTH, MailboxError, Message, Place, parse_json
+from rekindle.protocol.message import Message
+from rekindle.protocol.wire import MAX_DEPTH, MailboxError, Place, parse_json
 from rekindle.slurm_agent.base.ports import SlurmError
 from tests.security.bad_documents import DOCUMENTS, WORDS, arguments_of, messages, readers
 
@@ -32,7 +33,7 @@ NOT_READERS = (
     "rekindle.monitor.base.guard.",
     "rekindle.monitor.saving.leftovers.",
     "rekindle.signatures.__getattr__",
-    "rekindle.protocol.wire.Message.from_json",  # of no message in particular
+    "rekindle.protocol.message.Message.from_json",  # of no message in particular
 )
 FOUND = {
     name: one

@@ -228,7 +228,7 @@ class S3Mailbox:
         if not job.mailbox:
             return
         try:
-            plan = Plan(attempt=attempt, order=order, written_at=now)
+            plan = Plan.of(attempt=attempt, order=order, written_at=now)
             self._objects.write(_root(job).join(plan_key(attempt)), plan.to_json())
         except MailboxError as err:
             raise Permanent(f"the plan of {attempt} cannot be written: {err}") from err

@@ -70,10 +70,6 @@ class MalformedEvent(_FieldError):
 class MalformedRecord(_FieldError, ValueError):
     """A stored record cannot be read. `field` is the dotted path, empty for the record itself."""
 
-    def within(self, name: str) -> MalformedRecord:
-        """The same of the record that holds this one as its member `name`."""
-        return MalformedRecord(f"{name}.{self.field}" if self.field else name, self.problem)
-
 
 class InvalidPolicy(_FieldError):
     """A policy document is wrong. `field` is the dotted path."""

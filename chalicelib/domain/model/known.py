@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 T = TypeVar("T", covariant=True)
 
@@ -12,12 +12,16 @@ T = TypeVar("T", covariant=True)
 class Known(Generic[T]):
     """A value that was really read."""
 
+    wire_key: ClassVar[str] = "known"
+
     value: T
 
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
     """The value could not be read; `why` says so in words an operator understands."""
+
+    wire_key: ClassVar[str] = "unknown"
 
     why: str
 

@@ -8,7 +8,8 @@ from rekindle.doctor.aws.account import Account
 from rekindle.doctor.base.facts import Missing, NotInspected
 from rekindle.protocol.cluster import names
 from rekindle.protocol.cluster.documents import AgentDoc, NodesDoc
-from rekindle.protocol.wire import MailboxError, Message
+from rekindle.protocol.message import Message
+from rekindle.protocol.wire import MailboxError
 
 BUCKET_OUTPUT: Final = "BucketName"  # infra/template/outputs.yaml
 _D = TypeVar("_D", bound=Message)

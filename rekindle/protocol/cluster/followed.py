@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Final
+from typing import Annotated, ClassVar, Final
 
-from rekindle.compat import Self
-from rekindle.protocol.cluster.names import check_cluster, cluster_prefix, is_slurm
-from rekindle.protocol.wire import Message, Reader
+from rekindle.protocol.bounds import Items, Required
+from rekindle.protocol.cluster.names import AttemptName, ClusterName, cluster_prefix
+from rekindle.protocol.message import Message
 
 MAX_FOLLOWED: Final = 20_000
 
@@ -22,15 +22,5 @@ class FollowedDoc(Message):
 
     LIMIT_BYTES: ClassVar[int] = 4 * 1024 * 1024
 
-    cluster: str
-    attempts: tuple[str, ...] = ()
-
-    def to_wire(self) -> dict[str, Any]:
-        return {"cluster": self.cluster, "attempts": list(self.attempts)}
-
-    @classmethod
-    def from_reader(cls, reader: Reader) -> Self:
-        attempts = reader.items("attempts", MAX_FOLLOWED)
-        if not all(isinstance(one, str) and is_slurm(one) for one in attempts):
-            raise reader.fail("attempts", "must be names of attempts on Slurm")
-        return cls(cluster=check_cluster(reader.text("cluster", 63)), attempts=tuple(attempts))
+    cluster: ClusterName
+    attempts: Annotated[tuple[AttemptName, ...], Items(MAX_FOLLOWED), Required()] = ()

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, ClassVar, Final
+from typing import Annotated, ClassVar, Final
 
-from rekindle.compat import Self
-from rekindle.protocol.cluster.names import check_cluster, cluster_prefix
-from rekindle.protocol.wire import MailboxError, Message, Reader, check_id
+from rekindle.protocol.bounds import Count, Identity, Items, Number, Required, Text, Whole, Words
+from rekindle.protocol.cluster.names import ClusterName, cluster_prefix
+from rekindle.protocol.codec import Document
+from rekindle.protocol.message import Message
+from rekindle.protocol.wire import MailboxError, check_id
 
 MAX_TERM_S: Final = 180.0  # the service takes a cluster for unknown after that long (documents.SILENT_AFTER)
 MAX_EPOCH: Final = 10**9  # a takeover each second for thirty years
@@ -32,11 +34,20 @@ def standby_key(cluster: str, agent_id: str) -> str:
     return f"{standby_prefix(cluster)}{check_id(agent_id, 'agent_id')}.json"
 
 
+def _check_printable(value: str, field: str) -> None:
+    """Shown to people, so one line without anything that a terminal would obey."""
+    if not value.isprintable():
+        raise MailboxError(field, "must be printable")
+
+
+Printable = Annotated[str, Text(128, check=_check_printable)]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BegunOrder:
+class BegunOrder(Document):
     """An order of which a command was about to run, and when."""
 
-    token: str
+    token: Identity
     at: datetime
 
 
@@ -52,96 +63,26 @@ class LeaseDoc(Message):
 
     LIMIT_BYTES: ClassVar[int] = 128 * 1024
 
-    cluster: str
-    holder: str
-    host: str
-    process: str
-    boot: str
-    epoch: int
-    renewal: int
-    term_s: float
-    begun: tuple[BegunOrder, ...] = ()
-    stopped_on: str = ""
-
-    def to_wire(self) -> dict[str, Any]:
-        return {
-            "cluster": self.cluster,
-            "holder": self.holder,
-            "host": self.host,
-            "process": self.process,
-            "boot": self.boot,
-            "epoch": self.epoch,
-            "renewal": self.renewal,
-            "term_s": self.term_s,
-            "begun": [{"token": one.token, "at": one.at.isoformat()} for one in self.begun],
-            "stopped_on": self.stopped_on,
-        }
-
-    @classmethod
-    def from_reader(cls, reader: Reader) -> Self:
-        return cls(
-            cluster=check_cluster(reader.text("cluster", 63)),
-            holder=reader.identity("holder"),
-            host=_word(reader, "host"),
-            process=reader.identity("process"),
-            boot=_word(reader, "boot"),
-            epoch=reader.whole("epoch", 1, MAX_EPOCH),
-            renewal=reader.whole("renewal"),
-            term_s=reader.number("term_s", 0.0, MAX_TERM_S),
-            begun=tuple(_begun(reader.items("begun", MAX_BEGUN))),
-            stopped_on=_word(reader, "stopped_on"),
-        )
+    cluster: ClusterName
+    holder: Identity
+    host: Printable
+    process: Identity
+    boot: Printable
+    epoch: Annotated[int, Whole(1, MAX_EPOCH)]
+    renewal: Count
+    term_s: Annotated[float, Number(0.0, MAX_TERM_S)]
+    begun: Annotated[tuple[BegunOrder, ...], Items(MAX_BEGUN), Required()] = ()
+    stopped_on: Annotated[Printable, Required()] = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StandbyDoc(Message):
     """An agent that is there, and leaves everything to the one that holds the lease."""
 
-    cluster: str
-    agent_id: str
-    host: str
+    cluster: ClusterName
+    agent_id: Identity
+    host: Printable
     at: datetime
-    version: str = ""
-    holder: str = ""
-    problem: str = ""
-
-    def to_wire(self) -> dict[str, Any]:
-        return {
-            "cluster": self.cluster,
-            "agent_id": self.agent_id,
-            "host": self.host,
-            "at": self.at.isoformat(),
-            "version": self.version,
-            "holder": self.holder,
-            "problem": self.problem,
-        }
-
-    @classmethod
-    def from_reader(cls, reader: Reader) -> Self:
-        return cls(
-            cluster=check_cluster(reader.text("cluster", 63)),
-            agent_id=reader.identity("agent_id"),
-            host=_word(reader, "host"),
-            at=reader.moment("at"),
-            version=reader.text("version", 64, default=""),
-            holder=reader.text("holder", 128, default=""),
-            problem=reader.text("problem", default=""),
-        )
-
-
-def _word(reader: Reader, name: str) -> str:
-    """Shown to people, so one line without anything that a terminal would obey."""
-    found = reader.text(name, 128)
-    if not found.isprintable():
-        raise reader.fail(name, "must be printable")
-    return found
-
-
-def _begun(found: Any) -> list[BegunOrder]:
-    made = []
-    for index, one in enumerate(found):
-        if not isinstance(one, dict):
-            raise MailboxError(f"begun.{index}", "must be an object")
-        inner = Reader(one, f"begun.{index}.")
-        made.append(BegunOrder(token=inner.identity("token"), at=inner.moment("at")))
-    return made
+    version: Annotated[str, Text(64)] = ""
+    holder: Annotated[str, Text(128)] = ""
+    problem: Words = ""

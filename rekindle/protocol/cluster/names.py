@@ -15,8 +15,9 @@ import hashlib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Annotated, Final
 
+from rekindle.protocol.bounds import Text
 from rekindle.protocol.wire import MailboxError, check_id
 
 PREFIX: Final = "slurm"
@@ -77,6 +78,13 @@ def check_cluster(cluster: object, field: str = "cluster") -> str:
     if not isinstance(cluster, str) or _CLUSTER.fullmatch(cluster) is None:
         raise MailboxError(field, f"must be 1 to {MAX_CLUSTER_CHARS} characters of A-Z a-z 0-9 _ -")
     return cluster
+
+
+def check_attempt(attempt: str, field: str = "attempt") -> str:
+    """The name itself. Raises: MailboxError for one that is not Slurm's."""
+    if not is_slurm(attempt):
+        raise MailboxError(field, "is no name of an attempt on Slurm")
+    return attempt
 
 
 def first_attempt(cluster: str, slurm_job: int) -> SlurmAttempt:
@@ -159,3 +167,9 @@ def queue_name(stack: str, cluster: str) -> str:
     if len(name) <= MAX_QUEUE_CHARS:
         return name
     return f"{name[: MAX_QUEUE_CHARS - 17]}-{hashlib.sha256(name.encode()).hexdigest()[:16]}"
+
+
+# ---- types of fields -------------------------------------------------------------------------------------------------
+
+AttemptName = Annotated[str, Text(128, check=check_attempt)]
+ClusterName = Annotated[str, Text(MAX_CLUSTER_CHARS, check=check_cluster)]

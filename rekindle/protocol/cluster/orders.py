@@ -10,11 +10,13 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Final
+from typing import Annotated, Final
 
-from rekindle.compat import Self, StrEnum
-from rekindle.protocol.cluster.names import check_cluster, is_slurm
-from rekindle.protocol.wire import MailboxError, Message, Reader, check_id
+from rekindle.compat import StrEnum
+from rekindle.protocol.bounds import Identity, Items, Text, Whole, Words
+from rekindle.protocol.cluster.names import AttemptName, ClusterName
+from rekindle.protocol.message import Message
+from rekindle.protocol.wire import MailboxError, check_id
 
 MAX_SLURM_JOB: Final = 0x7FFFFFFF
 MAX_NODES: Final = 1000
@@ -23,7 +25,22 @@ MAX_ENV: Final = 64
 MAX_ENV_CHARS: Final = 4096
 REASON_PREFIX: Final = "rekindle:"  # ours, so that only ours is undone: `rekindle:<incident id>`
 _NODE: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,62}[A-Za-z0-9])?")
-_ENV_NAME: Final = re.compile(r"[A-Z][A-Z0-9_]{0,63}")
+
+
+def check_node(node: object, field: str = "node") -> str:
+    """One node's name, never a list or a range. Raises: MailboxError."""
+    if not isinstance(node, str) or _NODE.fullmatch(node) is None:
+        raise MailboxError(field, "must be one node's name: 1 to 64 characters of A-Z a-z 0-9 . _ -")
+    return node
+
+
+NodeName = Annotated[str, Text(64, check=check_node)]
+NodeCount = Annotated[int, Whole(1, MAX_NODE_COUNT)]
+SlurmJobId = Annotated[int, Whole(1, MAX_SLURM_JOB)]
+Sha256 = Annotated[str, Text(64, pattern="[0-9a-f]{64}", problem="must be 64 lower-case hex digits")]
+# An order can tell a run where to resume, not change what it does otherwise.
+VariableName = Annotated[str, Text(64, pattern="REKINDLE_[A-Z0-9_]*", problem="is not a variable of ours")]
+VariableValue = Annotated[str, Text(MAX_ENV_CHARS, pattern=r"[^\x00-\x1f]*", problem="must be one line of text")]
 
 
 class Verb(StrEnum):
@@ -74,74 +91,30 @@ class Order(Message):
     `instance_id` is the machine that an order about a node means: HyperPod gives its replacement the same name.
     """
 
-    token: str
+    token: Identity
     verb: Verb
-    cluster: str
+    cluster: ClusterName
     issued_at: datetime
     expires_at: datetime
-    attempt: str | None = None
-    slurm_job: int | None = None
-    new_attempt: str | None = None
-    spec: str | None = None
-    environment: Mapping[str, str] = field(default_factory=dict)
-    exclude: tuple[str, ...] = ()
-    nodes_min: int | None = None
-    nodes_max: int | None = None
-    node: str | None = None
-    instance_id: str | None = None
+    attempt: AttemptName | None = None
+    slurm_job: SlurmJobId | None = None
+    new_attempt: AttemptName | None = None
+    spec: Sha256 | None = None
+    environment: Annotated[Mapping[VariableName, VariableValue], Items(MAX_ENV)] = field(default_factory=dict)
+    exclude: Annotated[tuple[NodeName, ...], Items(MAX_NODES)] = ()
+    nodes_min: NodeCount | None = None
+    nodes_max: NodeCount | None = None
+    node: NodeName | None = None
     repair: Repair | None = None
     signal: Signal | None = None
-    incident_id: str | None = None
+    incident_id: Identity | None = None
+    instance_id: Annotated[str, Text(64)] | None = None
 
-    def to_wire(self) -> dict[str, Any]:
-        return {
-            "token": self.token,
-            "verb": self.verb.value,
-            "cluster": self.cluster,
-            "issued_at": self.issued_at.isoformat(),
-            "expires_at": self.expires_at.isoformat(),
-            "attempt": self.attempt,
-            "slurm_job": self.slurm_job,
-            "new_attempt": self.new_attempt,
-            "spec": self.spec,
-            "environment": dict(self.environment),
-            "exclude": list(self.exclude),
-            "nodes_min": self.nodes_min,
-            "nodes_max": self.nodes_max,
-            "node": self.node,
-            "repair": self.repair.value if self.repair else None,
-            "signal": self.signal.value if self.signal else None,
-            "incident_id": self.incident_id,
-        } | ({} if self.instance_id is None else {"instance_id": self.instance_id})
-
-    @classmethod
-    def from_reader(cls, reader: Reader) -> Self:
-        order = cls(
-            token=reader.identity("token"),
-            verb=reader.word("verb", Verb),
-            cluster=check_cluster(reader.text("cluster", 63)),
-            issued_at=reader.moment("issued_at"),
-            expires_at=reader.moment("expires_at"),
-            attempt=_attempt(reader, "attempt"),
-            slurm_job=reader.optional_whole("slurm_job", 1, MAX_SLURM_JOB),
-            new_attempt=_attempt(reader, "new_attempt"),
-            spec=_hex(reader, "spec"),
-            environment=_environment(reader),
-            exclude=tuple(
-                check_node(one, f"exclude.{index}") for index, one in enumerate(_list(reader, "exclude", MAX_NODES))
-            ),
-            nodes_min=reader.optional_whole("nodes_min", 1, MAX_NODE_COUNT),
-            nodes_max=reader.optional_whole("nodes_max", 1, MAX_NODE_COUNT),
-            node=None if reader.optional_text("node", 64) is None else check_node(reader.text("node", 64)),
-            instance_id=reader.optional_text("instance_id", 64),
-            repair=None if reader.optional_text("repair") is None else reader.word("repair", Repair),
-            signal=None if reader.optional_text("signal") is None else reader.word("signal", Signal),
-            incident_id=reader.optional_identity("incident_id"),
-        )
-        for name in NEEDED[order.verb]:
-            if getattr(order, name) is None:
-                raise MailboxError(name, f"is needed for {order.verb}")
-        return order
+    def check_fields(self) -> None:
+        """What its verb needs is there. Raises: MailboxError."""
+        for name in NEEDED[self.verb]:
+            if getattr(self, name) is None:
+                raise MailboxError(name, f"is needed for {self.verb}")
 
 
 NEEDED: Final[Mapping[Verb, tuple[str, ...]]] = {
@@ -174,83 +147,16 @@ class Outcome(StrEnum):
 class OrderResult(Message):
     """What became of an order. `slurm_job` is the id of the job it started; `detail` is for people."""
 
-    token: str
+    token: Identity
     verb: Verb
-    cluster: str
+    cluster: ClusterName
     outcome: Outcome
     at: datetime
-    detail: str = ""
-    attempt: str | None = None
-    slurm_job: int | None = None
-    node: str | None = None
-    incident_id: str | None = None
-
-    def to_wire(self) -> dict[str, Any]:
-        return {
-            "token": self.token,
-            "verb": self.verb.value,
-            "cluster": self.cluster,
-            "outcome": self.outcome.value,
-            "at": self.at.isoformat(),
-            "detail": self.detail,
-            "attempt": self.attempt,
-            "slurm_job": self.slurm_job,
-            "node": self.node,
-            "incident_id": self.incident_id,
-        }
-
-    @classmethod
-    def from_reader(cls, reader: Reader) -> Self:
-        return cls(
-            token=reader.identity("token"),
-            verb=reader.word("verb", Verb),
-            cluster=check_cluster(reader.text("cluster", 63)),
-            outcome=reader.word("outcome", Outcome),
-            at=reader.moment("at"),
-            detail=reader.text("detail", default=""),
-            attempt=_attempt(reader, "attempt"),
-            slurm_job=reader.optional_whole("slurm_job", 1, MAX_SLURM_JOB),
-            node=None if reader.optional_text("node", 64) is None else check_node(reader.text("node", 64)),
-            incident_id=reader.optional_identity("incident_id"),
-        )
-
-
-def check_node(node: object, field: str = "node") -> str:
-    """One node's name, never a list or a range. Raises: MailboxError."""
-    if not isinstance(node, str) or _NODE.fullmatch(node) is None:
-        raise MailboxError(field, "must be one node's name: 1 to 64 characters of A-Z a-z 0-9 . _ -")
-    return node
-
-
-def _attempt(reader: Reader, name: str) -> str | None:
-    text = reader.optional_text(name, 128)
-    if text is not None and not is_slurm(text):
-        raise reader.fail(name, "is no name of an attempt on Slurm")
-    return text
-
-
-def _hex(reader: Reader, name: str) -> str | None:
-    text = reader.optional_text(name, 64)
-    if text is not None and re.fullmatch(r"[0-9a-f]{64}", text) is None:
-        raise reader.fail(name, "must be 64 lower-case hex digits")
-    return text
-
-
-def _list(reader: Reader, name: str, limit: int) -> list[Any]:
-    return [] if reader.value(name) is None else list(reader.items(name, limit))
-
-
-def _environment(reader: Reader) -> dict[str, str]:
-    """Only REKINDLE_ variables: an order can tell a run where to resume, not change what it does otherwise."""
-    given = reader.mapping("environment")
-    if len(given) > MAX_ENV:
-        raise reader.fail("environment", f"holds more than {MAX_ENV} variables")
-    for name, value in given.items():
-        if _ENV_NAME.fullmatch(name) is None or not name.startswith("REKINDLE_"):
-            raise reader.fail(f"environment.{name}"[:200], "is not a variable of ours")
-        if not isinstance(value, str) or len(value) > MAX_ENV_CHARS or any(ord(char) < 32 for char in value):
-            raise reader.fail(f"environment.{name}", f"must be a line of at most {MAX_ENV_CHARS} characters")
-    return dict(given)
+    detail: Words = ""
+    attempt: AttemptName | None = None
+    slurm_job: SlurmJobId | None = None
+    node: NodeName | None = None
+    incident_id: Identity | None = None
 
 
 def token_of(*parts: str) -> str:
