@@ -44,7 +44,7 @@ PAGE: Final = "docs/reference/policy.md"
 SCHEMA_FILE: Final = ROOT / "docs" / "policy.schema.json"
 _LINK: Final = re.compile(r"\]\((?=[\w-]+\.md)")
 _UNITS: Final = ((86400, "day"), (3600, "hour"), (60, "minute"))
-_HEAD: Final = ("| field | default | range | unit | what it says |", "|---|---|---|---|---|")
+_HEAD: Final = ("| field | default | range | unit | what it says | who sets it |", "|---|---|---|---|---|---|")
 _COLUMNS_HEAD: Final = ("| column | left out | range | unit | what it says |", "|---|---|---|---|---|")
 
 
@@ -91,7 +91,7 @@ def _fields() -> Iterator[str]:
     for spec in specs(Policy):
         if isinstance(spec.kind, Group):
             inner = len(specs(spec.kind.record))
-            yield f"| `{spec.key}` | | {inner} fields, [below](#{spec.key}) | | {spec.says} |"
+            yield f"| `{spec.key}` | | {inner} fields, [below](#{spec.key}) | | {spec.says} | |"
         else:
             yield _line(spec)
     for spec, group in groups:
@@ -104,7 +104,9 @@ def _fields() -> Iterator[str]:
 
 
 def _line(spec: FieldSpec) -> str:
-    return f"| `{spec.key}` | {_default(spec)} | {_span(spec.kind)} | {_unit(spec.kind)} | {_says(spec)} |"
+    return (
+        f"| `{spec.key}` | {_default(spec)} | {_span(spec.kind)} | {_unit(spec.kind)} | {_says(spec)} | {spec.whom} |"
+    )
 
 
 def _columns(record: type[Any], nested: type[Any] | None = None) -> Iterator[str]:
@@ -259,7 +261,7 @@ def _of_several(kind: Kind[Any]) -> dict[str, Any]:
 def _playbook_rows() -> dict[str, Any]:
     columns = {spec.key: _of(spec.kind) | {"description": spec.says} for spec in specs(PlaybookRow)}
     row = {"type": "object", "additionalProperties": False, "properties": columns}
-    return {one.fault.value: row for one in PLAYBOOKS}
+    return {playbook.fault.value: row for playbook in PLAYBOOKS}
 
 
 if __name__ == "__main__":

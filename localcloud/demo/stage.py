@@ -42,11 +42,9 @@ POLICY_DOCUMENT: Mapping[str, Any] = {
         "stop_limit_s": 60,
         "start_limit_s": 120,
         "silent_limit_s": 60,
-        "look_min_s": 1,
         "look_max_s": 2,
     },
     "loss": {
-        "same_data_retries": 1,
         "skip_margin_steps": 0,
         "skip_steps": 2,
     },

@@ -230,7 +230,7 @@ def test_a_file_that_cannot_be_read_is_told_in_words(rekindle: Run, tmp_path: Pa
     assert "is not UTF-8 text" in rekindle("policy", "validate", str(tmp_path / "bytes.json")).err
 
 
-@pytest.mark.parametrize("text", ["[]", "not json", "", "\udcff", '{"timing": {"look_min_s": 2, "look_min_s": 9}}'])
+@pytest.mark.parametrize("text", ["[]", "not json", "", "\udcff", '{"timing": {"look_max_s": 2, "look_max_s": 9}}'])
 def test_what_is_no_document_is_not_even_sent(rekindle: Run, service: FakeService, tmp_path: Path, text: str) -> None:
     file = tmp_path / "bad.json"
     file.write_bytes(text.encode(errors="surrogateescape"))

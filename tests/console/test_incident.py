@@ -25,7 +25,6 @@ ASKS = {"when": {"actions": ["StopJob"], "faults": ["non_finite"]}, "deadline_s"
 POLICY = overlaid(
     overlaid(POLICY_DOCUMENT, SPIKE_POLICY),
     {
-        "loss": {"same_data_retries": 0},
         # Of a machine with twenty other things to do nobody may think that the run hangs, or does not start.
         "timing": {"start_limit_s": 240, "stop_limit_s": 240, "silent_limit_s": 240, "checkpoint_deadline_s": 60},
         "approvals": {"rules": [ASKS]},
@@ -50,13 +49,13 @@ class Show:
         steps = self.stage.watch.trace.read()
         return max(steps, key=lambda one: one.at).step if steps else 0  # read attempt by attempt, in no order of time
 
-    def harm(self, harm: Callable[[int], None]) -> None:
-        """Harm the data that the run will read soon; further on where it was faster than we."""
-        while True:
-            step = self.step() + AHEAD
-            harm(step)
-            if self.step() < step:
-                return
+    def harm(self, harm: Callable[[int], None]) -> list[int]:
+        """Harm the data that the run will read soon; further on where it was faster than we. Returns the steps."""
+        harmed = []
+        while not harmed or self.step() >= harmed[-1]:
+            harmed.append(self.step() + AHEAD)
+            harm(harmed[-1])
+        return harmed
 
     def attempts(self) -> int:
         return len(self.api(f"/jobs/{self.stage.job_id}")["attempts"])
@@ -134,11 +133,13 @@ def _the_job_page_draws_the_run_while_it_trains(show: Show, browser: Browser) ->
 def _a_person_is_asked_and_approves(show: Show, browser: Browser, earlier: str) -> None:
     attempts = show.attempts()
     browser.go(show.console, "/")
-    show.harm(show.stage.poison)
+    poisoned = show.harm(show.stage.poison)
     browser.until(lambda: browser.one(".card.ask"), "the question on the fleet's page, by itself")
     (incident,) = [one for one in show.incidents() if one["incident_id"] != earlier]
     assert show.attempts() == attempts  # nothing is stopped or submitted before a person has said so
     assert show.api(f"/incidents/{incident['incident_id']}")["approvals"][0]["answer"] is None
+    for step in poisoned:  # the same data are tried once more, and are found to be good
+        show.stage.mend(step)
     _pictures(browser, show, "/", "fleet")
     browser.go(show.console, f"/incidents/{incident['incident_id']}")
     browser.write('.card.ask input[name="comment"]', "go on <b>please</b>", "the question on the Incident's page")

@@ -10,7 +10,7 @@ from chalicelib.domain.policy.document import DEFAULT_POLICY, Policy
 
 
 def changed(policy: Policy = DEFAULT_POLICY, **fields: Any) -> Policy:
-    """`policy` with these values, given as they are inside; those of a group as `loss={"rewind_steps": 5}`."""
+    """`policy` with these values, given as they are inside; those of a group as `loss={"skip_steps": 5}`."""
     values = {
         name: dataclasses.replace(getattr(policy, name), **value) if isinstance(value, Mapping) else value
         for name, value in fields.items()

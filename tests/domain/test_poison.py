@@ -19,7 +19,6 @@ from chalicelib.domain.run.resume_point import choose_resume_point
 from chalicelib.domain.run.rollback import account_rollback, data_rollbacks, onset_to_precede
 from rekindle.protocol.signals import FaultClass
 from tests.domain.looks import MINUTE, NOW, a_try, checkpoint, incident, look, seen, signal, view
-from tests.domain.policies import changed
 
 NAN = FaultClass.NON_FINITE
 POINTS = tuple(checkpoint(step) for step in (100, 99, 98, 97, 90, 50))
@@ -175,9 +174,7 @@ def test_a_roll_back_for_a_poisoned_checkpoint_is_none_of_the_data() -> None:
     assert (after.loss.rollbacks, data_rollbacks(after, DEFAULT_POLICY), after.loss.skips) == (2, 0, ())
 
 
-@pytest.mark.parametrize("rewind", [0, 1])
-def test_a_roll_back_that_is_repeated_begins_before_the_last_one_also_where_the_distance_is_zero(rewind: int) -> None:
-    policy = changed(loss={"rewind_steps": rewind})
+def test_a_roll_back_that_is_repeated_begins_before_the_last_one_though_the_distance_is_zero() -> None:
     once_more = went_bad_again(100)
     once_more = once_more.changed(
         rollbacks=2,
@@ -187,8 +184,8 @@ def test_a_roll_back_that_is_repeated_begins_before_the_last_one_also_where_the_
         onset_attempt="lm-r3",
         onset_step=Known(100),
     )
-    planned = account_rollback(once_more, policy)
-    point = choose_resume_point(POINTS, planned, policy)
+    planned = account_rollback(once_more, DEFAULT_POLICY)
+    point = choose_resume_point(POINTS, planned, DEFAULT_POLICY)
     assert point is not None
     assert point.step == Known(50)
 

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 
 from chalicelib.domain.model.errors import InvalidPolicy
 from chalicelib.domain.policy.document import (
+    CONSTANTS,
     DEFAULT_POLICY,
     NOT_ABOVE,
     Policy,
@@ -97,7 +98,7 @@ def test_each_range_is_kept_to_its_ends_and_what_is_beyond_is_refused_by_name(pa
 def test_a_number_that_is_none_is_no_number() -> None:
     for value in (float("nan"), float("inf"), 10**400):
         assert refused({"timing": {"stop_limit_s": value}}).field == "timing.stop_limit_s"
-        assert refused({"loss": {"widen_factor": value}}).field == "loss.widen_factor"
+        assert refused({"breaker": {"percent": value}}).field == "breaker.percent"
     assert refused({"schema": True}).field == "schema"
 
 
@@ -122,6 +123,20 @@ def test_an_unknown_field_is_refused_with_those_that_are_known(document: dict[st
     assert err.problem.startswith("is not known; known are ")
 
 
+@pytest.mark.parametrize("path", CONSTANTS)
+def test_a_constant_is_refused_in_a_document_with_what_holds_instead(path: str) -> None:
+    assert path not in dict(FIELDS)
+    err = refused(at(path, 1))
+    assert (err.field, err.problem) == (path, f"is no longer a setting: {CONSTANTS[path]}")
+
+
+def test_the_intervals_between_observations_are_shares_of_the_longest() -> None:
+    for longest, shortest, of_a_node in ((60, 5, (30, 180)), (3600, 300, (1800, 10800)), (2, 1, (1, 6))):
+        policy = read({"timing": {"look_max_s": longest}})
+        seen = (policy.timing.look_min, policy.node_look_min, policy.node_look_max)
+        assert [each.total_seconds() for each in seen] == [shortest, *of_a_node]
+
+
 @pytest.mark.parametrize("value", ["", [], None, 3, True])
 def test_what_should_be_an_object_and_is_none_is_refused(value: Any) -> None:
     assert refused(value).field == "policy"
@@ -138,13 +153,9 @@ def test_fields_that_bound_each_other_may_be_equal_and_not_cross(low: str, high:
 
 
 def test_contradictions_are_all_told() -> None:
-    timing = dataclasses.replace(
-        DEFAULT_POLICY.timing,
-        look_min=DEFAULT_POLICY.timing.look_max * 2,
-        hang_deadline=DEFAULT_POLICY.timing.checkpoint_deadline * 2,
-    )
+    timing = dataclasses.replace(DEFAULT_POLICY.timing, hang_deadline=DEFAULT_POLICY.timing.checkpoint_deadline * 2)
     told = [field for field, _ in contradictions(dataclasses.replace(DEFAULT_POLICY, timing=timing))]
-    assert told == ["timing.hang_deadline_s", "timing.look_min_s"]
+    assert told == ["timing.hang_deadline_s"]
     assert list(contradictions(DEFAULT_POLICY)) == []
 
 
@@ -160,19 +171,24 @@ def test_no_record_has_too_many_fields_and_each_field_has_a_line_for_people() ->
     for path, spec in FIELDS:
         assert 5 < len(spec.says) < 250, path
         assert "\n" not in spec.says, path
-        assert "|" not in spec.says, path
+        assert "|" not in spec.says + spec.whom, path
+        assert spec.whom or isinstance(spec.kind, Group), f"{path}: who would set it?"
 
 
 def test_one_document_is_laid_over_another_group_by_group() -> None:
-    base = {"name": "a", "loss": {"skip_steps": 5, "rewind_steps": 1}, "windows": [{"from": "22:00", "to": "02:00"}]}
+    base = {
+        "name": "a",
+        "loss": {"skip_steps": 5, "skip_margin_steps": 1},
+        "windows": [{"from": "22:00", "to": "02:00"}],
+    }
     made = overlaid(base, {"name": "b", "loss": {"skip_steps": 7}, "windows": [], "nodes": {"repair": "tell"}})
     assert made == {
         "name": "b",
-        "loss": {"skip_steps": 7, "rewind_steps": 1},
+        "loss": {"skip_steps": 7, "skip_margin_steps": 1},
         "windows": [],
         "nodes": {"repair": "tell"},
     }
-    assert base["loss"] == {"skip_steps": 5, "rewind_steps": 1}
+    assert base["loss"] == {"skip_steps": 5, "skip_margin_steps": 1}
 
 
 def test_a_playbook_keeps_what_a_row_leaves_out_and_bad_pairs_are_refused() -> None:

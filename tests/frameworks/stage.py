@@ -43,12 +43,10 @@ POLICY: Mapping[str, Any] = {
     "timing": {
         "checkpoint_deadline_s": 60,
         "hang_deadline_s": 3,
-        "stacks_wait_s": 10,
         "stop_limit_s": 120,
         "start_limit_s": 180,
         "silent_limit_s": 120,
         "tell_open_s": 20,
-        "look_min_s": 1,
         "look_max_s": 2,
     },
 }

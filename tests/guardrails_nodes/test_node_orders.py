@@ -153,7 +153,9 @@ def test_somebody_elses_drain_is_neither_lifted_nor_used() -> None:
 
 
 def test_the_share_of_the_group_holds_an_order_back_and_says_so_unless_it_is_forced() -> None:
-    yard = Yard(with_policy(budgets={"max_nodes_in_repair_percent": 100, "max_group_in_repair_percent": 25}), nodes=6)
+    yard = Yard(with_policy(budgets={"max_nodes_in_repair_percent": 25}), nodes=12)  # three of them, one of a group
+    for name in list(yard.site.machines)[6:]:
+        yard.site.machines[name].group = "other"
     yard.site.machines["ip-10-1-0-1"].jobs = (7,)
     yard.report("ip-10-1-0-1", xid=79, first_response="reboot")  # drains, and takes the group's only place
     yard.run(timedelta(minutes=5))

@@ -358,7 +358,7 @@ def test_a_path_that_is_not_there_is_exit_code_2(command: Command, tmp_path: Pat
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ('{"timing": {"look_min_s": 0}}', "timing.look_min_s"),
+        ('{"timing": {"look_max_s": 0}}', "timing.look_max_s"),
         ('{"looks": 1}', "looks"),
         ("[]", "policy"),
         ("{", "is not JSON"),

@@ -43,6 +43,7 @@ class Machine:
 
     name: str
     instance_id: str
+    group: str = "gpu"
     state: InstanceState = InstanceState.RUNNING
     until: datetime | None = None  # when the operation under way ends
     message: str = ""
@@ -106,7 +107,7 @@ class Site:
             flags=flags,
             reason=machine.drain or ("" if machine.is_up else "Not responding"),
             instance_id=None if self.is_plain else machine.mapped or machine.instance_id,
-            group=None if self.is_plain else "gpu",
+            group=None if self.is_plain else machine.group,
             jobs=machine.jobs,
             gpus=machine.gpus,
         )
@@ -159,7 +160,8 @@ class Site:
 
     def cluster(self, cluster: str) -> ClusterView | None:
         self._fail()
-        return ClusterView(status="InService", recovery=self.recovery, roles={"gpu": self.role}, name=self.named)
+        roles = {machine.group: self.role for machine in self.machines.values()}
+        return ClusterView(status="InService", recovery=self.recovery, roles=roles, name=self.named)
 
     def alias(self, arn: str) -> str:
         assert arn == ARN
@@ -173,7 +175,11 @@ class Site:
         if machine.state is InstanceState.NOT_FOUND:
             return None
         return InstanceView(
-            instance_id=machine.instance_id, state=machine.state, group="gpu", message=machine.message, logical_id=node
+            instance_id=machine.instance_id,
+            state=machine.state,
+            group=machine.group,
+            message=machine.message,
+            logical_id=node,
         )
 
     def reboot(self, cluster: str, instance_ids: Sequence[str]) -> Mapping[str, ActionResult]:

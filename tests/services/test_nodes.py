@@ -158,8 +158,7 @@ def test_repairs_that_are_booked_at_once_pass_no_budget_of_a_day(most: tuple[int
     """Half of the nodes may be in repair at once, more than are repaired in a day: each counts those before it."""
     of_cluster, of_group = most
     limits = {"max_repairs_per_day": of_cluster, "max_group_repairs_per_day": of_group}
-    shares = {"max_nodes_in_repair_percent": 50.0, "max_group_in_repair_percent": 50.0}
-    policy = changed(budgets=shares | limits)
+    policy = changed(budgets=limits | {"max_nodes_in_repair_percent": 50.0})
     world = NodeWorld(policy, nodes=16)
     for name in world.site.machines:
         world.report(name, key="storm", recommended="replace")

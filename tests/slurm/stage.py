@@ -56,20 +56,16 @@ POLICY: Mapping[str, Any] = {
     "timing": {
         "checkpoint_deadline_s": 120,
         "hang_deadline_s": 3,
-        "stacks_wait_s": 10,
         "stop_limit_s": 180,
         "start_limit_s": 240,
         "silent_limit_s": 180,
         "auto_resume_grace_s": 5,
         "tell_open_s": 20,
-        "look_min_s": 1,
         "look_max_s": 2,
     },
     "nodes": {
         "hma_grace_s": 2,
         "settle_s": 5,
-        "look_min_s": 1,
-        "look_max_s": 2,
     },
     "budgets": {"max_nodes_in_repair_percent": 100},
 }

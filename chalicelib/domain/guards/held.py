@@ -33,7 +33,7 @@ def hold_back(
         incident = dataclasses.replace(incident, holds=(*incident.holds, hold))
     incident = keep_learned(incident, decision.incident)
     since = next(one.since for one in reversed(incident.holds) if one.guard is guard and one.until is None)
-    high = context.policy.timing.look_max if incident.node is None else context.policy.nodes.look_max
+    high = context.policy.timing.look_max if incident.node is None else context.policy.node_look_max
     interval = min(max(context.now - since, context.policy.timing.look_min), high)
     again = max(min(interval, until - context.now), context.policy.timing.look_min)
     return context.decided(f"guard.{guard}", reason, incident, actions, again)

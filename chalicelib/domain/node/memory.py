@@ -326,7 +326,7 @@ def wait(
     soon: timedelta | None = None,
 ) -> Decision:
     """Observe again: often at first, rarely later. Signals of the node wake its Incident, so waiting costs little."""
-    low, high = context.policy.nodes.look_min, context.policy.nodes.look_max
+    low, high = context.policy.node_look_min, context.policy.node_look_max
     interval = min(max(context.in_phase / 4, low), high)
     if context.in_phase > _LONG * high:
         interval = high * _SELDOM

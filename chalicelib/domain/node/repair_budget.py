@@ -47,7 +47,7 @@ def no_room(context: RuleContext, load: Load) -> tuple[str, str] | None:
         return "node.full", f"{reason}: the policy allows {policy.budgets.max_repairs_per_day}"
     if load.group_ahead is None or view.group_total is None:
         return None
-    room = room_for(view.group_total, policy.budgets.max_group_in_repair_percent)
+    room = room_for(view.group_total, policy.budgets.max_nodes_in_repair_percent)
     if load.group_ahead < room:
         if (load.group_last_day or 0) + load.group_booked < policy.budgets.max_group_repairs_per_day:
             return None

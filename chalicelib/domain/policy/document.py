@@ -2,7 +2,7 @@
 
 A document is JSON; a missing key takes the built-in value, an unknown key is an error (a misspelt limit must not be
 silently ignored). Durations are seconds on the wire and timedelta inside. Each field is declared once, here or in
-policy_groups.py; docs/policy.md and docs/policy.schema.json are written from the declarations by infra/policy_docs.py.
+groups.py; docs/reference/policy.md and docs/policy.schema.json are written from the declarations by infra/policy_docs.
 """
 
 from __future__ import annotations
@@ -39,23 +39,55 @@ from rekindle.protocol.signals import FaultClass
 
 SCHEMA: Final = 1
 # Fields that bound each other, as paths in the document: the first must not exceed the second.
-NOT_ABOVE: Final = (
-    ("timing.hang_deadline_s", "timing.checkpoint_deadline_s"),
-    ("timing.look_min_s", "timing.look_max_s"),
-    ("nodes.look_min_s", "nodes.look_max_s"),
-)
+NOT_ABOVE: Final = (("timing.hang_deadline_s", "timing.checkpoint_deadline_s"),)
+# What was a setting once, by its path in the document, with what holds instead.
+CONSTANTS: Final = {
+    "budgets.load_deaths_before_quarantine": "two always",
+    "budgets.corrupt_loads_before_quarantine": "one always",
+    "budgets.max_group_in_repair_percent": "`budgets.max_nodes_in_repair_percent` bounds each instance group too",
+    "timing.stacks_wait_s": "30 seconds always",
+    "timing.repair_grace_s": "an hour always",
+    "timing.verify_blind_s": "30 minutes always",
+    "timing.look_min_s": "a twelfth of `timing.look_max_s`",
+    "resubmission.capacity_backoff_s": "30 seconds to 10 minutes always",
+    "resubmission.large_instances": "16 always",
+    "resubmission.retry_attempts": "30 always; a RetryStrategy of your own is kept",
+    "loss.same_data_retries": "one always",
+    "loss.rewind_steps": "the newest verified checkpoint before the onset always",
+    "loss.widen_factor": "1.5 always",
+    "nodes.stuck_limit_s": "75 minutes always",
+    "nodes.health_check_limit_s": "four hours always",
+    "nodes.suspect_faults": "three always",
+    "nodes.suspect_window_s": "28 days always",
+    "nodes.look_min_s": "half of `timing.look_max_s`",
+    "nodes.look_max_s": "three times `timing.look_max_s`",
+    "breaker.window_s": "ten minutes always",
+    "breaker.deadline_s": "four hours always",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
     """Limits, waits and playbooks, by group. The built-in policy is `Policy()`."""
 
-    schema: int = declared(SCHEMA, Exactly(SCHEMA), "version of this format")
-    name: str = declared("default", Text(1, 64), "what people call it; the name under which it is stored")
-    version: str = declared(
-        "builtin", Text(1, 64), "left out, it is a hash of the content, so equal content is equal policy"
+    schema: int = declared(
+        SCHEMA, Exactly(SCHEMA), "version of this format", whom="those who keep documents over upgrades"
     )
-    shadow: bool = declared(False, Flag(), "decide and tell, do nothing")
+    name: str = declared(
+        "default",
+        Text(1, 64),
+        "what people call it; the name under which it is stored",
+        whom="those with more than one policy",
+    )
+    version: str = declared(
+        "builtin",
+        Text(1, 64),
+        "left out, it is a hash of the content, so equal content is equal policy",
+        whom="those who keep documents in version control",
+    )
+    shadow: bool = declared(
+        False, Flag(), "decide and tell, do nothing", whom="those who want to see what would be done first"
+    )
     budgets: Budgets = group(Budgets)
     timing: Timing = group(Timing)
     resubmission: Resubmission = group(Resubmission)
@@ -63,8 +95,18 @@ class Policy:
     nodes: Nodes = group(Nodes)
     approvals: Approvals = group(Approvals)
     breaker: BreakerLimits = group(BreakerLimits)
-    windows: tuple[Window, ...] = declared((), Rows(Window), "at what hours which steps are held")
-    playbooks: tuple[Playbook, ...] = declared(PLAYBOOKS, PlaybookTable(), "what is done first about each fault")
+    windows: tuple[Window, ...] = declared(
+        (),
+        Rows(Window),
+        "at what hours which steps are held",
+        whom="those with maintenance, or with hours without staff",
+    )
+    playbooks: tuple[Playbook, ...] = declared(
+        PLAYBOOKS,
+        PlaybookTable(),
+        "what is done first about each fault",
+        whom="those who want another first response to a fault",
+    )
 
     def playbook(self, fault: FaultClass) -> Playbook:
         """The row for `fault`. Total: every fault class has one."""
@@ -80,6 +122,16 @@ class Policy:
             case Deadline.NONE:
                 return timedelta(0)
 
+    @property
+    def node_look_min(self) -> timedelta:
+        """Shortest interval between two observations of a node."""
+        return max(timedelta(seconds=1), self.timing.look_max / 2)
+
+    @property
+    def node_look_max(self) -> timedelta:
+        """Longest interval between two observations of a node; five times that after two hours."""
+        return 3 * self.timing.look_max
+
     def to_wire(self) -> dict[str, Any]:
         """The document, complete; `from_wire` gives the same Policy back."""
         return write_record(self)
@@ -91,7 +143,7 @@ class Policy:
         Raises:
             InvalidPolicy: names the first field that is wrong, unknown or out of range.
         """
-        policy = read_record(cls, "", wire)
+        policy = read_record(cls, "", _without_constants(wire))
         for field, problem in contradictions(policy):
             raise InvalidPolicy(field, problem)
         return policy if "version" in wire else dataclasses.replace(policy, version=content_version(policy))
@@ -139,12 +191,22 @@ def contradictions(policy: Policy) -> Iterator[tuple[str, str]]:
             yield low, f"is {least} and must not exceed {high}, which is {most}"
 
 
+def _without_constants(wire: Mapping[str, Any]) -> Mapping[str, Any]:
+    """`wire` as it is. Raises: InvalidPolicy for a field that is a constant now, saying what holds instead."""
+    for path, instead in CONSTANTS.items() if isinstance(wire, Mapping) else ():
+        group, _, key = path.partition(".")
+        fields = wire.get(group)
+        if isinstance(fields, Mapping) and key in fields:
+            raise InvalidPolicy(path, f"is no longer a setting: {instead}")
+    return wire
+
+
 def _value_at(policy: Policy, path: str) -> Any:
     """A value of a group as the document has it, by its path there."""
     head, _, rest = path.partition(".")
-    group_spec = next(one for one in specs(Policy) if one.key == head)
+    group_spec = next(spec for spec in specs(Policy) if spec.key == head)
     record = getattr(policy, group_spec.name)
-    spec = next(one for one in specs(type(record)) if one.key == rest)
+    spec = next(spec for spec in specs(type(record)) if spec.key == rest)
     return spec.kind.write(getattr(record, spec.name))
 
 

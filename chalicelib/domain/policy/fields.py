@@ -2,7 +2,8 @@
 
 A record of the document is a frozen dataclass whose fields are made with `declared` or `required`: the kind of value
 with its range and unit, the default, and one line for people. From these declarations come `read_record` and
-`write_record` here, and the reference and the JSON Schema that infra/policy_docs.py writes.
+`write_record` here, and the reference and the JSON Schema that infra/policy_docs.py writes. A field made otherwise is a
+constant: it is no part of a document.
 """
 
 from __future__ import annotations
@@ -46,28 +47,30 @@ class Kind(Protocol[T]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FieldSpec:
-    """One declared field of a record. `key` is its name in the document."""
+    """One declared field of a record. `key` is its name in the document, `whom` says who would set it."""
 
     name: str
     key: str
     kind: Kind[Any]
     says: str
+    whom: str
     default: Any
     is_required: bool
 
 
-def declared(default: T, kind: Kind[T], says: str, *, key: str = "") -> T:
+def declared(default: T, kind: Kind[T], says: str, *, whom: str = "", key: str = "") -> T:
     """A field of a record: its default, kind and line for people. `key`: its name in the document, if it has another.
 
+    `whom` completes "for ...": who would set it. A column of a table needs none, the table has it.
     The result is a dataclass field; it is typed as the value, so that default, kind and annotation have to agree.
     """
-    made: Any = dataclasses.field(default=default, metadata={_SPEC: (kind, says, key)})
+    made: Any = dataclasses.field(default=default, metadata={_SPEC: (kind, says, whom, key)})
     return made  # type: ignore[no-any-return]
 
 
 def required(kind: Kind[T], says: str, *, key: str = "") -> T:
     """A field that the document has to give."""
-    made: Any = dataclasses.field(metadata={_SPEC: (kind, says, key)})
+    made: Any = dataclasses.field(metadata={_SPEC: (kind, says, "", key)})
     return made  # type: ignore[no-any-return]
 
 
@@ -89,16 +92,19 @@ def specs(record: type[Any]) -> tuple[FieldSpec, ...]:
 @functools.cache
 def _specs(record: Any) -> tuple[FieldSpec, ...]:
     found = []
-    for one in dataclasses.fields(record):
-        kind, says, key = one.metadata[_SPEC]
+    for field in dataclasses.fields(record):
+        if _SPEC not in field.metadata:
+            continue
+        kind, says, whom, key = field.metadata[_SPEC]
         found.append(
             FieldSpec(
-                name=one.name,
-                key=key or f"{one.name}{kind.suffix}",
+                name=field.name,
+                key=key or f"{field.name}{kind.suffix}",
                 kind=kind,
                 says=says,
-                default=one.default,
-                is_required=one.default is dataclasses.MISSING,
+                whom=whom,
+                default=field.default,
+                is_required=field.default is dataclasses.MISSING,
             )
         )
     return tuple(found)
@@ -113,22 +119,22 @@ def read_record(record: type[T], path: str, value: Any) -> T:
     if not isinstance(value, Mapping):
         raise InvalidPolicy(path or "policy", f"must be an object, not {type(value).__name__}")
     fields = specs(record)
-    known = [one.key for one in fields]
+    known = [spec.key for spec in fields]
     for key in value:
         if key not in known:
             raise InvalidPolicy(member_path(path, str(key)), f"is not known; known are {', '.join(known)}")
     read = {}
-    for one in fields:
-        if one.key in value:
-            read[one.name] = one.kind.read(member_path(path, one.key), value[one.key])
-        elif one.is_required:
-            raise InvalidPolicy(member_path(path, one.key), "is missing")
+    for spec in fields:
+        if spec.key in value:
+            read[spec.name] = spec.kind.read(member_path(path, spec.key), value[spec.key])
+        elif spec.is_required:
+            raise InvalidPolicy(member_path(path, spec.key), "is missing")
     return record(**read)
 
 
 def write_record(value: Any) -> dict[str, Any]:
     """A record as a JSON object, with every field."""
-    return {one.key: one.kind.write(getattr(value, one.name)) for one in specs(type(value))}
+    return {spec.key: spec.kind.write(getattr(value, spec.name)) for spec in specs(type(value))}
 
 
 def member_path(path: str, key: str) -> str:
@@ -273,7 +279,7 @@ class SecondsList:
 
     def write(self, value: tuple[timedelta, ...]) -> list[float]:
         """See Kind."""
-        return [self.each.write(one) for one in value]
+        return [self.each.write(item) for item in value]
 
 
 @dataclass(frozen=True, slots=True)
@@ -304,7 +310,11 @@ class SomeOf(Generic[T]):
 
     def read(self, path: str, value: Any) -> tuple[T, ...]:
         """See Kind."""
-        if not isinstance(value, list) or any(one not in list(self.words) for one in value) or len(value) < self.least:
+        if (
+            not isinstance(value, list)
+            or any(word not in list(self.words) for word in value)
+            or len(value) < self.least
+        ):
             some = f"at least {self.least}" if self.least else "any"
             raise InvalidPolicy(path, f"must be a list of {some} of {', '.join(self.words)}, not {_shown(value)}")
         return tuple(meant for word, meant in self.words.items() if word in value)
@@ -384,7 +394,7 @@ class Rows(Generic[T]):
 
 def words_of(kind: type[Word]) -> dict[str, Word]:
     """The words of a closed vocabulary, for OneOf and SomeOf."""
-    return {one.value: one for one in kind}
+    return {word.value: word for word in kind}
 
 
 def _is_number(value: Any) -> bool:

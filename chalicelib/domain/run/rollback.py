@@ -87,9 +87,10 @@ def resumed_at_last(incident: Incident, policy: Policy) -> int | None:
 
 
 def rewind_steps(incident: Incident, policy: Policy) -> int:
-    """How far before the first onset the resume point must lie at least."""
-    base = policy.loss.spike_rewind_steps if incident.loss.onset_fault in LOSS_FAULTS else policy.loss.rewind_steps
-    return round(base * widening_factor(incident, policy))
+    """How far before the first onset the resume point must lie at least; 0, just before it, for a non-finite loss."""
+    if incident.loss.onset_fault not in LOSS_FAULTS:
+        return 0
+    return round(policy.loss.spike_rewind_steps * widening_factor(incident, policy))
 
 
 def widening_factor(incident: Incident, policy: Policy) -> float:

@@ -206,9 +206,12 @@ def test_the_resume_point_is_the_newest_that_is_whole_unfenced_and_before_the_on
     case = incident(Phase.RESUBMITTING, FaultClass.HANG, excluded_checkpoints=excluded)
     if onset is not None:
         case = dataclasses.replace(
-            case, loss=dataclasses.replace(case.loss, onset_attempt="lm", onset_step=Known(onset))
+            case,
+            loss=dataclasses.replace(
+                case.loss, onset_attempt="lm", onset_step=Known(onset), onset_fault=FaultClass.LOSS_SPIKE
+            ),
         )
-    policy = changed(loss={"rewind_steps": rewind})
+    policy = changed(loss={"spike_rewind_steps": rewind})
     allowed = [
         item
         for item in points
@@ -307,7 +310,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"budgets": {"max_no_progress": True}}, "budgets.max_no_progress"),
     ({"timing": {"stop_limit_s": "soon"}}, "timing.stop_limit_s"),
     ({"timing": {"stop_limit_s": float("nan")}}, "timing.stop_limit_s"),
-    ({"timing": {"look_min_s": 90}}, "timing.look_min_s"),
+    ({"timing": {"look_max_s": 0}}, "timing.look_max_s"),
     ({"timing": {"hang_deadline_s": 301}}, "timing.hang_deadline_s"),
     ({"resubmission": {"backoff_s": []}}, "resubmission.backoff_s"),
     ({"resubmission": {"backoff_s": [1, -1]}}, "resubmission.backoff_s[1]"),
