@@ -12,7 +12,7 @@ from typing import Final
 from setuptools import setup
 from setuptools.command.build_py import build_py
 
-# What `rekindle deploy`, `demo`, `replay`, `plan` and `slurm-agent` need besides the package itself.
+# What `rekindle stack`, `demo`, `replay`, `plan` and `slurm-agent` need besides the package itself.
 SERVICE: Final = Path("infra", "service-files.txt").read_text(encoding="utf-8").split()
 
 

@@ -62,7 +62,7 @@ MEANINGS: Mapping[str, str] = {
     METRICS_UNKNOWN: "Jobs whose metrics a sweep could not read. Sent only above zero",
     NOTICES_DELIVERED: "notices delivered, one per channel",
     DELIVERIES_POSTPONED: "deliveries that are tried again later",
-    NOTICES_UNDELIVERED: "notices given up; `rekindle undelivered` lists and sends them again",
+    NOTICES_UNDELIVERED: "notices given up; `rekindle dead-letters notices` lists and sends them again",
     UNLISTED_ERRORS: "AWS error codes that the service does not know; each deserves a report",
 }
 

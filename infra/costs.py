@@ -155,7 +155,7 @@ def page(template: dict[str, Any], config: dict[str, Any], settings: Config) -> 
         [
             f"Prices of {REGION} in USD, without the free tier, as known in {AS_OF}. 730 hours or {MONTH_S // 60:,} "
             "minutes a month. Durations marked ~ are assumptions; nothing has been measured on Lambda yet. "
-            "`rekindle estimate --jobs N --incidents N` prints the same figures and their sum.",
+            "`rekindle stack estimate --jobs N --incidents N` prints the same figures and their sum.",
             "",
             f"## Idle: about {total(resting):.2f} a month",
             "",

@@ -1,4 +1,4 @@
-"""`rekindle estimate`: what a deployment costs, by the figures of infra/costs.py (docs/reference/costs.md)."""
+"""`rekindle stack estimate`: what a deployment costs, by the figures of infra/costs.py (docs/reference/costs.md)."""
 
 from __future__ import annotations
 

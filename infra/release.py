@@ -28,7 +28,7 @@ SMOKE: Final[tuple[tuple[tuple[str, ...], str], ...]] = (
     (("--version",), "rekindle "),
     (("detect", "--help"), "usage: rekindle detect"),
     (("demo", "--help"), "usage: rekindle demo"),
-    (("deploy", "--help"), "usage: rekindle deploy"),
+    (("stack", "deploy", "--help"), "usage: rekindle stack deploy"),
     (("slurm-agent", "bundle", "--help"), "usage: rekindle slurm-agent bundle"),
     (("plan", "--gpus", "64", "--seed", "1"), "64 GPUs: "),
 )

@@ -43,7 +43,8 @@ def body_of(notice: Notice, *, now: datetime, limit: int = MAX_BODY_CHARS) -> st
     facts = [f"{label}: {value}" for label, value in _facts(notice, now) if value]
     rest = []
     if notice.kind is NoticeKind.APPROVAL:
-        rest.append(f"To answer: rekindle approve {notice.incident_id} {notice.approval_id} (or: rekindle deny)")
+        asked = f"{notice.incident_id} {notice.approval_id}"
+        rest.append(f"To answer: rekindle approvals approve {asked} (or: rekindle approvals deny)")
     rest += [f"{label}: {what}" for label, what in notice.paste]
     text, room = _calm(notice.text), min(limit, MAX_BODY_CHARS)
     least = min(len(text), SHORTEST_TEXT_CHARS)

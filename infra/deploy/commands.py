@@ -1,4 +1,4 @@
-"""`rekindle deploy`, `undeploy`, `init`, `estimate`, `slack-app`, from a checkout or from a wheel alone.
+"""`rekindle stack` with its commands, and `rekindle init`, from a checkout or from a wheel alone.
 
 This module is loaded by every `rekindle` command (its entry point names it), so it imports what it needs only to run.
 """
@@ -8,10 +8,10 @@ from __future__ import annotations
 import argparse
 import json
 import tempfile
-from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+from rekindle.cli.options import Unlisted, group
 from rekindle.cli.terminal.parsing import described
 from rekindle.client.errors import CommandFailed, Unreachable, UsageError
 
@@ -21,16 +21,25 @@ Region are those of the usual settings (AWS_PROFILE, AWS_DEFAULT_REGION). docs/d
 rights that are needed, what the stack costs, and how it is removed."""
 _PACKAGE: Final = """\
 Write sam.json and deployment.zip, and beside them a Terraform module (terraform/) and a stack for the AWS CDK (cdk/),
-for those who may not run `rekindle deploy`: docs/terraform-cdk.md. Nothing is asked of AWS; pip fetches the bundle's
-packages."""
+for those who may not run `rekindle stack deploy`: docs/terraform-cdk.md. Nothing is asked of AWS; pip fetches the
+bundle's packages."""
 _UNDEPLOY: Final = "Delete the stack. The table and the mailbox bucket stay, and are named."
 _SLACK: Final = "Print the Slack app's manifest with the addresses of the API (output ApiUrl), to be pasted into Slack."
 
 
 def register(subparsers: Any) -> None:
-    """Add the commands to the `rekindle` parser."""
+    """Add the commands to the `rekindle` parser; those of the stack without their group's name too."""
+    from infra.init.command import add_init
+
+    words = "deploy|package|undeploy|estimate|slack-app"
+    _add_stack(group(subparsers, "stack", "the stack in your account: create, update, price or remove it", words))
+    _add_stack(Unlisted(subparsers))
+    add_init(subparsers)
+
+
+def _add_stack(subparsers: Any) -> None:
     from infra.deploy.deployment import add_options
-    from infra.init.command import register as add_init
+    from infra.init.command import add_estimate
 
     deploy = described(subparsers, "deploy", "create or update the stack in your account", _DEPLOY)
     add_options(deploy)
@@ -50,7 +59,7 @@ def register(subparsers: Any) -> None:
     slack = described(subparsers, "slack-app", "the Slack app's manifest for this deployment", _SLACK)
     slack.add_argument("api", metavar="API-ADDRESS", help="https://<id>.execute-api.<region>.amazonaws.com/api")
     slack.set_defaults(run=_slack)
-    add_init(partial(described, subparsers))
+    add_estimate(subparsers)
 
 
 def _deploy(args: argparse.Namespace) -> int:

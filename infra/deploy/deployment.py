@@ -1,4 +1,4 @@
-"""Deploy or remove the stack: `rekindle deploy` (`commands`), `python -m infra.deploy --stage STAGE [--remove]`.
+"""Deploy or remove the stack: `rekindle stack deploy` (`commands`), `python -m infra.deploy --stage STAGE [--remove]`.
 
 Before anything is created, infra/preflight looks for what would stop it. Deploying twice changes nothing; a second
 run after a change shows and applies the change. Removing leaves the table and the mailbox bucket in place, names them

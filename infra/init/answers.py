@@ -73,7 +73,7 @@ class Answers:
 
 
 def stage_of(stack: str) -> str:
-    """The stage that `rekindle deploy` knows a stack by. Raises: WrongAnswer."""
+    """The stage that `rekindle stack deploy` knows a stack by. Raises: WrongAnswer."""
     found = _STACK.fullmatch(stack)
     if found is None or found["stage"] == "prod":
         raise WrongAnswer("must be rekindle, or rekindle-STAGE with a stage of lower-case letters, digits and dashes")

@@ -1,4 +1,4 @@
-"""`rekindle init` and `rekindle estimate`.
+"""`rekindle init` and `rekindle stack estimate`.
 
 This module is loaded by every `rekindle` command, so it imports what it needs only to run.
 """
@@ -10,13 +10,13 @@ import json
 import os
 import sys
 from collections import Counter
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from rekindle.cli.options import whole
 from rekindle.cli.service.target import DEFAULT_STACK, add_options
+from rekindle.cli.terminal.parsing import described
 from rekindle.client.errors import CommandFailed, Exit, NotFound, UsageError
 from rekindle.client.table import clean
 
@@ -40,9 +40,9 @@ INTEGRATIONS: Final = ("plain", "ddp", "fsdp2", "huggingface", "lightning", "acc
 _MAX_COUNT: Final = 1_000_000
 
 
-def register(added: Callable[[str, str, str], argparse.ArgumentParser]) -> None:
-    """Add the commands. added: makes one of a name, a summary and a description."""
-    asks = added("init", "what is missing for a protected job, written into a folder", _INIT)
+def add_init(commands: Any) -> None:
+    """Add `init`."""
+    asks = described(commands, "init", "what is missing for a protected job, written into a folder", _INIT)
     asks.add_argument("--runs", choices=RUNS, metavar="WHERE", help=f"where the job runs: {', '.join(RUNS)}")
     asks.add_argument(
         "--with",
@@ -78,7 +78,11 @@ def register(added: Callable[[str, str, str], argparse.ArgumentParser]) -> None:
     asks.add_argument("--yes", action="store_true", help="ask nothing: options and defaults alone count")
     add_options(asks)
     asks.set_defaults(run=_init, extra="cli")
-    costs = added("estimate", "what a deployment costs: idle, per Job, per Incident", _ESTIMATE)
+
+
+def add_estimate(commands: Any) -> None:
+    """Add `estimate`."""
+    costs = described(commands, "estimate", "what a deployment costs: idle, per Job, per Incident", _ESTIMATE)
     costs.add_argument("--jobs", type=_count, default=1, metavar="N", help="Jobs that train all month (1)")
     costs.add_argument("--incidents", type=_count, default=1, metavar="N", help="Incidents in that month (1)")
     costs.add_argument("--json", action="store_true", help="for machines")
@@ -111,7 +115,7 @@ def _init(args: argparse.Namespace) -> int:
     try:
         stage_of(stack)
     except WrongAnswer as err:
-        raise UsageError(f"--stack: {clean(stack)!r} {err}: `rekindle deploy` makes no other") from err
+        raise UsageError(f"--stack: {clean(stack)!r} {err}: `rekindle stack deploy` makes no other") from err
     if args.out.exists() and not args.out.is_dir():
         raise UsageError(f"--out: {clean(args.out)} is no folder")
     is_asked = not args.yes and sys.stdin.isatty() and sys.stderr.isatty()
@@ -208,7 +212,7 @@ def _tell_costs(api: str) -> None:
     """What a deployment makes and costs. Without the packages of `deploy` it says which extra tells that."""
     from infra.package import PackagingError
 
-    print(f"\nRekindle is deployed: {clean(api)}" if api else "\n`rekindle deploy` makes in your account:")
+    print(f"\nRekindle is deployed: {clean(api)}" if api else "\n`rekindle stack deploy` makes in your account:")
     try:
         from infra.costs import packaged
         from infra.estimate import lines, of
@@ -216,14 +220,14 @@ def _tell_costs(api: str) -> None:
         template, config = packaged()
     except (ModuleNotFoundError, PackagingError) as err:
         print(f"  what it makes and costs is not known here ({clean(str(err).splitlines()[0])}):")
-        print("  pip install 'rekindle[deploy]', then rekindle estimate")
+        print("  pip install 'rekindle[deploy]', then rekindle stack estimate")
         return
     if not api:
         kinds = Counter(one["Type"].removeprefix("AWS::") for one in template["Resources"].values())
         print("  " + ", ".join(f"{count} {kind}" for kind, count in kinds.most_common()))
     for line in lines(of(template, config, jobs=1, incidents=1)):
         print(f"  {line}")
-    print("  USD a month, list prices; `rekindle estimate` has the arithmetic\n")
+    print("  USD a month, list prices; `rekindle stack estimate` has the arithmetic\n")
 
 
 def _confirm(out: Path, plan: Plan) -> None:

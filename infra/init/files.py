@@ -134,7 +134,7 @@ def _commands(given: InitInputs, files: Mapping[str, str]) -> Iterator[str]:
     target = given.target or (() if given.stack == "rekindle" else ("--stack", given.stack))
     named = ("--stack", given.stack) if given.stack != "rekindle" else ()
     if not given.api or wanted:
-        words = ["rekindle", "deploy", "--stage", read.stage_of(given.stack)]
+        words = ["rekindle", "stack", "deploy", "--stage", read.stage_of(given.stack)]
         words += ["--region", given.region] if given.region else []
         for name, text in wanted.items():
             words += ["--parameter", f"{name}={text}"]

@@ -51,8 +51,8 @@ def _leaves(parser: argparse.ArgumentParser, name: str) -> Iterator[tuple[str, a
     if name != parser.prog.split()[0] and (inner is None or not inner.required):
         yield name, parser
     if inner is not None:
-        for word, one in inner.choices.items():
-            yield from _leaves(one, f"{name} {word}")
+        for listed in inner._get_subactions():  # one without a help is not listed
+            yield from _leaves(inner.choices[listed.dest], f"{name} {listed.dest}")
 
 
 def _about(parser: argparse.ArgumentParser) -> str:

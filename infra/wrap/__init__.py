@@ -1,4 +1,4 @@
-"""`rekindle package`: the built template with a Terraform module and a CDK stack around it, and the hub's templates.
+"""`rekindle stack package`: the built template with a Terraform module and a CDK stack around it, and the hub's.
 
 `python -m infra.wrap` writes infra/wrap/terraform/variables.tf and parameters.tf from infra/template: a parameter has
 one source, and tests/infra/test_wrap.py fails where the module lacks one.

@@ -6,10 +6,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from rekindle.cli.options import (
+    Unlisted,
     command,
     confirmable,
     days,
     group,
+    inner_commands,
     limit,
     metric,
     minutes,
@@ -38,14 +40,31 @@ def register(commands: Any) -> None:
     """Add them."""
     _reading(commands)
     _jobs(commands)
-    _incidents(commands)
-    _nodes(commands)
-    _switches(commands)
+    cancel = confirmable(order(commands, "cancel", runs.cancel, "end an Incident; what has been done stays done"))
+    cancel.add_argument("incident", type=name, metavar="INCIDENT")
+    waiting = watchable(commands, "approvals", approvals.approvals, "what waits for a person's answer; approve, deny")
+    _answers(inner_commands(waiting, "approve|deny"))
+    _nodes(group(commands, "nodes", "reboot or replace a node; hardware that keeps failing", "reboot|replace|hardware"))
+    standing = watchable(commands, "switches", switches.show, "pause, shadow mode and breaker, as they stand; set them")
+    _switches(inner_commands(standing, "pause|unpause|shadow|lift"))
     _policies(commands)
     _ledger(commands)
-    _prices(commands)
     _drill(commands)
-    _quarantine(commands)
+    unread = group(commands, "dead-letters", "events that could not be read, notices not delivered", "events|notices")
+    _unread_events(unread, "events")
+    _undelivered_notices(unread, "notices")
+    _second_names(Unlisted(commands))
+
+
+def _second_names(commands: Any) -> None:
+    """What is typed at night, and may stand in scripts, without its group's name."""
+    _answers(commands)
+    _nodes(commands)
+    _switches(commands)
+    _postmortem(commands)
+    _prices(commands)
+    _unread_events(commands, "quarantine")
+    _undelivered_notices(commands, "undelivered")
 
 
 def _reading(commands: Any) -> None:
@@ -125,10 +144,7 @@ def _jobs(commands: Any) -> None:
     )
 
 
-def _incidents(commands: Any) -> None:
-    cancel = confirmable(order(commands, "cancel", runs.cancel, "end an Incident; what has been done stays done"))
-    cancel.add_argument("incident", type=name, metavar="INCIDENT")
-    watchable(commands, "approvals", approvals.approvals, "what waits for a person's answer")
+def _answers(commands: Any) -> None:
     for word, help_ in (
         ("approve", "let an Incident do what it asks for"),
         ("deny", "refuse what an Incident asks for; the run is left as it is"),
@@ -154,7 +170,6 @@ def _nodes(commands: Any) -> None:
 
 
 def _switches(commands: Any) -> None:
-    watchable(commands, "switches", switches.show, "pause, shadow mode and breaker, as they stand")
     pause = order(commands, "pause", switches.set_paused, "do nothing, everywhere, until unpaused")
     pause.add_argument("--why", type=name, metavar="TEXT", help="shown to those who ask why nothing happens")
     pause.set_defaults(paused=True)
@@ -187,11 +202,17 @@ def _policies(commands: Any) -> None:
 
 
 def _ledger(commands: Any) -> None:
-    books = watchable(commands, "ledger", ledger.ledger, "what Incidents cost and saved: of all, a Job or one")
+    books = watchable(commands, "ledger", ledger.ledger, "what Incidents cost and saved: of all, a Job or one; prices")
     which = books.add_mutually_exclusive_group()
     which.add_argument("--job", type=name, metavar="JOB")
     which.add_argument("--incident", type=name, metavar="INCIDENT")
     which.add_argument("--days", type=days, metavar="N", help=f"of all, how far back ({ledger.DEFAULT_DAYS})")
+    inner = inner_commands(books, "postmortem|prices")
+    _postmortem(inner)
+    _prices(inner)
+
+
+def _postmortem(commands: Any) -> None:
     story = command(commands, "postmortem", ledger.postmortem, "one Incident's post-mortem, in Markdown")
     story.add_argument("incident", type=name, metavar="INCIDENT")
 
@@ -220,10 +241,13 @@ def _drill(commands: Any) -> None:
     rehearse.add_argument("--show", type=name, metavar="DRILL", help="an earlier rehearsal, by its id")
 
 
-def _quarantine(commands: Any) -> None:
-    inner = group(commands, "quarantine", "events that could not be read", "list|redrive")
+def _unread_events(commands: Any, called: str) -> None:
+    inner = group(commands, called, "events that could not be read", "list|redrive")
     watchable(inner, "list", overview.quarantine_list, "the oldest of them, left where they are")
     order(inner, "redrive", runs.redrive, "feed them in again, after the cause has been fixed")
-    given_up = group(commands, "undelivered", "notices that did not reach a channel", "list|redrive")
-    watchable(given_up, "list", undelivered.listing, "some of them, with the reason; left where they are")
-    order(given_up, "redrive", undelivered.redrive, "send them again, after the channel has been fixed")
+
+
+def _undelivered_notices(commands: Any, called: str) -> None:
+    inner = group(commands, called, "notices that did not reach a channel", "list|redrive")
+    watchable(inner, "list", undelivered.listing, "some of them, with the reason; left where they are")
+    order(inner, "redrive", undelivered.redrive, "send them again, after the channel has been fixed")

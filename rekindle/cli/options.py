@@ -27,7 +27,7 @@ def command(commands: Any, name: str, run: Runs, help_: str) -> argparse.Argumen
     parser: argparse.ArgumentParser = commands.add_parser(name, help=help_, description=help_, allow_abbrev=False)
     parser.add_argument("--json", action="store_true", help="for machines")
     add_options(parser)
-    parser.set_defaults(run=run)
+    parser.set_defaults(run=run, watch=None)  # of an inner command: what its group is told of watching does not count
     return parser
 
 
@@ -59,9 +59,27 @@ def confirmable(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
 
 
 def group(commands: Any, name: str, help_: str, words: str) -> Any:
-    """A command with commands of its own."""
+    """A command with commands of its own, one of which has to be given."""
     parser = commands.add_parser(name, help=help_, description=help_, allow_abbrev=False)
-    return parser.add_subparsers(dest="what", required=True, metavar=words)
+    return parser.add_subparsers(dest=f"command_of_{name}", required=True, metavar=words)
+
+
+def inner_commands(parser: argparse.ArgumentParser, words: str) -> Any:
+    """Commands of a command that does something without them too."""
+    return parser.add_subparsers(dest=f"command_of_{parser.prog.split()[-1]}", metavar=f"[{words}]")
+
+
+class Unlisted:
+    """Commands under a second name: they can be given, and neither help, completion nor the reference lists them."""
+
+    def __init__(self, commands: Any) -> None:
+        self._commands = commands
+
+    def add_parser(self, name: str, **settings: Any) -> argparse.ArgumentParser:
+        """As argparse's, which lists only commands that are given a line of help."""
+        settings.pop("help", None)
+        parser: argparse.ArgumentParser = self._commands.add_parser(name, **settings)
+        return parser
 
 
 def name(text: str) -> str:

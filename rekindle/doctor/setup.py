@@ -89,7 +89,9 @@ def _switches(service: Service) -> Iterator[Finding]:
         yield error(Id.STACK_API, "api", f"the API does not answer as it should: {err}")
         return
     if status.get("paused") is True:
-        yield warning(Id.STACK_SWITCHES, "api", "a global pause is set: nothing is done anywhere (rekindle unpause)")
+        yield warning(
+            Id.STACK_SWITCHES, "api", "a global pause is set: nothing is done anywhere (rekindle switches unpause)"
+        )
     try:
         shadow = service("/switches").get("shadow")
     except ServiceRefused as err:

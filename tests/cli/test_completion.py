@@ -33,11 +33,14 @@ def test_bash_completes_commands_their_words_their_options_and_files(run: Run, t
     script = tmp_path / "rekindle.bash"
     script.write_text(run("completion", "bash").out)
     (tmp_path / "mine.json").write_text("{}")
-    assert {"status", "drill", "approve", "policy", "completion"} <= set(_bash(script, ""))
-    assert _bash(script, "sha") == ["shadow"]
+    words = set(_bash(script, ""))
+    assert {"status", "drill", "approvals", "policy", "completion"} <= words
+    assert not {"approve", "quarantine", "deploy"} & words, "a second name is completed"
+    assert _bash(script, "swi") == ["switches"]
     assert _bash(script, "drill", "ha") == ["hang"]
     assert _bash(script, "policy", "va") == ["validate"]
-    assert _bash(script, "shadow", "o") == ["on", "off"]
+    assert _bash(script, "switches", "sha") == ["shadow"]
+    assert _bash(script, "switches", "shadow", "o") == ["on", "off"]
     assert "--watch" in _bash(script, "incidents", "--")
     assert "mine.json" in _bash(script, "policy", "put", "default", "m")
 
@@ -47,7 +50,7 @@ def test_bash_completes_commands_their_words_their_options_and_files(run: Run, t
 def test_fish_completes_them_too(run: Run, tmp_path: Path) -> None:
     script = tmp_path / "rekindle.fish"
     script.write_text(run("completion", "fish").out)
-    asked = 'source $argv[1]; complete -C "rekindle sha"; complete -C "rekindle drill ha"'
+    asked = 'source $argv[1]; complete -C "rekindle swi"; complete -C "rekindle drill ha"'
     done = subprocess.run(
         ["fish", "--no-config", "-c", asked, str(script)],
         capture_output=True,
@@ -55,7 +58,7 @@ def test_fish_completes_them_too(run: Run, tmp_path: Path) -> None:
         check=True,
         env={"PATH": "/usr/bin:/bin", "HOME": str(tmp_path)},
     )
-    assert [line.split("\t")[0] for line in done.stdout.splitlines()] == ["shadow", "hang"]
+    assert [line.split("\t")[0] for line in done.stdout.splitlines()] == ["switches", "hang"]
 
 
 @pytest.mark.process
@@ -71,5 +74,5 @@ def test_every_shell_has_every_command(run: Run) -> None:
     for shell in ("bash", "zsh", "fish"):
         ended = run("completion", shell)
         assert ended.code == 0
-        assert all(word in ended.out for word in ("postmortem", "quarantine", "drill", "--exclude", "no_progress"))
+        assert all(word in ended.out for word in ("postmortem", "dead-letters", "drill", "--exclude", "no_progress"))
     assert run("completion", "tcsh").code == 2

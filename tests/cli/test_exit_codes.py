@@ -31,30 +31,30 @@ SPOKEN: dict[str, tuple[str, ...]] = {
     "register": ("lm",),
     "cancel": ("inc-1", "--yes"),
     "approvals": (),
-    "approve": ("inc-1", "a-1", "--yes"),
-    "deny": ("inc-1", "a-1", "--yes"),
-    "reboot": ("ml/n1", "--yes"),
-    "replace": ("ml/n1", "--yes"),
-    "hardware": (),
+    "approvals approve": ("inc-1", "a-1", "--yes"),
+    "approvals deny": ("inc-1", "a-1", "--yes"),
+    "nodes reboot": ("ml/n1", "--yes"),
+    "nodes replace": ("ml/n1", "--yes"),
+    "nodes hardware": (),
     "switches": (),
-    "pause": (),
-    "unpause": (),
-    "shadow": ("on", "--job", "lm"),
-    "lift": ("--yes",),
+    "switches pause": (),
+    "switches unpause": (),
+    "switches shadow": ("on", "--job", "lm"),
+    "switches lift": ("--yes",),
     "policy list": (),
     "policy get": ("mine",),
     "policy put": ("mine", "FILE", "--yes"),
     "policy validate": ("FILE",),
     "policy diff": ("mine", "FILE"),
     "ledger": ("--job", "lm"),
-    "postmortem": ("inc-1",),
-    "prices show": (),
-    "prices set": ("p5.48xlarge=48.2", "--yes"),
+    "ledger postmortem": ("inc-1",),
+    "ledger prices show": (),
+    "ledger prices set": ("p5.48xlarge=48.2", "--yes"),
     "drill": ("hang", "--job", "lm"),
-    "quarantine list": (),
-    "quarantine redrive": (),
-    "undelivered list": (),
-    "undelivered redrive": (),
+    "dead-letters events list": (),
+    "dead-letters events redrive": (),
+    "dead-letters notices list": (),
+    "dead-letters notices redrive": (),
 }
 # Commands that read files or speak to others than the service, with a call whose file does not exist.
 ALONE: dict[str, tuple[str, ...] | None] = {
@@ -69,8 +69,8 @@ ALONE: dict[str, tuple[str, ...] | None] = {
     "doctor": None,  # 1 where it finds an error, whatever it is
     "doctor cluster": None,
     "demo": None,
-    "deploy": None,
-    "undeploy": None,
+    "stack deploy": None,
+    "stack undeploy": None,
     "slurm-agent bundle": None,
     "slurm-agent install": None,
     "slurm-agent upgrade": None,
@@ -78,10 +78,31 @@ ALONE: dict[str, tuple[str, ...] | None] = {
     "slurm-agent uninstall": None,
     "slurm-agent status": None,
     "slurm-agent stop": None,
-    "slack-app": None,
+    "stack slack-app": None,
     "init": None,
-    "package": None,
-    "estimate": None,
+    "stack package": None,
+    "stack estimate": None,
+}
+# Names that a command has besides, and that nothing lists.
+SECOND_NAMES = {
+    "approve": "approvals approve",
+    "deny": "approvals deny",
+    "reboot": "nodes reboot",
+    "replace": "nodes replace",
+    "hardware": "nodes hardware",
+    "pause": "switches pause",
+    "unpause": "switches unpause",
+    "shadow": "switches shadow",
+    "lift": "switches lift",
+    "postmortem": "ledger postmortem",
+    "prices": "ledger prices",
+    "quarantine": "dead-letters events",
+    "undelivered": "dead-letters notices",
+    "deploy": "stack deploy",
+    "undeploy": "stack undeploy",
+    "package": "stack package",
+    "estimate": "stack estimate",
+    "slack-app": "stack slack-app",
 }
 
 
@@ -90,12 +111,31 @@ def _leaves(parser: argparse.ArgumentParser, name: str = "") -> Iterator[str]:
     if name and (not inner or not inner[0].required):
         yield name
     for action in inner:
-        for word, one in action.choices.items():
-            yield from _leaves(one, f"{name} {word}".strip())
+        for listed in action._get_subactions():
+            yield from _leaves(action.choices[listed.dest], f"{name} {listed.dest}".strip())
 
 
-def test_every_command_stands_in_the_tables_below() -> None:
+def _parser(name: str) -> argparse.ArgumentParser:
+    parser: argparse.ArgumentParser = build_parser()
+    for word in name.split():
+        (inner,) = (action for action in parser._actions if isinstance(action, argparse._SubParsersAction))
+        parser = inner.choices[word]
+    return parser
+
+
+def test_every_command_stands_in_the_tables_above() -> None:
     assert set(_leaves(build_parser())) == SPOKEN.keys() | ALONE.keys()
+    (known,) = (action for action in build_parser()._actions if isinstance(action, argparse._SubParsersAction))
+    assert known.choices.keys() - {listed.dest for listed in known._get_subactions()} == SECOND_NAMES.keys()
+
+
+@pytest.mark.parametrize(("second", "first"), SECOND_NAMES.items())
+def test_a_second_name_is_the_same_command(second: str, first: str) -> None:
+    by_second, by_first = _parser(second), _parser(first)
+    assert by_second.get_default("run") is by_first.get_default("run")
+    assert " ".join(by_second.format_help().replace(f"rekindle {second}", "rekindle").split()) == " ".join(
+        by_first.format_help().replace(f"rekindle {first}", "rekindle").split()
+    )
 
 
 @pytest.fixture

@@ -167,7 +167,7 @@ def test_an_unknown_policy_is_not_found(rekindle: Run, service: FakeService) -> 
 
 
 def test_the_pause_is_set_and_lifted(rekindle: Run, service: FakeService) -> None:
-    assert "rekindle unpause" in rekindle("pause").out
+    assert "rekindle switches unpause" in rekindle("pause").out
     assert service.registry.is_paused()
     assert rekindle("status").out.startswith("protection  paused")
     assert json.loads(rekindle("unpause", "--json").out)["paused"] is False

@@ -500,16 +500,9 @@ def test_every_command_that_speaks_to_the_service_has_json_and_help() -> None:
     assert known.choices is not None
     for name, command in dict(known.choices).items():  # type: ignore[call-overload]  # argparse types it as Iterable
         text = command.format_help()
-        others = (
-            "prices",
-            "deploy",
-            "init",
-            "package",
-            "undeploy",
-            "slack-app",
-            "slurm-agent",
-        )
-        if name not in ("completion", "console", "run", "policy", "quarantine", "undelivered", "doctor", *others):
+        groups = ("nodes", "policy", "prices", "dead-letters", "quarantine", "undelivered", "stack", "slurm-agent")
+        alone = ("completion", "console", "run", "doctor", "init", "deploy", "undeploy", "package", "slack-app")
+        if name not in groups + alone:
             assert "--json" in text, name
 
 

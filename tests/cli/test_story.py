@@ -117,7 +117,7 @@ def test_an_open_question_stands_at_the_top_with_the_commands_that_answer_it() -
     told = shown(approvals=(asked(),))
     words = " ".join(told.split())
     assert "a1 stop lm: WAITS FOR AN ANSWER until 2026-11-21 16:00:00Z, then denied" in words
-    assert "`rekindle approve inc-lm-1 a1` or `rekindle deny inc-lm-1 a1`" in words
+    assert "`rekindle approvals approve inc-lm-1 a1` or `rekindle approvals deny inc-lm-1 a1`" in words
     assert "the policy careful asks first" in words
     assert "QUESTIONS" not in shown()
 
@@ -127,7 +127,7 @@ def test_a_question_that_is_settled_says_by_whom_or_that_it_is_over() -> None:
     told = " ".join(shown(approvals=(asked(**said), asked("a2", lapsed_at=NOW))).split())
     assert "a1 stop lm: denied by ada at 2026-11-21 12:00:00Z (I look at it)" in told
     assert "a2 stop lm: not asked any more since 2026-11-21 12:00:00Z" in told
-    assert "rekindle approve" not in told
+    assert "rekindle approvals approve" not in told
 
 
 def test_what_holds_an_incident_back_is_told_with_its_words_and_what_holds_now_comes_first() -> None:

@@ -70,7 +70,7 @@ def test_the_title_is_the_sentence_and_commands_can_be_copied(world: World, visi
     page = visitor.ask("GET", f"/incidents/{incident.incident_id}").body
     assert "<h1>llama-00005: hang; recovered" in page
     assert page.index('id="suspect"') < page.index('id="doing"') < page.index('id="curve"') < page.index('id="story"')
-    assert f"rekindle postmortem {incident.incident_id}" in page
+    assert f"rekindle ledger postmortem {incident.incident_id}" in page
 
 
 def test_a_post_mortem_is_drawn_and_can_be_had_as_markdown(world: World, visitor: Visitor) -> None:

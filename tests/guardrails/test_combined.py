@@ -72,7 +72,7 @@ def test_people_hear_once_that_a_pause_holds_a_dead_run() -> None:
     first = look_on(DIED, DEAD, policy(), paused=True)
     (told,) = news(first)
     assert (told.severity, told.title) == (Severity.INFO, "lm: held back (pause)")
-    assert "`rekindle unpause`" in told.text
+    assert "`rekindle switches unpause`" in told.text
     assert "lm has ended (failed)" in told.text
     assert news(look_on(first.incident, DEAD, policy(), at=NOW + HOUR, paused=True)) == []
 

@@ -95,10 +95,8 @@ def test_an_account_without_rekindle_is_looked_at_and_the_deployment_named(
     assert f"role: {ROLE}: tag rekindle-mailbox=training" in said
     assert "37 CloudWatch::Alarm" in said
     assert re.search(r"idle +4\.77 a month", said)
-    deploy = (
-        f"rekindle deploy --stage prod --region us-west-2 --parameter TrainingRoleArns={ROLE} --parameter NoticeEmail="
-    )
-    assert f"Next: {deploy}" in said
+    deploy = "rekindle stack deploy --stage prod --region us-west-2"
+    assert f"Next: {deploy} --parameter TrainingRoleArns={ROLE} --parameter NoticeEmail=" in said
     assert document("training-job.json") == {
         "Environment": {
             "REKINDLE_MAILBOX": "s3://rekindle-123456789012-us-west-2/training/lm-7b",

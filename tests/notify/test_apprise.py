@@ -151,7 +151,7 @@ def test_a_text_too_long_for_its_service_gives_way_to_what_is_pasted_next(limit:
     body = body_of(long, now=AT, limit=limit)
     assert len(body) <= limit
     assert body.startswith("why why")
-    assert "rekindle approve inc-1 ap-1" in body
+    assert "rekindle approvals approve inc-1 ap-1" in body
     assert "rekindle show inc-1" in body
     assert (shell[1] in body, link[1] in body) == (True, limit > 600)
 

@@ -488,7 +488,7 @@ def test_a_fresh_link_opens_the_page_over_http_and_nothing_opens_it_without_one(
         w.cloud.client("s3").delete_object(Bucket=BUCKET, Key=key_of(one.incident_id))
         gone = _ask(f"/incidents/{one.incident_id}/report")
         assert gone["status"] == 404
-        assert "rekindle postmortem" in gone["detail"]
+        assert "rekindle ledger postmortem" in gone["detail"]
 
 
 def test_each_told_change_writes_the_page_once_and_it_ends_with_the_end() -> None:

@@ -71,7 +71,7 @@ def test_an_incident_tells_fault_evidence_state_and_what_is_asked() -> None:
 def test_without_the_right_to_press_there_are_no_buttons_but_the_command() -> None:
     message = incident_message(incident(approvals=(approval(),)), latest=None, can_press=False)
     assert presses(message) == []
-    assert "rekindle approve inc-lm-000000000001 ap-1" in shown(message)
+    assert "rekindle approvals approve inc-lm-000000000001 ap-1" in shown(message)
 
 
 def test_a_press_asks_back_in_words_what_would_be_done_to_what() -> None:

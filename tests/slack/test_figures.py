@@ -39,7 +39,7 @@ def test_a_recovered_incident_says_what_it_took_and_cost_under_the_ledgers_names
     assert f"*Steps lost*\n{wire['steps_lost']:,}" in text
     assert f"*GPU-hours lost*\n{wire['gpu_hours_lost']:,.2f}" in text
     assert f"*US dollars lost*\n{wire['dollars_lost']:,.2f}" in text
-    assert f"rekindle postmortem {one.incident_id}" in text
+    assert f"rekindle ledger postmortem {one.incident_id}" in text
     assert text.splitlines()[0].endswith(f"{in_words(ledger)[1:]}.")
 
 

@@ -108,7 +108,7 @@ def incident_report(parts: Parts, request: Request) -> ApiResponse:
         parts.store.load(incident_id)  # no page, or no such Incident?
         raise UnknownEntity(
             f"incident {incident_id!r} has no page: it is written with the notice of a change, and kept for 90 "
-            f"days; `rekindle show {incident_id}` and `rekindle postmortem {incident_id}` show the same"
+            f"days; `rekindle show {incident_id}` and `rekindle ledger postmortem {incident_id}` show the same"
         )
     return ok(
         {

@@ -142,8 +142,8 @@ def approval_blocks(incident: Incident, approval: Approval, *, can_press: bool) 
     asked = f"May Rekindle {approval.what}?"
     blocks = [_section(asked, _LINE_CHARS), _context(plain(approval.why, _SHORT_CHARS), markup(until))]
     if not can_press:
-        order = f"rekindle approve {incident.incident_id} {approval.approval_id}"
-        return [*blocks, _context(markup(f"Answer with {code(order, 200)} or `rekindle deny …`"))]
+        order = f"rekindle approvals approve {incident.incident_id} {approval.approval_id}"
+        return [*blocks, _context(markup(f"Answer with {code(order, 200)} or `rekindle approvals deny …`"))]
     value = value_of(incident.incident_id, approval.approval_id)
     done = f"{asked} Approved, it does so at once."
     left = "It is not done: this Incident is closed, and everything is left as it is."
@@ -312,7 +312,7 @@ def _footer(incident: Incident, console_url: str, address: Address | None) -> li
     if address is not None and not in_console(console_url, incident.incident_id):
         parts.append(code(address.command, 160))
     if not incident.is_open:
-        parts.append(code(f"rekindle postmortem {incident.incident_id}", 120))
+        parts.append(code(f"rekindle ledger postmortem {incident.incident_id}", 120))
     footer = _context(markup("  ·  ".join([*parts, f"change {incident.version}"])))
     return [_section_of_ours(page), footer] if page else [footer]
 

@@ -19,7 +19,7 @@ from chalicelib.domain.policy.document import Policy
 from rekindle.protocol.cluster.documents import EndedBy
 from rekindle.protocol.cluster.names import parse_attempt
 
-PAUSED: Final = "a global pause is set: nothing is done, and no limit runs, until `rekindle unpause`."
+PAUSED: Final = "a global pause is set: nothing is done, and no limit runs, until `rekindle switches unpause`."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -168,8 +168,8 @@ def _asked(incident: Incident) -> list[str]:
     return [
         f'<div class="box"><p><strong>May Rekindle {text(one.what)}?</strong></p><p>{text(one.why)}</p>'
         f'<p class="soft">Until {_at(one.deadline_at)}; without an answer it counts as {one.default.value}.</p>'
-        f"{command(f'rekindle approve {_word(incident.incident_id)} {_word(one.approval_id)}')}"
-        f"{command(f'rekindle deny {_word(incident.incident_id)} {_word(one.approval_id)}')}</div>"
+        f"{command(f'rekindle approvals approve {_word(incident.incident_id)} {_word(one.approval_id)}')}"
+        f"{command(f'rekindle approvals deny {_word(incident.incident_id)} {_word(one.approval_id)}')}</div>"
         for one in incident.approvals
         if one.is_pending
     ]

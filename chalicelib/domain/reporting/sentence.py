@@ -64,9 +64,9 @@ def commands_of(incident: Incident, *, region: str) -> tuple[tuple[str, str], ..
     lines = list(paste_of(incident, region=region))
     if incident.is_open:
         lines.append(("End this recovery; what was done stays done", f"rekindle cancel {named}"))
-        lines.append(("Hold everything back, on all Jobs", "rekindle pause"))
+        lines.append(("Hold everything back, on all Jobs", "rekindle switches pause"))
     else:
-        lines.append(("Post-mortem", f"rekindle postmortem {named}"))
+        lines.append(("Post-mortem", f"rekindle ledger postmortem {named}"))
         if incident.phase is not Phase.RECOVERED and incident.job_id:
             lines.append(("Start the run again", f"rekindle resubmit {shlex.quote(incident.job_id)}"))
     lines.append(("A link for a phone", f"rekindle show {named} --report"))

@@ -1,9 +1,9 @@
 # mypy: ignore-errors
 """Rekindle's packaged template as a stack of the AWS CDK, version 2.
 
-`rekindle package --out DIR` has put the template and the bundle beside this folder. The bundle becomes an asset of the
-CDK's; resources, their logical ids, conditions and outputs are the template's own. It is a stack and no nested one,
-because names of resources come from the stack's. docs/terraform-cdk.md has an app that uses it.
+`rekindle stack package --out DIR` has put the template and the bundle beside this folder. The bundle becomes an asset
+of the CDK's; resources, their logical ids, conditions and outputs are the template's own. It is a stack and no nested
+one, because names of resources come from the stack's. docs/terraform-cdk.md has an app that uses it.
 """
 
 from __future__ import annotations

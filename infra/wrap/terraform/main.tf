@@ -1,4 +1,4 @@
-# Rekindle's packaged template as one CloudFormation stack. `rekindle package --out DIR` has put the template and the
+# Rekindle's packaged template as one CloudFormation stack. `rekindle stack package --out DIR` has put the template and the
 # bundle beside this folder. What it is given and what it must not be: docs/terraform-cdk.md.
 
 terraform {

@@ -134,7 +134,9 @@ def _shown(body: Mapping[str, Any], style: Style) -> str:
     ]
     table = render(columns, rows, style) if rows else "No price is set: every cost is unknown."
     if member(body, "is_builtin") is True:
-        head = "Built in, for orders of magnitude; `rekindle prices set` stores your own, which then count alone."
+        head = (
+            "Built in, for orders of magnitude; `rekindle ledger prices set` stores your own, which then count alone."
+        )
     else:
         head = f"Your own, version {clean(word(body, 'version'))}."
     parts = [head, table]

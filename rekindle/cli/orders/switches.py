@@ -25,7 +25,7 @@ def set_paused(args: argparse.Namespace) -> int:
     if wants_json(args):
         out_json(answer)
     elif member(answer, "paused") is True:
-        out("Paused: Incidents are opened and watched, nothing is done. Lift it with `rekindle unpause`.")
+        out("Paused: Incidents are opened and watched, nothing is done. Lift it with `rekindle switches unpause`.")
     else:
         out("Not paused: Incidents continue at their next observation.")
     return Exit.OK

@@ -40,6 +40,6 @@ def questions(incident: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
             order = f"{word(incident, 'incident_id')} {name}"
             ended = (
                 f"WAITS FOR AN ANSWER until {day_and_time(one, 'deadline_at')}, then {word(one, 'default')}: "
-                f"`rekindle approve {order}` or `rekindle deny {order}`"
+                f"`rekindle approvals approve {order}` or `rekindle approvals deny {order}`"
             )
         yield f"{name}  {word(one, 'what')}: {ended}", word(one, "why")

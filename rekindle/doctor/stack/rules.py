@@ -206,8 +206,8 @@ def _queues(stack: StackFacts, label: str) -> Iterator[Finding]:
                 yield _lost(Id.STACK_QUEUES, where, lost, gone="the queue has been deleted", what="the queue")
             case int(count) if count and any(word in name for word in TROUBLE_QUEUES):
                 reported = {
-                    "QuarantineQueue": "rekindle quarantine list",
-                    "UndeliveredQueue": "rekindle undelivered list",
+                    "QuarantineQueue": "rekindle dead-letters events list",
+                    "UndeliveredQueue": "rekindle dead-letters notices list",
                 }
                 how = reported.get(name, "docs/runbook")
                 yield warning(
