@@ -28,15 +28,15 @@ def _stack(name: str, url: str) -> None:
 
 
 @pytest.mark.usefixtures("_account")
-@pytest.mark.parametrize("variable", ["REKINDLE_API", "REKINDLE_STORE", "REKINDLE_STACK"])
-def test_the_stack_on_the_command_line_heartbeats_the_environment(
+@pytest.mark.parametrize("variable", ["REKINDLE_API", "REKINDLE_STACK"])
+def test_the_stack_on_the_command_line_precedes_the_environment(
     run: Run, service: FakeService, monkeypatch: pytest.MonkeyPatch, variable: str
 ) -> None:
     other = FakeService()
     with serve(other) as elsewhere, mock_aws():
         _stack("mine", service.url)
         _stack("theirs", elsewhere)
-        named = {"REKINDLE_API": elsewhere, "REKINDLE_STORE": "/nowhere", "REKINDLE_STACK": "theirs"}
+        named = {"REKINDLE_API": elsewhere, "REKINDLE_STACK": "theirs"}
         monkeypatch.setenv(variable, named[variable])
         ended = run("--stack", "mine", "pause")
         assert ended.code == 0

@@ -209,16 +209,6 @@ def test_a_cluster_that_nobody_asked_us_to_look_after_is_left_alone() -> None:
     assert sweep(yard) == []
 
 
-def test_a_suspect_hardware_by_the_built_in_measure_is_none_by_a_milder_policy() -> None:
-    yard = Yard(with_policy(nodes={"suspect_faults": 9}), tag="default")
-    yard.had(GPU, DAY, 2 * DAY, 3 * DAY)
-    yard.site.machines[NODE].gpus = (GPU,)
-    (incident_id,) = sweep(yard)
-    yard.settle()
-    assert yard.site.calls == []
-    assert yard.rules(incident_id or "")[-1] == "node.omen"
-
-
 def test_a_word_of_suspect_hardware_from_elsewhere_proves_nothing() -> None:
     """The ledger is asked, not the Signal: who can send one cannot have a node replaced by saying so."""
     yard = Yard(tag="default")

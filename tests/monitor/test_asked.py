@@ -157,12 +157,12 @@ def test_after_the_end_the_signal_does_nothing(rank: Callable[..., Rank], tmp_pa
     assert asked(tmp_path) is None
 
 
-@pytest.mark.parametrize("name", ["a handler of the script's", "a wakeup descriptor of the script's", "switched off"])
+@pytest.mark.parametrize("name", ["a handler of the script's", "a wakeup descriptor of the script's"])
 def test_what_is_the_scripts_stays_the_scripts(rank: Callable[..., Rank], tmp_path: Path, name: str) -> None:
     mine = {
         "a handler of the script's": "signal.signal(signal.SIGUSR2, lambda *_: None)",
         "a wakeup descriptor of the script's": "w = os.pipe()[1]; os.set_blocking(w, False); signal.set_wakeup_fd(w)",
-    }.get(name, "")
+    }[name]
     run = rank(
         f"""
         {mine}
@@ -173,8 +173,7 @@ def test_what_is_the_scripts_stays_the_scripts(rank: Callable[..., Rank], tmp_pa
         wakes = signal.set_wakeup_fd(-1) != -1
         say(same=signal.getsignal(signal.SIGUSR2) is before, wakes=wakes)
         hear()
-        """,
-        **({"REKINDLE_SIGNALS": "off"} if name == "switched off" else {}),
+        """
     )
     assert run.heard() == {"same": True, "wakes": "descriptor" in name}
     until(lambda: hears(tmp_path) is not None)

@@ -19,6 +19,7 @@ import rekindle.monitor as rekindle
 import rekindle.protocol.mailbox as rekindle_mailbox
 from rekindle.monitor import Monitor
 from rekindle.monitor.base.guard import must_pass
+from rekindle.monitor.base.settings import VARIABLES
 from rekindle.monitor.base.trouble import Trouble
 from rekindle.monitor.base.worker import Worker
 from rekindle.monitor.live import LiveMonitor
@@ -326,9 +327,9 @@ os.write(1, b'{"trained": true}' + bytes((10,)))
 """
 GARBAGE = ("", " ", "x", "-1", "nan", "0", "é\x01", "s3://", "file:", "//", "a" * 5000)
 NAMES_OF_ENV = sorted(
-    {f"REKINDLE_{name.upper()}" for name in rekindle.Config.__slots__ if name != "problems"}
+    set(VARIABLES)
     | {value for name, value in vars(rekindle_mailbox).items() if name.startswith("ENV_") and isinstance(value, str)}
-    | {"REKINDLE_MONITOR", "REKINDLE_CLUSTER", "REKINDLE_HOST", "REKINDLE_SIGNALS", "REKINDLE_METRICS"}
+    | {"REKINDLE_MONITOR", "REKINDLE_CLUSTER", "NODE_NAME", "REKINDLE_METRICS"}
     | {"REKINDLE_CLUSTER_FILE", "SAGEMAKER_RESOURCE_CONFIG_PATH", "RANK", "WORLD_SIZE", "GLOO_SOCKET_IFNAME"}
     | {"SLURM_JOB_ID", "SLURM_RESTART_COUNT", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_CLUSTER_NAME"}
     | {"TORCHELASTIC_RUN_ID", "LOCAL_WORLD_SIZE", "LOCAL_RANK"}
@@ -376,7 +377,7 @@ def test_a_bad_environment_does_not_stop_training(tmp_path: Path, before: str, a
 
 
 @pytest.mark.process
-@pytest.mark.parametrize("name", ["REKINDLE_MAILBOX", "REKINDLE_JOB_ID", "REKINDLE_HOST", "REKINDLE_RESUME_URI"])
+@pytest.mark.parametrize("name", ["REKINDLE_MAILBOX", "REKINDLE_JOB_ID", "NODE_NAME", "REKINDLE_RESUME_URI"])
 def test_bytes_that_are_no_text_in_the_environment_do_not_stop_training(tmp_path: Path, name: str) -> None:
     script = Script(
         tmp_path,

@@ -43,7 +43,7 @@ def started() -> Iterator[list[Monitor]]:
 
 
 def start(started: list[Monitor], box: ObservedBox, rank: int, world: int, **more: Any) -> LiveMonitor:
-    env = {"REKINDLE_JOB_ID": "job", "TRAINING_JOB_NAME": "run-1", "REKINDLE_HOST": f"node-{rank // 8}"}
+    env = {"REKINDLE_JOB_ID": "job", "TRAINING_JOB_NAME": "run-1", "NODE_NAME": f"node-{rank // 8}"}
     arguments: dict[str, Any] = {"config": QUICK, "env": env} | more
     monitor = rekindle.start(mailbox=box, rank=rank, world_size=world, **arguments)
     assert isinstance(monitor, LiveMonitor)

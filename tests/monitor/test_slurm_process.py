@@ -162,16 +162,13 @@ def test_a_handler_of_the_scripts_own_stays_the_scripts(launch: Launch, tmp_path
     assert saved(tmp_path) == []
 
 
-@pytest.mark.parametrize(
-    "case", [{"mailbox": False}, {"REKINDLE_SIGNALS": "off"}], ids=["nobody protects it", "switched off"]
-)
-def test_importing_takes_no_signal_that_is_not_rekindles(launch: Launch, case: dict[str, object]) -> None:
+def test_importing_takes_no_signal_where_nobody_protects_the_job(launch: Launch) -> None:
     process = launch(
         """
         import rekindle.monitor
         say(default=signal.getsignal(signal.SIGUSR1) is signal.SIG_DFL)
         """,
-        **case,
+        mailbox=False,
     )
     assert heard(process) == {"default": True}
     assert process.wait(120) == 0

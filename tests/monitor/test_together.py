@@ -176,7 +176,7 @@ def test_what_lies_there_unreadable_is_written_anew_and_a_mailbox_that_fails_rai
 
 def test_a_monitor_of_a_large_run_writes_it(box: ObservedBox) -> None:
     config = replace(QUICK, stall_startup_s=0.1)
-    env = {"REKINDLE_JOB_ID": "job", "TRAINING_JOB_NAME": "run-1", "REKINDLE_HOST": "node-8"}
+    env = {"REKINDLE_JOB_ID": "job", "TRAINING_JOB_NAME": "run-1", "NODE_NAME": "node-8"}
     monitor: Any = rekindle.start(mailbox=box, rank=FIRST, world_size=WORLD, config=config, env=env)
     try:
         box.wait(lambda: SUMMARY in box.written)  # this, the training thread, blocks here

@@ -44,7 +44,7 @@ def ranks(tmp_path: Path) -> Iterator[list[subprocess.Popen[bytes]]]:
         **os.environ,
         "REKINDLE_JOB_ID": "job",
         "TRAINING_JOB_NAME": "run-1",
-        "REKINDLE_HOST": "node-8",
+        "NODE_NAME": "node-8",
         "PYTHONPATH": str(Path(__file__).parents[2]),
     }
     started = [

@@ -1,7 +1,7 @@
 """Which service a command speaks to: an API's URL, the account's own stack, or the store of an embedded cloud.
 
 In this order: what the command line names (--api, --store or --stack, one of them), what the environment names
-(REKINDLE_API, REKINDLE_STORE, REKINDLE_STACK, the first that is set), the stack `rekindle`, ./build/demo.
+(REKINDLE_API, REKINDLE_STACK, the first that is set), the stack `rekindle`, ./build/demo.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         metavar="DIR",
         type=Path,
         default=argparse.SUPPRESS,
-        help="an embedded cloud's store (or REKINDLE_STORE)",
+        help="an embedded cloud's store",
     )
     group.add_argument(
         "--stack",
@@ -84,7 +84,7 @@ def _chosen(args: argparse.Namespace) -> Target:
     if len(named) > 1:
         raise UsageError(f"{' and '.join(f'--{name}' for name in named)} name {len(named)} services; give one")
     if not named:
-        given = {name: os.environ.get(f"REKINDLE_{name.upper()}") or None for name in given}
+        given |= {"api": os.environ.get("REKINDLE_API") or None, "stack": os.environ.get("REKINDLE_STACK") or None}
     if given["api"] is not None:
         return _of_url(str(given["api"]))
     if given["store"] is not None:

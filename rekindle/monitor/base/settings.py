@@ -9,7 +9,7 @@ import math
 import os
 import socket
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from rekindle.detectors.hang import FACTOR, HangLimit
@@ -18,6 +18,20 @@ from rekindle.protocol.run_links import ENV_LINKS, Links, read_links
 
 _RANK = ("RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID")  # torchrun, Open MPI, srun: in the order they are trusted
 _WORLD = ("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "SLURM_NTASKS")
+EVALUATION_S = 1800.0
+SAVING_S = 900.0
+# What the environment sets; the others are given in code, as `rekindle.start(config=...)`. The last four are for runs
+# of seconds, as the demo's: no user needs them.
+VARIABLES = {
+    "REKINDLE_HEARTBEAT_S": "heartbeat_s",
+    "REKINDLE_POLL_S": "poll_s",
+    "REKINDLE_STALL_FLOOR_S": "stall_floor_s",
+    "REKINDLE_STALL_STARTUP_S": "stall_startup_s",
+    "REKINDLE_METRICS_S": "metrics_s",
+    "REKINDLE_WATCH_S": "watch_s",
+    "REKINDLE_AGREE_S": "agree_s",
+    "REKINDLE_ABANDON_S": "abandon_s",
+}
 
 
 def process_environment() -> Mapping[str, str]:
@@ -26,16 +40,16 @@ def process_environment() -> Mapping[str, str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
-    """Seconds, all of them. Each can be set by the environment variable REKINDLE_<NAME IN CAPITALS>.
+    """Seconds, all of them.
 
     heartbeat_s: how often the heartbeat is written. poll_s: how often requests and the fence are read. list_s: how
     often requests are listed where the doorbell is quiet. metrics_s: how often metrics leave. watch_s: how often the
     watchdog looks. stall_factor, stall_floor_s: see `HangLimit`. stall_startup_s: silence allowed before the first
-    step, and until a step's length is known. agree_s: how often a rank looks for what the others want; 0: as suits
-    what they agree through. abandon_s: a rank that waits so long inside a save for one that failed gives it up.
-    judge_s: how often the loss detectors catch up. pace_s: how often each rank reports its pace, at least (see
-    `reporter`). term_grace_s: how long SIGTERM is put off at most, for a save and the end of the loop. Source of 120:
-    SageMaker developer guide, StopTrainingJob.
+    step, and until a step's length is known; stall_evaluation_s, stall_saving_s: in the first evaluation and save.
+    agree_s: how often a rank looks for what the others want; 0: as suits what they agree through. abandon_s: a rank
+    that waits so long inside a save for one that failed gives it up. judge_s: how often the loss detectors catch up.
+    pace_s: how often each rank reports its pace, at least (see `reporter`). term_grace_s: how long SIGTERM is put off
+    at most, for a save and the end of the loop. Source of 120: SageMaker developer guide, StopTrainingJob.
     """
 
     heartbeat_s: float = 15.0
@@ -50,8 +64,8 @@ class Config:
     stall_factor: float = FACTOR
     stall_floor_s: float = 60.0
     stall_startup_s: float = 1800.0
-    stall_evaluation_s: float = 1800.0
-    stall_saving_s: float = 900.0
+    stall_evaluation_s: float = EVALUATION_S
+    stall_saving_s: float = SAVING_S
     term_grace_s: float = 120.0
     links: Links = ()
     problems: tuple[str, ...] = field(default=(), compare=False)
@@ -61,18 +75,21 @@ class Config:
         """Defaults, overridden by the environment. `problems` names the variables that could not be read."""
         values: dict[str, float] = {}
         problems: list[str] = []
-        for name in (item.name for item in fields(cls) if item.name not in ("links", "problems")):
-            text = env.get(f"REKINDLE_{name.upper()}")
+        for variable, name in VARIABLES.items():
+            text = env.get(variable)
             if text is None:
                 continue
             try:
                 value = float(text)
             except ValueError:
                 value = math.nan
-            if math.isfinite(value) and value > 0 and (name != "stall_factor" or value >= 1):
+            if math.isfinite(value) and value > 0:
                 values[name] = value
             else:
-                problems.append(f"REKINDLE_{name.upper()}={text!r}")
+                problems.append(f"{variable}={text!r}")
+        if "stall_startup_s" in values:  # what takes long to start takes long to evaluate and to save
+            values["stall_evaluation_s"] = max(EVALUATION_S, values["stall_startup_s"])
+            values["stall_saving_s"] = max(SAVING_S, values["stall_startup_s"] / 2)
         links: Links = ()
         try:
             links = read_links(env.get(ENV_LINKS, ""))
@@ -105,7 +122,7 @@ def host_from_env(env: Mapping[str, str]) -> str:
     Source: sagemaker-training-toolkit, ENVIRONMENT_VARIABLES.md (SM_CURRENT_HOST); Slurm, srun (SLURMD_NODENAME);
     Kubernetes has no such variable unless the manifest sets one (NODE_NAME, by the downward API).
     """
-    for name in ("REKINDLE_HOST", "SM_CURRENT_HOST", "SLURMD_NODENAME", "NODE_NAME"):
+    for name in ("SM_CURRENT_HOST", "SLURMD_NODENAME", "NODE_NAME"):
         if env.get(name):
             return env[name][:255]
     return socket.gethostname()[:255]

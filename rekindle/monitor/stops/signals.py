@@ -11,13 +11,11 @@ import signal
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from types import FrameType
-from typing import Any, Final
+from typing import Any
 
 from rekindle.monitor.base.trouble import logger
 from rekindle.monitor.stops.dispositions import Disposition, has_c_handler
 from rekindle.protocol.mailbox import ENV_BUS, ENV_MAILBOX
-
-ENV_SIGNALS: Final = "REKINDLE_SIGNALS"  # "off": signals are left alone before `start`
 
 
 class _EarlySignals:
@@ -36,7 +34,7 @@ def hold_early(env: Mapping[str, str]) -> bool:
     """
     number = getattr(signal, "SIGUSR1", None)
     is_protected = env.get("SLURM_JOB_ID") and (env.get(ENV_MAILBOX) or env.get(ENV_BUS))
-    if number is None or not is_protected or env.get(ENV_SIGNALS, "").lower() == "off" or not _is_main():
+    if number is None or not is_protected or not _is_main():
         return False
     if signal.getsignal(number) is not signal.SIG_DFL or has_c_handler(number):
         return False

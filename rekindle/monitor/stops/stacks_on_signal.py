@@ -18,7 +18,6 @@ from typing import Final
 from rekindle.monitor.base.trouble import Trouble, logger
 from rekindle.monitor.mail.slurm import is_on_slurm
 from rekindle.monitor.stops.dispositions import has_c_handler
-from rekindle.monitor.stops.signals import ENV_SIGNALS
 from rekindle.monitor.stops.wakeup import Wakeup
 
 WORD: Final = "USR2"  # what the heartbeat says, and the order
@@ -30,7 +29,7 @@ _UNASKED: Final = ("batch", "extern")
 
 def is_askable(env: Mapping[str, str]) -> bool:
     """Whether this environment is one in which ranks are asked for their stacks by a signal."""
-    return NUMBER is not None and is_on_slurm(env) and env.get(ENV_SIGNALS, "").lower() != "off"
+    return NUMBER is not None and is_on_slurm(env)
 
 
 class StacksOnSignal:
