@@ -26,7 +26,8 @@ def page_text() -> str:
         "Names, times, the console and which service is spoken to: [cli.md](../cli.md). Every command has `--help`.",
         "",
         *table(
-            ("command", "what it does"), ((_link(name), cell(_SENTENCE.split(_about(one))[0])) for name, one in leaves)
+            ("command", "what it does"),
+            ((_link(name), cell(_SENTENCE.split(_about(command))[0])) for name, command in leaves),
         ),
         "## Options of every command that speaks to the service",
         "",
@@ -35,14 +36,16 @@ def page_text() -> str:
         "",
         *table(("code", "meaning"), ((str(int(value)), cell(meaning)) for value, meaning in MEANINGS.items())),
     ]
-    return page("Command line: every command", about, (line for name, one in leaves for line in _command(name, one)))
+    return page(
+        "Command line: every command", about, (line for name, command in leaves for line in _command(name, command))
+    )
 
 
 def _command(name: str, parser: argparse.ArgumentParser) -> Iterator[str]:
     yield from (f"## `{name}`", "", f"{_sentence(_about(parser))}", "", "```text", _usage(name, parser), "```", "")
     arguments = [action for action in parser._actions if not action.option_strings and not _holds_commands(action)]
-    yield from table(("argument", "meaning"), (_row(one) for one in arguments if one.help))
-    yield from table(("option", "meaning"), (_row(one) for one in _options(parser) if not _is_common(one)))
+    yield from table(("argument", "meaning"), (_row(argument) for argument in arguments if argument.help))
+    yield from table(("option", "meaning"), (_row(option) for option in _options(parser) if not _is_common(option)))
 
 
 def _leaves(parser: argparse.ArgumentParser, name: str) -> Iterator[tuple[str, argparse.ArgumentParser]]:
@@ -61,8 +64,8 @@ def _about(parser: argparse.ArgumentParser) -> str:
 
 def _usage(name: str, parser: argparse.ArgumentParser) -> str:
     """Without what every command has; the same whatever the terminal's width."""
-    actions = [*_options(parser), *(one for one in parser._actions if not one.option_strings)]
-    words = [_used(one) for one in actions if not _is_common(one) and not _holds_commands(one)]
+    actions = [*_options(parser), *(action for action in parser._actions if not action.option_strings)]
+    words = [_used(action) for action in actions if not _is_common(action) and not _holds_commands(action)]
     lines = [name]
     for word in words:
         if len(lines[-1]) + 1 + len(word) > _WIDTH:

@@ -195,7 +195,6 @@ def page_text() -> str:
 
 
 def _given() -> Iterator[str]:
-    first, second, *others = map(code, GIVEN)
+    step, uri = map(code, GIVEN[:2])
     yield from ("## What an attempt is given", "")
-    yield f"The service gives each attempt its orders: {first} and {second}, where to resume, and for the monitor"
-    yield f"{', '.join(others)}."
+    yield f"The service gives each attempt {step} and {uri}: where to resume. The monitor reads them, and others."

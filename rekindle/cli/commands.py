@@ -202,12 +202,12 @@ def _policies(commands: Any) -> None:
 
 
 def _ledger(commands: Any) -> None:
-    books = watchable(commands, "ledger", ledger.ledger, "what Incidents cost and saved: of all, a Job or one; prices")
-    which = books.add_mutually_exclusive_group()
+    costs = watchable(commands, "ledger", ledger.ledger, "what Incidents cost and saved: of all, a Job or one; prices")
+    which = costs.add_mutually_exclusive_group()
     which.add_argument("--job", type=name, metavar="JOB")
     which.add_argument("--incident", type=name, metavar="INCIDENT")
     which.add_argument("--days", type=days, metavar="N", help=f"of all, how far back ({ledger.DEFAULT_DAYS})")
-    inner = inner_commands(books, "postmortem|prices")
+    inner = inner_commands(costs, "postmortem|prices")
     _postmortem(inner)
     _prices(inner)
 

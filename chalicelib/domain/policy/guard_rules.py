@@ -119,7 +119,7 @@ class Window:
             day = midnight + timedelta(days=offset)
             if DAYS[day.weekday()] not in self.days:
                 continue
-            begin, end = (day + timedelta(hours=one.hour, minutes=one.minute) for one in (self.begin, self.end))
+            begin, end = (day + timedelta(hours=hour.hour, minutes=hour.minute) for hour in (self.begin, self.end))
             found.append((begin, end if end > begin else end + timedelta(days=1)))
         return _joined(found)
 

@@ -57,7 +57,7 @@ def a_text(value: object, at: str) -> str:
 
 def texts(value: object, at: str) -> tuple[str, ...]:
     """A list of short texts."""
-    return tuple(a_text(one, f"{at}.{number}") for number, one in enumerate(a_list(value, at)))
+    return tuple(a_text(item, f"{at}.{number}") for number, item in enumerate(a_list(value, at)))
 
 
 def a_flag(value: object, at: str) -> bool:
@@ -78,4 +78,4 @@ def a_word(value: object, at: str, known: type[_Word]) -> _Word:
 
 def words(value: object, at: str, known: type[_Word]) -> tuple[_Word, ...]:
     """A list of words of a closed list."""
-    return tuple(a_word(one, f"{at}.{number}", known) for number, one in enumerate(a_list(value, at)))
+    return tuple(a_word(item, f"{at}.{number}", known) for number, item in enumerate(a_list(value, at)))

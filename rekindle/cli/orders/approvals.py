@@ -38,21 +38,23 @@ def approvals(args: argparse.Namespace) -> int:
     else:
         rows = [
             (
-                _incident(one),
-                word(one, "approval_id"),
-                word(one, "incident", "job_id") if member(one, "incident", "job_id") else word(one, "incident", "node"),
-                day_and_time(one, "deadline_at"),
-                word(one, "default"),
-                word(one, "what"),
+                _incident(approval),
+                word(approval, "approval_id"),
+                word(approval, "incident", "job_id")
+                if member(approval, "incident", "job_id")
+                else word(approval, "incident", "node"),
+                day_and_time(approval, "deadline_at"),
+                word(approval, "default"),
+                word(approval, "what"),
             )
-            for one in found
+            for approval in found
         ]
         out(render(_COLUMNS, rows, Style.of(sys.stdout)))
     return Exit.OK
 
 
-def _incident(one: Mapping[str, Any]) -> str:
-    return word(one, "incident", "incident_id") if member(one, "incident") else word(one, "incident_id")
+def _incident(approval: Mapping[str, Any]) -> str:
+    return word(approval, "incident", "incident_id") if member(approval, "incident") else word(approval, "incident_id")
 
 
 def answer(args: argparse.Namespace) -> int:
@@ -78,15 +80,17 @@ def _question(client: Client, args: argparse.Namespace) -> Mapping[str, Any]:
     args.incident, incident = read(client, Kind.INCIDENT, args.incident, whole=args.yes)
     found = objects(incident, "approvals")
     if args.approval is not None:
-        named = [one for one in found if member(one, "approval_id") == args.approval]
+        named = [approval for approval in found if member(approval, "approval_id") == args.approval]
         if not named:
             raise CommandFailed(f"{clean(args.incident)} asks nothing called {clean(args.approval)}")
         return named[0]
-    waiting = [one for one in found if member(one, "answer") is None and member(one, "lapsed_at") is None]
+    waiting = [
+        approval for approval in found if member(approval, "answer") is None and member(approval, "lapsed_at") is None
+    ]
     if not waiting:
         raise CommandFailed(f"{clean(args.incident)} waits for no answer")
     if len(waiting) > 1:
-        ids = ", ".join(clean(word(one, "approval_id")) for one in waiting)
+        ids = ", ".join(clean(word(approval, "approval_id")) for approval in waiting)
         raise UsageError(f"{clean(args.incident)} asks several things: name one of {ids}")
     return waiting[0]
 

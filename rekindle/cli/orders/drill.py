@@ -120,15 +120,15 @@ def _looks(result: Mapping[str, Any], style: Style) -> str:
     if not looks:
         return ""
     lines = [style.paint("WHAT WOULD HAPPEN", "bold")]
-    for one in looks:
-        after = member(one, "after_s")
+    for look in looks:
+        after = member(look, "after_s")
         when = f"+{duration(after)}" if isinstance(after, int | float) else "-"
-        phase = clean(word(one, "phase"))
-        lines.append(f"  {when:>12}  {phase:<{_PHASE_COLUMNS}}  {style.paint(clean(word(one, 'rule')), 'bold')}")
-        lines += wrapped(word(one, "text"), style)
+        phase = clean(word(look, "phase"))
+        lines.append(f"  {when:>12}  {phase:<{_PHASE_COLUMNS}}  {style.paint(clean(word(look, 'rule')), 'bold')}")
+        lines += wrapped(word(look, "text"), style)
         lines += [
             line
-            for action in objects(one, "actions")
+            for action in objects(look, "actions")
             for line in wrapped(f"-> {action_word(word(action, 'action'))}", style)
         ]
     left_out = member(result, "looks_left_out")
@@ -139,9 +139,9 @@ def _looks(result: Mapping[str, Any], style: Style) -> str:
 
 def _guards(result: Mapping[str, Any], style: Style) -> str:
     held = [
-        f"{word(one, 'guard')}{' (the rehearsal continued without it)' if member(one, 'lifted') is True else ''}: "
-        f"{word(one, 'text')}"
-        for one in objects(result, "guards")
+        f"{word(guard, 'guard')}{' (the rehearsal continued without it)' if member(guard, 'lifted') is True else ''}: "
+        f"{word(guard, 'text')}"
+        for guard in objects(result, "guards")
     ]
     return _listed("GUARDS THAT WOULD HOLD", held, style)
 
@@ -152,10 +152,10 @@ def _stages(result: Mapping[str, Any], style: Style) -> str:
         return ""
     columns = (Column("stage"), Column("at most", right=True), Column("takes"))
     rows = []
-    for one in stages:
-        limit = member(one, "at_most_s")
+    for stage in stages:
+        limit = member(stage, "at_most_s")
         rows.append(
-            (word(one, "phase"), duration(limit) if isinstance(limit, int | float) else "-", _known(one, "seconds"))
+            (word(stage, "phase"), duration(limit) if isinstance(limit, int | float) else "-", _known(stage, "seconds"))
         )
     return render(columns, rows, style)
 

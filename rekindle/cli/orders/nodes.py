@@ -40,8 +40,8 @@ def _order_text(cluster: Mapping[str, Any], node: str, args: argparse.Namespace)
         f"  2. {args.do} its instance" + (": EVERYTHING ON ITS VOLUMES IS LOST" if args.do == "replace" else ""),
         "  3. check it, and give it jobs again",
     ]
-    found = next((one for one in objects(cluster, "nodes") if member(one, "node") == node), None)
-    found = found or next((one for one in objects(cluster, "nodes") if member(one, "name") == node), None)
+    found = next((seen for seen in objects(cluster, "nodes") if member(seen, "node") == node), None)
+    found = found or next((seen for seen in objects(cluster, "nodes") if member(seen, "name") == node), None)
     if found is not None:
         lines.append(f"  now: {clean(word(found, 'state'))}")
     elif objects(cluster, "nodes"):
@@ -74,19 +74,19 @@ def hardware(args: argparse.Namespace) -> int:
     elif not found:
         out("No hardware is known to have failed.")
     else:
-        out(render(_COLUMNS, [_row(one) for one in found], Style.of(sys.stdout)))
+        out(render(_COLUMNS, [_row(record) for record in found], Style.of(sys.stdout)))
     return Exit.OK
 
 
-def _row(one: Mapping[str, Any]) -> tuple[str, ...]:
-    newest = next(iter(objects(one, "faults")), {})
+def _row(record: Mapping[str, Any]) -> tuple[str, ...]:
+    newest = next(iter(objects(record, "faults")), {})
     node = f"{word(newest, 'cluster')}/{word(newest, 'node')}" if member(newest, "node") else word(newest, "cluster")
     return (
-        word(one, "identity"),
-        word(one, "kind"),
-        word(one, "is_suspect"),
-        word(one, "faults_in_window"),
-        word(one, "faults_total"),
+        word(record, "identity"),
+        word(record, "kind"),
+        word(record, "is_suspect"),
+        word(record, "faults_in_window"),
+        word(record, "faults_total"),
         day_and_time(newest, "at"),
         node,
         word(newest, "text") if member(newest, "text") else word(newest, "kind"),

@@ -31,11 +31,11 @@ def listing(args: argparse.Namespace) -> int:
     columns = (Column("policy"), Column("version", right=True), Column("stored"))
     rows = [
         (
-            word(one, "name"),
-            word(one, "version"),
-            "built in" if member(one, "is_builtin") is True else day_and_time(one, "modified_at"),
+            word(policy, "name"),
+            word(policy, "version"),
+            "built in" if member(policy, "is_builtin") is True else day_and_time(policy, "modified_at"),
         )
-        for one in objects(body, "policies")
+        for policy in objects(body, "policies")
     ]
     out(render(columns, rows, Style.of(sys.stdout)))
     return Exit.OK
@@ -116,7 +116,8 @@ def _changes(answer: Mapping[str, Any], style: Style) -> str:
         return "Nothing changes."
     columns = (Column("field"), Column("now"), Column("then"))
     rows: Sequence[Sequence[object]] = [
-        (word(one, "field"), json.dumps(member(one, "now")), json.dumps(member(one, "then"))) for one in changes
+        (word(change, "field"), json.dumps(member(change, "now")), json.dumps(member(change, "then")))
+        for change in changes
     ]
     return render(columns, rows, style)
 
@@ -128,7 +129,7 @@ def read_document(name: str) -> dict[str, Any]:
         BadFile: it cannot be read, or is none.
     """
     try:
-        text = sys.stdin.read(MAX_BYTES + 1) if name == "-" else _read(Path(name))
+        text = sys.stdin.read(MAX_BYTES + 1) if name == "-" else _read_text(Path(name))
     except OSError as err:
         raise BadFile(f"{clean(name)}: {clean(err.strerror or err)}") from err
     except UnicodeDecodeError as err:
@@ -144,7 +145,7 @@ def read_document(name: str) -> dict[str, Any]:
     return document
 
 
-def _read(file: Path) -> str:
+def _read_text(file: Path) -> str:
     with file.open(encoding="utf-8") as opened:
         return opened.read(MAX_BYTES + 1)
 

@@ -29,14 +29,14 @@ def listing(args: argparse.Namespace) -> int:
     else:
         rows = [
             (
-                day_and_time(one, "written_at"),
-                word(one, "severity"),
-                word(one, "channel"),
-                word(one, "incident_id"),
-                word(one, "title"),
-                word(one, "why"),
+                day_and_time(notice, "written_at"),
+                word(notice, "severity"),
+                word(notice, "channel"),
+                word(notice, "incident_id"),
+                word(notice, "title"),
+                word(notice, "why"),
             )
-            for one in notices
+            for notice in notices
         ]
         out(render(_COLUMNS, rows, Style.of(sys.stdout)))
         if len(notices) == _SHOWN:

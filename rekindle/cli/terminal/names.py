@@ -88,12 +88,12 @@ def _meant(client: Client, kind: Kind, name: str, missing: NotFound, *, whole: b
         raise missing from None  # what was asked first is what is told
     if name in known:
         raise missing  # it exists: something below it does not
-    begin_so = [one for one in known if one.startswith(name)]
+    begin_so = [candidate for candidate in known if candidate.startswith(name)]
     if len(begin_so) == 1 and not whole:
         return begin_so[0]
     if len(begin_so) > 1 and not whole:
         more = f" and {len(begin_so) - _SHOWN} more" if len(begin_so) > _SHOWN else ""
-        shown = ", ".join(clean(one) for one in begin_so[:_SHOWN])
+        shown = ", ".join(clean(candidate) for candidate in begin_so[:_SHOWN])
         raise UsageError(f"{clean(name)!r} is the beginning of {len(begin_so)} {kind.value}s: {shown}{more}")
     near = f"; did you mean {clean(begin_so[0])}?" if len(begin_so) == 1 else did_you_mean(name, known)
     raise NotFound(f"{missing}{near}")

@@ -85,7 +85,7 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         out_json([_wire(item, place) for item in found])
     else:
-        _tell(found, place)
+        _print_table(found, place)
     return 0
 
 
@@ -232,7 +232,7 @@ def _newest(found: list[Found], place: Place) -> int:
     return 0
 
 
-def _tell(found: list[Found], place: Place) -> None:
+def _print_table(found: list[Found], place: Place) -> None:
     if not found:
         out("no checkpoint lies there")
         return

@@ -189,4 +189,4 @@ def _count(rows: dict[Label, _Row], verdict: Verdict, number: int, text: str) ->
 
 
 def _who(suspects: tuple[str, ...]) -> str:
-    return f" ({', '.join(clean(one) for one in suspects[:8])})" if suspects else ""
+    return f" ({', '.join(clean(suspect) for suspect in suspects[:8])})" if suspects else ""

@@ -52,7 +52,7 @@ def points(path: str, chosen: ChosenColumns | None = None) -> Iterator[Point]:
 
 def parse(lines: Iterable[str], name: str, chosen: ChosenColumns | None = None, *, suffix: str = "") -> Iterator[Point]:
     """The points of a file's lines; `name` is what errors call the file. Without a suffix the first character tells."""
-    rows = _read(lines, name, suffix)
+    rows = _header_and_rows(lines, name, suffix)
     header = next(rows, None)
     if header is None:
         raise BadFile(f"{name}: is empty; a header with step, loss is needed")
@@ -66,7 +66,7 @@ def parse(lines: Iterable[str], name: str, chosen: ChosenColumns | None = None, 
         raise BadFile(f"{name}: holds a header and no rows")
 
 
-def _read(lines: Iterable[str], name: str, suffix: str) -> Iterator[list[str]]:
+def _header_and_rows(lines: Iterable[str], name: str, suffix: str) -> Iterator[list[str]]:
     """The header and the rows, as text."""
     if suffix in curve_json.SUFFIXES:
         return curve_json.rows("".join(lines), name)

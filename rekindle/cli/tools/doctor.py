@@ -160,27 +160,29 @@ def as_text(found: list[Finding], style: Style) -> str:
     """A line per finding, worst first, and the sum."""
     if not found:
         return "Everything was looked at, and nothing is wrong."
-    counts = {severity: sum(one.severity is severity for one in found) for severity in Severity}
+    counts = {severity: sum(finding.severity is severity for finding in found) for severity in Severity}
     sums = [counted(counts[Severity.ERROR], "error"), counted(counts[Severity.WARNING], "warning")]
     total = ", ".join([*sums, f"{counts[Severity.UNKNOWN]} unknown (could not be looked at)"])
     shown = _together(found)
-    rows = [(one.severity.value, one.check.value, one.path, one.message) for one in shown]
+    rows = [(finding.severity.value, finding.check.value, finding.path, finding.message) for finding in shown]
     lines = render(_COLUMNS, rows, style, last_may_shrink=False).split("\n")
     painted = [
-        line.replace(one.severity.value, style.paint(one.severity.value, _TONES[one.severity]), 1)
-        for line, one in zip(lines[1:], shown, strict=True)
+        line.replace(finding.severity.value, style.paint(finding.severity.value, _TONES[finding.severity]), 1)
+        for line, finding in zip(lines[1:], shown, strict=True)
     ]
     return "\n".join([lines[0], *painted, "", total])
 
 
 def _together(found: list[Finding]) -> list[Finding]:
     """What is unknown of many for one and the same reason in one line: 200 Jobs would hide what is wrong."""
-    alike = Counter((one.check, one.message) for one in found if one.severity is Severity.UNKNOWN)
+    alike = Counter((finding.check, finding.message) for finding in found if finding.severity is Severity.UNKNOWN)
     merged: dict[tuple[object, ...], Finding] = {}
-    for one in found:
-        more = alike[one.check, one.message] - 1
-        if one.severity is not Severity.UNKNOWN or more < 1:
-            merged[one.check, one.severity, one.path, one.message] = one
+    for finding in found:
+        more = alike[finding.check, finding.message] - 1
+        if finding.severity is not Severity.UNKNOWN or more < 1:
+            merged[finding.check, finding.severity, finding.path, finding.message] = finding
         else:
-            merged.setdefault((one.check, one.message), replace(one, path=f"{one.path} and {more} more"))
+            merged.setdefault(
+                (finding.check, finding.message), replace(finding, path=f"{finding.path} and {more} more")
+            )
     return list(merged.values())

@@ -197,7 +197,7 @@ def _submit(args: argparse.Namespace, line: Sequence[str], env: Mapping[str, str
                     print(printed, end="", flush=True)
                     continue
                 submitted = True
-                _tell(args, int(found[1]), cluster)
+                _print_submission(args, int(found[1]), cluster)
     except OSError as err:
         raise CommandFailed(f"{clean(line[0])} cannot be run ({err.strerror}): is this a node of the cluster?") from err
     if sbatch.returncode and not submitted:
@@ -205,7 +205,7 @@ def _submit(args: argparse.Namespace, line: Sequence[str], env: Mapping[str, str
     return sbatch.returncode
 
 
-def _tell(args: argparse.Namespace, slurm_job: int, cluster: str) -> None:
+def _print_submission(args: argparse.Namespace, slurm_job: int, cluster: str) -> None:
     attempt = first_attempt(cluster, slurm_job).name
     if args.json:
         print(json.dumps({"slurm_job": slurm_job, "attempt": attempt}), flush=True)

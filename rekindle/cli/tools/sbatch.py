@@ -93,7 +93,7 @@ def _options(words: Sequence[str], start: int) -> tuple[dict[str, str], int]:
         if last.problem is Problem.UNKNOWN and last.value is None and words[at].startswith("--"):
             # A plug-in's: that it has a value is the likelier case.
             read, taken = [replace(last, value=following)], 1
-        found |= {one.name: one.value or "" for one in read}
+        found |= {option.name: option.value or "" for option in read}
         at += 1 + taken
     return found, min(at + (words[at : at + 1] == ["--"]), len(words))
 

@@ -32,14 +32,14 @@ def clusters(args: argparse.Namespace) -> int:
     columns += [Column("nodes"), Column("jobs", right=True)]
     rows = [
         (
-            word(one, "cluster"),
-            "unknown" if member(one, "unknown") else "alive",
-            _age(one, "heartbeat_age_s"),
-            str(len(texts(one, "problems"))),
-            _states(one),
-            word(one, "jobs_active"),
+            word(cluster, "cluster"),
+            "unknown" if member(cluster, "unknown") else "alive",
+            _age(cluster, "heartbeat_age_s"),
+            str(len(texts(cluster, "problems"))),
+            _states(cluster),
+            word(cluster, "jobs_active"),
         )
-        for one in found
+        for cluster in found
     ]
     out(render(columns, rows, Style.of(sys.stdout)))
     return 0

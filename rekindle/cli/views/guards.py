@@ -13,15 +13,15 @@ MAX_OVER: Final = 5  # holds that are over, the newest; the story below has each
 def held(incident: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """A line and the words under it per hold: what holds now comes first."""
     holds = objects(incident, "holds")
-    now = [one for one in holds if not member(one, "until")]
-    over = [one for one in holds if member(one, "until")][-MAX_OVER:]
-    for one in [*now, *reversed(over)]:
-        actions = member(one, "actions")
+    now = [hold for hold in holds if not member(hold, "until")]
+    over = [hold for hold in holds if member(hold, "until")][-MAX_OVER:]
+    for hold in [*now, *reversed(over)]:
+        actions = member(hold, "actions")
         names = (
             f": {', '.join(str(name) for name in actions)} not done" if isinstance(actions, list) and actions else ""
         )
-        until = f" until {day_and_time(one, 'until')}" if member(one, "until") else ", and still does"
-        yield f"{word(one, 'guard')} since {day_and_time(one, 'since')}{until}{names}", word(one, "text")
+        until = f" until {day_and_time(hold, 'until')}" if member(hold, "until") else ", and still does"
+        yield f"{word(hold, 'guard')} since {day_and_time(hold, 'since')}{until}{names}", word(hold, "text")
     left = len(holds) - len(now) - len(over)
     if left > 0:
         yield f"and {left} more before; --json has them", ""
@@ -29,17 +29,18 @@ def held(incident: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 def questions(incident: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """A line and the words under it per question, the newest first: an open one with the commands that answer it."""
-    for one in reversed(objects(incident, "approvals")):
-        name = word(one, "approval_id")
-        if member(one, "answer"):
-            comment = f" ({word(one, 'comment')})" if word(one, "comment") != NOTHING else ""
-            ended = f"{word(one, 'answer')} by {word(one, 'by')} at {day_and_time(one, 'answered_at')}{comment}"
-        elif member(one, "lapsed_at"):
-            ended = f"not asked any more since {day_and_time(one, 'lapsed_at')}"
+    for approval in reversed(objects(incident, "approvals")):
+        name = word(approval, "approval_id")
+        if member(approval, "answer"):
+            comment = f" ({word(approval, 'comment')})" if word(approval, "comment") != NOTHING else ""
+            answered_at = day_and_time(approval, "answered_at")
+            ended = f"{word(approval, 'answer')} by {word(approval, 'by')} at {answered_at}{comment}"
+        elif member(approval, "lapsed_at"):
+            ended = f"not asked any more since {day_and_time(approval, 'lapsed_at')}"
         else:
             order = f"{word(incident, 'incident_id')} {name}"
             ended = (
-                f"WAITS FOR AN ANSWER until {day_and_time(one, 'deadline_at')}, then {word(one, 'default')}: "
+                f"WAITS FOR AN ANSWER until {day_and_time(approval, 'deadline_at')}, then {word(approval, 'default')}: "
                 f"`rekindle approvals approve {order}` or `rekindle approvals deny {order}`"
             )
-        yield f"{name}  {word(one, 'what')}: {ended}", word(one, "why")
+        yield f"{name}  {word(approval, 'what')}: {ended}", word(approval, "why")

@@ -94,7 +94,7 @@ def _found(incident: Mapping[str, Any]) -> str:
     """What was found against a node, the newest last."""
     repair = member(incident, "repair")
     findings = objects(repair, "findings") if isinstance(repair, Mapping) else []
-    return "; ".join(f"{word(one, 'kind')} ({word(one, 'text')})" for one in findings[-3:])
+    return "; ".join(f"{word(finding, 'kind')} ({word(finding, 'text')})" for finding in findings[-3:])
 
 
 def _repairs(incident: Mapping[str, Any], style: Style) -> str:

@@ -69,13 +69,13 @@ def incident_lines(body: Mapping[str, Any], style: Style) -> str:
     if stages:
         columns = (Column("stage"), Column("began"), Column("after", right=True), Column(NAMES["seconds"], right=True))
         rows = [
-            (word(one, "phase"), day_and_time(one, "at"), _amount(one, "after_s"), _amount(one, "seconds"))
-            for one in stages
+            (word(stage, "phase"), day_and_time(stage, "at"), _amount(stage, "after_s"), _amount(stage, "seconds"))
+            for stage in stages
         ]
         blocks.append(render(columns, rows, style))
     lines = [*texts(body, "assumptions"), *texts(member(body, "counterfactual"), "assumptions")]
     if lines:
-        blocks.append("\n".join([style.paint("ASSUMED", "bold"), *(f"  {clean(one)}" for one in lines)]))
+        blocks.append("\n".join([style.paint("ASSUMED", "bold"), *(f"  {clean(line)}" for line in lines)]))
     return "\n\n".join(blocks)
 
 

@@ -157,7 +157,7 @@ def incidents(args: argparse.Namespace) -> int:
     with connected(args, only_look=True) as client:
         if not args.closed:
             pages = _pages(client, "/incidents", state="open", **only)
-            found += [one for page in pages for one in objects(page, "incidents")]
+            found += [incident for page in pages for incident in objects(page, "incidents")]
         if not args.open:
             closed, more = _closed(client, limit, only)
             found += closed
