@@ -352,7 +352,7 @@ def test_the_stacks_output_names_the_api(run: Run, service: FakeService, monkeyp
 def test_the_package_brings_its_command_by_entry_point(run: Run) -> None:
     ended = run("--help")
     assert ended.code == 0
-    for command in ("status", "jobs", "incidents", "show", "checkpoint", "resubmit", "cancel", "nodes", "stack", "replay"):
+    for command in ("status", "jobs", "incidents", "show", "checkpoint", "resubmit", "nodes", "stack", "replay"):
         assert command in ended.out
 
 
