@@ -14,8 +14,7 @@ from rekindle.doctor.aws import gather as reads
 from rekindle.doctor.aws.account import Account
 from rekindle.doctor.aws.shapes import request_findings
 from rekindle.doctor.base.facts import AccountFacts, Missing, NotInspected, ScriptFacts
-from rekindle.doctor.base.findings import Finding, error, in_order, quoted, unknown
-from rekindle.doctor.base.ids import Id
+from rekindle.doctor.base.findings import Finding, in_order, quoted
 from rekindle.doctor.base.reading import Unreadable, json_object, read_file
 from rekindle.doctor.base.subject import Kind, Subject, from_described, from_request
 from rekindle.doctor.batch.rules import batch_findings
@@ -23,7 +22,13 @@ from rekindle.doctor.batch.script import Batch, read_batch
 from rekindle.doctor.cluster import provisioning as legacy
 from rekindle.doctor.cluster.access import role_findings
 from rekindle.doctor.cluster.capacity import plan_findings, quota_findings
-from rekindle.doctor.cluster.live import agent_findings, cluster_findings, difference_findings
+from rekindle.doctor.cluster.live import (
+    agent_findings,
+    agent_heartbeat,
+    cluster_exists,
+    cluster_findings,
+    difference_findings,
+)
 from rekindle.doctor.cluster.network import network_findings
 from rekindle.doctor.cluster.provisioning import Provisioning
 from rekindle.doctor.cluster.request import cluster_rules, request_rules
@@ -108,13 +113,12 @@ def _live(given: ExamineInputs, account: Account) -> tuple[Subject | None, list[
         return None, []
     label = f"cluster {given.live[:80]}"
     if _CLUSTER.fullmatch(given.live) is None and _ARN.fullmatch(given.live) is None:
-        return None, [error(Id.CLUSTER_EXISTS, label, "is neither a cluster's name nor its ARN")]
+        return None, [cluster_exists.row.error(label, "is neither a cluster's name nor its ARN")]
     answer = account.ask("sagemaker", "describe_cluster", ClusterName=given.live)
     if isinstance(answer, Missing):
-        return None, [error(Id.CLUSTER_EXISTS, label, f"does not exist in {account.region or 'this region'}")]
+        return None, [*cluster_exists(answer, label, account.region)]
     if isinstance(answer, NotInspected):
-        found = [unknown(Id.CLUSTER_EXISTS, label, f"was not looked at: {answer.why}")]
-        return None, [*found, *_own_side(given.live, label, given, account)]
+        return None, [*cluster_exists(answer, label, account.region), *_own_side(given.live, label, given, account)]
     subject = from_described(answer, label)
     name = subject.name or given.live
     findings = [
@@ -127,7 +131,7 @@ def _live(given: ExamineInputs, account: Account) -> tuple[Subject | None, list[
 
 def _own_side(name: str, label: str, given: ExamineInputs, account: Account) -> Iterator[Finding]:
     if _CLUSTER.fullmatch(name) is None:
-        yield unknown(Id.AGENT_HEARTBEAT, label, f"the agent was not looked for: {quoted(name)} is no cluster's name")
+        yield agent_heartbeat.row.unknown(label, f"the agent was not looked for: {quoted(name)} is no cluster's name")
         return
     bucket = cluster_state.find_bucket(account, given.stack, given.bucket)
     yield from agent_findings(
@@ -185,4 +189,4 @@ def _from_bucket(subject: Subject, facts: AccountFacts) -> tuple[Provisioning | 
     text = (
         f"{PROVISIONING_NAME} was neither given (--provisioning) nor read from S3, so its group names are not compared"
     )
-    return None, [unknown(Id.PROVISIONING_GROUPS, where, text)]
+    return None, [legacy.groups.row.unknown(where, text)]

@@ -11,11 +11,12 @@ from urllib.parse import quote
 from rekindle.doctor.aws.account import Account
 from rekindle.doctor.aws.run_reads import bucket_of, read_run
 from rekindle.doctor.aws.stack_reads import read_notifies, read_stack
+from rekindle.doctor.base.checks import OURS, Area, check
 from rekindle.doctor.base.findings import Finding, error, in_order, unknown, warning
-from rekindle.doctor.base.ids import Id
+from rekindle.doctor.cluster.live import cluster_exists
 from rekindle.doctor.examine import ExamineInputs, examine
-from rekindle.doctor.stack.rules import StackFacts, bucket_findings, stack_findings
-from rekindle.doctor.stack.runs import run_findings
+from rekindle.doctor.stack.rules import StackFacts, bucket_findings, stack_findings, stack_status
+from rekindle.doctor.stack.runs import run_findings, run_mailbox
 
 MAX_JOBS: Final = 200  # each costs a few calls; a check is for a person who waits for it
 _PAGE: Final = 100
@@ -62,14 +63,14 @@ def look_at(setup: Setup, account: Account, *, progress: Callable[[str], None] =
 def _looked(setup: Setup, account: Account, progress: Callable[[str], None]) -> Iterator[Finding]:
     known: frozenset[str] = frozenset()
     if setup.is_local:
-        yield unknown(Id.STACK, f"stack {setup.stack}", ON_THIS_MACHINE)
+        yield stack_status.row.unknown(f"stack {setup.stack}", ON_THIS_MACHINE)
     else:
         progress(f"stack {setup.stack}")
         stack = read_stack(account, setup.stack, now=setup.now)
         yield from stack_findings(setup.stack, stack)
         known = frozenset(stack.buckets) if isinstance(stack, StackFacts) else known
     if setup.service is None:
-        yield error(Id.STACK_API, "api", f"the API does not answer: {setup.why_no_service}")
+        yield from _api(f"the API does not answer: {setup.why_no_service}")
         names = setup.clusters
     else:
         yield from _switches(setup.service)
@@ -82,23 +83,35 @@ def _looked(setup: Setup, account: Account, progress: Callable[[str], None]) -> 
         yield from examine(ExamineInputs(now=setup.now, live=name, stack=setup.stack), account)
 
 
+@check("stack-api", Area.STACK, OURS)
+def _api(problem: str) -> Iterator[Finding]:
+    """The API answers you, with your credentials.
+
+    Without the API you cannot pause, cancel or approve.
+    """
+    yield error("api", problem)
+
+
+@check("stack-switches", Area.STACK, OURS)
 def _switches(service: Service) -> Iterator[Finding]:
+    """No global pause, no shadow mode everywhere.
+
+    Rekindle takes no action while a pause is left on.
+    """
     try:
         status = service("/status")
     except ServiceRefused as err:
-        yield error(Id.STACK_API, "api", f"the API does not answer as it should: {err}")
+        yield from _api(f"the API does not answer as it should: {err}")
         return
     if status.get("paused") is True:
-        yield warning(
-            Id.STACK_SWITCHES, "api", "a global pause is set: nothing is done anywhere (rekindle switches unpause)"
-        )
+        yield warning("api", "a global pause is set: nothing is done anywhere (rekindle switches unpause)")
     try:
         shadow = service("/switches").get("shadow")
     except ServiceRefused as err:
-        yield unknown(Id.STACK_SWITCHES, "api", f"whether shadow mode is on was not looked at: {err}")
+        yield unknown("api", f"whether shadow mode is on was not looked at: {err}")
         return
     if isinstance(shadow, dict) and shadow.get("everywhere") is True:
-        yield warning(Id.STACK_SWITCHES, "api", "shadow mode is on everywhere: it decides and tells, and does nothing")
+        yield warning("api", "shadow mode is on everywhere: it decides and tells, and does nothing")
 
 
 def _jobs(
@@ -107,10 +120,10 @@ def _jobs(
     try:
         jobs, is_cut = _active(service)
     except ServiceRefused as err:
-        yield unknown(Id.RUN_MAILBOX, "jobs", f"the Jobs were not looked at: {err}")
+        yield run_mailbox.row.unknown("jobs", f"the Jobs were not looked at: {err}")
         return
     if is_cut:
-        yield unknown(Id.RUN_MAILBOX, "jobs", f"there are more active Jobs; {MAX_JOBS} were looked at")
+        yield run_mailbox.row.unknown("jobs", f"there are more active Jobs; {MAX_JOBS} were looked at")
     policies: dict[str, str] = {}
     buckets: dict[str, None] = {}
     for job in jobs:
@@ -121,11 +134,11 @@ def _jobs(
         try:
             whole = service(f"/jobs/{_quoted(job_id)}")
         except ServiceRefused as err:
-            yield unknown(Id.RUN_MAILBOX, f"job {job_id}", f"was not looked at: {err}")
+            yield run_mailbox.row.unknown(f"job {job_id}", f"was not looked at: {err}")
             continue
         run = read_run(account, whole, policy_problem=policies[policy])
         if run is None:
-            yield unknown(Id.RUN_MAILBOX, f"job {job_id}", "the API's answer cannot be read")
+            yield run_mailbox.row.unknown(f"job {job_id}", "the API's answer cannot be read")
             continue
         yield from run_findings(run, now=setup.now)
         bucket = bucket_of(run.mailbox)
@@ -162,7 +175,7 @@ def _clusters(service: Service) -> tuple[tuple[str, ...], list[Finding]]:
     try:
         rows = service("/clusters").get("clusters")
     except ServiceRefused as err:
-        return (), [unknown(Id.CLUSTER_EXISTS, "clusters", f"the clusters were not looked at: {err}")]
+        return (), [cluster_exists.row.unknown("clusters", f"the clusters were not looked at: {err}")]
     names = [one.get("cluster") for one in rows if isinstance(one, dict)] if isinstance(rows, list) else []
     return tuple(str(name) for name in names if name), []
 

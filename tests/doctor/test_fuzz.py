@@ -17,12 +17,11 @@ from hypothesis import strategies as st
 
 from rekindle.cli.tools.doctor import register
 from rekindle.doctor.aws.account import Account
-from rekindle.doctor.base.ids import Id
+from rekindle.doctor.base.checks import CHECKS
 from rekindle.doctor.examine import ExamineInputs, examine
 from tests.doctor.given import SCRIPT, continuous, legacy, provisioning
 from tests.sizes import examples
 
-CHECKS = {one.value for one in Id}
 SEVERITIES = {"error", "warning", "unknown"}
 
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20)
@@ -177,7 +176,7 @@ def test_spoiled_files_in_an_account_that_says_nothing(config: Any, code: str | 
         now = datetime(2026, 11, 20, tzinfo=UTC)
         account = Account(clients=lambda _: Hollow(code))
         for finding in examine(ExamineInputs(now=now, config=name, live="pretrain"), account):
-            assert finding.check in Id
+            assert finding.check in CHECKS
 
 
 def test_variables_that_grow_without_end_do_not() -> None:

@@ -21,8 +21,7 @@ from rekindle.doctor.aws.account import Account
 from rekindle.doctor.aws.run_reads import LISTED, read_run
 from rekindle.doctor.aws.stack_reads import read_notifies, read_stack
 from rekindle.doctor.base.facts import Missing, NotInspected, PlanFacts
-from rekindle.doctor.base.findings import error, unknown
-from rekindle.doctor.base.ids import Id
+from rekindle.doctor.base.findings import Finding, Severity
 from rekindle.doctor.setup import Service, ServiceRefused, Setup, look_at
 from rekindle.doctor.stack.rules import StackFacts
 from tests.doctor.test_stack import heartbeat
@@ -377,13 +376,17 @@ def test_the_doctor_reads_a_jobs_size_from_the_running_service(raised: tuple[Wor
     assert LISTED == INCIDENTS_SHOWN
 
 
+def not_looked_at(check: str, path: str, why: str) -> Finding:
+    return Finding(check=check, severity=Severity.UNKNOWN, path=path, message=why)
+
+
 def test_what_is_unknown_of_many_for_one_reason_is_one_line() -> None:
     found = [
-        error(Id.STACK_API, "api", "no"),
-        unknown(Id.RUN_HEARTBEAT, "job a", "denied"),
-        unknown(Id.RUN_HEARTBEAT, "job b", "denied"),
-        unknown(Id.RUN_HEARTBEAT, "job c", "not in S3"),
-        unknown(Id.RUN_CADENCE, "job a", "denied"),
+        Finding(check="stack-api", severity=Severity.ERROR, path="api", message="no"),
+        not_looked_at("run-heartbeat", "job a", "denied"),
+        not_looked_at("run-heartbeat", "job b", "denied"),
+        not_looked_at("run-heartbeat", "job c", "not in S3"),
+        not_looked_at("run-cadence", "job a", "denied"),
     ]
     lines = as_text(found, Style()).splitlines()
     assert [line.split()[0] for line in lines[1:5]] == ["error", "unknown", "unknown", "unknown"]

@@ -164,7 +164,7 @@ def as_text(found: list[Finding], style: Style) -> str:
     sums = [counted(counts[Severity.ERROR], "error"), counted(counts[Severity.WARNING], "warning")]
     total = ", ".join([*sums, f"{counts[Severity.UNKNOWN]} unknown (could not be looked at)"])
     shown = _together(found)
-    rows = [(finding.severity.value, finding.check.value, finding.path, finding.message) for finding in shown]
+    rows = [(finding.severity.value, finding.check, finding.path, finding.message) for finding in shown]
     lines = render(_COLUMNS, rows, style, last_may_shrink=False).split("\n")
     painted = [
         line.replace(finding.severity.value, style.paint(finding.severity.value, _TONES[finding.severity]), 1)

@@ -13,20 +13,24 @@ from functools import cache
 from itertools import islice
 from typing import Any, Final
 
+from rekindle.doctor.base.checks import BOTO, Area, check
 from rekindle.doctor.base.findings import Finding, error, listed, quoted
-from rekindle.doctor.base.ids import Id
 
 MAX_PROBLEMS: Final = 10_000  # of one file; it may hold a million wrong things
 _SHOWN_WORDS: Final = 12  # a longer vocabulary (instance types) is not printed whole
 
 
+@check("request-shape", Area.REQUEST, BOTO, twin="schema")
 def request_findings(request: dict[str, Any], label: str) -> Iterator[Finding]:
-    """What in a CreateCluster request its shape does not allow."""
+    """Members, types, lengths, patterns, enum values.
+
+    The service checks most of them only after the call.
+    """
     from botocore import __version__
 
     for at, problem in islice(_problems(request, _create_cluster(), ""), MAX_PROBLEMS):
         where = f"{label}:{at}" if at else label
-        yield error(Id.REQUEST_SHAPE, where, f"{problem} (botocore {__version__}, CreateCluster)")
+        yield error(where, f"{problem} (botocore {__version__}, CreateCluster)")
 
 
 @cache

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Final
 
 from rekindle.compat import StrEnum
-from rekindle.doctor.base.ids import Id
 
 MAX_PER_CHECK: Final = 200  # findings of one kind; a cluster has at most 100 groups, and a person reads none of more
 MAX_MESSAGE_CHARS: Final = 600  # a message is for a person; a hostile file may hold texts of megabytes
@@ -24,9 +23,12 @@ class Severity(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One thing that a check found. `path` is `<file>:<field>`, `<file>:<line>` or `<cluster>:<field>`."""
+    """One thing that a check found. `path` is `<file>:<field>`, `<file>:<line>` or `<cluster>:<field>`.
 
-    check: Id
+    `check` is the check's id: empty until the check yields it (base/checks.py).
+    """
+
+    check: str
     severity: Severity
     message: str
     path: str
@@ -34,37 +36,37 @@ class Finding:
     def to_json(self) -> dict[str, str]:
         """The form that machines read."""
         return {
-            "check": self.check.value,
+            "check": self.check,
             "severity": self.severity.value,
             "message": self.message,
             "path": self.path,
         }
 
 
-def error(check: Id, path: str, message: str) -> Finding:
+def error(path: str, message: str) -> Finding:
     """It will not work."""
-    return _finding(check, Severity.ERROR, path, message)
+    return _finding(Severity.ERROR, path, message)
 
 
-def warning(check: Id, path: str, message: str) -> Finding:
+def warning(path: str, message: str) -> Finding:
     """It works until something fails."""
-    return _finding(check, Severity.WARNING, path, message)
+    return _finding(Severity.WARNING, path, message)
 
 
-def unknown(check: Id, path: str, message: str) -> Finding:
+def unknown(path: str, message: str) -> Finding:
     """It could not be looked at."""
-    return _finding(check, Severity.UNKNOWN, path, message)
+    return _finding(Severity.UNKNOWN, path, message)
 
 
 def in_order(findings: Iterable[Finding]) -> list[Finding]:
     """Errors, then warnings, then what is unknown; each once, in the order of the checks, at most 200 of a kind."""
     weight = {severity: index for index, severity in enumerate(Severity)}
     reported: list[Finding] = []
-    counted: Counter[tuple[Id, Severity]] = Counter()
-    for one in dict.fromkeys(findings):
-        counted[one.check, one.severity] += 1
-        if counted[one.check, one.severity] <= MAX_PER_CHECK:
-            reported.append(one)
+    counted: Counter[tuple[str, Severity]] = Counter()
+    for finding in dict.fromkeys(findings):
+        counted[finding.check, finding.severity] += 1
+        if counted[finding.check, finding.severity] <= MAX_PER_CHECK:
+            reported.append(finding)
     for (check, severity), count in counted.items():
         if count > MAX_PER_CHECK:
             more = f"and {count - MAX_PER_CHECK} more of this kind, which are not listed"
@@ -95,7 +97,7 @@ def listed(items: Iterable[object], limit: int = 8) -> str:
     return ", ".join(every[:limit]) + more
 
 
-def _finding(check: Id, severity: Severity, path: str, message: str) -> Finding:
+def _finding(severity: Severity, path: str, message: str) -> Finding:
     if len(message) > MAX_MESSAGE_CHARS:
         message = message[: MAX_MESSAGE_CHARS - 1] + "…"
-    return Finding(check=check, severity=severity, message=message, path=path)
+    return Finding(check="", severity=severity, message=message, path=path)

@@ -12,13 +12,27 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final
 
-from rekindle.doctor.base.findings import Finding, error, quoted
-from rekindle.doctor.base.ids import Id
+from rekindle.doctor.base.checks import SBATCH, Area, row
+from rekindle.doctor.base.findings import Finding, quoted
 
 MAX_FILE_BYTES: Final = (
     4 * 1024 * 1024
 )  # sbatch's own default limit (slurm.conf, max_script_size); far above a request's
 MAX_DEPTH: Final = 50  # a CreateCluster request is 8 deep
+
+_FILE: Final = row(
+    "file",
+    Area.FILES,
+    SBATCH,
+    "The file is there, regular, not larger than 4 MiB.\n\nNo other check can run without it.",
+)
+_JSON: Final = row(
+    "json",
+    Area.FILES,
+    "RFC 8259",
+    "UTF-8, JSON, an object; no NaN, no name twice, not deeper than 50.\n\nReaders disagree on what such a file says.",
+    twin="JSON parse",
+)
 
 
 class Unreadable(Exception):
@@ -35,14 +49,14 @@ def read_file(path: Path, label: str) -> bytes:
         # Not blocking: opening a pipe that nobody writes to would wait for ever.
         with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as stream:
             if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
-                raise Unreadable(error(Id.FILE, label, "is no regular file"))
+                raise Unreadable(_FILE.error(label, "is no regular file"))
             content = stream.read(MAX_FILE_BYTES + 1)
     except OSError as err:
-        raise Unreadable(error(Id.FILE, label, f"cannot be read: {err.strerror or type(err).__name__}")) from err
+        raise Unreadable(_FILE.error(label, f"cannot be read: {err.strerror or type(err).__name__}")) from err
     except ValueError as err:  # a NUL in the name
-        raise Unreadable(error(Id.FILE, label, "cannot be read: this is no file's name")) from err
+        raise Unreadable(_FILE.error(label, "cannot be read: this is no file's name")) from err
     if len(content) > MAX_FILE_BYTES:
-        raise Unreadable(error(Id.FILE, label, f"is larger than {MAX_FILE_BYTES} bytes"))
+        raise Unreadable(_FILE.error(label, f"is larger than {MAX_FILE_BYTES} bytes"))
     return content
 
 
@@ -51,18 +65,16 @@ def json_object(content: bytes, label: str) -> dict[str, Any]:
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as err:
-        raise Unreadable(error(Id.JSON, label, f"is not JSON: byte {err.start} is no UTF-8 text")) from err
+        raise Unreadable(_JSON.error(label, f"is not JSON: byte {err.start} is no UTF-8 text")) from err
 
     def no_constant(name: str) -> float:
-        raise Unreadable(error(Id.JSON, label, f"holds {name}, which is not JSON"))
+        raise Unreadable(_JSON.error(label, f"holds {name}, which is not JSON"))
 
     def pairs(items: Iterable[tuple[str, Any]]) -> dict[str, Any]:
         found: dict[str, Any] = {}
         for name, value in items:
             if name in found:
-                raise Unreadable(
-                    error(Id.JSON, label, f"names {quoted(name)} twice in one object; only one would count")
-                )
+                raise Unreadable(_JSON.error(label, f"names {quoted(name)} twice in one object; only one would count"))
             found[name] = value
         return found
 
@@ -70,13 +82,13 @@ def json_object(content: bytes, label: str) -> dict[str, Any]:
         value = json.loads(text, parse_constant=no_constant, object_pairs_hook=pairs)
     except json.JSONDecodeError as err:
         where = f"line {err.lineno}, column {err.colno}"
-        raise Unreadable(error(Id.JSON, label, f"is not JSON: {err.msg} at {where}")) from err
+        raise Unreadable(_JSON.error(label, f"is not JSON: {err.msg} at {where}")) from err
     except (ValueError, RecursionError) as err:  # a whole number of thousands of digits, brackets without end
-        raise Unreadable(error(Id.JSON, label, "is not JSON that can be read: too deep, or a number too long")) from err
+        raise Unreadable(_JSON.error(label, "is not JSON that can be read: too deep, or a number too long")) from err
     if not isinstance(value, dict):
-        raise Unreadable(error(Id.JSON, label, "must hold a JSON object"))
+        raise Unreadable(_JSON.error(label, "must hold a JSON object"))
     if _depth(value) > MAX_DEPTH:
-        raise Unreadable(error(Id.JSON, label, f"is nested more than {MAX_DEPTH} deep"))
+        raise Unreadable(_JSON.error(label, f"is nested more than {MAX_DEPTH} deep"))
     return value
 
 

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
+from rekindle.doctor.base.checks import AUTO_RESUME_GUIDE, Area, check
 from rekindle.doctor.base.findings import Finding, error, quoted, warning
-from rekindle.doctor.base.ids import Id
 from rekindle.doctor.batch.run import has_auto_resume
 from rekindle.doctor.batch.script import Batch
 from rekindle.sbatch.shell import LATER, Command, flags
@@ -42,10 +42,7 @@ class _Launch:
 def rendezvous_findings(batch: Batch) -> Iterator[Finding]:
     """Everything about addresses, ports and lists of nodes."""
     launches = [launch for command in batch.shell.commands if (launch := _launch(batch, command)) is not None]
-    yield from _addresses(batch, launches)
-    if batch.nodes is not None and batch.nodes > 1:
-        for launch in launches:
-            yield from _torchrun(batch, launch)
+    yield from _rendezvous(batch, launches)
     yield from _port(batch, launches)
     yield from _nodelist(batch)
 
@@ -69,6 +66,18 @@ def _launch(batch: Batch, command: Command) -> _Launch | None:
     return _Launch(command.line, found, is_whole, command.program == "srun")
 
 
+@check("batch-rendezvous", Area.SCRIPT, "torch.distributed.run")
+def _rendezvous(batch: Batch, launches: list[_Launch]) -> Iterator[Finding]:
+    """On several nodes: no localhost, no fixed host, torchrun with nnodes and endpoint, no rank of the batch shell.
+
+    Ranks never meet, or only where they ran first.
+    """
+    yield from _addresses(batch, launches)
+    if batch.nodes is not None and batch.nodes > 1:
+        for launch in launches:
+            yield from _torchrun(batch, launch)
+
+
 def _addresses(batch: Batch, launches: list[_Launch]) -> Iterator[Finding]:
     named = [
         (name, value, batch.shell.lines[name]) for name in _ADDRESS_NAMES for value in batch.shell.values.get(name, [])
@@ -90,44 +99,44 @@ def _addresses(batch: Batch, launches: list[_Launch]) -> Iterator[Finding]:
             say = error if many else warning
             on = f"{batch.nodes} nodes" if many else "several nodes"
             message = f"{name} {quoted(value)} is each node itself: on {on} the ranks never meet"
-            yield say(Id.BATCH_RENDEZVOUS, batch.at(line), message)
+            yield say(batch.at(line), message)
         elif _FIXED_HOST.fullmatch(value) and not _LOCALHOST.fullmatch(value) and many:
             message = f"{name} {quoted(value)} is one fixed host: the job waits for it wherever it runs next"
-            yield warning(Id.BATCH_RENDEZVOUS, batch.at(line), message)
+            yield warning(batch.at(line), message)
 
 
 def _torchrun(batch: Batch, launch: _Launch) -> Iterator[Finding]:
     given, at = launch.options, batch.at(launch.line)
     environment = any(name.startswith("PET_") for name in batch.shell.values)
     if "standalone" in given:
-        yield error(Id.BATCH_RENDEZVOUS, at, f"--standalone is for one node; on {batch.nodes} each trains alone")
+        yield error(at, f"--standalone is for one node; on {batch.nodes} each trains alone")
         return
     nnodes = given.get("nnodes")
     if nnodes == "1" or (nnodes is None and launch.is_whole and not environment):
         text = "--nnodes=1" if nnodes else "torchrun without --nnodes"
-        yield error(Id.BATCH_RENDEZVOUS, at, f"{text}: on {batch.nodes} nodes each trains alone")
+        yield error(at, f"{text}: on {batch.nodes} nodes each trains alone")
         return
     if not launch.is_whole or environment:
         return
     rank = given.get("node_rank")
     if rank is not None and launch.is_step and _OWN_RANK.search(rank):
         message = f"--node_rank {quoted(rank)} is worked out by the batch shell, where it is 0 for every node"
-        yield error(
-            Id.BATCH_RENDEZVOUS, at, f"{message}; use --rdzv_backend=c10d, or quote it for the task's own shell"
-        )
+        yield error(at, f"{message}; use --rdzv_backend=c10d, or quote it for the task's own shell")
     elif "rdzv_endpoint" not in given and "master_addr" not in given:
-        yield error(
-            Id.BATCH_RENDEZVOUS, at, "torchrun without --rdzv_endpoint or --master_addr: every node waits at itself"
-        )
+        yield error(at, "torchrun without --rdzv_endpoint or --master_addr: every node waits at itself")
     elif given.get("rdzv_backend", "static") == "static" and rank is None:
         yield error(
-            Id.BATCH_RENDEZVOUS,
             at,
             "torchrun without --rdzv_backend=c10d or --node_rank: every node takes itself for the first",
         )
 
 
+@check("batch-port", Area.SCRIPT, "torch.distributed.run")
 def _port(batch: Batch, launches: list[_Launch]) -> Iterator[Finding]:
+    """No fixed port without --exclusive.
+
+    Another job on the node may have it.
+    """
     if batch.option("exclusive") is not None:
         return
     values = [(value, batch.shell.lines["MASTER_PORT"]) for value in batch.shell.values.get("MASTER_PORT", [])]
@@ -139,11 +148,16 @@ def _port(batch: Batch, launches: list[_Launch]) -> Iterator[Finding]:
     for value, line in dict.fromkeys(values):
         if value.isascii() and value.isdigit():
             message = f"port {value[:8]} is fixed, and without --exclusive another job on the node may have it"
-            yield warning(Id.BATCH_PORT, batch.at(line), message)
+            yield warning(batch.at(line), message)
             return
 
 
+@check("batch-nodelist", Area.SCRIPT, AUTO_RESUME_GUIDE)
 def _nodelist(batch: Batch) -> Iterator[Finding]:
+    """SLURM_JOB_NODELIST is not used with auto-resume.
+
+    It is stale after a resume.
+    """
     if not has_auto_resume(batch):
         return
     texts = [(command.line, word) for command in batch.shell.commands for word in command.words]
@@ -151,7 +165,6 @@ def _nodelist(batch: Batch) -> Iterator[Finding]:
     for line, text in texts:
         if re.search(r"SLURM_(?:JOB_)?NODELIST", text.replace(LATER, "$")):
             yield warning(
-                Id.BATCH_NODELIST,
                 batch.at(line),
                 "SLURM_JOB_NODELIST is that of the start: after an auto-resume it is stale; ask `scontrol show "
                 "job $SLURM_JOB_ID`",

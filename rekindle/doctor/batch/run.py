@@ -6,10 +6,10 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
+from rekindle.doctor.base.checks import AUTO_RESUME_GUIDE, Area, check
 from rekindle.doctor.base.findings import Finding, error, listed, quoted, unknown, warning
-from rekindle.doctor.base.ids import Id
 from rekindle.doctor.batch.options import AUTO_RESUME
-from rekindle.doctor.batch.script import Batch
+from rekindle.doctor.batch.script import MAX_COMMANDS, MAX_SHELL_BYTES, Batch
 from rekindle.sbatch.shell import LATER, MAX_NAME, Command, flags
 
 HYPERPOD_MARK: Final = "/opt/sagemaker_cluster"  # exists on HyperPod's nodes only
@@ -41,14 +41,8 @@ def has_auto_resume(batch: Batch) -> bool:
 
 def run_findings(batch: Batch) -> Iterator[Finding]:
     """Everything about the steps."""
-    if not batch.steps:
-        yield from _no_step(batch)
-    else:
-        yield from _auto_resume(batch)
-        yield from _steps(batch)
-        yield from _exits(batch)
-    yield from _signals(batch)
-    yield from _checkpoints(batch)
+    for examine in (auto_resume, _portable, steps, _exit_code, _bad_exit, _signal, _trap, _wait, _checkpoints):
+        yield from examine(batch)
 
 
 def _resumes(batch: Batch, step: Command) -> bool:
@@ -64,47 +58,78 @@ def _no_step(batch: Batch) -> Iterator[Finding]:
     launched = [one for one in batch.shell.commands if _LAUNCHERS.fullmatch(one.program)]
     if others and not launched:
         text = f"no srun here; what {quoted(others[0].program)} does was not looked at"
-        yield unknown(Id.BATCH_STEPS, batch.at(others[0].line), text)
+        yield unknown(batch.at(others[0].line), text)
     else:
         where = batch.at(launched[0].line) if launched else batch.label
         yield warning(
-            Id.BATCH_STEPS,
             where,
             "no srun: without a step there is nothing that auto-resume could run again or a signal reach",
         )
 
 
-def _auto_resume(batch: Batch) -> Iterator[Finding]:
+@check("batch-auto-resume", Area.SCRIPT, AUTO_RESUME_GUIDE)
+def auto_resume(batch: Batch) -> Iterator[Finding]:
+    """srun has --auto-resume=1; it stands on no `#SBATCH` line.
+
+    HyperPod runs the step again after a bad node only then.
+    """
+    misplaced = batch.option(AUTO_RESUME)
+    if misplaced is not None:
+        yield error(
+            batch.at(misplaced.line),
+            "--auto-resume is an option of srun: on an #SBATCH line it is lost on HyperPod, and refused elsewhere",
+        )
+    elif batch.is_read and batch.steps and not has_auto_resume(batch):
+        yield warning(
+            batch.at(batch.steps[-1].line),
+            "srun without --auto-resume=1: HyperPod does not run the step again after a bad node, only Rekindle does",
+        )
+
+
+@check("batch-auto-resume-portable", Area.SCRIPT, AUTO_RESUME_GUIDE)
+def _portable(batch: Batch) -> Iterator[Finding]:
+    """It is given only where /opt/sagemaker_cluster exists.
+
+    srun refuses it elsewhere.
+    """
     if not has_auto_resume(batch):
-        if batch.option(AUTO_RESUME) is None:
-            yield warning(
-                Id.BATCH_AUTO_RESUME,
-                batch.at(batch.steps[-1].line),
-                "srun without --auto-resume=1: HyperPod does not run the step again after a bad node, only "
-                "Rekindle does",
-            )
         return
     asks = any(HYPERPOD_MARK in word for command in batch.shell.commands for word in command.words)
     if not asks:
         yield warning(
-            Id.BATCH_AUTO_RESUME_PORTABLE,
             batch.at(next(step.line for step in batch.steps if _resumes(batch, step))),
             f"--auto-resume is given without asking whether {HYPERPOD_MARK} exists: outside HyperPod srun refuses it",
         )
 
 
-def _steps(batch: Batch) -> Iterator[Finding]:
+@check("batch-steps", Area.SCRIPT, AUTO_RESUME_GUIDE)
+def steps(batch: Batch) -> Iterator[Finding]:
+    """One srun holds everything.
+
+    Only a step is run again.
+    """
+    if not batch.is_read:
+        large = f"has more than {MAX_SHELL_BYTES} bytes or {MAX_COMMANDS} commands"
+        text = f"{large if batch.is_shell else 'is no shell script'}: its commands were not read"
+        yield unknown(batch.label, text)
+        return
+    if not batch.steps:
+        yield from _no_step(batch)
     if len(batch.steps) > 1 and has_auto_resume(batch):
         lines = listed(step.line for step in batch.steps)
         yield warning(
-            Id.BATCH_STEPS,
             batch.at(batch.steps[1].line),
             f"{len(batch.steps)} sruns (lines {lines}): auto-resume runs one step again, not what stood before it",
         )
 
 
-def _signals(batch: Batch) -> Iterator[Finding]:
-    traps = [one for one in batch.shell.commands if one.program == "trap" and _trapped(one)]
+@check("batch-signal", Area.SCRIPT, "sbatch(1), --signal")
+def _signal(batch: Batch) -> Iterator[Finding]:
+    """The script handles a signal: a trap, --signal, the monitor.
+
+    No emergency checkpoint otherwise.
+    """
+    traps = _has_trap(batch)
     option = batch.option("signal")
     to_shell = (
         option is not None and re.match(r"R?B", (option.value or "").partition(":")[0]) and ":" in (option.value or "")
@@ -115,7 +140,6 @@ def _signals(batch: Batch) -> Iterator[Finding]:
     monitored = monitored or any(name.startswith("REKINDLE_") for name in batch.shell.values)
     if option is not None and to_shell and not traps:
         yield error(
-            Id.BATCH_SIGNAL,
             batch.at(option.line),
             f"--signal={option.value} goes to the batch shell alone, which has no trap for it: the shell dies, "
             "the job ends",
@@ -123,40 +147,60 @@ def _signals(batch: Batch) -> Iterator[Finding]:
     elif comment is not None and comment.signal_batch and not traps:
         given = batch.option("comment")
         yield error(
-            Id.BATCH_SIGNAL,
             batch.at(given.line if given is not None else None),
             "the comment's signal=B:… goes to the batch shell alone, which has no trap for it: the shell dies",
         )
     elif not (traps or option is not None or is_asked_for or monitored):
         yield warning(
-            Id.BATCH_SIGNAL,
             batch.label,
             "no trap, no --signal, no Rekindle monitor: nothing can ask the run for a checkpoint before its "
             "node is taken; if the program itself traps a signal, say so with --comment=rekindle,signal=USR1",
         )
+
+
+@check("batch-trap", Area.SCRIPT, "bash(1), SIGNALS")
+def _trap(batch: Batch) -> Iterator[Finding]:
+    """A trap can run: srun is in the background.
+
+    bash runs a trap when the command in the foreground has ended.
+    """
     foreground = [step for step in batch.steps if step.end != "&"]
-    if traps and foreground:
+    if foreground and _has_trap(batch):
         yield warning(
-            Id.BATCH_TRAP,
             batch.at(foreground[-1].line),
             "bash runs a trap only when the command in the foreground has ended: start srun with & and `wait` for it",
         )
-    background = [one for one in batch.shell.commands if one.end == "&" and not one.is_inner]
-    waits = any(one.program == "wait" for one in batch.shell.commands)
-    if not waits:
-        for step in (one for one in background if one.program == "srun"):
+
+
+@check("batch-wait", Area.SCRIPT, "bash(1), wait")
+def _wait(batch: Batch) -> Iterator[Finding]:
+    """What runs in the background is waited for.
+
+    The job ends with the script.
+    """
+    if any(command.program == "wait" for command in batch.shell.commands):
+        return
+    for command in batch.shell.commands:
+        if command.program == "srun" and command.end == "&" and not command.is_inner:
             yield error(
-                Id.BATCH_WAIT,
-                batch.at(step.line),
+                batch.at(command.line),
                 "srun runs in the background and nothing waits for it: the script ends, and the job with it",
             )
 
 
-def _trapped(command: Command) -> bool:
-    return len(command.words) > 2 and any(_SIGNALS.fullmatch(word) for word in command.words[2:])
+def _has_trap(batch: Batch) -> bool:
+    traps = (command.words for command in batch.shell.commands if command.program == "trap")
+    return any(_SIGNALS.fullmatch(word) for words in traps for word in words[2:])
 
 
-def _exits(batch: Batch) -> Iterator[Finding]:
+@check("batch-exit-code", Area.SCRIPT, "bash(1)")
+def _exit_code(batch: Batch) -> Iterator[Finding]:
+    """`set -e`; no `||` or pipe hides srun's exit code.
+
+    A failed run looks complete.
+    """
+    if not batch.steps:
+        return
     settings = [word for one in batch.shell.commands if one.program == "set" for word in one.words[1:]]
     shebang = batch.lines[0].split() if batch.lines else []
     short = [word for word in [*settings, *shebang[1:]] if re.fullmatch(r"-[A-Za-z]+", word)]
@@ -166,30 +210,41 @@ def _exits(batch: Batch) -> Iterator[Finding]:
     for step in batch.steps:
         if step.end == "|" and not fails_in_pipe:
             message = "srun's exit code is lost in the pipe (no `set -o pipefail`): a failed run looks complete"
-            yield warning(Id.BATCH_EXIT_CODE, batch.at(step.line), message)
+            yield warning(batch.at(step.line), message)
         if step.end == "||":
             message = "`srun … ||` hides the step's exit code: a failed run may look complete"
-            yield warning(Id.BATCH_EXIT_CODE, batch.at(step.line), message)
+            yield warning(batch.at(step.line), message)
     ends_well = last.program in ("srun", "exit", "wait")
     if not stops and not (ends_well and batch.steps[0] is batch.shell.commands[0]):
         yield warning(
-            Id.BATCH_EXIT_CODE,
             batch.label,
             "no `set -e`: a step of the preparation may fail, and the run starts all the same",
         )
+
+
+@check("batch-bad-exit", Area.SCRIPT, "srun(1)")
+def _bad_exit(batch: Batch) -> Iterator[Finding]:
+    """srun has --kill-on-bad-exit=1.
+
+    The others wait for a dead task until a time-out.
+    """
     many = batch.nodes != 1 or batch.option("ntasks") is not None or batch.option("ntasks-per-node") is not None
     kills = "SLURM_KILL_BAD_EXIT" in batch.shell.values
     for step in batch.steps:
         words = batch.words(step)
         if many and not kills and not any(re.fullmatch(r"-\w*K1?|--kill-on-bad-exit(?:=1)?", word) for word in words):
             yield warning(
-                Id.BATCH_BAD_EXIT,
                 batch.at(step.line),
                 "srun without --kill-on-bad-exit=1: when one task dies, the others wait for it until a time-out",
             )
 
 
+@check("batch-checkpoint", Area.SCRIPT, "SageMaker API, BatchReplaceClusterNodes")
 def _checkpoints(batch: Batch) -> Iterator[Finding]:
+    """A checkpoint path, on shared storage.
+
+    A replaced node's disks are gone.
+    """
     places = dict.fromkeys(_places(batch))
     comment, option = batch.comment, batch.option("comment")
     if comment is not None and option is not None:
@@ -202,14 +257,14 @@ def _checkpoints(batch: Batch) -> Iterator[Finding]:
     local = [(name, value, line) for name, value, line in places if _LOCAL.match(value)]
     for name, value, line in local[:3]:
         message = f"{name} {quoted(value)} lies on the node itself: it is gone when the node is replaced; use FSx or S3"
-        yield error(Id.BATCH_CHECKPOINT, batch.at(line), message)
+        yield error(batch.at(line), message)
     if local:
         return
     vague = [(name, value, line) for name, value, line in places]
     if vague:
         name, value, line = vague[0]
         message = f"{name} {quoted(value)}: whether that is shared storage is not visible in the script"
-        yield unknown(Id.BATCH_CHECKPOINT, batch.at(line), message)
+        yield unknown(batch.at(line), message)
         return
     runs = [one for one in batch.shell.commands if one.program == "srun" or _LAUNCHERS.fullmatch(one.program)]
     words = [word for one in runs for word in batch.words(one)]
@@ -219,10 +274,10 @@ def _checkpoints(batch: Batch) -> Iterator[Finding]:
     )
     if config is not None:
         text = f"no checkpoint path here; {quoted(config)} may name one and was not looked at"
-        yield unknown(Id.BATCH_CHECKPOINT, batch.label, text)
+        yield unknown(batch.label, text)
     else:
         message = "no checkpoint path on shared storage (FSx, S3) is named: after a failure the run begins at step 0"
-        yield warning(Id.BATCH_CHECKPOINT, batch.label, message)
+        yield warning(batch.label, message)
 
 
 def _places(batch: Batch) -> Iterator[tuple[str, str, int]]:

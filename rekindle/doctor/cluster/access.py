@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from rekindle.doctor.base.facts import AccountFacts, Missing, NotInspected, RoleFacts
+from rekindle.doctor.base.checks import PREREQUISITES, Area, check
+from rekindle.doctor.base.facts import NOT_ASKED, AccountFacts, Found, Missing, NotInspected, RoleFacts
 from rekindle.doctor.base.findings import Finding, error, listed, quoted, unknown
-from rekindle.doctor.base.ids import Id
 from rekindle.doctor.base.subject import Subject
 
 SERVICE: Final = "sagemaker.amazonaws.com"
@@ -62,35 +62,62 @@ def needed_actions(role: str, folders: tuple[str, ...], *, has_vpc: bool) -> lis
 def role_findings(subject: Subject, facts: AccountFacts) -> Iterator[Finding]:
     """Every execution role that a group names."""
     for role, (where, _, _) in role_uses(subject).items():
-        match facts.roles.get(role, NotInspected("not asked")):
-            case Missing():
-                yield error(Id.ROLE_EXISTS, where, f"{quoted(role)} does not exist")
-            case NotInspected(why):
-                yield unknown(Id.ROLE_EXISTS, where, f"the role was not looked at: {why}")
-            case RoleFacts() as found:
-                yield from _role(found, where)
+        found = facts.roles.get(role, NOT_ASKED)
+        yield from _exists(role, found, where)
+        if isinstance(found, RoleFacts):
+            yield from _trust(found, where)
+            yield from _actions(found, where)
 
 
-def _role(role: RoleFacts, where: str) -> Iterator[Finding]:
+@check("role-exists", Area.ACCOUNT, "IAM, GetRole")
+def _exists(role: str, found: Found[RoleFacts], where: str) -> Iterator[Finding]:
+    """Every execution role exists.
+
+    No node starts.
+    """
+    match found:
+        case Missing():
+            yield error(where, f"{quoted(role)} does not exist")
+        case NotInspected(why):
+            yield unknown(where, f"the role was not looked at: {why}")
+
+
+@check("role-trust", Area.ACCOUNT, PREREQUISITES)
+def _trust(role: RoleFacts, where: str) -> Iterator[Finding]:
+    """It lets sagemaker.amazonaws.com assume it.
+
+    No node starts.
+    """
     if not is_trusted(role.trust, SERVICE):
-        yield error(Id.ROLE_TRUST, where, f"{role.name} does not let {SERVICE} assume it (sts:AssumeRole)")
+        yield error(where, f"{role.name} does not let {SERVICE} assume it (sts:AssumeRole)")
+
+
+@check(
+    "role-actions",
+    Area.ACCOUNT,
+    "SageMaker guide, sagemaker-hyperpod-prerequisites-iam",
+    twin="S3 access of the role (in some versions); of all roles",
+)
+def _actions(role: RoleFacts, where: str) -> Iterator[Finding]:
+    """It may read the scripts, write logs, and make network interfaces (IAM's own simulation).
+
+    Nodes fail one by one, each with another message.
+    """
     if not isinstance(role.denied, NotInspected):
         if role.denied:
-            yield error(Id.ROLE_ACTIONS, where, f"{role.name} lacks {listed(role.denied, 12)}")
+            yield error(where, f"{role.name} lacks {listed(role.denied, 12)}")
         return
     if isinstance(role.attached, NotInspected):
         why = role.denied.why if role.denied.why == role.attached.why else f"{role.denied.why}; {role.attached.why}"
-        yield unknown(Id.ROLE_ACTIONS, where, f"what {role.name} may do was not looked at: {why}")
+        yield unknown(where, f"what {role.name} may do was not looked at: {why}")
     elif MANAGED_POLICY in role.attached:
         yield unknown(
-            Id.ROLE_ACTIONS,
             where,
             f"{role.name} has {MANAGED_POLICY}; whether it may also make network interfaces was not looked at: "
             f"{role.denied.why}",
         )
     else:
         yield unknown(
-            Id.ROLE_ACTIONS,
             where,
             f"{role.name} does not have {MANAGED_POLICY}; whether its own policies are enough was not looked at: "
             f"{role.denied.why}",

@@ -8,9 +8,18 @@ from itertools import pairwise
 from typing import Final
 
 from rekindle.compat import UTC
-from rekindle.doctor.base.facts import AccountFacts, Missing, NotInspected, PlanFacts, SubnetFacts, TypeFacts
+from rekindle.doctor.base.checks import PLANS, Area, check
+from rekindle.doctor.base.facts import (
+    NOT_ASKED,
+    AccountFacts,
+    Found,
+    Missing,
+    NotInspected,
+    PlanFacts,
+    SubnetFacts,
+    TypeFacts,
+)
 from rekindle.doctor.base.findings import Finding, error, listed, quoted, unknown, warning
-from rekindle.doctor.base.ids import Id
 from rekindle.doctor.base.subject import Subject
 
 # HyperPod's instances are terminated from one hour before the plan's end: docs/facts-sagemaker.md#capacity.
@@ -30,45 +39,56 @@ def plan_findings(
         if group.plan is None:
             continue
         where = subject.path(f"{group.at}.TrainingPlanArn")
-        match facts.plans.get(group.plan, NotInspected("not asked")):
-            case Missing():
-                yield error(Id.PLAN_STATUS, where, f"{quoted(group.plan)} does not exist")
-            case NotInspected(why):
-                yield unknown(Id.PLAN_STATUS, where, f"the training plan was not looked at: {why}")
-            case PlanFacts() as plan:
-                yield from _status(plan, where, now)
-                yield from _end(plan, where, now, run_time)
-                yield from _gaps(plan, where)
-                yield from _size(plan, where, group.to_start, group.types)
-                subnets = (facts.subnets.get(one) for one in subject.subnets_of(group))
-                yield from _zone(plan, where, [one for one in subnets if isinstance(one, SubnetFacts)])
+        plan = facts.plans.get(group.plan, NOT_ASKED)
+        yield from _status(group.plan, plan, where, now)
+        if isinstance(plan, PlanFacts):
+            yield from _end(plan, where, now, run_time)
+            yield from _size(plan, where, group.to_start, group.types)
+            subnets = map(facts.subnets.get, subject.subnets_of(group))
+            yield from _zone(plan, where, [subnet for subnet in subnets if isinstance(subnet, SubnetFacts)])
 
 
-def _status(plan: PlanFacts, where: str, now: datetime) -> Iterator[Finding]:
-    match plan.status:
-        case "Active":
+@check("plan-status", Area.ACCOUNT, PLANS)
+def _status(name: str, plan: Found[PlanFacts], where: str, now: datetime) -> Iterator[Finding]:
+    """The training plan is active, and has no gap.
+
+    An inactive plan has no capacity.
+    """
+    match plan:
+        case Missing():
+            yield error(where, f"{quoted(name)} does not exist")
+        case NotInspected(why):
+            yield unknown(where, f"the training plan was not looked at: {why}")
+        case PlanFacts(status="Active"):
             pass
-        case "Scheduled":
+        case PlanFacts(status="Scheduled"):
             starts = f" (from {shown(plan.starts_at)})" if plan.starts_at and plan.starts_at > now else ""
-            yield warning(Id.PLAN_STATUS, where, f"the plan is Scheduled{starts}: it has no capacity now")
-        case "Pending":
-            yield warning(Id.PLAN_STATUS, where, "the plan is Pending: it has no capacity yet")
-        case other:
-            yield error(Id.PLAN_STATUS, where, f"the plan is {other}: it has no capacity")
+            yield warning(where, f"the plan is Scheduled{starts}: it has no capacity now")
+        case PlanFacts(status="Pending"):
+            yield warning(where, "the plan is Pending: it has no capacity yet")
+        case PlanFacts():
+            yield error(where, f"the plan is {plan.status}: it has no capacity")
+    if isinstance(plan, PlanFacts):
+        yield from _gaps(plan, where)
 
 
+@check("plan-end", Area.ACCOUNT, PLANS)
 def _end(plan: PlanFacts, where: str, now: datetime, run_time: timedelta | None) -> Iterator[Finding]:
+    """Its end, less the hour by which HyperPod takes nodes earlier; against the script's time limit too.
+
+    Plans end at 11:30 UTC, and no event is sent.
+    """
     if plan.ends_at is None:
-        yield unknown(Id.PLAN_END, where, "the plan says no end")
+        yield unknown(where, "the plan says no end")
         return
     last = plan.ends_at - HYPERPOD_LEAD
     ends = f"the plan ends at {shown(plan.ends_at)}; HyperPod takes its nodes from {shown(last)} on"
     if last <= now:
-        yield error(Id.PLAN_END, where, f"{ends}, which is past")
+        yield error(where, f"{ends}, which is past")
     elif run_time is not None and now + run_time > last:
-        yield warning(Id.PLAN_END, where, f"{ends}, before a run with the script's time limit would end")
+        yield warning(where, f"{ends}, before a run with the script's time limit would end")
     elif last - now < SOON:
-        yield warning(Id.PLAN_END, where, ends)
+        yield warning(where, ends)
 
 
 def _gaps(plan: PlanFacts, where: str) -> Iterator[Finding]:
@@ -76,39 +96,49 @@ def _gaps(plan: PlanFacts, where: str) -> Iterator[Finding]:
     spans = sorted((one.starts_at, one.ends_at) for one in plan.reservations if one.starts_at and one.ends_at)
     for (_, ends), (starts, _) in pairwise(spans):
         if starts > ends:
-            yield warning(Id.PLAN_STATUS, where, f"the plan has no capacity from {shown(ends)} to {shown(starts)}")
+            yield warning(where, f"the plan has no capacity from {shown(ends)} to {shown(starts)}")
 
 
+@check("plan-size", Area.ACCOUNT, "botocore, DescribeTrainingPlan")
 def _size(plan: PlanFacts, where: str, to_start: int | None, types: tuple[str, ...]) -> Iterator[Finding]:
+    """It is for HyperPod, for the type, and large enough; a spare is left.
+
+    A replacement waits without a spare.
+    """
     if plan.targets and TARGET not in plan.targets:
-        yield error(Id.PLAN_SIZE, where, f"the plan is for {listed(plan.targets)}, not for {TARGET}")
+        yield error(where, f"the plan is for {listed(plan.targets)}, not for {TARGET}")
     reserved = {one.instance_type for one in plan.reservations if one.instance_type}
     if reserved and types and not reserved & set(types):
-        yield error(
-            Id.PLAN_SIZE, where, f"the plan reserves {listed(sorted(reserved))}, the group wants {listed(types)}"
-        )
+        yield error(where, f"the plan reserves {listed(sorted(reserved))}, the group wants {listed(types)}")
     if plan.available is None:
-        yield unknown(Id.PLAN_SIZE, where, "how many of the plan's instances are free is not stated")
+        yield unknown(where, "how many of the plan's instances are free is not stated")
     elif to_start and plan.available < to_start:
         message = f"free instances of the plan: {plan.available}; needed to start: {to_start}"
-        yield error(Id.PLAN_SIZE, where, message)
+        yield error(where, message)
     if plan.spare == 0:
-        yield warning(Id.PLAN_SIZE, where, "the plan has no spare instance: a replacement waits until one is repaired")
+        yield warning(where, "the plan has no spare instance: a replacement waits until one is repaired")
 
 
+@check("plan-zone", Area.ACCOUNT, "botocore, DescribeTrainingPlan")
 def _zone(plan: PlanFacts, where: str, subnets: list[SubnetFacts]) -> Iterator[Finding]:
+    """Its zone is among the group's subnets'.
+
+    Reserved capacity cannot be used elsewhere.
+    """
     reserved = {one.zone_id or one.zone for one in plan.reservations} - {""}
     if not subnets or not reserved:
         return
     if not any(one.zone_id in reserved or one.zone in reserved for one in subnets):
         has = listed(sorted({f"{one.zone_id} ({one.id})" for one in subnets}))
-        yield error(
-            Id.PLAN_ZONE, where, f"the plan's capacity is in {listed(sorted(reserved))}, the subnets are in {has}"
-        )
+        yield error(where, f"the plan's capacity is in {listed(sorted(reserved))}, the subnets are in {has}")
 
 
+@check("quota", Area.ACCOUNT, "Service Quotas")
 def quota_findings(subject: Subject, facts: AccountFacts) -> Iterator[Finding]:
-    """Instances on demand against the account's quota for clusters; a training plan is outside it."""
+    """The quotas for clusters and for network interfaces allow what is to start.
+
+    Creation stops half-way.
+    """
     wanted: dict[str, tuple[int, str]] = {}
     for group in subject.groups:
         if group.plan is None and group.to_start and len(group.types) == 1:
@@ -116,14 +146,14 @@ def quota_findings(subject: Subject, facts: AccountFacts) -> Iterator[Finding]:
             wanted[group.types[0]] = (count + group.to_start, where)
     if isinstance(facts.quotas, NotInspected):
         if wanted:
-            yield unknown(Id.QUOTA, subject.path("InstanceGroups"), f"quotas were not looked at: {facts.quotas.why}")
+            yield unknown(subject.path("InstanceGroups"), f"quotas were not looked at: {facts.quotas.why}")
         return
     for name, (count, where) in wanted.items():
         quota = facts.quotas.get(QUOTA_NAME.format(name))
         if quota is None:
-            yield unknown(Id.QUOTA, where, f"Service Quotas names no quota '{QUOTA_NAME.format(name)}'")
+            yield unknown(where, f"Service Quotas names no quota '{QUOTA_NAME.format(name)}'")
         elif quota < count:
-            yield error(Id.QUOTA, where, f"{count} × {name} are to be started; the quota for clusters is {quota:g}")
+            yield error(where, f"{count} × {name} are to be started; the quota for clusters is {quota:g}")
     cards = [
         (facts.types.get(name), group.to_start or 0) for group in subject.groups for name in group.types[:1]
     ]  # one interface per network card and instance
@@ -131,7 +161,7 @@ def quota_findings(subject: Subject, facts: AccountFacts) -> Iterator[Finding]:
     limit = facts.quotas.get(INTERFACES_QUOTA)
     if limit is not None and needed > limit:
         where = subject.path("InstanceGroups")
-        yield error(Id.QUOTA, where, f"{needed} network interfaces are needed; '{INTERFACES_QUOTA}' is {limit:g}")
+        yield error(where, f"{needed} network interfaces are needed; '{INTERFACES_QUOTA}' is {limit:g}")
 
 
 def shown(moment: datetime | None) -> str:

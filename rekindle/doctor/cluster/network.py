@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Final
 
+from rekindle.doctor.base.checks import EC2_API, PREREQUISITES, Area, check
 from rekindle.doctor.base.facts import (
+    NOT_ASKED,
     AccountFacts,
     Missing,
     NotInspected,
@@ -15,7 +17,6 @@ from rekindle.doctor.base.facts import (
     TypeFacts,
 )
 from rekindle.doctor.base.findings import Finding, error, listed, unknown, warning
-from rekindle.doctor.base.ids import Id
 from rekindle.doctor.base.subject import Group, Kind, Subject
 from rekindle.doctor.cluster.request import ACCELERATED
 
@@ -31,11 +32,14 @@ _EFA: Final = ("ml.p4d", "ml.p5", "ml.p6", "ml.trn", "ml.g5.48", "ml.g6e.48", "m
 def network_findings(subject: Subject, facts: AccountFacts) -> Iterator[Finding]:
     """Everything about the network, every subnet and every security group."""
     used = _uses(subject, is_subnet=True)
-    yield from _subnets(subject, facts.subnets, used)
+    yield from _subnets_exist(facts, used)
+    yield from _private(facts, used)
+    yield from _one_vpc(subject, facts, used)
     yield from _ways(facts, used)
     yield from _zones(subject, facts)
     yield from _addresses(subject, facts)
-    yield from _security_groups(subject, facts)
+    yield from _security_groups_exist(subject, facts)
+    yield from _efa(subject, facts)
 
 
 def addresses_needed(name: str, facts: TypeFacts | NotInspected | None, kind: Kind) -> int | None:
@@ -65,39 +69,65 @@ def _uses(subject: Subject, *, is_subnet: bool) -> dict[str, str]:
     return found
 
 
-def _subnets(
-    subject: Subject, subnets: Mapping[str, SubnetFacts | Missing | NotInspected], used: Mapping[str, str]
-) -> Iterator[Finding]:
-    vpcs: dict[str, list[str]] = {}
-    for one, where in used.items():
-        match subnets.get(one, NotInspected("not asked")):
+@check("subnet-exists", Area.ACCOUNT, EC2_API, twin="subnet; all of them")
+def _subnets_exist(facts: AccountFacts, used: Mapping[str, str]) -> Iterator[Finding]:
+    """Every subnet of VpcConfig and of every OverrideVpcConfig exists.
+
+    No node starts.
+    """
+    for subnet, where in used.items():
+        match facts.subnets.get(subnet, NOT_ASKED):
             case Missing():
-                yield error(Id.SUBNET_EXISTS, where, f"{one} does not exist in this account and region")
+                yield error(where, f"{subnet} does not exist in this account and region")
             case NotInspected(why):
-                yield unknown(Id.SUBNET_EXISTS, where, f"{one} was not looked at: {why}")
-            case SubnetFacts() as facts:
-                vpcs.setdefault(facts.vpc, []).append(one)
-                if facts.gives_public:
-                    yield error(
-                        Id.SUBNET_PRIVATE,
-                        where,
-                        f"{one} gives public addresses at launch (MapPublicIpOnLaunch); cluster creation fails in it",
-                    )
+                yield unknown(where, f"{subnet} was not looked at: {why}")
+
+
+@check("subnet-private", Area.ACCOUNT, PREREQUISITES, twin="subnet; all of them")
+def _private(facts: AccountFacts, used: Mapping[str, str]) -> Iterator[Finding]:
+    """None of them gives public addresses at launch.
+
+    Cluster creation fails in a public subnet.
+    """
+    for subnet, where in used.items():
+        match facts.subnets.get(subnet):
+            case SubnetFacts(gives_public=True):
+                yield error(
+                    where,
+                    f"{subnet} gives public addresses at launch (MapPublicIpOnLaunch); cluster creation fails in it",
+                )
+
+
+@check("subnet-vpc", Area.ACCOUNT, EC2_API)
+def _one_vpc(subject: Subject, facts: AccountFacts, used: Mapping[str, str]) -> Iterator[Finding]:
+    """All subnets are in one VPC.
+
+    Nodes in two VPCs do not reach each other.
+    """
+    vpcs: dict[str, list[str]] = {}
+    for subnet in used:
+        match facts.subnets.get(subnet):
+            case SubnetFacts(vpc=vpc):
+                vpcs.setdefault(vpc, []).append(subnet)
     if len(vpcs) > 1:
         parts = listed(f"{vpc}: {listed(ids, 3)}" for vpc, ids in sorted(vpcs.items()))
-        yield error(Id.SUBNET_VPC, subject.path("VpcConfig.Subnets"), f"subnets lie in {len(vpcs)} VPCs ({parts})")
+        yield error(subject.path("VpcConfig.Subnets"), f"subnets lie in {len(vpcs)} VPCs ({parts})")
 
 
+@check("s3-route", Area.ACCOUNT, PREREQUISITES)
 def _ways(facts: AccountFacts, used: Mapping[str, str]) -> Iterator[Finding]:
+    """Every subnet reaches S3: gateway endpoint, interface endpoint, or a way out that is no internet gateway.
+
+    Lifecycle scripts cannot be fetched.
+    """
     for one, where in used.items():
         if not isinstance(facts.subnets.get(one), SubnetFacts):
             continue
-        way = facts.ways.get(one, NotInspected("not asked"))
+        way = facts.ways.get(one, NOT_ASKED)
         if isinstance(way, NotInspected):
-            yield unknown(Id.S3_ROUTE, where, f"{one}: its way to S3 was not looked at: {way.why}")
+            yield unknown(where, f"{one}: its way to S3 was not looked at: {way.why}")
         elif way.by is None:
             yield error(
-                Id.S3_ROUTE,
                 where,
                 f"{one} has no way to S3: no gateway endpoint in its route table, no interface endpoint, no "
                 "NAT; lifecycle "
@@ -105,25 +135,29 @@ def _ways(facts: AccountFacts, used: Mapping[str, str]) -> Iterator[Finding]:
             )
 
 
+@check("subnet-zone", Area.ACCOUNT, "EC2, DescribeInstanceTypeOfferings")
 def _zones(subject: Subject, facts: AccountFacts) -> Iterator[Finding]:
-    """Some zone of the group's subnets must offer its instance type."""
+    """The zones of a group's subnets offer its instance type.
+
+    Capacity never comes where it is not offered.
+    """
     for group in subject.groups:
         zones = _zones_of(subject, group, facts)
         for name in group.types:
             where = subject.path(f"{group.at}.InstanceType")
-            known = facts.types.get(name, NotInspected("not asked"))
+            known = facts.types.get(name, NOT_ASKED)
             offered = known.zones if isinstance(known, TypeFacts) else known
             if isinstance(offered, NotInspected):
-                yield unknown(Id.SUBNET_ZONE, where, f"where {name} is offered was not looked at: {offered.why}")
+                yield unknown(where, f"where {name} is offered was not looked at: {offered.why}")
             elif not offered:
-                yield error(Id.SUBNET_ZONE, where, f"{name} is offered in no zone of this region")
+                yield error(where, f"{name} is offered in no zone of this region")
             elif zones:
                 without = sorted({f"{s.id} in {s.zone_id}" for s in zones if s.zone_id not in offered})
                 message = f"{name} is offered in {listed(sorted(offered))}, not where {listed(without)} lies"
                 if len(without) == len({s.id for s in zones}):
-                    yield error(Id.SUBNET_ZONE, where, message)
+                    yield error(where, message)
                 elif without:
-                    yield warning(Id.SUBNET_ZONE, where, message)
+                    yield warning(where, message)
 
 
 def _zones_of(subject: Subject, group: Group, facts: AccountFacts) -> list[SubnetFacts]:
@@ -131,8 +165,12 @@ def _zones_of(subject: Subject, group: Group, facts: AccountFacts) -> list[Subne
     return [one for one in found if isinstance(one, SubnetFacts)]
 
 
+@check("subnet-addresses", Area.ACCOUNT, PREREQUISITES)
 def _addresses(subject: Subject, facts: AccountFacts) -> Iterator[Finding]:
-    """Free addresses against what the groups of the same subnets need together."""
+    """Free addresses for all instances that are to start (P5: 32 each on Slurm, 81 on EKS; others by network cards).
+
+    The last nodes fail to start.
+    """
     wanted: dict[frozenset[str], int] = {}
     for group in subject.groups:
         if not group.to_start or not subject.subnets_of(group):
@@ -144,7 +182,7 @@ def _addresses(subject: Subject, facts: AccountFacts) -> Iterator[Finding]:
             name = group.types[needs.index(None)] if needs else "its instances"
             why = facts.types.get(name) if needs else None
             because = f": {why.why}" if isinstance(why, NotInspected) else ""
-            yield unknown(Id.SUBNET_ADDRESSES, where, f"how many addresses {name} needs is not known{because}")
+            yield unknown(where, f"how many addresses {name} needs is not known{because}")
         if known:
             of = frozenset(subject.subnets_of(group))
             wanted[of] = wanted.get(of, 0) + max(known) * group.to_start
@@ -157,24 +195,41 @@ def _addresses(subject: Subject, facts: AccountFacts) -> Iterator[Finding]:
         if need > free:
             where = subject.path("VpcConfig.Subnets")
             yield error(
-                Id.SUBNET_ADDRESSES,
                 where,
                 f"{listed(sorted(of))}: {free} addresses are free, {need} are needed to start",
             )
 
 
-def _security_groups(subject: Subject, facts: AccountFacts) -> Iterator[Finding]:
+@check("security-group-exists", Area.ACCOUNT, EC2_API, twin="security group")
+def _security_groups_exist(subject: Subject, facts: AccountFacts) -> Iterator[Finding]:
+    """Every security group exists, in the subnets' VPC.
+
+    No node starts.
+    """
     vpcs = {one.vpc for one in facts.subnets.values() if isinstance(one, SubnetFacts)}
     for one, where in _uses(subject, is_subnet=False).items():
-        match facts.security_groups.get(one, NotInspected("not asked")):
+        match facts.security_groups.get(one, NOT_ASKED):
             case Missing():
-                yield error(Id.SECURITY_GROUP_EXISTS, where, f"{one} does not exist in this account and region")
+                yield error(where, f"{one} does not exist in this account and region")
             case NotInspected(why):
-                yield unknown(Id.SECURITY_GROUP_EXISTS, where, f"{one} was not looked at: {why}")
+                yield unknown(where, f"{one} was not looked at: {why}")
             case SecurityGroupFacts() as found:
                 if vpcs and found.vpc not in vpcs:
                     message = f"{one} is in {found.vpc}, the subnets are in {listed(sorted(vpcs))}"
-                    yield error(Id.SECURITY_GROUP_EXISTS, where, message)
+                    yield error(where, message)
+
+
+@check(
+    "security-group-efa",
+    Area.ACCOUNT,
+    "EC2 guide, efa-start",
+    twin="security group; all of them, both ways, and no pass without a rule",
+)
+def _efa(subject: Subject, facts: AccountFacts) -> Iterator[Finding]:
+    """Every group's security groups allow all traffic from and to themselves, by a rule that names them.
+
+    EFA's health check fails; an open outbound rule does not let EFA traffic out.
+    """
     seen = set()
     for group in subject.groups:
         ids = subject.security_groups_of(group)
@@ -206,17 +261,14 @@ def _talk(rows: list[SecurityGroupFacts], where: str, *, needs_efa: bool) -> Ite
     outbound = any(_refers(row.outbound, one) for row in rows for one in ids)
     is_open = any(rule.is_all and set(ANYWHERE) & set(rule.ranges) for row in rows for rule in row.outbound)
     if not inbound:
-        yield error(
-            Id.SECURITY_GROUP_EFA, where, f"{shown}: no inbound rule allows all traffic from itself; nodes cannot talk"
-        )
+        yield error(where, f"{shown}: no inbound rule allows all traffic from itself; nodes cannot talk")
     if not outbound and (needs_efa or not is_open):
         open_too = " (the open outbound rule does not count: EFA traffic has no IP address)" if is_open else ""
-        yield error(Id.SECURITY_GROUP_EFA, where, f"{shown}: no outbound rule allows all traffic to itself{open_too}")
+        yield error(where, f"{shown}: no outbound rule allows all traffic to itself{open_too}")
     if inbound and outbound:
         alone = [row.id for row in rows if not (_refers(row.inbound, row.id) and _refers(row.outbound, row.id))]
         if alone:
             yield warning(
-                Id.SECURITY_GROUP_EFA,
                 where,
                 f"{listed(alone)} does not refer to itself both ways; it is the rules beside it that let nodes talk",
             )

@@ -13,9 +13,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from rekindle.doctor.base.checks import REFERENCE, Area, check
 from rekindle.doctor.base.findings import Finding, error, listed, quoted, unknown, warning
-from rekindle.doctor.base.ids import Id
 from rekindle.doctor.base.subject import Kind, Mount, Storage, Subject
+from rekindle.doctor.cluster.request import provisioning_mode, slurm_controller
 
 VERSION: Final = "1.0.0"  # the only one documented
 _TEXTS: Final = ("version", "workload_manager", "controller_group")
@@ -44,9 +45,19 @@ class Provisioning:
 
 def provisioning_findings(wire: Mapping[str, Any], label: str) -> Iterator[Finding]:
     """What is wrong with the file alone."""
+    yield from _shape(wire, label)
+    yield from _fsx_shapes(wire, label)
+
+
+@check("provisioning-shape", Area.PROVISIONING, REFERENCE, twin="schema; FSx members are optional here")
+def _shape(wire: Mapping[str, Any], label: str) -> Iterator[Finding]:
+    """Required members, types (lists and what is in them too), known names.
+
+    Lifecycle scripts fail on the node, twenty minutes later.
+    """
 
     def wrong(at: str, message: str) -> Finding:
-        return error(Id.PROVISIONING_SHAPE, f"{label}:{at}", message)
+        return error(f"{label}:{at}", message)
 
     known = (*_TEXTS, "worker_groups", *_OPTIONAL, *_FREE)
     for name in (*_TEXTS, "worker_groups"):
@@ -62,44 +73,47 @@ def provisioning_findings(wire: Mapping[str, Any], label: str) -> Iterator[Findi
         if name not in known:
             near = difflib.get_close_matches(name[:64], known, n=1)
             hint = f"; did you mean {near[0]}?" if near else ""
-            yield warning(Id.PROVISIONING_SHAPE, f"{label}:{name[:80]}", f"is not known and is not read{hint}")
+            yield warning(f"{label}:{name[:80]}", f"is not known and is not read{hint}")
     if isinstance(wire.get("version"), str) and wire["version"] not in ("", VERSION):
-        yield warning(Id.PROVISIONING_SHAPE, f"{label}:version", f"{quoted(wire['version'])} is not {VERSION}")
+        yield warning(f"{label}:version", f"{quoted(wire['version'])} is not {VERSION}")
     if isinstance(wire.get("workload_manager"), str) and wire["workload_manager"] not in ("", "slurm"):
         yield wrong("workload_manager", f"{quoted(wire['workload_manager'])} must be 'slurm'")
     yield from _worker_shapes(wire.get("worker_groups", []), label)
-    yield from _fsx_shapes(wire, label)
 
 
 def _worker_shapes(value: object, label: str) -> Iterator[Finding]:
     at = f"{label}:worker_groups"
     if not isinstance(value, list):
-        yield error(Id.PROVISIONING_SHAPE, at, "must be a list")
+        yield error(at, "must be a list")
         return
     for index, one in enumerate(value):
         if not isinstance(one, dict):
-            yield error(Id.PROVISIONING_SHAPE, f"{at}[{index}]", "must be an object")
+            yield error(f"{at}[{index}]", "must be an object")
             continue
         for name in ("instance_group_name", "partition_name"):
             if not isinstance(one.get(name), str) or not one[name]:
                 problem = "must be a text of at least one character" if name in one else "is required and missing"
-                yield error(Id.PROVISIONING_SHAPE, f"{at}[{index}].{name}", problem)
+                yield error(f"{at}[{index}].{name}", problem)
 
 
+@check("provisioning-fsx", Area.PROVISIONING, REFERENCE, twin="schema")
 def _fsx_shapes(wire: Mapping[str, Any], label: str) -> Iterator[Finding]:
+    """DNS name and mount name together and well formed; the same file system in both files.
+
+    Nodes fail to mount.
+    """
     dns, mount = wire.get("fsx_dns_name"), wire.get("fsx_mountname")
     if bool(dns) != bool(mount):
         missing = "fsx_mountname" if dns else "fsx_dns_name"
         where = f"{label}:{missing}"
-        yield error(Id.PROVISIONING_FSX, where, "is missing: FSx for Lustre needs its DNS name and its mount name")
+        yield error(where, "is missing: FSx for Lustre needs its DNS name and its mount name")
     for name in ("fsx_dns_name", "fsx_openzfs_dns_name"):
         value = wire.get(name)
         if isinstance(value, str) and value and (len(value) > 275 or _DNS.fullmatch(value) is None):
             where = f"{label}:{name}"
-            yield error(Id.PROVISIONING_FSX, where, f"{quoted(value)} is no DNS name of a file system (fs-….fsx.…)")
+            yield error(where, f"{quoted(value)} is no DNS name of a file system (fs-….fsx.…)")
     if isinstance(mount, str) and mount and _MOUNT.fullmatch(mount) is None:
         yield error(
-            Id.PROVISIONING_FSX,
             f"{label}:fsx_mountname",
             f"{quoted(mount)} is no mount name: 1 to 8 of A-Z a-z 0-9 _ -",
         )
@@ -136,45 +150,54 @@ def from_wire(wire: Mapping[str, Any], label: str) -> Provisioning:
 
 def pair_findings(provisioning: Provisioning, subject: Subject | None) -> Iterator[Finding]:
     """What the file and the request say about each other; `subject` None: no request was given, or none to be read."""
-    label = provisioning.label
-    yield from _named_twice(provisioning)
-    if subject is None:
-        yield unknown(
-            Id.PROVISIONING_GROUPS, label, "no request was read (--config), so its group names are not compared"
-        )
-        return
+    yield from groups(provisioning, subject)
+    if subject is not None:
+        yield from _mode(provisioning.label, subject)
+        if subject.kind is not Kind.EKS:
+            yield from _controllers(provisioning, subject)
+            yield from _same_fsx(provisioning, subject)
+
+
+@provisioning_mode.also
+def _mode(label: str, subject: Subject) -> Iterator[Finding]:
     if subject.kind is Kind.EKS:
-        yield error(Id.PROVISIONING_MODE, label, "is for clusters on Slurm; this one is orchestrated by EKS")
-        return
-    if subject.is_continuous:
+        yield error(label, "is for clusters on Slurm; this one is orchestrated by EKS")
+    elif subject.is_continuous:
         yield error(
-            Id.PROVISIONING_MODE,
             label,
             "cannot be used with NodeProvisioningMode Continuous: SlurmConfig takes its place",
         )
     elif subject.has_slurm_config:
-        yield warning(
-            Id.PROVISIONING_MODE, label, f"{subject.label} has SlurmConfig too: two places say which group is what"
-        )
+        yield warning(label, f"{subject.label} has SlurmConfig too: two places say which group is what")
+
+
+@check("provisioning-groups", Area.PROVISIONING, REFERENCE, twin="group names; controller and login too")
+def groups(provisioning: Provisioning, subject: Subject | None) -> Iterator[Finding]:
+    """Controller, login and worker groups exist in the request; each group has one part; none is left out.
+
+    HyperPod rolls the cluster back on a mismatch.
+    """
+    label = provisioning.label
+    yield from _named_twice(provisioning)
+    if subject is None:
+        yield unknown(label, "no request was read (--config), so its group names are not compared")
+        return
+    if subject.kind is Kind.EKS:
+        return
     names = {group.name for group in subject.groups if group.name is not None}
     for name, at in provisioning.groups():
         if name not in names:
             near = difflib.get_close_matches(name[:64], sorted(names), n=1)
             hint = f"; did you mean {quoted(near[0])}?" if near else ""
-            yield error(
-                Id.PROVISIONING_GROUPS, f"{label}:{at}", f"{quoted(name)} is no instance group of {subject.label}{hint}"
-            )
+            yield error(f"{label}:{at}", f"{quoted(name)} is no instance group of {subject.label}{hint}")
     used = {name for name, _ in provisioning.groups()}
     for group in subject.groups:
         if group.name is not None and group.name not in used:
             where = subject.path(f"{group.at}.InstanceGroupName")
             yield error(
-                Id.PROVISIONING_GROUPS,
                 where,
                 f"{quoted(group.name)} is neither controller, login nor worker in {label}",
             )
-    yield from _controllers(provisioning, subject)
-    yield from _same_fsx(provisioning, subject)
 
 
 def _named_twice(provisioning: Provisioning) -> Iterator[Finding]:
@@ -182,25 +205,24 @@ def _named_twice(provisioning: Provisioning) -> Iterator[Finding]:
     for name, at in provisioning.groups():
         if counted[name] > 1:
             where = f"{provisioning.label}:{at}"
-            yield error(
-                Id.PROVISIONING_GROUPS, where, f"{quoted(name)} stands in {counted[name]} places; a group has one part"
-            )
+            yield error(where, f"{quoted(name)} stands in {counted[name]} places; a group has one part")
 
 
+@slurm_controller.also
 def _controllers(provisioning: Provisioning, subject: Subject) -> Iterator[Finding]:
     for group in subject.groups:
         if group.name == provisioning.controller and group.count == 0:
             where = subject.path(f"{group.at}.InstanceCount")
-            yield error(Id.SLURM_CONTROLLER, where, "the controller group has no instance: nothing schedules")
+            yield error(where, "the controller group has no instance: nothing schedules")
         elif group.name == provisioning.controller and group.count is not None and group.count > 1:
             where = subject.path(f"{group.at}.InstanceCount")
             yield warning(
-                Id.SLURM_CONTROLLER,
                 where,
                 f"{group.count} controllers need shared state and accounting (multi-head Slurm)",
             )
 
 
+@_fsx_shapes.also
 def _same_fsx(provisioning: Provisioning, subject: Subject) -> Iterator[Finding]:
     for mount in provisioning.mounts:
         where = f"{provisioning.label}:{mount.at}"
@@ -210,11 +232,10 @@ def _same_fsx(provisioning: Provisioning, subject: Subject) -> Iterator[Finding]
                 message = (
                     f"has the mount name {quoted(mount.mount_name)} here, {quoted(one.mount_name)} in {subject.label}"
                 )
-                yield error(Id.PROVISIONING_FSX, where, message)
+                yield error(where, message)
         others = {one.dns for one in same}
         if others and mount.dns not in others:
             yield warning(
-                Id.PROVISIONING_FSX,
                 where,
                 f"{quoted(mount.dns)} is not the one that {subject.label} mounts: {listed(sorted(others), 3)}",
             )

@@ -9,9 +9,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from rekindle.doctor.base.checks import Area, check
 from rekindle.doctor.base.facts import NOT_ASKED, Found, Missing, NotInspected, Read
 from rekindle.doctor.base.findings import Finding, counted, error, listed, quoted, unknown, warning
-from rekindle.doctor.base.ids import Id
 
 SWEEP: Final = "Sweep"  # the logical id of the sweep's function, as Chalice names it
 SWEEP_MINUTES: Final = 15
@@ -88,32 +88,36 @@ class StackFacts:
 def stack_findings(name: str, stack: Found[StackFacts]) -> Iterator[Finding]:
     """Everything about the stack `name`."""
     label = f"stack {name}"
+    yield from stack_status(stack, label)
+    if isinstance(stack, StackFacts):
+        for examine in (_rules, _events, _functions, _mappings, _sweep, _queues, _alarms, _people, _roles):
+            yield from examine(stack, label)
+        yield from bucket_findings(label, stack.buckets)
+
+
+@check("stack", Area.STACK, "CloudFormation user guide, stack status codes")
+def stack_status(stack: Found[StackFacts], label: str) -> Iterator[Finding]:
+    """The stack is there, and its last change ended well.
+
+    An incomplete stack does not protect Jobs, and reports no error.
+    """
     match stack:
         case Missing():
-            yield error(Id.STACK, label, "there is no such stack in this account and region (make deploy; --stack)")
+            yield error(label, "there is no such stack in this account and region (make deploy; --stack)")
         case NotInspected(why):
-            yield unknown(Id.STACK, label, f"the stack was not looked at: {why}")
+            yield unknown(label, f"the stack was not looked at: {why}")
         case StackFacts():
             yield from _status(stack, label)
             if not (stack.rules and stack.functions and stack.alarms):
                 text = "lacks rules, functions or alarms of Rekindle's: is it the right one (--stack), and whole?"
-                yield error(Id.STACK, label, text)
-            yield from _rules(stack, label)
-            yield from _functions(stack, label)
-            yield from _mappings(stack, label)
-            yield from _sweep(stack, label)
-            yield from _queues(stack, label)
-            yield from _alarms(stack, label)
-            yield from _people(stack, label)
-            yield from bucket_findings(label, stack.buckets)
-            yield from _roles(stack, label)
+                yield error(label, text)
 
 
-def _lost(check: Id, where: str, lost: Missing | NotInspected, *, gone: str, what: str) -> Finding:
+def _lost(where: str, lost: Missing | NotInspected, *, gone: str, what: str) -> Finding:
     """The finding about a part that was not checked further: `gone` if it is, else that `what` was not read."""
     if isinstance(lost, Missing):
-        return error(check, where, gone)
-    return unknown(check, where, f"{what} was not looked at: {lost.why}")
+        return error(where, gone)
+    return unknown(where, f"{what} was not looked at: {lost.why}")
 
 
 def _status(stack: StackFacts, label: str) -> Iterator[Finding]:
@@ -121,153 +125,199 @@ def _status(stack: StackFacts, label: str) -> Iterator[Finding]:
     if stack.status in _SETTLED:
         return
     if stack.status in _HALF:
-        yield warning(Id.STACK, label, f"is {stack.status}: the last update failed and was undone{text}")
+        yield warning(label, f"is {stack.status}: the last update failed and was undone{text}")
     elif stack.status.endswith("_IN_PROGRESS"):
-        yield warning(Id.STACK, label, f"is {stack.status}: it is being changed now")
+        yield warning(label, f"is {stack.status}: it is being changed now")
     else:
-        yield error(Id.STACK, label, f"is {stack.status}{text}")
+        yield error(label, f"is {stack.status}{text}")
 
 
+@check("stack-rules", Area.STACK, "EventBridge API, DescribeRule, ListTargetsByRule")
 def _rules(stack: StackFacts, label: str) -> Iterator[Finding]:
+    """Every rule of the stack is there, ENABLED, and has its target.
+
+    A disabled rule drops every event silently.
+    """
     for name, found in stack.rules.items():
         where = f"{label}:{name}"
         match found:
             case Missing() | NotInspected() as lost:
-                yield _lost(
-                    Id.STACK_RULES, where, lost, gone="the rule has been deleted: its events are lost", what="the rule"
-                )
+                yield _lost(where, lost, gone="the rule has been deleted: its events are lost", what="the rule")
             case RuleFacts() as rule:
                 if not rule.enabled:
-                    yield error(Id.STACK_RULES, where, "the rule is switched off: its events are lost")
+                    yield error(where, "the rule is switched off: its events are lost")
                 if rule.targets == 0:
-                    yield error(Id.STACK_RULES, where, "the rule has no target: its events are lost")
-                if not rule.is_schedule:
-                    yield from _events(rule, where)
+                    yield error(where, "the rule has no target: its events are lost")
 
 
-def _events(rule: RuleFacts, where: str) -> Iterator[Finding]:
+@check("stack-events", Area.STACK, "EventBridge user guide, eb-monitoring")
+def _events(stack: StackFacts, label: str) -> Iterator[Finding]:
+    """What each rule has matched, and failed to deliver, in 7 days.
+
+    An event that could not be delivered is lost after a day.
+    """
+    for name, rule in stack.rules.items():
+        if isinstance(rule, RuleFacts) and not rule.is_schedule:
+            yield from _delivery(rule, f"{label}:{name}")
+
+
+def _delivery(rule: RuleFacts, where: str) -> Iterator[Finding]:
     if isinstance(rule.failed, NotInspected) or isinstance(rule.matched, NotInspected):
         why = rule.failed.why if isinstance(rule.failed, NotInspected) else ""
-        yield unknown(Id.STACK_EVENTS, where, f"whether events arrive was not looked at: {why or 'no metrics'}")
+        yield unknown(where, f"whether events arrive was not looked at: {why or 'no metrics'}")
         return
     if rule.failed > 0:
         text = f"{counted(rule.failed, 'event')} of {EVENT_DAYS} days could not be handed to the function"
-        yield error(Id.STACK_EVENTS, where, f"{text}; those that waited for a day are in the failures queue")
+        yield error(where, f"{text}; those that waited for a day are in the failures queue")
     elif rule.matched == 0:
         text = f"no event has come in {EVENT_DAYS} days, which proves nothing: `rekindle drill` and a test event do"
-        yield unknown(Id.STACK_EVENTS, where, text)
+        yield unknown(where, text)
 
 
+@check("stack-functions", Area.STACK, "Lambda API, GetFunction")
 def _functions(stack: StackFacts, label: str) -> Iterator[Finding]:
+    """Every function is Active, its last update went well, its concurrency is not 0; no errors of late.
+
+    A function that cannot start fails every event it gets.
+    """
     for name, found in stack.functions.items():
         where = f"{label}:{name}"
         match found:
             case Missing() | NotInspected() as lost:
-                yield _lost(Id.STACK_FUNCTIONS, where, lost, gone="the function has been deleted", what="the function")
+                yield _lost(where, lost, gone="the function has been deleted", what="the function")
             case FunctionFacts() as one:
                 why = f": {quoted(one.reason, 200)}" if one.reason else ""
                 if one.state not in ("Active", "Pending", "Inactive", ""):  # Inactive: idle for long; it wakes up
-                    yield error(Id.STACK_FUNCTIONS, where, f"the function is {one.state}{why}")
+                    yield error(where, f"the function is {one.state}{why}")
                 if one.update == "Failed":
-                    yield error(Id.STACK_FUNCTIONS, where, f"its last update failed{why}")
+                    yield error(where, f"its last update failed{why}")
                 if one.reserved == 0:
-                    yield error(Id.STACK_FUNCTIONS, where, "its reserved concurrency is 0: it never runs")
+                    yield error(where, "its reserved concurrency is 0: it never runs")
                 if not isinstance(one.errors, NotInspected) and one.errors > 0:
                     text = f"it failed {counted(one.errors, 'time')} in {ERROR_HOURS} hours"
                     text += " (docs/runbook/function-errors.md)"
-                    yield warning(Id.STACK_FUNCTIONS, where, text)
+                    yield warning(where, text)
 
 
+@check("stack-mappings", Area.STACK, "Lambda API, GetEventSourceMapping")
 def _mappings(stack: StackFacts, label: str) -> Iterator[Finding]:
+    """Every queue that feeds a function is Enabled.
+
+    Messages behind a disabled mapping are not processed.
+    """
     for name, found in stack.mappings.items():
         where = f"{label}:{name}"
         match found:
             case Missing():
-                yield error(Id.STACK_MAPPINGS, where, "the queue feeds no function any more")
+                yield error(where, "the queue feeds no function any more")
             case NotInspected(why):
-                yield unknown(Id.STACK_MAPPINGS, where, f"was not looked at: {why}")
+                yield unknown(where, f"was not looked at: {why}")
             case state if state not in ("Enabled", "Enabling", "Creating", "Updating"):
-                yield error(Id.STACK_MAPPINGS, where, f"is {state}: what waits in its queue is delivered to no one")
+                yield error(where, f"is {state}: what waits in its queue is delivered to no one")
 
 
+@check("stack-sweep", Area.STACK, "CloudWatch, AWS/Lambda Invocations")
 def _sweep(stack: StackFacts, label: str) -> Iterator[Finding]:
+    """The sweep has run in the last 15 minutes.
+
+    Only the sweep finds faults whose events were lost.
+    """
     where = f"{label}:{SWEEP}"
     if isinstance(stack.sweeps, NotInspected):
-        yield unknown(Id.STACK_SWEEP, where, f"whether it runs was not looked at: {stack.sweeps.why}")
+        yield unknown(where, f"whether it runs was not looked at: {stack.sweeps.why}")
     elif stack.sweeps == 0:
-        yield error(Id.STACK_SWEEP, where, f"it has not run in {SWEEP_MINUTES} minutes (docs/runbook/sweep-silent.md)")
+        yield error(where, f"it has not run in {SWEEP_MINUTES} minutes (docs/runbook/sweep-silent.md)")
 
 
+@check("stack-queues", Area.STACK, "SQS API, GetQueueAttributes")
 def _queues(stack: StackFacts, label: str) -> Iterator[Finding]:
+    """Queues of what could not be read, delivered or sent are empty.
+
+    Each message is an event or a notification that was not processed.
+    """
     for name, found in stack.queues.items():
         where = f"{label}:{name}"
         match found:
             case Missing() | NotInspected() as lost:
-                yield _lost(Id.STACK_QUEUES, where, lost, gone="the queue has been deleted", what="the queue")
+                yield _lost(where, lost, gone="the queue has been deleted", what="the queue")
             case int(count) if count and any(word in name for word in TROUBLE_QUEUES):
                 reported = {
                     "QuarantineQueue": "rekindle dead-letters events list",
                     "UndeliveredQueue": "rekindle dead-letters notices list",
                 }
                 how = reported.get(name, "docs/runbook")
-                yield warning(
-                    Id.STACK_QUEUES, where, f"{counted(count, 'message')} there: each is something that failed ({how})"
-                )
+                yield warning(where, f"{counted(count, 'message')} there: each is something that failed ({how})")
 
 
+@check("stack-alarms", Area.STACK, "CloudWatch API, DescribeAlarms")
 def _alarms(stack: StackFacts, label: str) -> Iterator[Finding]:
+    """Every alarm on Rekindle itself exists, is enabled, has a subscriber, and is not in ALARM.
+
+    Otherwise a failure of Rekindle itself goes unnoticed.
+    """
     for name, found in stack.alarms.items():
         where = f"{label}:{name}"
         match found:
             case Missing() | NotInspected() as lost:
-                yield _lost(Id.STACK_ALARMS, where, lost, gone="the alarm has been deleted", what="the alarm")
+                yield _lost(where, lost, gone="the alarm has been deleted", what="the alarm")
             case AlarmFacts() as alarm:
                 if alarm.state == "ALARM":
-                    yield error(Id.STACK_ALARMS, where, f"is in ALARM: {quoted(alarm.reason, 200)}")
+                    yield error(where, f"is in ALARM: {quoted(alarm.reason, 200)}")
                 if not alarm.may_act or alarm.actions == 0:
-                    yield warning(Id.STACK_ALARMS, where, "notifies no one: its actions are off, or it has none")
+                    yield warning(where, "notifies no one: its actions are off, or it has none")
 
 
+@check("stack-people", Area.STACK, "SNS API, ListSubscriptionsByTopic; docs/notifications.md")
 def _people(stack: StackFacts, label: str) -> Iterator[Finding]:
+    """Notifications have a receiver: a confirmed subscription, or a channel whose secrets exist.
+
+    A page without a receiver is lost.
+    """
     where = f"{label}:channels"
     if isinstance(stack.people, NotInspected):
-        yield unknown(Id.STACK_PEOPLE, where, f"who is notified was not checked: {stack.people.why}")
+        yield unknown(where, f"who is notified was not checked: {stack.people.why}")
         return
     people = stack.people
     if people.unreadable:
-        yield error(Id.STACK_PEOPLE, where, f"the document of channels cannot be used: {people.unreadable}")
+        yield error(where, f"the document of channels cannot be used: {people.unreadable}")
     if people.missing_secrets:
-        yield error(
-            Id.STACK_PEOPLE, where, f"secrets that a channel names do not exist: {listed(people.missing_secrets)}"
-        )
+        yield error(where, f"secrets that a channel names do not exist: {listed(people.missing_secrets)}")
     if people.pending:
-        yield warning(Id.STACK_PEOPLE, f"{label}:topic", f"{counted(people.pending, 'subscription')} not confirmed yet")
+        yield warning(f"{label}:topic", f"{counted(people.pending, 'subscription')} not confirmed yet")
     if people.confirmed == 0 and people.channels == 0:
         text = "no one is notified: subscribe an address (NoticeEmail) or set up a channel (docs/notifications.md)"
-        yield warning(Id.STACK_PEOPLE, where, text)
+        yield warning(where, text)
 
 
+@check("stack-notifications", Area.STACK, "S3 API, GetBucketNotificationConfiguration")
 def bucket_findings(label: str, buckets: Mapping[str, Found[bool]]) -> Iterator[Finding]:
-    """Buckets in which mailboxes lie, by name: whether they send events about new objects."""
+    """Buckets of mailboxes send their events to EventBridge.
+
+    Without them a reply is noticed only at the next observation.
+    """
     for name, found in buckets.items():
         where = f"{label}:s3://{name}"
         match found:
             case Missing():
-                yield error(Id.STACK_NOTIFICATIONS, where, "the bucket does not exist")
+                yield error(where, "the bucket does not exist")
             case NotInspected(why):
-                yield unknown(Id.STACK_NOTIFICATIONS, where, f"its notifications were not looked at: {why}")
+                yield unknown(where, f"its notifications were not looked at: {why}")
             case False:
                 text = "does not send its events to EventBridge: an answer is seen only at the next observation"
-                yield warning(Id.STACK_NOTIFICATIONS, where, text)
+                yield warning(where, text)
 
 
+@check("stack-permissions", Area.STACK, "IAM API, SimulatePrincipalPolicy")
 def _roles(stack: StackFacts, label: str) -> Iterator[Finding]:
+    """No boundary, organization policy or Deny removes what the functions' own policies grant.
+
+    Otherwise a recovery fails halfway.
+    """
     for name, found in stack.roles.items():
         where = f"{label}:{name}"
         match found:
             case Missing() | NotInspected() as lost:
                 yield _lost(
-                    Id.STACK_PERMISSIONS,
                     where,
                     lost,
                     gone="the function's role has been deleted",
@@ -277,4 +327,4 @@ def _roles(stack: StackFacts, label: str) -> Iterator[Finding]:
                 text = (
                     f"its policy grants {listed(denied)}, and something else denies it (boundary, organization, Deny)"
                 )
-                yield error(Id.STACK_PERMISSIONS, where, text)
+                yield error(where, text)

@@ -11,9 +11,9 @@ from statistics import median
 from typing import Final
 
 from rekindle.compat import from_iso
+from rekindle.doctor.base.checks import OURS, PLANS, Area, check
 from rekindle.doctor.base.facts import NOT_ASKED, Found, Missing, NotInspected, PlanFacts
 from rekindle.doctor.base.findings import Finding, counted, error, quoted, unknown, warning
-from rekindle.doctor.base.ids import Id
 from rekindle.doctor.cluster.capacity import SOON, shown
 from rekindle.protocol.mailbox import Heartbeat
 
@@ -88,61 +88,93 @@ def best_interval(mean: timedelta, save: timedelta = ASSUMED_SAVE) -> timedelta:
 def run_findings(run: RunFacts, *, now: datetime) -> Iterator[Finding]:
     """Everything about one Job."""
     label = f"job {run.job_id}"
-    if run.policy_problem:
-        yield error(Id.RUN_POLICY, f"{label}:policy", f"policy {quoted(run.policy)}: {run.policy_problem}")
+    yield from _policy(run, label)
     yield from _plan(run, label, now)
+    yield from run_mailbox(run, label)
+    if run.mailbox:
+        yield from _heartbeat(run, label, now)
+        yield from _cadence(run, label, now)
+
+
+@check("run-policy", Area.RUNS, OURS)
+def _policy(run: RunFacts, label: str) -> Iterator[Finding]:
+    """Its policy exists and can be used.
+
+    An Incident with an unusable policy runs in shadow mode.
+    """
+    if run.policy_problem:
+        yield error(f"{label}:policy", f"policy {quoted(run.policy)}: {run.policy_problem}")
+
+
+@check("run-mailbox", Area.RUNS, OURS)
+def run_mailbox(run: RunFacts, label: str) -> Iterator[Finding]:
+    """The Job has a mailbox.
+
+    Without one there is no emergency checkpoint and no proof of progress.
+    """
     if not run.mailbox:
         text = "it has no mailbox: no emergency checkpoint, no stacks, no proof of progress (docs/monitor.md)"
-        yield warning(Id.RUN_MAILBOX, label, text)
-        return
-    yield from _heartbeat(run, label, now)
-    yield from _cadence(run, label, now)
+        yield warning(label, text)
 
 
+@check("run-plan", Area.RUNS, PLANS)
 def _plan(run: RunFacts, label: str, now: datetime) -> Iterator[Finding]:
-    """No event tells that a plan ends, and with it the run's capacity."""
+    """A training job's training plan is active and does not end within two days.
+
+    Instances are removed half an hour before a plan's end, and no event is sent.
+    """
     where = f"{label}:training plan"
     match run.plan:
         case Missing():
-            yield error(Id.RUN_PLAN, where, "the training plan that it names does not exist")
+            yield error(where, "the training plan that it names does not exist")
         case NotInspected(why):
-            yield unknown(Id.RUN_PLAN, where, f"whether it is on a training plan was not looked at: {why}")
+            yield unknown(where, f"whether it is on a training plan was not looked at: {why}")
         case PlanFacts(status="Active", ends_at=None):
-            yield unknown(Id.RUN_PLAN, where, "its training plan says no end")
+            yield unknown(where, "its training plan says no end")
         case PlanFacts(status="Active", ends_at=datetime() as ends_at):
             last = ends_at - TRAINING_LEAD
             text = f"its training plan ends at {shown(ends_at)}; SageMaker takes its instances from {shown(last)} on"
             if last <= now:
-                yield error(Id.RUN_PLAN, where, f"{text}, which is past")
+                yield error(where, f"{text}, which is past")
             elif last - now < SOON:
-                yield warning(Id.RUN_PLAN, where, text)
+                yield warning(where, text)
         case PlanFacts() as plan:
             text = "it has no capacity, so the run cannot be started again"
-            yield error(Id.RUN_PLAN, where, f"its training plan is {plan.status}: {text}")
+            yield error(where, f"its training plan is {plan.status}: {text}")
 
 
+@check("run-heartbeat", Area.RUNS, OURS)
 def _heartbeat(run: RunFacts, label: str, now: datetime) -> Iterator[Finding]:
+    """Its current attempt has a heartbeat of the last ten minutes.
+
+    A silent monitor detects no hang and no NaN.
+    """
     where = f"{label}:{run.attempt}"
     match run.heartbeat:
         case Missing():
             if now - run.since >= SILENT:
                 text = "its monitor has never been heard of: is REKINDLE_MAILBOX set, and may its role write there?"
-                yield warning(Id.RUN_HEARTBEAT, where, text)
+                yield warning(where, text)
         case NotInspected(why):
-            yield unknown(Id.RUN_HEARTBEAT, where, f"its heartbeat was not looked at: {why}")
+            yield unknown(where, f"its heartbeat was not looked at: {why}")
         case Heartbeat() as heartbeat if now - heartbeat.at >= SILENT:
             minutes = (now - heartbeat.at).total_seconds() / 60
-            yield warning(Id.RUN_HEARTBEAT, where, f"its monitor has been silent for {minutes:.0f} minutes")
+            yield warning(where, f"its monitor has been silent for {minutes:.0f} minutes")
 
 
+@check("run-cadence", Area.RUNS, "Young 1974, Daly 2006: the interval is sqrt(2 x save time x time between failures)")
 def _cadence(run: RunFacts, label: str, now: datetime) -> Iterator[Finding]:
+    """How often it saves, against the best interval for its failure rate.
+
+    Half an interval is lost at each hard failure, and each save costs training time.
+    """
     where = f"{label}:checkpoints"
     rate = failure_rate(run, now=now)
     if isinstance(run.saves, NotInspected):
-        yield unknown(Id.RUN_CADENCE, where, f"how often it saves was not looked at: {run.saves.why}")
+        yield unknown(where, f"how often it saves was not looked at: {run.saves.why}")
         return
     if isinstance(rate, NotInspected):
-        yield unknown(Id.RUN_CADENCE, where, f"how often it should save is not known: {rate.why}")
+        yield unknown(where, f"how often it should save is not known: {rate.why}")
         return
     best = best_interval(rate.mean)
     should = f"the best interval is about {_span(best)} ({rate.source}, {ASSUMED_SAVE.seconds} s assumed for a save)"
@@ -151,21 +183,19 @@ def _cadence(run: RunFacts, label: str, now: datetime) -> Iterator[Finding]:
     if real is None:
         since = saves[-1] if saves else run.since
         if now - since > MUCH * best:
-            yield warning(Id.RUN_CADENCE, where, f"no two checkpoints of {_span(now - since)} are known; {should}")
+            yield warning(where, f"no two checkpoints of {_span(now - since)} are known; {should}")
         return
     late = now - saves[-1]
     if late > MUCH * max(real, best):
-        yield warning(
-            Id.RUN_CADENCE, where, f"its newest checkpoint is {_span(late)} old; it saved every {_span(real)}"
-        )
+        yield warning(where, f"its newest checkpoint is {_span(late)} old; it saved every {_span(real)}")
     elif real > MUCH * best:
         lost = (real - best) / 2
         text = f"it saves every {_span(real)}; {should}: each hard failure costs {_span(lost)} more than it need"
-        yield warning(Id.RUN_CADENCE, where, text)
+        yield warning(where, text)
     elif MUCH * MUCH * real < best:
         share = ASSUMED_SAVE / real - ASSUMED_SAVE / best
         text = f"it saves every {_span(real)}; {should}: that may cost {share:.1%} of its time more than it need"
-        yield warning(Id.RUN_CADENCE, where, text)
+        yield warning(where, text)
 
 
 def interval(saves: Sequence[datetime]) -> timedelta | None:
