@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Final
 
 from rekindle.compat import StrEnum
 from rekindle.drawing.strokes import Axis, Point
-
-HEIGHT: Final = 300
 
 
 class MarkKind(StrEnum):
@@ -57,4 +54,3 @@ class Curve:
     marks: Sequence[Mark] = ()
     names: Sequence[str] = ()  # of the attempts in the order of their lines; the others are numbered
     why: str = ""  # why there are no points
-    height: int = HEIGHT

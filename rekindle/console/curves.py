@@ -54,7 +54,6 @@ def of_job(body: Mapping[str, Any], job: Mapping[str, Any]) -> list[Chart]:
         axis=Axis.TIME,
         points=rate_of(body),
         why=why_not(body, "step_s"),
-        height=190,
     )
     norm = Curve(
         name="grad-norm",
@@ -63,10 +62,9 @@ def of_job(body: Mapping[str, Any], job: Mapping[str, Any]) -> list[Chart]:
         axis=Axis.TIME,
         points=points_of(body, "grad_norm"),
         why=why_not(body, "grad_norm"),
-        height=190,
     )
     return [
-        chart for curve in (loss, rate, norm) if (chart := draw(curve)) is not None and (chart.strokes or chart.broken)
+        chart for curve in (loss, rate, norm) if (chart := draw(curve)) is not None and (chart.plot or chart.broken)
     ]
 
 

@@ -44,7 +44,6 @@ def trend(incidents: Sequence[Mapping[str, Any]], *, since: datetime, until: dat
             y_title="Incidents",
             axis=Axis.TIME,
             points=placed(counts),
-            height=190,
         ),
         Curve(
             name="open-for",
@@ -52,7 +51,6 @@ def trend(incidents: Sequence[Mapping[str, Any]], *, since: datetime, until: dat
             y_title="minutes",
             axis=Axis.TIME,
             points=placed({period: median(values) for period, values in lengths.items()}),
-            height=190,
         ),
     )
     # One point is no trend.

@@ -60,12 +60,6 @@ def value_ticks(scale: Scale, count: int = 5) -> list[Tick]:
     return [Tick(scale(value), short(value)) for value in round_values(scale.low, scale.high, count)]
 
 
-def step_ticks(scale: Scale, count: int = 8) -> list[Tick]:
-    """Round whole steps."""
-    values = dict.fromkeys(round(value) for value in round_values(scale.low, scale.high, count))
-    return [Tick(scale(value), short(value)) for value in values if scale.low <= value <= scale.high]
-
-
 def time_ticks(scale: Scale, count: int = 8) -> list[Tick]:
     """Round times of the clock (UTC)."""
     width = scale.high - scale.low

@@ -101,14 +101,13 @@ def _a_spike_is_seen_and_cured(show: Show, browser: Browser) -> str:
     browser.click(links, "the Incident on the fleet's page, by itself")
     browser.until(lambda: browser.one("#phase").text == "recovered", "the recovery on the Incident's page, by itself")
     browser.until(
-        lambda: browser.all('[data-live="curve"] .zone.redo') and browser.all('[data-live="curve"] .zone.skip'),
-        "the way back and the skipped window, drawn",
+        lambda: browser.all('[data-live="curve"] .key.redo') and browser.all('[data-live="curve"] .key.skip'),
+        "the way back and the skipped window, in the legend",
     )
-    # Of each attempt a stroke, however fast it is: a dot where it was measured once.
-    browser.until(lambda: browser.all('[data-live="curve"] .line.old'), "the loss before")
-    browser.until(lambda: browser.all('[data-live="curve"] .line:not(.old)'), "the loss after")
+    browser.until(lambda: browser.all('[data-live="curve"] .drawn canvas'), "the curve, drawn")
+    browser.until(lambda: browser.all('[data-live="curve"] .key.earlier'), "a line for each attempt")
     said = browser.until(
-        lambda: browser.one('[data-live="curve"] svg title').get_attribute("textContent"), "the curve in words"
+        lambda: browser.one('[data-live="curve"] .words').get_attribute("textContent"), "the curve in words"
     )
     incident = show.incidents()[0]
     detail = show.api(f"/incidents/{incident['incident_id']}")
@@ -123,8 +122,11 @@ def _a_spike_is_seen_and_cured(show: Show, browser: Browser) -> str:
 
 def _the_job_page_draws_the_run_while_it_trains(show: Show, browser: Browser) -> None:
     browser.go(show.console, f"/jobs/{show.stage.job_id}")
-    browser.until(lambda: len(browser.all('[data-live="curves"] svg')) >= 2, "loss and step rate")
-    longest = "return Math.max(...[...document.querySelectorAll('polyline.line')].map((one) => one.points.length))"
+    browser.until(lambda: len(browser.all('[data-live="curves"] .drawn canvas')) >= 2, "loss and step rate")
+    longest = (
+        "return Math.max(...[...document.querySelectorAll('figure[data-plot]')]"
+        ".flatMap((figure) => JSON.parse(figure.dataset.plot).lines.map((line) => line.xs.length)))"
+    )
     before = browser.run(longest)
     browser.until(lambda: browser.run(longest) >= before + 3, "three points more, by themselves")
     _pictures(browser, show, f"/jobs/{show.stage.job_id}", "job")

@@ -1,6 +1,6 @@
-// Charts to look into: the values under the pointer or the arrow keys, zoom, a logarithmic scale. Drawn by uPlot over
-// the SVG of the page, which stays for those without script and for paper. What is drawn stands in the figure's
-// data-plot: {x: "step"|"time", unit, lines: [{name, newest, xs, ys, low?, high?}], marks: [{kind, low, high, label}], broken: [x]}.
+// Charts to look into: the values under the pointer or the arrow keys, zoom, a logarithmic scale. Drawn by uPlot;
+// without script a page has the same in words and as a table. What is drawn stands in the figure's
+// data-plot (console/charts.py): {x: "step"|"time", title, words, isLog, lines, marks, broken}.
 "use strict";
 (() => {
   const HEIGHT = 280;
