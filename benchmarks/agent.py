@@ -35,9 +35,9 @@ from typing import Any
 from benchmarks import agent_slurm
 from localcloud.aws.clock import RealClock
 from localcloud.cloud import STACK, Cloud
+from localcloud.slurm.commands import add_job, lay_out, made, state_of
 from rekindle.protocol.cluster.names import agent_key, answer_key, attempt_key, queue_name
 from rekindle.protocol.cluster.orders import Order, Verb
-from tests.agent.slurm_commands import add_job, lay_out, made, state_of
 
 BUCKET = f"{STACK}-mailbox"
 CLUSTERS = {"3 nodes, no job": (3, 0, 0), "1,000 nodes, 500 jobs": (1000, 450, 50)}

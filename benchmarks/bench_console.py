@@ -16,9 +16,9 @@ from benchmarks.played import Counted, Played
 from chalicelib.aws.dynamodb import items
 from chalicelib.aws.dynamodb.incident_items import pack_line
 from chalicelib.domain.model.incident import TimelineEntry
+from localcloud.worlds.consoles import NOW, Visitor, World, an_incident, raised
 from rekindle.client.api import pool
 from rekindle.console.reads import MAX_AT_ONCE, AnswerCache
-from tests.console.world import NOW, Visitor, World, an_incident, raised
 
 INCIDENTS: Final = 10_000
 JOBS: Final = 1_000

@@ -23,10 +23,10 @@ from typing import Any
 from chalicelib.domain.model.incident import Incident, TimelineEntry
 from chalicelib.domain.model.signal import Signal, SignalKind, SignalSource
 from localcloud.aws.wire import SERVICE
+from localcloud.worlds.recoveries import Script, World, freeze_at, spike_at, world
+from localcloud.worlds.scenarios import SCENARIOS
 from rekindle.protocol.mailbox import ReplyOutcome
 from rekindle.protocol.signals import FaultClass
-from tests.recovery.scenarios import SCENARIOS
-from tests.recovery.world import Script, World, freeze_at, spike_at, world
 
 GOAL_S = 6
 GOAL_OPERATIONS = 60

@@ -9,15 +9,27 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from chalicelib.aws.s3.mailbox import S3Mailbox
+from chalicelib.domain.model.job import Job
 from chalicelib.domain.model.known import Known
+from chalicelib.platforms.training_job.platform import TRAINING_JOB
 from localcloud.aws.clock import SimClock
 from rekindle.detectors.ranks import find_suspects
 from rekindle.protocol.reports import RankReport, ReportKind
 from rekindle.protocol.summaries import HostSummary, ranks_beside
 from simulation.cloud.store import MemoryObjects, MemoryS3
-from tests.adapters.samples import job
 
 NOW: Final = datetime(2026, 11, 21, tzinfo=UTC)
+JOB: Final = Job(
+    job_id="lm-7b",
+    name="lm-7b",
+    platform=TRAINING_JOB.name,
+    policy_name="default",
+    created_at=NOW,
+    current_attempt="lm-7b",
+    attempt_number=1,
+    attempt_started_at=NOW,
+    mailbox="s3://training/runs/lm-7b",
+)
 FRAMES: Final = "".join(f'  File "/opt/train/model_{number}.py", line {number}, in forward\n' for number in range(30))
 WAITS: Final = f'Thread MainThread:\n{FRAMES}  File "/x/torch/distributed/distributed_c10d.py", line 9, in all_reduce\n'
 BUSY: Final = f'Thread MainThread:\n{FRAMES}  File "/opt/train/loader.py", line 4, in read\n'
@@ -51,7 +63,7 @@ def measure(world: int, missing: int) -> str:
     for message in (*reports_of(world, ReportKind.PACE), *stalls, *summaries[missing:]):
         objects.put(f"runs/lm-7b/{message.key}", message.to_json())
     began = time.process_time()
-    found = mailbox.reports(job(), "lm-7b", ReportKind.STALL)
+    found = mailbox.reports(JOB, "lm-7b", ReportKind.STALL)
     verdict = find_suspects(found.value, world) if isinstance(found, Known) else None
     own_s = time.process_time() - began
     counts = Counter(calls)

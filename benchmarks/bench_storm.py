@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
-from tests.recovery.world import Script, World, crash_at, world
+from localcloud.worlds.recoveries import Script, World, crash_at, world
 
 JOBS = 10
 EVENTS = 1000

@@ -23,7 +23,7 @@ from chalicelib.domain.model.job import WatchPlan
 from chalicelib.ports.sweep import SweepMark
 from chalicelib.services.sweep.sweep import SweepFigures
 from infra import costs
-from tests.services.fleet import fleet
+from localcloud.worlds.sweeps import fleet
 
 ROOT = Path(__file__).parent.parent
 SIZES = (10, 100, 1_000, 10_000)

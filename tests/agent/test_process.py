@@ -18,10 +18,10 @@ import pytest
 
 from localcloud.aws.clock import RealClock
 from localcloud.cloud import STACK, Cloud
+from localcloud.slurm.commands import add_job, lay_out, state_of
 from rekindle.protocol.cluster.documents import AgentDoc, AttemptDoc, NodesDoc, SlurmState
 from rekindle.protocol.cluster.names import agent_key, answer_key, attempt_key, nodes_key, order_key, queue_name
 from rekindle.protocol.cluster.orders import Order, OrderResult, Outcome, Verb
-from tests.agent.slurm_commands import add_job, lay_out, state_of
 
 pytestmark = [pytest.mark.long, pytest.mark.process]
 PATIENCE_S = 120.0  # nothing here takes seconds; a machine may be busy

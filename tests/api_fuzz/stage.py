@@ -9,8 +9,8 @@ from typing import Any
 
 from app import app
 from localcloud.cloud import STACK
+from localcloud.worlds.recoveries import Script, World, crash_at, world
 from rekindle.protocol.cluster import documents, names
-from tests.recovery.world import Script, World, crash_at, world
 
 CLUSTER, NODE = "pretrain", "ip-10-0-0-1"
 POLICIES: dict[str, dict[str, Any]] = {

@@ -36,7 +36,7 @@ from chalicelib.services.operator.switches import Switches
 from chalicelib.services.perform.perform import ActionExecutor
 from chalicelib.services.reporting.alarms import Alarms
 from chalicelib.services.reporting.outcome import Outcome
-from localcloud.memory_tables import MemoryIncidents, MemoryJobs
+from localcloud.memory_tables import MemoryIncidents, MemoryJobs, RememberedExecutions
 from tests.fakes.headnodes import FakeHeadNodes
 from tests.fakes.paging import FakeAnswers, FakeListings, FakePolicyShelf
 from tests.fakes.watching import FakeAlarmBoard
@@ -44,7 +44,6 @@ from tests.fakes.world import (
     FakeAnnouncer,
     FakeClock,
     FakeClusterReader,
-    FakeExecutions,
     FakeMailbox,
     FakePolicies,
     FakeQuarantine,
@@ -85,7 +84,7 @@ class FakeService:
         self.policies = FakePolicies()
         self.clusters = FakeClusterReader()
         self.head_nodes = FakeHeadNodes(self.clock)
-        clusters, executions = self.clusters, FakeExecutions()
+        clusters, executions = self.clusters, RememberedExecutions()
         self.intake = Intake(
             store=self.store,
             registry=self.registry,

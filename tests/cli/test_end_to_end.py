@@ -8,10 +8,10 @@ from contextlib import ExitStack, redirect_stdout
 from pathlib import Path
 from typing import Any
 
+from localcloud.worlds.recoveries import Script, World, crash_at, world
 from tests.cli.conftest import Run
 from tests.cli.service import FakeService, Seen, serve
 from tests.drills.parts import until_step
-from tests.recovery.world import Script, World, crash_at, world
 
 
 class Behind:

@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from localcloud.cloud import STACK
+from localcloud.slurm.commands import lay_out
 from rekindle.cli.main import build_parser
 from rekindle.protocol.cluster.names import nodes_key, queue_name
-from tests.agent.slurm_commands import lay_out
 from tests.docs.pages import ROOT, Page, clean_environ
 
 PAGES = sorted((ROOT / "docs").glob("quickstart-*.md"))

@@ -14,6 +14,7 @@ from moto import mock_aws
 
 from chalicelib.api.operations.jobs import INCIDENTS_SHOWN
 from localcloud.cloud import Cloud
+from localcloud.worlds.recoveries import Script, World, world
 from rekindle.cli.main import main
 from rekindle.cli.tools.doctor import as_text
 from rekindle.client.table import Style
@@ -25,7 +26,6 @@ from rekindle.doctor.base.findings import Finding, Severity
 from rekindle.doctor.setup import Service, ServiceRefused, Setup, look_at
 from rekindle.doctor.stack.rules import StackFacts
 from tests.doctor.test_stack import heartbeat
-from tests.recovery.world import Script, World, world
 
 REGION = "us-west-2"
 NOW = datetime.now(UTC)

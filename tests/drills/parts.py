@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from tests.recovery.world import World
+from localcloud.worlds.recoveries import World
 
 # What is no read. Counted over every call that left a client.
 _READS = ("Describe", "Get", "List", "Head", "Query", "BatchGet")

@@ -13,9 +13,9 @@ from chalicelib.domain.model.errors import InvalidRequest, Skip, UnknownEntity
 from chalicelib.services.operator.drill_play import ReadOnly
 from chalicelib.services.operator.drills import Drills
 from localcloud.cloud import STACK
+from localcloud.worlds.recoveries import World, world
 from rekindle.protocol.signals import FaultClass
 from tests.drills.parts import until_step, writes
-from tests.recovery.world import World, world
 
 
 def stored(made: World) -> list[str]:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 
+from localcloud.worlds.recoveries import Script, crash_at, world
 from tests.drills.parts import until_step, writes
 from tests.recovery.test_slurm_playbooks import JOB, slurm
-from tests.recovery.world import Script, crash_at, world
 
 _WAITS = ("verify.waiting", "verify.starting", "verify.blind", "verify.not_listed")
 

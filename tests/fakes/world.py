@@ -11,7 +11,6 @@ from typing import Any
 
 from chalicelib.domain.model.action import ActionResult, Done, QuarantineCheckpoint, RequestCheckpoint, ResubmitJob
 from chalicelib.domain.model.errors import UnknownEntity, VersionConflict
-from chalicelib.domain.model.incident import execution_name
 from chalicelib.domain.model.job import Attempt, Job
 from chalicelib.domain.model.known import Known, Maybe, Unknown
 from chalicelib.domain.model.observation import AttemptStatus, AttemptView, CheckpointView, ReplyView
@@ -300,32 +299,6 @@ class FakePolicies:
         if name == "default":
             return DEFAULT_POLICY
         raise UnknownEntity(name)
-
-
-class FakeExecutions:
-    """Remembers starts and wakes; `live` is what `running` answers."""
-
-    def __init__(self) -> None:
-        self.started: list[str] = []
-        self.live: set[str] = set()
-        self.woken: list[tuple[str, str]] = []
-        self.gone: set[str] = set()
-
-    def start(self, incident_id: str, *, generation: int) -> None:
-        name = execution_name(incident_id, generation)
-        if name not in self.started:
-            self.started.append(name)
-            self.live.add(name)
-
-    def wake(self, callback_id: str, *, why: str) -> bool:
-        if callback_id in self.gone:
-            return False
-        self.gone.add(callback_id)  # a callback is completed once
-        self.woken.append((callback_id, why))
-        return True
-
-    def running(self) -> frozenset[str]:
-        return frozenset(self.live)
 
 
 class FakeQuarantine:

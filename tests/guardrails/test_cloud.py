@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 from chalicelib.domain.model.incident import Phase
-from tests.recovery.world import Script, crash_at, world
+from localcloud.worlds.recoveries import Script, crash_at, world
 
 
 def test_asked_approved_recovered_on_the_embedded_cloud() -> None:

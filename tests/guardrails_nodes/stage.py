@@ -11,8 +11,9 @@ from chalicelib.services.intake.intake import Intake
 from chalicelib.services.operator.orders import Orders
 from chalicelib.services.reporting.alarms import Alarms
 from chalicelib.services.reporting.hardware_ledger import HardwareLedgers
+from localcloud.memory_tables import RememberedExecutions
 from tests.fakes.watching import FakeAlarmBoard
-from tests.fakes.world import FakeClusterReader, FakeExecutions, FakeMailbox, FakePolicies
+from tests.fakes.world import FakeClusterReader, FakeMailbox, FakePolicies
 from tests.services.node_world import CLUSTER, NodeWorld
 
 NODE = "ip-10-1-0-0"
@@ -39,7 +40,7 @@ class Yard(NodeWorld):
             store=self.store,
             mailbox=mailbox,
             clusters=self.reader,
-            executions=FakeExecutions(),
+            executions=RememberedExecutions(),
             head_nodes=self.site,
             **common,
         )

@@ -18,7 +18,7 @@ from chalicelib.channels.bus import DETAIL_TYPE, SOURCE
 from localcloud.aws.bus_to_bus import Bus, Event, StackLocation, forward, transformed
 from localcloud.aws.events import matches
 from localcloud.cloud import ACCOUNT_ID, REGION, STACK
-from tests.recovery.world import Script, crash_at, world
+from localcloud.worlds.recoveries import Script, crash_at, world
 
 HERE = Path(__file__).resolve().parents[2]
 FILES = HERE / "infra" / "wrap" / "hub"

@@ -20,11 +20,11 @@ from chalicelib.ports.incidents import Page
 from chalicelib.services.reporting.ledgers import MAX_INCIDENTS, PAGE, Ledgers
 from localcloud.cloud import STACK
 from localcloud.memory_tables import MemoryIncidents, MemoryJobs
+from localcloud.worlds.recoveries import Script, crash_at, freeze_at, world
 from rekindle.protocol.mailbox import ReplyOutcome
 from tests.adapters.samples import attempt, job
 from tests.fakes.world import FakeClock, FakeMailbox, FakeScheduler
 from tests.ledger.books import at, incident
-from tests.recovery.world import Script, crash_at, freeze_at, world
 
 
 def test_a_crash_on_the_embedded_cloud_has_the_ledger_that_its_own_events_give() -> None:

@@ -20,7 +20,7 @@ from localcloud.aws.authorization import _NEEDS, Account, Permission, Policy, ne
 from localcloud.aws.roles import acting_as
 from localcloud.aws.wire import SERVICE
 from localcloud.cloud import ACCOUNT_ID, REGION, STACK, Cloud
-from tests.recovery.world import Script, crash_at, world
+from localcloud.worlds.recoveries import Script, crash_at, world
 
 pytestmark = pytest.mark.may_be_denied
 KEY = f"arn:aws:kms:{REGION}:{ACCOUNT_ID}:key/1234abcd-12ab-34cd-56ef-1234567890ab"

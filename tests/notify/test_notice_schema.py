@@ -17,9 +17,9 @@ from chalicelib.domain.model.action import Severity
 from chalicelib.domain.model.incident import Phase
 from chalicelib.ports.notices import Address, Notice, NoticeKind
 from infra.site.reference_notice import PAGE
+from localcloud.worlds.recoveries import Script, World, crash_at, freeze_at, world
 from rekindle.protocol.signals import FaultClass
 from tests.notify.made import notice
-from tests.recovery.world import Script, World, crash_at, freeze_at, world
 
 SCHEMA = json.loads((Path(__file__).parents[2] / PAGE).read_text(encoding="utf-8"))
 VALIDATE = fastjsonschema.compile(SCHEMA)

@@ -19,13 +19,13 @@ from chalicelib.domain.reporting.otlp import otlp_of
 from chalicelib.domain.reporting.trace import trace_of
 from chalicelib.ports.notices import NoticeKind
 from localcloud.cloud import STACK
+from localcloud.worlds.recoveries import Script, crash_at, world
 from tests.canary import CANARY
 from tests.ledger.books import incident, ledger
 from tests.notify.conftest import Told
 from tests.notify.made import Secrets, notice
 from tests.notify.otlp_receiver import attributes, received, resource
 from tests.notify.receiver import Receiver
-from tests.recovery.world import Script, crash_at, world
 
 HOUR = timedelta(hours=1)
 

@@ -46,11 +46,11 @@ from chalicelib.services.reporting.curves import Curves
 from chalicelib.services.reporting.losses import Losses
 from chalicelib.services.reporting.pages import WRITES, Pages
 from localcloud.memory_tables import MemoryIncidents, MemoryJobs
+from localcloud.worlds.recoveries import Script, World, crash_at, world
 from tests.ledger import books
 from tests.ledger.test_postmortem import HOSTILE, story
 from tests.notify.made import AT, notice, webhook
 from tests.notify.test_page_chart import JOB
-from tests.recovery.world import Script, World, crash_at, world
 from tests.sizes import examples
 
 BUCKET = "rekindle-mailbox"

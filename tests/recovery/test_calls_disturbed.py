@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 
 from localcloud.aws.wire import FailureMode
-from tests.recovery.scenarios import CALLS, Disturbed, Summary, play
+from localcloud.worlds.scenarios import CALLS, Disturbed, Summary, play
 from tests.recovery.test_crash_anywhere import IS_WHOLE, baseline
 
 pytestmark = pytest.mark.long

@@ -11,7 +11,7 @@ from functools import cache
 
 import pytest
 
-from tests.recovery.scenarios import SCENARIOS, Summary, play
+from localcloud.worlds.scenarios import SCENARIOS, Summary, play
 
 pytestmark = pytest.mark.long
 

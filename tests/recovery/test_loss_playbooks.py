@@ -13,9 +13,9 @@ from chalicelib.domain.model.evidence import FORENSIC, Stretch, SuspicionKind
 from chalicelib.domain.model.incident import Phase, SkipWindow
 from chalicelib.domain.model.known import Known
 from localcloud.cloud import STACK
+from localcloud.worlds.recoveries import Script, World, crash_at, freeze_at, nan_at, spike_at, world
 from rekindle.protocol.mailbox import ReplyOutcome
 from rekindle.protocol.signals import FaultClass
-from tests.recovery.world import Script, World, crash_at, freeze_at, nan_at, spike_at, world
 
 pytestmark = pytest.mark.long
 

@@ -8,9 +8,9 @@ import pytest
 
 from chalicelib.domain.model.incident import Phase
 from chalicelib.domain.model.known import Known
+from localcloud.worlds.recoveries import Fault, Script, World, crash_at, freeze_at, nan_at, world
 from rekindle.protocol.mailbox import ReplyOutcome
 from rekindle.protocol.signals import FaultClass
-from tests.recovery.world import Fault, Script, World, crash_at, freeze_at, nan_at, world
 
 pytestmark = pytest.mark.long
 

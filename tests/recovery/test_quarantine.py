@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 
+from localcloud.worlds.recoveries import Script, world
 from tests.ingest import golden
-from tests.recovery.world import Script, world
 
 
 def test_a_malformed_event_is_kept_with_the_field_that_was_wrong_and_can_be_fed_in_again() -> None:

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from chalicelib.domain.model.incident import Phase, TimelineEntry
-from tests.recovery.scenarios import SCENARIOS
-from tests.recovery.world import World, world
+from localcloud.worlds.recoveries import World, world
+from localcloud.worlds.scenarios import SCENARIOS
 
 
 class Rival:

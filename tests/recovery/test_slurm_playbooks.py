@@ -15,9 +15,9 @@ import pytest
 from chalicelib.domain.model.incident import Incident, Phase
 from localcloud.cloud import STACK
 from localcloud.slurm.simulated import SlurmSimulated
+from localcloud.worlds.recoveries import World, world
 from rekindle.protocol.cluster.documents import SlurmState
 from rekindle.protocol.cluster.orders import Verb
-from tests.recovery.world import World, world
 
 pytestmark = pytest.mark.long
 

@@ -11,7 +11,7 @@ from benchmarks.bench_storm import play
 from chalicelib.aws.dynamodb.incident_inbox import MAX_INBOX, ORDERS_EXTRA
 from chalicelib.domain.model.incident import MAX_KEPT_SIGNALS, Phase
 from chalicelib.domain.model.signal import MAX_EVIDENCE_BYTES, Signal, SignalKind, SignalSource
-from tests.recovery.world import Script, World, crash_at, world
+from localcloud.worlds.recoveries import Script, World, crash_at, world
 
 pytestmark = pytest.mark.long
 

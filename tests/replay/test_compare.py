@@ -16,10 +16,10 @@ from chalicelib.domain.model.known import Known, Unknown
 from chalicelib.domain.policy.document import DEFAULT_POLICY, Policy
 from localcloud.replay.compare import compare, estimated_s, play
 from localcloud.replay.read import Recorded, read
+from localcloud.worlds.recoveries import Script, World, crash_at, freeze_at, world
 from rekindle.cli.main import main
 from rekindle.protocol.signals import FaultClass
 from tests.ledger.books import incident
-from tests.recovery.world import Script, World, crash_at, freeze_at, world
 from tests.replay.test_replay import EVENTS, job, monitor, nan, stall
 
 pytestmark = pytest.mark.long

@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 from localcloud.cloud import STACK
+from localcloud.worlds.recoveries import Script, World, crash_at, world
 from tests.recovery.test_slurm_playbooks import JOB, Slurm, slurm
-from tests.recovery.world import Script, World, crash_at, world
 
 pytestmark = pytest.mark.long
 EVENTS = Path(__file__).parents[2] / "events"

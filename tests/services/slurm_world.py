@@ -28,13 +28,13 @@ from chalicelib.services.perform.perform import ActionExecutor
 from chalicelib.services.reporting.alarms import Alarms
 from chalicelib.services.reporting.outcome import Outcome as Taken
 from chalicelib.services.reporting.outcome import OutcomeKind
-from localcloud.memory_tables import MemoryIncidents, MemoryJobs
+from localcloud.memory_tables import MemoryIncidents, MemoryJobs, RememberedExecutions
 from localcloud.slurm.model import ENDED, SimJob, SlurmModel
 from rekindle.protocol.cluster.documents import AgentDoc, AttemptDoc, EndedBy, NodesDoc, SlurmState
 from rekindle.protocol.cluster.orders import Order, OrderResult
 from rekindle.protocol.signals import FaultClass
 from tests.fakes.watching import FakeAlarmBoard
-from tests.fakes.world import FakeAnnouncer, FakeClock, FakeClusterReader, FakeExecutions, FakeMailbox, FakePolicies
+from tests.fakes.world import FakeAnnouncer, FakeClock, FakeClusterReader, FakeMailbox, FakePolicies
 from tests.services.world import World
 
 NODES = ("ip-1", "ip-2", "ip-3", "ip-4")
@@ -130,7 +130,7 @@ class SlurmWorld(World):
         self.model = SlurmModel(cluster="ml", nodes=NODES, now=self.clock.now)
         self.head = ModelHeadNodes(self.model, self.clock)
         self.mailbox = FakeMailbox()
-        self.executions = FakeExecutions()
+        self.executions = RememberedExecutions()
         self.announcer = FakeAnnouncer()
         self.clusters = FakeClusterReader()
         self.policies = FakePolicies(policy)

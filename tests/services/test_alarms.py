@@ -25,8 +25,8 @@ from chalicelib.ingest import dispatch
 from localcloud.aws.shapes import request_problems
 from localcloud.aws.wire import FailureMode
 from localcloud.cloud import Cloud
+from localcloud.worlds.recoveries import Script, freeze_at, world
 from rekindle.protocol.signals import FaultClass
-from tests.recovery.world import Script, freeze_at, world
 from tests.services.test_sweep import a_job
 from tests.services.world import JOB, World
 

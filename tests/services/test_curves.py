@@ -13,10 +13,10 @@ from chalicelib.domain.model.job import Attempt, Job, WatchPlan
 from chalicelib.platforms.training_job.platform import TRAINING_JOB
 from chalicelib.services.reporting.curves import CURVES, MAX_MINUTES, MAX_POINTS, Curves, period_for
 from localcloud.memory_tables import MemoryJobs
+from localcloud.worlds.sweeps import fleet
 from rekindle.monitor.base.metrics import Sample, aggregate
 from tests.fakes.watching import FakeMetrics
 from tests.fakes.world import FakeClock
-from tests.services.fleet import fleet
 
 AT = datetime(2026, 11, 20, 10, tzinfo=UTC)
 

@@ -31,7 +31,7 @@ from chalicelib.services.reporting.outcome import Outcome, OutcomeKind
 from chalicelib.services.sweep.clusters import SweepClusters
 from chalicelib.services.sweep.sweep import Sweep, SweepFigures
 from chalicelib.services.sweep.unheard import UnheardAttempts
-from localcloud.memory_tables import MemoryIncidents, MemoryJobs
+from localcloud.memory_tables import MemoryIncidents, MemoryJobs, RememberedExecutions
 from rekindle.protocol.cluster.documents import AttemptDoc, EndedBy, NodeFacts, NodesDoc, SlurmState
 from rekindle.protocol.signals import FaultClass
 from tests.fakes.headnodes import FakeHeadNodes
@@ -41,7 +41,6 @@ from tests.fakes.world import (
     FakeAnnouncer,
     FakeClock,
     FakeClusterReader,
-    FakeExecutions,
     FakeMailbox,
     FakePolicies,
     FakeScheduler,
@@ -64,7 +63,7 @@ class World:
         self.mailbox = FakeMailbox()
         self.announcer = FakeAnnouncer()
         self.clusters = FakeClusterReader()
-        self.executions = FakeExecutions()
+        self.executions = RememberedExecutions()
         self.training = FakeScheduler(self.clock)
         slurm = SlurmScheduler(self.head_nodes, self.mailbox, clock=self.clock, bucket="stack")
         self.scheduler = Schedulers(slurm, self.training)

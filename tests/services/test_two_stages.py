@@ -8,7 +8,7 @@ import pytest
 
 from chalicelib.domain.model.errors import InvalidRequest
 from chalicelib.domain.model.incident import Phase
-from tests.recovery.world import Script, crash_at, world
+from localcloud.worlds.recoveries import Script, crash_at, world
 
 POLICY = {"Key": "rekindle:policy", "Value": "default"}
 

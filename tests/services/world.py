@@ -29,14 +29,13 @@ from chalicelib.services.perform.perform import ActionExecutor
 from chalicelib.services.reporting.alarms import Alarms
 from chalicelib.services.sweep.sweep import Sweep
 from chalicelib.services.sweep.unheard import UnheardAttempts
-from localcloud.memory_tables import MemoryIncidents, MemoryJobs
+from localcloud.memory_tables import MemoryIncidents, MemoryJobs, RememberedExecutions
 from rekindle.protocol.signals import FaultClass
 from tests.fakes.watching import FakeAlarmBoard, FakeListing, FakeMarks, FakeMetrics, FakeSaves
 from tests.fakes.world import (
     FakeAnnouncer,
     FakeClock,
     FakeClusterReader,
-    FakeExecutions,
     FakeMailbox,
     FakePolicies,
     FakeScheduler,
@@ -136,7 +135,7 @@ class World:
         self.scheduler: Any = platform or CarefulScheduler(self.clock)
         schedulers = schedulers or self.scheduler
         self.mailbox = FakeMailbox()
-        self.executions = FakeExecutions()
+        self.executions = RememberedExecutions()
         self.announcer = FakeAnnouncer()
         self.clusters = FakeClusterReader()
         self.policies = FakePolicies(policy)

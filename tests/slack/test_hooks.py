@@ -42,10 +42,11 @@ from chalicelib.services.operator.switches import Switches
 from chalicelib.services.reporting.alarms import Alarms
 from chalicelib.services.reporting.outcome import Outcome
 from localcloud.aws.template import create_table
+from localcloud.memory_tables import RememberedExecutions
 from tests.adapters.conftest import make_client
 from tests.canary import CANARY, SLACK_SIGNING_SECRET, SLACK_TOKEN
 from tests.fakes.watching import FakeAlarmBoard
-from tests.fakes.world import FakeClusterReader, FakeExecutions, FakeMailbox, FakePolicies, FakeScheduler
+from tests.fakes.world import FakeClusterReader, FakeMailbox, FakePolicies, FakeScheduler
 from tests.sizes import examples
 from tests.slack.conftest import Watch
 from tests.slack.fake_slack import CONVERSATION, FakeSlack, Mood
@@ -65,7 +66,7 @@ class Gate:
     clock: Watch
     store: DynamoIncidentStore
     registry: DynamoJobRegistry
-    executions: FakeExecutions
+    executions: RememberedExecutions
     outcomes: list[Outcome]
     calls: Counter[str]
     table: str
@@ -180,7 +181,7 @@ def gate(slack: FakeSlack, aws: tuple[Any, Any]) -> Gate:
         client.meta.events.register("before-parameter-build", count, unique_id=name)
     settings = SsmSettings(ssm, prefix=f"/{name}", clock=clock)
     store, registry = DynamoIncidentStore(dynamo, table=name), DynamoJobRegistry(dynamo, table=name)
-    executions, scheduler, mailbox = FakeExecutions(), FakeScheduler(clock), FakeMailbox()  # type: ignore[arg-type]
+    executions, scheduler, mailbox = RememberedExecutions(), FakeScheduler(clock), FakeMailbox()  # type: ignore[arg-type]
     intake = Intake(
         store=store,
         registry=registry,

@@ -15,8 +15,8 @@ from chalice.local import LocalGateway
 from app import app
 from chalicelib.domain.model.incident import Phase
 from localcloud.cloud import STACK
+from localcloud.worlds.recoveries import Script, World, crash_at, world
 from tests.canary import CANARY, SLACK_SIGNING_SECRET, SLACK_TOKEN
-from tests.recovery.world import Script, World, crash_at, world
 from tests.slack.fake_slack import CONVERSATION, FakeSlack, Mood, Posted
 
 ASKS = {"approvals": {"rules": [{"when": {"actions": ["ResubmitJob"]}, "deadline_s": 7200, "default": "deny"}]}}

@@ -17,8 +17,8 @@ import pytest
 from chalicelib.domain.model.incident import Incident, Phase
 from localcloud.cloud import RECOVER_FUNCTION, Cloud
 from localcloud.stack import deploy_rekindle
+from localcloud.worlds.recoveries import Script, World, crash_at, freeze_at
 from rekindle.protocol.mailbox import ReplyOutcome
-from tests.recovery.world import Script, World, crash_at, freeze_at
 from tests.upgrade.bundles import Bundle, Changes, other, own
 
 pytestmark = pytest.mark.long

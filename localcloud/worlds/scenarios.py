@@ -10,8 +10,8 @@ from datetime import timedelta
 
 from localcloud.aws.wire import FailureMode
 from localcloud.engine.engine import Crash
+from localcloud.worlds.recoveries import Script, World, crash_at, freeze_at, nan_at, spike_at, world
 from rekindle.protocol.mailbox import ReplyOutcome
-from tests.recovery.world import Script, World, crash_at, freeze_at, nan_at, spike_at, world
 
 
 def _crash(w: World) -> None:
@@ -40,7 +40,7 @@ def _spike(w: World) -> None:
 
 def _order(w: World) -> None:
     w.submit()
-    w.cloud.clock.run_for(timedelta(seconds=80))
+    w.run_for(timedelta(seconds=80))
     w.service.orders.resubmit("lm", who="ada", key="k1", from_step=None, skip=())
 
 

@@ -37,6 +37,7 @@ _BRISK: dict[str, Any] = {
 
 
 def Script(**more: Any) -> _Script:
+    """A run that is over soon, but for what is said otherwise."""
     return _Script(**{**_BRISK, **more})
 
 
@@ -58,12 +59,13 @@ def nan_at(step: int, *, in_data: bool = True, **more: Any) -> Fault:
 
 def spike_at(step: int, **more: Any) -> Fault:
     """In the data unless told otherwise; lasting unless it `heals_after` steps."""
-    return Fault(**({"kind": "spike", "step": step, "in_data": True} | more))
+    given: dict[str, Any] = {"kind": "spike", "step": step, "in_data": True} | more
+    return Fault(**given)
 
 
 @dataclass
 class World:
-    """Hands for a test."""
+    """What a test or a measurement does in the account, and what it sees there."""
 
     cloud: Cloud
     service: Service
@@ -108,6 +110,11 @@ class World:
 
     def run_until(self, predicate: Callable[[], bool], *, limit: timedelta = LONG) -> None:
         assert self.cloud.clock.run_until(predicate, limit=limit), f"not within {limit}: {self.story()}"
+
+    def run_for(self, span: timedelta) -> None:
+        """Let virtual time pass."""
+        clock: Any = self.cloud.clock  # a SimClock
+        clock.run_for(span)
 
     def incidents(self) -> list[Incident]:
         store = self.service.look.store

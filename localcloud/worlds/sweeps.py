@@ -15,11 +15,11 @@ from chalicelib.bootstrap import Service, build
 from chalicelib.domain.model.job import Job, WatchPlan
 from chalicelib.platforms.training_job.platform import TRAINING_JOB
 from chalicelib.ports.sweep import SweepMark
-from chalicelib.services.sweep.sweep import SweepFigures
+from chalicelib.services.sweep.figures import SweepFigures
 from localcloud.aws.sagemaker import Phase
 from localcloud.cloud import STACK, Cloud
+from localcloud.memory_tables import RememberedExecutions
 from rekindle.protocol.mailbox import Heartbeat, LossState, Manifest, ManifestFile, RunPhase, SaveKind, heartbeat_key
-from tests.fakes.world import FakeExecutions
 
 STEP = ("Rekindle/Training", "Step", "JobId")
 BAD = ("Rekindle/Training", "NonFinite", "JobId")
@@ -28,7 +28,7 @@ LOSS = ("/aws/sagemaker/TrainingJobs", "train:loss", "TrainingJobName")
 
 @dataclass
 class Fleet:
-    """Hands for a test."""
+    """What a test or a measurement does to the fleet, and what it sees of it."""
 
     cloud: Cloud
     service: Service
@@ -142,7 +142,7 @@ class _Session:
     def __init__(self, cloud: Cloud) -> None:
         self._cloud = cloud
 
-    def client(self, name: str, config: object = None) -> Any:
+    def client(self, name: str, config: object = None) -> Any:  # noqa: ARG002  boto3's own name
         return self._cloud.client(name)
 
 
@@ -151,6 +151,6 @@ def fleet() -> Iterator[Fleet]:
     """No function is deployed and no event arrives: the sweep is alone, and what it starts is only written down."""
     with Cloud() as cloud:
         service = build(cloud.environ(), clock=cloud.clock, session=_Session(cloud))
-        service.executions = FakeExecutions()  # type: ignore[assignment]  # the port's fake, in place of Lambda's
+        service.executions = RememberedExecutions()  # type: ignore[assignment]  # the port's fake, in place of Lambda's
         cloud.training.backend = None  # states change when the test says so
         yield Fleet(cloud=cloud, service=service)

@@ -165,12 +165,7 @@ def scontrol(arguments: list[str], state: dict[str, Any]) -> int:
         case ["requeuehold" | "hold" | "release" as verb, number]:
             return change_job(state, number, verb)
         case ["update", first, *rest] if first.startswith("jobid="):
-            given = values(rest)
-            job = state["jobs"][first.partition("=")[2]]
-            if "excnodelist" in given:
-                job["ExcNodeList"] = given["excnodelist"]
-            if "starttime" in given and job["State"] == "PENDING" and job["PriorityLong"]:
-                job.update({"State": "RUNNING", "NodeList": "node[2-3]", "StartTime": SUBMITTED + 9, "Reason": "None"})
+            update_job(state["jobs"][first.partition("=")[2]], values(rest))
         case ["update", first, *rest] if first.startswith("nodename="):
             given = values(rest)
             flag = {"drain": "IDLE+DRAIN", "fail": "IDLE+FAIL", "resume": "IDLE"}[given["state"]]
@@ -178,6 +173,13 @@ def scontrol(arguments: list[str], state: dict[str, Any]) -> int:
         case _:
             return fail(f"invalid: {words}")
     return 0
+
+
+def update_job(job: dict[str, Any], given: dict[str, str]) -> None:
+    if "excnodelist" in given:
+        job["ExcNodeList"] = given["excnodelist"]
+    if "starttime" in given and job["State"] == "PENDING" and job["PriorityLong"]:
+        job.update({"State": "RUNNING", "NodeList": "node[2-3]", "StartTime": SUBMITTED + 9, "Reason": "None"})
 
 
 def change_job(state: dict[str, Any], number: str, verb: str) -> int:
