@@ -20,13 +20,12 @@ from localcloud.aws.sagemaker import Phase as JobPhase
 from rekindle.protocol.mailbox import RunPhase
 from rekindle.protocol.signals import FaultClass
 from simulation.judging.counts import Figures, Unsafe
+from simulation.judging.excuses import EXCUSES, UNWATCHED_AFTER, Minute
 from simulation.judging.knowable import (
     began_over,
     fruitless_attempts,
     has_collapsed,
     has_confirmed,
-    has_shown,
-    is_bad_as_before,
     is_shown,
     is_unseen,
     looks_broken,
@@ -42,7 +41,6 @@ from simulation.runs.truth import MISSES_NOTHING, ActiveTrouble, Attempt, TrueNo
 from simulation.slurm.cluster import Cluster
 from simulation.stages.world import World
 
-UNWATCHED_AFTER: Final = timedelta(minutes=10)
 PAGED_WITHIN: Final = timedelta(minutes=30)  # of trouble, an outage or a person's deed: a page has its reason
 SILENCE: Final = timedelta(minutes=30)  # more until a run that only sends metrics is known to be silent
 RHYTHM: Final = 3  # and this many times as long as the longest hole that its data had while it was well
@@ -122,19 +120,22 @@ class Judge(Watcher):
         self._judge_pause(f"{attempt.name} was stopped", run.name)
         if run.is_ordered:
             return
-        ill = run.ill
         self._judge_denial(run, f"{attempt.name} was stopped")
+        self._judge_health(attempt)
+
+    def _judge_health(self, attempt: Attempt) -> None:
+        """Count a stop of an attempt that was well, that had finished its work, or that was on its way."""
+        run, ill = attempt.run, attempt.run.ill
         if ill is not None and ill.kind == "slow" and not self._restarts_what_is_slow:
             ill = None
         if ill is None and not attempt.is_done and any(node.is_announced(self._now) for node in attempt.nodes):
             self._judge_notice(attempt)
-            return
-        if attempt.is_done and (ill is None or ill.kind not in ("poisoned", "spiking")):
-            self._count("healthy_stopped", run.name, f"{attempt.name} had finished, and was {job.phase}")
+        elif attempt.is_done and (ill is None or ill.kind not in ("poisoned", "spiking")):
+            self._count("healthy_stopped", run.name, f"{attempt.name} had finished, and was {attempt.job.phase}")
         elif ill is None and not self._just_healed(run) and not attempt.is_frozen:  # another one may train beside it
-            self._count("healthy_stopped", run.name, f"{attempt.name} was well, and {job.phase}")
+            self._count("healthy_stopped", run.name, f"{attempt.name} was well, and {attempt.job.phase}")
         elif ill is not None and ill.kind == "dead" and not self._is_of_a_loop(attempt):
-            self._count("healthy_stopped", run.name, f"{attempt.name} was on its way, {job.phase}")
+            self._count("healthy_stopped", run.name, f"{attempt.name} was on its way, {attempt.job.phase}")
 
     def _gives_way(self, attempt: Attempt) -> bool:
         """It has not trained yet, and another attempt continues in its place; or it is a start of ours whose order was
@@ -212,19 +213,7 @@ class Judge(Watcher):
             self._count(
                 "two_live_attempts", run.name, f"{attempt.name} was submitted while {', '.join(others)} was live"
             )
-        stopped_at = run.owner_stopped_at
-        if stopped_at is not None and any(
-            one.is_by_hand and timedelta(0) <= stopped_at - one.job.created_at < MISSES_NOTHING
-            for one in run.attempts.values()
-        ):
-            stopped_at = None  # what a person submitted and stopped within a minute may be two people's
-        if stopped_at is not None and self._trains_another_submission(run, stopped_at):
-            stopped_at = None
-        if stopped_at is not None and run.resubmission_ordered_at is not None:
-            # Whose stop it is that follows an order to resubmit at once two clocks do not show.
-            apart = OTHER_CLOCK if run.spec.platform == "slurm" else SAME_CLOCK
-            if timedelta(0) <= stopped_at - run.resubmission_ordered_at <= apart:
-                stopped_at = None
+        stopped_at = self._stopped_for_certain_at(run)
         if stopped_at is not None and stopped_at < (attempt.ordered_at or self._now):
             self._count("owner_undone", run.name, f"{attempt.name} was submitted after its owner had stopped the run")
         self._judge_resume_point(attempt, is_alone=not others)
@@ -234,6 +223,21 @@ class Judge(Watcher):
         attempt.is_persons, run.is_ordered = run.is_ordered, False
         if not attempt.is_persons:
             self._judge_budget(attempt)
+
+    def _stopped_for_certain_at(self, run: TrueRun) -> datetime | None:
+        """When its owner stopped the run, None where that stop may be meant for something else."""
+        stopped_at = run.owner_stopped_at
+        if stopped_at is None or self._trains_another_submission(run, stopped_at):
+            return None
+        by_hand = (stopped_at - one.job.created_at for one in run.attempts.values() if one.is_by_hand)
+        if any(timedelta(0) <= after < MISSES_NOTHING for after in by_hand):
+            return None  # what a person submitted and stopped within a minute may be two people's
+        if run.resubmission_ordered_at is not None:
+            # Whose stop it is that follows an order to resubmit at once two clocks do not show.
+            apart = OTHER_CLOCK if run.spec.platform == "slurm" else SAME_CLOCK
+            if timedelta(0) <= stopped_at - run.resubmission_ordered_at <= apart:
+                return None
+        return stopped_at
 
     def _trains_another_submission(self, run: TrueRun, stopped_at: datetime) -> bool:
         """What its owner had submitted as well waited in the queue as the order to stop came, which names another Job;
@@ -359,16 +363,21 @@ class Judge(Watcher):
         if run is not None and run.ill is not None:
             run.ill.is_notified = True
         if run is not None and notice.title.endswith(ORDER_NOT_TAKEN):
-            if run.stopped_before_order_at is not None:
-                run.owner_stopped_at, run.is_ordered = run.stopped_before_order_at, False
-            elif run.is_stop_ordered:
-                run.stop_orders -= 1  # another one may stand: the refused one came while it was carried out
-                run.owner_stopped_at = run.owner_stopped_at if run.is_stop_ordered else None
-        if notice.severity is not Severity.PAGE:
-            return
-        self.figures.pages += 1
-        if notice.approval_id:  # each question is about another step, and is asked once
-            return
+            self._take_back_order(run)
+        if notice.severity is Severity.PAGE:
+            self.figures.pages += 1
+            if not notice.approval_id:  # each question is about another step, and is asked once
+                self._judge_page(notice, run)
+
+    def _take_back_order(self, run: TrueRun) -> None:
+        """The person's order that the service has just refused never was."""
+        if run.stopped_before_order_at is not None:
+            run.owner_stopped_at, run.is_ordered = run.stopped_before_order_at, False
+        elif run.is_stop_ordered:
+            run.stop_orders -= 1  # another one may stand: the refused one came while it was carried out
+            run.owner_stopped_at = run.owner_stopped_at if run.is_stop_ordered else None
+
+    def _judge_page(self, notice: Notice, run: TrueRun | None) -> None:
         self._pages[notice.incident_id] += 1
         if self._pages[notice.incident_id] == MANY_PAGES + 1:
             self._count("paged_again", run.name if run is not None else "", notice.title)
@@ -418,30 +427,35 @@ class Judge(Watcher):
             self._judge_recovery(run, after)
 
     def _judge_recovery(self, run: TrueRun, incident: Incident) -> None:
-        ill = run.ill
-        if ill is not None and ill.kind == "slow" and incident.fault is not FaultClass.THROUGHPUT_DROP:
+        """Count an Incident that closes as recovered while its run is not."""
+        if run.owner_stopped or len(run.live) > 1:
+            return
+        if run.ill is not None:
+            self._judge_ill_as_recovered(run, run.ill, incident)
+        elif run.live and not run.is_finished and not self._makes_steps(run):
+            self._count("false_recovery", run.name, "no attempt makes steps")
+
+    def _makes_steps(self, run: TrueRun) -> bool:
+        """An attempt trains, or has made all its steps."""
+        is_training = any(one.stretches and one.stretches[-1].phase is RunPhase.TRAINING for one in run.live)
+        return is_training or any(one.is_done for one in run.attempts.values())
+
+    def _judge_ill_as_recovered(self, run: TrueRun, ill: ActiveTrouble, incident: Incident) -> None:
+        if ill.kind == "slow" and incident.fault is not FaultClass.THROUGHPUT_DROP:
             return  # it is over what it was about
-        if run.owner_stopped or (run.is_finished and ill is None) or len(run.live) > 1:
-            return
-        if ill is not None and run.spec.watch == "metrics" and (ill.kind == "poisoned" or has_collapsed(run)):
-            return  # as in `minute`: no source shows it
-        if ill is not None and ill.kind == "spiking":
-            shown_at = self._now - shown_late(run, self.world.lies, self._now)
-            if shown_at - ill.since <= MISSES_NOTHING + shows_after(run, ill):
-                return
-            self._unconfirmed.append((run, ill))  # the closing notice, which follows, may say so
-            return
-        if ill is not None and ill.is_notified and not has_confirmed(run, self._now):
+        if run.spec.watch == "metrics" and (ill.kind == "poisoned" or has_collapsed(run)):
+            return  # no source shows it (`excuses.shows_no_loss`)
+        patience = MISSES_NOTHING + shows_after(run, ill)
+        if ill.kind == "spiking":
+            if self._now - shown_late(run, self.world.lies, self._now) - ill.since > patience:
+                self._unconfirmed.append((run, ill))  # the closing notice, which follows, may say so
+        elif ill.is_notified and not has_confirmed(run, self._now):
             return  # a person has it; what is over may be another trouble
-        if ill is not None and self._now - ill.turned_at > MISSES_NOTHING + shows_after(run, ill):
+        elif self._now - ill.turned_at > patience:
             if self._disturbed_at is not None and self._now - self._disturbed_at <= MISSES_NOTHING:
                 self._unconfirmed.append((run, ill))  # what waited for the end of the outage arrives in these moments
             else:
                 self._count("false_recovery", run.name, f"it is {ill.kind}")
-            return
-        moving = [one for one in run.live if one.stretches and one.stretches[-1].phase is RunPhase.TRAINING]
-        if ill is None and run.live and not moving and not any(one.is_done for one in run.attempts.values()):
-            self._count("false_recovery", run.name, "no attempt makes steps")
 
     def _judge_rewinds(self, run: TrueRun) -> None:
         """Count runs that begin far behind their plan without a notification. Skips runs that a person has taken over:
@@ -470,36 +484,31 @@ class Judge(Watcher):
         if self.world.lies.outage_until() is not None or self.world.paused_at is not None:
             self._disturbed_at = self._now
         self._judge_spikes()
-        watched = set(self._open.values())
+        minute = Minute(
+            world=self.world,
+            now=self._now,
+            open_runs=set(self._open.values()),
+            has_open_node=bool(self._open_nodes),
+            called_bad=self._called_bad,
+        )
         for run in self.world.runs.values():
             self._judge_rewinds(run)
             ill = run.ill
             if ill is None or ill.kind not in _ILLS_SEEN or ill.is_counted or ill.is_notified:
                 continue
-            if run.owner_stopped or run.is_finished or run.name in watched or self._waits_for_a_node(run):
-                continue
-            if run.owner_took_it and (ill.kind != "dead" or run.is_unprotected):
-                continue
-            if ill.kind == "poisoned" and run.spec.watch == "metrics":
-                continue  # CloudWatch takes no loss that is no number: no source shows it
-            if ill.kind == "poisoned" and not has_shown(run, self._now):
-                continue  # weights are seen by the loss that is computed from them, and none has been yet
-            if ill.kind == "poisoned" and any(
-                is_bad_as_before(one) or one.collapsed_at is not None
-                for one in run.live
-                if one.name in self._called_bad
-            ):
-                continue  # a person was paged about this very attempt as it began, or as its scale collapsed
-            if ill.kind == "dead" and any(self._now - one.job.created_at < UNWATCHED_AFTER for one in run.live):
-                continue  # it is on its way
-            if ill.kind != "dead" and is_unseen(run, self.world.lies, self._now):
-                self._blind_at[run.name] = self._now
-            since = max(ill.turned_at, self._disturbed_at or ill.since, self._blind_at.get(run.name, ill.since))
-            tells_by_silence = ill.kind == "hung" and run.spec.watch == "metrics"
-            silence = max(SILENCE, RHYTHM * self.world.longest_hole(run)) if tells_by_silence else timedelta(0)
-            if self._now - since > UNWATCHED_AFTER + MISSES_NOTHING + silence:
-                ill.is_counted = True
-                self._count("dead_unwatched", run.name, f"{ill.kind} since {self._age(ill):.0f} s")
+            if not any(excuse(minute, run, ill) for excuse in EXCUSES):
+                self._judge_unwatched(run, ill)
+
+    def _judge_unwatched(self, run: TrueRun, ill: ActiveTrouble) -> None:
+        """Count a run that nobody watches, once it could have been noticed for long enough."""
+        if ill.kind != "dead" and is_unseen(run, self.world.lies, self._now):
+            self._blind_at[run.name] = self._now
+        since = max(ill.turned_at, self._disturbed_at or ill.since, self._blind_at.get(run.name, ill.since))
+        tells_by_silence = ill.kind == "hung" and run.spec.watch == "metrics"
+        silence = max(SILENCE, RHYTHM * self.world.longest_hole(run)) if tells_by_silence else timedelta(0)
+        if self._now - since > UNWATCHED_AFTER + MISSES_NOTHING + silence:
+            ill.is_counted = True
+            self._count("dead_unwatched", run.name, f"{ill.kind} since {self._age(ill):.0f} s")
 
     def _judge_spikes(self) -> None:
         """Of runs called recovered a minute ago at most: it is bad, and neither a person nor an Incident knows."""
@@ -509,14 +518,6 @@ class Judge(Watcher):
             if run.ill is ill and not is_known and not run.owner_stopped:
                 self._count("false_recovery", run.name, f"it is {ill.kind}")
         self._unconfirmed.clear()
-
-    def _waits_for_a_node(self, run: TrueRun) -> bool:
-        """Slurm has put it back into its queue, behind a job that goes first, or while an Incident is open
-        about a node that it waits for.
-        """
-        newest = next(reversed(run.attempts.values()), None)
-        is_behind = newest is not None and newest.was_preempted
-        return (is_behind or bool(self._open_nodes)) and not run.live and self.world.waits_in_queue(run)
 
     def _age(self, ill: ActiveTrouble) -> float:
         return (self._now - ill.since).total_seconds()

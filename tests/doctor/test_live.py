@@ -134,7 +134,7 @@ def node(status: str = "Running") -> NodeFacts:
 
 def briefly(findings: Any) -> list[tuple[str, str]]:
     every: list[Finding] = list(findings)
-    return [(one.check.value, one.severity.value) for one in every]
+    return [(one.check, one.severity.value) for one in every]
 
 
 CLUSTERS: list[tuple[str, Subject, list[NodeFacts] | NotInspected, list[tuple[str, str]]]] = [
@@ -191,7 +191,7 @@ def test_what_differs_from_the_request_is_told(change: dict[str, Any], where: st
     )
     assert briefly(difference_findings(request, described())) == []
     found = list(difference_findings(request, with_group(**change)))
-    assert {one.check.value for one in found} == {"cluster-matches-config"}
+    assert {one.check for one in found} == {"cluster-matches-config"}
     assert any(where in one.path for one in found)
     assert briefly(difference_findings(request, replace(described(), recovery="None"))) == [
         ("cluster-matches-config", "warning")

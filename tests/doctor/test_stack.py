@@ -99,7 +99,7 @@ def test_a_stack_that_is_well_is_not_talked_about() -> None:
 )
 def test_what_is_wrong_is_told_once(change: dict[str, Any], check: str, severity: str, says: str) -> None:
     (finding,) = told(replace(GOOD, **change))
-    assert (finding.check.value, finding.severity.value) == (check, severity)
+    assert (finding.check, finding.severity.value) == (check, severity)
     assert says in finding.message
 
 
@@ -157,7 +157,7 @@ PLAN = PlanFacts(
 def test_a_run_on_a_plan_that_lasts_is_not_talked_about_even_without_a_mailbox() -> None:
     assert list(run_findings(replace(RUN, plan=PLAN), now=NOW)) == []
     without = replace(RUN, mailbox="", plan=replace(PLAN, status="Failed"))
-    assert [one.check.value for one in run_findings(without, now=NOW)] == ["run-plan", "run-mailbox"]
+    assert [one.check for one in run_findings(without, now=NOW)] == ["run-plan", "run-mailbox"]
 
 
 def test_a_run_that_saves_at_the_published_best_interval_is_not_talked_about() -> None:
@@ -190,7 +190,7 @@ def test_a_run_that_saves_at_the_published_best_interval_is_not_talked_about() -
 )
 def test_what_a_job_lacks_is_told_once(change: dict[str, Any], check: str, severity: str, says: str) -> None:
     (finding,) = run_findings(replace(RUN, **change), now=NOW)
-    assert (finding.check.value, finding.severity.value) == (check, severity)
+    assert (finding.check, finding.severity.value) == (check, severity)
     assert says in finding.message
 
 
