@@ -133,24 +133,13 @@ class Replay:
             [event for one, export in zip(recorded, exports, strict=True) for event in _parsed(one, export)]
         )
         self._is_history = any(one is not None for one in exports)
-        reported = [reported_size(one.raw) for one in recorded if isinstance(one.raw, dict)]
-        self._sizes = dict(one for one in reported if one is not None)
-        self._sizes |= {
-            one.incident.job_id: one.size for one in exports if one and one.size is not None and one.incident.job_id
-        }
-        signals = [signal for event in self._events for signal in event.signals]
-        foreknown = RecordingIndex(
-            attempts=frozenset(signal.attempt for signal in signals if signal.attempt is not None),
-            job_of={one.attempt: one.job_id for one in signals if one.attempt is not None and one.job_id is not None},
-            answers=frozenset(
-                str(signal.evidence["request_id"])
-                for signal in signals
-                if signal.kind is SignalKind.CHECKPOINT_REPLY and "outcome" in signal.evidence
-            ),
-        )
+        self._sizes = _sizes_in(recorded, exports)
         self._clock = VirtualClock(_BEFORE_ANY_EVENT)
         self._world = RecordedWorld(
-            clock=self._clock, foreknown=foreknown, policy_name=policy.name, save_takes=policy.timing.look_min
+            clock=self._clock,
+            foreknown=_index_of(self._events),
+            policy_name=policy.name,
+            save_takes=policy.timing.look_min,
         )
         self._world.saved += [item for one in exports if one is not None for item in one.checkpoints]
         self._woken = ReplayExecutions()
@@ -398,6 +387,31 @@ def _envelope_time(raw: Any) -> datetime | None:
         return at.astimezone(UTC) if at.tzinfo is not None else None
     except (ValueError, OverflowError):
         return None
+
+
+def _sizes_in(recorded: Sequence[Recorded], exports: Sequence[Exported | None]) -> dict[str, JobSize]:
+    """The size of each Job that the recording names one for."""
+    reported = (reported_size(entry.raw) for entry in recorded if isinstance(entry.raw, dict))
+    sizes = dict(size for size in reported if size is not None)
+    for export in exports:
+        if export is not None and export.size is not None and export.incident.job_id:
+            sizes[export.incident.job_id] = export.size
+    return sizes
+
+
+def _index_of(events: Sequence[_Event]) -> RecordingIndex:
+    """What the recording's later events say of its earlier ones."""
+    signals = [signal for event in events for signal in event.signals]
+    named = [signal for signal in signals if signal.attempt is not None]
+    return RecordingIndex(
+        attempts=frozenset(signal.attempt for signal in named if signal.attempt is not None),
+        job_of={signal.attempt or "": signal.job_id for signal in named if signal.job_id is not None},
+        answers=frozenset(
+            str(signal.evidence["request_id"])
+            for signal in signals
+            if signal.kind is SignalKind.CHECKPOINT_REPLY and "outcome" in signal.evidence
+        ),
+    )
 
 
 def _in_order(events: list[_Event]) -> list[_Event]:

@@ -69,21 +69,28 @@ def of_job(body: Mapping[str, Any], job: Mapping[str, Any]) -> list[Chart]:
 
 
 def _loss_of_job(body: Mapping[str, Any], job: Mapping[str, Any]) -> Curve:
-    attempts = sorted(objects(job, "attempts"), key=lambda one: moment(one, "submitted_at") or _BEGINNING)
-    began = [(moment(one, "submitted_at") or _BEGINNING).timestamp() for one in attempts]
     steps = points_of(body, "step")
-    if not steps:  # a run that reports no step is drawn over time
-        return Curve(
-            name="loss",
-            title="Loss",
-            y_title="loss",
-            axis=Axis.TIME,
-            points=points_of(body, "loss"),
-            low=points_of(body, "loss_low"),
-            high=points_of(body, "loss_high"),
-            broken=[at for at, count in points_of(body, "non_finite") if count > 0],
-            why=why_not(body, "loss"),
-        )
+    return _loss_by_step(body, job, steps) if steps else _loss_over_time(body)
+
+
+def _loss_over_time(body: Mapping[str, Any]) -> Curve:
+    """Of a run that reports no step."""
+    return Curve(
+        name="loss",
+        title="Loss",
+        y_title="loss",
+        axis=Axis.TIME,
+        points=points_of(body, "loss"),
+        low=points_of(body, "loss_low"),
+        high=points_of(body, "loss_high"),
+        broken=[at for at, count in points_of(body, "non_finite") if count > 0],
+        why=why_not(body, "loss"),
+    )
+
+
+def _loss_by_step(body: Mapping[str, Any], job: Mapping[str, Any], steps: Sequence[Point]) -> Curve:
+    attempts = _attempts_in_order(job)
+    began = [(moment(attempt, "submitted_at") or _BEGINNING).timestamp() for attempt in attempts]
 
     def placed(name: str) -> list[tuple[int, int, Point]]:
         """Index of the measured value, its attempt, and its point by step; what an attempt measured before its resume
@@ -98,9 +105,9 @@ def _loss_of_job(body: Mapping[str, Any], job: Mapping[str, Any]) -> Curve:
         return found
 
     kept: list[tuple[int, int, Point]] = []
-    for one in placed("loss"):
-        if not kept or kept[-1][1] != one[1] or one[2][0] > kept[-1][2][0]:  # within an attempt a step never goes back
-            kept.append(one)
+    for index, number, point in placed("loss"):
+        if not kept or kept[-1][1] != number or point[0] > kept[-1][2][0]:  # within an attempt a step never goes back
+            kept.append((index, number, point))
     numbers = [number for _, number, _ in kept]
     starts = {index for index in range(1, len(kept)) if numbers[index] != numbers[index - 1]}
     low, high = (by_step(points_of(body, name), steps) for name in ("loss_low", "loss_high"))
@@ -119,6 +126,10 @@ def _loss_of_job(body: Mapping[str, Any], job: Mapping[str, Any]) -> Curve:
         marks=list(_marks_of_job(job, {*numbers})),
         why=why_not(body, "loss") or why_not(body, "step"),
     )
+
+
+def _attempts_in_order(job: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    return sorted(objects(job, "attempts"), key=lambda attempt: moment(attempt, "submitted_at") or _BEGINNING)
 
 
 def _attempt_name(attempts: Sequence[Mapping[str, Any]], number: int) -> str:
@@ -277,7 +288,7 @@ def marks_of_incident(incident: Mapping[str, Any], step_at: Sequence[Point] = ()
 def _marks_of_job(job: Mapping[str, Any], seen: Collection[int]) -> Iterator[Mark]:
     """Where attempts resumed, and what their data were left out; `seen`: the attempts, oldest first from 0, that the
     picture holds. Attempts before them have no place in it."""
-    attempts = sorted(objects(job, "attempts"), key=lambda one: moment(one, "submitted_at") or _BEGINNING)
+    attempts = _attempts_in_order(job)
     for number, attempt in list(enumerate(attempts))[-MAX_MARKS:]:
         resumed = _step(attempt, "resume_step")
         if number not in seen or resumed is None or member(attempt, "number") == 1:

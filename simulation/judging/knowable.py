@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import datetime, timedelta
 
 from chalicelib.domain.model.job import FAR_BELOW_STEPS
@@ -46,31 +47,37 @@ def fruitless_attempts(attempt: Attempt, lies: Lies, now: datetime) -> tuple[int
     ones; consecutive out-of-memory deaths).
     """
     run, fruitless, memory = attempt.run, 0, 0
-    best, was_deceived = 0, False
-    # Going back before what made the loss bad is what is wanted, once for each.
-    may_go_back = sum(one.kind in ("spike", "skips", "nan", "quiet_nan") for one in run.spec.troubles)
-    for one in run.attempts.values():
-        if one is attempt:
-            break
-        planned = one.plan.step or 0
-        if one.is_ours and planned < best and may_go_back:
-            best, may_go_back = planned, may_go_back - 1
-        reached = max((item.step for item in run.saved if item.attempt == one.name and item.is_good), default=0)
-        gained = reached > best
-        # What it saved may be poisoned, and look well until it is loaded: once that is taken for a gain.
-        if not gained and not was_deceived and _best_looking(run, one.name) > max(reached, best):
-            gained = was_deceived = True
-        best = max(best, reached)
-        memory = 0 if one.is_persons or one.is_by_hand else memory
-        is_oom = "out of memory" in (one.job.failure_reason or "")
-        memory = memory + 1 if is_oom and not (gained and one.is_ours) else int(is_oom)
-        if one.trains_since is None or not was_shown(one, lies, now):
+    for earlier, gained in _gains(attempt):
+        memory = 0 if earlier.is_persons or earlier.is_by_hand else memory
+        is_oom = "out of memory" in (earlier.job.failure_reason or "")
+        memory = memory + 1 if is_oom and not (gained and earlier.is_ours) else int(is_oom)
+        if earlier.trains_since is None or not was_shown(earlier, lies, now):
             continue
-        if run.cancelled_at is not None and one.job.created_at <= run.cancelled_at:
+        if run.cancelled_at is not None and earlier.job.created_at <= run.cancelled_at:
             fruitless = memory = 0  # a person took it; that it dies later is a new fact
             continue
-        fruitless = 0 if gained or one.is_persons or not one.is_ours else fruitless + 1
+        fruitless = 0 if gained or earlier.is_persons or not earlier.is_ours else fruitless + 1
     return fruitless, memory
+
+
+def _gains(attempt: Attempt) -> Iterator[tuple[Attempt, bool]]:
+    """Each attempt before this one, and whether it left a good checkpoint beyond all earlier ones."""
+    run, best, was_deceived = attempt.run, 0, False
+    # Going back before what made the loss bad is what is wanted, once for each.
+    may_go_back = sum(trouble.kind in ("spike", "skips", "nan", "quiet_nan") for trouble in run.spec.troubles)
+    for earlier in run.attempts.values():
+        if earlier is attempt:
+            return
+        planned = earlier.plan.step or 0
+        if earlier.is_ours and planned < best and may_go_back:
+            best, may_go_back = planned, may_go_back - 1
+        reached = max((item.step for item in run.saved if item.attempt == earlier.name and item.is_good), default=0)
+        gained = reached > best
+        # What it saved may be poisoned, and look well until it is loaded: once that is taken for a gain.
+        if not gained and not was_deceived and _best_looking(run, earlier.name) > max(reached, best):
+            gained = was_deceived = True
+        best = max(best, reached)
+        yield earlier, gained
 
 
 def _best_looking(run: TrueRun, attempt: str) -> int:

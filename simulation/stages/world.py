@@ -183,22 +183,22 @@ class World(RealService):
             return True
         if any(now_s < min(lie.to_s, self.story.length_s) and lie.to_s < 1e8 for lie in self.story.lies):
             return True
-        for run in self.runs.values():
-            if run.owner_stopped or run.is_finished:
-                continue
-            if any(one.suspended_at is not None for one in run.live):
-                return True
-            if run.ill is not None and not run.ill.is_counted and not run.ill.is_notified:
-                return True
-            reached = min((one.step_at(self.clock.now()) for one in run.live), default=None)
-            if reached is not None and any(
-                one.step >= reached and run.struck.get(one, 0) < (one.hits if one.hits < 50 else 1)
-                for one in run.spec.troubles
-            ):
-                return True
-            if run.live and run.spec.steps is not None:
-                return True
-        return False
+        return any(self._is_unfinished(run) for run in self.runs.values())
+
+    def _is_unfinished(self, run: TrueRun) -> bool:
+        """Something is still wrong with it or will go wrong, or it comes to its last step."""
+        if run.owner_stopped or run.is_finished:
+            return False
+        is_ill = run.ill is not None and not run.ill.is_counted and not run.ill.is_notified
+        if is_ill or any(attempt.suspended_at is not None for attempt in run.live):
+            return True
+        if not run.live:
+            return False
+        reached = min(attempt.step_at(self.clock.now()) for attempt in run.live)
+        return run.spec.steps is not None or any(
+            trouble.step >= reached and run.struck.get(trouble, 0) < (trouble.hits if trouble.hits < 50 else 1)
+            for trouble in run.spec.troubles
+        )
 
     def _roll_back(self) -> None:
         self._lose_executions()

@@ -166,12 +166,9 @@ def _way(subnet: str, tables: list[Any], endpoints: list[Any]) -> str | None:
     main = [t for t in tables if any(a.get("Main") for a in t.get("Associations") or [])]
     table = (own or main or [{}])[0]
     for endpoint in endpoints:
-        if not str(endpoint.get("ServiceName", "")).endswith(".s3") or endpoint.get(
-            "State", "available"
-        ).lower() not in (
-            "available",
-            "pending",
-        ):
+        if not str(endpoint.get("ServiceName", "")).endswith(".s3"):
+            continue
+        if str(endpoint.get("State", "available")).lower() not in ("available", "pending"):
             continue
         if table.get("RouteTableId") in (endpoint.get("RouteTableIds") or []):
             return "gateway endpoint"
@@ -180,14 +177,19 @@ def _way(subnet: str, tables: list[Any], endpoints: list[Any]) -> str | None:
     for route in table.get("Routes") or []:
         if str(route.get("GatewayId", "")).startswith("vpce-") and route.get("DestinationPrefixListId"):
             return "gateway endpoint"
-        everywhere = route.get("DestinationCidrBlock") == "0.0.0.0/0" and route.get("State", "active") == "active"
-        # A gateway that starts with igw- only serves instances with public addresses, which nodes do not have.
-        outside = ("NatGatewayId", "TransitGatewayId", "NetworkInterfaceId", "InstanceId", "VpcPeeringConnectionId")
-        if everywhere and (
-            any(route.get(one) for one in outside) or str(route.get("GatewayId", "")).startswith(("vgw-", "nat-"))
-        ):
+        if _leads_out(route):
             return "route out"
     return None
+
+
+def _leads_out(route: Mapping[str, Any]) -> bool:
+    """An active default route. One through an internet gateway (igw-) only serves instances with public addresses,
+    which nodes do not have.
+    """
+    if route.get("DestinationCidrBlock") != "0.0.0.0/0" or route.get("State", "active") != "active":
+        return False
+    outside = ("NatGatewayId", "TransitGatewayId", "NetworkInterfaceId", "InstanceId", "VpcPeeringConnectionId")
+    return any(map(route.get, outside)) or str(route.get("GatewayId", "")).startswith(("vgw-", "nat-"))
 
 
 def _folders(subject: Subject) -> dict[str, set[str]]:

@@ -131,14 +131,9 @@ def _signal(batch: Batch) -> Iterator[Finding]:
     """
     traps = _has_trap(batch)
     option = batch.option("signal")
-    to_shell = (
-        option is not None and re.match(r"R?B", (option.value or "").partition(":")[0]) and ":" in (option.value or "")
-    )
     comment = batch.comment
     is_asked_for = comment is not None and bool(comment.signal or comment.mailbox)
-    monitored = any("rekindle" in word.lower() for command in batch.shell.commands for word in command.words)
-    monitored = monitored or any(name.startswith("REKINDLE_") for name in batch.shell.values)
-    if option is not None and to_shell and not traps:
+    if option is not None and re.match(r"R?B[^:]*:", option.value or "") and not traps:
         yield error(
             batch.at(option.line),
             f"--signal={option.value} goes to the batch shell alone, which has no trap for it: the shell dies, "
@@ -150,12 +145,17 @@ def _signal(batch: Batch) -> Iterator[Finding]:
             batch.at(given.line if given is not None else None),
             "the comment's signal=B:… goes to the batch shell alone, which has no trap for it: the shell dies",
         )
-    elif not (traps or option is not None or is_asked_for or monitored):
+    elif not (traps or option is not None or is_asked_for or _is_monitored(batch)):
         yield warning(
             batch.label,
             "no trap, no --signal, no Rekindle monitor: nothing can ask the run for a checkpoint before its "
             "node is taken; if the program itself traps a signal, say so with --comment=rekindle,signal=USR1",
         )
+
+
+def _is_monitored(batch: Batch) -> bool:
+    names_rekindle = any("rekindle" in word.lower() for command in batch.shell.commands for word in command.words)
+    return names_rekindle or any(name.startswith("REKINDLE_") for name in batch.shell.values)
 
 
 @check("batch-trap", Area.SCRIPT, "bash(1), SIGNALS")
@@ -245,27 +245,23 @@ def _checkpoints(batch: Batch) -> Iterator[Finding]:
 
     A replaced node's disks are gone.
     """
-    places = dict.fromkeys(_places(batch))
-    comment, option = batch.comment, batch.option("comment")
-    if comment is not None and option is not None:
-        asked = (("checkpoints", comment.checkpoints), ("mailbox", comment.mailbox))
-        places |= {
-            (f"--comment {key}", value.removeprefix("file://"), option.line): None for key, value in asked if value
-        }
+    places = list(dict.fromkeys((*_places(batch), *_places_in_comment(batch))))
     if any(_SHARED.match(value) for _, value, _ in places):
         return
     local = [(name, value, line) for name, value, line in places if _LOCAL.match(value)]
     for name, value, line in local[:3]:
         message = f"{name} {quoted(value)} lies on the node itself: it is gone when the node is replaced; use FSx or S3"
         yield error(batch.at(line), message)
-    if local:
-        return
-    vague = [(name, value, line) for name, value, line in places]
-    if vague:
-        name, value, line = vague[0]
+    if not local and places:
+        name, value, line = places[0]
         message = f"{name} {quoted(value)}: whether that is shared storage is not visible in the script"
         yield unknown(batch.at(line), message)
-        return
+    elif not places:
+        yield _unnamed_checkpoint(batch)
+
+
+def _unnamed_checkpoint(batch: Batch) -> Finding:
+    """The script names no place; a configuration or another script that it starts may."""
     runs = [one for one in batch.shell.commands if one.program == "srun" or _LAUNCHERS.fullmatch(one.program)]
     words = [word for one in runs for word in batch.words(one)]
     called = [one.program for one in batch.shell.commands if _SHELL_SCRIPT.fullmatch(one.program)]
@@ -274,10 +270,17 @@ def _checkpoints(batch: Batch) -> Iterator[Finding]:
     )
     if config is not None:
         text = f"no checkpoint path here; {quoted(config)} may name one and was not looked at"
-        yield unknown(batch.label, text)
-    else:
-        message = "no checkpoint path on shared storage (FSx, S3) is named: after a failure the run begins at step 0"
-        yield warning(batch.label, message)
+        return unknown(batch.label, text)
+    message = "no checkpoint path on shared storage (FSx, S3) is named: after a failure the run begins at step 0"
+    return warning(batch.label, message)
+
+
+def _places_in_comment(batch: Batch) -> Iterator[tuple[str, str, int]]:
+    comment, option = batch.comment, batch.option("comment")
+    if comment is not None and option is not None:
+        for key, value in (("checkpoints", comment.checkpoints), ("mailbox", comment.mailbox)):
+            if value:
+                yield f"--comment {key}", value.removeprefix("file://"), option.line
 
 
 def _places(batch: Batch) -> Iterator[tuple[str, str, int]]:

@@ -172,9 +172,8 @@ def _addresses(subject: Subject, facts: AccountFacts) -> Iterator[Finding]:
     The last nodes fail to start.
     """
     wanted: dict[frozenset[str], int] = {}
-    for group in subject.groups:
-        if not group.to_start or not subject.subnets_of(group):
-            continue
+    starting = [group for group in subject.groups if group.to_start and subject.subnets_of(group)]
+    for group in starting:
         needs = [addresses_needed(name, facts.types.get(name), subject.kind) for name in group.types]
         known = [one for one in needs if one is not None]
         if not known or len(known) < len(needs):
@@ -184,20 +183,20 @@ def _addresses(subject: Subject, facts: AccountFacts) -> Iterator[Finding]:
             because = f": {why.why}" if isinstance(why, NotInspected) else ""
             yield unknown(where, f"how many addresses {name} needs is not known{because}")
         if known:
-            of = frozenset(subject.subnets_of(group))
-            wanted[of] = wanted.get(of, 0) + max(known) * group.to_start
-    for of in {*wanted, frozenset().union(*wanted)} if wanted else ():
-        need = sum(count for other, count in wanted.items() if other <= of)
-        rows = [facts.subnets.get(one) for one in sorted(of)]
-        if not all(isinstance(row, SubnetFacts) for row in rows):
-            continue  # said by subnet-exists
-        free = sum(row.free for row in rows if isinstance(row, SubnetFacts))
-        if need > free:
-            where = subject.path("VpcConfig.Subnets")
-            yield error(
-                where,
-                f"{listed(sorted(of))}: {free} addresses are free, {need} are needed to start",
-            )
+            subnets = frozenset(subject.subnets_of(group))
+            wanted[subnets] = wanted.get(subnets, 0) + max(known) * (group.to_start or 0)
+    where = subject.path("VpcConfig.Subnets")
+    for subnets in {*wanted, frozenset().union(*wanted)} if wanted else ():
+        need = sum(count for other, count in wanted.items() if other <= subnets)
+        free = _free_addresses(subnets, facts)
+        if free is not None and need > free:
+            yield error(where, f"{listed(sorted(subnets))}: {free} addresses are free, {need} are needed to start")
+
+
+def _free_addresses(subnets: frozenset[str], facts: AccountFacts) -> int | None:
+    """Of all the subnets together; None where one of them was not seen, which subnet-exists reports."""
+    rows = [row for row in map(facts.subnets.get, subnets) if isinstance(row, SubnetFacts)]
+    return sum(row.free for row in rows) if len(rows) == len(subnets) else None
 
 
 @check("security-group-exists", Area.ACCOUNT, EC2_API, twin="security group")
