@@ -123,7 +123,7 @@ build/lock/bin/uv:
 	$(PYTHON) -m venv build/lock
 	build/lock/bin/python -m pip install -q --disable-pip-version-check uv==0.13.9 pip-audit==2.10.1
 
-prove: $(VENV)/.ready  ## 10,000 Incidents in a world that lies, and a judge that knows (ARGS='--incidents 100000 --seed 7 --jobs 2')
+prove: $(VENV)/.ready  ## 10,000 simulated Incidents with sources that go wrong, and a judge that knows the truth (ARGS='--incidents 100000 --seed 7 --jobs 2')
 	$(BIN)/python -m simulation $(ARGS)
 
 # One process and one seed: the requests and the state that they meet are the same each time.

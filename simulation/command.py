@@ -21,7 +21,7 @@ from simulation.making.maker import PLATFORMS, make
 from simulation.making.wild import make_wild
 from simulation.play import Verdict, play, played
 from simulation.shrink import shrink
-from simulation.stories.lies import check_lies
+from simulation.stories.source_faults import check_lies
 from simulation.stories.story import Story
 
 DEFAULT_INCIDENTS: Final = 10_000

@@ -34,9 +34,9 @@ class Finding:
 
 
 def parts_of(story: Story) -> frozenset[str]:
-    """What a story is made of: kinds of troubles, lies and deeds, and how its runs differ from the usual."""
-    parts = {f"lie {lie.kind}" for lie in story.lies}
-    parts |= {f"deed {deed.what}" for deed in story.deeds}
+    """What a story is made of: kinds of troubles, source faults and actions of people, and how its runs differ from the usual."""
+    parts = {f"source fault {source_fault.kind}" for source_fault in story.source_faults}
+    parts |= {f"action {action.what}" for action in story.actions}
     for run in story.runs:
         parts |= {f"trouble {one.kind}" for one in run.troubles}
         parts |= {f"plan {run.plan}"} if run.plan != "obeyed" else set()

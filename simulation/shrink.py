@@ -7,7 +7,7 @@ from dataclasses import MISSING, fields, replace
 from typing import Any, Final
 
 from simulation.play import Break, play
-from simulation.stories.story import Lie, Run, Story, Trouble
+from simulation.stories.story import Run, SourceFault, Story, Trouble
 
 MAX_PLAYS: Final = 250
 
@@ -42,10 +42,10 @@ def _shorter(story: Story) -> Iterator[Story]:
     for index in range(len(story.runs)):
         if len(story.runs) > 1:
             yield replace(story, runs=_without(story.runs, index))
-    for index in range(len(story.deeds)):
-        yield replace(story, deeds=_without(story.deeds, index))
-    for index in range(len(story.lies)):
-        yield replace(story, lies=_without(story.lies, index))
+    for index in range(len(story.actions)):
+        yield replace(story, actions=_without(story.actions, index))
+    for index in range(len(story.source_faults)):
+        yield replace(story, source_faults=_without(story.source_faults, index))
     if story.recovery != "None":
         yield replace(story, recovery="None")
     if story.policy:
@@ -53,9 +53,11 @@ def _shorter(story: Story) -> Iterator[Story]:
     for index, run in enumerate(story.runs):
         for one in _shorter_run(run):
             yield replace(story, runs=(*story.runs[:index], one, *story.runs[index + 1 :]))
-    for index, lie in enumerate(story.lies):
-        for lesser in _simpler_lie(lie):
-            yield replace(story, lies=(*story.lies[:index], lesser, *story.lies[index + 1 :]))
+    for index, source_fault in enumerate(story.source_faults):
+        for lesser in _simpler_lie(source_fault):
+            yield replace(
+                story, source_faults=(*story.source_faults[:index], lesser, *story.source_faults[index + 1 :])
+            )
 
 
 def _shorter_run(run: Run) -> Iterator[Run]:
@@ -81,11 +83,11 @@ def _simpler_trouble(trouble: Trouble) -> Iterator[Trouble]:
         yield replace(trouble, text=Trouble(kind="crash", step=0).text)
 
 
-def _simpler_lie(lie: Lie) -> Iterator[Lie]:
-    if lie.share < 1.0:
-        yield replace(lie, share=1.0)
-    if lie.run:
-        yield replace(lie, run="")
+def _simpler_lie(source_fault: SourceFault) -> Iterator[SourceFault]:
+    if source_fault.share < 1.0:
+        yield replace(source_fault, share=1.0)
+    if source_fault.run:
+        yield replace(source_fault, run="")
 
 
 def _without(items: tuple[Any, ...], index: int) -> tuple[Any, ...]:

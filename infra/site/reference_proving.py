@@ -7,7 +7,7 @@ from typing import Final
 
 from infra.tables import cell, code, page, table
 from simulation.judging.counts import COUNTS
-from simulation.stories.lies import KINDS
+from simulation.stories.source_faults import KINDS
 
 PAGE: Final = "docs/reference/proving.md"
 

@@ -1,7 +1,7 @@
 """SageMaker and CloudWatch in memory, at boto3's own level.
 
 The states of training jobs are `localcloud.aws.sagemaker`'s. One client is one caller. What the service's clients are
-answered goes through the story's channels (`lies.py`).
+answered may be wrong or missing, as the story says (`stories/source_faults.py`).
 """
 
 from __future__ import annotations

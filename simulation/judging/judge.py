@@ -41,7 +41,7 @@ from simulation.runs.truth import MISSES_NOTHING, ActiveTrouble, Attempt, TrueNo
 from simulation.slurm.cluster import Cluster
 from simulation.stages.world import World
 
-PAGED_WITHIN: Final = timedelta(minutes=30)  # of trouble, an outage or a person's deed: a page has its reason
+PAGED_WITHIN: Final = timedelta(minutes=30)  # of trouble, an outage or a person's action: a page has its reason
 SILENCE: Final = timedelta(minutes=30)  # more until a run that only sends metrics is known to be silent
 RHYTHM: Final = 3  # and this many times as long as the longest hole that its data had while it was well
 MANY_PAGES: Final = 3  # of one Incident: what cannot be read, a hand-over, and one more
@@ -159,7 +159,7 @@ class Judge(Watcher):
         ordered_at = attempt.ordered_at or attempt.job.created_at
         others = (one for one in attempt.run.attempts.values() if one.is_by_hand and one.is_live)
         was_under_way = any(one.job.created_at + MISSES_NOTHING >= ordered_at for one in others)
-        return attempt.is_ours and was_under_way and self.world.lies.was_away(attempt.job.created_at)
+        return attempt.is_ours and was_under_way and self.world.source_faults.was_away(attempt.job.created_at)
 
     def _judge_notice(self, attempt: Attempt) -> None:
         """A node that is announced to leave later leaves the time for a save of the run's own."""
@@ -191,7 +191,7 @@ class Judge(Watcher):
         """Slurm restarted it without Rekindle and the run's budget is spent: nothing is saved any more, or the trainer
         begins at the same step each time, whatever is saved.
         """
-        in_vain, _ = fruitless_attempts(attempt, self.world.lies, self._now)
+        in_vain, _ = fruitless_attempts(attempt, self.world.source_faults, self._now)
         spent = max(in_vain, began_over(attempt), without_gain(attempt))
         return not attempt.is_ours and spent >= self.world.policy.budgets.max_no_progress
 
@@ -205,7 +205,9 @@ class Judge(Watcher):
         self.figures.submissions += 1
         if run.spec.platform != "slurm":  # there an order comes first
             self.acts(run, self._now)
-        others = [one.name for one in run.live if one is not attempt and is_shown(one, self.world.lies, self._now)]
+        others = [
+            one.name for one in run.live if one is not attempt and is_shown(one, self.world.source_faults, self._now)
+        ]
         # A start that waited in the queue as its owner cancelled the recovery: the answer says that it is left there.
         ordered_at, cancelled_at = attempt.ordered_at, run.cancelled_at
         is_left = ordered_at is not None and cancelled_at is not None and ordered_at <= cancelled_at
@@ -288,7 +290,7 @@ class Judge(Watcher):
         return max(1, int(len(cluster.nodes) * self.world.policy.budgets.max_nodes_in_repair_percent / 100))
 
     def _just_repaired(self, node: TrueNode) -> bool:
-        late = self.world.lies.head_late()
+        late = self.world.source_faults.head_late()
         shown = [at + late for at in (node.repaired_at, node.reachable_since) if at is not None]
         ends = [*shown, node.condemned_until] if node.condemned_until is not None else shown
         return any(self._now - at < MISSES_NOTHING for at in ends)
@@ -315,7 +317,7 @@ class Judge(Watcher):
         if (
             saved is not None
             and saved.is_poisoned
-            and poison_could_be_known(attempt, saved.root, saved.step, self.world.lies, self._now)
+            and poison_could_be_known(attempt, saved.root, saved.step, self.world.source_faults, self._now)
         ):
             self._count("resumed_from_bad", run.name, f"{attempt.name} shall load {root}, which is poisoned")
             return
@@ -342,7 +344,7 @@ class Judge(Watcher):
 
     def _judge_budget(self, attempt: Attempt) -> None:
         run = attempt.run
-        in_vain, memory = fruitless_attempts(attempt, self.world.lies, self._now)
+        in_vain, memory = fruitless_attempts(attempt, self.world.source_faults, self._now)
         if in_vain >= self.world.policy.budgets.max_no_progress + 1:
             self._count("budget_exceeded", run.name, f"{attempt.name} after {in_vain} attempts that gained nothing")
         if memory >= 3:
@@ -395,7 +397,7 @@ class Judge(Watcher):
         """Something is as people should know it: an outage of ours, no capacity, a trainer that does as it likes."""
         if any(one.suspended_at is not None for one in run.live):
             return True
-        if self.world.lies.outage_until() is not None or run.spec.plan != "obeyed" or run.refused:
+        if self.world.source_faults.outage_until() is not None or run.spec.plan != "obeyed" or run.refused:
             return True
         if any(node.condemned for one in run.live for node in one.nodes):
             return True  # HyperPod wants it rebooted; that this is false, no source shows
@@ -447,7 +449,7 @@ class Judge(Watcher):
             return  # no source shows it (`excuses.shows_no_loss`)
         patience = MISSES_NOTHING + shows_after(run, ill)
         if ill.kind == "spiking":
-            if self._now - shown_late(run, self.world.lies, self._now) - ill.since > patience:
+            if self._now - shown_late(run, self.world.source_faults, self._now) - ill.since > patience:
                 self._unconfirmed.append((run, ill))  # the closing notice, which follows, may say so
         elif ill.is_notified and not has_confirmed(run, self._now):
             return  # a person has it; what is over may be another trouble
@@ -481,7 +483,7 @@ class Judge(Watcher):
 
     def minute(self) -> None:
         """See Watcher."""
-        if self.world.lies.outage_until() is not None or self.world.paused_at is not None:
+        if self.world.source_faults.outage_until() is not None or self.world.paused_at is not None:
             self._disturbed_at = self._now
         self._judge_spikes()
         minute = Minute(
@@ -501,7 +503,7 @@ class Judge(Watcher):
 
     def _judge_unwatched(self, run: TrueRun, ill: ActiveTrouble) -> None:
         """Count a run that nobody watches, once it could have been noticed for long enough."""
-        if ill.kind != "dead" and is_unseen(run, self.world.lies, self._now):
+        if ill.kind != "dead" and is_unseen(run, self.world.source_faults, self._now):
             self._blind_at[run.name] = self._now
         since = max(ill.turned_at, self._disturbed_at or ill.since, self._blind_at.get(run.name, ill.since))
         tells_by_silence = ill.kind == "hung" and run.spec.watch == "metrics"

@@ -9,7 +9,7 @@ from chalicelib.domain.model.job import FAR_BELOW_STEPS
 from simulation.runs.monitor import HEARTBEAT_S
 from simulation.runs.training import CONFIRMED_AFTER, STALL_LIMIT
 from simulation.runs.truth import MISSES_NOTHING, ActiveTrouble, Attempt, Saved, TrueRun
-from simulation.stories.lies import Lies
+from simulation.stories.source_faults import SourceFaults
 
 
 def began_over(attempt: Attempt) -> int:
@@ -35,14 +35,14 @@ def without_gain(attempt: Attempt) -> int:
     return count
 
 
-def was_shown(attempt: Attempt, lies: Lies, now: datetime) -> bool:
+def was_shown(attempt: Attempt, source_faults: SourceFaults, now: datetime) -> bool:
     """One of its heartbeats could be read around its end, when it is weighed, or something that it has saved."""
-    seen_at = lies.seen_at(attempt.run.name, (attempt.job.ended_at or now) + MISSES_NOTHING)
+    seen_at = source_faults.seen_at(attempt.run.name, (attempt.job.ended_at or now) + MISSES_NOTHING)
     has_saved = any(item.attempt == attempt.name for item in attempt.run.saved)
     return has_saved or attempt.trains_since is None or (seen_at is not None and seen_at >= attempt.trains_since)
 
 
-def fruitless_attempts(attempt: Attempt, lies: Lies, now: datetime) -> tuple[int, int]:
+def fruitless_attempts(attempt: Attempt, source_faults: SourceFaults, now: datetime) -> tuple[int, int]:
     """(our consecutive attempts before this one that trained, ended and left no good checkpoint beyond all earlier
     ones; consecutive out-of-memory deaths).
     """
@@ -51,7 +51,7 @@ def fruitless_attempts(attempt: Attempt, lies: Lies, now: datetime) -> tuple[int
         memory = 0 if earlier.is_persons or earlier.is_by_hand else memory
         is_oom = "out of memory" in (earlier.job.failure_reason or "")
         memory = memory + 1 if is_oom and not (gained and earlier.is_ours) else int(is_oom)
-        if earlier.trains_since is None or not was_shown(earlier, lies, now):
+        if earlier.trains_since is None or not was_shown(earlier, source_faults, now):
             continue
         if run.cancelled_at is not None and earlier.job.created_at <= run.cancelled_at:
             fruitless = memory = 0  # a person took it; that it dies later is a new fact
@@ -86,7 +86,7 @@ def _best_looking(run: TrueRun, attempt: str) -> int:
     return max(steps, default=0)
 
 
-def poison_could_be_known(attempt: Attempt, root: str, step: int, lies: Lies, now: datetime) -> bool:
+def poison_could_be_known(attempt: Attempt, root: str, step: int, source_faults: SourceFaults, now: datetime) -> bool:
     """It was sealed as poisoned, or is no older than a bad update that showed, or has shown it once loaded."""
     run = attempt.run
     saved = run.saved_at_root(root)
@@ -101,7 +101,7 @@ def poison_could_be_known(attempt: Attempt, root: str, step: int, lies: Lies, no
             continue  # submitted by hand, outside our care: what it does with a checkpoint is nothing we look at
         # Three bad losses, of which the last was shown: not if the attempt ended at that very step.
         has_shown = one.stretches[-1].base >= one.first_bad_loss + (2 if one.is_live else 3)
-        if not has_shown or not _loss_arrived(one, one.first_bad_loss + CONFIRMED_AFTER - 1, lies, now):
+        if not has_shown or not _loss_arrived(one, one.first_bad_loss + CONFIRMED_AFTER - 1, source_faults, now):
             continue
         loaded_it = one.loaded is not None and one.loaded.root == root
         wrote_it = saved is not None and saved.attempt == one.name and step >= one.first_bad_loss - 1
@@ -110,11 +110,11 @@ def poison_could_be_known(attempt: Attempt, root: str, step: int, lies: Lies, no
     return False
 
 
-def _loss_arrived(attempt: Attempt, step: int, lies: Lies, now: datetime) -> bool:
+def _loss_arrived(attempt: Attempt, step: int, source_faults: SourceFaults, now: datetime) -> bool:
     """An event could say so, or a heartbeat that could be read while the attempt was looked at had come to the step."""
-    if not lies.loses_events():
+    if not source_faults.loses_events():
         return True
-    seen_at = lies.seen_at(attempt.run.name, (attempt.job.ended_at or now) + MISSES_NOTHING)
+    seen_at = source_faults.seen_at(attempt.run.name, (attempt.job.ended_at or now) + MISSES_NOTHING)
     return seen_at is not None and attempt.step_at(seen_at) >= step
 
 
@@ -193,28 +193,32 @@ def shows_after(run: TrueRun, ill: ActiveTrouble) -> timedelta:
             return timedelta(0)
 
 
-def shown_late(run: TrueRun, lies: Lies, now: datetime) -> timedelta:
+def shown_late(run: TrueRun, source_faults: SourceFaults, now: datetime) -> timedelta:
     """How old what its newest heartbeat shows is, where no event can say more; a day where none can be found."""
-    if not lies.loses_events():
+    if not source_faults.loses_events():
         return timedelta(0)
-    seen_at = lies.seen_at(run.name, now)
+    seen_at = source_faults.seen_at(run.name, now)
     return now - seen_at if seen_at is not None else timedelta(days=1)
 
 
-def is_unseen(run: TrueRun, lies: Lies, now: datetime) -> bool:
+def is_unseen(run: TrueRun, source_faults: SourceFaults, now: datetime) -> bool:
     """CloudWatch is away, and no heartbeat of the run can be read either: nothing else shows that it hangs, or goes bad
     where no event arrives.
     """
-    if not lies.is_away("cloudwatch"):
+    if not source_faults.is_away("cloudwatch"):
         return False
-    return run.spec.watch == "metrics" or lies.tears_heartbeat(run.name) or lies.seen_at(run.name, now) is None
+    return (
+        run.spec.watch == "metrics"
+        or source_faults.tears_heartbeat(run.name)
+        or source_faults.seen_at(run.name, now) is None
+    )
 
 
-def is_shown(attempt: Attempt, lies: Lies, now: datetime) -> bool:
+def is_shown(attempt: Attempt, source_faults: SourceFaults, now: datetime) -> bool:
     """False of a Slurm job that asks for no protection, while no heartbeat of it can be read."""
     if attempt.is_tagged or attempt.run.spec.platform != "slurm":
         return True
     if attempt.run.spec.watch != "monitor" or attempt.trains_since is None:
         return False
-    seen_at = lies.seen_at(attempt.run.name, now)
+    seen_at = source_faults.seen_at(attempt.run.name, now)
     return seen_at is not None and seen_at - attempt.trains_since >= MISSES_NOTHING

@@ -1,4 +1,4 @@
-"""Stories made from a seed: a run, what goes wrong with it, some lies, at times a person who acts.
+"""Stories made from a seed: a run, what goes wrong with it, some source faults, at times a person who acts.
 
 Which platform a story is of is drawn apart from the rest.
 """
@@ -10,8 +10,8 @@ from collections.abc import Collection
 from dataclasses import replace
 from typing import Any, Final
 
-from simulation.stories.lies import REFUSALS, STAGES
-from simulation.stories.story import Lie, PersonAction, Run, Story, Trouble
+from simulation.stories.source_faults import REFUSALS, STAGES
+from simulation.stories.story import PersonAction, Run, SourceFault, Story, Trouble
 
 # What is on Slurm's side of the service only has a place in stories of Slurm.
 _DENIED: Final = ("s3_denied", "sagemaker_denied")
@@ -64,25 +64,25 @@ def _of_training_jobs(seed: int) -> Story:
         _run(draw, f"lm{number}" if is_fleet else "lm") for number in range(draw.randint(3, 5) if is_fleet else 1)
     )
     policy: dict[str, Any] = {"breaker": {"incidents": 2, "percent": 20}} if is_fleet and draw.random() < 0.5 else {}
-    lies = tuple(_lie(draw, runs) for _ in range(draw.choice((0, 1, 1, 1, 2, 2, 3))))
-    deeds = (_deed(draw, runs[0].name),) if draw.random() < 0.25 else ()
-    return Story(seed=seed, runs=runs, lies=lies, deeds=deeds, length_s=7200.0, policy=policy)
+    source_faults = tuple(_lie(draw, runs) for _ in range(draw.choice((0, 1, 1, 1, 2, 2, 3))))
+    actions = (_action(draw, runs[0].name),) if draw.random() < 0.25 else ()
+    return Story(seed=seed, runs=runs, source_faults=source_faults, actions=actions, length_s=7200.0, policy=policy)
 
 
 def _on_slurm(seed: int) -> Story:
     draw = random.Random(seed)
     count = draw.choice((1, 1, 1, 1, 2, 3))
     runs = tuple(_slurm_run(draw, f"lm{number}" if count > 1 else "lm") for number in range(count))
-    lies = tuple(
+    source_faults = tuple(
         _slurm_lie(draw) if draw.random() < 0.6 else _lie(draw, runs, refusals=_SLURM_REFUSALS)
         for _ in range(draw.choice((0, 1, 1, 1, 2, 2, 3)))
     )
-    deeds = (_deed(draw, runs[0].name),) if draw.random() < 0.2 else ()
+    actions = (_action(draw, runs[0].name),) if draw.random() < 0.2 else ()
     return Story(
         seed=seed,
         runs=runs,
-        lies=lies,
-        deeds=deeds,
+        source_faults=source_faults,
+        actions=actions,
         length_s=7200.0,
         nodes=sum(run.instances for run in runs) + draw.choice((0, 1, 1, 2, 4)),
         recovery=draw.choice(("None", "None", "Automatic")),
@@ -121,19 +121,22 @@ def _more(seed: int, story: Story) -> Story:
     if draw.random() < _DELETED_SHARE:
         deleted = Trouble(kind="saves_deleted", step=draw.randint(15, 90), heals=draw.choice((None, 1, 1, 2)))
         first = replace(first, troubles=(*first.troubles, deleted))
-    lies, deeds = story.lies, story.deeds
+    source_faults, actions = story.source_faults, story.actions
     if draw.random() < _BESIDE_SHARE:
-        lies = (*lies, Lie(kind=draw.choice(sorted(STAGES))))
+        source_faults = (*source_faults, SourceFault(kind=draw.choice(sorted(STAGES))))
         if draw.random() < 0.3:
-            deeds = (replace(_deed(draw, first.name), what="resubmit", when="dead", tagged="other_stage"),)
+            actions = (replace(_action(draw, first.name), what="resubmit", when="dead", tagged="other_stage"),)
     if draw.random() < _ROLLED_BACK_SHARE:
         from_s = float(draw.randint(240, 1600))
-        lies = (*lies, Lie(kind="rolled_back", from_s=from_s, to_s=from_s + 60))
+        source_faults = (*source_faults, SourceFault(kind="rolled_back", from_s=from_s, to_s=from_s + 60))
     if draw.random() < _LATE_METRICS_SHARE:
         from_s = float(draw.randint(240, 1600))
         by_s = draw.choice((120.0, 600.0, 1800.0))
-        lies = (*lies, Lie(kind="metrics_late", from_s=from_s, to_s=from_s + draw.choice((900.0, 3600.0)), by_s=by_s))
-    story = replace(story, runs=(first, *story.runs[1:]), lies=lies, deeds=deeds)
+        source_faults = (
+            *source_faults,
+            SourceFault(kind="metrics_late", from_s=from_s, to_s=from_s + draw.choice((900.0, 3600.0)), by_s=by_s),
+        )
+    story = replace(story, runs=(first, *story.runs[1:]), source_faults=source_faults, actions=actions)
     return _still_more(random.Random(f"still more {seed}"), story)
 
 
@@ -142,30 +145,30 @@ def _still_more(draw: random.Random, story: Story) -> Story:
     run, is_on_slurm = story.runs[0], story.runs[0].platform == "slurm"
     from_s = float(draw.randint(240, 1600))
     to_s = from_s + draw.choice((60.0, 300.0, 900.0, 3600.0))
-    more: list[Lie] = []
+    more: list[SourceFault] = []
     if draw.random() < _DENIED_SHARE:
-        more.append(Lie(kind=draw.choice(_DENIED), from_s=from_s, to_s=to_s))
+        more.append(SourceFault(kind=draw.choice(_DENIED), from_s=from_s, to_s=to_s))
     if draw.random() < _NO_ANSWER_SHARE:
-        more.append(Lie(kind="answers_lost", share=draw.choice((0.3, 1.0))))
+        more.append(SourceFault(kind="answers_lost", share=draw.choice((0.3, 1.0))))
     if draw.random() < _TORN_SHARE:
-        more.append(Lie(kind="heartbeats_torn", from_s=from_s, to_s=to_s, run=draw.choice(("", run.name))))
+        more.append(SourceFault(kind="heartbeats_torn", from_s=from_s, to_s=to_s, run=draw.choice(("", run.name))))
     if draw.random() < _CLOCK_SHARE and is_on_slurm:
-        more.append(Lie(kind="slurm_clock", by_s=draw.choice((540.0, -540.0))))
-    deeds = story.deeds
+        more.append(SourceFault(kind="slurm_clock", by_s=draw.choice((540.0, -540.0))))
+    actions = story.actions
     if draw.random() < _ORDER_SHARE:
         when = draw.choice(("start", "incident", "dead", "verifying"))
         order = PersonAction(what="order_resubmit", when=when, delay_s=draw.choice((3.0, 90.0, 400.0)), run=run.name)
-        deeds = (*deeds, order, *([replace(order, delay_s=order.delay_s + 0.5)] if draw.random() < 0.3 else []))
+        actions = (*actions, order, *([replace(order, delay_s=order.delay_s + 0.5)] if draw.random() < 0.3 else []))
     if draw.random() < _PAUSE_SHARE:
         pause = PersonAction(
             what="pause", when=draw.choice(("start", "incident")), delay_s=draw.choice((1.0, 30.0, 400.0))
         )
         again = replace(pause, what="unpause", delay_s=pause.delay_s + draw.choice((300.0, 2000.0)))
-        deeds = (*deeds, replace(pause, run=run.name), replace(again, run=run.name))
-    return replace(story, lies=(*story.lies, *more), deeds=deeds)
+        actions = (*actions, replace(pause, run=run.name), replace(again, run=run.name))
+    return replace(story, source_faults=(*story.source_faults, *more), actions=actions)
 
 
-def _slurm_lie(draw: random.Random) -> Lie:
+def _slurm_lie(draw: random.Random) -> SourceFault:
     kind = draw.choice(
         (
             "head_away",
@@ -182,15 +185,15 @@ def _slurm_lie(draw: random.Random) -> Lie:
     to_s = from_s + draw.choice((60.0, 300.0, 900.0, 3600.0))
     match kind:
         case "head_late":
-            return Lie(kind=kind, from_s=from_s, to_s=to_s, by_s=draw.choice((20.0, 90.0, 150.0, 600.0)))
+            return SourceFault(kind=kind, from_s=from_s, to_s=to_s, by_s=draw.choice((20.0, 90.0, 150.0, 600.0)))
         case "nodes_hidden":
-            return Lie(kind=kind, from_s=from_s, to_s=to_s, share=draw.choice((0.2, 0.5, 1.0)))
+            return SourceFault(kind=kind, from_s=from_s, to_s=to_s, share=draw.choice((0.2, 0.5, 1.0)))
         case "reports_lost":
-            return Lie(kind=kind, share=draw.choice((0.1, 0.3, 0.9)))
+            return SourceFault(kind=kind, share=draw.choice((0.1, 0.3, 0.9)))
         case "orders_doubled":
-            return Lie(kind=kind)
+            return SourceFault(kind=kind)
         case _:
-            return Lie(kind=kind, from_s=from_s, to_s=to_s)
+            return SourceFault(kind=kind, from_s=from_s, to_s=to_s)
 
 
 def _run(draw: random.Random, name: str) -> Run:
@@ -251,7 +254,7 @@ def _trouble(draw: random.Random) -> Trouble:
             return Trouble(kind=kind, step=step)
 
 
-def _lie(draw: random.Random, runs: tuple[Run, ...], *, refusals: Collection[str] = _REFUSALS) -> Lie:
+def _lie(draw: random.Random, runs: tuple[Run, ...], *, refusals: Collection[str] = _REFUSALS) -> SourceFault:
     kind = draw.choice(
         (
             "events_lost",
@@ -274,9 +277,9 @@ def _lie(draw: random.Random, runs: tuple[Run, ...], *, refusals: Collection[str
     run = draw.choice(("", draw.choice(runs).name))
     match kind:
         case "events_lost":
-            return Lie(kind=kind, from_s=240.0, to_s=1e9, share=draw.choice((0.3, 1.0)))
+            return SourceFault(kind=kind, from_s=240.0, to_s=1e9, share=draw.choice((0.3, 1.0)))
         case "events_late" | "events_reordered":
-            return Lie(
+            return SourceFault(
                 kind=kind,
                 from_s=240.0,
                 to_s=1e9,
@@ -284,22 +287,22 @@ def _lie(draw: random.Random, runs: tuple[Run, ...], *, refusals: Collection[str
                 by_s=draw.choice((20.0, 300.0, 3600.0)),
             )
         case "events_doubled":
-            return Lie(
+            return SourceFault(
                 kind=kind, from_s=0.0, to_s=1e9, share=draw.choice((0.5, 1.0)), by_s=draw.choice((1.0, 600.0, 3600.0))
             )
         case "heartbeats_frozen" | "heartbeats_lost":
-            return Lie(kind=kind, from_s=from_s, to_s=to_s, run=run)
+            return SourceFault(kind=kind, from_s=from_s, to_s=to_s, run=run)
         case "heartbeats_late":
-            return Lie(kind=kind, from_s=0.0, to_s=1e9, run=run, by_s=draw.choice((30.0, 120.0, 600.0)))
+            return SourceFault(kind=kind, from_s=0.0, to_s=1e9, run=run, by_s=draw.choice((30.0, 120.0, 600.0)))
         case "tables_throttled" | "sagemaker_throttled":
-            return Lie(kind=kind, from_s=from_s, to_s=to_s, share=draw.choice((0.3, 0.7, 1.0)))
+            return SourceFault(kind=kind, from_s=from_s, to_s=to_s, share=draw.choice((0.3, 0.7, 1.0)))
         case "executions_lost":
-            return Lie(kind=kind, from_s=from_s, to_s=from_s + 1)
+            return SourceFault(kind=kind, from_s=from_s, to_s=from_s + 1)
         case _:
-            return Lie(kind=kind, from_s=from_s, to_s=to_s)
+            return SourceFault(kind=kind, from_s=from_s, to_s=to_s)
 
 
-def _deed(draw: random.Random, run: str) -> PersonAction:
+def _action(draw: random.Random, run: str) -> PersonAction:
     what = draw.choice(("resubmit", "resubmit", "resubmit", "stop", "order_stop", "cancel"))
     delay_s = draw.choice((0.5, 3.0, 20.0, 90.0, 400.0))
     match what:

@@ -11,8 +11,8 @@ from dataclasses import replace
 from typing import Any, Final
 
 from simulation.making.maker import HISTORY, make
-from simulation.stories.lies import STAGES
-from simulation.stories.story import Lie, PersonAction, Run, Story, Trouble
+from simulation.stories.source_faults import STAGES
+from simulation.stories.story import PersonAction, Run, SourceFault, Story, Trouble
 
 _ELSEWHERE: Final = 7_000_000_000_000  # added to a seed: stories whose parts are borrowed
 _MOMENTS: Final = ("start", "dead", "incident", "checkpointing", "stopping", "resubmitting", "verifying", "watching")
@@ -38,16 +38,22 @@ def make_wild(seed: int, platform: str = "") -> Story:
     others = [make(_ELSEWHERE + draw.randrange(10**12), story.runs[0].platform) for _ in range(draw.choice((1, 2, 3)))]
     others = [one for one in others if not any(run.history >= HISTORY for run in one.runs)]
     runs = tuple(_run(draw, run, others) for run in story.runs)
-    lies = [*story.lies, *(lie for one in others for lie in one.lies)]
-    lies = [lie for lie in lies if lie in story.lies or lie.kind not in STAGES]
-    deeds = [*story.deeds, *(replace(deed, run=runs[0].name) for one in others for deed in one.deeds)]
+    source_faults = [*story.source_faults, *(source_fault for one in others for source_fault in one.source_faults)]
+    source_faults = [
+        source_fault
+        for source_fault in source_faults
+        if source_fault in story.source_faults or source_fault.kind not in STAGES
+    ]
+    actions = [*story.actions, *(replace(action, run=runs[0].name) for one in others for action in one.actions)]
     if draw.random() < 0.3:
-        deeds.append(_deed(draw, runs[0].name, has_stages=any(lie.kind in STAGES for lie in lies)))
+        actions.append(
+            _action(draw, runs[0].name, has_stages=any(source_fault.kind in STAGES for source_fault in source_faults))
+        )
     wild = replace(
         story,
         runs=runs,
-        lies=tuple(_lie(draw, lie, runs) for lie in lies),
-        deeds=tuple(_moved(draw, deed) for deed in _paired(deeds)),
+        source_faults=tuple(_lie(draw, source_fault, runs) for source_fault in source_faults),
+        actions=tuple(_moved(draw, action) for action in _paired(actions)),
         length_s=float(draw.randint(6000, 12000)),
         policy=draw.choice(_POLICIES) if not story.policy else story.policy,
     )
@@ -82,11 +88,11 @@ def _with_the_platform_s_own(draw: random.Random, story: Story) -> Story:
             runs = tuple(replace(run, in_array=True) for run in story.runs)
             return replace(story, runs=runs)
         case "notice_false":
-            notice = Lie(kind="notice_false", from_s=float(draw.randint(60, 2400)), by_s=after_s)
-            return replace(story, lies=(*story.lies, notice))
+            notice = SourceFault(kind="notice_false", from_s=float(draw.randint(60, 2400)), by_s=after_s)
+            return replace(story, source_faults=(*story.source_faults, notice))
         case "time_limit":
             over = PersonAction(what="time_limit", when=draw.choice(_MOMENTS), run=first.name)
-            return replace(story, deeds=(*story.deeds, _moved(draw, over)))
+            return replace(story, actions=(*story.actions, _moved(draw, over)))
         case _:
             return _with_questions(draw, story)
     return replace(story, runs=(replace(first, troubles=(*first.troubles, trouble)), *others))
@@ -107,8 +113,8 @@ def _with_questions(draw: random.Random, story: Story) -> Story:
         answers.append(
             PersonAction(what=draw.choice(("cancel", "stop", "resubmit")), when="asked", run=story.runs[0].name)
         )
-    deeds = (*story.deeds, *(_moved(draw, one) for one in answers))
-    return replace(story, deeds=deeds, policy={**story.policy, "approvals": {"rules": [rule]}})
+    actions = (*story.actions, *(_moved(draw, one) for one in answers))
+    return replace(story, actions=actions, policy={**story.policy, "approvals": {"rules": [rule]}})
 
 
 def _slowed(draw: random.Random, story: Story) -> Story:
@@ -146,8 +152,8 @@ def _with_rarer_deeds(draw: random.Random, story: Story) -> Story:
     if draw.random() >= 0.15:
         return story
     kinds = ("order_save_stop", "order_reboot") if story.runs[0].platform == "slurm" else ("order_save_stop",)
-    deed = PersonAction(what=draw.choice(kinds), when=draw.choice(_MOMENTS), run=story.runs[0].name)
-    return replace(story, deeds=(*story.deeds, _moved(draw, deed)))
+    action = PersonAction(what=draw.choice(kinds), when=draw.choice(_MOMENTS), run=story.runs[0].name)
+    return replace(story, actions=(*story.actions, _moved(draw, action)))
 
 
 def _run(draw: random.Random, run: Run, others: list[Story]) -> Run:
@@ -175,39 +181,39 @@ def _trouble(draw: random.Random, trouble: Trouble) -> Trouble:
     return replace(trouble, **changes)
 
 
-def _lie(draw: random.Random, lie: Lie, runs: tuple[Run, ...]) -> Lie:
+def _lie(draw: random.Random, source_fault: SourceFault, runs: tuple[Run, ...]) -> SourceFault:
     changes: dict[str, Any] = {}
-    is_bounded = lie.to_s < 1e8
-    if is_bounded and lie.kind not in ("rolled_back", "executions_lost"):
+    is_bounded = source_fault.to_s < 1e8
+    if is_bounded and source_fault.kind not in ("rolled_back", "executions_lost"):
         from_s = float(draw.randint(30, 4000))
         changes |= {"from_s": from_s, "to_s": from_s + float(int(10 ** draw.uniform(1.5, 3.7)))}
-    if lie.by_s > 0 and lie.kind != "slurm_clock":
+    if source_fault.by_s > 0 and source_fault.kind != "slurm_clock":
         changes["by_s"] = float(int(10 ** draw.uniform(0.5, 3.5)))
-    if 0 < lie.share < 1:
+    if 0 < source_fault.share < 1:
         changes["share"] = round(draw.uniform(0.05, 0.95), 2)
-    if lie.run and lie.run not in {run.name for run in runs}:
+    if source_fault.run and source_fault.run not in {run.name for run in runs}:
         changes["run"] = draw.choice(runs).name
-    return replace(lie, **changes)
+    return replace(source_fault, **changes)
 
 
-def _deed(draw: random.Random, run: str, *, has_stages: bool) -> PersonAction:
+def _action(draw: random.Random, run: str, *, has_stages: bool) -> PersonAction:
     what = draw.choice(("resubmit", "resubmit", "stop", "order_stop", "order_resubmit", "cancel"))
     tags = ("job", "policy", "none", *(("other_stage",) if has_stages else ()))
     tagged = draw.choice(tags) if what == "resubmit" else "policy"
     return PersonAction(what=what, when=draw.choice(_MOMENTS), run=run, tagged=tagged)
 
 
-def _paired(deeds: list[PersonAction]) -> list[PersonAction]:
+def _paired(actions: list[PersonAction]) -> list[PersonAction]:
     """One pause at most, with its end."""
     kept: list[PersonAction] = []
-    for deed in deeds:
-        if deed.what in ("pause", "unpause") and any(one.what == deed.what for one in kept):
+    for action in actions:
+        if action.what in ("pause", "unpause") and any(one.what == action.what for one in kept):
             continue
-        kept.append(deed)
+        kept.append(action)
     return kept
 
 
-def _moved(draw: random.Random, deed: PersonAction) -> PersonAction:
-    if deed.what in ("pause", "unpause"):
-        return deed
-    return replace(deed, delay_s=round(10 ** draw.uniform(-0.5, 3.2), 1))
+def _moved(draw: random.Random, action: PersonAction) -> PersonAction:
+    if action.what in ("pause", "unpause"):
+        return action
+    return replace(action, delay_s=round(10 ** draw.uniform(-0.5, 3.2), 1))

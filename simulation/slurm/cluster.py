@@ -28,7 +28,7 @@ from simulation.runs.training import Training
 from simulation.runs.truth import Attempt, TrueNode, TrueRun
 from simulation.slurm.pods import NAME, TIMINGS, WORKERS, cluster_request, name_of
 from simulation.slurm.slurm_start import SlurmStart, launch_instructions, plan_of
-from simulation.stories.lies import Lies
+from simulation.stories.source_faults import SourceFaults
 from simulation.stories.story import Story, Trouble
 
 NOTICED: Final = timedelta(seconds=4)  # from a change in Slurm to the agent's next reading
@@ -55,7 +55,7 @@ class Cluster:
         story: Story,
         *,
         clock: Clock,
-        lies: Lies,
+        source_faults: SourceFaults,
         objects: MemoryObjects,
         training: Training,
         runs: dict[str, TrueRun],
@@ -64,7 +64,7 @@ class Cluster:
         watcher: Callable[[], Watcher],
     ) -> None:
         self._clock = clock
-        self._lies = lies
+        self._source_faults = source_faults
         self._objects = objects
         self._training = training
         self._runs = runs
@@ -99,12 +99,12 @@ class Cluster:
         """Slurm works, and the agent starts."""
         self._objects.living[agent_key(NAME)] = self._heartbeat
         self.agent.start()
-        for delay in self._lies.head_changes():
+        for delay in self._source_faults.head_changes():
             self._clock.after(delay, self._back_at_work, label="what the head node shows changes")
-        for delay, node, until in self._lies.false_health(tuple(self.nodes)):
+        for delay, node, until in self._source_faults.false_health(tuple(self.nodes)):
             self._clock.after(delay, lambda node=node: self._condemn(node), label="health")  # type: ignore[misc]
             self._clock.after(until, lambda node=node: self._acquit(node), label="health")  # type: ignore[misc]
-        for delay, node, ahead_s in self._lies.false_notices(tuple(self.nodes)):
+        for delay, node, ahead_s in self._source_faults.false_notices(tuple(self.nodes)):
             announce = lambda node=node, ahead_s=ahead_s: self._announce(self.nodes[node], ahead_s)  # noqa: E731
             self._clock.after(delay, announce, label="AWS announces an end that does not come")
         self._soon()
@@ -356,18 +356,20 @@ class Cluster:
 
     def _turn(self) -> None:
         self.model.schedule()
-        if self._lies.head_is_away():
+        if self._source_faults.head_is_away():
             return
         docs = {name: doc for name, doc in self.model.docs().items() if doc.slurm_job not in self.model.unasked}
         nodes = self._bent(self.model.nodes_doc())
-        off = self._lies.slurm_clock()
+        off = self._source_faults.slurm_clock()
         if off:
             docs = {name: _later(doc, off, "submitted_at", "started_at", "ended_at") for name, doc in docs.items()}
             nodes = replace(nodes, nodes=tuple(_later(one, off, "booted_at") for one in nodes.nodes))
         self._readings += 1
         number = self._readings
         read_at = self._clock.now()
-        self._clock.after(self._lies.head_late(), lambda: self._write(number, read_at, docs, nodes), label="documents")
+        self._clock.after(
+            self._source_faults.head_late(), lambda: self._write(number, read_at, docs, nodes), label="documents"
+        )
 
     def _write(self, number: int, read_at: datetime, docs: Mapping[str, AttemptDoc], nodes: NodesDoc) -> None:
         """Unless a later reading has been written."""
@@ -378,7 +380,7 @@ class Cluster:
     # ---- the head node ---------------------------------------------------------------------------------------------
 
     def _back_at_work(self) -> None:
-        if not self._lies.head_is_away():
+        if not self._source_faults.head_is_away():
             waiting, self._waiting = self._waiting, []
             for body in waiting:
                 self._take(body)
@@ -386,12 +388,12 @@ class Cluster:
         self._soon()
 
     def _heartbeat(self) -> tuple[bytes, datetime] | None:
-        now = self._lies.head_seen(self._clock.now())
+        now = self._source_faults.head_seen(self._clock.now())
         if now < self.agent.started_at:
             return None
         at = self.agent.started_at + (now - self.agent.started_at) // HEARTBEAT * HEARTBEAT
         # The agent tells of a reading once all of it is delivered (rekindle.slurm_agent.publishing.outbox).
-        read_at = self._written_as_of if self._is_behind else at - self._lies.head_late()
+        read_at = self._written_as_of if self._is_behind else at - self._source_faults.head_late()
         return self.agent.heartbeat(at=at, read_at=min(at, read_at)).to_json(), at
 
     def ordered(self, body: bytes) -> None:
@@ -399,7 +401,7 @@ class Cluster:
         self._clock.after(TAKEN, lambda: self._take(body), label="the agent takes an order")
 
     def _take(self, body: bytes) -> None:
-        if self._lies.head_is_away():
+        if self._source_faults.head_is_away():
             self._waiting.append(body)
             return
         order = self._ordering = Order.from_json(body)
@@ -428,7 +430,7 @@ class Cluster:
 
     def _bent(self, nodes: NodesDoc) -> NodesDoc:
         """The nodes as Slurm shows them: some seem not to answer."""
-        hidden = {one.name for one in nodes.nodes if self._lies.hides_node(one.name)}
+        hidden = {one.name for one in nodes.nodes if self._source_faults.hides_node(one.name)}
         for node in self.nodes.values():
             if node.unreachable_since is not None and node.name not in hidden:
                 node.reachable_since = self._clock.now()
@@ -472,10 +474,10 @@ class Cluster:
     def _acquit(self, name: str) -> None:
         node = self.nodes[name]
         if node.condemned and not node.is_broken:
-            node.condemned, node.condemned_until = False, self._clock.now() + self._lies.event_delay()
-            lost = self._lies.lost
+            node.condemned, node.condemned_until = False, self._clock.now() + self._source_faults.event_delay()
+            lost = self._source_faults.lost
             self.pods.report_health(NAME, node.instance_id, fault="none", status="Healthy")
-            node.is_acquittal_lost = self._lies.lost > lost
+            node.is_acquittal_lost = self._source_faults.lost > lost
 
     def _gone(self, _cluster: str, machine: Node) -> None:
         """It goes down to be rebooted or replaced; a drain stays a drain."""

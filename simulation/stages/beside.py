@@ -16,7 +16,7 @@ from localcloud.aws.clock import Clock
 from localcloud.memory_tables import MemoryJobs
 from simulation.runs.memory import Incidents, Tables
 from simulation.stages.service import STAGE, RealService
-from simulation.stories.lies import Lies
+from simulation.stories.source_faults import SourceFaults
 
 DEV: Final = "dev"
 DEV_STACK: Final = f"{STAGE}-{DEV}"
@@ -24,7 +24,7 @@ BESIDE_BUCKET: Final = "mail-beside"
 
 
 def own_stage(kinds: frozenset[str]) -> str:
-    """The stack's name of the stage that the runs belong to, by the story's lies."""
+    """The stack's name of the stage that the runs belong to, by the story's source faults."""
     return DEV_STACK if "prod_beside" in kinds else STAGE
 
 
@@ -39,14 +39,14 @@ def other_tags(kinds: frozenset[str]) -> dict[str, str]:
 
 
 class StageBeside(RealService):
-    """`kinds`: the story's lies about stages. `recorded` is called with an Incident before and after each write."""
+    """`kinds`: the story's source faults about stages. `recorded` is called with an Incident before and after each write."""
 
     def __init__(
         self,
         kinds: frozenset[str],
         *,
         clock: Clock,
-        lies: Lies,
+        source_faults: SourceFaults,
         clients: Mapping[str, Any],
         people: Any,
         policy: Policy,
@@ -55,9 +55,9 @@ class StageBeside(RealService):
         jobs = MemoryJobs()
         super().__init__(
             clock=clock,
-            lies=lies,
+            source_faults=source_faults,
             clients=clients,
-            tables=Tables(Incidents(jobs, check=lies.check_tables, moved=recorded), jobs),
+            tables=Tables(Incidents(jobs, check=source_faults.check_tables, moved=recorded), jobs),
             people=people,
             policy=policy,
             stage=STAGE if "prod_beside" in kinds else DEV_STACK,

@@ -20,7 +20,7 @@ from localcloud.replay.world import OnePolicy
 from simulation.cloud.platform import NoAlarms
 from simulation.runs.memory import DiscardedOutcomes, Marks, MemoryHardwareLedger, MemoryQuarantine, Tables
 from simulation.stages.durable import Context, MemoryExecutions
-from simulation.stories.lies import Lies
+from simulation.stories.source_faults import SourceFaults
 
 ACCOUNT: Final = "123456789012"
 BUCKET: Final = "mail"  # the stack's own; mailboxes lie there too
@@ -36,7 +36,7 @@ class RealService(Service):
         self,
         *,
         clock: Clock,
-        lies: Lies,
+        source_faults: SourceFaults,
         clients: Mapping[str, Any],
         tables: Tables,
         people: Any,
@@ -56,7 +56,7 @@ class RealService(Service):
         )
         made: Any = clients.__getitem__
         super().__init__(settings, clock=clock, clients=made)
-        self.lies = lies
+        self.source_faults = source_faults
         self.policy = policy
         self._tables = tables
         self._people = people
@@ -102,7 +102,7 @@ class RealService(Service):
     @cached_property
     def executions(self) -> Any:
         clock: Any = self.clock
-        return MemoryExecutions(clock, self._recover, self.lies.hold)
+        return MemoryExecutions(clock, self._recover, self.source_faults.hold)
 
     def _recover(self, payload: dict[str, Any], context: Context) -> object:
         durable: Any = context

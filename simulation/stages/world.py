@@ -30,7 +30,7 @@ from simulation.slurm.cluster import Cluster
 from simulation.slurm.pods import NAME as SLURM_CLUSTER
 from simulation.stages.beside import StageBeside, other_tags, own_stage, own_tags
 from simulation.stages.service import ACCOUNT, BUCKET, RealService
-from simulation.stories.lies import STAGES, Lies
+from simulation.stories.source_faults import STAGES, SourceFaults
 from simulation.stories.story import PersonAction, Run, Story
 
 MINUTE: Final = timedelta(minutes=1)
@@ -49,7 +49,7 @@ class World(RealService):
         self.clock = sim
         self._handed = 0
         self.began_at = sim.now()
-        self.lies = Lies(story, sim)
+        self.source_faults = SourceFaults(story, sim)
         self.objects = MemoryObjects(sim, BUCKET, on_put=self._written)
         self.jobs = TrainingJobs(clock=sim, publish=self._publish)
         self.runs = {run.name: TrueRun(spec=run) for run in story.runs}
@@ -59,9 +59,9 @@ class World(RealService):
             objects=self.objects,
             push=lambda kind, detail: self._publish("rekindle.monitor", kind, detail, []),
             run_of=self.run_of,
-            seen_at=self.lies.seen_at,
-            lost=self.lies.loses_report,
-            torn=self.lies.tears_heartbeat,
+            seen_at=self.source_faults.seen_at,
+            lost=self.source_faults.loses_report,
+            torn=self.source_faults.tears_heartbeat,
         )
         self.jobs.backend = self.training
         self.cluster: Cluster | None = None
@@ -69,7 +69,7 @@ class World(RealService):
             self.cluster = Cluster(
                 story,
                 clock=sim,
-                lies=self.lies,
+                source_faults=self.source_faults,
                 objects=self.objects,
                 training=self.training,
                 runs=self.runs,
@@ -80,11 +80,11 @@ class World(RealService):
             self.training.breaks_node = self.cluster.breaks
         self.people = NoticeLog(lambda: self.watcher, asked=self._asked)
         jobs = MemoryJobs()
-        tables = Tables(Incidents(jobs, check=self.lies.check_tables, moved=self.incident_moves), jobs)
-        self._stages = kinds = frozenset(lie.kind for lie in story.lies) & STAGES
+        tables = Tables(Incidents(jobs, check=self.source_faults.check_tables, moved=self.incident_moves), jobs)
+        self._stages = kinds = frozenset(source_fault.kind for source_fault in story.source_faults) & STAGES
         super().__init__(
             clock=sim,
-            lies=self.lies,
+            source_faults=self.source_faults,
             clients=self.aws_clients(),
             tables=tables,
             people=self.people,
@@ -94,16 +94,16 @@ class World(RealService):
         self.beside = self._second_stage(kinds) if kinds else None
         self.paused_at: datetime | None = None  # a person has paused the service, and it is so still
         self.defects: list[str] = []
-        self._deeds: list[PersonAction] = list(story.deeds)
+        self._actions: list[PersonAction] = list(story.actions)
         self._points: dict[str, list[tuple[datetime, float, float]]] = {}  # minute, newest step, was it not finite
-        self._under_way = 0  # deeds whose moment has come
+        self._under_way = 0  # actions of people whose moment has come
         self._quiet_since: datetime | None = None
 
     def _second_stage(self, kinds: frozenset[str]) -> StageBeside:
         return StageBeside(
             kinds,
             clock=self.sim,
-            lies=self.lies,
+            source_faults=self.source_faults,
             clients=self.aws_clients(),
             people=self.people,
             policy=self.policy,
@@ -115,14 +115,16 @@ class World(RealService):
         sagemaker = MemorySageMaker(
             self.jobs,
             self.cluster.pods if self.cluster is not None else Clusters(clock=self.sim, publish=self._publish),
-            check=lambda operation, _name: self.lies.check("sagemaker", operation),
+            check=lambda operation, _name: self.source_faults.check("sagemaker", operation),
             changing=self._service_changes,
         )
         return {
-            "s3": MemoryS3(self.objects, lambda operation, _key: self.lies.check("s3", operation)),
+            "s3": MemoryS3(self.objects, lambda operation, _key: self.source_faults.check("s3", operation)),
             "sqs": MemorySqs(self._ordered),
             "sagemaker": sagemaker,
-            "cloudwatch": MemoryCloudWatch(self._metric, lambda operation, _: self.lies.check("cloudwatch", operation)),
+            "cloudwatch": MemoryCloudWatch(
+                self._metric, lambda operation, _: self.source_faults.check("cloudwatch", operation)
+            ),
         }
 
     # ---- playing ---------------------------------------------------------------------------------------------------
@@ -134,9 +136,9 @@ class World(RealService):
                 self.cluster.open()
             for run in self.story.runs:
                 self.submit(run, run.name, tags=self._tags(run))
-            for delay in self.lies.losses():
+            for delay in self.source_faults.losses():
                 self.sim.after(delay, self._lose_executions, label="executions are lost")
-            for delay in self.lies.roll_backs():
+            for delay in self.source_faults.roll_backs():
                 self.sim.after(delay, self._roll_back, label="an older version is deployed")
             self.sim.after(MINUTE, self._minute, label="the sweep")
             self._moment("start", None)
@@ -159,7 +161,7 @@ class World(RealService):
         return (self,) if self.beside is None else (self, self.beside)
 
     def _is_over(self) -> bool:
-        """Every trouble and lie is behind, nothing is open, and all has been quiet for a while."""
+        """Every trouble and source fault is behind, nothing is open, and all has been quiet for a while."""
         if self._quiet_since is None:
             return False
         return self.clock.now() - self._quiet_since > QUIET
@@ -167,7 +169,7 @@ class World(RealService):
     def _minute(self) -> None:
         self.sim.after(MINUTE, self._minute, label="the sweep")
         self._measure()
-        if self.lies.hold() <= timedelta(0):
+        if self.source_faults.hold() <= timedelta(0):
             for service in self._services():
                 try:
                     service.sweep.run()
@@ -179,9 +181,12 @@ class World(RealService):
 
     def _is_something_to_come(self) -> bool:
         now_s = (self.clock.now() - self.began_at).total_seconds()
-        if self._under_way or (self._deeds and now_s < 600):
+        if self._under_way or (self._actions and now_s < 600):
             return True
-        if any(now_s < min(lie.to_s, self.story.length_s) and lie.to_s < 1e8 for lie in self.story.lies):
+        if any(
+            now_s < min(source_fault.to_s, self.story.length_s) and source_fault.to_s < 1e8
+            for source_fault in self.story.source_faults
+        ):
             return True
         return any(self._is_unfinished(run) for run in self.runs.values())
 
@@ -274,13 +279,13 @@ class World(RealService):
         submitted = self.training.attempts.get(str(request.get("TrainingJobName", "")))
         if operation == "CreateTrainingJob" and submitted is not None:
             self.watcher.submitted(submitted)
-        self.lies.lose_answer(operation)
+        self.source_faults.lose_answer(operation)
 
     def _ordered(self, body: bytes) -> None:
         """An order to the head node's agent."""
-        for _ in range(self.lies.order_copies() if self.cluster is not None else 0):
+        for _ in range(self.source_faults.order_copies() if self.cluster is not None else 0):
             self.cluster.ordered(body)  # type: ignore[union-attr]
-        self.lies.lose_answer("SendMessage")
+        self.source_faults.lose_answer("SendMessage")
 
     def _metric(self, name: str, job_id: str, since: datetime, until: datetime) -> list[tuple[datetime, float]]:
         """Step, loss and NonFinite by minute: of a Job by its monitor, or of one attempt by its own definitions."""
@@ -288,7 +293,7 @@ class World(RealService):
         if run is None:
             return []
         # The newest minute has not arrived yet.
-        until = min(until, self.clock.now() - MINUTE - self.lies.metric_delay())
+        until = min(until, self.clock.now() - MINUTE - self.source_faults.metric_delay())
         points = self._points.get(run.name, [])
         first = bisect_left(points, since, key=lambda one: one[0])
         found = [one for one in points[first:] if one[0] < until]
@@ -311,7 +316,7 @@ class World(RealService):
         """Keep the minute's data points, as far as they ever arrive."""
         now = self.clock.now()
         for run in self.runs.values():
-            if self.lies.hides_metric(run.name, now - MINUTE):
+            if self.source_faults.hides_metric(run.name, now - MINUTE):
                 continue
             moved = [one for one in run.attempts.values() if one.step_at(now) > one.step_at(now - MINUTE)]
             if moved:
@@ -349,13 +354,13 @@ class World(RealService):
             "detail": detail,
         }
         self._handed += 1
-        for delay in self.lies.arrivals(event):
+        for delay in self.source_faults.arrivals(event):
             self.sim.after(delay, lambda: self._deliver(event, 0), label=detail_type)
         if source == "aws.sagemaker":
             self.sim.after(timedelta(0), self._deaths, label="who is dead")
 
     def _deliver(self, event: dict[str, Any], tried: int) -> None:
-        hold = self.lies.hold()
+        hold = self.source_faults.hold()
         if hold > timedelta(0):
             self.sim.after(hold + timedelta(seconds=5), lambda: self._deliver(event, tried), label="after throttling")
             return
@@ -392,48 +397,48 @@ class World(RealService):
                 self._moment("dead", run)
 
     def _moment(self, when: str, run: TrueRun | None) -> None:
-        for deed in [one for one in self._deeds if one.when == when and (run is None or one.run == run.name)]:
-            self._deeds.remove(deed)
+        for action in [one for one in self._actions if one.when == when and (run is None or one.run == run.name)]:
+            self._actions.remove(action)
             self._under_way += 1
             self.sim.after(
-                timedelta(seconds=deed.delay_s),
-                lambda deed=deed: self._do(deed),  # type: ignore[misc]
-                label=f"a person: {deed.what}",
+                timedelta(seconds=action.delay_s),
+                lambda action=action: self._do(action),  # type: ignore[misc]
+                label=f"a person: {action.what}",
             )
 
-    def _do(self, deed: PersonAction) -> None:  # noqa: C901  one row for each kind
+    def _do(self, action: PersonAction) -> None:  # noqa: C901  one row for each kind
         self._under_way -= 1
         self._quiet_since = None
-        run = self.runs.get(deed.run)
+        run = self.runs.get(action.run)
         if run is None:  # a shrunk story may have lost it
             return
-        match deed.what:
+        match action.what:
             case "resubmit" if not run.live and not self.waits_in_queue(run):
-                tags = {} if deed.tagged == "none" else self._tags(run.spec)
-                if deed.tagged == "job":
+                tags = {} if action.tagged == "none" else self._tags(run.spec)
+                if action.tagged == "job":
                     tags["rekindle:job"] = run.first_name
-                if deed.tagged == "other_stage":
+                if action.tagged == "other_stage":
                     tags |= other_tags(self._stages)
                 run.owner_took_it = True
-                if deed.tagged != "none":
+                if action.tagged != "none":
                     run.owner_stopped_at = None  # in our care again, by its tags
-                run.is_another_stages = deed.tagged == "other_stage" and self.beside is not None
-                run.is_unprotected = deed.tagged == "none" or (deed.tagged == "other_stage" and self.beside is None)
+                run.is_another_stages = action.tagged == "other_stage" and self.beside is not None
+                run.is_unprotected = action.tagged == "none" or (action.tagged == "other_stage" and self.beside is None)
                 self.submit(run.spec, f"{run.name}-byhand-{len(run.attempts)}", tags=tags)
             case "stop":
                 self._stop(run)
             case "order_reboot":
-                self._order_reboot(deed, run)
+                self._order_reboot(action, run)
             case "order_stop" | "order_save_stop" | "order_resubmit":
                 with suppress(RecoveryError):  # then the order was not taken, which is what its giver sees
-                    self._order(deed, run)
+                    self._order(action, run)
             case "pause" | "unpause":
-                self.registry.set_paused(deed.what == "pause", who="ada", now=self.clock.now())
-                self.paused_at = self.clock.now() if deed.what == "pause" else None
+                self.registry.set_paused(action.what == "pause", who="ada", now=self.clock.now())
+                self.paused_at = self.clock.now() if action.what == "pause" else None
             case "cancel":
                 self._cancel(run)
             case "approve" | "deny":
-                self._answer(deed, run)
+                self._answer(action, run)
             case "time_limit":
                 self._time_is_over(run)
 
@@ -447,10 +452,10 @@ class World(RealService):
                     run.owner_stopped_at = None  # an order to stop it is taken back before it was carried out
                 self.orders.cancel(incident.incident_id, who="ada", key=f"cancel-{incident.incident_id}")
 
-    def _order(self, deed: PersonAction, run: TrueRun) -> None:
-        key = f"{deed.what}-{run.name}-{deed.delay_s:g}"
-        if deed.what in ("order_stop", "order_save_stop"):
-            self.orders.stop(self._job_of(run), who="ada", key=key, checkpoint=deed.what == "order_save_stop")
+    def _order(self, action: PersonAction, run: TrueRun) -> None:
+        key = f"{action.what}-{run.name}-{action.delay_s:g}"
+        if action.what in ("order_stop", "order_save_stop"):
+            self.orders.stop(self._job_of(run), who="ada", key=key, checkpoint=action.what == "order_save_stop")
             if run.is_another_stages:  # which has the run now, and takes no order of this one
                 return
             run.owner_stopped_at, run.stop_orders = self.clock.now(), run.stop_orders + 1
@@ -462,15 +467,15 @@ class World(RealService):
             run.stopped_before_order_at, run.resubmission_ordered_at = run.owner_stopped_at, self.clock.now()
             run.owner_stopped_at, run.is_ordered = None, True
 
-    def _answer(self, deed: PersonAction, run: TrueRun) -> None:
+    def _answer(self, action: PersonAction, run: TrueRun) -> None:
         """The newest question about the run, whatever has become of it since."""
         about = [one for one in self.people.notices if one.approval_id and self.run_of_job(one.job_id) is run]
         if about:
             newest = about[-1]
-            key, incident_id = f"{deed.what}-{deed.delay_s:g}", newest.incident_id or ""
+            key, incident_id = f"{action.what}-{action.delay_s:g}", newest.incident_id or ""
             with suppress(RecoveryError):  # refused, and why: what its giver reads
-                self.approvals.answer(incident_id, newest.approval_id, answer=deed.what, who="ada", key=key)
-                if deed.what == "deny":
+                self.approvals.answer(incident_id, newest.approval_id, answer=action.what, who="ada", key=key)
+                if action.what == "deny":
                     run.denied_at = self.clock.now()
 
     def _time_is_over(self, run: TrueRun) -> None:
@@ -484,13 +489,13 @@ class World(RealService):
             if self.jobs.enter(attempt.name, JobPhase.MAX_RUNTIME_EXCEEDED):
                 self.training.over(attempt, JobPhase.MAX_RUNTIME_EXCEEDED)
 
-    def _order_reboot(self, deed: PersonAction, run: TrueRun) -> None:
+    def _order_reboot(self, action: PersonAction, run: TrueRun) -> None:
         """Of the node of the run's first rank; nothing where no attempt of it runs on a node."""
         nodes = [node for attempt in run.live for node in attempt.nodes]
         if not nodes or self.cluster is None:
             return
         with suppress(RecoveryError):
-            key = f"{deed.what}-{run.name}-{deed.delay_s:g}"
+            key = f"{action.what}-{run.name}-{action.delay_s:g}"
             self.orders.repair_node(SLURM_CLUSTER, nodes[0].name, do="reboot", who="ada", key=key)
             nodes[0].is_ordered = True
 

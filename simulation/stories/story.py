@@ -98,8 +98,8 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Lie:
-    """How one source goes wrong from `from_s` to `to_s`. What each kind does stands in `lies.py`.
+class SourceFault:
+    """How one source goes wrong from `from_s` to `to_s`. What each kind does stands in `source_faults.py`.
 
     run: the run that it is about, empty for all of them. share: of what is struck, from 0 to 1. by_s: by how much.
     """
@@ -143,8 +143,8 @@ class Story:
 
     seed: int
     runs: tuple[Run, ...] = (Run(),)
-    lies: tuple[Lie, ...] = ()
-    deeds: tuple[PersonAction, ...] = ()
+    source_faults: tuple[SourceFault, ...] = ()
+    actions: tuple[PersonAction, ...] = ()
     length_s: float = 4 * 3600.0
     nodes: int = 8
     recovery: str = "None"
@@ -160,7 +160,7 @@ class Story:
         return _read(cls, json.loads(text), "story")
 
 
-# The closed vocabularies; those of lies are in `lies.KINDS`.
+# The closed vocabularies; those of source faults are in `source_faults.KINDS`.
 _WORDS: Final[Mapping[tuple[type, str], frozenset[str]]] = {
     (Trouble, "kind"): frozenset(
         {
@@ -215,8 +215,8 @@ _WORDS: Final[Mapping[tuple[type, str], frozenset[str]]] = {
 _PARTS: Final[Mapping[tuple[type, str], type]] = {
     (Run, "troubles"): Trouble,
     (Story, "runs"): Run,
-    (Story, "lies"): Lie,
-    (Story, "deeds"): PersonAction,
+    (Story, "source_faults"): SourceFault,
+    (Story, "actions"): PersonAction,
 }
 
 

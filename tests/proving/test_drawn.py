@@ -10,8 +10,8 @@ from chalicelib.domain.model.action import Severity
 from simulation.making.maker import make
 from simulation.making.wild import make_wild
 from simulation.play import play, played
-from simulation.stories.lies import KINDS
-from simulation.stories.story import _WORDS, Lie, PersonAction, Run, Story, Trouble
+from simulation.stories.source_faults import KINDS
+from simulation.stories.story import _WORDS, PersonAction, Run, SourceFault, Story, Trouble
 from tests.proving import broken
 from tests.proving.test_judge import CRASH, story
 
@@ -24,7 +24,7 @@ def drawn() -> list[Story]:
 
 
 def test_every_kind_of_lie_is_drawn(drawn: list[Story]) -> None:
-    assert {lie.kind for one in drawn for lie in one.lies} == set(KINDS)
+    assert {source_fault.kind for one in drawn for source_fault in one.source_faults} == set(KINDS)
 
 
 def test_every_kind_of_trouble_is_drawn(drawn: list[Story]) -> None:
@@ -33,14 +33,14 @@ def test_every_kind_of_trouble_is_drawn(drawn: list[Story]) -> None:
 
 
 def test_everything_that_a_person_may_do_is_drawn(drawn: list[Story]) -> None:
-    deeds = [deed for one in drawn for deed in one.deeds]
-    assert {deed.what for deed in deeds} == _WORDS[PersonAction, "what"]
-    assert {deed.tagged for deed in deeds} == _WORDS[PersonAction, "tagged"]
+    actions = [action for one in drawn for action in one.actions]
+    assert {action.what for action in actions} == _WORDS[PersonAction, "what"]
+    assert {action.tagged for action in actions} == _WORDS[PersonAction, "tagged"]
 
 
 @pytest.mark.parametrize("kind", ["dev_beside", "prod_beside"])
 def test_a_stage_leaves_another_one_s_runs_alone(kind: str) -> None:
-    crash = story(CRASH, lies=(Lie(kind=kind),))
+    crash = story(CRASH, source_faults=(SourceFault(kind=kind),))
     verdict = play(crash)
     assert (verdict.unsafe, verdict.figures.incidents, verdict.figures.submissions) == ((), 1, 1)
     both = play(crash, broken=broken.the_other_stage_takes_every_run_for_its_own)
@@ -50,8 +50,11 @@ def test_a_stage_leaves_another_one_s_runs_alone(kind: str) -> None:
 def test_a_run_that_a_person_gives_to_the_other_stage_in_mid_recovery_is_submitted_by_neither() -> None:
     """Its mailbox and Job are ours and its tag is the other's: a person is called, and nobody starts a second one."""
     given = PersonAction(what="resubmit", when="dead", delay_s=3.0, tagged="other_stage")
-    lies = (Lie(kind="dev_beside"), Lie(kind="no_quota", from_s=300.0, to_s=900.0))  # ours waits until it is over
-    world, judge = played(story(CRASH, Trouble(kind="crash", step=110), lies=lies, deeds=(given,)))
+    source_faults = (
+        SourceFault(kind="dev_beside"),
+        SourceFault(kind="no_quota", from_s=300.0, to_s=900.0),
+    )  # ours waits until it is over
+    world, judge = played(story(CRASH, Trouble(kind="crash", step=110), source_faults=source_faults, actions=(given,)))
     assert judge.unsafe == []
     assert world.beside is not None
     assert len(world.beside.executions.all) == 1
@@ -60,8 +63,8 @@ def test_a_run_that_a_person_gives_to_the_other_stage_in_mid_recovery_is_submitt
 
 
 def test_metrics_that_are_late_come() -> None:
-    lie = Lie(kind="metrics_late", by_s=600.0, to_s=1900.0)
-    world, _ = played(Story(seed=1, runs=(Run(watch="metrics"),), lies=(lie,), length_s=1800.0))
+    source_fault = SourceFault(kind="metrics_late", by_s=600.0, to_s=1900.0)
+    world, _ = played(Story(seed=1, runs=(Run(watch="metrics"),), source_faults=(source_fault,), length_s=1800.0))
     points = world._metric("step", "lm", world.began_at, world.clock.now())
     age = world.clock.now() - points[-1][0]
     assert timedelta(minutes=11) <= age <= timedelta(minutes=13)

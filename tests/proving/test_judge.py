@@ -11,17 +11,24 @@ from simulation.findings import explanation, open_findings
 from simulation.judging.counts import COUNTS
 from simulation.play import play
 from simulation.stages.world import World
-from simulation.stories.story import Lie, PersonAction, Run, Story, Trouble
+from simulation.stories.story import PersonAction, Run, SourceFault, Story, Trouble
 from tests.proving import broken
 
 
-def story(*troubles: Trouble, lies: tuple[Lie, ...] = (), deeds: tuple[PersonAction, ...] = (), **run: object) -> Story:
-    return Story(seed=1, runs=(Run(troubles=troubles, **run),), lies=lies, deeds=deeds, length_s=7200.0)  # type: ignore[arg-type]
+def story(
+    *troubles: Trouble,
+    source_faults: tuple[SourceFault, ...] = (),
+    actions: tuple[PersonAction, ...] = (),
+    **run: object,
+) -> Story:
+    return Story(
+        seed=1, runs=(Run(troubles=troubles, **run),), source_faults=source_faults, actions=actions, length_s=7200.0
+    )  # type: ignore[arg-type]
 
 
 CRASH = Trouble(kind="crash", step=42)
 HANG = Trouble(kind="hang", step=42)
-NO_EVENTS = Lie(kind="events_lost", from_s=240.0)
+NO_EVENTS = SourceFault(kind="events_lost", from_s=240.0)
 FLEET = Story(
     seed=1,
     runs=tuple(Run(name=f"lm{number}", troubles=(CRASH,)) for number in range(4)),
@@ -32,7 +39,7 @@ FLEET = Story(
 DARK = Story(
     seed=1,
     runs=(Run(platform="slurm", steps=200),),
-    lies=(Lie(kind="nodes_hidden", from_s=300.0, to_s=2400.0),),
+    source_faults=(SourceFault(kind="nodes_hidden", from_s=300.0, to_s=2400.0),),
     length_s=3600.0,
 )
 TWO_NODES = Story(
@@ -89,20 +96,20 @@ CASES = (
     Case(
         "false_recovery",
         broken.the_heartbeats_of_our_attempts_are_well_and_far,
-        story(Trouble(kind="flipped_save", step=30), CRASH, lies=(NO_EVENTS,)),
+        story(Trouble(kind="flipped_save", step=30), CRASH, source_faults=(NO_EVENTS,)),
     ),
-    Case("dead_unwatched", broken.the_sweep_does_nothing, story(CRASH, lies=(NO_EVENTS,))),
+    Case("dead_unwatched", broken.the_sweep_does_nothing, story(CRASH, source_faults=(NO_EVENTS,))),
     Case("paged_for_nothing", broken.a_heartbeat_says_diverging, story(steps=200)),
     Case("budget_exceeded", broken.the_budget_is_boundless, story(Trouble(kind="hang", step=42, hits=20))),
     Case(
         "owner_undone",
         broken.an_owners_stop_is_read_as_a_failure,
-        story(lies=(NO_EVENTS,), deeds=(PersonAction(what="stop", when="start", delay_s=400.0),)),
+        story(source_faults=(NO_EVENTS,), actions=(PersonAction(what="stop", when="start", delay_s=400.0),)),
     ),
     Case(
         "paged_again",
         broken.the_end_of_an_incident_is_not_kept,
-        story(CRASH, lies=(Lie(kind="rolled_back", from_s=540.0, to_s=600.0),)),
+        story(CRASH, source_faults=(SourceFault(kind="rolled_back", from_s=540.0, to_s=600.0),)),
     ),
     Case("node_repaired_well", broken.many_nodes_down_count_as_one, DARK),
     Case("too_many_at_once", broken.nodes_in_repair_are_not_counted, TWO_NODES),
@@ -123,7 +130,7 @@ CASES = (
     Case(
         "acted_while_paused",
         broken.a_pause_is_not_read,
-        story(CRASH, deeds=(PersonAction(what="pause", when="start", delay_s=400.0),)),
+        story(CRASH, actions=(PersonAction(what="pause", when="start", delay_s=400.0),)),
     ),
     Case("service_defect", broken.a_defect_in_reading_checkpoints, story(CRASH)),
 )

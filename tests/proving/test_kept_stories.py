@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from simulation.play import play
-from simulation.stories.lies import check_lies
+from simulation.stories.source_faults import check_lies
 from simulation.stories.story import Story
 
 STORIES = sorted((Path(__file__).parent / "stories").glob("*.json"))

@@ -12,7 +12,7 @@ import pytest
 from localcloud.aws.sagemaker import Phase
 from simulation.play import play, played
 from simulation.stages.world import World
-from simulation.stories.story import Lie, PersonAction, Run, Story, Trouble
+from simulation.stories.story import PersonAction, Run, SourceFault, Story, Trouble
 from tests.proving import broken
 from tests.proving.test_judge import CRASH, HANG, story
 
@@ -20,8 +20,8 @@ ASKED = {"approvals": {"rules": [{"when": {"actions": ["ResubmitJob"]}, "deadlin
 ON_SLURM = {"platform": "slurm", "instances": 2}
 
 
-def asked(*deeds: PersonAction) -> Story:
-    return Story(seed=1, runs=(Run(troubles=(CRASH,)),), deeds=deeds, length_s=3600.0, policy=ASKED)
+def asked(*actions: PersonAction) -> Story:
+    return Story(seed=1, runs=(Run(troubles=(CRASH,)),), actions=actions, length_s=3600.0, policy=ASKED)
 
 
 SPOT = story(Trouble(kind="interrupted", step=70, after_s=400.0))
@@ -69,7 +69,9 @@ def test_a_node_that_is_announced_to_leave_leaves() -> None:
 
 
 def test_a_notice_of_which_nothing_comes_breaks_nothing() -> None:
-    world, judge = played(story(lies=(Lie(kind="notice_false", from_s=300.0, by_s=120.0),), steps=150, **ON_SLURM))
+    world, judge = played(
+        story(source_faults=(SourceFault(kind="notice_false", from_s=300.0, by_s=120.0),), steps=150, **ON_SLURM)
+    )
     assert world.runs["lm"].is_finished
     assert not judge.unsafe
 
@@ -86,7 +88,7 @@ def test_another_experiment_s_checkpoint_lies_there_and_is_not_resumed_from(besi
 def test_a_time_limit_beside_our_own_stop_is_one_end() -> None:
     for platform in ("sagemaker", "slurm"):
         over = PersonAction(what="time_limit", when="stopping", delay_s=1.0)
-        world, judge = played(story(HANG, deeds=(over,), platform=platform))
+        world, judge = played(story(HANG, actions=(over,), platform=platform))
         assert len(world.training.attempts) == 2
         assert not judge.unsafe
 
@@ -108,7 +110,7 @@ def test_attempts_of_one_name_and_user_are_each_their_own() -> None:
 
 
 @pytest.mark.parametrize(
-    ("deeds", "submitted"),
+    ("actions", "submitted"),
     [
         ((PersonAction(what="approve", when="asked", delay_s=5.0),), 1),
         (
@@ -136,8 +138,8 @@ def test_attempts_of_one_name_and_user_are_each_their_own() -> None:
     ],
     ids=["in time", "twice", "too late", "after a denial", "after a cancel"],
 )
-def test_an_answer_counts_once_and_in_time(deeds: tuple[PersonAction, ...], submitted: int) -> None:
-    world, judge = played(asked(*deeds))
+def test_an_answer_counts_once_and_in_time(actions: tuple[PersonAction, ...], submitted: int) -> None:
+    world, judge = played(asked(*actions))
     assert sum(one.is_ours for one in world.training.attempts.values()) == submitted
     assert not judge.unsafe
 

@@ -16,8 +16,8 @@ from simulation.making.wild import make_wild
 from simulation.play import play, played
 from simulation.shrink import shrink
 from simulation.stages.world import World
-from simulation.stories.lies import KINDS, REFUSALS, check_lies
-from simulation.stories.story import Lie, PersonAction, Run, Story, Trouble
+from simulation.stories.source_faults import KINDS, REFUSALS, check_lies
+from simulation.stories.story import PersonAction, Run, SourceFault, Story, Trouble
 from tests.proving import broken
 
 SAMPLE, QUICK = 300, 100  # the first hundred in `make test`, the others in `make test-long`
@@ -92,8 +92,8 @@ def test_a_crash_is_recovered_from_the_newest_good_checkpoint() -> None:
 @pytest.mark.parametrize("kind", sorted(KINDS))
 def test_a_lie_alone_makes_no_run_fail(kind: str) -> None:
     """What the truth is stays as it is; only what is seen of it changes."""
-    lie = Lie(kind=kind, from_s=300.0, to_s=900.0, share=0.5, by_s=60.0)
-    world, _ = played(Story(seed=1, runs=(Run(steps=150),), lies=(lie,)))
+    source_fault = SourceFault(kind=kind, from_s=300.0, to_s=900.0, share=0.5, by_s=60.0)
+    world, _ = played(Story(seed=1, runs=(Run(steps=150),), source_faults=(source_fault,)))
     assert world.runs["lm"].is_finished
     assert not world.runs["lm"].ills
 
@@ -101,12 +101,12 @@ def test_a_lie_alone_makes_no_run_fail(kind: str) -> None:
 @pytest.mark.parametrize(("kind", "refusal"), REFUSALS.items())
 def test_a_refusal_strikes_its_own_calls_only(kind: str, refusal: tuple[str, tuple[str, ...], str]) -> None:
     service, operations, code = refusal
-    world = World(Story(seed=1, lies=(Lie(kind=kind, to_s=10.0),)))
+    world = World(Story(seed=1, source_faults=(SourceFault(kind=kind, to_s=10.0),)))
     with pytest.raises(ClientError, match=code):
-        world.lies.check(service, operations[0] if operations else "AnyOperation")
-    world.lies.check("another", "AnyOperation")
+        world.source_faults.check(service, operations[0] if operations else "AnyOperation")
+    world.source_faults.check("another", "AnyOperation")
     if operations:
-        world.lies.check(service, "AnotherOperation")
+        world.source_faults.check(service, "AnotherOperation")
 
 
 def test_a_failure_is_shrunk_to_what_it_needs() -> None:
@@ -121,8 +121,11 @@ def test_a_failure_is_shrunk_to_what_it_needs() -> None:
             ),
             Run(name="other", steps=60),
         ),
-        lies=(Lie(kind="events_doubled", by_s=30.0), Lie(kind="metrics_away", from_s=0.0, to_s=3600.0)),
-        deeds=(PersonAction(what="cancel", when="verifying", run="other"),),
+        source_faults=(
+            SourceFault(kind="events_doubled", by_s=30.0),
+            SourceFault(kind="metrics_away", from_s=0.0, to_s=3600.0),
+        ),
+        actions=(PersonAction(what="cancel", when="verifying", run="other"),),
     )
     short = shrink(story, "passed_over", broken=broken.the_newest_checkpoint_is_not_listed)
     assert "passed_over" in play(short, broken=broken.the_newest_checkpoint_is_not_listed).kinds
@@ -136,7 +139,7 @@ def test_the_command_counts_writes_and_plays_again(tmp_path: Path, capsys: pytes
     assert printed.startswith("seed 5")
     assert all(kind in printed for kind in COUNTS)
     path = tmp_path / "story.json"
-    path.write_text(replace(make(1), lies=(), deeds=(), runs=(Run(steps=40),)).to_json())
+    path.write_text(replace(make(1), source_faults=(), actions=(), runs=(Run(steps=40),)).to_json())
     assert main(["--play", str(path), "--verbose"]) == 0
     assert "0 unsafe, 0 Incidents" in capsys.readouterr().out
 

@@ -25,8 +25,8 @@ GOOD: dict[str, Any] = {"seed": 1, "runs": [{"troubles": [{"kind": "crash", "ste
         ({"runs": [{"plan": "none"}]}, "story.runs[0].plan"),
         ({"runs": [{"troubles": [{"kind": "flood", "step": 4}]}]}, "story.runs[0].troubles[0].kind"),
         ({"runs": [{"troubles": [{"kind": "crash"}]}]}, "step"),
-        ({"lies": [{"kind": "white"}]}, "story.lies[0].kind"),
-        ({"deeds": [{"what": "stop", "when": "never"}]}, "story.deeds[0].when"),
+        ({"source_faults": [{"kind": "white"}]}, "story.source_faults[0].kind"),
+        ({"actions": [{"what": "stop", "when": "never"}]}, "story.actions[0].when"),
         ({"policy": []}, "story.policy"),
     ],
 )

@@ -24,7 +24,7 @@ LEFT = "a_run_begun_anew_by_its_owner_is_not_taken_back_to_the_line_it_left"
 
 
 def test_a_slurm_job_submitted_anew_goes_on_from_what_the_one_before_it_has_saved() -> None:
-    world, judge = played(Story(seed=5, runs=(ON_SLURM,), deeds=(ANEW,), length_s=3600.0))
+    world, judge = played(Story(seed=5, runs=(ON_SLURM,), actions=(ANEW,), length_s=3600.0))
     names = list(world.training.attempts)
     assert [name.rpartition(".")[2] for name in names] == ["1", "2", "2-a2"]
     first, second, ours = world.training.attempts.values()
@@ -53,7 +53,7 @@ def test_a_training_job_whose_environment_names_its_job_is_an_attempt_of_that_jo
     run = Run(troubles=(Trouble(kind="crash", step=43, hits=2), Trouble(kind="crash", step=step + 43)))
     late = replace(ANEW, when="stopping", delay_s=400.0)
     stop = PersonAction(what="order_stop", when="incident", delay_s=19.8)
-    world, judge = played(Story(seed=974, runs=(run,), deeds=(late, stop), length_s=5580.0))
+    world, judge = played(Story(seed=974, runs=(run,), actions=(late, stop), length_s=5580.0))
     assert {incident.job_id for incident, _ in _all_incidents(world)} == {"lm"}
     assert not judge.unsafe
     ours = [one for one in world.training.attempts.values() if one.is_ours]
@@ -67,7 +67,7 @@ def _all_incidents(world: World) -> list[Any]:
 
 
 def test_what_another_user_has_saved_in_its_mailbox_is_none_of_its_own() -> None:
-    world, _ = played(Story(seed=5, runs=(ON_SLURM,), deeds=(ANEW,), length_s=520.0))
+    world, _ = played(Story(seed=5, runs=(ON_SLURM,), actions=(ANEW,), length_s=520.0))
     assert world.cluster is not None
     job = world.registry.get("slurm.ml.2")
     reader = RunCheckpoints(

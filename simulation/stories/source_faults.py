@@ -1,4 +1,4 @@
-"""How each source goes wrong: what is between the truth and the service. Every kind of lie is one row or method here.
+"""How each source goes wrong: what is between the truth and the service. Every kind is one row or method here.
 
 A share is drawn from the story's seed and the number of the event or call that may be struck, so that the same story is
 the same each time.
@@ -16,7 +16,7 @@ from botocore.exceptions import ReadTimeoutError
 from chalicelib.domain.model.errors import Throttled
 from localcloud.aws.clock import Clock
 from simulation.cloud.store import refused
-from simulation.stories.story import Lie, Story
+from simulation.stories.story import SourceFault, Story
 
 _OF_NODES: Final = (
     "DescribeCluster",
@@ -75,18 +75,20 @@ STAGES: Final = frozenset({"dev_beside", "prod_beside"})  # they hold for the wh
 
 
 def check_lies(story: Story) -> None:
-    """Raises: ValueError for a lie that there is not."""
-    for index, lie in enumerate(story.lies):
-        if lie.kind not in KINDS:
-            raise ValueError(f"story.lies[{index}].kind: {lie.kind!r} is none of {', '.join(sorted(KINDS))}")
+    """Raises: ValueError for a kind that there is not."""
+    for index, source_fault in enumerate(story.source_faults):
+        if source_fault.kind not in KINDS:
+            raise ValueError(
+                f"story.source_faults[{index}].kind: {source_fault.kind!r} is none of {', '.join(sorted(KINDS))}"
+            )
 
 
-class Lies:
+class SourceFaults:
     """Asked by the world whenever the service looks or is spoken to."""
 
     def __init__(self, story: Story, clock: Clock) -> None:
         self._story = story
-        self._kinds = frozenset(lie.kind for lie in story.lies)
+        self._kinds = frozenset(source_fault.kind for source_fault in story.source_faults)
         self._clock = clock
         self._began_at = clock.now()
         self._events = 0
@@ -96,45 +98,49 @@ class Lies:
     def _now_s(self, moment: datetime | None = None) -> float:
         return ((moment or self._clock.now()) - self._began_at).total_seconds()
 
-    def _active(self, *kinds: str, run: str = "", at: datetime | None = None) -> Iterator[tuple[int, Lie]]:
+    def _active(self, *kinds: str, run: str = "", at: datetime | None = None) -> Iterator[tuple[int, SourceFault]]:
         if self._kinds.isdisjoint(kinds):
             return
         now_s = self._now_s(at)
-        for index, lie in enumerate(self._story.lies):
-            if lie.kind in kinds and lie.from_s <= now_s < lie.to_s and lie.run in ("", run):
-                yield index, lie
+        for index, source_fault in enumerate(self._story.source_faults):
+            if (
+                source_fault.kind in kinds
+                and source_fault.from_s <= now_s < source_fault.to_s
+                and source_fault.run in ("", run)
+            ):
+                yield index, source_fault
 
-    def _strikes(self, lie: Lie, *what: object) -> bool:
-        return lie.share >= 1.0 or draw(self._story.seed, lie.kind, *what) < lie.share
+    def _strikes(self, source_fault: SourceFault, *what: object) -> bool:
+        return source_fault.share >= 1.0 or draw(self._story.seed, source_fault.kind, *what) < source_fault.share
 
     # ---- calls -----------------------------------------------------------------------------------------------------
 
     def check(self, service: str, operation: str) -> None:
         """Raises: ClientError where the story has this call of the service's refused."""
-        for _, lie in self._active(*REFUSALS):
-            of, operations, code = REFUSALS[lie.kind]
+        for _, source_fault in self._active(*REFUSALS):
+            of, operations, code = REFUSALS[source_fault.kind]
             if of == service and (not operations or operation in operations):
                 self._calls += 1
-                if self._strikes(lie, operation, self._calls):
+                if self._strikes(source_fault, operation, self._calls):
                     raise refused(operation, code, status=403 if "Denied" in code else 503)
 
     def lose_answer(self, operation: str) -> None:
         """Raises: ReadTimeoutError where the call has taken effect and its answer never arrives."""
-        for _, lie in self._active("answers_lost"):
+        for _, source_fault in self._active("answers_lost"):
             self._calls += 1
-            if self._strikes(lie, operation, self._calls):
+            if self._strikes(source_fault, operation, self._calls):
                 raise ReadTimeoutError(endpoint_url="https://aws.invalid")
 
     def is_away(self, service: str) -> bool:
         """Every call of this service's is refused now."""
         kinds = [kind for kind, (of, operations, _) in REFUSALS.items() if of == service and not operations]
-        return any(lie.share >= 1.0 for _, lie in self._active(*kinds))
+        return any(source_fault.share >= 1.0 for _, source_fault in self._active(*kinds))
 
     def check_tables(self, operation: str) -> None:
         """Raises: Throttled."""
-        for _, lie in self._active("tables_throttled"):
+        for _, source_fault in self._active("tables_throttled"):
             self._calls += 1
-            if self._strikes(lie, operation, self._calls):
+            if self._strikes(source_fault, operation, self._calls):
                 raise Throttled(f"{operation}: as the story has it")
 
     # ---- events ----------------------------------------------------------------------------------------------------
@@ -145,24 +151,26 @@ class Lies:
         self._events += 1
         number = self._events
         delays = [1.0]
-        for _, lie in self._active("events_lost", "events_late", "events_doubled", "events_reordered"):
-            if not self._strikes(lie, number):
+        for _, source_fault in self._active("events_lost", "events_late", "events_doubled", "events_reordered"):
+            if not self._strikes(source_fault, number):
                 continue
-            if lie.kind == "events_lost":
+            if source_fault.kind == "events_lost":
                 self.lost += 1
                 return []
-            if lie.kind == "events_late":
-                delays = [delay + lie.by_s for delay in delays]
-            if lie.kind == "events_doubled":
-                delays.append(1.0 + lie.by_s)
-            if lie.kind == "events_reordered":
-                delays = [delay + lie.by_s * draw(self._story.seed, "order", number, delay) for delay in delays]
+            if source_fault.kind == "events_late":
+                delays = [delay + source_fault.by_s for delay in delays]
+            if source_fault.kind == "events_doubled":
+                delays.append(1.0 + source_fault.by_s)
+            if source_fault.kind == "events_reordered":
+                delays = [
+                    delay + source_fault.by_s * draw(self._story.seed, "order", number, delay) for delay in delays
+                ]
         return [timedelta(seconds=delay) for delay in delays]
 
     def event_delay(self) -> timedelta:
         """How late an event that is sent now may arrive."""
         kinds = ("events_late", "events_reordered")
-        return timedelta(seconds=max((lie.by_s for _, lie in self._active(*kinds)), default=0.0))
+        return timedelta(seconds=max((source_fault.by_s for _, source_fault in self._active(*kinds)), default=0.0))
 
     def loses_events(self) -> bool:
         """Some of the events never arrive now."""
@@ -173,13 +181,13 @@ class Lies:
     def seen_at(self, run: str, now: datetime) -> datetime | None:
         """As of when the run's heartbeat is shown; None where it cannot be found."""
         shown = now
-        for _, lie in self._active("heartbeats_frozen", "heartbeats_lost", "heartbeats_late", run=run):
-            if lie.kind == "heartbeats_lost":
+        for _, source_fault in self._active("heartbeats_frozen", "heartbeats_lost", "heartbeats_late", run=run):
+            if source_fault.kind == "heartbeats_lost":
                 return None
-            if lie.kind == "heartbeats_frozen":
-                shown = min(shown, self._began_at + timedelta(seconds=lie.from_s))
-            if lie.kind == "heartbeats_late":
-                shown = min(shown, now - timedelta(seconds=lie.by_s))
+            if source_fault.kind == "heartbeats_frozen":
+                shown = min(shown, self._began_at + timedelta(seconds=source_fault.from_s))
+            if source_fault.kind == "heartbeats_late":
+                shown = min(shown, now - timedelta(seconds=source_fault.by_s))
         return shown
 
     def tears_heartbeat(self, run: str) -> bool:
@@ -188,7 +196,9 @@ class Lies:
 
     def loses_report(self, run: str, attempt: str, rank: int) -> bool:
         """The rank's report never appears."""
-        return any(self._strikes(lie, attempt, rank) for _, lie in self._active("reports_lost", run=run))
+        return any(
+            self._strikes(source_fault, attempt, rank) for _, source_fault in self._active("reports_lost", run=run)
+        )
 
     def hides_metric(self, run: str, minute: datetime) -> bool:
         """No data point of this minute arrived."""
@@ -196,7 +206,9 @@ class Lies:
 
     def metric_delay(self) -> timedelta:
         """How late a data point arrives."""
-        return timedelta(seconds=max((lie.by_s for _, lie in self._active("metrics_late")), default=0.0))
+        return timedelta(
+            seconds=max((source_fault.by_s for _, source_fault in self._active("metrics_late")), default=0.0)
+        )
 
     # ---- the head node of a Slurm cluster --------------------------------------------------------------------------
 
@@ -207,48 +219,55 @@ class Lies:
     def was_away(self, since: datetime) -> bool:
         """The agent did nothing for a while since then."""
         now_s, since_s = self._now_s(None), self._now_s(since)
-        away = (lie for lie in self._story.lies if lie.kind == "head_away")
-        return any(lie.from_s <= now_s and lie.to_s >= since_s for lie in away)
+        away = (source_fault for source_fault in self._story.source_faults if source_fault.kind == "head_away")
+        return any(source_fault.from_s <= now_s and source_fault.to_s >= since_s for source_fault in away)
 
     def head_seen(self, now: datetime) -> datetime:
         """As of when the agent's heartbeat is shown."""
-        away = [lie.from_s for _, lie in self._active("head_away")]
+        away = [source_fault.from_s for _, source_fault in self._active("head_away")]
         return min(now, self._began_at + timedelta(seconds=min(away))) if away else now
 
     def head_late(self) -> timedelta:
         """How old what the agent writes of Slurm is."""
-        return timedelta(seconds=max((lie.by_s for _, lie in self._active("head_late")), default=0.0))
+        return timedelta(seconds=max((source_fault.by_s for _, source_fault in self._active("head_late")), default=0.0))
 
     def slurm_clock(self) -> timedelta:
         """How far off Slurm's own times are."""
-        return timedelta(seconds=sum(lie.by_s for _, lie in self._active("slurm_clock")))
+        return timedelta(seconds=sum(source_fault.by_s for _, source_fault in self._active("slurm_clock")))
 
     def head_changes(self) -> list[timedelta]:
         """When what the head node shows begins or ends to be wrong, after the story's beginning."""
         kinds = ("head_away", "head_late", "nodes_hidden")
-        ends = [at for lie in self._story.lies if lie.kind in kinds for at in (lie.from_s, lie.to_s)]
+        ends = [
+            at
+            for source_fault in self._story.source_faults
+            if source_fault.kind in kinds
+            for at in (source_fault.from_s, source_fault.to_s)
+        ]
         return [timedelta(seconds=at) for at in sorted(set(ends)) if at <= self._story.length_s]
 
     def hides_node(self, name: str) -> bool:
         """Slurm shows it as down."""
-        return any(self._strikes(lie, name) for _, lie in self._active("nodes_hidden"))
+        return any(self._strikes(source_fault, name) for _, source_fault in self._active("nodes_hidden"))
 
     def false_health(self, nodes: tuple[str, ...]) -> list[tuple[timedelta, str, timedelta]]:
         """(when, which node, until when) a well node is condemned."""
         found = []
-        for index, lie in enumerate(self._story.lies):
-            if lie.kind == "health_false":
+        for index, source_fault in enumerate(self._story.source_faults):
+            if source_fault.kind == "health_false":
                 node = nodes[int(draw(self._story.seed, "health", index) * len(nodes))]
-                found.append((timedelta(seconds=lie.from_s), node, timedelta(seconds=min(lie.to_s, 1e8))))
+                found.append(
+                    (timedelta(seconds=source_fault.from_s), node, timedelta(seconds=min(source_fault.to_s, 1e8)))
+                )
         return found
 
     def false_notices(self, nodes: tuple[str, ...]) -> list[tuple[timedelta, str, float]]:
         """(when, which node, how long before its end) is announced although nothing comes of it."""
         found = []
-        for index, lie in enumerate(self._story.lies):
-            if lie.kind == "notice_false":
+        for index, source_fault in enumerate(self._story.source_faults):
+            if source_fault.kind == "notice_false":
                 node = nodes[int(draw(self._story.seed, "notice", index) * len(nodes))]
-                found.append((timedelta(seconds=lie.from_s), node, lie.by_s))
+                found.append((timedelta(seconds=source_fault.from_s), node, source_fault.by_s))
         return found
 
     def order_copies(self) -> int:
@@ -259,16 +278,24 @@ class Lies:
 
     def hold(self) -> timedelta:
         """For how long no function runs from now on."""
-        ends = [lie.to_s for _, lie in self._active("functions_throttled")]
+        ends = [source_fault.to_s for _, source_fault in self._active("functions_throttled")]
         return timedelta(seconds=max(ends) - self._now_s()) if ends else timedelta(0)
 
     def roll_backs(self) -> list[timedelta]:
         """When the service goes back to an older version, after the story's beginning."""
-        return [timedelta(seconds=lie.from_s) for lie in self._story.lies if lie.kind == "rolled_back"]
+        return [
+            timedelta(seconds=source_fault.from_s)
+            for source_fault in self._story.source_faults
+            if source_fault.kind == "rolled_back"
+        ]
 
     def losses(self) -> list[timedelta]:
         """When all executions are lost, after the story's beginning."""
-        return [timedelta(seconds=lie.from_s) for lie in self._story.lies if lie.kind == "executions_lost"]
+        return [
+            timedelta(seconds=source_fault.from_s)
+            for source_fault in self._story.source_faults
+            if source_fault.kind == "executions_lost"
+        ]
 
     def outage_until(self) -> datetime | None:
         """The end of what keeps the service from seeing or acting now; None where nothing does."""
@@ -281,7 +308,9 @@ class Lies:
         )
         kinds = (*kinds, "s3_denied", "sagemaker_denied", "answers_lost")
         kinds = (*kinds, "no_quota", "rolled_back", "head_away", "head_late", "nodes_hidden", "nodes_throttled")
-        ends = [lie.to_s for _, lie in self._active(*kinds, "tables_throttled", "functions_throttled")]
+        ends = [
+            source_fault.to_s for _, source_fault in self._active(*kinds, "tables_throttled", "functions_throttled")
+        ]
         return self._began_at + timedelta(seconds=min(max(ends), 1e8)) if ends else None
 
 
