@@ -61,7 +61,7 @@ class Bench:
 
     def is_there(self, key: str) -> bool:
         found = self.cloud.client("s3").list_objects_v2(Bucket=BUCKET, Prefix=key).get("Contents", [])
-        return any(one["Key"] == key for one in found)
+        return any(item["Key"] == key for item in found)
 
     def cpu_s(self) -> float:
         """Of the agent itself. Source: proc(5), /proc/pid/stat, utime and stime."""

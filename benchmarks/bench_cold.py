@@ -37,7 +37,7 @@ FUNCTIONS = {
     "fan-out": "notice_event",
     "delivery": "deliver",
 }
-DURABLE = {one.name for one in DECLARED if one.trigger is Trigger.DURABLE}
+DURABLE = {declared.name for declared in DECLARED if declared.trigger is Trigger.DURABLE}
 NAMES = ("TABLE", "BUS", "BUCKET", "QUARANTINE_URL", "RECOVER_FUNCTION")
 INIT = """
 import app
@@ -116,7 +116,7 @@ def _clients(python: str, task: Path, name: str) -> tuple[str, ...]:
 
 def _run(python: str, task: Path, script: str, name: str) -> str:
     """-B: nothing is kept from one start to the next, as on Lambda."""
-    environ = {f"REKINDLE_{one}": "x" for one in NAMES}
+    environ = {f"REKINDLE_{variable}": "x" for variable in NAMES}
     environ |= {"AWS_LAMBDA_FUNCTION_NAME": "x", "_HANDLER": f"app.{name}"}
     environ |= {"AWS_REGION": "us-west-2", "AWS_DEFAULT_REGION": "us-west-2", "PATH": os.environ.get("PATH", "")}
     environ |= {"AWS_ACCESS_KEY_ID": "x", "AWS_SECRET_ACCESS_KEY": "x"}

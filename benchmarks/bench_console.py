@@ -130,7 +130,9 @@ def main() -> None:
             else f"{row.at(share) / before.at(share):5.2f}     –"
             for share in (0.5, 0.99)
         ]
-        calls = "/".join(str(one.aws.all_calls) if one is not None else "–" for one in (none, before, row))
+        calls = "/".join(
+            str(measured.aws.all_calls) if measured is not None else "–" for measured in (none, before, row)
+        )
         print(
             f"{page:36s} {row.at(0.5) * 1e3:6.1f} {row.at(0.99) * 1e3:8.1f} {ratios[0]:>11s} {ratios[1]:>11s}"
             f" {row.api:5d} {calls:>10s} {row.aws.items:8,d} {row.size / 1000:6.1f}"

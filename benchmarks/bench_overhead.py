@@ -162,7 +162,7 @@ def _until_broken(w: World) -> None:
 def _is_over(w: World) -> bool:
     """Asked of the engine, so that the question is no call of the service's."""
     played = w.cloud.engine.executions()
-    return bool(played) and not any(one.current_status().value == "RUNNING" for one in played)
+    return bool(played) and not any(execution.current_status().value == "RUNNING" for execution in played)
 
 
 def _apart(w: World, function: str, counted: Counter[str]) -> None:
@@ -206,7 +206,7 @@ def _account(w: World, incident: Incident, result: Measured, *, to_the_page: boo
 
 def _visible_at(w: World, line: TimelineEntry, *, since: datetime | None) -> datetime:
     """When that could be seen which the look of `line` saw: the end of a job, or an event."""
-    known = [datetime.fromisoformat(one["at"]) for one in line.facts.get("signals", ()) if one["fault"]]
+    known = [datetime.fromisoformat(signal["at"]) for signal in line.facts.get("signals", ()) if signal["fault"]]
     known += [run.job.ended_at for run in w.cloud.simulated.runs.values() if run.job.ended_at is not None]
     fit = [at for at in known if at <= line.at and (since is None or at >= since)]
     return max(fit, default=line.at)

@@ -51,7 +51,7 @@ def summaries_of(reports: Iterable[RankReport]) -> Iterator[HostSummary]:
         if ranks:
             hosts.setdefault(ranks.start, []).append(report)
     for ranks_there in hosts.values():
-        yield HostSummary.of(ReportKind.STALL, [(3.0, one) for one in ranks_there], at=NOW)
+        yield HostSummary.of(ReportKind.STALL, [(3.0, report) for report in ranks_there], at=NOW)
 
 
 def measure(world: int, missing: int) -> str:
@@ -67,7 +67,7 @@ def measure(world: int, missing: int) -> str:
     verdict = find_suspects(found.value, world) if isinstance(found, Known) else None
     own_s = time.process_time() - began
     counts = Counter(calls)
-    size = sum(len(one.to_json()) for one in summaries) / 1e6
+    size = sum(len(summary.to_json()) for summary in summaries) / 1e6
     named = "unknown" if verdict is None else ", ".join(verdict.hosts) or "none"
     right = f"{named} ({'right' if named == f'node-{world // 2 // 8}' else 'WRONG'})"
     clock.close()

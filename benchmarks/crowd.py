@@ -96,7 +96,7 @@ def rank_main(rank: int, ranks: int, port: int, home: Path, steps: int, pace_s: 
             (home / f"ready-{rank}").touch()
         pause.wait(pace_s)
     monitor.finish()
-    found = {"walls": walls, "cpus": cpus, "agreed": agreed, "saves": [one[0] for one in saves], "descriptors": most}
+    found = {"walls": walls, "cpus": cpus, "agreed": agreed, "saves": [save[0] for save in saves], "descriptors": most}
     beside = home / f".found-{rank}"
     beside.write_text(json.dumps(found))
     beside.replace(home / f"found-{rank}")
@@ -173,20 +173,20 @@ def measure(ranks: int, steps: int, pace_s: float) -> Crowd:
             for pid in (*pids, host):
                 os.kill(pid, signal.SIGKILL)
                 os.waitpid(pid, 0)
-    walls = [wall for one in found for wall in one["walls"]]
-    cpus = [cpu for one in found for cpu in one["cpus"]]
-    saved = [max(one["saves"][number] for one in found) - signalled[number] for number in range(SAVES)]
+    walls = [wall for rank in found for wall in rank["walls"]]
+    cpus = [cpu for rank in found for cpu in rank["cpus"]]
+    saved = [max(rank["saves"][number] for rank in found) - signalled[number] for number in range(SAVES)]
     return Crowd(
         ranks=ranks,
         step_p50_us=quantile(walls, 0.5) / 1e3,
         step_p99_us=quantile(walls, 0.99) / 1e3,
         step_max_us=max(walls) / 1e3,
         step_cpu_us=sum(cpus) / len(cpus) / 1e3,
-        agreed=sum(len(one["agreed"]) for one in found),
-        agreed_cpu_ms=quantile([cpu for one in found for _, cpu in one["agreed"]], 0.5) / 1e6,
-        agreed_wall_ms=quantile([wall for one in found for wall, _ in one["agreed"]], 0.5) / 1e6,
+        agreed=sum(len(rank["agreed"]) for rank in found),
+        agreed_cpu_ms=quantile([cpu for rank in found for _, cpu in rank["agreed"]], 0.5) / 1e6,
+        agreed_wall_ms=quantile([wall for rank in found for wall, _ in rank["agreed"]], 0.5) / 1e6,
         to_agree_s=quantile(saved, 0.5),
-        descriptors=max(one["descriptors"] for one in found),
+        descriptors=max(rank["descriptors"] for rank in found),
         store_cpu_ms_per_s=host_share * 1e3,
     )
 

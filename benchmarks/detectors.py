@@ -117,8 +117,8 @@ def by_curve(curves: Iterable[LabelledCurve]) -> dict[str, Score]:
 
 def total(scores: Iterable[Score]) -> Score:
     result = Score()
-    for one in scores:
-        result.add(one)
+    for score in scores:
+        result.add(score)
     return result
 
 

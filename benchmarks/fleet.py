@@ -142,7 +142,7 @@ def rows_of(history: History) -> tuple[Rules, ...]:
     from, no spare can stand by.
     """
     rivals = (TimeoutAndPerson(), AutoResume(), RestartAlways())
-    if any(one.cause.cure is Remedy.CAPACITY for one in history.failures):
+    if any(failure.cause.cure is Remedy.CAPACITY for failure in history.failures):
         return (
             Rekindle(),
             Rekindle(monitored=False),
@@ -170,12 +170,12 @@ def _table(drawn: list[History], instance: str) -> list[str]:
     setting = setting_of(first)
     price = node_price(instance, Prices.default())
     found = [row_of(drawn, rules, setting, usd_per_node_hour=price) for rules in rows_of(first)]
-    incidents = sum(len(one.failures) for one in drawn) / len(drawn)
+    incidents = sum(len(history.failures) for history in drawn) / len(drawn)
     print(f"{first.name}: {incidents:,.0f} failures, one per {first.mean_s / 3600:.1f} h; {first.source}")
     print(f"A save every {setting.interval_s / 60:.1f} min. ", end="")
     spares = sorted({rules.spares for rules in rows_of(first)})
     print(f"Spares: {', '.join(map(str, spares))} beside {first.nodes} nodes, their GPU-hours counted as lost.")
-    print(render(COLUMNS, [_cells(one) for one in found], Style.of(sys.stdout)))
+    print(render(COLUMNS, [_cells(row) for row in found], Style.of(sys.stdout)))
     return _not_won(first, found)
 
 
@@ -244,7 +244,7 @@ def _not_won(history: History, rows: Sequence[Row]) -> list[str]:
 
 def _assumptions() -> None:
     print("\nEvery figure, with its source:")
-    print("\n".join(f"  {one}" for one in lines(FIGURES)))
+    print("\n".join(f"  {line}" for line in lines(FIGURES)))
     print("What each row takes for granted:")
     for rules in rows_of(meta512(0)):
         for text in rules.assumptions:

@@ -225,8 +225,8 @@ def text(made: Plan, style: Style) -> list[str]:
         *_spares_table(made, style),
         "",
         "Assumed",
-        *(f"  {one}" for one in made.figures),
-        *(f"  {one}" for one in made.texts),
+        *(f"  {line}" for line in made.figures),
+        *(f"  {line}" for line in made.texts),
     ]
 
 
@@ -267,13 +267,13 @@ def _spares_table(made: Plan, style: Style) -> list[str]:
     )
     rows = [
         (
-            one.count,
-            f"{one.row.ettr:.2%}",
-            f"{one.row.gpu_hours_lost:,.0f}",
-            f"{made.own_hours(one.count):,.0f}",
-            _usd(one.row.dollars_lost),
+            stock.count,
+            f"{stock.row.ettr:.2%}",
+            f"{stock.row.gpu_hours_lost:,.0f}",
+            f"{made.own_hours(stock.count):,.0f}",
+            _usd(stock.row.dollars_lost),
         )
-        for one in made.spares
+        for stock in made.spares
     ]
     return [render(columns, rows, style)]
 

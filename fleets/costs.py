@@ -64,7 +64,7 @@ def row_of(histories: Sequence[History], rules: Rules, setting: Setting, *, usd_
     """One policy, played over each of `histories` (one trace, or one published rate drawn with several seeds)."""
     return mean_of_plays(
         rules.name,
-        [play(one.failures, rules, setting, wall_s=one.wall_s) for one in histories],
+        [play(history.failures, rules, setting, wall_s=history.wall_s) for history in histories],
         usd_per_gpu_hour=_per_gpu(usd_per_node_hour, setting.gpus_per_node),
     )
 
@@ -72,22 +72,22 @@ def row_of(histories: Sequence[History], rules: Rules, setting: Setting, *, usd_
 def mean_of_plays(name: str, outcomes: Sequence[Outcome], *, usd_per_gpu_hour: Maybe[float]) -> Row:
     """The mean of several plays."""
     plays = len(outcomes)
-    incidents = sum(one.incidents for one in outcomes)
-    hours = sum(one.gpu_hours_lost for one in outcomes) / plays
-    recovery = spread_of([Known(seconds) for one in outcomes for seconds in one.recovery_s])
+    incidents = sum(outcome.incidents for outcome in outcomes)
+    hours = sum(outcome.gpu_hours_lost for outcome in outcomes) / plays
+    recovery = spread_of([Known(seconds) for outcome in outcomes for seconds in outcome.recovery_s])
     return Row(
         name=name,
-        ettr=sum(one.ettr for one in outcomes) / plays,
+        ettr=sum(outcome.ettr for outcome in outcomes) / plays,
         incidents=incidents / plays,
-        by_itself=Known(sum(one.by_itself for one in outcomes) / incidents)
+        by_itself=Known(sum(outcome.by_itself for outcome in outcomes) / incidents)
         if incidents
         else Unknown("there was no Incident"),
         gpu_hours_lost=hours,
         dollars_lost=Known(hours * usd_per_gpu_hour.value) if isinstance(usd_per_gpu_hour, Known) else usd_per_gpu_hour,
         recovery_median_s=_known(recovery["median"]),
         recovery_p90_s=_known(recovery["p90"]),
-        pages=sum(one.pages for one in outcomes) / plays,
-        unsafe=sum(one.unsafe for one in outcomes) / plays,
+        pages=sum(outcome.pages for outcome in outcomes) / plays,
+        unsafe=sum(outcome.unsafe for outcome in outcomes) / plays,
     )
 
 

@@ -147,7 +147,9 @@ class _Play:
             if not self.rules or self.rules[-1] != decision.rule:
                 self.rules.append(decision.rule)
             self.actions += decision.actions
-            self.ordered += [(one, decision.incident) for one in decision.actions if isinstance(one, ResubmitJob)]
+            self.ordered += [
+                (action, decision.incident) for action in decision.actions if isinstance(action, ResubmitJob)
+            ]
             results = self.world.act(decision.actions, now)
             self._note(now)
             if decision.look_again_in is None:
@@ -174,11 +176,11 @@ class _Play:
         stops_at = (self.ended_at or now) if lives else BEGAN
         # What has not been seen to recover may train all the same, unseen; what dies again does not.
         trains_at = now if self.trains_at is None or self.row.effect is Effect.DIES_AGAIN else self.trains_at
-        pages = sum(isinstance(one, Notify) and one.severity is Severity.PAGE for one in self.actions)
-        warnings = sum(isinstance(one, Notify) and one.severity is Severity.WARNING for one in self.actions)
+        pages = sum(isinstance(action, Notify) and action.severity is Severity.PAGE for action in self.actions)
+        warnings = sum(isinstance(action, Notify) and action.severity is Severity.WARNING for action in self.actions)
         resume = self.ordered[0][0] if self.ordered else None
         is_saved = resume is not None and resume.resume_root is not None and resume.resume_root.startswith("drill:")
-        named = any(isinstance(one, CordonNode | ReportNode) and one.node == BAD for one in self.actions)
+        named = any(isinstance(action, CordonNode | ReportNode) and action.node == BAD for action in self.actions)
         return PlayResult(
             recovers=recovers,
             restarts=len(self.ordered),
@@ -289,7 +291,7 @@ class _Play:
 
     def _nodes(self) -> tuple[NodeFacts, ...]:
         down = self.shows is Symptom.NODE_GONE and self.names_node
-        cordoned = any(isinstance(one, CordonNode) for one in self.actions)
+        cordoned = any(isinstance(action, CordonNode) for action in self.actions)
         flags = ("drain",) if cordoned else ()
         bad = NodeFacts(
             name=BAD, state="down" if down else "idle", flags=flags, reason="Not responding" if down else ""

@@ -115,4 +115,4 @@ class Setting:
 
 def lines(figures: Sequence[Figure]) -> list[str]:
     """Each as one line of text."""
-    return [str(one) for one in figures]
+    return [str(line) for line in figures]

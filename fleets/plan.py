@@ -132,9 +132,12 @@ class Plan:
                 "simulated_s": round(self.simulated.interval_s, 1),
                 "simulated_ettr": round(self.simulated.ettr, 6),
                 "used_s": round(self.setting.interval_s, 1),
-                "curve": [{"interval_s": round(one.interval_s, 1), "ettr": round(one.ettr, 6)} for one in self.curve],
+                "curve": [
+                    {"interval_s": round(point.interval_s, 1), "ettr": round(point.ettr, 6)} for point in self.curve
+                ],
                 "curve_without": [
-                    {"interval_s": round(one.interval_s, 1), "ettr": round(one.ettr, 6)} for one in self.curve_without
+                    {"interval_s": round(point.interval_s, 1), "ettr": round(point.ettr, 6)}
+                    for point in self.curve_without
                 ],
             },
             "without": self.without.to_wire(),
@@ -144,13 +147,18 @@ class Plan:
                 "pay": self.pays,
                 "p99": self.p99,
                 "tried": [
-                    {"spares": one.count, "own_gpu_hours": round(self.own_hours(one.count), 1), **one.row.to_wire()}
-                    for one in self.spares
+                    {
+                        "spares": stock.count,
+                        "own_gpu_hours": round(self.own_hours(stock.count), 1),
+                        **stock.row.to_wire(),
+                    }
+                    for stock in self.spares
                 ],
             },
             "usd_per_node_hour": quantity_json(self.price),
             "assumptions": [
-                {"name": one.name, "value": one.value, "unit": one.unit, "source": one.source} for one in self.figures
+                {"name": figure.name, "value": figure.value, "unit": figure.unit, "source": figure.source}
+                for figure in self.figures
             ],
             "notes": list(self.texts),
         }
@@ -196,7 +204,7 @@ def plan_of(wanted: PlanRequest) -> Plan:
         daly_ettr=_row(drawn, alone, replace(setting, interval_s=daly_s(mean_s, save_s)), price, scale).ettr,
         without=_row(drawn, person, setting, price, scale),
         alone=found[0].row,
-        chosen=next(one for one in found if one.count == count),
+        chosen=next(stock for stock in found if stock.count == count),
         pays=pays,
         p99=p99,
         spares=found,
@@ -265,5 +273,5 @@ def _price_text(wanted: PlanRequest, price: Maybe[float]) -> str:
     each = f"Price: {price.value:g} USD per hour of a {wanted.instance}"
     if wanted.usd_per_hour is not None:
         return f"{each} ({GIVEN})."
-    row = next(one for one in DEFAULT_PRICES if one.instance == bare_type(wanted.instance))
+    row = next(row for row in DEFAULT_PRICES if row.instance == bare_type(wanted.instance))
     return f"{each} ({row.source}; as of {row.as_of}; docs/ledger.md). Yours may differ: --usd-per-hour."

@@ -64,7 +64,7 @@ class Outcome:
     @property
     def ettr(self) -> float:
         """The ledger's ETTR, with the time that saves take as one more loss."""
-        share = ettr(Known(self.wall_s), [*(Known(one) for one in self.lost_s), Known(self.saving_s)])
+        share = ettr(Known(self.wall_s), [*(Known(seconds) for seconds in self.lost_s), Known(self.saving_s)])
         assert isinstance(share, Known)  # noqa: S101  the wall time is above zero and every loss is known
         return share.value
 
@@ -76,7 +76,7 @@ class Outcome:
     @property
     def recovery(self) -> dict[str, Any]:
         """Median and 90th percentile of the seconds from a failure until the run is past its old step."""
-        return spread_of([Known(one) for one in self.recovery_s])
+        return spread_of([Known(seconds) for seconds in self.recovery_s])
 
 
 def play(failures: Sequence[Failure], rules: Rules, setting: Setting, *, wall_s: float) -> Outcome:

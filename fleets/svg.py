@@ -41,7 +41,7 @@ def draw(plan: Plan) -> str:
 def _curves(svg: Svg, plan: Plan) -> None:
     """Lost share of the time by interval, on a logarithmic axis of minutes."""
     ours, theirs = _lost(plan.curve), _lost(plan.curve_without)
-    intervals = [one.interval_s / 60.0 for one in plan.curve]
+    intervals = [point.interval_s / 60.0 for point in plan.curve]
     top = max(*ours, *theirs, 1e-6) * 1.1
     x_of = Scale(intervals[0], intervals[-1], *LEFT, is_log=True)
     y_of = Scale(0, top, BOTTOM, TOP)
@@ -70,16 +70,16 @@ def _curves(svg: Svg, plan: Plan) -> None:
 
 
 def _lost(points: Sequence[IntervalResult]) -> list[float]:
-    return [1.0 - one.ettr for one in points]
+    return [1.0 - point.ettr for point in points]
 
 
 def _bars(svg: Svg, plan: Plan) -> None:
     """GPU-hours lost without Rekindle, and with it by number of spares."""
     shown = _shown(plan)
     bars = [("without", plan.without.gpu_hours_lost, THEIRS)]
-    for one in shown:
-        label = f"{one.count} spare{'s' * (one.count != 1)}"
-        bars.append((label, one.row.gpu_hours_lost, MARK if one.count == plan.pays else OURS))
+    for stock in shown:
+        label = f"{stock.count} spare{'s' * (stock.count != 1)}"
+        bars.append((label, stock.row.gpu_hours_lost, MARK if stock.count == plan.pays else OURS))
     top = max(*(hours for _, hours, _ in bars), 1e-6) * 1.1
     room = (RIGHT[1] - RIGHT[0]) / len(bars)
     heading = f"GPU-hours lost in {plan.wanted.days:g} days, spares' own in it; {plan.pays} pay"
@@ -95,5 +95,5 @@ def _bars(svg: Svg, plan: Plan) -> None:
 def _shown(plan: Plan) -> list[Spares]:
     """At most MAX_BARS, those that pay and those that were asked for among them."""
     needed = {plan.pays, plan.chosen.count}
-    others = [one.count for one in plan.spares if one.count not in needed][: MAX_BARS - len(needed)]
-    return [one for one in plan.spares if one.count in needed or one.count in others]
+    others = [stock.count for stock in plan.spares if stock.count not in needed][: MAX_BARS - len(needed)]
+    return [stock for stock in plan.spares if stock.count in needed or stock.count in others]

@@ -29,7 +29,9 @@ SKYPILOT_FILE: Final = "skypilot_spot_traces_runs.csv.gz"
 
 def histories(folder: Path | None) -> Iterator[tuple[str, History | str]]:
     """Each trace's name with its history, or with why it is left out."""
-    yield from _each(folder, LANL_FILE, lambda path: [(f"LANL system {one}", one, path) for one in LANL_SYSTEMS], _lanl)
+    yield from _each(
+        folder, LANL_FILE, lambda path: [(f"LANL system {system}", system, path) for system in LANL_SYSTEMS], _lanl
+    )
     for name in BAMBOO_FILES:
         yield from _each(folder, name, lambda path: [(f"Bamboo {path.stem[7:]}", path.stem, path)], _bamboo)
     yield from _each(folder, SKYPILOT_FILE, _skypilot_zones, _skypilot)

@@ -253,7 +253,7 @@ class Cloud:
         self.training_buckets = (*self.training_buckets, name)
         self.roles.changed()
         if self.functions.settings:  # the stack is updated with the parameter
-            self._set_rules({rule.function: rule for one in self.stack_functions() for rule in one.rules})
+            self._set_rules({rule.function: rule for function in self.stack_functions() for rule in function.rules})
 
     def _references(self) -> Stack:
         """What the stack's parameters and resources are called here."""
@@ -328,7 +328,7 @@ class Cloud:
         return _FUNCTIONS[key]
 
     def _role_statements(self) -> Mapping[str, Any]:
-        return {own_name(one, STACK): one.role for one in self.stack_functions()}
+        return {own_name(function, STACK): function.role for function in self.stack_functions()}
 
     def _set_rules(self, rules: Mapping[str, Rule]) -> None:
         self.events.rules[:] = [rules.get(rule.function, rule) for rule in self.events.rules]

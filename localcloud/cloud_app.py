@@ -42,17 +42,17 @@ def deployment_of(app: Chalice, functions: Iterable[Settings], *, stack: str) ->
     Raises:
         KeyError: the template names a handler that the app has not.
     """
-    named = {name: one for one in functions for name in (own_name(one, stack), one.name)}
+    named = {name: function for function in functions for name in (own_name(function, stack), function.name)}
     whole: dict[str, Handler] = {**app.handler_map, API_ENTRY: app}
-    handlers = {name: acting_as(own_name(one, stack), whole[one.entry]) for name, one in named.items()}
-    each = [one for name, one in named.items() if name == one.name]
+    handlers = {name: acting_as(own_name(function, stack), whole[function.entry]) for name, function in named.items()}
+    each = [function for name, function in named.items() if name == function.name]
     return Deployment(
         handlers=handlers,
         settings=named,
-        rules=tuple(rule for one in each for rule in one.rules),
-        schedules=tuple(schedule for one in each for schedule in one.schedules),
-        queues=tuple(queue for one in each for queue in one.queues),
-        durable={name: one.alias for name, one in named.items() if one.alias is not None},
+        rules=tuple(rule for function in each for rule in function.rules),
+        schedules=tuple(schedule for function in each for schedule in function.schedules),
+        queues=tuple(queue for function in each for queue in function.queues),
+        durable={name: function.alias for name, function in named.items() if function.alias is not None},
     )
 
 

@@ -89,7 +89,7 @@ class StoredObjects:
     @staticmethod
     def _page(contents: list[dict[str, Any]], folders: dict[str, None]) -> dict[str, Any]:
         answer: dict[str, Any] = {"Contents": contents} if contents else {}
-        return answer | ({"CommonPrefixes": [{"Prefix": one} for one in folders]} if folders else {})
+        return answer | ({"CommonPrefixes": [{"Prefix": folder} for folder in folders]} if folders else {})
 
     def _object(self, operation: str, bucket: str, key: str) -> tuple[str, bytes]:
         rows = self._rows("SELECT etag, body FROM objects WHERE bucket = ? AND key = ?", (bucket, key))

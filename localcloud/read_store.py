@@ -231,7 +231,7 @@ class _Dynamo(_Unread):
             edge = _place(start, keys[1])
             places = [_place(item, keys[1]) for item in found]
             found = [
-                one for one, place in zip(found, places, strict=True) if (place > edge) is forward and place != edge
+                entry for entry, place in zip(found, places, strict=True) if (place > edge) is forward and place != edge
             ]
         limit = int(request.get("Limit") or len(found) or 1)
         page = found[:limit]

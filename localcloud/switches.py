@@ -46,7 +46,7 @@ class MemoryControls:
         """See ports.JobRegistry."""
         with self._controls_lock:
             self._acts.append((now, incident_id))
-            return len({one for at, one in self._acts if at >= since})
+            return len({job_id for at, job_id in self._acts if at >= since})
 
     def trip(self, incident_id: str, *, now: datetime, text: str) -> None:
         """See ports.JobRegistry."""

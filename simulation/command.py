@@ -63,7 +63,7 @@ class PlayTotals:
             if known is not None:
                 self.open[findings.index(known)] += 1
             else:
-                self.new.append((next(one for one in verdict.unsafe if one.kind == kind), verdict.story))
+                self.new.append((next(unsafe for unsafe in verdict.unsafe if unsafe.kind == kind), verdict.story))
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -151,7 +151,7 @@ def _verdicts(seed: int, incidents: int, processes: int, platform: str, *, is_wi
     with ProcessPoolExecutor(max_workers=processes, initializer=_quiet) as pool:
         while opened < incidents:
             starts = [start + index * _CHUNK for index in range(processes)]
-            jobs = [(seed, one, platform, is_wild) for one in starts]
+            jobs = [(seed, start, platform, is_wild) for start in starts]
             chunks = map(_chunk, jobs) if processes == 1 else pool.map(_chunk, jobs)
             start += processes * _CHUNK
             for chunk in chunks:
@@ -234,7 +234,7 @@ def _play_file(path: Path, verbose: bool) -> int:
         from simulation.report import report
 
         report(world)
-    for one in judge.unsafe:
-        print(f"{one.kind} at {one.at_s:.0f} s, {one.run}: {one.detail}")
+    for unsafe in judge.unsafe:
+        print(f"{unsafe.kind} at {unsafe.at_s:.0f} s, {unsafe.run}: {unsafe.detail}")
     print(f"{len(judge.unsafe)} unsafe, {judge.figures.incidents} Incidents")
     return 1 if judge.unsafe else 0

@@ -38,7 +38,7 @@ def parts_of(story: Story) -> frozenset[str]:
     parts = {f"source fault {source_fault.kind}" for source_fault in story.source_faults}
     parts |= {f"action {action.what}" for action in story.actions}
     for run in story.runs:
-        parts |= {f"trouble {one.kind}" for one in run.troubles}
+        parts |= {f"trouble {trouble.kind}" for trouble in run.troubles}
         parts |= {f"plan {run.plan}"} if run.plan != "obeyed" else set()
         parts |= {f"watch {run.watch}"} if run.watch != "monitor" else set()
         parts |= {"ends"} if run.steps is not None else set()
@@ -71,18 +71,23 @@ def open_findings(path: Path = WHERE) -> tuple[Finding, ...]:
 
 def still_open(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     """Those whose story still shows them."""
-    return tuple(one for one in findings if one.kind in play(one.story).kinds)
+    return tuple(finding for finding in findings if finding.kind in play(finding.story).kinds)
 
 
 def keep(findings: Iterable[Finding], path: Path = WHERE) -> None:
     """Write the rows."""
     rows = [
-        {"kind": one.kind, "parts": sorted(one.parts), "summary": one.summary, "story": json.loads(one.story.to_json())}
-        for one in findings
+        {
+            "kind": finding.kind,
+            "parts": sorted(finding.parts),
+            "summary": finding.summary,
+            "story": json.loads(finding.story.to_json()),
+        }
+        for finding in findings
     ]
     path.write_text(json.dumps(rows, indent=1) + "\n")
 
 
 def explanation(kind: str, story: Story, findings: Iterable[Finding]) -> Finding | None:
     """The open finding that explains it, None for something new."""
-    return next((one for one in findings if one.explains(kind, story)), None)
+    return next((finding for finding in findings if finding.explains(kind, story)), None)

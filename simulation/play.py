@@ -25,7 +25,7 @@ class Verdict:
 
     @property
     def kinds(self) -> frozenset[str]:
-        return frozenset(one.kind for one in self.unsafe)
+        return frozenset(unsafe.kind for unsafe in self.unsafe)
 
 
 def play(story: Story, *, broken: Break | None = None) -> Verdict:

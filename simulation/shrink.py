@@ -30,7 +30,7 @@ def shrink(story: Story, kind: str, *, broken: Break | None = None, max_plays: i
 
 def _cut(story: Story, kind: str, broken: Break | None) -> Story:
     """It ends soon after the unsafe thing, where that is still one then."""
-    found = [one.at_s for one in play(story, broken=broken).unsafe if one.kind == kind]
+    found = [unsafe.at_s for unsafe in play(story, broken=broken).unsafe if unsafe.kind == kind]
     if not found:
         return story
     cut = replace(story, length_s=float(round(min(found)) + 120))
@@ -51,8 +51,8 @@ def _shorter(story: Story) -> Iterator[Story]:
     if story.policy:
         yield replace(story, policy={})
     for index, run in enumerate(story.runs):
-        for one in _shorter_run(run):
-            yield replace(story, runs=(*story.runs[:index], one, *story.runs[index + 1 :]))
+        for shorter in _shorter_run(run):
+            yield replace(story, runs=(*story.runs[:index], shorter, *story.runs[index + 1 :]))
     for index, source_fault in enumerate(story.source_faults):
         for lesser in _simpler_lie(source_fault):
             yield replace(

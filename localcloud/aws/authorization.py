@@ -317,15 +317,15 @@ class Policy:
 
     def allows(self, need: Permission) -> bool:
         """By IAM's rules: some statement allows it, and none denies it."""
-        effects = {str(one["Effect"]) for one in self.document["Statement"] if _applies(one, need)}
+        effects = {str(statement["Effect"]) for statement in self.document["Statement"] if _applies(statement, need)}
         return effects == {"Allow"}
 
     def granting(self, need: Permission) -> tuple[str, ...]:
         """The names (Sid) of the statements that allow it."""
         return tuple(
-            str(one.get("Sid", ""))
-            for one in self.document["Statement"]
-            if _applies(one, need) and one["Effect"] == "Allow"
+            str(statement.get("Sid", ""))
+            for statement in self.document["Statement"]
+            if _applies(statement, need) and statement["Effect"] == "Allow"
         )
 
 
@@ -379,14 +379,14 @@ def _filled(value: Any, context: Mapping[str, tuple[str, ...]]) -> list[str]:
     for pattern in _many(value):
         parts = _VARIABLE.split(pattern)
         values = [context.get(name, ()) for name in parts[1::2]]
-        if all(len(one) == 1 for one in values):
-            given = iter(re.sub(r"([*?$])", r"${\1}", one[0]) for one in values)
+        if all(len(item) == 1 for item in values):
+            given = iter(re.sub(r"([*?$])", r"${\1}", item[0]) for item in values)
             found.append("".join(next(given) if index % 2 else part for index, part in enumerate(parts)))
     return found
 
 
 def _many(value: Any) -> list[str]:
-    return [str(one) for one in value] if isinstance(value, list) else [str(value)]
+    return [str(item) for item in value] if isinstance(value, list) else [str(value)]
 
 
 @cache
@@ -394,7 +394,8 @@ def _pattern(pattern: str) -> re.Pattern[str]:
     characters = re.findall(r"\$\{[*?$]\}|.", pattern, re.DOTALL)  # `${*}` is the character itself
     words = {"*": ".*", "?": "."}
     return re.compile(
-        "".join(re.escape(one[2]) if len(one) == 4 else words.get(one, re.escape(one)) for one in characters), re.DOTALL
+        "".join(re.escape(part[2]) if len(part) == 4 else words.get(part, re.escape(part)) for part in characters),
+        re.DOTALL,
     )
 
 

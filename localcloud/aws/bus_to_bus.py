@@ -48,13 +48,13 @@ class StackLocation:
             for name, about in self.template["Parameters"].items()
         }
         names = {
-            logical_id: str(one.get("Properties", {}).get("Name", logical_id))
-            for logical_id, one in self.template["Resources"].items()
+            logical_id: str(resource.get("Properties", {}).get("Name", logical_id))
+            for logical_id, resource in self.template["Resources"].items()
         }
         kinds = {"AWS::Events::EventBus": "events:event-bus/", "AWS::Events::Rule": "events:rule/"}
         arns = {}
-        for logical_id, one in self.template["Resources"].items():
-            service, _, kind = kinds.get(one["Type"], one["Type"].split("::")[1].lower() + ":").partition(":")
+        for logical_id, resource in self.template["Resources"].items():
+            service, _, kind = kinds.get(resource["Type"], resource["Type"].split("::")[1].lower() + ":").partition(":")
             region = "" if service == "iam" else self.region
             arns[logical_id, "Arn"] = f"arn:aws:{service}:{region}:{self.account}:{kind}{names[logical_id]}"
         pseudo = {"AWS::AccountId": self.account, "AWS::Region": self.region, "AWS::Partition": "aws"}
@@ -114,11 +114,13 @@ def forward(event: Event, member: StackLocation, bus: Bus, *, rule: str, role: s
         return "it came from another account"
     (target,) = properties["Targets"]
     trust = role_properties["AssumeRolePolicyDocument"]["Statement"]
-    if [one["Principal"] for one in trust] != [{"Service": "events.amazonaws.com"}] or target["RoleArn"] != member.arn(
-        role
-    ):
+    if [statement["Principal"] for statement in trust] != [{"Service": "events.amazonaws.com"}] or target[
+        "RoleArn"
+    ] != member.arn(role):
         return "EventBridge may not take the role"
-    statements = [one for policy in role_properties["Policies"] for one in policy["PolicyDocument"]["Statement"]]
+    statements = [
+        statement for policy in role_properties["Policies"] for statement in policy["PolicyDocument"]["Statement"]
+    ]
     if target["Arn"] != bus.arn or not Policy({"Statement": statements}).allows(
         Permission("events:PutEvents", bus.arn)
     ):

@@ -140,7 +140,7 @@ class Alarms:
                 key = (
                     alarm.namespace,
                     alarm.metric_name,
-                    frozenset((str(one.name), str(one.value)) for one in alarm.dimensions),
+                    frozenset((str(dimension.name), str(dimension.value)) for dimension in alarm.dimensions),
                 )
                 self._evaluate_one(alarm, stored.get(key, {}), stat=alarm.statistic, period_s=int(alarm.period))
             elif len(alarm.metric_data_queries) == 1:
@@ -226,7 +226,7 @@ def _configured(alarm: Any, stat: str, period_s: int) -> list[dict[str, Any]]:
     metric = {
         "namespace": alarm.namespace,
         "name": alarm.metric_name,
-        "dimensions": {one.name: one.value for one in alarm.dimensions},
+        "dimensions": {dimension.name: dimension.value for dimension in alarm.dimensions},
     }
     return [{"id": "m1", "returnData": True, "metricStat": {"period": period_s, "stat": stat, "metric": metric}}]
 

@@ -52,8 +52,8 @@ def packaged_template() -> Mapping[str, Any]:
     template = SAMTemplateGenerator(config, PackageOptions(TypedAWSClient(aws))).generate(
         builder.construct_resources(config, STAGE)
     )
-    for one in template["Resources"].values():
-        if one["Type"] == "AWS::Serverless::Function":
-            one["Properties"]["CodeUri"] = f"./{BUNDLE}"
+    for resource in template["Resources"].values():
+        if resource["Type"] == "AWS::Serverless::Function":
+            resource["Properties"]["CodeUri"] = f"./{BUNDLE}"
     merged: Mapping[str, Any] = TemplateDeepMerger().merge(merge_template(), template)
     return merged

@@ -99,7 +99,7 @@ class QueueSources:
         try:
             answer = self._invoke(source.function, event) or {}
             named = answer.get("batchItemFailures", ()) if source.reports_failures else ()
-            failed = {one["itemIdentifier"] for one in named}
+            failed = {failure["itemIdentifier"] for failure in named}
         except Exception as err:  # the whole batch comes again, whatever it raised
             self.failures.append(f"{source.function}: {type(err).__name__}: {err}")
             return
@@ -111,7 +111,7 @@ class QueueSources:
 def visible_at(messages: list[Any], now: datetime) -> datetime | None:
     """When the first of moto's hidden messages appears."""
     now_ms = now.timestamp() * 1000
-    times = [max(float(one.visible_at), float(one.delayed_until)) for one in messages]
+    times = [max(float(message.visible_at), float(message.delayed_until)) for message in messages]
     hidden = [at for at in times if at > now_ms]
     return datetime.fromtimestamp(min(hidden) / 1000, tz=UTC) if hidden else None
 

@@ -27,7 +27,7 @@ _NOT_AT_CREATION: Final = frozenset(
 @functools.cache
 def resources() -> Mapping[str, Mapping[str, Any]]:
     """The template's static resources by logical id. Intrinsic functions are left as they are."""
-    return {name: one for part in _PARTS for name, one in _part(part)["Resources"].items()}
+    return {name: resource for part in _PARTS for name, resource in _part(part)["Resources"].items()}
 
 
 @functools.cache
@@ -70,7 +70,7 @@ def queue_name(stack: str, logical_id: str) -> str:
 
 def create_queues(client: Any, stack: str) -> None:
     """All queues of the stack, those first that others hand on to."""
-    queues = [name for name, one in resources().items() if one["Type"] == "AWS::SQS::Queue"]
+    queues = [name for name, resource in resources().items() if resource["Type"] == "AWS::SQS::Queue"]
     for logical_id in sorted(queues, key=lambda name: "RedrivePolicy" in resources()[name]["Properties"]):
         create_queue(client, stack, logical_id)
 
@@ -100,7 +100,9 @@ def references(
     queue_url: of a queue by its name.
     """
     own = f"{region}:{account_id}"
-    queues = {name: queue_name(stack, name) for name, one in resources().items() if one["Type"] == "AWS::SQS::Queue"}
+    queues = {
+        name: queue_name(stack, name) for name, resource in resources().items() if resource["Type"] == "AWS::SQS::Queue"
+    }
     chosen = {**_defaults(), **parameters}
     return Stack(
         references={

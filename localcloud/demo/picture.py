@@ -38,7 +38,7 @@ def draw(steps: Sequence[StepSeen], result: Result) -> str:
     svg.text(LEFT, 24, _title(result), INK, size=17, bold=True)
     _axes(svg, x, y)
     for index, name in enumerate(dict.fromkeys(step.attempt for step in sorted(steps, key=lambda step: step.at))):
-        own = [(x((one.at - began).total_seconds()), y(one.loss)) for one in finite if one.attempt == name]
+        own = [(x((point.at - began).total_seconds()), y(point.loss)) for point in finite if point.attempt == name]
         svg.polyline(own, PATHS[index % 2], width=1.6, title=name)
     for index, recovery in enumerate(result.recoveries):
         # Labels of neighbours stand in turn on two levels, because the next fault may come soon.

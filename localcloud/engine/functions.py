@@ -130,14 +130,14 @@ def functions_of(template: Mapping[str, Any], stack: Stack) -> tuple[Settings, .
     resources = template["Resources"]
     shared = template.get("Globals", {}).get("Function", {})
     groups = {
-        stack.resolve(one["Properties"]["LogGroupName"]): one["Properties"]
-        for one in resources.values()
-        if one["Type"] == _LOG_GROUP
+        stack.resolve(resource["Properties"]["LogGroupName"]): resource["Properties"]
+        for resource in resources.values()
+        if resource["Type"] == _LOG_GROUP
     }
     return tuple(
-        _function(one["Properties"], shared, groups, resources, stack)
-        for one in resources.values()
-        if one["Type"] == _FUNCTION
+        _function(resource["Properties"], shared, groups, resources, stack)
+        for resource in resources.values()
+        if resource["Type"] == _FUNCTION
     )
 
 
@@ -157,7 +157,7 @@ def _function(
         **own.get("Environment", {}).get("Variables", {}),
     }
     log_group = f"/aws/lambda/{name}"  # Lambda's own choice, where LoggingConfig names no other
-    sources = [(one["Type"], stack.resolve(one["Properties"])) for one in properties.get("Events", {}).values()]
+    sources = [(event["Type"], stack.resolve(event["Properties"])) for event in properties.get("Events", {}).values()]
     return Settings(
         name=name,
         entry=entry,
@@ -198,7 +198,7 @@ def _function(
 def _statements(resources: Mapping[str, Any], role: str, stack: Stack) -> list[Any]:
     """Of the role's own policies and of the managed ones that it carries."""
     properties = resources[role]["Properties"]
-    found = [one for policy in properties["Policies"] for one in policy["PolicyDocument"]["Statement"]]
+    found = [statement for policy in properties["Policies"] for statement in policy["PolicyDocument"]["Statement"]]
     for managed in stack.resolve(properties.get("ManagedPolicyArns", [])) or ():
         found += resources[managed]["Properties"]["PolicyDocument"]["Statement"]
     return found

@@ -107,7 +107,9 @@ class Clusters:
         found = self._find(cluster)
         act = {"Action:Replace": self._replace, "Action:Reboot": self._reboot}.get(reason)
         with self._lock:
-            machine = next((one for one in found.nodes.values() if one.host_name.partition(".")[0] == node), None)
+            machine = next(
+                (instance for instance in found.nodes.values() if instance.host_name.partition(".")[0] == node), None
+            )
         if act is None or machine is None or found.node_recovery != "Automatic":
             return False
 

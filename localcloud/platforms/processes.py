@@ -148,20 +148,20 @@ class Processes:
         with self._lock:
             self._closed = True
             running = list(self._running.values())
-        for one in running:
-            for timer in one.timers:
+        for process in running:
+            for timer in process.timers:
                 timer.cancel()
-            if one.keeper is not None and one.keeper.stdin is not None:
-                with one.writing:
-                    one.keeper.stdin.close()
-        for one in running:
-            if one.keeper is not None:
+            if process.keeper is not None and process.keeper.stdin is not None:
+                with process.writing:
+                    process.keeper.stdin.close()
+        for process in running:
+            if process.keeper is not None:
                 try:
-                    one.keeper.wait(_CLOSE_S)
+                    process.keeper.wait(_CLOSE_S)
                 except subprocess.TimeoutExpired:
-                    one.keeper.kill()
-                    one.keeper.wait()
-                one.over.wait(_CLOSE_S)
+                    process.keeper.kill()
+                    process.keeper.wait()
+                process.over.wait(_CLOSE_S)
         self._ports.close()
 
     # ---- the life of a job -----------------------------------------------------------------------------------------

@@ -54,7 +54,7 @@ def compare(a: PolicyPlay, b: PolicyPlay, *, gpus: int | None = None) -> dict[st
         "b": b.name,
         "policy": _policy(a, b),
         "events": len(a.verdicts),
-        "malformed": [{"event": one.event, "why": one.dropped} for one in a.verdicts if one.malformed],
+        "malformed": [{"event": verdict.event, "why": verdict.dropped} for verdict in a.verdicts if verdict.malformed],
         "differences": _differences(a, b),
         "incidents": _incidents(a, b, assumed),
         "held": {"a": _held(a), "b": _held(b)},
@@ -77,9 +77,9 @@ def _policy(a: PolicyPlay, b: PolicyPlay) -> dict[str, Any]:
 def _differences(a: PolicyPlay, b: PolicyPlay) -> list[dict[str, Any]]:
     """Events whose decision differs: the rule, what was ordered, or when it looks again."""
     return [
-        {"event": one.event, "signal": one.signal, "a": _decision(one), "b": _decision(other)}
-        for one, other in zip(a.verdicts, b.verdicts, strict=True)
-        if _decision(one) != _decision(other)
+        {"event": verdict.event, "signal": verdict.signal, "a": _decision(verdict), "b": _decision(other)}
+        for verdict, other in zip(a.verdicts, b.verdicts, strict=True)
+        if _decision(verdict) != _decision(other)
     ]
 
 
@@ -96,7 +96,7 @@ def _decision(verdict: Verdict) -> dict[str, Any]:
 
 def _incidents(a: PolicyPlay, b: PolicyPlay, assumed: JobSize | None) -> list[dict[str, Any]]:
     """Each Incident that either opened, by its id: the same fact opens the same one under both."""
-    sides = [{one.incident.incident_id: one for one in side.standings} for side in (a, b)]
+    sides = [{standing.incident.incident_id: standing for standing in side.standings} for side in (a, b)]
     rows = []
     for name in dict.fromkeys([*sides[0], *sides[1]]):
         shown = [_shown(side.get(name), assumed) for side in sides]
@@ -163,39 +163,43 @@ def _gpu_hours(standing: IncidentStanding, assumed: JobSize | None) -> Maybe[flo
 
 def _held(side: PolicyPlay) -> dict[str, int]:
     """Which guards held something back, and in how many Incidents."""
-    held = Counter(guard for one in side.standings for guard in {hold.guard.value for hold in one.incident.holds})
+    held = Counter(
+        guard for standing in side.standings for guard in {hold.guard.value for hold in standing.incident.holds}
+    )
     return dict(sorted(held.items()))
 
 
 def _totals(side: PolicyPlay, assumed: JobSize | None) -> dict[str, Any]:
-    phases = Counter(one.incident.phase.value for one in side.standings)
+    phases = Counter(standing.incident.phase.value for standing in side.standings)
     ordered = Counter[str]()
-    for one in side.standings:
-        ordered.update(dict(one.actions))
+    for standing in side.standings:
+        ordered.update(dict(standing.actions))
     return {
         "incidents": dict(sorted(phases.items())),
         "actions": dict(sorted(ordered.items())),
-        "starts": sum(len(one.incident.account.restarts) for one in side.standings),
-        "steps_lost": total_of([steps_lost(one.incident) for one in side.standings]),
-        "lost_s": total_of([estimated_s(one.incident) for one in side.standings]),
-        "gpu_hours": total_of([_gpu_hours(one, assumed) for one in side.standings]),
-        "unknown": _unknown([_gpu_hours(one, assumed) for one in side.standings]),
+        "starts": sum(len(standing.incident.account.restarts) for standing in side.standings),
+        "steps_lost": total_of([steps_lost(standing.incident) for standing in side.standings]),
+        "lost_s": total_of([estimated_s(standing.incident) for standing in side.standings]),
+        "gpu_hours": total_of([_gpu_hours(standing, assumed) for standing in side.standings]),
+        "unknown": _unknown([_gpu_hours(standing, assumed) for standing in side.standings]),
     }
 
 
 def _unknown(quantities: Sequence[Maybe[float]]) -> dict[str, int]:
     """Why GPU-hours are not known, and of how many Incidents, the commonest reason first."""
-    return dict(Counter(one.why for one in quantities if isinstance(one, Unknown)).most_common())
+    return dict(Counter(quantity.why for quantity in quantities if isinstance(quantity, Unknown)).most_common())
 
 
 def _in_both(a: PolicyPlay, b: PolicyPlay, assumed: JobSize | None) -> dict[str, Any]:
     """GPU-hours of the Incidents for which they are known under both: only these two sums compare like with like."""
-    ours, theirs = ({one.incident.incident_id: _gpu_hours(one, assumed) for one in side.standings} for side in (a, b))
+    ours, theirs = (
+        {standing.incident.incident_id: _gpu_hours(standing, assumed) for standing in side.standings} for side in (a, b)
+    )
     pairs = [(ours[name], theirs[name]) for name in ours if name in theirs]
-    known = [(one.value, other.value) for one, other in pairs if isinstance(one, Known) and isinstance(other, Known)]
+    known = [(ours.value, other.value) for ours, other in pairs if isinstance(ours, Known) and isinstance(other, Known)]
     return {
         "incidents": len(known),
         "left_out": len({*ours, *theirs}) - len(known),
-        "a": round(sum(one for one, _ in known), 3),
+        "a": round(sum(ours for ours, _ in known), 3),
         "b": round(sum(other for _, other in known), 3),
     }

@@ -59,8 +59,8 @@ def read_export(raw: Mapping[str, Any]) -> Exported:
     beside: list[str] = []  # what the API adds to the record, and what another version of the service wrote
     try:
         incident = Incident.from_wire(raw, beyond=beside)
-        timeline = [TimelineEntry.from_wire(one, beyond=beside) for one in raw.get("timeline") or ()]
-        inbox = tuple(Signal.from_wire(one, beyond=beside) for one in raw.get("inbox") or ())
+        timeline = [TimelineEntry.from_wire(line, beyond=beside) for line in raw.get("timeline") or ()]
+        inbox = tuple(Signal.from_wire(signal, beyond=beside) for signal in raw.get("inbox") or ())
         sights = tuple(_sights(timeline))
         reported = (raw.get("ledger") or {}).get("instances")
         size = JobSize.of_instances([(str(kind), int(count)) for kind, count in reported]) if reported else None
@@ -70,8 +70,11 @@ def read_export(raw: Mapping[str, Any]) -> Exported:
         raise ValueError(f"incident: cannot be read: {err}") from err
     if incident.node is not None:
         return Exported(incident=incident, dropped="a node's own Incident: nodes are not replayed")
-    kept = [one for one in (*incident.signals, *inbox) if one.kind not in _TO_AN_INCIDENT]
-    signals = [one if one.job_id or incident.job_id is None else replace(one, job_id=incident.job_id) for one in kept]
+    kept = [signal for signal in (*incident.signals, *inbox) if signal.kind not in _TO_AN_INCIDENT]
+    signals = [
+        signal if signal.job_id or incident.job_id is None else replace(signal, job_id=incident.job_id)
+        for signal in kept
+    ]
     return Exported(
         incident=incident,
         signals=tuple(signals),
@@ -99,11 +102,11 @@ def _sights(timeline: list[TimelineEntry]) -> Iterator[RecordedView]:
 
 
 def _checkpoints(incident: Incident) -> Iterator[CheckpointView]:
-    for one in incident.account.restarts:
-        steps: list[Maybe[int]] = [one.periodic_step]
-        if one.kind != SaveKind.EMERGENCY:
-            steps.append(one.resume_step)
-        yield from (_checkpoint(step.value, one, incident) for step in steps if isinstance(step, Known))
+    for restart in incident.account.restarts:
+        steps: list[Maybe[int]] = [restart.periodic_step]
+        if restart.kind != SaveKind.EMERGENCY:
+            steps.append(restart.resume_step)
+        yield from (_checkpoint(step.value, restart, incident) for step in steps if isinstance(step, Known))
 
 
 def _checkpoint(step: int, restart: Restart, incident: Incident) -> CheckpointView:

@@ -49,7 +49,9 @@ def read(paths: Sequence[Path]) -> list[Recorded]:
         try:
             if path.is_dir():
                 for file in _files(path):
-                    found += (one for one in _events(file, file.relative_to(path).as_posix()) if _may_be_event(one))
+                    found += (
+                        event for event in _events(file, file.relative_to(path).as_posix()) if _may_be_event(event)
+                    )
             else:
                 found += _events(path, path.name)
         except OSError as err:

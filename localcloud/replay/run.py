@@ -128,11 +128,11 @@ class Replay:
     """One recording under one policy. `verdicts` plays it; `standings` tells the end."""
 
     def __init__(self, recorded: Sequence[Recorded], policy: Policy) -> None:
-        exports = [read_or_none(one) for one in recorded]
+        exports = [read_or_none(entry) for entry in recorded]
         self._events = _in_order(
-            [event for one, export in zip(recorded, exports, strict=True) for event in _parsed(one, export)]
+            [event for entry, export in zip(recorded, exports, strict=True) for event in _parsed(entry, export)]
         )
-        self._is_history = any(one is not None for one in exports)
+        self._is_history = any(export is not None for export in exports)
         self._sizes = _sizes_in(recorded, exports)
         self._clock = VirtualClock(_BEFORE_ANY_EVENT)
         self._world = RecordedWorld(
@@ -141,7 +141,7 @@ class Replay:
             policy_name=policy.name,
             save_takes=policy.timing.look_min,
         )
-        self._world.saved += [item for one in exports if one is not None for item in one.checkpoints]
+        self._world.saved += [item for export in exports if export is not None for item in export.checkpoints]
         self._woken = ReplayExecutions()
         self._jobs, policies = MemoryJobs(), OnePolicy(policy)
         self._store = MemoryIncidents(self._jobs)
@@ -199,7 +199,7 @@ class Replay:
 
     def _size(self, incident: Incident) -> JobSize:
         """The size of the Job, or of its first attempt, which has the Job's name where no other is known."""
-        names = [incident.job_id, *(one.name for one in self._jobs.attempts(incident.job_id or ""))]
+        names = [incident.job_id, *(attempt.name for attempt in self._jobs.attempts(incident.job_id or ""))]
         return next((self._sizes[name] for name in names if name in self._sizes), UNSIZED)
 
     # --- one event ---
@@ -351,14 +351,15 @@ def _parsed(recorded: Recorded, export: Exported | None) -> list[_Event]:
             return [_Event(name=recorded.name, at=None, dropped=str(err), malformed=True)]
     if export is None or export.dropped is not None:
         return [_Event(name=recorded.name, at=None, dropped=export.dropped if export else "cannot be read")]
-    begun = min(one.occurred_at for one in export.signals)  # what the first look saw was so when it was called for
+    # What the first look saw was so when it was called for.
+    begun = min(signal.occurred_at for signal in export.signals)
     seen = [
-        _Event(name=recorded.name, at=one.at if index else min(one.at, begun), sight=one)
-        for index, one in enumerate(export.sights)
+        _Event(name=recorded.name, at=sight.at if index else min(sight.at, begun), sight=sight)
+        for index, sight in enumerate(export.sights)
     ]
     return seen + [
-        _Event(name=f"{recorded.name}#{index}", at=one.occurred_at, signals=(one,))
-        for index, one in enumerate(export.signals)
+        _Event(name=f"{recorded.name}#{index}", at=signal.occurred_at, signals=(signal,))
+        for index, signal in enumerate(export.signals)
     ]
 
 
@@ -374,7 +375,7 @@ def _parse(recorded: Recorded) -> _Event:
         return _Event(name=recorded.name, at=at, dropped=str(err), malformed=True)
     if not signals:
         return _Event(name=recorded.name, at=at, dropped="holds nothing of interest")
-    return _Event(name=recorded.name, at=at or max(one.occurred_at for one in signals), signals=tuple(signals))
+    return _Event(name=recorded.name, at=at or max(signal.occurred_at for signal in signals), signals=tuple(signals))
 
 
 def _envelope_time(raw: Any) -> datetime | None:

@@ -38,7 +38,7 @@ def _policy(differing: Mapping[str, Any]) -> str:
 
 def _malformed(comparison: Mapping[str, Any]) -> str:
     found = comparison["malformed"]
-    lines = [f"{one['event']}: {one['why']}" for one in found[:_SHOWN]]
+    lines = [f"{row['event']}: {row['why']}" for row in found[:_SHOWN]]
     more = [f"... and {len(found) - _SHOWN} more"] if len(found) > _SHOWN else []
     head = [f"{len(found)} of {comparison['events']} events cannot be read, and are left out of both:"] if found else []
     return "\n".join([*head, *lines, *more])
@@ -57,8 +57,8 @@ def _unknown(comparison: Mapping[str, Any]) -> str:
 
 def _differences(comparison: Mapping[str, Any], style: Style) -> str:
     rows = [
-        (one["event"], one["signal"] or "-", _decision(one["a"]), _decision(one["b"]))
-        for one in comparison["differences"]
+        (difference["event"], difference["signal"] or "-", _decision(difference["a"]), _decision(difference["b"]))
+        for difference in comparison["differences"]
     ]
     if not rows:
         return f"No decision differs in {comparison['events']} events."
@@ -76,15 +76,15 @@ def _decision(one: Mapping[str, Any]) -> str:
 def _incidents(comparison: Mapping[str, Any], style: Style) -> str:
     rows = [
         (
-            one["incident"],
-            one["about"] or "-",
-            _stands(one["a"]),
-            _stands(one["b"]),
-            _number(one["a"]),
-            _number(one["b"]),
+            row["incident"],
+            row["about"] or "-",
+            _stands(row["a"]),
+            _stands(row["b"]),
+            _number(row["a"]),
+            _number(row["b"]),
         )
-        for one in comparison["incidents"]
-        if one["differs"]
+        for row in comparison["incidents"]
+        if row["differs"]
     ]
     if not rows:
         return "Every Incident ends alike."

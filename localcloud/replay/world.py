@@ -254,7 +254,7 @@ class RecordedWorld:
         else:
             run.first_step = action.resume_step.value if isinstance(action.resume_step, Known) else 0
             steps = [
-                one.last_step for one in self.runs.values() if one.job_id == job.job_id or one.name == action.clone_of
+                run.last_step for run in self.runs.values() if run.job_id == job.job_id or run.name == action.clone_of
             ]
             run.last_step = max([run.first_step, *(step for step in steps if step is not None)]) + OWN_STEPS
             run.loss_state = "finite"

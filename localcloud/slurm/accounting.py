@@ -74,7 +74,9 @@ class Accounting:
             raise SlurmMissing("no slurmdbd is here: run `make e2e-slurm`, which installs it")
         (self.folder / "state-db").mkdir()
         tables = self.install.beside(_TABLES).read_text()
-        command: Sequence[str] = [one for one in self._mariadbd() if not one.startswith(("--skip-grant", "--socket"))]
+        command: Sequence[str] = [
+            word for word in self._mariadbd() if not word.startswith(("--skip-grant", "--socket"))
+        ]
         subprocess.run(
             [*command, "--bootstrap"],
             env=self._environ(),

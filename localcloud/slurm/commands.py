@@ -54,7 +54,7 @@ def add_job(conf: Path, number: int, *, state: str = "RUNNING", comment: str = "
         folder.mkdir(parents=True, exist_ok=True)
         listed = [f"PATH={conf.parent / 'bin'}".encode(), b"HOME=/tmp"]
         (folder / "environment").write_bytes(
-            len(listed).to_bytes(4, "little") + b"".join(one + b"\0" for one in listed)
+            len(listed).to_bytes(4, "little") + b"".join(variable + b"\0" for variable in listed)
         )
 
 
@@ -114,7 +114,7 @@ def fail(text: str) -> int:
 
 
 def values(arguments: list[str]) -> dict[str, str]:
-    return dict(one.lstrip("-").split("=", 1) for one in arguments if "=" in one)
+    return dict(argument.lstrip("-").split("=", 1) for argument in arguments if "=" in argument)
 
 
 def squeue(arguments: list[str], state: dict[str, Any]) -> int:
@@ -124,7 +124,7 @@ def squeue(arguments: list[str], state: dict[str, Any]) -> int:
         if wanted not in state["jobs"]:
             return fail("slurm_load_jobs error: Invalid job id specified")
         jobs = [state["jobs"][wanted]]
-    columns = [one.split(":", 1) for one in arguments[arguments.index("-O") + 1].split(",")]
+    columns = [argument.split(":", 1) for argument in arguments[arguments.index("-O") + 1].split(",")]
     if "--steps" in arguments:
         running = [job for job in jobs if job["State"] == "RUNNING"]
         jobs = [{"StepID": f"{job['JobID']}.0", "StepState": "RUNNING", "StartTime": SUBMITTED} for job in running]
@@ -136,7 +136,7 @@ def squeue(arguments: list[str], state: dict[str, Any]) -> int:
 
 
 def scontrol(arguments: list[str], state: dict[str, Any]) -> int:
-    words = [one for one in arguments if not one.startswith("-")]
+    words = [argument for argument in arguments if not argument.startswith("-")]
     match words:
         case ["show", "config"]:
             print("Configuration data as of 2026-11-21T00:00:00")
@@ -206,7 +206,7 @@ def change_job(state: dict[str, Any], number: str, verb: str) -> int:
 
 def scancel(arguments: list[str], state: dict[str, Any]) -> int:
     job = state["jobs"].get(arguments[-1])
-    if job is not None and not any(one.startswith("--signal") for one in arguments):
+    if job is not None and not any(argument.startswith("--signal") for argument in arguments):
         job.update({"State": "CANCELLED", "EndTime": SUBMITTED + 5})
     return 0
 
@@ -241,7 +241,7 @@ def main() -> int:
             time.sleep(0.02)
     with state_of(conf, writes=changes) as state:
         if changes:
-            state["commands"].append([name, *(one for one in arguments if not one.startswith("/"))])
+            state["commands"].append([name, *(argument for argument in arguments if not argument.startswith("/"))])
         code = globals()[name](arguments, state) if name != "sinfo" and name != "sacct" else 0
     if hook == "kill-after":
         os.kill(os.getppid(), signal.SIGKILL)

@@ -58,7 +58,7 @@ class HyperPodLab:
         cloud.clusters.timings = timings
         self._create(workers, node_recovery)
         self.lab = SlurmLab(
-            nodes=[_node_name(one.ip) for one in self._workers()],
+            nodes=[_node_name(worker.ip) for worker in self._workers()],
             name=name,
             timers=timers,
             extra_conf=extra_conf,
@@ -89,9 +89,9 @@ class HyperPodLab:
 
     def instance_of(self, node: str) -> str:
         """The instance behind a node's name now. Raises: KeyError."""
-        for one in self._workers():
-            if _node_name(one.ip) == node and one.status != "ShuttingDown":
-                return one.instance_id
+        for worker in self._workers():
+            if _node_name(worker.ip) == node and worker.status != "ShuttingDown":
+                return worker.instance_id
         raise KeyError(node)
 
     # ---- what the cluster's API does to its machines ---------------------------------------------------------------

@@ -182,7 +182,7 @@ class SlurmLab:
 
     def kill_node(self, node: str) -> None:
         """The whole node dies at once: slurmd, its steps, their tasks. What those were just starting dies too."""
-        while found := [one.pid for one in self.processes(node)]:
+        while found := [process.pid for process in self.processes(node)]:
             send(found)
 
     def kill_slurmd(self, node: str) -> None:
@@ -209,7 +209,7 @@ class SlurmLab:
         self.take_node(node)
         conf = self.folder / "etc/slurm.conf"
         lines = [line for line in conf.read_text().splitlines() if not line.startswith(f"NodeName={node} ")]
-        left = ",".join(one for one in self.nodes if one != node)
+        left = ",".join(other for other in self.nodes if other != node)
         conf.write_text("\n".join(line.replace(f"Nodes={','.join(self.nodes)}", f"Nodes={left}") for line in lines))
         # Not by a reconfigure: 22.05's slurmctld ends itself then ("MaxNodeCount has changed").
         self.stop_slurmctld()
@@ -272,11 +272,11 @@ class SlurmLab:
         if node is None:
             return found
         daemon = self._pids.get(f"slurmd-{node}")
-        return [one for one in found if one.pid == daemon or one.node == node]
+        return [process for process in found if process.pid == daemon or process.node == node]
 
     def rank_pids(self, job: int, rank: int, *, node: str | None = None) -> list[int]:
         """The processes of one rank, workers of its own included."""
-        return [one.pid for one in self.processes(node) if one.job == job and one.rank == rank]
+        return [process.pid for process in self.processes(node) if process.job == job and process.rank == rank]
 
     def is_running(self, daemon: str) -> bool:
         """Of `munged`, `slurmctld`, `slurmd-<node>`."""
@@ -319,7 +319,7 @@ class SlurmLab:
                 )
                 for fields in jobcomp_lines((self.folder / "log/jobcomp.txt").read_text(errors="replace"))
             ]
-            return [one for one in found if job in (None, one.job)]
+            return [process for process in found if job in (None, process.job)]
         return []
 
     def logs(self, lines: int = 40) -> str:

@@ -132,7 +132,7 @@ class Account:
 
 def _check_sizes(kind: str, physical_id: str, properties: Properties) -> None:
     if kind == "AWS::IAM::Role":
-        size = sum(_length(one["PolicyDocument"]) for one in properties.get("Policies", []))
+        size = sum(_length(policy["PolicyDocument"]) for policy in properties.get("Policies", []))
         if size > MAX_INLINE:
             raise Refusal(f"Maximum policy size of {MAX_INLINE} bytes exceeded for role {physical_id}")
     elif kind == "AWS::IAM::ManagedPolicy" and _length(properties["PolicyDocument"]) > MAX_MANAGED:

@@ -63,9 +63,9 @@ class CloudFormation:
         Raises:
             AwsError: there is none.
         """
-        for one in reversed(self._stacks):
-            if one.stack_id == name or (one.name == name and not one.is_gone):
-                return one
+        for stack in reversed(self._stacks):
+            if stack.stack_id == name or (stack.name == name and not stack.is_gone):
+                return stack
         raise AwsError("ValidationError", f"Stack with id {name} does not exist")
 
     # ---- change sets -----------------------------------------------------------------------------------------------
@@ -154,8 +154,8 @@ class CloudFormation:
     def describe_stacks(self, request: dict[str, Any]) -> dict[str, Any]:
         """One stack, or all that are not deleted."""
         name = request.get("StackName")
-        found = [self.stack(name)] if name else [one for one in self._stacks if not one.is_gone]
-        return {"Stacks": [_described(one) for one in found]}
+        found = [self.stack(name)] if name else [stack for stack in self._stacks if not stack.is_gone]
+        return {"Stacks": [_described(stack) for stack in found]}
 
     def describe_stack_events(self, request: dict[str, Any]) -> dict[str, Any]:
         """Newest first, 100 a page."""
@@ -165,15 +165,15 @@ class CloudFormation:
     def list_stack_resources(self, request: dict[str, Any]) -> dict[str, Any]:
         """100 a page; a resource that never came to be has no physical id."""
         summaries = []
-        for one in self.stack(request["StackName"]).resources.values():
+        for resource in self.stack(request["StackName"]).resources.values():
             summary = {
-                "LogicalResourceId": one.logical_id,
-                "ResourceType": one.kind,
-                "LastUpdatedTimestamp": one.at,
-                "ResourceStatus": one.status,
+                "LogicalResourceId": resource.logical_id,
+                "ResourceType": resource.kind,
+                "LastUpdatedTimestamp": resource.at,
+                "ResourceStatus": resource.status,
             }
-            if one.physical_id is not None:
-                summary["PhysicalResourceId"] = one.physical_id
+            if resource.physical_id is not None:
+                summary["PhysicalResourceId"] = resource.physical_id
             summaries.append(summary)
         return _page("StackResourceSummaries", summaries, request)
 
@@ -181,9 +181,9 @@ class CloudFormation:
         """Those of the stack that a physical resource belongs to."""
         wanted = request.get("PhysicalResourceId")
         for stack in self._stacks:
-            own = [one for one in stack.resources.values() if one.physical_id == wanted]
-            if not stack.is_gone and any(one.status != "DELETE_SKIPPED" for one in own):
-                return {"StackResources": [_resource(stack, one) for one in stack.resources.values()][:PAGE]}
+            own = [resource for resource in stack.resources.values() if resource.physical_id == wanted]
+            if not stack.is_gone and any(resource.status != "DELETE_SKIPPED" for resource in own):
+                return {"StackResources": [_resource(stack, resource) for resource in stack.resources.values()][:PAGE]}
         raise AwsError("ValidationError", f"Stack for {wanted} does not exist")
 
     def get_template(self, request: dict[str, Any]) -> dict[str, Any]:
@@ -221,7 +221,7 @@ class CloudFormation:
         except AwsError:
             if not is_new:
                 raise AwsError("ValidationError", f"Stack [{name}] does not exist") from None
-            if len([one for one in self._stacks if not one.is_gone]) >= self.stack_limit:
+            if len([stack for stack in self._stacks if not stack.is_gone]) >= self.stack_limit:
                 raise AwsError("LimitExceededException", "Limit for stack has been exceeded") from None
             stack = StackRecord(name=name, stack_id=self._arn("stack", name), created=self._now())
             stack.set_status("REVIEW_IN_PROGRESS", self._now, "User Initiated")
@@ -247,10 +247,10 @@ class CloudFormation:
 
     def _given(self, stack: StackRecord, parameters: Sequence[Mapping[str, Any]]) -> dict[str, str]:
         given = {}
-        for one in parameters:
-            name = one["ParameterKey"]
-            if not one.get("UsePreviousValue"):
-                given[name] = one["ParameterValue"]
+        for parameter in parameters:
+            name = parameter["ParameterKey"]
+            if not parameter.get("UsePreviousValue"):
+                given[name] = parameter["ParameterValue"]
             elif stack.plan is None or name not in stack.plan.texts:
                 raise AwsError("ValidationError", f"Parameter [{name}] has no previous value")
             else:
@@ -268,9 +268,9 @@ class CloudFormation:
         return frozenset(found)
 
     def _change_set(self, stack: StackRecord, name: str) -> ChangeSet:
-        for one in stack.change_sets.values():
-            if name in (one.name, one.change_set_id):
-                return one
+        for change_set in stack.change_sets.values():
+            if name in (change_set.name, change_set.change_set_id):
+                return change_set
         raise AwsError("ChangeSetNotFound", f"ChangeSet [{name}] does not exist")
 
 

@@ -52,7 +52,7 @@ class ResourceLifecycle:
         """What differs is changed, what is new is made, what is gone is deleted last; or everything as it was."""
         stack = self._stack
         stack.set_status("UPDATE_IN_PROGRESS", self._now, "User Initiated")
-        before = {name: replace(one) for name, one in stack.resources.items()}
+        before = {name: replace(resource) for name, resource in stack.resources.items()}
         try:
             resolver = self._make_all(change, before)
         except _Stopped as stopped:
@@ -61,7 +61,7 @@ class ResourceLifecycle:
             self._restore(before)
             return
         stack.set_status("UPDATE_COMPLETE_CLEANUP_IN_PROGRESS", self._now)
-        self._delete([one for name, one in stack.resources.items() if name not in change.plan.order])
+        self._delete([resource for name, resource in stack.resources.items() if name not in change.plan.order])
         self._delete_replaced(before)
         self._settle(change, resolver)
         stack.set_status("UPDATE_COMPLETE", self._now)
@@ -70,7 +70,7 @@ class ResourceLifecycle:
         """Everything but what is kept. One resource that the service keeps stops the rest."""
         stack = self._stack
         stack.set_status("DELETE_IN_PROGRESS", self._now, "User Initiated")
-        lost = self._delete([one for one in stack.resources.values() if one.status not in _GONE])
+        lost = self._delete([resource for resource in stack.resources.values() if resource.status not in _GONE])
         if lost:
             names = ", ".join(lost)
             stack.set_status("DELETE_FAILED", self._now, f"The following resource(s) failed to delete: [{names}].")
@@ -83,7 +83,7 @@ class ResourceLifecycle:
         stack = self._stack
         stack.plan, stack.body, stack.tags = change.plan, change.body, change.tags
         stack.outputs = resolver.outputs()
-        stack.resources = {name: one for name, one in stack.resources.items() if name in change.plan.order}
+        stack.resources = {name: resource for name, resource in stack.resources.items() if name in change.plan.order}
 
     def _make_all(self, change: ChangeSet, before: dict[str, Resource]) -> Resolver:
         stack = self._stack
@@ -164,7 +164,7 @@ class ResourceLifecycle:
     def _restore(self, before: dict[str, Resource]) -> None:
         """Back to what was before the update."""
         stack = self._stack
-        made = [one for name, one in stack.resources.items() if name not in before]
+        made = [resource for name, resource in stack.resources.items() if name not in before]
         for name, old in before.items():
             new = stack.resources[name]
             if new.properties == old.properties and new.status != "UPDATE_FAILED":
@@ -178,8 +178,8 @@ class ResourceLifecycle:
             stack.tell(new, "UPDATE_COMPLETE", self._now)
         stack.set_status("UPDATE_ROLLBACK_COMPLETE_CLEANUP_IN_PROGRESS", self._now)
         lost = self._delete(made)
-        for one in made:
-            stack.resources.pop(one.logical_id, None)
+        for resource in made:
+            stack.resources.pop(resource.logical_id, None)
         stack.set_status("UPDATE_ROLLBACK_FAILED" if lost else "UPDATE_ROLLBACK_COMPLETE", self._now)
 
     def _delete_replaced(self, before: dict[str, Resource]) -> None:
@@ -191,21 +191,21 @@ class ResourceLifecycle:
     def _delete(self, resources: list[Resource]) -> list[str]:
         """In the opposite order; the logical ids of those that could not be deleted."""
         lost = []
-        for one in reversed(resources):
-            if one.physical_id is None:  # it never came to be
+        for resource in reversed(resources):
+            if resource.physical_id is None:  # it never came to be
                 continue
-            if one.is_kept:
-                self._account.owners.pop((one.kind, one.physical_id), None)
-                self._stack.tell(one, "DELETE_SKIPPED", self._now)
+            if resource.is_kept:
+                self._account.owners.pop((resource.kind, resource.physical_id), None)
+                self._stack.tell(resource, "DELETE_SKIPPED", self._now)
                 continue
-            self._stack.tell(one, "DELETE_IN_PROGRESS", self._now)
+            self._stack.tell(resource, "DELETE_IN_PROGRESS", self._now)
             try:
-                self._account.delete(one.kind, one.physical_id)
+                self._account.delete(resource.kind, resource.physical_id)
             except Refusal as refusal:
-                self._stack.tell(one, "DELETE_FAILED", self._now, str(refusal))
-                lost.append(one.logical_id)
+                self._stack.tell(resource, "DELETE_FAILED", self._now, str(refusal))
+                lost.append(resource.logical_id)
                 continue
-            self._stack.tell(one, "DELETE_COMPLETE", self._now)
+            self._stack.tell(resource, "DELETE_COMPLETE", self._now)
         return lost
 
 

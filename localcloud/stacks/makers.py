@@ -91,16 +91,16 @@ def _create_role(clients: Clients, name: str, properties: Properties) -> None:
 
 def _update_role(clients: Clients, name: str, properties: Properties) -> None:
     iam = clients("iam")
-    wanted = {one["PolicyName"]: json.dumps(one["PolicyDocument"]) for one in properties.get("Policies", [])}
+    wanted = {policy["PolicyName"]: json.dumps(policy["PolicyDocument"]) for policy in properties.get("Policies", [])}
     for policy in iam.list_role_policies(RoleName=name)["PolicyNames"]:
         if policy not in wanted:
             iam.delete_role_policy(RoleName=name, PolicyName=policy)
     for policy, document in wanted.items():
         iam.put_role_policy(RoleName=name, PolicyName=policy, PolicyDocument=document)
     carried = set(properties.get("ManagedPolicyArns", []))
-    for one in iam.list_attached_role_policies(RoleName=name)["AttachedPolicies"]:
-        if one["PolicyArn"] not in carried:
-            iam.detach_role_policy(RoleName=name, PolicyArn=one["PolicyArn"])
+    for policy in iam.list_attached_role_policies(RoleName=name)["AttachedPolicies"]:
+        if policy["PolicyArn"] not in carried:
+            iam.detach_role_policy(RoleName=name, PolicyArn=policy["PolicyArn"])
     for arn in sorted(carried):
         iam.attach_role_policy(RoleName=name, PolicyArn=arn)
 

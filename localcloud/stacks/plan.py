@@ -66,16 +66,16 @@ def make_plan(template: Mapping[str, Any], given: Mapping[str, str], *, region: 
     processed = _transformed(template, texts, region=region)
     conditions = conditions_of(processed, parameter_values(processed, texts))
     wanted = {
-        name: one
-        for name, one in processed["Resources"].items()
-        if "Condition" not in one or conditions[one["Condition"]]
+        name: resource
+        for name, resource in processed["Resources"].items()
+        if "Condition" not in resource or conditions[resource["Condition"]]
     }
-    for one in wanted.values():
+    for resource in wanted.values():
         try:
-            resource_type(one["Type"])
+            resource_type(resource["Type"])
         except KeyError as err:
-            raise BadTemplate(f"Unrecognized resource types: [{one['Type']}]") from err
-    sorter = TopologicalSorter({name: sorted(_needs(one) & wanted.keys()) for name, one in wanted.items()})
+            raise BadTemplate(f"Unrecognized resource types: [{resource['Type']}]") from err
+    sorter = TopologicalSorter({name: sorted(_needs(resource) & wanted.keys()) for name, resource in wanted.items()})
     try:
         order = tuple(sorter.static_order())
     except CycleError as err:
@@ -86,9 +86,9 @@ def make_plan(template: Mapping[str, Any], given: Mapping[str, str], *, region: 
 def capabilities(template: Mapping[str, Any], processed: Mapping[str, Any]) -> set[str]:
     """What the caller must acknowledge. Source: CloudFormation API reference, CreateChangeSet, Capabilities."""
     needed = {"CAPABILITY_AUTO_EXPAND"} if "Transform" in template else set()
-    iam = [one for one in processed["Resources"].values() if one["Type"].startswith("AWS::IAM::")]
+    iam = [resource for resource in processed["Resources"].values() if resource["Type"].startswith("AWS::IAM::")]
     if iam:
-        named = any(name in one.get("Properties", {}) for one in iam for name in _NAMED_ROLES)
+        named = any(name in resource.get("Properties", {}) for resource in iam for name in _NAMED_ROLES)
         needed.add("CAPABILITY_NAMED_IAM" if named else "CAPABILITY_IAM")
     return needed
 
@@ -122,13 +122,13 @@ def _referred(value: Any) -> Iterator[str]:
             yield from set(_VARIABLE.findall(text)) - own.keys()
             yield from _referred(own)
         case Mapping():
-            for one in value.values():
-                yield from _referred(one)
+            for member in value.values():
+                yield from _referred(member)
         case str():
             return
         case Sequence():
-            for one in value:
-                yield from _referred(one)
+            for member in value:
+                yield from _referred(member)
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,9 +154,9 @@ class Resolver:
         conditions = self.plan.conditions
         declared = self.plan.template.get("Outputs", {})
         return {
-            name: str(self._values().resolve(one["Value"]))
-            for name, one in declared.items()
-            if "Condition" not in one or conditions[one["Condition"]]
+            name: str(self._values().resolve(output["Value"]))
+            for name, output in declared.items()
+            if "Condition" not in output or conditions[output["Condition"]]
         }
 
     def _values(self) -> Values:

@@ -29,7 +29,7 @@ def objects(body: Any, *names: str) -> list[Mapping[str, Any]]:
 def texts(body: Any, *names: str) -> list[str]:
     """A list's members as text; empty where there is none."""
     found = member(body, *names)
-    return [str(one) for one in found] if isinstance(found, list) else []
+    return [str(item) for item in found] if isinstance(found, list) else []
 
 
 def word(body: Any, *names: str) -> str:

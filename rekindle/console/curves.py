@@ -226,7 +226,7 @@ def by_step(values: Sequence[Point], steps: Sequence[Point]) -> list[Point]:
 
 def starts_of(incident: Mapping[str, Any], times: Sequence[float]) -> set[int]:
     """Indexes of the first points that were measured after each new start of the run."""
-    began = [moment(one, "at") for one in objects(incident, "resubmission", "tries")]
+    began = [moment(attempt, "at") for attempt in objects(incident, "resubmission", "tries")]
     found = {bisect_right(times, at.timestamp()) for at in began if at is not None}
     return {index for index in found if index < len(times)}
 
@@ -237,7 +237,7 @@ def _names(incident: Mapping[str, Any], points: int, starts: Collection[int]) ->
     if not points or 0 in starts or len(starts) != len(tries):
         return ()
     before = str(member(tries[0], "clone_of") or "before") if tries else word(incident, "attempt")
-    names = [before, *(word(one, "name") for one in tries)]
+    names = [before, *(word(attempt, "name") for attempt in tries)]
     return names if len({*names}) == len(names) else ()
 
 
@@ -263,11 +263,11 @@ def marks_of_incident(incident: Mapping[str, Any], step_at: Sequence[Point] = ()
     if _is_number(saved):
         yield Mark(kind=MarkKind.SAVE, low=float(saved), label=f"saved at {saved}")
     reached = target
-    for one in objects(incident, "resubmission", "tries"):
-        resumed = _step(one, "resume_step")
+    for attempt in objects(incident, "resubmission", "tries"):
+        resumed = _step(attempt, "resume_step")
         if resumed is None:
             continue
-        began = moment(one, "at")
+        began = moment(attempt, "at")
         before = [value for at, value in step_at if began is not None and at <= began.timestamp()]
         if before:
             reached = before[-1]
@@ -276,7 +276,7 @@ def marks_of_incident(incident: Mapping[str, Any], step_at: Sequence[Point] = ()
             yield Mark(kind=MarkKind.REDO, low=resumed, high=reached, label=label)
         else:
             yield Mark(kind=MarkKind.RESUME, low=resumed, label=f"resumed at {resumed:.0f}")
-        reached = _step(one, "last_step") or reached
+        reached = _step(attempt, "last_step") or reached
     for low, high in _pairs(member(incident, "loss", "skips")):
         yield Mark(kind=MarkKind.SKIP, low=low, high=high, label=f"data of {low:.0f}-{high - 1:.0f} skipped")
     stretches = member(incident, "loss", "stretches")
@@ -300,7 +300,7 @@ def _marks_of_job(job: Mapping[str, Any], seen: Collection[int]) -> Iterator[Mar
 
 def _pairs(value: Any) -> Iterator[tuple[float, float]]:
     for pair in value if isinstance(value, list) else []:
-        if isinstance(pair, list) and len(pair) == 2 and all(_is_number(one) for one in pair):
+        if isinstance(pair, list) and len(pair) == 2 and all(_is_number(item) for item in pair):
             yield float(pair[0]), float(pair[1])
 
 

@@ -119,12 +119,12 @@ def shares(body: Any) -> tuple[Shares, ...]:
 def _parts(name: str, value: Any) -> tuple[tuple[str, str], ...]:
     if not isinstance(value, Mapping) or not value or _is_maybe(value) or "counted" in value:
         return ()
-    if any(isinstance(one, bool) or not isinstance(one, int | float) for one in value.values()):
+    if any(isinstance(member, bool) or not isinstance(member, int | float) for member in value.values()):
         return ()
     # What is lost by stage or fault is time, whatever the member is called.
     unit = f"{name}_s" if name.startswith("lost_by") else name
     called = words.fault if "fault" in name else words.plain
-    return tuple((called(key), text_of(unit, one)) for key, one in value.items())
+    return tuple((called(key), text_of(unit, member)) for key, member in value.items())
 
 
 def texts(body: Any) -> tuple[str, ...]:
@@ -229,7 +229,7 @@ def text_of(name: str, value: Any) -> str:
     if isinstance(plain, list):
         return ", ".join(_item(item) for item in plain) or NOTHING
     if isinstance(plain, Mapping):
-        return ", ".join(f"{key} {text_of(str(key), one)}" for key, one in plain.items()) or NOTHING
+        return ", ".join(f"{key} {text_of(str(key), member)}" for key, member in plain.items()) or NOTHING
     return str(plain)
 
 

@@ -44,7 +44,7 @@ def resubmit(site: Site, asked: PageRequest, job_id: str) -> PageResponse:
         if text := asked.form.get("from_step", "").strip():
             body["from_step"] = _whole(text, "from step")
         if text := asked.form.get("skip", "").strip():
-            body["skip"] = [_window(one) for one in text.split()]
+            body["skip"] = [_window(part) for part in text.split()]
     except _BadField as err:
         return site.go_to(back, Note("bad", f"Nothing was ordered: {err}"))
     return _order(site, asked, path("jobs", job_id, "resubmit"), body, back=back, done="The resubmission was ordered")

@@ -76,7 +76,7 @@ def _search(site: Site, wanted: str) -> tuple[list[Mapping[str, Any]], int, bool
         body = site.main(site.one(ask("/jobs", limit=100, cursor=cursor)), "Jobs")
         page = objects(body, "jobs")
         looked_at += len(page)
-        found += [one for one in page if wanted.lower() in f"{one.get('name', '')} {one.get('job_id', '')}".lower()]
+        found += [job for job in page if wanted.lower() in f"{job.get('name', '')} {job.get('job_id', '')}".lower()]
         cursor = member(body, "cursor")
         if not isinstance(cursor, str):
             return found, looked_at, False

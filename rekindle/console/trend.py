@@ -22,8 +22,8 @@ def trend(incidents: Sequence[Mapping[str, Any]], *, since: datetime, until: dat
     length = DAY_S if end - begin > 2 * DAY_S else (end - begin) / PERIODS
     counts: dict[int, int] = dict.fromkeys(range(max(1, round((end - begin) / length))), 0)
     lengths: dict[int, list[float]] = {}
-    for one in incidents:
-        opened, closed = moment(one, "opened_at"), moment(one, "closed_at")
+    for incident in incidents:
+        opened, closed = moment(incident, "opened_at"), moment(incident, "closed_at")
         if opened is None or not begin <= opened.timestamp() < end:
             continue
         period = min(len(counts) - 1, int((opened.timestamp() - begin) / length))

@@ -80,10 +80,10 @@ def _examine(given: ExamineInputs, account: Account) -> Iterator[Finding]:
     if provisioning is not None:
         yield from legacy.pair_findings(provisioning, subject or live)
     run_time = batch.time_limit if batch is not None else None
-    for one in (subject, live):
-        if one is not None:
-            with_file = provisioning if one is subject or subject is None else None
-            yield from _account(one, with_file, wire, given, account, run_time)
+    for side in (subject, live):
+        if side is not None:
+            with_file = provisioning if side is subject or subject is None else None
+            yield from _account(side, with_file, wire, given, account, run_time)
     if subject is None and live is None and provisioning is not None:
         alone = Subject(label=provisioning.label)
         facts = reads.gather(account, alone, provisioning.mounts)
@@ -158,7 +158,7 @@ def _account(
         provisioning, findings = _from_bucket(subject, facts)
         yield from findings
         if provisioning is not None:
-            more = {one.dns: reads.read_file_system(account, one.dns) for one in provisioning.mounts}
+            more = {mount.dns: reads.read_file_system(account, mount.dns) for mount in provisioning.mounts}
             facts = replace(facts, file_systems={**facts.file_systems, **more})
             mounts = provisioning.mounts
     label = provisioning.label if provisioning is not None else ""

@@ -154,8 +154,8 @@ def _active(service: Service) -> tuple[list[Mapping[str, Any]], bool]:
     while True:
         page = service("/jobs", limit=_PAGE, cursor=cursor)
         rows = page.get("jobs")
-        jobs = [one for one in rows if isinstance(one, dict)] if isinstance(rows, list) else []
-        found += [one for one in jobs if one.get("active") is True]
+        jobs = [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
+        found += [job for job in jobs if job.get("active") is True]
         cursor = page.get("cursor") if isinstance(page.get("cursor"), str) else None
         # Active ones come first: a page that ends with an ended one is the last that matters.
         if len(found) > MAX_JOBS or cursor is None or (jobs and jobs[-1].get("active") is not True):
@@ -176,7 +176,7 @@ def _clusters(service: Service) -> tuple[tuple[str, ...], list[Finding]]:
         rows = service("/clusters").get("clusters")
     except ServiceRefused as err:
         return (), [cluster_exists.row.unknown("clusters", f"the clusters were not looked at: {err}")]
-    names = [one.get("cluster") for one in rows if isinstance(one, dict)] if isinstance(rows, list) else []
+    names = [row.get("cluster") for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
     return tuple(str(name) for name in names if name), []
 
 

@@ -63,7 +63,9 @@ def value_ticks(scale: Scale, count: int = 5) -> list[Tick]:
 def time_ticks(scale: Scale, count: int = 8) -> list[Tick]:
     """Round times of the clock (UTC)."""
     width = scale.high - scale.low
-    every = next((one for one in _CLOCK_S if width / one <= count), math.ceil(width / count / 86_400) * 86_400)
+    every = next(
+        (seconds for seconds in _CLOCK_S if width / seconds <= count), math.ceil(width / count / 86_400) * 86_400
+    )
     first = math.ceil(scale.low / every) * every
     form = "%H:%M:%S" if every < 60 else "%H:%M" if every < 86_400 and width <= 86_400 else "%m-%d %H:%M"
     found = []

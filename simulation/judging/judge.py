@@ -141,13 +141,13 @@ class Judge(Watcher):
         """It has not trained yet, and another attempt continues in its place; or it is a start of ours whose order was
         under way as a person started the run, and that has trained for less than a minute or could not be reached.
         """
-        others = [one for one in attempt.run.attempts.values() if one is not attempt]
+        others = [other for other in attempt.run.attempts.values() if other is not attempt]
         if self._could_not_be_called_back(attempt):
             return True
         if attempt.trains_since is not None:
             has_just_begun = attempt.is_ours and self._now - attempt.trains_since < MISSES_NOTHING
-            return has_just_begun and any(one.is_by_hand and self._seems_live(one) for one in others)
-        return any(one.is_live or (one.is_by_hand and self._seems_live(one)) for one in others)
+            return has_just_begun and any(other.is_by_hand and self._seems_live(other) for other in others)
+        return any(other.is_live or (other.is_by_hand and self._seems_live(other)) for other in others)
 
     def _seems_live(self, attempt: Attempt) -> bool:
         return attempt.is_live or self._now - (attempt.job.ended_at or self._now) < MISSES_NOTHING
@@ -157,8 +157,8 @@ class Judge(Watcher):
         the head node has been away since.
         """
         ordered_at = attempt.ordered_at or attempt.job.created_at
-        others = (one for one in attempt.run.attempts.values() if one.is_by_hand and one.is_live)
-        was_under_way = any(one.job.created_at + MISSES_NOTHING >= ordered_at for one in others)
+        others = (other for other in attempt.run.attempts.values() if other.is_by_hand and other.is_live)
+        was_under_way = any(other.job.created_at + MISSES_NOTHING >= ordered_at for other in others)
         return attempt.is_ours and was_under_way and self.world.source_faults.was_away(attempt.job.created_at)
 
     def _judge_notice(self, attempt: Attempt) -> None:
@@ -168,7 +168,7 @@ class Judge(Watcher):
         ends_at = min(node.leaves_at for node in leaving if node.leaves_at is not None)
         known_since = min(node.announced_at for node in leaving if node.announced_at is not None)
         between = timedelta(seconds=run.spec.save_every * run.spec.step_s) + MISSES_NOTHING
-        has_saved = any(one.is_whole and one.at >= known_since for one in run.saved if one.attempt == attempt.name)
+        has_saved = any(save.is_whole and save.at >= known_since for save in run.saved if save.attempt == attempt.name)
         has_room = ends_at - self._now > 2 * between + FAR_OFF
         if has_room and not has_saved and attempt.step_at(self._now) - attempt.first_step >= REWIND_STEPS // 2:
             left_s = (ends_at - self._now).total_seconds()
@@ -206,7 +206,9 @@ class Judge(Watcher):
         if run.spec.platform != "slurm":  # there an order comes first
             self.acts(run, self._now)
         others = [
-            one.name for one in run.live if one is not attempt and is_shown(one, self.world.source_faults, self._now)
+            other.name
+            for other in run.live
+            if other is not attempt and is_shown(other, self.world.source_faults, self._now)
         ]
         # A start that waited in the queue as its owner cancelled the recovery: the answer says that it is left there.
         ordered_at, cancelled_at = attempt.ordered_at, run.cancelled_at
@@ -231,7 +233,7 @@ class Judge(Watcher):
         stopped_at = run.owner_stopped_at
         if stopped_at is None or self._trains_another_submission(run, stopped_at):
             return None
-        by_hand = (stopped_at - one.job.created_at for one in run.attempts.values() if one.is_by_hand)
+        by_hand = (stopped_at - attempt.job.created_at for attempt in run.attempts.values() if attempt.is_by_hand)
         if any(timedelta(0) <= after < MISSES_NOTHING for after in by_hand):
             return None  # what a person submitted and stopped within a minute may be two people's
         if run.resubmission_ordered_at is not None:
@@ -246,11 +248,11 @@ class Judge(Watcher):
         it has trained since: the order is not about it.
         """
         return bool(run.stopped_job) and any(
-            one.is_by_hand
-            and one.trains_since is not None
-            and one.job.created_at < stopped_at < one.trains_since
-            and self.world.registry.job_of_attempt(one.name) != run.stopped_job
-            for one in run.attempts.values()
+            attempt.is_by_hand
+            and attempt.trains_since is not None
+            and attempt.job.created_at < stopped_at < attempt.trains_since
+            and self.world.registry.job_of_attempt(attempt.name) != run.stopped_job
+            for attempt in run.attempts.values()
         )
 
     def acts(self, run: TrueRun, at: datetime) -> None:
@@ -262,7 +264,7 @@ class Judge(Watcher):
         self._acted.append((at, run.name, stage))
         since = at - policy.breaker.window
         acted = {name for moment, name, by in self._acted if since < moment <= at and by is stage}
-        active = sum(not one.is_finished and one.is_another_stages is stage for one in self.world.runs.values())
+        active = sum(not other.is_finished and other.is_another_stages is stage for other in self.world.runs.values())
         limit = policy.breaker.incidents
         if limit and len(acted) > limit and len(acted) * 100 > policy.breaker.percent * active:
             self._count("too_many_at_once", run.name, f"{len(acted)} runs within the window; {limit} are allowed")
@@ -278,7 +280,7 @@ class Judge(Watcher):
         is_ordered, node.is_ordered = node.is_ordered, False
         if not (is_ordered or node.is_broken or is_condemned or self._is_out_alone(node) or self._just_repaired(node)):
             self._count("node_repaired_well", node.name, f"{how} of a node with which nothing was wrong")
-        others = [one.name for one in cluster.nodes.values() if one.in_our_repair and one is not node]
+        others = [other.name for other in cluster.nodes.values() if other.in_our_repair and other is not node]
         room = self._room(cluster)
         if len(others) >= room:
             self._count("too_many_at_once", node.name, f"{len(others)} nodes are in repair; {room} are allowed")
@@ -300,7 +302,7 @@ class Judge(Watcher):
         cluster, since = self.world.cluster, node.unreachable_since
         if cluster is None or since is None or self._now - since <= MISSES_NOTHING:
             return False
-        out = sum(one.unreachable_since is not None for one in cluster.nodes.values())
+        out = sum(other.unreachable_since is not None for other in cluster.nodes.values())
         return out < MANY_OUT or out <= self._room(cluster)
 
     def _judge_resume_point(self, attempt: Attempt, *, is_alone: bool) -> None:
@@ -327,8 +329,8 @@ class Judge(Watcher):
     def _judge_progress(self, attempt: Attempt, step: int) -> None:
         run = attempt.run
         # Going back before a spike, or before the scale of the gradients collapsed, is what is wanted.
-        bent = any(one.kind in ("spike", "skips") for one in run.spec.troubles)
-        marked = any(one.first_bad_loss is not None for one in run.attempts.values())
+        bent = any(trouble.kind in ("spike", "skips") for trouble in run.spec.troubles)
+        marked = any(other.first_bad_loss is not None for other in run.attempts.values())
         best = run.best(by=self._now - MISSES_NOTHING)
         while best is not None and looks_broken(run, best):  # two that loaded it died before a step: an older one tells
             best = run.best(before_step=best.step, by=self._now - MISSES_NOTHING)
@@ -395,13 +397,15 @@ class Judge(Watcher):
 
     def _is_disturbed(self, run: TrueRun) -> bool:
         """Something is as people should know it: an outage of ours, no capacity, a trainer that does as it likes."""
-        if any(one.suspended_at is not None for one in run.live):
+        if any(attempt.suspended_at is not None for attempt in run.live):
             return True
         if self.world.source_faults.outage_until() is not None or run.spec.plan != "obeyed" or run.refused:
             return True
-        if any(node.condemned for one in run.live for node in one.nodes):
+        if any(node.condemned for attempt in run.live for node in attempt.nodes):
             return True  # HyperPod wants it rebooted; that this is false, no source shows
-        return any(one.kind in ("spike", "torn_save", "flipped_save", "blip", "saves_deleted") for one in run.struck)
+        return any(
+            trouble.kind in ("spike", "torn_save", "flipped_save", "blip", "saves_deleted") for trouble in run.struck
+        )
 
     def recorded(self, before: Incident | None, after: Incident) -> None:
         """See Watcher."""
@@ -420,7 +424,7 @@ class Judge(Watcher):
         if after.is_open:
             return
         self._open.pop(after.incident_id, None)
-        is_stopping = any(one.job.phase is JobPhase.STOPPING for one in run.live)
+        is_stopping = any(attempt.job.phase is JobPhase.STOPPING for attempt in run.live)
         if after.phase is Phase.HANDED_OVER and after.order is not None and run.live and not is_stopping:
             run.is_not_stopped_after_all(self._now)  # people are paged that the order is not carried out
         if after.phase is Phase.HANDED_OVER and after.is_poisoned and after.attempt is not None:
@@ -439,8 +443,10 @@ class Judge(Watcher):
 
     def _makes_steps(self, run: TrueRun) -> bool:
         """An attempt trains, or has made all its steps."""
-        is_training = any(one.stretches and one.stretches[-1].phase is RunPhase.TRAINING for one in run.live)
-        return is_training or any(one.is_done for one in run.attempts.values())
+        is_training = any(
+            attempt.stretches and attempt.stretches[-1].phase is RunPhase.TRAINING for attempt in run.live
+        )
+        return is_training or any(attempt.is_done for attempt in run.attempts.values())
 
     def _judge_ill_as_recovered(self, run: TrueRun, ill: ActiveTrouble, incident: Incident) -> None:
         if ill.kind == "slow" and incident.fault is not FaultClass.THROUGHPUT_DROP:
@@ -465,20 +471,27 @@ class Judge(Watcher):
         """
         if run.owner_took_it:
             return
-        for one in run.live:
-            began_at, resume_step = one.trains_since, one.plan.step or 0
-            if not one.is_ours or began_at is None or one.is_counted or one.first_step - 1 > resume_step - REWIND_STEPS:
+        for attempt in run.live:
+            began_at, resume_step = attempt.trains_since, attempt.plan.step or 0
+            if (
+                not attempt.is_ours
+                or began_at is None
+                or attempt.is_counted
+                or attempt.first_step - 1 > resume_step - REWIND_STEPS
+            ):
                 continue
             began_at = max(began_at, self._disturbed_at or began_at)
             was_notified = any(
-                notice.at >= one.trains_since and notice.severity is not Severity.INFO
+                notice.at >= attempt.trains_since and notice.severity is not Severity.INFO
                 for notice in self.world.people.notices
-                if self.world.run_of_job(notice.job_id) is run and one.trains_since is not None
+                if self.world.run_of_job(notice.job_id) is run and attempt.trains_since is not None
             )
             if self._now - began_at > UNWATCHED_AFTER + MISSES_NOTHING and not was_notified:
-                one.is_counted = True
+                attempt.is_counted = True
                 self._count(
-                    "rewound_silently", run.name, f"{one.name} began at {one.first_step}, not after {resume_step}"
+                    "rewound_silently",
+                    run.name,
+                    f"{attempt.name} began at {attempt.first_step}, not after {resume_step}",
                 )
 
     def minute(self) -> None:

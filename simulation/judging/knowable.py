@@ -14,7 +14,9 @@ from simulation.stories.source_faults import SourceFaults
 
 def began_over(attempt: Attempt) -> int:
     """The attempts in a row before it that trained, and began no further on than the one before them."""
-    trained = [one for one in attempt.run.attempts.values() if one is not attempt and one.trains_since is not None]
+    trained = [
+        other for other in attempt.run.attempts.values() if other is not attempt and other.trains_since is not None
+    ]
     count = 0
     for before, now in zip(reversed(trained[:-1]), reversed(trained[1:]), strict=True):
         if now.first_step > before.first_step:
@@ -26,10 +28,10 @@ def began_over(attempt: Attempt) -> int:
 def without_gain(attempt: Attempt) -> int:
     """The attempts in a row before it that left no good checkpoint beyond all earlier ones, by any starter."""
     best = count = 0
-    for one in attempt.run.attempts.values():
-        if one is attempt:
+    for other in attempt.run.attempts.values():
+        if other is attempt:
             break
-        steps = [item.step for item in attempt.run.saved if item.attempt == one.name and item.is_good]
+        steps = [item.step for item in attempt.run.saved if item.attempt == other.name and item.is_good]
         count = 0 if max(steps, default=0) > best else count + 1
         best = max((best, *steps))
     return count
@@ -82,7 +84,7 @@ def _gains(attempt: Attempt) -> Iterator[tuple[Attempt, bool]]:
 
 def _best_looking(run: TrueRun, attempt: str) -> int:
     """The newest step of the attempt's checkpoints that are whole and that nothing shows to be poisoned."""
-    steps = [one.step for one in run.saved if one.attempt == attempt and one.is_whole and not one.looks_poisoned]
+    steps = [save.step for save in run.saved if save.attempt == attempt and save.is_whole and not save.looks_poisoned]
     return max(steps, default=0)
 
 
@@ -94,17 +96,17 @@ def poison_could_be_known(attempt: Attempt, root: str, step: int, source_faults:
         return True
     if run.spec.watch == "metrics":  # CloudWatch takes no loss that is no number, and nothing else is sent
         return False
-    for one in run.attempts.values():
-        if one is attempt or one.first_bad_loss is None or not one.stretches:
+    for other in run.attempts.values():
+        if other is attempt or other.first_bad_loss is None or not other.stretches:
             continue
-        if not one.is_ours and not one.is_tagged:
+        if not other.is_ours and not other.is_tagged:
             continue  # submitted by hand, outside our care: what it does with a checkpoint is nothing we look at
         # Three bad losses, of which the last was shown: not if the attempt ended at that very step.
-        has_shown = one.stretches[-1].base >= one.first_bad_loss + (2 if one.is_live else 3)
-        if not has_shown or not _loss_arrived(one, one.first_bad_loss + CONFIRMED_AFTER - 1, source_faults, now):
+        has_shown = other.stretches[-1].base >= other.first_bad_loss + (2 if other.is_live else 3)
+        if not has_shown or not _loss_arrived(other, other.first_bad_loss + CONFIRMED_AFTER - 1, source_faults, now):
             continue
-        loaded_it = one.loaded is not None and one.loaded.root == root
-        wrote_it = saved is not None and saved.attempt == one.name and step >= one.first_bad_loss - 1
+        loaded_it = other.loaded is not None and other.loaded.root == root
+        wrote_it = saved is not None and saved.attempt == other.name and step >= other.first_bad_loss - 1
         if loaded_it or wrote_it:
             return True
     return False
@@ -120,8 +122,16 @@ def _loss_arrived(attempt: Attempt, step: int, source_faults: SourceFaults, now:
 
 def looks_broken(run: TrueRun, saved: Saved) -> bool:
     """Two attempts loaded it and failed before they had made a step. One that continues from another may confirm it."""
-    loaded_it = [one for one in run.attempts.values() if one.loaded is saved and one.job.ended_at is not None]
-    return sum(one.job.failure_reason is not None and one.stretches[-1].base < one.first_step for one in loaded_it) >= 2
+    loaded_it = [
+        attempt for attempt in run.attempts.values() if attempt.loaded is saved and attempt.job.ended_at is not None
+    ]
+    return (
+        sum(
+            attempt.job.failure_reason is not None and attempt.stretches[-1].base < attempt.first_step
+            for attempt in loaded_it
+        )
+        >= 2
+    )
 
 
 def looks_its_own(run: TrueRun, root: str) -> bool:
@@ -134,9 +144,9 @@ def looks_its_own(run: TrueRun, root: str) -> bool:
         return False
     step, is_old = found
     trained_s = [
-        (one.stretches[-1].base - one.first_step + 1) * run.spec.step_s
-        for one in run.attempts.values()
-        if one.stretches
+        (attempt.stretches[-1].base - attempt.first_step + 1) * run.spec.step_s
+        for attempt in run.attempts.values()
+        if attempt.stretches
     ]
     # One that trains for less may end before a heartbeat shows a step.
     has_begun = max(trained_s, default=0.0) >= HEARTBEAT_S + run.spec.step_s
@@ -147,12 +157,12 @@ def looks_poisoned(run: TrueRun, saved: Saved) -> bool:
     """An attempt loaded it and was not finite from its first step on. Whether the weights are poisoned or that
     step's update goes bad each time looks the same in every source, and only one of them may be tried again.
     """
-    return any(one.loaded is saved and bad_from_the_start(one) for one in run.attempts.values())
+    return any(attempt.loaded is saved and bad_from_the_start(attempt) for attempt in run.attempts.values())
 
 
 def is_bad_as_before(attempt: Attempt) -> bool:
     """From its first step on, or from the step at which an earlier attempt went bad."""
-    earlier = [one.first_bad_loss for one in attempt.run.attempts.values() if one.number < attempt.number]
+    earlier = [other.first_bad_loss for other in attempt.run.attempts.values() if other.number < attempt.number]
     return bad_from_the_start(attempt) or attempt.first_bad_loss in [step for step in earlier if step is not None]
 
 
@@ -164,20 +174,21 @@ def bad_from_the_start(attempt: Attempt) -> bool:
 def has_confirmed(run: TrueRun, now: datetime) -> bool:
     """Of an attempt that lives, three losses in a row were not finite, or it does not train."""
     return any(
-        one.first_bad_loss is None or one.step_at(now) >= one.first_bad_loss + CONFIRMED_AFTER - 1 for one in run.live
+        attempt.first_bad_loss is None or attempt.step_at(now) >= attempt.first_bad_loss + CONFIRMED_AFTER - 1
+        for attempt in run.live
     )
 
 
 def has_collapsed(run: TrueRun) -> bool:
     """The gradient scale of an attempt that lives, or of the last one, has collapsed: its loss is a number."""
     newest = list(run.attempts.values())[-1:]
-    return any(one.collapsed_at is not None for one in (run.live or newest))
+    return any(attempt.collapsed_at is not None for attempt in (run.live or newest))
 
 
 def has_shown(run: TrueRun, now: datetime) -> bool:
     """A loss that is not finite has been, of an attempt that lives."""
-    poisoned = [one for one in run.live if one.first_bad_loss is not None]
-    return any(one.step_at(now) >= (one.first_bad_loss or 0) for one in poisoned)
+    poisoned = [attempt for attempt in run.live if attempt.first_bad_loss is not None]
+    return any(attempt.step_at(now) >= (attempt.first_bad_loss or 0) for attempt in poisoned)
 
 
 def shows_after(run: TrueRun, ill: ActiveTrouble) -> timedelta:

@@ -15,7 +15,7 @@ from simulation.stories.story import PersonAction, Run, SourceFault, Story, Trou
 
 # What is on Slurm's side of the service only has a place in stories of Slurm.
 _DENIED: Final = ("s3_denied", "sagemaker_denied")
-_REFUSALS: Final = tuple(one for one in REFUSALS if one not in ("nodes_throttled", *_DENIED))
+_REFUSALS: Final = tuple(kind for kind in REFUSALS if kind not in ("nodes_throttled", *_DENIED))
 _CRASHES: Final = (
     "RuntimeError: training failed",
     "RuntimeError: NCCL communicator was aborted on rank 3",
@@ -52,7 +52,7 @@ def make(seed: int, platform: str = "") -> Story:
 def _with_history(story: Story) -> Story:
     """Its first run has been on for long: there are 10,000 checkpoints, and everything happens so many steps later."""
     first = story.runs[0]
-    troubles = tuple(replace(one, step=one.step + HISTORY) for one in first.troubles)
+    troubles = tuple(replace(trouble, step=trouble.step + HISTORY) for trouble in first.troubles)
     steps = None if first.steps is None else first.steps + HISTORY
     return replace(story, runs=(replace(first, history=HISTORY, troubles=troubles, steps=steps), *story.runs[1:]))
 

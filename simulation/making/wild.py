@@ -36,15 +36,15 @@ def make_wild(seed: int, platform: str = "") -> Story:
     if any(run.history for run in story.runs):
         return story
     others = [make(_ELSEWHERE + draw.randrange(10**12), story.runs[0].platform) for _ in range(draw.choice((1, 2, 3)))]
-    others = [one for one in others if not any(run.history >= HISTORY for run in one.runs)]
+    others = [other for other in others if not any(run.history >= HISTORY for run in other.runs)]
     runs = tuple(_run(draw, run, others) for run in story.runs)
-    source_faults = [*story.source_faults, *(source_fault for one in others for source_fault in one.source_faults)]
+    source_faults = [*story.source_faults, *(source_fault for other in others for source_fault in other.source_faults)]
     source_faults = [
         source_fault
         for source_fault in source_faults
         if source_fault in story.source_faults or source_fault.kind not in STAGES
     ]
-    actions = [*story.actions, *(replace(action, run=runs[0].name) for one in others for action in one.actions)]
+    actions = [*story.actions, *(replace(action, run=runs[0].name) for other in others for action in other.actions)]
     if draw.random() < 0.3:
         actions.append(
             _action(draw, runs[0].name, has_stages=any(source_fault.kind in STAGES for source_fault in source_faults))
@@ -113,7 +113,7 @@ def _with_questions(draw: random.Random, story: Story) -> Story:
         answers.append(
             PersonAction(what=draw.choice(("cancel", "stop", "resubmit")), when="asked", run=story.runs[0].name)
         )
-    actions = (*story.actions, *(_moved(draw, one) for one in answers))
+    actions = (*story.actions, *(_moved(draw, answer) for answer in answers))
     return replace(story, actions=actions, policy={**story.policy, "approvals": {"rules": [rule]}})
 
 
@@ -157,7 +157,7 @@ def _with_rarer_deeds(draw: random.Random, story: Story) -> Story:
 
 
 def _run(draw: random.Random, run: Run, others: list[Story]) -> Run:
-    borrowed = [trouble for one in others for trouble in one.runs[0].troubles]
+    borrowed = [trouble for other in others for trouble in other.runs[0].troubles]
     troubles = [*run.troubles, *borrowed][: draw.choice((1, 2, 3, 4))]
     return replace(
         run,
@@ -166,7 +166,7 @@ def _run(draw: random.Random, run: Run, others: list[Story]) -> Run:
         upload_s=float(draw.randint(5, 3000)),
         skew_s=draw.choice((0.0, 0.0, round(draw.uniform(-600.0, 600.0), 1))),
         ranks=draw.choice((1, 1, 2, 8)),
-        troubles=tuple(_trouble(draw, one) for one in troubles),
+        troubles=tuple(_trouble(draw, trouble) for trouble in troubles),
     )
 
 
@@ -207,7 +207,7 @@ def _paired(actions: list[PersonAction]) -> list[PersonAction]:
     """One pause at most, with its end."""
     kept: list[PersonAction] = []
     for action in actions:
-        if action.what in ("pause", "unpause") and any(one.what == action.what for one in kept):
+        if action.what in ("pause", "unpause") and any(other.what == action.what for other in kept):
             continue
         kept.append(action)
     return kept

@@ -101,10 +101,10 @@ class MemoryHardwareLedger:
         return self.records[mark]
 
     def read(self, marks: Sequence[str]) -> tuple[HardwareRecord, ...]:
-        return tuple(self.records[one] for one in dict.fromkeys(marks) if one in self.records)
+        return tuple(self.records[mark] for mark in dict.fromkeys(marks) if mark in self.records)
 
     def listing(self, *, limit: int, repeated_only: bool) -> tuple[HardwareRecord, ...]:
-        found = [one for one in self.records.values() if len(one.faults) > 1 or not repeated_only]
+        found = [record for record in self.records.values() if len(record.faults) > 1 or not repeated_only]
         found.sort(key=lambda one: (len(one.faults) > 1, one.faults[-1].at, one.mark), reverse=True)
         return tuple(found[:limit])
 

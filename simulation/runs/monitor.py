@@ -120,9 +120,7 @@ class Monitor:
         for over_at in (attempt.job.ended_at, attempt.suspended_at):
             seen_at = seen_at if over_at is None else min(seen_at, over_at)
         written_at = began_at + timedelta(seconds=(seen_at - began_at).total_seconds() // HEARTBEAT_S * HEARTBEAT_S)
-        written_at = max(
-            (written_at, *(one for one in attempt.reported_at if one <= seen_at))
-        )  # with each event, at once
+        written_at = max((written_at, *(at for at in attempt.reported_at if at <= seen_at)))  # with each event, at once
         stretch = attempt.at(written_at)
         if stretch is None:
             return None
@@ -157,12 +155,12 @@ class Monitor:
         fault = Fault(kind="freeze", step=step, rank=None)
         job_id = job_id_of(attempt)
         at = self._host_time(attempt.run)
-        for one in ranks_reports(
+        for report in ranks_reports(
             kind, fault, job_id=job_id, attempt=attempt.name, hosts=hosts, step=step, at=at, silent_s=silent_s
         ):
-            is_mute = one.rank // attempt.run.spec.ranks in attempt.mute
-            if not (is_mute or self._lost(attempt.run.name, attempt.name, one.rank)):
-                self._objects.put(f"{prefix_of(attempt.run)}/{one.key}", one.to_json())
+            is_mute = report.rank // attempt.run.spec.ranks in attempt.mute
+            if not (is_mute or self._lost(attempt.run.name, attempt.name, report.rank)):
+                self._objects.put(f"{prefix_of(attempt.run)}/{report.key}", report.to_json())
 
     def push_loss(self, attempt: Attempt, name: str, detail: dict[str, Any], *, rule: bool) -> None:
         """News of the loss; `rule`: with the figures of a detector that has a rule for it."""
@@ -232,7 +230,7 @@ class Monitor:
 def _hosts(attempt: Attempt) -> tuple[str, ...]:
     """As its ranks call their machines."""
     if attempt.nodes:
-        return tuple(one.name for one in attempt.nodes)
+        return tuple(node.name for node in attempt.nodes)
     return tuple(f"{attempt.name}-algo-{number + 1}" for number in range(attempt.job.instance_count))
 
 

@@ -43,7 +43,7 @@ class Saves:
         if run.spec.watch != "monitor":
             body = _SNAPSHOT[: len(_SNAPSHOT) // 2] if torn else _SNAPSHOT
             self._objects.put(f"{prefix_of(run)}/step-{step}.pt", body)
-            run.saved = [*(one for one in run.saved if one.root != saved.root), saved]
+            run.saved = [*(save for save in run.saved if save.root != saved.root), saved]
             return None
         looks_poisoned = attempt.first_bad_loss is not None and step >= attempt.first_bad_loss
         manifest = self._monitor.seal(attempt, step, kind, request_id, is_poisoned=looks_poisoned, is_torn=torn)
@@ -64,17 +64,17 @@ class Saves:
         or a person made room.
         """
         gone = run.saved if most is None else run.saved[-most:]
-        for one in gone:
-            place = Place.parse(one.root).path
-            sealed = f"{prefix_of(run)}/{manifest_key(one.step, one.attempt)}"
+        for save in gone:
+            place = Place.parse(save.root).path
+            sealed = f"{prefix_of(run)}/{manifest_key(save.step, save.attempt)}"
             for key in (place, *self._objects.keys(f"{place}/"), sealed):
                 self._objects.remove(key)
-        run.saved = [one for one in run.saved if one not in gone]
+        run.saved = [save for save in run.saved if save not in gone]
 
     def _next_save_is(self, attempt: Attempt, kind: str, step: int) -> bool:
-        for one in attempt.run.spec.troubles:
-            if one.kind == kind and one.step <= step and may_strike(attempt, one):
-                count_strike(attempt, one)
+        for trouble in attempt.run.spec.troubles:
+            if trouble.kind == kind and trouble.step <= step and may_strike(attempt, trouble):
+                count_strike(attempt, trouble)
                 return True
         return False
 

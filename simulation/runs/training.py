@@ -99,7 +99,7 @@ class Training:
             plan=ResumePlan.from_env(job.environment),
             is_ours=self.is_ours,
             is_by_hand=not self.is_ours,
-            is_tagged=any(str(one["Key"]).startswith("rekindle:") for one in job.request.get("Tags") or ()),
+            is_tagged=any(str(tag["Key"]).startswith("rekindle:") for tag in job.request.get("Tags") or ()),
         )
         self._register(attempt)
         if len(run.attempts) > 1 and run.refused < run.spec.refusals and self.is_ours:
@@ -227,12 +227,14 @@ class Training:
         run = attempt.run
         if run.spec.plan == "nothing":
             return None
-        sealed = [one for one in run.saved if one.attempt == attempt.name and one.is_whole and not one.looks_poisoned]
+        sealed = [
+            save for save in run.saved if save.attempt == attempt.name and save.is_whole and not save.looks_poisoned
+        ]
         if sealed and run.spec.plan == "obeyed" and run.spec.watch == "monitor":  # a launcher has restarted it
             return max(sealed, key=lambda one: (one.step, one.at))
         if run.spec.plan == "obeyed" and (attempt.plan.uri is not None or attempt.is_ours):
             return run.saved_at_root(attempt.plan.uri)
-        newest = [one for one in run.saved if one.attempt in run.attempts]
+        newest = [save for save in run.saved if save.attempt in run.attempts]
         return max(newest, key=lambda one: (one.step, one.at), default=None)
 
     def _begin(self, attempt: Attempt) -> None:
@@ -256,33 +258,33 @@ class Training:
         spec, stretch = attempt.run.spec, attempt.stretches[-1]
         base = stretch.base
         wanted = [(base // spec.save_every + 1) * spec.save_every]
-        wanted += [one.step for one in spec.troubles if one.step > base and may_strike(attempt, one)]
+        wanted += [trouble.step for trouble in spec.troubles if trouble.step > base and may_strike(attempt, trouble)]
         wanted += [
-            one.step + one.heals
-            for one in spec.troubles
-            if one.kind == "spike" and one.heals is not None and one.step + one.heals > base
+            trouble.step + trouble.heals
+            for trouble in spec.troubles
+            if trouble.kind == "spike" and trouble.heals is not None and trouble.step + trouble.heals > base
         ]
         if attempt.slow_from is not None:
             wanted += [attempt.slow_from + SLOW_SHOWS_AFTER, attempt.fast_from or 0]
         if attempt.first_bad_loss is not None:
             wanted += [attempt.first_bad_loss, attempt.first_bad_loss + CONFIRMED_AFTER - 1]
-        wanted += [one.step + 1 for one in spec.troubles if one.kind == "blip"]
+        wanted += [trouble.step + 1 for trouble in spec.troubles if trouble.kind == "blip"]
         if spec.steps is not None:
             wanted.append(spec.steps)
-        step = min(one for one in wanted if one > base)
+        step = min(step for step in wanted if step > base)
         wait = timedelta(seconds=(step - base) * spec.step_s * stretch.pace)
         self._later(attempt, "life", wait, lambda: self._at_step(attempt, step))
 
     def _at_step(self, attempt: Attempt, step: int) -> None:
         run = attempt.run
-        here = [one for one in run.spec.troubles if one.step == step and may_strike(attempt, one)]
+        here = [trouble for trouble in run.spec.troubles if trouble.step == step and may_strike(attempt, trouble)]
         for trouble in here:
             if trouble.kind in ("torn_save", "flipped_save"):
                 continue  # strikes the next save
             count_strike(attempt, trouble)
             if self._strikes(attempt, trouble, step):
                 return
-        self._loss_at(attempt, step, blips=any(one.kind == "blip" for one in here))
+        self._loss_at(attempt, step, blips=any(trouble.kind == "blip" for trouble in here))
         self._pace_at(attempt, step)
         if step % run.spec.save_every == 0:
             self._saves.save(attempt, step, SaveKind.PERIODIC, None)
@@ -412,7 +414,8 @@ class Training:
         if attempt.collapsed_at is not None and first_bad is None:
             changes = {"loss": LossState.INF, "health": "non_finite", "onset": attempt.collapsed_at}
         heals = any(
-            one.kind == "spike" and one.heals and one.step + one.heals == step for one in attempt.run.spec.troubles
+            trouble.kind == "spike" and trouble.heals and trouble.step + trouble.heals == step
+            for trouble in attempt.run.spec.troubles
         )
         if heals and stretch.health == "spiking" and not attempt.spikes_on:
             self._enter(attempt, step, moves=True, **(changes | {"health": "ok", "healed": step}))

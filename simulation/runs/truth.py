@@ -184,7 +184,7 @@ class Attempt:
     @property
     def is_on_bad_node(self) -> bool:
         """Whether one of its nodes is broken, or reported as broken by HyperPod's own health agent."""
-        return any(one.is_broken or one.condemned for one in self.nodes)
+        return any(node.is_broken or node.condemned for node in self.nodes)
 
     @property
     def is_training(self) -> bool:
@@ -253,7 +253,7 @@ class TrueRun:
     @property
     def live(self) -> list[Attempt]:
         """Attempts whose training job has not ended."""
-        return [one for one in self.attempts.values() if one.is_live]
+        return [attempt for attempt in self.attempts.values() if attempt.is_live]
 
     @property
     def ill(self) -> ActiveTrouble | None:
@@ -264,19 +264,19 @@ class TrueRun:
     def furthest(self) -> int:
         """The furthest step that any attempt has made and that is not poisoned."""
         ends = [
-            min(one.stretches[-1].base, (one.bad_update or 10**9) - 1)
-            for one in self.attempts.values()
-            if one.stretches
+            min(attempt.stretches[-1].base, (attempt.bad_update or 10**9) - 1)
+            for attempt in self.attempts.values()
+            if attempt.stretches
         ]
         return max(ends, default=0)
 
     def best(self, *, before_step: int | None = None, by: datetime | None = None) -> Saved | None:
         """The good checkpoint of the highest step, of those that are the run's own Job's or that it continues."""
         found = [
-            one
-            for one in self.saved
-            if one.is_good and (before_step is None or one.step < before_step) and (by is None or one.at <= by)
-            if not self._is_of_another_job(one) and not self._is_left(one)
+            save
+            for save in self.saved
+            if save.is_good and (before_step is None or save.step < before_step) and (by is None or save.at <= by)
+            if not self._is_of_another_job(save) and not self._is_left(save)
         ]
         return max(found, key=lambda one: one.step, default=None)
 
@@ -290,13 +290,13 @@ class TrueRun:
         names = list(self.attempts)
         since = names.index(saved.attempt) + 1 if saved.attempt in names else 0
         return self.spec.platform == "slurm" and any(
-            one.is_by_hand and one.trains_since is not None and one.first_step <= saved.step
-            for one in (self.attempts[name] for name in names[since:])
+            attempt.is_by_hand and attempt.trains_since is not None and attempt.first_step <= saved.step
+            for attempt in (self.attempts[name] for name in names[since:])
         )
 
     def saved_at_root(self, root: str | None) -> Saved | None:
         """The checkpoint in that folder: what was written there last."""
-        return next((one for one in reversed(self.saved) if root and one.root.rstrip("/") == root.rstrip("/")), None)
+        return next((save for save in reversed(self.saved) if root and save.root.rstrip("/") == root.rstrip("/")), None)
 
     def falls_ill(self, kind: str, now: datetime, *, reached: int) -> None:
         """Something is wrong from now on; what was wrong before is over with it."""
@@ -316,9 +316,9 @@ class TrueRun:
         if not self.owner_stopped:
             return
         self.owner_stopped_at = None
-        for one in self.live:
-            if one.is_poisoned or one.is_frozen:
-                self.falls_ill("poisoned" if one.is_poisoned else "hung", now, reached=one.step_at(now))
+        for attempt in self.live:
+            if attempt.is_poisoned or attempt.is_frozen:
+                self.falls_ill("poisoned" if attempt.is_poisoned else "hung", now, reached=attempt.step_at(now))
 
     def is_well_again(self, now: datetime) -> None:
         """Nothing is wrong any more."""

@@ -74,11 +74,11 @@ class Cluster:
         self.pods = Clusters(clock=clock, publish=publish)
         self.pods.timings = TIMINGS
         self.arn = str(self.pods.create_cluster(cluster_request(story))["ClusterArn"])
-        workers = [one for one in self.pods.clusters[NAME].nodes.values() if one.group == WORKERS]
-        self.nodes = {name_of(one): TrueNode(name=name_of(one), instance_id=one.instance_id) for one in workers}
+        workers = [node for node in self.pods.clusters[NAME].nodes.values() if node.group == WORKERS]
+        self.nodes = {name_of(node): TrueNode(name=name_of(node), instance_id=node.instance_id) for node in workers}
         self.model = SlurmModel(cluster=NAME, nodes=tuple(self.nodes), now=clock.now)
-        for one in workers:
-            self._show(name_of(one), instance_id=one.instance_id, group=WORKERS)
+        for node in workers:
+            self._show(name_of(node), instance_id=node.instance_id, group=WORKERS)
         self.model.on_start.append(self._starts)
         self.model.on_end.append(self._is_over)
         self.agent = SlurmAgent(self.model, now=clock.now, put=self._put, tell=self._tell)
@@ -127,7 +127,7 @@ class Cluster:
 
     def jobs_of(self, run: TrueRun) -> list[SimJob]:
         """Its Slurm jobs that are not over."""
-        return [one for one in self.model.jobs.values() if self._run_of(one) is run and one.state not in ENDED]
+        return [job for job in self.model.jobs.values() if self._run_of(job) is run and job.state not in ENDED]
 
     def cancel(self, run: TrueRun) -> bool:
         """scancel by the run's owner; whether there was anything to cancel."""
@@ -363,7 +363,7 @@ class Cluster:
         off = self._source_faults.slurm_clock()
         if off:
             docs = {name: _later(doc, off, "submitted_at", "started_at", "ended_at") for name, doc in docs.items()}
-            nodes = replace(nodes, nodes=tuple(_later(one, off, "booted_at") for one in nodes.nodes))
+            nodes = replace(nodes, nodes=tuple(_later(node, off, "booted_at") for node in nodes.nodes))
         self._readings += 1
         number = self._readings
         read_at = self._clock.now()
@@ -430,16 +430,16 @@ class Cluster:
 
     def _bent(self, nodes: NodesDoc) -> NodesDoc:
         """The nodes as Slurm shows them: some seem not to answer."""
-        hidden = {one.name for one in nodes.nodes if self._source_faults.hides_node(one.name)}
+        hidden = {node.name for node in nodes.nodes if self._source_faults.hides_node(node.name)}
         for node in self.nodes.values():
             if node.unreachable_since is not None and node.name not in hidden:
                 node.reachable_since = self._clock.now()
             node.unreachable_since = (node.unreachable_since or self._clock.now()) if node.name in hidden else None
         shown = tuple(
-            _with(one, state="down", flags=(*one.flags, "not_responding"), reason=one.reason or "Not responding")
-            if one.state in ("idle", "allocated") and one.name in hidden
-            else one
-            for one in nodes.nodes
+            _with(node, state="down", flags=(*node.flags, "not_responding"), reason=node.reason or "Not responding")
+            if node.state in ("idle", "allocated") and node.name in hidden
+            else node
+            for node in nodes.nodes
         )
         return NodesDoc(cluster=nodes.cluster, seen_at=nodes.seen_at, nodes=shown)
 

@@ -72,11 +72,11 @@ def plan_of(launch: LaunchInstructions, run: TrueRun) -> ResumePlan:
 
 def _newest(unplanned: Unplanned, run: TrueRun) -> ResumePlan:
     """As rekindle.monitor.saving.resuming: of what attempts since the last plan sealed whole and not as poisoned."""
-    numbers = {one.name: one.number for one in run.attempts.values()}
+    numbers = {attempt.name: attempt.number for attempt in run.attempts.values()}
     found = [
-        one
-        for one in run.saved
-        if one.is_whole and not one.looks_poisoned and numbers.get(one.attempt, 0) >= unplanned.since_attempt
+        save
+        for save in run.saved
+        if save.is_whole and not save.looks_poisoned and numbers.get(save.attempt, 0) >= unplanned.since_attempt
     ]
     best = max(found, key=lambda one: (one.step, one.at), default=None)
     if best is None:

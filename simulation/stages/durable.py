@@ -237,7 +237,7 @@ class MemoryExecutions:
 
     def running(self) -> frozenset[str]:
         """See the port."""
-        return frozenset(name for name, one in self.all.items() if not one.is_over)
+        return frozenset(name for name, execution in self.all.items() if not execution.is_over)
 
     def close(self) -> None:
         """End all threads."""

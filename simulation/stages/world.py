@@ -144,10 +144,10 @@ class World(RealService):
             self._moment("start", None)
             self.sim.run_until(self._is_over, limit=timedelta(seconds=self.story.length_s))
             self.defects += [
-                f"{one.name}: {type(one.failed).__name__}: {one.failed}"
+                f"{execution.name}: {type(execution.failed).__name__}: {execution.failed}"
                 for service in self._services()
-                for one in service.executions.all.values()
-                if one.failed is not None and not isinstance(one.failed, RecoveryError)
+                for execution in service.executions.all.values()
+                if execution.failed is not None and not isinstance(execution.failed, RecoveryError)
             ]
             kept = [raw for service in self._services() for raw in service.kept_aside.kept]
             # What a right that was taken away kept from being read waits for a person, who gives the right back first.
@@ -296,20 +296,20 @@ class World(RealService):
         until = min(until, self.clock.now() - MINUTE - self.source_faults.metric_delay())
         points = self._points.get(run.name, [])
         first = bisect_left(points, since, key=lambda one: one[0])
-        found = [one for one in points[first:] if one[0] < until]
+        found = [point for point in points[first:] if point[0] < until]
         match name:
             case "Step" | "step":
-                return [(one[0], one[1]) for one in found]
+                return [(point[0], point[1]) for point in found]
             case "loss":  # a loss that is no number cannot be sent
-                return [(one[0], 2.0) for one in found if not one[2]]
+                return [(point[0], 2.0) for point in found if not point[2]]
             case _:
-                return [(one[0], one[2]) for one in found]
+                return [(point[0], point[2]) for point in found]
 
     def longest_hole(self, run: TrueRun) -> timedelta:
         """The longest time between two of the run's data points that arrived; the service derives a silence from that
         rhythm.
         """
-        times = [one[0] for one in self._points.get(run.name, ())]
+        times = [point[0] for point in self._points.get(run.name, ())]
         return max((after - before for before, after in pairwise(times)), default=timedelta(0))
 
     def _measure(self) -> None:
@@ -318,7 +318,9 @@ class World(RealService):
         for run in self.runs.values():
             if self.source_faults.hides_metric(run.name, now - MINUTE):
                 continue
-            moved = [one for one in run.attempts.values() if one.step_at(now) > one.step_at(now - MINUTE)]
+            moved = [
+                attempt for attempt in run.attempts.values() if attempt.step_at(now) > attempt.step_at(now - MINUTE)
+            ]
             if moved:
                 newest = moved[-1].at(now)
                 is_bad = newest is not None and newest.loss is not LossState.FINITE
@@ -389,7 +391,7 @@ class World(RealService):
 
     def waits_in_queue(self, run: TrueRun) -> bool:
         """Whether it is queued in Slurm, which will start it without a request."""
-        return self.cluster is not None and any(not one.held for one in self.cluster.jobs_of(run))
+        return self.cluster is not None and any(not job.held for job in self.cluster.jobs_of(run))
 
     def _deaths(self) -> None:
         for run in self.runs.values():
@@ -397,7 +399,11 @@ class World(RealService):
                 self._moment("dead", run)
 
     def _moment(self, when: str, run: TrueRun | None) -> None:
-        for action in [one for one in self._actions if one.when == when and (run is None or one.run == run.name)]:
+        for action in [
+            expected
+            for expected in self._actions
+            if expected.when == when and (run is None or expected.run == run.name)
+        ]:
             self._actions.remove(action)
             self._under_way += 1
             self.sim.after(
@@ -446,7 +452,7 @@ class World(RealService):
         for incident, _ in list(self.store.list_open()):
             if self.run_of_job(incident.job_id) is run:
                 run.owner_took_it, run.cancelled_at = True, self.clock.now()
-                if any(one.job.phase is JobPhase.STOPPING for one in run.live):
+                if any(attempt.job.phase is JobPhase.STOPPING for attempt in run.live):
                     run.owner_stopped_at = self.clock.now()  # the answer says that it is left stopping
                 elif run.live and incident.order is not None:
                     run.owner_stopped_at = None  # an order to stop it is taken back before it was carried out
@@ -469,7 +475,9 @@ class World(RealService):
 
     def _answer(self, action: PersonAction, run: TrueRun) -> None:
         """The newest question about the run, whatever has become of it since."""
-        about = [one for one in self.people.notices if one.approval_id and self.run_of_job(one.job_id) is run]
+        about = [
+            notice for notice in self.people.notices if notice.approval_id and self.run_of_job(notice.job_id) is run
+        ]
         if about:
             newest = about[-1]
             key, incident_id = f"{action.what}-{action.delay_s:g}", newest.incident_id or ""

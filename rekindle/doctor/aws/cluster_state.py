@@ -23,9 +23,9 @@ def find_bucket(account: Account, stack: str, given: str | None) -> str | NotIns
     if not isinstance(answer, dict):
         why = answer.why or "it does not exist"
         return NotInspected(f"the bucket of stack {stack} is not known ({why}); name it with --bucket")
-    for one in (answer.get("Stacks") or [{}])[0].get("Outputs") or []:
-        if one.get("OutputKey") == BUCKET_OUTPUT and one.get("OutputValue"):
-            return str(one["OutputValue"])
+    for output in (answer.get("Stacks") or [{}])[0].get("Outputs") or []:
+        if output.get("OutputKey") == BUCKET_OUTPUT and output.get("OutputValue"):
+            return str(output["OutputValue"])
     return NotInspected(f"stack {stack} names no bucket; name it with --bucket")
 
 

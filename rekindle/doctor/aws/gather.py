@@ -48,13 +48,13 @@ def gather(account: Account, subject: Subject, mounts: Iterable[Mount] = ()) -> 
         subnets=subnets,
         security_groups=read_security_groups(account, group_ids),
         types={name: read_type(account, name) for name in {name for group in subject.groups for name in group.types}},
-        ways=read_ways(account, [one for one in subnets.values() if isinstance(one, SubnetFacts)]),
+        ways=read_ways(account, [subnet for subnet in subnets.values() if isinstance(subnet, SubnetFacts)]),
         scripts={uri: read_scripts(account, uri, first) for uri, first in _folders(subject).items()},
         roles={
             role: read_role(account, role, folders, has_vpc=has_vpc)
             for role, (_, folders, has_vpc) in role_uses(subject).items()
         },
-        file_systems={dns: read_file_system(account, dns) for dns in dict.fromkeys(one.dns for one in every_mount)},
+        file_systems={dns: read_file_system(account, dns) for dns in dict.fromkeys(mount.dns for mount in every_mount)},
         plans={arn: read_plan(account, arn) for arn in {group.plan for group in subject.groups if group.plan}},
         quotas=read_quotas(account),
     )
@@ -87,14 +87,14 @@ def read_security_groups(account: Account, ids: Iterable[str]) -> dict[str, Foun
     def rules(wire: Iterable[Mapping[str, Any]]) -> tuple[Rule, ...]:
         return tuple(
             Rule(
-                protocol=str(one.get("IpProtocol", "")),
-                groups=tuple(pair.get("GroupId", "") for pair in one.get("UserIdGroupPairs") or []),
+                protocol=str(rule.get("IpProtocol", "")),
+                groups=tuple(pair.get("GroupId", "") for pair in rule.get("UserIdGroupPairs") or []),
                 ranges=tuple(
-                    [part.get("CidrIp", "") for part in one.get("IpRanges") or []]
-                    + [part.get("CidrIpv6", "") for part in one.get("Ipv6Ranges") or []]
+                    [part.get("CidrIp", "") for part in rule.get("IpRanges") or []]
+                    + [part.get("CidrIpv6", "") for part in rule.get("Ipv6Ranges") or []]
                 ),
             )
-            for one in wire
+            for rule in wire
         )
 
     found: dict[str, Found[SecurityGroupFacts]] = {}
@@ -127,7 +127,7 @@ def read_type(account: Account, name: str) -> TypeFacts | NotInspected:
     if isinstance(offers, NotInspected) and isinstance(rows, NotInspected):
         return offers
     zones: Read[frozenset[str]] = (
-        frozenset(str(one.get("Location", "")) for one in offers)
+        frozenset(str(offer.get("Location", "")) for offer in offers)
         if isinstance(offers, list)
         else NotInspected(offers.why)
         if isinstance(offers, NotInspected)
@@ -146,11 +146,11 @@ def read_type(account: Account, name: str) -> TypeFacts | NotInspected:
 def read_ways(account: Account, subnets: list[SubnetFacts]) -> dict[str, Read[S3Route]]:
     """Each subnet's way to S3, by its own route table or its VPC's main one, and by the VPC's endpoints."""
     found: dict[str, Read[S3Route]] = {}
-    for vpc in dict.fromkeys(one.vpc for one in subnets):
+    for vpc in dict.fromkeys(subnet.vpc for subnet in subnets):
         of_vpc = [{"Name": "vpc-id", "Values": [vpc]}]
         tables = account.pages("ec2", "describe_route_tables", "RouteTables", Filters=of_vpc)
         endpoints = account.pages("ec2", "describe_vpc_endpoints", "VpcEndpoints", Filters=of_vpc)
-        for subnet in (one for one in subnets if one.vpc == vpc):
+        for subnet in (subnet for subnet in subnets if subnet.vpc == vpc):
             if isinstance(tables, list) and isinstance(endpoints, list):
                 found[subnet.id] = S3Route(subnet=subnet.id, by=_way(subnet.id, tables, endpoints))
                 continue
@@ -209,7 +209,7 @@ def read_scripts(account: Account, uri: str, first: set[str]) -> Found[ScriptFac
     answer = account.ask("s3", "list_objects_v2", Bucket=bucket, Prefix=folder, MaxKeys=1000)
     if not isinstance(answer, dict):
         return answer
-    sizes = {str(one["Key"])[len(folder) :]: int(one.get("Size", 0)) for one in answer.get("Contents") or []}
+    sizes = {str(item["Key"])[len(folder) :]: int(item.get("Size", 0)) for item in answer.get("Contents") or []}
     sizes.pop("", None)
     wanted = [name for name in sizes if name in first]
     wanted += [name for name in sizes if name.endswith(_READ_ENDS) and name not in first][:MAX_SCRIPTS]
@@ -262,15 +262,17 @@ def read_role(account: Account, arn: str, folders: tuple[str, ...], *, has_vpc: 
             broke_off = NotInspected(result.why)
             break
         refused = tuple(
-            f"{one.get('EvalActionName')} on {resource}" if resource != "*" else str(one.get("EvalActionName"))
-            for one in result.get("EvaluationResults") or []
-            if one.get("EvalDecision") != "allowed"
+            f"{evaluation.get('EvalActionName')} on {resource}"
+            if resource != "*"
+            else str(evaluation.get("EvalActionName"))
+            for evaluation in result.get("EvaluationResults") or []
+            if evaluation.get("EvalDecision") != "allowed"
         )
         found += refused
     return RoleFacts(
         name=name,
         trust=trust if isinstance(trust, dict) else {},
-        attached=tuple(str(one.get("PolicyName")) for one in attached)
+        attached=tuple(str(policy.get("PolicyName")) for policy in attached)
         if isinstance(attached, list)
         else NotInspected(attached.why),
         denied=broke_off or tuple(found),
@@ -285,15 +287,15 @@ def read_file_system(account: Account, dns: str) -> Found[FileSystemFacts]:
     answer = account.ask("fsx", "describe_file_systems", FileSystemIds=[identity])
     if not isinstance(answer, dict):
         return answer
-    for one in answer.get("FileSystems") or []:
+    for described in answer.get("FileSystems") or []:
         kinds = {"LUSTRE": Storage.LUSTRE, "OPENZFS": Storage.OPENZFS}
         return FileSystemFacts(
-            id=str(one.get("FileSystemId", identity)),
-            storage=kinds.get(str(one.get("FileSystemType"))),
-            dns=str(one.get("DNSName", "")),
-            vpc=str(one.get("VpcId", "")),
-            state=str(one.get("Lifecycle", "")),
-            mount_name=(one.get("LustreConfiguration") or {}).get("MountName"),
+            id=str(described.get("FileSystemId", identity)),
+            storage=kinds.get(str(described.get("FileSystemType"))),
+            dns=str(described.get("DNSName", "")),
+            vpc=str(described.get("VpcId", "")),
+            state=str(described.get("Lifecycle", "")),
+            mount_name=(described.get("LustreConfiguration") or {}).get("MountName"),
         )
     return Missing()
 
@@ -312,13 +314,13 @@ def read_plan(account: Account, arn: str) -> Found[PlanFacts]:
         targets=tuple(answer.get("TargetResources") or ()),
         reservations=tuple(
             Reservation(
-                zone=str(one.get("AvailabilityZone", "")),
-                zone_id=str(one.get("AvailabilityZoneId", "")),
-                starts_at=_moment(one.get("StartTime")),
-                ends_at=_moment(one.get("EndTime")),
-                instance_type=str(one.get("InstanceType", "")),
+                zone=str(reserved.get("AvailabilityZone", "")),
+                zone_id=str(reserved.get("AvailabilityZoneId", "")),
+                starts_at=_moment(reserved.get("StartTime")),
+                ends_at=_moment(reserved.get("EndTime")),
+                instance_type=str(reserved.get("InstanceType", "")),
             )
-            for one in answer.get("ReservedCapacitySummaries") or []
+            for reserved in answer.get("ReservedCapacitySummaries") or []
         ),
     )
 

@@ -28,7 +28,7 @@ def read_run(account: Account, job: Mapping[str, Any], *, policy_problem: str = 
         return None
     attempt, mailbox = str(job.get("current_attempt") or ""), str(job.get("mailbox") or "")
     listed = job.get("incidents")
-    incidents = [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
+    incidents = [row for row in listed if isinstance(row, dict)] if isinstance(listed, list) else []
     return RunFacts(
         job_id=job_id,
         attempt=attempt,

@@ -72,7 +72,9 @@ def read_stack(account: Account, name: str, *, now: datetime) -> Found[StackFact
 
 def _outputs(stack: Mapping[str, Any], key: str) -> list[str]:
     rows = stack.get("Outputs") or []
-    return [str(one["OutputValue"]) for one in rows if one.get("OutputKey") == key and one.get("OutputValue")]
+    return [
+        str(output["OutputValue"]) for output in rows if output.get("OutputKey") == key and output.get("OutputValue")
+    ]
 
 
 def read_notifies(account: Account, bucket: str) -> Found[bool]:
@@ -86,8 +88,8 @@ def _rule(account: Account, reference: str, buses: Iterable[str], now: datetime)
     bus, _, name = reference.rpartition("|")
     rule: dict[str, Any] | Missing | NotInspected = Missing()
     where: dict[str, str] = {}
-    for one in [bus] if bus else ["", *buses]:
-        where = {"EventBusName": one} if one else {}
+    for bus_name in [bus] if bus else ["", *buses]:
+        where = {"EventBusName": bus_name} if bus_name else {}
         rule = account.ask("events", "describe_rule", Name=name, **where)
         if not isinstance(rule, Missing):
             break
@@ -193,9 +195,9 @@ def _channels(document: str) -> tuple[int, tuple[str, ...], str]:
         return 0, (), "it names no channels"
     names = [
         str(value)
-        for one in channels.values()
-        if isinstance(one, dict)
-        for key, value in one.items()
+        for channel in channels.values()
+        if isinstance(channel, dict)
+        for key, value in channel.items()
         if key.endswith("_secret") and isinstance(value, str)  # docs/notifications.md: such a field names a secret
     ]
     return len(channels), tuple(dict.fromkeys(names)), ""
@@ -238,7 +240,9 @@ def _denied(account: Account, role: str) -> Found[tuple[str, ...]]:
                 if not isinstance(reported, dict):
                     return reported
                 denied += [
-                    str(one.get("EvalActionName")) for one in reported.get("EvaluationResults") or [] if _is_taken(one)
+                    str(evaluation.get("EvalActionName"))
+                    for evaluation in reported.get("EvaluationResults") or []
+                    if _is_taken(evaluation)
                 ]
     return tuple(dict.fromkeys(denied))
 
@@ -247,17 +251,17 @@ def _grants(document: object) -> list[tuple[list[str], list[str]]]:
     """Actions with resources of every Allow. Wildcards in actions cannot be simulated and are left out."""
     statements = document.get("Statement") if isinstance(document, dict) else None
     found = []
-    for one in statements if isinstance(statements, list) else [statements]:
-        if not isinstance(one, dict) or one.get("Effect") != "Allow":
+    for statement in statements if isinstance(statements, list) else [statements]:
+        if not isinstance(statement, dict) or statement.get("Effect") != "Allow":
             continue
-        actions = [name for name in _many(one.get("Action")) if "*" not in name]
+        actions = [name for name in _many(statement.get("Action")) if "*" not in name]
         if actions:
-            found.append((actions, _many(one.get("Resource"))[:10] or ["*"]))
+            found.append((actions, _many(statement.get("Resource"))[:10] or ["*"]))
     return found
 
 
 def _many(value: object) -> list[str]:
-    return [str(one) for one in value] if isinstance(value, list) else [str(value)] if value is not None else []
+    return [str(item) for item in value] if isinstance(value, list) else [str(value)] if value is not None else []
 
 
 def _is_taken(result: Mapping[str, Any]) -> bool:

@@ -123,10 +123,10 @@ def from_described(described: Mapping[str, Any], label: str) -> Subject:
 def _subject(wire: Mapping[str, Any], label: str, *, is_live: bool) -> Subject:
     orchestrator, vpc = _object(wire, "Orchestrator"), _object(wire, "VpcConfig")
     slurm = _object(orchestrator, "Slurm")
-    groups = [_group(one, f"InstanceGroups[{index}]", is_live) for index, one in _objects(wire, "InstanceGroups")]
+    groups = [_group(member, f"InstanceGroups[{index}]", is_live) for index, member in _objects(wire, "InstanceGroups")]
     groups += [
-        _group(one, f"RestrictedInstanceGroups[{index}]", is_live, is_restricted=True)
-        for index, one in _objects(wire, "RestrictedInstanceGroups")
+        _group(member, f"RestrictedInstanceGroups[{index}]", is_live, is_restricted=True)
+        for index, member in _objects(wire, "RestrictedInstanceGroups")
     ]
     return Subject(
         label=label,
@@ -156,7 +156,7 @@ def _group(wire: Mapping[str, Any], at: str, is_live: bool, *, is_restricted: bo
     types = (own,) if own else _texts(_object(wire, "InstanceRequirements"), "InstanceTypes") or ()
     count = _whole(wire, "TargetCount" if is_live else "InstanceCount")
     current = _whole(wire, "CurrentCount") if is_live else 0
-    volumes = [_object(one, "EbsVolumeConfig") for _, one in _objects(wire, "InstanceStorageConfigs")]
+    volumes = [_object(member, "EbsVolumeConfig") for _, member in _objects(wire, "InstanceStorageConfigs")]
     return Group(
         at=at,
         name=_text(wire, "InstanceGroupName"),
@@ -189,9 +189,9 @@ def _group(wire: Mapping[str, Any], at: str, is_live: bool, *, is_restricted: bo
 
 def _mounts(wire: Mapping[str, Any], at: str) -> list[Mount]:
     found = []
-    for index, one in _objects(wire, "InstanceStorageConfigs"):
+    for index, volume in _objects(wire, "InstanceStorageConfigs"):
         for member, storage in (("FsxLustreConfig", Storage.LUSTRE), ("FsxOpenZfsConfig", Storage.OPENZFS)):
-            config = _object(one, member)
+            config = _object(volume, member)
             dns = _text(config, "DnsName")
             if dns is not None:
                 found.append(
@@ -213,7 +213,7 @@ def _object(wire: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 
 def _objects(wire: Mapping[str, Any], name: str) -> list[tuple[int, Mapping[str, Any]]]:
     value = wire.get(name)
-    return [(i, one) for i, one in enumerate(value) if isinstance(one, dict)] if isinstance(value, list) else []
+    return [(i, item) for i, item in enumerate(value) if isinstance(item, dict)] if isinstance(value, list) else []
 
 
 def _text(wire: Mapping[str, Any], name: str) -> str | None:
@@ -223,7 +223,7 @@ def _text(wire: Mapping[str, Any], name: str) -> str | None:
 
 def _texts(wire: Mapping[str, Any], name: str) -> tuple[str, ...] | None:
     value = wire.get(name)
-    return tuple(one for one in value if isinstance(one, str)) if isinstance(value, list) else None
+    return tuple(item for item in value if isinstance(item, str)) if isinstance(value, list) else None
 
 
 def _whole(wire: Mapping[str, Any], name: str) -> int | None:

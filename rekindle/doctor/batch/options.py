@@ -64,11 +64,13 @@ def parse(line: int, words: list[str]) -> tuple[list[Option], list[Trouble]]:
         else:
             read, taken = read_word(word, following)
             at += taken
-            for one in read:
-                if one.name == AUTO_RESUME or (one.problem is None and OPTIONS[one.name].known is not Known.OLDER):
-                    options.append(Option(line, one.name, one.value))
+            for option in read:
+                if option.name == AUTO_RESUME or (
+                    option.problem is None and OPTIONS[option.name].known is not Known.OLDER
+                ):
+                    options.append(Option(line, option.name, option.value))
                 else:
-                    troubles.append(_trouble(line, one, word))
+                    troubles.append(_trouble(line, option, word))
     troubles += [trouble for option in options if (trouble := _bad_value(option)) is not None]
     return options, troubles
 
@@ -80,7 +82,7 @@ def _trouble(line: int, read: ParsedOption, word: str) -> Trouble:
             shown = name if word.startswith("--") else f"-{word[-1]}"
             return Trouble(line, f"{shown} {read.problem.value}")
         case Problem.AMBIGUOUS:
-            some = ", ".join(f"--{one}" for one in sorted(longer(read.name))[:4])
+            some = ", ".join(f"--{name}" for name in sorted(longer(read.name))[:4])
             return Trouble(line, f"{name} may mean several options: {some}")
         case _ if read.name.startswith("-"):
             return Trouble(line, f"{name} is no option of sbatch")

@@ -54,8 +54,10 @@ def _resumes(batch: Batch, step: Command) -> bool:
 
 
 def _no_step(batch: Batch) -> Iterator[Finding]:
-    others = [one for one in batch.shell.commands if any(_OTHER_SCRIPT.fullmatch(word) for word in one.words[:3])]
-    launched = [one for one in batch.shell.commands if _LAUNCHERS.fullmatch(one.program)]
+    others = [
+        command for command in batch.shell.commands if any(_OTHER_SCRIPT.fullmatch(word) for word in command.words[:3])
+    ]
+    launched = [command for command in batch.shell.commands if _LAUNCHERS.fullmatch(command.program)]
     if others and not launched:
         text = f"no srun here; what {quoted(others[0].program)} does was not looked at"
         yield unknown(batch.at(others[0].line), text)
@@ -201,7 +203,7 @@ def _exit_code(batch: Batch) -> Iterator[Finding]:
     """
     if not batch.steps:
         return
-    settings = [word for one in batch.shell.commands if one.program == "set" for word in one.words[1:]]
+    settings = [word for command in batch.shell.commands if command.program == "set" for word in command.words[1:]]
     shebang = batch.lines[0].split() if batch.lines else []
     short = [word for word in [*settings, *shebang[1:]] if re.fullmatch(r"-[A-Za-z]+", word)]
     stops = any("e" in word for word in short) or "errexit" in settings
@@ -262,9 +264,13 @@ def _checkpoints(batch: Batch) -> Iterator[Finding]:
 
 def _unnamed_checkpoint(batch: Batch) -> Finding:
     """The script names no place; a configuration or another script that it starts may."""
-    runs = [one for one in batch.shell.commands if one.program == "srun" or _LAUNCHERS.fullmatch(one.program)]
-    words = [word for one in runs for word in batch.words(one)]
-    called = [one.program for one in batch.shell.commands if _SHELL_SCRIPT.fullmatch(one.program)]
+    runs = [
+        command
+        for command in batch.shell.commands
+        if command.program == "srun" or _LAUNCHERS.fullmatch(command.program)
+    ]
+    words = [word for command in runs for word in batch.words(command)]
+    called = [command.program for command in batch.shell.commands if _SHELL_SCRIPT.fullmatch(command.program)]
     config = next(
         (word for word in [*words, *called] if _CONFIG.fullmatch(word) or _SHELL_SCRIPT.fullmatch(word)), None
     )

@@ -41,7 +41,7 @@ class Batch:
 
     def option(self, name: str) -> Option | None:
         """The option as it counts: the last one does."""
-        found = [one for one in self.options if one.name == name]
+        found = [option for option in self.options if option.name == name]
         return found[-1] if found else None
 
     @property
@@ -66,7 +66,7 @@ class Batch:
     @property
     def steps(self) -> list[Command]:
         """The sruns that are steps of the run, not those whose output the script asks for."""
-        return [one for one in self.shell.commands if one.program == "srun" and not one.is_inner]
+        return [command for command in self.shell.commands if command.program == "srun" and not command.is_inner]
 
     def words(self, command: Command) -> list[str]:
         """A command's words with the variables in them expanded."""

@@ -127,21 +127,27 @@ def _actions(role: RoleFacts, where: str) -> Iterator[Finding]:
 def is_trusted(policy: Mapping[str, Any], service: str) -> bool:
     """True if a statement lets the service assume the role. Conditions are not judged; a Deny of it wins."""
     statements = policy.get("Statement")
-    rows = [one for one in (statements if isinstance(statements, list) else [statements]) if isinstance(one, dict)]
-    about = [
-        one for one in rows if _names(one.get("Action"), "sts:assumerole") and _serves(one.get("Principal"), service)
+    rows = [
+        statement
+        for statement in (statements if isinstance(statements, list) else [statements])
+        if isinstance(statement, dict)
     ]
-    if any(one.get("Effect") == "Deny" and not one.get("Condition") for one in about):
+    about = [
+        statement
+        for statement in rows
+        if _names(statement.get("Action"), "sts:assumerole") and _serves(statement.get("Principal"), service)
+    ]
+    if any(statement.get("Effect") == "Deny" and not statement.get("Condition") for statement in about):
         return False
-    return any(one.get("Effect") == "Allow" for one in about)
+    return any(statement.get("Effect") == "Allow" for statement in about)
 
 
 def _names(value: object, action: str) -> bool:
     every = value if isinstance(value, list) else [value]
-    return any(isinstance(one, str) and one.lower() in (action, "sts:*", "*") for one in every)
+    return any(isinstance(name, str) and name.lower() in (action, "sts:*", "*") for name in every)
 
 
 def _serves(principal: object, service: str) -> bool:
     value = principal.get("Service") if isinstance(principal, dict) else principal
     every = value if isinstance(value, list) else [value]
-    return any(one in (service, "*") for one in every)
+    return any(name in (service, "*") for name in every)

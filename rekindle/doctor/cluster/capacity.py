@@ -93,7 +93,11 @@ def _end(plan: PlanFacts, where: str, now: datetime, run_time: timedelta | None)
 
 def _gaps(plan: PlanFacts, where: str) -> Iterator[Finding]:
     """A plan may rest between two reservations: Active, Scheduled, Active (docs/facts-sagemaker.md#capacity)."""
-    spans = sorted((one.starts_at, one.ends_at) for one in plan.reservations if one.starts_at and one.ends_at)
+    spans = sorted(
+        (reservation.starts_at, reservation.ends_at)
+        for reservation in plan.reservations
+        if reservation.starts_at and reservation.ends_at
+    )
     for (_, ends), (starts, _) in pairwise(spans):
         if starts > ends:
             yield warning(where, f"the plan has no capacity from {shown(ends)} to {shown(starts)}")
@@ -107,7 +111,7 @@ def _size(plan: PlanFacts, where: str, to_start: int | None, types: tuple[str, .
     """
     if plan.targets and TARGET not in plan.targets:
         yield error(where, f"the plan is for {listed(plan.targets)}, not for {TARGET}")
-    reserved = {one.instance_type for one in plan.reservations if one.instance_type}
+    reserved = {reservation.instance_type for reservation in plan.reservations if reservation.instance_type}
     if reserved and types and not reserved & set(types):
         yield error(where, f"the plan reserves {listed(sorted(reserved))}, the group wants {listed(types)}")
     if plan.available is None:
@@ -125,11 +129,11 @@ def _zone(plan: PlanFacts, where: str, subnets: list[SubnetFacts]) -> Iterator[F
 
     Reserved capacity cannot be used elsewhere.
     """
-    reserved = {one.zone_id or one.zone for one in plan.reservations} - {""}
+    reserved = {reservation.zone_id or reservation.zone for reservation in plan.reservations} - {""}
     if not subnets or not reserved:
         return
-    if not any(one.zone_id in reserved or one.zone in reserved for one in subnets):
-        has = listed(sorted({f"{one.zone_id} ({one.id})" for one in subnets}))
+    if not any(subnet.zone_id in reserved or subnet.zone in reserved for subnet in subnets):
+        has = listed(sorted({f"{subnet.zone_id} ({subnet.id})" for subnet in subnets}))
         yield error(where, f"the plan's capacity is in {listed(sorted(reserved))}, the subnets are in {has}")
 
 
@@ -157,7 +161,7 @@ def quota_findings(subject: Subject, facts: AccountFacts) -> Iterator[Finding]:
     cards = [
         (facts.types.get(name), group.to_start or 0) for group in subject.groups for name in group.types[:1]
     ]  # one interface per network card and instance
-    needed = sum((one.cards or 0) * count for one, count in cards if isinstance(one, TypeFacts))
+    needed = sum((known.cards or 0) * count for known, count in cards if isinstance(known, TypeFacts))
     limit = facts.quotas.get(INTERFACES_QUOTA)
     if limit is not None and needed > limit:
         where = subject.path("InstanceGroups")

@@ -64,8 +64,8 @@ def _uses(subject: Subject, *, is_subnet: bool) -> dict[str, str]:
         named.append((f"{group.at}.OverrideVpcConfig.{member}", ids))
     found: dict[str, str] = {}
     for at, ids in named:
-        for index, one in enumerate(ids):
-            found.setdefault(one, subject.path(f"{at}[{index}]"))
+        for index, identity in enumerate(ids):
+            found.setdefault(identity, subject.path(f"{at}[{index}]"))
     return found
 
 
@@ -120,16 +120,16 @@ def _ways(facts: AccountFacts, used: Mapping[str, str]) -> Iterator[Finding]:
 
     Lifecycle scripts cannot be fetched.
     """
-    for one, where in used.items():
-        if not isinstance(facts.subnets.get(one), SubnetFacts):
+    for identity, where in used.items():
+        if not isinstance(facts.subnets.get(identity), SubnetFacts):
             continue
-        way = facts.ways.get(one, NOT_ASKED)
+        way = facts.ways.get(identity, NOT_ASKED)
         if isinstance(way, NotInspected):
-            yield unknown(where, f"{one}: its way to S3 was not looked at: {way.why}")
+            yield unknown(where, f"{identity}: its way to S3 was not looked at: {way.why}")
         elif way.by is None:
             yield error(
                 where,
-                f"{one} has no way to S3: no gateway endpoint in its route table, no interface endpoint, no "
+                f"{identity} has no way to S3: no gateway endpoint in its route table, no interface endpoint, no "
                 "NAT; lifecycle "
                 "scripts cannot be fetched (an internet gateway alone does not help a node without a public address)",
             )
@@ -161,8 +161,8 @@ def _zones(subject: Subject, facts: AccountFacts) -> Iterator[Finding]:
 
 
 def _zones_of(subject: Subject, group: Group, facts: AccountFacts) -> list[SubnetFacts]:
-    found = (facts.subnets.get(one) for one in subject.subnets_of(group))
-    return [one for one in found if isinstance(one, SubnetFacts)]
+    found = (facts.subnets.get(subnet) for subnet in subject.subnets_of(group))
+    return [subnet for subnet in found if isinstance(subnet, SubnetFacts)]
 
 
 @check("subnet-addresses", Area.ACCOUNT, PREREQUISITES)
@@ -175,7 +175,7 @@ def _addresses(subject: Subject, facts: AccountFacts) -> Iterator[Finding]:
     starting = [group for group in subject.groups if group.to_start and subject.subnets_of(group)]
     for group in starting:
         needs = [addresses_needed(name, facts.types.get(name), subject.kind) for name in group.types]
-        known = [one for one in needs if one is not None]
+        known = [need for need in needs if need is not None]
         if not known or len(known) < len(needs):
             where = subject.path(f"{group.at}.InstanceCount")
             name = group.types[needs.index(None)] if needs else "its instances"
@@ -205,16 +205,16 @@ def _security_groups_exist(subject: Subject, facts: AccountFacts) -> Iterator[Fi
 
     No node starts.
     """
-    vpcs = {one.vpc for one in facts.subnets.values() if isinstance(one, SubnetFacts)}
-    for one, where in _uses(subject, is_subnet=False).items():
-        match facts.security_groups.get(one, NOT_ASKED):
+    vpcs = {subnet.vpc for subnet in facts.subnets.values() if isinstance(subnet, SubnetFacts)}
+    for identity, where in _uses(subject, is_subnet=False).items():
+        match facts.security_groups.get(identity, NOT_ASKED):
             case Missing():
-                yield error(where, f"{one} does not exist in this account and region")
+                yield error(where, f"{identity} does not exist in this account and region")
             case NotInspected(why):
-                yield unknown(where, f"{one} was not looked at: {why}")
+                yield unknown(where, f"{identity} was not looked at: {why}")
             case SecurityGroupFacts() as found:
                 if vpcs and found.vpc not in vpcs:
-                    message = f"{one} is in {found.vpc}, the subnets are in {listed(sorted(vpcs))}"
+                    message = f"{identity} is in {found.vpc}, the subnets are in {listed(sorted(vpcs))}"
                     yield error(where, message)
 
 
@@ -256,8 +256,8 @@ def _talk(rows: list[SecurityGroupFacts], where: str, *, needs_efa: bool) -> Ite
     """
     ids = {row.id for row in rows}
     shown = listed(sorted(ids))
-    inbound = any(_refers(row.inbound, one) for row in rows for one in ids)
-    outbound = any(_refers(row.outbound, one) for row in rows for one in ids)
+    inbound = any(_refers(row.inbound, identity) for row in rows for identity in ids)
+    outbound = any(_refers(row.outbound, identity) for row in rows for identity in ids)
     is_open = any(rule.is_all and set(ANYWHERE) & set(rule.ranges) for row in rows for rule in row.outbound)
     if not inbound:
         yield error(where, f"{shown}: no inbound rule allows all traffic from itself; nodes cannot talk")

@@ -86,13 +86,13 @@ def _worker_shapes(value: object, label: str) -> Iterator[Finding]:
     if not isinstance(value, list):
         yield error(at, "must be a list")
         return
-    for index, one in enumerate(value):
-        if not isinstance(one, dict):
+    for index, worker in enumerate(value):
+        if not isinstance(worker, dict):
             yield error(f"{at}[{index}]", "must be an object")
             continue
         for name in ("instance_group_name", "partition_name"):
-            if not isinstance(one.get(name), str) or not one[name]:
-                problem = "must be a text of at least one character" if name in one else "is required and missing"
+            if not isinstance(worker.get(name), str) or not worker[name]:
+                problem = "must be a text of at least one character" if name in worker else "is required and missing"
                 yield error(f"{at}[{index}].{name}", problem)
 
 
@@ -128,11 +128,11 @@ def from_wire(wire: Mapping[str, Any], label: str) -> Provisioning:
 
     workers = wire.get("worker_groups")
     found = []
-    for index, one in enumerate(workers if isinstance(workers, list) else []):
-        if isinstance(one, dict) and isinstance(one.get("instance_group_name"), str):
-            partition = one.get("partition_name")
+    for index, worker in enumerate(workers if isinstance(workers, list) else []):
+        if isinstance(worker, dict) and isinstance(worker.get("instance_group_name"), str):
+            partition = worker.get("partition_name")
             at = f"worker_groups[{index}].instance_group_name"
-            found.append((one["instance_group_name"], partition if isinstance(partition, str) else None, at))
+            found.append((worker["instance_group_name"], partition if isinstance(partition, str) else None, at))
     lustre, openzfs = text("fsx_dns_name"), text("fsx_openzfs_dns_name")
     mounts = []
     if lustre:
@@ -226,14 +226,14 @@ def _controllers(provisioning: Provisioning, subject: Subject) -> Iterator[Findi
 def _same_fsx(provisioning: Provisioning, subject: Subject) -> Iterator[Finding]:
     for mount in provisioning.mounts:
         where = f"{provisioning.label}:{mount.at}"
-        same = [one for group in subject.groups for one in group.mounts if one.storage is mount.storage]
-        for one in same:
-            if one.dns == mount.dns and one.mount_name != mount.mount_name:
+        same = [other for group in subject.groups for other in group.mounts if other.storage is mount.storage]
+        for other in same:
+            if other.dns == mount.dns and other.mount_name != mount.mount_name:
                 message = (
-                    f"has the mount name {quoted(mount.mount_name)} here, {quoted(one.mount_name)} in {subject.label}"
+                    f"has the mount name {quoted(mount.mount_name)} here, {quoted(other.mount_name)} in {subject.label}"
                 )
                 yield error(where, message)
-        others = {one.dns for one in same}
+        others = {other.dns for other in same}
         if others and mount.dns not in others:
             yield warning(
                 where,

@@ -21,7 +21,7 @@ MANAGED_BUCKET: Final = "sagemaker-"  # what AmazonSageMakerClusterInstanceRoleP
 
 def is_accelerated(group: Group) -> bool:
     """True for a group with GPUs or Trainium."""
-    return any(ACCELERATED.match(one) for one in group.types)
+    return any(ACCELERATED.match(name) for name in group.types)
 
 
 def request_rules(request: Mapping[str, Any], subject: Subject) -> Iterator[Finding]:
@@ -292,7 +292,7 @@ def _threads(group: Group, subject: Subject) -> Iterator[Finding]:
 
     Graviton and Grace have one thread per core.
     """
-    bad = [one for one in group.types if _ONE_THREAD.match(one)]
+    bad = [name for name in group.types if _ONE_THREAD.match(name)]
     if group.threads == 2 and bad:
         where = subject.path(f"{group.at}.ThreadsPerCore")
         yield error(where, f"{bad[0]} has one thread per core: 1 is its only value")

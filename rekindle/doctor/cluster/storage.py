@@ -114,7 +114,7 @@ def _provisioning(
 
 def fsx_findings(subject: Subject, facts: AccountFacts, more: tuple[tuple[str, Mount], ...] = ()) -> Iterator[Finding]:
     """Every file system that is mounted. `more` are those of provisioning_parameters.json, with the file's name."""
-    vpcs = {one.vpc for one in facts.subnets.values() if isinstance(one, SubnetFacts)}
+    vpcs = {subnet.vpc for subnet in facts.subnets.values() if isinstance(subnet, SubnetFacts)}
     every = [(subject.label, mount) for group in subject.groups for mount in group.mounts] + list(more)
     for label, mount in every:
         where = f"{label}:{mount.at}"

@@ -214,9 +214,9 @@ def _span(span: timedelta) -> str:
 def hard_failures(incidents: Sequence[Mapping[str, object]]) -> tuple[datetime, ...]:
     """When a Job's Incidents of a hard fault were opened, oldest first, as the API lists them."""
     found = []
-    for one in incidents:
-        at = one.get("opened_at")
-        if one.get("fault") in HARD and isinstance(at, str):
+    for incident in incidents:
+        at = incident.get("opened_at")
+        if incident.get("fault") in HARD and isinstance(at, str):
             try:
                 found.append(from_iso(at))
             except ValueError:
