@@ -117,8 +117,8 @@ def by_curve(curves: Iterable[LabelledCurve]) -> dict[str, Score]:
 
 def total(scores: Iterable[Score]) -> Score:
     result = Score()
-    for score in scores:
-        result.add(score)
+    for part in scores:
+        result.add(part)
     return result
 
 

@@ -26,7 +26,8 @@ def report(world: World) -> None:
         for attempt in run.attempts.values():
             last = attempt.stretches[-1].base if attempt.stretches else "-"
             print(
-                f"  {attempt.name}: submitted {s(attempt.job.created_at)} by {'us' if attempt.is_ours else 'a person'}, "
+                f"  {attempt.name}: submitted {s(attempt.job.created_at)} "
+                f"by {'us' if attempt.is_ours else 'a person'}, "
                 f"trained from {s(attempt.trains_since)}, steps {attempt.first_step} to {last}, "
                 f"ended {s(attempt.job.ended_at)} {attempt.job.phase}"
             )
