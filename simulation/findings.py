@@ -34,7 +34,7 @@ class Finding:
 
 
 def parts_of(story: Story) -> frozenset[str]:
-    """What a story is made of: its troubles, source faults, actions of people, and how its runs differ from the usual."""
+    """What a story is made of: troubles, source faults, actions of people, and how its runs differ from the usual."""
     parts = {f"source fault {source_fault.kind}" for source_fault in story.source_faults}
     parts |= {f"action {action.what}" for action in story.actions}
     for run in story.runs:
