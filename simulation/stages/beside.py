@@ -39,7 +39,7 @@ def other_tags(kinds: frozenset[str]) -> dict[str, str]:
 
 
 class StageBeside(RealService):
-    """`kinds`: the story's source faults about stages. `recorded` is called with each one before and after it is written."""
+    """`kinds`: the story's faults about stages. `recorded` is called with an Incident before and after a write."""
 
     def __init__(
         self,
