@@ -9,6 +9,7 @@
     rekindle-late     reads tensors, which may have to wait for the device; on the rank that judges also the detectors
     rekindle-signals  hears signals while the training thread is stuck; where signals are handled
     rekindle-events, rekindle-metrics   what leaves for AWS
+    rekindle-host     readings of the host; in its first process, where there are any
 
 None of them survives a fork: in a forked child the monitor falls asleep.
 """
@@ -45,6 +46,7 @@ from rekindle.monitor.base.state import BadStretch, RunState
 from rekindle.monitor.base.trouble import logger
 from rekindle.monitor.base.worker import Latch, Worker
 from rekindle.monitor.emergency import Saver
+from rekindle.monitor.host_readings import host_workers
 from rekindle.monitor.link import EMERGENCY_GRACE_S, ServiceLink
 from rekindle.monitor.liveness.phases import Phase
 from rekindle.monitor.liveness.reporter import Reporter
@@ -300,6 +302,7 @@ class LiveMonitor(Monitor):
         Raises: RuntimeError where the process may have no more threads; then nothing has begun.
         """
         hide_from_compiler(self, ("step", "alive", "saved", "phase", "local_non_finite"))
+        self._workers += host_workers(env, voice=self._voice, clock=self._clock, trouble=self._trouble)
         try:
             for worker in self._workers:
                 worker.start()
