@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import logging
+import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -34,6 +36,9 @@ def deploy_rekindle(
     for function in PREPARED:
         service.prepare(function)
     bootstrap.install(service)
+    for handler in service.observability.logger.handlers:
+        if isinstance(handler, logging.StreamHandler):
+            handler.stream = sys.stdout  # the logger is the process's: it keeps the one of the first service's time
     from app import app
 
     cloud.deploy_app(app)

@@ -50,6 +50,8 @@ PUBLISHED_VERSION = "1"
 # At the end of each invocation the SDK's checkpoint thread notices only after this many real seconds that it should
 # stop (0.1 in `state.py`). Under virtual time that poll would be nearly all the time a recovery takes.
 _QUICK_POLL_S = 0.002
+# How long `close` waits for an invocation: it ends at its next wait, within milliseconds, unless it is meant to hang.
+_ENDS_S = 5.0
 
 
 class AlreadyStarted(Exception):
@@ -156,10 +158,14 @@ class DurableEngine:
         return taken_up
 
     def close(self) -> None:
-        """Stop the engine and leave executions open; a later engine on the same store continues them."""
+        """Stop the engine and leave executions open; a later engine on the same store continues them.
+
+        Invocations that are under way end first: they would go on calling AWS, and logging, once their cloud is gone.
+        """
         if self._slow_poll_s is not None:
             sdk_state._STOP_SIGNAL_POLL_SECONDS, self._slow_poll_s = self._slow_poll_s, None
         self._executor.shutdown()
+        self.invocations.have_ended(_ENDS_S)
         self._scheduler.stop()  # type: ignore[no-untyped-call]
         self._registry.shutdown()
 

@@ -88,8 +88,13 @@ class Invocations:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._lock = threading.Lock()
+        self._changed = threading.Condition()
         self._running: Counter[str] = Counter()
+
+    def have_ended(self, limit_s: float) -> bool:
+        """Wait until none is under way, or for so many real seconds; whether none is."""
+        with self._changed:
+            return self._changed.wait_for(lambda: not any(self._running.values()), limit_s)
 
     def context(self, settings: Settings, *, name: str, qualifier: str, arn: str) -> LambdaContext:
         """For one invocation that begins now."""
@@ -111,7 +116,7 @@ class Invocations:
         Raises:
             Throttled: before it began. TimedOut: after it ended.
         """
-        with self._lock:
+        with self._changed:
             if settings.reserved is not None and self._running[settings.name] >= settings.reserved:
                 raise Throttled(f"Rate Exceeded: {settings.name} has {settings.reserved} reserved")
             self._running[settings.name] += 1
@@ -119,8 +124,9 @@ class Invocations:
         try:
             yield
         finally:
-            with self._lock:
+            with self._changed:
                 self._running[settings.name] -= 1
+                self._changed.notify_all()
         if (self._clock.now() - began).total_seconds() > settings.timeout_s:
             raise TimedOut(f"Task timed out after {settings.timeout_s:.2f} seconds")
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import signal
 import subprocess
 import sys
 import textwrap
+import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -18,8 +20,11 @@ import pytest
 from aws_durable_execution_sdk_python import DurableContext, durable_execution
 from aws_durable_execution_sdk_python.config import CallbackConfig, CompletionConfig, Duration, ParallelConfig
 
-from localcloud.aws.clock import SIM_EPOCH, SimClock
+from chalicelib import bootstrap
+from localcloud.aws.clock import SIM_EPOCH, RealClock, SimClock
+from localcloud.cloud import Cloud
 from localcloud.engine.engine import AlreadyStarted, CallbackClosed, Crash, DurableEngine, NoSuchExecution
+from localcloud.stack import deploy_rekindle
 
 MINUTE = timedelta(minutes=1)
 
@@ -267,3 +272,32 @@ def test_an_execution_survives_the_death_of_its_process(tmp_path: Path) -> None:
     assert ask(second, "wake", "finish") == "SUCCEEDED"
     second.wait()
     assert (tmp_path / "effects").read_text().split() == ["stopped", "cloned"]
+
+
+def test_an_invocation_that_is_under_way_ends_before_the_engine_is_closed() -> None:
+    began, ended = threading.Event(), threading.Event()
+
+    @durable_execution
+    def slow(event: Any, context: DurableContext) -> None:
+        began.set()
+        threading.Event().wait(0.3)
+        ended.set()
+
+    engine = DurableEngine(clock=RealClock(), resolve=lambda _: slow)
+    engine.open()
+    engine.start(function="recover", name="i-1", payload="{}")
+    assert began.wait(10)
+    engine.close()
+    assert ended.is_set()
+
+
+def test_the_service_logs_to_the_standard_output_of_its_own_cloud_whatever_became_of_the_one_before() -> None:
+    for text in ("first", "second"):
+        with redirect_stdout(io.StringIO()) as out, Cloud() as cloud:
+            service = deploy_rekindle(cloud)
+            try:
+                service.observability.logger.warning(text)
+            finally:
+                bootstrap.install(None)
+            assert text in out.getvalue()
+        out.close()
