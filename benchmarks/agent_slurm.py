@@ -108,7 +108,7 @@ def looked(count: int) -> dict[str, Any]:
             bucket=BUCKET,
             s3=boto3.client("s3"),
             memory=nothing,
-            deeds=nothing,
+            own_actions=nothing,
             resource_config="/nonexistent",
             environ=os.environ,
         )

@@ -115,7 +115,7 @@ class Fleet:
         self.cloud.client("s3").put_object(Bucket=f"{STACK}-mailbox", Key=key, Body=manifest.to_json())
 
     def give_turn(self, job: Job, every: int) -> None:
-        """Let the next round be one in which the Job has its turn of so many."""
+        """Let the next round be one in which the Job has its pass of so many."""
         number = 1000 * every + zlib.crc32(job.job_id.encode()) % every
         now = self.cloud.clock.now()
         self.service.marks.save(SweepMark(round=number - 1, began_at=now, last_began_at=now))

@@ -86,8 +86,8 @@ def discover_in(
     elsewhere, so that their times say nothing. Raises: OSError where the directory cannot be read.
     """
     seen = _survey(directory)
-    times = {path: one.st_mtime for path, one in seen.items()} if has_times else None
-    found = discover({path: one.st_size for path, one in seen.items()}, reader_of(directory), times)
+    times = {path: stat.st_mtime for path, stat in seen.items()} if has_times else None
+    found = discover({path: stat.st_size for path, stat in seen.items()}, reader_of(directory), times)
     top = os.path.abspath(directory)
     roots = [os.path.relpath(path, top).replace(os.sep, "/") for path in like]
     return of_one_run(found, [root for root in roots if not root.startswith("..")])
@@ -123,8 +123,8 @@ def problems_at(path: str | os.PathLike[str], *, has_times: bool = False) -> tup
         found = judge_one(name, {name: os.stat(path).st_size}, reader_of(top))
     else:
         seen = _survey(path)
-        files = {f"{name}/{inner}": one.st_size for inner, one in seen.items()}
-        times = {f"{name}/{inner}": one.st_mtime for inner, one in seen.items()} if has_times else None
+        files = {f"{name}/{inner}": stat.st_size for inner, stat in seen.items()}
+        times = {f"{name}/{inner}": stat.st_mtime for inner, stat in seen.items()} if has_times else None
         found = judge_one(name, files, reader_of(top), times)
     if found is None or found.format is Format.UNKNOWN:
         return ()  # the script knows what it saved

@@ -69,7 +69,12 @@ WAITS: Final = (
     Wait("deepspeed/comm/comm.py", (), "DeepSpeed: its own face of the collectives"),
     Wait("deepspeed/comm/torch.py", (), "DeepSpeed: the same, its torch backend"),
     Wait("megatron/core/pipeline_parallel/p2p_communication.py", (), "Megatron-LM: send and receive between stages"),
-    Wait("rekindle/integrations/gang.py", ("wait_for",), "the integrations: for the other ranks' parts", is_whole=True),
+    Wait(
+        "rekindle/integrations/torch_ranks.py",
+        ("wait_for",),
+        "the integrations: for the other ranks' parts",
+        is_whole=True,
+    ),
     Wait(
         "rekindle/monitor/saving/agreement.py", ("_ask", "hold"), "the monitor's own agreement, bounded", is_whole=True
     ),

@@ -48,7 +48,7 @@ class Habits:
 
     def has_lone(self, height: float) -> bool:
         """Whether lone rows have been about as far up: two such rows near each other are not more than that."""
-        return sum(height <= HIGHER * one for one in self._lone) >= EXAMPLES
+        return sum(height <= HIGHER * lone for lone in self._lone) >= EXAMPLES
 
     def see(self, scale: LossScale) -> None:
         """Every row: its level may be the end of a fall."""

@@ -24,11 +24,11 @@ from pathlib import Path
 from typing import Any
 
 from rekindle.integrations.driven import MonitorDriver
-from rekindle.integrations.gang import all_done, rank_and_world
 from rekindle.integrations.losses import learning_rate
+from rekindle.integrations.rank_coordinator import write_latest
 from rekindle.integrations.resume import path_of
 from rekindle.integrations.snapshots import load_rng, save_rng
-from rekindle.integrations.together import write_latest
+from rekindle.integrations.torch_ranks import all_done, rank_and_world
 
 CLIENT_KEY = "rekindle"  # in DeepSpeed's client state
 

@@ -7,11 +7,11 @@ from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import Any
 
-from rekindle.integrations.gang import finish, start
 from rekindle.integrations.guarded import Guarded, guarded
 from rekindle.integrations.local import LocalWatch
 from rekindle.integrations.losses import StepLoss
-from rekindle.integrations.together import RankCoordinator
+from rekindle.integrations.rank_coordinator import RankCoordinator
+from rekindle.integrations.torch_ranks import finish, start
 
 
 class MonitorDriver(Guarded, ABC):

@@ -17,7 +17,6 @@ from typing import Any
 
 from transformers import TrainerCallback
 
-from rekindle.integrations.gang import finish, is_gang, start
 from rekindle.integrations.guarded import Guarded, guarded
 from rekindle.integrations.hf_trainer import MARK, TrainerHooks, trainer_of_caller
 from rekindle.integrations.hf_windows import Windows
@@ -25,6 +24,7 @@ from rekindle.integrations.local import LocalWatch
 from rekindle.integrations.losses import learning_rate
 from rekindle.integrations.resume import path_of, resume_path
 from rekindle.integrations.rng import tell_of_draws
+from rekindle.integrations.torch_ranks import finish, is_distributed, start
 from rekindle.monitor import Monitor
 from rekindle.monitor.base.settings import process_environment, rank_from_env
 from rekindle.monitor.base.trouble import logger
@@ -57,7 +57,7 @@ class RekindleCallback(Guarded, TrainerCallback):
     @property
     def resume_path(self) -> str | None:
         """Raises: ValueError where the checkpoint to go on from lies at no local path."""
-        if self._plan is None and not is_gang() and rank_from_env(process_environment())[1] > 1:
+        if self._plan is None and not is_distributed() and rank_from_env(process_environment())[1] > 1:
             return resume_path()  # the Trainer's arguments bring the ranks together, and do not exist yet
         return path_of(self._started())
 

@@ -18,7 +18,7 @@ from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
 from rekindle.integrations.losses import StepLoss
-from rekindle.integrations.together import RankCoordinator
+from rekindle.integrations.rank_coordinator import RankCoordinator
 from rekindle.monitor import Monitor
 from rekindle.monitor.base.guard import must_pass
 from rekindle.monitor.base.trouble import logger

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from rekindle.compat import Self
-from rekindle.integrations.gang import rank_and_world
+from rekindle.integrations.torch_ranks import rank_and_world
 from rekindle.monitor.base.trouble import logger
 from rekindle.protocol.mailbox import ResumePlan
 

@@ -10,12 +10,12 @@ from functools import wraps
 from pathlib import Path
 from typing import Any
 
-from rekindle.integrations.gang import finish, rank_and_world, start
 from rekindle.integrations.guarded import Guarded, guarded
 from rekindle.integrations.local import LocalWatch
 from rekindle.integrations.losses import StepLoss, learning_rate
+from rekindle.integrations.rank_coordinator import RankCoordinator
 from rekindle.integrations.rng import gathered_rng, restore_rng
-from rekindle.integrations.together import RankCoordinator
+from rekindle.integrations.torch_ranks import finish, rank_and_world, start
 from rekindle.monitor import Monitor
 from rekindle.monitor.base.trouble import logger
 from rekindle.protocol.mailbox import ResumePlan

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import torch
 
-from rekindle.integrations.gang import gathered, rank_and_world
+from rekindle.integrations.torch_ranks import gathered, rank_and_world
 from rekindle.monitor.base.trouble import logger
 
 _B = TypeVar("_B")

@@ -66,9 +66,9 @@ class ResumableSampler(Sampler):
         resume: ResumePlan | None = None,
     ) -> None:
         """Raises: ValueError where the data do not suffice for one step, or the rank is not below the world size."""
-        is_gang = dist.is_available() and dist.is_initialized()
-        self.rank = rank if rank is not None else dist.get_rank() if is_gang else 0
-        self.world_size = world_size if world_size is not None else dist.get_world_size() if is_gang else 1
+        is_distributed = dist.is_available() and dist.is_initialized()
+        self.rank = rank if rank is not None else dist.get_rank() if is_distributed else 0
+        self.world_size = world_size if world_size is not None else dist.get_world_size() if is_distributed else 1
         self.samples, self.batch_size, self.accumulate = len(dataset), batch_size, accumulate
         self.seed, self.shuffle = seed, shuffle
         if not 0 <= self.rank < self.world_size:

@@ -16,9 +16,9 @@ import torch
 
 from rekindle.checkpoints.folders import problems_at
 from rekindle.checkpoints.found import NOT_A_NUMBER
-from rekindle.integrations.beside import FolderSave, remove_leftovers_once
-from rekindle.integrations.gang import check_interface, dcp_group, rank_and_world
+from rekindle.integrations.folder_save import FolderSave, remove_leftovers_once
 from rekindle.integrations.rng import gathered_rng, restore_rng, rng_state
+from rekindle.integrations.torch_ranks import check_interface, dcp_group, rank_and_world
 from rekindle.monitor.base.trouble import logger
 from rekindle.monitor.saving.leftovers import name_beside
 

@@ -17,8 +17,7 @@ with `save = lambda step, kind: rekindle.save_file(folder / f"step-{step}.pt", s
 
 from __future__ import annotations
 
-from rekindle.integrations.beside import write_folder
-from rekindle.integrations.gang import all_done, finish, start
+from rekindle.integrations.folder_save import write_folder
 from rekindle.integrations.local import LocalWatch
 from rekindle.integrations.rng import restore_rng, rng_state
 from rekindle.integrations.sampler import ResumableSampler
@@ -32,6 +31,7 @@ from rekindle.integrations.snapshots import (
     wait_for_dcp,
     write_file,
 )
+from rekindle.integrations.torch_ranks import all_done, finish, start
 
 __all__ = [
     "start",

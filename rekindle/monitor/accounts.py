@@ -14,8 +14,8 @@ from rekindle.monitor.liveness.stall import StallWatch
 from rekindle.monitor.loss.judge import Judge, number, plain
 from rekindle.monitor.loss.judging_rank import JudgingRank
 from rekindle.monitor.loss.losses import SETTLE_S, Losses
+from rekindle.monitor.mail.bus_events import BusEvents
 from rekindle.monitor.mail.outbox import Outbox
-from rekindle.monitor.mail.voice import BusEvents
 from rekindle.monitor.saving.saved import SaveJob
 from rekindle.protocol.mailbox import CheckpointReply, Heartbeat, LossState, Manifest, ManifestFile, RunPhase
 from rekindle.protocol.reports import RankReport

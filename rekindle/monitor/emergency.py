@@ -12,8 +12,8 @@ from rekindle.monitor.base.guard import must_pass
 from rekindle.monitor.base.state import RunState
 from rekindle.monitor.base.trouble import Trouble, logger
 from rekindle.monitor.link import ServiceLink
+from rekindle.monitor.mail.bus_events import BusEvents
 from rekindle.monitor.mail.requests import Requests
-from rekindle.monitor.mail.voice import BusEvents
 from rekindle.monitor.saving.agreement import Agreement
 from rekindle.monitor.saving.agreement_terms import Plan
 from rekindle.monitor.saving.saved import LATER, SaveFunction, SaveJob, SaveResult, as_result

@@ -69,17 +69,21 @@ def admit(monitor: ClosableMonitor) -> bool:
                 monitor.follow(other)
                 other.finish(WHY, TAKE_OVER_S)
         _register_hooks()
-        _living[:] = [weakref.ref(one) for one in live_monitors()] + [weakref.ref(monitor)]
+        _living[:] = [weakref.ref(living) for living in live_monitors()] + [weakref.ref(monitor)]
         return True
 
 
 def unregister(monitor: ClosableMonitor) -> None:
     with _lock:
-        _living[:] = [weakref.ref(one) for one in live_monitors() if one is not monitor]
+        _living[:] = [weakref.ref(living) for living in live_monitors() if living is not monitor]
 
 
 def live_monitors() -> list[ClosableMonitor]:
-    return [one for one in (reference() for reference in list(_living)) if one is not None and not one.is_silent]
+    return [
+        monitor
+        for monitor in (reference() for reference in list(_living))
+        if monitor is not None and not monitor.is_silent
+    ]
 
 
 def _register_hooks() -> None:
@@ -91,7 +95,7 @@ def _register_hooks() -> None:
 
 def _before_fork() -> None:
     try:
-        numbers = {number for one in live_monitors() for number in one.signals_taken}
+        numbers = {number for monitor in live_monitors() for number in monitor.signals_taken}
         if numbers:
             before = signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
             _masks.held = numbers - before
@@ -104,8 +108,8 @@ def _in_child() -> None:
     global _lock
     _lock = threading.RLock()  # another thread of the parent may have held it
     try:
-        for one in live_monitors():
-            one.fall_asleep()
+        for monitor in live_monitors():
+            monitor.fall_asleep()
         _living.clear()
     finally:
         _unmask()

@@ -56,10 +56,10 @@ from rekindle.monitor.loss.judge import Judge
 from rekindle.monitor.loss.judging_rank import JudgingRank
 from rekindle.monitor.loss.losses import Losses
 from rekindle.monitor.mail.boxes import Box
+from rekindle.monitor.mail.bus_events import BusEvents
 from rekindle.monitor.mail.exchange import Exchange
 from rekindle.monitor.mail.outbox import Outbox
 from rekindle.monitor.mail.requests import Requests
-from rekindle.monitor.mail.voice import BusEvents
 from rekindle.monitor.saving.agreement import Agreement
 from rekindle.monitor.saving.agreement_terms import Bounds, Plan, RankRequest
 from rekindle.monitor.saving.leading import Hooks, Leader

@@ -125,7 +125,7 @@ def of_words(words: Sequence[str]) -> dict[str, str | None]:
         last = options[-1]
         if last.problem is Problem.UNKNOWN and last.value is None and following and not following.startswith("-"):
             options[-1], taken = ParsedOption(last.name, following), 1
-        found |= {one.name: one.value for one in options}
+        found |= {option.name: option.value for option in options}
         at += taken
     return found
 

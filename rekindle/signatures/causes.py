@@ -93,19 +93,26 @@ def root_cause(findings: Iterable[Finding], *, is_one_log: bool = False) -> Caus
             text="Nothing wrong was reported.",
         )
     ranked = [
-        one for _, one in sorted(enumerate(bad), key=lambda item: (item[1].verdict.order, _time(item[1]), item[0]))
+        finding
+        for _, finding in sorted(enumerate(bad), key=lambda item: (item[1].verdict.order, _time(item[1]), item[0]))
     ]
-    dependents = [one for one in bad if one.verdict.order in _DEPENDENT]
-    first = next((one for one in ranked if _explains(one, dependents, is_one_log)), ranked[0])
+    dependents = [finding for finding in bad if finding.verdict.order in _DEPENDENT]
+    first = next((finding for finding in ranked if _explains(finding, dependents, is_one_log)), ranked[0])
     verdict = first.verdict
-    same = [one for one in bad if one.verdict.label is verdict.label and one.verdict.order is verdict.order]
-    others = [one for one in bad if one.verdict.label is not verdict.label or one.verdict.order is not verdict.order]
-    suspects = tuple(dict.fromkeys(one.node for one in same if one.node))
+    same = [
+        finding for finding in bad if finding.verdict.label is verdict.label and finding.verdict.order is verdict.order
+    ]
+    others = [
+        finding
+        for finding in bad
+        if finding.verdict.label is not verdict.label or finding.verdict.order is not verdict.order
+    ]
+    suspects = tuple(dict.fromkeys(finding.node for finding in same if finding.node))
     followers: list[Finding] = []
     strangers: list[Finding] = []
-    for one in others:
-        is_stranger = one.verdict.order < verdict.order or _is_long_before(one, first, is_one_log)
-        (strangers if is_stranger else followers).append(one)
+    for finding in others:
+        is_stranger = finding.verdict.order < verdict.order or _is_long_before(finding, first, is_one_log)
+        (strangers if is_stranger else followers).append(finding)
     echoes, unexplained = _echoes(followers), _echoes(strangers)
     return Cause(
         label=verdict.label,
@@ -140,18 +147,20 @@ def _time(finding: Finding) -> float:
 
 def _echoes(others: list[Finding]) -> tuple[Echo, ...]:
     """The other labels, the likeliest to matter first."""
-    labels = dict.fromkeys(one.verdict.label for one in sorted(others, key=lambda one: (one.verdict.order, _time(one))))
+    labels = dict.fromkeys(
+        finding.verdict.label for finding in sorted(others, key=lambda finding: (finding.verdict.order, _time(finding)))
+    )
     found = []
     for label in labels:
-        own = [one for one in others if one.verdict.label is label]
-        places = tuple(dict.fromkeys(place for one in own if (place := one.place)))
-        found.append(Echo(label=label, count=sum(one.count for one in own), places=places))
+        own = [finding for finding in others if finding.verdict.label is label]
+        places = tuple(dict.fromkeys(place for finding in own if (place := finding.place)))
+        found.append(Echo(label=label, count=sum(finding.count for finding in own), places=places))
     return tuple(found)
 
 
 def _sentence(first: Finding, same: list[Finding], echoes: tuple[Echo, ...], unexplained: tuple[Echo, ...]) -> str:
     verdict = first.verdict
-    where = tuple(dict.fromkeys(place for one in same if (place := one.place)))
+    where = tuple(dict.fromkeys(place for finding in same if (place := finding.place)))
     if verdict.order is CausalClass.ECHO:
         head = f"Only echoes were seen, the first of them {verdict.label}{_on(where)}: the cause is elsewhere"
     elif verdict.order is CausalClass.NEWS:

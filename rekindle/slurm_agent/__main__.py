@@ -164,10 +164,10 @@ def _leave(settings: Settings, clients: Clients, clock: AwsClock, guard: int, st
 
 def _give_back(agent: Agent, *, is_dry: bool) -> int:
     if not is_dry:
-        agent.watch.turn()  # what is known of followed jobs is read back where the state was lost
+        agent.watch.run_once()  # what is known of followed jobs is read back where the state was lost
     is_all = give_back(agent.parts.slurm, agent.journal, print, is_dry=is_dry)
     if not is_dry:
-        agent.watch.turn()
+        agent.watch.run_once()
         agent.publisher.flush(LAST_NEWS_S)  # the cluster state shows how it was left
         agent.store.settle()
     return OK if is_all else NOT_OK

@@ -62,9 +62,9 @@ def check(settings: Settings, clients: Clients, build: Build, say: Callable[[str
     """Says one line for each thing looked at. True where the agent can work."""
     found = [*_machine(settings), *_slurm(settings, clients, build), *_aws(settings, clients)]
     words = {True: "ok     ", False: "MISSING", None: "note   "}
-    for one in found:
-        say(f"{words[one.is_ok]}  {one.what}: {one.text}")
-    return all(one.is_ok is not False for one in found)
+    for finding in found:
+        say(f"{words[finding.is_ok]}  {finding.what}: {finding.text}")
+    return all(finding.is_ok is not False for finding in found)
 
 
 def _machine(settings: Settings) -> Iterator[Finding]:
@@ -98,7 +98,7 @@ def _slurm(settings: Settings, clients: Clients, build: Build) -> Iterator[Findi
             bucket=settings.bucket,
             s3=clients.s3,
             memory=nothing,
-            deeds=nothing,
+            own_actions=nothing,
             resource_config=settings.resource_config,
             environ=settings.environ,
             partitions=settings.partitions,
@@ -115,8 +115,8 @@ def _slurm(settings: Settings, clients: Clients, build: Build) -> Iterator[Findi
     yield Finding(what="slurmctld", is_ok=True, text=f"Slurm {version or 'of unknown version'}, {jobs} jobs of ours")
     yield Finding(what="HyperPod", is_ok=None, text=arn or "no: node repair goes through Slurm only")
     try:
-        for one in parts.watcher.advice(datetime.now(UTC)):
-            yield Finding(what=one.what, is_ok=one.is_ok, text=one.text)
+        for advice in parts.watcher.advice(datetime.now(UTC)):
+            yield Finding(what=advice.what, is_ok=advice.is_ok, text=advice.text)
         yield _cost(settings, parts.watcher)
     except SlurmError as err:
         yield Finding(what="slurmctld", is_ok=False, text=str(err))
@@ -189,7 +189,9 @@ def _aws(settings: Settings, clients: Clients) -> Iterator[Finding]:
             "EventBusName": settings.bus,
         }
         refused = [
-            one["ErrorCode"] for one in clients.events.put_events(Entries=[entry])["Entries"] if "ErrorCode" in one
+            answer["ErrorCode"]
+            for answer in clients.events.put_events(Entries=[entry])["Entries"]
+            if "ErrorCode" in answer
         ]
         yield Finding(what="bus", is_ok=not refused, text=", ".join(refused) or f"{settings.bus} takes events")
     except AwsError as err:

@@ -53,7 +53,7 @@ def _job(slurm: Slurm, holds: HoldRecords, doc: AttemptDoc, say: Callable[[str],
 
     def job_done(what: str, act: Callable[[int], None]) -> bool:
         def is_left() -> bool:
-            return any(one.attempt == doc.attempt for one in slurm.waiting())
+            return any(waiting.attempt == doc.attempt for waiting in slurm.waiting())
 
         return _done(say, what, lambda: act(doc.slurm_job), is_left, is_dry=is_dry)
 
@@ -114,6 +114,6 @@ def _node(slurm: Slurm, node: NodeFacts, say: Callable[[str], None], *, is_dry: 
         return True
 
     def is_left() -> bool:
-        return any(one.name == node.name for one in slurm.nodes_out_by_us())
+        return any(out.name == node.name for out in slurm.nodes_out_by_us())
 
     return _done(say, what, lambda: slurm.resume(node.name), is_left, is_dry=is_dry)

@@ -1,4 +1,4 @@
-"""The agent put together, and its life: four loops, a clean end, one turn for `--once`."""
+"""The agent put together, and its life: four loops, a clean end, one pass for `--once`."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class Agent:
                 bucket=settings.bucket,
                 s3=clients.s3,
                 memory=self.outbox,
-                deeds=self.journal,
+                own_actions=self.journal,
                 resource_config=settings.resource_config,
                 guard_fd=guard_fd,
                 holding=lease,
@@ -208,7 +208,7 @@ class Agent:
         is_from_another = lease.previous is not None and not lease.was_ours(lease.previous)
         again_at = self._clock.monotonic() + TELL_AGAIN_S if is_from_another else None
         while not halt.is_set():
-            rest_s = lease.turn()
+            rest_s = lease.run_once()
             self.problems.set("lease", [lease.problem] if lease.problem else ())
             if lease.epoch not in (0, self._epoch):  # taken anew after S3 was away at our start
                 self._epoch = lease.epoch
@@ -237,12 +237,12 @@ class Agent:
     def once(self) -> tuple[str, ...]:
         """One reading, one poll, all that is open; then send. What did not work, one line each."""
         self.announce()
-        self.watch.turn()
+        self.watch.run_once()
         if self.relaying is not None:
-            self.relaying.turn(self._clock.now())
+            self.relaying.run_once(self._clock.now())
         self.orders.poll(1)
         self.executor.work()
-        self.watch.turn()
+        self.watch.run_once()
         if not self.publisher.flush(30.0):
             self.problems.set("once", ["not all could be sent"])
         self.store.settle()

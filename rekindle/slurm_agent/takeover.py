@@ -76,7 +76,7 @@ def wait_for_lease(
     try:
         while not stop.is_set():
             _end_stop(lease, settings.state_dir / STOPPED, is_ours=ends_stop)
-            rest_s = lease.turn()
+            rest_s = lease.run_once()
             if lease.standing is LeaseState.HELD and _take_over(lease, settings, clients, store):
                 return lease
             if lease.standing is LeaseState.STANDBY and lease.is_unsure:
@@ -102,7 +102,7 @@ def others_on(settings: Settings, clients: Clients, clock: Clock) -> list[str]:
     lease = make_lease(settings, clients, clock, store)
     own, found = identity(store), lease.read()
     store.close()
-    marks = [one for _, one in standing_by(clients.lease, settings.bucket, settings.cluster)]
+    marks = [agent for _, agent in standing_by(clients.lease, settings.bucket, settings.cluster)]
     doc = found.doc if found is not None and found.age_s <= MAX_TERM_S else None
     holders = [doc.holder] if doc is not None and doc.term_s and not doc.stopped_on else []
     return sorted({*marks, *holders} - {own})
@@ -111,7 +111,7 @@ def others_on(settings: Settings, clients: Clients, clock: Clock) -> list[str]:
 def _end_stop(lease: Lease, mark: Path, *, is_ours: bool) -> None:
     if not is_ours and not mark.exists():
         return
-    with suppress(*AwsError):  # tried again with the next turn
+    with suppress(*AwsError):  # tried again with the next pass
         lease.start_all()
         mark.unlink(missing_ok=True)
 
@@ -135,7 +135,7 @@ def _take_over(lease: Lease, settings: Settings, clients: Clients, store: Store)
 def settle(journal: Journal, begun: tuple[BegunOrder, ...], s3: Any, settings: Settings) -> None:
     """Bring the journal up to what other agents have done. Raises: botocore's errors while S3 is away."""
     open_ = {entry.order.token: entry.order for entry in journal.open()}
-    known = {one.token: one for one in begun}
+    known = {order.token: order for order in begun}
 
     def fetch(token: str) -> tuple[Order | None, OrderResult | None]:
         order = open_.get(token) or _read(s3, settings, order_key(settings.cluster, token), Order)

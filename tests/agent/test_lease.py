@@ -94,8 +94,8 @@ class Host:
     def is_sure(self) -> bool:
         return True
 
-    def turn(self) -> LeaseState:
-        self.lease.turn()
+    def run_once(self) -> LeaseState:
+        self.lease.run_once()
         return self.lease.standing
 
 
@@ -118,10 +118,10 @@ class Cluster:
 
     def know_each_other(self) -> None:
         """A holds, B stands by, and A has seen it."""
-        assert self.a.turn() is LeaseState.HELD
-        assert self.b.turn() is LeaseState.STANDBY
+        assert self.a.run_once() is LeaseState.HELD
+        assert self.b.run_once() is LeaseState.STANDBY
         self.time.forward(TERM_S)
-        assert self.a.turn() is LeaseState.HELD
+        assert self.a.run_once() is LeaseState.HELD
         assert self.doc().term_s == TERM_S
 
 
@@ -148,7 +148,7 @@ def test_of_two_that_try_at_once_one_wins(two: Cluster) -> None:
     """Both have read that there is none."""
     seen = two.b.lease.read()
     assert seen is None
-    assert two.a.turn() is LeaseState.HELD
+    assert two.a.run_once() is LeaseState.HELD
     two.b.lease._take(None, etag=None)
     assert two.b.lease.standing is LeaseState.STANDBY
     assert two.doc().holder == "ctl1-1"
@@ -157,12 +157,12 @@ def test_of_two_that_try_at_once_one_wins(two: Cluster) -> None:
 def test_a_standby_takes_over_a_term_after_the_last_renewal_and_not_before(two: Cluster) -> None:
     two.know_each_other()
     two.time.forward(TERM_S)
-    assert two.b.turn() is LeaseState.STANDBY
+    assert two.b.run_once() is LeaseState.STANDBY
     assert two.a.lease.left_s() == 0  # long since
     two.time.forward(3)
-    assert two.b.turn() is LeaseState.HELD
+    assert two.b.run_once() is LeaseState.HELD
     assert two.doc().epoch == 2
-    assert two.a.turn() is LeaseState.LOST
+    assert two.a.run_once() is LeaseState.LOST
     assert "ctl2-1 on ctl2 has taken the lease, epoch 2" in two.a.lease.problem
 
 
@@ -170,8 +170,8 @@ def test_a_renewal_in_time_keeps_it(two: Cluster) -> None:
     two.know_each_other()
     for _ in range(20):
         two.time.forward(15)
-        assert two.a.turn() is LeaseState.HELD
-        assert two.b.turn() is LeaseState.STANDBY
+        assert two.a.run_once() is LeaseState.HELD
+        assert two.b.run_once() is LeaseState.STANDBY
         assert two.a.lease.left_s() == 50
     assert two.doc().epoch == 1
 
@@ -182,31 +182,31 @@ def test_a_holder_that_cannot_renew_stops_before_another_may_act(two: Cluster) -
     acted = []
     for second in range(120):
         two.time.forward(1)
-        two.a.turn()
-        two.b.turn()
+        two.a.run_once()
+        two.b.run_once()
         acted.append((two.a.lease.left_s() > 0, two.b.lease.left_s() > 0))
         assert acted[-1] != (True, True), second
     assert acted[0] == (True, False)
     assert acted[-1][1]  # the other acts
     two.a.road.error = None
-    assert two.a.turn() is LeaseState.LOST
+    assert two.a.run_once() is LeaseState.LOST
 
 
 def test_alone_it_goes_on_for_three_terms_without_s3_and_is_itself_again_when_it_is_back(two: Cluster) -> None:
-    assert two.a.turn() is LeaseState.HELD
+    assert two.a.run_once() is LeaseState.HELD
     two.a.road.error = AWAY
     two.time.forward(149)
-    two.a.turn()
+    two.a.run_once()
     assert two.a.lease.left_s() == 1
     two.a.lease.begin("order-1", two.time.now())  # written down when S3 is back
     two.time.forward(2)
     assert two.a.lease.left_s() == 0
     two.time.forward(10_000)
-    two.a.turn()
+    two.a.run_once()
     assert two.a.lease.standing is LeaseState.HELD
     assert two.a.lease.left_s() == 0
     two.a.road.error = None
-    assert two.a.turn() is LeaseState.HELD
+    assert two.a.run_once() is LeaseState.HELD
     assert two.a.lease.left_s() == 150
     assert [one.token for one in two.doc().begun] == ["order-1"]
     assert two.doc().epoch == 1  # nobody else has acted since
@@ -220,27 +220,27 @@ def test_where_another_is_known_nothing_is_begun_that_cannot_be_written_down(two
 
 
 def test_one_that_comes_shortens_the_term_of_one_that_was_alone(two: Cluster) -> None:
-    assert two.a.turn() is LeaseState.HELD
+    assert two.a.run_once() is LeaseState.HELD
     assert two.doc().term_s == 180
     two.time.forward(100)  # no renewal yet: it died
-    assert two.b.turn() is LeaseState.STANDBY
+    assert two.b.run_once() is LeaseState.STANDBY
     two.time.forward(79)
-    assert two.b.turn() is LeaseState.STANDBY
+    assert two.b.run_once() is LeaseState.STANDBY
     two.time.forward(4)
-    assert two.b.turn() is LeaseState.HELD
+    assert two.b.run_once() is LeaseState.HELD
 
 
 def test_a_shorter_term_counts_from_when_it_was_sent_though_the_answer_is_lost(two: Cluster) -> None:
     """Others wait for what stands there."""
-    assert two.a.turn() is LeaseState.HELD
-    assert two.b.turn() is LeaseState.STANDBY
+    assert two.a.run_once() is LeaseState.HELD
+    assert two.b.run_once() is LeaseState.STANDBY
     two.time.forward(TERM_S)
     answered = two.a.road
     two.a.lease._s3 = Lossy(answered)
-    two.a.turn()  # written, and its answer lost
+    two.a.run_once()  # written, and its answer lost
     assert two.doc().term_s == TERM_S
     assert two.a.lease.left_s() == 50
-    assert two.a.turn() is LeaseState.HELD  # the next turn finds its own renewal there
+    assert two.a.run_once() is LeaseState.HELD  # the next pass finds its own renewal there
 
 
 @dataclass
@@ -268,7 +268,7 @@ def test_a_former_holder_begins_nothing_however_long_it_was_paused(two: Cluster)
     frozen.at = two.time.at
     two.a.time = frozen
     two.time.forward(63)
-    assert two.b.turn() is LeaseState.HELD
+    assert two.b.run_once() is LeaseState.HELD
     assert two.a.lease.left_s() > 0
     with pytest.raises(NotHolder):
         two.a.lease.begin("order-1", frozen.now())
@@ -282,7 +282,7 @@ def test_what_is_begun_is_known_to_the_next(two: Cluster) -> None:
     two.a.lease.begin("order-1", two.time.now())
     two.a.lease.begin("order-2", two.time.now())
     two.time.forward(63)
-    two.b.turn()
+    two.b.run_once()
     assert two.b.lease.previous is not None
     assert [one.token for one in two.b.lease.previous.begun] == ["order-1", "order-2"]
     assert [one.token for one in two.doc().begun] == ["order-1", "order-2"]
@@ -300,7 +300,7 @@ def test_given_back_it_is_the_others_at_once(two: Cluster) -> None:
     two.know_each_other()
     two.a.lease.give_back()
     assert two.a.lease.left_s() == 0
-    assert two.b.turn() is LeaseState.HELD
+    assert two.b.run_once() is LeaseState.HELD
     assert standing_by(two.store, BUCKET, CLUSTER) == [(standby_key(CLUSTER, "ctl2-1"), "ctl2-1")]
 
 
@@ -308,11 +308,11 @@ def test_a_restart_on_the_same_machine_has_it_back_at_once_and_after_a_reboot_wa
     two.know_each_other()
     two.time.forward(5)
     two.a.restart()
-    assert two.a.turn() is LeaseState.HELD
+    assert two.a.run_once() is LeaseState.HELD
     assert two.doc().epoch == 2
     two.a.boot = "another boot, or a copy of the state directory on another machine"
     two.a.restart()
-    assert two.a.turn() is LeaseState.STANDBY
+    assert two.a.run_once() is LeaseState.STANDBY
 
 
 @pytest.mark.parametrize(
@@ -330,14 +330,14 @@ def test_a_restart_on_the_same_machine_has_it_back_at_once_and_after_a_reboot_wa
 def test_garbage_is_told_and_replaced_when_it_is_old(two: Cluster, forged: bytes) -> None:
     two.know_each_other()
     two.put(forged)
-    assert two.a.turn() is LeaseState.LOST
+    assert two.a.run_once() is LeaseState.LOST
     assert "lease.json is no lease" in two.a.lease.problem
     a = two.a.restart()
-    assert two.a.turn() is LeaseState.STANDBY
+    assert two.a.run_once() is LeaseState.STANDBY
     assert "it is replaced when it is 180 s old, or remove it" in a.problem
-    assert two.b.turn() is LeaseState.STANDBY
+    assert two.b.run_once() is LeaseState.STANDBY
     two.time.forward(MAX_TERM_S + 3)
-    assert {two.a.turn(), two.b.turn()} == {LeaseState.HELD, LeaseState.STANDBY}
+    assert {two.a.run_once(), two.b.run_once()} == {LeaseState.HELD, LeaseState.STANDBY}
     assert two.doc().epoch >= 1
 
 
@@ -357,18 +357,18 @@ def test_garbage_is_told_and_replaced_when_it_is_old(two: Cluster, forged: bytes
 def test_a_forged_holder_is_over_after_three_minutes(two: Cluster, change: dict[str, Any]) -> None:
     two.know_each_other()
     two.put(json.dumps(json.loads(two.raw()) | {"process": "mallory"} | change).encode())
-    assert two.a.turn() is LeaseState.LOST
+    assert two.a.run_once() is LeaseState.LOST
     two.time.forward(MAX_TERM_S + 3)
-    assert two.b.turn() is LeaseState.HELD
+    assert two.b.run_once() is LeaseState.HELD
     two.time.forward(15)
-    assert two.b.turn() is LeaseState.HELD
+    assert two.b.run_once() is LeaseState.HELD
 
 
 def test_a_lease_that_was_removed_is_made_anew(two: Cluster) -> None:
     two.know_each_other()
     two.cloud.client("s3").delete_object(Bucket=BUCKET, Key=lease_key(CLUSTER))
-    assert two.a.turn() is LeaseState.LOST
-    assert two.b.turn() is LeaseState.HELD
+    assert two.a.run_once() is LeaseState.LOST
+    assert two.b.run_once() is LeaseState.HELD
 
 
 def test_stopped_by_an_operator_nobody_acts_until_it_is_taken_back(two: Cluster) -> None:
@@ -383,10 +383,10 @@ def test_stopped_by_an_operator_nobody_acts_until_it_is_taken_back(two: Cluster)
     two.a.restart()
     two.time.forward(10_000)
     for host in (two.a, two.b):
-        assert host.turn() is LeaseState.STANDBY
+        assert host.run_once() is LeaseState.STANDBY
         assert host.lease.problem == "all agents were stopped by an operator on ctl2"
     operator.lease.start_all()
-    assert two.b.turn() is LeaseState.HELD
+    assert two.b.run_once() is LeaseState.HELD
 
 
 def test_a_stop_that_is_taken_back_at_once_still_waits_for_the_former_holder(two: Cluster) -> None:
@@ -395,26 +395,26 @@ def test_a_stop_that_is_taken_back_at_once_still_waits_for_the_former_holder(two
     operator = Host("ctl2", two.store, two.time)
     operator.lease.stop_all()
     operator.lease.start_all()
-    assert two.b.turn() is LeaseState.STANDBY
+    assert two.b.run_once() is LeaseState.STANDBY
     assert two.a.lease.left_s() > 0
     two.time.forward(63)
     assert two.a.lease.left_s() == 0
-    assert two.b.turn() is LeaseState.HELD
+    assert two.b.run_once() is LeaseState.HELD
 
 
 def test_an_agent_without_a_lease_that_lives_is_waited_for(two: Cluster) -> None:
     older = AgentDoc(cluster=CLUSTER, agent_id="ctl1-0", at=START, started_at=START)
     two.put(older.to_json(), agent_key(CLUSTER))
-    assert two.b.turn() is LeaseState.STANDBY
+    assert two.b.run_once() is LeaseState.STANDBY
     assert "ctl1-0, of a version that knows no lease, acts" in two.b.lease.problem
     two.time.forward(MAX_TERM_S + 1)
-    assert two.b.turn() is LeaseState.HELD
+    assert two.b.run_once() is LeaseState.HELD
 
 
 def test_the_agents_own_older_version_is_no_other(two: Cluster) -> None:
     older = AgentDoc(cluster=CLUSTER, agent_id="ctl1-1", at=START, started_at=START)
     two.put(older.to_json(), agent_key(CLUSTER))
-    assert two.a.turn() is LeaseState.HELD
+    assert two.a.run_once() is LeaseState.HELD
 
 
 def test_with_memory_of_the_last_epoch_it_is_taken_only_where_nobody_else_held_it(two: Cluster) -> None:
@@ -424,19 +424,19 @@ def test_with_memory_of_the_last_epoch_it_is_taken_only_where_nobody_else_held_i
     for is_only in (True, False):
         two.a.restart()
         two.a.lease.is_only_ours = is_only
-        assert two.a.turn() is LeaseState.STANDBY
+        assert two.a.run_once() is LeaseState.STANDBY
     two.time.forward(63)
-    assert two.b.turn() is LeaseState.HELD
+    assert two.b.run_once() is LeaseState.HELD
     two.b.lease.give_back()
     two.a.restart()
     two.a.lease.is_only_ours = True
-    assert two.a.turn() is LeaseState.LOST
+    assert two.a.run_once() is LeaseState.LOST
 
 
 def test_a_missing_right_is_told_and_nothing_is_done(two: Cluster) -> None:
     refusal = {"Error": {"Code": "AccessDenied", "Message": "no"}, "ResponseMetadata": {"HTTPStatusCode": 403}}
     two.a.road.error = ClientError(refusal, "GetObject")  # type: ignore[arg-type]
-    assert two.a.turn() is LeaseState.STANDBY
+    assert two.a.run_once() is LeaseState.STANDBY
     assert "AccessDenied" in two.a.lease.problem
 
 
@@ -445,7 +445,7 @@ def test_no_two_contents_of_the_lease_are_equal(two: Cluster) -> None:
     two.know_each_other()
     tags = set()
     for _ in range(10):
-        two.a.turn()
+        two.a.run_once()
         found = two.b.lease.read()
         assert found is not None
         tags.add(found.etag)

@@ -156,9 +156,9 @@ class Agent:
     def is_sure(self) -> bool:
         return True
 
-    def turn(self) -> None:
+    def run_once(self) -> None:
         was = self.lease.standing
-        self.due_at = self.model.at + self.lease.turn()
+        self.due_at = self.model.at + self.lease.run_once()
         if was is LeaseState.STANDBY and self.lease.standing is LeaseState.HELD and self.lease.previous is not None:
             self.knows = {one.token for one in self.lease.previous.begun}  # `takeover.settle`
         if self.lease.standing is LeaseState.LOST:
@@ -273,7 +273,7 @@ def _pass(world: World, seconds: int) -> None:
         world.model.forward(1.0)
         for one in world.agents:
             if world.model.at >= one.due_at and not one.is_stuck:
-                one.turn()
+                one.run_once()
             assert len(world.acting()) <= 1, world.acting()
 
 
@@ -291,7 +291,7 @@ def test_with_their_loops_running_one_always_acts_again() -> None:
             model.forward(1.0)
             if int(model.at) % 5 == 0:
                 for one in agents:
-                    one.turn()
+                    one.run_once()
             silent_s = 0 if world.acting() else silent_s + 1
             assert silent_s <= TERM_S + 10
             assert len(world.acting()) <= 1

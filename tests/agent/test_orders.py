@@ -47,7 +47,7 @@ def test_an_order_delivered_again_is_answered_again_and_not_run_again(world: Wor
     world.ctld.put(job())  # as if somebody had started it again: a second run of the order would harm
     world.send(order)
     world.send(order)
-    world.turn()
+    world.run_once()
     assert world.ctld.commands == ["cancel 7"]
     assert world.answer() == first
     assert [one["outcome"] for one in world.told()] == ["done", "done", "done"]
@@ -119,7 +119,7 @@ def test_another_order_under_a_used_token_is_refused_and_the_first_ones_answer_s
     world.ctld.put(job(8))
     first = world.carry_out(cancel(world))
     world.send(world.order(Verb.CANCEL, attempt="slurm.lab.8", slurm_job=8))
-    world.turn()
+    world.run_once()
     assert world.ctld.commands == ["cancel 7"]
     assert world.answer() == first
     assert [one["outcome"] for one in world.told()] == ["done", "refused"]
@@ -144,14 +144,14 @@ def test_a_message_that_is_no_order_is_put_aside_and_told_where_it_can_be(
     world: World, body: str, is_told: bool
 ) -> None:
     world.send(body or " ")
-    world.turn()
+    world.run_once()
     assert world.left() == 0
     assert [kept for _, kept in world.agent.journal.quarantined()] == [body or " "]
     answer = world.answer()
     assert (answer is not None) is is_told
     assert answer is None or (answer.outcome is Outcome.REFUSED and answer.detail.startswith("malformed"))
     world.clock.forward(HEARTBEAT.total_seconds())
-    world.turn()
+    world.run_once()
     heartbeat = world.heartbeat()
     assert heartbeat is not None
     assert any("no order" in line for line in heartbeat.problems)
@@ -161,7 +161,7 @@ def test_a_broken_message_under_the_token_of_an_order_does_not_touch_its_answer(
     world.ctld.put(job())
     first = world.carry_out(cancel(world))
     world.send(json.dumps({"v": 1, "token": "order-1", "verb": "cancel"}))
-    world.turn()
+    world.run_once()
     assert world.answer() == first
 
 
@@ -273,7 +273,7 @@ def test_even_without_its_journal_the_agent_does_not_submit_twice(world: World, 
     (tmp_path / "new").mkdir()
     world.start()
     world.send(order)
-    world.turn()
+    world.run_once()
     again = world.answer()
     assert world.ctld.commands == ["submit slurm.lab.7-a2", "release 8"]
     assert again is not None
@@ -286,7 +286,7 @@ def test_who_may_only_send_has_nothing_submitted(world: World) -> None:
     order = submit(world)
     world.send(order.to_json().decode())
     for _ in range(5):
-        world.turn()
+        world.run_once()
     answer = world.answer()
     assert answer is not None
     assert (answer.outcome, world.ctld.commands) == (Outcome.REFUSED, [])
@@ -294,7 +294,7 @@ def test_who_may_only_send_has_nothing_submitted(world: World) -> None:
     world.write_down(replace(order, token="order-2"))
     world.send(changed.to_json().decode())
     for _ in range(5):
-        world.turn()
+        world.run_once()
     answer = world.answer("order-2")
     assert answer is not None
     assert (answer.outcome, world.ctld.commands) == (Outcome.REFUSED, [])
@@ -308,7 +308,7 @@ def test_an_agent_killed_after_the_answer_was_kept_tells_it_at_the_next_start(wo
     world.agent.executor.work()
     assert world.answer() is None
     world.start()
-    world.agent.publisher.turn()
+    world.agent.publisher.run_once()
     answer = world.answer()
     assert answer is not None
     assert answer.outcome is Outcome.DONE
@@ -320,10 +320,10 @@ def test_while_slurmctld_is_away_an_order_waits_and_is_carried_out_when_it_is_ba
     world.ctld.is_away = True
     world.send(cancel(world))
     for _ in range(10):
-        world.turn()
-        world.agent.watch.turn()
+        world.run_once()
+        world.agent.watch.run_once()
         world.clock.forward(60)
-    world.turn()
+    world.run_once()
     assert world.answer() is None
     heartbeat = world.heartbeat()
     assert heartbeat is not None
@@ -331,7 +331,7 @@ def test_while_slurmctld_is_away_an_order_waits_and_is_carried_out_when_it_is_ba
     assert heartbeat.read_at is None
     world.ctld.is_away = False
     world.clock.forward(60)
-    world.turn()
+    world.run_once()
     answer = world.answer()
     assert answer is not None
     assert answer.outcome is Outcome.DONE
@@ -360,10 +360,10 @@ def test_what_slurm_refuses_is_refused_with_its_words(world: World) -> None:
 def test_a_clock_that_is_set_back_does_not_put_an_order_off(world: World) -> None:
     world.ctld.put(job(state=SlurmState.COMPLETING))
     world.send(cancel(world))
-    world.turn()
+    world.run_once()
     world.ctld.put(job())
     world.clock.forward(-7200)
-    world.turn()
+    world.run_once()
     assert world.ctld.commands == ["cancel 7"]
 
 
@@ -372,13 +372,13 @@ def test_two_orders_about_one_job_are_carried_out_one_after_the_other(world: Wor
     hold = world.order(Verb.HOLD, "a-hold", attempt="slurm.lab.7", slurm_job=7)
     requeue = world.order(Verb.REQUEUE, "b-requeue", attempt="slurm.lab.7", slurm_job=7, new_attempt="slurm.lab.7.r1")
     world.send(hold)
-    world.turn()
+    world.run_once()
     world.send(requeue)
-    world.turn()
+    world.run_once()
     assert world.answer("b-requeue") is None
     world.ctld.put(job())
     world.clock.forward(5)
-    world.turn()
+    world.run_once()
     assert world.ctld.commands == ["requeue_hold 7", "release 7", "start_now 7"]
     held, started = world.answer("a-hold"), world.answer("b-requeue")
     assert held is not None
@@ -405,7 +405,7 @@ def test_a_start_that_slurmctld_forgot_to_let_go(world: World, changes: dict[str
     for _ in range(3):
         now = world.ctld.jobs[7]
         world.ctld.written[now.attempt] = now
-        world.turn()
+        world.run_once()
     assert world.ctld.commands == commands
 
 
@@ -418,14 +418,14 @@ def test_a_start_that_slurmctld_forgot_to_let_go_is_left_alone_after_a_while_and
     world.ctld.written[held.attempt] = held
     world.ctld.written["slurm.lab.7"] = job(mailbox="s3://b/m")
     world.ctld.put(job(8, mailbox="s3://b/m"))  # its user has started the run again
-    world.turn()
+    world.run_once()
     assert world.ctld.commands == []
     del world.ctld.jobs[8]
     world.ctld.is_away = True
-    world.turn()
+    world.run_once()
     world.ctld.is_away = False
     world.clock.forward(16 * 60)  # a person may have found it held, and count on it
-    world.turn()
+    world.run_once()
     assert world.ctld.commands == []
 
 
@@ -437,9 +437,9 @@ def test_a_start_that_a_later_order_holds_is_not_let_go_again(world: World) -> N
     world.send(world.order(Verb.HOLD, "hold-1", attempt=held.attempt, slurm_job=7))
     world.agent.orders.poll(0)
     world.clock.forward(1)
-    world.turn()
+    world.run_once()
     world.ctld.commands.clear()
-    world.turn()
+    world.run_once()
     assert world.ctld.commands == []
 
 
@@ -467,7 +467,7 @@ def test_a_fault_in_one_order_ends_neither_the_loop_nor_the_others(world: World)
     world.send(cancel(world))
     world.send(world.order(Verb.CANCEL, "order-2", attempt="slurm.lab.8", slurm_job=8))
     for _ in range(3):
-        world.turn()
+        world.run_once()
     first, second = world.answer(), world.answer("order-2")
     assert first is not None
     assert second is not None
@@ -483,11 +483,11 @@ def test_while_aws_is_away_orders_go_on_and_everything_is_told_when_it_is_back(w
     world.agent.executor.work()
     for _ in range(5):
         assert world.agent.orders.poll(0) is False
-        world.agent.publisher.turn()
+        world.agent.publisher.run_once()
         world.clock.forward(60)
     assert world.ctld.commands == ["cancel 7"]
     world.cut(None)
-    world.turn()
+    world.run_once()
     answer = world.answer()
     assert answer is not None
     assert answer.outcome is Outcome.DONE
@@ -499,7 +499,7 @@ def test_without_a_queue_the_agent_says_that_it_is_there_until_it_has_one(cloud:
     world.agent.announce()
     for _ in range(3):
         assert world.agent.orders.poll(0) is False
-        world.agent.publisher.turn()
+        world.agent.publisher.run_once()
         world.clock.forward(61)
     started = world.told("Rekindle Agent Started")
     assert len(started) == 4
@@ -512,13 +512,13 @@ def test_without_a_queue_the_agent_says_that_it_is_there_until_it_has_one(cloud:
 
 
 def test_read_is_done_after_a_look_that_began_after_it(world: World) -> None:
-    world.agent.watch.turn()
+    world.agent.watch.run_once()
     world.send(world.order(Verb.READ))
-    world.turn()
+    world.run_once()
     assert world.answer() is None
-    world.agent.watch.turn()
+    world.agent.watch.run_once()
     world.clock.forward(2)
-    world.turn()
+    world.run_once()
     answer = world.answer()
     assert answer is not None
     assert answer.outcome is Outcome.DONE
@@ -528,7 +528,7 @@ def test_stacks_without_a_signal_that_the_run_hears_are_no_order(world: World) -
     world.ctld.put(job())
     order = world.order(Verb.STACKS, attempt="slurm.lab.7", slurm_job=7, signal=Signal.USR2)
     world.send(order.to_json().decode().replace('"USR2"', "null"))
-    world.turn()
+    world.run_once()
     answer = world.answer()
     assert answer is not None
     assert answer.outcome is Outcome.REFUSED

@@ -45,12 +45,12 @@ def test_what_was_seen_while_aws_was_away_is_told_in_order_with_each_document_in
     world.cut(error)
     for number in range(30):
         world.watcher.readings.append(doc(number))
-        world.agent.watch.turn()
-        world.agent.publisher.turn()
+        world.agent.watch.run_once()
+        world.agent.publisher.run_once()
     world.start()  # killed, too
     assert world.read(NODES) is None
     world.cut(None)
-    world.agent.publisher.turn()
+    world.agent.publisher.run_once()
     assert world.read(NODES) == b"29"
     assert numbers(world) == list(range(30))
     assert world.agent.outbox.sizes() == {"documents": 0, "news": 0, "dropped": 0}
@@ -59,10 +59,10 @@ def test_what_was_seen_while_aws_was_away_is_told_in_order_with_each_document_in
 
 def test_while_aws_is_away_it_is_asked_less_and_less_often(world: World) -> None:
     world.cut(AWAY)
-    rests = [world.agent.publisher.turn() for _ in range(10)]
+    rests = [world.agent.publisher.run_once() for _ in range(10)]
     assert rests == [1, 2, 4, 8, 16, 32, 60, 60, 60, 60]
     world.cut(None)
-    assert world.agent.publisher.turn() == HEARTBEAT.total_seconds()
+    assert world.agent.publisher.run_once() == HEARTBEAT.total_seconds()
 
 
 def test_a_document_that_is_refused_holds_up_neither_the_others_nor_the_news(world: World) -> None:
@@ -80,14 +80,14 @@ def test_a_document_that_is_refused_holds_up_neither_the_others_nor_the_news(wor
             documents={NODES: b"1", **{f"clusters/lab/attempts/{n}.json": b"x" for n in range(45)}}, news=(news(1),)
         )
     )
-    world.agent.watch.turn()
-    world.agent.publisher.turn()
+    world.agent.watch.run_once()
+    world.agent.publisher.run_once()
     assert world.read("clusters/lab/attempts/44.json") == b"x"
     assert numbers(world) == [1]
     assert any("AccessDenied" in line for line in world.agent.problems.lines())
     world.network["s3"].client = real
     world.clock.forward(61)
-    world.agent.publisher.turn()
+    world.agent.publisher.run_once()
     assert world.read(NODES) == b"1"
     assert world.agent.problems.lines() == ()
 
@@ -95,14 +95,14 @@ def test_a_document_that_is_refused_holds_up_neither_the_others_nor_the_news(wor
 def test_the_heartbeat_says_when_slurm_was_read_only_once_all_of_that_stands_on_the_whiteboard(world: World) -> None:
     def heartbeat() -> object:
         world.clock.forward(HEARTBEAT.total_seconds())
-        world.agent.publisher.turn()
+        world.agent.publisher.run_once()
         heartbeat = world.heartbeat()
         assert heartbeat is not None
         assert heartbeat.at == world.clock.now()
         return heartbeat.read_at
 
     assert heartbeat() is None
-    world.agent.watch.turn()
+    world.agent.watch.run_once()
     first = world.clock.now()
     assert heartbeat() == first
 
@@ -116,14 +116,14 @@ def test_the_heartbeat_says_when_slurm_was_read_only_once_all_of_that_stands_on_
 
     world.network["s3"].client = Refuses()
     world.watcher.readings.append(doc(1))
-    world.agent.watch.turn()
+    world.agent.watch.run_once()
     heartbeat()
     world.watcher.readings.append(doc(2))  # a newer content does not make the missing one any less missing
-    world.agent.watch.turn()
+    world.agent.watch.run_once()
     assert heartbeat() == first
     world.network["s3"].client = real
     last = world.clock.now()
-    world.agent.watch.turn()
+    world.agent.watch.run_once()
     world.clock.forward(61)
     heartbeat()
     assert heartbeat() == last + timedelta(0)
@@ -137,15 +137,15 @@ def test_the_first_reading_is_told_at_once_also_where_nothing_has_changed(world:
         world.agent.publisher._wake.clear()
         return woken
 
-    assert world.agent.watch.turn()
+    assert world.agent.watch.run_once()
     assert is_woken()
-    world.agent.watch.turn()
+    world.agent.watch.run_once()
     assert not is_woken()
     world.ctld.is_away = True
-    world.agent.watch.turn()
+    world.agent.watch.run_once()
     assert not is_woken()
     world.ctld.is_away = False
-    world.agent.watch.turn()
+    world.agent.watch.run_once()
     assert is_woken()
 
 
@@ -153,12 +153,12 @@ def test_the_first_reading_is_told_at_once_also_where_nothing_has_changed(world:
 def test_news_reach_the_service_only_after_the_time_at_which_their_slurm_was_read(world: World, away_s: int) -> None:
     """The service turns away what it is told of a cluster whose last reading looks old."""
     if away_s:
-        world.agent.watch.turn()
-        world.agent.publisher.turn()
+        world.agent.watch.run_once()
+        world.agent.publisher.run_once()
         world.clock.forward(away_s)
-        world.agent.publisher.turn()  # the heartbeat goes on while slurmctld is away
+        world.agent.publisher.run_once()  # the heartbeat goes on while slurmctld is away
     world.watcher.readings.append(doc(1))
-    world.agent.watch.turn()
+    world.agent.watch.run_once()
     real, seen = world.network["events"].client, []
 
     class Notes:
@@ -168,19 +168,19 @@ def test_news_reach_the_service_only_after_the_time_at_which_their_slurm_was_rea
             return real.put_events(Entries=Entries, **rest)
 
     world.network["events"].client = Notes()
-    world.agent.publisher.turn()
+    world.agent.publisher.run_once()
     assert seen == [("Rekindle Slurm Job", world.clock.now())]
 
 
 def test_while_slurm_cannot_be_read_the_heartbeat_goes_on_and_its_read_at_stands_still(world: World) -> None:
-    world.agent.watch.turn()
-    world.agent.publisher.turn()
+    world.agent.watch.run_once()
+    world.agent.publisher.run_once()
     read_at = world.clock.now()
     world.ctld.is_away = True
     for _ in range(3):
         world.clock.forward(HEARTBEAT.total_seconds())
-        world.agent.watch.turn()
-        world.agent.publisher.turn()
+        world.agent.watch.run_once()
+        world.agent.publisher.run_once()
     heartbeat = world.heartbeat()
     assert heartbeat is not None
     assert (heartbeat.at, heartbeat.read_at) == (world.clock.now(), read_at)
@@ -199,10 +199,10 @@ def test_events_that_the_bus_does_not_take_are_sent_again_and_the_others_are_not
 
     world.network["events"].client = Picky()
     world.watcher.readings.append(Reading(news=(news(1), news(2), news(3))))
-    world.agent.watch.turn()
-    world.agent.publisher.turn()
+    world.agent.watch.run_once()
+    world.agent.publisher.run_once()
     assert sorted(numbers(world)) == [1, 3]
-    world.agent.publisher.turn()
+    world.agent.publisher.run_once()
     assert sorted(numbers(world)) == [1, 2, 3]
 
 
@@ -220,8 +220,8 @@ def test_an_event_that_the_bus_does_not_bear_is_dropped_alone(world: World) -> N
 
     world.network["events"].client = Bears()
     world.watcher.readings.append(Reading(news=tuple(news(number) for number in range(25))))
-    world.agent.watch.turn()
-    world.agent.publisher.turn()
+    world.agent.watch.run_once()
+    world.agent.publisher.run_once()
     assert numbers(world) == [number for number in range(25) if number != 12]
     assert world.agent.outbox.sizes() == {"documents": 0, "news": 0, "dropped": 1}
 
@@ -245,7 +245,7 @@ def test_news_beyond_the_bound_are_dropped_oldest_first_and_the_count_is_told(tm
 
 def test_an_answer_does_not_wait_behind_the_world(world: World) -> None:
     world.watcher.readings.append(Reading(documents={f"clusters/lab/attempts/{n}.json": b"x" for n in range(100)}))
-    world.agent.watch.turn()
+    world.agent.watch.run_once()
     world.ctld.put(job())
     world.send(world.order(Verb.CANCEL, attempt="slurm.lab.7", slurm_job=7))
     world.agent.orders.poll(0)
@@ -259,19 +259,19 @@ def test_an_answer_does_not_wait_behind_the_world(world: World) -> None:
             return real.put_object(Key=Key, **rest)
 
     world.network["s3"].client = Notes()
-    world.agent.publisher.turn()
+    world.agent.publisher.run_once()
     assert written.index("clusters/lab/answers/order-1.json") <= 1  # behind the heartbeat
     assert len(written) == 103  # 100 attempts, the answer, and the heartbeat again once Slurm's reading stands there
 
 
 def test_a_watchers_memory_and_what_it_told_are_kept_together(world: World) -> None:
     world.watcher.readings.append(Reading(documents={NODES: b"1"}, memory={"seen/7": b"running", "seen/8": b"x"}))
-    world.agent.watch.turn()
+    world.agent.watch.run_once()
     world.watcher.readings.append(Reading(memory={"seen/8": None}))
-    world.agent.watch.turn()
+    world.agent.watch.run_once()
     world.start()
     assert world.agent.outbox.items("seen/") == {"seen/7": b"running"}
-    world.agent.publisher.turn()
+    world.agent.publisher.run_once()
     assert world.read(NODES) == b"1"
 
 
@@ -291,7 +291,7 @@ def test_a_state_file_that_cannot_be_opened_is_told_and_orders_are_carried_out_a
     order = world.order(Verb.CANCEL, attempt="slurm.lab.7", slurm_job=7)
     assert world.carry_out(order).outcome is Outcome.DONE
     world.send(order)
-    world.turn()
+    world.run_once()
     assert world.ctld.commands == ["cancel 7"]
     heartbeat = world.heartbeat()
     assert heartbeat is not None
@@ -299,17 +299,17 @@ def test_a_state_file_that_cannot_be_opened_is_told_and_orders_are_carried_out_a
 
     path.rmdir()
     world.clock.forward(BACK_TO_DISK_S)
-    world.turn()
+    world.run_once()
     world.clock.forward(HEARTBEAT.total_seconds())
-    world.agent.watch.turn()
+    world.agent.watch.run_once()
     world.send(order)
-    world.turn()
+    world.run_once()
     heartbeat = world.heartbeat()
     assert heartbeat is not None
     assert heartbeat.problems == ()
     world.start()  # what happened in memory is on the disk now
     world.send(order)
-    world.turn()
+    world.run_once()
     assert world.ctld.commands == ["cancel 7"]
 
 

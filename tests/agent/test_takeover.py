@@ -33,7 +33,7 @@ SIGNAL, CANCEL = "signal 7 USR1", "cancel 7"
 
 
 class Head:
-    """One head node's agent, turn by turn. Both see the same slurmctld."""
+    """One head node's agent, pass by pass. Both see the same slurmctld."""
 
     def __init__(self, name: str, site: Site, folder: Path) -> None:
         self.site = site
@@ -75,10 +75,10 @@ class Head:
         assert self.agent is not None
         return self.agent
 
-    def turn(self) -> None:
+    def run_once(self) -> None:
         self.acting.orders.poll(0)
         self.acting.executor.work()
-        self.acting.publisher.turn()
+        self.acting.publisher.run_once()
 
 
 class Site:
@@ -131,7 +131,7 @@ def test_a_signal_that_was_begun_is_not_sent_again_by_the_next_agent(site: Site)
     assert site.ctld.commands == [SIGNAL]  # and it is killed before it can say so
     site.over_to_b()
     site.send(order)
-    site.b.turn()
+    site.b.run_once()
     assert site.answer().outcome is Outcome.FAILED
     assert "it is not known whether the signal was sent" in site.answer().detail
     assert site.ctld.commands == [SIGNAL]
@@ -144,7 +144,7 @@ def test_what_was_begun_is_settled_without_its_message(site: Site) -> None:
     site.a.acting.executor.work()
     site.over_to_b()
     site.b.acting.executor.work()
-    site.b.acting.publisher.turn()
+    site.b.acting.publisher.run_once()
     assert site.answer().outcome is Outcome.DONE
     assert site.ctld.commands == [CANCEL]
 
@@ -154,7 +154,7 @@ def test_what_another_agent_did_is_no_users_doing(site: Site) -> None:
     site.ctld.put(job(7))
     order = site.order(Verb.CANCEL, attempt=ATTEMPT, slurm_job=7)
     site.send(order)
-    site.a.turn()
+    site.a.run_once()
     assert site.answer().outcome is Outcome.DONE
     site.over_to_b()
     assert site.b.acting.journal.has_ended(ATTEMPT)
@@ -172,12 +172,12 @@ def test_an_order_that_was_only_taken_is_the_next_agents(site: Site) -> None:
     site.over_to_b()
     site.ctld.put(job(7))
     site.send(order)
-    site.b.turn()
+    site.b.run_once()
     answered = site.answer()
     assert answered.outcome is Outcome.DONE
     site.clock.forward(4000)
     assert site.a.try_()
-    site.a.turn()
+    site.a.run_once()
     assert site.answer() == answered, "the expired order was answered a second time"
     assert site.ctld.commands == [CANCEL]
 
@@ -185,7 +185,7 @@ def test_an_order_that_was_only_taken_is_the_next_agents(site: Site) -> None:
 def test_a_former_holder_runs_and_tells_nothing(site: Site) -> None:
     site.ctld.put(job(7))
     site.over_to_b()
-    site.b.acting.publisher.turn()
+    site.b.acting.publisher.run_once()
     before = site.read(agent_key(CLUSTER))
     order = site.order(Verb.CANCEL, attempt=ATTEMPT, slurm_job=7)
     site.a.acting.executor.take(order.to_json().decode())
@@ -195,7 +195,7 @@ def test_a_former_holder_runs_and_tells_nothing(site: Site) -> None:
     )
     site.a.acting.outbox.keep(Reading(documents={attempt_key(ATTEMPT): doc.to_json()}))
     site.a.acting.announce()
-    site.a.acting.publisher.turn()
+    site.a.acting.publisher.run_once()
     assert site.ctld.commands == []
     assert site.read(agent_key(CLUSTER)) == before
     with pytest.raises(site.cloud.client("s3").exceptions.NoSuchKey):
@@ -226,7 +226,7 @@ def test_messages_that_come_too_late_are_handed_on_at_once(site: Site) -> None:
     site.a.acting.orders.poll(0)
     site.cloud.clock.run_until(lambda: False, limit=timedelta(seconds=2))  # far less than a message is hidden for
     assert site.b.try_()
-    site.b.turn()
+    site.b.run_once()
     assert site.answer().outcome is Outcome.DONE
 
 
@@ -234,8 +234,8 @@ def test_the_heartbeat_says_who_acts_and_who_would_take_over(site: Site) -> None
     assert not site.b.try_()
     site.clock.forward(61)
     assert site.a.acting._lease is not None
-    site.a.acting._lease.turn()
-    site.a.acting.publisher.turn()
+    site.a.acting._lease.run_once()
+    site.a.acting.publisher.run_once()
     heartbeat = AgentDoc.from_json(site.read(agent_key(CLUSTER)))
     assert heartbeat.epoch == 1
     assert heartbeat.host
@@ -253,12 +253,12 @@ def test_while_s3_is_away_a_restarted_agent_looks_and_does_nothing(site: Site) -
     site.a.acting.executor.work()
     assert site.ctld.commands == []
     site.a.watcher.readings.append(Reading(documents={"clusters/lab/seen": b"{}"}))
-    site.a.acting.watch.turn()
+    site.a.acting.watch.run_once()
     site.a.s3.error = None
     assert site.a.acting._lease is not None
-    site.a.acting._lease.turn()
+    site.a.acting._lease.run_once()
     site.a.acting.executor.work()
-    site.a.acting.publisher.turn()
+    site.a.acting.publisher.run_once()
     assert site.read("clusters/lab/seen") == b"{}"
     assert site.ctld.commands == [CANCEL]
     assert LeaseDoc.from_json(site.read(lease_key(CLUSTER))).epoch == 2
@@ -286,6 +286,6 @@ def test_forged_tokens_in_the_lease_start_nothing(site: Site) -> None:
     site.store.put_object(Bucket=BUCKET, Key=lease_key(CLUSTER), Body=json.dumps(wire).encode())
     site.clock.forward(183)
     assert site.b.try_()
-    site.b.turn()
+    site.b.run_once()
     assert site.ctld.commands == []
     assert site.b.acting.journal.open() == ()

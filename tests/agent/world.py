@@ -1,4 +1,4 @@
-"""The agent's core between the embedded cloud and a slurmctld in this process, turn by turn, on a clock of ours."""
+"""The agent's core between the embedded cloud and a slurmctld in this process, pass by pass, on a clock of ours."""
 
 from __future__ import annotations
 
@@ -192,20 +192,20 @@ class World:
 
     # ---- the agent's turns
 
-    def turn(self) -> None:
+    def run_once(self) -> None:
         """One poll, what is due, what is to be told."""
         self.agent.orders.poll(0)
         self.agent.executor.work()
-        self.agent.publisher.turn()
+        self.agent.publisher.run_once()
 
     def carry_out(self, order: Order) -> OrderResult:
         """Send it, and have turns until it is answered."""
         self.send(order)
         for _ in range(100):
-            self.turn()
+            self.run_once()
             if (answer := self.answer(order.token)) is not None:
                 return answer
-            self.agent.watch.turn()
+            self.agent.watch.run_once()
             self.clock.forward(30)
         raise AssertionError(f"{order.token} was never answered: {self.agent.problems.lines()}")
 

@@ -14,8 +14,8 @@ from rekindle.slurm_agent.copies.reads import CopyReads
 from rekindle.slurm_agent.reading.nodemap import NodeMap
 from rekindle.slurm_agent.reading.run import Runner
 from rekindle.slurm_agent.slurm.commands import Commands
+from rekindle.slurm_agent.watching.followed_jobs import FollowedJobs
 from rekindle.slurm_agent.watching.owners import Owners
-from rekindle.slurm_agent.watching.roster import Roster
 from rekindle.slurm_agent.watching.watcher import Watch
 from tests.agent_slurm.fake_slurm import FakeSlurm
 
@@ -71,7 +71,7 @@ class Head:
         """A new process of the agent."""
         runner = Runner(environ={"PATH": self.fake.path})
         self.reads = CopyReads(runner, lambda: self.now)
-        self.roster = Roster()
+        self.followed_jobs = FollowedJobs()
         node_map = NodeMap(str(self.resources))
         self.owners = owners = Owners("ml", self.board.get)
         self.watch = Watch(
@@ -79,8 +79,8 @@ class Head:
             reads=self.reads,
             node_map=node_map,
             memory=self.memory,
-            deeds=self.journal,
-            roster=self.roster,
+            own_actions=self.journal,
+            followed_jobs=self.followed_jobs,
             published=self.board.get,
             owners=owners,
         )

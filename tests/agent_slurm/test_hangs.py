@@ -24,15 +24,15 @@ from rekindle.slurm_agent.files.user_files import UserFiles
 from rekindle.slurm_agent.files.worker import WorkNotDone
 from rekindle.slurm_agent.files.workers import Hangs, Workers, WorkPending, mount_of
 from rekindle.slurm_agent.reading.run import Runner
+from rekindle.slurm_agent.watching.followed_jobs import FollowedJob, FollowedJobs
 from rekindle.slurm_agent.watching.relay import MailboxRelay
-from rekindle.slurm_agent.watching.roster import FollowedJob, Roster
 from tests.agent_slurm.conftest import START, Head, Kept
 from tests.agent_slurm.test_relay import heartbeat
 
 ME = (os.getuid(), os.getgid())
 SOFT_S = 0.5  # for one path; a path that answers needs some milliseconds. Longer on a busy machine: `pace`
 MOMENT_S = 5 * SOFT_S + 1.0  # the start of the workers, and one path that hangs
-LONGEST_S = 2.0  # as in an agent that is installed: what one user may cost in a turn is more than that
+LONGEST_S = 2.0  # as in an agent that is installed: what one user may cost in a pass is more than that
 
 
 @pytest.fixture(autouse=True)
@@ -98,9 +98,9 @@ def s3(monkeypatch: pytest.MonkeyPatch) -> Iterator[object]:
 
 
 def relay_of(s3: object, files: UserFiles, *members: FollowedJob) -> MailboxRelay:
-    roster = Roster()
-    roster.put(members)
-    return MailboxRelay(cluster="ml", bucket="stack", s3=s3, memory=Kept(), roster=roster, files=files)
+    followed_jobs = FollowedJobs()
+    followed_jobs.put(members)
+    return MailboxRelay(cluster="ml", bucket="stack", s3=s3, memory=Kept(), followed_jobs=followed_jobs, files=files)
 
 
 def test_the_relay_carries_every_other_mailbox_and_names_the_path(
@@ -110,7 +110,7 @@ def test_the_relay_carries_every_other_mailbox_and_names_the_path(
     sent: set[str] = set()
     for _ in range(3):
         began = time.monotonic()
-        reading = relay.turn(START)
+        reading = relay.run_once(START)
         assert time.monotonic() - began < MOMENT_S
         sent |= reading.documents.keys()
         assert len(reading.problems) == 1
@@ -169,12 +169,12 @@ def test_many_jobs_on_a_file_system_that_hangs_cost_few_processes_and_little_tim
     hung: Path, files: UserFiles, s3: object, tmp_path: Path
 ) -> None:
     many = [member(number, hung / f"box{number}") for number in range(10, 40)]
-    good = replace(member(7, heartbeat_in(tmp_path / "box")), uid=4000)  # another user: each has a budget of a turn
+    good = replace(member(7, heartbeat_in(tmp_path / "box")), uid=4000)  # another user: each has a budget of a pass
     relay = relay_of(s3, files, *many, good if os.geteuid() else replace(good, uid=0))
     began = time.monotonic()
     problems: tuple[str, ...] = ()
     for _ in range(3):
-        problems = relay.turn(START).problems
+        problems = relay.run_once(START).problems
         assert len(files.workers._waiting) <= workers.IN_A_ROW
         time.sleep(SOFT_S)
     assert time.monotonic() - began < workers.IN_A_ROW * SOFT_S + 3 * MOMENT_S
@@ -233,7 +233,7 @@ def test_the_look_sees_every_job_and_names_the_path(
 ) -> None:
     monkeypatch.setattr(user_files, "LOG_S", SOFT_S)
     head = Head(tmp_path)
-    head.watch._ways = replace(head.watch._ways, files=files)
+    head.watch._inputs = replace(head.watch._inputs, files=files)
     running = {"State": "RUNNING", "NodeList": "n1"}
     ended = {"JobID": "6", "State": "FAILED", "NodeList": "n1", "Comment": "rekindle", "STDOUT": f"{hung}/out"}
     head.fake.jobs(
@@ -301,7 +301,7 @@ def test_what_comes_too_late_is_not_put_in_place(tmp_path: Path) -> None:
 
 
 def test_a_slow_file_system_is_served_a_turn_later(files: UserFiles, s3: object, tmp_path: Path) -> None:
-    """What is not there in time is there in the next turn, and not begun anew."""
+    """What is not there in time is there in the next pass, and not begun anew."""
     relay = relay_of(s3, files, member(7, heartbeat_in(tmp_path / "box")))
     key = f"clusters/ml/jobs/slurm.ml.7/{plan_key('slurm.ml.7.r1')}"
     s3.put_object(Bucket="stack", Key=key, Body=b"plan")  # type: ignore[attr-defined]
@@ -309,7 +309,7 @@ def test_a_slow_file_system_is_served_a_turn_later(files: UserFiles, s3: object,
     sent: set[str] = set()
     deadline = time.monotonic() + 20.0
     while time.monotonic() < deadline and not sent:
-        sent |= relay.turn(START).documents.keys()
+        sent |= relay.run_once(START).documents.keys()
         time.sleep(0.1)
     assert sent == {"clusters/ml/jobs/slurm.ml.7/rekindle/heartbeats/slurm.ml.7.json"}
     assert (tmp_path / "box" / plan_key("slurm.ml.7.r1")).read_bytes() == b"plan"

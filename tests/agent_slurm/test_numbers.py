@@ -55,9 +55,9 @@ def obey(head: Head, verb: Verb, **more: object) -> tuple[Outcome, str]:
         slurm_job=1,
         **more,  # type: ignore[arg-type]
     )
-    turn = OrderTry(order=order, begun_at=None, tried_at=None, now=START, begin=lambda: None)
+    order_try = OrderTry(order=order, begun_at=None, tried_at=None, now=START, begin=lambda: None)
     hands = OrderDispatcher(slurm=head.commands, specs=NoSpecs(), reread=None)  # type: ignore[arg-type]
-    result = hands.carry_out(turn)
+    result = hands.carry_out(order_try)
     return result.outcome, result.detail
 
 

@@ -37,9 +37,9 @@ from rekindle.slurm_agent.reading.nodemap import NodeMap
 from rekindle.slurm_agent.reading.nodes import Settings
 from rekindle.slurm_agent.reading.run import Runner
 from rekindle.slurm_agent.slurm.commands import Commands
+from rekindle.slurm_agent.watching.followed_jobs import FollowedJob, FollowedJobs
 from rekindle.slurm_agent.watching.owners import Owners
 from rekindle.slurm_agent.watching.relay import MailboxRelay, is_for_the_run, shared_path
-from rekindle.slurm_agent.watching.roster import FollowedJob, Roster
 from tests.agent_slurm.conftest import START, Kept
 
 JOB = "slurm.ml.7"
@@ -55,7 +55,7 @@ class World:
         self.checkpoints = folder / "ck"
         self.checkpoints.mkdir()
         self.memory = Kept()
-        self.roster = Roster()
+        self.followed_jobs = FollowedJobs()
         self.now = START
         self.put_member()
         self.start()
@@ -71,18 +71,23 @@ class World:
             "gid": os.getgid(),
             "is_running": True,
         }
-        self.roster.put([FollowedJob(**(member | more))])  # type: ignore[arg-type]
+        self.followed_jobs.put([FollowedJob(**(member | more))])  # type: ignore[arg-type]
 
     def start(self) -> None:
         # What takes long on a busy machine is no hang here: test_hangs plays those.
         self.files = UserFiles(Workers(soft_s=60.0, patience_s=120.0))
         self.relay = MailboxRelay(
-            cluster="ml", bucket="stack", s3=self.s3, memory=self.memory, roster=self.roster, files=self.files
+            cluster="ml",
+            bucket="stack",
+            s3=self.s3,
+            memory=self.memory,
+            followed_jobs=self.followed_jobs,
+            files=self.files,
         )
 
-    def turn(self, seconds: float = 61) -> Reading:
+    def run_once(self, seconds: float = 61) -> Reading:
         self.now += timedelta(seconds=seconds)
-        reading = self.relay.turn(self.now)
+        reading = self.relay.run_once(self.now)
         self.memory.all |= {key: raw for key, raw in reading.memory.items() if raw is not None}
         return reading
 
@@ -145,31 +150,31 @@ def test_what_the_service_writes_comes_to_the_path_and_the_bell_rings_last(world
     for key in (fence_key(), request_key("r1"), plan_key(f"{JOB}.r1"), mark_key("file:///fsx/ck/1")):
         world.serve(key, key.encode())
     world.serve(doorbell_key(), b"1")
-    world.turn()
+    world.run_once()
     for key in (fence_key(), request_key("r1"), plan_key(f"{JOB}.r1"), mark_key("file:///fsx/ck/1"), doorbell_key()):
         assert (world.path / key).exists(), key
     assert (world.path / request_key("r1")).read_bytes() == request_key("r1").encode()
 
 
 def test_a_ring_brings_news_at_once_and_silence_asks_for_no_list(world: World) -> None:
-    world.turn()
+    world.run_once()
     world.serve(request_key("r1"))
-    world.turn(seconds=5)
+    world.run_once(seconds=5)
     assert not (world.path / request_key("r1")).exists(), "nobody rang"
     world.serve(doorbell_key(), b"2")
-    world.turn(seconds=5)
+    world.run_once(seconds=5)
     assert (world.path / request_key("r1")).exists()
     world.serve(request_key("r2"))
-    world.turn(seconds=61)
+    world.run_once(seconds=61)
     assert (world.path / request_key("r2")).exists(), "once a minute it is looked for without a ring"
 
 
 def test_a_plan_is_there_before_the_job_is_let_go_whatever_the_relay_was_about_to_do(world: World) -> None:
     world.serve(doorbell_key(), b"1")
     world.put_member(is_running=False)
-    world.turn()
+    world.run_once()
     world.serve(plan_key(f"{JOB}.r1"), b"plan")
-    world.turn(seconds=5)
+    world.run_once(seconds=5)
     assert not (world.path / plan_key(f"{JOB}.r1")).exists(), "nothing runs: the relay is in no hurry"
     world.relay.deliver(8)
     assert not (world.path / plan_key(f"{JOB}.r1")).exists(), "another job's"
@@ -240,7 +245,7 @@ def test_only_the_services_own_names_come(world: World) -> None:
         "rekindle/requests/a b.json",
     ):
         world.serve(key)
-    world.turn()
+    world.run_once()
     assert not list((world.path / "rekindle").glob("**/*")) or not (world.path / "rekindle").exists()
     assert not is_for_the_run("rekindle/manifests/step-000000000001-a.json")
     assert not is_for_the_run("x/rekindle/fence.json")
@@ -249,12 +254,14 @@ def test_only_the_services_own_names_come(world: World) -> None:
 
 def test_what_the_run_writes_goes_to_s3_when_it_changes(world: World) -> None:
     path = world.write(f"rekindle/heartbeats/{JOB}.json", heartbeat(1))
-    assert world.turn().documents[f"{PREFIX}/rekindle/heartbeats/{JOB}.json"] == heartbeat(1)
-    assert world.turn().documents == {}
+    assert world.run_once().documents[f"{PREFIX}/rekindle/heartbeats/{JOB}.json"] == heartbeat(1)
+    assert world.run_once().documents == {}
     path.write_bytes(heartbeat(10))
-    assert list(world.turn().documents) == [f"{PREFIX}/rekindle/heartbeats/{JOB}.json"]
+    assert list(world.run_once().documents) == [f"{PREFIX}/rekindle/heartbeats/{JOB}.json"]
     world.start()
-    assert f"{PREFIX}/rekindle/heartbeats/{JOB}.json" not in world.turn().documents, "a new process knows what was sent"
+    assert f"{PREFIX}/rekindle/heartbeats/{JOB}.json" not in world.run_once().documents, (
+        "a new process knows what was sent"
+    )
 
 
 def test_half_a_message_too_much_and_other_names_stay_where_they_are(world: World) -> None:
@@ -263,9 +270,9 @@ def test_half_a_message_too_much_and_other_names_stay_where_they_are(world: Worl
     world.write("rekindle/heartbeats/notes.txt", heartbeat(1))
     world.write("rekindle/fence.json", b"{}")
     world.write("rekindle/secrets/key.json", b"{}")
-    assert [key for key in world.turn().documents if not key.endswith("found.json")] == []
+    assert [key for key in world.run_once().documents if not key.endswith("found.json")] == []
     world.write("rekindle/heartbeats/half.json", heartbeat(1))
-    assert f"{PREFIX}/rekindle/heartbeats/half.json" in world.turn().documents
+    assert f"{PREFIX}/rekindle/heartbeats/half.json" in world.run_once().documents
 
 
 def test_no_link_is_followed_in_a_mailbox(world: World, tmp_path: Path) -> None:
@@ -279,7 +286,7 @@ def test_no_link_is_followed_in_a_mailbox(world: World, tmp_path: Path) -> None:
     (world.path / "rekindle" / "replies").symlink_to(elsewhere)
     (world.path / "rekindle" / "requests").symlink_to(elsewhere)
     world.serve(request_key("r1"))
-    reading = world.turn()
+    reading = world.run_once()
     assert [key for key in reading.documents if not key.endswith("found.json")] == []
     assert not (elsewhere / "r1.json").exists()
     assert any(JOB in problem for problem in reading.problems)
@@ -288,7 +295,7 @@ def test_no_link_is_followed_in_a_mailbox(world: World, tmp_path: Path) -> None:
 def test_a_pipe_in_a_mailbox_holds_nobody_up(world: World) -> None:
     (world.path / "rekindle" / "heartbeats").mkdir(parents=True)
     os.mkfifo(world.path / "rekindle" / "heartbeats" / "x.json")
-    assert f"{PREFIX}/rekindle/heartbeats/x.json" not in world.turn().documents
+    assert f"{PREFIX}/rekindle/heartbeats/x.json" not in world.run_once().documents
 
 
 def test_checkpoints_with_manifests_are_judged_by_them(world: World) -> None:
@@ -299,7 +306,7 @@ def test_checkpoints_with_manifests_are_judged_by_them(world: World) -> None:
     bad = manifest_of(root.parent / "step-6", 6, {"rank-0.bin": 100})
     for one in (good, bad):
         world.write(one.key, one.to_json())
-    doc = world.found(world.turn())
+    doc = world.found(world.run_once())
     assert [(one.step, one.problems == ()) for one in doc.checkpoints] == [(6, False), (5, True)]
     assert doc.checkpoints[1].root == f"file://{root}"
     assert doc.checkpoints[1].manifest == f"file://{world.path}/{good.key}"
@@ -313,7 +320,7 @@ def test_a_checkpoint_saved_for_people_to_look_into_says_so(world: World) -> Non
     (root / "rank-0.bin").write_bytes(b"x" * 100)
     made = replace(manifest_of(root, 5, {"rank-0.bin": 100}), request_id=forensic_request_id("inc-1", 1))
     world.write(made.key, made.to_json())
-    assert [one.kind for one in world.found(world.turn()).checkpoints] == [FORENSIC]
+    assert [one.kind for one in world.found(world.run_once()).checkpoints] == [FORENSIC]
 
 
 def test_checkpoints_of_a_known_format_need_no_manifest(world: World) -> None:
@@ -322,16 +329,16 @@ def test_checkpoints_of_a_known_format_need_no_manifest(world: World) -> None:
     for name in ("model.safetensors", "optimizer.pt", "scheduler.pt", "rng_state.pth"):
         (folder / name).write_bytes(b"x" * 10)
     (folder / "trainer_state.json").write_text(json.dumps({"global_step": 30}))
-    doc = world.found(world.turn())
+    doc = world.found(world.run_once())
     assert [(one.step, one.kind) for one in doc.checkpoints] == [(30, "hf_trainer")]
     assert doc.checkpoints[0].root == f"file://{folder}"
 
 
 def test_an_empty_folder_is_told_and_one_that_cannot_be_seen_is_not_empty(world: World) -> None:
-    assert world.found(world.turn()).checkpoints == ()
+    assert world.found(world.run_once()).checkpoints == ()
     world.put_member(checkpoints="/no/such/place/at/all")
     world.start()
-    reading = world.turn()
+    reading = world.run_once()
     assert reading.documents == {}
     assert any("No such file" in problem for problem in reading.problems)
 
@@ -339,36 +346,36 @@ def test_an_empty_folder_is_told_and_one_that_cannot_be_seen_is_not_empty(world:
 def test_s3_away_stops_only_what_needs_it(world: World) -> None:
     world.write(f"rekindle/heartbeats/{JOB}.json", heartbeat(1))
     world.s3.delete_bucket(Bucket="stack")
-    reading = world.turn()
+    reading = world.run_once()
     assert f"{PREFIX}/rekindle/heartbeats/{JOB}.json" in reading.documents
     assert f"{PREFIX}/found.json" in reading.documents
     assert any("NoSuchBucket" in problem for problem in reading.problems)
 
 
 def test_a_new_manifest_is_judged_at_once(world: World) -> None:
-    world.turn()
+    world.run_once()
     root = world.checkpoints / "step-5"
     root.mkdir()
     (root / "a").write_bytes(b"x")
     manifest = manifest_of(root, 5, {"a": 1})
     world.write(manifest.key, manifest.to_json())
-    assert [one.step for one in world.found(world.turn(seconds=1)).checkpoints] == [5]
+    assert [one.step for one in world.found(world.run_once(seconds=1)).checkpoints] == [5]
 
 
 def test_a_job_that_is_forgotten_is_still_served_now_and_then(world: World) -> None:
-    world.turn()
-    world.roster.put([])
+    world.run_once()
+    world.followed_jobs.put([])
     world.serve(plan_key(f"{JOB}.r1"))
     world.serve(doorbell_key(), b"3")
-    world.turn(seconds=5)
+    world.run_once(seconds=5)
     assert not (world.path / plan_key(f"{JOB}.r1")).exists()
-    world.turn(seconds=61)
+    world.run_once(seconds=61)
     assert (world.path / plan_key(f"{JOB}.r1")).exists()
 
 
 def test_a_mailbox_in_s3_needs_no_relay(world: World) -> None:
     world.put_member(mailbox="s3://stack/x", checkpoints="s3://stack/y")
-    assert world.turn().documents == {}
+    assert world.run_once().documents == {}
     assert [shared_path(uri) for uri in ("s3://b/x", "", "relative", "/", "/fsx/../etc", "file:///fsx/box")] == [
         None,
         None,
@@ -380,11 +387,11 @@ def test_a_mailbox_in_s3_needs_no_relay(world: World) -> None:
 
 
 def test_one_jobs_broken_mailbox_is_no_other_jobs(world: World, tmp_path: Path) -> None:
-    world.roster.put([])
+    world.followed_jobs.put([])
     other = tmp_path / "other"
     other.mkdir()
     base = {"slurm_job": 1, "checkpoints": "", "uid": os.getuid(), "gid": os.getgid(), "is_running": True}
-    world.roster.put(
+    world.followed_jobs.put(
         [
             FollowedJob(job_id="slurm.ml.1", attempt="slurm.ml.1", mailbox="/proc/1/nope", **base),  # type: ignore[arg-type]
             FollowedJob(job_id="slurm.ml.2", attempt="slurm.ml.2", mailbox=str(other), **base),  # type: ignore[arg-type]
@@ -392,7 +399,7 @@ def test_one_jobs_broken_mailbox_is_no_other_jobs(world: World, tmp_path: Path) 
     )
     world.s3.put_object(Bucket="stack", Key="clusters/ml/jobs/slurm.ml.1/rekindle/fence.json", Body=b"{}")
     world.s3.put_object(Bucket="stack", Key="clusters/ml/jobs/slurm.ml.2/rekindle/fence.json", Body=b"{}")
-    reading = world.turn()
+    reading = world.run_once()
     assert (other / "rekindle" / "fence.json").exists()
     assert any("slurm.ml.1" in problem for problem in reading.problems)
 
@@ -431,7 +438,7 @@ def test_a_mailbox_that_is_filled_up_comes_in_portions(world: World, monkeypatch
     monkeypatch.setattr("rekindle.slurm_agent.watching.relay.MAX_SENT", 3)
     for number in range(5):
         world.write(f"rekindle/heartbeats/slurm.ml.7.r{number + 1}.json", heartbeat(number))
-    sizes = [sum("/heartbeats/" in key for key in world.turn().documents) for _ in range(3)]
+    sizes = [sum("/heartbeats/" in key for key in world.run_once().documents) for _ in range(3)]
     assert sizes == [3, 2, 0]
 
 
@@ -439,7 +446,7 @@ def test_a_mailbox_brings_no_more_than_fits(world: World, monkeypatch: pytest.Mo
     monkeypatch.setattr("rekindle.slurm_agent.watching.relay.MAX_SENT_BYTES", 100)
     for number in range(3):
         world.write(f"rekindle/heartbeats/slurm.ml.7.r{number + 1}.json", heartbeat(number))
-    assert sum("/heartbeats/" in key for key in world.turn().documents) == 1
+    assert sum("/heartbeats/" in key for key in world.run_once().documents) == 1
 
 
 def rank_report(rank: int, kind: ReportKind = ReportKind.STALL, world: int = 2048) -> RankReport:
@@ -458,7 +465,7 @@ def test_of_a_large_run_the_hosts_summaries_go_up_first_and_of_ranks_only_what_t
     os.utime(world.write(summary.key, summary.to_json()), (1005, 1005))
     os.utime(paths[told[3].key], (1010, 1010))  # it has reported again since
     monkeypatch.setattr("rekindle.slurm_agent.watching.relay.MAX_SENT", 1)
-    sent = [[key for key in world.turn().documents if "/reports/" in key] for _ in range(4)]
+    sent = [[key for key in world.run_once().documents if "/reports/" in key] for _ in range(4)]
     assert sent[0] == [f"{PREFIX}/{summary.key}"]
     later = sorted(key for turn in sent[1:] for key in turn)
     assert later == sorted(f"{PREFIX}/{one.key}" for one in (told[3], rank_report(80)))
@@ -468,7 +475,7 @@ def test_a_small_run_s_reports_all_go_up(world: World) -> None:
     own = [rank_report(rank, kind, world=8) for rank in range(8) for kind in (ReportKind.STALL, ReportKind.PACE)]
     for one in own:
         world.write(one.key, one.to_json())
-    found = [key for key in world.turn().documents if "/reports/" in key]
+    found = [key for key in world.run_once().documents if "/reports/" in key]
     assert sorted(found) == sorted(f"{PREFIX}/{one.key}" for one in own)
 
 
@@ -476,7 +483,7 @@ def test_a_file_that_calls_itself_a_summary_keeps_no_rank_s_report_back(world: W
     own = rank_report(64)
     os.utime(world.write(own.key, own.to_json()), (1000, 1000))
     world.write(f"rekindle/reports/{JOB}/hosts-stall-00064.json", b"{}")
-    assert [key for key in world.turn().documents if "/reports/" in key] == [f"{PREFIX}/{own.key}"]
+    assert [key for key in world.run_once().documents if "/reports/" in key] == [f"{PREFIX}/{own.key}"]
 
 
 def test_a_request_comes_with_the_seconds_that_are_left_and_hashes_go_up(
@@ -507,7 +514,7 @@ def test_a_request_comes_with_the_seconds_that_are_left_and_hashes_go_up(
             hashed_at=START,
         )
         world.write(hashes.key, hashes.to_json())
-        reading = world.turn()
+        reading = world.run_once()
     finally:
         server.stop()
     brought = CheckpointRequest.from_json((world.path / request_key("r1")).read_bytes())

@@ -303,7 +303,7 @@ def test_nobody_joins_another_users_job(head: Head, claim: str, was_restarted: b
     assert (doc.job_id, doc.slurm_job) == (None, 9)
     assert "someone else" in doc.detail
     assert head.commands.find_by_attempt("slurm.ml.7-a2") is None
-    (member,) = (one for one in head.roster.members() if one.slurm_job == 9)
+    (member,) = (one for one in head.followed_jobs.members() if one.slurm_job == 9)
     assert member.job_id == "slurm.ml.9"
     head.fake.jobs([{"JobID": "11", "UserName": "alice", "Comment": "rekindle,job=slurm.ml.7,attempt=slurm.ml.7-a2"}])
     head.look()
@@ -528,6 +528,6 @@ def test_the_relay_is_told_whose_mailboxes_there_are(head: Head) -> None:
     head.saw(3, "ml")
     head.fake.jobs([RUNNING | {"Comment": "rekindle,mailbox=file:///fsx/box,checkpoints=/fsx/ck,job=slurm.ml.3"}])
     head.look()
-    (member,) = head.roster.members()
+    (member,) = head.followed_jobs.members()
     assert (member.job_id, member.mailbox, member.checkpoints) == ("slurm.ml.3", "file:///fsx/box", "/fsx/ck")
     assert member.uid == os.getuid()

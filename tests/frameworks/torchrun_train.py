@@ -18,7 +18,7 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
-from rekindle.integrations import gang
+from rekindle.integrations import torch_ranks
 
 
 def main() -> None:
@@ -40,7 +40,7 @@ def main() -> None:
         return path
 
     os.environ |= {"REKINDLE_JOB_ID": "job", "REKINDLE_MAILBOX": str(here / "box")}
-    monitor = gang.start(save=save)
+    monitor = torch_ranks.start(save=save)
     assert not monitor.is_silent
     for step in range(1, 20 if what == "stuck" else 1_000_000):
         dist.all_reduce(torch.ones(1))
@@ -55,7 +55,7 @@ def main() -> None:
         if rank == 1:
             os.kill(os.getpid(), signal.SIGKILL)
         dist.recv(torch.zeros(1), src=2 if rank == 0 else 0, group=pair)
-    gang.finish(monitor)
+    torch_ranks.finish(monitor)
     sys.stdout.write(f"done {rank}\n")  # one write, as above
     sys.stdout.flush()
 

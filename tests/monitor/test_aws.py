@@ -28,9 +28,9 @@ from rekindle.monitor.base.aws import Clients
 from rekindle.monitor.base.clock import SystemClock
 from rekindle.monitor.base.trouble import Trouble
 from rekindle.monitor.mail.boxes import S3Box, open_box
+from rekindle.monitor.mail.bus_events import SPEAKERS
 from rekindle.monitor.mail.failures import mailbox_failed
 from rekindle.monitor.mail.outbox import MAX_EVENTS_WAITING, Outbox
-from rekindle.monitor.mail.voice import SPEAKERS
 from rekindle.protocol.mailbox import (
     CheckpointReply,
     CheckpointRequest,

@@ -24,8 +24,8 @@ ALLOWED = {
         "monitor/saving/hasher.py",
         "self._stop = threading.Event()",
     ): "its own thread waits for it; set once, at the end",
-    ("integrations/gang.py", "pause = threading.Event()"): "made by each call, for itself",
-    ("integrations/together.py", "pause = threading.Event()"): "made by each call, for itself",
+    ("integrations/torch_ranks.py", "pause = threading.Event()"): "made by each call, for itself",
+    ("integrations/rank_coordinator.py", "pause = threading.Event()"): "made by each call, for itself",
 }
 
 

@@ -18,8 +18,8 @@ from rekindle.slurm_agent.base.problems import Problems
 from rekindle.slurm_agent.files import worker, workers
 from rekindle.slurm_agent.files.time_spent import TimeSpent
 from rekindle.slurm_agent.files.user_files import UserFiles
+from rekindle.slurm_agent.watching.followed_jobs import FollowedJob, FollowedJobs
 from rekindle.slurm_agent.watching.relay import MailboxRelay
-from rekindle.slurm_agent.watching.roster import FollowedJob, Roster
 from tests.agent_slurm.conftest import START, Kept
 from tests.security.bad_documents import DOCUMENTS, WORDS
 
@@ -71,9 +71,9 @@ def heartbeat_in(box: Path, attempt: str = GOOD) -> None:
 
 
 def relay_of(s3: object, *members: FollowedJob) -> MailboxRelay:
-    roster = Roster()
-    roster.put(members)
-    return MailboxRelay(cluster="ml", bucket="stack", s3=s3, memory=Kept(), roster=roster)
+    followed_jobs = FollowedJobs()
+    followed_jobs.put(members)
+    return MailboxRelay(cluster="ml", bucket="stack", s3=s3, memory=Kept(), followed_jobs=followed_jobs)
 
 
 def open_to_all(path: Path) -> Path:
@@ -91,7 +91,7 @@ def test_no_mailbox_that_a_comment_names_keeps_the_relay_from_the_others(
     box = open_to_all(tmp_path) / "box"
     heartbeat_in(box)
     relay = relay_of(s3, member(BAD, words, words), member(GOOD, str(box)))
-    reading = relay.turn(START)
+    reading = relay.run_once(START)
     assert f"clusters/ml/jobs/{GOOD}/rekindle/heartbeats/{GOOD}.json" in reading.documents
 
 
@@ -104,7 +104,7 @@ def test_no_document_in_a_mailbox_keeps_the_relay_from_the_others(raw: bytes, s3
         path = bad / "rekindle" / f"{name}.json"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(raw)
-    reading = relay_of(s3, member(BAD, str(bad), str(bad)), member(GOOD, str(good))).turn(START)
+    reading = relay_of(s3, member(BAD, str(bad), str(bad)), member(GOOD, str(good))).run_once(START)
     assert f"clusters/ml/jobs/{GOOD}/rekindle/heartbeats/{GOOD}.json" in reading.documents
     assert not [key for key in reading.documents if BAD in key and not key.endswith("found.json")]
 
@@ -118,7 +118,7 @@ def test_a_folder_with_a_strange_name_hides_no_other_checkpoint(name: bytes, s3:
         for file in (b"model.safetensors", b"optimizer.pt", b"trainer_state.json"):
             with open(os.path.join(path, file), "wb") as out:
                 out.write(b'{"global_step": 100}')
-    reading = relay_of(s3, member(GOOD, "", str(tmp_path / "ck"))).turn(START)
+    reading = relay_of(s3, member(GOOD, "", str(tmp_path / "ck"))).run_once(START)
     found = json.loads(reading.documents[f"clusters/ml/jobs/{GOOD}/found.json"])
     assert any(one["root"].endswith("checkpoint-100") for one in found["checkpoints"])
 
@@ -151,7 +151,7 @@ def test_a_manifest_that_points_at_somebody_elses_files_is_no_checkpoint(s3: obj
             saved_at=START,
         )
         (box / manifest.key).write_bytes(manifest.to_json())
-    reading = relay_of(s3, member(GOOD, str(box), str(tmp_path / "ck"))).turn(START)
+    reading = relay_of(s3, member(GOOD, str(box), str(tmp_path / "ck"))).run_once(START)
     found = json.loads(reading.documents[f"clusters/ml/jobs/{GOOD}/found.json"])
     assert {one["step"]: one["problems"] for one in found["checkpoints"]} == {9: [OUTSIDE], 5: []}
 
@@ -195,7 +195,7 @@ def test_folders_that_take_long_are_asked_for_less_often(s3: object, tmp_path: P
     open_to_all(tmp_path)
     slow = replace(member(GOOD, ""), checkpoints=str(tmp_path))
     relay = relay_of(s3, slow)
-    relay.turn(START)
+    relay.run_once(START)
     box = relay._boxes[GOOD]
     assert timedelta(0) < box.judge_took < timedelta(seconds=10)
     assert box.judge_every >= timedelta(seconds=10)

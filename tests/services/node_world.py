@@ -328,7 +328,7 @@ class NodeWorld:
         return entry.incident_id
 
     def work(self, incident_id: str, *, dies_after: int | None = None) -> Decision | None:
-        """One turn. `dies_after`: killed after so many Actions; the next turn knows none of their answers."""
+        """One turn. `dies_after`: killed after so many Actions; the next pass knows none of their answers."""
         self.turns += 1
         incident, seen = self.look.observe(
             incident_id, generation=1, callback_id=f"c{self.turns}", quiet_limit=timedelta(minutes=1)

@@ -88,7 +88,7 @@ def test_a_failed_run_whose_event_got_lost_is_found_by_the_listing_and_confirmed
     described = f.turns(30)
     assert [(one.what, one.job_id) for one in swept.outcomes] == [(OutcomeKind.OPENED, "job-00007")]
     assert calls["sagemaker.ListTrainingJobs"] == 1
-    assert calls["sagemaker.DescribeTrainingJob"] in (described, described + 1)  # it may have had its turn anyway
+    assert calls["sagemaker.DescribeTrainingJob"] in (described, described + 1)  # it may have had its pass anyway
     f.wait()
     swept, _ = f.sweep()
     assert swept.outcomes == ()  # its Incident has it
@@ -210,7 +210,7 @@ def test_an_overdue_checkpoint_is_told_when_its_turn_comes(f: Fleet) -> None:
     assert f.sweep()[0].outcomes == ()  # within three of its own intervals
     f.wait(10)
     f.move()
-    assert f.sweep()[0].outcomes == ()  # not its turn
+    assert f.sweep()[0].outcomes == ()  # not its pass
     f.give_turn(f.jobs[0], 30)
     swept, _ = f.sweep()
     assert [(one.what, one.signal) for one in swept.outcomes] == [(OutcomeKind.OPENED, SignalKind.SAVE_FAILED)]

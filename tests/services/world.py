@@ -443,7 +443,7 @@ class World:
             self.tick(0)
 
     def work(self, *, repeat: int = 1) -> None:
-        """Every execution that is due takes its turn, until none is due now."""
+        """Every execution that is due takes its pass, until none is due now."""
         for _ in range(60):
             self.adopt()
             due = [one for one in self.workers.values() if one.due_at is not None and one.due_at <= self.clock.now()]

@@ -68,7 +68,7 @@ class Head:
 
     def look(self) -> None:
         """One reading, published."""
-        self.agent.watch.turn()
+        self.agent.watch.run_once()
         for lane in (0, 1):
             while found := self.agent.outbox.documents(lane, 500):  # type: ignore[arg-type]
                 for one in found:
@@ -114,7 +114,7 @@ class Head:
         entry = self.agent.journal.find(order.token)
         return None if entry is None else entry.answer
 
-    def turn(self) -> None:
+    def run_once(self) -> None:
         """A look, and what it finds to do."""
         self.look()
         self.agent.executor.work()
@@ -163,11 +163,11 @@ def script(lab: SlurmLab, name: str, text: str) -> Path:
     return path
 
 
-def until(condition: Callable[[], Any], what: str, turn: Callable[[], Any] = lambda: None) -> Any:
+def until(condition: Callable[[], Any], what: str, between: Callable[[], Any] = lambda: None) -> Any:
     deadline = time.monotonic() + PATIENCE_S
     while not (found := condition()):
         assert time.monotonic() < deadline, what
-        turn()
+        between()
         threading.Event().wait(0.2)
     return found
 
@@ -199,14 +199,14 @@ def runs_as_one_copy(head: Head, runs: Path, answer: OrderResult, *, works: bool
     meanwhile, and three turns longer.
     """
 
-    def turn() -> None:
+    def run_once() -> None:
         head.look()
         if works:
             head.agent.executor.work()
 
-    until(lambda: len(lines(runs)) == 2, "the copy to run", turn)
+    until(lambda: len(lines(runs)) == 2, "the copy to run", run_once)
     for _ in range(3 if works else 0):
-        turn()
+        run_once()
     named = head.lab.run("squeue", "-h", "-t", "PD,R,CG", "-n", runs.name, "-o", "%A").stdout.split()
     assert named == [str(answer.slurm_job)]
 

@@ -131,7 +131,7 @@ def test_a_stop_and_a_start_while_the_clock_is_set_at_each_command(head: Heads, 
     answer = head.answered(order)
     assert answer.outcome is Outcome.DONE, answer
     head.restart_slurmctld()
-    until(lambda: len(lines(runs)) == 2, "it to run again", head.turn)
+    until(lambda: len(lines(runs)) == 2, "it to run again", head.run_once)
     doc = head.doc(f"slurm.lab.{job}.r1")
     assert doc is not None
     assert head.lab.job(job)["Restarts"] == "1"

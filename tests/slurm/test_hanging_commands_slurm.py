@@ -79,7 +79,7 @@ def test_an_order_whose_command_never_ends_is_carried_out_once_and_holds_up_no_l
     for _ in range(3):
         assert took(head.look) < SLACK_S
         assert head.agent.relaying is not None
-        assert took(lambda: head.agent.relaying.turn(head.clock.now())) < SLACK_S  # type: ignore[union-attr]
+        assert took(lambda: head.agent.relaying.run_once(head.clock.now())) < SLACK_S  # type: ignore[union-attr]
     hung.join()
     assert PATIENCE_S - 1 < waits[0] < PATIENCE_S + KILLED_S + SLACK_S
     assert head.answer(order) is None

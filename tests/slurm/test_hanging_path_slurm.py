@@ -32,20 +32,22 @@ def test_a_hanging_mailbox_holds_up_neither_looks_nor_orders_nor_the_other_mailb
                 lab.wait(lambda: {lab.job_state(bad), lab.job_state(good)} == {"RUNNING"}, "both to run")
                 head = HeadNode(lab, {})
                 lab.wait(lambda: head.commands.steps(bad) and head.commands.steps(good), "their steps")
-                relay = MailboxRelay(cluster="lab", bucket="stack", s3=s3, memory=Kept(), roster=head.watch_roster)
+                relay = MailboxRelay(
+                    cluster="lab", bucket="stack", s3=s3, memory=Kept(), followed_jobs=head.watch_roster
+                )
                 for _ in range(3):
                     began = time.monotonic()
                     reading = head.look()
                     assert time.monotonic() - began < LOOK_S
                     assert any(f"job {bad}" in line and f"{hung}/box" in line for line in reading.problems)
                     began = time.monotonic()
-                    carried = relay.turn(datetime.now(UTC))
+                    carried = relay.run_once(datetime.now(UTC))
                     assert time.monotonic() - began < LOOK_S
                     assert any(f"slurm.lab.{bad}" in line and f"{hung}/box" in line for line in carried.problems)
                 assert head.doc(f"slurm.lab.{bad}").state is SlurmState.RUNNING
                 began = time.monotonic()
                 for number in (good, bad):
-                    assert head.hands.cancel(head.turn(Verb.CANCEL, number)).outcome is Outcome.DONE
+                    assert head.hands.cancel(head.order_try(Verb.CANCEL, number)).outcome is Outcome.DONE
                 assert time.monotonic() - began < LOOK_S
                 lab.wait(lambda: {lab.job_state(bad), lab.job_state(good)} == {"CANCELLED"}, "both to be cancelled")
         except CannotMount as err:

@@ -19,7 +19,7 @@ OURS = "rekindle:gentle,signal=USR1"
 
 
 class Nothing(Memory, OwnActions):
-    """No memory, and no deeds."""
+    """No memory, and no own_actions."""
 
     def items(self, prefix: str) -> dict[str, bytes]:
         return {}
@@ -58,7 +58,7 @@ def watcher(lab: SlurmLab, **rules: frozenset[str]) -> Watcher:
         bucket="b",
         s3=EmptyBucket(),
         memory=nothing,
-        deeds=nothing,
+        own_actions=nothing,
         resource_config="/nonexistent",
         environ=lab.environ(),
         **rules,

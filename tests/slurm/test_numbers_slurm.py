@@ -18,8 +18,8 @@ from rekindle.slurm_agent.orders.verbs import OrderTry, Result
 from rekindle.slurm_agent.reading.nodemap import NodeMap
 from rekindle.slurm_agent.reading.run import Runner
 from rekindle.slurm_agent.slurm.commands import Commands
+from rekindle.slurm_agent.watching.followed_jobs import FollowedJobs
 from rekindle.slurm_agent.watching.owners import Owners
-from rekindle.slurm_agent.watching.roster import Roster
 from rekindle.slurm_agent.watching.watcher import Watch
 from tests.agent_slurm.conftest import Journal, Kept
 
@@ -33,14 +33,14 @@ class HeadNode:
         self.owners = owners = Owners("lab", board.get)
         node_map = NodeMap("/nonexistent")
         self.board = board
-        self.watch_roster = Roster()
+        self.watch_roster = FollowedJobs()
         self.watch = Watch(
             cluster="lab",
             reads=reads,
             node_map=node_map,
             memory=Kept(),
-            deeds=Journal(),
-            roster=self.watch_roster,
+            own_actions=Journal(),
+            followed_jobs=self.watch_roster,
             published=board.get,
             owners=owners,
         )
@@ -65,7 +65,7 @@ class HeadNode:
     def doc(self, attempt: str) -> AttemptDoc:
         return AttemptDoc.from_json(self.board[attempt_key(attempt)])
 
-    def turn(self, verb: Verb, number: int, **more: Any) -> OrderTry:
+    def order_try(self, verb: Verb, number: int, **more: Any) -> OrderTry:
         now = datetime.now(UTC)
         order = Order(
             token="t",
@@ -80,7 +80,7 @@ class HeadNode:
         return OrderTry(order=order, begun_at=None, tried_at=None, now=now, begin=lambda: None)
 
     def release(self, number: int) -> Result:
-        return self.hands.requeue(self.turn(Verb.REQUEUE, number, new_attempt=f"slurm.lab.{number}.r1"))
+        return self.hands.requeue(self.order_try(Verb.REQUEUE, number, new_attempt=f"slurm.lab.{number}.r1"))
 
 
 @pytest.mark.versions
@@ -95,7 +95,7 @@ def test_a_wiped_slurmctld_and_an_agent_without_memory_harm_no_job(  # one lab f
         lab.wait(lambda: {lab.job_state(one), lab.job_state(two)} == {"RUNNING"}, "both to run")
         first = HeadNode(lab, board)
         first.look()
-        assert first.hands.hold(first.turn(Verb.HOLD, two)).outcome is Outcome.DONE
+        assert first.hands.hold(first.order_try(Verb.HOLD, two)).outcome is Outcome.DONE
         lab.wait(lambda: lab.job_state(two) == "PENDING", "the second to wait, held")
 
         second = HeadNode(lab, board)  # the state directory is lost
@@ -112,7 +112,7 @@ def test_a_wiped_slurmctld_and_an_agent_without_memory_harm_no_job(  # one lab f
         third = HeadNode(lab, board)
         for head in (second, third):
             for act in (head.hands.cancel, head.hands.hold):
-                result = act(head.turn(Verb.CANCEL if act == head.hands.cancel else Verb.HOLD, one))
+                result = act(head.order_try(Verb.CANCEL if act == head.hands.cancel else Verb.HOLD, one))
                 assert (result.outcome, "another job has its number" in result.detail) == (Outcome.REFUSED, True)
         assert lab.job_state(one) in ("PENDING", "RUNNING")
         problems = third.look().problems

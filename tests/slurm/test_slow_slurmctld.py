@@ -62,12 +62,12 @@ def test_a_submission_that_is_carried_out_late_leaves_one_job(head: Head, is_bet
     assert surplus != answer.slurm_job
     until(lambda: len(lines(runs)) == 2, "the copy to run", head.look)
 
-    def turn() -> None:
+    def run_once() -> None:
         head.look()
         head.agent.executor.work()
 
-    until(lambda: not alive(lab, surplus), "the surplus one to be taken back", turn)
-    turn()
+    until(lambda: not alive(lab, surplus), "the surplus one to be taken back", run_once)
+    run_once()
     assert lines(runs) == [str(job), str(answer.slurm_job)]
     assert head.doc(f"slurm.lab.{surplus}") is None, "it is no Job of its own"
     copy = head.doc(f"slurm.lab.{job}-a2")

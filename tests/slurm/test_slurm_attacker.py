@@ -186,7 +186,7 @@ def test_a_user_harms_his_own_jobs_alone(lab: SlurmLab, tmp_path: Path) -> None:
 
         documents: dict[str, bytes] = {}
         for _ in range(2):
-            documents |= head.agent.parts.relay.turn(datetime.now(UTC)).documents
+            documents |= head.agent.parts.relay.run_once(datetime.now(UTC)).documents
         its_own = relay_prefix("lab", name)
         assert f"{its_own}/rekindle/heartbeats/{name}.json" in documents
         for key, raw in documents.items():

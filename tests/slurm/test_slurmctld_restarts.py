@@ -69,7 +69,7 @@ def interrupted(head: Head, when: str, words: str, verb: Verb, **about: Any) -> 
     lab.wait(lambda: not lab.is_running("slurmctld"), "slurmctld to end")
     # A command that may fail without failing its order (the start's time) may have been the one that was interrupted.
     waits = head.answer(order) is None
-    head.agent.watch.turn()
+    head.agent.watch.run_once()
     assert "slurm: " in head.problems()
     lab.start_slurmctld()
     head.look()
@@ -154,7 +154,7 @@ def test_a_start_that_slurmctld_forgot_to_let_go_is_let_go_again(head: Head) -> 
     kept.rename(state)
     lab.start_slurmctld()
     assert lab.job(job)["Priority"] == "0"
-    until(lambda: lab.job_state(job) == "RUNNING", "it to run again", head.turn)
+    until(lambda: lab.job_state(job) == "RUNNING", "it to run again", head.run_once)
     shown = lab.job(job)
     assert (shown["Restarts"], shown["ExcNodeList"]) == ("1", "n3")
     assert lines(runs) == [str(job)] * 2

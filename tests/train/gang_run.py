@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
-from rekindle.integrations import gang
+from rekindle.integrations import torch_ranks
 from rekindle.monitor import Config
 
 folder, scene = Path(sys.argv[1]), sys.argv[2]
@@ -22,7 +22,7 @@ if scene == "filestore":
 else:
     dist.init_process_group("gloo")
 if scene == "twice":
-    gang.share("first")
+    torch_ranks.share("first")
     dist.barrier()  # the first world ends once all have read
     dist.destroy_process_group()
     # The address stays: a rank that came sooner would join the first world's store, which is about to end.
@@ -44,7 +44,7 @@ def save(step: int, kind: str) -> str:
         raise OSError("no space left on device")
     (path / f"{rank}.bin").write_bytes(b"weights")
     if scene == "full disk, no collective":
-        failure = gang.all_done()  # waits for the rank that never comes there
+        failure = torch_ranks.all_done()  # waits for the rank that never comes there
         if failure is not None:
             raise RuntimeError(failure)
     else:
@@ -52,7 +52,7 @@ def save(step: int, kind: str) -> str:
     return str(path)
 
 
-mon = gang.start(
+mon = torch_ranks.start(
     save=save,
     mailbox=str(folder / "mailbox"),
     config=Config(heartbeat_s=0.2, poll_s=0.1, agree_s=0.05, abandon_s=2.0),
@@ -70,5 +70,5 @@ try:
         mon.step(step, loss=1.0)
 except RuntimeError as err:
     error = type(err).__name__
-gang.finish(mon)
+torch_ranks.finish(mon)
 print(json.dumps({"saves": saves, "last": step, "stops": mon.should_stop, "health": mon.health()}), flush=True)

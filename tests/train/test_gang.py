@@ -17,7 +17,7 @@ import pytest
 torch = pytest.importorskip("torch")
 import torch.distributed as dist  # noqa: E402
 
-from rekindle.integrations.gang import TorchStore  # noqa: E402
+from rekindle.integrations.torch_ranks import TorchStore  # noqa: E402
 from rekindle.protocol.mailbox import Manifest, manifest_prefix  # noqa: E402
 from tests.monitor.boxes import PATIENCE_S  # noqa: E402
 from tests.monitor.exchanges import check_contract  # noqa: E402

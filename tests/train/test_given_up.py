@@ -12,7 +12,7 @@ pytestmark = pytest.mark.process
 SCRIPT = """
 import sys
 import torch.distributed as dist
-from rekindle.integrations import gang
+from rekindle.integrations import torch_ranks
 
 class Quiet:
     should_stop = True

@@ -81,7 +81,7 @@ class HostSummaries:
         except MailboxError:
             return False
         wanted = (report.rank, report.kind, report.at)
-        return any((one.rank, one.kind, one.at) == wanted for _, one in there.reports)
+        return any((known.rank, known.kind, known.at) == wanted for _, known in there.reports)
 
     def _write(self, into: ReportKind) -> None:
         found = [one for rank in self._ranks if (one := self._newest(into, rank)) is not None]

@@ -10,7 +10,7 @@ from rekindle.monitor.base.state import RunState
 from rekindle.monitor.base.trouble import logger
 from rekindle.monitor.liveness.reporter import Reporter
 from rekindle.monitor.liveness.stall import Stall, StallWatch
-from rekindle.monitor.mail.voice import BusEvents
+from rekindle.monitor.mail.bus_events import BusEvents
 from rekindle.protocol.reports import MAX_REPORT_STACKS_CHARS
 from rekindle.protocol.signals import EventType
 

@@ -17,7 +17,7 @@ from rekindle.detectors.watch import LossWatch
 from rekindle.monitor.base.metrics import Sample
 from rekindle.monitor.base.state import BadSteps, BadStretch
 from rekindle.monitor.base.trouble import logger
-from rekindle.monitor.mail.voice import BusEvents
+from rekindle.monitor.mail.bus_events import BusEvents
 from rekindle.protocol.signals import EventType
 
 LEARNING_RATES = ("lr", "learning_rate")  # metrics of these names are the learning rate of the step

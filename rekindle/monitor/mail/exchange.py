@@ -1,8 +1,8 @@
 """What the ranks of one run share with each other: a few small texts. Never used on the training thread.
 
 The ranks agree on a save through an exchange (see `negotiation`), not through a collective: a rank that is late, dead
-or takes no part then delays an agreement instead of freezing the others. `rekindle.integrations.gang` makes one of
-torch.distributed's own store, which needs no further connection; without PyTorch the mailbox serves as one.
+or takes no part then delays an agreement instead of freezing the others. `rekindle.integrations.torch_ranks` makes one
+of torch.distributed's own store, which needs no further connection; without PyTorch the mailbox serves as one.
 """
 
 from __future__ import annotations

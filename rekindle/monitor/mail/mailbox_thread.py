@@ -225,7 +225,7 @@ class Mail:
         """
         due = self._requests.overdue(now=self._clock.monotonic())
         if self._is_stuck():
-            due = (*due, *(one for one in self._requests.untaken() if one not in due))
+            due = (*due, *(request for request in self._requests.untaken() if request not in due))
         if not due:
             return
         stacks = capture_stacks(limit_chars=MAX_STACKS_CHARS)

@@ -115,7 +115,7 @@ class Requests:
     def untaken(self) -> tuple[CheckpointRequest, ...]:
         """Those for which no save has begun: only the training thread could begin one."""
         with self._lock:
-            return tuple(one for name, (one, _) in self._waiting.items() if name not in self._taken)
+            return tuple(request for name, (request, _) in self._waiting.items() if name not in self._taken)
 
     def overdue(self, *, now: float) -> tuple[CheckpointRequest, ...]:
         with self._lock:

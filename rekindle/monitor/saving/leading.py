@@ -15,7 +15,7 @@ from rekindle.monitor.mail.exchange import Exchange
 from rekindle.monitor.saving.agreement import GO, Agreement
 from rekindle.monitor.saving.agreement_terms import Notice, Plan, RankRequest
 from rekindle.monitor.saving.joint_save import ALL_OVER
-from rekindle.monitor.saving.roll import RollCall
+from rekindle.monitor.saving.roll_call import RollCall
 
 MAX_TRIES: Final = 8  # plans for one wish, each further ahead than the one before
 MAX_AHEAD: Final = 4096  # calls
@@ -119,14 +119,14 @@ class Leader:
     @property
     def is_awaiting(self) -> bool:
         """Parts of a save are awaited whose outcome is open: one that has failed need not be waited for to the end."""
-        return any(not one.has_failed for one in self._awaited)
+        return any(not save.has_failed for save in self._awaited)
 
     def turn(self, exchange: Exchange) -> None:
         """Raises what the exchange raises; what was under way then continues at the next turn."""
         self._publish(exchange)
         self._watch_members(exchange)
-        for one in tuple(self._awaited):
-            self._count(exchange, one)
+        for save in tuple(self._awaited):
+            self._count(exchange, save)
         if self._open is not None:
             self._pursue(exchange, self._open)
         if self._open is None and not self._stops:

@@ -100,8 +100,8 @@ class SaveLiveness:
         self._count += 1
         exchange.put(f"{self._key}/pulse/{self._rank}", str(self._count))
         lifeless_s = max(self._bounds.lifeless_s, 4 * self._longest_s, 4 * every_s)
-        for one in self._neighbours:
-            self._look_at(exchange, one, now, lifeless_s)
+        for neighbour in self._neighbours:
+            self._look_at(exchange, neighbour, now, lifeless_s)
 
     def _look_at(self, exchange: Exchange, one: _Neighbour, now: float, lifeless_s: float) -> None:
         if one.life is None:

@@ -115,9 +115,9 @@ def damage(root: Path, sizes: Mapping[str, int]) -> list[str]:
     for prefix in sorted(inner):
         below = folder.below(prefix) if prefix else folder
         if is_deepspeed(below):
-            problems += [f"{prefix}/{one}" if prefix else one for one in deepspeed_problems(below)]
+            problems += [f"{prefix}/{problem}" if prefix else problem for problem in deepspeed_problems(below)]
         elif is_dcp(below):
-            problems += [f"{prefix}/{one}" if prefix else one for one in dcp_problems(below)]
+            problems += [f"{prefix}/{problem}" if prefix else problem for problem in dcp_problems(below)]
     return problems + _broken_files(folder)
 
 

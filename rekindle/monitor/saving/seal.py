@@ -99,7 +99,7 @@ class Sealer:
     def has_urgent(self) -> bool:
         """An emergency checkpoint, or one that answers a request, has no manifest yet."""
         with self._lock:
-            return any(one.job.is_urgent for one in self._waiting)
+            return any(waiting.job.is_urgent for waiting in self._waiting)
 
     def submit(self, job: SaveJob) -> None:
         with self._lock:
@@ -116,12 +116,12 @@ class Sealer:
 
     def _next(self) -> _Waiting | None:
         with self._lock:
-            return min(self._waiting, key=lambda one: not one.job.is_urgent, default=None)  # the first such
+            return min(self._waiting, key=lambda waiting: not waiting.job.is_urgent, default=None)  # the first such
 
     def _drop_oldest(self) -> None:
         while True:
             with self._lock:
-                periodic = [one for one in self._waiting if not one.job.is_urgent]
+                periodic = [waiting for waiting in self._waiting if not waiting.job.is_urgent]
             if len(periodic) <= MAX_JOBS_WAITING:
                 return
             self._give_up(periodic[0], "too many saves wait for their manifests")

@@ -115,14 +115,14 @@ def what_it_would_kill(pid: int, number: int, proc: Path = Path("/proc")) -> str
             return "the step that this process is in is not known"
         top = parents[top]
     children: dict[int, list[int]] = {}
-    for one, parent in parents.items():
-        children.setdefault(parent, []).append(one)
-    waiting = [one for step in (top, *_other_steps(proc, names, top)) for one in children.get(step, ())]
+    for child, parent in parents.items():
+        children.setdefault(parent, []).append(child)
+    waiting = [child for step in (top, *_other_steps(proc, names, top)) for child in children.get(step, ())]
     while waiting:
-        one = waiting.pop()
-        waiting += children.get(one, ())
-        if not _survives(proc / str(one) / "status", number):
-            return f"process {one} ({names.get(one, '?')}) would be killed by it"
+        process = waiting.pop()
+        waiting += children.get(process, ())
+        if not _survives(proc / str(process) / "status", number):
+            return f"process {process} ({names.get(process, '?')}) would be killed by it"
     return ""
 
 

@@ -83,7 +83,7 @@ class Stopping:
             self._wakeup.on(signal.SIGTERM, self._termination.heard)
         elif signal.SIGTERM in signals:
             self._trouble.once("signals", "SIGTERM is left alone: the process may have no more threads or files")
-        self._signals.install([one for one in signals if hears or one != signal.SIGTERM], wishes)
+        self._signals.install([number for number in signals if hears or number != signal.SIGTERM], wishes)
         if hears and is_asked:
             self._asked.begin()
 

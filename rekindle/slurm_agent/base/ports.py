@@ -98,7 +98,7 @@ class Slurm(Protocol):
         ...
 
     def sibling(self, old: AttemptDoc, *, besides: Collection[int]) -> int | None:
-        """A protected job of the same user that runs, or waits for its turn, as the same Job by its comment or in the
+        """A protected job of the same user that runs, or waits for its pass, as the same Job by its comment or in the
         same mailbox; `besides` and what waits held or for another job are none. None: there is none that is known.
         """
         ...
@@ -228,7 +228,7 @@ class News:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """What one turn of a watcher or relay gives.
+    """What one pass of a watcher or relay gives.
 
     documents: whole objects for the cluster state, by key in the bucket; only those that changed. memory: what the
     watcher wants to know again after a restart (None deletes). Documents, news and memory are kept in one transaction:
@@ -257,7 +257,7 @@ class Watcher(Protocol):
     cluster_arn: str  # "" off HyperPod
 
     def read(self, now: datetime) -> Reading:
-        """Read everything. Raises: SlurmUnavailable, with nothing remembered of that turn."""
+        """Read everything. Raises: SlurmUnavailable, with nothing remembered of that pass."""
         ...
 
     def tell_again(self) -> None:
@@ -277,7 +277,7 @@ class Watcher(Protocol):
 class Relay(Protocol):
     """Carries the mailboxes on shared paths, and looks at the checkpoints there. Runs in a thread of its own."""
 
-    def turn(self, now: datetime) -> Reading:
+    def run_once(self, now: datetime) -> Reading:
         """One pass. Raises nothing but what is a fault of ours."""
         ...
 
@@ -334,7 +334,7 @@ class AgentContext:
     bucket: str
     s3: Any
     memory: Memory
-    deeds: OwnActions
+    own_actions: OwnActions
     resource_config: str  # path of resource_config.json; need not exist
     guard_fd: int | None = None
     holding: LeaseHolder | None = None  # None in tests of one part, and where nothing is changed

@@ -190,8 +190,8 @@ def _in_slurm_conf(path: str) -> str | None:
 
 def _names(text: str, variable: str, lines: list[str]) -> frozenset[str]:
     """Names of partitions or accounts, separated by commas; what is none is added to `lines`."""
-    found = [one.strip() for one in text.split(",") if one.strip()]
-    lines += [f"{variable}: {one!r} is no name" for one in found if _NAME.fullmatch(one) is None]
+    found = [name.strip() for name in text.split(",") if name.strip()]
+    lines += [f"{variable}: {name!r} is no name" for name in found if _NAME.fullmatch(name) is None]
     return frozenset(found)
 
 

@@ -219,7 +219,7 @@ def find_line(state: bytes, words: tuple[str, ...]) -> str | None:
         whole = [word.encode("utf-8", "surrogateescape") for word in words]
     except UnicodeEncodeError:
         return None
-    packed = struct.pack(">I", len(whole)) + b"".join(struct.pack(">I", len(one) + 1) + one + b"\0" for one in whole)
+    packed = struct.pack(">I", len(whole)) + b"".join(struct.pack(">I", len(text) + 1) + text + b"\0" for text in whole)
     text = b" ".join([whole[0].rpartition(b"/")[2], *whole[1:]]) + b"\0"
     found: set[bytes] = set()
     at = state.find(packed)

@@ -53,7 +53,7 @@ class CopyReads:
             found = self._squeue("--jobs", str(job))
         except UnknownJob:
             return None
-        return next((one for one in found if one.job == job), None)
+        return next((shown for shown in found if shown.job == job), None)
 
     def jobs_on(self, node: str) -> tuple[int, ...]:
         """The jobs that hold the node."""
@@ -99,7 +99,7 @@ class CopyReads:
             found = parse_nodes(self._ask(["scontrol", "--all", "-o", "show", "node", check_node(name)], limit=1 << 20))
         except UnknownNode:
             return None
-        return next((one for one in found if one.name == name), None)
+        return next((node for node in found if node.name == name), None)
 
     def settings(self) -> Settings:
         """Of slurmctld."""

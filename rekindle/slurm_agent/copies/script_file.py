@@ -72,7 +72,7 @@ def _sweep() -> None:
     """Take away what an agent that was killed in the middle of a submission left behind."""
     oldest = time.time() - LEFT_BEHIND_S
     with suppress(OSError):
-        for one in itertools.islice(Path(tempfile.gettempdir()).glob(f"{FOLDER}*"), 100):
-            seen = one.lstat()  # anybody may make a folder of that name, and fill it with what cannot be taken away
+        for folder in itertools.islice(Path(tempfile.gettempdir()).glob(f"{FOLDER}*"), 100):
+            seen = folder.lstat()  # anybody may make a folder of that name, and fill it with what cannot be taken away
             if seen.st_uid == os.geteuid() and seen.st_mtime < oldest:
-                shutil.rmtree(one, ignore_errors=True)
+                shutil.rmtree(folder, ignore_errors=True)

@@ -70,12 +70,12 @@ def judge(
         if one is not None:
             found.setdefault(one.root, one)
     if checkpoints is not None:
-        own = [Place.parse(one.root).path for one in found.values()]
+        own = [Place.parse(checkpoint.root).path for checkpoint in found.values()]
         for other in _discovered(checkpoints, own):
             one = _by_format(checkpoints, other)
             if one is not None and not any(one.root == root or one.root.startswith(f"{root}/") for root in found):
                 found[one.root] = one
-    newest = sorted(found.values(), key=lambda one: (one.step, one.saved_at), reverse=True)
+    newest = sorted(found.values(), key=lambda checkpoint: (checkpoint.step, checkpoint.saved_at), reverse=True)
     return FoundDoc(job_id=job_id, seen_at=now, checkpoints=tuple(newest[:MAX_FOUND]))
 
 
@@ -88,7 +88,7 @@ def _by_manifest(uri: str, manifest: Manifest, own: Sequence[str]) -> FoundCheck
     if place.bucket is not None:
         return None
     problems: tuple[str, ...]
-    if own and not is_below(place, [Place(bucket=None, path=one.rstrip("/")) for one in own]):
+    if own and not is_below(place, [Place(bucket=None, path=path.rstrip("/")) for path in own]):
         problems = (OUTSIDE,)
     else:
         try:

@@ -22,7 +22,7 @@ from rekindle.protocol.reports import MAX_REPORT_BYTES, RankReport, ReportKey, R
 from rekindle.protocol.summaries import SUMMARISED, HostSummary, SummaryName, parse_summary_name, ranks_in_summary
 from rekindle.slurm_agent.files import userfs
 
-MAX_FILES: Final = 20_000  # of one mailbox in one turn
+MAX_FILES: Final = 20_000  # of one mailbox in one pass
 MAX_REPORTED: Final = 200  # attempts whose reports are looked at
 
 Stamp = tuple[int, int, int]
@@ -30,7 +30,7 @@ Stamp = tuple[int, int, int]
 
 def changed(root: str, sent: Mapping[str, Stamp], *, most: int, most_bytes: int) -> Iterator[tuple[str, Stamp, bytes]]:
     """The run's messages that are not as they were sent: key, stamp, body. A file that is no whole message is left for
-    the next turn."""
+    the next pass."""
     count = size = 0
     for key, limit, read in itertools.islice(_of_the_run(root), MAX_FILES):
         if count >= most or size >= most_bytes:
@@ -54,9 +54,9 @@ def deliver(root: str, key: str, body: bytes, still_wanted: Callable[[], None] =
     """See `userfs.write`. Raises: OSError."""
     *folders, name = key.split("/")
     at = root
-    for one in folders:  # at most rekindle/ and one below; the last is made by `write`
-        at = f"{at}/{one}"
-        if one is not folders[-1]:
+    for folder in folders:  # at most rekindle/ and one below; the last is made by `write`
+        at = f"{at}/{folder}"
+        if folder is not folders[-1]:
             userfs.folder(at)
     userfs.write(at, name, body, still_wanted)
 
@@ -92,7 +92,7 @@ def _reports(root: str, folder: str) -> Iterator[tuple[str, Callable[[bytes], ob
     for name in sorted(summaries):
         yield f"{folder}/{name}", HostSummary.from_json
     span = next((span for name in summaries if (span := _span(f"{root}/{folder}/{name}"))), 0)
-    reported = {one: userfs.stamp(f"{root}/{folder}/{name}") for name, one in summaries.items()}
+    reported = {rank: userfs.stamp(f"{root}/{folder}/{name}") for name, rank in summaries.items()}
     for name in names:
         key = parse_report_key(f"{folder}/{name}")
         if key is not None and not (span and _is_summarised(f"{root}/{folder}/{name}", key, span, reported)):

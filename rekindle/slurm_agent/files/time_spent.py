@@ -1,4 +1,4 @@
-"""How long the work for each user has taken in one turn: no user's jobs or files may keep all others waiting."""
+"""How long the work for each user has taken in one pass: no user's jobs or files may keep all others waiting."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class TimeSpent:
             self._spent[user] = self._spent.get(user, 0.0) + time.monotonic() - began
 
     def is_over(self, user: Hashable) -> bool:
-        """Nothing more is done for that user in this turn."""
+        """Nothing more is done for that user in this pass."""
         if self._spent.get(user, 0.0) < self._limit_s:
             return False
         self._over[user] = None

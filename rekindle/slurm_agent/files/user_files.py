@@ -25,7 +25,7 @@ class UserFiles:
 
     def failure(self, whose: str, paths: Sequence[str], uid: int | None, gid: int | None) -> str:
         """See `cause.of_files`; a sentence with the path where one does not answer. Never raises."""
-        path = next((one for one in paths if one.startswith("/")), "/")
+        path = next((path for path in paths if path.startswith("/")), "/")
         try:
             asked = {"paths": list(paths)}
             return str(

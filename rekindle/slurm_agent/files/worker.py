@@ -71,7 +71,7 @@ class Worker:
             ready.register(self._from, select.POLLIN)
             if self._left:
                 ready.register(self._to, select.POLLOUT)
-            events = [one for one, _ in ready.poll(1000 * max(0.0, until - time.monotonic()))]
+            events = [descriptor for descriptor, _ in ready.poll(1000 * max(0.0, until - time.monotonic()))]
             if not events:
                 return None
             try:

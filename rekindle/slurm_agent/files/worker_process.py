@@ -46,7 +46,7 @@ def _checkpoints(asked: Mapping[str, Any], uid: int | None, gid: int | None) -> 
 
 
 def _changed(asked: Mapping[str, Any], uid: int | None, gid: int | None) -> Any:
-    sent = {key: (one[0], one[1], one[2]) for key, one in asked["sent"].items()}
+    sent = {key: (stamp[0], stamp[1], stamp[2]) for key, stamp in asked["sent"].items()}
     with userfs.as_user(uid, gid):
         news = messages.changed(asked["root"], sent, most=asked["most"], most_bytes=asked["most_bytes"])
         return [[key, list(stamp), base64.b64encode(body).decode()] for key, stamp, body in news]

@@ -21,7 +21,7 @@ from typing import Any, Final
 
 from rekindle.slurm_agent.files.worker import Worker, WorkNotDone
 
-SOFT_S: Final = 2.0  # what a look, a relay's turn or an order waits for one path
+SOFT_S: Final = 2.0  # what a look, a relay's pass or an order waits for one path
 PATIENCE_S: Final = 20.0
 AGAIN_S: Final = 60.0  # after a hang, and twice as long after each further one
 AGAIN_AT_MOST_S: Final = 300.0
@@ -37,7 +37,7 @@ class Hangs(WorkNotDone):
 
 
 class WorkPending(WorkNotDone):
-    """It takes its time, and is asked for again in the next turn; nothing is wrong."""
+    """It takes its time, and is asked for again in the next pass; nothing is wrong."""
 
 
 @dataclass(slots=True)
@@ -162,17 +162,17 @@ class Workers:
 
     def _settle(self) -> None:
         """End what has had its time, and forget what has ended. With the lock held."""
-        self._left_behind = [one for one in self._left_behind if not one.is_gone()]
-        for whose, one in list(self._waiting.items()):
-            if not one.is_killed and self.now() - one.since >= self.patience_s:
-                one.worker.kill()
-                one.is_killed = True
+        self._left_behind = [worker for worker in self._left_behind if not worker.is_gone()]
+        for whose, waiting in list(self._waiting.items()):
+            if not waiting.is_killed and self.now() - waiting.since >= self.patience_s:
+                waiting.worker.kill()
+                waiting.is_killed = True
                 times = self._rests[whose].times + 1 if whose in self._rests else 1
                 rest = min(AGAIN_S * 2 ** min(times - 1, 8), AGAIN_AT_MOST_S)
-                self._rests[whose] = _PathBackoff(one.path, self.now() + rest, times)
-            if one.is_killed and one.worker.is_gone():
+                self._rests[whose] = _PathBackoff(waiting.path, self.now() + rest, times)
+            if waiting.is_killed and waiting.worker.is_gone():
                 del self._waiting[whose]
-        for whose in [key for key, one in self._rests.items() if self.now() - one.until > 2 * AGAIN_AT_MOST_S]:
+        for whose in [key for key, rest in self._rests.items() if self.now() - rest.until > 2 * AGAIN_AT_MOST_S]:
             del self._rests[whose]  # nobody asks for it any more
 
     def _refuse(self, whose: Hashable, path: str, mount: str, *, is_long: bool) -> None:
@@ -180,11 +180,14 @@ class Workers:
         rest = self._rests.get(whose)
         if rest is not None and self.now() < rest.until:
             raise Hangs(f"{path} did not answer, and is tried again in {rest.until - self.now():.0f} s")
-        stuck = sorted((one for one in self._waiting.values() if self._is_stuck(one, mount)), key=lambda one: one.since)
+        stuck = sorted(
+            (waiting for waiting in self._waiting.values() if self._is_stuck(waiting, mount)),
+            key=lambda waiting: waiting.since,
+        )
         if len(stuck) >= MOST_ON_A_MOUNT or self._is_silent(mount, stuck):
-            listed = ", ".join(one.path for one in stuck[:IN_A_ROW])
+            listed = ", ".join(waiting.path for waiting in stuck[:IN_A_ROW])
             raise Hangs(f"{path} is not tried: {mount} does not answer at {listed}")
-        if is_long and sum(not self._is_stuck(one) for one in self._waiting.values()) >= MOST_AT_WORK:
+        if is_long and sum(not self._is_stuck(waiting) for waiting in self._waiting.values()) >= MOST_AT_WORK:
             raise WorkPending(f"{path}: {MOST_AT_WORK} others are looked at")
 
     def _is_silent(self, mount: str, stuck: Sequence[_Waiting]) -> bool:

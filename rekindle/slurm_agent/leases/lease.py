@@ -56,7 +56,7 @@ class LeaseState(StrEnum):
 
 
 class Lease:
-    """`turn` is called by one thread; everything else by any.
+    """`run_once` is called by one thread; everything else by any.
 
     s3: a client with short time limits that tries once: what is tried again must read first. term_s: with another
     agent about.
@@ -139,8 +139,8 @@ class Lease:
 
     # ---- its life
 
-    def turn(self) -> float:
-        """Take it if that may be, renew it if it is held. Seconds until the next turn. Raises nothing of S3's."""
+    def run_once(self) -> float:
+        """Take it if that may be, renew it if it is held. Seconds until the next pass. Raises nothing of S3's."""
         with self._lock:
             try:
                 if self._standing is LeaseState.HELD:
@@ -326,7 +326,7 @@ class Lease:
         except AwsError as err:
             self._is_alone = self._is_alone and is_away(err)  # what cannot be listed may be there
             return
-        self._others = tuple(one for key, one in found if key != own)
+        self._others = tuple(candidate for key, candidate in found if key != own)
         self._is_alone, self._listed_at = not self._others, now
 
     def _mark(self, stopped_on: str) -> LeaseDoc | None:
@@ -361,7 +361,7 @@ class Lease:
 
 def _last(begun: tuple[BegunOrder, ...]) -> tuple[BegunOrder, ...]:
     """Each once, by count and not by time: clocks of two hosts are not compared."""
-    return tuple({one.token: one for one in begun}.values())[-MAX_BEGUN:]
+    return tuple({order.token: order for order in begun}.values())[-MAX_BEGUN:]
 
 
 def _left_by(found: StoredLease | None) -> float:

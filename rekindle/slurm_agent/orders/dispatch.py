@@ -24,11 +24,11 @@ class WatcherLoop(Protocol):
     """The watcher's loop, asked for a look at once."""
 
     def ask(self) -> int:
-        """The number of a turn that begins after this moment."""
+        """The number of a look that begins after this moment."""
         ...
 
-    def has_finished(self, turn: int) -> bool:
-        """That turn has read Slurm whole, and what it saw is kept to be published."""
+    def has_finished(self, look_number: int) -> bool:
+        """That look has read Slurm whole, and what it saw is kept to be published."""
         ...
 
 
@@ -42,35 +42,35 @@ class OrderDispatcher:
         self._reread = reread
         self._asked: dict[str, int] = {}
 
-    def carry_out(self, turn: OrderTry) -> Result:  # noqa: C901, RET503  one case for each verb; assert_never
-        match turn.order.verb:
+    def carry_out(self, order_try: OrderTry) -> Result:  # noqa: C901, RET503  one case for each verb; assert_never
+        match order_try.order.verb:
             case Verb.SIGNAL:
-                return self._jobs.signal(turn)
+                return self._jobs.signal(order_try)
             case Verb.CANCEL:
-                return self._jobs.cancel(turn)
+                return self._jobs.cancel(order_try)
             case Verb.HOLD:
-                return self._jobs.hold(turn)
+                return self._jobs.hold(order_try)
             case Verb.REQUEUE:
-                return self._jobs.requeue(turn)
+                return self._jobs.requeue(order_try)
             case Verb.SUBMIT:
-                return self._jobs.submit(turn)
+                return self._jobs.submit(order_try)
             case Verb.SHRINK:
-                return shrink(self._slurm, turn)
+                return shrink(self._slurm, order_try)
             case Verb.EXCLUDE:
-                return self._jobs.exclude(turn)
+                return self._jobs.exclude(order_try)
             case Verb.DRAIN:
-                return self._nodes.drain(turn)
+                return self._nodes.drain(order_try)
             case Verb.RESUME:
-                return self._nodes.resume(turn)
+                return self._nodes.resume(order_try)
             case Verb.MARK:
-                return self._nodes.mark(turn)
+                return self._nodes.mark(order_try)
             case Verb.REBOOT:
-                return self._nodes.reboot(turn)
+                return self._nodes.reboot(order_try)
             case Verb.STACKS:
-                return self._jobs.stacks(turn)
+                return self._jobs.stacks(order_try)
             case Verb.READ:
-                return self._read(turn)
-        assert_never(turn.order.verb)
+                return self._read(order_try)
+        assert_never(order_try.order.verb)
 
     def release_and_cancel(self) -> tuple[str, ...]:
         """Let go what wants no protection any more and waits because we hold it, and cancel the copies that are one too
@@ -101,19 +101,19 @@ class OrderDispatcher:
             return False
         return spaced_reason(doc.reason).startswith(REQUEUED_HELD)
 
-    def let_go_again(self, turn: OrderTry) -> None:
+    def let_go_again(self, order_try: OrderTry) -> None:
         """What does not work now is found again by the next reading."""
-        number = turn.order.slurm_job
+        number = order_try.order.slurm_job
         try:
-            result = self._jobs.requeue(turn)
+            result = self._jobs.requeue(order_try)
         except (OrderNotReady, SlurmError) as err:
             log.warning("slurm_job=%s let_go_again=%s", number, err)
             return
         log.info("slurm_job=%s let_go_again=%s detail=%s", number, result.outcome, result.detail)
         self._reread.ask()
 
-    def _read(self, turn: OrderTry) -> Result:
-        token = turn.order.token
+    def _read(self, order_try: OrderTry) -> Result:
+        token = order_try.order.token
         asked = self._asked.setdefault(token, self._reread.ask())
         if not self._reread.has_finished(asked):
             raise OrderNotReady("Slurm is being read", after_s=READ_S)

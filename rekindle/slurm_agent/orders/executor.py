@@ -148,12 +148,12 @@ class OrderExecutor:
                 return
             if not self._dispatcher.has_forgotten(entry.order):
                 continue
-            turn = OrderTry(
+            order_try = OrderTry(
                 order=entry.order, begun_at=entry.begun_at, tried_at=entry.tried_at, now=now, begin=lambda: None
             )
             try:
                 with self.busy:
-                    self._dispatcher.let_go_again(turn)
+                    self._dispatcher.let_go_again(order_try)
             except Exception:  # as in `_result`: a fault of ours must not keep the orders from being carried out
                 log.exception("token=%s let_go_again", entry.order.token)
 
@@ -184,9 +184,9 @@ class OrderExecutor:
             self._begin(order)
             is_begun = True
 
-        turn = OrderTry(order=order, begun_at=entry.begun_at, tried_at=entry.tried_at, now=now, begin=begin)
+        order_try = OrderTry(order=order, begun_at=entry.begun_at, tried_at=entry.tried_at, now=now, begin=begin)
         try:
-            return self._carried_out(turn)
+            return self._carried_out(order_try)
         except OrderNotReady as err:
             if now >= order.expires_at and not is_begun:
                 return refused(f"it expired, and nothing was run: {err}")
@@ -197,21 +197,21 @@ class OrderExecutor:
         except SlurmRefused as err:
             return refused(f"Slurm refused: {err}")
         except _Expired:
-            return turn.failed_or_refused("it expired before it had taken effect")
+            return order_try.failed_or_refused("it expired before it had taken effect")
         except Exception as err:  # a fault of ours in one verb must not end the loop for all the others
             log.exception("token=%s verb=%s", order.token, order.verb)
             return Result(outcome=Outcome.FAILED, detail=f"internal error: {type(err).__name__}: {err}")
 
-    def _carried_out(self, turn: OrderTry) -> Result:
+    def _carried_out(self, order_try: OrderTry) -> Result:
         """Tried once more where Slurm refused: another may have acted in between, and each verb looks first at what is
         there. Not a signal, of which nothing can be seen. Raises: what the dispatcher raises.
         """
         try:
-            return self._dispatcher.carry_out(turn)
+            return self._dispatcher.carry_out(order_try)
         except SlurmRefused:
-            if turn.order.verb is Verb.SIGNAL:
+            if order_try.order.verb is Verb.SIGNAL:
                 raise
-        return self._dispatcher.carry_out(turn)
+        return self._dispatcher.carry_out(order_try)
 
     def _begin(self, order: Order) -> None:
         """Raises: _Expired, OrderNotReady, and then nothing may be run."""

@@ -35,11 +35,11 @@ class JobVerbs:
         self._slurm = slurm
         self._specs = specs
 
-    def signal(self, turn: OrderTry) -> Result:
+    def signal(self, order_try: OrderTry) -> Result:
         """Refused rather than sent where it would be lost, or would kill what does not catch it."""
-        order = turn.order
+        order = order_try.order
         assert order.signal is not None, "orders.NEEDED"  # noqa: S101
-        if turn.was_begun:
+        if order_try.was_begun:
             return Result(
                 outcome=Outcome.FAILED,
                 detail="it is not known whether the signal was sent; a second one could end the run",
@@ -51,16 +51,16 @@ class JobVerbs:
             return refused(f"job {doc.slurm_job} traps {doc.signal}: {order.signal} would end it")
         if self._slurm.steps(doc.slurm_job) == 0:
             return refused(f"job {doc.slurm_job} has no running step: a signal now would be lost")
-        turn.begin()
+        order_try.begin()
         self._slurm.signal(doc.slurm_job, order.signal)
         return done(f"{order.signal} was sent to job {doc.slurm_job}; only a new checkpoint says that it was heard")
 
-    def stacks(self, turn: OrderTry) -> Result:
+    def stacks(self, order_try: OrderTry) -> Result:
         """The service orders it only after the run's own heartbeat declared a handler: without one the signal kills.
 
         Twice is as good as once.
         """
-        order = turn.order
+        order = order_try.order
         assert order.signal is not None, "orders.NEEDED"  # noqa: S101
         doc = self._listening(order, "no process would receive a signal")
         if isinstance(doc, Result):
@@ -69,59 +69,59 @@ class JobVerbs:
             return refused(f"job {doc.slurm_job} takes {doc.signal} for a wish to save")
         if self._slurm.steps(doc.slurm_job) == 0:
             return refused(f"job {doc.slurm_job} has no running step: a signal now would be lost")
-        turn.begin()
+        order_try.begin()
         self._slurm.signal_steps(doc.slurm_job, order.signal)
         return done(
             f"{order.signal} was sent to the steps of job {doc.slurm_job}; the stacks are in its mailbox's reports"
         )
 
-    def cancel(self, turn: OrderTry) -> Result:
-        found = present(self._slurm, turn.order)
+    def cancel(self, order_try: OrderTry) -> Result:
+        found = present(self._slurm, order_try.order)
         if isinstance(found, Result):
             return found
         doc = found.doc
         if doc is None:
-            return turn.there(f"slurmctld does not know job {turn.order.slurm_job} any more")
+            return order_try.there(f"slurmctld does not know job {order_try.order.slurm_job} any more")
         if doc.state in ENDED:
-            return turn.there(f"job {doc.slurm_job} has ended: {doc.state}")
+            return order_try.there(f"job {doc.slurm_job} has ended: {doc.state}")
         if found.lead:
-            return stale(turn.order, doc)
+            return stale(order_try.order, doc)
         if doc.state is SlurmState.COMPLETING:
-            return self._ending(turn, doc)
-        turn.begin()
+            return self._ending(order_try, doc)
+        order_try.begin()
         try:
             self._slurm.cancel(doc.slurm_job)
         except SlurmRefused as err:
-            return self._ended_meanwhile(turn, err)
+            return self._ended_meanwhile(order_try, err)
         return done(f"job {doc.slurm_job} was cancelled while {doc.state}")
 
-    def hold(self, turn: OrderTry) -> Result:
-        found = present(self._slurm, turn.order)
+    def hold(self, order_try: OrderTry) -> Result:
+        found = present(self._slurm, order_try.order)
         if isinstance(found, Result):
             return found
         doc = found.doc
         if doc is None:
-            return turn.there(f"slurmctld does not know job {turn.order.slurm_job} any more")
+            return order_try.there(f"slurmctld does not know job {order_try.order.slurm_job} any more")
         if doc.state in ENDED:
-            return turn.there(f"the start is over: job {doc.slurm_job} has ended, {doc.state}")
+            return order_try.there(f"the start is over: job {doc.slurm_job} has ended, {doc.state}")
         if doc.state is SlurmState.PENDING and doc.held:
-            return turn.there(f"job {doc.slurm_job} waits, held")
+            return order_try.there(f"job {doc.slurm_job} waits, held")
         if found.lead:
-            return stale(turn.order, doc)
+            return stale(order_try.order, doc)
         if doc.state is SlurmState.COMPLETING:
-            return self._ending(turn, doc)
-        turn.begin()
+            return self._ending(order_try, doc)
+        order_try.begin()
         try:
             if doc.state is SlurmState.PENDING:
                 self._slurm.hold(doc.slurm_job)
             else:
                 self._slurm.requeue_hold(doc.slurm_job)
         except SlurmRefused as err:
-            return self._ended_meanwhile(turn, err)
+            return self._ended_meanwhile(order_try, err)
         return done(f"job {doc.slurm_job} was {doc.state} and waits in the queue, held")
 
-    def requeue(self, turn: OrderTry) -> Result:
-        order = turn.order
+    def requeue(self, order_try: OrderTry) -> Result:
+        order = order_try.order
         assert order.new_attempt is not None, "orders.NEEDED"  # noqa: S101
         assert order.attempt is not None, "orders.NEEDED"  # noqa: S101
         new, old = parse_attempt(order.new_attempt), parse_attempt(order.attempt)
@@ -132,12 +132,14 @@ class JobVerbs:
             return found
         doc = found.doc
         if doc is None:
-            return turn.failed_or_refused(f"slurmctld does not know job {order.slurm_job} any more: submit it again")
+            return order_try.failed_or_refused(
+                f"slurmctld does not know job {order.slurm_job} any more: submit it again"
+            )
         restart = old.restart + found.lead
         if restart > new.restart:
-            return turn.there(f"it has started since: {doc.attempt}") if turn.was_begun else stale(order, doc)
+            return order_try.there(f"it has started since: {doc.attempt}") if order_try.was_begun else stale(order, doc)
         if restart == new.restart:
-            return self._let_go(turn, doc)
+            return self._let_go(order_try, doc)
         if doc.state is SlurmState.COMPLETING:
             raise OrderNotReady(f"job {doc.slurm_job} is still completing")
         if restart < new.restart - 1:
@@ -146,7 +148,7 @@ class JobVerbs:
             return refused(f"job {doc.slurm_job} has not ended, it is {doc.state}: stop it first")
         if (other := self._other_lives(order, doc.slurm_job)) is not None:
             return other
-        turn.begin()
+        order_try.begin()
         self._slurm.requeue_hold(doc.slurm_job)  # held, so that it cannot start before its nodes are excluded
         again = self._slurm.job(doc.slurm_job)
         if again is None or parse_attempt(again.attempt).restart != new.restart:
@@ -154,21 +156,21 @@ class JobVerbs:
         size = self._start(again, order)
         return done(f"job {doc.slurm_job} had ended ({doc.state}) and was requeued{size}")
 
-    def submit(self, turn: OrderTry) -> Result:
-        order = turn.order
+    def submit(self, order_try: OrderTry) -> Result:
+        order = order_try.order
         assert order.new_attempt is not None, "orders.NEEDED"  # noqa: S101
         assert order.spec is not None, "orders.NEEDED"  # noqa: S101
         there = self._slurm.find_by_attempt(order.new_attempt)
         if there is not None:
-            return self._found(turn, there)
-        away = turn.now - (turn.tried_at or turn.now)
-        if turn.was_begun and away > SETTLED_WITHIN:
+            return self._found(order_try, there)
+        away = order_try.now - (order_try.tried_at or order_try.now)
+        if order_try.was_begun and away > SETTLED_WITHIN:
             return Result(
                 outcome=Outcome.FAILED,
                 detail=f"begun, then this agent was away for {away.total_seconds():.0f} s: if the job was submitted, "
                 "it has ended and is forgotten; it is not submitted again",
             )
-        if (unfinished := self._still_there(turn)) is not None:
+        if (unfinished := self._still_there(order_try)) is not None:
             return unfinished
         if (other := self._other_lives(order)) is not None:
             return other
@@ -176,34 +178,36 @@ class JobVerbs:
             self._specs.check(order)
             spec = self._specs.get(order.spec)
         except LookupError as err:
-            return turn.failed_or_refused(str(err))
-        turn.begin()
+            return order_try.failed_or_refused(str(err))
+        order_try.begin()
         slurm_job = self._slurm.submit(spec, order)
-        if (taken_back := self._unlike(turn, slurm_job, spec) or self._let_copy_go(slurm_job)) is not None:
+        if (taken_back := self._unlike(order_try, slurm_job, spec) or self._let_copy_go(slurm_job)) is not None:
             return taken_back
         note = self._repoint(order, slurm_job)
         return done(f"job {slurm_job} was submitted{note}", slurm_job)
 
-    def _found(self, turn: OrderTry, copy: AttemptDoc) -> Result:
+    def _found(self, order_try: OrderTry, copy: AttemptDoc) -> Result:
         """The submission is there. One that never ran was perhaps not compared yet, or was cancelled for a difference:
         it is compared again."""
-        order, number = turn.order, copy.slurm_job
+        order, number = order_try.order, copy.slurm_job
         assert order.spec is not None, "orders.NEEDED"  # noqa: S101
         is_held = copy.state is SlurmState.PENDING and copy.held
         if copy.restart == 0 and (is_held or (copy.state in ENDED and not copy.nodes)):
-            turn.begin()
+            order_try.begin()
             try:
                 spec = self._specs.get(order.spec)
             except LookupError as err:
                 return self._taken_back(number, str(err))
-            if (taken_back := self._unlike(turn, number, spec)) is not None:
+            if (taken_back := self._unlike(order_try, number, spec)) is not None:
                 return taken_back
             if is_held and (taken_back := self._let_copy_go(number)) is not None:
                 return taken_back
             if not is_held:  # by us for an earlier order of that name, or by its user
-                return turn.failed_or_refused(f"job {number}, {order.new_attempt}, was cancelled before it could start")
+                return order_try.failed_or_refused(
+                    f"job {number}, {order.new_attempt}, was cancelled before it could start"
+                )
         note = self._repoint(order, number)
-        return turn.there(f"job {number} is {order.new_attempt}{note}", number)
+        return order_try.there(f"job {number} is {order.new_attempt}{note}", number)
 
     def _let_copy_go(self, copy: int) -> Result | None:
         """A refusal where Slurm does not let it go: a copy is never left held for an order that is answered."""
@@ -215,9 +219,9 @@ class JobVerbs:
             return self._taken_back(copy, str(err))
         return None
 
-    def _unlike(self, turn: OrderTry, copy: int, spec: JobSpec) -> Result | None:
+    def _unlike(self, order_try: OrderTry, copy: int, spec: JobSpec) -> Result | None:
         """A refusal where the copy is not the same job as its original; it is then cancelled, before it could run."""
-        found = self._slurm.differences(copy, spec, turn.order)
+        found = self._slurm.differences(copy, spec, order_try.order)
         return self._taken_back(copy, f"it is not the same job: {sentence(found)}") if found else None
 
     def _taken_back(self, copy: int, why: str) -> Result:
@@ -229,8 +233,8 @@ class JobVerbs:
             pass
         return refused(f"job {copy}, the copy, was cancelled before it could start: {why}")
 
-    def exclude(self, turn: OrderTry) -> Result:
-        order = turn.order
+    def exclude(self, order_try: OrderTry) -> Result:
+        order = order_try.order
         found = present(self._slurm, order)
         if isinstance(found, Result):
             return found
@@ -240,8 +244,8 @@ class JobVerbs:
         if doc.state is not SlurmState.PENDING:
             return refused(f"job {doc.slurm_job} is {doc.state}: only a pending job's nodes can be excluded")
         if set(doc.exclude) == set(order.exclude):
-            return turn.there(f"job {doc.slurm_job} has just this list")
-        turn.begin()
+            return order_try.there(f"job {doc.slurm_job} has just this list")
+        order_try.begin()
         self._slurm.exclude(doc.slurm_job, order.exclude)
         return done(f"job {doc.slurm_job} gets none of {len(order.exclude)} nodes" if order.exclude else "lifted")
 
@@ -263,19 +267,19 @@ class JobVerbs:
             return refused(f"job {doc.slurm_job} does not catch signals (yet): one now would be lost or end it")
         return doc
 
-    def _let_go(self, turn: OrderTry, doc: AttemptDoc) -> Result:
+    def _let_go(self, order_try: OrderTry, doc: AttemptDoc) -> Result:
         """The new start is in the queue, or further."""
         if doc.state is not SlurmState.PENDING:
-            return turn.there(f"{doc.attempt} is {doc.state}")
-        wanted = set(turn.order.exclude) - set(doc.exclude)
-        if not doc.held and not wanted and not turn.was_begun:
-            turn.begin()
+            return order_try.there(f"{doc.attempt} is {doc.state}")
+        wanted = set(order_try.order.exclude) - set(doc.exclude)
+        if not doc.held and not wanted and not order_try.was_begun:
+            order_try.begin()
             self._at_once(doc.slurm_job)
             return Result(outcome=Outcome.ALREADY, detail=f"{doc.attempt} waits in the queue, not held")
-        if doc.held and (other := self._other_lives(turn.order, doc.slurm_job)) is not None:
+        if doc.held and (other := self._other_lives(order_try.order, doc.slurm_job)) is not None:
             return other
-        turn.begin()
-        size = self._start(doc, turn.order)
+        order_try.begin()
+        size = self._start(doc, order_try.order)
         return done(f"job {doc.slurm_job} was let go as {doc.attempt}{size}")
 
     def _other_lives(self, order: Order, *ours: int) -> Result | None:
@@ -312,24 +316,24 @@ class JobVerbs:
         except SlurmError:
             return
 
-    def _ending(self, turn: OrderTry, doc: AttemptDoc) -> Result:
+    def _ending(self, order_try: OrderTry, doc: AttemptDoc) -> Result:
         """COMPLETING: over, or on its way back into the queue. A command now would be refused or lost."""
-        if turn.was_begun:
+        if order_try.was_begun:
             return done(f"job {doc.slurm_job} is completing")
         raise OrderNotReady(f"job {doc.slurm_job} is completing")
 
-    def _ended_meanwhile(self, turn: OrderTry, err: SlurmRefused) -> Result:
+    def _ended_meanwhile(self, order_try: OrderTry, err: SlurmRefused) -> Result:
         """Slurm refused a stop: fine where the start is over by now."""
-        found = present(self._slurm, turn.order)
+        found = present(self._slurm, order_try.order)
         if isinstance(found, OrderedJob):
             doc = found.doc
             if doc is None or found.lead or doc.state in ENDED | {SlurmState.COMPLETING}:
                 return Result(outcome=Outcome.ALREADY, detail=f"it ended meanwhile; {err}")
         return refused(str(err))
 
-    def _still_there(self, turn: OrderTry) -> Result | None:
+    def _still_there(self, order_try: OrderTry) -> Result | None:
         """A refusal where the attempt that this one takes the place of could still run beside it."""
-        order = turn.order
+        order = order_try.order
         if order.slurm_job is None or order.attempt is None:
             return None
         try:
@@ -344,7 +348,7 @@ class JobVerbs:
         if doc.state is SlurmState.COMPLETING:
             raise OrderNotReady(f"job {doc.slurm_job} is still completing")
         if doc.state in ACTIVE or doc.state is SlurmState.PENDING:
-            return turn.failed_or_refused(
+            return order_try.failed_or_refused(
                 f"job {doc.slurm_job} is {doc.state} as {doc.attempt}: the run would be there twice"
             )
         return None

@@ -61,7 +61,9 @@ class Journal:
         """The orders to REQUEUE that were carried out since then, and whose starts no later order holds."""
         where = "WHERE verb = 'requeue' AND outcome IN ('done', 'already') AND done_at > ?"
         found = self._store.read(lambda db: _rows(db, where, (when.isoformat(),)))
-        return tuple(one for one in found if one.order.new_attempt and self.holds(one.order.new_attempt) is False)
+        return tuple(
+            entry for entry in found if entry.order.new_attempt and self.holds(entry.order.new_attempt) is False
+        )
 
     def take(self, order: Order, *, now: datetime) -> Entry:
         """Write it down as taken. Idempotent: an order that is there stays as it is."""

@@ -28,53 +28,55 @@ class NodeVerbs:
     def __init__(self, slurm: Slurm) -> None:
         self._slurm = slurm
 
-    def drain(self, turn: OrderTry) -> Result:
+    def drain(self, order_try: OrderTry) -> Result:
         """Jobs that are on it continue. What slurmctld drained gets our reason, so that it can be given back."""
-        node = self._node(turn.order)
+        node = self._node(order_try.order)
         if isinstance(node, Result):
             return node
         facts = node.facts
-        if (replaced := _is_replaced(turn, facts)) is not None:
+        if (replaced := _is_replaced(order_try, facts)) is not None:
             return replaced
         other = _held_by(facts)
         if _says(facts, StateMeaning.DRAINED, StateMeaning.FAILING):
             if is_ours(facts.reason):
-                return turn.there(f"{facts.name} is out of service, by us: {facts.reason}")
+                return order_try.there(f"{facts.name} is out of service, by us: {facts.reason}")
             if not _is_slurms_alone(facts.reason):
-                return turn.there(f"{facts.name} is out of service, not by us: {facts.reason or 'no reason given'}")
+                return order_try.there(
+                    f"{facts.name} is out of service, not by us: {facts.reason or 'no reason given'}"
+                )
         elif other is not None:
-            return turn.there(f"{facts.name} is down, and not by us: {other}")
-        turn.begin()
-        self._slurm.drain(facts.name, reason_of(turn.order))
+            return order_try.there(f"{facts.name} is down, and not by us: {other}")
+        order_try.begin()
+        self._slurm.drain(facts.name, reason_of(order_try.order))
         return done(f"{facts.name} was taken out of service{_with_jobs(facts)}")
 
-    def resume(self, turn: OrderTry) -> Result:
-        node = self._node(turn.order)
+    def resume(self, order_try: OrderTry) -> Result:
+        node = self._node(order_try.order)
         if isinstance(node, Result):
             return node
         facts = node.facts
         if not _says(facts, StateMeaning.DRAINED, StateMeaning.FAILING, StateMeaning.DOWN):
-            return turn.there(f"{facts.name} is in service: {facts.state}")
+            return order_try.there(f"{facts.name} is in service: {facts.state}")
         if not is_ours(facts.reason):
             return refused(f"{facts.name} was not taken out by us: {facts.reason or 'no reason given'}")
         if _says(facts, StateMeaning.INVALID):
             return refused(f"{facts.name} has less than slurm.conf says, so slurmctld keeps it out: {facts.reason}")
-        turn.begin()
+        order_try.begin()
         self._slurm.resume(facts.name)
         return done(f"{facts.name} is back in service")
 
-    def mark(self, turn: OrderTry) -> Result:
-        repair = turn.order.repair
+    def mark(self, order_try: OrderTry) -> Result:
+        repair = order_try.order.repair
         assert repair is not None, "orders.NEEDED"  # noqa: S101
-        node = self._node(turn.order)
+        node = self._node(order_try.order)
         if isinstance(node, Result):
             return node
         facts = node.facts
-        if (replaced := _is_replaced(turn, facts)) is not None:
+        if (replaced := _is_replaced(order_try, facts)) is not None:
             return replaced
         marked = mark_in(facts.reason)
         if marked is repair and _says(facts, StateMeaning.FAILING):
-            return turn.there(f"{facts.name} is marked {repair}")
+            return order_try.there(f"{facts.name} is marked {repair}")
         if marked is not None:
             return refused(f"{facts.name} is marked {marked}, which is not undone while it may be under way")
         not_ours = _not_ours(facts)
@@ -82,26 +84,26 @@ class NodeVerbs:
             return refused(not_ours)
         if facts.jobs:  # HyperPod may act on the mark at once
             raise OrderNotReady(f"{facts.name} is not marked yet{_with_jobs(facts)}")
-        turn.begin()
+        order_try.begin()
         self._slurm.mark(facts.name, repair)
         return done(f"{facts.name} was marked {repair}")
 
-    def reboot(self, turn: OrderTry) -> Result:
-        node = self._node(turn.order)
+    def reboot(self, order_try: OrderTry) -> Result:
+        node = self._node(order_try.order)
         if isinstance(node, Result):
             return node
         facts = node.facts
-        if (replaced := _is_replaced(turn, facts)) is not None:
+        if (replaced := _is_replaced(order_try, facts)) is not None:
             return replaced
         if _says(facts, StateMeaning.REBOOT):
-            return turn.there(f"{facts.name} is being rebooted")
-        if turn.begun_at and node.booted_at and node.booted_at > turn.begun_at:
+            return order_try.there(f"{facts.name} is being rebooted")
+        if order_try.begun_at and node.booted_at and node.booted_at > order_try.begun_at:
             return done(f"{facts.name} booted at {node.booted_at:%H:%M:%S}")
         not_ours = _not_ours(facts)
         if not_ours:
             return refused(not_ours)
-        turn.begin()
-        self._slurm.reboot(facts.name, reason_of(turn.order))
+        order_try.begin()
+        self._slurm.reboot(facts.name, reason_of(order_try.order))
         return done(f"{facts.name} reboots as soon as no job is on it")
 
     def _node(self, order: Order) -> NodeNow | Result:
@@ -110,12 +112,12 @@ class NodeVerbs:
         return refused(f"Slurm knows no node {order.node}") if found is None else found
 
 
-def _is_replaced(turn: OrderTry, facts: NodeFacts) -> Result | None:
+def _is_replaced(order_try: OrderTry, facts: NodeFacts) -> Result | None:
     """HyperPod has put another machine under the name since: what was wanted of the one before is over."""
-    meant, now = turn.order.instance_id, facts.instance_id
+    meant, now = order_try.order.instance_id, facts.instance_id
     if meant is None or now in (None, meant):
         return None
-    return turn.there(f"{facts.name} is {now} by now, and no longer {meant}: nothing was done to it")
+    return order_try.there(f"{facts.name} is {now} by now, and no longer {meant}: nothing was done to it")
 
 
 def reason_of(order: Order) -> str:

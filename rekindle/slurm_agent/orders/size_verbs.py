@@ -8,9 +8,9 @@ from rekindle.slurm_agent.base.ports import Slurm, SlurmError
 from rekindle.slurm_agent.orders.verbs import OrderTry, Result, done, present, refused, stale
 
 
-def shrink(slurm: Slurm, turn: OrderTry) -> Result:
+def shrink(slurm: Slurm, order_try: OrderTry) -> Result:
     """Only a job that waits, is let go, and says itself that it can do with so few."""
-    order = turn.order
+    order = order_try.order
     assert order.nodes_min is not None, "orders.NEEDED"  # noqa: S101
     assert order.nodes_max is not None, "orders.NEEDED"  # noqa: S101
     found = present(slurm, order)
@@ -29,12 +29,12 @@ def shrink(slurm: Slurm, turn: OrderTry) -> Result:
         return refused(f"job {doc.slurm_job} {least}")
     size = slurm.size(doc.slurm_job)
     if size.low == order.nodes_min:
-        return turn.there(f"job {doc.slurm_job} asks for {size.low} nodes or more")
+        return order_try.there(f"job {doc.slurm_job} asks for {size.low} nodes or more")
     if size.low < order.nodes_min or order.nodes_max < order.nodes_min:
         return refused(f"job {doc.slurm_job} asks for {size.low} nodes: that would be more, not fewer")
     if size.fixed:
         return refused(f"job {doc.slurm_job} cannot run on fewer nodes: {size.fixed}")
-    turn.begin()
+    order_try.begin()
     slurm.resize(doc.slurm_job, order.nodes_min, order.nodes_max)
     return done(f"job {doc.slurm_job} takes {order.nodes_min} nodes now; it asked for {size.low}")
 

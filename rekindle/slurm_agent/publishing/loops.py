@@ -49,14 +49,14 @@ class Watch:
     def ask(self) -> int:
         """See dispatch.WatcherLoop."""
         with self._lock:
-            turn = self._begun + 1
+            look_number = self._begun + 1
         self._wake.set()
-        return turn
+        return look_number
 
-    def has_finished(self, turn: int) -> bool:
-        """See dispatch.WatcherLoop: in that turn or a later one."""
+    def has_finished(self, look_number: int) -> bool:
+        """See dispatch.WatcherLoop: in that pass or a later one."""
         with self._lock:
-            return self._finished >= turn
+            return self._finished >= look_number
 
     def hurry(self) -> None:
         """An order was carried out: look at once, and again until it has shown."""
@@ -69,9 +69,9 @@ class Watch:
     def run(self, stop: threading.Event) -> None:
         while not stop.is_set():
             self._wake.clear()
-            self._wake.wait(self.turn())
+            self._wake.wait(self.run_once())
 
-    def turn(self) -> float:
+    def run_once(self) -> float:
         """One reading. Returns seconds until the next, unless woken before."""
         with self._lock:
             self._begun += 1
@@ -129,12 +129,12 @@ class Relaying:
     def run(self, stop: threading.Event) -> None:
         while not stop.is_set():
             if self._holding is None or self._holding.left_s() > 0:
-                self.turn(self._clock.now())
+                self.run_once(self._clock.now())
             stop.wait(self._poll_s)
 
-    def turn(self, now: datetime) -> None:
+    def run_once(self, now: datetime) -> None:
         try:
-            reading = self._relay.turn(now)
+            reading = self._relay.run_once(now)
             self._outbox.keep(reading)
         except Exception as err:  # a shared path in whatever state must not end the loop
             log.exception("part=relay")

@@ -70,9 +70,9 @@ class Outbox:
             for key, body in reading.documents.items():
                 seq += 1
                 _put(db, key, seq, OutboxLane.WORLD, body)
-            for one in reading.news:
+            for news in reading.news:
                 seq += 1
-                _tell(db, seq, OutboxLane.WORLD, one, token=None)
+                _tell(db, seq, OutboxLane.WORLD, news, token=None)
             for name, value in reading.memory.items():
                 if value is None:
                     db.execute("DELETE FROM memory WHERE key = ?", (name,))
@@ -153,8 +153,8 @@ class Outbox:
         """`refused` were answered but not taken: kept for another try, and dropped after the last."""
 
         def work(db: sqlite3.Connection) -> None:
-            db.executemany("DELETE FROM news WHERE seq = ?", [(one.seq,) for one in sent])
-            db.executemany("UPDATE news SET tries = tries + 1 WHERE seq = ?", [(one.seq,) for one in refused])
+            db.executemany("DELETE FROM news WHERE seq = ?", [(news.seq,) for news in sent])
+            db.executemany("UPDATE news SET tries = tries + 1 WHERE seq = ?", [(news.seq,) for news in refused])
             gone = db.execute("DELETE FROM news WHERE tries >= ?", (MAX_TRIES,)).rowcount
             if gone > 0:
                 count(db, DROPPED, gone)
@@ -165,7 +165,7 @@ class Outbox:
         """The bus will never take them."""
 
         def work(db: sqlite3.Connection) -> None:
-            db.executemany("DELETE FROM news WHERE seq = ?", [(one.seq,) for one in news])
+            db.executemany("DELETE FROM news WHERE seq = ?", [(refused.seq,) for refused in news])
             count(db, DROPPED, len(news))
 
         self._store.write(work)

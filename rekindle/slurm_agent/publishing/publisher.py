@@ -85,11 +85,11 @@ class Publisher:
         self._wake.set()
 
     def run(self, stop: threading.Event) -> None:
-        """Until `stop` is set; the last turn is `flush`."""
+        """Until `stop` is set; the last is `flush`."""
         while not stop.is_set():
             self._wake.clear()
             try:
-                rest_s = self.turn()
+                rest_s = self.run_once()
             except Exception as err:  # one document that cannot be sent must not end what tells of all others
                 log.exception("part=publisher")
                 self._problems.set("publisher", [f"internal error: {type(err).__name__}: {err}"])
@@ -101,12 +101,12 @@ class Publisher:
         end = self._clock.monotonic() + limit_s
         self._heartbeat_at = None
         while self._clock.monotonic() < end:
-            self.turn()
+            self.run_once()
             if self._backoff_s or not self._waits():
                 break
         return not self._waits()
 
-    def turn(self) -> float:
+    def run_once(self) -> float:
         """Send what can be sent. Returns seconds until there is something to do again, unless woken before."""
         away: str | None = None
         try:
@@ -120,7 +120,7 @@ class Publisher:
         until_heartbeat = max(0.0, heartbeat_at + HEARTBEAT.total_seconds() - self._clock.monotonic())
         return self._backoff_s or until_heartbeat
 
-    # ---- parts of a turn
+    # ---- parts of a pass
 
     def _heartbeat_doc(self) -> None:
         now = self._clock.monotonic()
@@ -150,10 +150,10 @@ class Publisher:
         """True where more of the lane may be sent at once."""
         # Those refused lately stand in front; look past them.
         found = self._outbox.documents(lane, DOCUMENTS_AT_ONCE + len(self._refused))
-        due = [one for one in found if not self._is_refused(one.key)][:DOCUMENTS_AT_ONCE]
-        for one in due:
-            if self._put(one):
-                self._outbox.written(one)
+        due = [document for document in found if not self._is_refused(document.key)][:DOCUMENTS_AT_ONCE]
+        for document in due:
+            if self._put(document):
+                self._outbox.written(document)
         return bool(due) and lane is OutboxLane.WORLD
 
     def _put(self, document: Document) -> bool:
@@ -192,7 +192,7 @@ class Publisher:
         """True where all were taken. Raises: _AwsUnavailable."""
         self._insist()
         try:
-            answer = self._clients.events.put_events(Entries=[self._entry(one) for one in batch])
+            answer = self._clients.events.put_events(Entries=[self._entry(news) for news in batch])
         except AwsError as err:
             if is_away(err):
                 raise _AwsUnavailable(text_of("PutEvents", err)) from err
@@ -206,8 +206,8 @@ class Publisher:
             self._answered(batch)  # the cluster state has the answer: the order must not come again and again
             return False
         codes = [str(entry.get("ErrorCode") or "") for entry in answer["Entries"]]
-        sent = [one for one, code in zip(batch, codes, strict=True) if not code]
-        refused = [one for one, code in zip(batch, codes, strict=True) if code]
+        sent = [news for news, code in zip(batch, codes, strict=True) if not code]
+        refused = [news for news, code in zip(batch, codes, strict=True) if code]
         self._outbox.settle(sent, refused)
         self._answered(sent)
         self._problems.set("bus", [f"PutEvents: {code}" for code in sorted({code for code in codes if code})])
@@ -216,9 +216,9 @@ class Publisher:
         return True
 
     def _answered(self, reported: Sequence[Waiting]) -> None:
-        for one in reported:
-            if one.token is not None:
-                self._on_answered(one.token)
+        for news in reported:
+            if news.token is not None:
+                self._on_answered(news.token)
 
     def _entry(self, one: Waiting) -> dict[str, object]:
         return {
@@ -244,9 +244,9 @@ class Publisher:
 def _fitting(found: Sequence[Waiting]) -> list[Waiting]:
     batch: list[Waiting] = []
     size = 0
-    for one in found:
-        size += len(one.detail.encode()) + 200
+    for news in found:
+        size += len(news.detail.encode()) + 200
         if batch and size > MAX_CALL_BYTES:
             break
-        batch.append(one)
+        batch.append(news)
     return batch

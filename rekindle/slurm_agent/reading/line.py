@@ -49,7 +49,7 @@ def options_to_repeat(line: Mapping[str, str | None], environment: Mapping[str, 
         kind = _kind(name)
         is_plain = kind is Kind.CARRIED and " " not in (given or "")
         is_confirmed = kind is Kind.PLUGIN and any(
-            is_of(one, name) and plugins[one] == (given or "") for one in plugins
+            is_of(plugin, name) and plugins[plugin] == (given or "") for plugin in plugins
         )
         if is_plain or is_confirmed:
             found[name] = given
@@ -81,8 +81,8 @@ def options_lost(
     ]
     named = (*line, *script)
     found += [
-        one.removeprefix(SPANK)
-        for one in environment
-        if one.startswith(SPANK) and not any(is_of(one, name) for name in named if _kind(name) is Kind.PLUGIN)
+        variable.removeprefix(SPANK)
+        for variable in environment
+        if variable.startswith(SPANK) and not any(is_of(variable, name) for name in named if _kind(name) is Kind.PLUGIN)
     ]
     return tuple(dict.fromkeys(found))

@@ -66,12 +66,12 @@ def parse(raw: bytes) -> Resources:
     by_name: dict[str, NodePlacement] = {}
     for group in _list(_object(found).get("InstanceGroups")):
         name = _text(_object(group).get("Name"), 63)
-        for one in _list(_object(group).get("Instances")):
-            instance = _text(_object(one).get("InstanceId"), 32)
+        for member in _list(_object(group).get("Instances")):
+            instance = _text(_object(member).get("InstanceId"), 32)
             if _INSTANCE.fullmatch(instance) is None:
                 continue
             place = NodePlacement(instance_id=instance, group=name or None)
-            address = _text(_object(one).get("CustomerIpAddress"), 64)
+            address = _text(_object(member).get("CustomerIpAddress"), 64)
             if re.fullmatch(r"[0-9]{1,3}(?:\.[0-9]{1,3}){3}", address):
                 by_address[address] = place
                 by_name[f"ip-{address.replace('.', '-')}"] = place

@@ -51,7 +51,7 @@ class Numbers:
         docs: of the starts that are followed. Raises: SlurmUnavailable.
         """
         held = [doc for doc in docs if doc.slurm_job == job.job]
-        known = max(held, key=lambda one: one.restart, default=None)
+        known = max(held, key=lambda start: start.restart, default=None)
         if known is None and self._is_new(job):
             known = self._asked[job.job] if job.job in self._asked else self._start(self._first(job.job))
         if known is None:

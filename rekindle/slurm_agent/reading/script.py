@@ -36,7 +36,7 @@ def read(script: str) -> ScriptFacts:
     lines += [value for values in shell.values.values() for value in values]
     warned = _WARNED.match(of_script(text).get("signal") or "")
     return ScriptFacts(
-        has_auto_resume=any(_AUTO.search(one) for one in lines),
+        has_auto_resume=any(_AUTO.search(line) for line in lines),
         traps=frozenset(name for command in shell.commands for name in _caught(command)),
         warned=warned["name"] if warned else None,
         warned_batch=bool(warned and "B" in (warned["flags"] or "")),

@@ -138,8 +138,8 @@ def _bounded(names: Iterable[str]) -> Iterator[str]:
 
 def _numbers(text: str) -> Iterator[str]:
     """`1-3,07` -> 1, 2, 3, 07. Leading zeros of a range's first number are kept."""
-    for one in text.split(","):
-        found = _RANGE.fullmatch(one.strip())
+    for part in text.split(","):
+        found = _RANGE.fullmatch(part.strip())
         if found is None:
             raise Unreadable("a list of hosts has a range that is none")
         low, high = found[1], found[2] or found[1]

@@ -15,10 +15,10 @@ from rekindle.slurm_agent.files.user_files import UserFiles
 from rekindle.slurm_agent.reading.nodemap import NodeMap
 from rekindle.slurm_agent.reading.run import Runner, Unreadable
 from rekindle.slurm_agent.slurm.commands import Commands
+from rekindle.slurm_agent.watching.followed_jobs import FollowedJobs
 from rekindle.slurm_agent.watching.joining import Joining, Rules
 from rekindle.slurm_agent.watching.owners import Owners
 from rekindle.slurm_agent.watching.relay import MailboxRelay
-from rekindle.slurm_agent.watching.roster import Roster
 from rekindle.slurm_agent.watching.watcher import Watch
 
 
@@ -28,7 +28,7 @@ def build(ground: AgentContext) -> Parts:
     now = ground.wall or SystemClock().now
     reads = CopyReads(runner, now)
     node_map = NodeMap(ground.resource_config)
-    roster = Roster()
+    followed_jobs = FollowedJobs()
     published = _Published(ground.s3, ground.bucket)
     owners = Owners(ground.cluster, published.surely)
     files = UserFiles()
@@ -39,8 +39,8 @@ def build(ground: AgentContext) -> Parts:
         reads=reads,
         node_map=node_map,
         memory=ground.memory,
-        deeds=ground.deeds,
-        roster=roster,
+        own_actions=ground.own_actions,
+        followed_jobs=followed_jobs,
         published=published.surely,
         owners=owners,
         joining=joining,
@@ -51,7 +51,7 @@ def build(ground: AgentContext) -> Parts:
         bucket=ground.bucket,
         s3=ground.s3,
         memory=ground.memory,
-        roster=roster,
+        followed_jobs=followed_jobs,
         files=files,
         holding=ground.holding,
     )

@@ -46,7 +46,7 @@ from rekindle.slurm_agent.reading.sizes import cannot_shrink, cpus_for, fewest_n
 from rekindle.slurm_agent.watching import history
 from rekindle.slurm_agent.watching.attempt_docs import ShownJob, base_of
 from rekindle.slurm_agent.watching.owners import Owners
-from rekindle.slurm_agent.watching.ready import is_ready
+from rekindle.slurm_agent.watching.signal_readiness import is_ready
 
 _SEEN_NOTHING: Final = None
 _SETTLES: Final = timedelta(seconds=2)
@@ -131,7 +131,7 @@ class Commands:
         return self._reads.steps().get(job.step_key, 0) or int(asked is not None and asked.signal_batch)
 
     def find_by_attempt(self, attempt: str) -> AttemptDoc | None:
-        for job in sorted(self._reads.jobs(), key=lambda one: one.job):
+        for job in sorted(self._reads.jobs(), key=lambda job: job.job):
             asked = self._asked(job)
             if asked is None or asked.attempt != attempt or job.is_lump:
                 continue
@@ -141,7 +141,7 @@ class Commands:
 
     def sibling(self, old: AttemptDoc, *, besides: Collection[int]) -> int | None:
         job_id, mailbox = old.job_id or parse_attempt(old.attempt).restarted(0).name, old.mailbox.rstrip("/")
-        for job in sorted(self._reads.jobs(), key=lambda one: one.job):
+        for job in sorted(self._reads.jobs(), key=lambda job: job.job):
             if job.job in besides or job.is_lump or job.is_held or job.state in OVER or not old.user == job.user != "":
                 continue
             if job.state is SlurmState.PENDING and job.dependency:
@@ -156,7 +156,7 @@ class Commands:
 
     def waiting(self) -> tuple[AttemptDoc, ...]:
         found = []
-        for job in sorted(self._reads.jobs(), key=lambda one: one.job):
+        for job in sorted(self._reads.jobs(), key=lambda job: job.job):
             if not job.is_held or job.is_lump:
                 continue
             try:

@@ -137,7 +137,7 @@ def ended_by(job: Job) -> EndedBy:
 def waiting_for(jobs: Iterable[Job]) -> dict[int, list[int]]:
     """For each job that another names in its dependency, the pending jobs that do."""
     found: dict[int, list[int]] = {}
-    for job in sorted(jobs, key=lambda one: one.job):
+    for job in sorted(jobs, key=lambda job: job.job):
         if job.state is SlurmState.PENDING and job.dependency:
             for number in {number for _, number, _ in dependencies(job.dependency) if number}:
                 found.setdefault(number, []).append(job.job)

@@ -12,11 +12,11 @@ from rekindle.slurm_agent.base.ports import OwnActions
 from rekindle.slurm_agent.copies.reads import CopyReads
 from rekindle.slurm_agent.files.user_files import UserFiles
 from rekindle.slurm_agent.reading.nodemap import NodeMap
+from rekindle.slurm_agent.watching.captures import JobCapture
+from rekindle.slurm_agent.watching.followed_jobs import FollowedJob
 from rekindle.slurm_agent.watching.joining import Joining
-from rekindle.slurm_agent.watching.known import Known
 from rekindle.slurm_agent.watching.owners import Owners
 from rekindle.slurm_agent.watching.protection import Protection
-from rekindle.slurm_agent.watching.roster import FollowedJob
 
 MEMORY: Final = "watch/"
 ATTEMPT: Final = f"{MEMORY}attempt/"
@@ -31,7 +31,7 @@ class LookInputs:
     cluster: str
     reads: CopyReads
     node_map: NodeMap
-    deeds: OwnActions
+    own_actions: OwnActions
     start: Callable[[str], AttemptDoc | None]
     owners: Owners
     joining: Joining
@@ -44,9 +44,9 @@ class LookMemory:
     """What is remembered between readings: open starts, captures, nodes; and each job as the last reading showed it."""
 
     docs: dict[str, AttemptDoc] = field(default_factory=dict)
-    known: dict[int, Known] = field(default_factory=dict)
+    known: dict[int, JobCapture] = field(default_factory=dict)
     nodes: dict[str, NodeFacts] | None = None
-    prints: dict[int, tuple[object, ...]] = field(default_factory=dict)
+    change_keys: dict[int, tuple[object, ...]] = field(default_factory=dict)
     details: dict[int, Mapping[str, str]] = field(default_factory=dict)
     members: dict[int, FollowedJob] = field(default_factory=dict)
     later: set[int] = field(default_factory=set)

@@ -18,7 +18,7 @@ from rekindle.slurm_agent.reading.run import Unreadable
 from rekindle.slurm_agent.watching import history
 from rekindle.slurm_agent.watching.attempt_docs import ShownJob, clip
 from rekindle.slurm_agent.watching.context import LookInputs, LookMemory
-from rekindle.slurm_agent.watching.gathered import ReadingChanges
+from rekindle.slurm_agent.watching.reading_changes import ReadingChanges
 
 log = logging.getLogger(__name__)
 
@@ -32,14 +32,14 @@ class EndedStarts:
 
     def __init__(
         self,
-        ways: LookInputs,
+        inputs: LookInputs,
         found: ReadingChanges,
         nodes: Mapping[str, Node],
         settings: Settings,
         now: datetime,
         before: LookMemory,
     ) -> None:
-        self._ways = ways
+        self._inputs = inputs
         self._before = before
         self._found = found
         self._nodes = nodes
@@ -50,13 +50,13 @@ class EndedStarts:
 
     def close_the_earlier(self, shown: ShownJob, doc: AttemptDoc) -> None:
         """Every start before this one is over, and its document says what took its place."""
-        open_ = [one for one in self._found.starts_of(doc.slurm_job) if one.restart < shown.restart]
-        first = min((one.restart for one in open_), default=None)
+        open_ = [start for start in self._found.starts_of(doc.slurm_job) if start.restart < shown.restart]
+        first = min((start.restart for start in open_), default=None)
         if first is None and shown.attempt.name not in self._found.held.docs:
             first = max(0, shown.restart - history.MAX_FORERUNNERS)
         if first is None:
             return
-        by_restart = {one.restart: one for one in open_}
+        by_restart = {start.restart: start for start in open_}
         for restart in range(first, shown.restart):
             before = by_restart.get(restart)
             if before is None:
@@ -70,9 +70,9 @@ class EndedStarts:
         lost = history.lost_nodes(before, self._nodes)
         was_seen = before.state is not SlurmState.REQUEUED
         past = self._history(before.slurm_job) if was_seen else ()
-        by = history.requeued_by(before, successor, self._ways.deeds, lost, past)
+        by = history.requeued_by(before, successor, self._inputs.own_actions, lost, past)
         if not was_seen:
-            by = EndedBy.AGENT if self._ways.deeds.has_requeued(successor.name) else EndedBy.UNKNOWN
+            by = EndedBy.AGENT if self._inputs.own_actions.has_requeued(successor.name) else EndedBy.UNKNOWN
         why = []
         if by is EndedBy.SLURM:
             why.append(history.lost_sentence(lost, self._nodes))
@@ -87,7 +87,7 @@ class EndedStarts:
         self._found.forget(closed)
 
     def _is_known(self, attempt: str) -> bool:
-        shown = self._ways.start(attempt)
+        shown = self._inputs.start(attempt)
         return shown is not None and shown.successor is not None
 
     def explained(self, job: Job, doc: AttemptDoc, before: AttemptDoc | None) -> AttemptDoc:
@@ -101,12 +101,12 @@ class EndedStarts:
         return replace(doc, detail=clip(" ".join(part for part in parts if part)))
 
     def _output(self, job: Job, doc: AttemptDoc) -> str:
-        return self._ways.files.failure(doc.attempt, (doc.stdout, expand(job.stderr, job)), job.uid, job.gid)
+        return self._inputs.files.failure(doc.attempt, (doc.stdout, expand(job.stderr, job)), job.uid, job.gid)
 
     def _history(self, job: int) -> tuple[tuple[str, str, str], ...]:
         if job not in self._past:
             try:
-                self._past[job] = self._ways.reads.history(job, self._settings) if self._settings.has_history else ()
+                self._past[job] = self._inputs.reads.history(job, self._settings) if self._settings.has_history else ()
             except SlurmUnavailable:  # accounting that is away must not keep anybody from seeing the job
                 self._past[job] = ()
                 self._unanswered.add(job)
@@ -131,7 +131,7 @@ class EndedStarts:
         lost = sorted({doc.slurm_job for doc in self._found.held.docs.values()} - there)
         if not lost:
             return
-        settings = self._ways.reads.settings()
+        settings = self._inputs.reads.settings()
         if settings.up_s < SETTLED_S:
             self._found.problems.append(
                 f"slurmctld is up for {settings.up_s:.0f} s: {len(lost)} jobs are not looked for yet"
@@ -149,14 +149,14 @@ class EndedStarts:
                 self._found.problems.append(clip(f"job {number}: internal error: {type(err).__name__}: {err}", 300))
 
     def _close_the_vanished(self, number: int) -> None:
-        if self._ways.reads.job(number) is not None:
+        if self._inputs.reads.job(number) is not None:
             return
         starts = self._found.starts_of(number)
         if any(doc.state not in ENDED for doc in starts) and self._waits_for_history(number):
             return
         for doc in starts:
             past = () if doc.state in ENDED else self._history(number)
-            closed = history.forgotten_start(doc, past, self._ways.deeds, self._now)
+            closed = history.forgotten_start(doc, past, self._inputs.own_actions, self._now)
             self._found.publish(closed)
             self._found.forget(closed)
         self._found.forget_capture(number)

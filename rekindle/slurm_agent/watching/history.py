@@ -28,13 +28,15 @@ FAILED: Final = frozenset(
 _STARTS_LATER: Final = frozenset({SlurmState.PENDING, SlurmState.CONFIGURING})
 
 
-def now_of(cluster: str, shown: ShownJob, before: AttemptDoc | None, deeds: OwnActions, now: datetime) -> AttemptDoc:
+def now_of(
+    cluster: str, shown: ShownJob, before: AttemptDoc | None, own_actions: OwnActions, now: datetime
+) -> AttemptDoc:
     """The start as it is, with what an earlier look saw of it and Slurm no longer shows. Raises: Unreadable."""
     doc = doc_of(cluster, shown, now)
     if shown.job.is_taken_down:  # the record speaks of the next start already; this one is ending
         doc = replace(doc, state=SlurmState.COMPLETING, started_at=None, submitted_at=None, held=False, reason="")
     if before is None:
-        return _by_us(doc, deeds)
+        return _by_us(doc, own_actions)
     if before.started_at is not None and doc.state is SlurmState.PENDING:
         doc = replace(doc, state=SlurmState.COMPLETING, held=False)  # it ran: it does not wait again under its own name
     if doc.state in ENDED or doc.state is SlurmState.COMPLETING:
@@ -45,11 +47,11 @@ def now_of(cluster: str, shown: ShownJob, before: AttemptDoc | None, deeds: OwnA
             submitted_at=before.submitted_at or doc.submitted_at,
             detail=doc.detail or before.detail,
         )
-    return _by_us(doc, deeds)
+    return _by_us(doc, own_actions)
 
 
-def _by_us(doc: AttemptDoc, deeds: OwnActions) -> AttemptDoc:
-    if doc.state is SlurmState.CANCELLED and deeds.has_ended(doc.attempt):
+def _by_us(doc: AttemptDoc, own_actions: OwnActions) -> AttemptDoc:
+    if doc.state is SlurmState.CANCELLED and own_actions.has_ended(doc.attempt):
         return replace(doc, ended_by=EndedBy.AGENT)
     return doc
 
@@ -99,12 +101,12 @@ def unseen_start(shown: ShownJob, restart: int, doc: AttemptDoc) -> AttemptDoc:
 def requeued_by(
     before: AttemptDoc,
     successor: SlurmAttempt,
-    deeds: OwnActions,
+    own_actions: OwnActions,
     lost: Sequence[str],
     past: Sequence[tuple[str, str, str]],
 ) -> EndedBy:
     """Who put the job back. `past`: its starts as sacct tells them, in order; empty where there is no history."""
-    if deeds.has_requeued(successor.name) or deeds.has_ended(before.attempt):
+    if own_actions.has_requeued(successor.name) or own_actions.has_ended(before.attempt):
         return EndedBy.AGENT
     if before.state in ENDED:  # it had ended: only a person puts such a job back into the queue
         return EndedBy.USER
@@ -135,9 +137,9 @@ def lost_sentence(names: Sequence[str], nodes: Mapping[str, Node]) -> str:
     return f"Down: {', '.join(lines)}{more}."
 
 
-def taken_over(doc: AttemptDoc, why: str, deeds: OwnActions, now: datetime) -> AttemptDoc:
+def taken_over(doc: AttemptDoc, why: str, own_actions: OwnActions, now: datetime) -> AttemptDoc:
     """A start whose number another job has now. Nothing tells how it ended."""
-    closed = forgotten_start(doc, (), deeds, now)
+    closed = forgotten_start(doc, (), own_actions, now)
     return closed if doc.state in ENDED else replace(closed, detail=clip(f"{why}. {closed.detail}"))
 
 
@@ -158,7 +160,7 @@ def unprotected(doc: AttemptDoc, now: datetime) -> AttemptDoc:
 
 
 def forgotten_start(
-    doc: AttemptDoc, past: Sequence[tuple[str, str, str]], deeds: OwnActions, now: datetime
+    doc: AttemptDoc, past: Sequence[tuple[str, str, str]], own_actions: OwnActions, now: datetime
 ) -> AttemptDoc:
     """A start that slurmctld has forgotten. How it ended is known by what was seen, else by sacct, else not at all."""
     if doc.state in ENDED:
@@ -173,7 +175,7 @@ def forgotten_start(
         if reported in ENDED:
             state, (code, number) = reported, text.exit_status(status)
             detail = f"slurmctld no longer knows the job; sacct says {word} {status}."
-    by = EndedBy.AGENT if deeds.has_ended(doc.attempt) else EndedBy.UNKNOWN
+    by = EndedBy.AGENT if own_actions.has_ended(doc.attempt) else EndedBy.UNKNOWN
     if by is EndedBy.UNKNOWN and state in (SlurmState.COMPLETED, SlurmState.FAILED, SlurmState.OUT_OF_MEMORY):
         by = EndedBy.ITSELF
     elif by is EndedBy.UNKNOWN and state is SlurmState.CANCELLED:

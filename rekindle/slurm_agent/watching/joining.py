@@ -126,7 +126,7 @@ class Joining:
         line = (of_line(shown.get("SubmitLine") or "", (job.command,)).get("comment") or "").partition(" ")[0]
         shows = [text.value(shown.get(name)) for name in _SHOWN]
         words = [*shows, line, *own]
-        if any(_is_out(one) for one in words):
+        if any(_is_out(word) for word in words):
             return _Found(asked=None, is_out=True, words=own)
         asked, later = (next(filter(None, map(comment.parse, found)), None) for found in (words, shows))
         return _Found(asked=asked or self._by_rule(job, shown), is_out=False, later=later, words=own)

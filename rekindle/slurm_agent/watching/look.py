@@ -29,13 +29,13 @@ from rekindle.slurm_agent.reading.numbers import Numbers
 from rekindle.slurm_agent.reading.run import TooMuch, Unreadable
 from rekindle.slurm_agent.watching import history
 from rekindle.slurm_agent.watching.attempt_docs import ShownJob, base_of, clip, waiting_for
+from rekindle.slurm_agent.watching.captures import JobCapture, asked_for, change_key, completed, is_old, with_exclude
 from rekindle.slurm_agent.watching.context import KNOWN, NODES, LookInputs, LookMemory
 from rekindle.slurm_agent.watching.endings import EndedStarts
-from rekindle.slurm_agent.watching.gathered import ReadingChanges
-from rekindle.slurm_agent.watching.known import Known, asked_for, completed, is_old, print_of, with_exclude
+from rekindle.slurm_agent.watching.followed_jobs import FollowedJob
 from rekindle.slurm_agent.watching.node_facts import facts_of, is_news, node_news
-from rekindle.slurm_agent.watching.ready import is_ready
-from rekindle.slurm_agent.watching.roster import FollowedJob
+from rekindle.slurm_agent.watching.reading_changes import ReadingChanges
+from rekindle.slurm_agent.watching.signal_readiness import is_ready
 
 log = logging.getLogger(__name__)
 
@@ -45,20 +45,20 @@ USER_S: Final = 5.0  # what the jobs of one user may cost in one look; the other
 class SlurmLook:
     """One reading: everything new is gathered here, and taken over by the watcher when the reading was whole."""
 
-    def __init__(self, ways: LookInputs, held: LookMemory, now: datetime, settings: Settings) -> None:
-        self._ways = ways
+    def __init__(self, inputs: LookInputs, held: LookMemory, now: datetime, settings: Settings) -> None:
+        self._inputs = inputs
         self._before = held
         self._now = now
         self._settings = settings
-        self._reads = ways.reads
-        self._cluster = ways.cluster
-        self._joining = ways.joining
+        self._reads = inputs.reads
+        self._cluster = inputs.cluster
+        self._joining = inputs.joining
         self.held = LookMemory(docs=dict(held.docs), known=dict(held.known), nodes=held.nodes)
         self.held.followed = held.followed
-        self._numbers = Numbers(ways.cluster, ways.start, before=held.numbers, now=self.held.numbers)
+        self._numbers = Numbers(inputs.cluster, inputs.start, before=held.numbers, now=self.held.numbers)
         self.members: list[FollowedJob] = []
         self.arn = ""
-        self._found = ReadingChanges(self.held, ways.owners, now)
+        self._found = ReadingChanges(self.held, inputs.owners, now)
         self._fresh: Mapping[int, Mapping[str, str]] = {}  # what many jobs were asked at once
         self._steps: Mapping[str, int] | None = None
 
@@ -67,8 +67,8 @@ class SlurmLook:
         jobs = self._reads.jobs()
         self._fresh = self._joining.learn(jobs, self._settings.state_location, self._now)
         self._nodes = {node.name: node for node in self._reads.nodes()}
-        self._endings = EndedStarts(self._ways, self._found, self._nodes, self._settings, self._now, self._before)
-        tracked = {doc.slurm_job: doc for doc in sorted(self.held.docs.values(), key=lambda one: one.restart)}
+        self._endings = EndedStarts(self._inputs, self._found, self._nodes, self._settings, self._now, self._before)
+        tracked = {doc.slurm_job: doc for doc in sorted(self.held.docs.values(), key=lambda doc: doc.restart)}
         asked = self._asked_by(jobs, tracked)
         try:
             self._look_at_nodes(jobs, lambda job: job.job in tracked or job.job in asked)
@@ -79,7 +79,7 @@ class SlurmLook:
         spent = TimeSpent(USER_S)
         self._numbers.ask([job for job in jobs if job.job in asked], tracked)
         self._ask_about_many([job for job in jobs if job.job in tracked or job.job in asked])
-        for job in sorted(jobs, key=lambda one: (one.job not in self._before.later, one.job)):
+        for job in sorted(jobs, key=lambda job: (job.job not in self._before.later, job.job)):
             if job.job in tracked and self._joining.is_out(job):
                 self._note_unprotected(job)
             asks = asked.get(job.job)
@@ -105,7 +105,7 @@ class SlurmLook:
         for job in jobs:
             known = self.held.known.get(job.job)
             try:
-                asked = self._ways.protection.of(job, tracked.get(job.job), known.comment if known else "")
+                asked = self._inputs.protection.of(job, tracked.get(job.job), known.comment if known else "")
             except Unreadable as err:
                 self._found.problems.append(clip(f"job {job.job}: {err}", 300))
                 continue
@@ -116,13 +116,13 @@ class SlurmLook:
     def _is_copy_held_back(self, job: Job, asked: comment.Comment) -> bool:
         """A copy that is being compared with its original, or was cancelled for a difference, is no attempt."""
         never_ran = job.restart == 0 and not job.node_list and (job.is_held or job.state in ENDED)
-        return never_ran and asked.attempt is not None and self._ways.deeds.is_unproven(asked.attempt)
+        return never_ran and asked.attempt is not None and self._inputs.own_actions.is_unproven(asked.attempt)
 
     def _is_late_copy(self, job: Job, asked: comment.Comment) -> bool:
         """slurmctld has made it after sbatch had given up, and the order was carried out by another copy."""
         if asked.attempt is None or never_ran_as(job) != asked.attempt:
             return False
-        is_late_copy = self._ways.deeds.copy_of(asked.attempt) not in (None, job.job)
+        is_late_copy = self._inputs.own_actions.copy_of(asked.attempt) not in (None, job.job)
         if is_late_copy and job.state is SlurmState.PENDING:
             self.held.late_copies.add(job.job)
         return is_late_copy
@@ -150,7 +150,7 @@ class SlurmLook:
         """Its name is the known job's, for the monitor on its nodes as well: it cannot be protected under it."""
         self._found.problems.append(clip(f"{why}; it is not protected, see FirstJobId in the guide", 300))
         for doc in self._found.starts_of(job.job):
-            closed = history.taken_over(doc, why, self._ways.deeds, self._now)
+            closed = history.taken_over(doc, why, self._inputs.own_actions, self._now)
             self._found.publish(closed)
             self._found.forget(closed)
         self._found.forget_capture(job.job)
@@ -160,7 +160,7 @@ class SlurmLook:
         docs = self._found.starts_of(job.job)
         for doc in docs:
             self._found.publish(history.unprotected(doc, self._now))
-        if job.is_held and any(self._ways.deeds.holds(doc.attempt) for doc in docs):
+        if job.is_held and any(self._inputs.own_actions.holds(doc.attempt) for doc in docs):
             self.held.to_release.add(job.job)
             return
         for doc in docs:
@@ -170,8 +170,8 @@ class SlurmLook:
     def _look_later(self, job: Job) -> None:
         """It keeps what the last reading has shown; the next one begins with it."""
         self.held.later.add(job.job)
-        if job.job in self._before.prints:
-            self.held.prints[job.job] = self._before.prints[job.job]
+        if job.job in self._before.change_keys:
+            self.held.change_keys[job.job] = self._before.change_keys[job.job]
             self.held.details[job.job] = self._before.details[job.job]
         member = self._before.members.get(job.job)
         if member is not None:
@@ -184,18 +184,18 @@ class SlurmLook:
     # ---- nodes
 
     def _look_at_nodes(self, jobs: tuple[Job, ...], is_ours: Callable[[Job], bool]) -> None:
-        resources = self._ways.node_map.read()
+        resources = self._inputs.node_map.read()
         self.arn = resources.arn
         facts = facts_of(self._nodes.values(), jobs, resources, is_ours)
-        before, self.held.nodes = self.held.nodes, {one.name: one for one in facts}
+        before, self.held.nodes = self.held.nodes, {node.name: node for node in facts}
         if before is not None and before == self.held.nodes:
             return
         doc = NodesDoc(cluster=self._cluster, seen_at=self._now, nodes=facts)
         self._found.documents[nodes_key(self._cluster)] = doc.to_json()
-        self._found.memory[NODES] = json.dumps([one.to_wire() for one in facts], separators=(",", ":")).encode()
-        for one in facts:
-            if is_news(one, (before or {}).get(one.name), is_first=before is None):
-                self._found.node_news(node_news(self._cluster, one, self._now))
+        self._found.memory[NODES] = json.dumps([node.to_wire() for node in facts], separators=(",", ":")).encode()
+        for node in facts:
+            if is_news(node, (before or {}).get(node.name), is_first=before is None):
+                self._found.node_news(node_news(self._cluster, node, self._now))
 
     # ---- jobs
 
@@ -204,7 +204,7 @@ class SlurmLook:
         if detail is None:
             return
         known = self._capture(job, asked, detail)
-        asked = completed(self._ways.owners.own(asked, job), known)
+        asked = completed(self._inputs.owners.own(asked, job), known)
         base = base_of(self._cluster, job, asked, taken)
         taken.add(base.name)
         own = self.held.docs.get(base.restarted(job.restart).name)
@@ -222,7 +222,7 @@ class SlurmLook:
         )
         shown = replace(shown, is_ready=self._is_ready(shown, self.held.docs.get(shown.attempt.name)))
         before = self.held.docs.get(shown.attempt.name)
-        doc = history.now_of(self._cluster, shown, before, self._ways.deeds, self._now)
+        doc = history.now_of(self._cluster, shown, before, self._inputs.own_actions, self._now)
         self._endings.close_the_earlier(shown, doc)
         doc = self._endings.explained(job, doc, before)
         self._found.publish(doc)
@@ -242,7 +242,9 @@ class SlurmLook:
 
     def _ask_about_many(self, protected: Sequence[Job]) -> None:
         """At the first reading, and after a storm of changes: one command instead of one for each."""
-        changed = [job for job in protected if not job.is_lump and self._before.prints.get(job.job) != print_of(job)]
+        changed = [
+            job for job in protected if not job.is_lump and self._before.change_keys.get(job.job) != change_key(job)
+        ]
         if len(changed) > SEVERAL:
             try:
                 self._fresh = {**self._fresh, **self._reads.details(changed)}
@@ -251,19 +253,19 @@ class SlurmLook:
 
     def _detail(self, job: Job) -> Mapping[str, str] | None:
         """None: the job went while we looked."""
-        seen = print_of(job)
+        seen = change_key(job)
         detail = self._before.details.get(job.job)
-        if detail is None or self._before.prints.get(job.job) != seen:
+        if detail is None or self._before.change_keys.get(job.job) != seen:
             try:
                 detail = self._fresh.get(job.job) or self._reads.detail(job)
             except SlurmUnavailable:
                 raise
             except SlurmError:
                 return None
-        self.held.prints[job.job], self.held.details[job.job] = seen, detail
+        self.held.change_keys[job.job], self.held.details[job.job] = seen, detail
         return detail
 
-    def _capture(self, job: Job, asked: comment.Comment, detail: Mapping[str, str]) -> Known:
+    def _capture(self, job: Job, asked: comment.Comment, detail: Mapping[str, str]) -> JobCapture:
         if comment.parse(job.comment) is None:  # a copy must say what this one does, wherever that stands
             # Without the attempt's name, which is known later: the capture must stay the same.
             job = replace(job, comment=comment.text_of(replace(asked, attempt=None)))
@@ -275,7 +277,7 @@ class SlurmLook:
         own = (taken.spec.options.get("exclude") or "") if taken.spec is not None else ""
         exclude = before.exclude if before is not None and before.sha256 is not None else own
         taken = with_exclude(taken, exclude)
-        known = Known.of(taken, wanted, exclude, asked=job.comment, is_old=is_old(job, self._reads.now()))
+        known = JobCapture.of(taken, wanted, exclude, asked=job.comment, is_old=is_old(job, self._reads.now()))
         if before == known:
             return known
         body = taken.body
@@ -293,7 +295,7 @@ class SlurmLook:
         if self._steps is None:
             self._steps = self._reads.steps()
         try:
-            return is_ready(shown, self._steps.get(shown.job.step_key, 0), self._ways.files)
+            return is_ready(shown, self._steps.get(shown.job.step_key, 0), self._inputs.files)
         except Hangs as err:
             self._found.problems.append(clip(f"job {shown.job.job}: {err}", 300))
             return None

@@ -38,7 +38,7 @@ def facts_of(
             for name in names:
                 on.setdefault(name, []).append(job.job)
     found = []
-    for node in sorted(nodes, key=lambda one: one.name)[:MAX_NODES]:
+    for node in sorted(nodes, key=lambda node: node.name)[:MAX_NODES]:
         place = resources.place_of(node)
         found.append(
             NodeFacts(

@@ -5,7 +5,7 @@ path to S3: what the run writes (heartbeats, replies, manifests, hashes, reports
 own reader accepts. Other names are ignored and stay where they are; no link is followed inside the mailbox, and every
 file is touched as the job's user (see userfs.py), in a process that may be left behind (see workers.py).
 
-The doorbell says whether there is something new in S3: one GET a turn, and a LIST when it rang or once a minute.
+The doorbell says whether there is something new in S3: one GET a pass, and a LIST when it rang or once a minute.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from rekindle.slurm_agent.files.messages import MAX_FILES
 from rekindle.slurm_agent.files.time_spent import TimeSpent
 from rekindle.slurm_agent.files.user_files import UserFiles
 from rekindle.slurm_agent.files.workers import WorkPending
-from rekindle.slurm_agent.watching.roster import FollowedJob, Roster
+from rekindle.slurm_agent.watching.followed_jobs import FollowedJob, FollowedJobs
 
 log = logging.getLogger(__name__)
 
@@ -51,10 +51,10 @@ FOUND_AT_LEAST_EVERY: Final = timedelta(minutes=10)
 JUDGE_AT_LEAST_EVERY_OF_MANY: Final = timedelta(hours=1)  # of a user whose folders take long
 JUDGE_SHARE: Final = 20  # of the time, for one user
 JUDGE_SHARE_OF_ALL: Final = 4
-USER_S: Final = 5.0  # what one user's mailboxes may take in one turn; the others of his have the next
+USER_S: Final = 5.0  # what one user's mailboxes may take in one pass; the others of his have the next
 DELIVERY_S: Final = 30.0
 MAX_OBJECTS: Final = 2000  # of one mailbox in one listing
-# What one mailbox may bring in one turn; the rest comes with the next ones. A user who fills his must not fill the head
+# What one mailbox may bring in one pass; the rest comes with the next ones. A user who fills his must not fill the head
 # node's memory, nor keep the others' waiting.
 MAX_SENT: Final = 500
 MAX_SENT_BYTES: Final = 16 * 1024 * 1024
@@ -89,7 +89,7 @@ class MailboxRelay:
         bucket: str,
         s3: Any,
         memory: Memory,
-        roster: Roster,
+        followed_jobs: FollowedJobs,
         files: UserFiles | None = None,
         holding: LeaseHolder | None = None,
     ) -> None:
@@ -98,20 +98,20 @@ class MailboxRelay:
         self._cluster = cluster
         self._bucket = bucket
         self._s3 = s3
-        self._roster = roster
+        self._followed_jobs = followed_jobs
         self._boxes: dict[str, _Box] = {}
-        self._later: set[str] = set()  # whose turn was put off
+        self._later: set[str] = set()  # that wait for the next pass
         self._carrying = threading.Lock()  # of `_down`, which the orders' thread may need at once
         for key, raw in memory.items(SENT).items():
             self._boxes[key[len(SENT) :]] = _Box(sent=_stamps(raw))
 
-    def turn(self, now: datetime) -> Reading:
+    def run_once(self, now: datetime) -> Reading:
         documents: dict[str, bytes] = {}
         memory: dict[str, bytes | None] = {}
         problems: list[str] = []
         spent = TimeSpent(USER_S)
         later: set[str] = set()
-        for member in sorted(self._roster.members(), key=lambda one: one.job_id not in self._later):
+        for member in sorted(self._followed_jobs.members(), key=lambda member: member.job_id not in self._later):
             if spent.is_over(member.uid):
                 later.add(member.job_id)
                 continue
@@ -135,7 +135,7 @@ class MailboxRelay:
 
         Raises: SlurmUnavailable where that cannot be done at present; starting without the plan would be worse.
         """
-        for member in self._roster.members():
+        for member in self._followed_jobs.members():
             root = shared_path(member.mailbox)
             if member.slurm_job != slurm_job or root is None:
                 continue
@@ -191,7 +191,7 @@ class MailboxRelay:
                 memory[f"{SENT}{member.job_id}"] = _packed(sent)
         if _is_due(box.judged_at, now, box.judge_every):
             doc = self._judged(member, root, checkpoints, box, now)
-            reported = json.dumps([one.to_wire() for one in doc.checkpoints])
+            reported = json.dumps([checkpoint.to_wire() for checkpoint in doc.checkpoints])
             if reported != box.reported:
                 box.reported = reported
                 documents[found_key(self._cluster, member.job_id)] = doc.to_json()
@@ -217,8 +217,8 @@ class MailboxRelay:
     def _judge_again(self, member: FollowedJob, box: _Box, now: datetime, took_s: float) -> None:
         box.judged_at, box.uid, box.judging_since = now, member.uid, None
         box.judge_took = timedelta(seconds=took_s)
-        own = sum((one.judge_took for one in self._boxes.values() if one.uid == member.uid), timedelta(0))
-        whole = sum((one.judge_took for one in self._boxes.values()), timedelta(0))
+        own = sum((other.judge_took for other in self._boxes.values() if other.uid == member.uid), timedelta(0))
+        whole = sum((other.judge_took for other in self._boxes.values()), timedelta(0))
         most = FOUND_AT_LEAST_EVERY if JUDGE_SHARE * own <= FOUND_AT_LEAST_EVERY else JUDGE_AT_LEAST_EVERY_OF_MANY
         box.judge_every = min(max(FOUND_EVERY, JUDGE_SHARE * own, JUDGE_SHARE_OF_ALL * whole), most)
 
@@ -327,13 +327,13 @@ def is_for_the_run(key: str) -> bool:
 
 
 def _packed(sent: Mapping[str, tuple[int, int, int]]) -> bytes:
-    newest = sorted(sent.items(), key=lambda one: one[1][0])[-MAX_FILES:]
+    newest = sorted(sent.items(), key=lambda item: item[1][0])[-MAX_FILES:]
     return json.dumps(dict(newest), separators=(",", ":")).encode()
 
 
 def _stamps(raw: bytes) -> dict[str, tuple[int, int, int]]:
     try:
         kept = json.loads(raw)
-        return {str(key): (int(one[0]), int(one[1]), int(one[2])) for key, one in kept.items()}
+        return {str(key): (int(stamp[0]), int(stamp[1]), int(stamp[2])) for key, stamp in kept.items()}
     except (ValueError, TypeError, AttributeError, IndexError):
         return {}

@@ -33,14 +33,14 @@ from rekindle.slurm_agent.reading.nodes import Settings
 from rekindle.slurm_agent.reading.run import Unreadable
 from rekindle.slurm_agent.watching.advice import advice, have_begun_again, numbering
 from rekindle.slurm_agent.watching.attempt_docs import job_news
+from rekindle.slurm_agent.watching.captures import JobCapture
 from rekindle.slurm_agent.watching.context import ATTEMPT, KNOWN, MEMORY, NODES, LookInputs, LookMemory
+from rekindle.slurm_agent.watching.followed_jobs import FollowedJobs
 from rekindle.slurm_agent.watching.joining import Joining
-from rekindle.slurm_agent.watching.known import Known
 from rekindle.slurm_agent.watching.look import SlurmLook
 from rekindle.slurm_agent.watching.owners import Owners
 from rekindle.slurm_agent.watching.protection import Protection, remembered
-from rekindle.slurm_agent.watching.recall import RecalledState, read_back
-from rekindle.slurm_agent.watching.roster import Roster
+from rekindle.slurm_agent.watching.recalled_state import RecalledState, read_back
 
 log = logging.getLogger(__name__)
 
@@ -60,8 +60,8 @@ class Watch:
         reads: CopyReads,
         node_map: NodeMap,
         memory: Memory,
-        deeds: OwnActions,
-        roster: Roster,
+        own_actions: OwnActions,
+        followed_jobs: FollowedJobs,
         published: Callable[[str], bytes | None],
         owners: Owners,
         joining: Joining | None = None,
@@ -75,22 +75,22 @@ class Watch:
         self._reads = reads
         self._published = published
         joining = joining or Joining(reads)
-        self._ways = LookInputs(
+        self._inputs = LookInputs(
             cluster=cluster,
             reads=reads,
             node_map=node_map,
-            deeds=deeds,
+            own_actions=own_actions,
             start=self._written,
             owners=owners,
             joining=joining,
             protection=Protection(cluster, joining, owners, start=self.start, spec=self._spec),
             files=files or UserFiles(),
         )
-        self._roster = roster
+        self._followed_jobs = followed_jobs
         self._settings: tuple[datetime, Settings] | None = None
         self._held = LookMemory(docs=_docs(memory), known=_known(memory), nodes=_nodes(memory))
         self._has_memory = bool(memory.items(MEMORY))
-        self._back: RecalledState | None = None
+        self._recalled: RecalledState | None = None
         self._is_all_due = False
         owners.learn(self._held.docs.values())
 
@@ -112,7 +112,7 @@ class Watch:
 
     def _spec(self, sha256: str) -> JobSpec | None:
         """What is needed to submit a job again; None where it is not there, or cannot be read."""
-        raw = self._published(spec_key(self._ways.cluster, sha256))
+        raw = self._published(spec_key(self._inputs.cluster, sha256))
         try:
             return JobSpec.from_json(raw) if raw is not None else None
         except MailboxError:
@@ -130,7 +130,7 @@ class Watch:
             advice(
                 settings,
                 self._reads.nodes(),
-                cluster=self._ways.cluster,
+                cluster=self._inputs.cluster,
                 highest=self._highest,
                 now=now,
                 reads_state=os.access(Path(settings.state_location or "/nonexistent") / "job_state", os.R_OK),
@@ -148,7 +148,7 @@ class Watch:
         known = held.known.get(job.job)
         if before is not None and job.job in held.to_release:
             return remembered(before)
-        return self._ways.protection.of(job, before, known.comment if known else "")
+        return self._inputs.protection.of(job, before, known.comment if known else "")
 
     def held_unprotected(self) -> tuple[int, ...]:
         """See `ports.Slurm`, as of the last reading."""
@@ -165,34 +165,34 @@ class Watch:
     def read(self, now: datetime) -> Reading:
         """One reading. Raises: SlurmUnavailable."""
         settings = self._read_settings(now)
-        if not self._has_memory and self._back is None:
-            self._back = read_back(self._ways.cluster, self._published, self._written, now)
-            self._held.docs = {doc.attempt: doc for doc in self._back.docs}
-            self._ways.owners.learn(self._back.docs)
-            self._known_then = max([self._known_then, *(doc.slurm_job for doc in self._back.docs)])
+        if not self._has_memory and self._recalled is None:
+            self._recalled = read_back(self._inputs.cluster, self._published, self._written, now)
+            self._held.docs = {doc.attempt: doc for doc in self._recalled.docs}
+            self._inputs.owners.learn(self._recalled.docs)
+            self._known_then = max([self._known_then, *(doc.slurm_job for doc in self._recalled.docs)])
         is_all_due, held = self._is_all_due, self._held
         if is_all_due:
             held = replace(held, nodes=None, followed=None)
-        turn = SlurmLook(self._ways, held, now, settings)
+        look = SlurmLook(self._inputs, held, now, settings)
         try:
-            reading = turn.look()
+            reading = look.look()
         except SlurmUnavailable:
             raise
         except SlurmError as err:  # a refused read tells nothing about any job
             raise Unreadable(str(err)) from err
-        if self._back is not None:
-            reading = self._back.reported_in(reading, turn.held.docs, now)
+        if self._recalled is not None:
+            reading = self._recalled.reported_in(reading, look.held.docs, now)
             self._has_memory = True
         if is_all_due:
             self._is_all_due = False
-            every = {attempt_key(doc.attempt): doc.to_json() for doc in turn.held.docs.values()}
+            every = {attempt_key(doc.attempt): doc.to_json() for doc in look.held.docs.values()}
             reading = replace(reading, documents={**every, **reading.documents})
-        self._held = turn.held
+        self._held = look.held
         self._highest = max([self._highest, *(doc.slurm_job for doc in self._held.docs.values())])
         if have_begun_again(settings, self._known_then):
             reading = replace(reading, problems=(numbering(settings, self._known_then), *reading.problems))
-        self._roster.put(turn.members)
-        self.slurm_version, self.cluster_arn = settings.version, turn.arn
+        self._followed_jobs.put(look.members)
+        self.slurm_version, self.cluster_arn = settings.version, look.arn
         return replace(reading, news=reading.news + self._again(now)) if self._is_due(now) else reading
 
     def _is_due(self, now: datetime) -> bool:
@@ -230,10 +230,10 @@ def _docs(memory: Memory) -> dict[str, AttemptDoc]:
     return found
 
 
-def _known(memory: Memory) -> dict[int, Known]:
+def _known(memory: Memory) -> dict[int, JobCapture]:
     found = {}
     for key, raw in memory.items(KNOWN).items():
-        number, known = key[len(KNOWN) :], Known.from_json(raw)
+        number, known = key[len(KNOWN) :], JobCapture.from_json(raw)
         if text.is_number(number) and known is not None:
             found[int(number)] = known
     return found
@@ -249,4 +249,4 @@ def _nodes(memory: Memory) -> dict[str, NodeFacts] | None:
         )
     except (ValueError, MailboxError):
         return None
-    return {one.name: one for one in doc.nodes}
+    return {node.name: node for node in doc.nodes}

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
-from rekindle.integrations.together import RankCoordinator, clean, put_in_place
+from rekindle.integrations.rank_coordinator import RankCoordinator, clean, put_in_place
 from rekindle.protocol.mailbox import (
     CheckpointReply,
     CheckpointRequest,

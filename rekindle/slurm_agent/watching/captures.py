@@ -20,7 +20,7 @@ SETTLES: Final = timedelta(minutes=2)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Known:
+class JobCapture:
     """A job's capture, without the spec itself. `asked_for` changes when the job's own options do.
 
     `signal` is what the script wants to be sent before its time limit (`#SBATCH --signal`): it saves on that. `comment`
@@ -40,7 +40,7 @@ class Known:
     comment: str = ""
 
     @classmethod
-    def of(cls, taken: CapturedSpec, asked_for: str, exclude: str, *, asked: str, is_old: bool) -> Known:
+    def of(cls, taken: CapturedSpec, asked_for: str, exclude: str, *, asked: str, is_old: bool) -> JobCapture:
         """asked: the comment to keep. is_old: what is missing now will not come any more, and is reported."""
         is_final = taken.is_final or is_old
         facts = taken.facts
@@ -48,7 +48,7 @@ class Known:
         environment = taken.spec.environment if taken.spec is not None else {}
         return cls(
             sha256=taken.sha256 if is_final else None,
-            cannot=tuple(one for one in taken.cannot if is_final or one not in MAY_COME),
+            cannot=tuple(reason for reason in taken.cannot if is_final or reason not in MAY_COME),
             has_auto_resume=facts.has_auto_resume if facts is not None else None,
             exclude=exclude,
             asked_for=asked_for,
@@ -64,7 +64,7 @@ class Known:
         return json.dumps({"v": VERSION} | asdict(self), separators=(",", ":")).encode()
 
     @classmethod
-    def from_json(cls, raw: bytes) -> Known | None:
+    def from_json(cls, raw: bytes) -> JobCapture | None:
         """None for what another version of this agent kept: it is captured again."""
         try:
             found: Any = json.loads(raw)
@@ -102,7 +102,7 @@ def with_exclude(taken: CapturedSpec, exclude: str) -> CapturedSpec:
     return replace(taken, spec=replace(taken.spec, options=options))
 
 
-def print_of(job: Job) -> tuple[object, ...]:
+def change_key(job: Job) -> tuple[object, ...]:
     """What must change before a job is looked at more closely. A pending job's expected start and priority are left
     out: the scheduler moves them at every pass."""
     return (
@@ -122,7 +122,7 @@ def print_of(job: Job) -> tuple[object, ...]:
     )
 
 
-def completed(asked: comment.Comment, known: Known) -> comment.Comment:
+def completed(asked: comment.Comment, known: JobCapture) -> comment.Comment:
     """What the comment leaves open, as the submission's environment and the script say it."""
     is_silent = asked.signal is None
     return replace(

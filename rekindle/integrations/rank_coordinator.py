@@ -20,7 +20,7 @@ from typing import Any, Final
 
 import torch
 
-from rekindle.integrations.gang import all_done, rank_and_world, store
+from rekindle.integrations.torch_ranks import all_done, rank_and_world, store
 from rekindle.monitor.base.guard import must_pass
 from rekindle.monitor.base.trouble import logger
 

@@ -36,13 +36,13 @@ _gathered: set[str] = set()  # keys that rank 0 has read
 _counts: dict[str, int] = {}  # how often this process called a function that all ranks call equally often
 
 
-def is_gang() -> bool:
+def is_distributed() -> bool:
     return bool(dist.is_available() and dist.is_initialized())
 
 
 def rank_and_world() -> tuple[int, int]:
     """(0, 1) where torch.distributed is not initialised."""
-    if is_gang():
+    if is_distributed():
         return dist.get_rank(), dist.get_world_size()
     return _ended_as or (0, 1)
 
@@ -56,7 +56,7 @@ def end_collectives() -> None:
     tests/train/test_given_up.py.
     """
     global _ended_as
-    if is_gang():
+    if is_distributed():
         _ended_as = rank_and_world()
         abort = getattr(dist.distributed_c10d, "_abort_process_group", dist.destroy_process_group)
         abort()
@@ -253,7 +253,7 @@ def check_interface() -> None:
 
     Raises: RuntimeError. Source: torch/csrc/distributed/c10d/init.cpp, GLOO_SOCKET_IFNAME: names, separated by commas.
     """
-    if is_gang() and (_dcp is None or _dcp[0] != _world_number()):
+    if is_distributed() and (_dcp is None or _dcp[0] != _world_number()):
         for name in filter(None, process_environment().get("GLOO_SOCKET_IFNAME", "").split(",")):
             dist.ProcessGroupGloo.create_device(interface=name)
 
@@ -265,7 +265,7 @@ def dcp_group() -> Any:
     alone.
     """
     global _dcp
-    if not is_gang():
+    if not is_distributed():
         return None
     number = _world_number()
     group = None if _dcp is None or _dcp[0] != number else _dcp[1]()

@@ -24,7 +24,7 @@ class FollowedJob:
     is_running: bool
 
 
-class Roster:
+class FollowedJobs:
     """Written by the watcher, read by the relay. Keeps Jobs that slurmctld has forgotten: what is to come of them, and
     the checkpoints that they left, still go through their mailboxes."""
 
@@ -35,12 +35,14 @@ class Roster:
     def put(self, members: Iterable[FollowedJob]) -> None:
         """One per Job: of several, the one that runs, else the newest."""
         best: dict[str, FollowedJob] = {}
-        for member in sorted(members, key=lambda one: (one.is_running, one.slurm_job)):
+        for member in sorted(members, key=lambda member: (member.is_running, member.slurm_job)):
             best[member.job_id] = member
         with self._lock:
-            others = [replace(one, is_running=False) for one in self._members.values() if one.job_id not in best]
-            kept = sorted(others, key=lambda one: one.slurm_job)[-MAX_IDLE:]
-            self._members = {one.job_id: one for one in kept} | best
+            others = [
+                replace(member, is_running=False) for member in self._members.values() if member.job_id not in best
+            ]
+            kept = sorted(others, key=lambda member: member.slurm_job)[-MAX_IDLE:]
+            self._members = {member.job_id: member for member in kept} | best
 
     def members(self) -> tuple[FollowedJob, ...]:
         """As of the watcher's last whole look."""

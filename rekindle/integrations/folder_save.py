@@ -17,7 +17,7 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
-from rekindle.integrations.gang import all_done, rank_and_world, store
+from rekindle.integrations.torch_ranks import all_done, rank_and_world, store
 from rekindle.monitor.base.settings import process_environment
 from rekindle.monitor.saving.leftovers import FOLDER_MARK, remove_leftovers
 from rekindle.protocol.mailbox import ENV_ATTEMPT_NAME

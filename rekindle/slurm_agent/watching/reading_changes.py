@@ -32,7 +32,7 @@ class ReadingChanges:
 
     def starts_of(self, number: int) -> list[AttemptDoc]:
         """The followed starts of a Slurm job."""
-        return [one for one in self.held.docs.values() if one.slurm_job == number]
+        return [doc for doc in self.held.docs.values() if doc.slurm_job == number]
 
     def publish(self, doc: AttemptDoc) -> None:
         """Nothing, where only the time of the reading is another."""

@@ -39,7 +39,7 @@ class RecalledState:
         if not self.docs or not timedelta(0) <= now - self.at < REPORTED_FOR:
             return replace(reading, memory=memory)
         closed = sum(doc.attempt not in now_held for doc in self.docs)
-        held = sum(one.held for one in now_held.values())
+        held = sum(doc.held for doc in now_held.values())
         text = (
             f"this agent had no memory of its own: {len(self.docs)} starts were read back from the cluster state; "
             f"{closed} of them are closed by now, {held} wait held and can be released"
