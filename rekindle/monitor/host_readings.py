@@ -15,7 +15,7 @@ from typing import Final
 from rekindle.monitor.base.clock import Clock
 from rekindle.monitor.base.trouble import Trouble
 from rekindle.monitor.base.worker import Worker
-from rekindle.monitor.mail.voice import BusEvents
+from rekindle.monitor.mail.bus_events import BusEvents
 from rekindle.protocol.signals import EventType
 
 READ_EVERY_S: Final = 15.0  # as often as a heartbeat is written
