@@ -1,4 +1,4 @@
-"""The wheel's one peculiarity: the service's sources go into it as files below `rekindle/service` (ADR 0075).
+"""The wheel's one peculiarity: the service's sources go into it as files below `rekindle/service` (ADR 0003).
 
 All else stands in pyproject.toml. An editable installation leaves them where they are.
 """

@@ -62,7 +62,7 @@ class TimeoutAndPerson:
     save_share: float | None = None
     repairs_per_day: int | None = None
     assumptions: tuple[str, ...] = (
-        "docs/ledger.md, the counterfactual: the person does the right thing at once, and the first new start holds.",
+        "docs/ledger.md#the-counterfactual: the person does the right thing at once, and the first new start holds.",
     )
 
     def answer(self, case: Case) -> Answer:

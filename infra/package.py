@@ -27,7 +27,7 @@ ROOT: Final = Path(__file__).resolve().parent.parent  # a checkout, or `rekindle
 PACKAGE: Final = Path(rekindle.__file__).resolve().parent
 TEMPLATE: Final = "sam.json"
 BUNDLE: Final = "deployment.zip"
-PURE: Final = "requirements-pure.txt"  # packages of which only the wheel for any platform may be taken (ADR 0030)
+PURE: Final = "requirements-pure.txt"  # packages of which only the wheel for any platform may be taken (ADR 0004)
 # All that goes into the copy. Chalice packs what lies in vendor/: the parts of rekindle/ that both sides share.
 NEEDED: Final = ("app.py", "chalicelib", ".chalice/config.json", "infra/policies", "requirements.txt", PURE)
 SHARED: Final = (

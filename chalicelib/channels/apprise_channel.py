@@ -1,7 +1,7 @@
 """Any service that Apprise knows: PagerDuty, Opsgenie, Teams, e-mail and a hundred more, by one address.
 
 Apprise is imported when the first such channel sends, in the `deliver` function and nowhere else, and of its plug-ins
-the one that is asked for (ADR 0030). It says only whether a message was taken, never why not: every failure counts as
+the one that is asked for (ADR 0004). It says only whether a message was taken, never why not: every failure counts as
 one that may pass.
 """
 

@@ -1,6 +1,6 @@
 """Apprise's services: the scheme of an address -> the module and class that speak for it. Made, not written.
 
-Apprise would import all of its plug-ins to find one, which takes seconds where nothing is compiled ahead (ADR 0030).
+Apprise would import all of its plug-ins to find one, which takes seconds where nothing is compiled ahead (ADR 0004).
 Source: the plug-ins of Apprise 2.2.0; made by `python -m tests.notify.apprise_services`.
 """
 

@@ -12,7 +12,7 @@
 
 The training process is not trusted: ids match the mailbox's own pattern, texts and numbers are bounded, `v` must be 1.
 
-Source: docs/architecture.md, the monitor's events; rekindle/protocol/mailbox.py for the reply.
+Source: rekindle/protocol/signals.py for the events' names; rekindle/protocol/mailbox.py for the reply.
 """
 
 from __future__ import annotations

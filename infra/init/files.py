@@ -179,7 +179,7 @@ def _steps(
         + ("; in shadow mode it decides and tells, and does nothing" if answers.is_shadow else ""),
         ROLE_POLICY: "what the role of the ranks needs: the stack's managed policy TrainingPolicyArn, for those who may"
         f" attach none. It opens mailboxes only to a role with the tag {TAG} (docs/deploy.md)",
-        lifecycle.POLICY: "what the head node's role needs (docs/hyperpod-slurm.md, step 2)",
+        lifecycle.POLICY: "what the head node's role needs (docs/hyperpod-slurm.md#2-rights)",
         lines.SETTINGS: "Environment and Tags for CreateTrainingJob, beside the job's own",
         lines.HEADER: "the top of the batch script; `rekindle doctor cluster --script FILE` checks the whole one",
         lines.SCRIPT: "lines for the training script",

@@ -71,7 +71,7 @@ def _table(asked: Asked, names: Mapping[str, Mapping[str, Any]]) -> Iterator[Fin
         if differs:
             yield problem(
                 f"the table {name} of an earlier life has another {' and '.join(differs)} than the template",
-                "restore its data into a table of the new form, or deploy under another STAGE; docs/deploy.md, Remove",
+                "restore its data into a table of the new form, or deploy under another STAGE; docs/deploy.md#remove",
             )
         else:
             yield note(f"the table {name} of an earlier life is taken up, with its Jobs and Incidents", "nothing to do")

@@ -120,7 +120,7 @@ def _bucket(asked: Asked, bucket: str) -> Iterator[Finding]:
     if "EventBridgeConfiguration" not in configuration:
         yield note(
             f"the bucket {bucket} sends no events: what trainers answer there is seen at the next observation only",
-            'turn its EventBridge notifications on: docs/deploy.md, "After the first deployment"',
+            "turn its EventBridge notifications on: docs/deploy.md#after-the-first-deployment",
         )
 
 

@@ -41,7 +41,7 @@ TITLES: Final[Mapping[str, str]] = {
     "modified_at": "Stored",
 }
 
-# Source: docs/ledger.md, the figures of one Incident in the order in which they are told there.
+# Source: docs/ledger.md#one-incident, in its order.
 HEADINGS: Final[Mapping[str, str]] = {
     **dict.fromkeys(("onset_at", "onset_from", "mttd_s", "mttr_s", "elapsed_s"), TIMES),
     **dict.fromkeys(

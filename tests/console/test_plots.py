@@ -11,7 +11,7 @@ from rekindle.console.site import STATIC, static
 from tests.console.axe import violations
 from tests.console.browser import NARROW, Browser
 
-# Source: the npm package uplot 1.6.32 (MIT), dist/ and LICENSE, unchanged (ADR 0145).
+# Source: the npm package uplot 1.6.32 (MIT), dist/ and LICENSE, unchanged (ADR 0034).
 VENDORED = {
     "uplot.min.js": "19c8d4c6ad88929a79f4ae49d6f7161566dfd0ba3d15cc495e974f787eb78f1f",
     "uplot.min.css": "df630c6a8d6f8eeaff264b50f73ce5b114f646ffd9a0bb74f049b0a00135fa04",

@@ -9,7 +9,7 @@ TABLE = Path(__file__).resolve().parents[2] / "chalicelib" / "channels" / "appri
 NOT_HERE = frozenset({"dbus", "glib", "gnome", "growl", "kde", "macosx", "qt", "syslog", "windows"})
 _HEAD = '''"""Apprise's services: the scheme of an address -> the module and class that speak for it. Made, not written.
 
-Apprise would import all of its plug-ins to find one, which takes seconds where nothing is compiled ahead (ADR 0030).
+Apprise would import all of its plug-ins to find one, which takes seconds where nothing is compiled ahead (ADR 0004).
 Source: the plug-ins of Apprise {version}; made by `python -m tests.notify.apprise_services`.
 """
 

@@ -59,7 +59,7 @@ def is_unproven(signal: Signal) -> bool:
 
 
 def _only_unproven(context: RuleContext) -> bool:
-    """A stall or a bad value of a run whose mailbox has no heartbeat that could confirm or deny it (ADR 0092)."""
+    """A stall or a bad value of a run whose mailbox has no heartbeat that could confirm or deny it (ADR 0037)."""
     claims = [one for one in context.incident.signals if one.triggers and one.fault is context.incident.fault]
     attempt = context.attempt
     if attempt is None or not claims or not all(is_alert(one) or is_unproven(one) for one in claims):

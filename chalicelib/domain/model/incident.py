@@ -59,7 +59,7 @@ _CLOSED = frozenset({Phase.RECOVERED, Phase.STOPPED, Phase.HANDED_OVER})
 _WORK = frozenset({Phase.CHECKPOINTING, Phase.STOPPING, Phase.RESUBMITTING})
 NODE_PHASES = frozenset({Phase.DRAINING, Phase.REPAIRING, Phase.CHECKING, Phase.RETURNING})
 
-# The only way an Incident moves. docs/architecture.md's diagram is generated from this table.
+# The only way an Incident moves. docs/reference/playbooks.md is generated from this table.
 TRANSITIONS: dict[Phase, frozenset[Phase]] = {
     Phase.OPEN: _WORK | _CLOSED | {Phase.HOLDING, Phase.WATCHING, Phase.VERIFYING, Phase.DRAINING, Phase.RETURNING},
     Phase.HOLDING: _WORK | _CLOSED | {Phase.WATCHING, Phase.VERIFYING, Phase.DRAINING, Phase.RETURNING},

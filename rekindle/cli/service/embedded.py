@@ -104,7 +104,7 @@ def _reader(store: Path) -> Any:
         # Behind everything else: the service's code must not shadow a module of the caller's.
         sys.path.append(str(root))
     try:
-        # By name, as `serving` starts it by name: this package does not depend on the embedded cloud (ADR 0146).
+        # By name, as `serving` starts it by name: this package does not depend on the embedded cloud.
         module = importlib.import_module("localcloud.read_store")
     except ImportError:
         return None

@@ -1,7 +1,7 @@
 """Where the service's own sources are: `app.py`, `chalicelib`, the embedded cloud, the template.
 
 A wheel carries them as files in `rekindle/service`, not as packages of their own: names such as `app`, `infra` and
-`chalicelib` must not stand among the packages of a training image (ADR 0075). A checkout has them beside `rekindle`.
+`chalicelib` must not stand among the packages of a training image (ADR 0003). A checkout has them beside `rekindle`.
 """
 
 from __future__ import annotations

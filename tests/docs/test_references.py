@@ -1,0 +1,79 @@
+"""What code, tests, settings and sample events refer to is there: pages, their sections, decisions, and files."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from infra.site.markdown import anchors
+
+ROOT = Path(__file__).parents[2]
+_TEXT = {".py", ".sh", ".yaml", ".yml", ".toml", ".json", ".in", ".txt", ".sbatch", ""}
+_MADE_UP = {"tests/docs/test_references.py", "tests/docs/test_site.py"}  # their cases name what is not there
+_PAGE = re.compile(r"(?<![\w/.-])(docs/[\w./-]+\.md)(?:#([\w-]+))?")
+_DECISION = re.compile(r"\bADR (\d{4})\b")
+_FILE = re.compile(
+    r"(?<![\w/.{-])((?:rekindle|chalicelib|infra|localcloud|simulation|fleets|tests)/[\w/-]+\.(?:py|md))\b"
+)
+
+
+@cache
+def _anchors(page: Path) -> frozenset[str]:
+    return frozenset(anchors(page.read_text(encoding="utf-8")))
+
+
+def dangling(text: str, root: Path = ROOT) -> Iterator[str]:
+    """Each reference in a text to a page, a section, a decision, or a file that is not there."""
+    for page, section in _PAGE.findall(text):
+        if not (root / page).is_file():
+            yield page
+        elif section and section not in _anchors(root / page):
+            yield f"{page}#{section}"
+    for number in _DECISION.findall(text):
+        if not list((root / "docs" / "adr").glob(f"{number}-*.md")):
+            yield f"ADR {number}"
+    yield from (file for file in _FILE.findall(text) if not (root / file).is_file())
+
+
+def _files() -> list[str]:
+    listed = subprocess.run(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.splitlines()
+    return [path for path in listed if Path(path).suffix in _TEXT and path not in _MADE_UP and (ROOT / path).is_file()]
+
+
+def test_what_the_repository_refers_to_is_there() -> None:
+    found = [
+        f"{path}: {reference}"
+        for path in _files()
+        for reference in dangling((ROOT / path).read_text(encoding="utf-8", errors="replace"))
+    ]
+    assert found == []
+
+
+@pytest.mark.parametrize(
+    ("text", "lost"),
+    [
+        ("see docs/a.md and docs/a.md#part-one", []),
+        ("see docs/b.md", ["docs/b.md"]),
+        ("see docs/a.md#part-two.", ["docs/a.md#part-two"]),
+        ("why: ADR 0001, ADR 0002", ["ADR 0002"]),
+        ("rekindle/here.py and rekindle/gone.py", ["rekindle/gone.py"]),
+    ],
+)
+def test_what_is_lost_is_found(tmp_path: Path, text: str, lost: list[str]) -> None:
+    (tmp_path / "docs" / "adr").mkdir(parents=True)
+    (tmp_path / "rekindle").mkdir()
+    (tmp_path / "docs" / "a.md").write_text("# A\n\n## Part one\n")
+    (tmp_path / "docs" / "adr" / "0001-x.md").write_text("# 0001 · X\n")
+    (tmp_path / "rekindle" / "here.py").write_text("")
+    assert list(dangling(text, tmp_path)) == lost
