@@ -99,7 +99,7 @@ test-crash: $(VENV)/.ready  ## every crash position of every playbook, every cal
 # BUSY: so many busy loops beside it. Slurm and Chromium are those that `make e2e-slurm` and `make e2e-console` installed.
 TIMES ?= 100
 BUSY ?= 0
-deflake: $(VENV)/.ready  ## repeat tests until one fails (TEST="tests/slurm/test_x.py -k 'a test'" TIMES=100), also on busy cores (BUSY=2)
+deflake: $(VENV)/.ready  ## repeat tests until one fails (TEST="tests/slurm/test_accounting_slurm.py -k 'a test'" TIMES=100), also on busy cores (BUSY=2)
 	@$(if $(TEST),,$(error TEST is what pytest shall play: TEST=tests/agent/test_lease.py))export \
 	SLURM_ROOT="$${SLURM_ROOT:-$(abspath $(VENV))/slurm-26.05}" CHROMIUM_INSTALLATION="$(abspath $(VENV)/.chromium)"; \
 	trap '[ -z "$$busy" ] || kill $$busy' EXIT; trap 'exit 1' INT TERM; \

@@ -3,6 +3,8 @@
 Panels come from the tables of infra/dashboard.py, chalicelib/observability.py and rekindle/monitor/base/metrics.py.
 Sources of the form: Grafana, "Dashboard JSON model"; grafana-foundation-sdk, models `dashboard` and `cloudwatch`, by
 which a test reads the document; Grafana, "CloudWatch template variables".
+
+The template has no metric stream: an account that wants one usually streams all namespaces already.
 """
 
 from __future__ import annotations

@@ -2,6 +2,9 @@
 
 `python -m infra.wrap` writes infra/wrap/terraform/variables.tf and parameters.tf from infra/template: a parameter has
 one source, and tests/infra/test_wrap.py fails where the module lacks one.
+
+The tested template is wrapped, not written again: resources in HCL would be a second template that nothing rehearses,
+and the CDK's CfnInclude refuses this one (an EventInvokeConfig without OnSuccess).
 """
 
 from __future__ import annotations

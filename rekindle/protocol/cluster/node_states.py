@@ -3,6 +3,9 @@
 The words are what Slurm's own library answers for every base state and every flag of each version (recorded under
 tests/agent_slurm/recorded/*-node-states.json, which the tests hold this table against, both ways). They are kept in
 lower case; what sinfo folds into one word, and what older agents wrote, is read as the same words.
+
+A node is left alone where any part of its reason is another writer's: an administrator's, or a health check's. A reason
+of slurmctld alone proves nothing, since it stays after the hardware is registered again (docs/facts-slurm.md#nodes).
 """
 
 from __future__ import annotations

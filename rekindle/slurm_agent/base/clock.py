@@ -1,4 +1,9 @@
-"""The agent's clock: the only place where it asks what time it is."""
+"""The agent's clock: the only place where it asks what time it is.
+
+`now` is the Date of AWS's last answer, carried on by durations: a head node's clock may be set by hours, and its
+machine may stand still. Where the host's two clocks have passed different times since that answer, nothing tells which
+of both happened, and no order is worked on until AWS answers again.
+"""
 
 from __future__ import annotations
 
