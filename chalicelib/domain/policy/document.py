@@ -2,11 +2,7 @@
 
 A document is JSON; a missing key takes the built-in value, an unknown key is an error (a misspelt limit must not be
 silently ignored). Durations are seconds on the wire and timedelta inside. Each field is declared once, here or in
-<<<<<<< HEAD
 groups.py; docs/reference/policy.md and docs/policy.schema.json are written from the declarations by infra/policy_docs.
-=======
-groups.py; docs/policy.md and docs/policy.schema.json are written from the declarations by infra/policy_docs.py.
->>>>>>> c1d32453 (Decisions: 43 pages that say how the house stands, in an order of reading; what code and tests refer to in pages is checked, sections too)
 """
 
 from __future__ import annotations
