@@ -15,6 +15,7 @@ from fastjsonschema import JsonSchemaValueException
 
 from chalicelib.api.schema import NO_CONTROL, Schema
 from chalicelib.domain.model.errors import InvalidRequest
+from rekindle.protocol.wire import MAX_DEPTH, is_deep
 
 MAX_PATH = 256
 _COMPILED: dict[int, tuple[Schema, Callable[[Any], Any]]] = {}
@@ -99,7 +100,7 @@ def read_json(raw: bytes) -> Any:
     """The value of a JSON document (RFC 8259) in UTF-8.
 
     Stricter than Python: no NaN or Infinity, no name twice in one object, no half of a surrogate pair, which no store
-    could keep. A whole number may be written as 5.0.
+    could keep, and nested MAX_DEPTH deep at most. A whole number may be written as 5.0.
 
     Raises:
         InvalidRequest: names the body, and says what it is not.
@@ -108,6 +109,8 @@ def read_json(raw: bytes) -> Any:
         value = json.loads(
             raw.decode("utf-8"), parse_constant=_no_constant, parse_float=_number, object_pairs_hook=_pairs
         )
+        if is_deep(value):  # Python 3.13 reads what is nested thousands deep, which a recursive reader would fail on
+            raise InvalidRequest("body", f"is nested more than {MAX_DEPTH} deep")
         json.dumps(value, ensure_ascii=False).encode("utf-8")
     except UnicodeError:
         raise InvalidRequest("body", "is not UTF-8") from None

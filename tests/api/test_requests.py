@@ -133,8 +133,9 @@ def test_a_body_that_does_not_fit_names_the_dotted_path(operation: str, body: An
         b'{"a": "\\ud800"}',
         b"[" * 5000 + b"]" * 5000,
         b'{"a":' * 4000 + b"1" + b"}" * 4000,
+        b'{"a":' * 33 + b"1" + b"}" * 33,
     ],
-    ids=range(13),
+    ids=range(14),
 )
 def test_what_is_no_json_document_is_refused_as_the_body(raw: bytes) -> None:
     with pytest.raises(InvalidRequest) as caught:

@@ -244,7 +244,7 @@ FAILURE_WORDS: Final = (
         word="capacity",
         text="insufficientinstancecapacity",
         once_more=False,
-        source="EC2's own error code",
+        source="EC2 API Reference, Error codes: InsufficientInstanceCapacity",
     ),
     FailureWord(
         word="efa",
