@@ -109,8 +109,6 @@ def read_json(raw: bytes) -> Any:
         value = json.loads(
             raw.decode("utf-8"), parse_constant=_no_constant, parse_float=_number, object_pairs_hook=_pairs
         )
-        if is_deep(value):  # Python 3.13 reads what is nested thousands deep, which a recursive reader would fail on
-            raise InvalidRequest("body", f"is nested more than {MAX_DEPTH} deep")
         json.dumps(value, ensure_ascii=False).encode("utf-8")
     except UnicodeError:
         raise InvalidRequest("body", "is not UTF-8") from None
@@ -118,6 +116,8 @@ def read_json(raw: bytes) -> Any:
         raise
     except (ValueError, RecursionError):
         raise InvalidRequest("body", "is not JSON") from None
+    if is_deep(value):  # Python 3.13 reads what is nested thousands deep, which a recursive reader would fail on
+        raise InvalidRequest("body", f"is nested more than {MAX_DEPTH} deep")
     return value
 
 

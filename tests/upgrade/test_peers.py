@@ -78,6 +78,11 @@ def older(value: Any) -> Any:
     return {name: older(item) for name, item in value.items() if item is not None and name not in YOUNGER}
 
 
+def said(document: dict[str, Any]) -> dict[str, Any]:
+    """Without null members: null and absent are the same to every reader."""
+    return {name: value for name, value in document.items() if value is not None}
+
+
 def test_every_document_has_its_text() -> None:
     assert DOCUMENTS.keys() == READERS.keys()
 
@@ -108,7 +113,7 @@ def test_members_that_a_later_version_adds_change_nothing(name: str) -> None:
 @pytest.mark.parametrize("name", READERS)
 def test_a_document_with_only_what_a_reader_insists_on_is_read(name: str) -> None:
     read = READERS[name].from_json(json.dumps(DOCUMENTS[name]["least"]))
-    assert json.loads(read.to_json()) == DOCUMENTS[name]["least_means"]
+    assert said(json.loads(read.to_json())) == said(DOCUMENTS[name]["least_means"])
 
 
 @pytest.mark.parametrize("name", READERS)
