@@ -1,7 +1,7 @@
-"""`[REKINDLE_TRACES=FOLDER] make bench ARGS=fleet`: whole fleets over published failure histories, policies compared.
+"""`[REKINDLE_DATA=FOLDER] make bench ARGS=fleet`: whole fleets over published failure histories, policies compared.
 
-Published rates are drawn with REKINDLE_SEEDS seeds (10); whole traces are read from REKINDLE_TRACES, else from the
-folder `traces` within REKINDLE_DATA, and left out where they are not there. docs/fleet.md says what is modelled.
+Published rates are drawn with ten seeds; whole traces are read from the folder `traces` within REKINDLE_DATA, and left
+out where they are not there. docs/fleet.md says what is modelled.
 """
 
 from __future__ import annotations
@@ -92,12 +92,8 @@ FIGURES = (
 )
 
 
-def main() -> None:
+def main(seeds: Sequence[int] = range(SEEDS)) -> None:
     """Print one table per history, then every assumption."""
-    given = os.environ.get("REKINDLE_SEEDS", str(SEEDS))
-    if not (given.isascii() and given.isdigit() and int(given) >= 1):
-        sys.exit(f"REKINDLE_SEEDS: must be a whole number, 1 or more: {given!r}")
-    seeds = range(int(given))
     wins: list[str] = []
     for drawn, instance in _published(seeds):
         began = time.perf_counter()
@@ -107,7 +103,7 @@ def main() -> None:
         print(f" (goal: one in {LIMIT_S:.0f} s)\n" if "Llama" in drawn[0].name else "\n")
     for name, found in histories(_folder()):
         if isinstance(found, str):
-            print(f"left out: {name} {found} (REKINDLE_TRACES names the folder that holds it)\n")
+            print(f"left out: {name} {found} (REKINDLE_DATA names the folder that holds traces/)\n")
             continue
         wins += _table([found], "" if found.gpus_per_node == 1 else "p5.48xlarge")
         print()
@@ -124,8 +120,8 @@ def _published(seeds: Sequence[int]) -> Iterator[tuple[list[History], str]]:
 
 
 def _folder() -> Path | None:
-    named, data = os.environ.get("REKINDLE_TRACES"), os.environ.get("REKINDLE_DATA")
-    return Path(named) if named else Path(data) / "traces" if data else None
+    data = os.environ.get("REKINDLE_DATA")
+    return Path(data) / "traces" if data else None
 
 
 def setting_of(history: History) -> Setting:

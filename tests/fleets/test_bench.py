@@ -20,16 +20,17 @@ def test_it_is_a_part_of_the_bench() -> None:
 def test_it_prints_each_policy_over_each_history_and_says_what_it_assumes(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    monkeypatch.setenv("REKINDLE_SEEDS", "1")
-    monkeypatch.setenv("REKINDLE_TRACES", str(tmp_path))
+    monkeypatch.setenv("REKINDLE_DATA", str(tmp_path))
+    traces = tmp_path / "traces"
+    traces.mkdir()
     _gz(
-        tmp_path / LANL_FILE,
+        traces / LANL_FILE,
         LANL_HEAD,
         "20,cluster,512.0,2048.0,4.0,7.0,2002-01-02 00:00:00,2002-01-02 01:00:00,60,Hardware,CPU,No",
         "20,cluster,512.0,2048.0,4.0,7.0,2002-01-04 00:00:00,2002-01-04 01:00:00,60,Hardware,CPU,No",
         "18,cluster,1024.0,4096.0,4.0,1.0,2002-05-06 08:45:00,2002-05-06 09:00:00,15,,,No",
     )
-    fleet.main()
+    fleet.main(seeds=(0,))
     out = capsys.readouterr().out
     rows = [line for line in out.splitlines() if line.startswith("ByteRobust (as published) ")]
     assert len(rows) == 6  # three published histories, two systems of LANL, and the table with one start for all
