@@ -18,8 +18,8 @@ PART_service := adapters api domain drills guardrails guardrails_nodes ingest le
 	services slack upgrade
 PART_monitor := checkpoints detectors monitor signatures
 PART_agent := agent agent_slurm
-PART_cli := cli docs doctor drawing
-PART_testkit := demo fleets infra localcloud proving replay $(notdir $(wildcard tests/test_*.py))
+PART_cli := cli docs doctor drawing infra
+PART_testkit := demo fleets localcloud proving replay $(notdir $(wildcard tests/test_*.py))
 PLAYED = $(addprefix tests/,$(foreach part,$(PART),$(or $(PART_$(part)),$(error no part of the tests is called $(part)))))
 # Written, wherever the environment says otherwise: else every process of a suite compiles the project and its tests anew.
 export PYTHONDONTWRITEBYTECODE :=
