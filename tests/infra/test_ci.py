@@ -36,7 +36,7 @@ def test(name):
 
 
 def play(
-    folder: Path, *, real: Sequence[str] = ("good",), computing: Sequence[str] = ("good",), known: str = "flaky = []"
+    folder: Path, *, real: Sequence[str] = ("good",), computing: Sequence[str] = ("good",), known: str = ""
 ) -> subprocess.CompletedProcess[str]:
     """CI on a project with these tests of real processes and these that compute."""
     (folder / "Makefile").write_text(TARGETS)
@@ -103,7 +103,7 @@ def test_a_suite_that_ends_by_anything_else_than_failed_tests_is_not_played_agai
 
 
 def test_the_list_of_flaky_tests_is_short_and_each_has_its_cause_and_date() -> None:
-    rows = tomllib.loads((ROOT / "tests/flaky.toml").read_text(encoding="utf-8"))["flaky"]
+    rows = tomllib.loads((ROOT / "tests/flaky.toml").read_text(encoding="utf-8")).get("flaky", [])
     assert len(rows) <= 10
     for row in rows:
         path, _, function = row["test"].partition("[")[0].partition("::")
