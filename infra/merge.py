@@ -30,7 +30,7 @@ from infra.grants import SHARED, policy, shared_policies
 PARTS: Final = ("parameters", "storage", "messaging", "alarms", "outputs")
 
 # The longest training job lasts 28 days (botocore, MaxRuntimeInSeconds); an Incident may span most of it. Both figures
-# can only be set when the function is created: renaming it is the migration (style guide §4.2).
+# can only be set when the function is created: renaming it is the migration.
 EXECUTION_TIMEOUT_S: Final = 31 * 24 * 3600
 EXECUTION_RETENTION_DAYS: Final = 31
 

@@ -109,7 +109,7 @@ class Hooks:
             raise DependencyUnavailable("this source's secret cannot be used; see the service's log") from err
         mark = f"{source.name}#{given}" if given is not None else None
         if mark is not None and self.marks.is_known(mark):
-            raise HookRefused("webhook-id", "this very request has been taken in before", status=409)
+            raise HookRefused("webhook-id", "this request was received before", status=409)
         return _json(raw), mark
 
     def _receive(self, signal: Signal) -> dict[str, Any]:

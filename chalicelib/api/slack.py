@@ -130,7 +130,7 @@ class SlackHooks:
                     _LOG.warning("a Slack channel cannot be used", extra={"channel": config.name, "error": str(err)})
         secret = authentic(headers, raw, tuple(known), now=now)
         if not self.presses.is_first(mark_of(headers), now=now):
-            raise SlackRequestRefused(409, "Not applicable", "this very request has been taken in before")
+            raise SlackRequestRefused(409, "Not applicable", "this request was received before")
         return tuple(known[secret])
 
     def _who_allows(self, sender: Sender, channels: tuple[SlackSettings, ...]) -> SlackSettings | None:

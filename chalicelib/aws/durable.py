@@ -20,7 +20,7 @@ _LIVE: Final = ("RUNNING", "PAUSING", "PAUSED")  # a paused one is a person's do
 class LambdaExecutions:
     """ports.Executions; `client` is a boto3 Lambda client, `function` the ARN or `name:alias` that is invoked.
 
-    A version or alias is needed: AWS refuses an unqualified name for a durable function (style §4.2).
+    A version or alias is needed: AWS refuses an unqualified name for a durable function.
     """
 
     def __init__(self, client: Any, *, function: str) -> None:

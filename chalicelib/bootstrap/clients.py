@@ -20,7 +20,7 @@ class SystemClock:
 
 
 class Clients:
-    """One client per AWS service, all from one Session: a Session each would cost about 100 ms more (style §5)."""
+    """One client per AWS service, all from one Session: a Session each would cost about 100 ms more."""
 
     def __init__(
         self,

@@ -47,7 +47,7 @@ from chalicelib.services.reporting.outcome import Outcome, OutcomeKind
 # longest default interval are more than five hours of watching; an Incident that needs more ends its execution and the
 # sweep continues it under the next generation.
 MAX_TURNS = 300
-# A callback must outlive any look; the timer beside it always ends the wait first (style §4.2: never wait for ever).
+# A callback must outlive any look; the timer beside it always ends the wait first.
 CALLBACK_TIMEOUT = Duration.from_days(30)
 
 _PATIENCE = create_retry_strategy(

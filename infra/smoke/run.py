@@ -106,7 +106,7 @@ class Smoke:
             last = (incident["timeline"] or [{}])[-1].get("text", "")
             raise SmokeFailed(f"the Incident {brief['incident_id']} ended as {incident['phase']}: {last}")
         self._check("it is recovered", True, "")
-        self._check("its timeline tells the story", len(incident["timeline"]) >= 3, "the timeline is short")
+        self._check("its timeline shows what happened", len(incident["timeline"]) >= 3, "the timeline is short")
         second = self._until("the run continues under a new name", limit.completed, self._second)
         self._until("and ends on its own", limit.completed, lambda: self._ended(second) == "Completed")
         self._check("it continued from a checkpoint", self._went_on(second), "its environment names no checkpoint")

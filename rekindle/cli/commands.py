@@ -71,7 +71,7 @@ def _reading(commands: Any) -> None:
     watchable(commands, "status", overview.status, "what is happening now")
     jobs = watchable(commands, "jobs", overview.jobs, "protected Jobs, or one with its attempts")
     jobs.add_argument("job", nargs="?", type=name, metavar="JOB")
-    jobs.add_argument("--active", action="store_true", help="only those that are looked after now")
+    jobs.add_argument("--active", action="store_true", help="only those that are protected now")
     jobs.add_argument("--wide", action="store_true", help="with how each is watched: alarms, metrics")
     incidents = watchable(commands, "incidents", overview.incidents, "open Incidents, and the newest closed ones")
     which = incidents.add_mutually_exclusive_group()
@@ -87,15 +87,15 @@ def _reading(commands: Any) -> None:
     incidents.add_argument("--since", type=since, metavar="TIME", help="opened since: 24h, 7d, 2026-11-20T10:00Z")
     seen = watchable(commands, "clusters", clusters.clusters, "Slurm clusters and their agents, or one with its nodes")
     seen.add_argument("cluster", nargs="?", type=name, metavar="NAME")
-    show = watchable(commands, "show", report.show, "one Incident's story; with --watch until it closes")
+    show = watchable(commands, "show", report.show, "one Incident's timeline; with --watch until it closes")
     show.add_argument("incident", type=name, metavar="INCIDENT")
     show.add_argument(
         "--report",
         action="store_true",
-        help="a signed link to its page, for a browser or a phone, instead of the story",
+        help="a signed link to its page, for a browser or a phone, instead of the timeline",
     )
     show.add_argument(
-        "--trace", action="store_true", help="its OpenTelemetry trace (OTLP's JSON form) instead of the story"
+        "--trace", action="store_true", help="its OpenTelemetry trace (OTLP's JSON form) instead of the timeline"
     )
     show.add_argument(
         "--save", type=Path, metavar="FILE", help="with --report: the page itself into a new file; with --trace: that"
@@ -152,7 +152,7 @@ def _answers(commands: Any) -> None:
         answer = confirmable(order(commands, word, approvals.answer, help_))
         answer.add_argument("incident", type=name, metavar="INCIDENT")
         answer.add_argument("approval", nargs="?", type=name, metavar="APPROVAL", help="which, where it asks several")
-        answer.add_argument("--comment", type=name, metavar="TEXT", help="kept in the Incident's story")
+        answer.add_argument("--comment", type=name, metavar="TEXT", help="kept on the Incident's timeline")
         answer.set_defaults(answer=word)
 
 
@@ -163,7 +163,7 @@ def _nodes(commands: Any) -> None:
     ):
         repair = confirmable(order(commands, word, nodes.repair, help_))
         repair.add_argument("node", type=node, metavar="CLUSTER/NODE")
-        repair.add_argument("--why", type=name, metavar="TEXT", help="kept in the Incident's story")
+        repair.add_argument("--why", type=name, metavar="TEXT", help="kept on the Incident's timeline")
         repair.add_argument("--force", action="store_true", help="pass over the policy's budgets of repairs")
         repair.set_defaults(do=word)
     watchable(commands, "hardware", nodes.hardware, "hardware that keeps failing")

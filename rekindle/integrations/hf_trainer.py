@@ -107,7 +107,7 @@ class TrainerHooks:
         if folder is None:
             return
         if self.trainer.args.save_only_model:
-            logger.warning("%s holds the model only: no run can go on from it, so it gets no manifest", folder)
+            logger.warning("%s holds the model only: no run can resume from it, so it gets no manifest", folder)
             return
         self._monitor().saved(folder, step)
 

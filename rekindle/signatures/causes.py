@@ -170,7 +170,7 @@ def _sentence(first: Finding, same: list[Finding], echoes: tuple[Echo, ...], une
     if echoes:
         head = f"{head}; its echoes: {_counted(echoes)}"
     if unexplained:
-        head = f"{head}; another story, by its time: {_counted(unexplained)}"
+        head = f"{head}; another cause, by its time: {_counted(unexplained)}"
     return f"{head}."
 
 

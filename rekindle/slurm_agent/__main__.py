@@ -45,7 +45,7 @@ def parser() -> argparse.ArgumentParser:
         prog="python -m rekindle.slurm_agent",
         description="Rekindle's agent on a Slurm head node: takes orders from the cluster's SQS queue, runs Slurm's "
         "commands, tells the service what it sees. Outbound HTTPS only.",
-        epilog="Each option can be given by the environment variable in its description. docs/agent.md tells the rest.",
+        epilog="Each option can be given by the environment variable in its description. See docs/agent.md.",
     )
     made.add_argument("--cluster", help="the cluster's name (REKINDLE_CLUSTER; else HyperPod's or Slurm's own)")
     made.add_argument("--stack", help="name of the service's stack (REKINDLE_STACK; 'rekindle')")
@@ -192,7 +192,7 @@ def _live(
         try:
             agent.run(stop)
         except RuntimeError:
-            log.exception("the agent cannot go on")
+            log.exception("the agent cannot continue")
             return NOT_OK
     return OK
 

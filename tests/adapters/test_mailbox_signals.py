@@ -197,7 +197,7 @@ def test_a_run_without_a_mailbox_is_asked_by_the_signal_that_it_traps(box: Box) 
         ({"is_ready": False}, JOB, "do not trap the signal yet"),
         ({"state": SlurmState.PENDING}, JOB, "no process would receive"),
         ({"state": SlurmState.COMPLETING}, JOB, "no process would receive"),
-        ({}, replace(JOB, checkpoints=""), "nothing tells where"),
+        ({}, replace(JOB, checkpoints=""), "where its checkpoints appear"),
     ],
 )
 def test_a_signal_that_would_be_lost_or_would_kill_is_not_sent(

@@ -43,7 +43,7 @@ def test_a_cluster_that_is_set_up_well_is_said_to_be() -> None:
         (GOOD, {"cluster": "prod"}, "name", "jobs know this cluster as ml, not as prod"),
         (replace(GOOD, reboot_program=""), {}, "reboot", "RebootProgram is not set"),
         (GOOD, {"reads_state": False}, "state of jobs", "/var/spool/slurmctld cannot be read"),
-        (replace(GOOD, accounting="accounting_storage/none"), {}, "accounting", "nothing tells how it ended"),
+        (replace(GOOD, accounting="accounting_storage/none"), {}, "accounting", "how it ended is not known"),
         (replace(GOOD, accounting="x/none", job_comp="jobcomp/filetxt"), {}, "accounting", "read from jobcomp/filetxt"),
         (GOOD, {"now": START + timedelta(minutes=5)}, "Slurm's clock", "300 s apart"),
         (replace(GOOD, version="21.08.8"), {}, "versions", "older than what was tried from 22.05"),

@@ -210,7 +210,7 @@ def test_slurmctld_away_is_no_job_gone(head: Head) -> None:
     head.look()
     doc = head.doc("slurm.ml.7")
     assert (doc.state, doc.is_known) == (SlurmState.GONE, False)
-    assert "nothing tells how it ended" in doc.detail
+    assert "how it ended is not known" in doc.detail
     assert head.memory.items("watch/attempt/") == {}
     assert head.look().documents == {}
 

@@ -105,7 +105,7 @@ def test_a_rank_that_stops_counting_is_lifeless_after_a_minute_and_one_that_coun
     assert world.text("failed") is None
     world.goes_on(15, *others)
     assert world.text("lifeless") in {str(rank) for rank in silent}
-    assert "gave no sign of life in the save" in (world.text("failed") or "")
+    assert "did not respond in the save" in (world.text("failed") or "")
     assert world.text("gone") is None
     world.goes_on(6, 0, 1, 2, 3)
     assert world.text("lifeless") == BACK

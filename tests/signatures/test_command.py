@@ -175,4 +175,4 @@ def test_an_echo_said_once_early_and_often_late_does_not_hide_the_cause(
     out = capsys.readouterr().out
     assert "xid_79_fallen_off_bus is the cause" in out
     assert "its echoes: nccl_remote_error (8)" in out
-    assert "another story, by its time: nccl_remote_error (1)" in out
+    assert "another cause, by its time: nccl_remote_error (1)" in out

@@ -134,7 +134,7 @@ def test_a_lone_early_echo_is_another_story_and_hides_no_cause() -> None:
     assert cause.label is Label.XID_79_FALLEN_OFF_BUS
     assert [(one.label, one.count) for one in cause.echoes] == [(Label.NCCL_TIMEOUT, 8)]
     assert [one.label for one in cause.unexplained] == [Label.NCCL_REMOTE_ERROR]
-    assert "another story" in cause.text
+    assert "another cause" in cause.text
 
 
 def test_time_decides_on_one_host_and_not_between_two() -> None:

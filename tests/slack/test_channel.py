@@ -391,7 +391,7 @@ def test_after_the_storm_an_incident_has_its_own_message_again(stage: Stage) -> 
     stage.store(incident(77, version=1))
     stage.send(stage.at(notice(77)))
     assert stage.slack.roots()[-1].text.endswith(
-        "lm-77: node hardware, open. It has been noticed, and is being looked at."
+        "lm-77: node hardware, open. It has been reported, and is being examined."
     )
 
 

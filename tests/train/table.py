@@ -1,4 +1,4 @@
-"""The stories of `make test-train`: each fault of issue 15 and its kin, one row each."""
+"""The stories of `make test-train`: each fault and those like it, one row each."""
 
 from __future__ import annotations
 

@@ -146,7 +146,7 @@ ANSWERS: Final[Mapping[str, Schema]] = {
             "actions": listing(any_text(), "what was ordered"),
             "facts": any_object("what the look saw, what each action answered"),
         },
-        "one line of an Incident's story",
+        "one line of an Incident's timeline",
     ),
     "Timeline": record({"timeline": listing(ref("Line")), "cursor": NEXT_PAGE}),
     "Signal": record(
@@ -310,7 +310,7 @@ OPERATIONS = (
         method="GET",
         path="/incidents/{incident_id}/timeline",
         tag="incidents",
-        summary="The story of an Incident from its beginning, a page at a time",
+        summary="The timeline of an Incident from its beginning, a page at a time",
         run=get_timeline,
         query=PAGED,
         answers={200: ref("Timeline")},

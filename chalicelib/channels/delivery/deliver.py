@@ -72,7 +72,7 @@ class Deliverer:
             try:
                 stays = self._one(record)
             except Exception:  # one message must never take its neighbours with it; it comes again
-                _LOG.exception("a delivery failed without a word", extra={"message_id": str(record.get("messageId"))})
+                _LOG.exception("a delivery failed without a reason", extra={"message_id": str(record.get("messageId"))})
                 stays = True
             if stays:
                 failed.append({"itemIdentifier": str(record["messageId"])})

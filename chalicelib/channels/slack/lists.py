@@ -11,7 +11,7 @@ from chalicelib.domain.model.incident import Incident
 
 MAX_ROWS: Final = 10
 HELP: Final = (
-    "`/rekindle status`  how things stand\n"
+    "`/rekindle status`  the state of the service\n"
     "`/rekindle incidents`  the newest open Incidents\n"
     "`/rekindle pause why`  do nothing to any Job until it is lifted\n"
     "`/rekindle resume`  lift the pause\n"
@@ -43,7 +43,7 @@ def status_message(
     switches: Mapping[str, Any], *, open_count: int, active_jobs: int, newest: Sequence[Incident]
 ) -> Message:
     """How things stand: the pause, shadow mode, the breaker, how many are open."""
-    text = f"{active_jobs} Jobs are looked after, {open_count} Incidents are open"
+    text = f"{active_jobs} Jobs are protected, {open_count} Incidents are open"
     blocks: list[Element] = [{"type": "section", "text": plain(text, 200)}]
     if switches.get("paused"):
         why = f": {switches['paused_why']}" if switches.get("paused_why") else ""

@@ -293,9 +293,9 @@ def with_node_reports(
         for item in incident.resubmission.bad_nodes
     )
     names = ", ".join(item.node for item in fresh)
-    text = "cordoned, and handed on for repair" if cordons else "reported; the policy leaves nodes in service"
+    text = "cordoned, and reported for repair" if cordons else "reported; the policy leaves nodes in service"
     if repairs and not cordons:
-        text = "handed on for repair; a guard holds its cordon back for now"
+        text = "reported for repair; a guard holds its cordon back for now"
     return dataclasses.replace(
         decision,
         incident=incident.changed(bad_nodes=reported),

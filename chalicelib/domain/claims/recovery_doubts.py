@@ -23,7 +23,7 @@ def doubt_of(context: RuleContext, attempt: AttemptView) -> str:
     """
     incident, first, last = context.incident, attempt.first_step, attempt.last_step
     if attempt.work == STALLED:
-        return "it stands still there"
+        return "it makes no step there"
     if attempt.heartbeat_at is not None and context.now - attempt.heartbeat_at >= STALE:
         return f"its heartbeat is {span_word(context.now - attempt.heartbeat_at)} old"
     if isinstance(first, Known) and isinstance(last, Known) and last.value < first.value + OWN_STEPS - 1:

@@ -41,8 +41,8 @@ def silent_only(context: RuleContext, attempt: AttemptView) -> Decision | None:
     together = max((one for one in counts if isinstance(one, int)), default=1)
     if together > 1:
         reason = (
-            f"{story(context)} {together} Jobs fell silent together: the source of their metrics is suspected, not the "
-            "Jobs"
+            f"{story(context)} {together} Jobs stopped reporting together: the source of their metrics is suspected, "
+            "not the Jobs"
         )
     else:
         reason = (
@@ -50,7 +50,7 @@ def silent_only(context: RuleContext, attempt: AttemptView) -> Decision | None:
             "stopped for silence alone"
         )
     if context.incident.phase in (Phase.OPEN, Phase.WATCHING):
-        notice = Notify(severity=Severity.WARNING, title=f"{subject(context)}: nothing is heard of it", text=reason)
+        notice = Notify(severity=Severity.WARNING, title=f"{subject(context)}: it reports nothing", text=reason)
         return context.move("silence.notified", reason, Phase.HOLDING, notice)
     if context.in_phase < max(context.policy.timing.tell_open, timedelta(0)):
         return context.stay("silence.waiting", reason)

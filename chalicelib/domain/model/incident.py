@@ -229,7 +229,7 @@ def incident_id_for(signal: Signal, *, scope: str) -> str:
     """The id of the Incident that `signal` would open: a hash of the fact, so that two racing openers agree.
 
     `scope` is the Incident's own. 1-48 characters of [a-z0-9-], short enough to name a durable execution (64
-    characters, style §4) with its generation.
+    characters) with its generation.
     """
     readable = re.sub(r"[^a-z0-9]+", "-", scope.rsplit("/", 1)[-1].lower()).strip("-")[:26].strip("-") or "x"
     digest = hashlib.sha256(f"{scope}|{signal.dedupe_key}".encode()).hexdigest()[:12]
@@ -242,7 +242,7 @@ def node_scope(cluster: str, node: str) -> str:
 
 
 def execution_name(incident_id: str, generation: int) -> str:
-    """The DurableExecutionName of one generation; a used name starts nothing (style §4.2), so each restart is new."""
+    """The DurableExecutionName of one generation; a used name starts nothing, so each restart is new."""
     return f"{incident_id}-g{generation}"
 
 

@@ -202,7 +202,7 @@ FIRST_RUNGS: Final = (
     FirstRung(
         kind=FindingKind.HARDWARE,
         rung=Rung.REBOOT,
-        source="a hardware fault without a recommendation: the milder answer first, 1-3 min against 20-30 (§12)",
+        source="a hardware fault without a recommendation: the milder answer first: 1 to 3 minutes against 20 to 30",
     ),
     FirstRung(
         kind=FindingKind.DOWN,

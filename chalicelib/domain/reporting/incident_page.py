@@ -186,7 +186,10 @@ def _suspects(incident: Incident) -> list[str]:
         _list(
             [
                 *rows,
-                *(f"node {text(one.node, NAME_CHARS)} is held to be broken" for one in incident.resubmission.bad_nodes),
+                *(
+                    f"node {text(one.node, NAME_CHARS)} is suspected to be broken"
+                    for one in incident.resubmission.bad_nodes
+                ),
             ]
         )
     ]

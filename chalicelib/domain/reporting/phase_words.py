@@ -8,14 +8,14 @@ from typing import Final
 from chalicelib.domain.model.incident import Phase
 
 HAPPENING: Final[Mapping[Phase, str]] = {
-    Phase.OPEN: "It has been noticed, and is being looked at.",
+    Phase.OPEN: "It has been reported, and is being examined.",
     Phase.HOLDING: "Waiting before anything is done.",
     Phase.WATCHING: "Watching whether it heals without help.",
     Phase.CHECKPOINTING: "The run has been asked for an emergency checkpoint.",
     Phase.STOPPING: "The attempt is being stopped.",
     Phase.RESUBMITTING: "The job is being submitted again.",
     Phase.VERIFYING: "A new attempt runs; watching whether it makes progress.",
-    Phase.DRAINING: "The node takes no new work; what runs on it is let go first.",
+    Phase.DRAINING: "The node takes no new jobs; the jobs on it end or move first.",
     Phase.REPAIRING: "The node is being repaired.",
     Phase.CHECKING: "The node is back, and is being checked.",
     Phase.RETURNING: "The node is being given back to the scheduler.",

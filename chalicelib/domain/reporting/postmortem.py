@@ -135,7 +135,7 @@ def _evidence(incident: Incident) -> list[str]:
         f"{plain(suspicion.text)} ({suspicion.reports} of {suspicion.world_size} ranks reported)"
         for suspicion in incident.evidence.suspicions
     ]
-    lines += [f"- node {plain(node.node)} is held to be broken" for node in incident.resubmission.bad_nodes]
+    lines += [f"- node {plain(node.node)} is suspected to be broken" for node in incident.resubmission.bad_nodes]
     return lines or ["- None."]
 
 

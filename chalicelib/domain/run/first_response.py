@@ -183,7 +183,7 @@ def _stacks_wanted(context: RuleContext, attempt: AttemptView) -> tuple[Action, 
         return ()
     if not _evidence_wanted(context):
         return ()
-    why = "what each rank does, for who holds the others up"
+    why = "what each rank does, to find the rank that the others wait for"
     return (CaptureStacks(attempt=attempt.name, handle=start.handle, signal=attempt.hears, why=why),)
 
 
@@ -274,7 +274,7 @@ def _evidence_first(context: RuleContext) -> Decision | None:
     reports = f"{suspicion.reports} of {suspicion.world_size}" if suspicion is not None else "none"
     reason = (
         f"{story(context)} Waiting up to {span_word(limit)} for what its ranks report ({reports} so "
-        "far): a stop ends what could tell which of them is to blame"
+        "far): a stop ends the processes that could show which rank is the cause"
     )
     changes, asks = _evidence_wanted(context), _stacks_wanted(context, attempt)
     until = since + limit

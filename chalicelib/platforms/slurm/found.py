@@ -74,7 +74,7 @@ def limits_of(doc: AttemptDoc, *, bucket: str) -> tuple[str, ...]:
     if not doc.mailbox and doc.signal is None:
         limits.append("it cannot be asked for a checkpoint: it has no mailbox, and its script traps no signal")
     elif not doc.mailbox and not doc.checkpoints:
-        limits.append("a checkpoint that it is asked for cannot be seen: nothing tells where its checkpoints appear")
+        limits.append("a checkpoint that it is asked for cannot be seen: where its checkpoints appear is not known")
     for name, uri in (("mailbox", doc.mailbox), ("checkpoints", doc.checkpoints)):
         if uri and _place(uri) is None:
             limits.append(f"its {name} is passed over: {uri[:80]!r} is neither s3://bucket/prefix nor an absolute path")

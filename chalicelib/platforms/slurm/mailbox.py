@@ -97,7 +97,7 @@ class SlurmMailbox:
                 None,
             )
         except RecoveryError as err:
-            return Unknown(f"whether the signal was heard is not known: {err}"[:200])
+            return Unknown(f"whether the signal was handled is not known: {err}"[:200])
         if newest is None:
             return Known(None)
         text = f"a new complete checkpoint lies at {newest.root}"
@@ -152,7 +152,7 @@ def _cannot_be_asked(job: Job, doc: AttemptDoc) -> str:
     if doc.signal not in _SIGNALS:
         return f"its script traps SIG{doc.signal[:16]}, which is none of {', '.join(sorted(_SIGNALS))}"
     if not job.checkpoints:
-        return "nothing tells where its checkpoints appear, so that none could be taken for an answer"
+        return "where its checkpoints appear is not known, so that none could be an answer"
     if doc.state not in (SlurmState.RUNNING, SlurmState.SUSPENDED):
         return f"it is {status_of(doc.state)}, so no process would receive a signal"
     if doc.is_ready is False:

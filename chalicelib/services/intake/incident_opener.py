@@ -45,7 +45,7 @@ class IncidentOpener:
             entry = self.store.open(incident, signal, now=self.clock.now())
             if entry.outcome is not JoinOutcome.CLOSED:
                 return self._woken(entry, signal)
-        raise DependencyUnavailable("the Incident changed hands too often; the event will come again")
+        raise DependencyUnavailable("the Incident was changed by others too often; the event will be retried")
 
     def join(self, incident_id: str, signal: Signal) -> Outcome | None:
         """Hand the Signal to this Incident; None where it is closed. Raises: UnknownEntity."""

@@ -59,7 +59,7 @@ class Registration:
             if job_id is not None:
                 return self._still_its_own(self.registry.get(job_id), signal)
             if self._is_stranger(signal, signal.attempt):
-                raise NotOurs("a name that no one asked to protect")
+                raise NotOurs("a name that was never protected")
             if not self._may_ask(signal):
                 raise NotOurs("too many unknown names in this minute: not looked up")
             return self._discover(signal.attempt)

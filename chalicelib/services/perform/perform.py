@@ -191,7 +191,7 @@ class ActionExecutor:
             if owner is None:
                 return ActionResult(action=name, done=Done.SIBLING, detail=f"{other} lives", attempt=other)
             if owner == job.job_id:
-                detail = f"{other}, an earlier attempt of the Job, has not ended: two runs would live"
+                detail = f"{other}, an earlier attempt of the Job, has not ended: two attempts would run"
                 return ActionResult(action=name, done=Done.REFUSED, detail=detail)
             if job.mailbox and self.registry.get(owner).place.mailbox == job.place.mailbox:
                 detail = f"{other}, which is protected as the Job {owner}, continues in the same mailbox"

@@ -171,7 +171,7 @@ class Alarms:
         if job.mailbox:
             view = self.mailbox.heartbeat(job, view)
         if view.heartbeat_at is not None and now - view.heartbeat_at <= HEARTBEAT_IS_FRESH and view.work != STALLED:
-            raise Noise("hang alarm of a run whose own monitor lives and sees no stall")
+            raise Noise("hang alarm of a run whose own monitor reports and sees no stall")
         if now - job.attempt_started_at < timedelta(minutes=job.watch.hang_minutes):
             raise Noise("hang alarm about the time before this attempt")
         evidence = dict(signal.evidence)

@@ -1,4 +1,4 @@
-"""Switches: pause, unpause, shadow. Each says how things stand afterwards."""
+"""Switches: pause, unpause, shadow. Each says the state of the service afterwards."""
 
 from __future__ import annotations
 

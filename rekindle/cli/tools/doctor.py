@@ -34,7 +34,7 @@ _TONES = {Severity.ERROR: "red", Severity.WARNING: "yellow", Severity.UNKNOWN: "
 
 def register(commands: Any) -> None:
     """Add the command. `doctor cluster` asks AWS, never a Rekindle API, so it has no option that chooses one."""
-    help_ = "look for trouble before it comes: the set-up as it stands, or (`doctor cluster`) a cluster and a script"
+    help_ = "find problems before they cost a run: the set-up as it is, or (`doctor cluster`) a cluster and a script"
     doctor = commands.add_parser("doctor", help=help_, description=help_, allow_abbrev=False)
     doctor.add_argument("--json", action="store_true", help="one object per line")
     doctor.add_argument("--region", metavar="NAME", help="AWS region (default: as the AWS CLI has it)")

@@ -205,6 +205,6 @@ def _heartbeat(label: str, doc: AgentDoc, now: datetime) -> Iterator[Finding]:
         yield error(label, f"the agent is silent since {doc.at:%Y-%m-%d %H:%M:%S} UTC")
     elif doc.read_at is None or now - doc.read_at > SILENT_AFTER:
         since = f" since {doc.read_at:%Y-%m-%d %H:%M:%S} UTC" if doc.read_at else ""
-        yield error(label, f"the agent lives but has not read Slurm{since}")
+        yield error(label, f"the agent runs but has not read Slurm{since}")
     for problem in doc.problems:
         yield warning(label, f"the agent says: {quoted(problem, 200)}")

@@ -120,5 +120,5 @@ class SaveLiveness:
                 exchange.put_new(f"{self._key}/failed", f"the process of rank {one.rank} ended in the save")
         elif now - one.heard_at > lifeless_s and not exchange.has_all([f"{self._key}/done/{one.rank}"]):
             exchange.put(f"{self._key}/lifeless", str(one.rank))
-            quiet = f"rank {one.rank} gave no sign of life in the save for {now - one.heard_at:.0f} s"
+            quiet = f"rank {one.rank} did not respond in the save for {now - one.heard_at:.0f} s"
             exchange.put_new(f"{self._key}/failed", quiet)

@@ -214,7 +214,7 @@ class JobVerbs:
         try:
             self._slurm.release(copy)
         except UnknownJob as err:  # a slurmctld that came back, or took over, without it
-            raise OrderNotReady(f"slurmctld has lost job {copy}, the copy, before it was let go") from err
+            raise OrderNotReady(f"slurmctld has lost job {copy}, the copy, before it was released") from err
         except SlurmRefused as err:
             return self._taken_back(copy, str(err))
         return None
@@ -280,7 +280,7 @@ class JobVerbs:
             return other
         order_try.begin()
         size = self._start(doc, order_try.order)
-        return done(f"job {doc.slurm_job} was let go as {doc.attempt}{size}")
+        return done(f"job {doc.slurm_job} was released as {doc.attempt}{size}")
 
     def _other_lives(self, order: Order, *ours: int) -> Result | None:
         """The user has submitted the run in the moments since this was ordered: nothing is started beside it. The

@@ -294,7 +294,7 @@ class Commands:
         copy = self._reads.job(_job(slurm_job))
         asked = self._own(copy) if copy is not None else None
         if copy is None or asked is None or (asked.attempt, copy.user) != (order.new_attempt, spec.user):
-            raise SlurmUnavailable(f"slurmctld has lost job {slurm_job}, the copy, before it was let go")
+            raise SlurmUnavailable(f"slurmctld has lost job {slurm_job}, the copy, before it was released")
         spec, order = self._there(spec, order)
         settings = self._settings()
         environment = environment_of(settings.state_location, slurm_job)

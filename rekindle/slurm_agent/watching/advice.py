@@ -95,7 +95,7 @@ def _accounting(settings: Settings) -> str:
         return ""
     if settings.has_history:
         return f"no accounting; how forgotten jobs ended is read from {settings.job_comp}"
-    return "no accounting: once slurmctld has forgotten a job (MinJobAge), nothing tells how it ended"
+    return "no accounting: once slurmctld has forgotten a job (MinJobAge), how it ended is not known"
 
 
 def _clock(settings: Settings, now: datetime) -> str:

@@ -155,7 +155,7 @@ def unprotected(doc: AttemptDoc, now: datetime) -> AttemptDoc:
         ended_at=now,
         held=False,
         is_ready=None,
-        detail="Its owner took it out of Rekindle's care (norekindle); the job itself continues.",
+        detail="Its owner ended its protection (norekindle); the job itself continues.",
     )
 
 
@@ -168,7 +168,7 @@ def forgotten_start(
     code: int | None = None
     number: int | None = None
     state = SlurmState.GONE
-    detail = "slurmctld no longer knows the job, and nothing tells how it ended."
+    detail = "slurmctld no longer knows the job, and how it ended is not known."
     if doc.restart < len(past):
         word, status, _ = past[doc.restart]
         reported = state_of(word)

@@ -1424,7 +1424,8 @@ def test_a_late_signal_about_the_old_start_does_not_touch_the_new_one() -> None:
 def test_the_ranks_of_a_stuck_run_are_asked_for_their_stacks_once_where_they_hear_it() -> None:
     hung = case(fault=F.HANG)
     first = decided(hung, sees(start(hears="USR2")))
-    asked = CaptureStacks(attempt=R0, handle="7", signal="USR2", why="what each rank does, for who holds the others up")
+    why = "what each rank does, to find the rank that the others wait for"
+    asked = CaptureStacks(attempt=R0, handle="7", signal="USR2", why=why)
     assert one(first, CaptureStacks) == asked
     assert first.incident.evidence.evidence_since == NOW
     later = decided(first.incident, sees(start(hears="USR2")))
