@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import subprocess
 from collections.abc import Iterator
@@ -78,18 +77,3 @@ def test_what_is_lost_is_found(tmp_path: Path, text: str, lost: list[str]) -> No
     (tmp_path / "docs" / "adr" / "0001-x.md").write_text("# 0001 · X\n")
     (tmp_path / "rekindle" / "here.py").write_text("")
     assert list(dangling(text, tmp_path)) == lost
-
-
-def test_each_setting_that_a_page_names_is_one() -> None:
-    groups = json.loads((ROOT / "docs" / "policy.schema.json").read_text(encoding="utf-8"))["properties"]
-    settings = {f"{group}.{name}" for group, schema in groups.items() for name in schema.get("properties", ())}
-    named = re.compile(rf"`((?:{'|'.join({setting.partition('.')[0] for setting in settings})})\.\w+)`")
-    rules = re.findall(r"^\| (`[^|]+) \|", (ROOT / "docs" / "rules.md").read_text(encoding="utf-8"), re.MULTILINE)
-    others = {name for cell in rules for name in named.findall(cell)}  # rules may begin with a group's name, too
-    lost = [
-        f"{page.name}: {name}"
-        for page in sorted((ROOT / "docs").glob("*.md"))
-        for name in named.findall(page.read_text(encoding="utf-8"))
-        if name not in settings | others and not name.endswith(".json")
-    ]
-    assert lost == []
