@@ -1,4 +1,4 @@
-"""What code, tests, settings and sample events refer to is there: pages, their sections, decisions, and files."""
+"""What code, pages, settings and sample events refer to is there: pages, their sections, decisions, and files."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ import pytest
 from infra.site.markdown import anchors
 
 ROOT = Path(__file__).parents[2]
-_TEXT = {".py", ".sh", ".yaml", ".yml", ".toml", ".json", ".in", ".txt", ".sbatch", ""}
-_MADE_UP = {"tests/docs/test_references.py", "tests/docs/test_site.py"}  # their cases name what is not there
+_TEXT = {".py", ".md", ".sh", ".yaml", ".yml", ".toml", ".json", ".in", ".txt", ".sbatch", ""}
+# Their cases, or their history, name what is not there.
+_MADE_UP = {"tests/docs/test_references.py", "tests/docs/test_site.py", "CHANGELOG.md"}
 _PAGE = re.compile(r"(?<![\w/.-])(docs/[\w./-]+\.md)(?:#([\w-]+))?")
 _DECISION = re.compile(r"\bADR (\d{4})\b")
-_FILE = re.compile(
-    r"(?<![\w/.{-])((?:rekindle|chalicelib|infra|localcloud|simulation|fleets|tests)/[\w/-]+\.(?:py|md))\b"
-)
+_FOLDERS = "rekindle|chalicelib|infra|localcloud|simulation|fleets|tests"
+_FILE = re.compile(rf"(?<![\w/.{{-])((?:{_FOLDERS})/[\w/-]+\.(?:py|md))\b")
+_QUOTED = re.compile(rf"`((?:{_FOLDERS}|benchmarks|events|examples)/[\w./-]+)`")  # in pages: folders as well
 
 
 @cache
@@ -27,7 +28,7 @@ def _anchors(page: Path) -> frozenset[str]:
     return frozenset(anchors(page.read_text(encoding="utf-8")))
 
 
-def dangling(text: str, root: Path = ROOT) -> Iterator[str]:
+def dangling(text: str, root: Path = ROOT, *, is_page: bool = False) -> Iterator[str]:
     """Each reference in a text to a page, a section, a decision, or a file that is not there."""
     for page, section in _PAGE.findall(text):
         if not (root / page).is_file():
@@ -37,7 +38,9 @@ def dangling(text: str, root: Path = ROOT) -> Iterator[str]:
     for number in _DECISION.findall(text):
         if not list((root / "docs" / "adr").glob(f"{number}-*.md")):
             yield f"ADR {number}"
-    yield from (file for file in _FILE.findall(text) if not (root / file).is_file())
+    for path in (*_FILE.findall(text), *(_QUOTED.findall(text) if is_page else ())):
+        if not (root / path).exists():
+            yield path
 
 
 def _files() -> list[str]:
@@ -55,7 +58,9 @@ def test_what_the_repository_refers_to_is_there() -> None:
     found = [
         f"{path}: {reference}"
         for path in _files()
-        for reference in dangling((ROOT / path).read_text(encoding="utf-8", errors="replace"))
+        for reference in dangling(
+            (ROOT / path).read_text(encoding="utf-8", errors="replace"), is_page=path.endswith(".md")
+        )
     ]
     assert found == []
 
@@ -68,6 +73,7 @@ def test_what_the_repository_refers_to_is_there() -> None:
         ("see docs/a.md#part-two.", ["docs/a.md#part-two"]),
         ("why: ADR 0001, ADR 0002", ["ADR 0002"]),
         ("rekindle/here.py and rekindle/gone.py", ["rekindle/gone.py"]),
+        ("in `rekindle/here.py`, `rekindle/left/`", ["rekindle/left/"]),
     ],
 )
 def test_what_is_lost_is_found(tmp_path: Path, text: str, lost: list[str]) -> None:
@@ -76,4 +82,4 @@ def test_what_is_lost_is_found(tmp_path: Path, text: str, lost: list[str]) -> No
     (tmp_path / "docs" / "a.md").write_text("# A\n\n## Part one\n")
     (tmp_path / "docs" / "adr" / "0001-x.md").write_text("# 0001 · X\n")
     (tmp_path / "rekindle" / "here.py").write_text("")
-    assert list(dangling(text, tmp_path)) == lost
+    assert list(dangling(text, tmp_path, is_page=True)) == lost
