@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 from chalicelib.domain.claims.movement import new_watch
+from chalicelib.domain.decision.rule import rule
 from chalicelib.domain.decision.verdict import Decision, RuleContext, is_poisoned, span_word, step_word, story
 from chalicelib.domain.fault_specs.faults import WAITED_OUT
 from chalicelib.domain.model.action import Severity
@@ -47,9 +48,11 @@ def decide_finishing(context: RuleContext, attempt: AttemptView, *, group: str) 
     return context.stay(f"{group}.finishing", reason)
 
 
-def completed_poisoned(context: RuleContext, attempt: AttemptView) -> Decision | None:
-    """It has completed, and with a loss that is not finite: nothing has recovered, and its last weights are no use."""
-    if attempt.status is not AttemptStatus.COMPLETED or not is_poisoned(context, attempt):
+@rule("ended.completed_poisoned")
+def ended_completed_poisoned(context: RuleContext) -> Decision | None:
+    """It completed with a loss that is not finite, so that its last weights are of no use: a person."""
+    attempt = context.attempt
+    if attempt is None or attempt.status is not AttemptStatus.COMPLETED or not is_poisoned(context, attempt):
         return None
     return context.hand_over(
         "ended.completed_poisoned",

@@ -27,6 +27,14 @@ NEXT_HEARTBEAT: Final = timedelta(seconds=10)  # most of the time between two he
 STILL_STEPS: Final = 5  # the monitor's own factor between a slow step and a stall (rekindle/detectors/hang.py)
 LATE: Final = timedelta(minutes=2)  # an event and its function take seconds; more is trouble on the way
 UNTOLD: Final = (Phase.OPEN, Phase.WATCHING)  # no notice has been sent yet
+# What `weigh_claim` decides by.
+WEIGHED: Final = (
+    "defer.confirm",
+    "defer.platform_says_both",
+    "defer.platform_says_both_limit",
+    "defer.many_down",
+    "defer.many_down_limit",
+)
 
 
 def weigh_claim(context: RuleContext, attempt: AttemptView) -> Decision | None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Final
+
 from chalicelib.domain.claims.bad_nodes import is_claim_over
 from chalicelib.domain.claims.silence import is_silence
 from chalicelib.domain.decision.verdict import RuleContext
@@ -20,30 +23,67 @@ def is_standing(signal: Signal, context: RuleContext, attempt: AttemptView) -> b
     """It speaks of this very attempt, and what is seen does not refute it."""
     if signal.attempt != attempt.name or not signal.triggers or signal.fault is None:
         return False
-    if signal.kind in ORDER_KINDS or signal.kind in STATE_KINDS or is_denied(signal, attempt, now=context.now):
+    if signal.kind in ORDER_KINDS or signal.kind in STATE_KINDS:
         return False
-    if is_claim_over(signal, context.incident, context.seen):
+    return not any(refutes(signal, context, attempt) for refutes in _REFUTATIONS)
+
+
+def _is_denied(signal: Signal, context: RuleContext, attempt: AttemptView) -> bool:
+    return is_denied(signal, attempt, now=context.now)
+
+
+def _is_over_for_its_node(signal: Signal, context: RuleContext, _: AttemptView) -> bool:
+    return is_claim_over(signal, context.incident, context.seen)
+
+
+def _is_only_silence(signal: Signal, _: RuleContext, attempt: AttemptView) -> bool:
+    return is_silence(signal) and attempt.work != STALLED
+
+
+def _is_one_value(signal: Signal, context: RuleContext, _: AttemptView) -> bool:
+    """One value, which nothing confirms: poison.is_confirmed."""
+    return signal.fault is FaultClass.NON_FINITE and not context.incident.is_poisoned
+
+
+def _is_of_the_loss(signal: Signal, context: RuleContext, _: AttemptView) -> bool:
+    """Whether that still holds is for the newest judgement to say: `verify_spike` (rules/run/trouble_again.py)."""
+    fault = signal.fault
+    return fault in LOSS_FAULTS and context.policy.playbook(fault).response is not Response.TELL
+
+
+def _is_from_before_a_repair(signal: Signal, context: RuleContext, _: AttemptView) -> bool:
+    repaired_at = context.incident.sight.repaired_at
+    return repaired_at is not None and signal.occurred_at < repaired_at
+
+
+def _moves_since(signal: Signal, context: RuleContext, attempt: AttemptView) -> bool:
+    return signal.kind is SignalKind.STALL and moves_again_since(context.incident, attempt) is not None
+
+
+def _saved_since(signal: Signal, context: RuleContext, attempt: AttemptView) -> bool:
+    """It saved at a later step after the stall was reported: it moved on, whatever its heartbeats show."""
+    ask, step = context.incident.halt.ask, signal_step(signal)
+    if signal.kind is not SignalKind.STALL or ask is None or ask.attempt != attempt.name or ask.outcome != "saved":
         return False
-    if is_silence(signal) and attempt.work != STALLED:
+    if ask.asked_at < signal.occurred_at or ask.step is None:
         return False
-    if signal.fault is FaultClass.NON_FINITE and not context.incident.is_poisoned:
-        return False  # one value, which nothing confirms: poison.is_confirmed
-    if signal.fault in LOSS_FAULTS and context.policy.playbook(signal.fault).response is not Response.TELL:
-        return False  # whether that still holds is for the newest judgement to say (rules/run/verifying.py)
-    if context.incident.sight.repaired_at is not None and signal.occurred_at < context.incident.sight.repaired_at:
-        return False
-    if signal.kind is SignalKind.STALL and moves_again_since(context.incident, attempt) is not None:
-        return False
-    if signal.kind is SignalKind.STALL and _has_saved_since(signal, context, attempt):
-        return False
+    return isinstance(step, Known) and ask.step > step.value
+
+
+def _is_past_it(signal: Signal, _: RuleContext, attempt: AttemptView) -> bool:
     is_heartbeat_older = attempt.heartbeat_at is not None and attempt.heartbeat_at < signal.occurred_at
     is_moving = signal.kind is SignalKind.STALL and not is_heartbeat_older and attempt.work != STALLED
-    return not (is_moving and has_passed_stall(signal, attempt))
+    return is_moving and has_passed_stall(signal, attempt)
 
 
-def _has_saved_since(stall: Signal, context: RuleContext, attempt: AttemptView) -> bool:
-    """It saved at a later step after the stall was reported: it moved on, whatever its heartbeats show."""
-    ask, step = context.incident.halt.ask, signal_step(stall)
-    if ask is None or ask.attempt != attempt.name or ask.outcome != "saved" or ask.asked_at < stall.occurred_at:
-        return False
-    return ask.step is not None and isinstance(step, Known) and ask.step > step.value
+_REFUTATIONS: Final[tuple[Callable[[Signal, RuleContext, AttemptView], bool], ...]] = (
+    _is_denied,
+    _is_over_for_its_node,
+    _is_only_silence,
+    _is_one_value,
+    _is_of_the_loss,
+    _is_from_before_a_repair,
+    _moves_since,
+    _saved_since,
+    _is_past_it,
+)

@@ -44,17 +44,40 @@ class Decision:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuleContext:
-    """One call's inputs, so that rules take one argument."""
+    """One call's inputs, so that rules take one argument.
+
+    `incident` is the Incident as the rules see it: with what was observed, and as if the time had not passed in which
+    a guard has held its next step back. `base` is the same with that time, and `before` the Incident as it was recorded
+    before this observation.
+    """
 
     incident: Incident
+    base: Incident
+    before: Incident
     seen: Observation
     now: datetime
     policy: Policy
+
+    @classmethod
+    def of(cls, incident: Incident, seen: Observation, *, now: datetime, policy: Policy) -> RuleContext:
+        """The context of an Incident as it is recorded, before anything is noted."""
+        return cls(incident=incident, base=incident, before=incident, seen=seen, now=now, policy=policy)
 
     @property
     def attempt(self) -> AttemptView | None:
         """The attempt under care; None while it cannot be read."""
         return self.seen.attempt.value if isinstance(self.seen.attempt, Known) else None
+
+    @property
+    def attempt_seen(self) -> AttemptView:
+        """The attempt under care, for rules that stand below the one for an attempt that cannot be read.
+
+        Raises:
+            ValueError: it cannot be read.
+        """
+        if not isinstance(self.seen.attempt, Known):
+            raise ValueError(f"the attempt cannot be read: {self.seen.attempt.why}")  # noqa: TRY004  no matter of type
+        return self.seen.attempt.value
 
     @property
     def platform(self) -> Platform:

@@ -16,6 +16,7 @@ from typing import Final
 
 from chalicelib.domain.claims.alerts import ASKED, alerts_word, own_word, rests_on_alerts
 from chalicelib.domain.claims.other_jobs import are_on_a_bad_node, others_on, others_word
+from chalicelib.domain.decision.rule import Rule, decided_by, first_decision, rule
 from chalicelib.domain.decision.steps import STOP, Step, ends_what_is_left, new_steps
 from chalicelib.domain.decision.verdict import Decision, RuleContext, story, subject
 from chalicelib.domain.guards.held import (
@@ -40,28 +41,19 @@ CATCH_UP: Final = timedelta(minutes=1)  # for events that waited for the service
 POLICY: Final = "policy"  # who answered, where nobody did
 
 
-def guarded(context: RuleContext, decision: Decision, *, base: Incident) -> Decision:
-    """`decision`, or what takes its place where a guard holds it.
-
-    `context.incident` is what the rules saw; `base` is the same but for the time that a guard has held it already, in
-    which no limit ran.
-    """
+def guarded(context: RuleContext, decision: Decision) -> Decision:
+    """`decision`, or what takes its place where a guard holds it: the first of GUARDS."""
     if not decision.incident.is_open and not decision.actions:
         return decision
     if context.policy.shadow:
-        return _shadowed(context, decision)
+        return decided_by((guard_shadow,), context, decision)
     steps = () if is_ordered(context.incident) else new_steps(context.incident, decision)
-    kept = _lapsed(context.incident, context, decision, steps)
-    decision = dataclasses.replace(decision, incident=_lapsed(decision.incident, context, decision, steps))
-    if not steps:
-        return decision
-    context, base = dataclasses.replace(context, incident=kept), _lapsed(base, context, decision, steps)
-    return (
-        _catching_up(context, decision, base, steps)
-        or _window(context, decision, base, steps)
-        or _breaker(context, decision, base, steps)
-        or _asked(context, decision, base, steps)
-    )
+    lapsed = _lapsed(decision.incident, context, decision, steps)
+    if steps:
+        kept, base = (_lapsed(one, context, decision, steps) for one in (context.incident, context.base))
+        context = dataclasses.replace(context, incident=kept, base=base)
+    decision = dataclasses.replace(decision, incident=lapsed)
+    return (first_decision(GUARDS, context, decision, steps) if steps else None) or decision
 
 
 def is_ordered(incident: Incident) -> bool:
@@ -100,8 +92,9 @@ def may_cordon(context: RuleContext) -> bool:
 # ---- shadow mode -----------------------------------------------------------------------------------------------------
 
 
-def _shadowed(context: RuleContext, decision: Decision) -> Decision:
-    """Switched on in the middle of a recovery, too: from here on nothing is done."""
+@rule("guard.shadow")
+def guard_shadow(context: RuleContext, decision: Decision) -> Decision:
+    """Shadow mode: a step is only told, and nothing is done; in the middle of a recovery a person is paged."""
     doing = [
         one.label
         for one in decision.actions
@@ -129,7 +122,8 @@ def _unanswered(context: RuleContext) -> str:
 # ---- catching up -----------------------------------------------------------------------------------------------------
 
 
-def _catching_up(context: RuleContext, decision: Decision, base: Incident, steps: tuple[Step, ...]) -> Decision | None:
+@rule("guard.catch_up")
+def guard_catch_up(context: RuleContext, decision: Decision, steps: tuple[Step, ...]) -> Decision | None:
     """The service could not run for a while: what was sent to it meanwhile, withdrawals too, is received first."""
     back_at = context.seen.back_at
     if back_at is None or context.now - back_at >= CATCH_UP:
@@ -138,7 +132,6 @@ def _catching_up(context: RuleContext, decision: Decision, base: Incident, steps
     return hold_back(
         context,
         decision,
-        base,
         Guard.CATCH_UP,
         f"{reason}: {joined_texts(steps)}. {decision.reason}",
         steps,
@@ -149,7 +142,9 @@ def _catching_up(context: RuleContext, decision: Decision, base: Incident, steps
 # ---- windows ---------------------------------------------------------------------------------------------------------
 
 
-def _window(context: RuleContext, decision: Decision, base: Incident, steps: tuple[Step, ...]) -> Decision | None:
+@rule("guard.window")
+def guard_window(context: RuleContext, decision: Decision, steps: tuple[Step, ...]) -> Decision | None:
+    """A window of the policy holds such a step back now: wait for its end."""
     held = [(until, step) for step in steps if (until := _window_until(context, step.kind)) is not None]
     if not held:
         return None
@@ -158,7 +153,7 @@ def _window(context: RuleContext, decision: Decision, base: Incident, steps: tup
     names = sorted({row.name for kind in kinds for row in _holding(context, kind)})
     window = f"held back until {until:%a %H:%M} UTC by the window {', '.join(names)}"
     reason = f"{window}: {joined_texts(steps)}. {decision.reason}"
-    return hold_back(context, decision, base, Guard.WINDOW, reason, steps, until=until)
+    return hold_back(context, decision, Guard.WINDOW, reason, steps, until=until)
 
 
 def _holding(context: RuleContext, harm: Harm) -> list[Window]:
@@ -185,7 +180,9 @@ def _open_breaker(context: RuleContext) -> datetime | None:
     return breaker.tripped_at
 
 
-def _breaker(context: RuleContext, decision: Decision, base: Incident, steps: tuple[Step, ...]) -> Decision | None:
+@rule("guard.breaker", "guard.denied", "guard.denied_by_default", "guard.too_many_questions")
+def guard_breaker(context: RuleContext, decision: Decision, steps: tuple[Step, ...]) -> Decision | None:
+    """The fleet-wide breaker is open: a person is asked first; without a yes, a person takes over."""
     tripped_at = _open_breaker(context)
     if tripped_at is None:
         return None
@@ -195,32 +192,32 @@ def _breaker(context: RuleContext, decision: Decision, base: Incident, steps: tu
             return None
         # It has tripped once more since: that yes was about the time before, and people are asked anew.
         over = dataclasses.replace(own, lapsed_at=context.now)
-        context, base = with_approval(context, over), put_approval(base, over)
+        context = with_approval(context, over)
     text = context.seen.breaker.text if context.seen.breaker else ""
     why = f"the fleet-wide breaker is open since {tripped_at:%H:%M} UTC: {text}"
-    rule = ApprovalRule(deadline=context.policy.breaker.deadline, default=ApprovalAnswer.DENIED)
-    return _question(context, decision, base, Guard.BREAKER, steps, key=BREAKER_KEY, why=why, rule=rule)
+    asking = ApprovalRule(deadline=context.policy.breaker.deadline, default=ApprovalAnswer.DENIED)
+    return _question(context, decision, Guard.BREAKER, steps, key=BREAKER_KEY, why=why, asking=asking)
 
 
 # ---- approvals -------------------------------------------------------------------------------------------------------
 
 
-def _asked(context: RuleContext, decision: Decision, base: Incident, steps: tuple[Step, ...]) -> Decision:
-    wanted = [(step, rule) for step in steps if (rule := _rule_for(context, step)) is not None]
-    if not wanted:
-        return decision
-    for step, rule in wanted:
+@rule("guard.approval", "guard.denied", "guard.denied_by_default", "guard.too_many_questions")
+def guard_approval(context: RuleContext, decision: Decision, steps: tuple[Step, ...]) -> Decision | None:
+    """The policy asks before such a step, or only alerts speak for it: a person is asked, whose answer counts."""
+    wanted = [(step, asking) for step in steps if (asking := _rule_for(context, step)) is not None]
+    for step, asking in wanted:
         own = newest_approval(context.incident, step.key)
         if own is None or not own.covers:
-            why = f"{_who_asks(context, rule, step)}. {decision.reason}"
-            return _question(context, decision, base, Guard.APPROVAL, steps, key=step.key, why=why, rule=rule)
-    return decision
+            why = f"{_who_asks(context, asking, step)}. {decision.reason}"
+            return _question(context, decision, Guard.APPROVAL, steps, key=step.key, why=why, asking=asking)
+    return None
 
 
 def _rule_for(context: RuleContext, step: Step) -> ApprovalRule | None:
     """The policy's first row that applies; where none does, what rests on an alert alone is asked about as well, and
     so is what keeps other people's jobs from a node."""
-    row = next((rule for rule in context.policy.approvals.rules if _applies(context, rule, step)), None)
+    row = next((row for row in context.policy.approvals.rules if _applies(context, row, step)), None)
     if row is not None:
         return row
     if context.policy.approvals.alert_deadline and step.kind in ASKED and _rests_on_alerts(context, step):
@@ -240,27 +237,27 @@ def _rests_on_alerts(context: RuleContext, step: Step) -> bool:
     return rests_on_alerts(context)
 
 
-def _who_asks(context: RuleContext, rule: ApprovalRule, step: Step) -> str:
-    if rule in context.policy.approvals.rules:
+def _who_asks(context: RuleContext, asking: ApprovalRule, step: Step) -> str:
+    if asking in context.policy.approvals.rules:
         return f"the policy {context.policy.name} asks first"
     if not (context.policy.approvals.alert_deadline and _rests_on_alerts(context, step)):
         return others_word(others_on(context, step.action))
     return f"{alerts_word(context)}; {own_word(context)}"
 
 
-def _applies(context: RuleContext, rule: ApprovalRule, step: Step) -> bool:
+def _applies(context: RuleContext, asking: ApprovalRule, step: Step) -> bool:
     """What is not known is never small."""
-    if rule.when.actions and step.kind not in rule.when.actions:
+    if asking.when.actions and step.kind not in asking.when.actions:
         return False
-    if rule.when.faults and context.incident.fault not in rule.when.faults:
+    if asking.when.faults and context.incident.fault not in asking.when.faults:
         return False
-    if rule.when.min_nodes is not None:
+    if asking.when.min_nodes is not None:
         nodes = nodes_taken(context, step.action)
-        if isinstance(nodes, Known) and nodes.value < rule.when.min_nodes:
+        if isinstance(nodes, Known) and nodes.value < asking.when.min_nodes:
             return False
-    if rule.when.min_gpu_hours is not None:
+    if asking.when.min_gpu_hours is not None:
         hours = gpu_hours_lost(context, step.action)
-        if isinstance(hours, Known) and hours.value < rule.when.min_gpu_hours:
+        if isinstance(hours, Known) and hours.value < asking.when.min_gpu_hours:
             return False
     return True
 
@@ -268,13 +265,12 @@ def _applies(context: RuleContext, rule: ApprovalRule, step: Step) -> bool:
 def _question(
     context: RuleContext,
     decision: Decision,
-    base: Incident,
     guard: Guard,
     steps: tuple[Step, ...],
     *,
     key: str,
     why: str,
-    rule: ApprovalRule,
+    asking: ApprovalRule,
 ) -> Decision:
     """Ask, wait, or act upon the answer."""
     own = newest_approval(context.incident, key)
@@ -282,14 +278,13 @@ def _question(
     is_due = own is not None and own.is_pending and context.now >= own.deadline_at
     if own is not None and is_due and own.default is ApprovalAnswer.APPROVED and not own.notified:
         # Silence of people who were never asked is no yes. The same question goes out again, with its time anew.
-        own, is_due = dataclasses.replace(own, deadline_at=context.now + rule.deadline), False
-        context, base = with_approval(context, own), put_approval(base, own)
+        own, is_due = dataclasses.replace(own, deadline_at=context.now + asking.deadline), False
+        context = with_approval(context, own)
     if own is not None and is_due:
         own = dataclasses.replace(own, answer=own.default, by=POLICY, answered_at=context.now)
         context = with_approval(context, own)
         if own.covers:
-            again = dataclasses.replace(decision, incident=put_approval(decision.incident, own))
-            return guarded(context, again, base=put_approval(base, own))
+            return guarded(context, dataclasses.replace(decision, incident=put_approval(decision.incident, own)))
     if own is not None and own.answer is ApprovalAnswer.DENIED:
         return _denied(context, decision, own)
     if own is None:
@@ -305,11 +300,11 @@ def _question(
             what=what,
             why=why[:400],
             asked_at=context.now,
-            deadline_at=context.now + rule.deadline,
-            default=rule.default,
+            deadline_at=context.now + asking.deadline,
+            default=asking.default,
             phase=context.incident.phase.value,
         )
-        context, base = with_approval(context, own), put_approval(base, own)
+        context = with_approval(context, own)
     words = {ApprovalAnswer.APPROVED: "it is done all the same", ApprovalAnswer.DENIED: "a person has to take over"}
     reason = f"May Rekindle {what}? {why} Without an answer by {own.deadline_at:%a %H:%M} UTC, {words[own.default]}."
     ask: tuple[Action, ...] = ()
@@ -322,7 +317,7 @@ def _question(
                 deadline_at=own.deadline_at,
             ),
         )
-    return hold_back(context, decision, base, guard, reason, steps, *ask, until=own.deadline_at)
+    return hold_back(context, decision, guard, reason, steps, *ask, until=own.deadline_at)
 
 
 def _denied(context: RuleContext, decision: Decision, own: Approval) -> Decision:
@@ -360,3 +355,12 @@ def _is_over(approval: Approval, context: RuleContext, decision: Decision) -> bo
     if approval.key.startswith(f"{STOP}:"):  # a run may have come well by itself; one that cannot be seen has not
         return isinstance(context.seen.attempt, Known)
     return decision.incident.phase.value != approval.phase
+
+
+# Asked in this order about steps that are not on record yet.
+GUARDS: Final[tuple[Rule[[Decision, tuple[Step, ...]]], ...]] = (
+    guard_catch_up,
+    guard_window,
+    guard_breaker,
+    guard_approval,
+)

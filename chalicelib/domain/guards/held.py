@@ -17,7 +17,6 @@ from chalicelib.domain.node.memory import state_of_the_node
 def hold_back(
     context: RuleContext,
     decision: Decision,
-    base: Incident,
     guard: Guard,
     reason: str,
     steps: tuple[Step, ...],
@@ -25,8 +24,8 @@ def hold_back(
     until: datetime,
 ) -> Decision:
     """While the same guard holds on, no limit runs, and nothing is written down but what is new."""
-    is_on = any(one.guard is guard and one.until is None for one in base.holds)
-    incident = base if is_on else context.incident
+    is_on = any(one.guard is guard and one.until is None for one in context.base.holds)
+    incident = context.base if is_on else context.incident
     if not is_on:
         names = tuple(dict.fromkeys(one.kind.value for one in steps))
         hold = Hold(guard=guard, since=context.now, text=reason[:400], actions=names)
@@ -61,7 +60,8 @@ def newest_approval(incident: Incident, key: str) -> Approval | None:
 
 
 def with_approval(context: RuleContext, approval: Approval) -> RuleContext:
-    return dataclasses.replace(context, incident=put_approval(context.incident, approval))
+    kept, base = put_approval(context.incident, approval), put_approval(context.base, approval)
+    return dataclasses.replace(context, incident=kept, base=base)
 
 
 def put_approval(incident: Incident, approval: Approval) -> Incident:

@@ -1,69 +1,47 @@
-"""What is waited for, or stands in the way, before a run is stopped. None: nothing does."""
+"""What is waited for, or stands in the way, before a run is stopped: BEFORE_STOP."""
 
 from __future__ import annotations
 
 from datetime import timedelta
 from typing import Final
 
+from chalicelib.domain.decision.rule import rule
 from chalicelib.domain.decision.verdict import Decision, RuleContext, span_word, step_word, story, why_unknown
 from chalicelib.domain.fault_specs.faults import NODE_FAULTS
 from chalicelib.domain.model.action import Severity
 from chalicelib.domain.model.incident import Phase
+from chalicelib.domain.model.observation import AttemptView
+from chalicelib.domain.run.hanging import hang_moves_again, hang_unread, stacks_waiting
 from chalicelib.domain.run.submission import Case, choose, needs_plan
 
 HEARTBEAT_FRESH: Final = timedelta(minutes=2)  # several heartbeats: processes that wrote one so lately live
 
 
-def before_stop(context: RuleContext) -> Decision | None:
-    """The first thing that keeps the attempt under care from being stopped now."""
-    if context.incident.attempt is None:
-        return None
-    if not context.platform.orders_wait:
-        return _unseen(context) if context.incident.order is None else None
-    return _unseen(context) or _auto_resume_first(context) or _no_way_back(context)
+@rule("stop.blind", "stop.blind_limit")
+def stop_blind(context: RuleContext) -> Decision | None:
+    """The run cannot be seen: not stopped; paged at `timing.stop_limit_s`, a person at the capacity limit.
 
-
-def _unseen(context: RuleContext) -> Decision | None:
-    """A run that cannot be looked at may be well again, or be stopped by its owner already. An order to a
-    cluster whose agent is silent would also wait there, and be carried out whatever runs by then.
+    It may be well again, or be stopped by its owner already. An order to a cluster whose agent is silent would also
+    wait there, and be carried out whatever runs by then.
     """
-    if context.attempt is not None:
+    incident = context.incident
+    if incident.attempt is None or context.attempt is not None:
         return None
-    reason = (
-        f"{context.incident.attempt} cannot be read: {why_unknown(context.seen.attempt)}; it is not stopped blindly"
-    )
+    if not context.platform.orders_wait and incident.order is not None:
+        return None
+    reason = f"{incident.attempt} cannot be read: {why_unknown(context.seen.attempt)}; it is not stopped blindly"
     return context.unread("stop.blind", "stop.blind_limit", reason, context.unseen_for)
 
 
-def _no_way_back(context: RuleContext) -> Decision | None:
-    """A run that only a person can start again is not stopped."""
-    attempt = context.attempt
-    if attempt is None or attempt.start is None or not context.platform.can_requeue:
-        return None
-    if context.policy.loss.stop_without_resume_point:
-        return None
-    choice = choose(Case(start=attempt.start, needs_plan=needs_plan(context.incident, None)))
-    if choice.how is not None:
-        return None
-    # A person who has just ordered it reads the answer, and the run continues as before.
-    is_answer = context.incident.order is not None and not context.incident.resubmission.tries
-    severity = Severity.WARNING if is_answer else Severity.PAGE
-    reason = f"{story(context)} {attempt.name} is not stopped: {choice.why}"
-    return context.hand_over(choice.rule, reason, severity=severity)
+@rule("defer.auto_resume")
+def defer_auto_resume(context: RuleContext) -> Decision | None:
+    """Its own `srun --auto-resume` may be at work: it gets `timing.auto_resume_grace_s` first.
 
-
-def _auto_resume_first(context: RuleContext) -> Decision | None:
-    """Its own `srun --auto-resume` may be at work: a step that ended by a hardware cause is run again after the node
-    was replaced. It gets its time before anything is stopped; what it did is recorded as its own.
-
+    A step that ended by a hardware cause is run again after the node was replaced; what it did is recorded as its own.
     Source: SageMaker developer guide, sagemaker-hyperpod-resiliency-slurm-auto-resume.
     """
     incident, attempt = context.incident, context.attempt
-    if attempt is None or attempt.start is None or not context.platform.job_restarts_itself:
-        return None
-    if attempt.start.has_auto_resume is not True:
-        return None
-    if incident.fault not in NODE_FAULTS or incident.order is not None or attempt.start.is_queued:
+    if attempt is None or not _may_resume_itself(context, attempt):
         return None
     is_alive = attempt.heartbeat_at is not None and context.now - attempt.heartbeat_at < HEARTBEAT_FRESH
     since = incident.resubmission.deferred_since
@@ -81,14 +59,45 @@ def _auto_resume_first(context: RuleContext) -> Decision | None:
         )
     else:
         return None
-    until = since + limit
+    text = f"{story(context)} {reason}"
     if incident.phase in (Phase.OPEN, Phase.WATCHING):
-        return context.changed(deferred_since=since).move(
-            "defer.auto_resume", f"{story(context)} {reason}", Phase.HOLDING
-        )
-    return context.stay(
-        "defer.auto_resume",
-        f"{story(context)} {reason}",
-        until=max(until, context.now + context.policy.timing.look_min),
-        deferred_since=since,
-    )
+        return context.changed(deferred_since=since).move("defer.auto_resume", text, Phase.HOLDING)
+    until = max(since + limit, context.now + context.policy.timing.look_min)
+    return context.stay("defer.auto_resume", text, until=until, deferred_since=since)
+
+
+def _may_resume_itself(context: RuleContext, attempt: AttemptView) -> bool:
+    incident, platform = context.incident, context.platform
+    if incident.attempt is None or not platform.orders_wait or not platform.job_restarts_itself:
+        return False
+    if attempt.start is None or attempt.start.has_auto_resume is not True or attempt.start.is_queued:
+        return False
+    return incident.fault in NODE_FAULTS and incident.order is None
+
+
+@rule("submission.no_way", "submission.cannot_be_told")
+def stop_no_way_back(context: RuleContext) -> Decision | None:
+    """Only a person could start it again: not stopped, unless `loss.stop_without_resume_point` says so; a person."""
+    attempt, platform = context.attempt, context.platform
+    if context.incident.attempt is None or attempt is None or attempt.start is None:
+        return None
+    if not platform.orders_wait or not platform.can_requeue or context.policy.loss.stop_without_resume_point:
+        return None
+    choice = choose(Case(start=attempt.start, needs_plan=needs_plan(context.incident, None)))
+    if choice.how is not None:
+        return None
+    # A person who has just ordered it reads the answer, and the run continues as before.
+    is_answer = context.incident.order is not None and not context.incident.resubmission.tries
+    severity = Severity.WARNING if is_answer else Severity.PAGE
+    reason = f"{story(context)} {attempt.name} is not stopped: {choice.why}"
+    return context.hand_over(choice.rule, reason, severity=severity)
+
+
+BEFORE_STOP: Final = (
+    stop_blind,
+    defer_auto_resume,
+    stop_no_way_back,
+    hang_moves_again,
+    hang_unread,
+    stacks_waiting,
+)

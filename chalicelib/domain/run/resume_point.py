@@ -225,3 +225,23 @@ def is_attempt_name(name: str, job_name: str) -> bool:
 
 def _base(job_name: str) -> str:
     return re.sub(r"[^a-zA-Z0-9-]", "-", job_name).strip("-") or "job"
+
+
+def newest_verified(checkpoints: tuple[CheckpointView, ...], incident: Incident, *, of: str | None = None) -> int:
+    """The step of the newest checkpoint that may be resumed from, of one attempt or of any; -1 where there is none."""
+    onset = incident.loss.onset_step
+    return max(
+        (
+            item.step
+            for item in checkpoints
+            if of in (None, item.attempt)
+            and not item.problems
+            and not item.fenced
+            and item.kind != FORENSIC
+            and not any(one.holds(item.attempt, item.step) for one in incident.loss.stretches)
+            and not (
+                item.attempt == incident.loss.onset_attempt and isinstance(onset, Known) and item.step >= onset.value
+            )
+        ),
+        default=-1,
+    )

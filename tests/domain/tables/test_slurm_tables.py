@@ -84,7 +84,7 @@ R4 = "slurm.ml.7.r4"
 
 
 def look_at(incident: Incident, view: AttemptView) -> RuleContext:
-    return RuleContext(incident=incident, seen=sees(view), now=NOW, policy=P)
+    return RuleContext.of(incident, sees(view), now=NOW, policy=P)
 
 
 def result(action: str, done: Done) -> tuple[ActionResult, ...]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Final
 
+from chalicelib.domain.decision.rule import rule
 from chalicelib.domain.decision.verdict import Decision, RuleContext
 from chalicelib.domain.model.incident import Phase
 from chalicelib.domain.model.known import Known
@@ -29,12 +30,12 @@ from chalicelib.domain.node.repair_budget import day_spent, no_room
 TICKET_AGE: Final = timedelta(seconds=10)
 
 
-def hold_until_turn(context: RuleContext) -> Decision | None:
-    """What keeps the Incident's first repair back; None where it may begin."""
+@rule("node.queue", "node.queue_limit")
+def node_queue(context: RuleContext) -> Decision | None:
+    """A repair is wanted: it enters the queue; a person if the other repairs cannot be read."""
     repair, load = repair_of(context), view_of(context).load
-    order = waiting_order(context)
-    if order is not None and order.force:
-        return None  # who forces it has counted for himself
+    if _is_forced(context):
+        return None
     if repair.wanted_at is None:
         reason = "a repair is wanted; its turn is looked up next"
         return wait(
@@ -42,24 +43,48 @@ def hold_until_turn(context: RuleContext) -> Decision | None:
         )
     if context.now - repair.wanted_at < TICKET_AGE:
         return wait(context, "node.queue", "its turn is looked up next", phase=Phase.HOLDING, soon=TICKET_AGE)
-    if not isinstance(load, Known):
-        if context.now - repair.wanted_at >= context.policy.nodes.stuck_limit:
-            return context.hand_over(
-                "node.queue_limit", f"{story_of(context)} The other repairs cannot be read: {load.why}"
-            )
-        return wait(context, "node.queue", f"the other repairs cannot be read: {load.why}", phase=Phase.HOLDING)
-    spent = day_spent(context, load.value)
-    if spent is not None:
-        rule, reason = spent
-        return context.hand_over(rule, f"{story_of(context)} {reason} {state_of_the_node(context)}")
-    full = no_room(context, load.value)
-    if full is None:
+    if isinstance(load, Known):
         return None
-    rule, reason = full
-    if context.now - repair.wanted_at >= context.policy.nodes.drain_limit:
+    if context.now - repair.wanted_at >= context.policy.nodes.stuck_limit:
+        return context.hand_over(
+            "node.queue_limit", f"{story_of(context)} The other repairs cannot be read: {load.why}"
+        )
+    return wait(context, "node.queue", f"the other repairs cannot be read: {load.why}", phase=Phase.HOLDING)
+
+
+@rule("node.day_limit", "node.group_day_limit")
+def node_day_limit(context: RuleContext) -> Decision | None:
+    """`budgets.max_repairs_per_day` or `budgets.max_group_repairs_per_day` reached within 24 h: a person."""
+    load = view_of(context).load
+    spent = day_spent(context, load.value) if isinstance(load, Known) and not _is_forced(context) else None
+    if spent is None:
+        return None
+    name, reason = spent
+    return context.hand_over(name, f"{story_of(context)} {reason} {state_of_the_node(context)}")
+
+
+@rule("node.full", "node.group_full", "node.queue_limit")
+def node_full(context: RuleContext) -> Decision | None:
+    """The cluster's or the group's limit is used: wait; notified once; a person after `nodes.drain_limit_s`."""
+    load, wanted_at = view_of(context).load, repair_of(context).wanted_at
+    full = no_room(context, load.value) if isinstance(load, Known) and not _is_forced(context) else None
+    if full is None or wanted_at is None:
+        return None
+    name, reason = full
+    if context.now - wanted_at >= context.policy.nodes.drain_limit:
         return context.hand_over("node.queue_limit", f"{story_of(context)} {reason}. {state_of_the_node(context)}")
-    context, notices = tell_once(context, rule, f"{story_of(context)} {reason}.")
-    return wait(context, rule, reason, *notices, phase=Phase.HOLDING)
+    context, notices = tell_once(context, name, f"{story_of(context)} {reason}.")
+    return wait(context, name, reason, *notices, phase=Phase.HOLDING)
+
+
+# What keeps the Incident's first repair back.
+TURN: Final = (node_queue, node_day_limit, node_full)
+
+
+def _is_forced(context: RuleContext) -> bool:
+    """A person forces the repair, and has counted for himself."""
+    order = waiting_order(context)
+    return order is not None and order.force
 
 
 def another_turn(context: RuleContext, why: str) -> Decision | None:
@@ -84,8 +109,8 @@ def another_turn(context: RuleContext, why: str) -> Decision | None:
     spent = day_spent(context, _with_own(load.value, len([one for one in repair.steps if context.now - one.at < DAY])))
     if spent is None:
         return None
-    rule, reason = spent
-    return context.hand_over(rule, f"{why}. {reason} {state_of_the_node(context)}")
+    name, reason = spent
+    return context.hand_over(name, f"{why}. {reason} {state_of_the_node(context)}")
 
 
 def _with_own(load: Load, own: int) -> Load:

@@ -6,11 +6,12 @@ which no verified checkpoint lies far enough back is a person's to judge while i
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import Any
+from typing import Final
 
 from chalicelib.domain.claims.movement import new_watch, watch
+from chalicelib.domain.decision.rule import Rule, decided_by, rule
 from chalicelib.domain.decision.verdict import (
     Decision,
     RuleContext,
@@ -28,32 +29,76 @@ from chalicelib.domain.model.incident import Incident, Phase
 from chalicelib.domain.model.known import Known
 from chalicelib.domain.model.observation import STALLED, AttemptView
 from chalicelib.domain.policy.playbooks import Deadline
-from chalicelib.domain.run.first_response import begin_checkpoint, begin_stop, shadow, with_need
-from chalicelib.domain.run.resume_point import choose_resume_point
+from chalicelib.domain.run.first_response import begin_checkpoint, begin_stop, shadow
+from chalicelib.domain.run.hanging import with_need
+from chalicelib.domain.run.resume_point import ResumePoint, choose_resume_point
 from chalicelib.domain.run.rollback import account_rollback, first_onset, has_skipped_enough, rewind_steps
 from rekindle.protocol.signals import FaultClass
 
-# --- watching -------------------------------------------------------------------------------------------------------
+# ---- watching ----
 
 
-def watch_loss(context: RuleContext, attempt: AttemptView) -> Decision:
-    """Give a bad loss the steps in which it may heal, in whatever phase the Incident is."""
+@rule("spike.unseen", "spike.unseen_limit")
+def spike_unjudged(context: RuleContext) -> Decision | None:
+    """Only another source than the run's monitor says so: wait for a verdict; notified after `timing.tell_open_s`."""
+    if context.incident.loss.bout is not None:
+        return None
+    return _unseen(context, context.in_phase if context.incident.phase is Phase.WATCHING else timedelta(0))
+
+
+@rule("spike.healed", "spike.healed_stalled")
+def spike_healed_now(context: RuleContext) -> Decision | None:
+    """It has healed: closed. If the run makes no step now, that opens an Incident of its own."""
+    is_healed = _turn(context) is BadLossState.HEALED
+    return close_healed(context, context.attempt_seen) if is_healed else None
+
+
+@rule("spike.lasts")
+def spike_lasts(context: RuleContext) -> Decision | None:
+    """It lasts for more than `loss.spike_heal_steps` steps: [rolled back](#rolling-back)."""
+    if _turn(context) is not BadLossState.LASTS:
+        return None
+    reason = f"{story(context)} {_where(context)}, more than {context.policy.loss.spike_heal_steps} steps on."
+    return roll_back(context, "spike.lasts", reason)
+
+
+@rule("spike.watching", "spike.undecided")
+def spike_young(context: RuleContext) -> Decision | None:
+    """It may heal without help: watched; a person is notified if the run does not move meanwhile."""
+    if _turn(context) is not BadLossState.YOUNG:
+        return None
+    reason = (
+        f"{story(context)} {_where(context)}: it may heal without help within "
+        f"{context.policy.loss.spike_heal_steps} "
+        "steps, and the next verdict after them decides"
+    )
+    if context.incident.phase in (Phase.OPEN, Phase.HOLDING):
+        return context.changed(**new_watch()).move("spike.watching", reason, Phase.WATCHING)
+    context, still = watch(context, context.attempt_seen)
+    if still >= context.policy.timing.silent_limit:
+        return context.close(
+            "spike.undecided",
+            f"{reason}. But it has not moved for {span_word(still)}, so nothing is decided: a person should look",
+            Phase.HANDED_OVER,
+            severity=Severity.WARNING,
+        )
+    return context.stay("spike.watching", reason)
+
+
+@rule("spike.unseen", "spike.unseen_limit")
+def spike_unseen(context: RuleContext) -> Decision:
+    """Whether it has healed is unknown: wait; notified after `timing.tell_open_s`."""
     bout = context.incident.loss.bout
-    if bout is None:  # a Signal of another kind of source: nothing was judged yet
-        return _unseen(context, attempt, context.in_phase if context.incident.phase is Phase.WATCHING else timedelta(0))
-    match turn_of(bout, attempt, context.policy):
-        case BadLossState.HEALED:
-            return close_healed(context, attempt)
-        case BadLossState.LASTS:
-            reason = (
-                f"{story(context)} {_where(context, attempt)}, more than "
-                f"{context.policy.loss.spike_heal_steps} steps on."
-            )
-            return roll_back(context, attempt, "spike.lasts", reason)
-        case BadLossState.YOUNG:
-            return _young(context, attempt)
-        case BadLossState.UNSEEN:
-            return _unseen(context, attempt, context.now - (bout.unseen_since or context.now))
+    unseen_since = bout.unseen_since if bout is not None else None
+    return _unseen(context, context.now - (unseen_since or context.now))
+
+
+WATCHED_LOSS: Final = (spike_unjudged, spike_healed_now, spike_lasts, spike_young, spike_unseen)
+
+
+def _turn(context: RuleContext) -> BadLossState | None:
+    bout = context.incident.loss.bout
+    return turn_of(bout, context.attempt_seen, context.policy) if bout is not None else None
 
 
 def close_healed(context: RuleContext, attempt: AttemptView) -> Decision:
@@ -81,33 +126,15 @@ def close_healed(context: RuleContext, attempt: AttemptView) -> Decision:
     return context.close("spike.healed", text, Phase.RECOVERED, severity=Severity.INFO)
 
 
-def _where(context: RuleContext, attempt: AttemptView) -> str:
-    bout = context.incident.loss.bout
+def _where(context: RuleContext) -> str:
+    bout, attempt = context.incident.loss.bout, context.attempt_seen
     since = step_word(bout.first_bad) if bout is not None else "an unknown step"
     return f"{attempt.name} is at step {step_word(attempt.judged_at)}, bad since step {since}"
 
 
-def _young(context: RuleContext, attempt: AttemptView) -> Decision:
-    reason = (
-        f"{story(context)} {_where(context, attempt)}: it may heal without help within "
-        f"{context.policy.loss.spike_heal_steps} "
-        "steps, and the next verdict after them decides"
-    )
-    if context.incident.phase in (Phase.OPEN, Phase.HOLDING):
-        return context.changed(**new_watch()).move("spike.watching", reason, Phase.WATCHING)
-    context, still = watch(context, attempt)
-    if still >= context.policy.timing.silent_limit:
-        return context.close(
-            "spike.undecided",
-            f"{reason}. But it has not moved for {span_word(still)}, so nothing is decided: a person should look",
-            Phase.HANDED_OVER,
-            severity=Severity.WARNING,
-        )
-    return context.stay("spike.watching", reason)
-
-
-def _unseen(context: RuleContext, attempt: AttemptView, unseen_for: timedelta) -> Decision:
+def _unseen(context: RuleContext, unseen_for: timedelta) -> Decision:
     """Neither healed nor still bad, but unknown: waited for, then notified."""
+    attempt = context.attempt_seen
     reason = (
         f"{story(context)} Whether the loss of {attempt.name} is still bad is not known "
         f"(its own judgement reads {attempt.loss_health!r})"
@@ -119,62 +146,134 @@ def _unseen(context: RuleContext, attempt: AttemptView, unseen_for: timedelta) -
     return context.close("spike.unseen_limit", f"{reason}: nothing was done", Phase.STOPPED, severity=Severity.WARNING)
 
 
-# --- rolling back ---------------------------------------------------------------------------------------------------
+# ---- rolling back: first a place to go, then what is saved for analysis, then the stop ----
 
 
-def roll_back(context: RuleContext, attempt: AttemptView, rule: str, reason: str) -> Decision:
-    """Stop a living run that has gone bad, once there is a verified checkpoint to resume it from.
+@dataclass(frozen=True, slots=True)
+class RollBack:
+    """What is wanted: the rule that asks for it, and why."""
 
-    In this order: is there a place to go; what the row's deadline says is saved for forensics; the stop.
-    """
-    if context.policy.shadow:
-        return shadow(context, f"roll {attempt.name} back")
-    bad = noted_bad(context.incident)
-    checkpoints = context.seen.checkpoints
-    if not isinstance(checkpoints, Known):
-        return _look_for_a_place(context, reason)
-    bad = without_loaded(as_begun(bad, attempt), attempt, checkpoints.value)
-    planned = account_rollback(bad, context.policy)
-    context = replace(context, incident=bad)
-    if planned.loss.rollbacks > context.policy.budgets.max_rollbacks:
-        happened = whole_story(planned.changed(skips=bad.loss.skips))
-        spent = f"{bad.loss.rollbacks} rollbacks did not cure it. {happened}"
-        return _nowhere_to_go(context, "budget.rollbacks", f"{reason} {spent}")
-    if planned.loss.skips != bad.loss.skips and has_skipped_enough(bad, context.policy):
-        spent = f"So much data is left out already that leaving out more is for a person to decide. {whole_story(bad)}"
-        return _nowhere_to_go(context, "budget.skips", f"{reason} {spent}")
-    point = choose_resume_point(checkpoints.value, planned, context.policy)
-    if point is None:
-        return _nowhere_to_go(context, "rollback.no_place", f"{reason} {_no_place(context, planned)}")
-    if _wants_forensics(context, attempt):
-        return begin_checkpoint(context, attempt, "rollback.forensics")
-    return begin_stop(context, rule, f"{reason} It can resume {point.text}.")
+    name: str
+    reason: str
 
 
-def _look_for_a_place(context: RuleContext, reason: str) -> Decision:
-    incident = context.incident
-    if Need.CHECKPOINTS not in incident.evidence.needs:
-        needs = with_need(incident.evidence.needs, Need.CHECKPOINTS, *_reports_of(incident))
-        looking = context.stay(
-            "rollback.looking",
-            f"{reason} Looking for a verified checkpoint from before it, before anything is stopped.",
-            needs=needs,
-            needs_since=context.now,
-        )
-        return replace(looking, look_again_in=timedelta(0))
-    since = incident.evidence.needs_since or context.now
-    unread = f"{reason} But the checkpoints cannot be read: {why_unknown(context.seen.checkpoints)}"
-    reason = f"{unread}; nothing is stopped before there is a place to go"
-    return context.unread("rollback.unseen", "rollback.unseen_limit", reason, context.now - since, **_since(context))
+def roll_back(context: RuleContext, name: str, reason: str) -> Decision:
+    """Stop a living run that has gone bad, by the rule `name`, once there is a checkpoint to resume it from."""
+    return decided_by(ROLLING_BACK, context, RollBack(name, reason))
 
 
-def _since(context: RuleContext) -> dict[str, Any]:
-    return {} if context.incident.evidence.needs_since is not None else {"needs_since": context.now}
+@rule("guard.shadow")
+def rollback_shadow(context: RuleContext, _: RollBack) -> Decision | None:
+    """Shadow mode: only told."""
+    return shadow(context, f"roll {context.attempt_seen.name} back") if context.policy.shadow else None
 
 
-def _reports_of(incident: Incident) -> tuple[Need, ...]:
-    """The rank that went non-finite first tells hardware from data; a spike is no single rank's."""
-    return (Need.REPORTS,) if incident.fault is FaultClass.NON_FINITE else ()
+@rule("rollback.looking")
+def rollback_looking(context: RuleContext, wanted: RollBack) -> Decision | None:
+    """Before anything is stopped, a checkpoint from before it is looked for."""
+    needs = context.incident.evidence.needs
+    if isinstance(context.seen.checkpoints, Known) or Need.CHECKPOINTS in needs:
+        return None
+    # The rank that went non-finite first tells hardware from data; a spike is no single rank's.
+    reports = (Need.REPORTS,) if context.incident.fault is FaultClass.NON_FINITE else ()
+    looking = context.stay(
+        "rollback.looking",
+        f"{wanted.reason} Looking for a verified checkpoint from before it, before anything is stopped.",
+        needs=with_need(needs, Need.CHECKPOINTS, *reports),
+        needs_since=context.now,
+    )
+    return replace(looking, look_again_in=timedelta(0))
+
+
+@rule("rollback.unseen", "rollback.unseen_limit")
+def rollback_unseen(context: RuleContext, wanted: RollBack) -> Decision | None:
+    """The checkpoints cannot be read: paged at `timing.stop_limit_s`, a person at `resubmission.capacity_limit_s`."""
+    if isinstance(context.seen.checkpoints, Known):
+        return None
+    needs_since = context.incident.evidence.needs_since
+    begun = {} if needs_since is not None else {"needs_since": context.now}
+    unread = f"{wanted.reason} But the checkpoints cannot be read: {why_unknown(context.seen.checkpoints)}"
+    text = f"{unread}; nothing is stopped before there is a place to go"
+    since = needs_since or context.now
+    return context.unread("rollback.unseen", "rollback.unseen_limit", text, context.now - since, **begun)
+
+
+@rule()
+def rollback_noted(context: RuleContext, _: RollBack) -> RuleContext:
+    """Since when it has been bad, and from which checkpoint it began, is put on record."""
+    attempt = context.attempt_seen
+    saved = context.seen.checkpoints.value if isinstance(context.seen.checkpoints, Known) else ()
+    bad = without_loaded(as_begun(noted_bad(context.incident), attempt), attempt, saved)
+    return replace(context, incident=bad)
+
+
+@rule("budget.rollbacks")
+def rollback_budget(context: RuleContext, wanted: RollBack) -> Decision | None:
+    """`budgets.max_rollbacks` reached: a person; stopped only where `loss.stop_without_resume_point` says so."""
+    bad, planned = context.incident, _planned(context)
+    if planned.loss.rollbacks <= context.policy.budgets.max_rollbacks:
+        return None
+    happened = whole_story(planned.changed(skips=bad.loss.skips))
+    spent = f"{bad.loss.rollbacks} rollbacks did not cure it. {happened}"
+    return _nowhere_to_go(context, "budget.rollbacks", f"{wanted.reason} {spent}")
+
+
+@rule("budget.skips")
+def rollback_skips(context: RuleContext, wanted: RollBack) -> Decision | None:
+    """`budgets.max_skips` windows of data skipped over all Incidents: the same."""
+    bad = context.incident
+    if _planned(context).loss.skips == bad.loss.skips or not has_skipped_enough(bad, context.policy):
+        return None
+    spent = f"So much data is left out already that leaving out more is for a person to decide. {whole_story(bad)}"
+    return _nowhere_to_go(context, "budget.skips", f"{wanted.reason} {spent}")
+
+
+@rule("rollback.no_place")
+def rollback_no_place(context: RuleContext, wanted: RollBack) -> Decision | None:
+    """No verified checkpoint lies far enough back: the same."""
+    if _point(context) is not None:
+        return None
+    return _nowhere_to_go(context, "rollback.no_place", f"{wanted.reason} {_no_place(context, _planned(context))}")
+
+
+@rule("rollback.forensics")
+def rollback_forensics(context: RuleContext, _: RollBack) -> Decision | None:
+    """The bad state is saved for analysis first, where the playbook's row has a deadline for it."""
+    attempt = context.attempt_seen
+    wants = _wants_forensics(context, attempt)
+    return begin_checkpoint(context, attempt, "rollback.forensics") if wants else None
+
+
+@rule()
+def rolled_back(context: RuleContext, wanted: RollBack) -> Decision | None:
+    """It is [stopped](#before-a-stop), by the rule that asked for the rollback."""
+    point = _point(context)
+    return (
+        begin_stop(context, wanted.name, f"{wanted.reason} It can resume {point.text}.") if point is not None else None
+    )
+
+
+ROLLING_BACK: Final[tuple[Rule[[RollBack]], ...]] = (
+    rollback_shadow,
+    rollback_looking,
+    rollback_unseen,
+    rollback_noted,
+    rollback_budget,
+    rollback_skips,
+    rollback_no_place,
+    rollback_forensics,
+    rolled_back,
+)
+
+
+def _planned(context: RuleContext) -> Incident:
+    """The Incident as it would be once rolled back."""
+    return account_rollback(context.incident, context.policy)
+
+
+def _point(context: RuleContext) -> ResumePoint | None:
+    saved = context.seen.checkpoints.value if isinstance(context.seen.checkpoints, Known) else ()
+    return choose_resume_point(saved, _planned(context), context.policy)
 
 
 def _no_place(context: RuleContext, planned: Incident) -> str:
@@ -189,11 +288,11 @@ def _no_place(context: RuleContext, planned: Incident) -> str:
     )
 
 
-def _nowhere_to_go(context: RuleContext, rule: str, reason: str) -> Decision:
+def _nowhere_to_go(context: RuleContext, name: str, reason: str) -> Decision:
     """A person decides; the policy sets whether a run that cannot be rolled back continues meanwhile."""
     if context.policy.loss.stop_without_resume_point:
-        return begin_stop(context, rule, f"{reason} The policy says to stop it.")
-    return context.hand_over(rule, f"{reason} {context.incident.attempt} is left running")
+        return begin_stop(context, name, f"{reason} The policy says to stop it.")
+    return context.hand_over(name, f"{reason} {context.incident.attempt} is left running")
 
 
 def _wants_forensics(context: RuleContext, attempt: AttemptView) -> bool:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from chalicelib.domain.claims.bad_nodes import lost_one_of, ordered_exclusion, to_exclude
 from chalicelib.domain.decision.verdict import Decision, RuleContext, result, span_word, story, why_unknown
 from chalicelib.domain.model.action import Done, ResubmitJob, StopJob
-from chalicelib.domain.model.incident import Try
+from chalicelib.domain.model.incident import Incident, Try
 from chalicelib.domain.model.observation import CheckpointView
 from chalicelib.domain.model.start_view import Submission
 from chalicelib.domain.rules.run.platform_restart import zombies
@@ -129,3 +129,13 @@ def left_behind(started: Try) -> tuple[StopJob, ...]:
     if started.leaves is None:
         return ()
     return (StopJob(attempt=started.leaves, why=f"submitted again as {started.name}"),)
+
+
+def undo_try(incident: Incident) -> Incident:
+    """The try on record never started: forget it, so that budgets count real attempts only."""
+    undone = incident.resubmission.pending
+    if undone is None:
+        return incident
+    return incident.changed(
+        tries=incident.resubmission.tries[:-1], attempt=undone.clone_of, attempt_number=undone.number - 1
+    )

@@ -1,0 +1,242 @@
+"""A new attempt is submitted: from which checkpoint, and how.
+
+`resent` is the try whose order may have been sent before; None for a fresh one.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Final
+
+from chalicelib.domain.claims.movement import new_watch
+from chalicelib.domain.decision.rule import Rule, rule
+from chalicelib.domain.decision.verdict import Decision, RuleContext, result, story, why_unknown
+from chalicelib.domain.model.action import Done, QuarantineCheckpoint, ResubmitJob
+from chalicelib.domain.model.incident import Phase, Try
+from chalicelib.domain.model.known import Known
+from chalicelib.domain.model.observation import CheckpointView
+from chalicelib.domain.rules.run.budgets import BUDGET_NAMES, fruitless_of_job, over_budget
+from chalicelib.domain.rules.run.starts import (
+    StartPlan,
+    old_unseen,
+    way_to_start,
+)
+from chalicelib.domain.run.resume_point import ResumePoint, choose_resume_point, left_in_doubt
+
+
+@rule("resubmit.old_lives")
+def resubmit_old_lives(context: RuleContext, _: Try | None) -> Decision | None:
+    """The old attempt lives after all: it is watched, because a second copy must not start."""
+    old = context.attempt
+    if old is None or old.name != context.incident.attempt or old.status.has_ended:
+        return None
+    return context.changed(**new_watch()).move(
+        "resubmit.old_lives",
+        f"{old.name} is {old.status} after all: a second copy must not start",
+        Phase.VERIFYING,
+    )
+
+
+@rule("resubmit.old_unseen", "resubmit.old_unseen_limit", "job.gone")
+def resubmit_old_unseen(context: RuleContext, _: Try | None) -> Decision | None:
+    """The old job, and so how it can be started again, cannot be read: paged; a person at the capacity limit."""
+    return old_unseen(context)
+
+
+@rule("resume.unseen", "resume.unseen_limit")
+def resume_unseen(context: RuleContext, resent: Try | None) -> Decision | None:
+    """The checkpoints cannot be read: paged at `timing.stop_limit_s`, a person at `resubmission.capacity_limit_s`."""
+    if isinstance(context.seen.checkpoints, Known):
+        return None
+    reason = f"the checkpoints cannot be read: {why_unknown(context.seen.checkpoints)}"
+    # `not_before` is when the last back-off ended: waiting for capacity is no failure to read.
+    since = resent.at if resent else context.incident.resubmission.not_before or context.incident.phase_entered_at
+    if resent is not None:  # it stays on record: under this name it may have started
+        tries = (*context.incident.resubmission.tries, resent)
+        context = context.changed(tries=tries, attempt=resent.name, attempt_number=resent.number)
+    return context.unread(
+        "resume.unseen",
+        "resume.unseen_limit",
+        f"{reason}; starting from step 0 is for a person to choose",
+        context.now - since,
+    )
+
+
+@rule(*BUDGET_NAMES)
+def resubmit_over_budget(context: RuleContext, resent: Try | None) -> Decision | RuleContext | None:
+    """By the checkpoints, now that they are read, the attempts before gained nothing: a [budget](#budgets) is spent."""
+    if resent is not None or context.incident.resubmission.tries or context.incident.order is not None:
+        return None
+    spent = max(context.incident.resubmission.fruitless_before, fruitless_of_job(context))
+    context = context.changed(fruitless_before=spent)
+    return over_budget(context) or context
+
+
+@rule("resume.gone")
+def resume_gone(context: RuleContext, _: Try | None) -> Decision | None:
+    """Known checkpoints are gone: a person, unless one has just ordered it to be resubmitted."""
+    is_fresh_order = context.incident.order is not None and not context.incident.resubmission.tries
+    if _checkpoints(context) or not context.seen.had_checkpoints or is_fresh_order:
+        return None
+    return context.hand_over(
+        "resume.gone",
+        f"{story(context)} There were checkpoints, and none is found any more: it would begin at step 0. What "
+        "has become of them, and whether to begin again, is for a person to decide; an order to resubmit begins "
+        "again",
+    )
+
+
+@rule("resume.no_manifest")
+def resume_no_manifest(context: RuleContext, _: Try | None) -> Decision | None:
+    """It must not resume from the newest checkpoint, and no manifest tells which there are: a person."""
+    if _checkpoints(context) or _point(context) is not None:
+        return None
+    return context.hand_over(
+        "resume.no_manifest",
+        f"{story(context)} No checkpoint manifest exists, so nothing tells from before which "
+        "step the trainer's own newest checkpoint is; what to resume from is for a person to choose",
+    )
+
+
+@rule("resume.none_fit")
+def resume_none_fit(context: RuleContext, _: Try | None) -> Decision | None:
+    """No checkpoint is verified and allowed: a person."""
+    if _point(context) is not None:
+        return None
+    return context.hand_over(
+        "resume.none_fit",
+        f"{len(_checkpoints(context))} checkpoint(s) exist, but none is verified and allowed for "
+        f"{context.incident.fault}; what to resume from is for a person to choose",
+    )
+
+
+@rule("resume.in_doubt")
+def resume_in_doubt(context: RuleContext, resent: Try | None) -> Decision | None:
+    """Whether the bad loss of an earlier Incident healed is unknown: a person chooses the checkpoint."""
+    doubtful = left_in_doubt(_checkpoints(context), context.incident) if resent is None else None
+    point = _point(context)
+    if doubtful is None or point is None:
+        return None
+    return context.hand_over(
+        "resume.in_doubt",
+        f"{story(context)} An earlier Incident left {context.incident.attempt} with a bad loss, and "
+        "nothing tells whether it "
+        f"healed: its newest checkpoint is of step {doubtful}, the newest from before that loss is "
+        f"{point.text}. Which of them to take is for a person to choose; an order to resubmit takes the older",
+    )
+
+
+@rule("submission.no_way", "submission.cannot_be_told")
+def submission_no_way(context: RuleContext, resent: Try | None) -> Decision | None:
+    """The platform has no faithful way to start it again from there: a person."""
+    way = _way(context, resent)
+    return way if isinstance(way, Decision) else None
+
+
+@rule("resubmit.now")
+def resubmit_now(context: RuleContext, resent: Try | None) -> Decision | None:
+    """The new attempt is submitted, or its order is sent again under the same name."""
+    point, way = _point(context), _way(context, resent)
+    if point is None or isinstance(way, Decision):
+        return None
+    incident = context.incident
+    number = _number(context, resent)
+    name = resent.name if resent else way.name
+    clone_of = incident.attempt or ""
+    action = ResubmitJob(
+        clone_of=clone_of,
+        number=number,
+        name=name,
+        resume_step=point.step,
+        resume_root=point.root,
+        resume_manifest=point.manifest,
+        skips=incident.loss.skips,
+        why=f"{incident.fault}: {point.rule}",
+        goes_back=point.goes_back,
+        how=way.how,
+        exclude=way.exclude,
+    )
+    attempt = Try(
+        number=number,
+        name=name,
+        clone_of=clone_of,
+        at=resent.at if resent else context.now,
+        resume_step=point.step,
+        resume_manifest=point.key,
+        resume_root=point.root,
+        went_back=point.goes_back,
+        how=way.how,
+        exclude=way.exclude,
+        leaves=way.leaves,
+        left_nodes=way.left_nodes,
+    )
+    skipping = "".join(f" Skipping the data of steps {w.from_step}-{w.to_step - 1}." for w in incident.loss.skips)
+    return context.move(
+        "resubmit.now",
+        f"{name} resumes {point.text}.{skipping}{way.text}",
+        Phase.RESUBMITTING,
+        *_quarantine_again(context),
+        action,
+        at_once=True,
+        tries=(*_by_what_they_left(incident.resubmission.tries, attempt), attempt),
+        attempt=name,
+        attempt_number=number,
+        not_before=None,
+    )
+
+
+NEW_ATTEMPT: Final[tuple[Rule[[Try | None]], ...]] = (
+    resubmit_old_lives,
+    resubmit_old_unseen,
+    resume_unseen,
+    resubmit_over_budget,
+    resume_gone,
+    resume_no_manifest,
+    resume_none_fit,
+    resume_in_doubt,
+    submission_no_way,
+    resubmit_now,
+)
+
+
+def _checkpoints(context: RuleContext) -> tuple[CheckpointView, ...]:
+    """Those that were read, for rules that stand below `resume_unseen`."""
+    return context.seen.checkpoints.value if isinstance(context.seen.checkpoints, Known) else ()
+
+
+def _point(context: RuleContext) -> ResumePoint | None:
+    return choose_resume_point(_checkpoints(context), context.incident, context.policy)
+
+
+def _number(context: RuleContext, resent: Try | None) -> int:
+    return resent.number if resent else max(context.seen.next_number, context.incident.attempt_number + 1)
+
+
+def _way(context: RuleContext, resent: Try | None) -> StartPlan | Decision:
+    point = _point(context)
+    if point is None:
+        raise ValueError("there is no checkpoint to resume from: a rule above has decided that")
+    return way_to_start(context, _number(context, resent), point, _checkpoints(context))
+
+
+def _by_what_they_left(tries: tuple[Try, ...], following: Try) -> tuple[Try, ...]:
+    """A step further on is no gain where the next start resumes no further on: nothing was saved that it could use."""
+    last = tries[-1] if tries else None
+    if last is None or not last.gained or following.went_back:
+        return tries
+    kept, before = following.resume_step, last.resume_step
+    if not isinstance(kept, Known) or not isinstance(before, Known) or kept.value > before.value:
+        return tries
+    return (*tries[:-1], dataclasses.replace(last, gained=False))
+
+
+def _quarantine_again(context: RuleContext) -> tuple[QuarantineCheckpoint, ...]:
+    """The mark could not be written. It is tried once more; this Incident does not resume from there in any case."""
+    if result(context, "QuarantineCheckpoint", Done.UNAVAILABLE) is None:
+        return ()
+    bad = next(
+        (item for item in reversed(context.incident.resubmission.tries) if item.died_at_load and item.resume_root), None
+    )
+    if bad is None or bad.resume_root is None:
+        return ()
+    return (QuarantineCheckpoint(root=bad.resume_root, why=f"{bad.name} died on it before it had made a step"),)

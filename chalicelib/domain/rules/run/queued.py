@@ -1,0 +1,77 @@
+"""A run that waits in the platform's queue, or is suspended: it does not move, and nothing is wrong."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from chalicelib.domain.claims.movement import new_watch
+from chalicelib.domain.decision.rule import rule
+from chalicelib.domain.decision.verdict import Decision, RuleContext, span_word
+from chalicelib.domain.model.action import ExcludeNodes, Severity
+from chalicelib.domain.model.incident import Phase
+from chalicelib.domain.model.known import Known
+from chalicelib.domain.model.observation import AttemptView
+from chalicelib.domain.model.start_view import StartState, Waits
+
+
+def waiting_in_queue(context: RuleContext, attempt: AttemptView, *, group: str) -> Decision | None:
+    """What a pending job waits for: its turn, a person, or nothing that will ever come. None: it is not pending.
+
+    `group` is the phase's own: `verify` for a new attempt, `open` for the one that the Incident is about.
+    """
+    if attempt.start is None or not attempt.start.is_queued:
+        return None
+    wait = attempt.start.wait
+    waits = Waits.HELD if attempt.start.held else wait.waits
+    text = f"{attempt.name} waits in {context.platform.title}'s queue ({wait.word or 'no reason given'}): {wait.text}"
+    is_sure = context.in_state >= 2 * context.policy.timing.look_max
+    if waits is Waits.HELD and is_sure:
+        release = f"`{context.platform.release_command.format(id=attempt.start.handle)}` lets it go"
+        return context.hand_over(
+            f"{group}.held", f"{text}; the person who holds it decides, {release}", severity=Severity.WARNING
+        )
+    if waits is Waits.NEVER and is_sure:
+        return context.hand_over(f"{group}.pending_for_ever", f"{text}; waiting cannot help")
+    limit = context.policy.timing.start_limit if waits is Waits.DOUBTFUL else context.policy.resubmission.capacity_limit
+    if context.in_state >= limit:
+        return context.hand_over(f"{group}.queue_limit", f"{text}; for {span_word(context.in_state)} now")
+    if group == "open" and context.incident.phase in (Phase.OPEN, Phase.WATCHING):
+        return context.move("open.queued", f"{text}; nothing of it runs that could be repaired", Phase.HOLDING)
+    queued = context.stay(f"{group}.queued", text)
+    return dataclasses.replace(queued, look_again_in=context.policy.timing.look_max)  # its start is news that wakes us
+
+
+def superfluous_exclusion(context: RuleContext, attempt: AttemptView, still_bad: tuple[str, ...]) -> Decision | None:
+    """A pending job that excludes a node longer than needed might never start on a full cluster."""
+    last = context.incident.resubmission.tries[-1] if context.incident.resubmission.tries else None
+    if last is None or last.name != attempt.name or not last.exclude:
+        return None
+    if attempt.start is None or not attempt.start.is_queued:
+        return None
+    keep = tuple(node for node in last.exclude if node in still_bad)
+    if keep == last.exclude or not isinstance(context.seen.nodes, Known):
+        return None
+    lifted = [node for node in last.exclude if node not in keep]
+    nodes = tuple(node for node in attempt.start.exclude if node not in lifted)
+    action = ExcludeNodes(attempt=attempt.name, handle=attempt.start.handle, nodes=nodes, why="cordoned by now")
+    tries = (*context.incident.resubmission.tries[:-1], dataclasses.replace(last, exclude=keep))
+    reason = f"{', '.join(lifted)}: cordoned or repaired by now, so {attempt.name} need not stay away from it"
+    return context.stay("verify.exclusion_lifted", reason, action, tries=tries)
+
+
+@rule("start.suspended", "start.suspended_limit")
+def start_suspended(context: RuleContext) -> Decision | None:
+    """It is suspended, by a person or for another job: left alone; notified after `resubmission.capacity_limit_s`."""
+    attempt = context.attempt_seen
+    if attempt.start is None or attempt.start.state is not StartState.SUSPENDED or context.ordered is not None:
+        return None
+    by = f"{context.platform.title} (by a person, or for another job)"
+    reason = f"{attempt.name} is suspended by {by}: it is not stuck, and is left so"
+    if context.in_state >= context.policy.resubmission.capacity_limit:
+        return context.hand_over(
+            "start.suspended_limit", f"{reason}; for {span_word(context.in_state)} now", severity=Severity.WARNING
+        )
+    if context.incident.phase in (Phase.OPEN, Phase.WATCHING):
+        return context.move("start.suspended", reason, Phase.HOLDING)
+    # It stood still for a reason: once it continues, that is counted from then.
+    return context.changed(**new_watch()).stay("start.suspended", reason)
