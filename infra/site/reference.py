@@ -18,6 +18,7 @@ from infra.site import (
     reference_notice,
     reference_playbooks,
     reference_proving,
+    reference_rules,
     reference_signatures,
     reference_slurm,
 )
@@ -39,6 +40,7 @@ PAGES: Final[Mapping[str, Callable[[], str]]] = {
         reference_notice,
         reference_playbooks,
         reference_proving,
+        reference_rules,
         reference_signatures,
         reference_slurm,
     )

@@ -6,7 +6,8 @@ import dataclasses
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from chalicelib.domain.decide import Decision, decide
+from chalicelib.domain import decide as product
+from chalicelib.domain.decide import Decision
 from chalicelib.domain.model.incident import CheckpointAsk, Incident, Phase, Try
 from chalicelib.domain.model.known import Known, Maybe, Unknown
 from chalicelib.domain.model.observation import AttemptStatus, AttemptView, CheckpointView, Observation
@@ -119,6 +120,16 @@ def checkpoint(step: int, *, attempt: str = "lm", **more: Any) -> CheckpointView
         "saved_at": NOW - timedelta(seconds=1000 - step),
     }
     return CheckpointView(**(base | more))
+
+
+REACHED: set[str] = set()  # the rules by which decisions were made in this process (test_each_rule.py)
+
+
+def decide(case: Incident, what: Observation, *, now: datetime, policy: Policy) -> Decision:
+    """The product's decide(), whose rule is kept in REACHED."""
+    decision = product.decide(case, what, now=now, policy=policy)
+    REACHED.add(decision.rule)
+    return decision
 
 
 def look(case: Incident, what: Observation, policy: Policy = DEFAULT_POLICY) -> Decision:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from chalicelib.domain.decide import Decision, decide
+from chalicelib.domain.decide import Decision
 from chalicelib.domain.model.incident import Incident, Phase, Try
 from chalicelib.domain.model.known import Known, Unknown
 from chalicelib.domain.model.node import NodesSeen
@@ -18,7 +18,7 @@ from chalicelib.platforms.slurm.platform import SLURM
 from chalicelib.platforms.slurm.view import start_state
 from rekindle.protocol.cluster.documents import EndedBy, NodeFacts, SlurmState
 from rekindle.protocol.signals import FaultClass
-from tests.domain.looks import MINUTE, NOW, incident
+from tests.domain.looks import MINUTE, NOW, decide, incident
 
 R0 = "slurm.ml.7"
 R1 = "slurm.ml.7.r1"

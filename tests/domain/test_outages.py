@@ -8,14 +8,13 @@ from typing import Any
 
 import pytest
 
-from chalicelib.domain.decide import decide
 from chalicelib.domain.model.action import ActionResult, Done, Notify, Severity
 from chalicelib.domain.model.incident import Incident, Phase
 from chalicelib.domain.model.known import Known, Unknown
 from chalicelib.domain.model.observation import AttemptStatus, Observation
 from chalicelib.domain.policy.document import DEFAULT_POLICY
 from rekindle.protocol.signals import FaultClass
-from tests.domain.looks import NOW, UNSEEN, a_try, checkpoint, incident, seen, view
+from tests.domain.looks import NOW, UNSEEN, a_try, checkpoint, decide, incident, seen, view
 
 HOUR = timedelta(hours=1)
 DOWN = (ActionResult(action="ResubmitJob", done=Done.UNAVAILABLE, detail="throttled"),)

@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chalicelib.domain.decide import Decision, decide
+from chalicelib.domain.decide import Decision
 from chalicelib.domain.model.action import ActionResult, Done
 from chalicelib.domain.model.incident import Incident, Phase
 from chalicelib.domain.model.known import Known
 from chalicelib.domain.model.observation import AttemptStatus, Observation
 from chalicelib.domain.policy.document import DEFAULT_POLICY
 from rekindle.protocol.signals import FaultClass
-from tests.domain.looks import MINUTE, NOW, UNSEEN, a_try, incident, seen, view
+from tests.domain.looks import MINUTE, NOW, UNSEEN, a_try, decide, incident, seen, view
 
 P = DEFAULT_POLICY
 S = AttemptStatus

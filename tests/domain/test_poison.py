@@ -7,7 +7,6 @@ from datetime import timedelta
 
 import pytest
 
-from chalicelib.domain.decide import decide
 from chalicelib.domain.model.action import QuarantineCheckpoint, ResubmitJob, StopJob
 from chalicelib.domain.model.evidence import Onset, Stretch
 from chalicelib.domain.model.incident import Incident, Phase
@@ -18,7 +17,7 @@ from chalicelib.domain.policy.document import DEFAULT_POLICY
 from chalicelib.domain.run.resume_point import choose_resume_point
 from chalicelib.domain.run.rollback import account_rollback, data_rollbacks, onset_to_precede
 from rekindle.protocol.signals import FaultClass
-from tests.domain.looks import MINUTE, NOW, a_try, checkpoint, incident, look, seen, signal, view
+from tests.domain.looks import MINUTE, NOW, a_try, checkpoint, decide, incident, look, seen, signal, view
 
 NAN = FaultClass.NON_FINITE
 POINTS = tuple(checkpoint(step) for step in (100, 99, 98, 97, 90, 50))

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from chalicelib.domain.decide import decide
 from chalicelib.domain.model.action import CordonNode, Notify, Severity, StopJob
 from chalicelib.domain.model.incident import Phase
 from chalicelib.domain.model.known import Known
@@ -18,7 +17,7 @@ from chalicelib.domain.model.signal import Signal, SignalKind
 from chalicelib.domain.policy.document import DEFAULT_POLICY
 from rekindle.protocol.signals import FaultClass
 from tests.domain import node_looks
-from tests.domain.looks import MINUTE, NOW, incident, look, seen, signal, view
+from tests.domain.looks import MINUTE, NOW, decide, incident, look, seen, signal, view
 from tests.domain.node_looks import finding, instance, look_at, memory, node_incident, node_view, observed
 
 ROOM = Known(Load(ahead=0, last_day=0))

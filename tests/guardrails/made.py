@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
-from chalicelib.domain.decide import Decision, decide
+from chalicelib.domain.decide import Decision
 from chalicelib.domain.model.action import Action, ActionResult, Done
 from chalicelib.domain.model.approvals import Approval, ApprovalAnswer, Guard, Hold
 from chalicelib.domain.model.incident import Incident
@@ -17,7 +17,7 @@ from chalicelib.domain.model.switches import Breaker
 from chalicelib.domain.policy.document import DEFAULT_POLICY, Policy
 from chalicelib.domain.policy.fields import Group, specs
 from chalicelib.domain.policy.guard_rules import Harm
-from tests.domain.looks import NOW
+from tests.domain.looks import NOW, decide
 from tests.domain.policies import changed
 
 HOUR = timedelta(hours=1)

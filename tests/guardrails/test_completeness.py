@@ -9,7 +9,7 @@ from datetime import timedelta
 
 import pytest
 
-from chalicelib.domain.decide import Decision, decide
+from chalicelib.domain.decide import Decision
 from chalicelib.domain.decision.steps import new_steps
 from chalicelib.domain.guards.holds import RULE_GUARDS, guard_of
 from chalicelib.domain.model.action import ACTIONS, ActionResult, AskApproval, Done, Notify
@@ -25,7 +25,7 @@ from chalicelib.domain.policy.document import DEFAULT_POLICY, Policy
 from chalicelib.domain.policy.guard_rules import Harm
 from chalicelib.domain.policy.playbooks import Deadline, Response
 from rekindle.protocol.signals import FaultClass
-from tests.domain.looks import NOW, UNSEEN, a_try, checkpoint, incident, seen, signal, view, with_row
+from tests.domain.looks import NOW, UNSEEN, a_try, checkpoint, decide, incident, seen, signal, view, with_row
 from tests.domain.node_looks import (
     GONE,
     NEW,

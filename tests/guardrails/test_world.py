@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from chalicelib.domain.decide import Decision, decide
+from chalicelib.domain.decide import Decision
 from chalicelib.domain.model.approvals import Guard
 from chalicelib.domain.model.errors import AlreadyDone, InvalidRequest, UnknownEntity, VersionConflict
 from chalicelib.domain.model.incident import Incident, Phase
@@ -16,6 +16,7 @@ from chalicelib.services.operator.approvals import Approvals
 from chalicelib.services.operator.switches import Switches
 from chalicelib.services.reporting.outcome import OutcomeKind
 from rekindle.protocol.signals import FaultClass
+from tests.domain.looks import decide
 from tests.guardrails.made import asks, harmful, policy
 from tests.services.world import JOB, World
 

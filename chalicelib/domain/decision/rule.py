@@ -6,7 +6,6 @@ order of the rows, and nothing else. docs/rules.md is written from the tuples (r
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Concatenate, Generic, ParamSpec
@@ -34,7 +33,7 @@ class Rule(Generic[P]):
     @property
     def text(self) -> str:
         """What docs/rules.md says of it: the first line of its docstring."""
-        return (inspect.getdoc(self.decide) or "").partition("\n")[0]
+        return (self.decide.__doc__ or "").strip().partition("\n")[0]
 
 
 def rule(

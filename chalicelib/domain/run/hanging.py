@@ -86,7 +86,7 @@ def _unread(context: RuleContext, attempt: AttemptView, unknown: str) -> Decisio
 
 @rule("stacks.waiting")
 def stacks_waiting(context: RuleContext) -> Decision | None:
-    """It is stuck: the reports of its ranks are waited for, `timing.stacks_wait_s` at most; a stop ends them all."""
+    """It is stuck: the reports of its ranks are waited for, 30 s at most; a stop ends them all."""
     incident, attempt = context.incident, _hanging(context)
     if attempt is None:
         return None

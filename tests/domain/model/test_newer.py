@@ -8,12 +8,11 @@ from typing import Any
 import pytest
 
 from chalicelib.aws.dynamodb.newer_version import read_incident
-from chalicelib.domain.decide import decide
 from chalicelib.domain.model.action import Notify, Severity
 from chalicelib.domain.model.incident import Phase
 from chalicelib.domain.policy.document import DEFAULT_POLICY, readable
 from rekindle.protocol.signals import FaultClass
-from tests.domain.looks import NOW, incident, seen, signal, view
+from tests.domain.looks import NOW, decide, incident, seen, signal, view
 from tests.domain.node_looks import memory, node_incident
 
 WORKED_ON = incident(Phase.STOPPING, FaultClass.HANG, signals=(signal(FaultClass.HANG),))

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from chalicelib.domain.decide import decide
 from chalicelib.domain.model.action import ActionResult, Done, Notify
 from chalicelib.domain.model.incident import TRANSITIONS, Phase
 from chalicelib.domain.model.known import Known, Unknown
@@ -19,7 +18,7 @@ from chalicelib.domain.model.signal import SignalKind
 from chalicelib.domain.policy.document import DEFAULT_POLICY
 from chalicelib.domain.policy.playbooks import Deadline, Response
 from rekindle.protocol.signals import FaultClass
-from tests.domain.looks import NOW, UNSEEN, checkpoint, incident, look, seen, signal, view, with_row
+from tests.domain.looks import NOW, UNSEEN, checkpoint, decide, incident, look, seen, signal, view, with_row
 from tests.domain.tables.test_decision_tables import TABLE
 from tests.domain.tables.test_loss_tables import LOSS_TABLE
 from tests.domain.tables.test_node_tables import NODE_TABLE

@@ -5,9 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
-import re
 from datetime import timedelta
-from pathlib import Path
 
 import pytest
 
@@ -54,7 +52,6 @@ from chalicelib.domain.model.signal import SignalKind
 from chalicelib.domain.node.repair_budget import room_for
 from chalicelib.domain.policy.document import DEFAULT_POLICY, Policy
 from rekindle.protocol.signals import FaultClass
-from tests.docs.rules import explained
 from tests.domain.looks import MINUTE, NOW, UNSEEN, signal
 from tests.domain.node_looks import (
     GONE,
@@ -1493,14 +1490,3 @@ def test_waiting_is_cheap_and_ends_with_the_next_news() -> None:
         case = node_incident(Phase.DRAINING, phase_entered_at=NOW - minutes * MINUTE)
         waits.append(look_at(case, observed(node_view(drained("mixed", jobs=(7,))))).look_again_in)
     assert [one.total_seconds() for one in waits if one] == [30, 30, 60, 180, 180, 900]
-
-
-def test_every_rule_is_explained_on_the_page_and_no_other() -> None:
-    root = Path(__file__).parents[3]
-    sources = "".join(path.read_text() for path in (root / "chalicelib/domain/rules/node").glob("*.py"))
-    rules = {row[0].split()[0] for row in NODE_TABLE} - {"order.cancel", "guard.paused", "guard.shadow"}
-    on_page = explained("Nodes")
-    assert len(on_page) == len(set(on_page))
-    assert set(on_page) == rules
-    named = set(re.findall(r'"((?:node|drain|repair|check|return)\.[a-z_]+)"', sources))
-    assert named <= rules

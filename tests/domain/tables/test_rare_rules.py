@@ -1,4 +1,4 @@
-"""Rules that few runs meet, each with the observation that it is for. `test_rules_have_tests.py` asks for them."""
+"""Rules that few runs meet, each with the observation that it is for: `test_each_rule.py` asks for a case of each."""
 
 from __future__ import annotations
 

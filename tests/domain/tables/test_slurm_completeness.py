@@ -8,7 +8,6 @@ from datetime import timedelta
 
 import pytest
 
-from chalicelib.domain.decide import decide
 from chalicelib.domain.faults.slurm_states import STATUSES, failure_reason, fault_of_end
 from chalicelib.domain.model.action import ActionResult, AdoptAttempt, Done, Notify, ResubmitJob, StopJob
 from chalicelib.domain.model.incident import Incident, Phase
@@ -21,7 +20,7 @@ from chalicelib.platforms.slurm.pending_reasons import REASONS, judge
 from rekindle.protocol.cluster.documents import EndedBy, SlurmState
 from rekindle.protocol.signals import FaultClass
 from tests.agent_slurm.node_words import recorded
-from tests.domain.looks import NOW, checkpoint
+from tests.domain.looks import NOW, checkpoint, decide
 from tests.domain.slurm_looks import R0, R1, R2, case, decided, node, node_signal, sees, start, try_of
 
 pytestmark = pytest.mark.long

@@ -9,7 +9,7 @@ from datetime import timedelta
 
 import pytest
 
-from chalicelib.domain.decide import Decision, decide
+from chalicelib.domain.decide import Decision
 from chalicelib.domain.model.action import ActionResult, CordonNode, Done, ReportNode, StopJob
 from chalicelib.domain.model.incident import Incident, Phase
 from chalicelib.domain.model.known import Known, Unknown
@@ -21,7 +21,7 @@ from chalicelib.domain.model.start_view import BadNode
 from chalicelib.domain.policy.document import DEFAULT_POLICY as P
 from rekindle.protocol.cluster.documents import EndedBy, SlurmState
 from rekindle.protocol.signals import FaultClass as F
-from tests.domain.looks import MINUTE, NOW, signal
+from tests.domain.looks import MINUTE, NOW, decide, signal
 from tests.domain.policies import changed
 from tests.domain.slurm_looks import R0, R1, case, decided, node, node_signal, put_back, sees, start, try_of
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from chalicelib.domain.decide import Decision, decide
+from chalicelib.domain.decide import Decision
 from chalicelib.domain.model.action import ActionResult, Done, Notify, action_name
 from chalicelib.domain.model.incident import NODE_PHASES, Incident, Phase
 from chalicelib.domain.model.known import Known, Maybe, Unknown
@@ -27,7 +27,7 @@ from chalicelib.domain.policy.document import DEFAULT_POLICY, Policy
 from chalicelib.domain.policy.playbooks import Response
 from rekindle.protocol.cluster.documents import EndedBy, SlurmState
 from rekindle.protocol.signals import FaultClass
-from tests.domain.looks import NOW, checkpoint, incident, seen, signal, view
+from tests.domain.looks import NOW, checkpoint, decide, incident, seen, signal, view
 from tests.domain.node_looks import NODE, OLD, facts, instance, node_view, observed, told
 from tests.domain.policies import changed
 from tests.domain.slurm_looks import NODES, R0, R1, case, node, node_signal, start

@@ -66,7 +66,7 @@ def node_off(context: RuleContext) -> Decision | None:
 
 @rule("node.unread", "node.unread_limit", "node.not_in_slurm")
 def node_unread(context: RuleContext) -> Decision | None:
-    """Slurm cannot be read: wait; a person at `nodes.stuck_limit_s`. It has no such node: closed, notified."""
+    """Slurm cannot be read: wait; a person after 75 minutes. It has no such node: closed, notified."""
     return node_view_missing(context, "node")
 
 
@@ -98,7 +98,7 @@ def node_just_repaired(context: RuleContext) -> Decision | None:
 def node_many_down(context: RuleContext) -> Decision | None:
     """More nodes are down than may be in repair at once, and HyperPod does not confirm it for this one: wait.
 
-    The network or the controller is suspected. A person at `nodes.stuck_limit_s`. Nothing is cordoned for it; the runs'
+    The network or the controller is suspected. A person after 75 minutes. Nothing is cordoned for it; the runs'
     own Incidents notify people.
     """
     reason = many_down(context)
@@ -111,7 +111,7 @@ def node_many_down(context: RuleContext) -> Decision | None:
 
 @rule("node.blind", "node.blind_limit")
 def node_blind(context: RuleContext) -> Decision | None:
-    """The instance, or the kind of cluster, cannot be read: wait; a person at `nodes.stuck_limit_s`."""
+    """The instance, or the kind of cluster, cannot be read: wait; a person after 75 minutes."""
     view = view_of(context)
     is_blind = isinstance(view.instance, Unknown) and view.machines is Machines.HYPERPOD
     if not is_blind and view.machines is not Machines.UNKNOWN:

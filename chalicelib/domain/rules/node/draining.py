@@ -43,7 +43,7 @@ DOWN_SETTLES = timedelta(minutes=2)
 
 @rule("drain.unread", "drain.unread_limit", "drain.not_in_slurm")
 def drain_unread(context: RuleContext) -> Decision | None:
-    """Slurm cannot be read: wait; a person at `nodes.stuck_limit_s`. It has no such node: closed, notified."""
+    """Slurm cannot be read: wait; a person after 75 minutes. It has no such node: closed, notified."""
     return node_view_missing(context, "drain")
 
 
@@ -59,7 +59,7 @@ def drain_held_by_other(context: RuleContext) -> Decision | None:
 
 @rule("drain.cordon", "drain.cordon_refused", "drain.cordon_limit")
 def drain_cordon(context: RuleContext) -> Decision | None:
-    """Our drain does not show yet: repeated; a person if it is refused twice, or at `nodes.stuck_limit_s`."""
+    """Our drain does not show yet: repeated; a person if it is refused twice, or after 75 minutes."""
     facts = listed(context)
     # The health agent's mark keeps jobs away as well, where nobody else acts on it.
     is_marked_only = is_marked(facts) and view_of(context).recovery is NodeRecovery.NONE

@@ -74,7 +74,7 @@ def repair_controller(context: RuleContext, _: Wanted) -> Decision | None:
 
 @rule("repair.blocked", "repair.blocked_limit")
 def repair_many_down(context: RuleContext, _: Wanted) -> Decision | None:
-    """Many nodes are down at once: wait; a person at `nodes.stuck_limit_s`, or after `nodes.drain_limit_s`."""
+    """Many nodes are down at once: wait; a person after 75 minutes, or after `nodes.drain_limit_s`."""
     many = many_down(context)
     return not_now(context, many) if many is not None else None
 
@@ -198,7 +198,7 @@ def escalate_ladder_end(context: RuleContext, why: str) -> Decision | None:
 
 @rule("repair.blocked", "repair.blocked_limit")
 def escalate_blocked(context: RuleContext, why: str) -> Decision | None:
-    """Jobs may be on it: wait; a person at `nodes.stuck_limit_s`, or after `nodes.drain_limit_s`."""
+    """Jobs may be on it: wait; a person after 75 minutes, or after `nodes.drain_limit_s`."""
     facts = facts_of(context)
     is_free = facts is not None and is_empty(facts)
     return None if is_free else not_now(context, f"{why}; but jobs may be on it")

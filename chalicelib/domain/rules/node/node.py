@@ -96,7 +96,7 @@ def node_misplaced(context: RuleContext) -> Decision:
 
 @rule("node.theirs", "node.theirs_stuck", "node.theirs_done", "node.held_before")
 def node_theirs(context: RuleContext) -> Decision | None:
-    """Another actor repairs it: wait; notified once; a person at `nodes.stuck_limit_s`; given back once it is healthy.
+    """Another actor repairs it: wait; notified once; a person after 75 minutes; given back once it is healthy.
 
     The instance is in transition, in no list, or another; HyperPod has marked it (`Action:...`); Slurm is about to
     reboot it; or it is away on purpose. Two actors never repair one node. What they did is theirs, and recorded so.
@@ -123,7 +123,7 @@ def node_theirs(context: RuleContext) -> Decision | None:
 
 @rule("node.theirs", "node.theirs_stuck")
 def node_theirs_settles(context: RuleContext) -> Decision | None:
-    """Others have repaired it, and it is not back in service yet: wait; a person at `nodes.stuck_limit_s`.
+    """Others have repaired it, and it is not back in service yet: wait; a person after 75 minutes.
 
     Earlier findings are about the hardware before that.
     """

@@ -177,7 +177,7 @@ def repair_marked(context: RuleContext) -> Decision | None:
 
 @rule("repair.stuck")
 def repair_stuck(context: RuleContext) -> Decision | None:
-    """Neither view has changed for `nodes.stuck_limit_s`, or they change for three times that: a person."""
+    """Neither view has changed for 75 minutes, or they change for three times that: a person."""
     step, limit = ordered_step(context), context.policy.nodes.stuck_limit
     if unchanged_for(context) < limit and context.now - step.at < _STEADY * limit:
         return None

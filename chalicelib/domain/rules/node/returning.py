@@ -58,7 +58,7 @@ def check_failed(context: RuleContext) -> Decision | None:
 
 @rule("check.limit")
 def check_limit(context: RuleContext) -> Decision | None:
-    """The check takes longer than `nodes.health_check_limit_s`: a person."""
+    """The check takes longer than four hours: a person."""
     if context.in_phase < context.policy.nodes.health_check_limit:
         return None
     return context.hand_over("check.limit", f"the health check has not ended. {state_of_the_node(context)}")
@@ -129,7 +129,7 @@ def begin_check(context: RuleContext, reason: str) -> Decision:
 
 @rule("return.unread", "return.unread_limit", "return.not_in_slurm")
 def return_unread(context: RuleContext) -> Decision | None:
-    """Slurm cannot be read: wait; a person at `nodes.stuck_limit_s`. It has no such node: closed, notified."""
+    """Slurm cannot be read: wait; a person after 75 minutes. It has no such node: closed, notified."""
     return node_view_missing(context, "return")
 
 
@@ -173,7 +173,7 @@ def return_held_by_other(context: RuleContext) -> Decision | None:
 
 @rule("return.uncordon", "return.uncordon_refused", "return.uncordon_limit")
 def return_uncordon(context: RuleContext) -> Decision | None:
-    """Our drain is not lifted yet: again; a person if the agent refuses twice, or at `nodes.stuck_limit_s`."""
+    """Our drain is not lifted yet: again; a person if the agent refuses twice, or after 75 minutes."""
     if not has_our_drain(context):
         return None
     action = UncordonNode(cluster=context.incident.cluster or "", node=context.incident.node or "", why="repaired")
@@ -182,7 +182,7 @@ def return_uncordon(context: RuleContext) -> Decision | None:
 
 @rule("return.stuck")
 def return_stuck(context: RuleContext) -> Decision | None:
-    """Slurm does not show it in service for `nodes.stuck_limit_s`: a person."""
+    """Slurm does not show it in service for 75 minutes: a person."""
     if unchanged_for(context) < context.policy.nodes.stuck_limit:
         return None
     return context.hand_over("return.stuck", f"it does not come back into service. {state_of_the_node(context)}")

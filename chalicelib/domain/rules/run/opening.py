@@ -184,7 +184,7 @@ def open_queued(context: RuleContext) -> Decision | None:
 
 @rule("defer.platform_repair")
 def defer_platform_repair(context: RuleContext) -> Decision | None:
-    """The platform repairs it: wait `timing.repair_grace_s`, because two actors must not repair one run."""
+    """The platform repairs it: wait an hour, because two actors must not repair one run."""
     attempt = context.attempt_seen
     if context.incident.phase in UNTOLD:
         return context.move(

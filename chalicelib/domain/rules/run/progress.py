@@ -33,7 +33,7 @@ BLIND_NOTIFIED: Final = timedelta(minutes=5)  # it may train again what was trai
 
 @rule("verify.loss_unseen", "verify.loss_unseen_limit")
 def verify_loss_unseen(context: RuleContext) -> Decision | None:
-    """It is past the skipped data with an unknown loss: wait; a person after `timing.verify_blind_s`.
+    """It is past the skipped data with an unknown loss: wait; a person after 30 minutes.
 
     Steps alone do not show that its loss is well.
     """
@@ -50,7 +50,7 @@ def verify_loss_unseen(context: RuleContext) -> Decision | None:
 
 @rule("verify.slow", "verify.slow_limit")
 def verify_slow(context: RuleContext) -> Decision | None:
-    """It was restarted for slowness, and is not as fast as usual: wait; a person after `timing.verify_blind_s`."""
+    """It was restarted for slowness, and is not as fast as usual: wait; a person after 30 minutes."""
     incident, attempt = context.incident, context.attempt_seen
     if not _is_past(context) or incident.fault is not FaultClass.THROUGHPUT_DROP:
         return None
@@ -98,7 +98,7 @@ def verify_starting(context: RuleContext) -> Decision | None:
 
 @rule("verify.blind", "verify.blind_limit")
 def verify_blind(context: RuleContext) -> Decision | None:
-    """Its steps cannot be read: notified after five minutes; a person at `timing.verify_blind_s`."""
+    """Its steps cannot be read: notified after five minutes; a person after 30 minutes."""
     attempt = context.attempt_seen
     if isinstance(attempt.last_step, Known):
         return None
@@ -129,7 +129,7 @@ def verify_silent(context: RuleContext) -> Decision | RuleContext:
 
 @rule("verify.doubt", "verify.doubt_limit")
 def verify_doubt(context: RuleContext) -> Decision | RuleContext:
-    """It is past the old step, but in doubt: observed again; a person after `timing.verify_blind_s`.
+    """It is past the old step, but in doubt: observed again; a person after 30 minutes.
 
     It stands still there, has made under three steps of its own, its heartbeat is over a minute old, or its loss is
     unknown.

@@ -158,7 +158,7 @@ def verify_finishing(context: RuleContext) -> Decision | None:
 
 @rule("verify.platform_repair", "defer.grace_over")
 def verify_platform_repair(context: RuleContext) -> Decision | None:
-    """The platform repairs it: wait `timing.repair_grace_s`, then stop it."""
+    """The platform repairs it: wait an hour, then stop it."""
     attempt = context.attempt_seen
     if attempt.status is not AttemptStatus.REPAIRING:
         return None

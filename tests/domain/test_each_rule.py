@@ -1,0 +1,48 @@
+"""Each rule of the tuples is reached by a test that decides, and no decision is made by a rule that no tuple names.
+
+The tables and the tests of single rules are played in a process of their own, which notes the rule of each decision.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Final
+
+from chalicelib.domain.rules.tuples import SECTIONS
+
+ROOT: Final = Path(__file__).parents[2]
+# Not those that walk through whole products of phases and observations: a rule is to have a case that shows it.
+PLAYED: Final = sorted(
+    path.relative_to(ROOT).as_posix()
+    for folder in ("tests/domain", "tests/domain/tables", "tests/domain/model", "tests/guardrails")
+    for path in (ROOT / folder).glob("test_*.py")
+    if path.name
+    not in {"test_completeness.py", "test_slurm_completeness.py", "test_walks.py", "test_world.py", Path(__file__).name}
+)
+
+
+def test_each_rule_is_reached_by_a_case_and_every_decision_is_by_a_rule_of_the_tuples(tmp_path: Path) -> None:
+    names = {name for section in SECTIONS for row in section.rules for name in row.names}
+    written = tmp_path / "reached.json"
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "tests.domain.reached", "-p", "no:cacheprovider", *PLAYED],
+        cwd=ROOT,
+        env=os.environ | {"REKINDLE_REACHED": str(written)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=240,
+    )
+    assert done.returncode == 0, done.stdout[-2000:]
+    reached = set(json.loads(written.read_text(encoding="utf-8")))
+    assert sorted(names - reached) == []
+    assert sorted(reached - names) == []
+
+
+def test_each_row_says_what_it_decides() -> None:
+    rows = [row for section in SECTIONS for row in section.rules]
+    assert [row.decide.__name__ for row in rows if not row.text] == []
