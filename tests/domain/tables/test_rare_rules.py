@@ -11,7 +11,7 @@ import pytest
 from chalicelib.domain.faults.diagnosis import diagnose
 from chalicelib.domain.model.action import ActionResult, Done, QuarantineCheckpoint, StopJob
 from chalicelib.domain.model.incident import Incident, Phase, Try
-from chalicelib.domain.model.known import Known
+from chalicelib.domain.model.known import Known, Unknown
 from chalicelib.domain.model.observation import AttemptStatus, AttemptView, CheckpointView
 from chalicelib.domain.model.signal import SignalKind
 from chalicelib.domain.model.start_view import StartState, StartView, Submission
@@ -23,11 +23,12 @@ from rekindle.protocol.cluster.documents import SlurmState
 from rekindle.protocol.signals import FaultClass
 from tests.domain import node_looks
 from tests.domain.looks import MINUTE, NOW, a_try, checkpoint, incident, look, seen, signal, view, with_row
-from tests.domain.slurm_looks import R1, case, sees, start
+from tests.domain.slurm_looks import R1, case, decided, sees, start
 from tests.domain.tables.test_loss_tables import spike, spiking
 
 HOUR = timedelta(hours=1)
 HANG = FaultClass.HANG
+RESTARTS = with_row(FaultClass.UNCLEAR, response=Response.RESTART)
 
 
 # ---- how a Slurm job is started again --------------------------------------------------------------------------------
@@ -262,3 +263,33 @@ def test_a_stop_that_did_not_get_through_is_not_repeated_once_the_monitor_says_t
     run = incident(Phase.STOPPING, HANG, stop_asked_at=NOW - 10 * MINUTE, signals=(stall,))
     assert look(run, seen(stuck)).rule == "stop.stale"
     assert look(dataclasses.replace(run, signals=(stall, moves)), seen(stuck)).rule == "stop.moves_again"
+
+
+# ---- claims, orders and ends that few runs meet ----------------------------------------------------------------------
+
+
+def test_a_stall_that_a_fresh_heartbeat_denies_is_waited_for_then_notified() -> None:
+    moving = seen(view(step=200, work="training", heartbeat_at=NOW))
+    first = look(incident(fault=HANG, signals=(signal(),)), moving)
+    assert (first.rule, first.incident.phase, first.actions) == ("claim.denied", Phase.HOLDING, ())
+    again = look(incident(Phase.HOLDING, HANG, signals=(signal(),)), moving)
+    assert (again.rule, again.incident.phase) == ("claim.refuted", Phase.STOPPED)
+
+
+def test_a_run_that_cannot_be_read_for_hours_after_a_stop_was_ordered_is_a_persons() -> None:
+    unread = incident(Phase.STOPPING, order={"do": "stop", "who": "ada"}, unseen_since=NOW - 7 * HOUR)
+    decision = look(unread, seen(Unknown("throttled")))
+    assert (decision.rule, decision.incident.phase) == ("order.stop_unseen_limit", Phase.HANDED_OVER)
+
+
+def test_a_job_that_cannot_be_told_where_to_resume_is_not_stopped() -> None:
+    silent = start(has_mailbox=False, has_spec=False, is_known=True, is_requeueable=True)
+    decision = decided(case(fault=FaultClass.UNCLEAR, excluded_checkpoints=("s3://b/90",)), sees(silent), RESTARTS)
+    assert (decision.rule, decision.incident.phase) == ("submission.cannot_be_told", Phase.HANDED_OVER)
+
+
+def test_a_new_attempt_that_finishes_after_its_loss_went_bad_is_a_persons() -> None:
+    bad = {"onset_attempt": "lm-r2", "onset_step": Known(120), "onset_fault": FaultClass.LOSS_SPIKE}
+    finishing = view(name="lm-r2", step=200, work="finished", heartbeat_at=NOW)
+    decision = look(incident(Phase.VERIFYING, FaultClass.LOSS_SPIKE, **bad), seen(finishing))
+    assert (decision.rule, decision.incident.phase) == ("verify.finished_poisoned", Phase.HANDED_OVER)
