@@ -55,33 +55,41 @@ def _step(kept: Incident, proposed: Incident, action: Action) -> Step | None:
 
 def _key(kept: Incident, proposed: Incident, action: Action) -> str | None:
     """None: it is harmless, or on record."""
-    repair = kept.repair
     match action:
         case StopJob():
             is_asked = kept.phase is Phase.STOPPING and action.attempt in kept.halt.stopped_attempts
             is_settled = is_asked or ends_what_is_left(kept, action)
             return None if is_settled else f"{STOP}:{action.attempt}:{proposed.fault}"
         case ResubmitJob():
-            if kept.resubmission.pending is not None and kept.resubmission.pending.number == action.number:
-                return None
-            windows = ",".join(f"{one.from_step}-{one.to_step}" for one in action.skips)
-            return f"start:{action.number}:{action.clone_of}:{'back' if action.goes_back else ''}:{windows}"
-        case CordonNode():
-            if kept.node is None:
-                return f"cordon:{action.node}"
-            again = len(repair.steps) if repair else 0
-            return None if kept.phase is Phase.DRAINING else f"cordon:{action.node}:{again}"
-        case RebootNode() | ReplaceNode():
-            if repair is not None and any(one.number == action.number for one in repair.steps):
-                return None
-            return f"{action_name(action)}:{action.number}:{action.instance_id}"
-        case CheckNode():
-            return None if kept.phase is Phase.CHECKING else f"check:{action.number}:{action.instance_id}"
+            return _start_key(kept, action)
         case QuarantineCheckpoint():
             return None if kept.phase is Phase.RESUBMITTING else f"quarantine:{action.root}"
         case ResizeJob():
             is_asked = bool(kept.resubmission.tries) and kept.resubmission.tries[-1].nodes_min is not None
             return None if is_asked else f"resize:{action.attempt}:{action.nodes_min}"
+        case _:
+            return _node_key(kept, action)
+
+
+def _start_key(kept: Incident, action: ResubmitJob) -> str | None:
+    if kept.resubmission.pending is not None and kept.resubmission.pending.number == action.number:
+        return None
+    windows = ",".join(f"{window.from_step}-{window.to_step}" for window in action.skips)
+    return f"start:{action.number}:{action.clone_of}:{'back' if action.goes_back else ''}:{windows}"
+
+
+def _node_key(kept: Incident, action: Action) -> str | None:
+    steps = kept.repair.steps if kept.repair is not None else ()
+    match action:
+        case CordonNode() if kept.node is None:
+            return f"cordon:{action.node}"
+        case CordonNode():
+            return None if kept.phase is Phase.DRAINING else f"cordon:{action.node}:{len(steps)}"
+        case RebootNode() | ReplaceNode():
+            is_on_record = any(step.number == action.number for step in steps)
+            return None if is_on_record else f"{action_name(action)}:{action.number}:{action.instance_id}"
+        case CheckNode():
+            return None if kept.phase is Phase.CHECKING else f"check:{action.number}:{action.instance_id}"
         case _:
             return None
 

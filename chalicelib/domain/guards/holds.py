@@ -159,26 +159,41 @@ def kept_holds(after: Incident, rule: str, reason: str, seen: Observation, *, no
     """
     guard = guard_of(rule)
     holds = tuple(
-        dataclasses.replace(one, until=now)
-        if one.until is None and (one.guard is not guard or not after.is_open)
-        else one
-        for one in after.holds
+        dataclasses.replace(hold, until=now)
+        if hold.until is None and (hold.guard is not guard or not after.is_open)
+        else hold
+        for hold in after.holds
     )
-    if guard is not None and not any(one.guard is guard and one.until is None for one in holds):
-        until = None if after.is_open else now
-        if after.is_open or not any(one.guard is guard and one.until == now for one in holds):
-            holds = (*holds, Hold(guard=guard, since=now, text=reason[:400], until=until))
-    for signal in seen.new_signals:
-        if _is_stale(signal, after):
-            text = f"of {signal.attempt}, which has been succeeded: {signal.summary}"
-            holds = (*holds, Hold(guard=Guard.STALE, since=now, text=text[:400], until=now))
-    holds = _bounded(holds)
-    approvals = after.approvals
-    if not after.is_open:
-        approvals = tuple(dataclasses.replace(one, lapsed_at=now) if one.is_pending else one for one in approvals)
+    holds = _bounded((*holds, *_new_hold(after, holds, guard, reason, now=now), *_stale_holds(after, seen, now=now)))
+    approvals = after.approvals if after.is_open else tuple(_lapsed(approval, now=now) for approval in after.approvals)
     if holds == after.holds and approvals == after.approvals:
         return after
     return dataclasses.replace(after, holds=holds, approvals=approvals)
+
+
+def _new_hold(
+    after: Incident, holds: tuple[Hold, ...], guard: Guard | None, reason: str, *, now: datetime
+) -> tuple[Hold, ...]:
+    """The Hold that begins now; one that a closed Incident ends with is over at once."""
+    if guard is None or any(hold.guard is guard and hold.until is None for hold in holds):
+        return ()
+    if not after.is_open and any(hold.guard is guard and hold.until == now for hold in holds):
+        return ()
+    return (Hold(guard=guard, since=now, text=reason[:400], until=None if after.is_open else now),)
+
+
+def _stale_holds(after: Incident, seen: Observation, *, now: datetime) -> tuple[Hold, ...]:
+    """One for each report that came about an attempt which is not under care any more."""
+    texts = (
+        f"of {signal.attempt}, which has been succeeded: {signal.summary}"
+        for signal in seen.new_signals
+        if _is_stale(signal, after)
+    )
+    return tuple(Hold(guard=Guard.STALE, since=now, text=text[:400], until=now) for text in texts)
+
+
+def _lapsed(approval: Approval, *, now: datetime) -> Approval:
+    return dataclasses.replace(approval, lapsed_at=now) if approval.is_pending else approval
 
 
 def news_of_holds(before: Incident, after: Incident, rule: str, reason: str, *, now: datetime) -> tuple[Notify, ...]:

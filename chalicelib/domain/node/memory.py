@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from datetime import timedelta
-from typing import Any
+from typing import Any, Final
 
 from chalicelib.domain.decision.verdict import Decision, RuleContext, subject, why_unknown
 from chalicelib.domain.model.action import Action, Notify, Severity
@@ -61,74 +62,118 @@ def instance_seen(context: RuleContext) -> InstanceView | None:
 
 def remember(context: RuleContext) -> RuleContext:
     """The look with everything noted that it tells."""
-    repair = _with_findings(context, repair_of(context))
-    orders = [one for one in map(node_order_of, context.seen.new_signals) if one is not None]
-    if orders:
-        repair = dataclasses.replace(repair, order=max(orders, key=lambda one: one.at))
-    facts, instance = facts_of(context), instance_seen(context)
-    if repair.instance_id is None:
-        reported = [one.instance_id for one in repair.findings if one.instance_id]
-        at_first = facts.instance_id if facts and facts.instance_id else instance.instance_id if instance else None
-        repair = dataclasses.replace(repair, instance_id=reported[0] if reported else at_first)
-    if instance is not None and (instance.group or instance.logical_id):
-        group, logical_id = instance.group or repair.group, instance.logical_id or repair.logical_id
-        repair = dataclasses.replace(repair, group=group, logical_id=logical_id)
-    elif facts is not None and facts.group and not repair.group:
-        repair = dataclasses.replace(repair, group=facts.group)
-    if view_of(context).past and not repair.past:
-        repair = dataclasses.replace(repair, past=view_of(context).past)
-    repair = _with_words(context, _with_hardware(context, _without_past(context, _with_boot(context, repair))))
-    if repair.step is not None and repair.step.back_at is None and _is_away(context):
-        repair = repair.with_step(disturbed=True)
-    if instance is not None and instance.state is InstanceState.CHECKING and context.incident.phase is Phase.CHECKING:
-        repair = dataclasses.replace(repair, check_seen=True)
+    repair = repair_of(context)
+    for noted in _NOTED:
+        repair = noted(context, repair)
     lead = leading_finding(repair.findings)
-    if lead is None and repair.order is not None:
-        return context.changed(
-            repair=repair, fault=FaultClass.OPERATOR_ORDER, fault_rule=f"signal.{SignalKind.ORDER_NODE}"
-        )
-    if lead is None:
-        return context.changed(repair=repair)
-    fault = FaultClass.NODE_LOST if lead.kind is FindingKind.DOWN else FaultClass.NODE_HARDWARE
-    return context.changed(repair=repair, fault=fault, fault_rule=lead.kind.value)
+    if lead is not None:
+        fault = FaultClass.NODE_LOST if lead.kind is FindingKind.DOWN else FaultClass.NODE_HARDWARE
+        return context.changed(repair=repair, fault=fault, fault_rule=lead.kind.value)
+    if repair.order is not None:
+        rule = f"signal.{SignalKind.ORDER_NODE}"
+        return context.changed(repair=repair, fault=FaultClass.OPERATOR_ORDER, fault_rule=rule)
+    return context.changed(repair=repair)
 
 
 def _with_findings(context: RuleContext, repair: NodeRepair) -> NodeRepair:
-    instance, facts = instance_seen(context), facts_of(context)
-    reported = [one for one in context.seen.new_signals if not _is_past(one, facts)]
-    found = [one for signal in reported if (one := finding_of(signal)) is not None]
-    # Where HyperPod does not repair by itself, its agent still writes down what it would do.
-    if facts is not None and is_marked(facts) and view_of(context).recovery is NodeRecovery.NONE and not repair.steps:
-        kind = FindingKind.AGENT_REBOOT if "reboot" in facts.reason.lower() else FindingKind.AGENT_REPLACE
-        found.append(Finding(kind=kind, at=context.incident.opened_at, text=f"it is marked {facts.reason}", key="mark"))
-    if instance is not None and instance.state is InstanceState.FAILURE and not repair.steps:
-        text = f"HyperPod says that instance {instance.instance_id} has failed"
-        found.append(
-            Finding(
-                kind=FindingKind.INSTANCE_FAILED,
-                at=context.now,
-                text=text,
-                instance_id=instance.instance_id,
-                by_platform=True,
-            )
-        )
+    """What was found against the node, without what HyperPod's agents have taken back."""
+    found = [*_reported(context), *_marked(context, repair), *_failed(context, repair)]
     was_clear = repair.cleared_at
     if was_clear is not None:  # a report that arrives after its withdrawal
-        found = [one for one in found if not one.by_platform or one.at > was_clear]
-    clear = max((at for one in context.seen.new_signals if (at := cleared_at(one)) is not None), default=None)
+        found = [finding for finding in found if not finding.by_platform or finding.at > was_clear]
+    clear = max((at for signal in context.seen.new_signals if (at := cleared_at(signal)) is not None), default=None)
     if clear is not None and (was_clear is None or clear > was_clear):
-        found = [one for one in found if one.at > clear]
-        rest = tuple(one for one in repair.findings if not one.by_platform or one.at > clear)
+        found = [finding for finding in found if finding.at > clear]
+        rest = tuple(finding for finding in repair.findings if not finding.by_platform or finding.at > clear)
         repair = dataclasses.replace(repair, findings=rest, cleared_at=clear)
-    if not found:
-        return repair
-    kept = {(one.kind, one.key, one.instance_id): one for one in repair.findings}
-    for one in found:  # of one fault the newest word: whether it came after a repair is what counts
-        older = kept.get((one.kind, one.key, one.instance_id))
-        if older is None or (one.at > older.at and one.kind is not FindingKind.INSTANCE_FAILED):
-            kept[one.kind, one.key, one.instance_id] = one
-    ordered = sorted(kept.values(), key=lambda one: one.at)
+    return _with_newest(repair, found) if found else repair
+
+
+def _reported(context: RuleContext) -> list[Finding]:
+    facts = facts_of(context)
+    reported = (finding_of(signal) for signal in context.seen.new_signals if not _is_past(signal, facts))
+    return [finding for finding in reported if finding is not None]
+
+
+def _marked(context: RuleContext, repair: NodeRepair) -> list[Finding]:
+    """Where HyperPod does not repair by itself, its agent still writes down what it would do."""
+    facts = facts_of(context)
+    if facts is None or not is_marked(facts) or view_of(context).recovery is not NodeRecovery.NONE or repair.steps:
+        return []
+    kind = FindingKind.AGENT_REBOOT if "reboot" in facts.reason.lower() else FindingKind.AGENT_REPLACE
+    return [Finding(kind=kind, at=context.incident.opened_at, text=f"it is marked {facts.reason}", key="mark")]
+
+
+def _failed(context: RuleContext, repair: NodeRepair) -> list[Finding]:
+    instance = instance_seen(context)
+    if instance is None or instance.state is not InstanceState.FAILURE or repair.steps:
+        return []
+    return [
+        Finding(
+            kind=FindingKind.INSTANCE_FAILED,
+            at=context.now,
+            text=f"HyperPod says that instance {instance.instance_id} has failed",
+            instance_id=instance.instance_id,
+            by_platform=True,
+        )
+    ]
+
+
+def _with_newest(repair: NodeRepair, found: list[Finding]) -> NodeRepair:
+    """Of one fault the newest word is kept: whether it came after a repair is what counts."""
+    kept = {(finding.kind, finding.key, finding.instance_id): finding for finding in repair.findings}
+    for finding in found:
+        older = kept.get((finding.kind, finding.key, finding.instance_id))
+        if older is None or (finding.at > older.at and finding.kind is not FindingKind.INSTANCE_FAILED):
+            kept[finding.kind, finding.key, finding.instance_id] = finding
+    ordered = sorted(kept.values(), key=lambda finding: finding.at)
     return dataclasses.replace(repair, findings=tuple(ordered[-MAX_FINDINGS:]))
+
+
+def _with_order(context: RuleContext, repair: NodeRepair) -> NodeRepair:
+    """The newest order of a person about the node."""
+    orders = [order for order in map(node_order_of, context.seen.new_signals) if order is not None]
+    return dataclasses.replace(repair, order=max(orders, key=lambda order: order.at)) if orders else repair
+
+
+def _with_instance(context: RuleContext, repair: NodeRepair) -> NodeRepair:
+    """The instance that the Incident is about: the one that was reported, or that stands there first."""
+    if repair.instance_id is not None:
+        return repair
+    reported = [finding.instance_id for finding in repair.findings if finding.instance_id]
+    facts, instance = facts_of(context), instance_seen(context)
+    at_first = facts.instance_id if facts and facts.instance_id else instance.instance_id if instance else None
+    return dataclasses.replace(repair, instance_id=reported[0] if reported else at_first)
+
+
+def _with_group(context: RuleContext, repair: NodeRepair) -> NodeRepair:
+    facts, instance = facts_of(context), instance_seen(context)
+    if instance is not None and (instance.group or instance.logical_id):
+        group, logical_id = instance.group or repair.group, instance.logical_id or repair.logical_id
+        return dataclasses.replace(repair, group=group, logical_id=logical_id)
+    if facts is not None and facts.group and not repair.group:
+        return dataclasses.replace(repair, group=facts.group)
+    return repair
+
+
+def _with_earlier_repairs(context: RuleContext, repair: NodeRepair) -> NodeRepair:
+    past = view_of(context).past
+    return dataclasses.replace(repair, past=past) if past and not repair.past else repair
+
+
+def _with_disturbance(context: RuleContext, repair: NodeRepair) -> NodeRepair:
+    """It was seen away since its repair was ordered."""
+    is_repaired = repair.step is not None and repair.step.back_at is None
+    return repair.with_step(disturbed=True) if is_repaired and _is_away(context) else repair
+
+
+def _with_check(context: RuleContext, repair: NodeRepair) -> NodeRepair:
+    """Its deep health check was seen under way."""
+    instance = instance_seen(context)
+    is_checked = instance is not None and instance.state is InstanceState.CHECKING
+    if not is_checked or context.incident.phase is not Phase.CHECKING:
+        return repair
+    return dataclasses.replace(repair, check_seen=True)
 
 
 def _is_past(signal: Signal, facts: NodeFacts | None) -> bool:
@@ -204,6 +249,22 @@ def _with_words(context: RuleContext, repair: NodeRepair) -> NodeRepair:
     if (instance_word, listed_word) == (repair.instance_word, repair.listed_word) and repair.changed_at is not None:
         return repair
     return dataclasses.replace(repair, instance_word=instance_word, listed_word=listed_word, changed_at=context.now)
+
+
+# What an observation adds, in this order: each sees what those before it have noted.
+_NOTED: Final[tuple[Callable[[RuleContext, NodeRepair], NodeRepair], ...]] = (
+    _with_findings,
+    _with_order,
+    _with_instance,
+    _with_group,
+    _with_earlier_repairs,
+    _with_boot,
+    _without_past,
+    _with_hardware,
+    _with_words,
+    _with_disturbance,
+    _with_check,
+)
 
 
 def slurm_state(facts: NodeFacts) -> str:

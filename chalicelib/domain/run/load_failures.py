@@ -74,33 +74,45 @@ def condemned(incident: Incident, checkpoints: Maybe[tuple[CheckpointView, ...]]
     poisoned = _poisoned(incident)
     if poisoned is not None:
         return poisoned
-    if not incident.resubmission.tries or not incident.resubmission.tries[-1].died_at_load:
+    last = _died_on_its_checkpoint(incident)
+    if last is None or last.resume_manifest is None:
         return None
-    last = incident.resubmission.tries[-1]
     key = last.resume_manifest
-    if key is None or key in incident.resubmission.excluded_checkpoints:
-        return None
-    excused = {signal.attempt for signal in incident.signals if signal.fault in NOT_THE_CHECKPOINT}
-    if last.name in excused:
-        return None
-    deaths = sum(
-        item.died_at_load and item.resume_manifest == key and item.name not in excused
-        for item in incident.resubmission.tries
-    )
-    limit = policy.budgets.load_deaths_before_quarantine
+    deaths = _deaths_on(key, incident)
     is_reported_corrupt = incident.fault is FaultClass.BAD_CHECKPOINT
     if not is_reported_corrupt and _ends_alike_elsewhere(incident, last):
         return None
+    limit = policy.budgets.load_deaths_before_quarantine
     if is_reported_corrupt and _has_older(incident, key, checkpoints, policy):
         limit = min(limit, policy.budgets.corrupt_loads_before_quarantine)
-    if deaths < limit:
-        return None
-    if is_reported_corrupt and not _was_loaded(last, checkpoints):
+    if deaths < limit or (is_reported_corrupt and not _was_loaded(last, checkpoints)):
         return None
     step = last.resume_step.value if isinstance(last.resume_step, Known) else "unknown"
     how = "could not be loaded" if is_reported_corrupt else "no step was made from it"
     times = f"{deaths} attempt{'s' if deaths > 1 else ''} died on the checkpoint of step {step}"
     return Condemned(key=key, root=last.resume_root, why=f"{times}, {how}", is_proven=is_reported_corrupt)
+
+
+def _died_on_its_checkpoint(incident: Incident) -> Try | None:
+    """The newest try, where it died of a checkpoint that is still tried, and of nothing else."""
+    last = incident.resubmission.tries[-1] if incident.resubmission.tries else None
+    if last is None or not last.died_at_load or last.name in _excused(incident):
+        return None
+    return None if last.resume_manifest in incident.resubmission.excluded_checkpoints else last
+
+
+def _excused(incident: Incident) -> set[str | None]:
+    """Attempts of which something else than their checkpoint was reported."""
+    return {signal.attempt for signal in incident.signals if signal.fault in NOT_THE_CHECKPOINT}
+
+
+def _deaths_on(key: str, incident: Incident) -> int:
+    """How many attempts died on that checkpoint."""
+    excused = _excused(incident)
+    died = (
+        attempt for attempt in incident.resubmission.tries if attempt.died_at_load and attempt.resume_manifest == key
+    )
+    return sum(attempt.name not in excused for attempt in died)
 
 
 def _ends_alike_elsewhere(incident: Incident, last: Try) -> bool:

@@ -58,21 +58,9 @@ def choose_resume_point(
             text="as the job itself does: no checkpoint manifest exists",
         )
     limit, rule = _limit(incident, policy)
-    fit = [
-        item
-        for item in checkpoints
-        if not item.problems
-        and not item.fenced
-        and item.kind != FORENSIC
-        and checkpoint_key(item) not in incident.resubmission.excluded_checkpoints
-        and not any(stretch.holds(item.attempt, item.step) for stretch in incident.loss.stretches)
-        and (limit is None or item.step <= limit)
-        and not _of_unknown_worth(item, incident)
-    ]
+    fit = [item for item in checkpoints if _may_be_resumed(item, incident, limit)]
     is_ordered = rule == "resume.ordered"
-    if not is_ordered and any(
-        not item.problems and not item.fenced and _of_unknown_worth(item, incident) for item in checkpoints
-    ):
+    if not is_ordered and any(_is_whole(item) and _of_unknown_worth(item, incident) for item in checkpoints):
         # They may all be good. To go back behind them, to an older attempt's, could cost days: a person's choice.
         return None
     if not fit:
@@ -87,6 +75,19 @@ def choose_resume_point(
         goes_back=limit is not None,
         key=checkpoint_key(best),
     )
+
+
+def _is_whole(item: CheckpointView) -> bool:
+    return not item.problems and not item.fenced
+
+
+def _may_be_resumed(item: CheckpointView, incident: Incident, limit: int | None) -> bool:
+    """It is verified, not bad as far as is known, and of a step up to `limit`."""
+    if not _is_whole(item) or item.kind == FORENSIC or _of_unknown_worth(item, incident):
+        return False
+    if checkpoint_key(item) in incident.resubmission.excluded_checkpoints or (limit is not None and item.step > limit):
+        return False
+    return not any(stretch.holds(item.attempt, item.step) for stretch in incident.loss.stretches)
 
 
 def _limit(incident: Incident, policy: Policy) -> tuple[int | None, str]:
