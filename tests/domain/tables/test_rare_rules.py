@@ -12,7 +12,7 @@ from chalicelib.domain.faults.diagnosis import diagnose
 from chalicelib.domain.model.action import ActionResult, Done, QuarantineCheckpoint, StopJob
 from chalicelib.domain.model.incident import Incident, Phase, Try
 from chalicelib.domain.model.known import Known, Unknown
-from chalicelib.domain.model.observation import AttemptStatus, AttemptView, CheckpointView
+from chalicelib.domain.model.observation import AttemptStatus, AttemptView, CheckpointView, ReplyView
 from chalicelib.domain.model.signal import SignalKind
 from chalicelib.domain.model.start_view import StartState, StartView, Submission
 from chalicelib.domain.policy.document import DEFAULT_POLICY
@@ -23,7 +23,7 @@ from rekindle.protocol.cluster.documents import SlurmState
 from rekindle.protocol.signals import FaultClass
 from tests.domain import node_looks
 from tests.domain.looks import MINUTE, NOW, a_try, checkpoint, incident, look, seen, signal, view, with_row
-from tests.domain.slurm_looks import R1, case, decided, sees, start
+from tests.domain.slurm_looks import R0, R1, case, decided, sees, start
 from tests.domain.tables.test_loss_tables import spike, spiking
 
 HOUR = timedelta(hours=1)
@@ -293,3 +293,43 @@ def test_a_new_attempt_that_finishes_after_its_loss_went_bad_is_a_persons() -> N
     finishing = view(name="lm-r2", step=200, work="finished", heartbeat_at=NOW)
     decision = look(incident(Phase.VERIFYING, FaultClass.LOSS_SPIKE, **bad), seen(finishing))
     assert (decision.rule, decision.incident.phase) == ("verify.finished_poisoned", Phase.HANDED_OVER)
+
+
+BAD_LOSS = {"onset_attempt": "lm", "onset_step": Known(120), "onset_fault": FaultClass.LOSS_SPIKE}
+FINISHING = {"work": "finished", "heartbeat_at": NOW}
+
+
+@pytest.mark.parametrize(
+    ("rule", "phase", "name", "fault", "more"),
+    [
+        ("open.finishing_limit", Phase.HOLDING, "lm", HANG, {}),
+        ("checkpoint.finishing_limit", Phase.CHECKPOINTING, "lm", HANG, {}),
+        ("verify.finishing_limit", Phase.VERIFYING, "lm-r2", HANG, {}),
+        ("checkpoint.finished_poisoned", Phase.CHECKPOINTING, "lm", FaultClass.LOSS_SPIKE, BAD_LOSS),
+    ],
+)
+def test_a_run_that_has_finished_and_does_not_end_or_is_poisoned_is_a_persons(
+    rule: str, phase: Phase, name: str, fault: FaultClass, more: dict[str, Any]
+) -> None:
+    for_hours = incident(phase, fault, phase_entered_at=NOW - 7 * HOUR, **more)
+    decision = look(for_hours, seen(view(name=name, step=200, **FINISHING)))
+    assert (decision.rule, decision.incident.phase) == (rule, Phase.HANDED_OVER)
+
+
+def test_a_run_that_could_not_save_is_stopped_all_the_same() -> None:
+    reply = ReplyView(request_id="inc-lm-1-c1", outcome="failed", step=None, why="the disk is full")
+    decision = look(incident(Phase.CHECKPOINTING, FaultClass.NODE_HARDWARE), seen(view(), reply=Known(reply)))
+    assert (decision.rule, decision.incident.phase) == ("checkpoint.failed", Phase.STOPPING)
+
+
+def test_a_job_that_waits_in_the_queue_for_hours_is_a_persons() -> None:
+    waiting = start(AttemptStatus.STARTING, R0, pending_reason="Resources")
+    queued = case(Phase.HOLDING, seen_as=f"{R0}:{AttemptStatus.STARTING}", seen_since=NOW - 7 * HOUR)
+    decision = decided(queued, sees(waiting))
+    assert (decision.rule, decision.incident.phase) == ("open.queue_limit", Phase.HANDED_OVER)
+
+
+def test_a_run_that_was_started_by_hand_is_watched_and_no_other_is_made() -> None:
+    by_hand = seen(view(AttemptStatus.FAILED), sibling=Known("lm-by-hand"))
+    decision = look(incident(Phase.RESUBMITTING, FaultClass.SOFTWARE_CRASH), by_hand)
+    assert (decision.rule, decision.incident.attempt) == ("resubmit.sibling", "lm-by-hand")
