@@ -190,7 +190,7 @@ def verify_exclusion_lifted(context: RuleContext) -> Decision | None:
 
 @rule("verify.smaller", "verify.smaller_again", "verify.smaller_refused")
 def verify_smaller(context: RuleContext) -> Decision | None:
-    """It waits for nodes for `resubmission.smaller_after_s`: [reduced](slurm-playbooks.md#on-fewer-nodes), once."""
+    """It waits for nodes for `resubmission.smaller_after_s`: reduced once, if its policy and script allow it."""
     return order_smaller_start(context, context.attempt_seen)
 
 
