@@ -52,7 +52,7 @@ def nodes_first(context: RuleContext, decision: Decision) -> Decision | None:
         item.is_reported for item in context.incident.resubmission.bad_nodes
     ):
         return None
-    return context.stay("nodes.first", f"{decision.reason}; first what it ran on is handed on.")
+    return context.stay("nodes.first", f"{decision.reason}; first the faulty node is reported.")
 
 
 @rule()
