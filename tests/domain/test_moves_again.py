@@ -149,7 +149,7 @@ def test_a_new_attempt_that_has_finished_is_not_silent(what: AttemptView) -> Non
         target_step=Known(300),
     )
     decision = look(case, seen(dataclasses.replace(what, name="lm-r2")))
-    assert (decision.rule, decision.actions) == ("verify.finishing", ())
+    assert (decision.rule, decision.actions) == ("ended.finishing", ())
 
 
 def test_a_run_that_fails_after_it_has_finished_is_not_trained_again() -> None:
@@ -162,7 +162,7 @@ def test_a_run_that_fails_after_it_has_finished_is_not_trained_again() -> None:
 def test_a_run_that_finishes_poisoned_is_a_persons(what: AttemptView) -> None:
     bad = signal(FaultClass.NON_FINITE, kind=SignalKind.NON_FINITE, step=100)
     decision = look(incident(), seen(what, new_signals=(bad,)))
-    assert (decision.rule, decision.incident.phase) == ("open.finished_poisoned", Phase.HANDED_OVER)
+    assert (decision.rule, decision.incident.phase) == ("ended.finished_poisoned", Phase.HANDED_OVER)
     assert not any(isinstance(one, StopJob) for one in decision.actions)
 
 

@@ -8,7 +8,7 @@ from localcloud.worlds.recoveries import Script, crash_at, world
 from tests.drills.parts import until_step, writes
 from tests.recovery.test_slurm_playbooks import JOB, slurm
 
-_WAITS = ("verify.waiting", "verify.starting", "verify.blind", "verify.not_listed")
+_WAITS = ("verify.waiting", "verify.starting", "verify.blind", "attempt.not_listed")
 
 
 def test_the_rehearsed_recovery_is_the_one_that_happens() -> None:

@@ -178,7 +178,7 @@ def test_a_group_that_was_repaired_often_today_is_a_persons() -> None:
     third = yard.order("reboot")
     yard.run(HOUR)
     assert yard.incident(third).phase is Phase.HANDED_OVER
-    assert yard.rules(third)[-1] == "node.group_day_limit"
+    assert yard.rules(third)[-1] == "node.day_limit"
     forced = yard.order("reboot", key="again", force=True)
     yard.settle()
     assert yard.incident(forced).phase is Phase.RECOVERED

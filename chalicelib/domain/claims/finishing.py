@@ -10,26 +10,28 @@ from chalicelib.domain.decision.verdict import Decision, RuleContext, is_poisone
 from chalicelib.domain.fault_specs.faults import WAITED_OUT
 from chalicelib.domain.model.action import Severity
 from chalicelib.domain.model.incident import Phase
-from chalicelib.domain.model.observation import AttemptStatus, AttemptView
+from chalicelib.domain.model.observation import AttemptStatus
 
 
-def decide_finishing(context: RuleContext, attempt: AttemptView, *, group: str) -> Decision | None:
-    """Wait for the platform to say how it ended; None where the run still trains, or something else is wrong.
+@rule("ended.finishing", "ended.finishing_limit", "ended.finished_poisoned")
+def ended_finishing(context: RuleContext) -> Decision | None:
+    """Its training is over: wait for its end; a person if its loss is not finite, or at the capacity limit.
 
-    `group` is the phase's own: `open`, `checkpoint` or `verify`. What a person orders is done to such a run as well;
-    the attempt that the order has led to is one like any other.
+    What a person orders is done to such a run as well; the attempt that the order has led to is one like any other.
+    None where the run still trains, or something else is wrong.
     """
-    incident = context.incident
+    incident, attempt = context.incident, context.attempt_seen
     is_ordered = incident.order is not None and not incident.resubmission.tries
     if attempt.status is not AttemptStatus.RUNNING or not attempt.is_finishing or is_ordered:
         return None
     if incident.is_poisoned and not context.policy.shadow:
         return context.hand_over(
-            f"{group}.finished_poisoned",
+            "ended.finished_poisoned",
             f"{attempt.name} has finished training with a loss that is not finite since step "
             f"{step_word(incident.loss.onset_step)}: what it saves now is not to be used. {story(context)}",
         )
-    if is_poisoned(context, attempt) or (incident.fault not in WAITED_OUT and group != "verify"):
+    is_waited_out = incident.fault in WAITED_OUT or incident.phase is Phase.VERIFYING
+    if is_poisoned(context, attempt) or not is_waited_out:
         return None
     reason = (
         f"{attempt.name} has finished training ({attempt.work or attempt.detail}): waiting for the platform to end it"
@@ -38,14 +40,14 @@ def decide_finishing(context: RuleContext, attempt: AttemptView, *, group: str) 
     waited = max(context.in_phase, heartbeat_age)
     if waited >= context.policy.resubmission.capacity_limit:
         return context.hand_over(
-            f"{group}.finishing_limit", f"{reason} for {span_word(waited)}", severity=Severity.WARNING
+            "ended.finishing_limit", f"{reason} for {span_word(waited)}", severity=Severity.WARNING
         )
     if incident.phase in (Phase.OPEN, Phase.WATCHING):
-        return context.move(f"{group}.finishing", reason, Phase.HOLDING)
+        return context.move("ended.finishing", reason, Phase.HOLDING)
     if incident.phase is Phase.CHECKPOINTING:
         to = Phase.VERIFYING if incident.resubmission.tries else Phase.HOLDING
-        return context.changed(**new_watch()).move(f"{group}.finishing", reason, to)
-    return context.stay(f"{group}.finishing", reason)
+        return context.changed(**new_watch()).move("ended.finishing", reason, to)
+    return context.stay("ended.finishing", reason)
 
 
 @rule("ended.completed_poisoned")

@@ -32,8 +32,6 @@ WEIGHED: Final = (
     "defer.confirm",
     "defer.platform_says_both",
     "defer.platform_says_both_limit",
-    "defer.many_down",
-    "defer.many_down_limit",
 )
 
 
@@ -144,17 +142,16 @@ def _platform_says_both(context: RuleContext, attempt: AttemptView) -> Decision 
     has_beaten = has_outlived_claim(context, attempt, since=watch_at)
     if has_beaten and (attempt.work == STALLED or not _are_many_down(context)):
         return None
-    rule, limit, doubt = "defer.platform_says_both", "defer.platform_says_both_limit", "no heartbeat tells more"
+    doubt = "no heartbeat tells more"
     if has_beaten and isinstance(context.seen.nodes, Known):
         seen = context.seen.nodes.value
-        rule, limit = "defer.many_down", "defer.many_down_limit"
         doubt = f"{seen.down} of {seen.total} nodes are down for it at once: the network or the controller is suspected"
     reason = (
         f"{story(context)} But {context.platform.title} also says that {attempt.name} is {attempt.status}, and {doubt}"
     )
     if context.in_phase >= context.policy.nodes.stuck_limit:
-        return context.hand_over(limit, reason)
-    return context.stay(rule, reason)
+        return context.hand_over("defer.platform_says_both_limit", reason)
+    return context.stay("defer.platform_says_both", reason)
 
 
 def _are_many_down(context: RuleContext) -> bool:

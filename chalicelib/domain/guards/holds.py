@@ -82,10 +82,7 @@ RULE_GUARDS: Final = (
             "checkpoint.owner_stopped",
             "node.held_by_other",
             "node.held_before",
-            "drain.held_by_other",
-            "repair.held_by_other",
             "repair.marked",
-            "return.held_by_other",
         ),
         source="undo only what we did, leave alone what someone else did",
     ),
@@ -110,7 +107,7 @@ RULE_GUARDS: Final = (
     ),
     RuleGuard(
         guard=Guard.DATA_LOSS,
-        rules=("drain.waiting", "drain.limit", "node.controller", "repair.controller", "resume.", "stop.blind"),
+        rules=("drain.waiting", "drain.limit", "node.controller", "resume.", "stop.blind"),
         source="replace destroys volumes: stop first, controllers never; nothing is resumed from a guess",
     ),
 )

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any, Final
 
-from chalicelib.domain.decision.verdict import Decision, RuleContext, subject, why_unknown
+from chalicelib.domain.decision.verdict import Decision, RuleContext, subject
 from chalicelib.domain.model.action import Action, Notify, Severity
 from chalicelib.domain.model.hardware_ledger import MAX_MARKS, marks_of, reported_marks
 from chalicelib.domain.model.incident import Phase
@@ -402,25 +402,6 @@ def tell_once(context: RuleContext, rule: str, text: str) -> tuple[RuleContext, 
         return context, ()
     notice = Notify(severity=Severity.WARNING, title=f"{subject(context)}: {context.incident.fault}", text=text)
     return with_repair(context, notified=(*repair.notified, rule)), (notice,)
-
-
-def node_view_missing(context: RuleContext, rule: str) -> Decision | None:
-    """A decision where Slurm's view of the node is missing; None where it is there."""
-    seen = view_of(context).listed
-    if not isinstance(seen, Known):
-        stated = why_unknown(context.seen.node) if not isinstance(context.seen.node, Known) else seen.why
-        reason = f"the node cannot be read in Slurm: {stated}; nothing is assumed"
-        if unchanged_for(context) >= context.policy.nodes.stuck_limit:
-            return context.hand_over(f"{rule}.unread_limit", f"{reason}, for too long. {state_of_the_node(context)}")
-        return wait(context, f"{rule}.unread", reason)
-    if seen.value is None:
-        return context.close(
-            f"{rule}.not_in_slurm",
-            f"Slurm has no node {context.incident.node}: it is no compute node, or it is gone; nothing can be cordoned",
-            Phase.STOPPED,
-            severity=Severity.WARNING,
-        )
-    return None
 
 
 def state_of_the_node(context: RuleContext) -> str:

@@ -22,16 +22,13 @@ def room_for(total: int, percent: float) -> int:
     return max(1, int(total * percent / 100))
 
 
-def day_spent(context: RuleContext, load: Load) -> tuple[str, str] | None:
-    """The rule and the reason, where so many were repaired within 24 hours that a person is to look."""
+def day_spent(context: RuleContext, load: Load) -> str | None:
+    """The reason, where so many were repaired within 24 hours that a person is to look."""
     policy, group = context.policy, repair_of(context).group
     if load.last_day >= policy.budgets.max_repairs_per_day:
-        return "node.day_limit", f"{load.last_day} repairs in this cluster within 24 h: something else is wrong there."
+        return f"{load.last_day} repairs in this cluster within 24 h: something else is wrong there."
     if load.group_last_day is not None and load.group_last_day >= policy.budgets.max_group_repairs_per_day:
-        return (
-            "node.group_day_limit",
-            f"{load.group_last_day} repairs in group {group} within 24 h: something else is wrong with it.",
-        )
+        return f"{load.group_last_day} repairs in group {group} within 24 h: something else is wrong with it."
     return None
 
 

@@ -499,10 +499,10 @@ NODE_TABLE: list[Row] = [
         name="at once",
     ),
     # ---- until no job is on it
-    row("drain.unread", asked(P.DRAINING), observed(node_view(UNSEEN)), P.DRAINING),
-    row("drain.not_in_slurm", asked(P.DRAINING), observed(node_view(GONE)), P.STOPPED, Notify),
+    row("node.unread", asked(P.DRAINING), observed(node_view(UNSEEN)), P.DRAINING),
+    row("node.not_in_slurm", asked(P.DRAINING), observed(node_view(GONE)), P.STOPPED, Notify),
     row(
-        "drain.unread_limit",
+        "node.unread_limit",
         asked(
             P.DRAINING,
             phase_entered_at=NOW - 2 * HOUR,
@@ -513,7 +513,7 @@ NODE_TABLE: list[Row] = [
         Notify,
     ),
     row(
-        "drain.held_by_other",
+        "node.held_by_other",
         asked(P.DRAINING),
         observed(node_view(facts("idle", "drain", reason="ada"))),
         P.HANDED_OVER,
@@ -627,7 +627,7 @@ NODE_TABLE: list[Row] = [
         name="plain Slurm",
     ),
     row(
-        "repair.controller",
+        "node.controller",
         asked(P.DRAINING),
         observed(node_view(drained(), role=GroupRole.CONTROLLER)),
         P.HANDED_OVER,
@@ -937,13 +937,13 @@ NODE_TABLE: list[Row] = [
         name="for ever changing",
     ),
     row(
-        "repair.held_by_other",
+        "node.held_by_other",
         asked(P.REPAIRING, memory(step(), findings=(SICK,))),
         observed(node_view(facts("idle", "drain", reason="ada"))),
         P.HANDED_OVER,
         Notify,
     ),
-    row("repair.misplaced", asked(P.REPAIRING, memory()), observed(node_view(drained())), P.HANDED_OVER, Notify),
+    row("node.misplaced", asked(P.REPAIRING, memory()), observed(node_view(drained())), P.HANDED_OVER, Notify),
     # ---- checked
     row(
         "check.waiting",
@@ -1013,7 +1013,7 @@ NODE_TABLE: list[Row] = [
         P.HANDED_OVER,
         Notify,
     ),
-    row("check.misplaced", asked(P.CHECKING, memory()), observed(node_view()), P.HANDED_OVER, Notify),
+    row("node.misplaced", asked(P.CHECKING, memory()), observed(node_view()), P.HANDED_OVER, Notify),
     # ---- given back
     row("return.done", asked(P.RETURNING, memory(REBOOTED)), observed(node_view()), P.RECOVERED, Notify),
     row(
@@ -1058,15 +1058,15 @@ NODE_TABLE: list[Row] = [
         Notify,
     ),
     row(
-        "return.held_by_other",
+        "node.held_by_other",
         asked(P.RETURNING, memory(REBOOTED)),
         observed(node_view(facts("idle", "drain", reason="ada"))),
         P.HANDED_OVER,
         Notify,
     ),
-    row("return.unread", asked(P.RETURNING, memory(REBOOTED)), observed(node_view(UNSEEN)), P.RETURNING),
+    row("node.unread", asked(P.RETURNING, memory(REBOOTED)), observed(node_view(UNSEEN)), P.RETURNING),
     row(
-        "return.unread_limit",
+        "node.unread_limit",
         asked(
             P.RETURNING,
             memory(REBOOTED, changed_at=NOW - 2 * HOUR, instance_word=f"{OLD} Running"),
@@ -1076,7 +1076,7 @@ NODE_TABLE: list[Row] = [
         P.HANDED_OVER,
         Notify,
     ),
-    row("return.not_in_slurm", asked(P.RETURNING, memory(REBOOTED)), observed(node_view(GONE)), P.STOPPED, Notify),
+    row("node.not_in_slurm", asked(P.RETURNING, memory(REBOOTED)), observed(node_view(GONE)), P.STOPPED, Notify),
     row(
         "return.seen_again",
         asked(P.RETURNING, memory(step(back_at=NOW - MINUTE), findings=(SICK,))),
@@ -1211,7 +1211,7 @@ NODE_TABLE: list[Row] = [
         Notify,
     ),
     row(
-        "node.group_day_limit",
+        "node.day_limit",
         asked(P.HOLDING, queued()),
         observed(node_view(load=Known(Load(ahead=0, last_day=5, group_ahead=0, group_last_day=5)), group_total=4)),
         P.HANDED_OVER,

@@ -79,7 +79,7 @@ ROWS: list[tuple[str, Incident, Observation, Policy, str, Phase, tuple[str, ...]
     ("of a run that has ended", stopping(), seen(view(S.STOPPED)), P, "order.stop", Phase.STOPPED, ("Notify",)),
     ("of a run that has failed", stop(Phase.HOLDING), seen(view(S.FAILED)), P, "order.stop", Phase.STOPPED, ("Notify",)),
     ("of a run that is not seen", stop(Phase.HOLDING), seen(UNSEEN), P, "order.stop_unseen", Phase.HOLDING, ()),
-    ("of a run that is not known once", stopping(), seen(view(S.GONE)), P, "order.stop_gone", Phase.STOPPING, ()),
+    ("of a run that is not known once", stopping(), seen(view(S.GONE)), P, "attempt.not_listed", Phase.STOPPING, ()),
     ("beside a start that cannot have been sent", unsent(), seen(view(S.GONE, name="lm-r2")), P, "order.stop_unsent", Phase.RESUBMITTING, ()),
     ("beside a start that was refused", unsent(), seen(view(S.FAILED), results=answered("ResubmitJob", Done.REFUSED)), P, "order.stop", Phase.STOPPED, ("Notify",)),
     ("of a run that lives after all", stop(Phase.RESUBMITTING), seen(), P, "order.stop_lives", Phase.VERIFYING, ()),

@@ -292,7 +292,7 @@ def test_a_new_attempt_that_finishes_after_its_loss_went_bad_is_a_persons() -> N
     bad = {"onset_attempt": "lm-r2", "onset_step": Known(120), "onset_fault": FaultClass.LOSS_SPIKE}
     finishing = view(name="lm-r2", step=200, work="finished", heartbeat_at=NOW)
     decision = look(incident(Phase.VERIFYING, FaultClass.LOSS_SPIKE, **bad), seen(finishing))
-    assert (decision.rule, decision.incident.phase) == ("verify.finished_poisoned", Phase.HANDED_OVER)
+    assert (decision.rule, decision.incident.phase) == ("ended.finished_poisoned", Phase.HANDED_OVER)
 
 
 BAD_LOSS = {"onset_attempt": "lm", "onset_step": Known(120), "onset_fault": FaultClass.LOSS_SPIKE}
@@ -302,10 +302,10 @@ FINISHING = {"work": "finished", "heartbeat_at": NOW}
 @pytest.mark.parametrize(
     ("rule", "phase", "name", "fault", "more"),
     [
-        ("open.finishing_limit", Phase.HOLDING, "lm", HANG, {}),
-        ("checkpoint.finishing_limit", Phase.CHECKPOINTING, "lm", HANG, {}),
-        ("verify.finishing_limit", Phase.VERIFYING, "lm-r2", HANG, {}),
-        ("checkpoint.finished_poisoned", Phase.CHECKPOINTING, "lm", FaultClass.LOSS_SPIKE, BAD_LOSS),
+        ("ended.finishing_limit", Phase.HOLDING, "lm", HANG, {}),
+        ("ended.finishing_limit", Phase.CHECKPOINTING, "lm", HANG, {}),
+        ("ended.finishing_limit", Phase.VERIFYING, "lm-r2", HANG, {}),
+        ("ended.finished_poisoned", Phase.CHECKPOINTING, "lm", FaultClass.LOSS_SPIKE, BAD_LOSS),
     ],
 )
 def test_a_run_that_has_finished_and_does_not_end_or_is_poisoned_is_a_persons(

@@ -34,7 +34,6 @@ from chalicelib.domain.node.memory import (
     findings_about_now,
     has_our_drain,
     is_running,
-    node_view_missing,
     repair_of,
     state_of_the_node,
     story_of,
@@ -47,7 +46,7 @@ from chalicelib.domain.node.memory import (
 )
 from chalicelib.domain.node.repair_budget import many_down
 from chalicelib.domain.rules.node.hardware import suspect_hardware_text
-from chalicelib.domain.rules.node.node import node_healed, node_theirs, node_theirs_settles
+from chalicelib.domain.rules.node.node import node_healed, node_theirs, node_theirs_settles, node_unread
 from chalicelib.domain.rules.node.queue import TURN
 from chalicelib.domain.run.first_response import shadow
 
@@ -62,12 +61,6 @@ def node_off(context: RuleContext) -> Decision | None:
         return None
     reason = f"the policy leaves nodes alone. {state_of_the_node(context)}"
     return context.close("node.off", reason, Phase.STOPPED, severity=Severity.INFO)
-
-
-@rule("node.unread", "node.unread_limit", "node.not_in_slurm")
-def node_unread(context: RuleContext) -> Decision | None:
-    """Slurm cannot be read: wait; a person after 75 minutes. It has no such node: closed, notified."""
-    return node_view_missing(context, "node")
 
 
 @rule("node.controller")

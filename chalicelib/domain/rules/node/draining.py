@@ -25,7 +25,6 @@ from chalicelib.domain.node.memory import (
     findings_about_now,
     instance_seen,
     is_out_of_scheduling,
-    node_view_missing,
     repair_of,
     slurm_state,
     state_of_the_node,
@@ -35,26 +34,20 @@ from chalicelib.domain.node.memory import (
     with_repair,
 )
 from chalicelib.domain.rules.node.ladder import begin_repair
-from chalicelib.domain.rules.node.node import node_theirs, node_untouched
+from chalicelib.domain.rules.node.node import node_theirs, node_unread, node_untouched
 from chalicelib.domain.rules.node.orders import listed, ordered_again
 
 DOWN_SETTLES = timedelta(minutes=2)
 
 
-@rule("drain.unread", "drain.unread_limit", "drain.not_in_slurm")
-def drain_unread(context: RuleContext) -> Decision | None:
-    """Slurm cannot be read: wait; a person after 75 minutes. It has no such node: closed, notified."""
-    return node_view_missing(context, "drain")
-
-
-@rule("drain.held_by_other")
+@rule("node.held_by_other")
 def drain_held_by_other(context: RuleContext) -> Decision | None:
     """Someone else has taken it out of service meanwhile: left alone; a person."""
     other = held_by(listed(context))
     if other is None:
         return None
     reason = f"Someone else has taken it out of service meanwhile: {other}. It is left alone."
-    return context.hand_over("drain.held_by_other", reason, severity=Severity.WARNING)
+    return context.hand_over("node.held_by_other", reason, severity=Severity.WARNING)
 
 
 @rule("drain.cordon", "drain.cordon_refused", "drain.cordon_limit")
@@ -119,7 +112,7 @@ def drain_repair(context: RuleContext) -> Decision:
 DRAINING: Final = (
     node_theirs,
     node_untouched,
-    drain_unread,
+    node_unread,
     drain_held_by_other,
     drain_cordon,
     drain_limit,

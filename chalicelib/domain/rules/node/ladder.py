@@ -52,7 +52,7 @@ def begin_repair(context: RuleContext, findings: tuple[Finding, ...], *, why: st
     return decided_by(REPAIR, context, Wanted(findings, why))
 
 
-@rule("repair.held_by_other")
+@rule("node.held_by_other")
 def repair_held_by_other(context: RuleContext, _: Wanted) -> Decision | None:
     """Someone else has taken it out of service meanwhile: left alone; a person."""
     facts = facts_of(context)
@@ -60,16 +60,16 @@ def repair_held_by_other(context: RuleContext, _: Wanted) -> Decision | None:
     if other is None:
         return None
     reason = f"Someone else has taken it out of service meanwhile: {other}. It is left alone."
-    return context.hand_over("repair.held_by_other", reason, severity=Severity.WARNING)
+    return context.hand_over("node.held_by_other", reason, severity=Severity.WARNING)
 
 
-@rule("repair.controller")
+@rule("node.controller")
 def repair_controller(context: RuleContext, _: Wanted) -> Decision | None:
     """Its group is a controller's or a login node's: a person; never repaired."""
     role = view_of(context).role
     if role not in (GroupRole.CONTROLLER, GroupRole.LOGIN):
         return None
-    return context.hand_over("repair.controller", f"it is a {role} node, which no program repairs")
+    return context.hand_over("node.controller", f"it is a {role} node, which no program repairs")
 
 
 @rule("repair.blocked", "repair.blocked_limit")
@@ -132,7 +132,7 @@ def repair_blocked(context: RuleContext, wanted: Wanted) -> Decision | None:
     return not_now(context, blocked) if blocked is not None else None
 
 
-@rule("repair.turn", "repair.turn_limit", "node.day_limit", "node.group_day_limit")
+@rule("repair.turn", "repair.turn_limit", "node.day_limit")
 def repair_turn(context: RuleContext, wanted: Wanted) -> Decision | None:
     """It is not the first: the day's budget is counted; a person if that is spent, or cannot be counted."""
     _, cause = _next(context, wanted)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Final
 
 from chalicelib.domain.decision.rule import rule
-from chalicelib.domain.decision.verdict import PAUSED, Decision, RuleContext, newest_signal, span_word
+from chalicelib.domain.decision.verdict import PAUSED, Decision, RuleContext, newest_signal, span_word, why_unknown
 from chalicelib.domain.model.action import Severity
 from chalicelib.domain.model.incident import Phase
 from chalicelib.domain.model.known import Known
@@ -83,6 +83,26 @@ def node_paused(context: RuleContext) -> Decision | None:
 
 
 NODE_COMMON: Final = (node_cancel, node_paused)
+
+
+@rule("node.unread", "node.unread_limit", "node.not_in_slurm")
+def node_unread(context: RuleContext) -> Decision | None:
+    """Slurm cannot be read: wait; a person after 75 minutes. It has no such node: closed, notified."""
+    seen = view_of(context).listed
+    if not isinstance(seen, Known):
+        stated = why_unknown(context.seen.node) if not isinstance(context.seen.node, Known) else seen.why
+        reason = f"the node cannot be read in Slurm: {stated}; nothing is assumed"
+        if unchanged_for(context) >= context.policy.nodes.stuck_limit:
+            return context.hand_over("node.unread_limit", f"{reason}, for too long. {state_of_the_node(context)}")
+        return wait(context, "node.unread", reason)
+    if seen.value is None:
+        return context.close(
+            "node.not_in_slurm",
+            f"Slurm has no node {context.incident.node}: it is no compute node, or it is gone; nothing can be cordoned",
+            Phase.STOPPED,
+            severity=Severity.WARNING,
+        )
+    return None
 
 
 @rule("node.misplaced")

@@ -52,15 +52,14 @@ def node_queue(context: RuleContext) -> Decision | None:
     return wait(context, "node.queue", f"the other repairs cannot be read: {load.why}", phase=Phase.HOLDING)
 
 
-@rule("node.day_limit", "node.group_day_limit")
+@rule("node.day_limit")
 def node_day_limit(context: RuleContext) -> Decision | None:
     """`budgets.max_repairs_per_day` or `budgets.max_group_repairs_per_day` reached within 24 h: a person."""
     load = view_of(context).load
     spent = day_spent(context, load.value) if isinstance(load, Known) and not _is_forced(context) else None
     if spent is None:
         return None
-    name, reason = spent
-    return context.hand_over(name, f"{story_of(context)} {reason} {state_of_the_node(context)}")
+    return context.hand_over("node.day_limit", f"{story_of(context)} {spent} {state_of_the_node(context)}")
 
 
 @rule("node.full", "node.group_full", "node.queue_limit")
@@ -109,8 +108,7 @@ def another_turn(context: RuleContext, why: str) -> Decision | None:
     spent = day_spent(context, _with_own(load.value, len([one for one in repair.steps if context.now - one.at < DAY])))
     if spent is None:
         return None
-    name, reason = spent
-    return context.hand_over(name, f"{why}. {reason} {state_of_the_node(context)}")
+    return context.hand_over("node.day_limit", f"{why}. {spent} {state_of_the_node(context)}")
 
 
 def _with_own(load: Load, own: int) -> Load:

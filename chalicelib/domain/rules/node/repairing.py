@@ -61,12 +61,12 @@ def repair_answered(context: RuleContext) -> RuleContext:
     return context.changed(repair=repair_of(context).with_step(state=new))
 
 
-@rule("repair.misplaced")
+@rule("node.misplaced")
 def repair_misplaced(context: RuleContext) -> Decision | None:
     """Nothing was ordered, which cannot happen: a person."""
     if repair_of(context).step is not None:
         return None
-    return context.hand_over("repair.misplaced", "nothing was ordered, and yet a repair is waited for")
+    return context.hand_over("node.misplaced", "nothing was ordered, and yet a repair is waited for")
 
 
 @rule("repair.refused")

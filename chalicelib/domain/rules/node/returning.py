@@ -19,7 +19,6 @@ from chalicelib.domain.node.memory import (
     instance_seen,
     is_back_in_service,
     is_well,
-    node_view_missing,
     repair_of,
     slurm_state,
     state_of_the_node,
@@ -29,15 +28,16 @@ from chalicelib.domain.node.memory import (
     with_repair,
 )
 from chalicelib.domain.rules.node.ladder import DONE, escalate
+from chalicelib.domain.rules.node.node import node_unread
 from chalicelib.domain.rules.node.orders import listed, ordered_again, ordered_step, repeated
 
 
-@rule("check.misplaced")
+@rule("node.misplaced")
 def check_misplaced(context: RuleContext) -> Decision | None:
     """Nothing was repaired, which cannot happen: a person."""
     if repair_of(context).step is not None:
         return None
-    return context.hand_over("check.misplaced", "nothing was repaired, and yet it is checked")
+    return context.hand_over("node.misplaced", "nothing was repaired, and yet it is checked")
 
 
 @rule()
@@ -127,12 +127,6 @@ def begin_check(context: RuleContext, reason: str) -> Decision:
     return wait(context, "check.begin", f"{reason}; a deep health check is asked for", action, phase=phase)
 
 
-@rule("return.unread", "return.unread_limit", "return.not_in_slurm")
-def return_unread(context: RuleContext) -> Decision | None:
-    """Slurm cannot be read: wait; a person after 75 minutes. It has no such node: closed, notified."""
-    return node_view_missing(context, "return")
-
-
 @rule("return.ordered")
 def return_ordered(context: RuleContext) -> Decision | None:
     """A person orders a repair: cordoned again, and carried out. What others have just done is not done once more."""
@@ -161,14 +155,14 @@ def return_done(context: RuleContext) -> Decision | None:
     return _returned(context, "it is back in service") if is_back_in_service(context) else None
 
 
-@rule("return.held_by_other")
+@rule("node.held_by_other")
 def return_held_by_other(context: RuleContext) -> Decision | None:
     """Someone else has taken it out of service: left alone; a person."""
     other = held_by(listed(context))
     if other is None:
         return None
     reason = f"someone else has taken it out of service: {other}. Only our own drain is ever lifted."
-    return context.hand_over("return.held_by_other", reason, severity=Severity.WARNING)
+    return context.hand_over("node.held_by_other", reason, severity=Severity.WARNING)
 
 
 @rule("return.uncordon", "return.uncordon_refused", "return.uncordon_limit")
@@ -196,7 +190,7 @@ def return_waiting(context: RuleContext) -> Decision:
 
 
 RETURNING: Final = (
-    return_unread,
+    node_unread,
     return_ordered,
     return_seen_again,
     return_done,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Final
 
-from chalicelib.domain.claims.finishing import decide_finishing
+from chalicelib.domain.claims.finishing import ended_finishing
 from chalicelib.domain.claims.liveness import claims_are_over, has_outlived_claim
 from chalicelib.domain.claims.movement import new_watch
 from chalicelib.domain.decision.rule import rule
@@ -47,12 +47,6 @@ def checkpoint_healed(context: RuleContext) -> Decision | None:
     if context.incident.fault not in LOSS_FAULTS or bout is None or bout.healed_step is None:
         return None
     return healed_meanwhile(context)
-
-
-@rule("checkpoint.finishing", "checkpoint.finishing_limit", "checkpoint.finished_poisoned")
-def checkpoint_finishing(context: RuleContext) -> Decision | None:
-    """Its training is over: wait for its end; a person if its loss is not finite, or at the capacity limit."""
-    return decide_finishing(context, context.attempt_seen, group="checkpoint")
 
 
 @rule("defer.platform_repair")
@@ -114,7 +108,7 @@ def checkpoint_verify_moves_again(context: RuleContext) -> Decision | None:
 NEEDLESS: Final = (
     checkpoint_poisoned,
     checkpoint_healed,
-    checkpoint_finishing,
+    ended_finishing,
     checkpoint_platform_repair,
     checkpoint_node_mended,
     checkpoint_tell,

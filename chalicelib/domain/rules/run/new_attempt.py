@@ -86,28 +86,20 @@ def resume_gone(context: RuleContext, _: Try | None) -> Decision | None:
     )
 
 
-@rule("resume.no_manifest")
-def resume_no_manifest(context: RuleContext, _: Try | None) -> Decision | None:
-    """It must not resume from the newest checkpoint, and no manifest tells which there are: a person."""
-    if _checkpoints(context) or _point(context) is not None:
-        return None
-    return context.hand_over(
-        "resume.no_manifest",
-        f"{story(context)} No checkpoint manifest exists, so nothing tells from before which "
-        "step the trainer's own newest checkpoint is; what to resume from is for a person to choose",
-    )
-
-
 @rule("resume.none_fit")
 def resume_none_fit(context: RuleContext, _: Try | None) -> Decision | None:
-    """No checkpoint is verified and allowed: a person."""
+    """No checkpoint is verified and allowed, or no manifest tells which there are: a person."""
     if _point(context) is not None:
         return None
-    return context.hand_over(
-        "resume.none_fit",
-        f"{len(_checkpoints(context))} checkpoint(s) exist, but none is verified and allowed for "
-        f"{context.incident.fault}; what to resume from is for a person to choose",
-    )
+    count = len(_checkpoints(context))
+    if count:
+        reason = f"{count} checkpoint(s) exist, but none is verified and allowed for {context.incident.fault}"
+    else:
+        reason = (
+            f"{story(context)} No checkpoint manifest exists, so nothing tells from before which "
+            "step the trainer's own newest checkpoint is"
+        )
+    return context.hand_over("resume.none_fit", f"{reason}; what to resume from is for a person to choose")
 
 
 @rule("resume.in_doubt")
@@ -191,7 +183,6 @@ NEW_ATTEMPT: Final[tuple[Rule[[Try | None]], ...]] = (
     resume_unseen,
     resubmit_over_budget,
     resume_gone,
-    resume_no_manifest,
     resume_none_fit,
     resume_in_doubt,
     submission_no_way,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Final
 
-from chalicelib.domain.claims.finishing import decide_finishing, ended_completed_poisoned
+from chalicelib.domain.claims.finishing import ended_completed_poisoned, ended_finishing
 from chalicelib.domain.claims.liveness import (
     UNTOLD,
 )
@@ -63,13 +63,13 @@ def open_unseen(context: RuleContext) -> Decision | None:
     return context.unread("open.unseen", "open.unseen_limit", reason, context.unseen_for)
 
 
-@rule("open.gone")
+@rule("attempt.not_listed")
 def open_gone(context: RuleContext) -> Decision | None:
     """The platform does not know the attempt: asked once more."""
     attempt = context.attempt_seen
     if attempt.status is not AttemptStatus.GONE or context.has_ended(attempt):
         return None
-    return context.stay("open.gone", f"the platform does not know {attempt.name}; asking once more")
+    return context.stay("attempt.not_listed", f"the platform does not know {attempt.name}; asking once more")
 
 
 @rule("order.checkpoint_no_run")
@@ -159,12 +159,6 @@ def open_ended(context: RuleContext) -> Decision | None:
     return decided_by(ENDED, context) if context.attempt_seen.status.has_ended else None
 
 
-@rule("open.finishing", "open.finishing_limit", "open.finished_poisoned")
-def open_finishing(context: RuleContext) -> Decision | None:
-    """Its training is over: wait for its end; a person if its loss is not finite, or at the capacity limit."""
-    return decide_finishing(context, context.attempt_seen, group="open")
-
-
 @rule("order.checkpoint_no_run", "playbook.restart")
 def open_ordered_in_queue(context: RuleContext) -> Decision | None:
     """An order about a run that waits in the queue: there is nothing to save; a resubmission begins with its stop."""
@@ -238,7 +232,7 @@ OPEN: Final = (
     open_stopping,
     open_repairing,
     open_ended,
-    open_finishing,
+    ended_finishing,
     open_ordered_in_queue,
     open_queued,
     start_suspended,

@@ -97,13 +97,13 @@ def order_stop(context: RuleContext) -> Decision | None:
     return _stopped(context, f"{attempt.name} has ended ({attempt.status})")
 
 
-@rule("order.stop_gone")
+@rule("attempt.not_listed")
 def order_stop_gone(context: RuleContext) -> Decision | None:
     """The platform does not know it: asked once more."""
     attempt = _to_stop(context)
     if attempt is None or attempt.status is not AttemptStatus.GONE:
         return None
-    return context.stay("order.stop_gone", f"the platform does not know {attempt.name}; asking once more")
+    return context.stay("attempt.not_listed", f"the platform does not know {attempt.name}; asking once more")
 
 
 @rule("order.stop_lives")

@@ -95,8 +95,8 @@ def resubmit_no_capacity(context: RuleContext) -> Decision | None:
     return back_off_for_capacity(dataclasses.replace(context, incident=undo_try(context.incident)), detail(context))
 
 
-@rule("resubmit.pending", "resubmit.again", "resubmit.unanswered")
-def resubmit_pending(context: RuleContext) -> Decision | None:
+@rule("resubmit.again", "resubmit.unanswered")
+def resubmit_again(context: RuleContext) -> Decision | None:
     """An agent has not answered: the same order again; after `timing.stop_limit_s` a person, as the order expires."""
     pending = context.incident.resubmission.pending
     if pending is None or pending.how is Submission.CLONE or _is_name_taken(context):
@@ -145,7 +145,7 @@ RESUBMITTING: Final = (
     resubmit_refused,
     resubmit_unavailable,
     resubmit_no_capacity,
-    resubmit_pending,
+    resubmit_again,
     resubmit_names_taken,
     resubmit_waiting,
     resubmit_submitted,

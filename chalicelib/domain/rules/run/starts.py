@@ -107,8 +107,8 @@ def resend_order(context: RuleContext, pending: Try) -> Decision:
         exclude=pending.exclude,
     )
     is_pending = result(context, "ResubmitJob", Done.PENDING) is not None
-    rule, stated = ("resubmit.pending", "is not answered yet") if is_pending else ("resubmit.again", "is given again")
-    return context.stay(rule, f"the order to start {pending.name} {stated}", order)
+    stated = "is not answered yet" if is_pending else "is given again"
+    return context.stay("resubmit.again", f"the order to start {pending.name} {stated}", order)
 
 
 def requeue_refused(context: RuleContext, text: str) -> Decision:

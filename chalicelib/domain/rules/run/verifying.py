@@ -6,7 +6,7 @@ import dataclasses
 from typing import Final
 
 from chalicelib.domain.claims.bad_nodes import to_exclude
-from chalicelib.domain.claims.finishing import decide_finishing, ended_completed_poisoned
+from chalicelib.domain.claims.finishing import ended_completed_poisoned, ended_finishing
 from chalicelib.domain.claims.recovery_doubts import completed_unseen, last_heartbeat_due
 from chalicelib.domain.decision.rule import decided_by, rule
 from chalicelib.domain.decision.verdict import (
@@ -51,13 +51,13 @@ def verify_unseen(context: RuleContext) -> Decision | None:
     return context.unread("verify.unseen", "verify.unseen_limit", reason, context.unseen_for)
 
 
-@rule("verify.not_listed")
+@rule("attempt.not_listed")
 def verify_not_listed(context: RuleContext) -> Decision | None:
     """The platform does not list it yet: asked once more."""
     attempt = context.attempt_seen
     if attempt.status is not AttemptStatus.GONE or context.has_ended(attempt):
         return None
-    return context.stay("verify.not_listed", f"the platform does not list {attempt.name} yet")
+    return context.stay("attempt.not_listed", f"the platform does not list {attempt.name} yet")
 
 
 @rule("verify.last_heartbeat")
@@ -150,12 +150,6 @@ def verify_other_loads(context: RuleContext) -> Decision | None:
     return context.stay("verify.other_loads", f"{proven.why}: quarantined", mark, quarantined=marked)
 
 
-@rule("verify.finishing", "verify.finishing_limit", "verify.finished_poisoned")
-def verify_finishing(context: RuleContext) -> Decision | None:
-    """Its training is over: wait for its end; a person if its loss is not finite, or at the capacity limit."""
-    return decide_finishing(context, context.attempt_seen, group="verify")
-
-
 @rule("verify.platform_repair", "defer.grace_over")
 def verify_platform_repair(context: RuleContext) -> Decision | None:
     """The platform repairs it: wait an hour, then stop it."""
@@ -218,7 +212,7 @@ VERIFYING: Final = (
     verify_tell,
     verify_spike,
     verify_other_loads,
-    verify_finishing,
+    ended_finishing,
     verify_loss_unseen,
     verify_slow,
     verify_passed,
