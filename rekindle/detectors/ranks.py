@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from bisect import bisect
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
@@ -54,42 +54,98 @@ class RankVerdict:
     text: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Stall:
+    """A stalled run, as its ranks' reports show it. `frames`: where each reporting rank stands; `waiting`: the ranks in
+    a collective; `silent`: those without a report that were not seen to move either.
+    """
+
+    world_size: int
+    hosts: Mapping[int, str]
+    stalls: Mapping[int, RankReport]
+    frames: Mapping[int, tuple[Frame, ...]]
+    waiting: frozenset[int]
+    silent: frozenset[int]
+
+    @property
+    def most_wait(self) -> bool:
+        """Whether most ranks wait in a collective."""
+        return _is_most(len(self.waiting), self.world_size)
+
+
 def find_suspects(reports: Iterable[RankReport], world_size: int) -> RankVerdict:
-    """Who holds up a stalled run. Reports of other kinds than `stall` only help to name hosts. Never raises."""
+    """Who holds up a stalled run: the first of `_STALL_RULES` that knows. Reports of other kinds than `stall` only help
+    to name hosts. Never raises.
+    """
     given = [report for report in reports if 0 <= report.rank < world_size]
-    hosts = _hosts(given)
     stalls = stalled(given)
     moving = _asked_since(given, stalls).keys() - stalls.keys()  # they were asked, and say that they go on
-    if world_size < 2:
-        return _unknown("there is only one rank")
     # Ranks that wait for one stand in the same code: of 16,384 of them few texts differ.
     read = {text: training_frames(text) for text in {report.stacks for report in stalls.values()}}
     waits = {text for text, found in read.items() if waits_in(found) is not None}
-    frames = {rank: read[report.stacks] for rank, report in stalls.items()}
-    waiting = [rank for rank, report in stalls.items() if report.stacks in waits]
-    most_wait = _is_most(len(waiting), world_size)
-    if not most_wait and 2 * len(stalls) <= world_size:
-        return _unknown(f"only {len(stalls)} of {world_size} ranks have reported")
-    silent = frozenset(range(world_size)) - stalls.keys() - moving
+    stall = _Stall(
+        world_size=world_size,
+        hosts=_hosts(given),
+        stalls=stalls,
+        frames={rank: read[report.stacks] for rank, report in stalls.items()},
+        waiting=frozenset(rank for rank, report in stalls.items() if report.stacks in waits),
+        silent=frozenset(range(world_size)) - stalls.keys() - moving,
+    )
+    return next(verdict for rule in _STALL_RULES if (verdict := rule(stall)) is not None)
 
-    behind = _behind(stalls, world_size)
-    if behind:
-        detail = f"{_ranks(behind)} finished step {stalls[min(behind)].step}, the others a later one"
-        return _verdict(behind, hosts, 0.9 if most_wait else 0.6, RankRule.BEHIND, detail)
-    busy = frozenset(rank for rank, found in frames.items() if found) - set(waiting)
-    if busy and most_wait:
-        detail = f"{_ranks(busy)}: {_where(frames, busy)}; {len(waiting)} of {world_size} ranks wait in a collective"
-        if silent:
-            return _verdict(busy | silent, hosts, 0.6, RankRule.NOT_WAITING, f"{detail}; {_ranks(silent)}: no report")
-        return _verdict(busy, hosts, 0.9 if _is_few(len(busy), world_size) else 0.6, RankRule.NOT_WAITING, detail)
-    if silent:
-        if not _is_few(len(silent), world_size):
-            return _unknown(f"{len(silent)} of {world_size} ranks have not reported")
-        detail = f"{_ranks(silent)}: no report, while {len(stalls)} of {world_size} ranks have one"
-        # More than one host's ranks at once: rather the way to the mailbox than the ranks.
-        confidence = 0.5 if len(silent) > ONE_HOST else STRONG if most_wait else 0.6
-        return _verdict(silent, hosts, confidence, RankRule.SILENT, detail)
-    return _odd_one(frames, hosts, world_size)
+
+def _too_little_is_known(stall: _Stall) -> RankVerdict | None:
+    if stall.world_size < 2:
+        return _unknown("there is only one rank")
+    if not stall.most_wait and 2 * len(stall.stalls) <= stall.world_size:
+        return _unknown(f"only {len(stall.stalls)} of {stall.world_size} ranks have reported")
+    return None
+
+
+def _some_are_behind(stall: _Stall) -> RankVerdict | None:
+    behind = _behind(stall.stalls, stall.world_size)
+    if not behind:
+        return None
+    detail = f"{_ranks(behind)} finished step {stall.stalls[min(behind)].step}, the others a later one"
+    return _verdict(behind, stall.hosts, 0.9 if stall.most_wait else 0.6, RankRule.BEHIND, detail)
+
+
+def _some_do_not_wait(stall: _Stall) -> RankVerdict | None:
+    busy = frozenset(rank for rank, found in stall.frames.items() if found) - stall.waiting
+    if not busy or not stall.most_wait:
+        return None
+    waiting = f"{len(stall.waiting)} of {stall.world_size} ranks wait in a collective"
+    detail = f"{_ranks(busy)}: {_where(stall.frames, busy)}; {waiting}"
+    if stall.silent:
+        detail = f"{detail}; {_ranks(stall.silent)}: no report"
+        return _verdict(busy | stall.silent, stall.hosts, 0.6, RankRule.NOT_WAITING, detail)
+    confidence = 0.9 if _is_few(len(busy), stall.world_size) else 0.6
+    return _verdict(busy, stall.hosts, confidence, RankRule.NOT_WAITING, detail)
+
+
+def _some_are_silent(stall: _Stall) -> RankVerdict | None:
+    silent = stall.silent
+    if not silent:
+        return None
+    if not _is_few(len(silent), stall.world_size):
+        return _unknown(f"{len(silent)} of {stall.world_size} ranks have not reported")
+    detail = f"{_ranks(silent)}: no report, while {len(stall.stalls)} of {stall.world_size} ranks have one"
+    # More than one host's ranks at once: rather the way to the mailbox than the ranks.
+    confidence = 0.5 if len(silent) > ONE_HOST else STRONG if stall.most_wait else 0.6
+    return _verdict(silent, stall.hosts, confidence, RankRule.SILENT, detail)
+
+
+def _one_stands_elsewhere(stall: _Stall) -> RankVerdict:
+    return _odd_one(stall.frames, stall.hosts, stall.world_size)
+
+
+_STALL_RULES: Final[tuple[Callable[[_Stall], RankVerdict | None], ...]] = (
+    _too_little_is_known,
+    _some_are_behind,
+    _some_do_not_wait,
+    _some_are_silent,
+    _one_stands_elsewhere,  # always has a verdict
+)
 
 
 def stalled(reports: Iterable[RankReport]) -> dict[int, RankReport]:
@@ -147,11 +203,17 @@ def first_bad(reports: Iterable[RankReport], world_size: int) -> RankVerdict:
     if len(first) == 1:
         # The others have it only from the next exchange on, or not at all: either way it began here.
         return _verdict(first, hosts, 0.9 if 2 * later >= world_size - 1 else 0.8, RankRule.ALONE_FIRST, text)
-    named = {hosts.get(rank, "") for rank in first}
-    elsewhere = {host for rank, host in hosts.items() if rank not in first} - named
-    if len(named) == 1 and named != {""} and elsewhere and 2 * len(first) < world_size:
-        return _verdict(first, hosts, 0.7, RankRule.ONE_HOST_FIRST, f"{text}; all on {named.pop()}")
+    host = _only_host(first, hosts)
+    if host is not None and 2 * len(first) < world_size:
+        return _verdict(first, hosts, 0.7, RankRule.ONE_HOST_FIRST, f"{text}; all on {host}")
     return _unknown(f"{text}: neither one rank nor all")
+
+
+def _only_host(ranks: frozenset[int], hosts: Mapping[int, str]) -> str | None:
+    """The host that all of `ranks` are on, where others are known to be elsewhere; None otherwise."""
+    named = {hosts.get(rank, "") for rank in ranks}
+    elsewhere = {host for rank, host in hosts.items() if rank not in ranks} - named
+    return next(iter(named)) or None if len(named) == 1 and elsewhere else None
 
 
 def _newest(reports: Sequence[RankReport], kind: ReportKind) -> dict[int, RankReport]:

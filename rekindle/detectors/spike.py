@@ -135,42 +135,14 @@ class LossSpike:
         return verdict
 
     def _far(self, point: Point, loss: float, score: float, rise: float, total: float) -> Verdict | None:
-        scale = self.scale
-        if self._sum == 0.0:
-            self._peak = self._peak_z = 0.0
-            self._rows = 0
-            self._start_step = point.step
-            self._habit = scale.habit  # before the event's own rows become one
-        self._sum = total
-        if total > 0:
-            self._rows += 1
-            self._peak = max(self._peak, rise)
-            self._peak_z = max(self._peak_z, score)
-        event = self._event
+        """A row while the sum is above zero, or an excursion lasts."""
+        self._add(point, score, rise, total)
         is_far = self._is_far(score, rise)
-        verdict = None
-        if event is None and is_far and (self._quiet >= QUIET_ROWS or rise > self._worst + scale.needs(HIGHER)):
-            self._event = event = Excursion(scale, start_step=self._start_step, worst=self._peak, rows=self._rows)
-        elif event is not None:
-            higher = event.worst + scale.needs(HIGHER)
-            event.add(scale.value)
-            if (
-                event.has_acted
-                and is_far
-                and score > PEAK_Z
-                and event.rows > event.acted_row + ESCALATE_ROWS
-                and rise > higher
-            ):
-                verdict = self._verdict(point, loss, "higher still", Severity.ACT)
+        verdict = self._follow(point, loss, score, rise, is_far=is_far)
+        event = self._event
         if event is not None and not event.has_acted:
-            rule = event.trouble()
-            if rule and not self._is_explained(point, event, rule):
-                event.act()
-                self._is_reported = True
-                self.onset_step = event.start_step
-                self.heal_to = event.heal_to
-                verdict = self._verdict(point, loss, rule, Severity.ACT)
-        if self._far_step is None and score > PEAK_Z and rise > scale.needs(COARSE_RISE):
+            verdict = self._judge(point, loss, event) or verdict
+        if self._far_step is None and score > PEAK_Z and rise > self.scale.needs(COARSE_RISE):
             self._far_step = point.step
         if verdict is None and not self._is_reported:
             rule = self._seen(score, rise)
@@ -180,6 +152,44 @@ class LossSpike:
         self._quiet = 0 if event is not None or (is_far and score > PEAK_Z) else self._quiet + 1
         self._sum = min(self._sum, SUM)
         return verdict
+
+    def _add(self, point: Point, score: float, rise: float, total: float) -> None:
+        """Take the row into the sum, and into the peak of the rows since the sum left zero."""
+        if self._sum == 0.0:
+            self._peak = self._peak_z = 0.0
+            self._rows = 0
+            self._start_step = point.step
+            self._habit = self.scale.habit  # before the event's own rows become one
+        self._sum = total
+        if total > 0:
+            self._rows += 1
+            self._peak = max(self._peak, rise)
+            self._peak_z = max(self._peak_z, score)
+
+    def _follow(self, point: Point, loss: float, score: float, rise: float, *, is_far: bool) -> Verdict | None:
+        """Begin an excursion, or add the row to the one that lasts; a verdict where that has grown higher still."""
+        event = self._event
+        if event is None:
+            if is_far and (self._quiet >= QUIET_ROWS or rise > self._worst + self.scale.needs(HIGHER)):
+                self._event = Excursion(self.scale, start_step=self._start_step, worst=self._peak, rows=self._rows)
+            return None
+        higher = event.worst + self.scale.needs(HIGHER)
+        event.add(self.scale.value)
+        is_late = event.has_acted and event.rows > event.acted_row + ESCALATE_ROWS
+        if is_late and is_far and score > PEAK_Z and rise > higher:
+            return self._verdict(point, loss, "higher still", Severity.ACT)
+        return None
+
+    def _judge(self, point: Point, loss: float, event: Excursion) -> Verdict | None:
+        """Whether the excursion is trouble by now."""
+        rule = event.trouble()
+        if not rule or self._is_explained(point, event, rule):
+            return None
+        event.act()
+        self._is_reported = True
+        self.onset_step = event.start_step
+        self.heal_to = event.heal_to
+        return self._verdict(point, loss, rule, Severity.ACT)
 
     def _seen(self, score: float, rise: float) -> str:
         """The rule by which the rows up to this one are worth a look; "" while they are not.

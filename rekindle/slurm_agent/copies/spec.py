@@ -143,19 +143,14 @@ def build_spec(
         cannot.append(NO_ENVIRONMENT)
     if arguments is None:
         cannot.append(NO_ARGUMENTS)
-    stdout, stderr = expand(job.stdout, job), expand(job.stderr, job)
     own = of_script(script)
     words = (job.command.partition(" ")[0], *(arguments or ())) if job.command not in ("", "(null)") else ()
     given = of_line(line, words) if line is not None else None
-    options = options_of(job, detail, environment.kept, stdout, stderr, script=own, line=given)
     if "priority" in own or "priority" in (given or {}):
         cannot.append(HAS_PRIORITY)
     if left := options_lost(given or {}, own, environment.all or {}):
         cannot.append(f"{LOST}{', '.join(left)}"[:300])
-    options["comment"] = job.comment
-    ours = (environment.kept or {}).get(EXCLUDED, "")
-    if ours and options.get("exclude"):
-        options["exclude"] = without_hosts(options["exclude"] or "", ours.split(","))
+    options = _options(job, detail, environment.kept or {}, own=own, line=given)
     spec = JobSpec(
         script=script,
         arguments=tuple(job.command.split()[1:]) if arguments is None else arguments,
@@ -181,6 +176,24 @@ def build_spec(
         facts=read_script(script),
         is_final=environment.kept is not None and arguments is not None,
     )
+
+
+def _options(
+    job: Job,
+    detail: Mapping[str, str],
+    environment: Mapping[str, str],
+    *,
+    own: Mapping[str, str | None],
+    line: Mapping[str, str | None] | None,
+) -> dict[str, str | None]:
+    """sbatch's options, with the job's comment and without the nodes that we excluded. own: the script's options."""
+    stdout, stderr = expand(job.stdout, job), expand(job.stderr, job)
+    options = options_of(job, detail, environment, stdout, stderr, script=own, line=line)
+    options["comment"] = job.comment
+    ours = environment.get(EXCLUDED, "")
+    if ours and options.get("exclude"):
+        options["exclude"] = without_hosts(options["exclude"] or "", ours.split(","))
+    return options
 
 
 def _never_the_same(job: Job, detail: Mapping[str, str], environment: Captured) -> list[str]:

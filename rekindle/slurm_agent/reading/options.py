@@ -67,6 +67,7 @@ _SHARING: Final = {
     "TOPO": ("exclusive", "topo"),
     "YES": ("oversubscribe", None),
 }
+_YES_OR_NO: Final = (("Contiguous", "contiguous"), ("Reboot", "reboot"))
 _EXCLUSIVE: Final = {"NODE": None, "YES": None, "USER": "user", "MCS": "mcs", "TOPO": "topo"}
 MAX_VALUE_CHARS: Final = 8192
 
@@ -85,39 +86,22 @@ def options_of(
 
     script, line: the options of its `#SBATCH` lines and of its submission's command line, as far as those are known.
     """
-    found: dict[str, str | None] = {"job-name": job.name, "partition": job.partition}
+    asked, written = environment or {}, {**(script or {}), **(line or {})}
+    found: dict[str, str | None] = {"job-name": job.name}
     found |= {option: text.value(detail.get(key)) for key, option in _SAME}
     found |= _sizes(detail)
-    asked = environment or {}
     found["partition"] = partitions_of(job, asked, script=script, line=line)
-    found["begin"] = _begin(detail, asked, {**(script or {}), **(line or {})})
+    found["begin"] = _begin(detail, asked, written)
     found |= _of_environment(asked)
-    found |= _per_task(detail, {**(script or {}), **(line or {})})
+    found |= _per_task(detail, written)
     if not any(name.startswith(("gpus", "tres-per-task")) for name in found if found[name]):
         found["gres"] = _gres(detail.get("TresPerNode", ""))
         found["gpus"] = _gres(detail.get("TresPerJob", "")).removeprefix("gpu:")
-    flag = _sharing(detail)
-    if flag is not None:
-        found[flag[0]] = flag[1] if flag[1] is not None else _FLAG
-    found["requeue" if job.may_requeue else "no-requeue"] = _FLAG
-    for key, option in (("Contiguous", "contiguous"), ("Reboot", "reboot")):
-        if detail.get(key) == "1":
-            found[option] = _FLAG
-    if detail.get(KILL_ON_INVALID) in ("Yes", "No"):
-        found["kill-on-invalid-dep"] = detail[KILL_ON_INVALID].lower()
-    if "SLURM_OVERCOMMIT" in asked:
-        found["overcommit"] = _FLAG
-    found["export"] = exported(asked.get("SLURM_EXPORT_ENV"))
-    if "SLURM_GET_USER_ENV" in asked and found["export"] in ("", "ALL"):  # a list of names implies it
-        found["get-user-env"] = _FLAG
-    found |= {"output": _literal(stdout), "error": _literal(stderr) if stderr != stdout else ""}
-    stdin = text.value(detail.get("StdIn"))
-    found["input"] = _literal(stdin) if stdin != "/dev/null" else ""
+    found |= _flags(job, detail, asked)
+    found |= _export(asked)
+    found |= _files(detail, stdout, stderr)
     if line is not None:
-        if script is not None and "nodes" not in line and "nodes" not in script:
-            found["nodes"] = ""  # Slurm chose how many
-        elif line.get("nodes") or (script or {}).get("nodes"):
-            found["nodes"] = line.get("nodes") or (script or {}).get("nodes")
+        found |= _node_count(script, line)
         for name, given in options_to_repeat(line, asked).items():
             found.setdefault(name, _FLAG if given is None else given)
     return {
@@ -125,6 +109,46 @@ def options_of(
         for name, given in found.items()
         if given and len(given) <= MAX_VALUE_CHARS and given.isprintable()
     }
+
+
+def _flags(job: Job, detail: Mapping[str, str], environment: Mapping[str, str]) -> dict[str, str | None]:
+    """Options that are there or not, and those that say yes or no."""
+    found: dict[str, str | None] = {"requeue" if job.may_requeue else "no-requeue": _FLAG}
+    sharing = _sharing(detail)
+    if sharing is not None:
+        option, given = sharing
+        found[option] = given if given is not None else _FLAG
+    found |= {option: _FLAG for key, option in _YES_OR_NO if detail.get(key) == "1"}
+    if detail.get(KILL_ON_INVALID) in ("Yes", "No"):
+        found["kill-on-invalid-dep"] = detail[KILL_ON_INVALID].lower()
+    if "SLURM_OVERCOMMIT" in environment:
+        found["overcommit"] = _FLAG
+    return found
+
+
+def _export(environment: Mapping[str, str]) -> dict[str, str | None]:
+    names = exported(environment.get("SLURM_EXPORT_ENV"))
+    found: dict[str, str | None] = {"export": names}
+    if "SLURM_GET_USER_ENV" in environment and names in ("", "ALL"):  # a list of names implies it
+        found["get-user-env"] = _FLAG
+    return found
+
+
+def _files(detail: Mapping[str, str], stdout: str, stderr: str) -> dict[str, str | None]:
+    stdin = text.value(detail.get("StdIn"))
+    return {
+        "output": _literal(stdout),
+        "error": _literal(stderr) if stderr != stdout else "",
+        "input": _literal(stdin) if stdin != "/dev/null" else "",
+    }
+
+
+def _node_count(script: Mapping[str, str | None] | None, line: Mapping[str, str | None]) -> dict[str, str | None]:
+    """The number of nodes as it was asked for; "" where Slurm chose it. {}: as Slurm's record shows it."""
+    if script is not None and "nodes" not in line and "nodes" not in script:
+        return {"nodes": ""}
+    asked = line.get("nodes") or (script or {}).get("nodes")
+    return {"nodes": asked} if asked else {}
 
 
 def _of_environment(environment: Mapping[str, str]) -> dict[str, str | None]:
