@@ -7,7 +7,7 @@ from typing import Final
 
 from infra.tables import cell, code, page, table
 from simulation.judging.counts import COUNTS
-from simulation.stories.source_faults import KINDS
+from simulation.stories.kinds import SOURCE_FAULTS
 
 PAGE: Final = "docs/reference/proving.md"
 
@@ -17,7 +17,7 @@ def page_text() -> str:
     return page(
         "Proving ground: wrong sources and counts",
         ["How to run it: [the proving ground](../proving.md).", ""],
-        ["## How sources go wrong", "", *table(("kind", "what it does"), _rows(KINDS))],
+        ["## How sources go wrong", "", *table(("kind", "what it does"), _rows(SOURCE_FAULTS))],
         ["## What is counted", "", *table(("count", "what it means"), _rows(COUNTS))],
     )
 

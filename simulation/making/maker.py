@@ -10,7 +10,8 @@ from collections.abc import Collection
 from dataclasses import replace
 from typing import Any, Final
 
-from simulation.stories.source_faults import REFUSALS, STAGES
+from simulation.stories.kinds import REFUSALS
+from simulation.stories.source_faults import STAGES
 from simulation.stories.story import PersonAction, Run, SourceFault, Story, Trouble
 
 # What is on Slurm's side of the service only has a place in stories of Slurm.

@@ -1,4 +1,4 @@
-"""How each source goes wrong: what is between the truth and the service. Every kind is one row or method here.
+"""How each source goes wrong: what stands between the truth and the service. The kinds are in `kinds.py`.
 
 A share is drawn from the story's seed and the number of the event or call that may be struck, so that the same story is
 the same each time.
@@ -16,71 +16,10 @@ from botocore.exceptions import ReadTimeoutError
 from chalicelib.domain.model.errors import Throttled
 from localcloud.aws.clock import Clock
 from simulation.cloud.store import refused
+from simulation.stories.kinds import REFUSALS
 from simulation.stories.story import SourceFault, Story
 
-_OF_NODES: Final = (
-    "DescribeCluster",
-    "DescribeClusterNode",
-    "ListClusterNodes",
-    "BatchRebootClusterNodes",
-    "BatchReplaceClusterNodes",
-)
-# Lies that answer a call of the service's with an error: (service, operations or none for all, error code).
-REFUSALS: Final[Mapping[str, tuple[str, tuple[str, ...], str]]] = {
-    "s3_away": ("s3", (), "ServiceUnavailable"),
-    "listing_away": ("s3", ("ListObjectsV2",), "SlowDown"),
-    "sagemaker_away": ("sagemaker", (), "ServiceUnavailable"),
-    "sagemaker_throttled": ("sagemaker", (), "ThrottlingException"),
-    "create_throttled": ("sagemaker", ("CreateTrainingJob",), "ThrottlingException"),
-    "no_quota": ("sagemaker", ("CreateTrainingJob",), "ResourceLimitExceeded"),
-    "list_throttled": ("sagemaker", ("ListTrainingJobs",), "ThrottlingException"),
-    "nodes_throttled": ("sagemaker", _OF_NODES, "ThrottlingException"),
-    "metrics_away": ("cloudwatch", (), "InternalServiceFault"),
-    "s3_denied": ("s3", (), "AccessDenied"),
-    "sagemaker_denied": ("sagemaker", (), "AccessDeniedException"),
-}
-# What the others do:
-KINDS: Final[Mapping[str, str]] = {
-    **{
-        kind: f"{service} answers {', '.join(names) or 'every call'} with {code}"
-        for kind, (service, names, code) in REFUSALS.items()
-    },
-    "answers_lost": "this share of the calls that create, stop, reboot, replace or order take effect without an answer",
-    "events_lost": "this share of the events of AWS and of the monitors never arrives",
-    "events_late": "this share of them arrives `by_s` late",
-    "events_doubled": "this share of them arrives twice, `by_s` apart",
-    "events_reordered": "each arrives up to `by_s` late",
-    "metrics_down": "no data point of these minutes ever arrives, of any run",
-    "heartbeats_frozen": "the run's heartbeat stays as it was when this began",
-    "heartbeats_lost": "the run's heartbeat cannot be found",
-    "heartbeats_late": "the run's heartbeat is the one of `by_s` ago",
-    "heartbeats_torn": "the run's heartbeat ends in the middle",
-    "reports_lost": "this share of the ranks' own reports never appears in the mailbox",
-    "tables_throttled": "DynamoDB answers this share of the calls with Throttling",
-    "functions_throttled": "no function runs; what was to run does so afterwards",
-    "head_away": "the head node's agent neither writes, nor speaks, nor takes orders; it does so afterwards",
-    "head_late": "what the head node's documents say of Slurm is `by_s` old; the agent says so in its heartbeat",
-    "slurm_clock": "the times that Slurm itself shows, of jobs and boots, are off by `by_s`; it may be negative",
-    "nodes_hidden": "Slurm shows this share of its nodes (a rack, or all) as down and not responding; they are well",
-    "health_false": "HyperPod's health agent says that a well node has to be rebooted, and takes it back at `to_s`",
-    "notice_false": "AWS announces that the instance of a well node is taken away `by_s` later; it never is",
-    "orders_doubled": "each order to the head node's agent arrives twice",
-    "rolled_back": "the service goes back to an older version: executions end, open Incidents hold an unknown field",
-    "executions_lost": "all durable executions that run when this begins are lost",
-    "metrics_late": "each data point arrives `by_s` late, of any run",
-    "dev_beside": "a second stage of Rekindle, dev, stands in the account; the runs belong to ours, which is prod",
-    "prod_beside": "ours is the stage dev, whose tag the runs carry; a stage prod stands beside it",
-}
 STAGES: Final = frozenset({"dev_beside", "prod_beside"})  # they hold for the whole story
-
-
-def check_lies(story: Story) -> None:
-    """Raises: ValueError for a kind that there is not."""
-    for index, source_fault in enumerate(story.source_faults):
-        if source_fault.kind not in KINDS:
-            raise ValueError(
-                f"story.source_faults[{index}].kind: {source_fault.kind!r} is none of {', '.join(sorted(KINDS))}"
-            )
 
 
 class SourceFaults:

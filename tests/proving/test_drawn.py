@@ -10,8 +10,8 @@ from chalicelib.domain.model.action import Severity
 from simulation.making.maker import make
 from simulation.making.wild import make_wild
 from simulation.play import play, played
-from simulation.stories.source_faults import KINDS
-from simulation.stories.story import _WORDS, PersonAction, Run, SourceFault, Story, Trouble
+from simulation.stories import kinds
+from simulation.stories.story import PersonAction, Run, SourceFault, Story, Trouble
 from tests.proving import broken
 from tests.proving.test_judge import CRASH, story
 
@@ -23,19 +23,19 @@ def drawn() -> list[Story]:
     return [make(seed) for seed in range(SEEDS)] + [make_wild(seed) for seed in range(WILD_SEEDS)]
 
 
-def test_every_kind_of_lie_is_drawn(drawn: list[Story]) -> None:
-    assert {source_fault.kind for one in drawn for source_fault in one.source_faults} == set(KINDS)
+def test_every_kind_of_source_fault_is_drawn(drawn: list[Story]) -> None:
+    assert {source_fault.kind for one in drawn for source_fault in one.source_faults} == set(kinds.SOURCE_FAULTS)
 
 
 def test_every_kind_of_trouble_is_drawn(drawn: list[Story]) -> None:
-    kinds = {trouble.kind for one in drawn for run in one.runs for trouble in run.troubles}
-    assert kinds == _WORDS[Trouble, "kind"]
+    troubles = {trouble.kind for one in drawn for run in one.runs for trouble in run.troubles}
+    assert troubles == set(kinds.TROUBLES)
 
 
 def test_everything_that_a_person_may_do_is_drawn(drawn: list[Story]) -> None:
     actions = [action for one in drawn for action in one.actions]
-    assert {action.what for action in actions} == _WORDS[PersonAction, "what"]
-    assert {action.tagged for action in actions} == _WORDS[PersonAction, "tagged"]
+    assert {action.what for action in actions} == set(kinds.ACTIONS)
+    assert {action.tagged for action in actions} == set(kinds.TAGS)
 
 
 @pytest.mark.parametrize("kind", ["dev_beside", "prod_beside"])
