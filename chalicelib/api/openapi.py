@@ -9,6 +9,7 @@ from chalicelib.api.operation import Link, Operation
 from chalicelib.api.problems import JSON, PROBLEM_JSON, TITLES
 from chalicelib.api.request import KEY_HEADER, KEY_PATTERN, MAX_KEY, REPLAYED
 from chalicelib.api.schema import Schema, any_text, or_null, record, ref, whole
+from rekindle.protocol.codec import schema_of
 
 VERSION: Final = "1"
 PROBLEMS: Final[Mapping[str, Schema]] = {
@@ -100,10 +101,10 @@ def _needed(body: Schema) -> bool:
 
 def _parameters(operation: Operation) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
-    for name, schema in operation.names.items():
-        found.append({"name": name, "in": "path", "required": True, **_described(schema)})
-    for name, schema in operation.query.items():
-        found.append({"name": name, "in": "query", "required": False, **_described(schema)})
+    for name, kind in operation.names.items():
+        found.append({"name": name, "in": "path", "required": True, **_described(schema_of(kind))})
+    for name, parameter in operation.query.items():
+        found.append({"name": name, "in": "query", "required": False, **_described(parameter.schema)})
     if operation.is_order:
         found.append(_header(KEY_HEADER, "the same key with the same body is one order, with one answer", dict(_KEY)))
     if operation.is_versioned and operation.is_order:

@@ -1,4 +1,4 @@
-"""A request out of API Gateway's proxy event, checked against the schemas of its operation."""
+"""A request out of API Gateway's proxy event, read by the types of its operation."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from typing import Any, Final
 from urllib.parse import unquote
 
-from chalicelib.api.check import check, read_json
+from chalicelib.api.fields import MAX_TEXT, Parameter, read_body, read_field
+from chalicelib.api.json_body import read_json
 from chalicelib.api.operation import Operation
 from chalicelib.api.request import KEY_HEADER, KEY_PATTERN, MAX_KEY, Request
-from chalicelib.api.schema import MAX_TEXT, Schema
 from chalicelib.domain.model.errors import InvalidRequest, Permanent, UnknownEntity
 
 MAX_BODY_BYTES: Final = 64 * 1024
@@ -39,11 +39,14 @@ def read(operation: Operation, names: Mapping[str, str], event: Mapping[str, Any
     identity = context.get("identity") or {}
     headers = {str(name).lower(): str(value) for name, value in (event.get("headers") or {}).items()}
     whole_path = str(context.get("path") or "")
+    read_names, query, body = _names(operation, names), _query(operation, event), _body(operation, headers, raw_body)
+    form = read_body(operation.body_form(body), body) if operation.forms else None
     return Request(
-        names=_names(operation, names),
-        query=_query(operation, event),
+        names=read_names,
+        query=query,
         headers=headers,
-        body=_body(operation, headers, raw_body),
+        body=body,
+        form=form,
         who=str(identity.get("userArn") or identity.get("caller") or "an operator"),
         request_id=str(context.get("requestId") or ""),
         given_key=_key(operation, headers),
@@ -57,7 +60,7 @@ def _names(operation: Operation, given: Mapping[str, str]) -> dict[str, str]:
     for name, value in given.items():
         try:
             names[name] = unquote(value, errors="strict")
-            check(operation.names[name], names[name], at=name)
+            read_field(operation.names[name], names[name], at=name)
         except (InvalidRequest, UnicodeError):
             raise UnknownEntity(f"there is no such {name.removesuffix('_id').replace('_', ' ')}") from None
     return names
@@ -73,18 +76,18 @@ def _query(operation: Operation, event: Mapping[str, Any]) -> dict[str, Any]:
         given = {str(name): str(values[-1]) for name, values in lists.items() if values}
     query: dict[str, Any] = {}
     for name, value in given.items():
-        schema = operation.query.get(name)
-        if schema is None:
+        parameter = operation.query.get(name)
+        if parameter is None:
             raise InvalidRequest(name[:MAX_TEXT], "is not a parameter of this request")
-        query[name] = _typed(schema, value)
-        check(schema, query[name], at=name)
+        query[name] = read_field(parameter.kind, _typed(parameter, value), at=name)
     return query
 
 
-def _typed(schema: Schema, value: str) -> Any:
-    if schema["type"] == "integer" and _WHOLE.match(value):
+def _typed(parameter: Parameter, value: str) -> Any:
+    kind = parameter.schema.get("type")
+    if kind == "integer" and _WHOLE.match(value):
         return int(value)
-    if schema["type"] == "boolean" and value in ("true", "false"):
+    if kind == "boolean" and value in ("true", "false"):
         return value == "true"
     return value
 
@@ -98,7 +101,7 @@ def _key(operation: Operation, headers: Mapping[str, str]) -> str | None:
     return key
 
 
-def _body(operation: Operation, headers: Mapping[str, str], raw: bytes) -> Mapping[str, Any]:
+def _body(operation: Operation, headers: Mapping[str, str], raw: bytes) -> Any:
     if operation.body is None:  # a body that the operation does not have is not read (RFC 9110 §9.3.1 for GET)
         return {}
     if len(raw) > MAX_BODY_BYTES:
@@ -106,6 +109,4 @@ def _body(operation: Operation, headers: Mapping[str, str], raw: bytes) -> Mappi
     media_type = headers.get("content-type", "").split(";")[0].strip().lower()
     if raw and media_type and media_type not in _JSON_TYPES:
         raise WrongMediaType(f"a body must be application/json, not {media_type[:80]!r}")
-    body = read_json(raw) if raw.strip() else {}
-    check(operation.body_form(body), body)
-    return body if isinstance(body, dict) else {}
+    return read_json(raw) if raw.strip() else {}

@@ -21,7 +21,10 @@ _SESSION: Final = re.compile(r"^(arn:[^:]+:sts::[0-9]*:assumed-role/[^/]+)/.+$",
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """One request: path names, typed query, headers in lower case, the JSON body and who signed it."""
+    """One request: path names, typed query, headers in lower case, the JSON body and who signed it.
+
+    `form` is the body as one of the operation's types.
+    """
 
     names: Mapping[str, str]
     query: Mapping[str, Any]
@@ -31,6 +34,7 @@ class Request:
     request_id: str
     given_key: str | None = None
     path: str = ""
+    form: Any = None
 
     @property
     def key(self) -> str:

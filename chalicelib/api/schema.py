@@ -1,8 +1,4 @@
-"""JSON Schemas as data: one definition checks a request and stands in the OpenAPI document.
-
-Only what JSON Schema draft 7 (which fastjsonschema reads) and 2020-12 (which OpenAPI 3.1 uses) both mean alike is used
-here: no prefixItems, no $defs; what a body must be is written out, what an answer is may be named by `ref`.
-"""
+"""JSON Schemas of answers, as data for the OpenAPI document; those of requests come from their types (`fields`)."""
 
 from __future__ import annotations
 
@@ -11,14 +7,7 @@ from typing import Any, Final
 
 Schema = dict[str, Any]
 
-MAX_TEXT: Final = 256
 MAX_STEP: Final = 2**53 - 1  # beyond this a number of JavaScript is no longer exact
-NO_CONTROL: Final = r"^[^\x00-\x1f\x7f]*$"
-
-
-def text(description: str, *, low: int = 1, high: int = MAX_TEXT, pattern: str = NO_CONTROL) -> Schema:
-    """A short text of one line."""
-    return {"type": "string", "minLength": low, "maxLength": high, "pattern": pattern, "description": description}
 
 
 def any_text(description: str = "") -> Schema:

@@ -7,21 +7,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 from chalicelib.api.problems import ApiResponse, ok, problem
 from chalicelib.api.request import Request
-from chalicelib.api.schema import Schema, record, whole
 from chalicelib.domain.model.errors import InvalidRequest
+from rekindle.protocol.bounds import Whole
 
 MAX_VERSION: Final = 10**15 - 1
 _ETAG: Final = re.compile(r'"([0-9]{1,15})"\Z')
 
 
-def replacement(document: Schema) -> Schema:
-    """The body of a PUT that stores `document`."""
-    message = "the version that is replaced, 0: none is stored yet"
-    return record({"document": document, "version": whole(message, high=MAX_VERSION)}, may=("version",))
+Version = Annotated[Annotated[int, Whole(0, MAX_VERSION)] | None, "the version that is replaced, 0: none is stored yet"]
 
 
 def replace(request: Request, put: Callable[[int], dict[str, Any]]) -> ApiResponse:
@@ -44,7 +41,8 @@ def versioned(stored: dict[str, Any]) -> ApiResponse:
 
 def _named(request: Request) -> int | None:
     """The version that is to be replaced. Raises: InvalidRequest."""
-    named, header = request.body.get("version"), request.headers.get("if-match")
+    named: int | None = request.form.version
+    header = request.headers.get("if-match")
     if header is None:
         return named
     match = _ETAG.match(header.strip())

@@ -36,6 +36,13 @@ class Text:
 
 
 @dataclass(frozen=True)
+class OneOf:
+    """A string that is one of `words`."""
+
+    words: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class Whole:
     """An integer from `low` to `high`, both included."""
 

@@ -36,7 +36,7 @@ from rekindle.compat import Self
 from rekindle.protocol import form_classes as classes
 from rekindle.protocol import form_containers as containers
 from rekindle.protocol import form_scalars as scalars
-from rekindle.protocol.bounds import Items, Number, Required, Text, Via, Whole
+from rekindle.protocol.bounds import Items, Number, OneOf, Required, Text, Via, Whole
 from rekindle.protocol.form import Form, Schema
 from rekindle.protocol.wire import MailboxError
 
@@ -96,7 +96,7 @@ def _split(kind: Any) -> tuple[frozenset[str], frozenset[str]]:
     return scalar, frozenset(field.name for field in fields) - scalar
 
 
-_LIMITS: Final = (Text, Whole, Number, Items, Via)
+_LIMITS: Final = (Text, OneOf, Whole, Number, Items, Via)
 _FORMS: Final[dict[Any, Form]] = {}
 
 
@@ -161,6 +161,8 @@ def _limited(kind: Any, limit: Any) -> Form:
             return scalars.converted(_form_of(limit.kind), limit)
         case Text() if kind is str:
             return scalars.text(limit)
+        case OneOf() if kind is str:
+            return scalars.choice(f"one of {', '.join(limit.words)}", {str(word): str(word) for word in limit.words})
         case Whole() if kind is int:
             return scalars.whole(limit)
         case Number() if kind is float:

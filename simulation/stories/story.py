@@ -7,24 +7,14 @@ Times are seconds since the story's beginning. Its words, each with what it stan
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
-from rekindle.protocol.bounds import Text
+from rekindle.protocol.bounds import OneOf
 from rekindle.protocol.codec import read, write
 from rekindle.protocol.wire import MailboxError
 from simulation.stories import kinds
-
-
-def one_of(words: Collection[str]) -> Text:
-    """The limit of a field that holds one of a table's words."""
-
-    def check(value: str, name: str) -> None:
-        if value not in words:
-            raise MailboxError(name, f"{value!r} is none of {', '.join(sorted(words))}")
-
-    return Text(check=check)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,14 +30,14 @@ class Trouble:
     cure      node_…: whichever repairs the node
     """
 
-    kind: Annotated[str, one_of(kinds.TROUBLES)]
+    kind: Annotated[str, OneOf(tuple(kinds.TROUBLES))]
     step: int
     hits: int = 1
     after_s: float | None = None
     heals: int | None = None
     in_data: bool = False
     text: str = "RuntimeError: training failed"
-    cure: Annotated[str, one_of(kinds.CURES)] = "reboot"
+    cure: Annotated[str, OneOf(tuple(kinds.CURES))] = "reboot"
     times: float = 2.0
 
 
@@ -73,13 +63,13 @@ class Run:
     save_every: int = 30
     steps: int | None = None
     upload_s: float = 60.0
-    plan: Annotated[str, one_of(kinds.PLANS)] = "obeyed"
-    watch: Annotated[str, one_of(kinds.WATCHES)] = "monitor"
+    plan: Annotated[str, OneOf(tuple(kinds.PLANS))] = "obeyed"
+    watch: Annotated[str, OneOf(tuple(kinds.WATCHES))] = "monitor"
     refusals: int = 0
     skew_s: float = 0.0
     instances: int = 4
     ranks: int = 1
-    platform: Annotated[str, one_of(kinds.PLATFORMS)] = "sagemaker"
+    platform: Annotated[str, OneOf(tuple(kinds.PLATFORMS))] = "sagemaker"
     requeue: bool = True
     auto_resume: bool = False
     in_array: bool = False
@@ -94,7 +84,7 @@ class SourceFault:
     run: the run that it is about, empty for all of them. share: of what is struck, from 0 to 1. by_s: by how much.
     """
 
-    kind: Annotated[str, one_of(kinds.SOURCE_FAULTS)]
+    kind: Annotated[str, OneOf(tuple(kinds.SOURCE_FAULTS))]
     from_s: float = 0.0
     to_s: float = 1e9
     run: str = ""
@@ -106,11 +96,11 @@ class SourceFault:
 class PersonAction:
     """What a person does, `delay_s` after `when` first holds of the run. `tagged`: of what is submitted again."""
 
-    what: Annotated[str, one_of(kinds.ACTIONS)]
-    when: Annotated[str, one_of(kinds.MOMENTS)]
+    what: Annotated[str, OneOf(tuple(kinds.ACTIONS))]
+    when: Annotated[str, OneOf(tuple(kinds.MOMENTS))]
     delay_s: float = 0.0
     run: str = "lm"
-    tagged: Annotated[str, one_of(kinds.TAGS)] = "policy"
+    tagged: Annotated[str, OneOf(tuple(kinds.TAGS))] = "policy"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,7 +116,7 @@ class Story:
     actions: tuple[PersonAction, ...] = ()
     length_s: float = 4 * 3600.0
     nodes: int = 8
-    recovery: Annotated[str, one_of(kinds.RECOVERIES)] = "None"
+    recovery: Annotated[str, OneOf(tuple(kinds.RECOVERIES))] = "None"
     policy: Mapping[str, Any] = field(default_factory=dict)
 
     def to_json(self) -> str:

@@ -18,7 +18,7 @@ from openapi_spec_validator import validate
 
 import app as app_module
 from app import app
-from chalicelib.api import check
+from chalicelib.api.fields import read_body
 from chalicelib.api.openapi import PROBLEMS
 from chalicelib.api.operation import PREFIX
 from chalicelib.api.operations.routes import BY_NAME, OPERATIONS, answers, description
@@ -122,9 +122,7 @@ def test_every_link_leads_to_an_operation_and_fills_names_that_it_has() -> None:
 @pytest.mark.parametrize("operation", OPERATIONS, ids=lambda one: one.name)
 def test_an_example_fits_its_own_schema(operation: Any) -> None:
     if operation.forms and operation.example is not None:
-        check.check(operation.body_form(operation.example), dict(operation.example))
-    for schema in operation.forms.values():
-        check.check({"type": "object"}, schema)
+        read_body(operation.body_form(operation.example), dict(operation.example))
 
 
 def _all_errors(kind: type[Exception]) -> Iterator[type[Exception]]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from chalicelib.api.check import read_json
+from chalicelib.api.json_body import read_json
 from chalicelib.api.operations.routes import BY_NAME
 from chalicelib.api.problems import ApiResponse, of_framework
 from chalicelib.api.reading import MAX_BODY_BYTES, TooLarge, WrongMediaType, read

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
+from dataclasses import dataclass
+from typing import Annotated, Final
 
+from chalicelib.api.fields import line
 from chalicelib.api.operation import Operation
 from chalicelib.api.operations.shared import TAKEN_LINKS, order_accepted
 from chalicelib.api.parts import Parts
@@ -21,11 +23,19 @@ from chalicelib.api.schema import (
     record,
     ref,
     table,
-    text,
     whole,
-    word,
 )
 from chalicelib.domain.model.node_orders import Rung
+from rekindle.protocol.bounds import OneOf
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeRepair:
+    """how a node is repaired"""
+
+    do: Annotated[str, OneOf((Rung.REBOOT, Rung.REPLACE)), "what is done"]
+    why: Annotated[Annotated[str, line(300)] | None, "for the record"] = None
+    force: Annotated[bool, "pass over the budgets of repairs"] = False
 
 
 def list_clusters(parts: Parts, _: Request) -> ApiResponse:
@@ -40,15 +50,15 @@ def get_cluster(parts: Parts, request: Request) -> ApiResponse:
 
 def repair_node(parts: Parts, request: Request) -> ApiResponse:
     """Reboot or replace a node."""
-    body = request.body
+    form: NodeRepair = request.form
     outcome = parts.orders.repair_node(
         request.names["cluster"],
         request.names["node"],
-        do=body["do"],
+        do=form.do,
         who=request.who,
         key=request.key,
-        why=body.get("why", ""),
-        force=bool(body.get("force", False)),
+        why=form.why or "",
+        force=form.force,
     )
     return order_accepted(parts, outcome)
 
@@ -136,14 +146,7 @@ OPERATIONS = (
         details="`node` is its name in Slurm, or its instance id. `force` passes over the policy's budgets only.",
         run=repair_node,
         forms={
-            "": record(
-                {
-                    "do": word("what is done", (Rung.REBOOT, Rung.REPLACE)),
-                    "why": text("for the record", high=300),
-                    "force": flag("pass over the budgets of repairs"),
-                },
-                may=("why", "force"),
-            )
+            "": NodeRepair,
         },
         links=TAKEN_LINKS,
         answers={202: ref("Taken")},

@@ -5,19 +5,19 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from datetime import timedelta
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
+from chalicelib.api.fields import Nothing, Parameter, line
 from chalicelib.api.operation import Operation
 from chalicelib.api.operations.shared import (
     APPROVAL_FIELDS,
-    EMPTY,
     FIRST_INCIDENT_LINK,
     INCIDENT_LINK,
     JOB_LINK,
     MAYBE_TEXT,
-    MOMENT,
     NEXT_PAGE,
     PAGED,
+    SINCE,
     STEP,
     TAKEN_LINKS,
     incident_brief,
@@ -37,7 +37,6 @@ from chalicelib.api.schema import (
     or_null,
     record,
     ref,
-    text,
     timestamp,
     whole,
     word,
@@ -49,11 +48,13 @@ from chalicelib.domain.model.signal import SignalKind, SignalSource
 from chalicelib.domain.reporting.phase_words import HAPPENING
 from chalicelib.domain.reporting.sentence import commands_of, sentence_of, suspect_of
 from chalicelib.ports.incidents import IncidentQuery
+from rekindle.protocol.bounds import OneOf
 from rekindle.protocol.signals import FaultClass
 
 LINES_SHOWN: Final = 1000
 LINK: Final = timedelta(hours=1)  # a caller opens it at once
 _STATES: Final = {"open": True, "closed": False, "all": None}
+State = Annotated[str, OneOf(tuple(_STATES)), "open, closed, or all: the open ones first"]
 
 
 def list_incidents(parts: Parts, request: Request) -> ApiResponse:
@@ -127,11 +128,11 @@ def cancel_incident(parts: Parts, request: Request) -> ApiResponse:
 
 def _newest_that_fit(timeline: list[dict[str, Any]], room: int) -> list[dict[str, Any]]:
     shown: list[dict[str, Any]] = []
-    for line in reversed(timeline[-LINES_SHOWN:]):
-        room -= len(json.dumps(line)) + 2
+    for entry in reversed(timeline[-LINES_SHOWN:]):
+        room -= len(json.dumps(entry)) + 2
         if room < 0:
             break
-        shown.append(line)
+        shown.append(entry)
     return shown[::-1]
 
 
@@ -273,11 +274,11 @@ OPERATIONS = (
         details="A page may hold fewer rows than `limit`, even none, and yet have a cursor: go on until it is null.",
         run=list_incidents,
         query={
-            "state": {**word("open, closed, or all: the open ones first", _STATES), "default": "open"},
-            "job_id": text("only this Job's"),
-            "cluster": text("only those on this cluster (its name in Slurm, or its ARN)"),
-            "fault": word("only those with this fault", FaultClass),
-            "since": MOMENT,
+            "state": Parameter(State, "open"),
+            "job_id": Parameter(Annotated[str, line(), "only this Job's"]),
+            "cluster": Parameter(Annotated[str, line(), "only those on this cluster (its name in Slurm, or its ARN)"]),
+            "fault": Parameter(Annotated[str, OneOf(tuple(FaultClass)), "only those with this fault"]),
+            "since": SINCE,
             **PAGED,
         },
         links={
@@ -333,7 +334,7 @@ OPERATIONS = (
         tag="incidents",
         summary="End an Incident at its next observation; what has been done stays done",
         run=cancel_incident,
-        forms={"": EMPTY},
+        forms={"": Nothing},
         links=TAKEN_LINKS,
         answers={202: ref("Taken")},
         is_order=True,

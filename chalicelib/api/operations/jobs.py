@@ -3,11 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from dataclasses import dataclass
+from typing import Annotated, Any, Final
 
+from chalicelib.api.fields import (
+    MAX_TEXT,
+    NodeName,
+    Nothing,
+    Parameter,
+    PolicyName,
+    Step,
+    line,
+    name_of,
+)
 from chalicelib.api.operation import Operation
 from chalicelib.api.operations.shared import (
-    EMPTY,
     FIRST_INCIDENT_LINK,
     JOB_LINK,
     NEXT_PAGE,
@@ -32,7 +42,6 @@ from chalicelib.api.schema import (
     record,
     ref,
     table,
-    text,
     timestamp,
     whole,
     word,
@@ -50,64 +59,80 @@ from chalicelib.domain.model.job import (
 from chalicelib.domain.model.known import maybe_to_wire
 from chalicelib.platforms.registry import PLATFORMS
 from chalicelib.services.operator.orders import MAX_EXCLUDED
+from rekindle.protocol.bounds import Items, Whole
 from rekindle.protocol.cluster.orders import MAX_SLURM_JOB
 
 MAX_WINDOWS: Final = 64
 INCIDENTS_SHOWN: Final = 20
 ROLES: Final = ("loss", "step", "grad_norm")
-_S3: Final = text("s3:// prefix where monitor and service meet", pattern=r"^s3://[^\x00-\x1f\x7f]+$")
-_POLICY: Final = text("the policy's name", high=64, pattern=r"^[A-Za-z0-9._-]+$")
+Mailbox = Annotated[
+    str,
+    line(pattern=r"s3://[^\x00-\x1f\x7f]+", problem=f"must be s3://bucket/prefix of at most {MAX_TEXT} characters"),
+    "s3:// prefix where monitor and service meet",
+]
 # What CloudWatch takes for a name: printable ASCII that is not blank (domain/model/job.py, is_metric_name).
-_METRIC: Final = text("the training job's own metric", high=MAX_METRIC_NAME, pattern=r"^[ -~]*[!-~][ -~]*$")
-WINDOW: Final[Schema] = {
-    "type": "array",
-    "items": whole("a step"),
-    "minItems": 2,
-    "maxItems": 2,
-    "description": "[from_step, to_step)",
-}
-TRAINING_JOB: Final = record(
-    {
-        "training_job": text("its TrainingJobName", high=63, pattern=r"^[a-zA-Z0-9](-*[a-zA-Z0-9])*$"),
-        "policy": _POLICY,
-        "mailbox": _S3,
-        "metrics": record({role: _METRIC for role in ROLES}, "of a script that has no monitor", may=ROLES),
-        "alarms": word("which CloudWatch alarms are kept for it", AlarmMode),
-        "hang_minutes": whole("how long its metric may be silent", low=MIN_HANG_MINUTES, high=MAX_HANG_MINUTES),
-    },
-    "a SageMaker training job",
-    may=("policy", "mailbox", "metrics", "alarms", "hang_minutes"),
-)
-SLURM_JOB: Final = record(
-    {
-        "slurm_job": record(
-            {
-                "cluster": text("the cluster's name", high=63, pattern=r"^[A-Za-z0-9_-]+$"),
-                "job": whole("the job's number", low=1, high=MAX_SLURM_JOB),
-            }
-        ),
-        "policy": _POLICY,
-        "mailbox": _S3,
-    },
-    "a job of a Slurm cluster; what else it needs stands in its comment",
-    may=("policy", "mailbox"),
-)
-RESUBMIT: Final = record(
-    {
-        "from_step": whole("resume from the newest verified checkpoint at or before this step"),
-        "skip": listing(WINDOW, "windows of steps whose data are left out", high=MAX_WINDOWS),
-        "exclude": listing(
-            text("a node's name in Slurm", high=64, pattern=r"^[A-Za-z0-9._-]+$"),
-            "nodes that no attempt of this recovery shall get; on Slurm only",
-            high=MAX_EXCLUDED,
-        ),
-    },
-    may=("from_step", "skip", "exclude"),
-)
-STOP: Final = record(
-    {"checkpoint": {**flag("ask for a checkpoint first"), "default": True}},
-    may=("checkpoint",),
-)
+Metric = Annotated[str, name_of(MAX_METRIC_NAME, pattern=r"[ -~]*[!-~][ -~]*"), "the training job's own metric"]
+Window = Annotated[tuple[Annotated[int, Whole(0, MAX_STEP), "a step"], ...], Items(2, least=2), "[from_step, to_step)"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Metrics:
+    """The metrics of a script that has no monitor, by what they hold."""
+
+    loss: Metric | None = None
+    step: Metric | None = None
+    grad_norm: Metric | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingJob:
+    """a SageMaker training job"""
+
+    training_job: Annotated[str, name_of(63, pattern=r"[a-zA-Z0-9](-*[a-zA-Z0-9])*"), "its TrainingJobName"]
+    policy: PolicyName | None = None
+    mailbox: Mailbox | None = None
+    metrics: Annotated[Metrics, "of a script that has no monitor"] = Metrics()
+    alarms: Annotated[AlarmMode | None, "which CloudWatch alarms are kept for it"] = None
+    hang_minutes: Annotated[
+        Annotated[int, Whole(MIN_HANG_MINUTES, MAX_HANG_MINUTES)] | None, "how long its metric may be silent"
+    ] = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlurmJobName:
+    """Which job of which cluster."""
+
+    cluster: Annotated[str, name_of(63, pattern=r"[A-Za-z0-9_-]+"), "the cluster's name"]
+    job: Annotated[int, Whole(1, MAX_SLURM_JOB), "the job's number"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlurmJob:
+    """a job of a Slurm cluster; what else it needs stands in its comment"""
+
+    slurm_job: SlurmJobName
+    policy: PolicyName | None = None
+    mailbox: Mailbox | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resubmission:
+    """how a run is submitted again"""
+
+    from_step: Annotated[Step | None, "resume from the newest verified checkpoint at or before this step"] = None
+    skip: Annotated[tuple[Window, ...], Items(MAX_WINDOWS), "windows of steps whose data are left out"] = ()
+    exclude: Annotated[
+        tuple[NodeName, ...],
+        Items(MAX_EXCLUDED),
+        "nodes that no attempt of this recovery shall get; on Slurm only",
+    ] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stop:
+    """how a run is stopped"""
+
+    checkpoint: Annotated[bool, "ask for a checkpoint first"] = True
 
 
 def list_jobs(parts: Parts, request: Request) -> ApiResponse:
@@ -118,33 +143,37 @@ def list_jobs(parts: Parts, request: Request) -> ApiResponse:
 
 def register_job(parts: Parts, request: Request) -> ApiResponse:
     """Protect a training job, or a Slurm job. Idempotent."""
-    body = request.body
-    policy, mailbox = body.get("policy"), body.get("mailbox")
-    if "slurm_job" in body:
-        wanted = body["slurm_job"]
+    wanted: SlurmJob | TrainingJob = request.form
+    if isinstance(wanted, SlurmJob):
         job = parts.orders.register_slurm(
-            cluster=wanted["cluster"], slurm_job=wanted["job"], policy=policy, mailbox=mailbox
+            cluster=wanted.slurm_job.cluster,
+            slurm_job=wanted.slurm_job.job,
+            policy=wanted.policy,
+            mailbox=wanted.mailbox,
         )
     else:
         job = parts.orders.register(
-            training_job=body["training_job"], policy=policy, mailbox=mailbox, watch=read_watch(body)
+            training_job=wanted.training_job,
+            policy=wanted.policy,
+            mailbox=wanted.mailbox,
+            watch=watch_of(wanted),
         )
     return ok(job_wire(job), status=201)
 
 
-def read_watch(body: Mapping[str, Any]) -> dict[str, Any]:
+def watch_of(wanted: TrainingJob) -> dict[str, Any]:
     """The fields of WatchPlan that a registration sets.
 
     Raises:
         InvalidRequest: alarms that cannot be kept with these metrics.
     """
-    watch: dict[str, Any] = dict(body.get("metrics", {}))
-    if body.get("alarms") == AlarmMode.SHARED and watch:
+    watch: dict[str, Any] = {role: name for role in ROLES if (name := getattr(wanted.metrics, role)) is not None}
+    if wanted.alarms is AlarmMode.SHARED and watch:
         raise InvalidRequest("alarms", "shared is for Jobs with a monitor: a training job's own metrics hold no NaN")
-    if "alarms" in body:
-        watch["alarms"] = AlarmMode(body["alarms"])
-    if "hang_minutes" in body:
-        watch["hang_minutes"] = body["hang_minutes"]
+    if wanted.alarms is not None:
+        watch["alarms"] = wanted.alarms
+    if wanted.hang_minutes is not None:
+        watch["hang_minutes"] = wanted.hang_minutes
     return watch
 
 
@@ -169,20 +198,21 @@ def checkpoint_job(parts: Parts, request: Request) -> ApiResponse:
 
 def stop_job(parts: Parts, request: Request) -> ApiResponse:
     """Order a stop for good."""
-    checkpoint = bool(request.body.get("checkpoint", True))
-    outcome = parts.orders.stop(request.names["job_id"], who=request.who, key=request.key, checkpoint=checkpoint)
+    form: Stop = request.form
+    outcome = parts.orders.stop(request.names["job_id"], who=request.who, key=request.key, checkpoint=form.checkpoint)
     return order_accepted(parts, outcome)
 
 
 def resubmit_job(parts: Parts, request: Request) -> ApiResponse:
     """Order a resubmission."""
+    form: Resubmission = request.form
     outcome = parts.orders.resubmit(
         request.names["job_id"],
         who=request.who,
         key=request.key,
-        from_step=request.body.get("from_step"),
-        skip=[(pair[0], pair[1]) for pair in request.body.get("skip", [])],
-        exclude=request.body.get("exclude", ()),
+        from_step=form.from_step,
+        skip=[(begin, end) for begin, end in form.skip],
+        exclude=form.exclude,
     )
     return order_accepted(parts, outcome)
 
@@ -287,7 +317,10 @@ OPERATIONS = (
         tag="jobs",
         summary="Jobs, a page at a time",
         run=list_jobs,
-        query={"active": flag("only those that run, or only those that are over"), **PAGED},
+        query={
+            "active": Parameter(Annotated[bool, "only those that run, or only those that are over"]),
+            **PAGED,
+        },
         links={"get_job": {"job_id": "/jobs/0/job_id"}, "list_jobs": {"cursor": "/cursor"}},
         answers={200: ref("Jobs")},
     ),
@@ -299,7 +332,7 @@ OPERATIONS = (
         summary="Protect a run from now on",
         details="A Job that is protected already stays as it is, except for how it is watched.",
         run=register_job,
-        forms={"training_job": TRAINING_JOB, "slurm_job": SLURM_JOB},
+        forms={"training_job": TrainingJob, "slurm_job": SlurmJob},
         links={"get_job": JOB_LINK, "checkpoint_job": JOB_LINK, "start_drill": JOB_LINK},
         answers={201: ref("Job")},
         is_order=True,
@@ -330,7 +363,7 @@ OPERATIONS = (
         tag="jobs",
         summary="Ask the run for a checkpoint now; nothing is stopped",
         run=checkpoint_job,
-        forms={"": EMPTY},
+        forms={"": Nothing},
         links=TAKEN_LINKS,
         answers={202: ref("Taken")},
         is_order=True,
@@ -342,7 +375,7 @@ OPERATIONS = (
         tag="jobs",
         summary="Save, stop, and leave it stopped; a resubmission starts it again",
         run=stop_job,
-        forms={"": STOP},
+        forms={"": Stop},
         links=TAKEN_LINKS,
         answers={202: ref("Taken")},
         is_order=True,
@@ -355,7 +388,7 @@ OPERATIONS = (
         tag="jobs",
         summary="Save, stop and submit again",
         run=resubmit_job,
-        forms={"": RESUBMIT},
+        forms={"": Resubmission},
         links=TAKEN_LINKS,
         answers={202: ref("Taken")},
         is_order=True,

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
+from dataclasses import dataclass
+from typing import Annotated, Final
 
+from chalicelib.api.fields import Parameter
 from chalicelib.api.operation import Operation
-from chalicelib.api.operations.shared import MOMENT, moment_of
+from chalicelib.api.operations.shared import MOMENT, SINCE, moment_of
 from chalicelib.api.parts import Parts
 from chalicelib.api.problems import ApiResponse, ok
 from chalicelib.api.request import Request
@@ -31,9 +33,18 @@ from chalicelib.domain.model.approvals import Guard
 from chalicelib.domain.model.incident import Phase
 from chalicelib.services.reporting.curves import DEFAULT_MINUTES, MAX_MINUTES
 from chalicelib.services.reporting.ledgers import MAX_DAYS
+from rekindle.protocol.bounds import OneOf, Whole
 from rekindle.protocol.signals import FaultClass
 
 DEFAULT_DAYS: Final = 30
+Until = Annotated[str, MOMENT, "the window's end, now if left out: ISO-8601, UTC without an offset"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rehearsal:
+    """what is tried"""
+
+    fault: Annotated[str, OneOf(tuple(row.fault for row in DRILLS)), "what is rehearsed"]
 
 
 def job_curves(parts: Parts, request: Request) -> ApiResponse:
@@ -70,7 +81,7 @@ def fleet_ledger(parts: Parts, request: Request) -> ApiResponse:
 
 def start_drill(parts: Parts, request: Request) -> ApiResponse:
     """Rehearse a fault."""
-    result = parts.drills.start(request.names["job_id"], request.body["fault"], who=request.who, key=request.key)
+    result = parts.drills.start(request.names["job_id"], request.form.fault, who=request.who, key=request.key)
     return ok(result, status=201)
 
 
@@ -241,8 +252,8 @@ OPERATIONS = (
         summary="A run's curves: loss, steps, step time, gradient norm",
         run=job_curves,
         query={
-            "minutes": {**whole("the window", low=1, high=MAX_MINUTES), "default": DEFAULT_MINUTES},
-            "until": {**MOMENT, "description": "the window's end, now if left out: ISO-8601, UTC without an offset"},
+            "minutes": Parameter(Annotated[int, Whole(1, MAX_MINUTES), "the window"], DEFAULT_MINUTES),
+            "until": Parameter(Until, example=SINCE.example),
         },
         answers={200: ref("Curves")},
     ),
@@ -290,7 +301,7 @@ OPERATIONS = (
         tag="ledger",
         summary="What all Incidents of so many days cost and saved",
         run=fleet_ledger,
-        query={"days": {**whole("the window", low=1, high=MAX_DAYS), "default": DEFAULT_DAYS}},
+        query={"days": Parameter(Annotated[int, Whole(1, MAX_DAYS), "the window"], DEFAULT_DAYS)},
         answers={200: ref("FleetLedger")},
     ),
     Operation(
@@ -300,7 +311,7 @@ OPERATIONS = (
         tag="drills",
         summary="Rehearse a fault on a living run: real reads, real decisions, and nothing is done",
         run=start_drill,
-        forms={"": record({"fault": word("what is rehearsed", [row.fault for row in DRILLS])})},
+        forms={"": Rehearsal},
         links={"get_drill": {"drill_id": "/drill_id"}},
         answers={201: ref("Drill")},
         is_order=True,

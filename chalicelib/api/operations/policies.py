@@ -4,23 +4,46 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Final
+from dataclasses import dataclass
+from typing import Annotated, Any, Final
 
-from chalicelib.api.operation import NAMES, Operation
+from chalicelib.api.fields import MAX_POLICY_NAME, PolicyName
+from chalicelib.api.operation import Operation
 from chalicelib.api.operations.shared import null_at
 from chalicelib.api.parts import Parts
 from chalicelib.api.problems import ApiResponse, ok
 from chalicelib.api.request import Request
 from chalicelib.api.schema import Schema, any_object, any_text, flag, listing, or_null, record, ref, whole
-from chalicelib.api.versions import replace, replacement, versioned
+from chalicelib.api.versions import Version, replace, versioned
 from chalicelib.services.operator.policy_documents import DEFAULT_NAME
 
-_DOCUMENT: Final[Schema] = {
-    "type": "object",
-    "description": "a policy document (docs/policy.md); a field that is left out takes its built-in value",
-}
-MAX_NAME_CHARS: Final = NAMES["name"]["maxLength"]
+Document = Annotated[
+    Mapping[str, Any], "a policy document (docs/policy.md); a field that is left out takes its built-in value"
+]
 _NAME: Final = re.compile(r"[A-Za-z0-9._-]+")  # a policy's name in a path, NAMES["name"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replacement:
+    """what is stored, in place of which version"""
+
+    document: Document
+    version: Version = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trial:
+    """what is tried, as which policy"""
+
+    document: Document
+    name: PolicyName | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """what is compared with the stored one"""
+
+    document: Document
 
 
 def list_policies(parts: Parts, _: Request) -> ApiResponse:
@@ -35,24 +58,24 @@ def get_policy(parts: Parts, request: Request) -> ApiResponse:
 
 def put_policy(parts: Parts, request: Request) -> ApiResponse:
     """Store a document in place of the version that the caller has read."""
-    document = request.body["document"]
+    form: Replacement = request.form
     return replace(
-        request, lambda version: parts.policy_documents.put(request.names["name"], document, replaces=version)
+        request, lambda version: parts.policy_documents.put(request.names["name"], form.document, replaces=version)
     )
 
 
 def validate_policy(parts: Parts, request: Request) -> ApiResponse:
     """Every problem of a document, with its field."""
-    body = request.body
-    own = body["document"].get("name")
+    form: Trial = request.form
+    own = form.document.get("name")
     # A document that says its own name is tried under that one: a person who asks has no other in mind.
-    name = own if isinstance(own, str) and len(own) <= MAX_NAME_CHARS and _NAME.fullmatch(own) else DEFAULT_NAME
-    return ok(parts.policy_documents.validate(body["document"], name=body.get("name", name)))
+    name = own if isinstance(own, str) and len(own) <= MAX_POLICY_NAME and _NAME.fullmatch(own) else DEFAULT_NAME
+    return ok(parts.policy_documents.validate(form.document, name=form.name or name))
 
 
 def diff_policy(parts: Parts, request: Request) -> ApiResponse:
     """What would change, field by field."""
-    return ok(parts.policy_documents.diff(request.names["name"], request.body["document"]))
+    return ok(parts.policy_documents.diff(request.names["name"], request.form.document))
 
 
 ANSWERS: Final[Mapping[str, Schema]] = {
@@ -134,7 +157,7 @@ OPERATIONS = (
             "keep the policy with which they began."
         ),
         run=put_policy,
-        forms={"": replacement(_DOCUMENT)},
+        forms={"": Replacement},
         links={"get_policy": {"name": "/name"}},
         is_versioned=True,
         answers={200: ref("Policy")},
@@ -149,7 +172,7 @@ OPERATIONS = (
         tag="policies",
         summary="Try a document: every problem with its field",
         run=validate_policy,
-        forms={"": record({"document": _DOCUMENT, "name": NAMES["name"]}, may=("name",))},
+        forms={"": Trial},
         answers={200: ref("PolicyVerdict")},
         example={"document": {"budgets": {"max_attempts": 20}}},
     ),
@@ -160,7 +183,7 @@ OPERATIONS = (
         tag="policies",
         summary="What would change, field by field, if this document were stored",
         run=diff_policy,
-        forms={"": record({"document": _DOCUMENT})},
+        forms={"": Comparison},
         answers={200: ref("PolicyDiff")},
         example={"document": {"budgets": {"max_attempts": 20}}},
     ),

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
+from dataclasses import dataclass
+from typing import Annotated, Any, Final
 
 from chalicelib.api.operation import Operation
 from chalicelib.api.parts import Parts
 from chalicelib.api.problems import ApiResponse
 from chalicelib.api.request import Request
 from chalicelib.api.schema import Schema, any_object, any_text, flag, listing, number, or_null, record, ref, whole
-from chalicelib.api.versions import replace, replacement, versioned
+from chalicelib.api.versions import Version, replace, versioned
 
-_DOCUMENT: Final[Schema] = {
-    "type": "object",
-    "description": "instances (type: USD per hour), usd_per_gpu_hour, source, as_of (docs/ledger.md)",
-}
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replacement:
+    """what is stored, in place of which version"""
+
+    document: Annotated[
+        Mapping[str, Any], "instances (type: USD per hour), usd_per_gpu_hour, source, as_of (docs/ledger.md)"
+    ]
+    version: Version = None
 
 
 def get_prices(parts: Parts, _: Request) -> ApiResponse:
@@ -25,8 +31,8 @@ def get_prices(parts: Parts, _: Request) -> ApiResponse:
 
 def put_prices(parts: Parts, request: Request) -> ApiResponse:
     """Store a document in place of the version that the caller has read."""
-    document = request.body["document"]
-    return replace(request, lambda version: parts.price_table.put(document, replaces=version))
+    form: Replacement = request.form
+    return replace(request, lambda version: parts.price_table.put(form.document, replaces=version))
 
 
 ANSWERS: Final[Mapping[str, Schema]] = {
@@ -75,7 +81,7 @@ OPERATIONS = (
             "version is stored by now, with 428 where none is named."
         ),
         run=put_prices,
-        forms={"": replacement(_DOCUMENT)},
+        forms={"": Replacement},
         is_versioned=True,
         answers={200: ref("PriceTable")},
         is_order=True,

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Annotated, Final
 
+from chalicelib.api.fields import Nothing, Parameter
 from chalicelib.api.operation import Operation
-from chalicelib.api.operations.shared import EMPTY, FIRST_INCIDENT_LINK, LIMIT, incident_brief, null_at
+from chalicelib.api.operations.shared import FIRST_INCIDENT_LINK, incident_brief, null_at
 from chalicelib.api.parts import Parts
 from chalicelib.api.problems import ApiResponse, ok
-from chalicelib.api.request import DEFAULT_LIMIT, Request
+from chalicelib.api.request import DEFAULT_LIMIT, MAX_LIMIT, Request
 from chalicelib.api.schema import Schema, any_object, any_text, flag, listing, record, ref, timestamp, whole
 from chalicelib.ports.incidents import IncidentQuery
+from rekindle.protocol.bounds import Whole
 
 MAX_QUARANTINED = 10  # of one page: SQS gives ten messages at once
 MAX_REDRIVEN = 100
+_FEW: Final = {
+    "limit": Parameter(Annotated[int, Whole(1, MAX_LIMIT), f"at most {MAX_QUARANTINED} are shown"], DEFAULT_LIMIT)
+}
 
 
 def health(parts: Parts, _: Request) -> ApiResponse:
@@ -120,7 +125,7 @@ OPERATIONS = (
         tag="service",
         summary="Events that could not be read",
         run=list_quarantine,
-        query={"limit": {**LIMIT, "description": f"at most {MAX_QUARANTINED} are shown"}},
+        query=_FEW,
         answers={200: ref("Quarantine")},
     ),
     Operation(
@@ -130,7 +135,7 @@ OPERATIONS = (
         tag="service",
         summary="Feed quarantined events in again, at most 100",
         run=redrive_quarantine,
-        forms={"": EMPTY},
+        forms={"": Nothing},
         answers={200: ref("Redriven")},
         is_order=True,
     ),
@@ -141,7 +146,7 @@ OPERATIONS = (
         tag="service",
         summary="Notices that did not reach a channel, and why",
         run=list_undelivered,
-        query={"limit": {**LIMIT, "description": f"at most {MAX_QUARANTINED} are shown"}},
+        query=_FEW,
         answers={200: ref("Undelivered")},
     ),
     Operation(
@@ -152,7 +157,7 @@ OPERATIONS = (
         summary="Send notices that were given up again, at most 100",
         details="What has arrived meanwhile is not sent twice; what fails again comes back here with the new reason.",
         run=redrive_undelivered,
-        forms={"": EMPTY},
+        forms={"": Nothing},
         answers={200: ref("SentAgain")},
         is_order=True,
     ),

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
+from chalicelib.api.fields import Parameter, line, name_of
 from chalicelib.api.operation import Link
 from chalicelib.api.parts import Parts
 from chalicelib.api.problems import ApiResponse, ok
@@ -19,7 +20,6 @@ from chalicelib.api.schema import (
     or_null,
     record,
     ref,
-    text,
     timestamp,
     whole,
     word,
@@ -30,31 +30,27 @@ from chalicelib.domain.model.incident import Incident, Phase
 from chalicelib.domain.model.known import maybe_to_wire
 from chalicelib.domain.reporting.sentence import sentence_of
 from chalicelib.services.reporting.outcome import Outcome, OutcomeKind
+from rekindle.protocol.bounds import Whole
 from rekindle.protocol.signals import FaultClass
 
 INCIDENT_LINK: Final[Link] = {"incident_id": "/incident_id"}
 FIRST_INCIDENT_LINK: Final[Link] = {"incident_id": "/incidents/0/incident_id"}
 JOB_LINK: Final[Link] = {"job_id": "/job_id"}
 TAKEN_LINKS: Final[Mapping[str, Link]] = {"get_incident": INCIDENT_LINK, "get_timeline": INCIDENT_LINK}
-LIMIT: Final = {**whole("rows of one page", low=1, high=MAX_LIMIT), "default": DEFAULT_LIMIT}
-CURSOR: Final = text("`cursor` of the page before; only this API makes any", high=1024, pattern=r"^[A-Za-z0-9_=-]+$")
-PAGED: Final[Mapping[str, Schema]] = {"limit": LIMIT, "cursor": CURSOR}
-EMPTY: Final[Schema] = {
-    "type": "object",
-    "properties": {},
-    "additionalProperties": False,
-    "description": "nothing; the body may be left out",
-}
-
-MOMENT: Final = {
-    **text(
-        "opened then or later: ISO-8601, UTC where it has no offset",
-        high=40,
-        pattern=r"^[0-9]{4}-[0-9]{2}-[0-9]{2}"
-        r"([T ][0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]{1,6})?)?(Z|[+-][0-9]{2}:[0-9]{2})?)?$",
-    ),
-    "examples": ["2026-11-20T10:00:00Z"],
-}
+Limit = Annotated[int, Whole(1, MAX_LIMIT), "rows of one page"]
+Cursor = Annotated[
+    str, name_of(1024, pattern=r"[A-Za-z0-9_=-]+"), "`cursor` of the page before; only this API makes any"
+]
+PAGED: Final[Mapping[str, Parameter]] = {"limit": Parameter(Limit, DEFAULT_LIMIT), "cursor": Parameter(Cursor)}
+_EXAMPLE_MOMENT: Final = "2026-11-20T10:00:00Z"
+MOMENT: Final = line(
+    40,
+    pattern=r"[0-9]{4}-[0-9]{2}-[0-9]{2}"
+    r"([T ][0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]{1,6})?)?(Z|[+-][0-9]{2}:[0-9]{2})?)?",
+    problem=f"must be a text of 1 to 40 characters, as in {_EXAMPLE_MOMENT}; in a query + is written %2B",
+)
+Since = Annotated[str, MOMENT, "opened then or later: ISO-8601, UTC where it has no offset"]
+SINCE: Final = Parameter(Since, example=_EXAMPLE_MOMENT)
 STEP: Final = ref("Step")
 MAYBE_TEXT: Final = or_null(any_text())
 NEXT_PAGE: Final = or_null(any_text("where the next page begins; null: this was the last one"))

@@ -3,28 +3,49 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
+from dataclasses import dataclass
+from typing import Annotated, Final, Literal
 
+from chalicelib.api.fields import Nothing, line
 from chalicelib.api.operation import Operation
 from chalicelib.api.operations.shared import APPROVAL_FIELDS, MAYBE_TEXT, TAKEN_LINKS, null_at, order_accepted
 from chalicelib.api.parts import Parts
 from chalicelib.api.problems import ApiResponse, ok
 from chalicelib.api.request import Request
-from chalicelib.api.schema import Schema, any_text, flag, listing, record, ref, text, timestamp, word
+from chalicelib.api.schema import Schema, any_text, flag, listing, record, ref, timestamp, word
 from chalicelib.domain.model.incident import Phase
 from chalicelib.domain.model.switches import ShadowScope
 from chalicelib.services.operator.approvals import MAX_COMMENT_CHARS
 from chalicelib.services.operator.switches import MAX_NAME_CHARS, MAX_WHY_CHARS
 from rekindle.protocol.signals import FaultClass
 
-_SHADOW: Final[Schema] = record(
-    {
-        "scope": word("for what", ShadowScope),
-        "name": text("the Job's id or the cluster's name; left out for everywhere", high=MAX_NAME_CHARS),
-        "on": flag("true: decide and notify, do nothing"),
-    },
-    may=("name",),
-)
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pause:
+    """the global pause"""
+
+    paused: Annotated[bool, "true: do nothing, everywhere"]
+    why: Annotated[Annotated[str, line(MAX_WHY_CHARS)] | None, "for the record"] = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shadow:
+    """where shadow mode is switched"""
+
+    scope: Annotated[ShadowScope, "for what"]
+    on: Annotated[bool, "true: decide and notify, do nothing"]
+    name: Annotated[
+        Annotated[str, line(MAX_NAME_CHARS)] | None,
+        "the Job's id or the cluster's name; left out for everywhere",
+    ] = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """the answer to a question"""
+
+    answer: Annotated[Literal["approve", "deny"], "the answer"]
+    comment: Annotated[Annotated[str, line(MAX_COMMENT_CHARS)] | None, "for the record"] = None
 
 
 def read_switches(parts: Parts, _: Request) -> ApiResponse:
@@ -34,15 +55,15 @@ def read_switches(parts: Parts, _: Request) -> ApiResponse:
 
 def set_pause(parts: Parts, request: Request) -> ApiResponse:
     """Set or lift the global pause."""
-    paused = bool(request.body["paused"])
-    parts.report(parts.switches.set_pause(paused, who=request.who, why=request.body.get("why", "")))
+    form: Pause = request.form
+    parts.report(parts.switches.set_pause(form.paused, who=request.who, why=form.why or ""))
     return ok(parts.switches.read())
 
 
 def set_shadow(parts: Parts, request: Request) -> ApiResponse:
     """Shadow mode for a Job, a cluster or everything."""
-    body = request.body
-    parts.report(parts.switches.set_shadow(body["scope"], body.get("name"), body["on"], who=request.who))
+    form: Shadow = request.form
+    parts.report(parts.switches.set_shadow(form.scope, form.name, form.on, who=request.who))
     return ok(parts.switches.read())
 
 
@@ -59,13 +80,14 @@ def list_approvals(parts: Parts, _: Request) -> ApiResponse:
 
 def answer_approval(parts: Parts, request: Request) -> ApiResponse:
     """Approve or deny."""
+    form: Answer = request.form
     outcome = parts.approvals.answer(
         request.names["incident_id"],
         request.names["approval_id"],
-        answer=request.body["answer"],
+        answer=form.answer,
         who=request.who,
         key=request.key,
-        comment=request.body.get("comment", ""),
+        comment=form.comment or "",
     )
     return order_accepted(parts, outcome)
 
@@ -137,13 +159,7 @@ OPERATIONS = (
         "It takes effect at the next observation.",
         run=set_pause,
         forms={
-            "": record(
-                {
-                    "paused": flag("true: do nothing, everywhere"),
-                    "why": text("for the record", high=MAX_WHY_CHARS),
-                },
-                may=("why",),
-            )
+            "": Pause,
         },
         answers={200: ref("Switches")},
         is_order=True,
@@ -156,7 +172,7 @@ OPERATIONS = (
         tag="switches",
         summary="Shadow mode for a Job, a cluster or everything: decide and notify, do nothing",
         run=set_shadow,
-        forms={"": _SHADOW},
+        forms={"": Shadow},
         answers={200: ref("Switches")},
         is_order=True,
         refuses=(404,),
@@ -169,7 +185,7 @@ OPERATIONS = (
         tag="switches",
         summary="Let everything go on that the fleet-wide breaker holds",
         run=lift_breaker,
-        forms={"": {"type": "object", "properties": {}, "additionalProperties": False}},
+        forms={"": Nothing},
         answers={200: ref("Switches")},
         is_order=True,
     ),
@@ -197,13 +213,7 @@ OPERATIONS = (
         summary="Approve or deny; the first answer counts",
         run=answer_approval,
         forms={
-            "": record(
-                {
-                    "answer": word("the answer", ("approve", "deny")),
-                    "comment": text("for the record", high=MAX_COMMENT_CHARS),
-                },
-                may=("comment",),
-            )
+            "": Answer,
         },
         links=TAKEN_LINKS,
         answers={202: ref("Taken")},
