@@ -15,7 +15,7 @@ from datetime import datetime
 
 from chalicelib.aws.dynamodb.incident_inbox import MAX_INBOX, ORDERS_EXTRA
 from chalicelib.domain.model.errors import InvalidRequest, Permanent, UnknownEntity, VersionConflict
-from chalicelib.domain.model.incident import Incident, TimelineEntry, execution_name, node_scope
+from chalicelib.domain.model.incident import Incident, TimelineEntry, node_scope
 from chalicelib.domain.model.job import Attempt, Job, WatchPlan
 from chalicelib.domain.model.signal import Signal, SignalSource
 from chalicelib.ports.incidents import Entry, JoinOutcome, Page, StoredIncident
@@ -369,32 +369,3 @@ def _read_cursor(cursor: str | None) -> int:
         return int(base64.b64decode(cursor))
     except ValueError as err:
         raise InvalidRequest("cursor", "is not one that this store gave out") from err
-
-
-class RememberedExecutions:
-    """ports.Executions that run nothing: it remembers starts and wakes; `live` is what `running` answers."""
-
-    def __init__(self) -> None:
-        self.started: list[str] = []
-        self.live: set[str] = set()
-        self.woken: list[tuple[str, str]] = []
-        self.gone: set[str] = set()
-
-    def start(self, incident_id: str, *, generation: int) -> None:
-        """See the port."""
-        name = execution_name(incident_id, generation)
-        if name not in self.started:
-            self.started.append(name)
-            self.live.add(name)
-
-    def wake(self, callback_id: str, *, why: str) -> bool:
-        """See the port: a callback is completed once."""
-        if callback_id in self.gone:
-            return False
-        self.gone.add(callback_id)
-        self.woken.append((callback_id, why))
-        return True
-
-    def running(self) -> frozenset[str]:
-        """See the port."""
-        return frozenset(self.live)

@@ -170,9 +170,9 @@ class Alarms:
         if after == before:
             return
         self._states[alarm.name, mark] = after
-        self._tell(alarm, before, after, values, stat=stat, period_s=period_s, contributor=contributor)
+        self._send_state_change(alarm, before, after, values, stat=stat, period_s=period_s, contributor=contributor)
 
-    def _tell(
+    def _send_state_change(
         self,
         alarm: Any,
         before: str,

@@ -40,7 +40,7 @@ class Undisturbed:
         self._answered = threading.Condition()
         self._answers = 0
         self._ended = False
-        self._reader = threading.Thread(target=self._read, name="reference", daemon=True)
+        self._reader = threading.Thread(target=self._read_losses, name="reference", daemon=True)
         self._reader.start()
 
     def train_to(self, step: int, *, skip: Windows = ()) -> None:
@@ -75,7 +75,7 @@ class Undisturbed:
         self._reader.join(timeout=5)
         self._output.close()
 
-    def _read(self) -> None:
+    def _read_losses(self) -> None:
         for line in self._output:
             losses = {int(step): exact for step, exact in json.loads(line)["losses"].items()}
             with self._answered:

@@ -75,7 +75,7 @@ class Clusters:
         found = self._find(cluster)
         node = found.nodes[instance_id]
         self._set_status(node, "Failure", message)
-        self._tell(found, "Error", f"Instance {instance_id} health check failed", node=node, failure=message)
+        self._add_event(found, "Error", f"Instance {instance_id} health check failed", node=node, failure=message)
 
     def fail_next_replacement(self, message: str) -> None:
         """Let the next replacement end in Failure with this message."""
@@ -393,7 +393,7 @@ class Clusters:
         if message is not None:
             node.message = message
 
-    def _tell(self, cluster: Cluster, level: str, description: str, **more: Any) -> None:
+    def _add_event(self, cluster: Cluster, level: str, description: str, **more: Any) -> None:
         if not cluster.is_continuous:
             return
         record = event_record(cluster, level=level, description=description, at=self._clock.now(), **more)
@@ -452,7 +452,7 @@ class Clusters:
         node.busy_with = "reboot"
         self._set_status(node, "Pending")
         where = f"on Cluster {cluster.name} and IG {node.group}"
-        self._tell(
+        self._add_event(
             cluster, "Info", f"Reboot of EC2 Instance {node.instance_id} is currently in progress {where}", node=node
         )
         if self.on_gone is not None:
@@ -483,7 +483,7 @@ class Clusters:
                 fresh = cluster.add_node(node.group, now=self._clock.now(), ip=node.ip, logical_id=node.logical_id)
                 fresh.busy_with = "replacement"
             text = f"Instance {fresh.instance_id} is starting as part of instance replacement"
-            self._tell(cluster, "Info", text, node=fresh, operation_id=operation_id)
+            self._add_event(cluster, "Info", text, node=fresh, operation_id=operation_id)
             self._clock.after(
                 self.timings.replace - self.timings.shut_down,
                 lambda: self._replaced(cluster, node.instance_id, fresh, operation_id),
@@ -499,13 +499,13 @@ class Clusters:
             self._set_status(fresh, "Failure", message)
             where = f"in Cluster {cluster.name} and InstanceGroup {fresh.group}"
             for text in (f"Failed to provision EC2 Instance {where}", f"Instance creation {where} failed"):
-                self._tell(cluster, "Error", text, node=fresh, failure=message, operation_id=operation_id)
+                self._add_event(cluster, "Error", text, node=fresh, failure=message, operation_id=operation_id)
             return
         if self.on_replace is not None:
             self.on_replace(cluster.name, old_id, fresh.instance_id, fresh)
         self._set_status(fresh, "Running")
         text = f"Instance {fresh.instance_id} creation completed successfully as part of instance replacement"
-        self._tell(cluster, "Info", text, node=fresh, operation_id=operation_id)
+        self._add_event(cluster, "Info", text, node=fresh, operation_id=operation_id)
 
     def _delete(self, cluster: Cluster, node: Node) -> None:
         """Shrinks the group: nothing comes instead."""

@@ -28,12 +28,12 @@ from chalicelib.services.observe.observer import Observer
 from chalicelib.services.observe.timeline import needs_record
 from chalicelib.services.perform.perform import ActionExecutor
 from chalicelib.services.reporting.outcome import Outcome, OutcomeKind
+from localcloud.memory_ports import OnePolicy
 from localcloud.memory_tables import MemoryIncidents, MemoryJobs
 from localcloud.replay.history import UNSIZED, Exported, RecordedView, is_export, read_export, reported_size
 from localcloud.replay.read import Recorded
 from localcloud.replay.world import (
     NoNotices,
-    OnePolicy,
     ProtectedClusters,
     RecordedWorld,
     RecordingIndex,

@@ -377,17 +377,6 @@ def _maybe(step: int | None) -> Maybe[int]:
     return _NO_STEP if step is None else Known(step)
 
 
-class OnePolicy:
-    """Policies: whatever is asked for, the policy on trial."""
-
-    def __init__(self, policy: Policy) -> None:
-        self._policy = policy
-
-    def load(self, name: str) -> Policy:  # noqa: ARG002  the port's own name
-        """The policy on trial."""
-        return self._policy
-
-
 class ProtectedClusters:
     """ClusterReader: every cluster is protected; what the envelope left out stays unknown."""
 

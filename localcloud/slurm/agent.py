@@ -18,7 +18,7 @@ from rekindle.protocol.cluster.orders import Order, OrderResult
 
 
 class SlurmAgent:
-    """`put` writes an object of the stack's bucket, `tell` sends an event to its bus."""
+    """`put` writes an object of the stack's bucket, `send` sends an event to its bus."""
 
     def __init__(
         self,
@@ -26,12 +26,12 @@ class SlurmAgent:
         *,
         now: Callable[[], datetime],
         put: Callable[[str, bytes], None],
-        tell: Callable[[str, dict[str, Any]], None],
+        send: Callable[[str, dict[str, Any]], None],
     ) -> None:
         self._model = model
         self._now = now
         self._put = put
-        self._tell_out = tell
+        self._send = send
         self._answers: dict[str, OrderResult] = {}
         self._written: dict[str, str] = {}
         self.cluster_arn = ""  # set on HyperPod
@@ -39,7 +39,7 @@ class SlurmAgent:
 
     def start(self) -> None:
         """It says that it is there."""
-        self._tell("Rekindle Agent Started", {"agent_id": "head", "at": self._now().isoformat()})
+        self._send_event("Rekindle Agent Started", {"agent_id": "head", "at": self._now().isoformat()})
 
     def take(self, body: bytes) -> OrderResult:
         """Carry out one message of the queue; its answer is written and reported once."""
@@ -47,11 +47,11 @@ class SlurmAgent:
         if answer.token not in self._answers:
             self._answers[answer.token] = answer
             self._put(answer_key(self._model.cluster, answer.token), answer.to_json())
-            self._tell("Rekindle Order Answered", answer.to_wire())
+            self._send_event("Rekindle Order Answered", answer.to_wire())
         return answer
 
     def publish(self, docs: Mapping[str, AttemptDoc] | None = None, nodes: NodesDoc | None = None) -> None:
-        """Write and tell what has changed since the last time: of what Slurm shows, which is the model's where nothing
+        """Write and send what has changed since the last time: of what Slurm shows, which is the model's where nothing
         else is given.
         """
         now = self._now()
@@ -62,7 +62,7 @@ class SlurmAgent:
             self._written[name] = shown
             self._put(attempt_key(name), doc.to_json())
             wire = {key: value for key, value in doc.to_wire().items() if value not in (None, "", [])}
-            self._tell("Rekindle Slurm Job", wire | {"at": now.isoformat()})
+            self._send_event("Rekindle Slurm Job", wire | {"at": now.isoformat()})
         nodes = nodes or self._model.nodes_doc()
         for facts in nodes.nodes:
             shown = json.dumps(facts.to_wire() | {"jobs": []}, sort_keys=True)
@@ -71,7 +71,7 @@ class SlurmAgent:
             if before is not None and before != shown:
                 wire = {key: value for key, value in facts.to_wire().items() if key not in ("name", "jobs", "gpus")}
                 news = {key: value for key, value in wire.items() if value not in (None, "", [])}
-                self._tell("Rekindle Slurm Node", news | {"node": facts.name, "at": now.isoformat()})
+                self._send_event("Rekindle Slurm Node", news | {"node": facts.name, "at": now.isoformat()})
         shown = json.dumps(nodes.to_wire() | {"seen_at": ""}, sort_keys=True)
         if self._written.get("nodes") != shown:
             self._written["nodes"] = shown
@@ -89,6 +89,6 @@ class SlurmAgent:
             cluster_arn=self.cluster_arn,
         )
 
-    def _tell(self, detail_type: str, detail: dict[str, Any]) -> None:
+    def _send_event(self, detail_type: str, detail: dict[str, Any]) -> None:
         body = {key: value for key, value in detail.items() if value is not None}
-        self._tell_out(detail_type, {"v": 1, "cluster": self._model.cluster} | body)
+        self._send(detail_type, {"v": 1, "cluster": self._model.cluster} | body)

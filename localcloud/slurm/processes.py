@@ -29,7 +29,7 @@ class Process:
 
 def processes_below(root: int, logs: Path) -> list[Process]:
     """All living descendants of `root`; `logs` is the folder of the nodes' logs, `slurmd-<node>.log` each."""
-    return [found for pid in descendants(root) if (found := _read(pid, logs)) is not None]
+    return [found for pid in descendants(root) if (found := _read_process(pid, logs)) is not None]
 
 
 def is_alive(pid: int) -> bool:
@@ -72,7 +72,7 @@ def _is_stepd_of(pid: int, folder: Path) -> bool:
     return _command(pid).startswith("slurmstepd") and any(name.startswith(f"{folder}/") for name in _open_files(pid))
 
 
-def _read(pid: int, logs: Path) -> Process | None:
+def _read_process(pid: int, logs: Path) -> Process | None:
     if not is_alive(pid):
         return None
     command = _command(pid)

@@ -87,7 +87,7 @@ class SlurmSimulated:
         self.runs: dict[str, SimRun] = {}
         self.is_silent = False
         self.cluster_arn = ""  # set on HyperPod
-        self._agent = SlurmAgent(self.model, now=clock.now, put=self._put, tell=self._tell)
+        self._agent = SlurmAgent(self.model, now=clock.now, put=self._put, send=self._send_event)
         self._heartbeat_at: datetime | None = None
         self._url: str | None = None
         self._timer: Timer | None = None
@@ -141,7 +141,7 @@ class SlurmSimulated:
             self._agent.cluster_arn = self.cluster_arn
             self._put(agent_key(self.cluster), self._agent.heartbeat(at=now, read_at=now).to_json())
 
-    def _tell(self, detail_type: str, detail: dict[str, Any]) -> None:
+    def _send_event(self, detail_type: str, detail: dict[str, Any]) -> None:
         self._client("events").put_events(
             Entries=[
                 {

@@ -107,31 +107,31 @@ class ResourceLifecycle:
         self._stack.resources[logical_id] = one
         if logical_id in change.imports:
             one.physical_id, one.properties = name, properties
-            self._stack.tell(one, "IMPORT_IN_PROGRESS", self._now, "Resource import started.")
+            self._stack.add_event(one, "IMPORT_IN_PROGRESS", self._now, "Resource import started.")
             self._account.take_up(kind, name)
             self._account.owners[kind, name] = self._stack.stack_id
-            self._stack.tell(one, "IMPORT_COMPLETE", self._now, "Resource import completed.")
+            self._stack.add_event(one, "IMPORT_COMPLETE", self._now, "Resource import completed.")
             return
-        self._stack.tell(one, "CREATE_IN_PROGRESS", self._now)
+        self._stack.add_event(one, "CREATE_IN_PROGRESS", self._now)
         try:
             self._account.create(kind, name, properties)
         except Refusal as refusal:
-            self._stack.tell(one, "CREATE_FAILED", self._now, f'Resource handler returned message: "{refusal}"')
+            self._stack.add_event(one, "CREATE_FAILED", self._now, f'Resource handler returned message: "{refusal}"')
             raise _Stopped(logical_id) from refusal
         one.physical_id, one.properties = name, properties
         self._account.owners[kind, name] = self._stack.stack_id
-        self._stack.tell(one, "CREATE_IN_PROGRESS", self._now, "Resource creation Initiated")
-        self._stack.tell(one, "CREATE_COMPLETE", self._now)
+        self._stack.add_event(one, "CREATE_IN_PROGRESS", self._now, "Resource creation Initiated")
+        self._stack.add_event(one, "CREATE_COMPLETE", self._now)
 
     def _change(self, one: Resource, properties: dict[str, Any]) -> None:
-        self._stack.tell(one, "UPDATE_IN_PROGRESS", self._now)
+        self._stack.add_event(one, "UPDATE_IN_PROGRESS", self._now)
         try:
             one.physical_id = self._changed(one, properties)
         except Refusal as refusal:
-            self._stack.tell(one, "UPDATE_FAILED", self._now, str(refusal))
+            self._stack.add_event(one, "UPDATE_FAILED", self._now, str(refusal))
             raise _Stopped(one.logical_id) from refusal
         one.properties = properties
-        self._stack.tell(one, "UPDATE_COMPLETE", self._now)
+        self._stack.add_event(one, "UPDATE_COMPLETE", self._now)
 
     def _changed(self, one: Resource, properties: dict[str, Any]) -> str:
         """Update a resource in place or replace it; returns its physical id.
@@ -169,13 +169,13 @@ class ResourceLifecycle:
             new = stack.resources[name]
             if new.properties == old.properties and new.status != "UPDATE_FAILED":
                 continue
-            stack.tell(new, "UPDATE_IN_PROGRESS", self._now)
+            stack.add_event(new, "UPDATE_IN_PROGRESS", self._now)
             if new.physical_id == old.physical_id:
                 self._account.update(old.kind, str(old.physical_id), old.properties)
             else:
                 self._account.delete(new.kind, str(new.physical_id))
             new.physical_id, new.properties = old.physical_id, old.properties
-            stack.tell(new, "UPDATE_COMPLETE", self._now)
+            stack.add_event(new, "UPDATE_COMPLETE", self._now)
         stack.set_status("UPDATE_ROLLBACK_COMPLETE_CLEANUP_IN_PROGRESS", self._now)
         lost = self._delete(made)
         for resource in made:
@@ -196,16 +196,16 @@ class ResourceLifecycle:
                 continue
             if resource.is_kept:
                 self._account.owners.pop((resource.kind, resource.physical_id), None)
-                self._stack.tell(resource, "DELETE_SKIPPED", self._now)
+                self._stack.add_event(resource, "DELETE_SKIPPED", self._now)
                 continue
-            self._stack.tell(resource, "DELETE_IN_PROGRESS", self._now)
+            self._stack.add_event(resource, "DELETE_IN_PROGRESS", self._now)
             try:
                 self._account.delete(resource.kind, resource.physical_id)
             except Refusal as refusal:
-                self._stack.tell(resource, "DELETE_FAILED", self._now, str(refusal))
+                self._stack.add_event(resource, "DELETE_FAILED", self._now, str(refusal))
                 lost.append(resource.logical_id)
                 continue
-            self._stack.tell(resource, "DELETE_COMPLETE", self._now)
+            self._stack.add_event(resource, "DELETE_COMPLETE", self._now)
         return lost
 
 

@@ -77,7 +77,7 @@ class StackRecord:
         if status not in _UNTOLD:
             self._event(self.name, "AWS::CloudFormation::Stack", self.stack_id, status, now(), reason)
 
-    def tell(self, resource: Resource, status: str, now: Now, reason: str | None = None) -> None:
+    def add_event(self, resource: Resource, status: str, now: Now, reason: str | None = None) -> None:
         """Change a resource's state, with an event."""
         resource.status, resource.reason, resource.at = status, reason, now()
         self._event(resource.logical_id, resource.kind, resource.physical_id or "", status, resource.at, reason)

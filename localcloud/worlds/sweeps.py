@@ -18,7 +18,7 @@ from chalicelib.ports.sweep import SweepMark
 from chalicelib.services.sweep.figures import SweepFigures
 from localcloud.aws.sagemaker import Phase
 from localcloud.cloud import STACK, Cloud
-from localcloud.memory_tables import RememberedExecutions
+from localcloud.memory_ports import RememberedExecutions
 from rekindle.protocol.mailbox import Heartbeat, LossState, Manifest, ManifestFile, RunPhase, SaveKind, heartbeat_key
 
 STEP = ("Rekindle/Training", "Step", "JobId")

@@ -157,10 +157,10 @@ class Client:
         except (urllib3.exceptions.HTTPError, OSError) as err:
             doubt = " whether the order arrived is not known" if headers else ""
             raise TryAgain(f"no answer from {self.url} ({_reason(err)}){';' + doubt if doubt else ''}{again}") from err
-        return _read(answer.status, content, answer.headers, again)
+        return _answer_of(answer.status, content, answer.headers, again)
 
 
-def _read(status: int, content: bytes, headers: Mapping[str, str], again: str) -> dict[str, Any]:
+def _answer_of(status: int, content: bytes, headers: Mapping[str, str], again: str) -> dict[str, Any]:
     if len(content) > MAX_ANSWER_BYTES:
         raise CommandFailed("the answer is too large to be this service's")
     try:

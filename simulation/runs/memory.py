@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 from chalicelib.aws.dynamodb.newer_version import read_incident
-from chalicelib.domain.model.hardware_ledger import HardwareFault, HardwareRecord
 from chalicelib.domain.model.incident import Incident
 from chalicelib.domain.model.signal import Signal
 from chalicelib.ports.incidents import Entry, JoinOutcome
 from chalicelib.ports.notices import Notice
-from chalicelib.ports.sweep import SweepMark
 from chalicelib.services.reporting.outcome import Outcome
 from localcloud.memory_tables import MemoryIncidents, MemoryJobs
 from simulation.runs.truth import Attempt, TrueNode, TrueRun
@@ -88,38 +86,6 @@ class Tables:
 
     incidents: Incidents
     jobs: MemoryJobs
-
-
-class MemoryHardwareLedger:
-    """ports.HardwareLedger in memory."""
-
-    def __init__(self) -> None:
-        self.records: dict[str, HardwareRecord] = {}
-
-    def add(self, mark: str, fault: HardwareFault) -> HardwareRecord:
-        self.records[mark] = self.records.get(mark, HardwareRecord(mark=mark)).with_fault(fault)
-        return self.records[mark]
-
-    def read(self, marks: Sequence[str]) -> tuple[HardwareRecord, ...]:
-        return tuple(self.records[mark] for mark in dict.fromkeys(marks) if mark in self.records)
-
-    def listing(self, *, limit: int, repeated_only: bool) -> tuple[HardwareRecord, ...]:
-        found = [record for record in self.records.values() if len(record.faults) > 1 or not repeated_only]
-        found.sort(key=lambda one: (len(one.faults) > 1, one.faults[-1].at, one.mark), reverse=True)
-        return tuple(found[:limit])
-
-
-class Marks:
-    """ports.SweepMarks in memory."""
-
-    def __init__(self) -> None:
-        self._mark = SweepMark()
-
-    def load(self) -> SweepMark:
-        return self._mark
-
-    def save(self, mark: SweepMark) -> None:
-        self._mark = mark
 
 
 class NoticeLog:

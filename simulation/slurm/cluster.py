@@ -81,7 +81,7 @@ class Cluster:
             self._show(name_of(node), instance_id=node.instance_id, group=WORKERS)
         self.model.on_start.append(self._starts)
         self.model.on_end.append(self._is_over)
-        self.agent = SlurmAgent(self.model, now=clock.now, put=self._put, tell=self._tell)
+        self.agent = SlurmAgent(self.model, now=clock.now, put=self._put, send=self._send_event)
         self.agent.cluster_arn = self.arn
         self.pods.on_gone, self.pods.on_reboot, self.pods.on_replace = self._gone, self._rebooted, self._replaced
         self._ours: dict[str, datetime] = {}  # starts that the service ordered, and when
@@ -425,7 +425,7 @@ class Cluster:
     def _put(self, key: str, body: bytes) -> None:
         self._objects.put(key, body)
 
-    def _tell(self, detail_type: str, detail: dict[str, Any]) -> None:
+    def _send_event(self, detail_type: str, detail: dict[str, Any]) -> None:
         self._publish("rekindle.agent", detail_type, detail, [])
 
     def _bent(self, nodes: NodesDoc) -> NodesDoc:

@@ -16,10 +16,10 @@ from chalicelib.domain.policy.document import Policy
 from chalicelib.recovery.workflow import run_recovery
 from chalicelib.services.reporting.hardware_ledger import HardwareLedgers
 from localcloud.aws.clock import Clock
-from localcloud.replay.world import OnePolicy
+from localcloud.engine.threads import Context, MemoryExecutions
+from localcloud.memory_ports import MemoryHardwareLedger, MemoryMarks, OnePolicy
 from simulation.cloud.platform import NoAlarms
-from simulation.runs.memory import DiscardedOutcomes, Marks, MemoryHardwareLedger, MemoryQuarantine, Tables
-from simulation.stages.durable import Context, MemoryExecutions
+from simulation.runs.memory import DiscardedOutcomes, MemoryQuarantine, Tables
 from simulation.stories.source_faults import SourceFaults
 
 ACCOUNT: Final = "123456789012"
@@ -85,7 +85,7 @@ class RealService(Service):
 
     @cached_property
     def marks(self) -> Any:
-        return Marks()
+        return MemoryMarks()
 
     @cached_property
     def board(self) -> Any:

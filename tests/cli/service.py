@@ -36,7 +36,8 @@ from chalicelib.services.operator.switches import Switches
 from chalicelib.services.perform.perform import ActionExecutor
 from chalicelib.services.reporting.alarms import Alarms
 from chalicelib.services.reporting.outcome import Outcome
-from localcloud.memory_tables import MemoryIncidents, MemoryJobs, RememberedExecutions
+from localcloud.memory_ports import RememberedExecutions
+from localcloud.memory_tables import MemoryIncidents, MemoryJobs
 from tests.fakes.headnodes import FakeHeadNodes
 from tests.fakes.paging import FakeAnswers, FakeListings, FakePolicyShelf
 from tests.fakes.watching import FakeAlarmBoard

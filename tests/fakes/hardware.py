@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from chalicelib.domain.model.errors import DependencyUnavailable
 from chalicelib.domain.model.hardware_ledger import HardwareRecord
-from simulation.runs.memory import MemoryHardwareLedger
+from localcloud.memory_ports import MemoryHardwareLedger
 
 
 class FakeHardwareLedger(MemoryHardwareLedger):

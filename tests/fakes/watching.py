@@ -1,4 +1,4 @@
-"""What the sweep reads in batches, in memory: metrics, the listing of states, saves, its mark, alarms."""
+"""What the sweep reads in batches, in memory: metrics, the listing of states, saves, alarms."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from chalicelib.domain.model.errors import CapacityUnavailable
 from chalicelib.domain.model.job import Job
 from chalicelib.domain.model.known import Known, Maybe, Unknown
 from chalicelib.domain.model.observation import AttemptStatus
-from chalicelib.ports.sweep import MetricQuery, Series, SweepMark
+from chalicelib.ports.sweep import MetricQuery, Series
 from tests.fakes.world import FakeScheduler
 
 
@@ -63,19 +63,6 @@ class FakeSaves:
     def save_times(self, job: Job) -> Maybe[tuple[datetime, ...]]:
         self.asked.append(job.job_id)
         return Known(self.times[job.job_id]) if job.job_id in self.times else Unknown("not listed")
-
-
-class FakeMarks:
-    """The mark in memory."""
-
-    def __init__(self) -> None:
-        self.mark = SweepMark()
-
-    def load(self) -> SweepMark:
-        return self.mark
-
-    def save(self, mark: SweepMark) -> None:
-        self.mark = mark
 
 
 class FakeAlarmBoard:

@@ -11,7 +11,7 @@ from chalicelib.services.intake.intake import Intake
 from chalicelib.services.operator.orders import Orders
 from chalicelib.services.reporting.alarms import Alarms
 from chalicelib.services.reporting.hardware_ledger import HardwareLedgers
-from localcloud.memory_tables import RememberedExecutions
+from localcloud.memory_ports import RememberedExecutions
 from tests.fakes.watching import FakeAlarmBoard
 from tests.fakes.world import FakeClusterReader, FakeMailbox, FakePolicies
 from tests.services.node_world import CLUSTER, NodeWorld

@@ -9,7 +9,7 @@ from typing import Any
 from chalicelib.domain.model.known import Known
 from chalicelib.domain.model.node import Load, NodeView
 from chalicelib.domain.model.observation import AttemptStatus, AttemptView
-from localcloud.replay.world import OnePolicy
+from localcloud.memory_ports import OnePolicy
 from simulation.stages.world import World
 from tests.domain.policies import changed
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from chalicelib.domain.model.incident import execution_name
 from localcloud.aws.clock import SimClock
-from simulation.stages.durable import Context, MemoryExecutions
+from localcloud.engine.threads import Context, MemoryExecutions
 
 
 def test_an_execution_that_is_lost_before_it_began_never_runs() -> None:

@@ -28,7 +28,8 @@ from chalicelib.services.perform.perform import ActionExecutor
 from chalicelib.services.reporting.alarms import Alarms
 from chalicelib.services.reporting.outcome import Outcome as Taken
 from chalicelib.services.reporting.outcome import OutcomeKind
-from localcloud.memory_tables import MemoryIncidents, MemoryJobs, RememberedExecutions
+from localcloud.memory_ports import RememberedExecutions
+from localcloud.memory_tables import MemoryIncidents, MemoryJobs
 from localcloud.slurm.model import ENDED, SimJob, SlurmModel
 from rekindle.protocol.cluster.documents import AgentDoc, AttemptDoc, EndedBy, NodesDoc, SlurmState
 from rekindle.protocol.cluster.orders import Order, OrderResult

@@ -31,11 +31,12 @@ from chalicelib.services.reporting.outcome import Outcome, OutcomeKind
 from chalicelib.services.sweep.clusters import SweepClusters
 from chalicelib.services.sweep.sweep import Sweep, SweepFigures
 from chalicelib.services.sweep.unheard import UnheardAttempts
-from localcloud.memory_tables import MemoryIncidents, MemoryJobs, RememberedExecutions
+from localcloud.memory_ports import MemoryMarks, RememberedExecutions
+from localcloud.memory_tables import MemoryIncidents, MemoryJobs
 from rekindle.protocol.cluster.documents import AttemptDoc, EndedBy, NodeFacts, NodesDoc, SlurmState
 from rekindle.protocol.signals import FaultClass
 from tests.fakes.headnodes import FakeHeadNodes
-from tests.fakes.watching import FakeAlarmBoard, FakeListing, FakeMarks, FakeMetrics, FakeSaves
+from tests.fakes.watching import FakeAlarmBoard, FakeListing, FakeMetrics, FakeSaves
 from tests.fakes.world import (
     START,
     FakeAnnouncer,
@@ -84,7 +85,7 @@ class World:
             mailbox=self.mailbox,
             metrics=FakeMetrics(),
             saves=FakeSaves(),
-            marks=FakeMarks(),
+            marks=MemoryMarks(),
             alarms=alarms,
             executions=self.executions,
             intake=self.intake,

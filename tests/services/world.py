@@ -29,9 +29,10 @@ from chalicelib.services.perform.perform import ActionExecutor
 from chalicelib.services.reporting.alarms import Alarms
 from chalicelib.services.sweep.sweep import Sweep
 from chalicelib.services.sweep.unheard import UnheardAttempts
-from localcloud.memory_tables import MemoryIncidents, MemoryJobs, RememberedExecutions
+from localcloud.memory_ports import MemoryMarks, RememberedExecutions
+from localcloud.memory_tables import MemoryIncidents, MemoryJobs
 from rekindle.protocol.signals import FaultClass
-from tests.fakes.watching import FakeAlarmBoard, FakeListing, FakeMarks, FakeMetrics, FakeSaves
+from tests.fakes.watching import FakeAlarmBoard, FakeListing, FakeMetrics, FakeSaves
 from tests.fakes.world import (
     FakeAnnouncer,
     FakeClock,
@@ -150,7 +151,7 @@ class World:
         self.perform = ActionExecutor(
             mailbox=self.mailbox, announcer=self.announcer, head_nodes=head_nodes, intake=takes_nodes, **common
         )
-        self.metrics, self.saves, self.marks, self.board = FakeMetrics(), FakeSaves(), FakeMarks(), FakeAlarmBoard()
+        self.metrics, self.saves, self.marks, self.board = FakeMetrics(), FakeSaves(), MemoryMarks(), FakeAlarmBoard()
         self.listing = FakeListing(self.scheduler)
         self.alarms = Alarms(board=self.board, mailbox=self.mailbox, **common)
         self.sweep = Sweep(

@@ -42,7 +42,7 @@ from chalicelib.services.operator.switches import Switches
 from chalicelib.services.reporting.alarms import Alarms
 from chalicelib.services.reporting.outcome import Outcome
 from localcloud.aws.template import create_table
-from localcloud.memory_tables import RememberedExecutions
+from localcloud.memory_ports import RememberedExecutions
 from tests.adapters.conftest import make_client
 from tests.canary import CANARY, SLACK_SIGNING_SECRET, SLACK_TOKEN
 from tests.fakes.watching import FakeAlarmBoard

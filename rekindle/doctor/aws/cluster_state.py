@@ -39,12 +39,12 @@ def read_document(
     if not isinstance(answer, dict):
         return answer
     try:
-        return kind.from_json(_read(answer["Body"], kind.LIMIT_BYTES + 1))
+        return kind.from_json(_read_at_most(answer["Body"], kind.LIMIT_BYTES + 1))
     except MailboxError as err:
         return NotInspected(f"{key} is not to be read: {err}")
 
 
-def _read(body: Any, limit: int) -> bytes:
+def _read_at_most(body: Any, limit: int) -> bytes:
     from botocore.exceptions import BotoCoreError
 
     try:

@@ -1,0 +1,87 @@
+"""Small ports of the service in memory, for the replay, the simulation, tests and measurements."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from chalicelib.domain.model.hardware_ledger import HardwareFault, HardwareRecord
+from chalicelib.domain.model.incident import execution_name
+from chalicelib.domain.policy.document import Policy
+from chalicelib.ports.sweep import SweepMark
+
+
+class OnePolicy:
+    """Policies: whatever is asked for, the policy on trial."""
+
+    def __init__(self, policy: Policy) -> None:
+        self._policy = policy
+
+    def load(self, name: str) -> Policy:  # noqa: ARG002  the port's own name
+        """The policy on trial."""
+        return self._policy
+
+
+class MemoryMarks:
+    """ports.SweepMarks in memory."""
+
+    def __init__(self) -> None:
+        self.mark = SweepMark()
+
+    def load(self) -> SweepMark:
+        """See the port."""
+        return self.mark
+
+    def save(self, mark: SweepMark) -> None:
+        """See the port."""
+        self.mark = mark
+
+
+class MemoryHardwareLedger:
+    """ports.HardwareLedger in memory."""
+
+    def __init__(self) -> None:
+        self.records: dict[str, HardwareRecord] = {}
+
+    def add(self, mark: str, fault: HardwareFault) -> HardwareRecord:
+        """See the port."""
+        self.records[mark] = self.records.get(mark, HardwareRecord(mark=mark)).with_fault(fault)
+        return self.records[mark]
+
+    def read(self, marks: Sequence[str]) -> tuple[HardwareRecord, ...]:
+        """See the port."""
+        return tuple(self.records[mark] for mark in dict.fromkeys(marks) if mark in self.records)
+
+    def listing(self, *, limit: int, repeated_only: bool) -> tuple[HardwareRecord, ...]:
+        """See the port."""
+        found = [record for record in self.records.values() if len(record.faults) > 1 or not repeated_only]
+        found.sort(key=lambda one: (len(one.faults) > 1, one.faults[-1].at, one.mark), reverse=True)
+        return tuple(found[:limit])
+
+
+class RememberedExecutions:
+    """ports.Executions that run nothing: it remembers starts and wakes; `live` is what `running` answers."""
+
+    def __init__(self) -> None:
+        self.started: list[str] = []
+        self.live: set[str] = set()
+        self.woken: list[tuple[str, str]] = []
+        self.gone: set[str] = set()
+
+    def start(self, incident_id: str, *, generation: int) -> None:
+        """See the port."""
+        name = execution_name(incident_id, generation)
+        if name not in self.started:
+            self.started.append(name)
+            self.live.add(name)
+
+    def wake(self, callback_id: str, *, why: str) -> bool:
+        """See the port: a callback is completed once."""
+        if callback_id in self.gone:
+            return False
+        self.gone.add(callback_id)
+        self.woken.append((callback_id, why))
+        return True
+
+    def running(self) -> frozenset[str]:
+        """See the port."""
+        return frozenset(self.live)
