@@ -51,7 +51,7 @@ def test_each_rule_is_reached_by_a_case_and_every_decision_is_by_a_rule_of_the_t
         capture_output=True,
         text=True,
         check=False,
-        timeout=240,
+        timeout=600,
     )
     assert done.returncode == 0, done.stdout[-2000:]
     reached = set(json.loads(written.read_text(encoding="utf-8")))
