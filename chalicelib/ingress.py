@@ -140,5 +140,5 @@ def _shallow(value: Any, depth: int) -> Any:
     if depth == 0:
         return "(what is nested deeper is left out)"
     if isinstance(value, list):
-        return [_shallow(one, depth - 1) for one in value]
-    return {name: _shallow(one, depth - 1) for name, one in value.items()}
+        return [_shallow(member, depth - 1) for member in value]
+    return {name: _shallow(member, depth - 1) for name, member in value.items()}

@@ -104,7 +104,7 @@ def _fresh(timestamp: str, name: str, now: datetime) -> None:
 
 def _is_one_of(given: str, wanted: Sequence[str]) -> bool:
     # A list, not a generator: all are compared, whichever fits.
-    return any([hmac.compare_digest(given.encode(), one.encode()) for one in wanted])
+    return any([hmac.compare_digest(given.encode(), secret.encode()) for secret in wanted])
 
 
 def _normal(given: str) -> str:

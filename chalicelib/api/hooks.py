@@ -102,8 +102,8 @@ class Hooks:
         if headers.get("content-type", "").partition(";")[0].strip().lower() not in _JSON:
             raise HookRefused("content-type", f"must be {_JSON[0]}", status=415)
         try:
-            names = [one for one in (source.secret, source.older_secret) if one]
-            secrets = [(one, self.book.secret(one)) for one in names]
+            names = [name for name in (source.secret, source.older_secret) if name]
+            secrets = [(name, self.book.secret(name)) for name in names]
             given = authenticate(source, secrets, headers, raw, now=self.clock.now())
         except (InvalidSettings, UnknownEntity) as err:
             raise DependencyUnavailable("this source's secret cannot be used; see the service's log") from err
@@ -167,9 +167,9 @@ def _depth(value: Any) -> int:
         depth += 1
         level = [
             inner
-            for one in level
-            if isinstance(one, dict | list)
-            for inner in (one.values() if isinstance(one, dict) else one)
+            for outer in level
+            if isinstance(outer, dict | list)
+            for inner in (outer.values() if isinstance(outer, dict) else outer)
             if isinstance(inner, dict | list)
         ]
     return depth

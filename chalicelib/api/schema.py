@@ -37,7 +37,7 @@ def flag(description: str) -> Schema:
 
 def word(description: str, words: Iterable[str]) -> Schema:
     """One of a few words."""
-    return {"type": "string", "enum": [str(one) for one in words], "description": description}
+    return {"type": "string", "enum": [str(word) for word in words], "description": description}
 
 
 def listing(of: Schema, description: str = "", *, high: int | None = None) -> Schema:

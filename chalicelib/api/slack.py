@@ -170,7 +170,9 @@ class SlackHooks:
         """First the line that says who pressed what, then the order; both are safe to repeat under this mark."""
         who, key = pressed.sender.who, f"slack:{mark}"
         incident = self.store.load(pressed.incident_id).incident
-        asked = next((one.what for one in incident.approvals if one.approval_id == pressed.approval_id), "")
+        asked = next(
+            (approval.what for approval in incident.approvals if approval.approval_id == pressed.approval_id), ""
+        )
         text = f"{who} pressed {_LABELS[pressed.press]} in Slack" + (f": {asked}" if asked else "")
         entry = TimelineEntry(
             at=self.clock.now(), phase=incident.phase, rule="slack.pressed", text=text, facts={"who": who}

@@ -74,7 +74,7 @@ def headers_of(text: str, *, name: str) -> dict[str, str]:
         InvalidSettings: it is not of this form; the message holds nothing of the secret.
     """
     headers: dict[str, str] = {}
-    for part in (one.strip() for one in text.split(",")):
+    for part in (header.strip() for header in text.split(",")):
         key, equals, value = part.partition("=")
         key, value = key.strip(), unquote(value.strip())
         if not equals or not _NAME.match(key) or key.lower() in _OURS or not value:

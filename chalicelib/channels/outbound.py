@@ -33,8 +33,8 @@ _Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 # local, and fd00:ec2::/32); RFC 6052, 8215, 3056, 4380, 2765 and 4291 (IPv6 addresses that carry an IPv4 one which
 # nobody has looked at); RFC 3879 (site local, which Python takes for public).
 _NEVER: Final = tuple(
-    ipaddress.ip_network(one)
-    for one in (
+    ipaddress.ip_network(network)
+    for network in (
         "fd00:ec2::/32",
         "64:ff9b::/96",
         "64:ff9b:1::/48",
@@ -120,7 +120,7 @@ def may_reach(address: _Address, *, private: bool) -> bool:
         return may_reach(address.ipv4_mapped, private=private)
     if address.is_link_local or address.is_multicast or address.is_unspecified:
         return False
-    if not address.is_loopback and any(address in one for one in _NEVER if one.version == address.version):
+    if not address.is_loopback and any(address in network for network in _NEVER if network.version == address.version):
         return False  # ::1 lies in ::/96
     is_special = address.version == _SPECIAL.version and address in _SPECIAL
     return private or (address.is_global and not address.is_reserved and not is_special)

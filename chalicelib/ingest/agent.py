@@ -85,7 +85,7 @@ def _job(detail: Fields) -> Signal:
     reason = detail.optional_text("reason", limit=_MAX_TEXT)
     found = detail.optional_text("detail", limit=_MAX_TEXT)
     code, killed = detail.optional_whole("exit_code", high=255), detail.optional_whole("exit_signal", high=255)
-    nodes = [_node(detail, f"nodes[{index}]", one) for index, one in enumerate(_listed(detail, "nodes"))]
+    nodes = [_node(detail, f"nodes[{index}]", node) for index, node in enumerate(_listed(detail, "nodes"))]
     why = failure_reason(state, reason=reason or "", detail=found or "", exit_code=code, exit_signal=killed)
     by = _by(detail, "requeued_by")
     fault = fault_of_end(
@@ -137,7 +137,7 @@ def _slurm_node(detail: Fields) -> Signal:
     cluster, at = _cluster(detail), detail.moment("at")
     node = _node(detail, "node", detail.required("node"))
     state = detail.text("state", limit=64, pattern=_WORD).lower()
-    flags = tuple(_flag(detail, index, one) for index, one in enumerate(_listed(detail, "flags")))
+    flags = tuple(_flag(detail, index, flag) for index, flag in enumerate(_listed(detail, "flags")))
     reason = detail.optional_text("reason", limit=_MAX_TEXT)
     instance_id = detail.optional_text("instance_id", limit=32, pattern=INSTANCE_ID)
     group = detail.optional_text("group", limit=63)

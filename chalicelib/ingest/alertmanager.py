@@ -38,7 +38,7 @@ def parse_alerts(fields: Fields, source: Source, *, now: datetime) -> list[Signa
         raise fields.fail("alerts", "is missing or empty")
     if len(alerts) > MAX_ALERTS:
         raise fields.fail("alerts", f"holds more than {MAX_ALERTS}; set max_alerts")
-    return [signal_of(_alert(one), source, now=now) for one in alerts]
+    return [signal_of(_alert(alert), source, now=now) for alert in alerts]
 
 
 def _alert(fields: Fields) -> Alert:

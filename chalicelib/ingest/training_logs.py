@@ -59,19 +59,19 @@ def parse(stream: str, records: Sequence[Fields]) -> list[Signal]:
     job, node = named[1], named[2]
     findings = [
         Finding(
-            verdict=one.verdict,
+            verdict=line.verdict,
             node=node,
-            rank=rank_in(one.text),
-            at=one.at.timestamp(),
-            text=one.text,
-            count=one.count,
+            rank=rank_in(line.text),
+            at=line.at.timestamp(),
+            text=line.text,
+            count=line.count,
         )
-        for one in lines
+        for line in lines
     ]
     cause = root_cause(findings)
     pairs = list(zip(lines, findings, strict=True))
     pairs.sort(key=lambda pair: (pair[1] is not cause.finding, pair[0].verdict.order, pair[0].at))
-    return [_signal(job, node, one, finding, cause) for one, finding in pairs[:MAX_SIGNALS]]
+    return [_signal(job, node, line, finding, cause) for line, finding in pairs[:MAX_SIGNALS]]
 
 
 def _read(records: Sequence[Fields]) -> list[_Line]:

@@ -262,7 +262,7 @@ def _skips(skips: Sequence[SkipWindow]) -> list[list[int]]:
 _JOB_FIELDS: Final[Mapping[str, Schema]] = {
     "job_id": any_text("the same across every attempt"),
     "name": any_text("as the platform shows it"),
-    "platform": word("what runs its attempts", [one.name for one in PLATFORMS]),
+    "platform": word("what runs its attempts", [platform.name for platform in PLATFORMS]),
     "policy": any_text("the policy's name"),
     "created_at": timestamp("when the first attempt was created"),
     "current_attempt": any_text("the platform's name of the attempt under protection"),

@@ -56,15 +56,15 @@ class DynamoHardwareLedger:
 
     def read(self, marks: Sequence[str]) -> tuple[HardwareRecord, ...]:
         """See ports.HardwareLedger."""
-        keys = [_key(one) for one in dict.fromkeys(marks)]
+        keys = [_key(mark) for mark in dict.fromkeys(marks)]
         found = items.get_many(self._client, self._table, keys) if keys else []
-        return tuple(one for one in map(_record, found) if one is not None)
+        return tuple(record for record in map(_record, found) if record is not None)
 
     def listing(self, *, limit: int, repeated_only: bool) -> tuple[HardwareRecord, ...]:
         """See ports.HardwareLedger."""
         keys = list(islice(self._keys(repeated_only), limit))
         found = items.get_many(self._client, self._table, keys)
-        return tuple(one for one in map(_record, found) if one is not None)
+        return tuple(record for record in map(_record, found) if record is not None)
 
     def _keys(self, repeated_only: bool) -> Iterator[Item]:
         for partition in (REPEATED,) if repeated_only else (REPEATED, ONCE):

@@ -68,7 +68,7 @@ class DynamoJobRegistry(DynamoControls):
         if job_id is None:
             return ObservationBasis(switches=self.switches(), job=None)
         keys = [SWITCHES, items.key(items.job_pk(job_id))]
-        found = {one["pk"]["S"]: one for one in items.get_many(self._client, self._table, keys)}
+        found = {item["pk"]["S"]: item for item in items.get_many(self._client, self._table, keys)}
         stored = found.get(items.job_pk(job_id))
         if stored is None:
             raise UnknownEntity(f"job {job_id!r} is not registered")

@@ -40,7 +40,7 @@ def _as_far_as_known(wire: Mapping[str, Any], why: str) -> Incident:
     )
     return dataclasses.replace(
         incident,
-        phase=next((one for one in Phase if one.value == wire.get("phase")), Phase.HOLDING),
+        phase=next((phase for phase in Phase if phase.value == wire.get("phase")), Phase.HOLDING),
         policy_name=_text(wire, "policy_name") or "default",
         newer=why,
     )

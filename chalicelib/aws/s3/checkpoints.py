@@ -157,7 +157,7 @@ class S3Checkpoints:
             return view  # never resumed from, so not worth a listing
         own = (root, _place(job.checkpoints))
         place = Place.parse(manifest.root)
-        if place.bucket is not None and not is_below(place, [one for one in own if one is not None]):
+        if place.bucket is not None and not is_below(place, [folder for folder in own if folder is not None]):
             return replace(view, problems=(OUTSIDE,))  # somebody else's files, or files that nobody vouches for
         return replace(view, problems=self._problems(manifest))
 

@@ -125,7 +125,7 @@ class S3HeadNodes:
         except RecoveryError as err:
             return Unknown(f"the nodes of {cluster} cannot be read: {err}"[:200])
         seen_at = _read_at(agent, doc.seen_at)
-        return Known(replace(doc, nodes=tuple(replace(one, seen_at=seen_at) for one in doc.nodes)))
+        return Known(replace(doc, nodes=tuple(replace(node, seen_at=seen_at) for node in doc.nodes)))
 
     def clusters(self) -> tuple[str, ...]:
         """See ports.HeadNodes."""

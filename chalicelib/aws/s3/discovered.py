@@ -92,9 +92,9 @@ class S3Discovery:
                     judged.append((base, found, times))
         roots = [replace(found, root=_below(place, base + found.root)) for base, found, _ in judged]
         own = of_one_run(roots, [_below(place, Place.parse(root).path) for root in like])
-        for (base, found, times), one in zip(judged, own, strict=True):
+        for (base, found, times), view in zip(judged, own, strict=True):
             root = Place(bucket=place.bucket, path=base + found.root)
-            views.append(_view(replace(found, problems=one.problems), root, times, attempts))
+            views.append(_view(replace(found, problems=view.problems), root, times, attempts))
         return views
 
     # ---- candidates ------------------------------------------------------------------------------------------------

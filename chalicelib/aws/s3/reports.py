@@ -119,7 +119,7 @@ class S3Reports:
     def _read_all(self, keys: Sequence[str], read: Callable[[str], _T | None]) -> list[_T]:
         """Side by side, because every second of a hang costs as many GPUs as there are ranks."""
         with ThreadPoolExecutor(max_workers=READERS) as readers:
-            return [one for one in readers.map(read, keys) if one is not None]
+            return [report for report in readers.map(read, keys) if report is not None]
 
     def _summary(self, job: Job, attempt: str, place: Place) -> tuple[RankReport, ...] | None:
         raw, written_at = self._objects.read_dated(place, MAX_REPORT_BYTES)

@@ -78,11 +78,11 @@ class SageMakerClusterNodes:
         is_leaving = seen is None or seen.state in (InstanceState.SHUTTING_DOWN, InstanceState.NOT_FOUND)
         if not is_leaving:
             return seen
-        for one in self._listed(cluster, with_logical_ids=logical_id is not None):
-            is_same_name = str(one.get("PrivateDnsHostname") or "").partition(".")[0] == node
-            is_same_place = logical_id is not None and one.get("NodeLogicalId") == logical_id
-            if (is_same_name or is_same_place) and one.get("InstanceId") != instance_id:
-                return _view(one)
+        for listed in self._listed(cluster, with_logical_ids=logical_id is not None):
+            is_same_name = str(listed.get("PrivateDnsHostname") or "").partition(".")[0] == node
+            is_same_place = logical_id is not None and listed.get("NodeLogicalId") == logical_id
+            if (is_same_name or is_same_place) and listed.get("InstanceId") != instance_id:
+                return _view(listed)
         return seen
 
     def _describe(self, cluster: str, instance_id: str) -> InstanceView | None:
@@ -129,9 +129,9 @@ class SageMakerClusterNodes:
                 answers |= dict.fromkeys(ids, result)
                 continue
             good = set(answer.get("Successful") or ())
-            failed = {str(one["NodeId"]): one for one in answer.get("Failed") or ()}
-            for one in ids:
-                answers[one] = _answer(action, one, is_taken=one in good, failure=failed.get(one))
+            failed = {str(failure["NodeId"]): failure for failure in answer.get("Failed") or ()}
+            for node_id in ids:
+                answers[node_id] = _answer(action, node_id, is_taken=node_id in good, failure=failed.get(node_id))
         return answers
 
     def check(self, cluster: str, *, group: str, instance_ids: Sequence[str]) -> ActionResult:

@@ -43,7 +43,7 @@ class SsmPolicyDocumentStore:
             found += [self._stored(parameter) for parameter in page.get("Parameters", ())]
             token = page.get("NextToken")
             if not token:
-                return tuple(sorted(found, key=lambda one: one.name))
+                return tuple(sorted(found, key=lambda document: document.name))
 
     def stored(self, name: str) -> StoredPolicy | None:
         """See ports.PolicyDocumentStore."""

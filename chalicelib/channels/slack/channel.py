@@ -132,7 +132,7 @@ class SlackChannel:
         visit.keep(replace(before, root=asked, conversation=self.conversation))
         try:
             conversation, ts = self._fitting(
-                visit, message, lambda one: self.api.post(self.conversation, one, mark=self._mark(before.key))
+                visit, message, lambda content: self.api.post(self.conversation, content, mark=self._mark(before.key))
             )
         except OutcomeUnknown:
             raise
@@ -188,7 +188,7 @@ class SlackChannel:
         self._fitting(
             visit,
             message,
-            lambda one: self.api.update(thread.conversation, root.ts, one, mark=self._mark(thread.key)),
+            lambda content: self.api.update(thread.conversation, root.ts, content, mark=self._mark(thread.key)),
         )
 
     def _reply(self, visit: ThreadDelivery, notice: Notice, token: str, *, is_loud: bool) -> None:
@@ -209,7 +209,9 @@ class SlackChannel:
             _, ts = self._fitting(
                 visit,
                 message,
-                lambda one: self.api.post(thread.conversation, one, mark=mark, thread=root.ts, broadcast=is_loud),
+                lambda content: self.api.post(
+                    thread.conversation, content, mark=mark, thread=root.ts, broadcast=is_loud
+                ),
             )
         except OutcomeUnknown:
             raise
@@ -335,7 +337,7 @@ def _is_loud(notice: Notice, incident: Incident) -> bool:
     """Whether the whole channel is to see it. A late question that was answered meanwhile mentions no one."""
     if notice.kind is not NoticeKind.APPROVAL:
         return notice.severity is Severity.PAGE
-    asked = next((one for one in incident.approvals if one.approval_id == notice.approval_id), None)
+    asked = next((approval for approval in incident.approvals if approval.approval_id == notice.approval_id), None)
     return asked is None or (incident.is_open and asked.is_pending)
 
 

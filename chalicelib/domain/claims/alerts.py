@@ -39,11 +39,14 @@ def is_alert(signal: Signal) -> bool:
 def only_alerts(signals: Iterable[Signal], fault: FaultClass | None = None) -> bool:
     """True if only alerts report the fault. `fault` restricts this to Signals of that class."""
     claims = [
-        one
-        for one in signals
-        if one.triggers and one.fault is not None and one.kind not in ORDER_KINDS and fault in (None, one.fault)
+        signal
+        for signal in signals
+        if signal.triggers
+        and signal.fault is not None
+        and signal.kind not in ORDER_KINDS
+        and fault in (None, signal.fault)
     ]
-    return bool(claims) and all(is_alert(one) for one in claims)
+    return bool(claims) and all(is_alert(claim) for claim in claims)
 
 
 def left_by_alerts_alone(incident: Incident) -> bool:
@@ -60,21 +63,25 @@ def is_unproven(signal: Signal) -> bool:
 
 def _only_unproven(context: RuleContext) -> bool:
     """A stall or a bad value of a run whose mailbox has no heartbeat that could confirm or deny it (ADR 0037)."""
-    claims = [one for one in context.incident.signals if one.triggers and one.fault is context.incident.fault]
+    claims = [
+        signal for signal in context.incident.signals if signal.triggers and signal.fault is context.incident.fault
+    ]
     attempt = context.attempt
-    if attempt is None or not claims or not all(is_alert(one) or is_unproven(one) for one in claims):
+    if attempt is None or not claims or not all(is_alert(claim) or is_unproven(claim) for claim in claims):
         return False
     if attempt.heartbeat_at is None and not attempt.is_heartbeat_unread and not isinstance(attempt.last_step, Known):
         return True
-    unproven = [one for one in claims if is_unproven(one)]
+    unproven = [claim for claim in claims if is_unproven(claim)]
     if unproven and _is_asked(context.incident):  # heartbeats that are found meanwhile, and are late, do not answer
         return not has_fresh_heartbeat(attempt, now=context.now)
-    return bool(unproven) and all(is_beyond_heartbeats(one, attempt) for one in unproven)  # one that is unread is there
+    return bool(unproven) and all(
+        is_beyond_heartbeats(claim, attempt) for claim in unproven
+    )  # one that is unread is there
 
 
 def _is_asked(incident: Incident) -> bool:
     """Whether the run may be stopped has been asked, and the question stands."""
-    return any(one.lapsed_at is None and one.key.startswith(f"{STOP}:") for one in incident.approvals)
+    return any(approval.lapsed_at is None and approval.key.startswith(f"{STOP}:") for approval in incident.approvals)
 
 
 def rests_on_alerts(context: RuleContext) -> bool:
@@ -105,13 +112,13 @@ def _node_bears_out(context: RuleContext) -> bool:
         return True
     if facts is not None and (is_silent(facts) or is_marked(facts)):
         return True
-    kinds = {one.kind for one in context.incident.signals if one.triggers}
+    kinds = {signal.kind for signal in context.incident.signals if signal.triggers}
     return {SignalKind.EXTERNAL_ALERT, SignalKind.AGENT_LOG_FAULT} <= kinds
 
 
 def alerts_word(context: RuleContext) -> str:
     """Text of an approval: the only sources of the claim."""
-    if any(one.kind is SignalKind.EXTERNAL_ALERT for one in context.incident.signals):
+    if any(signal.kind is SignalKind.EXTERNAL_ALERT for signal in context.incident.signals):
         return "only an alert of other monitoring says so"
     if _only_unproven(context):
         return "only events or metrics say so, which others may send as well, and no heartbeat since confirms it"

@@ -58,7 +58,7 @@ def with_bad_nodes(incident: Incident, seen: Observation) -> Incident:
 
 def _to_report_again(incident: Incident, seen: Observation) -> Incident:
     """Repeat a report that was not delivered, for a bounded time. A report is idempotent."""
-    lost = any(one.action == ReportNode.__name__ and one.done is Done.UNAVAILABLE for one in seen.results)
+    lost = any(result.action == ReportNode.__name__ and result.done is Done.UNAVAILABLE for result in seen.results)
     if not lost or seen.observed_at - incident.phase_entered_at >= REPORT_FOR:
         return incident
     again = tuple(dataclasses.replace(item, is_reported=False) for item in incident.resubmission.bad_nodes)
@@ -70,15 +70,15 @@ def _without_those_back(incident: Incident, seen: Observation) -> Incident:
     every finding against it holds no more.
     """
     bad = incident.resubmission.bad_nodes
-    kept = tuple(one for one in bad if one.is_reported or not _has_recovered(one, incident, seen))
+    kept = tuple(bad_node for bad_node in bad if bad_node.is_reported or not _has_recovered(bad_node, incident, seen))
     return incident if kept == bad else incident.changed(bad_nodes=kept)
 
 
 def _has_recovered(item: BadNode, incident: Incident, seen: Observation) -> bool:
     if item.is_away:
         return _is_back(item.node, seen)
-    claims = [one for one in incident.signals if one.node == item.node and one.summary[:200] == item.why]
-    return bool(claims) and all(is_claim_over(one, incident, seen) for one in claims)
+    claims = [signal for signal in incident.signals if signal.node == item.node and signal.summary[:200] == item.why]
+    return bool(claims) and all(is_claim_over(claim, incident, seen) for claim in claims)
 
 
 def _is_back(node: str, seen: Observation) -> bool:
@@ -150,10 +150,12 @@ def _is_one_step(attempts: Iterable[str], incident: Incident) -> bool:
     """All of them were reported stuck at one step, after steps that went well: its data and code are what they share,
     not only a node. One that was stuck at its very first step says nothing of that.
     """
-    resumed = {one.name: one.resume_step for one in incident.resubmission.tries}
+    resumed = {attempt.name: attempt.resume_step for attempt in incident.resubmission.tries}
     steps: set[int] = set()
     for attempt in attempts:
-        at = stuck_at(one for one in incident.signals if one.kind is SignalKind.STALL and one.attempt == attempt)
+        at = stuck_at(
+            signal for signal in incident.signals if signal.kind is SignalKind.STALL and signal.attempt == attempt
+        )
         began = resumed.get(attempt)
         if not isinstance(at, Known) or (isinstance(began, Known) and at.value <= began.value + 1):
             return False
@@ -182,14 +184,14 @@ def _passed_on(item: BadNode, incident: Incident) -> dict[str, bool | str]:
 
 
 def _source(item: BadNode, incident: Incident) -> dict[str, bool | str]:
-    named = [one for one in incident.signals if one.node == item.node and _is_about_health(one)]
-    is_named = item.why in {one.summary[:200] for one in named}
+    named = [signal for signal in incident.signals if signal.node == item.node and _is_about_health(signal)]
+    is_named = item.why in {signal.summary[:200] for signal in named}
     if is_named and only_alerts(named):
         return {PASSED_ON: True}
-    if not is_named or not all(one.kind in PLATFORM_KINDS for one in named):
+    if not is_named or not all(signal.kind in PLATFORM_KINDS for signal in named):
         return {}
-    reported_at = max(one.occurred_at for one in named if one.fault is not None)
-    cleared = [at for one in named if (at := cleared_at(one)) is not None and at > reported_at]
+    reported_at = max(signal.occurred_at for signal in named if signal.fault is not None)
+    cleared = [at for signal in named if (at := cleared_at(signal)) is not None and at > reported_at]
     passed_on: dict[str, bool | str] = {OF_PLATFORM: True, REPORTED_AT: reported_at.isoformat()}
     return passed_on | ({CLEARED_AT: max(cleared).isoformat()} if cleared else {})
 
@@ -248,7 +250,7 @@ def to_exclude(incident: Incident, seen: Observation) -> tuple[str, ...]:
 def ordered_exclusion(incident: Incident) -> tuple[str, ...]:
     """Nodes that the resubmission order excludes; they are excluded from every attempt of the Incident."""
     named = (incident.order or {}).get("exclude") or ()
-    return tuple(str(one) for one in named)
+    return tuple(str(name) for name in named)
 
 
 def is_out(bad: BadNode, seen: Observation) -> bool:

@@ -75,7 +75,7 @@ def claims_are_over(context: RuleContext) -> bool:
     if incident.fault not in NODE_FAULTS or incident.order is not None or stands_reported(context):
         return False
     claims = _claims(context)
-    return bool(claims) and all(is_claim_over(one, incident, context.seen) for one in claims)
+    return bool(claims) and all(is_claim_over(claim, incident, context.seen) for claim in claims)
 
 
 def stands_reported(context: RuleContext) -> bool:
@@ -93,9 +93,9 @@ def late_claim(context: RuleContext, attempt: AttemptView) -> Decision | None:
     incident, claims = context.incident, _claims(context)
     if incident.fault not in NODE_FAULTS or incident.order is not None or incident.resubmission.tries or not claims:
         return None
-    if any(one.kind not in PLATFORM_KINDS for one in claims):
+    if any(claim.kind not in PLATFORM_KINDS for claim in claims):
         return None
-    if incident.opened_at - max(one.occurred_at for one in claims) <= LATE:
+    if incident.opened_at - max(claim.occurred_at for claim in claims) <= LATE:
         return None
     reason = (
         f"{story(context)} But that was reported long before it was received here, and may have been withdrawn since"
@@ -125,17 +125,17 @@ def late_claim(context: RuleContext, attempt: AttemptView) -> Decision | None:
 
 def _claims(context: RuleContext) -> list[Signal]:
     incident = context.incident
-    return [one for one in incident.signals if one.fault is incident.fault and concerns(one, incident)]
+    return [signal for signal in incident.signals if signal.fault is incident.fault and concerns(signal, incident)]
 
 
 def _platform_says_both(context: RuleContext, attempt: AttemptView) -> Decision | None:
     """The platform alone says that a node of the run is away, and at the same time that the run continues; no heartbeat
     since tells which. Where the node is lost it ends the job itself (Platform.ends_lost_runs), and that is waited for.
     """
-    claims = [one for one in context.incident.signals if one.fault is context.incident.fault]
+    claims = [signal for signal in context.incident.signals if signal.fault is context.incident.fault]
     if context.incident.fault is not FaultClass.NODE_LOST or not context.platform.ends_lost_runs or not claims:
         return None
-    if any(one.kind is not SignalKind.NODE_STATE for one in claims):
+    if any(claim.kind is not SignalKind.NODE_STATE for claim in claims):
         return None
     watch_at = context.incident.sight.watch_at
     # A heartbeat from before the watch of an old claim shows no standstill: the run trained on after the claim.

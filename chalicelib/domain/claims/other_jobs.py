@@ -27,7 +27,7 @@ def others_on(context: RuleContext, action: Action) -> tuple[int, ...]:
 
 def are_on_a_bad_node(context: RuleContext) -> bool:
     """A node that this run's Incident has not reported yet has some."""
-    fresh = (one.node for one in context.incident.resubmission.bad_nodes if not one.is_reported)
+    fresh = (bad_node.node for bad_node in context.incident.resubmission.bad_nodes if not bad_node.is_reported)
     return any(_others(bad_nodes.facts_of(node, context.seen)) for node in fresh)
 
 

@@ -31,14 +31,14 @@ def silent_only(context: RuleContext, attempt: AttemptView) -> Decision | None:
     if context.incident.fault is not FaultClass.HANG or attempt.work == STALLED:
         return None
     claims = [
-        one
-        for one in context.incident.signals
-        if one.fault is FaultClass.HANG and one.triggers and concerns(one, context.incident)
+        signal
+        for signal in context.incident.signals
+        if signal.fault is FaultClass.HANG and signal.triggers and concerns(signal, context.incident)
     ]
     if not claims or not all(map(is_silence, claims)):
         return None
-    counts = [one.evidence.get(TOGETHER) for one in claims]
-    together = max((one for one in counts if isinstance(one, int)), default=1)
+    counts = [claim.evidence.get(TOGETHER) for claim in claims]
+    together = max((count for count in counts if isinstance(count, int)), default=1)
     if together > 1:
         reason = (
             f"{story(context)} {together} Jobs stopped reporting together: the source of their metrics is suspected, "

@@ -32,7 +32,7 @@ class DrillRow(Drill):
 
 
 def _row(fault: FaultClass, drill: Drill) -> DrillRow:
-    return DrillRow(fault=fault, **{one.name: getattr(drill, one.name) for one in fields(Drill)})
+    return DrillRow(fault=fault, **{field.name: getattr(drill, field.name) for field in fields(Drill)})
 
 
 DRILLS: tuple[DrillRow, ...] = tuple(_row(spec.fault, spec.drill) for spec in FAULTS if spec.drill is not None)

@@ -111,7 +111,7 @@ class Play:
         self.asks.append(now)
 
     def _guard(self, guard: Guard, text: str, now: datetime, *, lifted: bool) -> None:
-        if any(one["guard"] == guard.value and one["text"] == text[:MAX_TEXT] for one in self.guards):
+        if any(known["guard"] == guard.value and known["text"] == text[:MAX_TEXT] for known in self.guards):
             return
         self.guards.append(
             {"guard": guard.value, "after_s": self._after(now), "text": text[:MAX_TEXT], "lifted": lifted}
@@ -119,7 +119,7 @@ class Play:
 
     def also_held(self, holds: tuple[Hold, ...]) -> None:
         """The guards that the Incident itself records, where no rule has reported them."""
-        known = {one["guard"] for one in self.guards}
+        known = {guard["guard"] for guard in self.guards}
         for hold in holds:
             if hold.guard.value not in known:
                 self._guard(hold.guard, hold.text, hold.since, lifted=False)
@@ -204,7 +204,11 @@ def _stages(seen: RealState, play: Play, world: DrillWorld | None) -> list[dict[
 
 
 def _took(phase: Phase, began: datetime, until: datetime, play: Play, world: DrillWorld | None) -> Maybe[float]:
-    whys = [one.why for one in (world.guessed if world is not None else []) if one.began < until and one.ended > began]
+    whys = [
+        guess.why
+        for guess in (world.guessed if world is not None else [])
+        if guess.began < until and guess.ended > began
+    ]
     if any(began <= at < until for at in play.asks):
         whys.append("how long people take to answer")
     is_paced = phase in (Phase.VERIFYING, Phase.WATCHING)
@@ -225,10 +229,10 @@ def _at_most(phase: Phase, seen: RealState) -> float | None:
 
 
 def _total(stages: list[dict[str, Any]]) -> Maybe[float]:
-    unknown = [str(one["phase"]) for one in stages if "unknown" in one["seconds"]]
+    unknown = [str(stage["phase"]) for stage in stages if "unknown" in stage["seconds"]]
     if unknown:
         return Unknown(f"not known for: {', '.join(dict.fromkeys(unknown))}")
-    return Known(round(sum(float(one["seconds"]["known"]) for one in stages), 1))
+    return Known(round(sum(float(stage["seconds"]["known"]) for stage in stages), 1))
 
 
 def _resume(seen: RealState, play: Play, world: DrillWorld | None) -> dict[str, Any] | None:
@@ -243,7 +247,7 @@ def _resume(seen: RealState, play: Play, world: DrillWorld | None) -> dict[str, 
         reached = Unknown("it trains on for as long as saving and stopping take, which is not known")
     periodic: Maybe[int] = Unknown("the checkpoints cannot be read")
     if isinstance(found, Known):
-        real = tuple(one for one in found.value if not one.root.startswith(DRILL_ROOT))
+        real = tuple(checkpoint for checkpoint in found.value if not checkpoint.root.startswith(DRILL_ROOT))
         point = choose_resume_point(real, incident, seen.policy)
         periodic = point.step if point is not None else Unknown("no checkpoint that is there may be resumed from")
     is_emergency = (action.resume_root or "").startswith(DRILL_ROOT)
@@ -304,8 +308,10 @@ def _assumptions(seen: RealState, play: Play, world: DrillWorld | None) -> list[
     for what, figure in figures:
         if isinstance(figure, Known):
             lines.append(f"{what} takes {figure.value:.0f} s, the median of this Job's earlier recoveries")
-    lines += list(dict.fromkeys(f"{one.why}; a value is assumed so that the play continues" for one in world.guessed))
-    lifted = [str(one["guard"]) for one in play.guards if one["lifted"]]
+    lines += list(
+        dict.fromkeys(f"{guess.why}; a value is assumed so that the play continues" for guess in world.guessed)
+    )
+    lifted = [str(guard["guard"]) for guard in play.guards if guard["lifted"]]
     lines += [f"continues as though {guard} did not hold it" for guard in dict.fromkeys(lifted)]
     if seen.job.open_incident is not None:
         lines.append(f"{seen.job.open_incident} is open: a real fault would join it instead of opening one")

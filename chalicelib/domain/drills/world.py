@@ -134,7 +134,7 @@ class DrillWorld:
                     self._start(action, now)
                 case _:
                     pass
-        return tuple(ActionResult(action=action_name(one), done=Done.DONE, detail="drill") for one in actions)
+        return tuple(ActionResult(action=action_name(action), done=Done.DONE, detail="drill") for action in actions)
 
     def _asked(self, action: RequestCheckpoint, now: datetime) -> None:
         run = self.view(now)

@@ -34,7 +34,7 @@ def diagnose(incident: Incident, seen: Observation) -> Incident:
     It keeps them all.
     """
     view = seen.attempt.value if isinstance(seen.attempt, Known) else None
-    counted = tuple(one for one in incident.signals if not is_denied(one, view, now=seen.observed_at))
+    counted = tuple(signal for signal in incident.signals if not is_denied(signal, view, now=seen.observed_at))
     if len(counted) == len(incident.signals):
         return _diagnosed(incident, seen)
     judged = _diagnosed(dataclasses.replace(incident, signals=counted), seen)
@@ -121,9 +121,9 @@ def _take_order(incident: Incident, fresh: tuple[Signal, ...]) -> Incident:
     orders = [signal for signal in fresh if signal.kind in _ORDERS and is_whole_order(signal)]
     if not orders or (incident.order is not None and incident.order.get("do") == "stop"):
         return incident
-    orders = [one for one in orders if not one.evidence.get("move")] or orders
+    orders = [order for order in orders if not order.evidence.get("move")] or orders
     strong = (SignalKind.ORDER_RESUBMIT, SignalKind.ORDER_STOP)
-    newest = next((one for one in reversed(orders) if one.kind in strong), orders[-1])
+    newest = next((order for order in reversed(orders) if order.kind in strong), orders[-1])
     is_late = incident.phase not in (Phase.OPEN, Phase.HOLDING, Phase.WATCHING)
     if is_late and newest.kind is not SignalKind.ORDER_STOP:
         return incident
@@ -154,12 +154,12 @@ def is_whole_order(signal: Signal) -> bool:
     if "evidence_dropped_bytes" in signal.evidence:
         return False
     nodes = signal.evidence.get("exclude") or ()
-    if not isinstance(nodes, list | tuple) or not all(isinstance(one, str) for one in nodes):
+    if not isinstance(nodes, list | tuple) or not all(isinstance(node, str) for node in nodes):
         return False
     windows = signal.evidence.get("skip") or ()
     return isinstance(windows, list | tuple) and all(
-        isinstance(one, list | tuple) and len(one) == 2 and all(isinstance(step, int) for step in one)
-        for one in windows
+        isinstance(window, list | tuple) and len(window) == 2 and all(isinstance(step, int) for step in window)
+        for window in windows
     )
 
 
@@ -214,14 +214,16 @@ def _from_view(incident: Incident, view: AttemptView) -> list[tuple[int, FaultCl
 def _suspect(incident: Incident, seen: Observation) -> Incident:
     """Take in what the ranks' reports say: the newest word of each attempt and kind stands."""
     found = [seen.suspicion.value] if isinstance(seen.suspicion, Known) else []
-    found += [one for one in map(slow_rank, seen.new_signals) if one is not None]
-    for one in found:
-        if one in incident.evidence.suspicions:
+    found += [suspicion for suspicion in map(slow_rank, seen.new_signals) if suspicion is not None]
+    for suspicion in found:
+        if suspicion in incident.evidence.suspicions:
             continue
         others = tuple(
-            item for item in incident.evidence.suspicions if (item.attempt, item.kind) != (one.attempt, one.kind)
+            item
+            for item in incident.evidence.suspicions
+            if (item.attempt, item.kind) != (suspicion.attempt, suspicion.kind)
         )
-        incident = incident.changed(suspicions=(*others, one)[-MAX_SUSPICIONS:])
+        incident = incident.changed(suspicions=(*others, suspicion)[-MAX_SUSPICIONS:])
     return incident
 
 

@@ -13,8 +13,10 @@ USUAL_PACE: Final = 1.25  # the throughput detector's own threshold is above it 
 
 def usual_pace(incident: Incident) -> list[float]:
     """The usual seconds a step, as each report of slow steps names them."""
-    usual = [one.evidence.get("baseline_s") for one in incident.signals if one.fault is FaultClass.THROUGHPUT_DROP]
-    return [float(one) for one in usual if isinstance(one, int | float) and one > 0]
+    usual = [
+        signal.evidence.get("baseline_s") for signal in incident.signals if signal.fault is FaultClass.THROUGHPUT_DROP
+    ]
+    return [float(seconds) for seconds in usual if isinstance(seconds, int | float) and seconds > 0]
 
 
 def is_as_fast_as_usual(incident: Incident, attempt: AttemptView) -> bool:

@@ -94,8 +94,8 @@ def is_confirmed(signal: Signal, incident: Incident, view: AttemptView | None) -
     if signal.kind is not SignalKind.TRAINING_LOG:
         # A count over minutes, of a run that has no judgement of its own, or whose own has not been heard since.
         return view.heartbeat_at is None or is_beyond_heartbeats(signal, view)
-    same = [one for one in incident.signals if (one.kind, one.fault) == (signal.kind, signal.fault)]
-    marks = {_mark(one) for one in same if one.attempt == signal.attempt}
+    same = [other for other in incident.signals if (other.kind, other.fault) == (signal.kind, signal.fault)]
+    marks = {_mark(other) for other in same if other.attempt == signal.attempt}
     return len(marks) >= _LASTS
 
 
@@ -123,9 +123,9 @@ def _kept_from(incident: Incident) -> Incident:
         return incident
     first = newest_before(onset.value) + 1
     known = [
-        one.from_step
-        for one in incident.loss.stretches
-        if one.attempt == incident.loss.onset_attempt and one.to_step is None
+        stretch.from_step
+        for stretch in incident.loss.stretches
+        if stretch.attempt == incident.loss.onset_attempt and stretch.to_step is None
     ]
     if known and min(known) <= first:
         return incident
@@ -155,13 +155,17 @@ def without_loaded(incident: Incident, view: AttemptView, checkpoints: Sequence[
         return incident
     if not isinstance(loss.onset_step, Known) or not isinstance(first, Known) or loss.onset_step.value > first.value:
         return incident
-    loaded = [one for one in checkpoints if one.step == first.value - 1 and one.attempt not in ("", view.name)]
+    loaded = [
+        checkpoint
+        for checkpoint in checkpoints
+        if checkpoint.step == first.value - 1 and checkpoint.attempt not in ("", view.name)
+    ]
     if not loaded:
         return incident
-    own = next((one for one in incident.resubmission.tries if one.name == view.name), None)
-    planned = [one for one in loaded if own is not None and one.root == own.resume_root]
-    bad = max(planned or loaded, key=lambda one: one.saved_at)
-    if any(one.holds(bad.attempt, bad.step) for one in loss.stretches):
+    own = next((attempt for attempt in incident.resubmission.tries if attempt.name == view.name), None)
+    planned = [checkpoint for checkpoint in loaded if own is not None and checkpoint.root == own.resume_root]
+    bad = max(planned or loaded, key=lambda checkpoint: checkpoint.saved_at)
+    if any(stretch.holds(bad.attempt, bad.step) for stretch in loss.stretches):
         return incident
     return with_stretch(incident, Stretch(attempt=bad.attempt, from_step=bad.step, to_step=bad.step + 1))
 
@@ -179,7 +183,11 @@ def _lower_onset_to(incident: Incident, step: Maybe[int]) -> Incident:
     if isinstance(kept, Known) and kept.value < step.value:
         if not loss.is_onset_later:
             return incident
-        elder = (one for one in loss.stretches if one.attempt != loss.onset_attempt or one.to_step is not None)
+        elder = (
+            stretch
+            for stretch in loss.stretches
+            if stretch.attempt != loss.onset_attempt or stretch.to_step is not None
+        )
         incident = incident.changed(stretches=tuple(elder))
     return incident.changed(onset_step=step, is_onset_later=False)
 

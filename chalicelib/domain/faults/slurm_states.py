@@ -133,4 +133,4 @@ def fault_of_node(state: str, flags: tuple[str, ...], reason: str = "") -> Fault
 
 def count_lost(nodes: Iterable[NodeFacts]) -> int:
     """How many of the nodes Slurm has lost: those that an administrator took out do not count."""
-    return sum(fault_of_node(one.state, one.flags, one.reason) is FaultClass.NODE_LOST for one in nodes)
+    return sum(fault_of_node(node.state, node.flags, node.reason) is FaultClass.NODE_LOST for node in nodes)

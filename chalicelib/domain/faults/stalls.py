@@ -24,7 +24,7 @@ def stalled_at(incident: Incident) -> Maybe[int]:
 
 def newest_sign(claims: Iterable[Signal], view: AttemptView) -> datetime | None:
     """The time of the newest of the claims that the attempt stands still and of its heartbeat; None without claims."""
-    times = [one.occurred_at for one in claims]
+    times = [claim.occurred_at for claim in claims]
     if not times:
         return None
     return max((*times, *([view.heartbeat_at] if view.heartbeat_at is not None else [])))

@@ -88,8 +88,8 @@ class Account(Record):
 
         What the first sending knew of the old attempt stays: by the next one the new attempt is the one that is seen.
         """
-        others = tuple(one for one in self.restarts if one.number != restart.number)
-        known = next((one for one in self.restarts if one.number == restart.number), None)
+        others = tuple(earlier for earlier in self.restarts if earlier.number != restart.number)
+        known = next((earlier for earlier in self.restarts if earlier.number == restart.number), None)
         if known is not None:
             restart = replace(restart, furthest=known.furthest, ended_at=known.ended_at)
             if restart.kind == "" and known.resume_step == restart.resume_step:

@@ -181,7 +181,7 @@ Action = (
 )
 # Every other list of Actions comes from the one above.
 ACTIONS: Final[tuple[type[ActionBase], ...]] = get_args(Action)
-HARMFUL: Final = frozenset(one.__name__ for one in ACTIONS if one.harmful)
+HARMFUL: Final = frozenset(kind.__name__ for kind in ACTIONS if kind.harmful)
 
 
 def read_action(wire: Mapping[str, Any]) -> Action:

@@ -66,11 +66,11 @@ def clocks_of(kind: type) -> dict[str, Clock | None]:
     found: dict[str, Clock | None] = {}
     for field in dataclasses.fields(kind):
         hint = hints[field.name]
-        for one in (hint, *typing.get_args(hint)):
-            if one is datetime:
+        for member in (hint, *typing.get_args(hint)):
+            if member is datetime:
                 found.setdefault(field.name, None)
-            elif typing.get_origin(one) is Annotated and one.__origin__ is datetime:
-                found[field.name] = next(mark for mark in one.__metadata__ if isinstance(mark, Clock))
+            elif typing.get_origin(member) is Annotated and member.__origin__ is datetime:
+                found[field.name] = next(mark for mark in member.__metadata__ if isinstance(mark, Clock))
     return found
 
 

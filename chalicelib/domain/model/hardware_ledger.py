@@ -79,7 +79,7 @@ def kind_of(one: str) -> MarkKind:
 
 def marks_of(*, gpus: Iterable[str] = (), serial: str | None = None) -> tuple[str, ...]:
     """The marks of a node, as far as they were read."""
-    found = [mark(MarkKind.GPU, one) for one in gpus if _GPU.fullmatch(one)]
+    found = [mark(MarkKind.GPU, gpu) for gpu in gpus if _GPU.fullmatch(gpu)]
     if serial is not None and is_serial(serial):
         found.append(mark(MarkKind.SERIAL, serial.strip()))
     return tuple(dict.fromkeys(found))[:MAX_MARKS]
@@ -98,8 +98,8 @@ def is_serial(text: str) -> bool:
 
 def marks_in(text: str) -> tuple[str, ...]:
     """The GPUs that a log line names by themselves; most lines name a PCI slot only, which proves nothing."""
-    gpus = [mark(MarkKind.GPU, one) for one in _GPU.findall(text[:16384])]
-    boards = [mark(MarkKind.BOARD, one) for one in _BOARD.findall(text[:16384]) if is_serial(one)]
+    gpus = [mark(MarkKind.GPU, uuid) for uuid in _GPU.findall(text[:16384])]
+    boards = [mark(MarkKind.BOARD, serial) for serial in _BOARD.findall(text[:16384]) if is_serial(serial)]
     return tuple(dict.fromkeys([*gpus, *boards]))[:MAX_MARKS]
 
 
@@ -107,9 +107,11 @@ def reported_marks(evidence: Mapping[str, Any]) -> tuple[str, ...]:
     """The marks in a Signal's evidence, field `marks`."""
     stated = evidence.get("marks")
     texts = (
-        [one for one in stated if isinstance(one, str) and len(one) <= 80] if isinstance(stated, list | tuple) else []
+        [text for text in stated if isinstance(text, str) and len(text) <= 80]
+        if isinstance(stated, list | tuple)
+        else []
     )
-    return tuple(one for one in texts if _is_mark(one))[:MAX_MARKS]
+    return tuple(text for text in texts if _is_mark(text))[:MAX_MARKS]
 
 
 def _is_mark(text: str) -> bool:
@@ -145,14 +147,14 @@ class HardwareRecord(Record):
 
     def with_fault(self, fault: HardwareFault) -> HardwareRecord:
         """The same with one more; an Incident counts once, however many reports it has."""
-        if any(one.incident_id == fault.incident_id for one in self.faults):
+        if any(earlier.incident_id == fault.incident_id for earlier in self.faults):
             return self
-        kept = sorted((*self.faults, fault), key=lambda one: one.at)[-MAX_FAULTS:]
+        kept = sorted((*self.faults, fault), key=lambda known: known.at)[-MAX_FAULTS:]
         return dataclasses.replace(self, faults=tuple(kept), total=self.total + 1)
 
     def within(self, window: timedelta, *, now: datetime, beside: str = "") -> tuple[HardwareFault, ...]:
         """Those of the last `window`, without the Incident `beside`."""
-        return tuple(one for one in self.faults if now - one.at < window and one.incident_id != beside)
+        return tuple(earlier for earlier in self.faults if now - earlier.at < window and earlier.incident_id != beside)
 
 
 def suspect_among(
@@ -173,7 +175,7 @@ def suspect_among(
     if worst is None or len(worst[1]) + fresh < faults:
         return None
     record, before = worst
-    places = ", ".join(dict.fromkeys(f"{one.node} of {one.cluster}" for one in reversed(before)))
+    places = ", ".join(dict.fromkeys(f"{fault.node} of {fault.cluster}" for fault in reversed(before)))
     return (
         f"{record.mark} has had {len(before) + fresh} faults in {window.days or 1} days"
         f"{f' (before: on {places[:200]})' if places else ''}: suspect hardware"

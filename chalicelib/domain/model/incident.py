@@ -157,14 +157,16 @@ class Incident(Record):
             return self
         pause = Pause(self.paused_since, now)
         approvals = tuple(
-            dataclasses.replace(one, deadline_at=pause.due(one.deadline_at)) if one.is_pending else one
-            for one in self.approvals
+            dataclasses.replace(approval, deadline_at=pause.due(approval.deadline_at))
+            if approval.is_pending
+            else approval
+            for approval in self.approvals
         )
         return dataclasses.replace(self._moved_on(pause), approvals=approvals, paused_since=None)
 
     def unheld(self, *, now: datetime) -> Incident:
         """The same for the time that a guard has held its next step back; as it is while none does."""
-        since = [one.since for one in self.holds if one.until is None and one.guard.stops_the_clock]
+        since = [hold.since for hold in self.holds if hold.until is None and hold.guard.stops_the_clock]
         return self._moved_on(Pause(min(since), now)) if since else self
 
     def _moved_on(self, pause: Pause) -> Incident:

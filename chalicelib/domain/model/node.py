@@ -166,9 +166,9 @@ class NodeView(Record):
         if not isinstance(self.cluster, Known) or self.cluster.value is None:
             return GroupRole.UNKNOWN
         groups = [
-            one.value.group
-            for one in (self.instance, self.listed)
-            if isinstance(one, Known) and one.value is not None and one.value.group
+            listing.value.group
+            for listing in (self.instance, self.listed)
+            if isinstance(listing, Known) and listing.value is not None and listing.value.group
         ]
         return self.cluster.value.role(groups[0]) if groups else GroupRole.UNKNOWN
 

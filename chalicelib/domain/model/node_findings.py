@@ -123,7 +123,7 @@ def _kind(signal: Signal) -> FindingKind | None:
     # Where none names an action, the fault's own name does.
     marked = str(evidence.get("reason") or "")
     asked = (evidence.get("repair_action"), evidence.get("recommended"), marked if marked.startswith(ACTION) else None)
-    action = " ".join(str(one) for one in asked if one).lower()
+    action = " ".join(str(word) for word in asked if word).lower()
     for words in (action, str(evidence.get("fault_type") or "").lower()):
         if "replace" in words or "terminate" in words:
             return FindingKind.AGENT_REPLACE

@@ -141,8 +141,8 @@ class NodeRepair(Record):
         if order is None:
             return None
         is_met = any(
-            one.rung.covers(order.rung) and (one.at >= order.at or one.back_at is None or one.back_at >= order.at)
-            for one in self.steps
+            step.rung.covers(order.rung) and (step.at >= order.at or step.back_at is None or step.back_at >= order.at)
+            for step in self.steps
         )
         return None if is_met else order
 
@@ -264,7 +264,7 @@ def failure_word(message: str) -> FailureWord | None:
 def leading_finding(findings: tuple[Finding, ...]) -> Finding | None:
     """The finding that the repair is about: the strongest by FIRST_RUNGS, the newest among equals."""
     rank = {row.kind: index for index, row in enumerate(FIRST_RUNGS)}
-    return min(reversed(findings), key=lambda one: rank[one.kind], default=None)
+    return min(reversed(findings), key=lambda finding: rank[finding.kind], default=None)
 
 
 def first_rung(kind: FindingKind) -> Rung | None:
@@ -286,14 +286,14 @@ def next_rung(repair: NodeRepair, findings: tuple[Finding, ...], *, now: datetim
         return None, "it was replaced in this Incident"
     if lead is None or first_rung(lead.kind) is None:
         return None, "nothing that was found asks for a repair"
-    recent = [one for one in repair.past if now - one.at < HISTORY]
+    recent = [earlier for earlier in repair.past if now - earlier.at < HISTORY]
     if len(recent) >= PATTERN:
         return None, f"it was repaired {len(recent)} times in {HISTORY.days} days: a pattern that repairs do not cure"
-    suspect = next((one for one in findings if one.kind is FindingKind.SUSPECT_HARDWARE), None)
+    suspect = next((finding for finding in findings if finding.kind is FindingKind.SUSPECT_HARDWARE), None)
     if first_rung(lead.kind) is Rung.REBOOT and suspect is not None:
         return Rung.REPLACE, suspect.text
     if first_rung(lead.kind) is Rung.REBOOT and any(
-        one.rung == Rung.REBOOT and one.instance_id in (None, repair.instance_id) for one in recent
+        step.rung == Rung.REBOOT and step.instance_id in (None, repair.instance_id) for step in recent
     ):
         return Rung.REPLACE, "it was rebooted for a fault in the last days, and has one again"
     return first_rung(lead.kind), lead.text

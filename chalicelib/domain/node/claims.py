@@ -41,7 +41,9 @@ def is_taken_back(signal: Signal, heard: Iterable[Signal]) -> bool:
     """HyperPod's own agents reported the node, and have since reported it healthy."""
     if signal.kind not in PLATFORM_KINDS:
         return False
-    return any(is_all_clear(one) and one.occurred_at > signal.occurred_at and _is_same(one, signal) for one in heard)
+    return any(
+        is_all_clear(other) and other.occurred_at > signal.occurred_at and _is_same(other, signal) for other in heard
+    )
 
 
 def _is_same(one: Signal, other: Signal) -> bool:

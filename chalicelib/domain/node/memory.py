@@ -193,8 +193,8 @@ def _without_past(context: RuleContext, repair: NodeRepair) -> NodeRepair:
     facts = facts_of(context)
     if facts is None or facts.seen_at is None or is_ours(facts) or repair.steps or repair.order is not None:
         return repair
-    past = [finding_of(one) for one in context.incident.signals if _is_past(one, facts)]
-    rest = tuple(one for one in repair.findings if not (one.kind.is_agents and one in past))
+    past = [finding_of(signal) for signal in context.incident.signals if _is_past(signal, facts)]
+    rest = tuple(finding for finding in repair.findings if not (finding.kind.is_agents and finding in past))
     if rest == repair.findings:
         return repair
     done = OutsideRepair(what="HyperPod's mark on it is gone", at=facts.seen_at)
@@ -209,7 +209,9 @@ def _with_boot(context: RuleContext, repair: NodeRepair) -> NodeRepair:
     booted_at = facts.booted_at if facts is not None else None
     if booted_at is None or repair.steps:
         return repair
-    rest = tuple(one for one in repair.findings if not (one.kind.is_over_by_a_boot and one.at < booted_at))
+    rest = tuple(
+        finding for finding in repair.findings if not (finding.kind.is_over_by_a_boot and finding.at < booted_at)
+    )
     if rest == repair.findings:
         return repair
     done = OutsideRepair(what=f"it has booted at {booted_at:%H:%M:%S}, after that was seen", at=booted_at)
@@ -221,7 +223,7 @@ def _with_hardware(context: RuleContext, repair: NodeRepair) -> NodeRepair:
     facts = facts_of(context)
     is_the_same = facts is not None and (facts.instance_id is None or facts.instance_id == repair.instance_id)
     seen = marks_of(gpus=facts.gpus, serial=facts.serial) if facts is not None and is_the_same else ()
-    if any(one.rung is Rung.REPLACE for one in repair.steps) and facts is not None and facts.instance_id is None:
+    if any(step.rung is Rung.REPLACE for step in repair.steps) and facts is not None and facts.instance_id is None:
         seen = ()  # nothing tells whether it is another machine by now
     named = tuple(
         one
@@ -288,9 +290,12 @@ def findings_about_now(context: RuleContext) -> tuple[Finding, ...]:
     """Those about the instance that stands there now; one that names no instance counts."""
     repair, now_id = repair_of(context), current_id(context)
     return tuple(
-        one
-        for one in repair.findings
-        if one.instance_id is None or now_id is None or one.instance_id == now_id or now_id == repair.instance_id
+        finding
+        for finding in repair.findings
+        if finding.instance_id is None
+        or now_id is None
+        or finding.instance_id == now_id
+        or now_id == repair.instance_id
     )
 
 

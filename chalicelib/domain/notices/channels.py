@@ -181,14 +181,14 @@ class Channels:
         problems: list[InvalidSettings] = []
         channels: dict[str, ChannelConfig] = {}
         routes: list[Route] = []
-        for name, one in given.items():
+        for name, channel in given.items():
             try:
-                channels[name] = _channel(name, one)
+                channels[name] = _channel(name, channel)
             except InvalidSettings as err:
                 problems.append(err)
-        for number, one in enumerate(listed):
+        for number, route in enumerate(listed):
             try:
-                routes.append(_route(one, f"routes.{number}", given))
+                routes.append(_route(route, f"routes.{number}", given))
             except InvalidSettings as err:
                 problems.append(err)
         return cls(
@@ -208,20 +208,20 @@ def _channel(name: str, wire: object) -> ChannelConfig:
     choices = ("wants",) if fields.may_choose else ()
     only(body, at, ("kind", *choices, *fields.texts, *fields.lists, *fields.flags))
     for known in (fields.texts, fields.lists, fields.flags):
-        for needed in (one for one, is_needed in known.items() if is_needed and one not in body):
+        for needed in (key for key, is_needed in known.items() if is_needed and key not in body):
             raise InvalidSettings(f"{at}.{needed}", "missing")
-    given = {one: a_text(body[one], f"{at}.{one}") for one in fields.texts if one in body}
-    for one, value in given.items():
-        if one.endswith(ENDS_SECRET):
-            a_name(value, f"{at}.{one}")
+    given = {key: a_text(body[key], f"{at}.{key}") for key in fields.texts if key in body}
+    for key, value in given.items():
+        if key.endswith(ENDS_SECRET):
+            a_name(value, f"{at}.{key}")
     wants = words(body["wants"], f"{at}.wants", NoticeType) if "wants" in body else fields.wants
     return ChannelConfig(
         name=name,
         kind=kind,
         wants=wants,
         texts=given,
-        lists={one: texts(body[one], f"{at}.{one}") for one in fields.lists if one in body},
-        flags={one: a_flag(body[one], f"{at}.{one}") for one in fields.flags if one in body},
+        lists={key: texts(body[key], f"{at}.{key}") for key in fields.lists if key in body},
+        flags={key: a_flag(body[key], f"{at}.{key}") for key in fields.flags if key in body},
     )
 
 

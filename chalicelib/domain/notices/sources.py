@@ -74,7 +74,7 @@ def sources_from_wire(wire: object) -> dict[str, Source]:
     body = an_object(wire, "sources document")
     if len(body) > MAX_SOURCES:
         raise InvalidSettings("sources", f"at most {MAX_SOURCES}")
-    return {name: _source(name, one) for name, one in body.items()}
+    return {name: _source(name, entry) for name, entry in body.items()}
 
 
 def _source(name: str, wire: object) -> Source:

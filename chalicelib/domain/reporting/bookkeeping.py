@@ -59,7 +59,7 @@ def _onset(account: Account, incident: Incident, seen: Observation, view: Attemp
     """Only for the first attempt: what a later one suffers is a consequence, and has its own new start."""
     if incident.resubmission.tries:
         return account
-    reported = [_begun(one) for one in seen.new_signals if _tells_onset(one, incident)]
+    reported = [_begun(signal) for signal in seen.new_signals if _tells_onset(signal, incident)]
     if view is not None and view.status in _DIED and view.ended_at is not None:
         reported.append((view.ended_at, f"the platform: {view.name} ended"))
     first = first_by(reported)
@@ -124,14 +124,21 @@ def _restart(
         furthest=old.last_step_at_most if old is not None else Unknown(f"{action.clone_of} was not seen then"),
         ended_at=old.ended_at if old is not None else None,
         resume_step=resume,
-        kind=next((one.kind for one in checkpoints if manifest and manifest in (one.manifest, one.root)), ""),
+        kind=next(
+            (
+                checkpoint.kind
+                for checkpoint in checkpoints
+                if manifest and manifest in (checkpoint.manifest, checkpoint.root)
+            ),
+            "",
+        ),
         periodic_step=_periodic(checkpoints, before, policy) if is_ours else Unknown("no one chose a checkpoint"),
     )
 
 
 def _periodic(checkpoints: tuple[CheckpointView, ...], incident: Incident, policy: Policy) -> Maybe[int]:
     """Where it would go on without what was saved because of the fault, by the very rules that chose what was taken."""
-    others = tuple(one for one in checkpoints if one.kind != SaveKind.EMERGENCY)
+    others = tuple(checkpoint for checkpoint in checkpoints if checkpoint.kind != SaveKind.EMERGENCY)
     if not others:
         return Unknown("no other checkpoint was seen")
     point = choose_resume_point(others, incident, policy)

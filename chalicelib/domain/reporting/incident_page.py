@@ -95,7 +95,9 @@ def page_of(
         *_section("Loss", _chart(incident, curve)),
         *_section("Timeline", _timeline(timeline)),
         *_section("Evidence", _evidence(incident)),
-        *_section("Answers", [_list(_answered(one) for one in incident.approvals if one.answer is not None)]),
+        *_section(
+            "Answers", [_list(_answered(approval) for approval in incident.approvals if approval.answer is not None)]
+        ),
         f'</main><footer><p class="soft">Written {_at(now)} by Rekindle, and again when this Incident changes. What '
         "this page showed is not what stands now if it is old: <code>"
         f"{html.escape(_show(incident))}</code></p></footer></body></html>\n",
@@ -139,7 +141,7 @@ def _list(items: Iterable[str], *, kind: str = "ul") -> str:
 
 
 def _state(incident: Incident) -> str:
-    waits = incident.is_open and any(one.is_pending for one in incident.approvals)
+    waits = incident.is_open and any(approval.is_pending for approval in incident.approvals)
     kind = "good" if incident.phase is Phase.RECOVERED else "wait" if waits or not incident.is_open else "bad"
     word = "waits for an answer" if waits else phase_word(incident.phase)
     return f'<span class="state {kind}">{word}</span>'
@@ -157,8 +159,8 @@ def _happening(incident: Incident, timeline: Sequence[TimelineEntry]) -> list[st
         lines.append(f'<p class="soft">{_at(timeline[-1].at)}</p><p>{text(timeline[-1].text)}</p>')
     if incident.evidence.conclusion:
         lines.append(f"<p>{text(incident.evidence.conclusion)}</p>")
-    held = [one for one in incident.holds if one.until is None] if incident.is_open else []
-    lines.append(_list(f"Held back by {one.guard.value.replace('_', ' ')}: {text(one.text)}" for one in held))
+    held = [hold for hold in incident.holds if hold.until is None] if incident.is_open else []
+    lines.append(_list(f"Held back by {hold.guard.value.replace('_', ' ')}: {text(hold.text)}" for hold in held))
     return lines
 
 
@@ -166,29 +168,30 @@ def _asked(incident: Incident) -> list[str]:
     if not incident.is_open:
         return []
     return [
-        f'<div class="box"><p><strong>May Rekindle {text(one.what)}?</strong></p><p>{text(one.why)}</p>'
-        f'<p class="soft">Until {_at(one.deadline_at)}; without an answer it counts as {one.default.value}.</p>'
-        f"{command(f'rekindle approvals approve {_word(incident.incident_id)} {_word(one.approval_id)}')}"
-        f"{command(f'rekindle approvals deny {_word(incident.incident_id)} {_word(one.approval_id)}')}</div>"
-        for one in incident.approvals
-        if one.is_pending
+        f'<div class="box"><p><strong>May Rekindle {text(approval.what)}?</strong></p><p>{text(approval.why)}</p>'
+        f'<p class="soft">Until {_at(approval.deadline_at)}; '
+        f"without an answer it counts as {approval.default.value}.</p>"
+        f"{command(f'rekindle approvals approve {_word(incident.incident_id)} {_word(approval.approval_id)}')}"
+        f"{command(f'rekindle approvals deny {_word(incident.incident_id)} {_word(approval.approval_id)}')}</div>"
+        for approval in incident.approvals
+        if approval.is_pending
     ]
 
 
 def _suspects(incident: Incident) -> list[str]:
     rows = [
-        f"{text(suspect_word(one))} ({one.kind.value.replace('_', ' ')}): {text(one.text)} "
-        f'<span class="soft">{one.reports} of {one.world_size} ranks reported</span>'
-        for one in incident.evidence.suspicions
-        if one.ranks or one.hosts
+        f"{text(suspect_word(suspicion))} ({suspicion.kind.value.replace('_', ' ')}): {text(suspicion.text)} "
+        f'<span class="soft">{suspicion.reports} of {suspicion.world_size} ranks reported</span>'
+        for suspicion in incident.evidence.suspicions
+        if suspicion.ranks or suspicion.hosts
     ]
     return [
         _list(
             [
                 *rows,
                 *(
-                    f"node {text(one.node, NAME_CHARS)} is suspected to be broken"
-                    for one in incident.resubmission.bad_nodes
+                    f"node {text(bad_node.node, NAME_CHARS)} is suspected to be broken"
+                    for bad_node in incident.resubmission.bad_nodes
                 ),
             ]
         )
@@ -221,7 +224,7 @@ def _commands(incident: Incident, region: str) -> list[str]:
 
 
 def _timeline(timeline: Sequence[TimelineEntry]) -> list[str]:
-    rows = [_line(one) for one in timeline]
+    rows = [_line(entry) for entry in timeline]
     if len(rows) > MAX_LINES:
         left = len(rows) - MAX_LINES
         rows = [
@@ -233,7 +236,7 @@ def _timeline(timeline: Sequence[TimelineEntry]) -> list[str]:
 
 
 def _line(entry: TimelineEntry) -> str:
-    done = ", ".join(text(action_word(one), NAME_CHARS) for one in entry.actions)
+    done = ", ".join(text(action_word(action), NAME_CHARS) for action in entry.actions)
     by = f"{phase_word(entry.phase)}, rule {text(entry.rule, NAME_CHARS)}"
     return (
         f'<span class="soft">{_at(entry.at)}</span> {text(entry.text)} <span class="soft">({by}'
@@ -243,7 +246,7 @@ def _line(entry: TimelineEntry) -> str:
 
 def _evidence(incident: Incident) -> list[str]:
     kept = incident.signals[-MAX_SIGNALS:]
-    rows = [f'<span class="soft">{_at(one.occurred_at)}</span> {text(one.summary)}' for one in kept]
+    rows = [f'<span class="soft">{_at(signal.occurred_at)}</span> {text(signal.summary)}' for signal in kept]
     more = incident.signals_seen - len(kept)
     body = _list([*rows, f'<span class="soft">and {more} more</span>' if more > 0 else ""])
     return [f"<details><summary>Signals: {incident.signals_seen}</summary>{body}</details>" if rows else ""]

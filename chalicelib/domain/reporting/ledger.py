@@ -83,7 +83,9 @@ class IncidentLedger:
             "spared_gpu_hours": self.otherwise.spared_gpu_hours,
             "spared_dollars": self.otherwise.spared_dollars,
         }
-        return {name: Known(_round(one.value)) if isinstance(one, Known) else one for name, one in exact.items()}
+        return {
+            name: Known(_round(value.value)) if isinstance(value, Known) else value for name, value in exact.items()
+        }
 
     def named(self, *names: str) -> tuple[tuple[str, Maybe[float]], ...]:
         """These figures, each with its name."""
@@ -115,12 +117,12 @@ class IncidentLedger:
             "elapsed_s": quantity_json(self.elapsed_s),
             "stages": [
                 {
-                    "phase": one.name,
-                    "at": one.at.isoformat(),
-                    "after_s": quantity_json(_since(onset, one.at)),
-                    "seconds": _round(one.seconds),
+                    "phase": stage.name,
+                    "at": stage.at.isoformat(),
+                    "after_s": quantity_json(_since(onset, stage.at)),
+                    "seconds": _round(stage.seconds),
                 }
-                for one in self.stages
+                for stage in self.stages
             ],
             "steps_lost": quantity_json(self.steps_lost),
             "steps_saved": quantity_json(self.steps_saved),
@@ -154,7 +156,7 @@ def ledger_of(incident: Incident, *, size: JobSize, prices: Prices, now: datetim
     until = incident.closed_at or now
     onset = onset_of(account)
     stages = stages_of(account, onset, until)
-    lost = lost_time(incident, onset, tuple((one.name, one.at, one.seconds) for one in stages), until)
+    lost = lost_time(incident, onset, tuple((stage.name, stage.at, stage.seconds) for stage in stages), until)
     hourly = prices.per_hour(size)
     saved = steps_saved(incident)
     saved_s = step_seconds(saved, account.step_s)
@@ -206,14 +208,14 @@ def stages_of(account: Account, onset: Maybe[datetime], until: datetime) -> tupl
     elif entered:  # the first look decides at once: what it left is what it was in
         marks.append((entered[0].phase, account.looked_at))
         entered = entered[1:]
-    marks += [(one.phase, one.at) for one in entered]
+    marks += [(entry.phase, entry.at) for entry in entered]
     ends = [at for _, at in marks[1:]] + [until]
     stages = [
         Stage(name=name, at=at, seconds=max(0.0, (end - at).total_seconds()))
         for (name, at), end in zip(marks, ends, strict=True)
     ]
     closed = {phase.value for phase in Phase if phase.is_terminal}
-    return tuple(one for one in stages if one.name not in closed)
+    return tuple(stage for stage in stages if stage.name not in closed)
 
 
 def _mttd(incident: Incident, onset: Maybe[datetime]) -> Maybe[float]:
@@ -244,20 +246,20 @@ def steps_lost(incident: Incident) -> Maybe[int]:
     if not incident.account.restarts:
         return _nothing_restarted(incident)
     total = 0
-    for index, one in enumerate(incident.account.restarts):
+    for index, restart in enumerate(incident.account.restarts):
         furthest = good_before(incident, index)
         if isinstance(furthest, Unknown):
             return furthest
-        if isinstance(one.resume_step, Unknown):
-            return Unknown(f"where {one.name} continued is not known: {one.resume_step.why}")
-        total += max(0, furthest.value - one.resume_step.value)
+        if isinstance(restart.resume_step, Unknown):
+            return Unknown(f"where {restart.name} continued is not known: {restart.resume_step.why}")
+        total += max(0, furthest.value - restart.resume_step.value)
     return Known(total)
 
 
 def good_before(incident: Incident, index: int) -> Maybe[int]:
     """As `furthest_before`, but not beyond the step before that attempt's first bad one."""
     furthest, after = furthest_before(incident, index), incident.account.restarts[index].after
-    bad = [one.step for one in incident.loss.onsets if one.attempt == after]
+    bad = [onset.step for onset in incident.loss.onsets if onset.attempt == after]
     if incident.loss.onset_attempt == after and incident.loss.onset_fault in POISONS:
         bad.append(incident.loss.onset_step)
     for step in bad:
@@ -285,8 +287,8 @@ def steps_saved(incident: Incident) -> Maybe[int]:
     if not incident.account.restarts:
         return _nothing_restarted(incident)
     total = 0
-    for one in incident.account.restarts:
-        saved = _saved_by(one, incident)
+    for restart in incident.account.restarts:
+        saved = _saved_by(restart, incident)
         if isinstance(saved, Unknown):
             return saved
         total += saved.value

@@ -66,7 +66,7 @@ def net_gain(base: int, closed: int, skips: Sequence[SkipWindow]) -> int:
     time: the step's number moves on, and nothing is trained."""
     low, high = sorted((base, closed))
     skipped = sum(
-        max(0, min(one.to_step - 1, high) - max(one.from_step - 1, low)) for one in merge_windows(tuple(skips))
+        max(0, min(window.to_step - 1, high) - max(window.from_step - 1, low)) for window in merge_windows(tuple(skips))
     )
     return (high - low - skipped) * (1 if closed >= base else -1)
 

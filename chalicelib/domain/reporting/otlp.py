@@ -25,7 +25,7 @@ def otlp_of(spans: Sequence[Span], *, resource: Mapping[str, str]) -> dict[str, 
         "resourceSpans": [
             {
                 "resource": {"attributes": _attributes(named)},
-                "scopeSpans": [{"scope": {"name": SCOPE}, "spans": [_span(one) for one in spans]}],
+                "scopeSpans": [{"scope": {"name": SCOPE}, "spans": [_span(span) for span in spans]}],
             }
         ]
     }
@@ -40,7 +40,7 @@ def _span(span: Span) -> dict[str, Any]:
         "startTimeUnixNano": _nanoseconds(span.start),
         "endTimeUnixNano": _nanoseconds(span.end),
         "attributes": _attributes(span.attributes),
-        "events": [_event(one) for one in span.events],
+        "events": [_event(event) for event in span.events],
         "status": {"code": _STATUS[span.status]} | ({"message": span.description} if span.description else {}),
     }
     if span.parent_id:
@@ -74,5 +74,5 @@ def _value(value: Value) -> dict[str, Any]:
     if isinstance(value, float):
         return {"doubleValue": value}
     if isinstance(value, tuple):
-        return {"arrayValue": {"values": [_value(one) for one in value]}}
+        return {"arrayValue": {"values": [_value(member) for member in value]}}
     return {"stringValue": value}

@@ -82,8 +82,8 @@ def _moments(incident: Incident) -> Iterator[tuple[float, str, str]]:
     onset = onset_of(incident.account)
     if isinstance(onset, Known):
         yield onset.value.timestamp(), "fault", BAD
-    for number, one in enumerate(incident.resubmission.tries, start=1):
-        yield one.at.timestamp(), "new start" if len(incident.resubmission.tries) == 1 else f"start {number}", SOFT
+    for number, attempt in enumerate(incident.resubmission.tries, start=1):
+        yield attempt.at.timestamp(), "new start" if len(incident.resubmission.tries) == 1 else f"start {number}", SOFT
     if incident.closed_at is not None:
         is_back = incident.phase is Phase.RECOVERED
         yield incident.closed_at.timestamp(), "recovered" if is_back else "closed", GOOD if is_back else SOFT
@@ -104,7 +104,7 @@ def _marks(svg: Svg, moments: Sequence[tuple[float, str, str]], x: Scale, floor:
 
 def _starts(incident: Incident, points: Sequence[Point]) -> set[int]:
     """Indexes of the points that were measured first after each new start."""
-    began = [one.at.timestamp() for one in incident.resubmission.tries]
+    began = [attempt.at.timestamp() for attempt in incident.resubmission.tries]
     first = (next((index for index, (at, _) in enumerate(points) if at >= moment), None) for moment in began)
     return {index for index in first if index is not None}
 

@@ -35,8 +35,10 @@ def postmortem_of(
     parts += _section("Timeline", _timeline(timeline))
     parts += _section("Evidence", _evidence(incident))
     parts += _section("Decisions", _decisions(timeline))
-    parts += _section("What held it back", [_hold(one) for one in incident.holds] or ["- Nothing."])
-    parts += _section("Approvals", [_approval(one) for one in incident.approvals] or ["- None were asked for."])
+    parts += _section("What held it back", [_hold(hold) for hold in incident.holds] or ["- Nothing."])
+    parts += _section(
+        "Approvals", [_approval(approval) for approval in incident.approvals] or ["- None were asked for."]
+    )
     parts += _section("Cost", _cost(ledger))
     parts += _section("Without Rekindle", _counterfactual(ledger))
     parts += _section("What to do next", [f"- {line}" for line in next_steps(incident, ledger)])
@@ -54,7 +56,7 @@ def _summary(incident: Incident, ledger: IncidentLedger, about: str) -> list[str
         f"- Fault: {fault_word(incident.fault)}, by rule {plain(incident.fault_rule or 'none yet')}",
         f"- Began: {_moment(ledger.onset_at)}{_by(incident)}; opened {_at(incident.opened_at)}; {ended}",
         f"- Ended by rule: {plain(incident.outcome or 'none yet')}",
-        *(f"- {heading(one)}: {_worth(one, value)}" for one, value in ledger.named("mttd_s", "mttr_s")),
+        *(f"- {heading(name)}: {_worth(name, value)}" for name, value in ledger.named("mttd_s", "mttr_s")),
         f"- Size: {_size(ledger)}",
         f"- New starts: {len(incident.account.restarts)}; rollbacks: {incident.loss.rollbacks}; "
         f"signals: {incident.signals_seen}",
@@ -78,7 +80,9 @@ def _in_short(incident: Incident, ledger: IncidentLedger, name: str) -> str:
     if isinstance(ledger.lost.seconds, Known):
         units = {"lost_s": "of training", "gpu_hours_lost": "GPU-hours", "dollars_lost": "US dollars"}
         cost = [
-            f"{amount(name, one.value)} {units[name]}" for name, one in ledger.named(*units) if isinstance(one, Known)
+            f"{amount(name, figure.value)} {units[name]}"
+            for name, figure in ledger.named(*units)
+            if isinstance(figure, Known)
         ]
         lines.append(f"It cost {', '.join(cost)}.")
     else:
@@ -103,7 +107,7 @@ def _phase(phase: Phase) -> str:
 
 def _deeds(actions: Sequence[str]) -> str:
     """What Actions do, and their names."""
-    return ", ".join(labelled_action(one) if one.isidentifier() else plain(one) for one in actions)
+    return ", ".join(labelled_action(action) if action.isidentifier() else plain(action) for action in actions)
 
 
 def _by(incident: Incident) -> str:
@@ -123,7 +127,10 @@ def _timeline(timeline: Sequence[TimelineEntry]) -> list[str]:
 
 def _evidence(incident: Incident) -> list[str]:
     kept = incident.signals[:MAX_SIGNALS]
-    lines = [f"- {_at(one.occurred_at)} · {one.source.value} · {one.kind.value}: {plain(one.summary)}" for one in kept]
+    lines = [
+        f"- {_at(signal.occurred_at)} · {signal.source.value} · {signal.kind.value}: {plain(signal.summary)}"
+        for signal in kept
+    ]
     if incident.signals_seen > len(kept):
         lines.append(f"- … and {incident.signals_seen - len(kept)} more")
     lines += [
@@ -151,11 +158,11 @@ def _decisions(timeline: Sequence[TimelineEntry]) -> list[str]:
 
 def _answers(facts: Mapping[str, Any]) -> Iterator[str]:
     results = facts.get("results")
-    for one in results if isinstance(results, list) else []:
-        if isinstance(one, Mapping):
-            detail = f" ({plain(one['detail'])})" if one.get("detail") else ""
-            done = plain(str(one.get("done", "?")).replace("_", " "))
-            yield f"{_deeds([str(one.get('action', '?'))])}: {done}{detail}"
+    for result in results if isinstance(results, list) else []:
+        if isinstance(result, Mapping):
+            detail = f" ({plain(result['detail'])})" if result.get("detail") else ""
+            done = plain(str(result.get("done", "?")).replace("_", " "))
+            yield f"{_deeds([str(result.get('action', '?'))])}: {done}{detail}"
 
 
 def _hold(hold: Hold) -> str:
@@ -179,9 +186,9 @@ def _cost(ledger: IncidentLedger) -> list[str]:
         *("gpu_hours_lost", "gpu_hours_saved", "dollars_lost", "dollars_saved"),
     )
     lines = ["| stage | from | seconds |", "|---|---|---|"]
-    lines += [f"| {one.name} | {_at(one.at)} | {one.seconds:.1f} |" for one in ledger.stages]
+    lines += [f"| {stage.name} | {_at(stage.at)} | {stage.seconds:.1f} |" for stage in ledger.stages]
     if ledger.stages:
-        lines.append(f"| in all | | {sum(one.seconds for one in ledger.stages):.1f} |")
+        lines.append(f"| in all | | {sum(stage.seconds for stage in ledger.stages):.1f} |")
     lines += [
         "",
         f"- GPUs: {_step(ledger.size.gpus)}",

@@ -44,14 +44,14 @@ def suspect_of(incident: Incident) -> str:
 
     A node that Rekindle holds to be broken comes before one that only a signal names.
     """
-    named = [one for one in incident.evidence.suspicions if one.ranks or one.hosts]
+    named = [suspicion for suspicion in incident.evidence.suspicions if suspicion.ranks or suspicion.hosts]
     if named:
         return one_line(suspect_word(named[-1]), NAME_CHARS)
     if incident.resubmission.bad_nodes:
         return one_line(f"node {incident.resubmission.bad_nodes[-1].node}", NAME_CHARS)
     if incident.fault not in NODE_FAULTS:
         return ""
-    reported = [one.node for one in incident.signals if one.node and one.fault in NODE_FAULTS]
+    reported = [signal.node for signal in incident.signals if signal.node and signal.fault in NODE_FAULTS]
     return one_line(f"node {reported[-1]}", NAME_CHARS) if reported else ""
 
 

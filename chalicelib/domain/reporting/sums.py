@@ -27,7 +27,7 @@ def total_of(quantities: Iterable[Maybe[Any]]) -> dict[str, Any]:
     """The sum of those that are known, with how many they are, and how many are left out of it. Unknown, never zero,
     where none of them is known."""
     items = list(quantities)
-    known = [one.value for one in items if isinstance(one, Known)]
+    known = [value.value for value in items if isinstance(value, Known)]
     total: Maybe[float] = Known(float(sum(known))) if known or not items else Unknown("it is known of no Incident")
     return {"sum": quantity_json(total), "counted": len(known), "not_counted": len(items) - len(known)}
 
@@ -35,7 +35,7 @@ def total_of(quantities: Iterable[Maybe[Any]]) -> dict[str, Any]:
 def spread_of(quantities: Iterable[Maybe[float]]) -> dict[str, Any]:
     """Median and 90th percentile (the nearest rank) of those that are known."""
     items = list(quantities)
-    known = sorted(one.value for one in items if isinstance(one, Known))
+    known = sorted(value.value for value in items if isinstance(value, Known))
     none = {"unknown": "no Incident has one"}
     return {
         "median": round(_rank(known, 50), 3) if known else none,
@@ -57,20 +57,22 @@ _SUMMED: Final = (
 
 def sums_of(ledgers: Sequence[IncidentLedger]) -> dict[str, Any]:
     """What a Job's and the fleet's ledger have in common."""
-    figures = [one.figures for one in ledgers]
-    phases = [one.incident.phase for one in ledgers]
+    figures = [ledger.figures for ledger in ledgers]
+    phases = [ledger.incident.phase for ledger in ledgers]
     return {
         "incidents": {
             "all": len(ledgers),
             "open": sum(not phase.is_terminal for phase in phases),
             **{phase.value: phases.count(phase) for phase in (Phase.RECOVERED, Phase.STOPPED, Phase.HANDED_OVER)},
         },
-        "mttd_s": spread_of([one.mttd_s for one in ledgers]),
-        "mttr_s": spread_of([one.mttr_s for one in ledgers]),
-        **{name: total_of([one[name] for one in figures]) for name in _SUMMED},
-        "lost_by_stage_s": _grouped((name, part) for one in ledgers for name, part in one.lost.by_stage),
+        "mttd_s": spread_of([ledger.mttd_s for ledger in ledgers]),
+        "mttr_s": spread_of([ledger.mttr_s for ledger in ledgers]),
+        **{name: total_of([row[name] for row in figures]) for name in _SUMMED},
+        "lost_by_stage_s": _grouped((name, part) for ledger in ledgers for name, part in ledger.lost.by_stage),
         "lost_by_fault_s": _grouped(
-            (one.incident.fault.value, one.lost.seconds.value) for one in ledgers if isinstance(one.lost.seconds, Known)
+            (ledger.incident.fault.value, ledger.lost.seconds.value)
+            for ledger in ledgers
+            if isinstance(ledger.lost.seconds, Known)
         ),
     }
 
@@ -89,11 +91,11 @@ def job_sums(
 
     The wall time ends with the run, so that no figure moves on while it is over.
     """
-    began = min([job.created_at, *(one.submitted_at for one in attempts)])
+    began = min([job.created_at, *(attempt.submitted_at for attempt in attempts)])
     until = run_until(job, attempts[-1] if attempts else None, now=now)
     wall: Maybe[float] = until if isinstance(until, Unknown) else Known(max(0.0, _seconds(until.value - began)))
-    losses = [one.lost.seconds for one in ledgers]
-    open_ones = sum(one.incident.closed_at is None for one in ledgers)
+    losses = [ledger.lost.seconds for ledger in ledgers]
+    open_ones = sum(ledger.incident.closed_at is None for ledger in ledgers)
     return {
         "job_id": job.job_id,
         "name": job.name,
@@ -132,10 +134,10 @@ def ettr(wall: Maybe[float], losses: Sequence[Maybe[float]]) -> Maybe[float]:
     if wall_s <= 0:
         return Unknown("the run has taken no time yet")
     lost = 0.0
-    for one in losses:
-        if isinstance(one, Unknown):
-            return Unknown(f"what one Incident cost is not known: {one.why}")
-        lost += one.value
+    for loss in losses:
+        if isinstance(loss, Unknown):
+            return Unknown(f"what one Incident cost is not known: {loss.why}")
+        lost += loss.value
     return Known(max(0.0, wall_s - lost) / wall_s)
 
 
@@ -144,7 +146,7 @@ def at_most(wall: Maybe[float], losses: Sequence[Maybe[float]], *, open_ones: in
     losing now."""
     if open_ones:
         return Unknown(f"{open_ones} Incidents are open" if open_ones > 1 else "an Incident is open")
-    return ettr(wall, [one for one in losses if isinstance(one, Known)])
+    return ettr(wall, [loss for loss in losses if isinstance(loss, Known)])
 
 
 def _by_steps(attempts: Sequence[Attempt], run: RunNow, wall: Maybe[float]) -> Maybe[float]:
@@ -159,7 +161,9 @@ def _by_steps(attempts: Sequence[Attempt], run: RunNow, wall: Maybe[float]) -> M
     first = attempts[0].first_step if attempts else Unknown("no attempt is known")
     if isinstance(first, Unknown):
         return Unknown(f"the step that the run began with is not known: {first.why}")
-    reached = [one.value for one in (run.last_step, *(item.last_step for item in attempts)) if isinstance(one, Known)]
+    reached = [
+        step.value for step in (run.last_step, *(item.last_step for item in attempts)) if isinstance(step, Known)
+    ]
     if not reached:
         return Unknown("how far the run has come is not known")
     productive = max(0, net_gain(first.value - 1, max(reached), attempts[-1].skips)) * run.step_s.value
@@ -178,14 +182,14 @@ def fleet_ettr(
     """
     held: dict[str, datetime] = {}
     losses: dict[str, list[Maybe[float]]] = defaultdict(list)
-    for one in ledgers:
-        job_id = one.incident.job_id
+    for ledger in ledgers:
+        job_id = ledger.incident.job_id
         if job_id is None:
             continue
-        if one.incident.closed_at is not None:
-            losses[job_id].append(one.lost.seconds)
+        if ledger.incident.closed_at is not None:
+            losses[job_id].append(ledger.lost.seconds)
             continue
-        begun = one.onset_at.value if isinstance(one.onset_at, Known) else one.incident.opened_at
+        begun = ledger.onset_at.value if isinstance(ledger.onset_at, Known) else ledger.incident.opened_at
         held[job_id] = min(begun, held.get(job_id, begun))
     wall, counted, all_losses = 0.0, 0, list[Maybe[float]]()
     for job in jobs:

@@ -86,18 +86,18 @@ def trace_of(incident: Incident, timeline: Sequence[TimelineEntry], ledger: Inci
     trace_id = trace_id_of(incident)
     root_id = span_id_of(incident, ROOT)
     # The first look comes before its Incident's own time where another clock gave that.
-    start = min([incident.opened_at, ledger.until, *(one.start for one in stages)])
+    start = min([incident.opened_at, ledger.until, *(stage.start for stage in stages)])
     children = [
         Span(
             trace_id=trace_id,
             span_id=span_id_of(incident, key),
             parent_id=root_id,
-            name=one.name,
-            start=min(max(one.start, start), ledger.until),
-            end=max(min(max(one.start, start), ledger.until), min(one.end, ledger.until)),
-            attributes=one.attributes,
+            name=piece.name,
+            start=min(max(piece.start, start), ledger.until),
+            end=max(min(max(piece.start, start), ledger.until), min(piece.end, ledger.until)),
+            attributes=piece.attributes,
         )
-        for key, one in _keyed(pieces)
+        for key, piece in _keyed(pieces)
     ]
     status, description = _ended(incident)
     root = Span(
@@ -113,15 +113,15 @@ def trace_of(incident: Incident, timeline: Sequence[TimelineEntry], ledger: Inci
     )
     with_events = _with_events([root, *children[: len(stages)]], timeline)
     rest = [*with_events[1:], *children[len(stages) :]]
-    return (with_events[0], *sorted(rest, key=lambda one: (one.start, one.end, one.span_id)))
+    return (with_events[0], *sorted(rest, key=lambda span: (span.start, span.end, span.span_id)))
 
 
 def _keyed(pieces: Sequence[_ChildSpan]) -> Iterator[tuple[str, _ChildSpan]]:
     """Each with a key that no other has: of several that are alike in name and moment the later ones are numbered."""
     alike: Counter[str] = Counter()
-    for one in pieces:
-        alike[one.key] += 1
-        yield (one.key if alike[one.key] == 1 else f"{one.key}|{alike[one.key]}"), one
+    for piece in pieces:
+        alike[piece.key] += 1
+        yield (piece.key if alike[piece.key] == 1 else f"{piece.key}|{alike[piece.key]}"), piece
 
 
 def trace_id_of(incident: Incident) -> str:
@@ -164,7 +164,7 @@ def _about(incident: Incident, ledger: IncidentLedger) -> dict[str, Value]:
             policy_version=incident.policy_version,
         ),
         PREFIX + "open": incident.is_open,
-        **{PREFIX + name: one.value for name, one in ledger.figures.items() if isinstance(one, Known)},
+        **{PREFIX + name: value.value for name, value in ledger.figures.items() if isinstance(value, Known)},
     }
 
 
@@ -188,56 +188,67 @@ def _stages(incident: Incident, ledger: IncidentLedger) -> Iterator[_ChildSpan]:
 def _attempts(incident: Incident, until: datetime) -> Iterator[_ChildSpan]:
     """Each resubmission, from its order until the next one took its place, or to the end."""
     tries = incident.resubmission.tries
-    replaced = {one.after: one.ended_at for one in incident.account.restarts if one.ended_at is not None}
-    for number, one in enumerate(tries):
-        end = replaced.get(one.name) or (tries[number + 1].at if number + 1 < len(tries) else until)
+    replaced = {
+        restart.after: restart.ended_at for restart in incident.account.restarts if restart.ended_at is not None
+    }
+    for number, attempt in enumerate(tries):
+        end = replaced.get(attempt.name) or (tries[number + 1].at if number + 1 < len(tries) else until)
         attributes = _texts(
-            attempt=one.name, instead_of=one.clone_of, how=one.how.value, resume_from=one.resume_manifest
+            attempt=attempt.name,
+            instead_of=attempt.clone_of,
+            how=attempt.how.value,
+            resume_from=attempt.resume_manifest,
         )
-        attributes[PREFIX + "number"] = one.number
-        for name, step in (("resume_step", one.resume_step), ("last_step", one.last_step)):
+        attributes[PREFIX + "number"] = attempt.number
+        for name, step in (("resume_step", attempt.resume_step), ("last_step", attempt.last_step)):
             if isinstance(step, Known):
                 attributes[PREFIX + name] = step.value
-        if one.gained is not None:
-            attributes[PREFIX + "gained"] = one.gained
-        if one.exclude:
-            attributes[PREFIX + "excluded_nodes"] = tuple(one_line(node, MAX_CHARS) for node in one.exclude)
+        if attempt.gained is not None:
+            attributes[PREFIX + "gained"] = attempt.gained
+        if attempt.exclude:
+            attributes[PREFIX + "excluded_nodes"] = tuple(one_line(node, MAX_CHARS) for node in attempt.exclude)
         yield _ChildSpan(
-            key=f"attempt|{one.number}|{one.name}", name="attempt", start=one.at, end=end, attributes=attributes
+            key=f"attempt|{attempt.number}|{attempt.name}",
+            name="attempt",
+            start=attempt.at,
+            end=end,
+            attributes=attributes,
         )
 
 
 def _questions(incident: Incident, until: datetime) -> Iterator[_ChildSpan]:
     """What people were asked. Who answered is left out: traces leave the account."""
-    for one in incident.approvals:
+    for approval in incident.approvals:
         yield _ChildSpan(
-            key=f"approval|{one.approval_id}",
+            key=f"approval|{approval.approval_id}",
             name="approval",
-            start=one.asked_at,
-            end=one.answered_at or one.lapsed_at or until,
-            attributes=_texts(what=one.what, why=one.why, answer=one.answer.value if one.answer else "none"),
+            start=approval.asked_at,
+            end=approval.answered_at or approval.lapsed_at or until,
+            attributes=_texts(
+                what=approval.what, why=approval.why, answer=approval.answer.value if approval.answer else "none"
+            ),
         )
 
 
 def _holds(incident: Incident, until: datetime) -> Iterator[_ChildSpan]:
-    for one in incident.holds:
+    for hold in incident.holds:
         yield _ChildSpan(
-            key=f"hold|{one.guard.value}|{one.since.isoformat()}",
-            name=f"held by {one.guard.value}",
-            start=one.since,
-            end=one.until or until,
-            attributes=_texts(guard=one.guard.value, text=one.text, actions=", ".join(one.actions)),
+            key=f"hold|{hold.guard.value}|{hold.since.isoformat()}",
+            name=f"held by {hold.guard.value}",
+            start=hold.since,
+            end=hold.until or until,
+            attributes=_texts(guard=hold.guard.value, text=hold.text, actions=", ".join(hold.actions)),
         )
 
 
 def _repairs(incident: Incident, until: datetime) -> Iterator[_ChildSpan]:
-    for one in incident.repair.steps if incident.repair is not None else ():
+    for step in incident.repair.steps if incident.repair is not None else ():
         yield _ChildSpan(
-            key=f"repair|{one.number}",
-            name=f"repair: {one.rung.value}",
-            start=one.at,
-            end=one.back_at or until,
-            attributes=_texts(instance_id=one.instance_id, route=one.route.value, state=one.state.value),
+            key=f"repair|{step.number}",
+            name=f"repair: {step.rung.value}",
+            start=step.at,
+            end=step.back_at or until,
+            attributes=_texts(instance_id=step.instance_id, route=step.route.value, state=step.state.value),
         )
 
 

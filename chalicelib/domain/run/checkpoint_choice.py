@@ -26,13 +26,13 @@ def attributed(step: int | None, times: Sequence[datetime], attempts: Sequence[A
     """
     saved_at = max(times)
     writer: Attempt | None = None
-    for attempt in sorted(attempts, key=lambda one: one.number):
+    for attempt in sorted(attempts, key=lambda attempt: attempt.number):
         if writer is None or attempt.submitted_at <= saved_at:
             writer = attempt
     if writer is None:
         return "", False
-    has_elder = any(one.number < writer.number for one in attempts)
-    first = min(attempts, key=lambda one: one.number)
+    has_elder = any(attempt.number < writer.number for attempt in attempts)
+    first = min(attempts, key=lambda attempt: attempt.number)
     was_there = (
         saved_at < first.submitted_at
         and isinstance(first.first_step, Known)

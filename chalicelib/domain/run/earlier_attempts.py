@@ -25,14 +25,14 @@ def with_end(attempts: Sequence[Attempt], seen: Maybe[AttemptView]) -> tuple[Att
     view = seen.value
     return tuple(
         replace(
-            one,
-            first_step=view.first_step if isinstance(view.first_step, Known) else one.first_step,
+            attempt,
+            first_step=view.first_step if isinstance(view.first_step, Known) else attempt.first_step,
             last_step=view.last_step_at_most,
             ended_at=view.ended_at,
         )
-        if one.name == view.name
-        else one
-        for one in attempts
+        if attempt.name == view.name
+        else attempt
+        for attempt in attempts
     )
 
 
@@ -42,10 +42,10 @@ def with_last_step(attempts: tuple[Attempt, ...], seen: Maybe[AttemptView]) -> t
         return attempts
     view = seen.value
     return tuple(
-        replace(one, last_step=step_made(one, view), began=one.began or has_begun(view))
-        if one.name == view.name
-        else one
-        for one in attempts
+        replace(attempt, last_step=step_made(attempt, view), began=attempt.began or has_begun(view))
+        if attempt.name == view.name
+        else attempt
+        for attempt in attempts
     )
 
 
@@ -73,19 +73,19 @@ def reached_before(attempts: Sequence[Attempt], name: str) -> tuple[Maybe[int], 
 
 def resumed_at(attempts: Sequence[Attempt]) -> tuple[int | None, ...]:
     """See Observation.resumed_at; the newest MAX_ATTEMPTS_SEEN. One that never ran tells nothing."""
-    ran = [one for one in attempts if isinstance(one.last_step, Known) or one.began]
-    steps = (one.resume_step.value if isinstance(one.resume_step, Known) else None for one in ran)
+    ran = [attempt for attempt in attempts if isinstance(attempt.last_step, Known) or attempt.began]
+    steps = (attempt.resume_step.value if isinstance(attempt.resume_step, Known) else None for attempt in ran)
     return tuple(steps)[-MAX_ATTEMPTS_SEEN:]
 
 
 def ran_of_ours(attempts: Sequence[Attempt]) -> tuple[str, ...]:
     """See Observation.ran: a submission by a person since then starts a new count."""
     found: list[str] = []
-    for one in attempts:
-        if one.incident_id is None:
-            found = [one.name]
-        elif isinstance(one.last_step, Known) or one.began:
-            found.append(one.name)
+    for attempt in attempts:
+        if attempt.incident_id is None:
+            found = [attempt.name]
+        elif isinstance(attempt.last_step, Known) or attempt.began:
+            found.append(attempt.name)
     return tuple(found)[-MAX_ATTEMPTS_SEEN:]
 
 
@@ -93,10 +93,10 @@ def began_again(attempts: Sequence[Attempt], seen: Maybe[AttemptView]) -> int:
     """See Observation.began_again."""
     view = seen.value if isinstance(seen, Known) else None
     steps: list[int] = []
-    for one in attempts:
-        if one.incident_id is None:  # what a person has submitted begins anew
+    for attempt in attempts:
+        if attempt.incident_id is None:  # what a person has submitted begins anew
             steps = []
-        first = first_step_seen(one, view)
+        first = first_step_seen(attempt, view)
         if isinstance(first, Known):
             steps.append(first.value)
     count = 0
@@ -119,7 +119,7 @@ def began_before(attempts: Sequence[Attempt], name: str | None) -> Maybe[int]:
 
 def had_checkpoints(attempts: Sequence[Attempt], incident: Incident) -> bool:
     """See Observation.had_checkpoints."""
-    has_resumed = any(isinstance(one.resume_step, Known) and one.resume_step.value > 0 for one in attempts)
+    has_resumed = any(isinstance(attempt.resume_step, Known) and attempt.resume_step.value > 0 for attempt in attempts)
     return has_resumed or (incident.halt.ask is not None and incident.halt.ask.outcome == "saved")
 
 
@@ -161,7 +161,7 @@ def alike_in_a_row(incident: Incident) -> int:
     Unknown is no proof of "no progress"; but ends that are all alike say enough, where no step can be seen.
     """
     ends = {item.attempt: item.signature for item in incident.resubmission.failures}
-    ended = [one for one in incident.resubmission.tries if one.ended]
+    ended = [attempt for attempt in incident.resubmission.tries if attempt.ended]
     newest = ends.get(ended[-1].name, "") if ended else ""
     count = 0
     for item in reversed(ended):
@@ -174,7 +174,7 @@ def alike_in_a_row(incident: Incident) -> int:
 def tries_in_vain(incident: Incident) -> int:
     """This Incident's own in a row, and those that it began with while none of its own has gained a step."""
     spent = incident.resubmission
-    carried = 0 if any(one.gained for one in spent.tries) else spent.fruitless_before
+    carried = 0 if any(attempt.gained for attempt in spent.tries) else spent.fruitless_before
     return carried + max(spent.no_progress, alike_in_a_row(incident))
 
 

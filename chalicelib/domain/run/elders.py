@@ -21,14 +21,14 @@ _DOUBT: Final = "an earlier Job's: whether this one continues it is not known"
 
 def as_elders(earlier: Sequence[Attempt]) -> tuple[Attempt, ...]:
     """The attempts of earlier Jobs, numbered so that each comes before the first attempt of the Job."""
-    in_order = sorted(earlier, key=lambda one: (one.submitted_at, one.number))
-    return tuple(replace(one, number=index - len(in_order)) for index, one in enumerate(in_order))
+    in_order = sorted(earlier, key=lambda attempt: (attempt.submitted_at, attempt.number))
+    return tuple(replace(attempt, number=index - len(in_order)) for index, attempt in enumerate(in_order))
 
 
 def first_step_of(attempts: Sequence[Attempt], seen: AttemptView | None) -> Maybe[int]:
     """The first step that the Job is known to have made, by its attempts in order; `seen` is newer than its record."""
-    for one in attempts:
-        first = first_step_seen(one, seen)
+    for attempt in attempts:
+        first = first_step_seen(attempt, seen)
         if isinstance(first, Known):
             return first
     return Unknown("no step of the Job is known")
@@ -44,9 +44,14 @@ def on_its_line(
     """
     if not isinstance(first_step, Known):
         return tuple(
-            replace(one, problems=(*one.problems, _DOUBT)) if one.attempt in elders else one for one in checkpoints
+            replace(checkpoint, problems=(*checkpoint.problems, _DOUBT)) if checkpoint.attempt in elders else checkpoint
+            for checkpoint in checkpoints
         )
-    return tuple(one for one in checkpoints if one.attempt not in elders or one.step <= first_step.value)
+    return tuple(
+        checkpoint
+        for checkpoint in checkpoints
+        if checkpoint.attempt not in elders or checkpoint.step <= first_step.value
+    )
 
 
 def marked_bad_steps(
@@ -54,8 +59,8 @@ def marked_bad_steps(
 ) -> tuple[CheckpointView, ...]:
     """The same, with a problem on each that lies in a stretch in which an earlier Job's loss was bad."""
     return tuple(
-        replace(one, problems=(*one.problems, _BAD))
-        if one.attempt and any(stretch.holds(one.attempt, one.step) for stretch in stretches)
-        else one
-        for one in checkpoints
+        replace(checkpoint, problems=(*checkpoint.problems, _BAD))
+        if checkpoint.attempt and any(stretch.holds(checkpoint.attempt, checkpoint.step) for stretch in stretches)
+        else checkpoint
+        for checkpoint in checkpoints
     )

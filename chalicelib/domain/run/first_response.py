@@ -155,5 +155,5 @@ def begin_stop(context: RuleContext, name: str, reason: str, *, for_sibling: str
         stop_begun_at=context.now,
         stop_hold=hold,
         for_sibling=for_sibling,
-        stopped_attempts=(*(one for one in context.incident.halt.stopped_attempts if one != stopped), stopped),
+        stopped_attempts=(*(other for other in context.incident.halt.stopped_attempts if other != stopped), stopped),
     )

@@ -59,7 +59,7 @@ def hang_unread(context: RuleContext) -> Decision | None:
     incident, attempt = context.incident, _hanging(context)
     if attempt is None:
         return None
-    claims = (one for one in incident.signals if one.fault is FaultClass.HANG and one.triggers)
+    claims = (signal for signal in incident.signals if signal.fault is FaultClass.HANG and signal.triggers)
     sign_at = newest_sign(claims, attempt)
     is_old = sign_at is not None and context.now - sign_at >= OLD_CLAIM
     if not attempt.is_heartbeat_unread and not is_old:
@@ -125,9 +125,9 @@ def _settled_after(context: RuleContext) -> timedelta:
     longer than that, while most of the others wait in a collective, does not come: its silence is the verdict.
     """
     limits = [
-        float(one.evidence["limit_s"])
-        for one in context.incident.signals
-        if one.kind is SignalKind.STALL and isinstance(one.evidence.get("limit_s"), int | float)
+        float(signal.evidence["limit_s"])
+        for signal in context.incident.signals
+        if signal.kind is SignalKind.STALL and isinstance(signal.evidence.get("limit_s"), int | float)
     ]
     return max(SETTLED, LIMITS_DIFFER * timedelta(seconds=max(limits, default=0.0)))
 

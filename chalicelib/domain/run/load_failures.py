@@ -169,7 +169,7 @@ def _poisoned(incident: Incident) -> Condemned | None:
         or last.resume_manifest in incident.resubmission.excluded_checkpoints
     ):
         return None
-    onset = next((one for one in incident.loss.onsets if one.attempt == last.name), None)
+    onset = next((onset for onset in incident.loss.onsets if onset.attempt == last.name), None)
     if onset is None or not is_of_its_checkpoint(incident, onset):
         return None
     step = last.resume_step.value if isinstance(last.resume_step, Known) else "unknown"

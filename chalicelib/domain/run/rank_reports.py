@@ -49,8 +49,12 @@ def with_rank_zero(reports: Sequence[RankReport], view: AttemptView) -> Sequence
     the loss, the heartbeat says what that one found: then this makes a suspicion weaker, never stronger.
     """
     is_bad = view.loss_health == FaultClass.NON_FINITE and view.onset_step is not None
-    if not reports or not is_bad or any(one.rank == 0 and one.kind is ReportKind.NON_FINITE for one in reports):
+    if (
+        not reports
+        or not is_bad
+        or any(report.rank == 0 and report.kind is ReportKind.NON_FINITE for report in reports)
+    ):
         return reports
-    newest = max(reports, key=lambda one: one.at)
+    newest = max(reports, key=lambda report: report.at)
     own = replace(newest, kind=ReportKind.NON_FINITE, rank=0, step=view.onset_step, host="", stacks="", metric="loss")
     return [*reports, own]

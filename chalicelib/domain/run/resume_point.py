@@ -140,7 +140,11 @@ def left_in_doubt(checkpoints: Sequence[CheckpointView], incident: Incident) -> 
         or incident.is_poisoned
     ):
         return None
-    open_ones = [one for one in incident.loss.stretches if one.to_step is None and one.attempt == incident.attempt]
+    open_ones = [
+        stretch
+        for stretch in incident.loss.stretches
+        if stretch.to_step is None and stretch.attempt == incident.attempt
+    ]
     return max(
         (
             item.step
@@ -148,7 +152,7 @@ def left_in_doubt(checkpoints: Sequence[CheckpointView], incident: Incident) -> 
             if not item.problems
             and not item.fenced
             and item.kind != FORENSIC
-            and any(one.holds(item.attempt, item.step) for one in open_ones)
+            and any(stretch.holds(item.attempt, item.step) for stretch in open_ones)
         ),
         default=None,
     )
@@ -239,7 +243,7 @@ def newest_verified(checkpoints: tuple[CheckpointView, ...], incident: Incident,
             and not item.problems
             and not item.fenced
             and item.kind != FORENSIC
-            and not any(one.holds(item.attempt, item.step) for one in incident.loss.stretches)
+            and not any(stretch.holds(item.attempt, item.step) for stretch in incident.loss.stretches)
             and not (
                 item.attempt == incident.loss.onset_attempt and isinstance(onset, Known) and item.step >= onset.value
             )

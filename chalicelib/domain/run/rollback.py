@@ -55,7 +55,7 @@ def data_rollbacks(incident: Incident, policy: Policy) -> int:
     recognized by it. So does every later one while one host alone goes bad, each time somewhere else. A spike's data
     are skipped at once, for it has had its second chance while it was watched.
     """
-    of_data = incident.loss.rollbacks - sum(is_of_its_checkpoint(incident, one) for one in incident.loss.onsets)
+    of_data = incident.loss.rollbacks - sum(is_of_its_checkpoint(incident, onset) for onset in incident.loss.onsets)
     if incident.loss.onset_fault in LOSS_FAULTS:
         return of_data
     return 0 if host_to_blame(incident) else of_data - policy.loss.same_data_retries
@@ -63,7 +63,7 @@ def data_rollbacks(incident: Incident, policy: Policy) -> int:
 
 def is_of_its_checkpoint(incident: Incident, onset: Onset) -> bool:
     """Non-finite from the first step after its resume on: what it resumed from was poisoned already."""
-    started = next((one for one in incident.resubmission.tries if one.name == onset.attempt), None)
+    started = next((attempt for attempt in incident.resubmission.tries if attempt.name == onset.attempt), None)
     if started is None or started.is_theirs or onset.fault is not FaultClass.NON_FINITE:
         return False
     if not isinstance(onset.step, Known) or not isinstance(started.resume_step, Known):
@@ -80,7 +80,8 @@ def resumed_at_last(incident: Incident, policy: Policy) -> int | None:
     if data_rollbacks(incident, policy) < 2 or onset_to_precede(incident) != first_onset(incident):
         return None
     started = next(
-        (one for one in reversed(incident.resubmission.tries) if one.name == incident.loss.onset_attempt), None
+        (attempt for attempt in reversed(incident.resubmission.tries) if attempt.name == incident.loss.onset_attempt),
+        None,
     )
     step = started.resume_step if started is not None else None
     return step.value if isinstance(step, Known) else None
@@ -119,13 +120,13 @@ def onset_to_precede(incident: Incident) -> Maybe[int]:
     """
     now, earlier = (
         incident.loss.onset_step,
-        [one.step for one in incident.loss.onsets if one.attempt != incident.loss.onset_attempt],
+        [onset.step for onset in incident.loss.onsets if onset.attempt != incident.loss.onset_attempt],
     )
     is_of_numbers = incident.loss.onset_fault is FaultClass.NON_FINITE and all(
-        one.fault is FaultClass.NON_FINITE for one in incident.loss.onsets
+        onset.fault is FaultClass.NON_FINITE for onset in incident.loss.onsets
     )
     if is_of_numbers and incident.is_poisoned and isinstance(now, Known):
-        steps = [one.value for one in earlier if isinstance(one, Known)]
+        steps = [step.value for step in earlier if isinstance(step, Known)]
         if len(steps) == len(earlier):
             first = now.value
             for step in sorted(steps, reverse=True):

@@ -45,7 +45,9 @@ def order_smaller_start(context: RuleContext, attempt: AttemptView) -> Decision 
         return None
     if last.nodes_min is not None:
         return _asked(context, attempt, job, last.nodes_min)
-    least = fewest_nodes(job, context.policy, max(one.nodes_max or 0 for one in context.incident.resubmission.tries))
+    least = fewest_nodes(
+        job, context.policy, max(earlier.nodes_max or 0 for earlier in context.incident.resubmission.tries)
+    )
     if least is None or context.in_state < context.policy.resubmission.smaller_after:
         return None
     text = (

@@ -171,12 +171,12 @@ def unheard_starts(attempts: Sequence[Attempt]) -> tuple[Attempt, ...]:
     None before a start that was ordered to resume somewhere: what lies beyond was left on purpose.
     """
     first: dict[tuple[str, str], tuple[int, Attempt]] = {}
-    for one in attempts:
-        if is_slurm(one.name):
-            parts = parse_attempt(one.name)
+    for attempt in attempts:
+        if is_slurm(attempt.name):
+            parts = parse_attempt(attempt.name)
             known = first.get((parts.cluster, parts.base))
             if known is None or parts.restart < known[0]:
-                first[parts.cluster, parts.base] = parts.restart, one
+                first[parts.cluster, parts.base] = parts.restart, attempt
     return tuple(
         Attempt(
             job_id=known.job_id,

@@ -43,7 +43,7 @@ def instances(described: Mapping[str, Any]) -> tuple[tuple[str, int], ...]:
     resources = described.get("ResourceConfig") or {}
     groups = resources.get("InstanceGroups") or ()
     if groups:
-        return tuple((str(one.get("InstanceType") or ""), int(one.get("InstanceCount") or 0)) for one in groups)
+        return tuple((str(group.get("InstanceType") or ""), int(group.get("InstanceCount") or 0)) for group in groups)
     kind = resources.get("InstanceType") or resources.get("SelectedInstanceType") or ""
     return ((str(kind), instance_count(described)),) if kind else ()
 

@@ -370,7 +370,7 @@ def _limits_of(role: str, roles: Sequence[str] | None) -> tuple[str, ...]:
 
     `roles` are resources of an IAM statement: `*` and `?` stand for any text and any character.
     """
-    if roles is None or any(fnmatchcase(role, one) for one in roles):
+    if roles is None or any(fnmatchcase(role, pattern) for pattern in roles):
         return ()
     return (
         f"it is watched, and not submitted again: its role {role or '(none)'} is not in the stack's parameter"

@@ -67,7 +67,7 @@ def view_of(name: str, described: Mapping[str, Any]) -> AttemptView:
 
 def _since(transitions: Sequence[Mapping[str, Any]], status: str) -> datetime | None:
     """When it entered the status for the last time. Of a stop SageMaker tells no more: not who asked for it."""
-    began = [one.get("StartTime") for one in transitions if one.get("Status") == status]
+    began = [transition.get("StartTime") for transition in transitions if transition.get("Status") == status]
     return at_utc(began[-1]) if began and isinstance(began[-1], datetime) else None
 
 

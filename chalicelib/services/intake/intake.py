@@ -234,7 +234,10 @@ class Intake:
         platform = self.scheduler.of(job.platform)
         if not platform.platform.restarts_by_itself:
             return None
-        elder = next((one for one in self.registry.attempts(job.job_id) if one.number == job.attempt_number - 1), None)
+        elder = next(
+            (attempt for attempt in self.registry.attempts(job.job_id) if attempt.number == job.attempt_number - 1),
+            None,
+        )
         if elder is None or elder.status:
             return None
         view = platform.describe(elder.name)

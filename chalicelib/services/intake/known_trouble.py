@@ -51,7 +51,9 @@ def is_new_poison(before: Incident, signal: Signal) -> bool:
     """
     loss = before.loss
     was_poisoned = loss.onset_attempt == before.attempt and loss.onset_fault is FaultClass.NON_FINITE
-    is_elders = isinstance(loss.onset_step, Known) and not any(one.attempt == before.attempt for one in loss.stretches)
+    is_elders = isinstance(loss.onset_step, Known) and not any(
+        stretch.attempt == before.attempt for stretch in loss.stretches
+    )
     return signal.fault is FaultClass.NON_FINITE and (is_elders or not was_poisoned)
 
 
@@ -65,7 +67,7 @@ def is_known(before: Incident, signal: Signal) -> bool:
         return False
     if before.signals_seen > len(before.signals) or signal.fault is FaultClass.UNCLEAR or signal.kind in STATE_KINDS:
         return True  # what was said first has given way; or it is what any look at the run shows (_has_ended_since)
-    if any(one.fault is signal.fault and one.attempt == signal.attempt for one in before.signals):
+    if any(earlier.fault is signal.fault and earlier.attempt == signal.attempt for earlier in before.signals):
         return True
     if before.fault is signal.fault and (not before.resubmission.tries or before.fault_rule == "verify.silent"):
         return True
@@ -107,10 +109,14 @@ def is_node_left_alone(before: Incident, signal: Signal, *, now: datetime) -> bo
     if instance is not None and known is not None and instance != known:
         return False
     if signal.kind is SignalKind.NODE_SUSPECT:
-        return any(_accuser(one) == _accuser(signal) for one in before.signals if one.kind is SignalKind.NODE_SUSPECT)
+        return any(
+            _accuser(earlier) == _accuser(signal)
+            for earlier in before.signals
+            if earlier.kind is SignalKind.NODE_SUSPECT
+        )
     findings = before.repair.findings if before.repair is not None else ()
-    heard = (finding_of(one) for one in before.signals)
-    return _fault(found) in {_fault(one) for one in (*findings, *heard) if one is not None}
+    heard = (finding_of(earlier) for earlier in before.signals)
+    return _fault(found) in {_fault(finding) for finding in (*findings, *heard) if finding is not None}
 
 
 def is_confirmed(before: Incident, signal: Signal) -> bool:

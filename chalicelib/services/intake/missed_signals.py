@@ -113,7 +113,7 @@ def signal_from_metrics(job: Job, readings: Mapping[str, Maybe[Series]], *, now:
     None while all is well, or while too little is known: with one metric Unknown, nothing is called silent. The caller
     makes sure that the run is training.
     """
-    series = {name: one.value for name, one in readings.items() if isinstance(one, Known)}
+    series = {name: value.value for name, value in readings.items() if isinstance(value, Known)}
     trouble = _loss_trouble(job, series)
     if trouble is not None or len(series) < len(readings):
         return trouble
@@ -201,7 +201,7 @@ def signal_from_count(job: Job, bad: Series, *, now: datetime) -> Signal | None:
 
 def silence(job: Job, series: Sequence[Series], *, now: datetime) -> Signal | None:
     """No data point for longer than the run's own rhythm explains. Nothing read is no silence."""
-    times = sorted({at for one in series for at, _ in one})
+    times = sorted({at for points in series for at, _ in points})
     limit = HangLimit(floor_s=METRIC_SILENCE_FLOOR.total_seconds(), factor=METRIC_SILENCE_FACTOR, warmup=0)
     for before, after in pairwise(times):
         limit.update((after - before).total_seconds())
@@ -228,9 +228,9 @@ def never_in_rhythm(
     the floor's time since it began to train. It may have hung in its first minutes, or its metrics cannot be read from
     its log; either way nothing watches it.
     """
-    if training_since is None or any(isinstance(one, Unknown) for one in readings.values()):
+    if training_since is None or any(isinstance(value, Unknown) for value in readings.values()):
         return None
-    times = {at for one in readings.values() if isinstance(one, Known) for at, _ in one.value}
+    times = {at for value in readings.values() if isinstance(value, Known) for at, _ in value.value}
     heard_at = max((*times, training_since))
     if len(times) > MIN_GAPS or now - heard_at <= METRIC_SILENCE_FLOOR:
         return None

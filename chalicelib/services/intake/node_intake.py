@@ -57,7 +57,7 @@ class NodeIntake:
         if located.kind is not SignalKind.NODE_SUSPECT and (located.fault is not None or is_all_clear(located)):
             runs, policies, failed = self._receive_for_runs(located, about)
         if is_all_clear(located):
-            runs += self._receive_all_clear(located, besides={one.incident_id for one in runs})
+            runs += self._receive_all_clear(located, besides={outcome.incident_id for outcome in runs})
         try:
             # Not only by the run's report: the event itself has the health agent's recommendation.
             node: Outcome | None = self.receive_for_node(located, of_run=next(iter(policies), None))
@@ -79,11 +79,11 @@ class NodeIntake:
         policies: list[str] = []
         failed: list[RecoveryError] = []
         try:
-            for job, one in about.for_runs(located, now=self.clock.now()):
+            for job, about_run in about.for_runs(located, now=self.clock.now()):
                 policies.append(job.policy_name)
                 try:
                     if located.fault is not None or job.open_incident is not None:
-                        runs.append(self.receive_for_job(one, job))
+                        runs.append(self.receive_for_job(about_run, job))
                 except RecoveryError as err:  # the others on the node are told first
                     failed.append(err)
         except RecoveryError as err:
@@ -107,14 +107,14 @@ class NodeIntake:
         """To each open Incident of a run that holds the node broken and was not reached by the run's own nodes."""
         return [
             self.opener.hand(
-                one.incident_id,
-                replace(located, job_id=one.job_id, dedupe_key=key_for_job(located.dedupe_key, one.job_id)),
+                incident.incident_id,
+                replace(located, job_id=incident.job_id, dedupe_key=key_for_job(located.dedupe_key, incident.job_id)),
             )
-            for one, _ in self.store.list_open()
-            if one.job_id is not None
-            and one.cluster == located.cluster
-            and one.incident_id not in besides
-            and any(bad.node == located.node for bad in one.resubmission.bad_nodes)
+            for incident, _ in self.store.list_open()
+            if incident.job_id is not None
+            and incident.cluster == located.cluster
+            and incident.incident_id not in besides
+            and any(bad.node == located.node for bad in incident.resubmission.bad_nodes)
         ]
 
     def receive_for_node(self, signal: Signal, *, of_run: str | None = None) -> Outcome:
@@ -146,9 +146,13 @@ class NodeIntake:
     def _of_instance(self, signal: Signal) -> Incident | None:
         """The open Incident of the node in whose place the instance stands, while no head node says where that is."""
         instance_id = instance_of(signal)
-        for one, _ in self.store.list_open() if instance_id is not None else ():
-            if one.cluster == signal.cluster and one.repair is not None and one.repair.instance_id == instance_id:
-                return one
+        for incident, _ in self.store.list_open() if instance_id is not None else ():
+            if (
+                incident.cluster == signal.cluster
+                and incident.repair is not None
+                and incident.repair.instance_id == instance_id
+            ):
+                return incident
         return None
 
     def _newest_of(self, cluster: str, node: str) -> Incident | None:

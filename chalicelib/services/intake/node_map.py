@@ -139,7 +139,7 @@ def _facts_of(nodes: Maybe[NodesDoc], node: str) -> NodeFacts | None:
     """Facts of the node with this name in the cluster, or of this instance."""
     if not isinstance(nodes, Known):
         return None
-    return next((one for one in nodes.value.nodes if node in (one.name, one.instance_id)), None)
+    return next((found for found in nodes.value.nodes if node in (found.name, found.instance_id)), None)
 
 
 def _concerns(doc: AttemptDoc, now: datetime) -> bool:

@@ -187,7 +187,7 @@ class Registration:
         if self._checks_users(found):
             return None
         mailbox = found.place.mailbox
-        recovering = (one for one in self.registry.active() if one.open_incident is not None)
+        recovering = (job for job in self.registry.active() if job.open_incident is not None)
         for job in recovering:
             is_its = mailbox == job.place.mailbox if mailbox else is_attempt_name(found.name, job.name)
             if is_its:
@@ -224,7 +224,7 @@ class Registration:
         """It was submitted before the order came that stopped the Job for good."""
         for incident in self.store.list_for_job(job.job_id, limit=_LATE_ANSWERS):
             if incident.outcome == STOPPED_BY_ORDER:
-                orders = [one.occurred_at for one in incident.signals if one.kind is SignalKind.ORDER_STOP]
+                orders = [signal.occurred_at for signal in incident.signals if signal.kind is SignalKind.ORDER_STOP]
                 return found.created_at <= max(orders, default=incident.opened_at)
         return False
 
@@ -243,7 +243,7 @@ class Registration:
 
         Before it is registered, so that its next event repairs a crash in between.
         """
-        older = [one.name for one in self.registry.attempts(job.job_id) if one.name != attempt.name]
+        older = [earlier.name for earlier in self.registry.attempts(job.job_id) if earlier.name != attempt.name]
         with suppress(Permanent):  # a mailbox that cannot be used must not keep the run from being protected
             self.mailbox.fence(job, attempt=attempt.name, number=attempt.number, superseded=older, now=now)
 
@@ -305,9 +305,9 @@ class Registration:
         if not found.mailbox:
             return False
         if not self._checks_users(found):
-            others = (one for one in self.registry.active() if one.job_id != job_id)
-            there = (one for one in others if one.place.mailbox == found.place.mailbox)
-            return any(not self._is_of_its_user(found, one) for one in there)
+            others = (job for job in self.registry.active() if job.job_id != job_id)
+            there = (other for other in others if other.place.mailbox == found.place.mailbox)
+            return any(not self._is_of_its_user(found, job) for job in there)
         for job in self.registry.active():
             if job.job_id == job_id or job.place.mailbox != found.place.mailbox:
                 continue
@@ -352,7 +352,9 @@ class Registration:
 
     def current(self, job: Job) -> Attempt | None:
         """The record of the current attempt."""
-        return next((one for one in self.registry.attempts(job.job_id) if one.name == job.current_attempt), None)
+        return next(
+            (attempt for attempt in self.registry.attempts(job.job_id) if attempt.name == job.current_attempt), None
+        )
 
 
 def _ordered(attempt: Attempt, order: Try, incident_id: str) -> Attempt:

@@ -73,10 +73,10 @@ class Nodes:
         if isinstance(listed, Known):
             total = len(listed.value.nodes)
             down = count_lost(listed.value.nodes)
-            found = next((one for one in listed.value.nodes if one.name == node), None)
+            found = next((listed_node for listed_node in listed.value.nodes if listed_node.name == node), None)
             facts = Known(found)
             group = repair.group or (found.group if found is not None else None)
-            group_total = sum(one.group == group for one in listed.value.nodes) or None if group else None
+            group_total = sum(node.group == group for node in listed.value.nodes) or None if group else None
         machines = Machines.UNKNOWN
         if isinstance(agent, Known):
             machines = Machines.HYPERPOD if agent.value.cluster_arn else Machines.OWN
@@ -168,15 +168,17 @@ class Nodes:
         now, mine = self.clock.now(), _claim(incident)
         ticket = _ticket(incident)
         try:
-            others = [one for one, _ in self.store.list_open() if _is_beside(one, incident)]
-            ahead = [one for one in others if _has_claim(one) and (one.phase in NODE_PHASES or _claim(one) < mine)]
+            others = [other for other, _ in self.store.list_open() if _is_beside(other, incident)]
+            ahead = [
+                other for other in others if _has_claim(other) and (other.phase in NODE_PHASES or _claim(other) < mine)
+            ]
             closed = self._closed_of_late(incident)
-            ahead += [one for one in closed if _is_left_in_repair(one, listed, now)]
+            ahead += [earlier for earlier in closed if _is_left_in_repair(earlier, listed, now)]
             recent = [*others, *closed]
         except RecoveryError as err:
             return Unknown(str(err)[:200])
         group = incident.repair.group if incident.repair else ""
-        booked = [one for one in others if _ticket(one) < ticket or (one in ahead and _is_to_order(one))]
+        booked = [other for other in others if _ticket(other) < ticket or (other in ahead and _is_to_order(other))]
         return Known(
             Load(
                 ahead=len(ahead),
@@ -193,7 +195,7 @@ class Nodes:
         cursor: str | None = None
         for _ in range(_PAGES):
             page = self.store.list_closed(limit=_PAGE, cursor=cursor)
-            found += [one for one in page.incidents if _is_beside(one, incident)]
+            found += [other for other in page.incidents if _is_beside(other, incident)]
             cursor = page.cursor
             # Newest opened first; one opened two days ago may have repaired within the last one, an older hardly.
             if cursor is None or (page.incidents and self.clock.now() - page.incidents[-1].opened_at > 2 * DAY):
@@ -207,12 +209,12 @@ class Nodes:
             return ()  # asked once more at the next look, as long as the Incident is OPEN
         steps = [
             EarlierRepair(at=step.at, rung=step.rung.value, instance_id=step.instance_id)
-            for one in earlier
-            if one.repair is not None and one.incident_id != incident.incident_id
-            for step in one.repair.steps
+            for past in earlier
+            if past.repair is not None and past.incident_id != incident.incident_id
+            for step in past.repair.steps
         ]
         recent = [step for step in steps if self.clock.now() - step.at < HISTORY]
-        return tuple(sorted(recent, key=lambda one: one.at, reverse=True)[:_PAST])
+        return tuple(sorted(recent, key=lambda step: step.at, reverse=True)[:_PAST])
 
     # ---- acts ------------------------------------------------------------------------------------------------------
 
@@ -326,7 +328,7 @@ def node_facts(view: NodeView) -> dict[str, Any]:
 
 
 def _of_group(incidents: Iterable[Incident], group: str) -> list[Incident]:
-    return [one for one in incidents if one.repair is not None and one.repair.group == group]
+    return [incident for incident in incidents if incident.repair is not None and incident.repair.group == group]
 
 
 def _is_left_in_repair(one: Incident, listed: Maybe[NodesDoc], now: datetime) -> bool:
@@ -361,7 +363,7 @@ def _ticket(one: Incident) -> tuple[str, str]:
 
 def _repairs(incidents: Iterable[Incident], now: datetime) -> int:
     """Orders to repair within the last day."""
-    return sum(now - step.at < DAY for one in incidents if one.repair for step in one.repair.steps)
+    return sum(now - step.at < DAY for incident in incidents if incident.repair for step in incident.repair.steps)
 
 
 def _claim(incident: Incident) -> tuple[str, str]:

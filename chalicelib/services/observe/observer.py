@@ -189,14 +189,14 @@ class Observer:
             return Unknown("nothing waits to start")
         besides = {incident.attempt or job.current_attempt, job.current_attempt}
         # An attempt of ours would be described for nothing, and one that lives would hide another that is told of.
-        ours = besides | {name for one in incident.resubmission.tries for name in (one.name, one.clone_of)}
+        ours = besides | {name for attempt in incident.resubmission.tries for name in (attempt.name, attempt.clone_of)}
         reported = reported_attempts((*incident.signals, *inbox), besides=ours)
         try:
             for name in self.scheduler.of(job.platform).siblings(job, besides=besides, reported=reported):
                 if self.registry.job_of_attempt(name) is None:
                     return Known(name)
             if is_sent:  # before ours is sent, the act itself looks for heartbeats
-                own = {one.name for one in self.registry.attempts(job.job_id)} | besides
+                own = {attempt.name for attempt in self.registry.attempts(job.job_id)} | besides
                 other = unprotected(job, self.mailbox, own=own, ended_at=ended_at_of(incident), now=self.clock.now())
                 return Known(other) if other is not None else NO_SIBLING
         except RecoveryError as err:
@@ -231,9 +231,9 @@ class Observer:
         Incidents: the withdrawal may not have reached this one.
         """
         accused = {
-            (one.cluster, one.node)
-            for one in (*incident.signals, *inbox)
-            if one.kind in PLATFORM_KINDS and one.fault is not None and one.node is not None
+            (signal.cluster, signal.node)
+            for signal in (*incident.signals, *inbox)
+            if signal.kind in PLATFORM_KINDS and signal.fault is not None and signal.node is not None
         }
         found: dict[str, datetime] = {}
         for cluster, node in sorted(accused, key=str)[:MAX_BAD]:
@@ -251,13 +251,17 @@ class Observer:
         if not _wants_checkpoints(incident, seen):
             return ()
         registered = tuple(self.registry.attempts(job.job_id))
-        names = {one.name for one in registered}
+        names = {attempt.name for attempt in registered}
         adopted = (
             Attempt(
-                job_id=job.job_id, number=one.number, name=one.name, submitted_at=one.at, resume_step=one.resume_step
+                job_id=job.job_id,
+                number=attempt.number,
+                name=attempt.name,
+                submitted_at=attempt.at,
+                resume_step=attempt.resume_step,
             )
-            for one in incident.resubmission.tries
-            if one.is_theirs and one.name not in names
+            for attempt in incident.resubmission.tries
+            if attempt.is_theirs and attempt.name not in names
         )
         return (*registered, *adopted)
 
@@ -297,7 +301,10 @@ class Observer:
         name = attempt.value.name
         is_nan = incident.fault is FaultClass.NON_FINITE
         kind = SuspicionKind.NON_FINITE if is_nan else SuspicionKind.HANG
-        if any(one.is_complete and (one.attempt, one.kind) == (name, kind) for one in incident.evidence.suspicions):
+        if any(
+            suspicion.is_complete and (suspicion.attempt, suspicion.kind) == (name, kind)
+            for suspicion in incident.evidence.suspicions
+        ):
             return Unknown("all ranks have spoken")
         try:
             reports = self.mailbox.reports(job, name, ReportKind.NON_FINITE if is_nan else ReportKind.STALL)
@@ -308,7 +315,7 @@ class Observer:
         since = (
             incident.sight.repaired_at
         )  # the platform has started the container anew: older words are of another life
-        heard = [one for one in reports.value if since is None or one.at >= since]
+        heard = [report for report in reports.value if since is None or report.at >= since]
         return suspicion_of(name, kind, with_rank_zero(heard, attempt.value) if is_nan else heard, kept_in=job.mailbox)
 
     def record(self, before: Incident, decision: Decision, seen: Observation, *, token: str) -> Incident:

@@ -48,7 +48,7 @@ class RunCheckpoints:
             first = first_step_of(attempts, view.value if isinstance(view, Known) else None)
             attempts = (*elders, *attempts)
             found = self.mailbox.checkpoints(job, attempts, near=near).value
-            found = on_its_line(found, {one.name for one in elders}, first)
+            found = on_its_line(found, {attempt.name for attempt in elders}, first)
             found = marked_bad_steps(found, self._bad_stretches(elders))
         return mark_abandoned(found, attempts)
 
@@ -60,11 +60,13 @@ class RunCheckpoints:
         Only of Jobs with the same mailbox on the same platform and cluster, and of the same user: what another's run
         has saved is none of this one's, and a user that is not known is another one.
         """
-        own = {one.name for one in attempts}
-        strangers = dict.fromkeys(one.attempt for one in checkpoints if one.attempt and one.attempt not in own)
+        own = {attempt.name for attempt in attempts}
+        strangers = dict.fromkeys(
+            checkpoint.attempt for checkpoint in checkpoints if checkpoint.attempt and checkpoint.attempt not in own
+        )
         owners = (self.registry.job_of_attempt(name) for name in strangers)
         names = [name for name in dict.fromkeys(owners) if name is not None and name != job.job_id][:MAX_JOBS]
-        earlier = [one for one in self.registry.known(names).values() if _is_elder(one, job)] if names else []
+        earlier = [other for other in self.registry.known(names).values() if _is_elder(other, job)] if names else []
         if not earlier:
             return ()
         scheduler = self.scheduler.of(job.platform)
@@ -72,17 +74,17 @@ class RunCheckpoints:
         return as_elders(
             [
                 attempt
-                for one in earlier
-                if user is not None and _user(one, scheduler) == user
-                for attempt in self.registry.attempts(one.job_id)
+                for incident in earlier
+                if user is not None and _user(incident, scheduler) == user
+                for attempt in self.registry.attempts(incident.job_id)
             ]
         )
 
     def _bad_stretches(self, elders: Sequence[Attempt]) -> tuple[Stretch, ...]:
         """What the newest Incident of each earlier Job knows; it has taken over what those before it knew."""
-        jobs = dict.fromkeys(one.job_id for one in elders)
-        newest = (one for job_id in jobs for one in self.store.list_for_job(job_id, limit=1))
-        return tuple(stretch for one in newest for stretch in one.loss.stretches)
+        jobs = dict.fromkeys(attempt.job_id for attempt in elders)
+        newest = (incident for job_id in jobs for incident in self.store.list_for_job(job_id, limit=1))
+        return tuple(stretch for incident in newest for stretch in incident.loss.stretches)
 
 
 def _is_elder(other: Job, job: Job) -> bool:

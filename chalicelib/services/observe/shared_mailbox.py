@@ -47,7 +47,7 @@ def next_link(
     ours = scheduler.describe(name)
     if ours.status is not AttemptStatus.GONE and not (ours.start is not None and ours.start.held):
         return None
-    views = [scheduler.describe(one.current_attempt) for one in others]
+    views = [scheduler.describe(other.current_attempt) for other in others]
     training = next((view for view in views if _trains(view)), None)
     if training is not None:
         return NextLink(training.name, _began_after(training, scheduler.describe(after)))

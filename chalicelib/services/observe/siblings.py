@@ -23,7 +23,7 @@ MAX_LATE: Final = timedelta(hours=1)  # by which heartbeats may arrive late and 
 
 def reported_attempts(signals: Iterable[Signal], *, besides: Collection[str]) -> tuple[str, ...]:
     """The attempts that the platform's own events name, the newest first: they are known while no list can be had."""
-    names = [one.attempt for one in signals if one.kind in PLATFORM_STATES and one.attempt is not None]
+    names = [signal.attempt for signal in signals if signal.kind in PLATFORM_STATES and signal.attempt is not None]
     return tuple(name for name in dict.fromkeys(reversed(names)) if name not in besides)[:MAX_REPORTED]
 
 

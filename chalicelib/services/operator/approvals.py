@@ -53,10 +53,10 @@ class Approvals:
         looked = self.store.load(incident_id)
         digest = hashlib.sha256(key.encode()).hexdigest()[:24]
         dedupe_key = f"order:approval:{incident_id}:{approval_id}:{digest}"[:200]
-        waiting = [one for one in looked.inbox if _is_about(one, approval_id)]
+        waiting = [signal for signal in looked.inbox if _is_about(signal, approval_id)]
         approval = _find(looked.incident, approval_id)
-        taken_in = (*waiting, *(one for one in looked.incident.signals if _is_about(one, approval_id)))
-        if any(one.dedupe_key == dedupe_key for one in taken_in):  # this very answer, once more
+        taken_in = (*waiting, *(signal for signal in looked.incident.signals if _is_about(signal, approval_id)))
+        if any(signal.dedupe_key == dedupe_key for signal in taken_in):  # this very answer, once more
             return Outcome(what=OutcomeKind.DUPLICATE, incident_id=incident_id, job_id=looked.incident.job_id)
         _refuse_late(looked.incident, approval_id, waiting, self.clock)
         signal = Signal(
@@ -90,7 +90,7 @@ class Approvals:
             for approval in incident.approvals
             if approval.is_pending
         ]
-        return [wire for _, wire in sorted(found, key=lambda one: one[0])]
+        return [wire for _, wire in sorted(found, key=lambda row: row[0])]
 
 
 def _is_about(signal: Signal, approval_id: str) -> bool:
@@ -98,7 +98,7 @@ def _is_about(signal: Signal, approval_id: str) -> bool:
 
 
 def _find(incident: Incident, approval_id: str) -> Approval:
-    found = next((one for one in incident.approvals if one.approval_id == approval_id), None)
+    found = next((approval for approval in incident.approvals if approval.approval_id == approval_id), None)
     if found is None:
         raise UnknownEntity(f"incident {incident.incident_id!r} asks nothing called {approval_id!r}")
     return found

@@ -204,7 +204,7 @@ class Stage:
             return Unknown(str(err)[:200])
         if not isinstance(found, Known):
             return found
-        return Known(tuple(sorted((*world.saved, *found.value), key=lambda one: one.step, reverse=True)))
+        return Known(tuple(sorted((*world.saved, *found.value), key=lambda checkpoint: checkpoint.step, reverse=True)))
 
     def _stands_in_the_way(self, decision: Decision) -> Guard | None:
         """A guard that would hold everything back while people leave it set; the drill continues without it."""

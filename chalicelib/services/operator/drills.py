@@ -105,7 +105,7 @@ class Drills:
         if view is not None and view.status.has_ended:
             raise Skip(f"nothing to rehearse on: {view.name} is {view.status}")
         earlier = self.store.list_for_job(job.job_id, limit=EARLIER)
-        figures = measured([self.store.timeline(one.incident_id) for one in earlier if not one.is_open])
+        figures = measured([self.store.timeline(incident.incident_id) for incident in earlier if not incident.is_open])
         world = DrillWorld.begin(row, view, figures, now=now) if view is not None else None
         stage = Stage(reader=reader, world=world, registry=self.registry, first=first, policy=policy)
         play = stage.play(incident, signal_of(row, job, view, drill_id=drill_id, now=now), now=now)

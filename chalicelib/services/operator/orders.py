@@ -193,7 +193,11 @@ class Orders:
             found = reader.read(job, attempts, seen=lambda: self._current(job), near=(from_step,))
         except RecoveryError:
             return
-        steps = sorted(one.step for one in found if not one.problems and not one.fenced and one.kind != FORENSIC)
+        steps = sorted(
+            checkpoint.step
+            for checkpoint in found
+            if not checkpoint.problems and not checkpoint.fenced and checkpoint.kind != FORENSIC
+        )
         if not steps or steps[0] > from_step:
             oldest = f"the oldest is at step {steps[0]}" if steps else "there is none"
             raise InvalidRequest("from_step", f"no verified checkpoint lies at or before step {from_step}: {oldest}")
@@ -222,7 +226,7 @@ class Orders:
             raise InvalidRequest("exclude", f"holds more than {MAX_EXCLUDED} nodes; drain them in Slurm instead")
         cluster = job.cluster
         listed = self.head_nodes.nodes(cluster) if self.head_nodes is not None else None
-        known = {one.name for one in listed.value.nodes} if isinstance(listed, Known) else None
+        known = {node.name for node in listed.value.nodes} if isinstance(listed, Known) else None
         for index, name in enumerate(names):
             try:
                 check_node(name)
@@ -297,7 +301,10 @@ class Orders:
         listed = self.head_nodes.nodes(cluster)
         if not isinstance(listed, Known):
             raise DependencyUnavailable(f"the nodes of {cluster} cannot be read: {listed.why}")
-        found = next((one for one in listed.value.nodes if node in (one.name, one.instance_id)), None)
+        found = next(
+            (listed_node for listed_node in listed.value.nodes if node in (listed_node.name, listed_node.instance_id)),
+            None,
+        )
         if found is None:
             raise UnknownEntity(
                 f"Slurm of {cluster} has no node {node!r}: a controller or login node is none, and is never repaired"

@@ -28,8 +28,8 @@ class PolicyDocuments:
 
     def listing(self) -> list[dict[str, Any]]:
         """Every policy in brief; `default` always exists."""
-        stored = [_brief(one) for one in self.shelf.listing()]
-        if not any(one["name"] == DEFAULT_NAME for one in stored):
+        stored = [_brief(policy) for policy in self.shelf.listing()]
+        if not any(brief["name"] == DEFAULT_NAME for brief in stored):
             stored.insert(0, _brief(None))
         return stored
 

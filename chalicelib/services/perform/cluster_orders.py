@@ -79,7 +79,7 @@ class HeadOrders:
             issued_at=now,
             expires_at=now + CORDON_VALID,
             node=action.node,
-            instance_id=next((one.instance_id for one in bad if one.node == action.node), None),
+            instance_id=next((bad_node.instance_id for bad_node in bad if bad_node.node == action.node), None),
             incident_id=incident.incident_id,
         )
 

@@ -260,7 +260,7 @@ class ActionExecutor:
         return ActionResult(action=action_name(action), done=Done.DONE, detail=f"{action.name} is the platform's own")
 
     def _older(self, job: Job, name: str) -> tuple[str, ...]:
-        return tuple(one.name for one in self.registry.attempts(job.job_id) if one.name != name)
+        return tuple(attempt.name for attempt in self.registry.attempts(job.job_id) if attempt.name != name)
 
     def _fence(self, action: ResubmitJob | AdoptAttempt, job: Job, older: Sequence[str]) -> None:
         self.mailbox.fence(job, attempt=action.name, number=action.number, superseded=older, now=self.clock.now())

@@ -33,6 +33,6 @@ def closed(incident: Incident, *, gpus: Maybe[int], clock: Clock) -> Outcome:
         facts={
             "fault": incident.fault.value,
             "phase": incident.phase.value,
-            **{name: round(one.value, 3) for name, one in figures.items() if isinstance(one, Known)},
+            **{name: round(value.value, 3) for name, value in figures.items() if isinstance(value, Known)},
         },
     )

@@ -98,7 +98,7 @@ class Curves:
         self, job: Job, period_s: int, only: Collection[str], *, since: datetime, until: datetime
     ) -> dict[str, Maybe[Series]]:
         attempts = self._attempts(job, since, until) if job.watch.has_own_metrics else ()
-        queries = [one for one in _queries(job, attempts, period_s) if one.key.partition("/")[0] in only]
+        queries = [query for query in _queries(job, attempts, period_s) if query.key.partition("/")[0] in only]
         read = self.metrics.series_of(queries, since=since, until=until)
         found: dict[str, Maybe[Series]] = {}
         for query in queries:

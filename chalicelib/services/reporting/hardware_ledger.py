@@ -41,14 +41,14 @@ class HardwareLedgers:
         Raises:
             Retryable: the caller's step repeats it.
         """
-        for one, fault in faults_to_keep(incident):
-            self.ledger.add(one, fault)
+        for hardware_mark, fault in faults_to_keep(incident):
+            self.ledger.add(hardware_mark, fault)
 
     def records(self, marks: Sequence[str]) -> Maybe[tuple[HardwareRecord, ...]]:
         """What these marks have had."""
         try:
             found = self.ledger.read(marks)
-            return Known(tuple(sorted(found, key=lambda one: len(one.faults), reverse=True)[:SEEN]))
+            return Known(tuple(sorted(found, key=lambda record: len(record.faults), reverse=True)[:SEEN]))
         except RecoveryError as err:
             return Unknown(f"the hardware ledger cannot be read: {err}"[:200])
 
@@ -66,10 +66,10 @@ class HardwareLedgers:
         marked = [(facts, _marks(facts)) for facts in nodes.nodes]
         if not any(marks for _, marks in marked):
             return  # nobody has told whose hardware this is, so nothing can be known again
-        repeated = {one.mark: one for one in self.ledger.listing(limit=SOUGHT, repeated_only=True)}
-        claims = Counter(one for _, marks in marked for one in marks)
+        repeated = {record.mark: record for record in self.ledger.listing(limit=SOUGHT, repeated_only=True)}
+        claims = Counter(mark for _, marks in marked for mark in marks)
         for facts, marks in marked:
-            records = [repeated[one] for one in marks if one in repeated and claims[one] == 1]
+            records = [repeated[mark] for mark in marks if mark in repeated and claims[mark] == 1]
             signal = _signal(cluster, facts, records, now=nodes.seen_at)
             if signal is not None:
                 yield signal
@@ -87,9 +87,9 @@ def marks_to_ask(
     A piece of hardware stands in one place. What another of `nodes` claims as well is left out: one of the two tells of
     a machine that it had before, and it is unknown which, so neither is taken out for it.
     """
-    elsewhere = {one for other in nodes if facts is not None and other.name != facts.name for one in _marks(other)}
+    elsewhere = {mark for other in nodes if facts is not None and other.name != facts.name for mark in _marks(other)}
     seen = _marks(facts) if facts is not None else ()
-    marks = [one for one in dict.fromkeys((*seen, *known)) if one not in elsewhere]
+    marks = [mark for mark in dict.fromkeys((*seen, *known)) if mark not in elsewhere]
     return marks or ([mark(MarkKind.INSTANCE, instance_id)] if instance_id else [])
 
 

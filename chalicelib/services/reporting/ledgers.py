@@ -85,7 +85,7 @@ class Ledgers:
         attempts = self.registry.attempts(job_id)
         incidents = self.store.list_for_job(job_id, limit=MAX_OF_JOB + 1)
         prices = self.prices.load()
-        ledgers = [self._ledger(one, job.size, prices) for one in incidents[:MAX_OF_JOB]]
+        ledgers = [self._ledger(incident, job.size, prices) for incident in incidents[:MAX_OF_JOB]]
         wire = job_sums(job, attempts, ledgers, self._run_now(job, ledgers), now=self.clock.now())
         truncated = len(incidents) > MAX_OF_JOB
         return {
@@ -107,11 +107,13 @@ class Ledgers:
         since = now - timedelta(days=days)
         incidents, all_incidents = self._since(since)
         jobs, all_jobs = self._ran_since(since)
-        others = {one.job_id for one in incidents if one.job_id is not None} - {job.job_id for job in jobs}
+        others = {incident.job_id for incident in incidents if incident.job_id is not None} - {
+            job.job_id for job in jobs
+        }
         known = [*jobs, *self.registry.known(sorted(others)).values()]
         sizes: dict[str | None, JobSize] = {None: _OF_NO_RUN, **{job.job_id: job.size for job in known}}
         prices = self.prices.load()
-        ledgers = [self._ledger(one, sizes.get(one.job_id, _NOBODYS), prices) for one in incidents]
+        ledgers = [self._ledger(incident, sizes.get(incident.job_id, _NOBODYS), prices) for incident in incidents]
         lines = [] if all_incidents else [f"only the newest {MAX_INCIDENTS} closed or open Incidents are counted"]
         if not all_jobs:
             lines.append(f"the ETTR is over the Jobs among the first {MAX_JOBS} only, active ones first")
@@ -140,14 +142,14 @@ class Ledgers:
     def _since(self, since: datetime) -> tuple[Sequence[Incident], bool]:
         """Those that opened since then, and whether these are all."""
         is_whole = True
-        found = [one for one, _ in islice(self.store.list_open(), MAX_INCIDENTS + 1)]
+        found = [incident for incident, _ in islice(self.store.list_open(), MAX_INCIDENTS + 1)]
         if len(found) > MAX_INCIDENTS:
             found, is_whole = found[:MAX_INCIDENTS], False
         cursor: str | None = None
         closed = 0
         while True:
             page = self.store.list_closed(limit=PAGE, cursor=cursor)
-            fresh = [one for one in page.incidents if one.opened_at >= since]
+            fresh = [incident for incident in page.incidents if incident.opened_at >= since]
             found += fresh
             closed += len(page.incidents)
             cursor = page.cursor
@@ -156,14 +158,16 @@ class Ledgers:
             if closed >= MAX_INCIDENTS:
                 is_whole = False
                 break
-        return [one for one in found if one.opened_at >= since], is_whole
+        return [incident for incident in found if incident.opened_at >= since], is_whole
 
     def _ledger(self, incident: Incident, size: JobSize, prices: Prices) -> IncidentLedger:
         return ledger_of(incident, size=size, prices=prices, now=self.clock.now())
 
     def _run_now(self, job: Job, ledgers: Sequence[IncidentLedger]) -> RunNow:
         """From the heartbeat; the step time of the newest Incident where that tells none."""
-        step_s = next((one.incident.account.step_s for one in ledgers), Unknown("the run's step time was never seen"))
+        step_s = next(
+            (ledger.incident.account.step_s for ledger in ledgers), Unknown("the run's step time was never seen")
+        )
         try:
             view = self.mailbox.heartbeat(job, self.scheduler.of(job.platform).describe(job.current_attempt))
         except RecoveryError as err:

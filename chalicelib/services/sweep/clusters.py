@@ -53,7 +53,7 @@ class SweepClusters:
         unread = 0
         looks = {cluster: partial(self._signals, cluster, policy, number) for cluster, policy in policies.items()}
         if number % ASK_NODES_EVERY == 0:
-            looks = {one: partial(self._unheard_starts, one) for one in self._all_clusters()} | looks
+            looks = {cluster: partial(self._unheard_starts, cluster) for cluster in self._all_clusters()} | looks
         for cluster, look in sorted(looks.items()):
             try:
                 for signal in look():

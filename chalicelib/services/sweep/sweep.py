@@ -213,7 +213,7 @@ class Sweep:
             ask = partial(self.metrics.series_of, since=now - window, until=now)
             for found in (readers.map if readers else map)(ask, chunks(queries, METRICS_A_CALL)):
                 readings |= found
-        tally.unknown += sum(isinstance(one, Unknown) for one in readings.values())
+        tally.unknown += sum(isinstance(value, Unknown) for value in readings.values())
         return readings
 
     def _one(self, job: Job, trouble: Callable[[], Signal | None], tally: SweepTally) -> bool:
@@ -315,7 +315,7 @@ class Sweep:
         if job.attempt_number <= 1 or not isinstance(heartbeat.first_step, Known):
             return None
         attempts = self.registry.attempts(job.job_id)
-        own = next((one for one in attempts if one.name == job.current_attempt), None)
+        own = next((attempt for attempt in attempts if attempt.name == job.current_attempt), None)
         signal = signal_from_start(job, heartbeat, own) if own is not None else None
         if own is None or signal is None:
             return None
