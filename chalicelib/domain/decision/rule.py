@@ -19,9 +19,10 @@ P = ParamSpec("P")
 class Rule(Generic[P]):
     """One row of a tuple of rules.
 
-    `names` are the values of `Decision.rule` by which it decides; the function is called as the first of them is. A
-    rule that only hands over to another tuple of rules has none. `decide` returns a Decision; or None, and the next
-    rule is asked; or a context, with something noted on its Incident, with which the next rules are asked.
+    `names` are the values of `Decision.rule` by which it decides; a rule that only asks another tuple has none. The
+    function is called like one of its names or, where rows of several tuples decide by one name, by what it is about.
+    `decide` returns a Decision; or None, and the next rule is asked; or a context, with something noted on its
+    Incident, with which the next rules are asked.
     """
 
     names: tuple[str, ...]
