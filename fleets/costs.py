@@ -45,7 +45,9 @@ class Row:
         )
 
     def to_wire(self) -> dict[str, Any]:
-        """JSON form: a number, or `{"unknown": why}`."""
+        """JSON form: a number, or `{"unknown": why}`. By hand: each figure is rounded to its own
+        digits, and nothing reads it back.
+        """
         return {
             "policy": self.name,
             "ettr": round(self.ettr, 6),

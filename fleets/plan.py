@@ -114,7 +114,9 @@ class Plan:
         return spares * self.setting.gpus_per_node * self.wanted.days * 24.0
 
     def to_wire(self) -> dict[str, Any]:
-        """JSON form; seconds, hours, USD."""
+        """JSON form; seconds, hours, USD. By hand: a report of rounded figures in an order of its own, which
+        nothing reads back.
+        """
         return {
             "gpus": self.setting.gpus,
             "nodes": self.setting.nodes,

@@ -13,7 +13,7 @@ from chalicelib.domain.model.instances import JobSize
 from chalicelib.domain.model.job import Attempt
 from chalicelib.domain.model.known import Known, Maybe
 from chalicelib.domain.reporting.ledger import ledger_of
-from chalicelib.domain.reporting.prices import Prices
+from chalicelib.domain.reporting.prices import NO_PRICES
 from chalicelib.ports.incidents import IncidentStore
 from chalicelib.ports.jobs import JobRegistry
 from localcloud.demo.story import AttemptSeen, IncidentSeen, Line
@@ -125,7 +125,7 @@ class Watch:
 
 
 def _incident(incident: Incident, lines: tuple[TimelineEntry, ...], *, now: datetime) -> IncidentSeen:
-    book = ledger_of(incident, size=JobSize(), prices=Prices(instances={}), now=now)
+    book = ledger_of(incident, size=JobSize(), prices=NO_PRICES, now=now)
     ask: dict[str, Any] | None = None
     if incident.halt.ask is not None:
         ask = {"outcome": incident.halt.ask.outcome, "step": incident.halt.ask.step, "why": incident.halt.ask.why}

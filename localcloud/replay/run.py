@@ -40,6 +40,7 @@ from localcloud.replay.world import (
     ReplayExecutions,
     VirtualClock,
 )
+from rekindle.protocol.codec import Document
 
 # Looks in a row that change nothing, after which an Incident sleeps until an event wakes it: more than three days at
 # the longest default interval, beyond every default limit. It bounds a recording with a gap of months.
@@ -51,11 +52,12 @@ _TAKEN = (OutcomeKind.OPENED, OutcomeKind.JOINED, OutcomeKind.OVERFLOWED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class Verdict(Document):
     """What one event led to.
 
     `rule` is the rule that ordered the actions, or the last one that applied where none were ordered; `actions` are all
-    that were ordered at the event's own time; `signals` counts those of a batch, of which the strongest is shown.
+    that were ordered at the event's own time; `signals` counts those of a batch, of which the strongest is shown. Its
+    JSON is what `--json` prints.
     """
 
     event: str
@@ -68,20 +70,6 @@ class Verdict:
     look_again_in_s: float | None = None
     signals: int = 1
     malformed: bool = False
-
-    def to_wire(self) -> dict[str, Any]:
-        """The object that `--json` prints; `signals` is there only where the event held more than one."""
-        wire: dict[str, Any] = {
-            "event": self.event,
-            "signal": self.signal,
-            "dropped": self.dropped,
-            "incident": self.incident,
-            "fault": self.fault,
-            "rule": self.rule,
-            "actions": list(self.actions),
-            "look_again_in_s": self.look_again_in_s,
-        }
-        return wire if self.signals <= 1 else {**wire, "signals": self.signals}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

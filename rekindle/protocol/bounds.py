@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, Any, Final
 
-from rekindle.protocol.wire import MAX_STEP, MAX_TEXT_CHARS, check_id
+from rekindle.protocol.wire import MAX_PATH_CHARS, MAX_RANK, MAX_STEP, MAX_TEXT_CHARS, MailboxError, Place, check_id
 
 MAX_LISTED: Final = 10_000
 
@@ -80,6 +80,12 @@ class Via:
     write: Callable[[Any], Any]
 
 
+def check_printable(value: str, field: str) -> None:
+    """For what people see on one line, without anything that a terminal would obey. Raises: MailboxError."""
+    if not value.isprintable():
+        raise MailboxError(field, "must be printable")
+
+
 # ---- types that many documents use -----------------------------------------------------------------------------------
 
 Identity = Annotated[str, Text(128, check=check_id)]
@@ -87,3 +93,7 @@ Words = Annotated[str, Text()]  # a line or two for people
 Count = Annotated[int, Whole()]
 Finite = Annotated[float, Number()]
 Bytes = Annotated[int, Whole(0, 2**63 - 1)]
+Rank = Annotated[int, Whole(0, MAX_RANK)]
+WorldSize = Annotated[int, Whole(1, MAX_RANK)]
+PlaceUri = Annotated[str, Text(2 * MAX_PATH_CHARS, check=Place.parse)]
+Sha256 = Annotated[str, Text(64, pattern="[0-9a-f]{64}", problem="must be 64 lower-case hex digits")]

@@ -14,10 +14,10 @@ from datetime import datetime
 from typing import Annotated, ClassVar, Final, cast
 
 from rekindle.compat import Self
-from rekindle.protocol.bounds import Count, Identity, Items, Text, Via, Whole, Words
+from rekindle.protocol.bounds import Count, Identity, Items, PlaceUri, Via, Whole, Words
 from rekindle.protocol.codec import read
 from rekindle.protocol.message import Message
-from rekindle.protocol.wire import MAX_PATH_CHARS, MAX_STEP, MailboxError, Place, check_id, parse_json
+from rekindle.protocol.wire import MAX_STEP, MailboxError, Place, check_id, parse_json
 
 MAX_WINDOWS: Final = 1000
 MAX_ENV_CHARS: Final = 512  # Source: botocore sagemaker TrainingEnvironmentValue, max 512
@@ -65,9 +65,6 @@ class SkipWindow:
         """Raises: MailboxError for a window without a step."""
         if self.from_step >= self.to_step:
             raise MailboxError("", "must be [from_step, to_step] with from_step < to_step")
-
-
-PlaceUri = Annotated[str, Text(2 * MAX_PATH_CHARS, check=Place.parse)]
 
 
 def merge_windows(windows: Sequence[SkipWindow]) -> tuple[SkipWindow, ...]:

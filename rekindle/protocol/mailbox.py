@@ -26,7 +26,20 @@ from datetime import datetime
 from typing import Annotated, Any, Final, Literal
 
 from rekindle.compat import StrEnum
-from rekindle.protocol.bounds import Bytes, Count, Finite, Identity, Items, Number, Required, Text, Via, Whole, Words
+from rekindle.protocol.bounds import (
+    Bytes,
+    Count,
+    Finite,
+    Identity,
+    Items,
+    Number,
+    Rank,
+    Required,
+    Text,
+    Via,
+    Words,
+    WorldSize,
+)
 from rekindle.protocol.keys import (
     Key,
     KeyKind,
@@ -282,8 +295,8 @@ class Heartbeat(Message):
     loss_state: LossState
     phase: RunPhase
     step_s_median: Finite | None
-    rank: Annotated[int, Whole(0, MAX_RANK)]
-    world_size: Annotated[int, Whole(1, MAX_RANK)]
+    rank: Rank
+    world_size: WorldSize
     at: datetime
     loss_health: Annotated[str, Text(32)] = UNKNOWN_HEALTH
     onset_step: Count | None = None

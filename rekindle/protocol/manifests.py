@@ -14,11 +14,11 @@ from datetime import datetime
 from typing import Annotated, Any, ClassVar, Final
 
 from rekindle.compat import StrEnum
-from rekindle.protocol.bounds import Bytes, Count, Finite, Identity, Items, Text, Whole
+from rekindle.protocol.bounds import Bytes, Count, Finite, Identity, Items, PlaceUri, Sha256, Text, WorldSize
 from rekindle.protocol.codec import Document
 from rekindle.protocol.keys import hashes_key, manifest_key
 from rekindle.protocol.message import Message
-from rekindle.protocol.wire import MAX_PATH_CHARS, MAX_RANK, MailboxError, Place
+from rekindle.protocol.wire import MAX_PATH_CHARS, MailboxError, Place
 
 MAX_MANIFEST_BYTES: Final = 8 * 1024 * 1024  # about 40,000 files, far above a sharded checkpoint of 4,096 ranks
 MAX_FILES: Final = 40_000
@@ -60,8 +60,6 @@ def is_below(place: Place, own: Sequence[Place]) -> bool:
 
 
 FilePath = Annotated[str, Text(MAX_PATH_CHARS, check=check_path)]
-PlaceUri = Annotated[str, Text(2 * MAX_PATH_CHARS, check=Place.parse)]
-Sha256 = Annotated[str, Text(64, pattern="[0-9a-f]{64}", problem="must be 64 lower-case hex digits")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +90,7 @@ class Manifest(Message):
     request_id: Identity | None = None
     root: PlaceUri
     files: Annotated[tuple[ManifestFile, ...], Items(MAX_FILES, least=1)]
-    world_size: Annotated[int, Whole(1, MAX_RANK)]
+    world_size: WorldSize
     data: Mapping[str, Any] = field(default_factory=dict)
     loss: Finite | None = None
     poisoned: bool = False

@@ -17,7 +17,7 @@ from datetime import datetime
 from typing import Annotated, ClassVar, Final
 
 from rekindle.compat import StrEnum
-from rekindle.protocol.bounds import Count, Finite, Identity, Text, Whole
+from rekindle.protocol.bounds import Count, Finite, Identity, Rank, Text, WorldSize
 from rekindle.protocol.message import Message
 from rekindle.protocol.wire import FOLDER, MAX_RANK, MailboxError, check_id, is_id
 
@@ -71,8 +71,6 @@ def parse_report_key(key: str) -> ReportKey | None:
     return ReportKey(attempt=match["attempt"], kind=ReportKind(match["kind"]), rank=int(match["rank"]))
 
 
-Rank = Annotated[int, Whole(0, MAX_RANK)]
-WorldSize = Annotated[int, Whole(1, MAX_RANK)]
 HostName = Annotated[str, Text(MAX_HOST_CHARS)]
 PhaseName = Annotated[str, Text(32)]
 MetricName = Annotated[str, Text(MAX_METRIC_CHARS)]

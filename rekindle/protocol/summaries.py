@@ -18,7 +18,7 @@ from datetime import datetime, timedelta
 from typing import Annotated, ClassVar, Final
 
 from rekindle.compat import Self
-from rekindle.protocol.bounds import Count, Finite, Identity, Items, Number, Whole
+from rekindle.protocol.bounds import Count, Finite, Identity, Items, Number, Rank, Whole, WorldSize
 from rekindle.protocol.codec import Document
 from rekindle.protocol.message import Message
 from rekindle.protocol.reports import (
@@ -27,11 +27,9 @@ from rekindle.protocol.reports import (
     HostName,
     MetricName,
     PhaseName,
-    Rank,
     RankReport,
     ReportKind,
     Stacks,
-    WorldSize,
     report_prefix,
 )
 from rekindle.protocol.wire import MAX_RANK, MailboxError

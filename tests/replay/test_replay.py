@@ -122,6 +122,8 @@ def test_a_failed_job_is_resubmitted_at_once() -> None:
         "rule": "resubmit.now",
         "actions": ["ResubmitJob"],
         "look_again_in_s": 60.0,
+        "signals": 1,
+        "malformed": False,
     }
 
 

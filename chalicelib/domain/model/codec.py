@@ -1,7 +1,8 @@
-"""Stored records: `rekindle.protocol.codec`, with the service's own error for a record that cannot be read. Pure."""
+"""Stored records and settings: `rekindle.protocol.codec`, with the service's own errors for what is wrong. Pure."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Self, cast
 
 from chalicelib.domain.model.errors import MalformedRecord
@@ -27,13 +28,21 @@ class Record:
         return cast("Self", read(cls, wire, beyond=beyond))
 
 
-def read(kind: Any, wire: object, *, beyond: list[str] | None = None) -> Any:
+def read(
+    kind: Any,
+    wire: object,
+    *,
+    beyond: list[str] | None = None,
+    error: Callable[[str, str], Exception] = MalformedRecord,
+    at: str = "",
+) -> Any:
     """A value of `kind` from its JSON form. Fields that this version does not know are added to `beyond`, dotted.
 
     Raises:
-        MalformedRecord: names the first field that is missing or wrong; without `beyond` also one that is not known.
+        MalformedRecord: or `error`, made of the field (below `at`) and the problem: the first field that is missing or
+            wrong; without `beyond` also one that is not known.
     """
     try:
         return codec.read(kind, wire, beyond=beyond)
     except MailboxError as err:
-        raise MalformedRecord(err.field, err.problem) from None
+        raise error(".".join(name for name in (at, err.field) if name), err.problem) from None

@@ -65,7 +65,9 @@ class Switches:
         return ""
 
     def to_wire(self) -> dict[str, Any]:
-        """JSON form, for people and programs."""
+        """JSON form, for people and programs. By hand: it is not stored (DynamoDB holds a switch in an attribute of its
+        own), and `open` is computed.
+        """
         return {
             "paused": self.paused,
             "paused_by": self.paused_by,

@@ -5,17 +5,18 @@ A document names channels and routes. It never holds a secret, only the names of
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import time
 from enum import StrEnum
-from typing import Final
+from typing import Annotated, Final, cast
 
+from chalicelib.domain.model.codec import read
 from chalicelib.domain.model.errors import InvalidSettings
 from chalicelib.domain.model.urgency import Severity
 from chalicelib.domain.policy.readers import (
     ENDS_SECRET,
+    MAX_TEXT_CHARS,
     a_flag,
     a_list,
     a_name,
@@ -26,10 +27,11 @@ from chalicelib.domain.policy.readers import (
     texts,
     words,
 )
+from rekindle.protocol.bounds import Items, Text, Via, check_printable
+from rekindle.protocol.wire import MailboxError
 
 MAX_CHANNELS: Final = 32
 MAX_ROUTES: Final = 64
-_CLOCK: Final = re.compile(r"([01][0-9]|2[0-3]):([0-5][0-9])")
 
 
 class ChannelKind(StrEnum):
@@ -113,6 +115,19 @@ class ChannelConfig:
         return self.texts.get(name, "")
 
 
+def _clock_time(value: time) -> str:
+    return value.isoformat("minutes")
+
+
+_CLOCK: Final = Text(5, pattern="([01][0-9]|2[0-3]):([0-5][0-9])", problem="must be a time of day such as 08:30")
+_ZONE: Final = Text(
+    pattern="[A-Za-z0-9_+-]{1,32}(/[A-Za-z0-9_+-]{1,32}){0,2}",
+    problem="is not the name of a time zone, such as Europe/Zurich",
+)
+ClockTime = Annotated[time, Via(Annotated[str, _CLOCK], read=time.fromisoformat, write=_clock_time)]
+Line = Annotated[str, Text(MAX_TEXT_CHARS, least=1, check=check_printable)]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hours:
     """A span of the day in a time zone's own clock. One that ends before it starts goes over midnight.
@@ -120,10 +135,10 @@ class Hours:
     `days` are those on which the span begins.
     """
 
-    zone: str
-    start: time
-    end: time
-    days: tuple[Day, ...] = tuple(Day)
+    zone: Annotated[str, _ZONE] = "UTC"
+    start: ClockTime
+    end: ClockTime
+    days: Annotated[tuple[Day, ...], Items(least=1)] = tuple(Day)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,13 +148,18 @@ class Route:
     `jobs` and `clusters` are patterns with * and ?. `outside` turns `hours` round: the route holds outside of them.
     """
 
-    to: tuple[str, ...]
+    to: Annotated[tuple[Line, ...], Items(least=1)]
     severity: Severity = Severity.INFO
-    jobs: tuple[str, ...] = ()
-    clusters: tuple[str, ...] = ()
+    jobs: tuple[Line, ...] = ()
+    clusters: tuple[Line, ...] = ()
     notices: tuple[NoticeType, ...] = ()
     hours: Hours | None = None
     outside: bool = False
+
+    def check_fields(self) -> None:
+        """Raises: MailboxError for a route outside of no hours."""
+        if self.outside and self.hours is None:
+            raise MailboxError("hours", "missing, beside `outside`")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,7 +173,7 @@ class Channels:
 
     @classmethod
     def from_wire(cls, wire: object) -> Channels:
-        """Read a document in which nothing is wrong.
+        """Read a document in which nothing is wrong: the first of the problems of `usable` is raised.
 
         Raises:
             InvalidSettings: names the field that is missing, wrong or not known.
@@ -226,43 +246,8 @@ def _channel(name: str, wire: object) -> ChannelConfig:
 
 
 def _route(wire: object, at: str, channels: Mapping[str, object]) -> Route:
-    body = an_object(wire, at)
-    only(body, at, ("to", "severity", "jobs", "clusters", "notices", "hours", "outside"))
-    to = texts(body.get("to"), f"{at}.to")
-    if not to:
-        raise InvalidSettings(f"{at}.to", "names no channel")
-    for name in to:
+    route = cast("Route", read(Route, wire, error=InvalidSettings, at=at))
+    for name in route.to:
         if name not in channels:
             raise InvalidSettings(f"{at}.to", f"{name[:80]!r} is not one of the channels")
-    if "outside" in body and "hours" not in body:
-        raise InvalidSettings(f"{at}.hours", "missing, beside `outside`")
-    return Route(
-        to=to,
-        severity=a_word(body.get("severity", Severity.INFO.value), f"{at}.severity", Severity),
-        jobs=texts(body.get("jobs", []), f"{at}.jobs"),
-        clusters=texts(body.get("clusters", []), f"{at}.clusters"),
-        notices=words(body.get("notices", []), f"{at}.notices", NoticeType),
-        hours=_hours(body["hours"], f"{at}.hours") if "hours" in body else None,
-        outside=a_flag(body.get("outside", False), f"{at}.outside"),
-    )
-
-
-def _hours(wire: object, at: str) -> Hours:
-    body = an_object(wire, at)
-    only(body, at, ("zone", "start", "end", "days"))
-    days = words(body["days"], f"{at}.days", Day) if "days" in body else tuple(Day)
-    if not days:
-        raise InvalidSettings(f"{at}.days", "names no day")
-    zone = a_text(body.get("zone", "UTC"), f"{at}.zone")
-    if not re.fullmatch(r"[A-Za-z0-9_+-]{1,32}(/[A-Za-z0-9_+-]{1,32}){0,2}", zone):
-        raise InvalidSettings(f"{at}.zone", "is not the name of a time zone, such as Europe/Zurich")
-    return Hours(
-        zone=zone, start=_time(body.get("start"), f"{at}.start"), end=_time(body.get("end"), f"{at}.end"), days=days
-    )
-
-
-def _time(value: object, at: str) -> time:
-    found = _CLOCK.fullmatch(a_text(value, at))
-    if found is None:
-        raise InvalidSettings(at, "must be a time of day such as 08:30")
-    return time(int(found[1]), int(found[2]))
+    return route

@@ -98,7 +98,9 @@ class IncidentLedger:
         return "mttr_s" if isinstance(self.mttr_s, Known) else "elapsed_s"
 
     def to_wire(self) -> dict[str, Any]:
-        """JSON form: a number, or `{"unknown": why}`."""
+        """JSON form: a number, or `{"unknown": why}`. By hand: it is a report of rounded figures, some of them computed
+        here and some of the Incident's, and nothing reads it back.
+        """
         incident, account = self.incident, self.incident.account
         onset = self.onset_at
         return {

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, Final
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Final, cast
 
+from chalicelib.domain.model.codec import Record, read
 from chalicelib.domain.model.errors import InvalidRequest
 from chalicelib.domain.model.instances import GPU_TABLE, JobSize, bare_type
 from chalicelib.domain.model.known import Known, Maybe, Unknown
+from rekindle.protocol.bounds import Items, Number, Text, Via, check_printable
+from rekindle.protocol.wire import MailboxError
 
 MAX_TYPES: Final = 200
 MAX_USD_PER_HOUR: Final = 100_000.0
@@ -51,17 +54,31 @@ DEFAULT_PRICES: Final[tuple[PriceRow, ...]] = tuple(
 )
 
 
+def _instance_type(name: str) -> str:
+    """The type as EC2 has it, without SageMaker's prefix. Raises: MailboxError."""
+    if not _TYPE.match(bare_type(name)):
+        raise MailboxError("", "is no instance type")
+    return bare_type(name)
+
+
+InstanceType = Annotated[str, Via(str, read=_instance_type, write=str)]
+Usd = Annotated[float, Number(0, MAX_USD_PER_HOUR)]
+Line = Annotated[str, Text(200, check=check_printable)]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Prices:
-    """USD per hour. `usd_per_gpu_hour` is for runs whose instance types are unknown; None: not set.
+class Prices(Record):
+    """USD per hour, by instance type; also the user's own document of prices.
+
+    `usd_per_gpu_hour` is for runs whose instance types are unknown; None: not set.
 
     `source` and `as_of` say where they come from; empty `as_of`: the user did not say.
     """
 
-    instances: Mapping[str, float]
-    usd_per_gpu_hour: float | None = None
-    source: str = ""
-    as_of: str = ""
+    instances: Annotated[Mapping[InstanceType, Usd], Items(MAX_TYPES)] = field(default_factory=dict)
+    usd_per_gpu_hour: Usd | None = None
+    source: Line = "set by the user"
+    as_of: Line = ""
 
     def per_hour(self, size: JobSize) -> Maybe[float]:
         """The whole run's, per hour of wall time."""
@@ -93,44 +110,14 @@ class Prices:
             return size.gpus
         return Known(self.usd_per_gpu_hour * size.gpus.value)
 
-    def to_wire(self) -> dict[str, Any]:
-        """JSON form, as the document has it."""
-        wire: dict[str, Any] = {
-            "instances": dict(sorted(self.instances.items())),
-            "source": self.source,
-            "as_of": self.as_of,
-        }
-        if self.usd_per_gpu_hour is not None:
-            wire["usd_per_gpu_hour"] = self.usd_per_gpu_hour
-        return wire
-
     @classmethod
-    def from_wire(cls, wire: object) -> Prices:
-        """The user's document: `{"instances": {"ml.p5.48xlarge": 55.0}, "usd_per_gpu_hour": 6.9, "source", "as_of"}`.
+    def from_wire(cls, wire: object, *, beyond: list[str] | None = None) -> Prices:
+        """The user's document, read by its fields' types; defined here for the API's error.
 
         Raises:
             InvalidRequest: names the field.
         """
-        if not isinstance(wire, Mapping):
-            raise InvalidRequest("prices", f"must be an object, not {type(wire).__name__}")
-        for name in wire:
-            if name not in ("instances", "usd_per_gpu_hour", "source", "as_of"):
-                raise InvalidRequest(f"prices.{str(name)[:40]}", "is no such field")
-        given = wire.get("instances", {})
-        if not isinstance(given, Mapping) or len(given) > MAX_TYPES:
-            raise InvalidRequest("prices.instances", f"must be an object of at most {MAX_TYPES} instance types")
-        instances = {}
-        for kind, price in given.items():
-            if not isinstance(kind, str) or not _TYPE.match(bare_type(kind)):
-                raise InvalidRequest("prices.instances", f"{str(kind)[:40]!r} is no instance type")
-            instances[bare_type(kind)] = _usd(f"prices.instances.{kind}", price)
-        per_gpu = wire.get("usd_per_gpu_hour")
-        return cls(
-            instances=instances,
-            usd_per_gpu_hour=None if per_gpu is None else _usd("prices.usd_per_gpu_hour", per_gpu),
-            source=_words("source", wire.get("source", "set by the user")),
-            as_of=_words("as_of", wire.get("as_of", "")),
-        )
+        return cast("Prices", read(cls, wire, beyond=beyond, error=InvalidRequest, at="prices"))
 
     @classmethod
     def default(cls) -> Prices:
@@ -142,21 +129,12 @@ class Prices:
         )
 
 
+NO_PRICES: Final = Prices(source="")
+
+
 def shipped_rows() -> list[dict[str, Any]]:
     """What counts where the user has set nothing, each row with a source and a date of its own."""
     return [
         {"instance": row.instance, "usd_per_hour": row.usd_per_hour, "as_of": row.as_of, "source": row.source}
         for row in DEFAULT_PRICES
     ]
-
-
-def _usd(field: str, value: object) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= MAX_USD_PER_HOUR:
-        raise InvalidRequest(field, f"must be a number of USD per hour from 0 to {MAX_USD_PER_HOUR:g}")
-    return float(value)
-
-
-def _words(field: str, value: object) -> str:
-    if not isinstance(value, str) or len(value) > 200 or not value.isprintable():
-        raise InvalidRequest(f"prices.{field}", "must be a printable text of at most 200 characters")
-    return value

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from chalicelib.domain.model.errors import InvalidRequest
-from chalicelib.domain.reporting.prices import Prices, shipped_rows
+from chalicelib.domain.reporting.prices import NO_PRICES, Prices, shipped_rows
 from chalicelib.ports.clock import Clock
 from chalicelib.ports.operator import PolicyDocumentStore, StoredPolicy
 from chalicelib.services.operator.stored_text import TooLong, stored_text
@@ -60,14 +60,13 @@ class PriceTable:
 def _read(stored: StoredPolicy | None) -> tuple[dict[str, Any], Prices, str | None]:
     if stored is None:
         return {}, Prices.default(), None
-    nothing = Prices(instances={})
     try:
         document = json.loads(stored.text)
     except (ValueError, RecursionError):
-        return {}, nothing, "is not JSON: nothing is priced"
+        return {}, NO_PRICES, "is not JSON: nothing is priced"
     if not isinstance(document, dict):
-        return {}, nothing, "is no JSON object: nothing is priced"
+        return {}, NO_PRICES, "is no JSON object: nothing is priced"
     try:
         return document, Prices.from_wire(document), None
     except InvalidRequest as err:
-        return document, nothing, f"{err}: nothing is priced"
+        return document, NO_PRICES, f"{err}: nothing is priced"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from chalicelib.domain.model.instances import JobSize
 from chalicelib.domain.model.known import Known
 from chalicelib.domain.reporting.ledger import ledger_of
-from chalicelib.domain.reporting.prices import Prices
+from chalicelib.domain.reporting.prices import NO_PRICES
 from chalicelib.services.reporting.outcome import GPU_HOURS_LOST, GPU_HOURS_SAVED, MTTD_S, MTTR_S, Outcome, OutcomeKind
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 def closed(incident: Incident, *, gpus: Maybe[int], clock: Clock) -> Outcome:
     """The Outcome of an Incident that has just closed. `gpus`: how big its run is, by the last observation."""
-    ledger = ledger_of(incident, size=JobSize(gpus=gpus), prices=Prices(instances={}), now=clock.now())
+    ledger = ledger_of(incident, size=JobSize(gpus=gpus), prices=NO_PRICES, now=clock.now())
     figures = {
         MTTD_S: ledger.mttd_s,
         MTTR_S: ledger.mttr_s,

@@ -90,7 +90,7 @@ class Ledgers:
         truncated = len(incidents) > MAX_OF_JOB
         return {
             **wire,
-            "prices": prices.to_wire(),
+            "prices": prices.to_wire(defaults=True),
             "truncated": truncated,
             "text": f"only the newest {MAX_OF_JOB} Incidents are counted" if truncated else "",
         }
@@ -123,7 +123,7 @@ class Ledgers:
             "until": now.isoformat(),
             **fleet_ettr(jobs, ledgers, since=since, now=now),
             **sums_of(ledgers),
-            "prices": prices.to_wire(),
+            "prices": prices.to_wire(defaults=True),
             "truncated": bool(lines),
             "text": "; ".join(lines),
         }

@@ -20,7 +20,7 @@ from chalicelib.domain.model.job import Job
 from chalicelib.domain.model.known import Known, Maybe, Unknown
 from chalicelib.domain.reporting.incident_page import page_of
 from chalicelib.domain.reporting.ledger import IncidentLedger, ledger_of
-from chalicelib.domain.reporting.prices import Prices
+from chalicelib.domain.reporting.prices import NO_PRICES
 from chalicelib.ports.clock import Clock
 from chalicelib.ports.incidents import IncidentStore
 from chalicelib.ports.jobs import JobRegistry
@@ -74,7 +74,7 @@ class Pages:
     def _ledger(self, incident: Incident, job: Maybe[Job]) -> IncidentLedger:
         """What an open Incident costs is not known, so neither the Job's size nor prices are needed."""
         if incident.is_open:
-            return ledger_of(incident, size=_NOT_YET, prices=Prices(instances={}), now=self.clock.now())
+            return ledger_of(incident, size=_NOT_YET, prices=NO_PRICES, now=self.clock.now())
         found = job.value if isinstance(job, Known) else None
         return with_job(incident, found, prices=self.prices, clock=self.clock)
 

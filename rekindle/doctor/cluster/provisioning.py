@@ -120,7 +120,9 @@ def _fsx_shapes(wire: Mapping[str, Any], label: str) -> Iterator[Finding]:
 
 
 def from_wire(wire: Mapping[str, Any], label: str) -> Provisioning:
-    """The file's content, leniently: what is wrong was reported already."""
+    """The file's content. By hand: what is wrong is passed over, member by member, because `provisioning_findings`
+    reports it.
+    """
 
     def text(name: str) -> str | None:
         value = wire.get(name)

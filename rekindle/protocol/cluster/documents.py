@@ -15,7 +15,7 @@ from typing import Annotated, ClassVar, Final
 from rekindle.compat import StrEnum
 from rekindle.protocol.bounds import Count, Identity, Items, Required, Text, Whole, Words
 from rekindle.protocol.cluster.names import AttemptName, ClusterName
-from rekindle.protocol.cluster.orders import NodeName, SlurmJobId
+from rekindle.protocol.cluster.orders import MAX_NODE_COUNT, NodeCount, NodeName, SlurmJobId
 from rekindle.protocol.codec import Document
 from rekindle.protocol.message import Message
 
@@ -32,7 +32,6 @@ GpuCount = Annotated[int, Whole(1, 10**7)]
 HostName = Annotated[str, Text(128)]
 Label = Annotated[str, Text(64)]
 MailboxUri = Annotated[str, Text(2048)]
-NodeCount = Annotated[int, Whole(0, 10**6)]
 RestartCount = Annotated[int, Whole(0, 10**6)]
 SlurmName = Annotated[str, Text(255)]  # of a user or a partition
 
@@ -116,8 +115,10 @@ class AttemptDoc(Message):
     reason: Words = ""  # Slurm's own word for why it waits or ended: Resources, Dependency, NodeDown, …
 
     nodes: NodeNames = ()
-    node_count: NodeCount = 0  # how many it has; while it waits, the fewest that it asks for
-    min_nodes: Annotated[int, Whole(1, 10**6)] | None = None  # the fewest that its comment says it can do with
+    node_count: Annotated[int, Whole(0, MAX_NODE_COUNT)] = (
+        0  # how many it has; while it waits, the fewest that it asks for
+    )
+    min_nodes: NodeCount | None = None  # the fewest that its comment says it can do with
     gpu_count: GpuCount | None = None  # of all nodes together; None where Slurm does not tell
 
     submitted_at: datetime | None = None

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Annotated, ClassVar, Final
 
-from rekindle.protocol.bounds import Count, Identity, Items, Number, Required, Text, Whole, Words
+from rekindle.protocol.bounds import Count, Identity, Items, Number, Required, Text, Whole, Words, check_printable
 from rekindle.protocol.cluster.names import ClusterName, cluster_prefix
 from rekindle.protocol.codec import Document
 from rekindle.protocol.message import Message
-from rekindle.protocol.wire import MailboxError, check_id
+from rekindle.protocol.wire import check_id
 
 MAX_TERM_S: Final = 180.0  # the service takes a cluster for unknown after that long (documents.SILENT_AFTER)
 MAX_EPOCH: Final = 10**9  # a takeover each second for thirty years
@@ -34,13 +34,7 @@ def standby_key(cluster: str, agent_id: str) -> str:
     return f"{standby_prefix(cluster)}{check_id(agent_id, 'agent_id')}.json"
 
 
-def _check_printable(value: str, field: str) -> None:
-    """Shown to people, so one line without anything that a terminal would obey."""
-    if not value.isprintable():
-        raise MailboxError(field, "must be printable")
-
-
-Printable = Annotated[str, Text(128, check=_check_printable)]
+Printable = Annotated[str, Text(128, check=check_printable)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,7 +13,7 @@ from datetime import datetime
 from typing import Annotated, Final
 
 from rekindle.compat import StrEnum
-from rekindle.protocol.bounds import Identity, Items, Text, Whole, Words
+from rekindle.protocol.bounds import Identity, Items, Sha256, Text, Whole, Words
 from rekindle.protocol.cluster.names import AttemptName, ClusterName
 from rekindle.protocol.message import Message
 from rekindle.protocol.wire import MailboxError, check_id
@@ -37,7 +37,6 @@ def check_node(node: object, field: str = "node") -> str:
 NodeName = Annotated[str, Text(64, check=check_node)]
 NodeCount = Annotated[int, Whole(1, MAX_NODE_COUNT)]
 SlurmJobId = Annotated[int, Whole(1, MAX_SLURM_JOB)]
-Sha256 = Annotated[str, Text(64, pattern="[0-9a-f]{64}", problem="must be 64 lower-case hex digits")]
 # An order can tell a run where to resume, not change what it does otherwise.
 VariableName = Annotated[str, Text(64, pattern="REKINDLE_[A-Z0-9_]*", problem="is not a variable of ours")]
 VariableValue = Annotated[str, Text(MAX_ENV_CHARS, pattern=r"[^\x00-\x1f]*", problem="must be one line of text")]
