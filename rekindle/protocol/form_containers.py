@@ -68,10 +68,7 @@ def mapping(name_form: Form, form: Form, items: Items | None) -> Form:
         if not isinstance(value, Mapping):
             raise must_be("an object", value)
         _check_size(len(value), items)
-        return {
-            within(name_form, name, name, unknown): within(form, name, member, unknown)
-            for name, member in value.items()
-        }
+        return {_name(name_form, name): within(form, name, member, unknown) for name, member in value.items()}
 
     def schema(written: bool) -> Schema:
         names = name_form.schema(written)
@@ -83,6 +80,14 @@ def mapping(name_form: Form, form: Form, items: Items | None) -> Form:
         }
 
     return Form(write, read, schema)
+
+
+def _name(form: Form, name: Any) -> Any:
+    """A member's name. A wrong one is shown in the complaint, and is no part of the field's."""
+    try:
+        return form.read(name, [])
+    except MailboxError as err:
+        raise MailboxError("", f"{shown(name)} {err.problem}") from None
 
 
 def _check_size(count: int, items: Items | None) -> None:
