@@ -218,7 +218,12 @@ def test_an_agent_that_dies_between_a_copys_submission_and_its_release_leaves_on
         f'#!/bin/bash\n[ "$1" = release ] && {{ touch {shlex.quote(str(stands))}; sleep 600; }}\n'
         f'exec {shlex.quote(str(lab.install.which("scontrol")))} "$@"\n'
     )
-    hangs.chmod(0o755)
+    # slurmctld saves within five seconds that the first job has ended. A second one that was not told so takes the job
+    # for running until its node registers again, minutes later (20 pings of SlurmdTimeout/3), and so does the agent.
+    waits = site.shims("ctl1") / "sbatch"
+    waits.write_text(f'#!/bin/bash\nsleep 6\nexec {shlex.quote(str(lab.install.which("sbatch")))} "$@"\n')
+    for shim in (hangs, waits):
+        shim.chmod(0o755)
     site.start_agent("ctl1")
     lab.wait(lambda: site.holder() == "ctl1", "the first agent to hold the lease")
     site.start_agent(BACKUP)
