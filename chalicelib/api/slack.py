@@ -154,7 +154,9 @@ class SlackHooks:
         settings = self._who_allows(sender, channels)
         if settings is None:
             self._refused(sender, pressed.press.value)
-            self._tell(pressed, channels[0], words(f"You may not press {_LABELS[pressed.press]}: {_NOT_ALLOWED}"))
+            self._answer_press(
+                pressed, channels[0], words(f"You may not press {_LABELS[pressed.press]}: {_NOT_ALLOWED}")
+            )
             return _taken()
         try:
             self.report(self._order(pressed, mark))
@@ -163,7 +165,7 @@ class SlackHooks:
             reply = words(f"Nothing was done: {skipped.reason}.")
         except Permanent as err:
             reply = words(f"Nothing was done: {err}")
-        self._tell(pressed, settings, reply)
+        self._answer_press(pressed, settings, reply)
         return _taken()
 
     def _order(self, pressed: ButtonPress, mark: str) -> Outcome:
@@ -188,7 +190,7 @@ class SlackHooks:
                 why = f"pressed at {incident.incident_id}"
                 return self.switches.set_pause(pressed.press is Button.PAUSE, who=who, why=why)
 
-    def _tell(self, pressed: ButtonPress, settings: SlackSettings, message: Message) -> None:
+    def _answer_press(self, pressed: ButtonPress, settings: SlackSettings, message: Message) -> None:
         """Shown only to the person who pressed. Lost where Slack is slow; the press counts all the same."""
         if not settings.takes_answers_at(pressed.response_url):
             return
@@ -209,13 +211,13 @@ class SlackHooks:
         if command.word == "help":
             return _reply(help_message())
         if command.word in ("status", "incidents") and is_home:
-            return _reply(self._read(command.word))
+            return _reply(self._open_work(command.word))
         if self._who_allows(sender, channels) is None:
             self._refused(sender, command.word)
             return _reply(words(f"You may not do that: {_NOT_ALLOWED}"))
         match command.word:
             case "status" | "incidents":
-                return _reply(self._read(command.word))
+                return _reply(self._open_work(command.word))
             case "pause":
                 self.report(self.switches.set_pause(True, who=sender.who, why=command.rest or "ordered in Slack"))
                 return _reply(words(_DONE[Button.PAUSE]))
@@ -225,7 +227,7 @@ class SlackHooks:
             case _:
                 return _reply(help_message())
 
-    def _read(self, word: str) -> Message:
+    def _open_work(self, word: str) -> Message:
         wanted = IncidentQuery(is_open=True)
         newest = self.listings.incidents(wanted, limit=SHOWN).incidents
         count = max(self.listings.open_incidents(), len(newest))

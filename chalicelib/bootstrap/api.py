@@ -92,14 +92,14 @@ class ApiParts(RecoveryParts):
         """Policy documents, for those who edit them."""
         from chalicelib.services.operator.policy_documents import PolicyDocuments
 
-        return PolicyDocuments(shelf=self.policy_store, clock=self.clock)
+        return PolicyDocuments(documents=self.policy_store, clock=self.clock)
 
     @cached_property
     def price_table(self) -> PriceTable:
         """The price table, for those who edit it."""
         from chalicelib.services.operator.price_table import PriceTable
 
-        return PriceTable(shelf=self.price_store, clock=self.clock)
+        return PriceTable(documents=self.price_store, clock=self.clock)
 
     @cached_property
     def hooks(self) -> Hooks:

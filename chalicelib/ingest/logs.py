@@ -157,7 +157,7 @@ def _place(log_group: str, stream: str) -> _LogSource | None:
 def _signal(record: Fields, place: _LogSource) -> Signal | None:
     at = record.moment("timestamp")
     message = record.optional_text("message", limit=MAX_TEXT_BYTES) or ""
-    finding = _read(message)
+    finding = _finding_in(message)
     if finding is None:
         return None
     ours = FirstResponse.UNKNOWN if finding.xid is None else first_response(finding.xid)
@@ -208,7 +208,7 @@ def _fault(finding: _Finding) -> FaultClass | None:
     return FaultClass.UNCLEAR
 
 
-def _read(message: str) -> _Finding | None:
+def _finding_in(message: str) -> _Finding | None:
     """The health agent's record in a message, or None for any other line."""
     if not message.lstrip().startswith("{"):
         return None

@@ -53,7 +53,7 @@ def parse(stream: str, records: Sequence[Fields]) -> list[Signal]:
     named = _STREAM.fullmatch(stream)
     if named is None:
         raise Noise("ordinary log line")
-    lines = _read(records)
+    lines = _labelled_lines(records)
     if not lines:
         raise Noise("ordinary log line")
     job, node = named[1], named[2]
@@ -74,7 +74,7 @@ def parse(stream: str, records: Sequence[Fields]) -> list[Signal]:
     return [_signal(job, node, line, finding, cause) for line, finding in pairs[:MAX_SIGNALS]]
 
 
-def _read(records: Sequence[Fields]) -> list[_Line]:
+def _labelled_lines(records: Sequence[Fields]) -> list[_Line]:
     """What is wrong in these lines, one entry per label and place in the order of causes."""
     found: dict[tuple[Label, CausalClass], _Line] = {}
     for record in records:

@@ -121,7 +121,7 @@ def test_who_writes_past_the_api_in_the_same_instant_is_noticed(aws: None) -> No
 
 @pytest.fixture
 def documents(shelf: PolicyDocumentStore) -> PolicyDocuments:
-    return PolicyDocuments(shelf=shelf, clock=FakeClock())
+    return PolicyDocuments(documents=shelf, clock=FakeClock())
 
 
 def test_the_built_in_policy_is_there_before_anybody_has_stored_one(documents: PolicyDocuments) -> None:
@@ -136,7 +136,7 @@ def test_the_built_in_policy_is_there_before_anybody_has_stored_one(documents: P
 def test_what_is_put_is_what_the_service_reads(aws: None) -> None:
     real_shelf()
     clock = FakeClock()
-    documents = PolicyDocuments(shelf=ssm_shelf(), clock=clock)
+    documents = PolicyDocuments(documents=ssm_shelf(), clock=clock)
     stored = documents.put("mine", {"budgets": {"max_attempts": 7}, "playbooks": {"hang": {"tries": 2}}}, replaces=0)
     assert (stored["version"], stored["effective"]["budgets"]["max_attempts"]) == (1, 7)
     assert SsmPolicies(make_client("ssm"), prefix=PREFIX, clock=clock).load("mine").budgets.max_attempts == 7
@@ -217,7 +217,7 @@ def test_two_braces_in_a_text_refer_to_no_parameter() -> None:
         shelf = SsmPolicyDocumentStore(
             cloud.client("ssm"), prefix=PREFIX, table_client=cloud.client("dynamodb"), table=STACK
         )
-        documents = PolicyDocuments(shelf=shelf, clock=FakeClock())
+        documents = PolicyDocuments(documents=shelf, clock=FakeClock())
         document = {"windows": [{"name": "{{ssm:secret}} {{{ \\{{", "from": "22:00", "to": "02:00"}]}
         assert documents.put("mine", document, replaces=0)["document"] == document
         assert documents.put("mine", document, replaces=0)["version"] == 1  # the same order again
@@ -241,7 +241,7 @@ def test_a_difference_is_told_field_by_field(documents: PolicyDocuments) -> None
 def test_what_was_stored_by_hand_and_cannot_be_read_is_shown_with_its_problem(aws: None) -> None:
     real_shelf()
     client = make_client("ssm")
-    documents = PolicyDocuments(shelf=ssm_shelf(), clock=FakeClock())
+    documents = PolicyDocuments(documents=ssm_shelf(), clock=FakeClock())
     for text, problem in (("{", "JSON"), ("[]", "object"), ('{"budgets": {"max_attempts": 0}}', "max_attempts")):
         client.put_parameter(Name=f"{PREFIX}/hand", Value=text, Type="String", Overwrite=True)
         got = documents.get("hand")

@@ -121,7 +121,7 @@ class FakeService:
         )
         self.listings = FakeListings(self.store, self.registry)
         self.remembered = FakeAnswers()
-        self.policy_documents = PolicyDocuments(shelf=FakePolicyShelf(), clock=self.clock)
+        self.policy_documents = PolicyDocuments(documents=FakePolicyShelf(), clock=self.clock)
         self.slurm_clusters = Clusters(head_nodes=self.head_nodes, registry=self.registry, clock=self.clock)
         self.switches = Switches(registry=self.registry, clock=self.clock)
         self.approvals = Approvals(store=self.store, intake=self.intake, registry=self.registry, clock=self.clock)

@@ -77,8 +77,8 @@ def test_two_spikes_that_each_heal_are_not_one_that_lasts(words: tuple[Any, ...]
     second = spiking(1203, onset_step=1200)
     decision = look(spike(**LOOKING), seen(second, new_signals=words, **OLD), NO_FORENSICS)
     assert (decision.rule, decision.actions) == ("spike.watching", ()), decision.reason
-    assert decision.incident.loss.bout is not None
-    assert decision.incident.loss.bout.onset_step == Known(1200)
+    assert decision.incident.loss.episode is not None
+    assert decision.incident.loss.episode.onset_step == Known(1200)
     until = 1020 if words else 1199
     assert decision.incident.loss.stretches == (Stretch(attempt="lm", from_step=1000, to_step=until),)
     lasts = look(decision.incident, seen(spiking(1231, onset_step=1200), **OLD), NO_FORENSICS)

@@ -68,7 +68,7 @@ def test_a_stop_goes_on_after_an_outage_as_if_there_had_been_none() -> None:
     now = NOW + 2 * HOUR
     back = dataclasses.replace(seen(view(AttemptStatus.RUNNING)), observed_at=now)
     decision = decide(case, back, now=now, policy=DEFAULT_POLICY)
-    assert (decision.rule, decision.incident.sight.told) == ("stop.again", ("stop.unseen",))
+    assert (decision.rule, decision.incident.tracking.told) == ("stop.again", ("stop.unseen",))
 
 
 def test_the_checkpoints_that_are_back_are_used() -> None:

@@ -114,7 +114,7 @@ def test_a_quiet_look_while_paused_changes_nothing() -> None:
 def test_what_began_during_the_pause_counts_from_its_end() -> None:
     case = incident(Phase.OPEN, paused_since=NOW - 60 * MINUTE, unseen_since=NOW - 10 * MINUTE)
     lifted = case.unpaused(now=NOW)
-    assert (lifted.sight.unseen_since, lifted.paused_since) == (NOW, None)
+    assert (lifted.tracking.unseen_since, lifted.paused_since) == (NOW, None)
     assert lifted.phase_entered_at == NOW
 
 

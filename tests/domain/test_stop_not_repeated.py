@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from chalicelib.domain.model.evidence import Bout
+from chalicelib.domain.model.evidence import LossEpisode
 from chalicelib.domain.model.incident import Incident, Phase
 from chalicelib.domain.model.known import Known, Maybe, Unknown
 from chalicelib.domain.model.observation import NO_SIBLING, AttemptView
@@ -64,9 +64,9 @@ def test_a_run_whose_speed_is_back_is_left(step_s: float, rule: str) -> None:
 
 
 def test_a_run_whose_loss_is_well_again_is_left() -> None:
-    over = Bout(
+    over = LossEpisode(
         attempt="lm", fault=FaultClass.LOSS_SPIKE, since=NOW - 20 * MINUTE, onset_step=Known(90), healed_step=110
     )
     well = view(step=120, loss_health="ok", healed_step=110)
-    case = stopping(FaultClass.LOSS_SPIKE, bout=over, onset_attempt="lm", onset_fault=FaultClass.LOSS_SPIKE)
+    case = stopping(FaultClass.LOSS_SPIKE, episode=over, onset_attempt="lm", onset_fault=FaultClass.LOSS_SPIKE)
     assert look(case, seen(well)).rule == "stop.moves_again"

@@ -70,7 +70,7 @@ def test_it_is_told_of_the_next_attempt_as_well() -> None:
     case = incident(Phase.VERIFYING, F.HANG, told=("tell:lm:throughput_drop",))
     decision = look(case, here(case, news(F.THROUGHPUT_DROP, case)))
     assert len(notices_of(decision, F.THROUGHPUT_DROP)) == 1
-    assert decision.incident.sight.told == ("tell:lm:throughput_drop", "tell:lm-r2:throughput_drop")
+    assert decision.incident.tracking.told == ("tell:lm:throughput_drop", "tell:lm-r2:throughput_drop")
 
 
 def test_alerts_of_two_kinds_that_name_no_fault_are_two_pieces_of_news() -> None:

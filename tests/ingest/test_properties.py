@@ -146,7 +146,7 @@ def test_arbitrary_records_never_break_the_log_parser(prefix: str, record: Any) 
         json.dumps({"HealthMonitoringAgentDetectionEvent": "HealthEvent", "condition: ": "XID", "data: ": record})
     )
     for text in shaped:
-        finding = logs._read(text)
+        finding = logs._finding_in(text)
         assert finding is None or finding.reason
 
 

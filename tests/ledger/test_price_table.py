@@ -26,7 +26,7 @@ def shelf() -> FakePolicyShelf:
 
 @pytest.fixture
 def table(shelf: FakePolicyShelf) -> PriceTable:
-    return PriceTable(shelf=shelf, clock=FakeClock())
+    return PriceTable(documents=shelf, clock=FakeClock())
 
 
 @pytest.mark.parametrize("row", DEFAULT_PRICES, ids=lambda row: str(row.instance))

@@ -199,7 +199,7 @@ ANSWERS: Final[Mapping[str, Schema]] = {
             "target_step": STEP,
             "signals": listing(ref("Signal"), "the newest that were taken in"),
             "signals_seen": whole("all that were"),
-            "sight": record({"watch_step": STEP}, "what was seen of the attempt under care", is_open=True),
+            "tracking": record({"watch_step": STEP}, "what was seen of the attempt under care", is_open=True),
             "loss": record(
                 {
                     "onset_step": STEP,

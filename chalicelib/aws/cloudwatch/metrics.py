@@ -37,13 +37,15 @@ class CloudWatchMetrics:
         for start in range(0, len(queries), MAX_QUERIES):
             batch = queries[start : start + MAX_QUERIES]
             try:
-                found |= self._read(batch, since=since, until=until)
+                found |= self._read_batch(batch, since=since, until=until)
             except RecoveryError as err:
                 _LOG.warning("metrics cannot be read", extra={"metrics": len(batch), "error": str(err)[:300]})
                 found |= dict.fromkeys((query.key for query in batch), Unknown(f"not read: {err}"[:200]))
         return found
 
-    def _read(self, batch: Sequence[MetricQuery], *, since: datetime, until: datetime) -> dict[str, Maybe[Series]]:
+    def _read_batch(
+        self, batch: Sequence[MetricQuery], *, since: datetime, until: datetime
+    ) -> dict[str, Maybe[Series]]:
         points: list[list[tuple[datetime, float]]] = [[] for _ in batch]
         status = ["no result"] * len(batch)
         complete = False

@@ -49,7 +49,7 @@ class DynamoListings:
             while True:
                 keys, last = self._keys(request, start, limit=min(left, limit if _is_plain(wanted) else items.BATCH))
                 left -= len(keys)
-                for key, incident in self._read(keys):
+                for key, incident in self._incidents_of(keys):
                     if not _fits(incident, wanted):
                         continue
                     found.append(incident)
@@ -92,7 +92,7 @@ class DynamoListings:
         page = call(self._client.query, TableName=self._table, **asked)
         return list(page.get("Items", ())), page.get("LastEvaluatedKey") or None
 
-    def _read(self, rows: list[Item]) -> Iterator[tuple[Item, Incident]]:
+    def _incidents_of(self, rows: list[Item]) -> Iterator[tuple[Item, Incident]]:
         """The rows with the Incidents they name. A row whose Incident is gone is left out."""
         wanted = [_incident_key(row) for row in rows]
         stored = {item["pk"]["S"]: item for item in items.get_many(self._client, self._table, wanted)}

@@ -82,7 +82,7 @@ class S3Checkpoints:
             by_name = {attempt.name: attempt for attempt in attempts}
             known = {(view.step, view.attempt) for view in seen if view.manifest}
             listed = [item for item in listed if _writer_of(item) not in known]
-            views = self._read(job, mailbox, listed, by_name, near)
+            views = self._read_chosen(job, mailbox, listed, by_name, near)
             steps = frozenset(key.step for item in listed if (key := parse_key(item.key)) and key.step is not None)
         taken = [view.root for view in views if view.root]
         found = self._discovered(job, attempts, near=near, taken=taken, steps=steps)
@@ -102,7 +102,7 @@ class S3Checkpoints:
             raise DependencyUnavailable(f"the manifests cannot be listed: {err}") from err
         return list(reversed(kept))
 
-    def _read(
+    def _read_chosen(
         self, job: Job, mailbox: Place, listed: Sequence[Listed], attempts: Mapping[str, Attempt], near: Sequence[int]
     ) -> list[CheckpointView]:
         """Those worth reading. Where all that were read from the newest on, or from a `near` step on, are damaged, the

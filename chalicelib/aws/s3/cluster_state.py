@@ -66,7 +66,7 @@ class S3HeadNodes:
     def agent(self, cluster: str) -> Maybe[AgentDoc]:
         """See ports.HeadNodes."""
         try:
-            raw = self._read(agent_key(cluster))
+            raw = self._read_object(agent_key(cluster))
             if raw is None:
                 return Unknown(f"no agent of {cluster} has ever reported")
             doc = AgentDoc.from_json(raw)
@@ -86,7 +86,7 @@ class S3HeadNodes:
         agent = self.agent(cluster)
         if why := why_unknown(agent, now=self._clock.now()):
             raise DependencyUnavailable(why)
-        raw = self._read(key)
+        raw = self._read_object(key)
         if raw is None:
             return None
         try:
@@ -115,7 +115,7 @@ class S3HeadNodes:
         if why := why_unknown(agent, now=self._clock.now()):
             return Unknown(why)
         try:
-            raw = self._read(nodes_key(cluster), limit=NodesDoc.LIMIT_BYTES)
+            raw = self._read_object(nodes_key(cluster), limit=NodesDoc.LIMIT_BYTES)
             if raw is None:
                 return Unknown(f"the agent of {cluster} has not reported its nodes yet")
             doc = NodesDoc.from_json(raw)
@@ -164,14 +164,14 @@ class S3HeadNodes:
     def ordered(self, cluster: str, token: str) -> tuple[Order | None, OrderResult | None]:
         """See ports.HeadNodes: 2 GETs. An unusable document counts as absent, and is not logged: it is ours."""
         try:
-            raw = self._read(order_key(cluster, token))
+            raw = self._read_object(order_key(cluster, token))
             return (Order.from_json(raw) if raw is not None else None), self._answer(cluster, token)
         except MailboxError as err:
             raise DependencyUnavailable(f"the order {token} cannot be used: {err}"[:300]) from err
 
     def _answer(self, cluster: str, token: str) -> OrderResult | None:
         """Raises: MailboxError for a name that is none. An answer that cannot be read is an unknown outcome."""
-        raw = self._read(answer_key(cluster, token))
+        raw = self._read_object(answer_key(cluster, token))
         if raw is None:
             return None
         try:
@@ -234,7 +234,7 @@ class S3HeadNodes:
     def _place(self, key: str) -> Place:
         return Place(bucket=self._bucket, path=key)
 
-    def _read(self, key: str, *, limit: int = MAX_MESSAGE_BYTES) -> bytes | None:
+    def _read_object(self, key: str, *, limit: int = MAX_MESSAGE_BYTES) -> bytes | None:
         return self._objects.read(self._place(key), limit)
 
 

@@ -43,7 +43,7 @@ class S3Objects:
 
     def read(self, place: Place, limit: int) -> bytes | None:
         """The object, None if there is none; never more than `limit` + 1 bytes of it, which no parser accepts."""
-        return self._read(place, limit)[0]
+        return self._read_bytes(place, limit)[0]
 
     def read_part(self, place: Place, start: int, length: int) -> bytes | None:
         """At most `length` bytes from `start`; None where there is no such object, or nothing at that place."""
@@ -64,16 +64,16 @@ class S3Objects:
 
     def read_with_etag(self, place: Place, limit: int) -> tuple[bytes | None, str | None]:
         """Like `read`, with the version that was read, for a conditional write."""
-        body, answer = self._read(place, limit)
+        body, answer = self._read_bytes(place, limit)
         return body, answer.get("ETag")
 
     def read_dated(self, place: Place, limit: int) -> tuple[bytes | None, datetime | None]:
         """Like `read`, with when it was written by S3's own clock."""
-        body, answer = self._read(place, limit)
+        body, answer = self._read_bytes(place, limit)
         written_at: datetime | None = answer.get("LastModified")
         return body, None if written_at is None else written_at.astimezone(UTC)
 
-    def _read(self, place: Place, limit: int) -> tuple[bytes | None, Mapping[str, Any]]:
+    def _read_bytes(self, place: Place, limit: int) -> tuple[bytes | None, Mapping[str, Any]]:
         try:
             answer = call(
                 self._client.get_object,

@@ -83,7 +83,7 @@ class Deliverer:
         now = self.clock.now()
         body = str(record.get("body") or "")
         try:
-            message = _read(record, body)
+            message = _read_message(record, body)
             book = self.book.channels()
         except MalformedEvent as err:
             return self._buried(None, body, f"{err}", now)
@@ -170,7 +170,7 @@ def wait_after(attempt: int, token: str) -> timedelta:
     return wait * (0.8 + 0.2 * share)
 
 
-def _read(record: Mapping[str, Any], body: str) -> _Message:
+def _read_message(record: Mapping[str, Any], body: str) -> _Message:
     try:
         wire = json.loads(body)
         channel, detail = wire["channel"], wire["detail"]

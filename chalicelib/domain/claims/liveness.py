@@ -42,7 +42,7 @@ def weigh_claim(context: RuleContext, attempt: AttemptView) -> Decision | None:
     reason += step_word(incident.target_step)
     if incident.phase in UNTOLD:
         return context.move("defer.confirm", reason, Phase.HOLDING, watch_at=context.now, watch_step=attempt.last_step)
-    began_unseen = incident.sight.watch_at is not None and not isinstance(incident.sight.watch_step, Known)
+    began_unseen = incident.tracking.watch_at is not None and not isinstance(incident.tracking.watch_step, Known)
     if began_unseen and isinstance(attempt.last_step, Known) and has_fresh_heartbeat(attempt, now=context.now):
         # Its heartbeats are seen for the first time since the claim: what it does from here is what tells.
         mark = best_step(incident.target_step, attempt.last_step)
@@ -57,7 +57,7 @@ def weigh_claim(context: RuleContext, attempt: AttemptView) -> Decision | None:
     reported_at = max(
         (signal.occurred_at for signal in incident.signals if signal.fault is incident.fault), default=None
     )
-    since = max(incident.phase_entered_at, incident.sight.watch_at or incident.phase_entered_at)
+    since = max(incident.phase_entered_at, incident.tracking.watch_at or incident.phase_entered_at)
     since = max(since, min(reported_at, context.now)) if reported_at else since
     if context.now - since >= _confirm_limit(context) or _stands_still(context, attempt, since):
         return _platform_says_both(context, attempt)
@@ -103,7 +103,7 @@ def late_claim(context: RuleContext, attempt: AttemptView) -> Decision | None:
     if incident.phase in UNTOLD:
         moved = context.move("claim.late", reason, Phase.HOLDING, watch_at=context.now, watch_step=attempt.last_step)
         return dataclasses.replace(moved, look_again_in=context.policy.timing.look_max)
-    watch_at = incident.sight.watch_at
+    watch_at = incident.tracking.watch_at
     if watch_at is None:  # the Incident was held for another claim when this one was heard
         until = context.now + context.policy.nodes.hma_grace
         return context.stay("claim.late", reason, until=until, watch_at=context.now, watch_step=attempt.last_step)
@@ -112,7 +112,7 @@ def late_claim(context: RuleContext, attempt: AttemptView) -> Decision | None:
     if attempt.work == STALLED:
         return None
     is_unheard = attempt.heartbeat_at is not None and attempt.heartbeat_at < watch_at
-    if has_passed(attempt.last_step, incident.sight.watch_step):
+    if has_passed(attempt.last_step, incident.tracking.watch_step):
         steps = f"{attempt.name} has moved on to step {step_word(attempt.last_step)} meanwhile"
     elif is_unheard:  # its heartbeats are late as well, or lost: what is not seen is not taken for standing still
         steps = f"{attempt.name} runs, and no heartbeat since shows that it has stopped"
@@ -137,7 +137,7 @@ def _platform_says_both(context: RuleContext, attempt: AttemptView) -> Decision 
         return None
     if any(claim.kind is not SignalKind.NODE_STATE for claim in claims):
         return None
-    watch_at = context.incident.sight.watch_at
+    watch_at = context.incident.tracking.watch_at
     # A heartbeat from before the watch of an old claim shows no standstill: the run trained on after the claim.
     has_beaten = has_outlived_claim(context, attempt, since=watch_at)
     if has_beaten and (attempt.work == STALLED or not _are_many_down(context)):
@@ -176,7 +176,7 @@ def _stands_still(context: RuleContext, attempt: AttemptView, since: datetime) -
         return False
     if attempt.work == STALLED:
         return True
-    mark, watched_since = context.incident.sight.watch_step, context.incident.sight.watch_at
+    mark, watched_since = context.incident.tracking.watch_step, context.incident.tracking.watch_at
     if watched_since is None or not attempt.step_s or attempt.work != TRAINING:
         return False
     if not isinstance(mark, Known) or attempt.last_step != mark:
@@ -196,5 +196,5 @@ def has_outlived_claim(context: RuleContext, attempt: AttemptView, *, since: dat
 def claimed_at(context: RuleContext) -> datetime | None:
     """When the newest claim against the run was made, or when it came back from a repair, if that is later."""
     claims = [signal.occurred_at for signal in context.incident.signals if signal.fault is context.incident.fault]
-    since = [*claims, *([context.incident.sight.repaired_at] if context.incident.sight.repaired_at else [])]
+    since = [*claims, *([context.incident.tracking.repaired_at] if context.incident.tracking.repaired_at else [])]
     return min(max(since), context.now) if since else None

@@ -18,10 +18,10 @@ def watch(context: RuleContext, attempt: AttemptView) -> tuple[RuleContext, time
     one is noticed up to a quarter later for it.
     """
     incident = context.incident
-    if incident.sight.watch_at is None:
+    if incident.tracking.watch_at is None:
         return context.changed(watch_at=context.now, watch_step=attempt.last_step), timedelta(0)
-    stood = context.now - incident.sight.watch_at
-    step, mark = attempt.last_step, incident.sight.watch_step
+    stood = context.now - incident.tracking.watch_at
+    step, mark = attempt.last_step, incident.tracking.watch_step
     if not isinstance(step, Known):
         return context, stood
     if isinstance(mark, Known) and step.value == mark.value:

@@ -1,7 +1,7 @@
 """What people are told and nothing is done about: each fault once per attempt, in every phase, whatever fault leads.
 
-A fault is such news where its playbook row says `tell`. What was told is on record of the Incident (`Sight.told`), so
-that neither another look nor another Signal of the same fault tells it again. Pure.
+A fault is such news where its playbook row says `tell`. What was told is on record of the Incident
+(`AttemptTracking.told`), so that neither another look nor another Signal of the same fault tells it again. Pure.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def tell(context: RuleContext) -> Decision:
 
 def with_news_told(context: RuleContext, decision: Decision) -> Decision:
     """`decision` with a notice for each such fault that a Signal reports and that is not on record as told."""
-    told = decision.incident.sight.told
+    told = decision.incident.tracking.told
     notices: list[Notify] = []
     for signal in context.incident.signals:
         if signal.fault is None or not _is_news(signal, context, told):

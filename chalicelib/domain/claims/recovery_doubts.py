@@ -37,7 +37,7 @@ def doubt_of(context: RuleContext, attempt: AttemptView) -> str:
 def in_doubt(context: RuleContext, attempt: AttemptView, doubt: str) -> Decision:
     """It is watched on; a doubt that lasts is a person's."""
     reason = f"{attempt.name} is at step {step_word(attempt.last_step)}, past where the old one ended, but {doubt}"
-    since = context.incident.sight.doubt_since or context.now
+    since = context.incident.tracking.doubt_since or context.now
     if context.now - since < context.policy.timing.verify_blind:
         return context.stay("verify.doubt", reason, doubt_since=since)
     return context.hand_over("verify.doubt_limit", reason, severity=Severity.WARNING)

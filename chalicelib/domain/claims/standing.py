@@ -52,7 +52,7 @@ def _is_of_the_loss(signal: Signal, context: RuleContext, _: AttemptView) -> boo
 
 
 def _is_from_before_a_repair(signal: Signal, context: RuleContext, _: AttemptView) -> bool:
-    repaired_at = context.incident.sight.repaired_at
+    repaired_at = context.incident.tracking.repaired_at
     return repaired_at is not None and signal.occurred_at < repaired_at
 
 

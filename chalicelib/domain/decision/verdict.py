@@ -92,12 +92,12 @@ class RuleContext:
     @property
     def in_state(self) -> timedelta:
         """How long the attempt has been in the state it is seen in."""
-        return self.now - (self.incident.sight.seen_since or self.now)
+        return self.now - (self.incident.tracking.seen_since or self.now)
 
     @property
     def unseen_for(self) -> timedelta:
         """How long the attempt could not be read."""
-        return self.now - (self.incident.sight.unseen_since or self.now)
+        return self.now - (self.incident.tracking.unseen_since or self.now)
 
     @property
     def ordered(self) -> str | None:
@@ -129,11 +129,11 @@ class RuleContext:
 
     def is_told(self, key: str) -> bool:
         """People were told what `key` names, and are not told it again in this Incident."""
-        return key in self.incident.sight.told
+        return key in self.incident.tracking.told
 
     def with_told(self, key: str) -> RuleContext:
         """The same, and recorded that people are told what `key` names."""
-        return self if self.is_told(key) else self.changed(told=(*self.incident.sight.told, key))
+        return self if self.is_told(key) else self.changed(told=(*self.incident.tracking.told, key))
 
     def stay(
         self, rule: str, reason: str, *actions: Action, until: datetime | None = None, **changes: object

@@ -77,20 +77,20 @@ def note_state(incident: Incident, seen: Observation) -> Incident:
     if not seen.has_job:
         return incident
     if view is None:
-        if incident.sight.unseen_since is not None:
+        if incident.tracking.unseen_since is not None:
             return incident
         return incident.changed(unseen_since=seen.observed_at)
-    if incident.sight.unseen_since is not None:
-        incident = _seen_again(incident, incident.sight.unseen_since, seen.observed_at)
+    if incident.tracking.unseen_since is not None:
+        incident = _seen_again(incident, incident.tracking.unseen_since, seen.observed_at)
     is_suspended = view.start is not None and view.start.state is StartState.SUSPENDED
     state = f"{view.name}:{StartState.SUSPENDED if is_suspended else view.status}"
-    if incident.sight.seen_as == f"{view.name}:{StartState.SUSPENDED}" != state and incident.phase in _WEIGHING:
+    if incident.tracking.seen_as == f"{view.name}:{StartState.SUSPENDED}" != state and incident.phase in _WEIGHING:
         incident = dataclasses.replace(incident, phase_entered_at=seen.observed_at)
-    if incident.sight.seen_as == state:
+    if incident.tracking.seen_as == state:
         return incident
-    repaired_at = incident.sight.repaired_at if incident.sight.seen_as.startswith(f"{view.name}:") else None
+    repaired_at = incident.tracking.repaired_at if incident.tracking.seen_as.startswith(f"{view.name}:") else None
     is_back = view.status in (AttemptStatus.STARTING, AttemptStatus.RUNNING)
-    if is_back and incident.sight.seen_as == f"{view.name}:{AttemptStatus.REPAIRING}":
+    if is_back and incident.tracking.seen_as == f"{view.name}:{AttemptStatus.REPAIRING}":
         repaired_at = seen.observed_at
     return incident.changed(seen_as=state, seen_since=seen.observed_at, repaired_at=repaired_at)
 
@@ -104,8 +104,8 @@ def _seen_again(incident: Incident, since: datetime, now: datetime) -> Incident:
     away = now - since
     return incident.changed(
         unseen_since=None,
-        seen_since=incident.sight.seen_since and min(incident.sight.seen_since + away, now),
-        watch_at=incident.sight.watch_at and min(incident.sight.watch_at + away, now),
+        seen_since=incident.tracking.seen_since and min(incident.tracking.seen_since + away, now),
+        watch_at=incident.tracking.watch_at and min(incident.tracking.watch_at + away, now),
         phase_entered_at=min(incident.phase_entered_at + away, now)
         if incident.phase in (*_WEIGHING, Phase.STOPPING, Phase.VERIFYING)
         else incident.phase_entered_at,

@@ -12,7 +12,7 @@ from datetime import datetime
 from enum import StrEnum
 
 from chalicelib.domain.fault_specs.faults import LOSS_FAULTS
-from chalicelib.domain.model.evidence import MAX_STRETCHES, Bout, Onset, Stretch
+from chalicelib.domain.model.evidence import MAX_STRETCHES, LossEpisode, Onset, Stretch
 from chalicelib.domain.model.incident import Incident
 from chalicelib.domain.model.known import Known, Maybe, Unknown
 from chalicelib.domain.model.observation import AttemptView
@@ -28,7 +28,7 @@ _FINE = ("ok", _WATCH)
 
 
 class BadLossState(StrEnum):
-    """How a bout stands at one observation."""
+    """How a episode stands at one observation."""
 
     HEALED = "healed"
     YOUNG = "young"  # it may still heal by itself
@@ -42,39 +42,39 @@ def bad_fault(view: AttemptView) -> FaultClass | None:
 
 
 def follow(incident: Incident, signals: list[Signal], view: AttemptView | None, *, now: datetime) -> Incident:
-    """The Incident with its bout brought up to date. `signals` are those that concern the attempt under care."""
+    """The Incident with its episode brought up to date. `signals` are those that concern the attempt under care."""
     if incident.attempt is None:
         return incident
     view = view if view is not None and view.name == incident.attempt else None
-    bout = incident.loss.bout
-    if bout is not None and (bout.attempt != incident.attempt or _is_before_repair(bout.since, incident)):
-        bout = None
+    episode = incident.loss.episode
+    if episode is not None and (episode.attempt != incident.attempt or _is_before_repair(episode.since, incident)):
+        episode = None
     reported = [item for item in signals if item.fault in LOSS_FAULTS and item.triggers]
-    over_at = _over_between(bout, signals, view)
-    if bout is not None and over_at is not None:
-        bout = dataclasses.replace(bout, healed_step=over_at)
-        incident = marked_healed(incident.changed(bout=bout))
-    if bout is None or bout.healed_step is not None:
-        bout = _begun(incident, bout, reported, view, now) or bout
-    if bout is None:
-        return incident if incident.loss.bout is None else incident.changed(bout=None)
-    if bout.healed_step is None:
-        bout = _learned(bout, reported, view)
-        bout = dataclasses.replace(bout, healed_step=_healed_at(bout, signals, view))
-        is_unseen = bout.healed_step is None and (view is None or view.loss_health not in (*_BAD, _WATCH))
-        bout = dataclasses.replace(bout, unseen_since=(bout.unseen_since or now) if is_unseen else None)
-    return incident if bout == incident.loss.bout else incident.changed(bout=bout)
+    over_at = _over_between(episode, signals, view)
+    if episode is not None and over_at is not None:
+        episode = dataclasses.replace(episode, healed_step=over_at)
+        incident = marked_healed(incident.changed(episode=episode))
+    if episode is None or episode.healed_step is not None:
+        episode = _begun(incident, episode, reported, view, now) or episode
+    if episode is None:
+        return incident if incident.loss.episode is None else incident.changed(episode=None)
+    if episode.healed_step is None:
+        episode = _learned(episode, reported, view)
+        episode = dataclasses.replace(episode, healed_step=_healed_at(episode, signals, view))
+        is_unseen = episode.healed_step is None and (view is None or view.loss_health not in (*_BAD, _WATCH))
+        episode = dataclasses.replace(episode, unseen_since=(episode.unseen_since or now) if is_unseen else None)
+    return incident if episode == incident.loss.episode else incident.changed(episode=episode)
 
 
-def _over_between(bout: Bout | None, signals: list[Signal], view: AttemptView | None) -> int | None:
-    """Where the bout ended, if what is bad now began after it: it healed, and another began between two observations.
+def _over_between(episode: LossEpisode | None, signals: list[Signal], view: AttemptView | None) -> int | None:
+    """Where the episode ended, if what is bad now began after it: it healed, and one began between two observations.
 
     The run's own judgement keeps one onset for as long as one trouble lasts. Without this, two spikes that each heal
     would count as one that lasts.
     """
-    if bout is None or bout.healed_step is not None or view is None or bad_fault(view) is None:
+    if episode is None or episode.healed_step is not None or view is None or bad_fault(view) is None:
         return None
-    first, onset = bout.first_bad, view.onset_step
+    first, onset = episode.first_bad, view.onset_step
     if onset is None or not isinstance(first, Known) or onset <= first.value:
         return None
     reported = [_step(item, "healed_step") for item in signals if item.kind is SignalKind.LOSS_RECOVERED]
@@ -82,13 +82,13 @@ def _over_between(bout: Bout | None, signals: list[Signal], view: AttemptView | 
 
 
 def _is_before_repair(moment: datetime, incident: Incident) -> bool:
-    return incident.sight.repaired_at is not None and moment < incident.sight.repaired_at
+    return incident.tracking.repaired_at is not None and moment < incident.tracking.repaired_at
 
 
 def _begun(
-    incident: Incident, old: Bout | None, reported: list[Signal], view: AttemptView | None, now: datetime
-) -> Bout | None:
-    """A bout that is news: none was followed, or the one that was is over and this began after it."""
+    incident: Incident, old: LossEpisode | None, reported: list[Signal], view: AttemptView | None, now: datetime
+) -> LossEpisode | None:
+    """A episode that is news: none was followed, or the one that was is over and this began after it."""
     over_at = old.healed_step if old is not None else None
     fresh = [item for item in reported if over_at is None or _is_after(_onset_of(item), over_at)]
     fault = bad_fault(view) if view is not None else None
@@ -103,7 +103,7 @@ def _begun(
         reported_step = Known(min(step.value for step in first_reported))
     elif view is not None and fault is not None:
         reported_step = view.judged_at
-    return Bout(
+    return LossEpisode(
         attempt=incident.attempt or "",
         fault=FaultClass.DIVERGENCE if FaultClass.DIVERGENCE in faults else FaultClass.LOSS_SPIKE,
         since=now,
@@ -117,49 +117,53 @@ def _is_after(step: Maybe[int], over_at: int | None) -> bool:
     return over_at is None or (isinstance(step, Known) and step.value > over_at)
 
 
-def _learned(bout: Bout, reported: list[Signal], view: AttemptView | None) -> Bout:
+def _learned(episode: LossEpisode, reported: list[Signal], view: AttemptView | None) -> LossEpisode:
     """Its onset only sinks: several ranks and detectors may tell of it, in any order."""
-    floor = -1 if bout.after_step is None else bout.after_step
+    floor = -1 if episode.after_step is None else episode.after_step
     onsets = [step.value for step in map(_onset_of, reported) if isinstance(step, Known) and step.value > floor]
-    if isinstance(bout.onset_step, Known):
-        onsets.append(bout.onset_step.value)
+    if isinstance(episode.onset_step, Known):
+        onsets.append(episode.onset_step.value)
     if view is not None and bad_fault(view) is not None:
         if view.onset_step is not None:
             onsets.append(view.onset_step)
         if bad_fault(view) is FaultClass.DIVERGENCE:
-            bout = dataclasses.replace(bout, fault=FaultClass.DIVERGENCE)
-    if onsets and bout.onset_step != Known(min(onsets)):
-        bout = dataclasses.replace(bout, onset_step=Known(min(onsets)))
-    return bout
+            episode = dataclasses.replace(episode, fault=FaultClass.DIVERGENCE)
+    if onsets and episode.onset_step != Known(min(onsets)):
+        episode = dataclasses.replace(episode, onset_step=Known(min(onsets)))
+    return episode
 
 
-def _healed_at(bout: Bout, signals: list[Signal], view: AttemptView | None) -> int | None:
+def _healed_at(episode: LossEpisode, signals: list[Signal], view: AttemptView | None) -> int | None:
     """Where it was seen to end. A signal older than the heartbeat proves nothing about a relapse in the heartbeat."""
     steps = [view.healed_step] if view is not None and view.loss_health in _FINE else []
     steps += [_step(item, "healed_step") for item in signals if item.kind is SignalKind.LOSS_RECOVERED]
     if view is not None and bad_fault(view) is not None:
         judged = view.judged_at
         steps = [step for step in steps if step is not None and isinstance(judged, Known) and step > judged.value]
-    since = bout.first_bad
+    since = episode.first_bad
     known = [step for step in steps if step is not None and isinstance(since, Known) and step >= since.value]
     return max(known, default=None)
 
 
-def turn_of(bout: Bout, view: AttemptView, policy: Policy) -> BadLossState:
-    """How the bout stands. LASTS takes steps beyond the healing time AND a later verdict than the first.
+def turn_of(episode: LossEpisode, view: AttemptView, policy: Policy) -> BadLossState:
+    """How the episode stands. LASTS takes steps beyond the healing time AND a later verdict than the first.
 
     A job that logs one loss per 100 steps has passed 30 steps at its next value; one value alone would then stop it.
     """
-    if bout.healed_step is not None:
+    if episode.healed_step is not None:
         return BadLossState.HEALED
     if view.loss_health == _WATCH:
         return BadLossState.YOUNG
-    judged, since = view.judged_at, bout.first_bad
-    if isinstance(judged, Known) and isinstance(bout.reported_step, Known) and judged.value < bout.reported_step.value:
+    judged, since = view.judged_at, episode.first_bad
+    if (
+        isinstance(judged, Known)
+        and isinstance(episode.reported_step, Known)
+        and judged.value < episode.reported_step.value
+    ):
         return BadLossState.YOUNG  # the heartbeat is older than the word
     if bad_fault(view) is None or not isinstance(judged, Known) or not isinstance(since, Known):
         return BadLossState.UNSEEN
-    is_second = not isinstance(bout.reported_step, Known) or judged.value > bout.reported_step.value
+    is_second = not isinstance(episode.reported_step, Known) or judged.value > episode.reported_step.value
     return (
         BadLossState.LASTS
         if is_second and judged.value > since.value + policy.loss.spike_heal_steps
@@ -168,19 +172,19 @@ def turn_of(bout: Bout, view: AttemptView, policy: Policy) -> BadLossState:
 
 
 def marked_bad(incident: Incident) -> Incident:
-    """The Incident with its bout taken for what it is: the attempt's state since the onset is not to be used again."""
-    bout = incident.loss.bout
-    if bout is None or bout.attempt != incident.attempt or bout.healed_step is not None:
+    """The Incident with its episode marked bad: the attempt's state since the onset is not to be used again."""
+    episode = incident.loss.episode
+    if episode is None or episode.attempt != incident.attempt or episode.healed_step is not None:
         return incident
-    if isinstance(bout.first_bad, Known):
-        incident = with_stretch(incident, Stretch(attempt=bout.attempt, from_step=bout.first_bad.value))
+    if isinstance(episode.first_bad, Known):
+        incident = with_stretch(incident, Stretch(attempt=episode.attempt, from_step=episode.first_bad.value))
     if incident.is_poisoned:
         return incident
-    return incident.changed(onset_attempt=bout.attempt, onset_step=bout.first_bad, onset_fault=bout.fault)
+    return incident.changed(onset_attempt=episode.attempt, onset_step=episode.first_bad, onset_fault=episode.fault)
 
 
 def noted_bad(incident: Incident) -> Incident:
-    """The Incident with its bout noted before a run is saved, stopped or replaced.
+    """The Incident with its episode noted before a run is saved, stopped or replaced.
 
     Where that is done for the loss, it is taken for what it is. Where it is done for another reason (a hang, a broken
     node, an order), the spike may yet have healed: what was saved in it is not used, but nothing is rolled back for it.
@@ -190,14 +194,14 @@ def noted_bad(incident: Incident) -> Incident:
 
 
 def marked_healed(incident: Incident) -> Incident:
-    """The Incident with its bout over: what was saved in it stays unused, what is saved from now on is good."""
-    bout = incident.loss.bout
-    if bout is None or bout.healed_step is None:
+    """The Incident with its episode over: what was saved in it stays unused, what is saved from now on is good."""
+    episode = incident.loss.episode
+    if episode is None or episode.healed_step is None:
         return incident
-    if isinstance(bout.first_bad, Known):
-        whole = Stretch(attempt=bout.attempt, from_step=bout.first_bad.value, to_step=bout.healed_step)
+    if isinstance(episode.first_bad, Known):
+        whole = Stretch(attempt=episode.attempt, from_step=episode.first_bad.value, to_step=episode.healed_step)
         incident = with_stretch(incident, whole)
-    if incident.loss.onset_attempt == bout.attempt and incident.loss.onset_fault in LOSS_FAULTS:
+    if incident.loss.onset_attempt == episode.attempt and incident.loss.onset_fault in LOSS_FAULTS:
         incident = incident.changed(
             onset_attempt=None, onset_step=Unknown("healed without help"), onset_fault=FaultClass.NON_FINITE
         )

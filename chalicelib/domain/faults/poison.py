@@ -56,10 +56,10 @@ def note_poison(incident: Incident, view: AttemptView | None) -> Incident:
             onset_fault=FaultClass.NON_FINITE,
         )
     incident = _lower_onset(incident, own)
-    bout = incident.loss.bout
-    if bout is not None and bout.healed_step is None and bout.attempt == incident.attempt:
+    episode = incident.loss.episode
+    if episode is not None and episode.healed_step is None and episode.attempt == incident.attempt:
         # It went from bad to worse: its state was bent from the spike's onset on.
-        incident = _lower_onset_to(incident, bout.first_bad)
+        incident = _lower_onset_to(incident, episode.first_bad)
     if view is not None and view.name == incident.attempt:
         incident = _lower_onset_to(incident, _onset_in(view, incident))
         if isinstance(incident.loss.onset_step, Unknown) and isinstance(view.last_step, Known):
@@ -148,7 +148,7 @@ def as_begun(incident: Incident, view: AttemptView) -> Incident:
 def without_loaded(incident: Incident, view: AttemptView, checkpoints: Sequence[CheckpointView]) -> Incident:
     """The Incident with what the attempt began from as well, where its loss was not finite from its first step on.
 
-    That is an elder attempt's checkpoint: what its plan names, else the newest one of that step.
+    That is an earlier attempt's checkpoint: what its plan names, else the newest one of that step.
     """
     loss, first = incident.loss, view.first_step
     if loss.onset_attempt != view.name or loss.onset_fault is not FaultClass.NON_FINITE:
@@ -183,12 +183,12 @@ def _lower_onset_to(incident: Incident, step: Maybe[int]) -> Incident:
     if isinstance(kept, Known) and kept.value < step.value:
         if not loss.is_onset_later:
             return incident
-        elder = (
+        other_stretches = (
             stretch
             for stretch in loss.stretches
             if stretch.attempt != loss.onset_attempt or stretch.to_step is not None
         )
-        incident = incident.changed(stretches=tuple(elder))
+        incident = incident.changed(stretches=tuple(other_stretches))
     return incident.changed(onset_step=step, is_onset_later=False)
 
 

@@ -31,7 +31,7 @@ def concerns(signal: Signal, incident: Incident) -> bool:
 
 def is_current(signal: Signal, incident: Incident) -> bool:
     """About the attempt under care, and not from before the platform restarted it."""
-    is_past = incident.sight.repaired_at is not None and signal.occurred_at < incident.sight.repaired_at
+    is_past = incident.tracking.repaired_at is not None and signal.occurred_at < incident.tracking.repaired_at
     return concerns(signal, incident) and not is_past
 
 

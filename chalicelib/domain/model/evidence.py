@@ -38,7 +38,7 @@ class Need(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Bout(Record):
+class LossEpisode(Record):
     """A bad loss of one attempt, from its onset until it is seen to be over.
 
     `reported_step` is the newest step that had been judged when it was first reported: acting needs a later verdict

@@ -16,7 +16,7 @@ from chalicelib.domain.model.approvals import Approval, Hold
 from chalicelib.domain.model.clocks import Fact, Pause, Since, moved_on
 from chalicelib.domain.model.codec import Record
 from chalicelib.domain.model.errors import InvalidTransition
-from chalicelib.domain.model.incident_parts import BadLoss, Evidence, Halt, Resubmissions, Sight
+from chalicelib.domain.model.incident_parts import AttemptTracking, BadLoss, Evidence, Halt, Resubmissions
 from chalicelib.domain.model.incident_parts import CheckpointAsk as CheckpointAsk
 from chalicelib.domain.model.incident_parts import Failure as Failure
 from chalicelib.domain.model.incident_parts import SkipWindow as SkipWindow
@@ -119,7 +119,7 @@ class Incident(Record):
     paused_since: Fact | None = None  # when the global pause was first found set; no limit runs until it is lifted
     account: Account = dataclasses.field(default_factory=Account)  # what its ledger will need
 
-    sight: Sight = dataclasses.field(default_factory=Sight)
+    tracking: AttemptTracking = dataclasses.field(default_factory=AttemptTracking)
     loss: BadLoss = dataclasses.field(default_factory=BadLoss)
     evidence: Evidence = dataclasses.field(default_factory=Evidence)
     halt: Halt = dataclasses.field(default_factory=Halt)
@@ -172,7 +172,7 @@ class Incident(Record):
     def _moved_on(self, pause: Pause) -> Incident:
         return dataclasses.replace(
             moved_on(self, pause),
-            sight=self.sight.moved_on(pause),
+            tracking=self.tracking.moved_on(pause),
             loss=self.loss.moved_on(pause),
             evidence=self.evidence.moved_on(pause),
             halt=self.halt.moved_on(pause),
@@ -258,7 +258,7 @@ def best_step(*steps: Maybe[int]) -> Maybe[int]:
 _PART_OF: Final[Mapping[str, str]] = {
     field.name: part
     for part, kind in {
-        "sight": Sight,
+        "tracking": AttemptTracking,
         "loss": BadLoss,
         "evidence": Evidence,
         "halt": Halt,

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from chalicelib.domain.model.clocks import Due, Fact, Pause, Since, moved_on
-from chalicelib.domain.model.evidence import Bout, Need, Onset, Stretch, Suspicion
+from chalicelib.domain.model.evidence import LossEpisode, Need, Onset, Stretch, Suspicion
 from chalicelib.domain.model.known import Maybe, Unknown
 from chalicelib.domain.model.start_view import BadNode, Submission
 from rekindle.protocol.signals import FaultClass
@@ -98,7 +98,7 @@ class Failure:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sight:
+class AttemptTracking:
     """What was seen of the attempt under care, and since when: what the limits on its states are measured from."""
 
     seen_as: str = ""  # the state it was last seen in: `<attempt>:<status>`
@@ -110,7 +110,7 @@ class Sight:
     watch_step: Maybe[int] = Unknown("not watched yet")  # reached by `watch_at`
     watch_at: Since | None = None  # since when a run that must move has not moved
 
-    def moved_on(self, pause: Pause) -> Sight:
+    def moved_on(self, pause: Pause) -> AttemptTracking:
         """As it would be had the pause taken no time."""
         return moved_on(self, pause)
 
@@ -124,7 +124,7 @@ class BadLoss:
     onset_attempt: str | None = None  # the attempt that it is a step of, once poisoned
     onset_fault: FaultClass = FaultClass.NON_FINITE  # what began there
     onsets: tuple[Onset, ...] = ()  # those rolled back for, in order
-    bout: Bout | None = None  # a bad loss that is watched
+    episode: LossEpisode | None = None  # a bad loss that is watched
     stretches: tuple[Stretch, ...] = ()  # checkpoints never resumed from; the Job's next Incident begins with them
     verify_to: Maybe[int] = Unknown("nothing beyond the target")  # must be passed too, besides `target_step`
     rollbacks: int = 0
@@ -132,7 +132,7 @@ class BadLoss:
 
     def moved_on(self, pause: Pause) -> BadLoss:
         """As it would be had the pause taken no time."""
-        return dataclasses.replace(self, bout=self.bout and moved_on(self.bout, pause))
+        return dataclasses.replace(self, episode=self.episode and moved_on(self.episode, pause))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

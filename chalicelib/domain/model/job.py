@@ -128,8 +128,8 @@ class Job(Record):
 class Attempt(Record):
     """One submission of a Job. `incident_id` names the Incident that submitted it; None for the first.
 
-    `went_back`: it left its elders' line at `resume_step` on purpose (an order, a poisoned run). `began`: the platform
-    has run its script, and not only waited for capacity; False also while that is not known.
+    `went_back`: it left the line of those before it at `resume_step` on purpose (an order, a poisoned run). `began`:
+    the platform has run its script, and not only waited for capacity; False also while that is not known.
     """
 
     job_id: str

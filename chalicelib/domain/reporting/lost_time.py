@@ -82,7 +82,7 @@ def _why_unknown(incident: Incident) -> str:
 
 
 def _stood_still(incident: Incident) -> bool:
-    return incident.fault is FaultClass.HANG or incident.sight.repaired_at is not None
+    return incident.fault is FaultClass.HANG or incident.tracking.repaired_at is not None
 
 
 def _from(incident: Incident, onset: Maybe[datetime]) -> tuple[Maybe[datetime], Maybe[int], tuple[str, ...]]:

@@ -136,7 +136,7 @@ def left_in_doubt(checkpoints: Sequence[CheckpointView], incident: Incident) -> 
     if (
         incident.order is not None
         or incident.resubmission.tries
-        or incident.loss.bout is not None
+        or incident.loss.episode is not None
         or incident.is_poisoned
     ):
         return None
@@ -191,9 +191,9 @@ def _of_unknown_worth(item: CheckpointView, incident: Incident) -> bool:
 def mark_abandoned(checkpoints: Sequence[CheckpointView], attempts: Sequence[Attempt]) -> tuple[CheckpointView, ...]:
     """The same checkpoints, those on a line that a later attempt has left marked with a problem.
 
-    An attempt that resumed at step r has decided that what its elders did beyond r does not count: it was poisoned, or
-    an operator went back on purpose. Their checkpoints beyond r stay in the bucket, whole and verified; to resume from
-    one of them in a later Incident would undo that rollback.
+    An attempt that resumed at step r has decided that what those before it did beyond r does not count: it was
+    poisoned, or an operator went back on purpose. Their checkpoints beyond r stay in the bucket, whole and
+    verified; to resume from one of them in a later Incident would undo that rollback.
     """
     marked = []
     numbers = {attempt.name: attempt.number for attempt in attempts}

@@ -234,13 +234,13 @@ class Intake:
         platform = self.scheduler.of(job.platform)
         if not platform.platform.restarts_by_itself:
             return None
-        elder = next(
+        before = next(
             (attempt for attempt in self.registry.attempts(job.job_id) if attempt.number == job.attempt_number - 1),
             None,
         )
-        if elder is None or elder.status:
+        if before is None or before.status:
             return None
-        view = platform.describe(elder.name)
+        view = platform.describe(before.name)
         ended = signal_from_state(job.job_id, view, now=self.clock.now())
         return ended if ended is not None and self._is_news_of_a_lost_node(ended, job) else None
 

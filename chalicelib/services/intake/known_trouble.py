@@ -46,15 +46,15 @@ def is_in_hand(before: Incident, signal: Signal, job: Job, *, now: datetime) -> 
 def is_new_poison(before: Incident, signal: Signal) -> bool:
     """The attempt was well when it was left to a person, whatever that Incident had begun with: now its loss is not.
 
-    One that was left because it continues from what an elder left may have been well, too: nothing of its own is among
-    the stretches of steps with a bad loss.
+    One that was left because it continues from what an earlier Job left may have been well, too: nothing of its own is
+    among the stretches of steps with a bad loss.
     """
     loss = before.loss
     was_poisoned = loss.onset_attempt == before.attempt and loss.onset_fault is FaultClass.NON_FINITE
-    is_elders = isinstance(loss.onset_step, Known) and not any(
+    is_inherited = isinstance(loss.onset_step, Known) and not any(
         stretch.attempt == before.attempt for stretch in loss.stretches
     )
-    return signal.fault is FaultClass.NON_FINITE and (is_elders or not was_poisoned)
+    return signal.fault is FaultClass.NON_FINITE and (is_inherited or not was_poisoned)
 
 
 def is_known(before: Incident, signal: Signal) -> bool:
@@ -71,7 +71,7 @@ def is_known(before: Incident, signal: Signal) -> bool:
         return True
     if before.fault is signal.fault and (not before.resubmission.tries or before.fault_rule == "verify.silent"):
         return True
-    is_bent = before.loss.bout is not None and before.loss.bout.attempt == before.attempt
+    is_bent = before.loss.episode is not None and before.loss.episode.attempt == before.attempt
     is_of_its_loss = signal.fault in POISONS
     return is_of_its_loss and (is_bent or before.loss.onset_attempt == before.attempt)
 
@@ -88,7 +88,7 @@ def _has_ended_since(before: Incident, signal: Signal) -> bool:
     """
     if signal.kind not in STATE_KINDS or signal.evidence.get("status") not in _ENDS:
         return False
-    status = before.sight.seen_as.removeprefix(f"{before.attempt}:")
+    status = before.tracking.seen_as.removeprefix(f"{before.attempt}:")
     if status not in set(AttemptStatus):
         return before.closed_at is not None and signal.occurred_at > before.closed_at
     return not AttemptStatus(status).has_ended

@@ -91,7 +91,7 @@ class Registration:
             return job
         self.registry.deactivate(job.job_id, ended_at=self.clock.now())
         at = f"{found.created_at:%Y-%m-%d %H:%M} UTC"
-        self._tell(
+        self._notify(
             token=f"another-run:{job.job_id}:{found.created_at.isoformat()}",
             title=f"{found.title or found.name} is not protected",
             text=f"{found.name}, submitted at {at}, has the number of a job that was protected before (submitted at "
@@ -320,14 +320,14 @@ class Registration:
 
     def _tell_limits(self, job: Job) -> None:
         """Once, while the person who submitted the run may be there to fix it; it is also stored on the Job."""
-        self._tell(
+        self._notify(
             token=f"registered:{job.job_id}",
             title=f"{job.name} is protected, with limits",
             text="\n".join([f"{job.job_id} ({job.name}):", *(f"- {limit}" for limit in job.limits)]),
             job_id=job.job_id,
         )
 
-    def _tell(self, *, token: str, title: str, text: str, job_id: str) -> None:
+    def _notify(self, *, token: str, title: str, text: str, job_id: str) -> None:
         if self.announcer is None:
             return
         notice = Notice(

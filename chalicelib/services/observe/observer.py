@@ -313,7 +313,7 @@ class Observer:
         if not isinstance(reports, Known):
             return reports
         since = (
-            incident.sight.repaired_at
+            incident.tracking.repaired_at
         )  # the platform has started the container anew: older words are of another life
         heard = [report for report in reports.value if since is None or report.at >= since]
         return suspicion_of(name, kind, with_rank_zero(heard, attempt.value) if is_nan else heard, kept_in=job.mailbox)

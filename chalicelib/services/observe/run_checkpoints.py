@@ -11,7 +11,7 @@ from chalicelib.domain.model.evidence import Stretch
 from chalicelib.domain.model.job import Attempt, Job
 from chalicelib.domain.model.known import Known, Maybe
 from chalicelib.domain.model.observation import AttemptView, CheckpointView
-from chalicelib.domain.run.elders import as_elders, first_step_of, marked_bad_steps, on_its_line
+from chalicelib.domain.run.earlier_jobs import first_step_of, marked_bad_steps, numbered_before, on_its_line
 from chalicelib.domain.run.resume_point import mark_abandoned
 from chalicelib.ports.incidents import IncidentStore
 from chalicelib.ports.jobs import JobRegistry
@@ -42,17 +42,17 @@ class RunCheckpoints:
             RecoveryError: they cannot be read now.
         """
         found = self.mailbox.checkpoints(job, attempts, near=near).value
-        elders = self._elders(job, attempts, found)
-        if elders:
+        earlier_attempts = self._of_earlier_jobs(job, attempts, found)
+        if earlier_attempts:
             view = seen()
             first = first_step_of(attempts, view.value if isinstance(view, Known) else None)
-            attempts = (*elders, *attempts)
+            attempts = (*earlier_attempts, *attempts)
             found = self.mailbox.checkpoints(job, attempts, near=near).value
-            found = on_its_line(found, {attempt.name for attempt in elders}, first)
-            found = marked_bad_steps(found, self._bad_stretches(elders))
+            found = on_its_line(found, {attempt.name for attempt in earlier_attempts}, first)
+            found = marked_bad_steps(found, self._bad_stretches(earlier_attempts))
         return mark_abandoned(found, attempts)
 
-    def _elders(
+    def _of_earlier_jobs(
         self, job: Job, attempts: Sequence[Attempt], checkpoints: Sequence[CheckpointView]
     ) -> tuple[Attempt, ...]:
         """The attempts of earlier Jobs that wrote some of the checkpoints, before those of the Job in number.
@@ -66,12 +66,14 @@ class RunCheckpoints:
         )
         owners = (self.registry.job_of_attempt(name) for name in strangers)
         names = [name for name in dict.fromkeys(owners) if name is not None and name != job.job_id][:MAX_JOBS]
-        earlier = [other for other in self.registry.known(names).values() if _is_elder(other, job)] if names else []
+        earlier = (
+            [other for other in self.registry.known(names).values() if _is_earlier_job(other, job)] if names else []
+        )
         if not earlier:
             return ()
         scheduler = self.scheduler.of(job.platform)
         user = _user(job, scheduler)
-        return as_elders(
+        return numbered_before(
             [
                 attempt
                 for incident in earlier
@@ -80,14 +82,14 @@ class RunCheckpoints:
             ]
         )
 
-    def _bad_stretches(self, elders: Sequence[Attempt]) -> tuple[Stretch, ...]:
+    def _bad_stretches(self, earlier_attempts: Sequence[Attempt]) -> tuple[Stretch, ...]:
         """What the newest Incident of each earlier Job knows; it has taken over what those before it knew."""
-        jobs = dict.fromkeys(attempt.job_id for attempt in elders)
+        jobs = dict.fromkeys(attempt.job_id for attempt in earlier_attempts)
         newest = (incident for job_id in jobs for incident in self.store.list_for_job(job_id, limit=1))
         return tuple(stretch for incident in newest for stretch in incident.loss.stretches)
 
 
-def _is_elder(other: Job, job: Job) -> bool:
+def _is_earlier_job(other: Job, job: Job) -> bool:
     return bool(job.mailbox) and other.created_at <= job.created_at and other.place == job.place
 
 

@@ -23,12 +23,12 @@ _NOT_COMPARED: Final = frozenset({"schema", "name", "version"})
 class PolicyDocuments:
     """A new version counts for Incidents that open from then on (within 30 s); an open one keeps its own."""
 
-    shelf: PolicyDocumentStore
+    documents: PolicyDocumentStore
     clock: Clock
 
     def listing(self) -> list[dict[str, Any]]:
         """Every policy in brief; `default` always exists."""
-        stored = [_brief(policy) for policy in self.shelf.listing()]
+        stored = [_brief(policy) for policy in self.documents.listing()]
         if not any(brief["name"] == DEFAULT_NAME for brief in stored):
             stored.insert(0, _brief(None))
         return stored
@@ -62,10 +62,10 @@ class PolicyDocuments:
             text = stored_text(document)
         except TooLong as err:
             raise InvalidPolicy("policy", str(err)) from err
-        present = self.shelf.stored(name)
+        present = self.documents.stored(name)
         if present is not None and present.version == replaces + 1 and present.text == text:
             return self.get(name)  # this very order was carried out before, and its answer was lost
-        self.shelf.write(name, text, replaces=replaces, now=self.clock.now())
+        self.documents.write(name, text, replaces=replaces, now=self.clock.now())
         return self.get(name)
 
     def validate(self, document: Mapping[str, Any], *, name: str) -> dict[str, Any]:
@@ -101,7 +101,7 @@ class PolicyDocuments:
 
     def _stored(self, name: str) -> StoredPolicy | None:
         """None for `default` where only the built-in one exists."""
-        stored = self.shelf.stored(name)
+        stored = self.documents.stored(name)
         if stored is None and name != DEFAULT_NAME:
             raise UnknownEntity(f"policy {name!r} is not stored")
         return stored

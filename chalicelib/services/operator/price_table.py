@@ -20,13 +20,13 @@ NAME: Final = "prices"
 class PriceTable:
     """What is stored counts within five minutes (aws.ssm.prices)."""
 
-    shelf: PolicyDocumentStore
+    documents: PolicyDocumentStore
     clock: Clock
 
     def get(self) -> dict[str, Any]:
         """The rows that count, the document that they come from, and the GPU types that have no price."""
-        stored = self.shelf.stored(NAME)
-        document, prices, problem = _read(stored)
+        stored = self.documents.stored(NAME)
+        document, prices, problem = _read_table(stored)
         return {
             "version": stored.version if stored is not None else 0,
             "is_builtin": stored is None,
@@ -51,13 +51,13 @@ class PriceTable:
             text = stored_text(document)
         except TooLong as err:
             raise InvalidRequest("prices", str(err)) from err
-        present = self.shelf.stored(NAME)
+        present = self.documents.stored(NAME)
         if present is None or present.version != replaces + 1 or present.text != text:  # else its answer was lost
-            self.shelf.write(NAME, text, replaces=replaces, now=self.clock.now())
+            self.documents.write(NAME, text, replaces=replaces, now=self.clock.now())
         return self.get()
 
 
-def _read(stored: StoredPolicy | None) -> tuple[dict[str, Any], Prices, str | None]:
+def _read_table(stored: StoredPolicy | None) -> tuple[dict[str, Any], Prices, str | None]:
     if stored is None:
         return {}, Prices.default(), None
     try:

@@ -78,10 +78,10 @@ class Curves:
         end = min(until or now, now)
         since = end - timedelta(minutes=minutes)
         period_s = period_for(timedelta(minutes=minutes), age=now - since)
-        found = self._read(job, period_s, only, since=since, until=end)
+        found = self._read_metrics(job, period_s, only, since=since, until=end)
         if period_s < 60 and all(isinstance(series, Unknown) for series in found.values()):
             period_s = 60  # a metric that is kept by the minute may refuse to be asked by the second
-            found = self._read(job, period_s, only, since=since, until=end)
+            found = self._read_metrics(job, period_s, only, since=since, until=end)
         return {
             "job_id": job.job_id,
             "attempt": job.current_attempt,
@@ -94,7 +94,7 @@ class Curves:
             },
         }
 
-    def _read(
+    def _read_metrics(
         self, job: Job, period_s: int, only: Collection[str], *, since: datetime, until: datetime
     ) -> dict[str, Maybe[Series]]:
         attempts = self._attempts(job, since, until) if job.watch.has_own_metrics else ()

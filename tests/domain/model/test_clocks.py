@@ -12,13 +12,13 @@ from chalicelib.domain.model.account import Account
 from chalicelib.domain.model.approvals import Approval, Hold
 from chalicelib.domain.model.clocks import Clock, Pause, clocks_of
 from chalicelib.domain.model.incident import Incident, Phase, Try
-from chalicelib.domain.model.incident_parts import BadLoss, Evidence, Halt, Resubmissions, Sight
+from chalicelib.domain.model.incident_parts import AttemptTracking, BadLoss, Evidence, Halt, Resubmissions
 from chalicelib.domain.model.repair import NodeRepair
 from chalicelib.domain.model.signal import Signal
 from tests.domain.looks import NOW, a_try, incident
 
 PARTS: dict[str, Any] = {
-    "sight": Sight,
+    "tracking": AttemptTracking,
     "loss": BadLoss,
     "evidence": Evidence,
     "halt": Halt,
@@ -100,7 +100,7 @@ def test_no_field_is_in_two_parts() -> None:
 
 def test_a_change_reaches_the_part_that_has_the_field() -> None:
     made = incident().changed(attempt="lm-r3", rollbacks=2, unseen_since=BEFORE, asks=4)
-    assert (made.attempt, made.loss.rollbacks, made.sight.unseen_since, made.halt.asks) == ("lm-r3", 2, BEFORE, 4)
+    assert (made.attempt, made.loss.rollbacks, made.tracking.unseen_since, made.halt.asks) == ("lm-r3", 2, BEFORE, 4)
     both = incident().changed(loss=BadLoss(rollbacks=1), onset_attempt="lm")
     assert both.loss == BadLoss(rollbacks=1, onset_attempt="lm")
     with pytest.raises(TypeError, match="no_such_field"):

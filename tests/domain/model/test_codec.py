@@ -162,7 +162,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"repair": []}, "repair"),
     ({"account": {"tariff": 3}}, "account.tariff"),
     ({"escalation": 2}, "escalation"),
-    ({"sight": {"escalation": 2}}, "sight.escalation"),
+    ({"tracking": {"escalation": 2}}, "tracking.escalation"),
 ]
 
 

@@ -24,7 +24,7 @@ from chalicelib.domain.model.action import (
     read_action,
 )
 from chalicelib.domain.model.errors import InvalidPolicy, InvalidTransition
-from chalicelib.domain.model.evidence import Bout, Need, Onset, Stretch, Suspicion
+from chalicelib.domain.model.evidence import LossEpisode, Need, Onset, Stretch, Suspicion
 from chalicelib.domain.model.incident import (
     MAX_KEPT_SIGNALS,
     CheckpointAsk,
@@ -37,7 +37,7 @@ from chalicelib.domain.model.incident import (
     execution_name,
     incident_id_for,
 )
-from chalicelib.domain.model.incident_parts import BadLoss, Evidence, Halt, Resubmissions, Sight
+from chalicelib.domain.model.incident_parts import AttemptTracking, BadLoss, Evidence, Halt, Resubmissions
 from chalicelib.domain.model.job import Attempt
 from chalicelib.domain.model.known import Known, Unknown
 from chalicelib.domain.model.observation import AttemptView, CheckpointView, Observation, ReplyView
@@ -65,13 +65,14 @@ INCIDENTS = st.builds(
     Incident,
     signals=st.lists(SIGNALS, max_size=2).map(tuple),
     target_step=STEPS,
-    sight=st.builds(Sight, watch_step=STEPS, seen_since=st.none() | MOMENTS),
+    tracking=st.builds(AttemptTracking, watch_step=STEPS, seen_since=st.none() | MOMENTS),
     loss=st.builds(
         BadLoss,
         onset_step=STEPS,
         verify_to=STEPS,
         onsets=st.lists(st.builds(Onset, step=STEPS), max_size=2).map(tuple),
-        bout=st.none() | st.builds(Bout, onset_step=STEPS, reported_step=STEPS, unseen_since=st.none() | MOMENTS),
+        episode=st.none()
+        | st.builds(LossEpisode, onset_step=STEPS, reported_step=STEPS, unseen_since=st.none() | MOMENTS),
         stretches=st.lists(st.builds(Stretch), max_size=2).map(tuple),
         skips=SKIPS.map(tuple),
     ),

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from chalicelib.domain.model.action import RequestCheckpoint, ResubmitJob, action_name
-from chalicelib.domain.model.evidence import Bout, Need, Onset, Stretch, is_forensic
+from chalicelib.domain.model.evidence import LossEpisode, Need, Onset, Stretch, is_forensic
 from chalicelib.domain.model.incident import Incident, Phase, SkipWindow
 from chalicelib.domain.model.known import Known, Unknown
 from chalicelib.domain.model.observation import AttemptStatus as S
@@ -48,14 +48,14 @@ def recovered(healed: int, attempt: str = "lm") -> Signal:
     return signal(None, kind=K.LOSS_RECOVERED, attempt=attempt, evidence=evidence)
 
 
-def bout(attempt: str = "lm", **more: Any) -> Bout:
+def episode(attempt: str = "lm", **more: Any) -> LossEpisode:
     base: dict[str, Any] = {"attempt": attempt, "fault": SPIKE, "since": NOW - MINUTE}
-    return Bout(**(base | {"onset_step": Known(ONSET), "reported_step": Known(1002)} | more))
+    return LossEpisode(**(base | {"onset_step": Known(ONSET), "reported_step": Known(1002)} | more))
 
 
 def spike(phase: Phase = W, fault: F = SPIKE, **more: Any) -> Incident:
     """An Incident about the spike, one minute old."""
-    base = {"bout": bout(), "signals": (told(),), "fault_rule": "signal.loss_spike"}
+    base = {"episode": episode(), "signals": (told(),), "fault_rule": "signal.loss_spike"}
     return incident(phase, fault, **(base | more))
 
 
@@ -97,11 +97,11 @@ TRIED: dict[str, Any] = {
     "skips": (SkipWindow(from_step=990, to_step=1190),),
     "verify_to": Known(1219),
     "target_step": Known(ONSET),
-    "bout": None,
+    "episode": None,
     "signals": (),
     "attempt": "lm-r2",
 }
-AGAIN = TRIED | {"bout": bout("lm-r2", onset_step=Known(1180), reported_step=Known(1181))}
+AGAIN = TRIED | {"episode": episode("lm-r2", onset_step=Known(1180), reported_step=Known(1181))}
 
 Row = tuple[str, Incident, Observation, Policy, str, Phase, tuple[str, ...]]
 LOSS_TABLE: list[Row] = [
@@ -115,8 +115,8 @@ LOSS_TABLE: list[Row] = [
     ("the last step of its time", spike(), seen(spiking(1030)), P, "spike.watching", W, ()),
     ("one step later it lasts", spike(), seen(spiking(1031)), P, "rollback.looking", W, ()),
     ("no longer bad, not called over", spike(), seen(spiking(1090, "watch")), P, "spike.watching", W, ()),
-    ("steps without a later verdict", spike(bout=bout(reported_step=Known(1100))), seen(spiking(1100, step=1199)), P, "spike.watching", W, ()),
-    ("the next verdict of a job that logs every 100 steps", spike(bout=bout(reported_step=Known(1100))), seen(spiking(1200)), P, "rollback.looking", W, ()),
+    ("steps without a later verdict", spike(episode=episode(reported_step=Known(1100))), seen(spiking(1100, step=1199)), P, "spike.watching", W, ()),
+    ("the next verdict of a job that logs every 100 steps", spike(episode=episode(reported_step=Known(1100))), seen(spiking(1200)), P, "rollback.looking", W, ()),
     ("a monitor that names no judged step", spike(), seen(spiking(None, step=1031)), P, "rollback.looking", W, ()),
     ("healed, says the beat", spike(), seen(spiking(1031, "ok", healed_step=1025)), P, "spike.healed", Phase.RECOVERED, ("Notify",)),
     ("healed late is healed", spike(), seen(spiking(1300, "ok", healed_step=1300)), P, "spike.healed", Phase.RECOVERED, ("Notify",)),
@@ -129,9 +129,9 @@ LOSS_TABLE: list[Row] = [
     ("healed, where the user wants to be told", incident(Phase.HOLDING, SPIKE), seen(spiking(1031, "ok", healed_step=1025), new_signals=(told(),)), with_row(SPIKE, response=Response.TELL), "spike.healed", Phase.RECOVERED, ("Notify",)),
     ("no judgement: neither healed nor bad", spike(), seen(view(step=1090)), P, "spike.unseen", W, ()),
     ("no judgement at the first look", incident(), seen(view(step=1090), new_signals=(told(),)), P, "spike.unseen", W, ()),
-    ("no judgement for long is told", spike(bout=bout(unseen_since=NOW - LONG)), seen(view(step=1090)), P, "spike.unseen_limit", Phase.STOPPED, ("Notify",)),
-    ("well, but nothing says that this was over", spike(bout=bout(unseen_since=NOW - LONG)), seen(spiking(1090, "ok", onset_step=None)), P, "spike.unseen_limit", Phase.STOPPED, ("Notify",)),
-    ("bad again after long silence", spike(bout=bout(unseen_since=NOW - LONG)), seen(spiking(1020)), P, "spike.watching", W, ()),
+    ("no judgement for long is told", spike(episode=episode(unseen_since=NOW - LONG)), seen(view(step=1090)), P, "spike.unseen_limit", Phase.STOPPED, ("Notify",)),
+    ("well, but nothing says that this was over", spike(episode=episode(unseen_since=NOW - LONG)), seen(spiking(1090, "ok", onset_step=None)), P, "spike.unseen_limit", Phase.STOPPED, ("Notify",)),
+    ("bad again after long silence", spike(episode=episode(unseen_since=NOW - LONG)), seen(spiking(1020)), P, "spike.watching", W, ()),
     ("an unreadable run is waited for", spike(), seen(UNSEEN), P, "open.unseen", W, ()),
     ("young and standing still", spike(watch_at=NOW - LONG, watch_step=Known(1010)), seen(spiking(1010)), P, "spike.undecided", Phase.HANDED_OVER, ("Notify",)),
     ("a spike that only an alarm told", incident(signals=(signal(SPIKE, kind=K.ALARM, attempt=None, step=None),)), seen(view(step=None)), P, "spike.unseen", W, ()),
@@ -302,7 +302,7 @@ def test_what_is_watched_past_is_the_window_and_the_time_to_heal() -> None:
 
 
 def test_a_spike_whose_onset_nobody_knows_is_not_resumed_from_its_own_checkpoints() -> None:
-    unknown = {"bout": bout(onset_step=Unknown("x"), reported_step=Unknown("x")), **LOOKING}
+    unknown = {"episode": episode(onset_step=Unknown("x"), reported_step=Unknown("x")), **LOOKING}
     case = spike(Phase.STOPPING, onset_attempt="lm", onset_step=Unknown("x"), onset_fault=SPIKE, **unknown)
     what = seen(view(S.STOPPED, step=1040), **saves(500))
     stopped = look(case, what)
@@ -319,7 +319,7 @@ def test_the_whole_story_is_told_when_roll_backs_did_not_cure_it() -> None:
         attempt="lm-r4",
         onsets=onsets,
         rollbacks=3,
-        bout=bout("lm-r4"),
+        episode=episode("lm-r4"),
         skips=(SkipWindow(from_step=978, to_step=1428),),
         signals=(),
         **LOOKING,

@@ -140,10 +140,10 @@ def heal_saved(context: RuleContext) -> Decision | None:
 @rule("spike.healed", "spike.healed_stalled", "verify.healed")
 def checkpoint_may_heal(context: RuleContext) -> Decision | None:
     """Its loss is well, or may still heal: it is not stopped now; [watched](#a-bad-loss-is-watched)."""
-    attempt, bout = _living(context), context.incident.loss.bout
-    if attempt is None or bout is None or context.incident.fault not in LOSS_FAULTS:
+    attempt, episode = _living(context), context.incident.loss.episode
+    if attempt is None or episode is None or context.incident.fault not in LOSS_FAULTS:
         return None
-    turn = turn_of(bout, attempt, context.policy)
+    turn = turn_of(episode, attempt, context.policy)
     if turn is BadLossState.HEALED:
         return healed_meanwhile(context)
     is_watched = context.policy.playbook(context.incident.fault).response is Response.WATCH_THEN_ROLL_BACK

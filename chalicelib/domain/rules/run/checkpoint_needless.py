@@ -43,8 +43,8 @@ def checkpoint_poisoned(context: RuleContext) -> Decision | None:
 @rule("spike.healed", "spike.healed_stalled", "verify.healed")
 def checkpoint_healed(context: RuleContext) -> Decision | None:
     """Its bad loss has healed: closed; a new attempt still has to pass the step that the old one ended at."""
-    bout = context.incident.loss.bout
-    if context.incident.fault not in LOSS_FAULTS or bout is None or bout.healed_step is None:
+    episode = context.incident.loss.episode
+    if context.incident.fault not in LOSS_FAULTS or episode is None or episode.healed_step is None:
         return None
     return healed_meanwhile(context)
 

@@ -41,7 +41,7 @@ from rekindle.protocol.signals import FaultClass
 @rule("spike.unseen", "spike.unseen_limit")
 def spike_unjudged(context: RuleContext) -> Decision | None:
     """Only another source than the run's monitor says so: wait for a verdict; notified after `timing.tell_open_s`."""
-    if context.incident.loss.bout is not None:
+    if context.incident.loss.episode is not None:
         return None
     return _unseen(context, context.in_phase if context.incident.phase is Phase.WATCHING else timedelta(0))
 
@@ -88,8 +88,8 @@ def spike_young(context: RuleContext) -> Decision | None:
 @rule("spike.unseen", "spike.unseen_limit")
 def spike_unseen(context: RuleContext) -> Decision:
     """Whether it has healed is unknown: wait; notified after `timing.tell_open_s`."""
-    bout = context.incident.loss.bout
-    unseen_since = bout.unseen_since if bout is not None else None
+    episode = context.incident.loss.episode
+    unseen_since = episode.unseen_since if episode is not None else None
     return _unseen(context, context.now - (unseen_since or context.now))
 
 
@@ -97,26 +97,30 @@ WATCHED_LOSS: Final = (spike_unjudged, spike_healed_now, spike_lasts, spike_youn
 
 
 def _turn(context: RuleContext) -> BadLossState | None:
-    bout = context.incident.loss.bout
-    return turn_of(bout, context.attempt_seen, context.policy) if bout is not None else None
+    episode = context.incident.loss.episode
+    return turn_of(episode, context.attempt_seen, context.policy) if episode is not None else None
 
 
 def close_healed(context: RuleContext, attempt: AttemptView) -> Decision:
     """It is over. Nothing was spent; only what was saved meanwhile is never resumed from."""
-    bout = context.incident.loss.bout
+    episode = context.incident.loss.episode
     context = replace(context, incident=marked_healed(context.incident))
-    assert bout is not None  # noqa: S101  only a bout can have healed
-    onset = step_word(bout.first_bad)
+    assert episode is not None  # noqa: S101  only a episode can have healed
+    onset = step_word(episode.first_bad)
     kept = ""
-    if isinstance(bout.first_bad, Known) and bout.healed_step is not None and bout.healed_step > bout.first_bad.value:
-        kept = f" What was saved at steps {onset} to {bout.healed_step - 1} is not resumed from."
+    if (
+        isinstance(episode.first_bad, Known)
+        and episode.healed_step is not None
+        and episode.healed_step > episode.first_bad.value
+    ):
+        kept = f" What was saved at steps {onset} to {episode.healed_step - 1} is not resumed from."
     spent = (
         "Nothing was stopped or resubmitted."
         if context.incident.halt.asks
         else "Nothing was stopped, saved or resubmitted."
     )
     text = (
-        f"{attempt.name} healed without help: bad from step {onset}, well again at step {bout.healed_step}. "
+        f"{attempt.name} healed without help: bad from step {onset}, well again at step {episode.healed_step}. "
         f"{spent}{kept}"
     )
     if attempt.work == STALLED:  # an Incident of its own: this one is about the loss
@@ -127,8 +131,8 @@ def close_healed(context: RuleContext, attempt: AttemptView) -> Decision:
 
 
 def _where(context: RuleContext) -> str:
-    bout, attempt = context.incident.loss.bout, context.attempt_seen
-    since = step_word(bout.first_bad) if bout is not None else "an unknown step"
+    episode, attempt = context.incident.loss.episode, context.attempt_seen
+    since = step_word(episode.first_bad) if episode is not None else "an unknown step"
     return f"{attempt.name} is at step {step_word(attempt.judged_at)}, bad since step {since}"
 
 

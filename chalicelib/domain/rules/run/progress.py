@@ -149,7 +149,7 @@ def verify_moves(context: RuleContext) -> Decision | None:
         return None
     tries = incident.resubmission.tries
     resumed = tries[-1].resume_step if tries else Unknown("no try on record")
-    known = (step for step in (resumed, attempt.first_step, incident.sight.watch_step) if isinstance(step, Known))
+    known = (step for step in (resumed, attempt.first_step, incident.tracking.watch_step) if isinstance(step, Known))
     base = next(known, resumed)
     is_past = has_passed(attempt.last_step, base) and not doubt_of(context, attempt)
     if is_past and context.in_phase >= context.policy.timing.look_max:

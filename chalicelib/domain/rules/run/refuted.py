@@ -135,7 +135,7 @@ def claim_late(context: RuleContext) -> Decision | None:
 def recovered_itself(context: RuleContext, attempt: AttemptView) -> Decision | None:
     """A stall, a false alarm or a platform repair whose steps move again needs no action."""
     was_repaired = (
-        context.incident.sight.repaired_at is not None or context.incident.resubmission.deferred_since is not None
+        context.incident.tracking.repaired_at is not None or context.incident.resubmission.deferred_since is not None
     )
     healable = HEALED_BY_REPAIR if was_repaired else HEALABLE
     if context.incident.fault not in healable or context.incident.order is not None:

@@ -34,8 +34,8 @@ from rekindle.protocol.signals import FaultClass
 @rule("spike.healed", "spike.healed_stalled")
 def spike_healed(context: RuleContext) -> Decision | None:
     """Its bad loss has healed: closed. If it makes no step now, that opens an Incident of its own."""
-    bout = context.incident.loss.bout
-    if context.incident.fault not in LOSS_FAULTS or bout is None or bout.healed_step is None:
+    episode = context.incident.loss.episode
+    if context.incident.fault not in LOSS_FAULTS or episode is None or episode.healed_step is None:
         return None
     return close_healed(context, context.attempt_seen)
 
@@ -98,7 +98,7 @@ def defer_repaired(context: RuleContext) -> Decision | None:
     if not _came_back_from_repair(context):
         return None
     context, still = watch(context, context.attempt_seen)
-    attempt, repaired_at = context.attempt_seen, context.incident.sight.repaired_at
+    attempt, repaired_at = context.attempt_seen, context.incident.tracking.repaired_at
     back_for = context.now - (repaired_at or context.now)
     if isinstance(attempt.last_step, Known) and isinstance(context.incident.target_step, Known):
         if still >= context.policy.timing.silent_limit and back_for >= context.policy.timing.silent_limit:
@@ -165,7 +165,7 @@ def _response(context: RuleContext) -> Response:
 def _came_back_from_repair(context: RuleContext) -> bool:
     """The platform has restarted it, and nothing was reported since: earlier reports are about the past."""
     incident = context.incident
-    back_at = incident.sight.repaired_at
+    back_at = incident.tracking.repaired_at
     if back_at is None or incident.fault not in HEALED_BY_REPAIR or is_poisoned(context, context.attempt_seen):
         return False
     return not any(

@@ -280,10 +280,10 @@ def _has_a_good_node(context: RuleContext, _: AttemptView) -> str:
 
 
 def _has_a_good_loss(context: RuleContext, _: AttemptView) -> str:
-    bout = context.incident.loss.bout
-    if context.incident.fault not in LOSS_FAULTS or bout is None or bout.healed_step is None:
+    episode = context.incident.loss.episode
+    if context.incident.fault not in LOSS_FAULTS or episode is None or episode.healed_step is None:
         return ""
-    return f"has a loss that is well again since step {bout.healed_step}"
+    return f"has a loss that is well again since step {episode.healed_step}"
 
 
 def _is_fast(context: RuleContext, attempt: AttemptView) -> str:

@@ -55,7 +55,7 @@ def verify_stalled(context: RuleContext) -> Decision | None:
     attempt = context.attempt_seen
     if attempt.work != STALLED or attempt.status is not AttemptStatus.RUNNING or attempt.heartbeat_at is None:
         return None
-    back_at = context.incident.sight.repaired_at
+    back_at = context.incident.tracking.repaired_at
     is_of_now = context.now - attempt.heartbeat_at < STALE and (back_at is None or attempt.heartbeat_at >= back_at)
     if not is_of_now or context.policy.playbook(FaultClass.HANG).response is not Response.CHECKPOINT_THEN_RESTART:
         return None
@@ -103,11 +103,11 @@ def _only_news(
 @rule("verify.spike", "verify.roll_back", "playbook.checkpoint", "playbook.hand_over")
 def verify_spike(context: RuleContext) -> Decision | None:
     """Its own loss is bad: given its time to heal as the first one was, then [rolled back](#rolling-back) further."""
-    attempt, bout = context.attempt_seen, context.incident.loss.bout
-    if bout is None or attempt.status is not AttemptStatus.RUNNING:
+    attempt, episode = context.attempt_seen, context.incident.loss.episode
+    if episode is None or attempt.status is not AttemptStatus.RUNNING:
         return None
-    row = context.policy.playbook(bout.fault)
-    turn = turn_of(bout, attempt, context.policy)
+    row = context.policy.playbook(episode.fault)
+    turn = turn_of(episode, attempt, context.policy)
     is_watched = row.response is Response.WATCH_THEN_ROLL_BACK
     if (
         turn is BadLossState.HEALED
@@ -115,8 +115,8 @@ def verify_spike(context: RuleContext) -> Decision | None:
         or row.response in (Response.TELL, Response.RESTART)
     ):
         return None
-    context = context.changed(fault=bout.fault, fault_rule=f"verify.{bout.fault}")
-    where = f"{attempt.name} is bad again since step {step_word(bout.first_bad)}."
+    context = context.changed(fault=episode.fault, fault_rule=f"verify.{episode.fault}")
+    where = f"{attempt.name} is bad again since step {step_word(episode.first_bad)}."
     match row.response:
         case Response.WATCH_THEN_ROLL_BACK if turn is not BadLossState.LASTS:
             context, still = watch(context, attempt)

@@ -19,7 +19,7 @@ _BAD: Final = "its run had gone bad, as an Incident of that Job found"
 _DOUBT: Final = "an earlier Job's: whether this one continues it is not known"
 
 
-def as_elders(earlier: Sequence[Attempt]) -> tuple[Attempt, ...]:
+def numbered_before(earlier: Sequence[Attempt]) -> tuple[Attempt, ...]:
     """The attempts of earlier Jobs, numbered so that each comes before the first attempt of the Job."""
     in_order = sorted(earlier, key=lambda attempt: (attempt.submitted_at, attempt.number))
     return tuple(replace(attempt, number=index - len(in_order)) for index, attempt in enumerate(in_order))
@@ -35,22 +35,24 @@ def first_step_of(attempts: Sequence[Attempt], seen: AttemptView | None) -> Mayb
 
 
 def on_its_line(
-    checkpoints: Sequence[CheckpointView], elders: Collection[str], first_step: Maybe[int]
+    checkpoints: Sequence[CheckpointView], earlier: Collection[str], first_step: Maybe[int]
 ) -> tuple[CheckpointView, ...]:
     """The same without those of earlier Jobs that the Job does not continue.
 
-    `elders`: names of the earlier Jobs' attempts. A Job that began at `first_step` has their steps up to there. Where
+    `earlier`: names of the earlier Jobs' attempts. A Job that began at `first_step` has their steps up to there. Where
     no step of the Job is known, each of theirs has a problem: a person chooses whether to continue from it.
     """
     if not isinstance(first_step, Known):
         return tuple(
-            replace(checkpoint, problems=(*checkpoint.problems, _DOUBT)) if checkpoint.attempt in elders else checkpoint
+            replace(checkpoint, problems=(*checkpoint.problems, _DOUBT))
+            if checkpoint.attempt in earlier
+            else checkpoint
             for checkpoint in checkpoints
         )
     return tuple(
         checkpoint
         for checkpoint in checkpoints
-        if checkpoint.attempt not in elders or checkpoint.step <= first_step.value
+        if checkpoint.attempt not in earlier or checkpoint.step <= first_step.value
     )
 
 

@@ -9,7 +9,7 @@ from chalicelib.domain.model.evidence import Stretch
 from chalicelib.domain.model.job import Attempt
 from chalicelib.domain.model.known import Known, Unknown
 from chalicelib.domain.model.observation import AttemptStatus, AttemptView, CheckpointView
-from chalicelib.domain.run.elders import as_elders, first_step_of, marked_bad_steps, on_its_line
+from chalicelib.domain.run.earlier_jobs import first_step_of, marked_bad_steps, numbered_before, on_its_line
 from chalicelib.domain.run.resume_point import mark_abandoned
 
 T0 = datetime(2031, 1, 1, tzinfo=UTC)
@@ -26,8 +26,8 @@ def saved(step: int, by: str) -> CheckpointView:
 
 
 def test_each_elder_comes_before_the_first_attempt_of_the_job() -> None:
-    elders = as_elders([attempt("b", 1, 20), attempt("a-r2", 2, 10), attempt("a", 1)])
-    assert [(one.name, one.number) for one in elders] == [("a", -3), ("a-r2", -2), ("b", -1)]
+    earlier = numbered_before([attempt("b", 1, 20), attempt("a-r2", 2, 10), attempt("a", 1)])
+    assert [(one.name, one.number) for one in earlier] == [("a", -3), ("a-r2", -2), ("b", -1)]
 
 
 def test_the_job_has_their_steps_up_to_where_it_began() -> None:
@@ -57,7 +57,7 @@ def test_the_first_step_is_that_of_the_first_attempt_that_made_one() -> None:
 
 
 def test_a_later_attempt_that_went_back_leaves_the_elders_line_too() -> None:
-    attempts = (*as_elders([attempt("a", 1)]), attempt("c", 1), attempt("c-r2", 2, resume_step=Known(40)))
+    attempts = (*numbered_before([attempt("a", 1)]), attempt("c", 1), attempt("c-r2", 2, resume_step=Known(40)))
     marked = mark_abandoned((saved(60, "a"), saved(40, "a")), attempts)
     assert [bool(one.problems) for one in marked] == [True, False]
 
