@@ -117,14 +117,17 @@ class Asked:
     def texts(self) -> dict[str, str]:
         """The parameters as the deployment would have them: given now, else chosen before, else the default."""
         declared = (self.template or {}).get("Parameters", {})
-        before = {one["ParameterKey"]: one["ParameterValue"] for one in (self.existing or {}).get("Parameters", [])}
+        before = {
+            parameter["ParameterKey"]: parameter["ParameterValue"]
+            for parameter in (self.existing or {}).get("Parameters", [])
+        }
         defaults = {name: str(about["Default"]) for name, about in declared.items() if "Default" in about}
         kept = {name: text for name, text in before.items() if self.template is None or name in declared}
         return {**defaults, **kept, **self.given}
 
     def listed(self, parameter: str) -> list[str]:
         """The entries of a parameter that is a list."""
-        return [one.strip() for one in self.texts.get(parameter, "").split(",") if one.strip()]
+        return [value.strip() for value in self.texts.get(parameter, "").split(",") if value.strip()]
 
 
 Check = Callable[[Asked], Iterable[Finding]]
@@ -166,7 +169,7 @@ def existing_stack(cloud: Any, name: str) -> dict[str, Any] | None:
         if not (code_of(err) == "ValidationError" and "does not exist" in str(err)):
             raise
         found = []
-    return next((dict(one) for one in found if one["StackStatus"] != "DELETE_COMPLETE"), None)
+    return next((dict(stack) for stack in found if stack["StackStatus"] != "DELETE_COMPLETE"), None)
 
 
 def code_of(err: Any) -> str:

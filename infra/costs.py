@@ -57,7 +57,7 @@ class Row:
 
 def idle(template: dict[str, Any], config: dict[str, Any]) -> list[Row]:
     """A month of a stack that protects nothing."""
-    alarms = sum(one["Type"] == "AWS::CloudWatch::Alarm" for one in template["Resources"].values())
+    alarms = sum(resource["Type"] == "AWS::CloudWatch::Alarm" for resource in template["Resources"].values())
     (schedule,) = (
         event["Properties"]["Schedule"]
         for event in template["Resources"]["Sweep"]["Properties"]["Events"].values()

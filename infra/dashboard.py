@@ -42,7 +42,7 @@ def body() -> dict[str, Any]:
     widgets = [_search(title, statistic, metric) for title, statistic, metric in MEASURES]
     widgets += [_counts(title, statistic, metrics) for title, statistic, metrics in COUNTS]
     widgets.append(_graph("Messages waiting", "Maximum", [_queue(name) for name in QUEUES]))
-    widgets.append(_graph("Errors of the functions", "Sum", [_lambda(one.name) for one in FUNCTIONS]))
+    widgets.append(_graph("Errors of the functions", "Sum", [_lambda(function.name) for function in FUNCTIONS]))
     for index, widget in enumerate(widgets):
         widget |= {"x": _WIDTH * (index % 2), "y": _HEIGHT * (index // 2), "width": _WIDTH, "height": _HEIGHT}
     return {"widgets": widgets}

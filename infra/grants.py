@@ -1,7 +1,7 @@
 """The policies of the functions' roles: infra/policies/<function>.json, written by hand and deployed as they are.
 
 Each names what its function calls and on what. The embedded cloud denies a function every other call, which fails the
-test that made it; a test run names what is allowed and was not used (`pytest --unused-permissions`).
+test that made it; tests/security/test_permissions.py names what is allowed and not used.
 docs/reference/iam.md is written from the same files.
 """
 

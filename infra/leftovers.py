@@ -21,25 +21,25 @@ def deletion_blockers(asked: Asked) -> Iterator[Finding]:
     """What would make CloudFormation stop half way through the deletion, with the rest gone."""
     cloud = asked.client("cloudformation")
     own = [
-        one
+        resource
         for page in cloud.get_paginator("list_stack_resources").paginate(StackName=asked.stack)
-        for one in page["StackResourceSummaries"]
-        if one.get("PhysicalResourceId") and one["ResourceStatus"] not in _GONE
+        for resource in page["StackResourceSummaries"]
+        if resource.get("PhysicalResourceId") and resource["ResourceStatus"] not in _GONE
     ]
-    ids = {one["PhysicalResourceId"] for one in own}
-    for one in own:
-        if one["ResourceType"] == "AWS::IAM::ManagedPolicy":
-            yield from _attached(asked, one["PhysicalResourceId"], own=ids)
-        elif one["ResourceType"] == "AWS::Events::EventBus":
-            yield from _rules(asked, one["PhysicalResourceId"], own=ids)
+    ids = {resource["PhysicalResourceId"] for resource in own}
+    for resource in own:
+        if resource["ResourceType"] == "AWS::IAM::ManagedPolicy":
+            yield from _attached(asked, resource["PhysicalResourceId"], own=ids)
+        elif resource["ResourceType"] == "AWS::Events::EventBus":
+            yield from _rules(asked, resource["PhysicalResourceId"], own=ids)
 
 
 def _attached(asked: Asked, arn: str, *, own: set[str]) -> Iterator[Finding]:
     pages = asked.client("iam").get_paginator("list_entities_for_policy").paginate(PolicyArn=arn)
     for page in pages:
         for kind, members in (("role", "PolicyRoles"), ("user", "PolicyUsers"), ("group", "PolicyGroups")):
-            for one in page.get(members, []):
-                name = one[f"{kind.capitalize()}Name"]
+            for holder in page.get(members, []):
+                name = holder[f"{kind.capitalize()}Name"]
                 if name not in own:
                     yield problem(
                         f"the {kind} {name} still has the policy {arn}",
@@ -69,12 +69,12 @@ def _alarms(asked: Asked) -> Iterator[Finding]:
     watch = asked.client("cloudwatch")
     for prefix in (f"{asked.stack}-job-", f"{asked.stack}-jobs-"):
         found = [
-            one
+            alarm
             for page in watch.get_paginator("describe_alarms").paginate(AlarmNamePrefix=prefix)
-            for one in page["MetricAlarms"]
+            for alarm in page["MetricAlarms"]
         ]
         # Another stage may be called `job-…`: an alarm says by its tag whose it is.
-        names = [one["AlarmName"] for one in found if _stack_tag(watch, one["AlarmArn"]) == asked.stack]
+        names = [alarm["AlarmName"] for alarm in found if _stack_tag(watch, alarm["AlarmArn"]) == asked.stack]
         yield from _in_lines(
             names,
             "alarm{s} of Jobs, billed at 0.10 USD a month each (0.30 with a band)",
@@ -84,7 +84,7 @@ def _alarms(asked: Asked) -> Iterator[Finding]:
 
 def _stack_tag(watch: Any, arn: str) -> str | None:
     tags = watch.list_tags_for_resource(ResourceARN=arn)["Tags"]
-    return next((str(one["Value"]) for one in tags if one["Key"] == "rekindle:stack"), None)
+    return next((str(tag["Value"]) for tag in tags if tag["Key"] == "rekindle:stack"), None)
 
 
 def _queues(asked: Asked) -> Iterator[Finding]:
@@ -103,7 +103,7 @@ def _queues(asked: Asked) -> Iterator[Finding]:
 def _parameters(asked: Asked) -> Iterator[Finding]:
     filters = [{"Key": "Path", "Option": "Recursive", "Values": [f"/{asked.stack}"]}]
     pages = asked.client("ssm").get_paginator("describe_parameters").paginate(ParameterFilters=filters)
-    names = [one["Name"] for page in pages for one in page["Parameters"]]
+    names = [parameter["Name"] for page in pages for parameter in page["Parameters"]]
     yield from _in_lines(
         sorted(names),
         "stored setting{s}, policies and secrets that people wrote",
@@ -115,16 +115,17 @@ def _subscriptions(asked: Asked) -> Iterator[Finding]:
     logs = asked.client("logs")
     function = f":function:{asked.stack}-log_batch"
     groups = [
-        one["logGroupName"]
+        group["logGroupName"]
         for page in logs.get_paginator("describe_log_groups").paginate(logGroupNamePrefix=_CLUSTER_LOGS)
-        for one in page["logGroups"]
+        for group in page["logGroups"]
     ]
     for group in groups:
-        for one in logs.describe_subscription_filters(logGroupName=group)["subscriptionFilters"]:
-            if one["destinationArn"].endswith(function):
+        for subscription in logs.describe_subscription_filters(logGroupName=group)["subscriptionFilters"]:
+            if subscription["destinationArn"].endswith(function):
+                name = subscription["filterName"]
                 yield note(
-                    f"the subscription {one['filterName']} of {group} sends to a function that is gone",
-                    f"aws logs delete-subscription-filter --log-group-name {group} --filter-name {one['filterName']}",
+                    f"the subscription {name} of {group} sends to a function that is gone",
+                    f"aws logs delete-subscription-filter --log-group-name {group} --filter-name {name}",
                 )
 
 
@@ -132,7 +133,7 @@ def _log_groups(asked: Asked) -> Iterator[Finding]:
     pages = asked.client("logs").get_paginator("describe_log_groups")
     prefix = f"/aws/lambda/{asked.stack}-"
     others = tuple(f"/aws/lambda/{name}" for name in _other_stages(asked))
-    names = [one["logGroupName"] for page in pages.paginate(logGroupNamePrefix=prefix) for one in page["logGroups"]]
+    names = [group["logGroupName"] for page in pages.paginate(logGroupNamePrefix=prefix) for group in page["logGroups"]]
     for name in names:
         if not name.startswith(others):
             yield note(f"the log group {name}", f"aws logs delete-log-group --log-group-name {name}")
@@ -141,7 +142,7 @@ def _log_groups(asked: Asked) -> Iterator[Finding]:
 def _other_stages(asked: Asked) -> tuple[str, ...]:
     """What the resources of stacks are called by whose names begin with this one's (`rekindle-agent` of `rekindle`)."""
     pages = asked.client("cloudformation").get_paginator("describe_stacks").paginate()
-    names = [str(one["StackName"]) for page in pages for one in page["Stacks"]]
+    names = [str(stack["StackName"]) for page in pages for stack in page["Stacks"]]
     return tuple(f"{name}-" for name in names if name.startswith(f"{asked.stack}-"))
 
 

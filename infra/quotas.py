@@ -39,12 +39,12 @@ def _short(what: str, *, used: int, more: int, limit: int, remedy: str) -> Itera
 def _count(template: Mapping[str, Any] | None, kind: str, otherwise: int) -> int:
     if template is None:
         return otherwise
-    return sum(one["Type"] == kind for one in template["Resources"].values())
+    return sum(resource["Type"] == kind for resource in template["Resources"].values())
 
 
 def _stacks(asked: Asked) -> Iterator[Finding]:
     cloud = asked.client("cloudformation")
-    limits = {one["Name"]: one["Value"] for one in cloud.describe_account_limits()["AccountLimits"]}
+    limits = {limit["Name"]: limit["Value"] for limit in cloud.describe_account_limits()["AccountLimits"]}
     if "StackLimit" in limits:
         used = sum(len(page["Stacks"]) for page in cloud.get_paginator("describe_stacks").paginate())
         used -= asked.status is not None
@@ -76,8 +76,11 @@ def _lambda(asked: Asked) -> Iterator[Finding]:
         limit=limit["TotalCodeSize"],
         remedy="delete old functions and versions, or " + _INCREASE + " --service-code lambda --quota-code L-2ACBD22F",
     )
-    reserving = sum(one.can_be_flooded for one in FUNCTIONS)
-    before = {one["ParameterKey"]: one["ParameterValue"] for one in (asked.existing or {}).get("Parameters", [])}
+    reserving = sum(function.can_be_flooded for function in FUNCTIONS)
+    before = {
+        parameter["ParameterKey"]: parameter["ParameterValue"]
+        for parameter in (asked.existing or {}).get("Parameters", [])
+    }
     wanted = _number(asked.texts.get("EventConcurrency")) * reserving
     reserved = 0 if asked.is_new else _number(before.get("EventConcurrency")) * reserving
     free = limit["UnreservedConcurrentExecutions"] + reserved - _UNRESERVED
@@ -100,7 +103,7 @@ def _events(asked: Asked) -> Iterator[Finding]:
     events = asked.client("events")
     remedy = _INCREASE + " --service-code events --quota-code "
     rules = sum(len(page["Rules"]) for page in events.get_paginator("list_rules").paginate())
-    more = sum(one.trigger in (Trigger.DEFAULT_BUS, Trigger.SCHEDULE) for one in FUNCTIONS)
+    more = sum(function.trigger in (Trigger.DEFAULT_BUS, Trigger.SCHEDULE) for function in FUNCTIONS)
     limit = _quota(asked, _RULES)
     yield from _short(
         "EventBridge rules on the default bus", used=rules, more=more, limit=limit, remedy=remedy + _RULES

@@ -41,7 +41,7 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
-pytest_plugins = ["pytester", "tests.left_threads", "tests.unused_permissions"]
+pytest_plugins = ["pytester", "tests.left_threads"]
 
 MARK = "may_print_secrets"  # for the tests of this search itself
 MAY_BE_DENIED = "may_be_denied"  # for the tests of the functions' roles

@@ -35,7 +35,7 @@ class Stack:
 
     def _resolve(self, value: Any) -> Any:
         if isinstance(value, list):
-            return [found for one in value if (found := self._resolve(one)) is not _NO_VALUE]
+            return [found for item in value if (found := self._resolve(item)) is not _NO_VALUE]
         if not isinstance(value, Mapping):
             return value
         if len(value) == 1:
@@ -44,8 +44,8 @@ class Stack:
                 return _NO_VALUE if argument == "AWS::NoValue" else self.references[argument]
             if name.startswith("Fn::"):
                 return self._call(name, argument)
-        resolved = {key: self._resolve(one) for key, one in value.items()}
-        return {key: one for key, one in resolved.items() if one is not _NO_VALUE}
+        resolved = {key: self._resolve(item) for key, item in value.items()}
+        return {key: item for key, item in resolved.items() if item is not _NO_VALUE}
 
     def _call(self, name: str, argument: Any) -> Any:
         calls: dict[str, Callable[[Any], Any]] = {

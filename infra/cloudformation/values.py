@@ -40,7 +40,7 @@ def parameter_texts(template: Mapping[str, Any], given: Mapping[str, str]) -> di
 def _problem(name: str, text: str, about: Mapping[str, Any]) -> str | None:
     if len(text.encode()) > MAX_VALUE_BYTES:
         return f"{name} has {len(text.encode())} bytes, where a parameter has {MAX_VALUE_BYTES} at most"
-    allowed = [str(one) for one in about.get("AllowedValues", [])]
+    allowed = [str(choice) for choice in about.get("AllowedValues", [])]
     if allowed and text not in allowed:
         return f"{name} is {text!r} (allowed: {', '.join(allowed)})"
     longest = about.get("MaxLength")
@@ -48,7 +48,7 @@ def _problem(name: str, text: str, about: Mapping[str, Any]) -> str | None:
         return f"{name} has {len(text)} characters ({longest} at most)"
     # Source: CloudFormation guide, Parameters: the whole value, or each value of a list.
     pattern, parts = about.get("AllowedPattern"), text.split(",") if about["Type"] == _LIST else [text]
-    wrong = [one.strip() for one in parts if pattern is not None and not re.fullmatch(pattern, one.strip())]
+    wrong = [part.strip() for part in parts if pattern is not None and not re.fullmatch(pattern, part.strip())]
     if wrong:
         return f"{name} is {wrong[0]!r} ({about.get('ConstraintDescription', f'must match {pattern}')})"
     if about["Type"] == "Number":
@@ -88,9 +88,9 @@ def conditions_of(template: Mapping[str, Any], references: Mapping[str, Any]) ->
             case "Fn::Not":
                 return not holds(argument[0])
             case "Fn::And":
-                return all(holds(one) for one in argument)
+                return all(holds(condition) for condition in argument)
             case "Fn::Or":
-                return any(holds(one) for one in argument)
+                return any(holds(condition) for condition in argument)
             case "Fn::Equals":
                 return _text(argument[0]) == _text(argument[1])
             case _:

@@ -72,7 +72,7 @@ class Deployment:
         if asked.is_busy:
             raise DeploymentError(f"{self.stack} is {asked.status}: wait until that has ended, then remove it again")
         if found := tuple(deletion_blockers(asked)):
-            lines = "\n".join(f"  {one}" for one in found)
+            lines = "\n".join(f"  {finding}" for finding in found)
             raise DeploymentError(f"{self.stack} is not removed: it would stop half way.\n{lines}")
         cloud = self._cloud()
         # A change set that was never executed has made nothing.
@@ -330,5 +330,5 @@ def _tell_removed(deployment: Deployment, kept: tuple[str, ...]) -> None:
         print(f"kept: {name}")
     if kept:
         print("The next deployment takes these up again. How to delete them for good: docs/deploy.md")
-    for one in deployment.leftovers():
-        print(f"left: {one.what} -> {one.remedy}")
+    for leftover in deployment.leftovers():
+        print(f"left: {leftover.what} -> {leftover.remedy}")

@@ -223,7 +223,7 @@ def _tell_costs(api: str) -> None:
         print("  pip install 'rekindle[deploy]', then rekindle stack estimate")
         return
     if not api:
-        kinds = Counter(one["Type"].removeprefix("AWS::") for one in template["Resources"].values())
+        kinds = Counter(resource["Type"].removeprefix("AWS::") for resource in template["Resources"].values())
         print("  " + ", ".join(f"{count} {kind}" for kind, count in kinds.most_common()))
     for line in lines(of(template, config, jobs=1, incidents=1)):
         print(f"  {line}")

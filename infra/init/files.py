@@ -94,7 +94,7 @@ def parameters(given: InitInputs) -> dict[str, str]:
     }
     found: dict[str, str] = {}
     for name, added in wanted.items():
-        there = [one.strip() for one in before.get(name, "").split(",") if one.strip()]
+        there = [value.strip() for value in before.get(name, "").split(",") if value.strip()]
         merged = list(dict.fromkeys([*there, *added]))
         if merged != there:
             found[name] = ",".join(merged)
@@ -203,9 +203,9 @@ def _filled(value: Any, names: Mapping[str, str]) -> Any:
             return _replaced(value["Fn::Sub"], names)
         if set(value) == {"Fn::GetAtt"}:
             return _replaced(f"${{{'.'.join(value['Fn::GetAtt'])}}}", names)
-        return {key: _filled(one, names) for key, one in value.items()}
+        return {key: _filled(item, names) for key, item in value.items()}
     if isinstance(value, list):
-        return [_filled(one, names) for one in value]
+        return [_filled(item, names) for item in value]
     return value
 
 

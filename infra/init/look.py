@@ -108,7 +108,7 @@ def role(account: Account, arn: str) -> Found[Role]:
         return tags
     attached = account.pages("iam", "list_attached_role_policies", "AttachedPolicies", marker="Marker", RoleName=name)
     policies = attached if isinstance(attached, NotInspected) else _named(attached, "PolicyArn")
-    return Role(mailbox=_named([one for one in tags if one.get("Key") == TAG], "Value", "")[0], policies=policies)
+    return Role(mailbox=_named([tag for tag in tags if tag.get("Key") == TAG], "Value", "")[0], policies=policies)
 
 
 def bucket_notifies(account: Account, name: str) -> Found[bool]:
@@ -150,7 +150,7 @@ def stack_rows(seen: AccountState, stack: str) -> Iterator[tuple[str, str]]:
         case NotInspected(why):
             yield "clusters", f"unknown: {why}"
         case clusters:
-            yield "clusters", ", ".join(_cluster(one) for one in clusters) or "none of HyperPod"
+            yield "clusters", ", ".join(_cluster(cluster) for cluster in clusters) or "none of HyperPod"
 
 
 def account_rows(account: Account, answers: Answers, seen: AccountState, own: str) -> Iterator[tuple[str, str]]:
@@ -215,8 +215,8 @@ def _roles(account: Account) -> Read[tuple[str, ...]]:
     if not isinstance(listed, dict):
         return _unread(listed)
     found: dict[str, None] = {}
-    for one in listed.get("TrainingJobSummaries") or []:
-        answer = account.ask("sagemaker", "describe_training_job", TrainingJobName=str(one.get("TrainingJobName")))
+    for job in listed.get("TrainingJobSummaries") or []:
+        answer = account.ask("sagemaker", "describe_training_job", TrainingJobName=str(job.get("TrainingJobName")))
         if isinstance(answer, NotInspected):
             return answer
         if isinstance(answer, dict) and answer.get("RoleArn"):
@@ -245,13 +245,13 @@ def _stack(account: Account, name: str) -> Found[Deployed]:
         return Missing()
     if not isinstance(answer, dict):
         return answer
-    for one in answer.get("Stacks") or []:
-        if one.get("StackStatus") not in ("DELETE_COMPLETE", "REVIEW_IN_PROGRESS"):
-            outputs = {str(two.get("OutputKey")): str(two.get("OutputValue")) for two in one.get("Outputs") or []}
+    for stack in answer.get("Stacks") or []:
+        if stack.get("StackStatus") not in ("DELETE_COMPLETE", "REVIEW_IN_PROGRESS"):
+            outputs = {str(pair.get("OutputKey")): str(pair.get("OutputValue")) for pair in stack.get("Outputs") or []}
             chosen = {
-                str(two.get("ParameterKey")): str(two.get("ParameterValue")) for two in one.get("Parameters") or []
+                str(pair.get("ParameterKey")): str(pair.get("ParameterValue")) for pair in stack.get("Parameters") or []
             }
-            return Deployed(status=str(one.get("StackStatus")), outputs=outputs, parameters=chosen)
+            return Deployed(status=str(stack.get("StackStatus")), outputs=outputs, parameters=chosen)
     return Missing()
 
 
@@ -260,4 +260,4 @@ def _unread(answer: Any) -> NotInspected:
 
 
 def _named(rows: Any, key: str, *otherwise: str) -> tuple[str, ...]:
-    return tuple(str(one[key]) for one in rows if isinstance(one, dict) and key in one) or otherwise
+    return tuple(str(row[key]) for row in rows if isinstance(row, dict) and key in row) or otherwise

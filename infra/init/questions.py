@@ -52,8 +52,8 @@ def ask(args: argparse.Namespace, seen: AccountState, service: Service | str, *,
         CommandFailed: the person gave no usable answer.
     """
     asking = _Asking(args, is_asked)
-    runs = Runs(asking.one_of("runs", "Where does the job run", [one.value for one in Runs], None))
-    kinds = [one.value for one in Integration]
+    runs = Runs(asking.one_of("runs", "Where does the job run", [place.value for place in Runs], None))
+    kinds = [integration.value for integration in Integration]
     integration = Integration(asking.one_of("integration", "What is it written with", kinds, Integration.PLAIN.value))
     job = asking.text("job", "The Job's name", read.job)
     role = cluster = ""
@@ -106,8 +106,8 @@ class _Asking:
             if default is None:
                 raise UsageError(f"--{name}: is missing")
             return default
-        for number, one in enumerate(choices, 1):
-            print(f"  {number}  {clean(one)}", file=sys.stderr)
+        for number, choice in enumerate(choices, 1):
+            print(f"  {number}  {clean(choice)}", file=sys.stderr)
         hint = f" [{clean(default)}]" if default else " (Enter: none)" if default == "" else ""
         for _ in range(MAX_TRIES):
             answer = _line(f"{question}{hint}: ")
@@ -183,4 +183,4 @@ def _known(roles: Any) -> Sequence[str]:
 def _slurm(seen: AccountState) -> Sequence[str]:
     if isinstance(seen.clusters, NotInspected):
         return ()
-    return [one.name for one in seen.clusters if one.is_slurm is not False]
+    return [cluster.name for cluster in seen.clusters if cluster.is_slurm is not False]

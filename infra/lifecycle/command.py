@@ -200,4 +200,4 @@ def _ways(args: argparse.Namespace, place: ServiceLocation | None) -> list[HeadN
     except BotoCoreError as err:
         raise Unreachable(f"--region: {clean(str(err))}") from err
     bucket = place.bucket if place else ""
-    return [Session(target=one, region=region, s3=s3, bucket=bucket, cluster=args.cluster) for one in targets]
+    return [Session(target=target, region=region, s3=s3, bucket=bucket, cluster=args.cluster) for target in targets]

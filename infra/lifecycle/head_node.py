@@ -188,25 +188,25 @@ def targets_of(sagemaker: Any, cluster: str, group: str | None) -> list[str]:
         raise CommandFailed(text) from err
     except BotoCoreError as err:
         raise Unreachable(clean(str(err))) from err
-    nodes = [one for one in found if one.get("InstanceGroupName") == wanted]
+    nodes = [node for node in found if node.get("InstanceGroupName") == wanted]
     running = sorted(
-        (one for one in nodes if one.get("InstanceStatus", {}).get("Status") == "Running"),
+        (node for node in nodes if node.get("InstanceStatus", {}).get("Status") == "Running"),
         key=lambda one: str(one["LaunchTime"]),
     )
     if not running:
         raise Unreachable(f"no instance of the group {wanted} runs in {cluster} ({len(nodes)} there)")
     prefix = f"sagemaker-cluster:{described['ClusterArn'].rpartition('/')[2]}_{wanted}"
-    return [f"{prefix}-{one['InstanceId']}" for one in running]
+    return [f"{prefix}-{node['InstanceId']}" for node in running]
 
 
 def _controllers(groups: Sequence[Mapping[str, Any]]) -> str:
     """Newer clusters say it; in older ones only a file beside the lifecycle scripts does. Raises: UsageError."""
     named = [
-        str(one["InstanceGroupName"])
-        for one in groups
-        if (one.get("SlurmConfig") or {}).get("NodeType") == "Controller"
+        str(group["InstanceGroupName"])
+        for group in groups
+        if (group.get("SlurmConfig") or {}).get("NodeType") == "Controller"
     ]
     if len(named) != 1:
-        listed = ", ".join(str(one.get("InstanceGroupName")) for one in groups)
+        listed = ", ".join(str(group.get("InstanceGroupName")) for group in groups)
         raise UsageError(f"which group has the head node? say --group NAME, one of: {listed}")
     return named[0]

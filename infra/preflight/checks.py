@@ -128,9 +128,9 @@ def ask(session: Any, stack: str, *, package: Path | None, parameters: Mapping[s
 
 def print_findings(found: Sequence[Finding]) -> bool:
     """Print the findings, problems first; True where nothing stops the deployment."""
-    for one in sorted(found, key=lambda one: one.weight is not Importance.PROBLEM):
-        print(one, file=sys.stderr)
-    return all(one.weight is not Importance.PROBLEM for one in found)
+    for finding in sorted(found, key=lambda each: each.weight is not Importance.PROBLEM):
+        print(finding, file=sys.stderr)
+    return all(finding.weight is not Importance.PROBLEM for finding in found)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

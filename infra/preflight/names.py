@@ -34,8 +34,8 @@ def _names(asked: Asked, resolve: Callable[[Any], Any]) -> dict[str, dict[str, M
     """Type -> name -> properties of the template's resources that have names of their own."""
     assert asked.template is not None  # noqa: S101  this check runs with a template only
     found: dict[str, dict[str, Mapping[str, Any]]] = {kind: {} for kind in _PROPERTY}
-    for one in asked.template["Resources"].values():
-        kind, properties = one["Type"], one.get("Properties", {})
+    for resource in asked.template["Resources"].values():
+        kind, properties = resource["Type"], resource.get("Properties", {})
         if kind in _PROPERTY and _PROPERTY[kind] in properties:
             found[kind][str(resolve(properties[_PROPERTY[kind]]))] = resolve(properties)
     return found
@@ -51,7 +51,7 @@ def _owner(asked: Asked, physical_id: str) -> str | None:
         if code_of(err) == "ValidationError":
             return None
         raise
-    return next((str(one["StackName"]) for one in found["StackResources"]), None)
+    return next((str(resource["StackName"]) for resource in found["StackResources"]), None)
 
 
 def _table(asked: Asked, names: Mapping[str, Mapping[str, Any]]) -> Iterator[Finding]:
@@ -81,8 +81,8 @@ def _shape(part: Any) -> Any:
     """Keys and projections; without what DynamoDB adds (state, sizes, ARNs)."""
     kept = ("IndexName", "KeySchema", "Projection", "ProjectionType", "NonKeyAttributes", "AttributeName", "KeyType")
     if isinstance(part, Mapping):
-        return {name: _shape(one) for name, one in part.items() if name in kept}
-    return [_shape(one) for one in part] if isinstance(part, list) else part
+        return {name: _shape(value) for name, value in part.items() if name in kept}
+    return [_shape(item) for item in part] if isinstance(part, list) else part
 
 
 def _bucket(asked: Asked, names: Mapping[str, Mapping[str, Any]]) -> Iterator[Finding]:
@@ -118,20 +118,20 @@ def _bucket(asked: Asked, names: Mapping[str, Mapping[str, Any]]) -> Iterator[Fi
 def _log_groups(asked: Asked, _: list[str]) -> set[str]:
     pages = asked.client("logs").get_paginator("describe_log_groups")
     prefix = f"/aws/lambda/{asked.stack}-"
-    return {one["logGroupName"] for page in pages.paginate(logGroupNamePrefix=prefix) for one in page["logGroups"]}
+    return {group["logGroupName"] for page in pages.paginate(logGroupNamePrefix=prefix) for group in page["logGroups"]}
 
 
 def _alarms(asked: Asked, names: list[str]) -> set[str]:
     found: set[str] = set()
     for first in range(0, len(names), 100):
         answer = asked.client("cloudwatch").describe_alarms(AlarmNames=names[first : first + 100], MaxRecords=100)
-        found |= {one["AlarmName"] for one in answer["MetricAlarms"]}
+        found |= {alarm["AlarmName"] for alarm in answer["MetricAlarms"]}
     return found
 
 
 def _buses(asked: Asked, _: list[str]) -> set[str]:
     found = asked.client("events").list_event_buses(NamePrefix=asked.stack, Limit=100)["EventBuses"]
-    return {one["Name"] for one in found}
+    return {rule["Name"] for rule in found}
 
 
 def _functions(asked: Asked, names: list[str]) -> set[str]:

@@ -50,17 +50,17 @@ def sizes(asked: Asked) -> Iterator[Finding]:
     except BadParameters:
         return  # told by `parameters`
     fewer = "give fewer TrainingBuckets, TrainingRoleArns or KmsKeyArns, or deploy a stage for each half of them"
-    for name, one in resources.items():
-        properties = one.get("Properties", {})
-        if one["Type"] == "AWS::IAM::Role":
+    for name, resource in resources.items():
+        properties = resource.get("Properties", {})
+        if resource["Type"] == "AWS::IAM::Role":
             total = sum(_length(resolve(policy["PolicyDocument"])) for policy in properties.get("Policies", []))
             if total > MAX_INLINE:
                 yield problem(f"the inline policies of {name} have {total} bytes; IAM takes {MAX_INLINE}", fewer)
-        elif one["Type"] == "AWS::IAM::ManagedPolicy":
+        elif resource["Type"] == "AWS::IAM::ManagedPolicy":
             total = _length(resolve(properties["PolicyDocument"]))
             if total > MAX_MANAGED:
                 yield problem(f"the managed policy {name} has {total} bytes; IAM takes {MAX_MANAGED}", fewer)
-        elif one["Type"] == "AWS::Serverless::Function":
+        elif resource["Type"] == "AWS::Serverless::Function":
             yield from _patterns(resolve(properties.get("Events", {})))
     variables = asked.template.get("Globals", {}).get("Function", {}).get("Environment", {}).get("Variables", {})
     total = _length(resolve(variables))
@@ -94,7 +94,7 @@ def _log_group(asked: Asked) -> Iterator[Finding]:
     if asked.texts.get("TrainingLogSignatures") != "yes":
         return
     found = asked.client("logs").describe_log_groups(logGroupNamePrefix=TRAINING_LOGS)["logGroups"]
-    if all(one["logGroupName"] != TRAINING_LOGS for one in found):
+    if all(group["logGroupName"] != TRAINING_LOGS for group in found):
         yield problem(
             f"TrainingLogSignatures is yes and there is no log group {TRAINING_LOGS}",
             f"aws logs create-log-group --log-group-name {TRAINING_LOGS}, or run one training job first",

@@ -59,9 +59,9 @@ def opened(nav: list[Any], checkout: Checkout) -> list[Any]:
     made: list[Any] = []
     for entry in nav:
         if isinstance(entry, str) and entry.endswith("/"):
-            pages = [one for one in checkout.docs() if Path(one).parent.as_posix() == f"{DOCS}/{entry}".rstrip("/")]
+            pages = [page for page in checkout.docs() if Path(page).parent.as_posix() == f"{DOCS}/{entry}".rstrip("/")]
             pages.sort(key=lambda one: (not one.endswith("/README.md"), one))
-            made += [{title(checkout.text(one), one): address(one)} for one in pages]
+            made += [{title(checkout.text(page), page): address(page)} for page in pages]
         elif isinstance(entry, dict):
             made += [
                 {name: opened(inner, checkout) if isinstance(inner, list) else inner} for name, inner in entry.items()
@@ -77,8 +77,8 @@ def loaded_from_elsewhere(site: Path) -> list[str]:
     for path in sorted((*site.rglob("*.html"), *site.rglob("*.css"))):
         text = path.read_text(encoding="utf-8")
         looked = _IN_A_SHEET if path.suffix == ".css" else _LOADED
-        for one in looked.finditer(text):
-            where = next(value for value in one.groupdict().values() if value)
+        for match in looked.finditer(text):
+            where = next(value for value in match.groupdict().values() if value)
             if _ELSEWHERE.match(where):
                 found.append(f"{path.relative_to(site).as_posix()}: {where}")
     return found

@@ -55,7 +55,7 @@ def slug(text: str, separator: str = "-") -> str:
 def headings(text: str) -> list[str]:
     """The text of every heading, without its markup, in order."""
     found = (_HEADING.match(line) for _, line in prose(text))
-    return [_plain(one[2]) for one in found if one]
+    return [_plain(match[2]) for match in found if match]
 
 
 def anchors(text: str) -> set[str]:
@@ -64,12 +64,12 @@ def anchors(text: str) -> set[str]:
     A heading that occurs twice has only its first anchor here: GitHub and the site number the others differently.
     """
     named = {name for _, line in prose(text) for name in _NAMED.findall(line)}
-    return {slug(one) for one in headings(text)} | named
+    return {slug(heading) for heading in headings(text)} | named
 
 
 def repeated_headings(text: str) -> set[str]:
     """Anchors that more than one heading of the page asks for."""
-    return {name for name, count in Counter(slug(one) for one in headings(text)).items() if count > 1}
+    return {name for name, count in Counter(slug(heading) for heading in headings(text)).items() if count > 1}
 
 
 def links(text: str) -> list[Link]:
@@ -77,16 +77,16 @@ def links(text: str) -> list[Link]:
     found = []
     for number, line in prose(text):
         bare = _INLINE_CODE.sub(lambda code: "x" * len(code[0]), line)
-        found += [Link(number, one["target"]) for one in _all_links(bare)]
+        found += [Link(number, match["target"]) for match in _all_links(bare)]
         if definition := _DEFINITION.match(bare):
             found.append(Link(number, definition["target"]))
     return found
 
 
 def _all_links(line: str) -> Iterator[re.Match[str]]:
-    for one in _LINK.finditer(line):
-        yield one
-        yield from _all_links(one["text"])  # a picture that is a link
+    for match in _LINK.finditer(line):
+        yield match
+        yield from _all_links(match["text"])  # a picture that is a link
 
 
 def fences(text: str) -> list[Fence]:

@@ -105,7 +105,7 @@ def title(text: str, otherwise: str) -> str:
 def _text(checkout: Checkout, path: str) -> str:
     where = checkout.root / path
     if where.is_dir():
-        rows = [f"- [{one.name}]({one.name})" for one in sorted(where.iterdir()) if one.is_file()]
+        rows = [f"- [{entry.name}]({entry.name})" for entry in sorted(where.iterdir()) if entry.is_file()]
         return "\n".join([f"# {path}", "", *rows, ""])
     text = checkout.text(path)
     if path.endswith(".md"):

@@ -25,8 +25,8 @@ _SIGNS: Final = {
 def page_text() -> str:
     """The page."""
     resources = merge_template()["Resources"].values()
-    alarms = [one["Properties"] for one in resources if one.get("Type") == "AWS::CloudWatch::Alarm"]
-    rows = sorted({_row(one) for one in alarms})  # one row for what every function has
+    alarms = [resource["Properties"] for resource in resources if resource.get("Type") == "AWS::CloudWatch::Alarm"]
+    rows = sorted({_row(alarm) for alarm in alarms})  # one row for what every function has
     about = [
         "Alarms on Rekindle itself. Each sends to the topic of `NoticeEmail` when it rings and when it is over.",
         "Alarms on your Jobs:",
@@ -43,7 +43,7 @@ def _row(alarm: Mapping[str, Any]) -> tuple[str, ...]:
     name = alarm["AlarmName"]["Fn::Sub"].replace("${AWS::StackName}", "STACK")
     function = _FUNCTION.search(text)
     if function and alarm["MetricName"] in _OF_EVERY_FUNCTION:
-        name, text = (one.replace(function["name"], "FUNCTION", 1) for one in (name, text))
+        name, text = (part.replace(function["name"], "FUNCTION", 1) for part in (name, text))
     runbook = _RUNBOOK.search(text)
     if runbook is None:
         raise ValueError(f"an alarm names no page of the runbook: {text}")

@@ -18,7 +18,9 @@ def page_text() -> str:
     """The page."""
     whole = description()
     operations = [
-        (method.upper(), path, one) for path, methods in whole["paths"].items() for method, one in methods.items()
+        (method.upper(), path, operation)
+        for path, methods in whole["paths"].items()
+        for method, operation in methods.items()
     ]
     about = [
         "Paths are below the API's address and its version: `GET /jobs` is `GET <ApiUrl>v1/jobs`. How requests are "
@@ -26,28 +28,28 @@ def page_text() -> str:
         "",
         *table(
             ("operation", "what it does"),
-            ((_link(method, path), cell(one["summary"])) for method, path, one in operations),
+            ((_link(method, path), cell(operation["summary"])) for method, path, operation in operations),
         ),
     ]
-    common = _common(one["responses"] for _, _, one in operations)
+    common = _common(operation["responses"] for _, _, operation in operations)
     about += ["## What every operation may answer", "", *_answers(common)]
     schemas = ["## Schemas", ""]
     for name, schema in whole["components"]["schemas"].items():
         schemas += [f"### {name}", "", *_described(schema), *_members(schema)]
-    reported = (line for method, path, one in operations for line in _operation(method, path, one, common))
+    reported = (line for method, path, operation in operations for line in _operation(method, path, operation, common))
     return page("REST API: every operation", about, ["## Operations", ""], reported, schemas)
 
 
 def _common(all_answers: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     """The answers that all operations have alike."""
     first, *others = all_answers
-    return {status: one for status, one in first.items() if all(more.get(status) == one for more in others)}
+    return {status: answer for status, answer in first.items() if all(more.get(status) == answer for more in others)}
 
 
 def _answers(answers: Mapping[str, Any]) -> list[str]:
     rows = (
-        (status, cell(one["description"]), _type(next(iter(one["content"].values()))["schema"]))
-        for status, one in answers.items()
+        (status, cell(answer["description"]), _type(next(iter(answer["content"].values()))["schema"]))
+        for status, answer in answers.items()
     )
     return table(("status", "meaning", "answer"), rows)
 
@@ -85,8 +87,8 @@ def _members(schema: Mapping[str, Any]) -> list[str]:
         return [f"{_type(schema)}", ""] if schema.get("type") != "object" or "oneOf" in schema else []
     needed = set(schema.get("required", ()))
     rows = (
-        (code(name) + ("" if name in needed else " (may be missing)"), _type(one), cell(one.get("description", "")))
-        for name, one in schema["properties"].items()
+        (code(name) + ("" if name in needed else " (may be missing)"), _type(field), cell(field.get("description", "")))
+        for name, field in schema["properties"].items()
     )
     return table(("member", "type", "meaning"), rows)
 
@@ -98,9 +100,9 @@ def _type(schema: Mapping[str, Any]) -> str:
         return f"[{name}](#{slug(name)})"
     for word in ("oneOf", "anyOf"):
         if word in schema:
-            return " or ".join(dict.fromkeys(_type(one) for one in schema[word]))
+            return " or ".join(dict.fromkeys(_type(alternative) for alternative in schema[word]))
     if "enum" in schema:
-        return ", ".join(code(json.dumps(one)) for one in schema["enum"])
+        return ", ".join(code(json.dumps(value)) for value in schema["enum"])
     if "const" in schema:
         return code(json.dumps(schema["const"]))
     kinds = schema.get("type", "any")

@@ -80,15 +80,21 @@ def _rows() -> Iterator[tuple[str, list[dict[str, Any]]]]:
     yield (
         "The service",
         [
-            _panel(title, [_query(observability.NAMESPACE, one, service, statistic) for one in group])
+            _panel(title, [_query(observability.NAMESPACE, metric, service, statistic) for metric in group])
             for title, statistic, group in dashboard.COUNTS
         ]
         + [
             _panel(
                 "Errors of the functions",
                 [
-                    _query("AWS/Lambda", "Errors", {"FunctionName": [f"{STACK}-{one.name}"]}, "Sum", label=one.name)
-                    for one in FUNCTIONS
+                    _query(
+                        "AWS/Lambda",
+                        "Errors",
+                        {"FunctionName": [f"{STACK}-{function.name}"]},
+                        "Sum",
+                        label=function.name,
+                    )
+                    for function in FUNCTIONS
                 ],
             )
         ],
@@ -96,7 +102,9 @@ def _rows() -> Iterator[tuple[str, list[dict[str, Any]]]]:
     yield (
         "Training",
         [
-            _panel(title, [_query(metrics.NAMESPACE, one, {"JobId": [JOB]}, statistic) for one in group], unit=unit)
+            _panel(
+                title, [_query(metrics.NAMESPACE, metric, {"JobId": [JOB]}, statistic) for metric in group], unit=unit
+            )
             for title, statistic, unit, group in TRAINING
         ],
     )

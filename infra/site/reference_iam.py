@@ -31,6 +31,7 @@ WHY: Final[Mapping[str, str]] = {
     "KeepFailures": "Lambda keeps an event that failed",
     "TakeDeliveries": "Lambda polls the queue in the function's name",
     "DurableState": "Lambda's durable execution",
+    "WriteRegistry": "the switches (`CONTROL`) are written by the API, and by `recover`, which trips the breaker",
     "WriteDeliveries": "what speaks to other people's servers writes what it has delivered, and nothing else",
     "Resubmit": "a job on reserved capacity names its plan, and the plan must allow it too",
     "HandOverTrainingRole": "a role that the stack does not name is handed to no job: a tag may name any role",
@@ -61,12 +62,18 @@ def page_text() -> str:
         *table(
             ("function", "started by", "statements"),
             (
-                (f"[`{one.name}`](#{one.name})", str(one.trigger), str(len(_statements(POLICIES / f"{one.name}.json"))))
-                for one in FUNCTIONS
+                (
+                    f"[`{function.name}`](#{function.name})",
+                    str(function.trigger),
+                    str(len(_statements(POLICIES / f"{function.name}.json"))),
+                )
+                for function in FUNCTIONS
             ),
         ),
     ]
-    functions = (line for one in FUNCTIONS for line in _policy(f"`{one.name}`", POLICIES / f"{one.name}.json", ""))
+    functions = (
+        line for function in FUNCTIONS for line in _policy(f"`{function.name}`", POLICIES / f"{function.name}.json", "")
+    )
     shared = (line for title, name, text in _SHARED for line in _policy(title, POLICIES / f"{name}.json", text))
     agent = _policy(
         "Agent on a Slurm head node",
@@ -78,7 +85,7 @@ def page_text() -> str:
 
 def named() -> set[str]:
     """Files of policies that the page tells."""
-    files = [POLICIES / f"{name}.json" for name in (*(one.name for one in FUNCTIONS), *(one[1] for one in _SHARED))]
+    files = [POLICIES / f"{name}.json" for name in (*(each.name for each in FUNCTIONS), *(each[1] for each in _SHARED))]
     return {path.relative_to(INFRA).as_posix() for path in (*files, HERE / POLICY)}
 
 
@@ -98,7 +105,8 @@ def _policy(title: str, path: Path, text: str) -> Iterator[str]:
                 code(statement.get("Sid", "")),
                 effect + ", ".join(code(action) for action in _listed(statement["Action"])),
                 ", ".join(
-                    code(_shown(one)) for one in _listed(statement.get("Resource", statement.get("NotResource")))
+                    code(_shown(resource))
+                    for resource in _listed(statement.get("Resource", statement.get("NotResource")))
                 ),
                 "; ".join(only),
                 WHY.get(statement.get("Sid", ""), ""),
@@ -110,9 +118,9 @@ def _policy(title: str, path: Path, text: str) -> Iterator[str]:
 def _statements(path: Path) -> list[tuple[str, Mapping[str, Any]]]:
     """(the condition of the template under which it is there, the statement)."""
     found = []
-    for one in json.loads(path.read_text(encoding="utf-8"))["Statement"]:
-        inner = one.get("Fn::If")
-        found.append((inner[0], inner[1]) if inner else ("", one))
+    for entry in json.loads(path.read_text(encoding="utf-8"))["Statement"]:
+        inner = entry.get("Fn::If")
+        found.append((inner[0], inner[1]) if inner else ("", entry))
     return found
 
 
@@ -121,7 +129,7 @@ def _shown(value: Any) -> str:
     if isinstance(value, str):
         return value
     if isinstance(value, list):
-        return ", ".join(_shown(one) for one in value)
+        return ", ".join(_shown(item) for item in value)
     ((function, given),) = value.items()
     match function:
         case "Ref":
@@ -131,7 +139,7 @@ def _shown(value: Any) -> str:
         case "Fn::GetAtt":
             return f"${{{'.'.join(given)}}}"
         case "Fn::Join":
-            return str(given[0]).join(_shown(one) for one in (given[1] if isinstance(given[1], list) else [given[1]]))
+            return str(given[0]).join(_shown(item) for item in (given[1] if isinstance(given[1], list) else [given[1]]))
         case "Fn::Split":
             return _shown(given[1])
         case "Fn::If":

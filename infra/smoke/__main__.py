@@ -38,7 +38,7 @@ def place_of(asked: Asked, *, role: str | None, image: str | None, instance: str
 
     if asked.existing is None:
         raise NotReady(f"there is no stack {asked.stack}: make deploy first")
-    outputs = {one["OutputKey"]: one["OutputValue"] for one in asked.existing.get("Outputs", [])}
+    outputs = {output["OutputKey"]: output["OutputValue"] for output in asked.existing.get("Outputs", [])}
     named = asked.listed("TrainingRoleArns")
     chosen = role or (named[0] if named else None)
     if chosen is None or chosen not in named:
@@ -48,7 +48,7 @@ def place_of(asked: Asked, *, role: str | None, image: str | None, instance: str
         tags = asked.client("iam").list_role_tags(RoleName=name)["Tags"]
     except ClientError as err:
         raise NotReady(f"the tags of the role {name} cannot be read: {err}") from err
-    prefix = next((one["Value"].strip("/") for one in tags if one["Key"] == "rekindle-mailbox"), "")
+    prefix = next((tag["Value"].strip("/") for tag in tags if tag["Key"] == "rekindle-mailbox"), "")
     if not prefix:
         raise NotReady(f"aws iam tag-role --role-name {name} --tags Key=rekindle-mailbox,Value=smoke (docs/deploy.md)")
     url = outputs["ApiUrl"].rstrip("/")

@@ -131,7 +131,7 @@ class Smoke:
         """The names of the training jobs, oldest first."""
         sagemaker = self.place.client("sagemaker")
         pages = sagemaker.get_paginator("list_training_jobs").paginate(NameContains=self.name, SortOrder="Ascending")
-        return [one["TrainingJobName"] for page in pages for one in page["TrainingJobSummaries"]]
+        return [job["TrainingJobName"] for page in pages for job in page["TrainingJobSummaries"]]
 
     def _second(self) -> str | None:
         later = [name for name in self._attempts() if name != self.name]
@@ -158,17 +158,21 @@ class Smoke:
         answer = self.place.client("sqs").receive_message(
             QueueUrl=queue, MaxNumberOfMessages=_NOTICES, WaitTimeSeconds=1
         )
-        return any(incident_id in one["Body"] or self.name in one["Body"] for one in answer.get("Messages", []))
+        return any(
+            incident_id in message["Body"] or self.name in message["Body"] for message in answer.get("Messages", [])
+        )
 
     def _own_alarms(self) -> list[str]:
         prefix = f"{self.place.stack}-job-{self.name}"
         found = self.place.client("cloudwatch").describe_alarms(AlarmNamePrefix=prefix)["MetricAlarms"]
-        return [one["AlarmName"] for one in found]
+        return [alarm["AlarmName"] for alarm in found]
 
     def _alarms(self) -> None:
         watch, stack = self.place.client("cloudwatch"), self.place.stack
         pages = watch.get_paginator("describe_alarms").paginate(AlarmNamePrefix=f"{stack}-")
-        rings = [one["AlarmName"] for page in pages for one in page["MetricAlarms"] if one["StateValue"] == "ALARM"]
+        rings = [
+            alarm["AlarmName"] for page in pages for alarm in page["MetricAlarms"] if alarm["StateValue"] == "ALARM"
+        ]
         foreign = [name for name in rings if not name.startswith((f"{stack}-job-", f"{stack}-jobs-"))]
         self._check("no alarm of the stack rings", not foreign, f"these ring: {', '.join(foreign)} (docs/runbook)")
 
@@ -210,7 +214,7 @@ class Smoke:
             yield
         finally:
             pages = s3.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=f"{root}/")
-            keys = [one["Key"] for page in pages for one in page.get("Contents", [])]
+            keys = [item["Key"] for page in pages for item in page.get("Contents", [])]
             for first in range(0, len(keys), 1000):
                 some = [{"Key": key} for key in keys[first : first + 1000]]
                 s3.delete_objects(Bucket=bucket, Delete={"Objects": some, "Quiet": True})

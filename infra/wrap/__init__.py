@@ -56,7 +56,7 @@ def _type(name: str, about: Mapping[str, Any]) -> str:
 def _variable(name: str, about: Mapping[str, Any]) -> str:
     kind, default = _type(name, about), about["Default"]
     if kind == "list(string)":
-        default = [one for one in str(default).split(",") if one]
+        default = [value for value in str(default).split(",") if value]
     text = " ".join(str(about["Description"]).split())
     lines = [
         f'variable "{snake_case(name)}" {{',
@@ -75,7 +75,7 @@ def _validation(name: str, about: Mapping[str, Any]) -> list[str]:
     here = f"var.{snake_case(name)}"
     if "AllowedValues" in about:
         condition = f"contains({_literal(about['AllowedValues'])}, {here})"
-        text = f"must be one of {', '.join(str(one) for one in about['AllowedValues'])}."
+        text = f"must be one of {', '.join(str(value) for value in about['AllowedValues'])}."
     elif "AllowedPattern" in about:
         pattern = _literal(about["AllowedPattern"])
         condition = f"can(regex({pattern}, {here}))"

@@ -71,7 +71,7 @@ def test_the_sweeps_mark_is_kept_whole_and_a_broken_one_begins_anew(table: Shelf
     marks.save(mark)
     assert marks.load() == mark
     for broken in ('{"round": 1}', "[]", "{", '{"began_at": "x", "last_began_at": null}'):
-        item = key("CONTROL", "SWEEP") | {"mark": {"S": broken}}
+        item = key("SWEEP") | {"mark": {"S": broken}}
         table.wire.client.put_item(TableName=TABLE, Item=item)
         assert marks.load().round in (0, 1)
 

@@ -58,7 +58,7 @@ GOOD_NAMES: Final[dict[str, dict[str, str]]] = {
 REFUSED: Final = {"lift_breaker": 409}
 
 
-def _path(operation: Operation, known: dict[str, list[str]]) -> str:
+def path_of(operation: Operation, known: dict[str, list[str]]) -> str:
     path = operation.path
     for name in operation.names:
         chosen = GOOD_NAMES.get(operation.name, {}).get(name, known[name][0])

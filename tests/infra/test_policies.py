@@ -1,7 +1,7 @@
 """Least privilege of the committed policies: nothing wider than it must be, dangerous rights with few functions.
 
 That a function may do what it does, and does what it may, is seen where tests run it (localcloud/aws/roles.py,
-tests/unused_permissions.py).
+tests/security/test_permissions.py).
 """
 
 from __future__ import annotations

@@ -108,6 +108,17 @@ def test_what_speaks_to_foreign_servers_writes_only_what_it_has_delivered(pk: st
         assert _is_denied(cloud, "deliver", "ssm", "put_parameter", Name=f"/{STACK}/policies/p", Value="{}")
 
 
+def test_the_switches_are_written_by_the_api_and_the_recovery_alone() -> None:
+    item = {"pk": {"S": "CONTROL"}, "sk": {"S": "PAUSE"}}
+    with Cloud() as cloud:
+        allowed = {
+            function.name
+            for function in FUNCTIONS
+            if not _is_denied(cloud, function.name, "dynamodb", "put_item", TableName=STACK, Item=item)
+        }
+    assert allowed == {"api_handler", "recover"}
+
+
 @pytest.mark.parametrize("function", [one.name for one in FUNCTIONS])
 def test_no_function_reaches_what_is_none_of_its_business(function: str) -> None:
     with Cloud() as cloud:

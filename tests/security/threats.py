@@ -113,8 +113,8 @@ TESTS: Final[Mapping[str, tuple[str, ...]]] = {
         "tests/services/test_services.py::test_a_policy_that_is_missing_protects_in_shadow_mode",
     ),
     "A8": (
-        "tests/infra/test_policies.py::test_a_policy_grants_what_the_code_calls_and_nothing_else",
-        "tests/infra/test_policies.py::test_only_the_recovery_can_stop_or_start_a_training_job",
+        "tests/infra/test_policies.py::test_what_few_functions_need_the_others_may_not_do",
+        "tests/security/test_permissions.py::test_every_action_that_a_policy_lists_is_used",
     ),
     "A9": (
         "tests/localcloud/test_roles.py::test_what_speaks_to_foreign_servers_writes_only_what_it_has_delivered",
@@ -213,7 +213,7 @@ TESTS: Final[Mapping[str, tuple[str, ...]]] = {
     ),
     "F2": (
         "tests/security/test_flood.py::test_a_head_node_that_speaks_for_other_clusters_makes_no_queues",
-        "tests/infra/test_policies.py::test_what_one_kind_of_event_needs_the_functions_of_the_others_may_not_do",
+        "tests/infra/test_policies.py::test_what_few_functions_need_the_others_may_not_do",
     ),
     "B1": (
         "tests/security/test_bad_documents.py::test_a_reader_gives_a_value_or_its_own_error_and_soon",

@@ -11,7 +11,7 @@ from chalicelib.aws.dynamodb import items
 from chalicelib.ports.sweep import SweepMark
 
 _LOG = logging.getLogger(__name__)
-_KEY: Final = items.key("CONTROL", "SWEEP")
+_KEY: Final = items.key("SWEEP")
 
 
 class DynamoSweepMarks:
