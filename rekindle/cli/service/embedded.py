@@ -140,10 +140,10 @@ def _ready(process: subprocess.Popen[bytes], errors: IO[bytes]) -> str:
         answer: Any = json.loads(line)
         return str(answer["api"])
     except (ValueError, TypeError, KeyError):
-        raise Unreachable(f"the embedded cloud did not come up: {_last_words(process, errors)}") from None
+        raise Unreachable(f"the embedded cloud did not come up: {_ended_and_last_error(process, errors)}") from None
 
 
-def _last_words(process: subprocess.Popen[bytes], errors: IO[bytes]) -> str:
+def _ended_and_last_error(process: subprocess.Popen[bytes], errors: IO[bytes]) -> str:
     _end(process)
     errors.seek(0)
     lines = [line.strip() for line in errors.read().decode("utf-8", "replace").splitlines() if line.strip()]

@@ -163,7 +163,7 @@ def as_text(found: list[Finding], style: Style) -> str:
     counts = {severity: sum(finding.severity is severity for finding in found) for severity in Severity}
     sums = [counted(counts[Severity.ERROR], "error"), counted(counts[Severity.WARNING], "warning")]
     total = ", ".join([*sums, f"{counts[Severity.UNKNOWN]} unknown (could not be looked at)"])
-    shown = _together(found)
+    shown = _unknowns_merged(found)
     rows = [(finding.severity.value, finding.check, finding.path, finding.message) for finding in shown]
     lines = render(_COLUMNS, rows, style, last_may_shrink=False).split("\n")
     painted = [
@@ -173,7 +173,7 @@ def as_text(found: list[Finding], style: Style) -> str:
     return "\n".join([lines[0], *painted, "", total])
 
 
-def _together(found: list[Finding]) -> list[Finding]:
+def _unknowns_merged(found: list[Finding]) -> list[Finding]:
     """What is unknown of many for one and the same reason in one line: 200 Jobs would hide what is wrong."""
     alike = Counter((finding.check, finding.message) for finding in found if finding.severity is Severity.UNKNOWN)
     merged: dict[tuple[object, ...], Finding] = {}

@@ -192,9 +192,9 @@ def _evidence(incident: Mapping[str, Any], style: Style) -> str:
     signals = [*objects(incident, "signals"), *objects(incident, "inbox")]
     if not signals:
         return ""
-    telling = [signal for signal in signals if _is_telling(signal)] or signals
+    shown = [signal for signal in signals if _is_fault_or_order(signal)] or signals
     lines = [style.paint("EVIDENCE", "bold")]
-    for signal in telling:
+    for signal in shown:
         when = _clock(moment(signal, "occurred_at"))
         lines.append(f"  {when}  {clean(word(signal, 'kind'))} from {clean(word(signal, 'source'))}")
         lines += wrapped(word(signal, "summary"), style)
@@ -202,12 +202,12 @@ def _evidence(incident: Mapping[str, Any], style: Style) -> str:
     total = max(seen if isinstance(seen, int) else 0, len(objects(incident, "signals"))) + len(
         objects(incident, "inbox")
     )
-    if total > len(telling):
-        lines.append(f"  and {total - len(telling)} more; --json has those that were kept")
+    if total > len(shown):
+        lines.append(f"  and {total - len(shown)} more; --json has those that were kept")
     return "\n".join(lines)
 
 
-def _is_telling(signal: Mapping[str, Any]) -> bool:
+def _is_fault_or_order(signal: Mapping[str, Any]) -> bool:
     return member(signal, "fault") is not None or word(signal, "kind").startswith("order_")
 
 
