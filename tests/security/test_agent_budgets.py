@@ -2,6 +2,7 @@
 
 import json
 import os
+import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -74,6 +75,13 @@ def relay_of(s3: object, *members: FollowedJob) -> MailboxRelay:
     followed_jobs = FollowedJobs()
     followed_jobs.put(members)
     return MailboxRelay(cluster="ml", bucket="stack", s3=s3, memory=Kept(), followed_jobs=followed_jobs)
+
+
+@pytest.fixture
+def tmp_path() -> Iterator[Path]:
+    """Other users read below it. Each session of pytest that begins closes the folder above pytest's own to them."""
+    with tempfile.TemporaryDirectory(dir="/tmp", prefix="rekindle-") as folder:
+        yield Path(folder)
 
 
 def open_to_all(path: Path) -> Path:

@@ -218,12 +218,7 @@ def test_an_agent_that_dies_between_a_copys_submission_and_its_release_leaves_on
         f'#!/bin/bash\n[ "$1" = release ] && {{ touch {shlex.quote(str(stands))}; sleep 600; }}\n'
         f'exec {shlex.quote(str(lab.install.which("scontrol")))} "$@"\n'
     )
-    # slurmctld saves within five seconds that the first job has ended. A second one that was not told so takes the job
-    # for running until its node registers again, minutes later (20 pings of SlurmdTimeout/3), and so does the agent.
-    waits = site.shims("ctl1") / "sbatch"
-    waits.write_text(f'#!/bin/bash\nsleep 6\nexec {shlex.quote(str(lab.install.which("sbatch")))} "$@"\n')
-    for shim in (hangs, waits):
-        shim.chmod(0o755)
+    hangs.chmod(0o755)
     site.start_agent("ctl1")
     lab.wait(lambda: site.holder() == "ctl1", "the first agent to hold the lease")
     site.start_agent(BACKUP)
@@ -243,7 +238,9 @@ def test_an_agent_that_dies_between_a_copys_submission_and_its_release_leaves_on
         lab.take_over()
 
     lab.wait(lambda: site.holder() == BACKUP, "the second agent to take the lease")
-    lab.wait(lambda: len(starts.read_text().split()) > 1, "the copy to run")
+    # A slurmctld that dies within five seconds of a job's end may not have saved it. The second one then took the job
+    # for running for more than two minutes (seen on 26.05), until its node registers again, and so does the agent.
+    lab.wait(lambda: len(starts.read_text().split()) > 1, "the copy to run", limit_s=600)
     lab.wait(lambda: len(site.objects("answers")) == len(site.objects("orders")), "all orders to be answered")
     lab.wait(lambda: lab.node_states().get(drained, "").startswith("drain"), "the node to be drained")
     answers = [OrderResult.from_json(raw) for raw in site.objects("answers")]
