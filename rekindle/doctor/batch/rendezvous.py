@@ -125,10 +125,7 @@ def _torchrun(batch: Batch, launch: _Launch) -> Iterator[Finding]:
     elif "rdzv_endpoint" not in given and "master_addr" not in given:
         yield error(at, "torchrun without --rdzv_endpoint or --master_addr: every node waits at itself")
     elif given.get("rdzv_backend", "static") == "static" and rank is None:
-        yield error(
-            at,
-            "torchrun without --rdzv_backend=c10d or --node_rank: every node takes itself for the first",
-        )
+        yield error(at, "torchrun without --rdzv_backend=c10d or --node_rank: every node takes itself for the first")
 
 
 @check("batch-port", Area.SCRIPT, "torch.distributed.run")

@@ -64,8 +64,7 @@ def _no_step(batch: Batch) -> Iterator[Finding]:
     else:
         where = batch.at(launched[0].line) if launched else batch.label
         yield warning(
-            where,
-            "no srun: without a step there is nothing that auto-resume could run again or a signal reach",
+            where, "no srun: without a step there is nothing that auto-resume could run again or a signal reach"
         )
 
 
@@ -218,10 +217,7 @@ def _exit_code(batch: Batch) -> Iterator[Finding]:
             yield warning(batch.at(step.line), message)
     ends_well = last.program in ("srun", "exit", "wait")
     if not stops and not (ends_well and batch.steps[0] is batch.shell.commands[0]):
-        yield warning(
-            batch.label,
-            "no `set -e`: a step of the preparation may fail, and the run starts all the same",
-        )
+        yield warning(batch.label, "no `set -e`: a step of the preparation may fail, and the run starts all the same")
 
 
 @check("batch-bad-exit", Area.SCRIPT, "srun(1)")

@@ -139,12 +139,7 @@ def difference_findings(request: Subject, live: Subject) -> Iterator[Finding]:
 
 
 def agent_findings(
-    label: str,
-    agent: Found[AgentDoc],
-    queue: Found[str],
-    nodes: Found[NodesDoc],
-    *,
-    now: datetime,
+    label: str, agent: Found[AgentDoc], queue: Found[str], nodes: Found[NodesDoc], *, now: datetime
 ) -> Iterator[Finding]:
     """Rekindle's agent on the head node, the queue of its orders, and the nodes as it sees them."""
     yield from agent_heartbeat(label, agent, now)
@@ -160,10 +155,7 @@ def agent_heartbeat(label: str, agent: Found[AgentDoc], now: datetime) -> Iterat
     """
     match agent:
         case Missing():
-            yield warning(
-                label,
-                "no agent has ever reported: jobs on this cluster are not protected by Rekindle",
-            )
+            yield warning(label, "no agent has ever reported: jobs on this cluster are not protected by Rekindle")
         case NotInspected(why):
             yield unknown(label, f"the agent's heartbeat was not looked at: {why}")
         case AgentDoc() as doc:

@@ -113,10 +113,7 @@ def _fsx_shapes(wire: Mapping[str, Any], label: str) -> Iterator[Finding]:
             where = f"{label}:{name}"
             yield error(where, f"{quoted(value)} is no DNS name of a file system (fs-….fsx.…)")
     if isinstance(mount, str) and mount and _MOUNT.fullmatch(mount) is None:
-        yield error(
-            f"{label}:fsx_mountname",
-            f"{quoted(mount)} is no mount name: 1 to 8 of A-Z a-z 0-9 _ -",
-        )
+        yield error(f"{label}:fsx_mountname", f"{quoted(mount)} is no mount name: 1 to 8 of A-Z a-z 0-9 _ -")
 
 
 def from_wire(wire: Mapping[str, Any], label: str) -> Provisioning:
@@ -165,10 +162,7 @@ def _mode(label: str, subject: Subject) -> Iterator[Finding]:
     if subject.kind is Kind.EKS:
         yield error(label, "is for clusters on Slurm; this one is orchestrated by EKS")
     elif subject.is_continuous:
-        yield error(
-            label,
-            "cannot be used with NodeProvisioningMode Continuous: SlurmConfig takes its place",
-        )
+        yield error(label, "cannot be used with NodeProvisioningMode Continuous: SlurmConfig takes its place")
     elif subject.has_slurm_config:
         yield warning(label, f"{subject.label} has SlurmConfig too: two places say which group is what")
 
@@ -196,10 +190,7 @@ def groups(provisioning: Provisioning, subject: Subject | None) -> Iterator[Find
     for group in subject.groups:
         if group.name is not None and group.name not in used:
             where = subject.path(f"{group.at}.InstanceGroupName")
-            yield error(
-                where,
-                f"{quoted(group.name)} is neither controller, login nor worker in {label}",
-            )
+            yield error(where, f"{quoted(group.name)} is neither controller, login nor worker in {label}")
 
 
 def _named_twice(provisioning: Provisioning) -> Iterator[Finding]:
@@ -218,10 +209,7 @@ def _controllers(provisioning: Provisioning, subject: Subject) -> Iterator[Findi
             yield error(where, "the controller group has no instance: nothing schedules")
         elif group.name == provisioning.controller and group.count is not None and group.count > 1:
             where = subject.path(f"{group.at}.InstanceCount")
-            yield warning(
-                where,
-                f"{group.count} controllers need shared state and accounting (multi-head Slurm)",
-            )
+            yield warning(where, f"{group.count} controllers need shared state and accounting (multi-head Slurm)")
 
 
 @_fsx_shapes.also
@@ -238,6 +226,5 @@ def _same_fsx(provisioning: Provisioning, subject: Subject) -> Iterator[Finding]
         others = {other.dns for other in same}
         if others and mount.dns not in others:
             yield warning(
-                where,
-                f"{quoted(mount.dns)} is not the one that {subject.label} mounts: {listed(sorted(others), 3)}",
+                where, f"{quoted(mount.dns)} is not the one that {subject.label} mounts: {listed(sorted(others), 3)}"
             )

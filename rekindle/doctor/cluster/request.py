@@ -219,8 +219,7 @@ def _lifecycle(group: Group, subject: Subject) -> Iterator[Finding]:
     if not group.has_lifecycle:
         if subject.kind is Kind.SLURM and not subject.has_slurm_config:
             yield error(
-                subject.path(at),
-                "is missing: without SlurmConfig the lifecycle scripts are what sets Slurm up",
+                subject.path(at), "is missing: without SlurmConfig the lifecycle scripts are what sets Slurm up"
             )
         return
     if group.source_uri is None or group.on_create is None:

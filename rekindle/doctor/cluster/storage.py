@@ -79,10 +79,7 @@ def _contents(folder: str, found: ScriptFacts, subject: Subject) -> Iterator[Fin
             continue
         is_shell = name.endswith(".sh") or name in first
         if b"\r\n" in content and is_shell:
-            yield error(
-                where,
-                "has DOS line ends (CRLF): the kernel looks for an interpreter named 'bash\\r'",
-            )
+            yield error(where, "has DOS line ends (CRLF): the kernel looks for an interpreter named 'bash\\r'")
         if name in first and not content.startswith(b"#!"):
             yield error(where, "is run when a node is made, and its first line names no interpreter (#!)")
         elif is_shell and not content.startswith(b"#!"):

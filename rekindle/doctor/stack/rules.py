@@ -317,12 +317,7 @@ def _roles(stack: StackFacts, label: str) -> Iterator[Finding]:
         where = f"{label}:{name}"
         match found:
             case Missing() | NotInspected() as lost:
-                yield _lost(
-                    where,
-                    lost,
-                    gone="the function's role has been deleted",
-                    what="what it may do",
-                )
+                yield _lost(where, lost, gone="the function's role has been deleted", what="what it may do")
             case tuple() as denied if denied:
                 text = (
                     f"its policy grants {listed(denied)}, and something else denies it (boundary, organization, Deny)"
