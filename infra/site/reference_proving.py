@@ -1,4 +1,4 @@
-"""docs/reference/proving.md: how the proving ground's sources go wrong, and what its judge counts, from the code."""
+"""docs/reference/proving.md: what goes wrong in the proving ground, what people do, what is counted; from the code."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Final
 
 from infra.tables import cell, code, page, table
 from simulation.judging.counts import COUNTS
-from simulation.stories.kinds import SOURCE_FAULTS
+from simulation.stories.kinds import ACTIONS, SOURCE_FAULTS, TROUBLES
 
 PAGE: Final = "docs/reference/proving.md"
 
@@ -15,8 +15,10 @@ PAGE: Final = "docs/reference/proving.md"
 def page_text() -> str:
     """The page."""
     return page(
-        "Proving ground: wrong sources and counts",
+        "Proving ground: faults, wrong sources and counts",
         ["How to run it: [the proving ground](../proving.md).", ""],
+        ["## What goes wrong with a run", "", *table(("kind", "what it is"), _rows(TROUBLES))],
+        ["## What people do", "", *table(("action", "what it is"), _rows(ACTIONS))],
         ["## How sources go wrong", "", *table(("kind", "what it does"), _rows(SOURCE_FAULTS))],
         ["## What is counted", "", *table(("count", "what it means"), _rows(COUNTS))],
     )
