@@ -255,25 +255,12 @@ def enrich(signal: Signal, response: Mapping[str, Any]) -> Signal:
 
 
 def _with_metadata(signal: Signal, metadata: Mapping[str, Any]) -> Signal:
-    messages: list[str] = []
-    health: Mapping[str, Any] = {}
-    for subtree in _objects(metadata):
-        message = subtree.get("FailureMessage")
-        if isinstance(message, str) and message and message not in messages:
-            messages.append(message)
-        info = subtree.get("NodeHealthInfo")
-        if isinstance(info, Mapping):
-            health = info
+    messages, health = _failures_and_health(metadata)
     reasons = [_message_reason(message) for message in messages]
     telling = [reason for reason in reasons if reason != "meaningless"]
-    fault, triggers = signal.fault, signal.triggers
     status, repair = health.get("HealthStatus"), health.get("RepairAction")
-    if status == "Unhealthy" or repair in ("Replace", "Reboot"):
-        fault, triggers = FaultClass.NODE_HARDWARE, True
-    elif "capacity" in telling or "efa" in telling:
-        fault = FaultClass.PLATFORM_ERROR if fault in (None, FaultClass.UNCLEAR) else fault
-    elif telling and fault is None:
-        fault = FaultClass.UNCLEAR
+    is_unhealthy = status == "Unhealthy" or repair in ("Replace", "Reboot")
+    fault = FaultClass.NODE_HARDWARE if is_unhealthy else _fault_with_reasons(signal.fault, telling)
     evidence = {
         name: value for name, value in signal.evidence.items() if name not in ("needs_enrichment", "description")
     }
@@ -281,7 +268,7 @@ def _with_metadata(signal: Signal, metadata: Mapping[str, Any]) -> Signal:
     return dataclasses.replace(
         signal,
         fault=fault,
-        triggers=triggers,
+        triggers=signal.triggers or is_unhealthy,
         summary=one_line(f"{signal.summary}: {text}") if text else signal.summary,
         evidence=bounded(
             {
@@ -295,6 +282,26 @@ def _with_metadata(signal: Signal, metadata: Mapping[str, Any]) -> Signal:
             }
         ),
     )
+
+
+def _failures_and_health(metadata: Mapping[str, Any]) -> tuple[list[str], Mapping[str, Any]]:
+    """Each failure message once, in order, and the last health of the node, wherever in the tree they stand."""
+    messages: dict[str, None] = {}
+    health: Mapping[str, Any] = {}
+    for subtree in _objects(metadata):
+        message, info = subtree.get("FailureMessage"), subtree.get("NodeHealthInfo")
+        if isinstance(message, str) and message:
+            messages[message] = None
+        if isinstance(info, Mapping):
+            health = info
+    return list(messages), health
+
+
+def _fault_with_reasons(fault: FaultClass | None, reasons: list[str]) -> FaultClass | None:
+    """What the failure messages add to the event's own fault."""
+    if fault in (None, FaultClass.UNCLEAR) and ("capacity" in reasons or "efa" in reasons):
+        return FaultClass.PLATFORM_ERROR
+    return FaultClass.UNCLEAR if reasons and fault is None else fault
 
 
 def _message_reason(message: str) -> str:

@@ -118,21 +118,10 @@ def _take_order(incident: Incident, fresh: tuple[Signal, ...]) -> Incident:
     A checkpoint order never takes over an Incident that is about a fault: it would be closed with the fault forgotten.
     An order to stop is taken whenever it comes, and stands until the run has stopped.
     """
-    orders = [signal for signal in fresh if signal.kind in _ORDERS and is_whole_order(signal)]
-    if not orders or (incident.order is not None and incident.order.get("do") == "stop"):
+    newest = _strongest_order(fresh)
+    if newest is None or not _may_take_over(newest, incident):
         return incident
-    orders = [order for order in orders if not order.evidence.get("move")] or orders
-    strong = (SignalKind.ORDER_RESUBMIT, SignalKind.ORDER_STOP)
-    newest = next((order for order in reversed(orders) if order.kind in strong), orders[-1])
-    is_late = incident.phase not in (Phase.OPEN, Phase.HOLDING, Phase.WATCHING)
-    if is_late and newest.kind is not SignalKind.ORDER_STOP:
-        return incident
-    if newest.kind is SignalKind.ORDER_CHECKPOINT and _has_trouble(incident):
-        return incident
-    do = "move" if newest.evidence.get("move") else _ORDERS[newest.kind]
-    if do == "move" and (incident.order is not None or _has_trouble(incident)):
-        return incident  # whatever else is the matter with the run comes first
-    order = {"who": "an operator", **dict(newest.evidence), "do": do}
+    order = {"who": "an operator", **dict(newest.evidence), "do": _what_to_do(newest)}
     skips = tuple(SkipWindow(from_step=int(low), to_step=int(high)) for low, high in order.get("skip") or ())
     return incident.changed(
         order=order,
@@ -140,6 +129,29 @@ def _take_order(incident: Incident, fresh: tuple[Signal, ...]) -> Incident:
         fault_rule=f"signal.{newest.kind}",
         skips=merge_windows((*incident.loss.skips, *skips)),
     )
+
+
+def _strongest_order(fresh: tuple[Signal, ...]) -> Signal | None:
+    """The newest order to resubmit or to stop, else the newest; one to move the run to other nodes only where alone."""
+    orders = [signal for signal in fresh if signal.kind in _ORDERS and is_whole_order(signal)]
+    orders = [order for order in orders if not order.evidence.get("move")] or orders
+    strong = [order for order in orders if order.kind in (SignalKind.ORDER_RESUBMIT, SignalKind.ORDER_STOP)]
+    return next(reversed(strong or orders), None)
+
+
+def _what_to_do(order: Signal) -> str:
+    return "move" if order.evidence.get("move") else _ORDERS[order.kind]
+
+
+def _may_take_over(order: Signal, incident: Incident) -> bool:
+    if incident.order is not None and incident.order.get("do") == "stop":
+        return False
+    if incident.phase not in _WEIGHING and order.kind is not SignalKind.ORDER_STOP:
+        return False
+    if order.kind is SignalKind.ORDER_CHECKPOINT and _has_trouble(incident):
+        return False
+    # Whatever else is the matter with the run comes before a move.
+    return _what_to_do(order) != "move" or (incident.order is None and not _has_trouble(incident))
 
 
 def _has_trouble(incident: Incident) -> bool:
@@ -166,7 +178,32 @@ def is_whole_order(signal: Signal) -> bool:
 def _fault(incident: Incident, view: AttemptView | None) -> Incident:
     if incident.order is not None and (not incident.resubmission.tries or incident.order.get("do") == "stop"):
         return incident  # the order stands until it is carried out; what befalls the new attempt is a fault again
-    found = [
+    found = [*_from_signals(incident), *_still_not_finite(incident, view)]
+    if view is not None and view.name == incident.attempt:
+        found += _from_view(incident, view)
+    passed_over = _passed_over(incident)
+    found = [named for named in found if named[1] not in passed_over]
+    if not found:
+        return incident
+    _, fault, rule = min(found)
+    return dataclasses.replace(incident, fault=fault, fault_rule=rule)
+
+
+# A fault with its rank, and the rule that names it.
+_Named = tuple[int, FaultClass, str]
+
+
+def _passed_over(incident: Incident) -> frozenset[FaultClass]:
+    """What does not rename the Incident now, whoever reports it."""
+    passed_over = RENAMES_NO_RETRY if incident.resubmission.tries else frozenset()
+    if incident.phase is Phase.CHECKPOINTING and incident.fault is FaultClass.LOSS_SPIKE:
+        # It is being saved for forensics, to be rolled back. That it continues meanwhile must not undo the decision.
+        return passed_over | {FaultClass.DIVERGENCE}
+    return passed_over
+
+
+def _from_signals(incident: Incident) -> list[_Named]:
+    return [
         (FAULT_RANK[signal.fault], signal.fault, f"signal.{signal.kind}")
         for signal in incident.signals
         if signal.fault is not None
@@ -174,26 +211,20 @@ def _fault(incident: Incident, view: AttemptView | None) -> Incident:
         and signal.kind not in ORDER_KINDS
         and is_current(signal, incident)
     ]
-    if view is not None and view.name == incident.attempt:
-        found += _from_view(incident, view)
-    is_over = view is not None and view.loss_state == "finite" and not incident.has_signal(FaultClass.NON_FINITE)
-    is_nan = incident.is_poisoned and incident.loss.onset_fault is FaultClass.NON_FINITE
-    if is_nan and not is_over:  # known from an earlier Incident only, and finite since: a mark, no fault
-        rule = incident.fault_rule if incident.fault is FaultClass.NON_FINITE else "poisoned"
-        found.append((FAULT_RANK[FaultClass.NON_FINITE], FaultClass.NON_FINITE, rule))
-    if incident.phase is Phase.CHECKPOINTING and incident.fault is FaultClass.LOSS_SPIKE:
-        # It is being saved for forensics, to be rolled back. That it continues meanwhile must not undo the decision.
-        found = [item for item in found if item[1] is not FaultClass.DIVERGENCE]
-    if incident.resubmission.tries:
-        found = [item for item in found if item[1] not in RENAMES_NO_RETRY]
-    if not found:
-        return incident
-    _, fault, rule = min(found)
-    return dataclasses.replace(incident, fault=fault, fault_rule=rule)
 
 
-def _from_view(incident: Incident, view: AttemptView) -> list[tuple[int, FaultClass, str]]:
-    found: list[tuple[int, FaultClass, str]] = []
+def _still_not_finite(incident: Incident, view: AttemptView | None) -> list[_Named]:
+    """The attempt was not finite. Known from an earlier Incident only, and finite since, it is no fault."""
+    if not incident.is_poisoned or incident.loss.onset_fault is not FaultClass.NON_FINITE:
+        return []
+    if view is not None and view.loss_state == "finite" and not incident.has_signal(FaultClass.NON_FINITE):
+        return []
+    rule = incident.fault_rule if incident.fault is FaultClass.NON_FINITE else "poisoned"
+    return [(FAULT_RANK[FaultClass.NON_FINITE], FaultClass.NON_FINITE, rule)]
+
+
+def _from_view(incident: Incident, view: AttemptView) -> list[_Named]:
+    found: list[_Named] = []
     if view.status is AttemptStatus.FAILED:
         verdict = classify_failure_reason(view.failure_reason)
         found.append((FAULT_RANK[verdict.fault], verdict.fault, f"failure.{verdict.rule}"))

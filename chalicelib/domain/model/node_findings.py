@@ -116,9 +116,20 @@ def instance_of(signal: Signal) -> str | None:
 def _kind(signal: Signal) -> FindingKind | None:
     if is_all_clear(signal) or signal.fault is None or signal.kind is SignalKind.ORDER_NODE:
         return None  # an order says nothing against the hardware
-    evidence = signal.evidence
-    if evidence.get("suspect_hardware") is True:
+    if signal.evidence.get("suspect_hardware") is True:
         return FindingKind.SUSPECT_HARDWARE
+    found = _kind_by_agent(signal.evidence) or _kind_by_xid(signal.evidence)
+    if found is not None:
+        return found
+    if signal.kind is SignalKind.NODE_SUSPECT:
+        return FindingKind.DOWN if signal.fault is FaultClass.NODE_LOST else FindingKind.SUSPECTED
+    if signal.fault is FaultClass.NODE_LOST:
+        return FindingKind.DOWN
+    return FindingKind.HARDWARE if signal.fault is FaultClass.NODE_HARDWARE else FindingKind.OMEN
+
+
+def _kind_by_agent(evidence: Mapping[str, Any]) -> FindingKind | None:
+    """What HyperPod's agent asks for."""
     # The agent's word: in an event RepairAction, in a log record its recommendation, in the cluster its mark.
     # Where none names an action, the fault's own name does.
     marked = str(evidence.get("reason") or "")
@@ -129,16 +140,14 @@ def _kind(signal: Signal) -> FindingKind | None:
             return FindingKind.AGENT_REPLACE
         if "reboot" in words or "reset" in words:
             return FindingKind.AGENT_REBOOT
+    return None
+
+
+def _kind_by_xid(evidence: Mapping[str, Any]) -> FindingKind | None:
     response = _response(evidence)
     if response is FirstResponse.REPLACE:
         return FindingKind.XID_REPLACE
-    if response is not None and response.needs_node_action:
-        return FindingKind.XID_REBOOT
-    if signal.kind is SignalKind.NODE_SUSPECT:
-        return FindingKind.DOWN if signal.fault is FaultClass.NODE_LOST else FindingKind.SUSPECTED
-    if signal.fault is FaultClass.NODE_LOST:
-        return FindingKind.DOWN
-    return FindingKind.HARDWARE if signal.fault is FaultClass.NODE_HARDWARE else FindingKind.OMEN
+    return FindingKind.XID_REBOOT if response is not None and response.needs_node_action else None
 
 
 def _response(evidence: Mapping[str, Any]) -> FirstResponse | None:
