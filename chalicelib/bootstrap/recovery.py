@@ -70,6 +70,7 @@ class RecoveryParts(EventParts):
     def sweep(self) -> Sweep:
         """The minute sweep."""
         from chalicelib.services.sweep.clusters import SweepClusters
+        from chalicelib.services.sweep.job_check import JobCheck
         from chalicelib.services.sweep.sweep import Sweep
         from chalicelib.services.sweep.unheard import UnheardAttempts
 
@@ -77,11 +78,16 @@ class RecoveryParts(EventParts):
         return Sweep(
             store=self.store,
             registry=self.registry,
-            scheduler=self.scheduler,
             listing=self.training_jobs,
-            mailbox=self.mailbox,
+            check=JobCheck(
+                store=self.store,
+                registry=self.registry,
+                scheduler=self.scheduler,
+                mailbox=self.mailbox,
+                saves=self.saves,
+                clock=self.clock,
+            ),
             metrics=self.metrics,
-            saves=self.saves,
             marks=self.marks,
             alarms=self.alarms,
             executions=self.executions,

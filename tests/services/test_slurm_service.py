@@ -29,6 +29,7 @@ from chalicelib.services.operator.orders import Orders
 from chalicelib.services.reporting.alarms import Alarms
 from chalicelib.services.reporting.outcome import Outcome, OutcomeKind
 from chalicelib.services.sweep.clusters import SweepClusters
+from chalicelib.services.sweep.job_check import JobCheck
 from chalicelib.services.sweep.sweep import Sweep, SweepFigures
 from chalicelib.services.sweep.unheard import UnheardAttempts
 from localcloud.memory_ports import MemoryMarks, RememberedExecutions
@@ -81,10 +82,10 @@ class World:
         alarms = Alarms(board=FakeAlarmBoard(), mailbox=self.mailbox, **common)
         self.sweep = Sweep(
             store=self.store,
+            registry=self.registry,
             listing=FakeListing(self.training),
-            mailbox=self.mailbox,
+            check=JobCheck(store=self.store, mailbox=self.mailbox, saves=FakeSaves(), **common),
             metrics=FakeMetrics(),
-            saves=FakeSaves(),
             marks=MemoryMarks(),
             alarms=alarms,
             executions=self.executions,
@@ -92,7 +93,7 @@ class World:
             clusters=SweepClusters(
                 head_nodes=self.head_nodes, intake=self.intake, clock=self.clock, unheard=UnheardAttempts(**common)
             ),
-            **common,
+            clock=self.clock,
         )
         self.orders = Orders(intake=self.intake, policies=FakePolicies(), alarms=alarms, **common)
         self.view = Clusters(head_nodes=self.head_nodes, registry=self.registry, clock=self.clock)

@@ -27,6 +27,7 @@ from chalicelib.services.observe.timeline import needs_record
 from chalicelib.services.operator.orders import Orders
 from chalicelib.services.perform.perform import ActionExecutor
 from chalicelib.services.reporting.alarms import Alarms
+from chalicelib.services.sweep.job_check import JobCheck
 from chalicelib.services.sweep.sweep import Sweep
 from chalicelib.services.sweep.unheard import UnheardAttempts
 from localcloud.memory_ports import MemoryMarks, RememberedExecutions
@@ -156,16 +157,16 @@ class World:
         self.alarms = Alarms(board=self.board, mailbox=self.mailbox, **common)
         self.sweep = Sweep(
             store=self.store,
+            registry=self.registry,
             listing=self.listing,
-            mailbox=self.mailbox,
+            check=JobCheck(store=self.store, mailbox=self.mailbox, saves=self.saves, **common),
             metrics=self.metrics,
-            saves=self.saves,
             marks=self.marks,
             alarms=self.alarms,
             executions=self.executions,
             intake=self.intake,
             unheard=UnheardAttempts(**common),
-            **common,
+            clock=self.clock,
         )
         self.orders = Orders(
             intake=self.intake,

@@ -19,15 +19,24 @@ Item = TypeVar("Item")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweepRound:
-    """What all Jobs of one pass share: which round it is, what the listing says, when the time is up."""
+    """What all Jobs of one pass share.
+
+    `number` counts rounds. `changed` are the attempts whose state changed since the previous round, as listed. `until`
+    is when the pass must stop. `metrics_every`: a Job's metrics are read in one of so many rounds.
+    """
 
     number: int
     changed: Maybe[Mapping[str, AttemptStatus]]
     until: datetime
+    metrics_every: int = 1
 
     def is_turn(self, job: Job, every: int) -> bool:
-        """Once in `every` rounds, by the Job's id."""
+        """Whether the Job is due in this round: once in `every`, spread over the rounds by the hash of its id."""
         return zlib.crc32(job.job_id.encode()) % every == self.number % every
+
+    def reads_metrics(self, job: Job) -> bool:
+        """Whether the Job's metrics are read in this round."""
+        return self.is_turn(job, self.metrics_every)
 
 
 def next_round(mark: SweepMark, *, now: datetime) -> SweepMark:
