@@ -243,7 +243,7 @@ def test_the_account_survives_being_stored() -> None:
 def test_the_newest_phases_are_kept_and_the_others_counted() -> None:
     account = Account(looked_at=at(0))
     for number in range(100):
-        account = account.in_phase("verifying" if number % 2 else "resubmitting", now=at(number))
+        account = account.with_phase("verifying" if number % 2 else "resubmitting", now=at(number))
     assert len(account.entered) == 64
     assert account.entered_before == 36
     stages = ledger(replace(incident(), account=replace(account, onset_at=Known(at(0))), closed_at=at(100))).stages

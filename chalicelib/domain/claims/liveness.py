@@ -18,7 +18,7 @@ from chalicelib.domain.model.known import Known
 from chalicelib.domain.model.node_findings import PLATFORM_KINDS
 from chalicelib.domain.model.observation import STALLED, TRAINING, AttemptView
 from chalicelib.domain.model.signal import Signal, SignalKind
-from chalicelib.domain.node.repair_budget import are_many
+from chalicelib.domain.node.repair_budget import is_mass_outage
 from rekindle.protocol.signals import FaultClass
 
 # A monitor writes its heartbeat every 15 s (rekindle/monitor/base/settings.py). Each is dated by the store.
@@ -157,7 +157,7 @@ def _platform_says_both(context: RuleContext, attempt: AttemptView) -> Decision 
 def _are_many_down(context: RuleContext) -> bool:
     """While the controller cannot reach many nodes, its report about one is weak, even if steps stand still."""
     seen = context.seen.nodes
-    return isinstance(seen, Known) and are_many(seen.value.down, seen.value.total, context.policy)
+    return isinstance(seen, Known) and is_mass_outage(seen.value.down, seen.value.total, context.policy)
 
 
 def _confirm_limit(context: RuleContext) -> timedelta:

@@ -1,8 +1,9 @@
-"""What an Incident writes down for its own ledger, look by look. Data, and the one function that keeps it; pure.
+"""The Incident's account: the facts from which its ledger is computed. Data; pure.
 
-Signals give way, timelines are long and the registry forgets when a run stood where, so what the ledger needs is kept
-on the Incident when it is seen: when the fault began, when it was first looked at, when each phase was entered, and of
-every new start how far the old one had come and which checkpoint was taken.
+Other records do not keep these facts until the ledger is written: an Incident drops its oldest Signals, timelines are
+long, and the registry does not store a run's progress over time. So they are recorded on the Incident at each
+observation: when the fault began, when it was first observed, when each phase was entered, and for each new start how
+far the previous attempt had come and from which checkpoint the new one resumes.
 """
 
 from __future__ import annotations
@@ -15,17 +16,22 @@ from typing import ClassVar, Final
 from chalicelib.domain.model.codec import Record
 from chalicelib.domain.model.known import Known, Maybe, Unknown
 
-MAX_ENTERED: Final = 64  # phases; the newest are kept, and `entered_before` says that there were more
-MAX_RESTARTS: Final = 32  # new starts; no policy allows more tries in one Incident than that by default
+MAX_ENTERED: Final = 64  # phases; only the newest are kept, and `entered_before` counts the others
+MAX_RESTARTS: Final = 32  # new starts; the default policy allows fewer tries in one Incident
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Restart(Record):
-    """One new start, as it was decided.
+    """One new start of the run, as it was decided.
 
-    `after` is the attempt that it takes the place of, `furthest` how far that one had come, `ended_at` when it ended.
-    `resume_step` is where the new one resumes and `kind` which kind of checkpoint that is; empty where its own script
-    chooses. `periodic_step` is the newest checkpoint that would have been taken had no emergency one been made.
+    number          the new attempt's number within its Job
+    name            the new attempt
+    after           the attempt that it replaces
+    furthest        the last step that the replaced attempt reached
+    ended_at        when the replaced attempt ended
+    resume_step     the step at which the new attempt resumes
+    kind            the SaveKind of the checkpoint at that step; empty where the training script chooses by itself
+    periodic_step   the newest periodic checkpoint: where the run would have resumed without an emergency checkpoint
     """
 
     number: int
@@ -40,9 +46,9 @@ class Restart(Record):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PhaseEntry:
-    """A phase, by its name, and when the Incident came into it."""
+    """A phase, by its name, and when the Incident entered it."""
 
-    wire_row: ClassVar[bool] = True  # an Incident has many
+    wire_row: ClassVar[bool] = True  # stored as a list of values, without names: an Incident has many
 
     phase: str
     at: datetime
@@ -50,13 +56,17 @@ class PhaseEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Account(Record):
-    """What is kept for the ledger.
+    """What an Incident records for its ledger. Not an AWS account.
 
-    `onset_at` is the earliest moment at which the fault is reported to have begun, `onset_from` the source of that
-    report. `looked_at` is the first observation. `entered` are the phases in order, the first one's included;
-    `entered_before` counts those that gave way. `step_s` is the median seconds of the run's steps, at the newest look
-    that saw one. `closed_step` is where it stood when the Incident closed. `links` are
-    the run's own pages, as its newest heartbeat names them: each a name and an https address.
+    onset_at        the earliest time at which the fault is reported to have begun
+    onset_from      the source of that report, for people
+    looked_at       when the Incident was first observed
+    entered         the phases in the order in which they were entered, the first included; at most MAX_ENTERED
+    entered_before  how many older entries were dropped from `entered`
+    restarts        the new starts, in order; at most MAX_RESTARTS
+    step_s          the median seconds of one step, from the newest observation that reported it
+    closed_step     the step that the run had reached when the Incident closed
+    links           the run's own pages, from its newest heartbeat: (name, https address)
     """
 
     onset_at: Maybe[datetime] = Unknown("nothing reported when it began")
@@ -69,24 +79,25 @@ class Account(Record):
     closed_step: Maybe[int] = Unknown("it is not closed")
     links: tuple[tuple[str, str], ...] = ()
 
-    def in_phase(self, phase: str, *, now: datetime) -> Account:
-        """The same, the phase written down if it is a new one."""
+    def with_phase(self, phase: str, *, now: datetime) -> Account:
+        """A copy that records the phase as entered `now`; the same object if it is the current phase already."""
         if self.entered and self.entered[-1].phase == phase:
             return self
         entered = (*self.entered, PhaseEntry(phase=phase, at=now))
         kept = entered[-MAX_ENTERED:]
         return replace(self, entered=kept, entered_before=self.entered_before + len(entered) - len(kept))
 
-    def began(self, at: datetime, source: str) -> Account:
-        """The same, with an earlier onset if `at` is one."""
+    def with_onset(self, at: datetime, source: str) -> Account:
+        """A copy with the onset at `at`; the same object if an onset is known that is not later."""
         if isinstance(self.onset_at, Known) and self.onset_at.value <= at:
             return self
         return replace(self, onset_at=Known(at), onset_from=source[:200])
 
     def with_restart(self, restart: Restart) -> Account:
-        """The same order under the same number is the same new start, however often it is sent.
+        """A copy with the new start added, or updated where its number is known: an order may be sent more than once.
 
-        What the first sending knew of the old attempt stays: by the next one the new attempt is the one that is seen.
+        Facts about the replaced attempt are kept from the first time, because later observations already show the new
+        attempt instead.
         """
         others = tuple(earlier for earlier in self.restarts if earlier.number != restart.number)
         known = next((earlier for earlier in self.restarts if earlier.number == restart.number), None)
@@ -100,12 +111,15 @@ class Account(Record):
 
 
 def onset_of_silence(occurred_at: datetime, silent_s: object) -> tuple[datetime, str]:
-    """A stall is reported after the silence that it is about: it began that much earlier."""
+    """When a stall began, and a note for its source: `silent_s` seconds before it was reported.
+
+    `silent_s` is untrusted evidence; where it is not a number of seconds within a day, the report's own time counts.
+    """
     if isinstance(silent_s, int | float) and not isinstance(silent_s, bool) and 0 < silent_s < 86_400:
         return occurred_at - timedelta(seconds=float(silent_s)), f", less the {silent_s:g} s of silence it tells of"
     return occurred_at, ""
 
 
-def first_by(moments: Sequence[tuple[datetime, str]]) -> tuple[datetime, str] | None:
-    """The earliest, with who says so."""
+def earliest(moments: Sequence[tuple[datetime, str]]) -> tuple[datetime, str] | None:
+    """The earliest of (time, source); None where there is none."""
     return min(moments, default=None, key=lambda item: item[0])

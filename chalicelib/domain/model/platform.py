@@ -1,8 +1,8 @@
-"""What a platform can do, as a value: rules ask its capabilities, never its name. Pure.
+"""The capabilities of a platform, as data: rules depend on capabilities, never on a platform's name. Pure.
 
 Each platform has one instance, in its own folder (`chalicelib/platforms/<name>/platform.py`). A Job stores the name; an
-Observation carries the whole value, so that a decision is recorded with the capabilities that it was taken with.
-The default of each capability is what a platform can do of which nothing is known: start, stop and read an attempt.
+Observation carries the whole value, so that a decision is recorded with the capabilities on which it was based. The
+defaults describe the least that every platform can do: start, stop and read an attempt.
 """
 
 from __future__ import annotations
@@ -14,39 +14,40 @@ from chalicelib.domain.model.codec import Record
 
 
 class Resize(StrEnum):
-    """What may be done to the size of an attempt that is there already."""
+    """When the number of nodes of a submitted attempt can be changed."""
 
     NEVER = "never"
-    WHILE_QUEUED = "while_queued"  # one that waits for nodes can be given fewer
+    WHILE_QUEUED = "while_queued"  # while it waits for nodes, it can be changed to fewer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Platform(Record):
-    """Capabilities. More than twenty fields, because each is one question that rules ask, with one answer per platform.
+    """One platform's capabilities. It has 21 fields, because each is an independent property that some rule reads.
 
     name                    stored with each Job; lower-case letters, digits and underscores
     title                   for people
-    orders_wait             an order is taken later by an agent in the cluster: it may be answered late, is carried out
-                            even if it is no longer wanted, and what is shown may lag its answer
-    accepts_at_once         an accepted submission needs no second observation to be believed: it exists, and starts
-    holds_own_queue         an attempt can wait in the platform's own queue
+    orders_wait             an agent in the cluster takes an order later: the answer may be late, the order is carried
+                            out even if it is no longer wanted, and the observed state may lag behind the answer
+    accepts_at_once         an accepted submission is certain to exist and to start: no observation must confirm it
+    holds_own_queue         attempts wait in a queue of the platform until there are nodes
     can_hold                a stop can leave the next start in that queue, held, until it is released
-    can_requeue             the same submission can be started again; how is part of the attempt's own record, which
-                            must be read first
+    can_requeue             the same submission can be started again; the attempt's record says how, and must be read
+                            first
     can_exclude_nodes       an attempt can be kept away from nodes by name, and a node can be cordoned for it
     restarts_by_itself      the platform, or a person at its console, puts an attempt back as a new start
     job_restarts_itself     the job itself may be restarted within the same attempt, and gets timing.auto_resume_grace
-    ends_lost_runs          the platform ends an attempt of which it has lost a node, so that its own word that the
-                            attempt runs counts against its word that a node is away
-    names_recur             a name may come to be another run's, where a cluster is created again under its old name
-    tells_who_ended         an ended attempt says whether its user ended it
-    checks_users            who may join a Job or name its mailbox is judged inside the cluster, before it is reported
-    relays_heartbeats       heartbeats may come by a copy: their absence does not show that nothing reads requests
-    stacks_by_signal        ranks write their stacks at a signal that is sent through the platform
-    resize                  what may be done to the size of an attempt
+    ends_lost_runs          the platform ends an attempt that has lost a node; while it reports the attempt as running,
+                            its report that a node is gone is in doubt
+    names_recur             a later run can have the same attempt names, if a cluster is created again under the name
+    tells_who_ended         the state of an ended attempt shows whether its user ended it
+    checks_users            the cluster itself checks which user may join a Job or name its mailbox
+    relays_heartbeats       heartbeats may arrive as copies: without any, requests in the mailbox may still be read
+    stacks_by_signal        ranks write their stacks on a signal that is sent through the platform
+    resize                  when the number of nodes of a submitted attempt can be changed
     release_command, end_command, again_command
-                            what a person types to let a held job go, to end it, to start it again; `{id}` is the job's
-    uncordon_command        what a person types to give `{node}` back
+                            the shell command, for people, that releases a held job, ends it, starts it again; `{id}`
+                            stands for the job's id
+    uncordon_command        the shell command, for people, that makes `{node}` schedulable again
     """
 
     name: str = ""

@@ -1,5 +1,6 @@
-"""What to do about each fault class, as a policy knows it: the columns of chalicelib/domain/fault_specs that a document
-may replace (docs/policy.md). decide() only reads it.
+"""The default playbook of each fault class: what a policy document may replace of chalicelib/domain/fault_specs.
+
+docs/policy.md describes playbooks for operators.
 """
 
 from __future__ import annotations
@@ -15,9 +16,10 @@ from rekindle.protocol.signals import FaultClass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Playbook:
-    """One row: the first response to a fault, and how often it may be repeated without progress.
+    """The first response to a fault, and how often it may be repeated without progress.
 
-    `tries` bounds the attempts that gain no step; None means the policy's general budget.
+    `deadline` is how long the run may take to save a checkpoint before it is stopped. `tries` bounds the
+    attempts that gain no step; None means the policy's general budget. `source` is where the fault is documented.
     """
 
     fault: FaultClass
@@ -32,6 +34,6 @@ PLAYBOOKS: Final[tuple[Playbook, ...]] = tuple(
     for spec in FAULTS
 )
 
-# Responses that go back before an onset. Under them a deadline is that of the checkpoint kept for forensics; `none`
-# keeps none.
+# Responses that resume from before the fault's onset. For these the deadline is that of the checkpoint that is saved
+# for forensics only; with Deadline.NONE no such checkpoint is saved.
 ROLL_BACKS: Final = frozenset({Response.ROLL_BACK, Response.WATCH_THEN_ROLL_BACK})

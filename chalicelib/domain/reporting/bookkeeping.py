@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Final
 
 from chalicelib.domain.faults.signal_facts import ORDER_KINDS
-from chalicelib.domain.model.account import Account, Restart, first_by, onset_of_silence
+from chalicelib.domain.model.account import Account, Restart, earliest, onset_of_silence
 from chalicelib.domain.model.action import Action, AdoptAttempt, ResubmitJob
 from chalicelib.domain.model.incident import Incident
 from chalicelib.domain.model.known import Known, Maybe, Unknown
@@ -37,7 +37,7 @@ def with_account(
     account = after.account
     if account.looked_at is None:
         account = dataclasses.replace(account, looked_at=now)
-    account = account.in_phase(after.phase.value, now=now)
+    account = account.with_phase(after.phase.value, now=now)
     view = seen.attempt.value if isinstance(seen.attempt, Known) else None
     account = _onset(account, before, seen, view)
     if view is not None and view.step_s is not None and account.step_s != Known(view.step_s):
@@ -62,8 +62,8 @@ def _onset(account: Account, incident: Incident, seen: Observation, view: Attemp
     reported = [_begun(signal) for signal in seen.new_signals if _tells_onset(signal, incident)]
     if view is not None and view.status in _DIED and view.ended_at is not None:
         reported.append((view.ended_at, f"the platform: {view.name} ended"))
-    first = first_by(reported)
-    return account if first is None else account.began(*first)
+    first = earliest(reported)
+    return account if first is None else account.with_onset(*first)
 
 
 def _tells_onset(signal: Signal, incident: Incident) -> bool:

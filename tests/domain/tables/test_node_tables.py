@@ -49,7 +49,7 @@ from chalicelib.domain.model.repair import (
     route_of,
 )
 from chalicelib.domain.model.signal import SignalKind
-from chalicelib.domain.node.repair_budget import room_for
+from chalicelib.domain.node.repair_budget import max_in_repair
 from chalicelib.domain.policy.document import DEFAULT_POLICY, Policy
 from rekindle.protocol.signals import FaultClass
 from tests.domain.looks import MINUTE, NOW, UNSEEN, signal
@@ -1473,8 +1473,8 @@ def test_a_flag_that_we_do_not_know_is_not_healthy() -> None:
 
 
 def test_one_node_may_always_be_in_repair_and_never_more_than_the_share() -> None:
-    assert [room_for(total, 25.0) for total in (0, 1, 3, 4, 7, 8, 1000)] == [1, 1, 1, 1, 1, 2, 250]
-    assert room_for(1000, 0) == 1
+    assert [max_in_repair(total, 25.0) for total in (0, 1, 3, 4, 7, 8, 1000)] == [1, 1, 1, 1, 1, 2, 250]
+    assert max_in_repair(1000, 0) == 1
 
 
 def test_an_instance_replaced_under_the_same_name_is_theirs_even_if_the_finding_is_about_the_new_one() -> None:

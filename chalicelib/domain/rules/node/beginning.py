@@ -44,7 +44,7 @@ from chalicelib.domain.node.memory import (
     waiting_order,
     with_repair,
 )
-from chalicelib.domain.node.repair_budget import many_down
+from chalicelib.domain.node.repair_budget import mass_outage_reason
 from chalicelib.domain.rules.node.hardware import suspect_hardware_text
 from chalicelib.domain.rules.node.node import node_healed, node_theirs, node_theirs_settles, node_unread
 from chalicelib.domain.rules.node.queue import TURN
@@ -94,7 +94,7 @@ def node_many_down(context: RuleContext) -> Decision | None:
     The network or the controller is suspected. A person after 75 minutes. Nothing is cordoned for it; the runs'
     own Incidents notify people.
     """
-    reason = many_down(context)
+    reason = mass_outage_reason(context)
     if reason is None:
         return None
     if context.in_phase >= context.policy.nodes.stuck_limit and context.incident.phase is Phase.HOLDING:

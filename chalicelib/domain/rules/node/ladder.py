@@ -32,7 +32,7 @@ from chalicelib.domain.node.memory import (
     waiting_order,
     with_repair,
 )
-from chalicelib.domain.node.repair_budget import many_down
+from chalicelib.domain.node.repair_budget import mass_outage_reason
 from chalicelib.domain.rules.node.queue import another_turn
 
 DOES = {Rung.REBOOT: "rebooting it", Rung.REPLACE: "replacing it"}
@@ -75,8 +75,8 @@ def repair_controller(context: RuleContext, _: Wanted) -> Decision | None:
 @rule("repair.blocked", "repair.blocked_limit")
 def repair_many_down(context: RuleContext, _: Wanted) -> Decision | None:
     """Many nodes are down at once: wait; a person after 75 minutes, or after `nodes.drain_limit_s`."""
-    many = many_down(context)
-    return not_now(context, many) if many is not None else None
+    reason = mass_outage_reason(context)
+    return not_now(context, reason) if reason is not None else None
 
 
 @rule("repair.ladder_end")

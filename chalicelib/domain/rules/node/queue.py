@@ -25,7 +25,7 @@ from chalicelib.domain.node.memory import (
     waiting_order,
     with_repair,
 )
-from chalicelib.domain.node.repair_budget import day_spent, no_room
+from chalicelib.domain.node.repair_budget import blocked_by_budget, daily_budget_spent
 
 TICKET_AGE: Final = timedelta(seconds=10)
 
@@ -56,7 +56,7 @@ def node_queue(context: RuleContext) -> Decision | None:
 def node_day_limit(context: RuleContext) -> Decision | None:
     """`budgets.max_repairs_per_day` or `budgets.max_group_repairs_per_day` reached within 24 h: a person."""
     load = view_of(context).load
-    spent = day_spent(context, load.value) if isinstance(load, Known) and not _is_forced(context) else None
+    spent = daily_budget_spent(context, load.value) if isinstance(load, Known) and not _is_forced(context) else None
     if spent is None:
         return None
     return context.hand_over("node.day_limit", f"{story_of(context)} {spent} {state_of_the_node(context)}")
@@ -66,7 +66,7 @@ def node_day_limit(context: RuleContext) -> Decision | None:
 def node_full(context: RuleContext) -> Decision | None:
     """The cluster's or the group's limit is used: wait; notified once; a person after `nodes.drain_limit_s`."""
     load, wanted_at = view_of(context).load, repair_of(context).wanted_at
-    full = no_room(context, load.value) if isinstance(load, Known) and not _is_forced(context) else None
+    full = blocked_by_budget(context, load.value) if isinstance(load, Known) and not _is_forced(context) else None
     if full is None or wanted_at is None:
         return None
     name, reason = full
@@ -81,7 +81,7 @@ TURN: Final = (node_queue, node_day_limit, node_full)
 
 
 def _is_forced(context: RuleContext) -> bool:
-    """A person forces the repair, and has counted for himself."""
+    """A person ordered the repair with force, which skips the budget."""
     order = waiting_order(context)
     return order is not None and order.force
 
@@ -105,7 +105,8 @@ def another_turn(context: RuleContext, why: str) -> Decision | None:
         if since >= context.policy.nodes.stuck_limit:
             return context.hand_over("repair.turn_limit", f"{why}. The other repairs cannot be read: {load.why}")
         return wait(context, "repair.turn", f"{why}; the other repairs cannot be read: {load.why}")
-    spent = day_spent(context, _with_own(load.value, len([one for one in repair.steps if context.now - one.at < DAY])))
+    own = sum(context.now - step.at < DAY for step in repair.steps)
+    spent = daily_budget_spent(context, _with_own(load.value, own))
     if spent is None:
         return None
     return context.hand_over("node.day_limit", f"{why}. {spent} {state_of_the_node(context)}")

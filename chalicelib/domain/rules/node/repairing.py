@@ -34,7 +34,7 @@ from chalicelib.domain.node.memory import (
     wait,
     waiting_order,
 )
-from chalicelib.domain.node.repair_budget import are_many_down
+from chalicelib.domain.node.repair_budget import cluster_has_mass_outage
 from chalicelib.domain.rules.node.hardware import came_back, refused_as_suspect
 from chalicelib.domain.rules.node.ladder import DONE, ask_again, escalate, order_of
 from chalicelib.domain.rules.node.orders import ordered_step, repeated
@@ -213,7 +213,7 @@ def repair_not_well(context: RuleContext) -> Decision | None:
     age = context.now - step.at
     if step.rung is not Rung.REBOOT or age < context.policy.nodes.reboot_limit:
         return None
-    if are_many_down(context) and is_running(context):
+    if cluster_has_mass_outage(context) and is_running(context):
         reason = f"the reboot is {span_word(age)} ago, and HyperPod says that it runs"
         return wait(context, "repair.waiting", f"{reason}; but Slurm reaches too few nodes to say that it is not well")
     return escalate(context, f"it is not well {span_word(age)} after the reboot")
