@@ -23,7 +23,6 @@ from __future__ import annotations
 import dataclasses
 from datetime import datetime
 
-from chalicelib.domain.claims.bad_nodes import with_bad_nodes
 from chalicelib.domain.decision.rule import changed_by, decided_by, first_decision
 from chalicelib.domain.decision.verdict import Decision, RuleContext
 from chalicelib.domain.faults.diagnosis import diagnose
@@ -36,6 +35,7 @@ from chalicelib.domain.rules.changes import AFTER_ALL, AFTER_COMMON, AFTER_NODE,
 from chalicelib.domain.rules.common import COMMON, UNKNOWN, UNTOUCHED
 from chalicelib.domain.rules.node.hardware import with_suspect_hardware
 from chalicelib.domain.rules.tuples import NODE_PHASES, RUN_PHASES
+from chalicelib.domain.run.bad_nodes import with_bad_nodes
 
 __all__ = ["Decision", "decide"]
 

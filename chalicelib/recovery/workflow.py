@@ -28,7 +28,6 @@ from aws_durable_execution_sdk_python.context import DurableContext
 from aws_durable_execution_sdk_python.exceptions import StepError
 from aws_durable_execution_sdk_python.retries import RetryStrategyConfig, create_retry_strategy
 
-from chalicelib.domain.claims.liveness import LATE
 from chalicelib.domain.decide import Decision, decide
 from chalicelib.domain.decision.action_results import after_accepted_start
 from chalicelib.domain.model.action import Action, ActionResult, Done, action_name, read_action
@@ -36,6 +35,7 @@ from chalicelib.domain.model.errors import Retryable, VersionConflict
 from chalicelib.domain.model.incident import Incident
 from chalicelib.domain.model.observation import Observation
 from chalicelib.domain.policy.document import Policy, pinned
+from chalicelib.domain.run.liveness import LATE
 from chalicelib.recovery.results import CompressedJson
 from chalicelib.services.observe.observer import Observer
 from chalicelib.services.observe.timeline import needs_record

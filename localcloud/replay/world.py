@@ -17,13 +17,13 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from chalicelib.domain.claims.recovery_doubts import OWN_STEPS
 from chalicelib.domain.model.action import ActionResult, Done, QuarantineCheckpoint, RequestCheckpoint, ResubmitJob
 from chalicelib.domain.model.job import Attempt, Job
 from chalicelib.domain.model.known import Known, Maybe, Unknown
 from chalicelib.domain.model.observation import AttemptStatus, AttemptView, CheckpointView, ReplyView
 from chalicelib.domain.model.signal import Signal, SignalKind, SignalSource
 from chalicelib.domain.policy.document import Policy
+from chalicelib.domain.run.recovery_doubts import OWN_STEPS
 from chalicelib.platforms.training_job.platform import TRAINING_JOB
 from chalicelib.ports.notices import Notice
 from chalicelib.ports.platforms import DiscoveredJob

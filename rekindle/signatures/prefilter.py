@@ -115,7 +115,7 @@ def needs(rule: Rule | Harmless) -> tuple[str, ...]:
 
 def rarity(literal: str) -> int:
     """How rarely a literal stands in ordinary lines: by the length of its keyword, then its own; 0 without letters."""
-    letters = skeleton(literal.encode())
+    letters = skeleton(literal.encode("utf-8", "replace"))
     if not _WORD.search(letters):
         return 0
     keyword = _keyword(letters)

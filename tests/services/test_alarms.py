@@ -257,7 +257,7 @@ def test_a_hang_alarm_is_noise_while_a_living_monitor_sees_no_stall() -> None:
     w = World()
     w.clock.advance(timedelta(hours=1))
     heartbeat(w)
-    with pytest.raises(Noise, match="monitor lives"):
+    with pytest.raises(Noise, match="own monitor reports"):
         w.alarms.weighed(rings(w))
 
 

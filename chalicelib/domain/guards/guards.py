@@ -14,8 +14,6 @@ import dataclasses
 from datetime import datetime, timedelta
 from typing import Final
 
-from chalicelib.domain.claims.alerts import ASKED, alerts_word, own_word, rests_on_alerts
-from chalicelib.domain.claims.other_jobs import are_on_a_bad_node, others_on, others_word
 from chalicelib.domain.decision.rule import Rule, decided_by, first_decision, rule
 from chalicelib.domain.decision.steps import STOP, Step, ends_what_is_left, new_steps
 from chalicelib.domain.decision.verdict import Decision, RuleContext, story, subject
@@ -34,7 +32,9 @@ from chalicelib.domain.model.approvals import BREAKER_KEY, Approval, ApprovalAns
 from chalicelib.domain.model.incident import Incident, Phase
 from chalicelib.domain.model.known import Known
 from chalicelib.domain.policy.guard_rules import ApprovalRule, Harm, Window
+from chalicelib.domain.run.alerts import ASKED, alerts_word, own_word, rests_on_alerts
 from chalicelib.domain.run.first_response import shadow
+from chalicelib.domain.run.other_jobs import are_on_a_bad_node, others_on, others_word
 
 MAX_QUESTIONS: Final = 20  # in one Incident: whoever has answered so many has it in hand
 CATCH_UP: Final = timedelta(minutes=1)  # for events that waited for the service

@@ -8,8 +8,6 @@ from __future__ import annotations
 import dataclasses
 from typing import Final
 
-from chalicelib.domain.claims.bad_nodes import ACTING, with_node_reports
-from chalicelib.domain.claims.news import with_news_told
 from chalicelib.domain.decision.rule import Rule, decided_by, rule
 from chalicelib.domain.decision.verdict import Decision, RuleContext, newest_signal, subject
 from chalicelib.domain.guards.guards import guarded, may_cordon
@@ -21,6 +19,8 @@ from chalicelib.domain.model.signal import SignalKind
 from chalicelib.domain.reporting.bookkeeping import with_account
 from chalicelib.domain.rules.run.orders import stops_for_good
 from chalicelib.domain.rules.run.resubmitting import RESUBMITTING
+from chalicelib.domain.run.bad_nodes import ACTING, with_node_reports
+from chalicelib.domain.run.news import with_news_told
 
 
 @rule()

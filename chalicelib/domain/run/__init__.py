@@ -1,1 +1,1 @@
-"""Parts that the rules of a run share: resume points, rollbacks, submissions, first responses. Pure."""
+"""What the rules of a run share: which reports are believed, resume points, rollbacks, submissions, first responses."""

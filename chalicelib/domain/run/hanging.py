@@ -5,7 +5,6 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any, Final
 
-from chalicelib.domain.claims.movement import new_watch
 from chalicelib.domain.decision.rule import rule
 from chalicelib.domain.decision.verdict import (
     Decision,
@@ -22,6 +21,7 @@ from chalicelib.domain.model.incident import Phase
 from chalicelib.domain.model.known import Known
 from chalicelib.domain.model.observation import AttemptStatus, AttemptView
 from chalicelib.domain.model.signal import SignalKind
+from chalicelib.domain.run.movement import new_watch
 from rekindle.detectors.ranks import STRONG
 from rekindle.protocol.signals import FaultClass
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import Final
 
-from chalicelib.domain.claims.alerts import is_alert, left_by_alerts_alone
 from chalicelib.domain.decision.verdict import has_passed
 from chalicelib.domain.fault_specs.faults import POISONS
 from chalicelib.domain.faults.signal_facts import STATE_KINDS, signal_step
@@ -16,6 +15,7 @@ from chalicelib.domain.model.known import Known
 from chalicelib.domain.model.node_findings import Finding, finding_of, instance_of
 from chalicelib.domain.model.observation import AttemptStatus
 from chalicelib.domain.model.signal import Signal, SignalKind, SignalSource
+from chalicelib.domain.run.alerts import is_alert, left_by_alerts_alone
 from rekindle.protocol.signals import FaultClass
 
 HANDED_OVER_RESPITE: Final = timedelta(hours=1)  # about what a called person needs to see and to say something

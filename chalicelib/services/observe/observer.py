@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from chalicelib.domain.claims.bad_nodes import MAX_BAD
 from chalicelib.domain.decide import Decision
 from chalicelib.domain.decision.steps import new_steps
 from chalicelib.domain.faults.slurm_states import count_lost
@@ -33,6 +32,7 @@ from chalicelib.domain.model.signal import Signal
 from chalicelib.domain.model.start_view import is_another_run
 from chalicelib.domain.policy.document import DEFAULT_POLICY, Policy, readable
 from chalicelib.domain.rules.run.orders import who_ordered
+from chalicelib.domain.run.bad_nodes import MAX_BAD
 from chalicelib.domain.run.earlier_attempts import (
     began_again,
     began_before,

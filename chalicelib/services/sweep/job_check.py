@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from chalicelib.domain.claims.alerts import left_by_alerts_alone
 from chalicelib.domain.model.incident import Phase
 from chalicelib.domain.model.job import PLAN_IGNORED, Job
 from chalicelib.domain.model.known import Known, Maybe, Unknown
 from chalicelib.domain.model.observation import AttemptStatus, AttemptView
 from chalicelib.domain.model.signal import Signal
+from chalicelib.domain.run.alerts import left_by_alerts_alone
 from chalicelib.ports.clock import Clock
 from chalicelib.ports.incidents import IncidentStore
 from chalicelib.ports.jobs import JobRegistry, Saves

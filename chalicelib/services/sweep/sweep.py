@@ -16,13 +16,13 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Final
 
-from chalicelib.domain.claims.silence import TOGETHER, is_silence
 from chalicelib.domain.model.errors import RecoveryError, Retryable, Skip, VersionConflict
 from chalicelib.domain.model.incident import Incident, execution_name
 from chalicelib.domain.model.job import AlarmMode, Job
 from chalicelib.domain.model.known import Known, Maybe, Unknown
 from chalicelib.domain.model.observation import AttemptStatus
 from chalicelib.domain.model.signal import Signal
+from chalicelib.domain.run.silence import TOGETHER, is_silence
 from chalicelib.ports.clock import Clock
 from chalicelib.ports.incidents import Executions, IncidentStore
 from chalicelib.ports.jobs import JobListing, JobRegistry

@@ -5,7 +5,6 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Final
 
-from chalicelib.domain.claims.liveness import LATE
 from chalicelib.domain.decision.rule import rule
 from chalicelib.domain.decision.verdict import Decision, RuleContext, span_word
 from chalicelib.domain.model.action import CordonNode, Severity
@@ -49,6 +48,7 @@ from chalicelib.domain.rules.node.hardware import suspect_hardware_text
 from chalicelib.domain.rules.node.node import node_healed, node_theirs, node_theirs_settles, node_unread
 from chalicelib.domain.rules.node.queue import TURN
 from chalicelib.domain.run.first_response import shadow
+from chalicelib.domain.run.liveness import LATE
 
 # How long a repair of an earlier Incident may keep a node away: longer than it takes.
 _SETTLES = {Rung.REBOOT: timedelta(minutes=15), Rung.REPLACE: REPAIR_TAKES}

@@ -5,9 +5,6 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Final
 
-from chalicelib.domain.claims.finishing import ended_completed_poisoned
-from chalicelib.domain.claims.liveness import WEIGHED, weigh_claim
-from chalicelib.domain.claims.movement import new_watch
 from chalicelib.domain.decision.rule import decided_by, rule
 from chalicelib.domain.decision.verdict import (
     Decision,
@@ -28,7 +25,10 @@ from chalicelib.domain.rules.run.checkpoint_needless import healed_meanwhile
 from chalicelib.domain.rules.run.ended import ENDED
 from chalicelib.domain.rules.run.loss import WATCHED_LOSS, roll_back
 from chalicelib.domain.rules.run.preparing import BEFORE_ATTEMPT
+from chalicelib.domain.run.finishing import ended_completed_poisoned
 from chalicelib.domain.run.first_response import begin_stop
+from chalicelib.domain.run.liveness import WEIGHED, weigh_claim
+from chalicelib.domain.run.movement import new_watch
 from rekindle.protocol.signals import FaultClass
 
 CHECKPOINTED: Final = tuple(f"checkpoint.{outcome}" for outcome in ("saved", "failed", "cannot", "refused", "late"))

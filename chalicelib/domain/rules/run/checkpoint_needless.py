@@ -5,9 +5,6 @@ from __future__ import annotations
 import dataclasses
 from typing import Final
 
-from chalicelib.domain.claims.finishing import ended_finishing
-from chalicelib.domain.claims.liveness import claims_are_over, has_outlived_claim
-from chalicelib.domain.claims.movement import new_watch
 from chalicelib.domain.decision.rule import rule
 from chalicelib.domain.decision.verdict import (
     Decision,
@@ -25,6 +22,9 @@ from chalicelib.domain.model.observation import STALLED, TRAINING, AttemptStatus
 from chalicelib.domain.policy.playbooks import ROLL_BACKS, Response
 from chalicelib.domain.rules.run.loss import close_healed, roll_back
 from chalicelib.domain.rules.run.refuted import recovered_itself
+from chalicelib.domain.run.finishing import ended_finishing
+from chalicelib.domain.run.liveness import claims_are_over, has_outlived_claim
+from chalicelib.domain.run.movement import new_watch
 from rekindle.protocol.signals import FaultClass
 
 

@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Final
 
-from chalicelib.domain.claims.movement import new_watch, watch
 from chalicelib.domain.decision.rule import Rule, decided_by, rule
 from chalicelib.domain.decision.verdict import (
     Decision,
@@ -31,6 +30,7 @@ from chalicelib.domain.model.observation import STALLED, AttemptView
 from chalicelib.domain.policy.playbooks import Deadline
 from chalicelib.domain.run.first_response import begin_checkpoint, begin_stop, shadow
 from chalicelib.domain.run.hanging import with_need
+from chalicelib.domain.run.movement import new_watch, watch
 from chalicelib.domain.run.resume_point import ResumePoint, choose_resume_point
 from chalicelib.domain.run.rollback import account_rollback, first_onset, has_skipped_enough, rewind_steps
 from rekindle.protocol.signals import FaultClass

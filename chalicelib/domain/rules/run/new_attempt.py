@@ -8,7 +8,6 @@ from __future__ import annotations
 import dataclasses
 from typing import Final
 
-from chalicelib.domain.claims.movement import new_watch
 from chalicelib.domain.decision.rule import Rule, rule
 from chalicelib.domain.decision.verdict import Decision, RuleContext, result, story, why_unknown
 from chalicelib.domain.model.action import Done, QuarantineCheckpoint, ResubmitJob
@@ -21,6 +20,7 @@ from chalicelib.domain.rules.run.starts import (
     old_unseen,
     way_to_start,
 )
+from chalicelib.domain.run.movement import new_watch
 from chalicelib.domain.run.resume_point import ResumePoint, choose_resume_point, left_in_doubt
 
 

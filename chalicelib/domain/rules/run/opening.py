@@ -5,10 +5,6 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Final
 
-from chalicelib.domain.claims.finishing import ended_completed_poisoned, ended_finishing
-from chalicelib.domain.claims.liveness import (
-    UNTOLD,
-)
 from chalicelib.domain.decision.rule import decided_by, rule
 from chalicelib.domain.decision.verdict import (
     Decision,
@@ -48,7 +44,11 @@ from chalicelib.domain.rules.run.responses import (
     spike_healed,
     spike_watching,
 )
+from chalicelib.domain.run.finishing import ended_completed_poisoned, ended_finishing
 from chalicelib.domain.run.first_response import begin_stop, shadow
+from chalicelib.domain.run.liveness import (
+    UNTOLD,
+)
 
 SAME_CLOCK: Final = timedelta(seconds=60)
 OTHER_CLOCK: Final = timedelta(minutes=10)  # clocks of hosts are off by so much at most

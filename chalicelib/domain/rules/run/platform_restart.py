@@ -9,8 +9,6 @@ from __future__ import annotations
 import dataclasses
 from typing import Final, TypeGuard
 
-from chalicelib.domain.claims.bad_nodes import is_lost, lost_one_of
-from chalicelib.domain.claims.movement import new_watch
 from chalicelib.domain.decision.rule import rule
 from chalicelib.domain.decision.verdict import Decision, RuleContext, has_passed, result, story, subject
 from chalicelib.domain.fault_specs.faults import LOSS_FAULTS
@@ -26,8 +24,10 @@ from chalicelib.domain.model.start_view import Submission
 from chalicelib.domain.rules.run.budgets import fruitless_of_job, over_budget
 from chalicelib.domain.rules.run.loss import roll_back
 from chalicelib.domain.rules.run.preparing import settle_try
+from chalicelib.domain.run.bad_nodes import is_lost, lost_one_of
 from chalicelib.domain.run.first_response import begin_stop, shadow
 from chalicelib.domain.run.load_failures import settle_load
+from chalicelib.domain.run.movement import new_watch
 from rekindle.protocol.cluster.documents import EndedBy
 from rekindle.protocol.mailbox import LossState
 from rekindle.protocol.signals import FaultClass

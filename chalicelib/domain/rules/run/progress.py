@@ -6,9 +6,6 @@ import dataclasses
 from datetime import timedelta
 from typing import Final
 
-from chalicelib.domain.claims.liveness import NEXT_HEARTBEAT
-from chalicelib.domain.claims.movement import watch
-from chalicelib.domain.claims.recovery_doubts import doubt_of, in_doubt
 from chalicelib.domain.decision.rule import rule
 from chalicelib.domain.decision.verdict import (
     Decision,
@@ -25,6 +22,9 @@ from chalicelib.domain.model.incident import Phase
 from chalicelib.domain.model.known import Known, Unknown
 from chalicelib.domain.model.observation import AttemptStatus, AttemptView
 from chalicelib.domain.rules.run.trouble_again import ALIVE, silent
+from chalicelib.domain.run.liveness import NEXT_HEARTBEAT
+from chalicelib.domain.run.movement import watch
+from chalicelib.domain.run.recovery_doubts import doubt_of, in_doubt
 from chalicelib.domain.run.rollback import concluded_on_recovery
 from rekindle.protocol.signals import FaultClass
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 
-from chalicelib.domain.claims.movement import new_watch
 from chalicelib.domain.decision.rule import rule
 from chalicelib.domain.decision.verdict import Decision, RuleContext, span_word
 from chalicelib.domain.model.action import ExcludeNodes, Severity
@@ -12,6 +11,7 @@ from chalicelib.domain.model.incident import Phase
 from chalicelib.domain.model.known import Known
 from chalicelib.domain.model.observation import AttemptView
 from chalicelib.domain.model.start_view import StartState, Waits
+from chalicelib.domain.run.movement import new_watch
 
 
 def waiting_in_queue(context: RuleContext, attempt: AttemptView, *, group: str) -> Decision | None:

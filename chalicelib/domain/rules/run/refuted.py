@@ -5,16 +5,6 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Final
 
-from chalicelib.domain.claims.liveness import (
-    LATE,
-    NEXT_HEARTBEAT,
-    TWO_HEARTBEATS,
-    UNTOLD,
-    claimed_at,
-    claims_are_over,
-    late_claim,
-    stands_reported,
-)
 from chalicelib.domain.decision.rule import rule
 from chalicelib.domain.decision.verdict import (
     Decision,
@@ -35,6 +25,16 @@ from chalicelib.domain.model.incident import Phase
 from chalicelib.domain.model.observation import STALLED, AttemptStatus, AttemptView
 from chalicelib.domain.model.signal import SignalKind
 from chalicelib.domain.run.hanging import OLD_CLAIM
+from chalicelib.domain.run.liveness import (
+    LATE,
+    NEXT_HEARTBEAT,
+    TWO_HEARTBEATS,
+    UNTOLD,
+    claimed_at,
+    claims_are_over,
+    late_claim,
+    stands_reported,
+)
 from rekindle.protocol.signals import FaultClass
 
 HEARTBEATS_LATE: Final = timedelta(seconds=60)  # how much longer the second is waited for

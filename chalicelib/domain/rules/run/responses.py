@@ -2,14 +2,6 @@
 
 from __future__ import annotations
 
-from chalicelib.domain.claims.liveness import (
-    UNTOLD,
-    WEIGHED,
-    weigh_claim,
-)
-from chalicelib.domain.claims.movement import watch
-from chalicelib.domain.claims.news import tell
-from chalicelib.domain.claims.silence import silent_only
 from chalicelib.domain.decision.rule import decided_by, rule
 from chalicelib.domain.decision.verdict import (
     Decision,
@@ -28,6 +20,14 @@ from chalicelib.domain.policy.playbooks import ROLL_BACKS, Response
 from chalicelib.domain.rules.run.loss import WATCHED_LOSS, close_healed, roll_back
 from chalicelib.domain.rules.run.refuted import hold, wait_for_the_state
 from chalicelib.domain.run.first_response import begin_checkpoint, begin_stop, far_off, shadow
+from chalicelib.domain.run.liveness import (
+    UNTOLD,
+    WEIGHED,
+    weigh_claim,
+)
+from chalicelib.domain.run.movement import watch
+from chalicelib.domain.run.news import tell
+from chalicelib.domain.run.silence import silent_only
 from rekindle.protocol.signals import FaultClass
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 from typing import Final
 
-from chalicelib.domain.claims.movement import new_watch
 from chalicelib.domain.decision.rule import decided_by, rule
 from chalicelib.domain.decision.verdict import Decision, RuleContext, detail, result, story
 from chalicelib.domain.model.action import AdoptAttempt, Done, Severity, StopJob
@@ -20,6 +19,7 @@ from chalicelib.domain.rules.run.starts import (
     resend_order,
     undo_try,
 )
+from chalicelib.domain.run.movement import new_watch
 
 # Each name asked for is taken by somebody else's job: that is no chance, and asking on would go on for ever.
 MAX_TAKEN_NAMES = 5

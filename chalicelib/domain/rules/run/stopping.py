@@ -7,9 +7,6 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Final
 
-from chalicelib.domain.claims.finishing import ended_completed_poisoned
-from chalicelib.domain.claims.liveness import claims_are_over
-from chalicelib.domain.claims.movement import new_watch
 from chalicelib.domain.decision.rule import decided_by, rule
 from chalicelib.domain.decision.verdict import (
     Decision,
@@ -31,6 +28,9 @@ from chalicelib.domain.model.known import Known
 from chalicelib.domain.model.observation import NO_SIBLING, STALLED, AttemptStatus, AttemptView
 from chalicelib.domain.model.start_view import STOP_VALID
 from chalicelib.domain.rules.run.preparing import BEFORE_ATTEMPT
+from chalicelib.domain.run.finishing import ended_completed_poisoned
+from chalicelib.domain.run.liveness import claims_are_over
+from chalicelib.domain.run.movement import new_watch
 from rekindle.protocol.cluster.documents import EndedBy
 from rekindle.protocol.signals import FaultClass
 

@@ -6,9 +6,6 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any, Final
 
-from chalicelib.domain.claims.movement import watch
-from chalicelib.domain.claims.recovery_doubts import STALE
-from chalicelib.domain.claims.standing import is_standing
 from chalicelib.domain.decision.rule import rule
 from chalicelib.domain.decision.verdict import (
     Decision,
@@ -27,6 +24,9 @@ from chalicelib.domain.model.signal import Signal
 from chalicelib.domain.policy.playbooks import ROLL_BACKS, Response
 from chalicelib.domain.rules.run.loss import roll_back
 from chalicelib.domain.run.first_response import begin_checkpoint, begin_stop
+from chalicelib.domain.run.movement import watch
+from chalicelib.domain.run.recovery_doubts import STALE
+from chalicelib.domain.run.standing import is_standing
 from rekindle.protocol.signals import FaultClass
 
 UNHEARD: Final = timedelta(minutes=10)  # forty heartbeats: the channel is away, or all of the run is

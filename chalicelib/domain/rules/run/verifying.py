@@ -5,9 +5,6 @@ from __future__ import annotations
 import dataclasses
 from typing import Final
 
-from chalicelib.domain.claims.bad_nodes import to_exclude
-from chalicelib.domain.claims.finishing import ended_completed_poisoned, ended_finishing
-from chalicelib.domain.claims.recovery_doubts import completed_unseen, last_heartbeat_due
 from chalicelib.domain.decision.rule import decided_by, rule
 from chalicelib.domain.decision.verdict import (
     Decision,
@@ -37,8 +34,11 @@ from chalicelib.domain.rules.run.progress import (
 )
 from chalicelib.domain.rules.run.queued import start_suspended, superfluous_exclusion, waiting_in_queue
 from chalicelib.domain.rules.run.trouble_again import verify_non_finite, verify_spike, verify_stalled, verify_tell
+from chalicelib.domain.run.bad_nodes import to_exclude
+from chalicelib.domain.run.finishing import ended_completed_poisoned, ended_finishing
 from chalicelib.domain.run.first_response import begin_stop
 from chalicelib.domain.run.load_failures import proven_by
+from chalicelib.domain.run.recovery_doubts import completed_unseen, last_heartbeat_due
 from chalicelib.domain.run.sizes import order_smaller_start
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 
-from chalicelib.domain.claims.standing import is_standing
 from chalicelib.domain.decision.verdict import Decision, RuleContext, story, subject
 from chalicelib.domain.faults.heartbeat_claims import is_denied
 from chalicelib.domain.faults.signal_facts import ORDER_KINDS, STATE_KINDS, is_current
@@ -16,6 +15,7 @@ from chalicelib.domain.model.action import Notify, Severity
 from chalicelib.domain.model.incident import Phase
 from chalicelib.domain.model.signal import Signal, SignalKind
 from chalicelib.domain.policy.playbooks import Response
+from chalicelib.domain.run.standing import is_standing
 from rekindle.protocol.signals import FaultClass
 
 _WEIGHED = (Phase.OPEN, Phase.HOLDING, Phase.WATCHING)  # the rules may still find there that the leading fault is over

@@ -6,7 +6,6 @@ import dataclasses
 from datetime import datetime, timedelta
 from typing import Final
 
-from chalicelib.domain.claims.bad_nodes import is_claim_over
 from chalicelib.domain.decision.verdict import Decision, RuleContext, has_passed, step_word, story
 from chalicelib.domain.fault_specs.faults import NODE_FAULTS
 from chalicelib.domain.faults.heartbeat_claims import has_fresh_heartbeat
@@ -19,6 +18,7 @@ from chalicelib.domain.model.node_findings import PLATFORM_KINDS
 from chalicelib.domain.model.observation import STALLED, TRAINING, AttemptView
 from chalicelib.domain.model.signal import Signal, SignalKind
 from chalicelib.domain.node.repair_budget import is_mass_outage
+from chalicelib.domain.run.bad_nodes import is_claim_over
 from rekindle.protocol.signals import FaultClass
 
 # A monitor writes its heartbeat every 15 s (rekindle/monitor/base/settings.py). Each is dated by the store.

@@ -11,7 +11,6 @@ from collections.abc import Iterable
 from datetime import timedelta
 from typing import Final
 
-from chalicelib.domain.claims.alerts import PASSED_ON, only_alerts
 from chalicelib.domain.decision.verdict import Decision
 from chalicelib.domain.fault_specs.faults import NODE_FAULTS
 from chalicelib.domain.faults.stalls import stuck_at
@@ -27,6 +26,7 @@ from chalicelib.domain.model.signal import Signal, SignalKind
 from chalicelib.domain.model.start_view import BadNode, StartState
 from chalicelib.domain.node.claims import is_over
 from chalicelib.domain.policy.document import Policy
+from chalicelib.domain.run.alerts import PASSED_ON, only_alerts
 from rekindle.detectors.ranks import STRONG, RankRule
 from rekindle.protocol.cluster.documents import NodeFacts
 from rekindle.protocol.signals import FaultClass

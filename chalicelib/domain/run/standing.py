@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from chalicelib.domain.claims.bad_nodes import is_claim_over
-from chalicelib.domain.claims.silence import is_silence
 from chalicelib.domain.decision.verdict import RuleContext
 from chalicelib.domain.fault_specs.faults import LOSS_FAULTS
 from chalicelib.domain.faults.heartbeat_claims import is_denied
@@ -16,6 +14,8 @@ from chalicelib.domain.model.known import Known
 from chalicelib.domain.model.observation import STALLED, AttemptView
 from chalicelib.domain.model.signal import Signal, SignalKind
 from chalicelib.domain.policy.playbooks import Response
+from chalicelib.domain.run.bad_nodes import is_claim_over
+from chalicelib.domain.run.silence import is_silence
 from rekindle.protocol.signals import FaultClass
 
 

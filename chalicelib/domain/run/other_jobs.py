@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from chalicelib.domain.claims import bad_nodes
 from chalicelib.domain.decision.verdict import RuleContext
 from chalicelib.domain.model.action import Action, CordonNode
 from chalicelib.domain.node.memory import facts_of
+from chalicelib.domain.run import bad_nodes
 from rekindle.protocol.cluster.documents import NodeFacts
 
 MAX_NAMED: Final = 8

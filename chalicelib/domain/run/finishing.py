@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from chalicelib.domain.claims.movement import new_watch
 from chalicelib.domain.decision.rule import rule
 from chalicelib.domain.decision.verdict import Decision, RuleContext, is_poisoned, span_word, step_word, story
 from chalicelib.domain.fault_specs.faults import WAITED_OUT
 from chalicelib.domain.model.action import Severity
 from chalicelib.domain.model.incident import Phase
 from chalicelib.domain.model.observation import AttemptStatus
+from chalicelib.domain.run.movement import new_watch
 
 
 @rule("ended.finishing", "ended.finishing_limit", "ended.finished_poisoned")
