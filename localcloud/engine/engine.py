@@ -190,7 +190,7 @@ class DurableEngine:
         return self.invocations.context(self._settings_of(name), name=name, qualifier=qualifier, arn=arn)
 
     def _one(self, function: str) -> AbstractContextManager[None]:
-        return self.invocations.one(self._settings_of(function.partition(":")[0]))
+        return self.invocations.running(self._settings_of(function.partition(":")[0]))
 
     def _ended(self, execution: Execution) -> None:
         self._dead(execution.start_input.function_name, execution.start_input.input or "null")

@@ -1,7 +1,7 @@
-"""Lambda functions as the packaged template has them, and what becomes of one invocation under those settings.
+"""Lambda functions as the packaged template defines them, and invocations under those settings.
 
-A time-out is AWS's: an invocation that lasted longer has failed, whatever it returned. It cannot be cut off here,
-because all functions share one process.
+An invocation that lasts longer than its function's time-out fails, as on AWS. It is not interrupted, because all
+functions share one process; it fails when it returns.
 """
 
 from __future__ import annotations
@@ -24,26 +24,35 @@ from localcloud.aws.queues import QueueSource
 _UNITS: Final = {"minute": timedelta(minutes=1), "hour": timedelta(hours=1), "day": timedelta(days=1)}
 _FUNCTION: Final = "AWS::Serverless::Function"
 _LOG_GROUP: Final = "AWS::Logs::LogGroup"
-_STATEMENTS = tuple[Mapping[str, Any], ...]
+_Statements = tuple[Mapping[str, Any], ...]
+_EventSource = tuple[str, Mapping[str, Any]]  # the type of an entry of `Events`, and its properties
 
 
 class TimedOut(Exception):
-    """The invocation lasted longer than the function may."""
+    """The invocation lasted longer than the function's time-out."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """One function. Where nothing is given: Lambda's own defaults, for functions that tests bring.
+    """One function. The defaults are Lambda's own, for functions that tests define.
 
-    role: statements of its role's policies. on_failure, dead_letters: the queues' names. alias, execution_s: of a
-    durable function; 0 = no limit. reserved: None = unreserved.
+    name, entry     the function's name on AWS, and the name of its handler in the application
+    role            the statements of its role's policies
+    log_days        the retention of its log group; None: for ever
+    reserved        its reserved concurrency; None: unreserved
+    retries         of an asynchronous invocation that failed
+    on_failure      the name of the queue to which failed asynchronous invocations go
+    dead_letters    the name of its dead-letter queue
+    alias           the alias that points to the newest version
+    execution_s     how long a durable execution may last; 0: the function is not durable
+    execution_days  how long a durable execution is kept after its end
     """
 
     name: str
     entry: str
     memory_mb: int = 128
     timeout_s: int = 900
-    role: _STATEMENTS = ()
+    role: _Statements = ()
     environ: Mapping[str, str] = field(default_factory=dict)
     log_group: str = "/aws/lambda/local"
     log_days: int | None = None
@@ -61,7 +70,7 @@ class Settings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LambdaContext:
-    """What Lambda hands to a handler beside the event; the fields that Powertools and Chalice read."""
+    """The context object of a handler, with the attributes that Powertools and Chalice read."""
 
     function_name: str
     function_version: str
@@ -69,22 +78,22 @@ class LambdaContext:
     aws_request_id: str
     memory_limit_in_mb: int
     log_group_name: str
-    left: Callable[[], timedelta]
+    time_left: Callable[[], timedelta]
     log_stream_name: str = "local"
     client_context: Any = None
     identity: Any = None
     tenant_id: str | None = None
 
     def get_remaining_time_in_millis(self) -> int:
-        """By the cloud's clock, which stands still during an invocation where its time is virtual."""
-        return max(0, int(self.left() / timedelta(milliseconds=1)))
+        """By the cloud's clock. Virtual time does not pass during an invocation."""
+        return max(0, int(self.time_left() / timedelta(milliseconds=1)))
 
     def log(self, message: object) -> None:
-        """Part of the interface; nothing reads it here."""
+        """Part of Lambda's interface; the message is dropped."""
 
 
 class Invocations:
-    """What is under way, by the cloud's clock."""
+    """Counts running invocations, and applies reserved concurrency and time-outs."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -92,12 +101,12 @@ class Invocations:
         self._running: Counter[str] = Counter()
 
     def have_ended(self, limit_s: float) -> bool:
-        """Wait until none is under way, or for so many real seconds; whether none is."""
+        """Wait until no invocation runs, for at most `limit_s` real seconds. Returns whether none runs."""
         with self._changed:
             return self._changed.wait_for(lambda: not any(self._running.values()), limit_s)
 
     def context(self, settings: Settings, *, name: str, qualifier: str, arn: str) -> LambdaContext:
-        """For one invocation that begins now."""
+        """The context of an invocation that begins now."""
         ends = self._clock.now() + timedelta(seconds=settings.timeout_s)
         return LambdaContext(
             function_name=name,
@@ -106,15 +115,16 @@ class Invocations:
             aws_request_id=str(uuid.uuid4()),
             memory_limit_in_mb=settings.memory_mb,
             log_group_name=settings.log_group,
-            left=lambda: ends - self._clock.now(),
+            time_left=lambda: ends - self._clock.now(),
         )
 
     @contextmanager
-    def one(self, settings: Settings) -> Iterator[None]:
-        """One invocation.
+    def running(self, settings: Settings) -> Iterator[None]:
+        """A context in which one invocation of the function runs.
 
         Raises:
-            Throttled: before it began. TimedOut: after it ended.
+            Throttled: on entry, where the reserved concurrency is in use.
+            TimedOut: on exit, where it lasted too long.
         """
         with self._changed:
             if settings.reserved is not None and self._running[settings.name] >= settings.reserved:
@@ -132,7 +142,7 @@ class Invocations:
 
 
 def functions_of(template: Mapping[str, Any], stack: Stack) -> tuple[Settings, ...]:
-    """Every function of a packaged template. stack: what its references stand for."""
+    """Every function of a packaged template. `stack` resolves its references."""
     resources = template["Resources"]
     shared = template.get("Globals", {}).get("Function", {})
     groups = {
@@ -180,29 +190,41 @@ def _function(
         alias=own.get("AutoPublishAlias"),
         execution_s=durable.get("ExecutionTimeout", 0),
         execution_days=durable.get("RetentionPeriodInDays", 14),
-        rules=tuple(
-            Rule(function=entry, bus=source.get("EventBusName", DEFAULT_BUS), pattern=source["Pattern"])
-            for kind, source in sources
-            if kind == "EventBridgeRule"
-        ),
-        schedules=tuple(
-            Schedule(function=entry, every=_rate(source["Schedule"])) for kind, source in sources if kind == "Schedule"
-        ),
-        queues=tuple(
-            QueueSource(
-                function=entry,
-                queue=source["Queue"].rpartition(":")[2],
-                batch_size=source["BatchSize"],
-                reports_failures="ReportBatchItemFailures" in source.get("FunctionResponseTypes", ()),
-            )
-            for kind, source in sources
-            if kind == "SQS"
-        ),
+        rules=_rules(entry, sources),
+        schedules=_schedules(entry, sources),
+        queues=_queue_sources(entry, sources),
+    )
+
+
+def _rules(entry: str, sources: list[_EventSource]) -> tuple[Rule, ...]:
+    return tuple(
+        Rule(function=entry, bus=source.get("EventBusName", DEFAULT_BUS), pattern=source["Pattern"])
+        for kind, source in sources
+        if kind == "EventBridgeRule"
+    )
+
+
+def _schedules(entry: str, sources: list[_EventSource]) -> tuple[Schedule, ...]:
+    return tuple(
+        Schedule(function=entry, every=_rate(source["Schedule"])) for kind, source in sources if kind == "Schedule"
+    )
+
+
+def _queue_sources(entry: str, sources: list[_EventSource]) -> tuple[QueueSource, ...]:
+    return tuple(
+        QueueSource(
+            function=entry,
+            queue=source["Queue"].rpartition(":")[2],
+            batch_size=source["BatchSize"],
+            reports_failures="ReportBatchItemFailures" in source.get("FunctionResponseTypes", ()),
+        )
+        for kind, source in sources
+        if kind == "SQS"
     )
 
 
 def _statements(resources: Mapping[str, Any], role: str, stack: Stack) -> list[Any]:
-    """Of the role's own policies and of the managed ones that it carries."""
+    """The statements of a role's inline policies and of the managed policies that are attached to it."""
     properties = resources[role]["Properties"]
     found = [statement for policy in properties["Policies"] for statement in policy["PolicyDocument"]["Statement"]]
     for managed in stack.resolve(properties.get("ManagedPolicyArns", [])) or ():
@@ -217,12 +239,15 @@ def _queue(arn: str | None) -> str | None:
 def _rate(expression: str) -> timedelta:
     match = re.fullmatch(r"rate\((\d+) (minute|hour|day)s?\)", expression)
     if match is None:
-        raise ValueError(f"the embedded cloud knows rates only, not {expression!r}")
+        raise ValueError(f"the embedded cloud supports rates only, not {expression!r}")
     return int(match[1]) * _UNITS[match[2]]
 
 
 def failure_record(event: Any, error: str, *, attempts: int, at: datetime, arn: str) -> Any:
-    """What Lambda sends to an on-failure destination. Source: Lambda guide, invocation-async-retain-records."""
+    """The record that Lambda sends to an on-failure destination.
+
+    Source: Lambda developer guide, "Capturing records of Lambda asynchronous invocations".
+    """
     kind, _, text = error.partition(": ")
     return {
         "version": "1.0",

@@ -201,7 +201,7 @@ class LambdaApi:
 
     def run(self, name: str, event: Any) -> Any:
         """One invocation, waited for, as its settings allow. Raises: what the handler raised; Throttled, TimedOut."""
-        with self._engine.invocations.one(self._functions.settings_of(name.partition(":")[0])):
+        with self._engine.invocations.running(self._functions.settings_of(name.partition(":")[0])):
             return self._functions[name](event, self._engine.context_for(name))
 
     def attempts_of(self, name: str) -> int:

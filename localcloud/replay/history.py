@@ -1,9 +1,9 @@
 """Exported Incidents as recordings: the output of `rekindle show ID --json`, one a file or several in a list.
 
-An Incident keeps its newest forty Signals and its timeline; the replay is built from these. Each observation's view of
-the run is set in the world at the time of that observation. Checkpoints that were resumed from exist from the
-beginning, except emergency ones, which are saved again where they are requested. An optional member `ledger` in the
-same object, as printed by `rekindle ledger --incident ID --json`, gives the run's size.
+An Incident keeps its newest forty Signals and its timeline; the replay is built from these. At the time of each
+observation the replayed world shows the run as it was observed. Checkpoints from which the run resumed exist from the
+beginning, except emergency ones, which the replay saves again where they are requested. An optional member `ledger` in
+the same object, as printed by `rekindle ledger --incident ID --json`, gives the run's size.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from chalicelib.domain.model.observation import AttemptStatus, CheckpointView
 from chalicelib.domain.model.signal import Signal, SignalKind
 from rekindle.protocol.mailbox import SaveKind
 
-# About one Incident, by its id; in another story they would mean nothing.
-_TO_AN_INCIDENT: Final = (SignalKind.ORDER_CANCEL, SignalKind.ORDER_APPROVAL)
-_A_MOMENT: Final = timedelta(seconds=1)
+# Orders about one Incident by its id; the replay opens an Incident of its own, with another id.
+_ORDERS_BY_INCIDENT: Final = (SignalKind.ORDER_CANCEL, SignalKind.ORDER_APPROVAL)
+_BEFORE_OPENING: Final = timedelta(seconds=1)  # a known checkpoint was saved at least this long before
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedView:
-    """An attempt as one recorded observation showed it."""
+    """The state of an attempt in one recorded observation. `last_step` is None where it was unknown."""
 
     at: datetime
     attempt: str
@@ -38,30 +38,34 @@ class RecordedView:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Exported:
-    """One Incident of a history, read. `dropped` says why nothing of it is played."""
+class ExportedIncident:
+    """What the replay uses of one exported Incident. `dropped` says why it is not replayed; None if it is."""
 
     incident: Incident
     signals: tuple[Signal, ...] = ()
-    sights: tuple[RecordedView, ...] = ()
+    views: tuple[RecordedView, ...] = ()
     checkpoints: tuple[CheckpointView, ...] = ()
     size: JobSize | None = None
     dropped: str | None = None
 
 
 def is_export(raw: object) -> bool:
-    """An object that looks like an Incident as the API gives it."""
+    """Whether an object looks like an Incident as the API returns it."""
     return isinstance(raw, Mapping) and "incident_id" in raw and "signals" in raw and "phase" in raw
 
 
-def read_export(raw: Mapping[str, Any]) -> Exported:
-    """Raises ValueError, which names what is wrong with it."""
-    beside: list[str] = []  # what the API adds to the record, and what another version of the service wrote
+def read_export(raw: Mapping[str, Any]) -> ExportedIncident:
+    """Read an exported Incident.
+
+    Raises:
+        ValueError: names the field that is missing or cannot be read.
+    """
+    unknown_fields: list[str] = []  # added by the API, or by another version of the service: ignored
     try:
-        incident = Incident.from_wire(raw, beyond=beside)
-        timeline = [TimelineEntry.from_wire(line, beyond=beside) for line in raw.get("timeline") or ()]
-        inbox = tuple(Signal.from_wire(signal, beyond=beside) for signal in raw.get("inbox") or ())
-        sights = tuple(_sights(timeline))
+        incident = Incident.from_wire(raw, beyond=unknown_fields)
+        timeline = [TimelineEntry.from_wire(line, beyond=unknown_fields) for line in raw.get("timeline") or ()]
+        inbox = tuple(Signal.from_wire(signal, beyond=unknown_fields) for signal in raw.get("inbox") or ())
+        views = tuple(_recorded_views(timeline))
         reported = (raw.get("ledger") or {}).get("instances")
         size = JobSize.of_instances([(str(kind), int(count)) for kind, count in reported]) if reported else None
     except KeyError as err:
@@ -69,23 +73,23 @@ def read_export(raw: Mapping[str, Any]) -> Exported:
     except (TypeError, ValueError, AttributeError) as err:
         raise ValueError(f"incident: cannot be read: {err}") from err
     if incident.node is not None:
-        return Exported(incident=incident, dropped="a node's own Incident: nodes are not replayed")
-    kept = [signal for signal in (*incident.signals, *inbox) if signal.kind not in _TO_AN_INCIDENT]
+        return ExportedIncident(incident=incident, dropped="a node's own Incident: nodes are not replayed")
+    kept = [signal for signal in (*incident.signals, *inbox) if signal.kind not in _ORDERS_BY_INCIDENT]
     signals = [
         signal if signal.job_id or incident.job_id is None else replace(signal, job_id=incident.job_id)
         for signal in kept
     ]
-    return Exported(
+    return ExportedIncident(
         incident=incident,
         signals=tuple(signals),
-        sights=sights,
+        views=views,
         checkpoints=tuple(_checkpoints(incident)),
         size=size,
         dropped=None if signals else "holds no Signal that could be played",
     )
 
 
-def _sights(timeline: list[TimelineEntry]) -> Iterator[RecordedView]:
+def _recorded_views(timeline: list[TimelineEntry]) -> Iterator[RecordedView]:
     for entry in timeline:
         seen = entry.facts.get("attempt")
         if not isinstance(seen, Mapping) or "name" not in seen:
@@ -102,6 +106,7 @@ def _sights(timeline: list[TimelineEntry]) -> Iterator[RecordedView]:
 
 
 def _checkpoints(incident: Incident) -> Iterator[CheckpointView]:
+    """The periodic checkpoints that are known to have existed when the Incident was opened."""
     for restart in incident.account.restarts:
         steps: list[Maybe[int]] = [restart.periodic_step]
         if restart.kind != SaveKind.EMERGENCY:
@@ -117,12 +122,15 @@ def _checkpoint(step: int, restart: Restart, incident: Incident) -> CheckpointVi
         manifest=place,
         attempt=restart.after,
         kind=SaveKind.PERIODIC,
-        saved_at=incident.opened_at - _A_MOMENT,
+        saved_at=incident.opened_at - _BEFORE_OPENING,
     )
 
 
 def reported_size(raw: Mapping[str, Any]) -> tuple[str, JobSize] | None:
-    """The attempt's name and size in a Training Job State Change, which repeats the job's ResourceConfig."""
+    """The attempt's name and size from a SageMaker Training Job State Change event; None where it has none.
+
+    The event's detail repeats the job's ResourceConfig.
+    """
     detail = raw.get("detail")
     resources = detail.get("ResourceConfig") if isinstance(detail, Mapping) else None
     if not isinstance(resources, Mapping) or not isinstance(detail, Mapping):

@@ -30,7 +30,7 @@ from chalicelib.services.perform.perform import ActionExecutor
 from chalicelib.services.reporting.outcome import Outcome, OutcomeKind
 from localcloud.memory_ports import OnePolicy
 from localcloud.memory_tables import MemoryIncidents, MemoryJobs
-from localcloud.replay.history import UNSIZED, Exported, RecordedView, is_export, read_export, reported_size
+from localcloud.replay.history import UNSIZED, ExportedIncident, RecordedView, is_export, read_export, reported_size
 from localcloud.replay.read import Recorded
 from localcloud.replay.world import (
     NoNotices,
@@ -88,12 +88,12 @@ class IncidentStanding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Event:
-    """One event, parsed. Exactly one of `signals`, `sight` and `dropped` is there."""
+    """One event, parsed. Exactly one of `signals`, `view` and `dropped` is there."""
 
     name: str
     at: datetime | None
     signals: tuple[Signal, ...] = ()
-    sight: RecordedView | None = None  # no event, but what a look of a history saw
+    view: RecordedView | None = None  # not an event, but an observation from an exported Incident
     dropped: str | None = None
     malformed: bool = False
 
@@ -165,8 +165,8 @@ class Replay:
         for event in self._events:
             if event.at is not None:
                 self._pass_time(event.at)
-            if event.sight is not None:
-                self._world.see(event.sight)
+            if event.view is not None:
+                self._world.see(event.view)
                 continue
             yield self._feed(event)
         if self._is_history:  # its last look closed the Incident; ours may fall a little later
@@ -319,7 +319,7 @@ class Replay:
         return decision
 
 
-def read_or_none(recorded: Recorded) -> Exported | None:
+def read_or_none(recorded: Recorded) -> ExportedIncident | None:
     """The exported Incident that a recording's entry is, None for everything else and for what cannot be read."""
     if not is_export(recorded.raw):
         return None
@@ -329,7 +329,7 @@ def read_or_none(recorded: Recorded) -> Exported | None:
         return None
 
 
-def _parsed(recorded: Recorded, export: Exported | None) -> list[_Event]:
+def _parsed(recorded: Recorded, export: ExportedIncident | None) -> list[_Event]:
     if not is_export(recorded.raw):
         return [_parse(recorded)]
     if export is None:
@@ -342,8 +342,8 @@ def _parsed(recorded: Recorded, export: Exported | None) -> list[_Event]:
     # What the first look saw was so when it was called for.
     begun = min(signal.occurred_at for signal in export.signals)
     seen = [
-        _Event(name=recorded.name, at=sight.at if index else min(sight.at, begun), sight=sight)
-        for index, sight in enumerate(export.sights)
+        _Event(name=recorded.name, at=view.at if index else min(view.at, begun), view=view)
+        for index, view in enumerate(export.views)
     ]
     return seen + [
         _Event(name=f"{recorded.name}#{index}", at=signal.occurred_at, signals=(signal,))
@@ -378,7 +378,7 @@ def _envelope_time(raw: Any) -> datetime | None:
         return None
 
 
-def _sizes_in(recorded: Sequence[Recorded], exports: Sequence[Exported | None]) -> dict[str, JobSize]:
+def _sizes_in(recorded: Sequence[Recorded], exports: Sequence[ExportedIncident | None]) -> dict[str, JobSize]:
     """The size of each Job that the recording names one for."""
     reported = (reported_size(entry.raw) for entry in recorded if isinstance(entry.raw, dict))
     sizes = dict(size for size in reported if size is not None)

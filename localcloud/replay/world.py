@@ -120,17 +120,17 @@ class RecordedWorld:
         elif signal.source is SignalSource.MONITOR:
             self._take_monitor(run, signal)
 
-    def see(self, sight: RecordedView) -> None:
+    def see(self, view: RecordedView) -> None:
         """What a look of a history saw of an attempt that we have not ended ourselves."""
-        run = self.run(sight.attempt, seen_at=sight.at)
+        run = self.run(view.attempt, seen_at=view.at)
         if run.ours:
             return
-        _move(run, sight.last_step)
-        run.heartbeat_at = sight.at if sight.last_step is not None else run.heartbeat_at
-        if run.status.has_ended and not sight.status.has_ended:
+        _move(run, view.last_step)
+        run.heartbeat_at = view.at if view.last_step is not None else run.heartbeat_at
+        if run.status.has_ended and not view.status.has_ended:
             return
-        run.status, run.failure_reason = sight.status, sight.failure_reason
-        run.ended_at = run.ended_at or (sight.at if sight.status.has_ended else None)
+        run.status, run.failure_reason = view.status, view.failure_reason
+        run.ended_at = run.ended_at or (view.at if view.status.has_ended else None)
 
     def _take_monitor(self, run: Run, signal: Signal) -> None:
         evidence = signal.evidence

@@ -1,7 +1,7 @@
 """The sealing thread: measures what was saved, writes the manifest last, then answers the requests.
 
-A manifest stands once it is written. What is saved of the same step later does not replace it, unless the checkpoint
-that it names is whole no more. Emergency checkpoints and those that answer a request go before all others.
+There is one manifest per step and attempt. A later save of the same step does not replace it, unless the checkpoint
+that it names is no longer whole. Emergency checkpoints and those that answer a request are sealed first.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ from rekindle.protocol.mailbox import (
 )
 from rekindle.protocol.manifests import POISONED
 
-MAX_JOBS_WAITING = 8  # sealing slower than saving: the oldest periodic checkpoint is the one least worth a manifest
-RETRY_S = 2.0
-MAX_RETRY_S = 30.0  # of a periodic checkpoint
-SETTLING_S = 0.5  # between two tries to measure what is still being written
-MAX_TRIES = 60
-MAX_CONFLICTS = 3  # tries to write a manifest that something else is written over at the same time
+MAX_PENDING_PERIODIC = 8  # beyond it, saves are faster than sealing: the oldest periodic checkpoints get no manifest
+RETRY_S = 2.0  # after a failure of AWS or of the file system
+MAX_RETRY_S = 30.0  # for a periodic checkpoint, whose retries back off exponentially
+SETTLING_S = 0.5  # between two attempts to measure files that are still being written
+MAX_TRIES = 60  # of sealing one save
+MAX_CONFLICTS = 3  # attempts to write a manifest whose key another writer changes at the same time
 
 
 def summary(manifest: Manifest, took_s: float | None) -> str:
-    """What was saved, how big, how long it took: for people."""
+    """What was saved, how big it is and how long it took, in a sentence for people."""
     took = "" if took_s is None else f" in {took_s:.1f} s"
     count = len(manifest.files)
     return (
@@ -52,7 +52,7 @@ def summary(manifest: Manifest, took_s: float | None) -> str:
 
 
 @dataclass(slots=True)
-class _Waiting:
+class _PendingSave:
     """A save that has no manifest yet."""
 
     job: SaveJob
@@ -61,7 +61,10 @@ class _Waiting:
 
 
 class Sealer:
-    """`submit` never blocks; all I/O is in `turn`."""
+    """Writes the manifests of finished saves.
+
+    Any thread may call `submit`, which never blocks. `turn` does all I/O, and only the sealing thread calls it.
+    """
 
     def __init__(
         self,
@@ -77,7 +80,11 @@ class Sealer:
         on_failed: Callable[[int, str], None],
         on_done: Callable[[], None],
     ) -> None:
-        """on_failed: (step, why). on_done: after each job, for good or bad."""
+        """Create the sealer of one process.
+
+        manifest_of: the manifest of (save, root, files). on_failed: called with (step, why) for a save that gets no
+        manifest. on_done: called after each save, sealed or not.
+        """
         self._box = box
         self._mail = mail
         self._requests = requests
@@ -88,72 +95,75 @@ class Sealer:
         self._upload = upload
         self._on_failed = on_failed
         self._on_done = on_done
-        self._lock = threading.RLock()  # a signal handler of the script may call the monitor inside itself
-        self._waiting: list[_Waiting] = []
+        self._lock = (
+            threading.RLock()
+        )  # reentrant: a signal handler of the training script may call submit while the thread holds it
+        self._pending: list[_PendingSave] = []
 
     @property
     def is_idle(self) -> bool:
-        return not self._waiting
+        return not self._pending
 
     @property
     def has_urgent(self) -> bool:
         """An emergency checkpoint, or one that answers a request, has no manifest yet."""
         with self._lock:
-            return any(waiting.job.is_urgent for waiting in self._waiting)
+            return any(save.job.is_urgent for save in self._pending)
 
     def submit(self, job: SaveJob) -> None:
         with self._lock:
-            self._waiting.append(_Waiting(job))
+            self._pending.append(_PendingSave(job))
 
     def turn(self) -> float:
-        """Seal what waits. Returns seconds until the next try."""
+        """Seal the pending saves. Returns the seconds to wait before the next call."""
         self._drop_oldest()
-        while (one := self._next()) is not None:
-            wait_s = self._seal(one)
+        while (save := self._next()) is not None:
+            wait_s = self._seal(save)
             if wait_s is not None:
                 return wait_s
         return 3600.0
 
-    def _next(self) -> _Waiting | None:
+    def _next(self) -> _PendingSave | None:
+        """The first urgent save, or else the first."""
         with self._lock:
-            return min(self._waiting, key=lambda waiting: not waiting.job.is_urgent, default=None)  # the first such
+            return min(self._pending, key=lambda save: not save.job.is_urgent, default=None)
 
     def _drop_oldest(self) -> None:
         while True:
             with self._lock:
-                periodic = [waiting for waiting in self._waiting if not waiting.job.is_urgent]
-            if len(periodic) <= MAX_JOBS_WAITING:
+                periodic = [save for save in self._pending if not save.job.is_urgent]
+            if len(periodic) <= MAX_PENDING_PERIODIC:
                 return
             self._give_up(periodic[0], "too many saves wait for their manifests")
 
-    def _seal(self, one: _Waiting) -> float | None:
-        """None where the job is done with, for good or bad; else seconds until the next try."""
-        job = one.job
+    def _seal(self, save: _PendingSave) -> float | None:
+        """Seal one save. None if it is finished, sealed or not; else the seconds to wait before the next attempt."""
+        job = save.job
         try:
-            if one.measured is None:
-                one.measured = self._measure(job)
+            if save.measured is None:
+                save.measured = self._measure(job)
             self._mail.read_fence()
             if self._requests.superseded_by is not None:
                 for request in job.requests:
                     self._mail.answer(request, ReplyOutcome.REFUSED, "this attempt was superseded while it saved")
-                self._done(one)
+                self._done(save)
                 return None
-            root = one.measured.root if self._upload is None else self._upload.to_uri(one.measured.root)
-            own = self._manifest_of(job, root, one.measured.files)
-            standing = self._write(own)
+            root = save.measured.root if self._upload is None else self._upload.to_uri(save.measured.root)
+            own = self._manifest_of(job, root, save.measured.files)
+            current = self._write(own)
         except Preempted:
             return 0.0
         except (SaveIncomplete, MailboxError) as err:
-            self._give_up(one, str(err))
+            self._give_up(save, str(err))
             return None
         except SaveUnsettled as err:
-            return self._again(one, str(err), SETTLING_S)
-        except Exception as err:  # the transport's or the file system's: worth another try
+            return self._retry_later(save, str(err), SETTLING_S)
+        except Exception as err:  # of AWS or of the file system: worth another attempt
             mailbox_failed(self._trouble, self._box, "sealing a checkpoint", err)
-            one.measured = None  # meanwhile it may be removed, or written again
-            wait_s = RETRY_S if job.is_urgent else min(MAX_RETRY_S, RETRY_S * 2 ** min(one.tries, 8))
-            return self._again(one, f"the manifest could not be written: {err!r}", wait_s)
-        self._sealed(one, own, standing, one.measured)
+            save.measured = None  # the files may be removed or rewritten before the next attempt
+            wait_s = RETRY_S if job.is_urgent else min(MAX_RETRY_S, RETRY_S * 2 ** min(save.tries, 8))
+            return self._retry_later(save, f"the manifest could not be written: {err!r}", wait_s)
+        self._sealed(save, own, current, save.measured)
         return None
 
     def _measure(self, job: SaveJob) -> MeasuredSave:
@@ -162,32 +172,36 @@ class Sealer:
     # ---- the one manifest of a step ----------------------------------------------------------------------------
 
     def _write(self, own: Manifest) -> Manifest:
-        """Write `own` where no manifest stands. Returns the one that stands, which may be another."""
+        """Write `own` unless a manifest is there that must be kept. Returns the one that is there afterwards.
+
+        Raises:
+            OSError: other writers kept changing it.
+        """
         body = own.to_json()
         for _ in range(MAX_CONFLICTS):
             if self._box.put_new(own.key, body):
                 return own
-            there = self._box.get(own.key)
-            if there == body:  # our own, whose acknowledgement was lost on the way
+            existing = self._box.get(own.key)
+            if existing == body:  # our own: it was written, but the answer was lost
                 return own
-            if there is None:
+            if existing is None:
                 continue
-            first = _parsed(there)
+            first = _parsed(existing)
             if first is not None:
-                kept = self._kept(first, own)
-                if kept is first:
+                chosen = self._chosen(first, own)
+                if chosen is first:
                     return first
-                own, body = kept, kept.to_json()
-            if self._box.replace(own.key, body, there):
+                own, body = chosen, chosen.to_json()
+            if self._box.replace(own.key, body, existing):
                 return own
         raise OSError(f"{own.key} is being written by something else")
 
-    def _kept(self, first: Manifest, own: Manifest) -> Manifest:
-        """Which manifest is to stand, where `first` does and `own` is of a later save of the same step.
+    def _chosen(self, first: Manifest, own: Manifest) -> Manifest:
+        """Which manifest to keep where `first` exists and `own` is of a later save of the same step.
 
-        Of another root: the first, while its checkpoint is whole and not poisoned. Of the same root, which was written
-        again: the newer, as it describes what lies there now; but an emergency checkpoint stays one, and one that now
-        is poisoned says so.
+        With different roots: `first`, while its checkpoint is whole, and not poisoned unless `own` is, too. With the
+        same root, whose files were rewritten: `own`, which describes the files that are there now; but an emergency
+        checkpoint keeps its kind, and is marked as poisoned where the new files are.
         """
         if first.root != own.root:
             return first if (own.poisoned or not first.poisoned) and not self._problems(first) else own
@@ -198,7 +212,7 @@ class Sealer:
         return first if not self._problems(first) else replace(own, kind=first.kind, request_id=first.request_id)
 
     def _problems(self, manifest: Manifest) -> tuple[str, ...]:
-        """What is wrong with the files of a manifest, apart from its being poisoned. Raises: the transport's errors."""
+        """What is wrong with a manifest's files, apart from being poisoned. Raises: errors of the transport."""
         manifest = replace(manifest, poisoned=False)
         path = local_path(manifest.root, self._upload)
         if path is not None:
@@ -213,57 +227,58 @@ class Sealer:
 
     # ---- afterwards --------------------------------------------------------------------------------------------
 
-    def _sealed(self, one: _Waiting, own: Manifest, standing: Manifest, measured: MeasuredSave) -> None:
-        job = one.job
-        if standing.root == own.root:
+    def _sealed(self, save: _PendingSave, own: Manifest, current: Manifest, measured: MeasuredSave) -> None:
+        """Hash the files, answer the requests, and finish. `current` is the manifest that is kept for the step."""
+        job = save.job
+        if current.root == own.root:
             self._trouble.count("manifests_written")
             if measured.stamps:
-                self._hasher.submit(standing, measured.root.removeprefix("file://"), measured.stamps)
+                self._hasher.submit(current, measured.root.removeprefix("file://"), measured.stamps)
         else:
             self._trouble.once(
                 "manifests_refused",
                 "Step %d was sealed before, in %s: no manifest is written for what was saved of it in %s",
                 job.step,
-                standing.root,
+                current.root,
                 own.root,
             )
-        why = summary(standing, job.took_s)
+        why = summary(current, job.took_s)
         if job.kind is SaveKind.EMERGENCY:
             logger.info("An emergency checkpoint: %s", why)
         for request in job.requests:
-            is_usable = not standing.poisoned or is_forensic(request.request_id)
+            is_usable = not current.poisoned or is_forensic(request.request_id)
             self._mail.answer(
                 request,
                 ReplyOutcome.SAVED if is_usable else ReplyOutcome.CANNOT,
                 why if is_usable else f"{why}; {POISONED}",
                 step=job.step,
-                manifest=standing.key,
-                size_bytes=standing.total_bytes,
+                manifest=current.key,
+                size_bytes=current.total_bytes,
                 took_s=job.took_s,
             )
-        self._done(one)
+        self._done(save)
 
-    def _again(self, one: _Waiting, why: str, wait_s: float) -> float | None:
-        one.tries += 1
-        if one.tries >= MAX_TRIES:
-            self._give_up(one, why)
+    def _retry_later(self, save: _PendingSave, why: str, wait_s: float) -> float | None:
+        save.tries += 1
+        if save.tries >= MAX_TRIES:
+            self._give_up(save, why)
             return None
         return wait_s
 
-    def _give_up(self, one: _Waiting, why: str) -> None:
-        self._on_failed(one.job.step, why)
-        for request in one.job.requests:
-            self._mail.answer(request, ReplyOutcome.CANNOT, why, step=one.job.step)
-        self._done(one)
+    def _give_up(self, save: _PendingSave, why: str) -> None:
+        self._on_failed(save.job.step, why)
+        for request in save.job.requests:
+            self._mail.answer(request, ReplyOutcome.CANNOT, why, step=save.job.step)
+        self._done(save)
 
-    def _done(self, one: _Waiting) -> None:
+    def _done(self, save: _PendingSave) -> None:
         with self._lock:
-            self._waiting.remove(one)
+            self._pending.remove(save)
         self._on_done()
 
 
 def _parsed(raw: bytes) -> Manifest | None:
-    """None for what is no manifest: nothing can be resumed from that."""
+    """None for a document that is not a manifest: nothing can be resumed from it, so it may be replaced."""
     try:
         return Manifest.from_json(raw)
     except MailboxError:
