@@ -11,7 +11,6 @@ from hypothesis import given, settings
 
 from chalicelib.domain.model.errors import InvalidPolicy
 from chalicelib.domain.policy.document import (
-    CONSTANTS,
     DEFAULT_POLICY,
     NOT_ABOVE,
     Policy,
@@ -121,13 +120,6 @@ def test_an_unknown_field_is_refused_with_those_that_are_known(document: dict[st
     err = refused(document)
     assert err.field == field
     assert err.problem.startswith("is not known; known are ")
-
-
-@pytest.mark.parametrize("path", CONSTANTS)
-def test_a_constant_is_refused_in_a_document_with_what_holds_instead(path: str) -> None:
-    assert path not in dict(FIELDS)
-    err = refused(at(path, 1))
-    assert (err.field, err.problem) == (path, f"is no longer a setting: {CONSTANTS[path]}")
 
 
 def test_the_intervals_between_observations_are_shares_of_the_longest() -> None:

@@ -40,30 +40,6 @@ from rekindle.protocol.signals import FaultClass
 SCHEMA: Final = 1
 # Fields that bound each other, as paths in the document: the first must not exceed the second.
 NOT_ABOVE: Final = (("timing.hang_deadline_s", "timing.checkpoint_deadline_s"),)
-# What was a setting once, by its path in the document, with what holds instead.
-CONSTANTS: Final = {
-    "budgets.load_deaths_before_quarantine": "two always",
-    "budgets.corrupt_loads_before_quarantine": "one always",
-    "budgets.max_group_in_repair_percent": "`budgets.max_nodes_in_repair_percent` bounds each instance group too",
-    "timing.stacks_wait_s": "30 seconds always",
-    "timing.repair_grace_s": "an hour always",
-    "timing.verify_blind_s": "30 minutes always",
-    "timing.look_min_s": "a twelfth of `timing.look_max_s`",
-    "resubmission.capacity_backoff_s": "30 seconds to 10 minutes always",
-    "resubmission.large_instances": "16 always",
-    "resubmission.retry_attempts": "30 always; a RetryStrategy of your own is kept",
-    "loss.same_data_retries": "one always",
-    "loss.rewind_steps": "the newest verified checkpoint before the onset always",
-    "loss.widen_factor": "1.5 always",
-    "nodes.stuck_limit_s": "75 minutes always",
-    "nodes.health_check_limit_s": "four hours always",
-    "nodes.suspect_faults": "three always",
-    "nodes.suspect_window_s": "28 days always",
-    "nodes.look_min_s": "half of `timing.look_max_s`",
-    "nodes.look_max_s": "three times `timing.look_max_s`",
-    "breaker.window_s": "ten minutes always",
-    "breaker.deadline_s": "four hours always",
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,7 +119,7 @@ class Policy:
         Raises:
             InvalidPolicy: names the first field that is wrong, unknown or out of range.
         """
-        policy = read_record(cls, "", _without_constants(wire))
+        policy = read_record(cls, "", wire)
         for field, problem in contradictions(policy):
             raise InvalidPolicy(field, problem)
         return policy if "version" in wire else dataclasses.replace(policy, version=content_version(policy))
@@ -189,16 +165,6 @@ def contradictions(policy: Policy) -> Iterator[tuple[str, str]]:
         least, most = _value_at(policy, low), _value_at(policy, high)
         if least > most:
             yield low, f"is {least} and must not exceed {high}, which is {most}"
-
-
-def _without_constants(wire: Mapping[str, Any]) -> Mapping[str, Any]:
-    """`wire` as it is. Raises: InvalidPolicy for a field that is a constant now, saying what holds instead."""
-    for path, instead in CONSTANTS.items() if isinstance(wire, Mapping) else ():
-        group, _, key = path.partition(".")
-        fields = wire.get(group)
-        if isinstance(fields, Mapping) and key in fields:
-            raise InvalidPolicy(path, f"is no longer a setting: {instead}")
-    return wire
 
 
 def _value_at(policy: Policy, path: str) -> Any:
