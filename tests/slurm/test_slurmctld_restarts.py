@@ -157,7 +157,7 @@ def test_a_start_that_slurmctld_forgot_to_let_go_is_let_go_again(head: Head) -> 
     until(lambda: lab.job_state(job) == "RUNNING", "it to run again", head.run_once)
     shown = lab.job(job)
     assert (shown["Restarts"], shown["ExcNodeList"]) == ("1", "n3")
-    assert lines(runs) == [str(job)] * 2
+    lab.wait(lambda: lines(runs) == [str(job)] * 2, "its script to begin")
 
 
 @pytest.mark.parametrize(

@@ -21,12 +21,12 @@ class Quiet:
 
 dist.init_process_group("gloo", init_method="tcp://127.0.0.1:0", rank=0, world_size=1)
 if "given-up" in sys.argv:
-    gang.end_collectives()
+    torch_ranks.end_collectives()
 try:
     if "error" in sys.argv:
         raise KeyError("the script's own")
 finally:
-    gang.finish(Quiet())
+    torch_ranks.finish(Quiet())
 """
 
 
