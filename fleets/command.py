@@ -145,7 +145,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _wanted(args: argparse.Namespace) -> PlanRequest:
     from fleets.figures import RESTART, SAVE
-    from fleets.histories import mean_of
+    from fleets.histories import mean_s_between_failures
     from fleets.plan import PlanRequest
 
     wanted = PlanRequest(
@@ -167,7 +167,7 @@ def _wanted(args: argparse.Namespace) -> PlanRequest:
         raise UsageError(f"--gpus: must be a multiple of {each}, the GPUs of one {wanted.instance}")
     if args.plot is not None and not args.plot.endswith(".svg"):
         raise UsageError("--plot: must be the name of a file that ends in .svg")
-    mean_s = wanted.mean_s or mean_of(wanted.gpus // each, gpus_per_node=each)
+    mean_s = wanted.mean_s or mean_s_between_failures(wanted.gpus // each, gpus_per_node=each)
     for option, given, usual, what in (
         ("--checkpoint-s", wanted.save_s, SAVE.value, "a save"),
         ("--restart-s", wanted.restart_s, RESTART.value, "a start"),

@@ -31,7 +31,7 @@ from fleets.figures import (
     Figure,
     Setting,
 )
-from fleets.histories import History, mean_of, poisson
+from fleets.histories import History, mean_s_between_failures, poisson
 from fleets.intervals import IntervalResult, daly_s, least_loss, try_intervals, young_s
 from fleets.rekindle_rows import Rekindle
 from fleets.rivals import TimeoutAndPerson
@@ -174,7 +174,7 @@ def plan_of(wanted: PlanRequest) -> Plan:
     """
     each = wanted.gpus_per_node
     nodes = max(1, -(-wanted.gpus // each))
-    mean_s = wanted.mean_s if wanted.mean_s is not None else mean_of(nodes, gpus_per_node=each)
+    mean_s = wanted.mean_s if wanted.mean_s is not None else mean_s_between_failures(nodes, gpus_per_node=each)
     save_s = wanted.save_s if wanted.save_s is not None else SAVE.value
     setting = Setting(
         nodes=nodes,

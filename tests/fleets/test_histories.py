@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fleets.causes import HOST, SOFTWARE, SPOT
-from fleets.histories import LLAMA3, History, lablup, llama3, mean_of, meta512, mix, poisson
+from fleets.histories import LLAMA3, History, lablup, llama3, llama3_mix, mean_s_between_failures, meta512, poisson
 from fleets.runs import DAY_S
 from fleets.traces import LANL_FILE, SKYPILOT_FILE, histories
 from rekindle.doctor.stack.runs import FAILURES_PER_NODE_DAY
@@ -29,7 +29,7 @@ def test_llama3s_table_has_419_interruptions_each_with_its_source() -> None:
 
 
 def test_every_cause_says_where_it_is_from() -> None:
-    causes, weights = mix()
+    causes, weights = llama3_mix()
     assert sum(weights) == 419
     assert all(cause.source for cause in causes)
 
@@ -45,10 +45,10 @@ def test_a_seed_draws_the_same_history_again_and_another_seed_another(drawn: obj
 
 
 def test_the_rate_is_the_doctors_and_a_smaller_node_fails_in_proportion() -> None:
-    assert mean_of(64) == pytest.approx(DAY_S / (64 * FAILURES_PER_NODE_DAY))
-    assert mean_of(64, gpus_per_node=1) == pytest.approx(8 * mean_of(64))
-    drawn = poisson(nodes=64, days=4000, mean_s=mean_of(64), seed=1)
-    assert drawn.mean_s == pytest.approx(mean_of(64), rel=0.1)
+    assert mean_s_between_failures(64) == pytest.approx(DAY_S / (64 * FAILURES_PER_NODE_DAY))
+    assert mean_s_between_failures(64, gpus_per_node=1) == pytest.approx(8 * mean_s_between_failures(64))
+    drawn = poisson(nodes=64, days=4000, mean_s=mean_s_between_failures(64), seed=1)
+    assert drawn.mean_s == pytest.approx(mean_s_between_failures(64), rel=0.1)
 
 
 def test_half_of_the_504_gpus_failures_are_on_three_nodes() -> None:
