@@ -12,7 +12,7 @@ import pytest
 from moto import mock_aws
 
 from chalicelib.aws.dynamodb import items
-from chalicelib.aws.dynamodb.hardware_ledger import MEMORY, DynamoHardwareLedger
+from chalicelib.aws.dynamodb.hardware_ledger import KEPT_FOR, DynamoHardwareLedger
 from chalicelib.domain.model.hardware_ledger import (
     MAX_FAULTS,
     HardwareFault,
@@ -107,7 +107,7 @@ def test_an_item_is_small_ends_by_itself_and_a_broken_one_stops_nobody() -> None
         stored = items.get(client, "rekindle", items.key(f"HARDWARE#{MARK}"))
         assert stored is not None
         assert items.packed_bytes(stored["record"]) < 6 * 1024
-        assert items.read_number(stored, items.TTL_ATTRIBUTE) == int((NOW + MEMORY).timestamp())
+        assert items.read_number(stored, items.TTL_ATTRIBUTE) == int((NOW + KEPT_FOR).timestamp())
         client.put_item(TableName="rekindle", Item=items.key("HARDWARE#gpu:x") | {"record": {"S": "{"}})
         assert [one.mark for one in ledger.read(["gpu:x", MARK])] == [MARK]
 

@@ -1,9 +1,9 @@
-"""The hardware ledger in the table: one item per mark of hardware, each of bounded size and with an expiry."""
+"""The hardware ledger in DynamoDB: one item per hardware mark (such as a serial number), bounded in size, expiring."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 from itertools import islice
 from typing import Any, Final
@@ -16,12 +16,14 @@ from chalicelib.domain.model.hardware_ledger import HardwareFault, HardwareRecor
 
 _LOG = logging.getLogger(__name__)
 
-# Marks with more than one fault have a partition of the index to themselves: they are what is looked for.
+# Partitions of the index. Marks with more than one fault have their own, because listings usually want only those.
 REPEATED: Final = "HARDWARE#REPEATED"
 ONCE: Final = "HARDWARE#ONCE"
-MEMORY: Final = timedelta(days=120)  # after its last fault; longer than any policy's window (90 days)
-_TRIES: Final = 6  # two Incidents of one node do not close at the same time; a repeated step may
-_FAILED: Final = "ConditionalCheckFailedException"
+# An item expires this long after its last fault; longer than any policy's window (90 days).
+KEPT_FOR: Final = timedelta(days=120)
+# Writes of one item rarely collide: Incidents of one node do not close at the same time, but a step may be repeated.
+_TRIES: Final = 6
+_CONDITION_FAILED: Final = "ConditionalCheckFailedException"
 
 
 class DynamoHardwareLedger:
@@ -35,22 +37,22 @@ class DynamoHardwareLedger:
         """See ports.HardwareLedger."""
         for _ in range(_TRIES):
             stored = items.get(self._client, self._table, _key(mark))
-            before = _record(stored) if stored is not None else None
-            record = (before or HardwareRecord(mark=mark)).with_fault(fault)
-            if record is before:
-                return record
+            previous = _record(stored) if stored is not None else None
+            record = (previous or HardwareRecord(mark=mark)).with_fault(fault)
+            if record is previous:
+                return record  # the fault is in it already
             version = items.read_number(stored or {}, "version")
             try:
                 items.retry_in_transaction(
                     self._client.put_item,
-                    expect=(_FAILED,),
+                    expect=(_CONDITION_FAILED,),
                     TableName=self._table,
                     Item=_item(record, version=version + 1),
                     ConditionExpression="attribute_not_exists(pk)" if stored is None else "version = :version",
                     **({} if stored is None else {"ExpressionAttributeValues": {":version": items.number(version)}}),
                 )
             except AwsRefusal:
-                continue  # somebody else has just written: read again
+                continue  # written concurrently: read again
             return record
         raise Throttled(f"the record of {mark} stays busy")
 
@@ -58,15 +60,16 @@ class DynamoHardwareLedger:
         """See ports.HardwareLedger."""
         keys = [_key(mark) for mark in dict.fromkeys(marks)]
         found = items.get_many(self._client, self._table, keys) if keys else []
-        return tuple(record for record in map(_record, found) if record is not None)
+        return _readable(found)
 
     def listing(self, *, limit: int, repeated_only: bool) -> tuple[HardwareRecord, ...]:
         """See ports.HardwareLedger."""
         keys = list(islice(self._keys(repeated_only), limit))
         found = items.get_many(self._client, self._table, keys)
-        return tuple(record for record in map(_record, found) if record is not None)
+        return _readable(found)
 
     def _keys(self, repeated_only: bool) -> Iterator[Item]:
+        """Keys by the time of their last fault, newest first, repeated ones before the others."""
         for partition in (REPEATED,) if repeated_only else (REPEATED, ONCE):
             request = items.index_query(partition, newest_first=True)
             yield from items.keys_of(items.query(self._client, self._table, **request))
@@ -83,12 +86,16 @@ def _item(record: HardwareRecord, *, version: int) -> Item:
         "gsi1sk": items.text(f"{last.isoformat()}#{record.mark}"),
         "record": items.pack(record.to_wire()),
         "version": items.number(version),
-        items.TTL_ATTRIBUTE: items.number(int((last + MEMORY).timestamp())),
+        items.TTL_ATTRIBUTE: items.number(int((last + KEPT_FOR).timestamp())),
     }
 
 
+def _readable(found: Iterable[Item]) -> tuple[HardwareRecord, ...]:
+    return tuple(record for record in map(_record, found) if record is not None)
+
+
 def _record(stored: Item) -> HardwareRecord | None:
-    """None for one that cannot be read: it must not keep a node from being repaired."""
+    """The item's record. None for an unreadable item (logged), so that it does not block the repair of a node."""
     try:
         return items.unpack_record(HardwareRecord, stored["record"])
     except (KeyError, ValueError, TypeError) as err:

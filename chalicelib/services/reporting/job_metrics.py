@@ -1,4 +1,4 @@
-"""Which metrics tell of a Job's life, and when they are reason to ask its monitor. Pure.
+"""The CloudWatch metrics that show a Job's progress, and when they are reason to read its heartbeat. Pure.
 
 Source of the names: rekindle/monitor/base/metrics.py and live.py (namespace, JobId); SageMaker developer guide,
 monitoring-cloudwatch, and sagemaker-python-sdk TrainingJobAnalytics (namespace, TrainingJobName, one minute).
@@ -19,7 +19,7 @@ MONITOR_DIMENSION: Final = "JobId"
 JOB_NAMESPACE: Final = "/aws/sagemaker/TrainingJobs"
 JOB_DIMENSION: Final = "TrainingJobName"
 
-# Long enough that a rhythm shows (sweep_signals.MIN_GAPS), short enough that 500 answers stay small.
+# Long enough to see how regularly steps come (missed_signals.MIN_GAPS), short enough that 500 answers stay small.
 MONITOR_WINDOW = timedelta(minutes=45)
 # Three hours of minutes for 500 metrics are 90,000 data points, which one call may answer (limit 100,800); further back
 # CloudWatch also halves its quota of points per second. Source: CloudWatch quotas, GetMetricData.
@@ -29,17 +29,17 @@ MOVED_WITHIN = timedelta(minutes=4)
 
 
 def metric_queries(job: Job) -> Iterator[MetricQuery]:
-    """What to read of one Job."""
+    """The metrics to read for one Job; each key is `<job id>/<role>`."""
     if not job.watch.has_own_metrics:
-        where = (MONITOR_DIMENSION, job.job_id)
+        dimension = (MONITOR_DIMENSION, job.job_id)
         yield MetricQuery(
-            key=f"{job.job_id}/step", namespace=MONITOR_NAMESPACE, name="Step", dimension=where, stat="Maximum"
+            key=f"{job.job_id}/step", namespace=MONITOR_NAMESPACE, name="Step", dimension=dimension, stat="Maximum"
         )
         yield MetricQuery(
-            key=f"{job.job_id}/bad", namespace=MONITOR_NAMESPACE, name="NonFinite", dimension=where, stat="Sum"
+            key=f"{job.job_id}/bad", namespace=MONITOR_NAMESPACE, name="NonFinite", dimension=dimension, stat="Sum"
         )
         return
-    where = (JOB_DIMENSION, job.current_attempt)
+    dimension = (JOB_DIMENSION, job.current_attempt)
     for role, name, stat in (
         ("loss", job.watch.loss, "Average"),
         ("step", job.watch.step, "Maximum"),
@@ -47,12 +47,12 @@ def metric_queries(job: Job) -> Iterator[MetricQuery]:
     ):
         if name:
             yield MetricQuery(
-                key=f"{job.job_id}/{role}", namespace=JOB_NAMESPACE, name=name, dimension=where, stat=stat
+                key=f"{job.job_id}/{role}", namespace=JOB_NAMESPACE, name=name, dimension=dimension, stat=stat
             )
 
 
 def readings_of(job: Job, readings: Mapping[str, Maybe[Series]]) -> dict[str, Maybe[Series]]:
-    """The Job's own readings, by role."""
+    """This Job's part of `readings` (by query key), by role: step, bad, loss or grad_norm."""
     found: dict[str, Maybe[Series]] = {}
     for query in metric_queries(job):
         found[query.key.rpartition("/")[2]] = readings.get(query.key, Unknown("not asked for"))
@@ -60,9 +60,10 @@ def readings_of(job: Job, readings: Mapping[str, Maybe[Series]]) -> dict[str, Ma
 
 
 def monitor_needs_asking(readings: Mapping[str, Maybe[Series]], *, now: datetime) -> bool:
-    """True unless the metrics show that the run moves and that its values are finite.
+    """True unless the metrics show that the run makes steps and that its values are finite.
 
-    Unknown is no sign of either: then the heartbeat is asked, as for a Job that sends no metrics at all.
+    `readings`: by role, with "step" and "bad". Where one is Unknown the heartbeat is read, as it is
+    for a Job without metrics.
     """
     step, bad = readings["step"], readings["bad"]
     if not isinstance(step, Known) or not isinstance(bad, Known):
