@@ -1,4 +1,4 @@
-"""Checkpointing: what is awaited of an attempt that was asked to save, and what is done with its answer."""
+"""The phase Checkpointing: an attempt was asked to save; wait for its answer, then decide what follows."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from chalicelib.domain.decision.verdict import (
 )
 from chalicelib.domain.model.action import Done, RequestCheckpoint
 from chalicelib.domain.model.incident import CheckpointAsk
+from chalicelib.domain.model.known import Known
 from chalicelib.domain.model.observation import AttemptStatus
 from chalicelib.domain.rules.run.checkpoint_answered import (
     asked,
@@ -34,10 +35,12 @@ from chalicelib.domain.rules.run.checkpoint_answered import (
 from chalicelib.domain.rules.run.checkpoint_needless import NEEDLESS
 from chalicelib.domain.run.first_response import begin_stop
 
-# The agent judges a shared path every ten seconds. Looks that near have an end: a deadline may be a day away.
-NEAR: Final = timedelta(seconds=10)
-NEAR_FOR: Final = timedelta(minutes=5)
-LIFELESS: Final = timedelta(seconds=60)  # four heartbeats (rekindle/monitor/base/settings.py, heartbeat_s)
+# A checkpoint on a shared path is polled as often as the agent inspects the path, every ten seconds, but only for some
+# minutes: a deadline may be a day away.
+SHARED_PATH_POLL: Final = timedelta(seconds=10)
+SHARED_PATH_POLLED_FOR: Final = timedelta(minutes=5)
+# Four intervals of the heartbeat (rekindle/monitor/base/settings.py, heartbeat_s): a monitor silent that long is gone.
+LIFELESS: Final = timedelta(seconds=60)
 
 
 @rule("checkpoint.lost")
@@ -69,7 +72,7 @@ def checkpoint_stopping(context: RuleContext) -> Decision | None:
 def checkpoint_answer(context: RuleContext) -> RuleContext:
     """It has answered, or has ended before it did: noted."""
     ask, attempt = asked(context), context.attempt
-    reply = getattr(context.seen.reply, "value", None)
+    reply = context.seen.reply.value if isinstance(context.seen.reply, Known) else None
     if ask.outcome is not None:
         return context
     if reply is not None and reply.request_id == ask.request_id:
@@ -149,26 +152,20 @@ CHECKPOINTING: Final = (
 
 
 def _nothing_answers(context: RuleContext, ask: CheckpointAsk) -> str:
-    """Why no answer can come from it, whatever the deadline; empty where one still can.
+    """Why the attempt can no longer answer, whatever the deadline; empty where it still can.
 
-    One thread of the monitor reads requests every 5 s and writes the heartbeat every 15 s, beside the training thread
-    and also while that one saves or is stuck. The run's heartbeats were there, and none has been written for four of
-    their intervals (by the store's clock), through all of which the request lay there: that thread is gone, and with
-    it the answer. A heartbeat that cannot be read says nothing, nor does a run of which none has ever been read. A
-    person who has ordered the checkpoint waits for all of the deadline.
+    One thread of the monitor reads requests every 5 s and writes the heartbeat every 15 s. It is not the training
+    thread, so it also does so while that one saves or is stuck. Where heartbeats had been written and then none was for
+    four of their intervals (by the store's clock) while the request was there, that thread is gone and cannot answer.
+    An unreadable heartbeat shows nothing, nor does a run whose heartbeat was never read. A checkpoint that a person
+    ordered is awaited until the deadline.
     """
     attempt = context.attempt
-    if (
-        attempt is None
-        or context.ordered is not None
-        or context.now < ask.asked_at + context.policy.timing.hang_deadline
-    ):
+    if attempt is None or attempt.status is not AttemptStatus.RUNNING or attempt.heartbeat_at is None:
         return ""
-    if (
-        attempt.status is not AttemptStatus.RUNNING
-        or attempt.heartbeat_at is None
-        or context.platform.relays_heartbeats
-    ):
+    if context.ordered is not None or context.platform.relays_heartbeats:
+        return ""
+    if context.now < ask.asked_at + context.policy.timing.hang_deadline:
         return ""
     if context.now - attempt.heartbeat_at < LIFELESS:
         return ""
@@ -176,16 +173,21 @@ def _nothing_answers(context: RuleContext, ask: CheckpointAsk) -> str:
 
 
 def _look_by(context: RuleContext, ask: CheckpointAsk) -> datetime:
-    """No event reports the answer to a signal: a checkpoint on a shared path wakes no Incident."""
+    """When to look next: at the deadline at the latest.
+
+    Earlier where the attempt may be found lifeless before it, and where the attempt has no mailbox: a checkpoint on a
+    shared path causes no event, so it is polled.
+    """
     attempt = context.attempt
     if attempt is not None and not context.platform.relays_heartbeats and attempt.heartbeat_at is not None:
         judged_at = max(attempt.heartbeat_at + LIFELESS, ask.asked_at + context.policy.timing.hang_deadline)
         return min(ask.deadline_at, judged_at) if judged_at > context.now else ask.deadline_at
     start = attempt.start if attempt is not None else None
-    if start is None or start.has_mailbox or context.in_phase >= NEAR_FOR:
+    if start is None or start.has_mailbox or context.in_phase >= SHARED_PATH_POLLED_FOR:
         return ask.deadline_at
-    return min(ask.deadline_at, context.now + max(NEAR, context.policy.timing.look_min))
+    return min(ask.deadline_at, context.now + max(SHARED_PATH_POLL, context.policy.timing.look_min))
 
 
 def _answered(context: RuleContext, outcome: str, why: str, *, step: int | None = None) -> RuleContext:
+    """The context with the outcome of the request recorded in the Incident."""
     return context.changed(ask=dataclasses.replace(asked(context), outcome=outcome, step=step, why=why[:400]))
