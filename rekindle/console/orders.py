@@ -21,67 +21,72 @@ class _BadField(Exception):
     """A field cannot be read; the message names it."""
 
 
-def checkpoint(site: Site, asked: PageRequest, job_id: str) -> PageResponse:
+def checkpoint(site: Site, request: PageRequest, job_id: str) -> PageResponse:
     """Checkpoint now."""
     return _order(
-        site, asked, path("jobs", job_id, "checkpoint"), {}, back=path("jobs", job_id), done="A checkpoint was ordered"
+        site,
+        request,
+        path("jobs", job_id, "checkpoint"),
+        {},
+        back=path("jobs", job_id),
+        done="A checkpoint was ordered",
     )
 
 
-def stop(site: Site, asked: PageRequest, job_id: str) -> PageResponse:
+def stop(site: Site, request: PageRequest, job_id: str) -> PageResponse:
     """Save, stop, and stay stopped."""
-    body = {"checkpoint": "checkpoint" in asked.form}
+    body = {"checkpoint": "checkpoint" in request.form}
     return _order(
-        site, asked, path("jobs", job_id, "stop"), body, back=path("jobs", job_id), done="The stop was ordered"
+        site, request, path("jobs", job_id, "stop"), body, back=path("jobs", job_id), done="The stop was ordered"
     )
 
 
-def resubmit(site: Site, asked: PageRequest, job_id: str) -> PageResponse:
+def resubmit(site: Site, request: PageRequest, job_id: str) -> PageResponse:
     """Save, stop and submit again."""
     back = path("jobs", job_id)
     try:
         body: dict[str, Any] = {}
-        if text := asked.form.get("from_step", "").strip():
+        if text := request.form.get("from_step", "").strip():
             body["from_step"] = _whole(text, "from step")
-        if text := asked.form.get("skip", "").strip():
+        if text := request.form.get("skip", "").strip():
             body["skip"] = [_window(part) for part in text.split()]
     except _BadField as err:
         return site.go_to(back, Note("bad", f"Nothing was ordered: {err}"))
-    return _order(site, asked, path("jobs", job_id, "resubmit"), body, back=back, done="The resubmission was ordered")
+    return _order(site, request, path("jobs", job_id, "resubmit"), body, back=back, done="The resubmission was ordered")
 
 
-def cancel(site: Site, asked: PageRequest, incident_id: str) -> PageResponse:
+def cancel(site: Site, request: PageRequest, incident_id: str) -> PageResponse:
     """End an Incident."""
     back = path("incidents", incident_id)
-    return _order(site, asked, path("incidents", incident_id, "cancel"), {}, back=back, done="The end was ordered")
+    return _order(site, request, path("incidents", incident_id, "cancel"), {}, back=back, done="The end was ordered")
 
 
-def approve(site: Site, asked: PageRequest, incident_id: str, approval_id: str) -> PageResponse:
+def approve(site: Site, request: PageRequest, incident_id: str, approval_id: str) -> PageResponse:
     """Answer an approval."""
     back = path("incidents", incident_id)
-    answer = asked.form.get("answer", "")
+    answer = request.form.get("answer", "")
     if answer not in ("approve", "deny"):
         return site.go_to(back, Note("bad", "Nothing was answered: it must be approve or deny"))
     body = {"answer": answer}
-    if comment := asked.form.get("comment", "").strip()[:MAX_COMMENT_CHARS]:
+    if comment := request.form.get("comment", "").strip()[:MAX_COMMENT_CHARS]:
         body["comment"] = comment
     text = "Approved" if answer == "approve" else "Denied"
-    return _order(site, asked, path("incidents", incident_id, "approvals", approval_id), body, back=back, done=text)
+    return _order(site, request, path("incidents", incident_id, "approvals", approval_id), body, back=back, done=text)
 
 
-def pause(site: Site, asked: PageRequest) -> PageResponse:
+def pause(site: Site, request: PageRequest) -> PageResponse:
     """Set or lift the global pause."""
-    paused = asked.form.get("paused") == "yes"
+    paused = request.form.get("paused") == "yes"
     done = "Rekindle is paused: nothing is done until the pause is lifted" if paused else "The pause is lifted"
     body: dict[str, Any] = {"paused": paused}
-    if why := asked.form.get("why", "").strip()[:MAX_COMMENT_CHARS]:
+    if why := request.form.get("why", "").strip()[:MAX_COMMENT_CHARS]:
         body["why"] = why
-    return _order(site, asked, "/pause", body, back="/", method="PUT", done=done, is_whole=True)
+    return _order(site, request, "/pause", body, back="/", method="PUT", done=done, is_whole=True)
 
 
-def shadow(site: Site, asked: PageRequest) -> PageResponse:
+def shadow(site: Site, request: PageRequest) -> PageResponse:
     """Put a Job or everything into shadow mode, or out of it."""
-    scope, name, is_on = asked.form.get("scope", ""), asked.form.get("name", ""), asked.form.get("on") == "yes"
+    scope, name, is_on = request.form.get("scope", ""), request.form.get("name", ""), request.form.get("on") == "yes"
     if scope not in ("everywhere", "job"):
         return site.go_to("/", Note("bad", "Nothing was switched: the scope must be everywhere or job"))
     body: dict[str, Any] = {"scope": scope, "on": is_on}
@@ -89,25 +94,25 @@ def shadow(site: Site, asked: PageRequest) -> PageResponse:
         body["name"] = name
     back = path("jobs", name) if scope == "job" else "/"
     done = f"Shadow mode is {'on' if is_on else 'off'}"
-    return _order(site, asked, "/shadow", body, back=back, method="PUT", done=done, is_whole=True)
+    return _order(site, request, "/shadow", body, back=back, method="PUT", done=done, is_whole=True)
 
 
-def repair(site: Site, asked: PageRequest, cluster: str, node: str) -> PageResponse:
+def repair(site: Site, request: PageRequest, cluster: str, node: str) -> PageResponse:
     """Reboot or replace a node."""
     back = path("clusters", cluster)
-    do = asked.form.get("do", "")
+    do = request.form.get("do", "")
     if do not in ("reboot", "replace"):
         return site.go_to(back, Note("bad", "Nothing was ordered: it must be reboot or replace"))
     body = {"do": do}
-    if why := asked.form.get("why", "").strip()[:MAX_COMMENT_CHARS]:
+    if why := request.form.get("why", "").strip()[:MAX_COMMENT_CHARS]:
         body["why"] = why
     where = path("clusters", cluster, "nodes", node, "repair")
-    return _order(site, asked, where, body, back=back, done=f"The {do} of {node} was ordered")
+    return _order(site, request, where, body, back=back, done=f"The {do} of {node} was ordered")
 
 
 def _order(
     site: Site,
-    asked: PageRequest,
+    request: PageRequest,
     where: str,
     body: Mapping[str, Any],
     *,
@@ -119,7 +124,7 @@ def _order(
     """One order, and the way back. `is_whole`: what came of it stands in `done` alone."""
     if not site.can_order:
         return site.go_to(back, Note("bad", "Nothing was ordered: this console was started to look only"))
-    key = asked.form.get("key", "")
+    key = request.form.get("key", "")
     if not _KEY.fullmatch(key):
         return site.go_to(back, Note("bad", "Nothing was ordered: the form has no key; load the page again"))
     try:

@@ -29,7 +29,7 @@ _LEDGER_DAYS: Final = (1, 7, 30, 90)
 _FLEET_DAYS: Final = 7
 
 
-def fleet(site: Site, asked: PageRequest) -> PageResponse:
+def fleet(site: Site, request: PageRequest) -> PageResponse:
     """The fleet page: everything that is happening now."""
     read = site.read(
         status=ask("/status"),
@@ -40,26 +40,26 @@ def fleet(site: Site, asked: PageRequest) -> PageResponse:
     )
     return site.page(
         "fleet.html",
-        asked,
-        status_=site.main(read["status"], "The service's state"),
-        ledger=site.kept.there(ask("/ledger", days=_FLEET_DAYS)),
+        request,
+        status_=site.body_of(read["status"], "The service's state"),
+        ledger=site.cache.without_waiting(ask("/ledger", days=_FLEET_DAYS)),
         **_rest(read, "status"),
     )
 
 
-def jobs(site: Site, asked: PageRequest) -> PageResponse:
+def jobs(site: Site, request: PageRequest) -> PageResponse:
     """Jobs, a page at a time; or those whose name holds a text."""
-    wanted = asked.query.get("q", "").strip()[:200]
+    wanted = request.query.get("q", "").strip()[:200]
     if wanted:
         found, looked_at, is_cut = _search(site, wanted)
         return site.page(
-            "jobs.html", asked, jobs=found, q=wanted, cursor=None, looked_at=looked_at, is_cut=is_cut, why=""
+            "jobs.html", request, jobs=found, q=wanted, cursor=None, looked_at=looked_at, is_cut=is_cut, why=""
         )
-    panel = site.one(ask("/jobs", limit=PAGE, cursor=asked.query.get("cursor")))
-    body = site.main(panel, "Jobs")
+    panel = site.read_one(ask("/jobs", limit=PAGE, cursor=request.query.get("cursor")))
+    body = site.body_of(panel, "Jobs")
     return site.page(
         "jobs.html",
-        asked,
+        request,
         jobs=objects(body, "jobs"),
         q="",
         cursor=member(body, "cursor"),
@@ -73,7 +73,7 @@ def _search(site: Site, wanted: str) -> tuple[list[Mapping[str, Any]], int, bool
     found: list[Mapping[str, Any]] = []
     looked_at, cursor = 0, None
     for _ in range(MAX_SEARCHED):
-        body = site.main(site.one(ask("/jobs", limit=100, cursor=cursor)), "Jobs")
+        body = site.body_of(site.read_one(ask("/jobs", limit=100, cursor=cursor)), "Jobs")
         page = objects(body, "jobs")
         looked_at += len(page)
         found += [job for job in page if wanted.lower() in f"{job.get('name', '')} {job.get('job_id', '')}".lower()]
@@ -83,10 +83,10 @@ def _search(site: Site, wanted: str) -> tuple[list[Mapping[str, Any]], int, bool
     return found, looked_at, True
 
 
-def job(site: Site, asked: PageRequest, job_id: str) -> PageResponse:
+def job(site: Site, request: PageRequest, job_id: str) -> PageResponse:
     """One Job: how it trains, what has been done for it, and the orders that it takes."""
-    body = site.main(site.one(ask(path("jobs", job_id))), f"Job {job_id}")
-    minutes = _choice(asked, "minutes", curves.WINDOWS) or _fitting(site, body)
+    body = site.body_of(site.read_one(ask(path("jobs", job_id))), f"Job {job_id}")
+    minutes = _choice(request, "minutes", curves.WINDOWS) or _fitting(site, body)
     read = site.read(
         curves=ask(f"{path('jobs', job_id)}/curves", minutes=minutes),
         ledger=ask(f"{path('jobs', job_id)}/ledger"),
@@ -96,10 +96,10 @@ def job(site: Site, asked: PageRequest, job_id: str) -> PageResponse:
     attempts = objects(body, "attempts")[::-1]
     return site.page(
         "job.html",
-        asked,
+        request,
         job=body,
         charts=charts,
-        attempts=attempts if asked.query.get("attempts") == "all" else attempts[:MAX_ATTEMPTS],
+        attempts=attempts if request.query.get("attempts") == "all" else attempts[:MAX_ATTEMPTS],
         minutes=minutes,
         windows_=curves.WINDOWS,
         curves_=read["curves"],
@@ -121,15 +121,15 @@ def _why_no_curve(panel: Panel, charts: list[Chart]) -> str:
     return panel.why if panel.body is None else curves.why_not(panel.body, "loss") or "there are no points"
 
 
-def incidents(site: Site, asked: PageRequest) -> PageResponse:
+def incidents(site: Site, request: PageRequest) -> PageResponse:
     """Incidents, a page at a time."""
-    state = asked.query.get("state", "open")
+    state = request.query.get("state", "open")
     state = state if state in STATES else "open"
-    filters = {name: asked.query.get(name, "").strip()[:200] or None for name in ("job_id", "cluster", "fault")}
-    panel = site.one(ask("/incidents", state=state, limit=PAGE, cursor=asked.query.get("cursor"), **filters))
+    filters = {name: request.query.get(name, "").strip()[:200] or None for name in ("job_id", "cluster", "fault")}
+    panel = site.read_one(ask("/incidents", state=state, limit=PAGE, cursor=request.query.get("cursor"), **filters))
     return site.page(
         "incidents.html",
-        asked,
+        request,
         panel=panel,
         incidents=objects(panel.body, "incidents"),
         cursor=panel.get("cursor"),
@@ -140,9 +140,9 @@ def incidents(site: Site, asked: PageRequest) -> PageResponse:
     )
 
 
-def incident(site: Site, asked: PageRequest, incident_id: str) -> PageResponse:
+def incident(site: Site, request: PageRequest, incident_id: str) -> PageResponse:
     """One Incident: what was wrong, how we knew, what was done and why, and what it waits for."""
-    body = site.main(site.one(ask(path("incidents", incident_id))), f"Incident {incident_id}")
+    body = site.body_of(site.read_one(ask(path("incidents", incident_id))), f"Incident {incident_id}")
     questions = {"ledger": ask(f"{path('incidents', incident_id)}/ledger")}
     job_id = member(body, "job_id")
     if isinstance(job_id, str):
@@ -151,10 +151,10 @@ def incident(site: Site, asked: PageRequest, incident_id: str) -> PageResponse:
     read = site.read(**questions)
     drawn = read.get("curves", Panel(why="this Incident is about no Job"))
     timeline = objects(body, "timeline")
-    is_whole = asked.query.get("looks") == "all" or len(timeline) <= MAX_LOOKS
+    is_whole = request.query.get("looks") == "all" or len(timeline) <= MAX_LOOKS
     return site.page(
         "incident.html",
-        asked,
+        request,
         incident=body,
         chart=curves.of_incident(drawn.body, body, "curves are not available" if drawn.is_absent else drawn.why),
         ledger=read["ledger"],
@@ -165,36 +165,36 @@ def incident(site: Site, asked: PageRequest, incident_id: str) -> PageResponse:
     )
 
 
-def postmortem(site: Site, asked: PageRequest, incident_id: str) -> PageResponse:
+def postmortem(site: Site, request: PageRequest, incident_id: str) -> PageResponse:
     """The post-mortem as the service wrote it, drawn; with `?as=markdown` its Markdown, as plain text."""
-    body = site.main(site.one(ask(f"{path('incidents', incident_id)}/postmortem")), "The post-mortem")
+    body = site.body_of(site.read_one(ask(f"{path('incidents', incident_id)}/postmortem")), "The post-mortem")
     markdown = str(member(body, "markdown") or "")
-    if asked.query.get("as") == "markdown":
+    if request.query.get("as") == "markdown":
         return PageResponse(body=markdown.encode(), kind=TEXT)
-    return site.page("postmortem.html", asked, id=incident_id, blocks=blocks_of(markdown))
+    return site.page("postmortem.html", request, id=incident_id, blocks=blocks_of(markdown))
 
 
 def metrics(site: Site, _: PageRequest) -> PageResponse:
     """The same figures for a program: Prometheus' text format."""
-    ledger = site.kept.wait_for(ask("/ledger", days=_FLEET_DAYS))
-    status = site.main(site.one(ask("/status")), "The service's state")
+    ledger = site.cache.wait_for(ask("/ledger", days=_FLEET_DAYS))
+    status = site.body_of(site.read_one(ask("/status")), "The service's state")
     return PageResponse(body=render(status, ledger.body).encode(), kind=PROMETHEUS)
 
 
-def approvals(site: Site, asked: PageRequest) -> PageResponse:
+def approvals(site: Site, request: PageRequest) -> PageResponse:
     """What people are asked."""
-    return site.page("approvals.html", asked, approvals=site.one(ask("/approvals")))
+    return site.page("approvals.html", request, approvals=site.read_one(ask("/approvals")))
 
 
-def ledger(site: Site, asked: PageRequest) -> PageResponse:
+def ledger(site: Site, request: PageRequest) -> PageResponse:
     """What faults cost, and what recoveries saved."""
-    days = _choice(asked, "days", dict.fromkeys(_LEDGER_DAYS, "")) or 7
-    figures = site.kept.wait_for(ask("/ledger", days=days))
+    days = _choice(request, "days", dict.fromkeys(_LEDGER_DAYS, "")) or 7
+    figures = site.cache.wait_for(ask("/ledger", days=days))
     since = site.now() - timedelta(days=days)
     listed, is_cut = _opened_since(site, since)
     return site.page(
         "ledger.html",
-        asked,
+        request,
         ledger=figures,
         days=days,
         choices=_LEDGER_DAYS,
@@ -209,7 +209,7 @@ def _opened_since(site: Site, since: datetime) -> tuple[list[Mapping[str, Any]],
     cursor = None
     for _ in range(MAX_TREND_PAGES):
         question = ask("/incidents", state="all", limit=100, since=since.isoformat(), cursor=cursor)
-        panel = site.kept.wait_for(question) if cursor is None else site.one(question)
+        panel = site.cache.wait_for(question) if cursor is None else site.read_one(question)
         found += objects(panel.body, "incidents")
         cursor = panel.get("cursor")
         if not isinstance(cursor, str):
@@ -217,26 +217,26 @@ def _opened_since(site: Site, since: datetime) -> tuple[list[Mapping[str, Any]],
     return found, True
 
 
-def nodes(site: Site, asked: PageRequest) -> PageResponse:
+def nodes(site: Site, request: PageRequest) -> PageResponse:
     """Clusters with their agents, and the nodes that keep failing."""
-    return site.page("nodes.html", asked, **_rest(site.read(clusters=ask("/clusters"), hardware=ask("/hardware"))))
+    return site.page("nodes.html", request, **_rest(site.read(clusters=ask("/clusters"), hardware=ask("/hardware"))))
 
 
-def cluster(site: Site, asked: PageRequest, name: str) -> PageResponse:
+def cluster(site: Site, request: PageRequest, name: str) -> PageResponse:
     """One cluster."""
-    body = site.main(site.one(ask(path("clusters", name))), f"Cluster {name}")
-    return site.page("cluster.html", asked, cluster=body)
+    body = site.body_of(site.read_one(ask(path("clusters", name))), f"Cluster {name}")
+    return site.page("cluster.html", request, cluster=body)
 
 
-def policies(site: Site, asked: PageRequest) -> PageResponse:
+def policies(site: Site, request: PageRequest) -> PageResponse:
     """Policies by name."""
-    return site.page("policies.html", asked, policies=site.one(ask("/policies")))
+    return site.page("policies.html", request, policies=site.read_one(ask("/policies")))
 
 
-def policy(site: Site, asked: PageRequest, name: str) -> PageResponse:
+def policy(site: Site, request: PageRequest, name: str) -> PageResponse:
     """One policy's document."""
-    body = site.main(site.one(ask(path("policies", name))), f"Policy {name}")
-    return site.page("policy.html", asked, name=name, policy=body)
+    body = site.body_of(site.read_one(ask(path("policies", name))), f"Policy {name}")
+    return site.page("policy.html", request, name=name, policy=body)
 
 
 def file(_: Site, __: PageRequest, name: str) -> PageResponse:
@@ -246,8 +246,8 @@ def file(_: Site, __: PageRequest, name: str) -> PageResponse:
     return PageResponse(body=static(name), kind=STATIC[name])
 
 
-def _choice(asked: PageRequest, name: str, allowed: Mapping[int, str]) -> int | None:
-    text = asked.query.get(name, "")
+def _choice(request: PageRequest, name: str, allowed: Mapping[int, str]) -> int | None:
+    text = request.query.get(name, "")
     return int(text) if text.isascii() and text.isdigit() and len(text) < 8 and int(text) in allowed else None
 
 

@@ -72,16 +72,18 @@ def read_all(client: Client, pool: ThreadPoolExecutor, questions: Mapping[str, Q
 
 @dataclass(slots=True)
 class _Slot:
-    """What is kept for one question, since when, and its reading under way."""
+    """One question's cached answer, when it was read, and the read in progress."""
 
     panel: Panel | None = None
     read_at: datetime | None = None
-    coming: Future[Panel] | None = None
+    pending: Future[Panel] | None = None
 
 
 class AnswerCache:
-    """Answers that cost the service many reads and change slowly. One is read at most once in KEPT_FOR, however many
-    pages show it, and never twice at the same time. Thread-safe."""
+    """Caches answers that cost the service many reads and change slowly. Thread-safe.
+
+    An answer is read at most once in KEPT_FOR, however many pages show it, and never twice at the same time.
+    """
 
     def __init__(
         self, read: Callable[[Question], Panel], pool: ThreadPoolExecutor, now: Callable[[], datetime]
@@ -92,11 +94,11 @@ class AnswerCache:
         self._slots: dict[str, _Slot] = {}
         self._lock = threading.Lock()
 
-    def there(self, question: Question) -> Panel:
-        """What is known by now, without waiting; a newer answer is fetched behind the page's back."""
+    def without_waiting(self, question: Question) -> Panel:
+        """The cached answer, or one that says it is being read; an old answer is refreshed in the background."""
         with self._lock:
             slot = self._slots.setdefault(_name(question), _Slot())
-            if slot.coming is None and self._is_old(slot):
+            if slot.pending is None and self._is_old(slot):
                 self._fetch(slot, question)
             return slot.panel if slot.panel is not None else Panel(why="it is being read", is_coming=True)
 
@@ -106,8 +108,8 @@ class AnswerCache:
             slot = self._slots.setdefault(_name(question), _Slot())
             if slot.panel is not None and not self._is_old(slot):
                 return slot.panel
-            coming = slot.coming or self._fetch(slot, question)
-        return coming.result()
+            pending = slot.pending or self._fetch(slot, question)
+        return pending.result()
 
     def _is_old(self, slot: _Slot) -> bool:
         if slot.panel is None or slot.read_at is None:
@@ -121,11 +123,11 @@ class AnswerCache:
                 panel = self._read(question)
             finally:
                 with self._lock:
-                    slot.panel, slot.read_at, slot.coming = panel, self._now(), None
+                    slot.panel, slot.read_at, slot.pending = panel, self._now(), None
             return panel
 
-        slot.coming = self._pool.submit(read)
-        return slot.coming
+        slot.pending = self._pool.submit(read)
+        return slot.pending
 
 
 def _name(question: Question) -> str:

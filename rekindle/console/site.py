@@ -1,4 +1,4 @@
-"""Which page answers which path, and how a page becomes bytes."""
+"""Routes requests to pages, reads the API for them and renders their templates."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from rekindle.protocol.run_links import is_address
 HTML: Final = "text/html; charset=utf-8"
 TEXT: Final = "text/plain; charset=utf-8"
 MAX_NOTES: Final = 50
-# Static files by name, with their type; anything else is not there.
+# The static files that are served, with their content types.
 STATIC: Final[Mapping[str, str]] = {
     "console.css": "text/css; charset=utf-8",
     "console.js": "text/javascript; charset=utf-8",
@@ -42,7 +42,7 @@ STATIC: Final[Mapping[str, str]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PageRequest:
-    """One request, let in by the gate."""
+    """A request that the gate has admitted."""
 
     method: str
     path: str
@@ -52,7 +52,7 @@ class PageRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PageResponse:
-    """What goes back."""
+    """The response. `kind` is its content type."""
 
     status: int = 200
     body: bytes = b""
@@ -60,16 +60,16 @@ class PageResponse:
     headers: Mapping[str, str] = field(default_factory=dict)
 
 
-# A path's pattern, and the page that answers: called with the site, the request and the names in the path.
+# A path's pattern, and the function of its page: called with the site, the request and the names in the path.
 Route = tuple[re.Pattern[str], Callable[..., PageResponse]]
 
 
 class NoSuchPage(Exception):
-    """Nothing is at this path, or the API has no such thing; the message says what."""
+    """There is no such page, or no such resource in the API; the message says which."""
 
 
 class Refused(Exception):
-    """The service could not be asked for the page's main matter; the message says why."""
+    """The API could not be read for the page's main resource; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,9 +81,9 @@ class Note:
 
 
 class Site:
-    """All pages over one API. Thread-safe: what is shared is the client, the pool, and the notes.
+    """All pages over one API. Thread-safe.
 
-    `routes`: by method (GET or POST), tried in order.
+    `routes`: by method (GET or POST), tried in order. `can_order`: whether the pages offer orders.
     """
 
     def __init__(
@@ -101,38 +101,38 @@ class Site:
         self.now = now
         self.can_order = can_order
         self._pool = ThreadPoolExecutor(MAX_AT_ONCE, thread_name_prefix="console-read")
-        self.kept = AnswerCache(self.one, self._pool, now)
+        self.cache = AnswerCache(self.read_one, self._pool, now)
         self._notes: OrderedDict[str, Note] = OrderedDict()
         self._templates = _environment(gate.base)
 
     def close(self) -> None:
-        """Ask no more."""
+        """Stop reading the API."""
         self._pool.shutdown(wait=False, cancel_futures=True)
 
-    def answer(self, asked: PageRequest) -> PageResponse:
-        """The answer to a request; every failure is a page, too."""
+    def answer(self, request: PageRequest) -> PageResponse:
+        """The response to a request. Failures are pages too: 404 for NoSuchPage, 502 for Refused."""
         try:
-            for pattern, page in self._routes[asked.method]:
-                names = _match(pattern, asked.path)
+            for pattern, page in self._routes[request.method]:
+                names = _match(pattern, request.path)
                 if names is not None:
-                    return page(self, asked, **names)
+                    return page(self, request, **names)
         except NoSuchPage as err:
-            return self.page("message.html", asked, status=404, title="Not found", message=str(err))
+            return self.page("message.html", request, status=404, title="Not found", message=str(err))
         except Refused as err:
-            return self.page("message.html", asked, status=502, title="Not read", message=str(err))
-        return self.page("message.html", asked, status=404, title="Not found", message="There is no such page.")
+            return self.page("message.html", request, status=502, title="Not read", message=str(err))
+        return self.page("message.html", request, status=404, title="Not found", message="There is no such page.")
 
-    # ---- for the pages ---------------------------------------------------------------------------------------------
+    # ---- used by the pages -------------------------------------------------------------------------------------------
 
     def read(self, **questions: Question) -> dict[str, Panel]:
-        """All answers at once."""
+        """All answers, by name, read concurrently."""
         return read_all(self.client, self._pool, questions)
 
-    def main(self, panel: Panel, what: str) -> Mapping[str, Any]:
-        """The body of what a page is about.
+    def body_of(self, panel: Panel, what: str) -> Mapping[str, Any]:
+        """The body of a page's main resource, without which there is no page. `what` names it in errors.
 
         Raises:
-            NoSuchPage: the API has no such thing.
+            NoSuchPage: the API has no such resource.
             Refused: it could not be read.
         """
         if panel.body is not None:
@@ -141,33 +141,33 @@ class Site:
             raise NoSuchPage(f"{what}: {panel.why}")
         raise Refused(f"{what}: {panel.why}")
 
-    def one(self, question: Question) -> Panel:
-        """One answer."""
+    def read_one(self, question: Question) -> Panel:
+        """The answer to one question."""
         return read_one(self.client, question)
 
-    def page(self, template: str, asked: PageRequest, *, status: int = 200, **values: Any) -> PageResponse:
-        """A drawn page."""
+    def page(self, template: str, request: PageRequest, *, status: int = 200, **values: Any) -> PageResponse:
+        """The page that `template` renders with `values`."""
         text = self._templates.get_template(template).render(
-            path=asked.path,
-            query=asked.query,
+            path=request.path,
+            query=request.query,
             now=self.now(),
             csrf=self.gate.csrf,
             order_key=secrets.token_hex(16),
             can_order=self.can_order,
             service=self.client.url,
-            note=self._notes.pop(asked.query.get("note", ""), None),
+            note=self._notes.pop(request.query.get("note", ""), None),
             **values,
         )
         return PageResponse(status=status, body=text.encode())
 
     def go_to(self, where: str, note: Note) -> PageResponse:
-        """Back to a page of ours after an order, which then tells what came of it."""
+        """A redirect after an order to `where`, a path of the console, which shows `note` once."""
         key = secrets.token_hex(8)
         self._notes[key] = note
         while len(self._notes) > MAX_NOTES:
             self._notes.popitem(last=False)
-        where = f"{self.gate.base}{where}"
-        return PageResponse(status=303, headers={"Location": f"{where}{'&' if '?' in where else '?'}note={key}"})
+        url = f"{self.gate.base}{where}"
+        return PageResponse(status=303, headers={"Location": f"{url}{'&' if '?' in url else '?'}note={key}"})
 
 
 def _match(pattern: re.Pattern[str], where: str) -> dict[str, str] | None:
@@ -182,7 +182,7 @@ def _match(pattern: re.Pattern[str], where: str) -> dict[str, str] | None:
 
 
 def route(pattern: str) -> re.Pattern[str]:
-    """`/jobs/{job_id}` as a pattern; a name matches one part of a path."""
+    """The pattern of a path such as `/jobs/{job_id}`; a name matches one segment."""
     return re.compile(re.sub(r"\{(\w+)\}", r"(?P<\1>[^/]{1,800})", pattern))
 
 
@@ -193,9 +193,9 @@ def static(name: str) -> bytes:
 
 
 def _environment(base: str) -> Environment:
-    """Everything is escaped, nothing is silently empty, and every text is cleaned on its way out.
+    """The templates' environment: values are escaped and cleaned, and an undefined one is an error.
 
-    `base`: what our own links begin with (Gate.base).
+    `base`: the prefix of the console's own links (Gate.base).
     """
     environment = Environment(
         loader=PackageLoader("rekindle.console"),

@@ -57,11 +57,11 @@ def says(service: FakeService, days: int) -> None:
 def test_a_page_does_not_wait_and_the_next_one_has_it(service: FakeService, desk: Desk) -> None:
     says(service, 7)
     desk.may_answer.clear()
-    first, second = desk.kept.there(LEDGER), desk.kept.there(LEDGER)
+    first, second = desk.kept.without_waiting(LEDGER), desk.kept.without_waiting(LEDGER)
     assert (first.is_coming, second.is_coming, bool(first)) == (True, True, False)
     desk.may_answer.set()
     assert desk.kept.wait_for(LEDGER).body == {"days": 7}
-    assert desk.kept.there(LEDGER).body == {"days": 7}
+    assert desk.kept.without_waiting(LEDGER).body == {"days": 7}
     assert desk.asked == len(service.requests) == 1
 
 
@@ -73,7 +73,7 @@ def test_it_is_read_again_after_a_minute_and_the_old_one_stands_meanwhile(servic
     assert desk.kept.wait_for(LEDGER).body == {"days": 7}
     desk.now += timedelta(seconds=1)
     desk.may_answer.clear()
-    assert desk.kept.there(LEDGER).body == {"days": 7}
+    assert desk.kept.without_waiting(LEDGER).body == {"days": 7}
     desk.may_answer.set()
     assert desk.kept.wait_for(LEDGER).body == {"days": 8}
     assert desk.asked == 2
@@ -90,7 +90,7 @@ def test_a_failure_is_told_and_tried_again_soon(service: FakeService, desk: Desk
     service.answers.append((503, {}, b"{}"))
     says(service, 7)
     assert desk.kept.wait_for(LEDGER).body is None
-    assert "not now" in desk.kept.there(LEDGER).why
+    assert "not now" in desk.kept.without_waiting(LEDGER).why
     assert desk.asked == 1
     desk.now += TRIED_AGAIN_AFTER
     assert desk.kept.wait_for(LEDGER).body == {"days": 7}
@@ -104,4 +104,4 @@ def test_a_reading_that_breaks_does_not_stand_for_ever(desk: Desk) -> None:
         kept = AnswerCache(breaks, pool, lambda: desk.now)
         with pytest.raises(CliError):
             kept.wait_for(LEDGER)
-        assert kept.there(LEDGER).why == "it could not be read"
+        assert kept.without_waiting(LEDGER).why == "it could not be read"
