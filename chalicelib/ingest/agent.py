@@ -1,4 +1,6 @@
-"""Events of the agent on a Slurm head node (our own bus, source rekindle.agent). They wake; the cluster state decides.
+"""Events of the agent on a Slurm head node (our own bus, source rekindle.agent).
+
+An event only causes an observation, which reads the cluster state; nothing is decided by the event alone.
 
     {"detail-type": "Rekindle Slurm Job", "source": "rekindle.agent", "resources": [],
      "detail": {"v": 1, "cluster": "ml", "attempt": "slurm.ml.123", "slurm_job": 123, "state": "node_fail",
@@ -8,8 +10,8 @@
     Rekindle Slurm Node        v, cluster, node, state, at; flags, reason, instance_id, group
     Rekindle Order Answered    the wire of rekindle.protocol.cluster.orders.OrderResult
 
-The head node is not trusted: names match the wire's own patterns, texts are bounded, `v` must be 1, and an attempt is
-of the cluster that speaks of it.
+The head node is not trusted: names must match the protocol's patterns, texts are bounded, `v` must be 1, and an attempt
+must belong to the cluster that reports it.
 
 Source: rekindle/protocol/cluster; docs/slurm.md.
 """
@@ -43,10 +45,10 @@ _WORD: Final = re.compile(r"[A-Za-z0-9_+*~#!%$@^-]{1,64}")
 
 
 def parse(envelope: Envelope) -> Signal:
-    """One Signal per event. Only a failure's end and a node that is lost or failing trigger.
+    """One Signal per event. Only a failed attempt and a node that is lost or failing trigger.
 
     Raises:
-        MalformedEvent: names the field.
+        MalformedEvent: the event is invalid; the error names the field.
     """
     detail = envelope.detail
     if detail.whole("v", high=10**6) != WIRE_VERSION:
@@ -83,28 +85,33 @@ def _job(detail: Fields) -> Signal:
     successor = _attempt(detail, "successor", cluster) if detail.has("successor") else None
     job_id = _job_id(detail, cluster)
     reason = detail.optional_text("reason", limit=_MAX_TEXT)
-    found = detail.optional_text("detail", limit=_MAX_TEXT)
-    code, killed = detail.optional_whole("exit_code", high=255), detail.optional_whole("exit_signal", high=255)
+    job_detail = detail.optional_text("detail", limit=_MAX_TEXT)
+    exit_code = detail.optional_whole("exit_code", high=255)
+    exit_signal = detail.optional_whole("exit_signal", high=255)
     nodes = [_node(detail, f"nodes[{index}]", node) for index, node in enumerate(_listed(detail, "nodes"))]
-    why = failure_reason(state, reason=reason or "", detail=found or "", exit_code=code, exit_signal=killed)
-    by = _by(detail, "requeued_by")
+    failure = failure_reason(
+        state, reason=reason or "", detail=job_detail or "", exit_code=exit_code, exit_signal=exit_signal
+    )
+    ended_by, requeued_by = _ended_by(detail, "ended_by"), _ended_by(detail, "requeued_by")
     fault = fault_of_end(
         state,
-        why,
+        failure,
         has_successor=successor is not None,
-        requeued_by=EndedBy(by) if by is not None else EndedBy.UNKNOWN,
-        detail=found or "",
+        requeued_by=requeued_by or EndedBy.UNKNOWN,
+        detail=job_detail or "",
     )
     status = STATUSES.get(state)
-    word = WORDS.get(status) if status is not None else None
+    end_word = WORDS.get(status) if status is not None else None
+    if end_word is not None and successor is None:
+        key = ended_job_key(attempt, end_word)
+    else:
+        key = dedupe_key("slurm-job", attempt, state, successor, at)
     return Signal(
         kind=SignalKind.ATTEMPT_STATE,
         source=SignalSource.AGENT,
         occurred_at=at,
-        dedupe_key=ended_job_key(attempt, word)
-        if word is not None and successor is None
-        else dedupe_key("slurm-job", attempt, state, successor, at),
-        summary=one_line(f"{attempt} is {state.upper()}{f': {why}' if why else _because(reason)}"),
+        dedupe_key=key,
+        summary=one_line(f"{attempt} is {state.upper()}{f': {failure}' if failure else _in_brackets(reason)}"),
         job_id=job_id,
         attempt=attempt,
         cluster=cluster,
@@ -112,24 +119,25 @@ def _job(detail: Fields) -> Signal:
         triggers=fault is not None,
         evidence=bounded(
             {
-                "status": word or state.value,
+                "status": end_word or state.value,
                 "state": state.value,
                 "slurm_job": slurm_job,
                 "successor": successor,
-                "ended_by": _by(detail, "ended_by"),
-                "requeued_by": by,
-                "failure_reason": why or None,
+                "ended_by": ended_by,
+                "requeued_by": requeued_by,
+                "failure_reason": failure or None,
                 "reason": reason,
-                "exit_code": code,
-                "exit_signal": killed,
-                "detail": found,
+                "exit_code": exit_code,
+                "exit_signal": exit_signal,
+                "detail": job_detail,
                 "nodes": nodes or None,
             }
         ),
     )
 
 
-def _because(reason: str | None) -> str:
+def _in_brackets(reason: str | None) -> str:
+    """Slurm's reason, to follow a state in a summary; it writes "None" where there is none."""
     return f" ({reason})" if reason and reason != "None" else ""
 
 
@@ -142,13 +150,13 @@ def _slurm_node(detail: Fields) -> Signal:
     instance_id = detail.optional_text("instance_id", limit=32, pattern=INSTANCE_ID)
     group = detail.optional_text("group", limit=63)
     fault = fault_of_node(state, flags, reason or "")
-    words = "+".join((state, *flags))
+    states = "+".join((state, *flags))
     return Signal(
         kind=SignalKind.NODE_STATE,
         source=SignalSource.AGENT,
         occurred_at=at,
-        dedupe_key=dedupe_key("slurm-node", cluster, node, instance_id, words, reason, at),
-        summary=one_line(f"node {node} of {cluster} is {words.upper()}{_because(reason)}"),
+        dedupe_key=dedupe_key("slurm-node", cluster, node, instance_id, states, reason, at),
+        summary=one_line(f"node {node} of {cluster} is {states.upper()}{_in_brackets(reason)}"),
         cluster=cluster,
         node=node,
         fault=fault,
@@ -164,14 +172,14 @@ def _answered(detail: Fields) -> Signal:
         answer = OrderResult.from_wire(detail.body)
     except MailboxError as err:
         raise MalformedEvent(detail.at(err.field), err.problem) from err
-    about = answer.attempt or answer.node or answer.cluster
-    is_bad = answer.outcome in (Outcome.REFUSED, Outcome.FAILED)
+    target = answer.attempt or answer.node or answer.cluster
+    has_failed = answer.outcome in (Outcome.REFUSED, Outcome.FAILED)
     return Signal(
         kind=SignalKind.ORDER_ANSWERED,
         source=SignalSource.AGENT,
         occurred_at=answer.at,
         dedupe_key=dedupe_key("order-answered", answer.cluster, answer.token),
-        summary=one_line(f"{answer.verb} of {about}: {answer.outcome}{f': {answer.detail}' if is_bad else ''}"),
+        summary=one_line(f"{answer.verb} of {target}: {answer.outcome}{f': {answer.detail}' if has_failed else ''}"),
         attempt=answer.attempt,
         cluster=answer.cluster,
         node=answer.node,
@@ -198,6 +206,7 @@ PARSERS: Final[dict[str, Callable[[Fields], Signal]]] = {
 
 
 def _cluster(detail: Fields) -> str:
+    """The event's cluster, a valid name."""
     cluster = detail.text("cluster", limit=63)
     try:
         return check_cluster(cluster)
@@ -206,6 +215,7 @@ def _cluster(detail: Fields) -> str:
 
 
 def _attempt(detail: Fields, name: str, cluster: str) -> str:
+    """A member that names an attempt of `cluster`."""
     attempt = detail.text(name, limit=128)
     if not is_slurm(attempt):
         raise detail.fail(name, "is no name of an attempt on Slurm")
@@ -215,22 +225,23 @@ def _attempt(detail: Fields, name: str, cluster: str) -> str:
 
 
 def _job_id(detail: Fields, cluster: str) -> str | None:
-    """None for a Job that is not of the cluster: the attempt alone then says whose the news is."""
+    """The Job of the attempt, if it belongs to the cluster. Otherwise None: the Job is then found by the attempt."""
     job_id = detail.optional_text("job_id", limit=128, pattern=OUR_ID)
     if job_id is None or not is_slurm(job_id) or parse_attempt(job_id).cluster != cluster:
         return None
     return job_id
 
 
-def _by(detail: Fields, name: str) -> str | None:
-    return detail.word(name, tuple(EndedBy)) if detail.has(name) else None
+def _ended_by(detail: Fields, name: str) -> EndedBy | None:
+    return EndedBy(detail.word(name, tuple(EndedBy))) if detail.has(name) else None
 
 
 def _listed(detail: Fields, name: str) -> list[Any]:
-    found = detail.items(name)
-    if len(found) > MAX_LISTED:
+    """A member list of at most MAX_LISTED items; empty where it is absent."""
+    listed = detail.items(name)
+    if len(listed) > MAX_LISTED:
         raise detail.fail(name, f"holds more than {MAX_LISTED}")
-    return found
+    return listed
 
 
 def _node(detail: Fields, name: str, value: object) -> str:

@@ -1,7 +1,7 @@
-"""Commands that order something for a Job or an Incident: checkpoint, stop, resubmit, cancel, register, redrive.
+"""Commands that change a Job, an Incident or the quarantine: checkpoint, stop, resubmit, cancel, register, redrive.
 
-Each order carries an Idempotency-Key, so that repeating it with the same --key orders nothing twice. Orders that end
-something say first what they will do, and ask; a script says --yes.
+Each request carries an Idempotency-Key, so that repeating a command with the same --key has no second effect. Commands
+that end something first print what they will do and ask for confirmation, which --yes gives.
 """
 
 from __future__ import annotations
@@ -23,39 +23,40 @@ _CLOSED = ("recovered", "stopped", "handed_over")
 
 
 def checkpoint(args: argparse.Namespace) -> int:
-    """Ask a run for a checkpoint now."""
+    """Ask the running attempt of a Job for a checkpoint now."""
     with connected(args, only_look=False) as client:
         answer = order(client, "POST", Kind.JOB, args.job, "checkpoint", body={}, key=key_of(args))
     return print_outcome(args, answer)
 
 
 def stop(args: argparse.Namespace) -> int:
-    """Save, stop, and leave it stopped, after asking."""
+    """Save and stop a Job, which then stays stopped. Asks for confirmation."""
     with connected(args, only_look=False) as client:
         _, job = read(client, Kind.JOB, args.job, whole=True)
-        ask(args, _stopping(job, args))
+        ask(args, _stop_summary(job, args))
         body = {"checkpoint": not args.no_checkpoint}
         answer = client.order("POST", path("jobs", args.job, "stop"), body, key=key_of(args))
     return print_outcome(args, answer)
 
 
-def _stopping(job: Mapping[str, Any], args: argparse.Namespace) -> str:
-    name = clean(word(job, "current_attempt"))
-    first = f"  1. ask {name} for a checkpoint, if it still runs"
+def _stop_summary(job: Mapping[str, Any], args: argparse.Namespace) -> str:
+    """What `stop` will do, for the confirmation."""
+    attempt = clean(word(job, "current_attempt"))
+    save = f"  1. ask {attempt} for a checkpoint, if it still runs"
     if args.no_checkpoint:
-        first = "  1. ask for no checkpoint: what was done since the last one is lost"
+        save = "  1. ask for no checkpoint: what was done since the last one is lost"
     return "\n".join(
         [
             f"Stop {clean(word(job, 'job_id'))}, to stay stopped:",
-            first,
-            f"  2. stop {name}",
+            save,
+            f"  2. stop {attempt}",
             "  3. start nothing in its place, whatever happens to it; `rekindle resubmit` starts it again",
         ]
     )
 
 
 def resubmit(args: argparse.Namespace) -> int:
-    """Save, stop and submit again, after asking."""
+    """Save, stop and resubmit a Job. Asks for confirmation."""
     body: dict[str, Any] = {}
     if args.from_step is not None:
         body["from_step"] = args.from_step
@@ -66,22 +67,23 @@ def resubmit(args: argparse.Namespace) -> int:
         body["exclude"] = excluded
     with connected(args, only_look=False) as client:
         _, job = read(client, Kind.JOB, args.job, whole=True)
-        ask(args, _resubmission(job, args))
+        ask(args, _resubmit_summary(job, args))
         answer = client.order("POST", path("jobs", args.job, "resubmit"), body, key=key_of(args))
     return print_outcome(args, answer)
 
 
-def _resubmission(job: Mapping[str, Any], args: argparse.Namespace) -> str:
-    name, number = word(job, "current_attempt"), member(job, "attempt_number")
-    following = f"attempt {number + 1}" if isinstance(number, int) else "a new attempt"
-    where = "from the newest verified checkpoint"
+def _resubmit_summary(job: Mapping[str, Any], args: argparse.Namespace) -> str:
+    """What `resubmit` will do, for the confirmation."""
+    attempt, number = clean(word(job, "current_attempt")), member(job, "attempt_number")
+    next_attempt = f"attempt {number + 1}" if isinstance(number, int) else "a new attempt"
+    checkpoint_text = "from the newest verified checkpoint"
     if args.from_step is not None:
-        where += f" at or before step {args.from_step}"
+        checkpoint_text += f" at or before step {args.from_step}"
     lines = [
         f"Resubmit {clean(word(job, 'job_id'))}:",
-        f"  1. ask {clean(name)} for a checkpoint, if it still runs",
-        f"  2. stop {clean(name)}",
-        f"  3. start {following} {where}",
+        f"  1. ask {attempt} for a checkpoint, if it still runs",
+        f"  2. stop {attempt}",
+        f"  3. start {next_attempt} {checkpoint_text}",
     ]
     lines += [f"     without the data of steps {low} to {high - 1}" for low, high in args.skip or ()]
     excluded = [clean(node) for nodes in args.exclude or () for node in nodes]
@@ -94,17 +96,21 @@ def _resubmission(job: Mapping[str, Any], args: argparse.Namespace) -> str:
 
 
 def cancel(args: argparse.Namespace) -> int:
-    """End an Incident, after asking."""
+    """Cancel an open Incident. Asks for confirmation.
+
+    Raises: CommandFailed where it is closed already.
+    """
     with connected(args, only_look=False) as client:
         args.incident, incident = read(client, Kind.INCIDENT, args.incident, whole=args.yes)
         if member(incident, "phase") in _CLOSED:
             raise CommandFailed(f"{clean(args.incident)} is closed already: {clean(word(incident, 'phase'))}")
-        ask(args, _cancellation(incident))
+        ask(args, _cancel_summary(incident))
         answer = client.order("POST", path("incidents", args.incident, "cancel"), {}, key=key_of(args))
     return print_outcome(args, answer)
 
 
-def _cancellation(incident: Mapping[str, Any]) -> str:
+def _cancel_summary(incident: Mapping[str, Any]) -> str:
+    """What `cancel` will do, for the confirmation."""
     phase = word(incident, "phase")
     lines = [
         f"Cancel {clean(word(incident, 'incident_id'))} ({clean(word(incident, 'fault'))}, now {clean(phase)}):",
@@ -118,7 +124,25 @@ def _cancellation(incident: Mapping[str, Any]) -> str:
 
 
 def register(args: argparse.Namespace) -> int:
-    """Protect a training job, or a Slurm job."""
+    """Protect a training job, or a Slurm job.
+
+    Raises: UsageError for an option that does not apply to Slurm jobs.
+    """
+    body = _registration(args)
+    with connected(args, only_look=False) as client:
+        job = client.order("POST", "/jobs", body, key=key_of(args))
+    if wants_json(args):
+        out_json(job)
+        return Exit.OK
+    out(f"{clean(word(job, 'job_id'))} is protected by policy {clean(word(job, 'policy'))}.")
+    limits = member(job, "limits")
+    for limit in limits if isinstance(limits, list) else ():
+        out(f"  but: {clean(limit)}")
+    return Exit.OK
+
+
+def _registration(args: argparse.Namespace) -> dict[str, Any]:
+    """The body of POST /jobs. Raises: UsageError for an option that does not apply to Slurm jobs."""
     body: dict[str, Any] = {"training_job": args.training_job}
     if args.slurm is not None:
         cluster, number = args.slurm
@@ -135,20 +159,11 @@ def register(args: argparse.Namespace) -> int:
         body["hang_minutes"] = args.hang_minutes
     if args.metric:
         body["metrics"] = dict(args.metric)
-    with connected(args, only_look=False) as client:
-        job = client.order("POST", "/jobs", body, key=key_of(args))
-    if wants_json(args):
-        out_json(job)
-    else:
-        out(f"{clean(word(job, 'job_id'))} is protected by policy {clean(word(job, 'policy'))}.")
-        limits = member(job, "limits")
-        for limit in limits if isinstance(limits, list) else ():
-            out(f"  but: {clean(limit)}")
-    return Exit.OK
+    return body
 
 
 def redrive(args: argparse.Namespace) -> int:
-    """Feed quarantined events in again. Fails if any went back, so that a script can tell."""
+    """Process the quarantined events again. The exit status is a failure where any went back to quarantine."""
     with connected(args, only_look=False) as client:
         answer = client.order("POST", "/quarantine/redrive", {}, key=key_of(args))
     again = member(answer, "quarantined_again")

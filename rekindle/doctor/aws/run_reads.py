@@ -1,4 +1,4 @@
-"""From the API's answers and an account's to the facts about protected Jobs. Only ever reads."""
+"""The facts about one protected Job, read from the service's API and the Job's AWS account. Never writes."""
 
 from __future__ import annotations
 
@@ -16,14 +16,17 @@ from rekindle.doctor.stack.runs import RunFacts, hard_failures
 from rekindle.protocol.mailbox import Heartbeat, heartbeat_key, manifest_prefix
 from rekindle.protocol.wire import MailboxError
 
-NEWEST: Final = 50  # checkpoints whose times are looked at
-LISTED: Final = 20  # Incidents, newest first, that GET /jobs/{id} lists at most
-_PAGES: Final = 20  # of a listing; a mailbox with more manifests than 20,000 is told by what was read
+NEWEST: Final = 50  # checkpoints whose times are kept
+LISTED: Final = 20  # the most Incidents that GET /jobs/{id} lists, newest first
+_MAX_PAGES: Final = 20  # of 1,000 manifests each; of a mailbox with more, those read stand for all
 
 
 def read_run(account: Account, job: Mapping[str, Any], *, policy_problem: str = "") -> RunFacts | None:
-    """One Job as GET /jobs/{id} gives it. None where that is no Job of this service's."""
-    job_id, since = job.get("job_id"), _at(job.get("created_at"))
+    """The facts about `job`, an answer of GET /jobs/{id}. None where it is not such an answer.
+
+    `policy_problem`: why its policy is invalid, empty where it is valid; passed through to the facts.
+    """
+    job_id, since = job.get("job_id"), _time(job.get("created_at"))
     if not isinstance(job_id, str) or since is None:
         return None
     attempt, mailbox = str(job.get("current_attempt") or ""), str(job.get("mailbox") or "")
@@ -40,17 +43,18 @@ def read_run(account: Account, job: Mapping[str, Any], *, policy_problem: str = 
         heartbeat=_heartbeat(account, mailbox, attempt),
         saves=_saves(account, mailbox),
         failures=hard_failures(incidents),
-        counted_since=_at(incidents[-1].get("opened_at")) if len(incidents) >= LISTED else None,
+        counted_since=_time(incidents[-1].get("opened_at")) if len(incidents) >= LISTED else None,
         plan=_plan(account, attempt) if job.get("platform") == "training_job" else None,
     )
 
 
 def bucket_of(mailbox: str) -> str | None:
-    """The bucket of an s3:// mailbox."""
+    """The bucket of an s3:// mailbox; None for any other mailbox."""
     return urlsplit(mailbox).netloc or None if mailbox.startswith("s3://") else None
 
 
 def _gpus(job: Mapping[str, Any]) -> int | None:
+    """How many GPUs the Job reports; None where it is not known."""
     size = job.get("size")
     reported = size.get("gpus") if isinstance(size, dict) else None
     gpus = reported.get("known") if isinstance(reported, dict) else None
@@ -61,7 +65,7 @@ def _plan(account: Account, training_job: str) -> Found[PlanFacts] | None:
     """The training plan whose capacity the training job is on; None where it is on none."""
     answer = account.ask("sagemaker", "describe_training_job", TrainingJobName=training_job)
     if isinstance(answer, Missing):
-        return None  # whether a Job runs at all is the service's to say
+        return None  # the service reports a Job that does not exist
     if isinstance(answer, NotInspected):
         return answer
     resources = answer.get("ResourceConfig")
@@ -70,6 +74,7 @@ def _plan(account: Account, training_job: str) -> Found[PlanFacts] | None:
 
 
 def _heartbeat(account: Account, mailbox: str, attempt: str) -> Found[Heartbeat]:
+    """The attempt's heartbeat in its mailbox."""
     bucket = bucket_of(mailbox)
     if bucket is None:
         return NotInspected("the mailbox is not in S3")
@@ -77,35 +82,40 @@ def _heartbeat(account: Account, mailbox: str, attempt: str) -> Found[Heartbeat]
         key = heartbeat_key(attempt)
     except MailboxError as err:
         return NotInspected(str(err))
-    prefix = urlsplit(mailbox).path.strip("/")
-    return read_document(account, bucket, f"{prefix}/{key}" if prefix else key, Heartbeat)
+    return read_document(account, bucket, _key_in(mailbox, key), Heartbeat)
 
 
 def _saves(account: Account, mailbox: str) -> Found[tuple[datetime, ...]]:
-    """Manifests are written last, one for each complete checkpoint: their times are when the run saved."""
+    """When the run saved, oldest first, at most NEWEST times: the times of its manifests, which a save writes last."""
     bucket = bucket_of(mailbox)
     if bucket is None:
         return NotInspected("the mailbox is not in S3")
-    prefix = urlsplit(mailbox).path.strip("/")
-    below = f"{prefix}/{manifest_prefix()}" if prefix else manifest_prefix()
+    prefix = _key_in(mailbox, manifest_prefix())
     rows: list[Any] = []
     token: dict[str, str] = {}
-    for _ in range(_PAGES):
-        answer = account.ask("s3", "list_objects_v2", Bucket=bucket, Prefix=below, **token)
+    for _ in range(_MAX_PAGES):
+        answer = account.ask("s3", "list_objects_v2", Bucket=bucket, Prefix=prefix, **token)
         if not isinstance(answer, dict):
             return answer
         rows += answer.get("Contents") or []
-        following = answer.get("NextContinuationToken")
-        if not following:
+        next_token = answer.get("NextContinuationToken")
+        if not next_token:
             break
-        token = {"ContinuationToken": str(following)}
+        token = {"ContinuationToken": str(next_token)}
     times = sorted(row["LastModified"] for row in rows if isinstance(row.get("LastModified"), datetime))
     return tuple(times[-NEWEST:]) if times else Missing()
 
 
-def _at(text: object) -> datetime | None:
+def _key_in(mailbox: str, name: str) -> str:
+    """The key of an object of an s3:// mailbox."""
+    prefix = urlsplit(mailbox).path.strip("/")
+    return f"{prefix}/{name}" if prefix else name
+
+
+def _time(text: object) -> datetime | None:
+    """The ISO-8601 time; None where it is invalid or has no offset."""
     try:
-        at = from_iso(text) if isinstance(text, str) else None
+        time = from_iso(text) if isinstance(text, str) else None
     except ValueError:
         return None
-    return at if at is not None and at.tzinfo is not None else None
+    return time if time is not None and time.tzinfo is not None else None

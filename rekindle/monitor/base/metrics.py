@@ -1,4 +1,4 @@
-"""From steps to CloudWatch metric data. Pure: no threads, no clock, no AWS."""
+"""Aggregates training steps into CloudWatch metric data. Pure: no threads, no clock, no AWS."""
 
 from __future__ import annotations
 
@@ -29,9 +29,10 @@ NON_FINITE = "NonFinite"
 
 @dataclass(slots=True, kw_only=True)
 class Sample:
-    """One step. Its values are floats, or copies that a device has yet to deliver (see `values`); None: not known.
+    """What was measured in one step. A value is a float, a device copy that is still pending (see `values`), or None.
 
-    Never changed once made; not frozen, because that would triple the time in which the training thread makes one.
+    None means not known. Treat it as immutable: it is not frozen only because the constructor of a frozen dataclass
+    takes three times as long, in the training thread.
     """
 
     step: int
@@ -40,7 +41,7 @@ class Sample:
     grad_norm: Captured = None
     tokens: Captured = None
     extra: Mapping[str, Captured] | None = None
-    scale: Captured = None  # of the gradient scaler
+    scale: Captured = None  # the gradient scaler's loss scale
 
 
 def aggregate(
@@ -51,13 +52,34 @@ def aggregate(
     is_fine: bool = False,
     has_step: bool = True,
 ) -> tuple[list[dict[str, Any]], int]:
-    """(metric data for PutMetricData, how many values could not be read as numbers).
+    """Returns (metric data for PutMetricData, how many values could not be read as numbers).
 
-    Equal values are folded into counts, and more than 150 different ones are split over several data. Non-finite and
-    out-of-range values are never sent as values: they are a `NonFinite` count. `is_fine`: they are sent more often than
-    once a minute, and CloudWatch shall keep them apart by the second for as long as it does (three hours). `has_step`:
-    whether the `Step` is among them, which is one rank's.
+    Equal values become one value with a count; more than 150 different values of a metric become several data.
+    Non-finite and out-of-range values are not sent: they are counted in `NonFinite`, and values too close to zero
+    are sent as zero. `at`: the timestamp of all data. `is_fine`: store at a resolution of one second, which CloudWatch
+    keeps for three hours; for data sent more often than once a minute. `has_step`: include `Step`, which only one rank
+    sends.
     """
+    values, unreadable = _count_values(samples, has_step=has_step)
+    dims = [{"Name": name, "Value": value} for name, value in dimensions.items()]
+    data = [
+        {
+            "MetricName": name,
+            "Dimensions": dims,
+            "Timestamp": at,
+            "Unit": _UNITS.get(name, "None"),
+            "Values": [value for value, _ in part],
+            "Counts": [float(count) for _, count in part],
+            **({"StorageResolution": 1} if is_fine else {}),
+        }
+        for name in sorted(values)
+        for part in _parts(list(values[name].items()))
+    ]
+    return data, unreadable
+
+
+def _count_values(samples: Iterable[Sample], *, has_step: bool) -> tuple[dict[str, Counter[float]], int]:
+    """(how often each value of each metric occurred, how many values could not be read as numbers)."""
     values: dict[str, Counter[float]] = defaultdict(Counter)
     unreadable = 0
     seconds = tokens = 0.0
@@ -79,25 +101,11 @@ def aggregate(
         values["TokensPerSecond"][tokens / seconds] += 1
     if last_step is not None and has_step:
         values["Step"][float(last_step)] += 1
-    dims = [{"Name": name, "Value": value} for name, value in dimensions.items()]
-    data = [
-        {
-            "MetricName": name,
-            "Dimensions": dims,
-            "Timestamp": at,
-            "Unit": _UNITS.get(name, "None"),
-            "Values": [value for value, _ in part],
-            "Counts": [float(count) for _, count in part],
-            **({"StorageResolution": 1} if is_fine else {}),
-        }
-        for name in sorted(values)
-        for part in _parts(list(values[name].items()))
-    ]
-    return data, unreadable
+    return values, unreadable
 
 
 _UNITS = {"StepSeconds": "Seconds", "TokensPerSecond": "Count/Second", NON_FINITE: "Count", "Step": "Count"}
-# What each one says, in the words of docs/reference/metrics.md; a script's own metrics keep their names.
+# The meaning of each metric, for docs/reference/metrics.md. Metrics that a script adds keep their own names.
 MEANINGS: Mapping[str, str] = {
     "GradNorm": "norm of the gradient",
     "Loss": "training loss",
@@ -110,7 +118,7 @@ MEANINGS: Mapping[str, str] = {
 
 
 def batches(data: Iterable[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
-    """Lists that each fit one PutMetricData call."""
+    """The data in lists that each fit one PutMetricData call; a larger request is refused as a whole."""
     batch: list[dict[str, Any]] = []
     size = 0
     for datum in data:
@@ -125,6 +133,7 @@ def batches(data: Iterable[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
 
 
 def _named(sample: Sample) -> Iterator[tuple[str, object]]:
+    """(metric name, value) for each value that is known."""
     if sample.loss is not None:
         yield "Loss", sample.loss
     if sample.grad_norm is not None:
@@ -141,7 +150,7 @@ def _named(sample: Sample) -> Iterator[tuple[str, object]]:
 def as_number(value: object) -> float | None:
     """The value as a float, NaN and infinities included; None where it is no number."""
     try:
-        return float(value)  # type: ignore[arg-type]  # whatever the trainer handed over; the except says no
+        return float(value)  # type: ignore[arg-type]  # any object of the training script; what float() refuses is None
     except BaseException as err:
         if must_pass(err):
             raise
@@ -149,5 +158,6 @@ def as_number(value: object) -> float | None:
 
 
 def _parts(pairs: list[tuple[float, int]]) -> Iterator[list[tuple[float, int]]]:
+    """The (value, count) pairs in lists that each fit one metric datum."""
     for start in range(0, len(pairs), MAX_VALUES_PER_DATUM):
         yield pairs[start : start + MAX_VALUES_PER_DATUM]

@@ -1,4 +1,4 @@
-"""What the agent cannot do at present: one line per part of it, sent with each heartbeat and logged once."""
+"""What the agent cannot do at present: lines per part of the agent, sent with each heartbeat and logged once each."""
 
 from __future__ import annotations
 
@@ -14,32 +14,34 @@ MAX_CHARS: Final = 400
 
 
 class Problems:
-    """Each part sets its own lines, and takes them back by setting none."""
+    """The current problems of all parts of the agent. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._lines: dict[str, tuple[str, ...]] = {}
 
     def set(self, part: str, lines: Iterable[str] = ()) -> None:
-        now = tuple(_written(line) for line in lines)
+        """Replace the problems of one part; no lines: it has none any more. A new line is logged as a warning."""
+        current = tuple(_printable(line) for line in lines)
         with self._lock:
-            before = self._lines.get(part, ())
-            if now:
-                self._lines[part] = now
+            previous = self._lines.get(part, ())
+            if current:
+                self._lines[part] = current
             else:
                 self._lines.pop(part, None)
-        for line in now:
-            if line not in before:
+        for line in current:
+            if line not in previous:
                 log.warning("part=%s problem=%s", part, line)
-        if before and not now:
+        if previous and not current:
             log.info("part=%s problem=none", part)
 
     def lines(self) -> tuple[str, ...]:
+        """All problems as `part: line`, at most MAX_KEPT."""
         with self._lock:
             return tuple(f"{part}: {line}" for part, lines in self._lines.items() for line in lines)[:MAX_KEPT]
 
 
-def _written(line: str) -> str:
-    """One line that a heartbeat can carry: names of files come with whatever bytes their users gave them."""
-    whole = line.encode("utf-8", "backslashreplace").decode()
-    return "".join(char if char.isprintable() else " " for char in whole)[:MAX_CHARS]
+def _printable(line: str) -> str:
+    """`line` as one printable line of at most MAX_CHARS; file names in it may hold any bytes."""
+    encodable = line.encode("utf-8", "backslashreplace").decode()
+    return "".join(char if char.isprintable() else " " for char in encodable)[:MAX_CHARS]

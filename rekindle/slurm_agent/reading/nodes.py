@@ -1,7 +1,8 @@
-"""Nodes as `scontrol -o show node` shows them.
+"""Nodes as `scontrol -o show node` prints them, and slurmctld's settings as `scontrol show config` does.
 
-One command for all nodes, and the only one that gives the address, the instance id and the whole list of state flags
-in all versions: sinfo's `%T` folds them into one word (`drained`, `fail*`), differently from version to version.
+`scontrol -o show node` prints all nodes at once, and in all versions of Slurm it is the only command that gives the
+address, the instance id and the whole list of state flags: `%T` of sinfo folds the flags into one word (`drained`,
+`fail*`), differently from version to version.
 """
 
 from __future__ import annotations
@@ -17,15 +18,19 @@ from rekindle.protocol.wire import MailboxError
 from rekindle.slurm_agent.reading import text
 from rekindle.slurm_agent.reading.run import Unreadable
 
-_BY: Final = re.compile(r"^(?P<reason>.*?)(?:(?<!\S)\[[^\[\]]*@[^\[\]]*\])?$", re.DOTALL)
-_INSTANCE: Final = re.compile(r"i-[0-9a-f]{8,17}")
+# A reason, without the `[user@time]` that Slurm appends.
+_REASON: Final = re.compile(r"^(?P<reason>.*?)(?:(?<!\S)\[[^\[\]]*@[^\[\]]*\])?$", re.DOTALL)
+_INSTANCE_ID: Final = re.compile(r"i-[0-9a-f]{8,17}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
-    """One node. `state` and `flags` in the words of `node_states`.
+    """One node. An empty text stands for what Slurm does not print.
 
-    `instance_id` where slurmd was given it (`InstanceId=`, 24.05+).
+    `state` and `flags`: the base state and the other states, as `node_states.read_state` returns them.
+    `instance_id`: None unless slurmd was given it (`InstanceId=`, Slurm 24.05 or newer).
+    `extra`: the administrator's free text (`Extra=`). `booted`: when the node's operating system started.
+    `version`: of its slurmd.
     """
 
     name: str
@@ -41,44 +46,49 @@ class Node:
 
 
 def parse_nodes(output: str) -> tuple[Node, ...]:
-    """Raises: Unreadable where something was printed and no node is in it."""
-    found = []
-    for line in output.splitlines():
-        if line.startswith("NodeName="):
-            node = _node(line)
-            if node is not None:
-                found.append(node)
+    """The nodes of `scontrol -o show node`; those with a name that Slurm cannot have are left out.
+
+    Raises: Unreadable where something was printed and there is no node in it.
+    """
+    parsed = [_node(line) for line in output.splitlines() if line.startswith("NodeName=")]
+    found = [node for node in parsed if node is not None]
     if not found and output.strip() and "no nodes" not in output.lower():
         raise Unreadable("scontrol shows no node")
     return tuple(found)
 
 
 def _node(line: str) -> Node | None:
-    at = text.fields(line)
+    """The node of one line; None where its name is invalid."""
+    fields = text.fields(line)
     try:
-        name = check_node(at.get("NodeName"))
+        name = check_node(fields.get("NodeName"))
     except MailboxError:
         return None
-    state, flags = read_state(at.get("State", ""))
-    by = _BY.match(at.get("Reason", ""))
-    instance = at.get("InstanceId", "")
+    state, flags = read_state(fields.get("State", ""))
+    reason = _REASON.match(fields.get("Reason", ""))
+    instance_id = fields.get("InstanceId", "")
     return Node(
         name=name,
         state=state,
         flags=flags,
-        reason=text.value(by["reason"] if by else "")[:1000],
-        address=text.value(at.get("NodeAddr")),
-        host=text.value(at.get("NodeHostName")),
-        instance_id=instance if _INSTANCE.fullmatch(instance) else None,
-        extra=text.value(at.get("Extra"))[:4000],
-        booted=text.moment(at.get("BootTime")),
-        version=text.value(at.get("Version"))[:64],
+        reason=text.value(reason["reason"] if reason else "")[:1000],
+        address=text.value(fields.get("NodeAddr")),
+        host=text.value(fields.get("NodeHostName")),
+        instance_id=instance_id if _INSTANCE_ID.fullmatch(instance_id) else None,
+        extra=text.value(fields.get("Extra"))[:4000],
+        booted=text.moment(fields.get("BootTime")),
+        version=text.value(fields.get("Version"))[:64],
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """What `scontrol show config` says that matters here. `asked_at` and `booted_at` are slurmctld's own times."""
+    """slurmctld's settings and state, from `scontrol show config`. None or an empty text: not printed.
+
+    `asked_at` and `booted_at` are by slurmctld's own clock: when it answered, and when it started.
+    `accounting` and `job_comp`: the plugins for accounting and for records of completed jobs.
+    `first_job` and `next_job`: the range of job ids begins at the one; the other is assigned next.
+    """
 
     version: str = ""
     cluster: str = ""
@@ -94,37 +104,38 @@ class Settings:
 
     @property
     def has_history(self) -> bool:
-        """Whether sacct can tell of ended jobs."""
+        """Whether sacct can show ended jobs."""
         return self.has_accounting or "filetxt" in self.job_comp
 
     @property
     def has_accounting(self) -> bool:
+        """Whether jobs are recorded in an accounting database."""
         return bool(self.accounting) and not self.accounting.endswith("/none")
 
     @property
     def up_s(self) -> float:
-        """How long slurmctld has been up; 0 where it does not say."""
+        """Seconds since slurmctld started; 0 where it is not known."""
         if self.asked_at is None or self.booted_at is None:
             return 0.0
         return max(0.0, (self.asked_at - self.booted_at).total_seconds())
 
 
 def parse_settings(output: str) -> Settings:
-    """Raises: Unreadable where it is no configuration."""
-    at = text.table(output)
-    if "SLURM_VERSION" not in at and "ClusterName" not in at:
+    """The settings of `scontrol show config`. Raises: Unreadable where the output is no configuration."""
+    fields = text.table(output)
+    if "SLURM_VERSION" not in fields and "ClusterName" not in fields:
         raise Unreadable("scontrol shows no configuration")
-    head = output.partition("\n")[0].partition(" as of ")[2]
+    printed_at = output.partition("\n")[0].partition(" as of ")[2]
     return Settings(
-        version=text.value(at.get("SLURM_VERSION"))[:64],
-        cluster=text.value(at.get("ClusterName")),
-        state_location=text.value(at.get("StateSaveLocation")),
-        asked_at=text.moment(head),
-        booted_at=text.moment(at.get("BOOT_TIME")),
-        accounting=text.value(at.get("AccountingStorageType")),
-        job_comp=text.value(at.get("JobCompType")),
-        kill_wait_s=text.whole(at.get("KillWait", "").partition(" ")[0]),
-        first_job=text.whole(at.get("FirstJobId")),
-        next_job=text.whole(at.get("NEXT_JOB_ID")),
-        reboot_program=text.value(at.get("RebootProgram")),
+        version=text.value(fields.get("SLURM_VERSION"))[:64],
+        cluster=text.value(fields.get("ClusterName")),
+        state_location=text.value(fields.get("StateSaveLocation")),
+        asked_at=text.moment(printed_at),
+        booted_at=text.moment(fields.get("BOOT_TIME")),
+        accounting=text.value(fields.get("AccountingStorageType")),
+        job_comp=text.value(fields.get("JobCompType")),
+        kill_wait_s=text.whole(fields.get("KillWait", "").partition(" ")[0]),
+        first_job=text.whole(fields.get("FirstJobId")),
+        next_job=text.whole(fields.get("NEXT_JOB_ID")),
+        reboot_program=text.value(fields.get("RebootProgram")),
     )

@@ -1,8 +1,8 @@
-"""The nodes' facts for the cluster state, and which changes of theirs are news. Pure."""
+"""The nodes' entries in the cluster state, and which of their changes cause an event. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
 from typing import Any, Final
 
@@ -16,67 +16,84 @@ from rekindle.slurm_agent.reading.run import Unreadable
 from rekindle.slurm_agent.watching.attempt_docs import STARTED, clip
 
 MAX_NODES: Final = 10_000
-_GOOD: Final = that_say(StateMeaning.WORKS)
-_USUAL: Final = that_say(StateMeaning.NOTHING)  # flags that come and go with the work itself
-_ASLEEP: Final = frozenset({"powered_down", "powering_up", "powering_down", "power_down", "power_up"})
+_WORKING_STATES: Final = that_say(StateMeaning.WORKS)
+_USUAL_FLAGS: Final = that_say(StateMeaning.NOTHING)  # set and cleared by ordinary work
+_POWER_SAVING_FLAGS: Final = frozenset({"powered_down", "powering_up", "powering_down", "power_down", "power_up"})
 
 
 def facts_of(
     nodes: Iterable[Node], jobs: Iterable[Job], resources: Resources, is_ours: Callable[[Job], bool]
 ) -> tuple[NodeFacts, ...]:
-    """All nodes, by name, with the jobs on them. `is_ours`: the job has asked for protection."""
-    on: dict[str, list[int]] = {}
-    others: set[int] = set()
-    for job in jobs:
-        if job.state in STARTED and not job.is_lump:
-            try:
-                names = job.nodes()
-            except Unreadable:
-                continue
-            if not is_ours(job):
-                others.add(job.job)
-            for name in names:
-                on.setdefault(name, []).append(job.job)
-    found = []
+    """All nodes in the order of their names, at most MAX_NODES, with the jobs that run on them.
+
+    `is_ours`: whether the job asked for protection.
+    """
+    jobs_on_node: dict[str, list[int]] = {}
+    unprotected: set[int] = set()
+    for job, names in _running(jobs):
+        if not is_ours(job):
+            unprotected.add(job.job)
+        for name in names:
+            jobs_on_node.setdefault(name, []).append(job.job)
+    facts = []
     for node in sorted(nodes, key=lambda node: node.name)[:MAX_NODES]:
         place = resources.place_of(node)
-        found.append(
+        instance_id = place.instance_id if place else None
+        job_ids = jobs_on_node.get(node.name, [])
+        facts.append(
             NodeFacts(
                 name=node.name,
                 state=node.state,
                 flags=node.flags,
                 reason=clip(node.reason),
-                instance_id=place.instance_id if place else None,
+                instance_id=instance_id,
                 group=place.group if place else None,
-                jobs=tuple(sorted(on.get(node.name, ()))),
-                others=tuple(sorted(others.intersection(on.get(node.name, ())))),
-                gpus=gpus_of(node, place.instance_id if place else None),
-                serial=serial_of(node, place.instance_id if place else None),
+                jobs=tuple(sorted(job_ids)),
+                others=tuple(sorted(unprotected.intersection(job_ids))),
+                gpus=gpus_of(node, instance_id),
+                serial=serial_of(node, instance_id),
                 booted_at=node.booted,
             )
         )
-    return tuple(found)
+    return tuple(facts)
+
+
+def _running(jobs: Iterable[Job]) -> Iterator[tuple[Job, tuple[str, ...]]]:
+    """The jobs that occupy nodes, with the nodes' names. A job whose list of nodes is unreadable is left out."""
+    for job in jobs:
+        if job.state not in STARTED or job.is_lump:
+            continue
+        try:
+            names = job.nodes()
+        except Unreadable:
+            continue
+        yield job, names
 
 
 def is_bad(node: NodeFacts) -> bool:
-    """A state that people may want to know of: anything but ready, at work, or asleep to save power."""
-    return node.state not in _GOOD or bool(set(node.flags) - _USUAL - _ASLEEP)
+    """Whether the node is in a state that an operator should know of: not ready, not working, not saving power."""
+    return node.state not in _WORKING_STATES or bool(set(node.flags) - _USUAL_FLAGS - _POWER_SAVING_FLAGS)
 
 
-def is_news(node: NodeFacts, before: NodeFacts | None, *, is_first: bool) -> bool:
-    """Work that starts and ends on a node is none; nor is a good node at the very first reading."""
-    if before is None:
+def is_news(node: NodeFacts, previous: NodeFacts | None, *, is_first: bool) -> bool:
+    """Whether the node's change causes an event. Jobs that start and end on a node do not.
+
+    `previous`: its facts at the previous reading; None for a new node. `is_first`: there was no previous reading, so
+    only bad nodes are news.
+    """
+    if previous is None:
         return is_bad(node) or not is_first
-    return _reported(node) != _reported(before)
+    return _reported(node) != _reported(previous)
 
 
 def _reported(node: NodeFacts) -> tuple[object, ...]:
-    state = "ready" if node.state in _GOOD else node.state
-    return state, frozenset(node.flags) - _USUAL, node.reason, node.instance_id
+    """What an event reports of a change, without what ordinary work changes."""
+    state = "ready" if node.state in _WORKING_STATES else node.state
+    return state, frozenset(node.flags) - _USUAL_FLAGS, node.reason, node.instance_id
 
 
 def node_news(cluster: str, node: NodeFacts, at: datetime) -> dict[str, Any]:
-    """The wire of "Rekindle Slurm Node"."""
+    """The detail of the event "Rekindle Slurm Node"."""
     return {
         "v": WIRE_VERSION,
         "cluster": cluster,
