@@ -285,7 +285,7 @@ class LiveMonitor(Monitor):
             trouble=self._trouble,
         )
         self._agreeing = Worker("agree", negotiation.turn, self._trouble, is_done=lambda: negotiation.has_left)
-        self._agreement.wakes(self._agreeing.wake)
+        self._agreement.set_wake(self._agreeing.wake)
         self._workers.append(self._agreeing)
 
     def begin(

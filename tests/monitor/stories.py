@@ -203,7 +203,7 @@ class Rank:
         )
         self.trouble = trouble
         self.worker = Worker("story", self.negotiation.turn, trouble, is_done=lambda: self.negotiation.has_left)
-        self.agreement.wakes(self.worker.wake)
+        self.agreement.set_wake(self.worker.wake)
 
     def _take(self, wish: RankRequest) -> None:
         self.should_stop = self.should_stop or wish.stops

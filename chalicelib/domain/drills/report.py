@@ -1,6 +1,6 @@
-"""What a rehearsal showed, as data: each decision, what held, where it resumes, how long it took.
+"""The result of a drill as JSON: each decision, the guards that held, where it resumes, how long it takes.
 
-A duration is Unknown where any part of it had to be assumed; it is never a guess that looks like a figure.
+A duration is Unknown where any part of it had to be assumed, so that no guess is reported as a measurement.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from chalicelib.domain.run.resume_point import choose_resume_point
 MAX_LOOKS_SHOWN: Final = 60
 MAX_TEXT: Final = 400
 
-# Rules that say that a guard keeps something from being done, by how they begin.
+# The rules by which a guard holds something back, by the beginning of their names.
 _GUARD_RULES: Final[tuple[tuple[str, Guard], ...]] = (
     ("guard.paused", Guard.PAUSE),
     ("guard.shadow", Guard.SHADOW),
@@ -43,7 +43,10 @@ _GUARD_RULES: Final[tuple[tuple[str, Guard], ...]] = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RealState:
-    """What was real: the Job, the first observation, its policy, its earlier recoveries."""
+    """What is real in a drill: the Job, its first observation, its policy.
+
+    `row`: the drill of the assumed fault. `figures`: medians of the Job's earlier recoveries; `earlier`: how many.
+    """
 
     job: Job
     row: DrillRow
@@ -53,86 +56,119 @@ class RealState:
     earlier: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PhaseStart:
+    """The Incident enters `phase` by `rule`."""
+
+    phase: Phase
+    rule: str
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resubmission:
+    """The first resubmission that the drill decides on, and the checkpoints that it chose from."""
+
+    decision: Decision
+    action: ResubmitJob
+    checkpoints: Maybe[tuple[CheckpointView, ...]]
+
+
 @dataclass(slots=True, kw_only=True)
 class Play:
-    """The looks of one rehearsal, as they are made."""
+    """Records one drill as it is played.
+
+    `looks`: the decisions shown, at most MAX_LOOKS_SHOWN; `left_out` counts the others. `guards`: what held, or would
+    have. `asks`: when people would be asked for an approval. `last`: the newest decision.
+    """
 
     began: datetime
     ended: datetime | None = None
     looks: list[dict[str, Any]] = field(default_factory=list)
     left_out: int = 0
     guards: list[dict[str, Any]] = field(default_factory=list)
-    stages: list[tuple[Phase, str, datetime]] = field(default_factory=list)
+    phases: list[PhaseStart] = field(default_factory=list)
     asks: list[datetime] = field(default_factory=list)
     last: Decision | None = None
-    sent: tuple[Decision, ResubmitJob, Maybe[tuple[CheckpointView, ...]]] | None = None
-    _shown: tuple[str, Phase] | None = None
+    resubmission: Resubmission | None = None
+    _previous: tuple[str, Phase] | None = None  # rule and phase of the newest decision shown
 
-    def looked(
+    def add_decision(
         self, decision: Decision, *, before: Incident, now: datetime, checkpoints: Maybe[tuple[CheckpointView, ...]]
     ) -> None:
-        """One observation and its decision."""
+        """Record one decision. `before`: the Incident that it was made for. `checkpoints`: those it was made from."""
         phase = decision.incident.phase
+        is_repeated = self._previous == (decision.rule, phase)
         self.last = decision
-        if not self.stages:
-            self.stages.append((before.phase, decision.rule, now))
-        if self.stages[-1][0] is not phase:
-            self.stages.append((phase, decision.rule, now))
+        self._add_phase(decision, before, now)
         for action in decision.actions:
-            if isinstance(action, ResubmitJob) and self.sent is None:
-                self.sent = (decision, action, checkpoints)
-        for begins, guard in _GUARD_RULES:
-            if decision.rule.startswith(begins) and self._shown != (decision.rule, phase):
-                # Where people are asked, they are assumed to say yes at once.
-                asks = any(isinstance(action, AskApproval) for action in decision.actions)
-                self._guard(guard, decision.reason, now, lifted=asks)
-        if self._shown == (decision.rule, phase) and not decision.actions:
-            return
-        self._shown = (decision.rule, phase)
+            if isinstance(action, ResubmitJob) and self.resubmission is None:
+                self.resubmission = Resubmission(decision=decision, action=action, checkpoints=checkpoints)
+        if not is_repeated:
+            self._add_guards_of(decision, now)
+        if not is_repeated or decision.actions:
+            self._previous = (decision.rule, phase)
+            self._add_look(decision, now)
+
+    def _add_phase(self, decision: Decision, before: Incident, now: datetime) -> None:
+        if not self.phases:
+            self.phases.append(PhaseStart(phase=before.phase, rule=decision.rule, at=now))
+        phase = decision.incident.phase
+        if self.phases[-1].phase is not phase:
+            self.phases.append(PhaseStart(phase=phase, rule=decision.rule, at=now))
+
+    def _add_guards_of(self, decision: Decision, now: datetime) -> None:
+        # A drill assumes that people who are asked for an approval give it at once.
+        is_asked = any(isinstance(action, AskApproval) for action in decision.actions)
+        for prefix, guard in _GUARD_RULES:
+            if decision.rule.startswith(prefix):
+                self._add_guard(guard, decision.reason, now, lifted=is_asked)
+
+    def _add_look(self, decision: Decision, now: datetime) -> None:
         if len(self.looks) >= MAX_LOOKS_SHOWN:
             self.left_out += 1
             return
         self.looks.append(
             {
                 "after_s": self._after(now),
-                "phase": phase.value,
+                "phase": decision.incident.phase.value,
                 "rule": decision.rule,
                 "text": decision.reason[:MAX_TEXT],
                 "actions": [_cut(action.to_wire(defaults=True)) for action in decision.actions],
             }
         )
 
-    def held(self, guard: Guard, decision: Decision, now: datetime) -> None:
-        """A switch that would hold everything back; the drill continued without it."""
-        self._guard(guard, decision.reason, now, lifted=True)
+    def add_lifted_guard(self, guard: Guard, decision: Decision, now: datetime) -> None:
+        """Record a switch that would hold everything back; the drill continues as if it were off."""
+        self._add_guard(guard, decision.reason, now, lifted=True)
 
-    def asked(self, now: datetime) -> None:
-        """People would be asked; how long they would take is unknown."""
+    def add_ask(self, now: datetime) -> None:
+        """Record that people would be asked now; how long they would take to answer is unknown."""
         self.asks.append(now)
 
-    def _guard(self, guard: Guard, text: str, now: datetime, *, lifted: bool) -> None:
-        if any(known["guard"] == guard.value and known["text"] == text[:MAX_TEXT] for known in self.guards):
+    def _add_guard(self, guard: Guard, text: str, now: datetime, *, lifted: bool) -> None:
+        if any(row["guard"] == guard.value and row["text"] == text[:MAX_TEXT] for row in self.guards):
             return
         self.guards.append(
             {"guard": guard.value, "after_s": self._after(now), "text": text[:MAX_TEXT], "lifted": lifted}
         )
 
-    def also_held(self, holds: tuple[Hold, ...]) -> None:
-        """The guards that the Incident itself records, where no rule has reported them."""
+    def add_holds(self, holds: tuple[Hold, ...]) -> None:
+        """Record the guards that the Incident itself lists, where no rule has reported them."""
         known = {guard["guard"] for guard in self.guards}
         for hold in holds:
             if hold.guard.value not in known:
-                self._guard(hold.guard, hold.text, hold.since, lifted=False)
+                self._add_guard(hold.guard, hold.text, hold.since, lifted=False)
 
     def _after(self, now: datetime) -> float:
         return round((now - self.began).total_seconds(), 1)
 
 
 def report(seen: RealState, play: Play, world: DrillWorld | None) -> dict[str, Any]:
-    """The whole result, JSON."""
+    """The whole result as JSON. `world`: the assumed run; None where the attempt cannot be read."""
     last = play.last
     if last is not None:
-        play.also_held(last.incident.holds)
+        play.add_holds(last.incident.holds)
     stages = _stages(seen, play, world)
     return {
         "policy": {"name": seen.policy.name, "version": seen.policy.version},
@@ -155,6 +191,7 @@ def report(seen: RealState, play: Play, world: DrillWorld | None) -> dict[str, A
 
 
 def _cut(wire: dict[str, Any]) -> dict[str, Any]:
+    """The action with its texts cut to MAX_TEXT."""
     return {name: value[:MAX_TEXT] if isinstance(value, str) else value for name, value in wire.items()}
 
 
@@ -182,28 +219,27 @@ def _real(seen: RealState) -> dict[str, Any]:
 
 
 def _stages(seen: RealState, play: Play, world: DrillWorld | None) -> list[dict[str, Any]]:
-    """Each stay in a phase that took time, or that would have."""
+    """The phases that take time, in order, each with how long it takes and what the policy allows."""
     ended = play.ended or play.began
     stages = []
-    for index, (phase, rule, began) in enumerate(play.stages):
-        if phase.is_terminal:
-            continue
-        until = play.stages[index + 1][2] if index + 1 < len(play.stages) else ended
-        if until == began:
+    ends = [*(start.at for start in play.phases[1:]), ended]
+    for start, end in zip(play.phases, ends, strict=False):
+        if start.phase.is_terminal or end == start.at:
             continue
         stages.append(
             {
-                "phase": phase.value,
-                "rule": rule,
-                "after_s": round((began - play.began).total_seconds(), 1),
-                "seconds": maybe_to_wire(_took(phase, began, until, play, world)),
-                "at_most_s": _at_most(phase, seen),
+                "phase": start.phase.value,
+                "rule": start.rule,
+                "after_s": round((start.at - play.began).total_seconds(), 1),
+                "seconds": maybe_to_wire(_took(start.phase, start.at, end, play, world)),
+                "at_most_s": _at_most(start.phase, seen),
             }
         )
     return stages
 
 
 def _took(phase: Phase, began: datetime, until: datetime, play: Play, world: DrillWorld | None) -> Maybe[float]:
+    """The seconds that a phase takes; Unknown, with the reasons, where any part of it was assumed."""
     whys = [
         guess.why
         for guess in (world.guessed if world is not None else [])
@@ -218,7 +254,7 @@ def _took(phase: Phase, began: datetime, until: datetime, play: Play, world: Dri
 
 
 def _at_most(phase: Phase, seen: RealState) -> float | None:
-    """What the policy allows the stage before a person is called, or the next stage begins."""
+    """The seconds that the policy allows before a person is called or the next phase begins; None: no limit."""
     policy = seen.policy
     limits = {
         Phase.CHECKPOINTING: policy.deadline(policy.playbook(seen.row.fault)),
@@ -236,18 +272,18 @@ def _total(stages: list[dict[str, Any]]) -> Maybe[float]:
 
 
 def _resume(seen: RealState, play: Play, world: DrillWorld | None) -> dict[str, Any] | None:
-    """Where the new attempt would go on, and what would be lost; None where nothing would be started."""
-    if play.sent is None:
+    """Where the new attempt would resume, and how many steps would be lost; None where none would be started."""
+    if play.resubmission is None:
         return None
-    decision, action, found = play.sent
-    incident = undo_try(decision.incident)
+    action, checkpoints = play.resubmission.action, play.resubmission.checkpoints
+    incident = undo_try(play.resubmission.decision.incident)
     reached = incident.target_step
     struck = _real_step(seen)
     if isinstance(reached, Known) and reached != struck and world is not None and world.guessed:
         reached = Unknown("it trains on for as long as saving and stopping take, which is not known")
     periodic: Maybe[int] = Unknown("the checkpoints cannot be read")
-    if isinstance(found, Known):
-        real = tuple(checkpoint for checkpoint in found.value if not checkpoint.root.startswith(DRILL_ROOT))
+    if isinstance(checkpoints, Known):
+        real = tuple(checkpoint for checkpoint in checkpoints.value if not checkpoint.root.startswith(DRILL_ROOT))
         point = choose_resume_point(real, incident, seen.policy)
         periodic = point.step if point is not None else Unknown("no checkpoint that is there may be resumed from")
     is_emergency = (action.resume_root or "").startswith(DRILL_ROOT)
@@ -271,39 +307,41 @@ def _resume(seen: RealState, play: Play, world: DrillWorld | None) -> dict[str, 
 
 
 def _real_step(seen: RealState) -> Maybe[int]:
-    """Where the run really was when the fault was assumed to strike."""
+    """The step that the run had really reached when the fault was assumed to strike."""
     if isinstance(seen.first.attempt, Known):
         return seen.first.attempt.value.last_step
     return Unknown("the attempt cannot be read")
 
 
 def _gap(reached: Maybe[int], resumed: Maybe[int]) -> Maybe[int]:
-    if isinstance(reached, Known) and isinstance(resumed, Known):
-        return Known(max(reached.value - resumed.value, 0))
-    return reached if isinstance(reached, Unknown) else resumed if isinstance(resumed, Unknown) else Unknown("")
+    """The steps to be trained again; Unknown where either step is."""
+    if isinstance(reached, Unknown):
+        return reached
+    if isinstance(resumed, Unknown):
+        return resumed
+    return Known(max(reached.value - resumed.value, 0))
 
 
 def _would_do(play: Play) -> list[str]:
-    """The Actions' names in order, each run of equals once; telling people is in `looks`."""
+    """The Actions' names in order, repeated ones once. Notices are left out; they are in `looks`."""
     names: list[str] = []
-    for context in play.looks:
-        for action in context["actions"]:
+    for look in play.looks:
+        for action in look["actions"]:
             if action["action"] != Notify.__name__ and (not names or names[-1] != action["action"]):
                 names.append(str(action["action"]))
     return names
 
 
 def _assumptions(seen: RealState, play: Play, world: DrillWorld | None) -> list[str]:
+    """What the result rests on, a sentence each."""
     first = seen.first
     if world is None:
         return [f"nothing: the attempt cannot be read ({_why(first.attempt, 'no reason')}), and so nothing is assumed"]
-    lines = [
-        f"the fault strikes now: {seen.row.text}",
-        "whatever is ordered is carried out by the platform, and no other fault strikes meanwhile",
-        "the policy stays as it is",
-    ]
     if seen.row.effect is Effect.DIES_AGAIN:
-        lines[1] = "whatever is ordered is carried out by the platform; each new attempt dies before it gains a step"
+        orders = "whatever is ordered is carried out by the platform; each new attempt dies before it gains a step"
+    else:
+        orders = "whatever is ordered is carried out by the platform, and no other fault strikes meanwhile"
+    lines = [f"the fault strikes now: {seen.row.text}", orders, "the policy stays as it is"]
     figures = (("saving", seen.figures.save_s), ("stopping", seen.figures.stop_s), ("starting", seen.figures.start_s))
     for what, figure in figures:
         if isinstance(figure, Known):

@@ -146,10 +146,10 @@ class Stage:
             decision = decide(incident, seen, now=now, policy=self.policy)
             guard = self._stands_in_the_way(decision)
             if guard is not None:
-                play.held(guard, decision, now)
+                play.add_lifted_guard(guard, decision, now)
                 self._lift(guard)
                 continue
-            play.looked(decision, before=incident, now=now, checkpoints=seen.checkpoints)
+            play.add_decision(decision, before=incident, now=now, checkpoints=seen.checkpoints)
             incident, news, results = decision.incident, (), ()
             if self.world is not None:
                 results = self.world.act(decision.actions, now)
@@ -222,7 +222,7 @@ class Stage:
         asked = [action for action in decision.actions if isinstance(action, AskApproval)]
         if not asked or self.world is None:
             return ()
-        play.asked(now)
+        play.add_ask(now)
         return tuple(
             Signal(
                 kind=SignalKind.ORDER_APPROVAL,

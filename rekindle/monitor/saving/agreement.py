@@ -1,8 +1,9 @@
-"""The training thread's side of an agreement: one comparison per step, and a bounded wait where all ranks save.
+"""The training thread's part in agreeing with the other ranks on the step at which all of them save.
 
-The ranks must save at the same step, or a checkpoint holds two different ones. `negotiation` agrees on that step on a
-thread of its own; here the training thread notices that it has come, meets the other ranks there for a few seconds at
-most, and continues without a save where they do not come. Where the ranks cannot agree at all, each acts alone.
+The ranks must save at the same step, or a checkpoint holds two different ones. `negotiation` agrees on that step, on a
+thread of its own. Here the training thread compares its step with the agreed one, waits for the other ranks when it has
+come, for some seconds at most, and continues without a save where they do not come. Where the ranks cannot agree at
+all, each acts alone.
 """
 
 from __future__ import annotations
@@ -19,30 +20,40 @@ from rekindle.monitor.saving.agreement_terms import BOUNDS, Bounds, Plan, RankRe
 
 GO: Final = "go"
 NO_ANSWER: Final = "the ranks' exchange does not answer"
-LOOK_S: Final = 0.5
+HOLD_POLL_S: Final = 0.5
 
 
-class Serving(Protocol):
-    """What the negotiating thread does for the training thread. `meet` and `withdraw` answer `GO`, or why not."""
+class Negotiator(Protocol):
+    """What the training thread asks of the negotiating thread, which runs all of it but `abandon`."""
 
-    def meet(self, plan: Plan, step: int, objection: str) -> str: ...
-
-    def missed(self, plan: Plan, answer: str) -> None:
-        """The training thread did not wait for this answer to `meet` or `withdraw`, and does not go by the plan."""
+    def meet(self, plan: Plan, step: int, objection: str) -> str:
+        """Wait until all ranks are at the plan's step. Returns GO where all save, else why they do not."""
         ...
 
-    def withdraw(self, plan: Plan) -> str: ...
+    def missed(self, plan: Plan, answer: str) -> None:
+        """The training thread timed out before this answer of `meet` or `withdraw` came, and ignores the plan."""
+        ...
 
-    def finish(self, save: str, failure: str | None, over: Callable[[str | None], None] | None) -> str: ...
+    def withdraw(self, plan: Plan) -> str:
+        """Withdraw an undecided plan for all ranks. Returns GO where they had agreed on it already, else why not."""
+        ...
 
-    def abandon(self, plan: Plan, why: str) -> None: ...
+    def finish(self, save: str, failure: str | None, over: Callable[[str | None], None] | None) -> str:
+        """Tell the other ranks that this rank's part of a save is over. See `Agreement.finished`."""
+        ...
+
+    def abandon(self, plan: Plan, why: str) -> None:
+        """Give up a shared save, which ends the run. Called on the training thread."""
+        ...
 
 
 class Agreement:
-    """`due`, `meet`, `hold` and `finished` belong to the training thread; the rest to the negotiating thread.
+    """The state that the training thread and the negotiating thread of one rank share, without a lock.
 
-    They exchange whole values only, so no lock is taken in a step: the training thread writes `calls` and then reads
-    the plan, the negotiating thread writes the plan and then reads `calls`; at least one of them sees the other's.
+    `due`, `meet`, `hold` and `finished` are called on the training thread, `lost` and `is_silent` on any, the rest on
+    the negotiating thread. A step takes no lock, because each attribute is written as a whole by one of them: the
+    training thread writes `calls` and then reads the plan, the negotiating thread writes the plan and then reads
+    `calls`, so at least one of them sees the other's value.
     """
 
     def __init__(
@@ -56,7 +67,10 @@ class Agreement:
         clock: Clock,
         bounds: Bounds = BOUNDS,
     ) -> None:
-        """wish: what this rank would have all ranks do now. take: that wish is being met, so it is no longer one."""
+        """wish: returns what this rank wants all ranks to do now. take: called when such a wish is being fulfilled.
+
+        step_s: returns the usual duration of a step; None where it is not known yet.
+        """
         self.rank = rank
         self.world_size = world_size
         self.calls = 0
@@ -66,23 +80,23 @@ class Agreement:
         self._step_s = step_s
         self._clock = clock
         self._armed: Plan | None = None  # written by the negotiating thread alone
-        self._passed: Plan | None = None  # the newest one whose call has come; written by the training thread alone
-        self._verdict: tuple[Plan, bool] | None = None  # whether all ranks go by that plan
+        self._passed: Plan | None = None  # the newest plan whose call has come; written by the training thread alone
+        self._verdict: tuple[Plan, bool] | None = None  # whether all ranks act by that plan
         self._requests: deque[tuple[Callable[[], str], Callable[[str], None], Future[str]]] = deque()
         self._wake: Callable[[], None] = lambda: None
-        self._serving: Serving | None = None
+        self._negotiator: Negotiator | None = None
         self._why_lost = ""
         self._has_no_answer = False
-        self._looks_by = clock.monotonic() + bounds.silent_s
+        self._silent_after = clock.monotonic() + bounds.silent_s
         self._owes_stop = False
-        self._under_way: Plan | None = None  # the shared save that not all ranks have come out of
-        self._news = WakeSignal()
+        self._under_way: Plan | None = None  # the shared save that not all ranks have left
+        self._released = WakeSignal()
         self._is_held = False
 
     # ---- the training thread -----------------------------------------------------------------------------------
 
     def due(self) -> Plan | None:
-        """Count a call of `Monitor.step`; what is to be done in it."""
+        """Count a call of `Monitor.step`. Returns the plan to carry out in this call; None for nothing."""
         self.calls = calls = self.calls + 1
         armed = self._armed
         if armed is not None and armed is not self._passed:
@@ -91,7 +105,7 @@ class Agreement:
             is_go = self._is_decided(armed)
             if is_go:
                 self._take(armed.wish)
-            self._passed = armed  # last: until then the wish counts as covered by this plan
+            self._passed = armed  # only now: until then the plan counts as covering the wish
             return armed if is_go else None
         wish = RankRequest.STOP if self._owes_stop else self.wish()
         if wish is RankRequest.NOTHING or not (self._owes_stop or self.world_size == 1 or self._goes_alone()):
@@ -107,22 +121,22 @@ class Agreement:
 
     @property
     def is_silent(self) -> bool:
-        """The negotiating thread has not come back from its transport for longer than it may take. For any thread."""
-        return self._has_no_answer or self._clock.monotonic() > self._looks_by
+        """Whether the negotiating thread has not shown that it is alive for too long. For any thread."""
+        return self._has_no_answer or self._clock.monotonic() > self._silent_after
 
     def meet(self, plan: Plan, step: int, objection: str) -> str | None:
-        """Wait until all ranks are at this step, for seconds. None where all save now, else why this rank does not.
+        """Wait for all ranks at this step, for a bounded time. None where all save now, else why this rank does not.
 
         objection: why this rank cannot save; empty where it can.
         """
-        serving = self._serving
-        if not plan.is_shared or serving is None:
+        negotiator = self._negotiator
+        if not plan.is_shared or negotiator is None:
             return objection or None
         self._under_way = plan
         try:
             answer = self._ask(
-                lambda: serving.meet(plan, step, objection),
-                lambda late: serving.missed(plan, late),
+                lambda: negotiator.meet(plan, step, objection),
+                lambda late: negotiator.missed(plan, late),
                 self.meet_s() + self.bounds.answer_s,
             )
         except FutureTimeout:
@@ -130,43 +144,47 @@ class Agreement:
         return None if answer == GO else answer
 
     def meet_s(self) -> float:
+        """How long to wait for the other ranks at a step, in seconds; longer where steps take long."""
         bounds = self.bounds
         return min(max(bounds.meet_s, bounds.meet_steps * (self._step_s() or 0.0)), bounds.meet_at_most_s)
 
     def finished(self, save: str, failure: str | None, over: Callable[[str | None], None] | None = None) -> None:
-        """This rank's part of the save of that name is over: written whole, or failed with that reason. Never waits.
+        """This rank's part of the named save is over: complete, or failed with the reason `failure`. Never waits.
 
-        over: on rank 0, called on the negotiating thread when every rank's part is over: None, or the first failure.
+        over: for rank 0; called on the negotiating thread when every rank is done, with the first failure or None.
         """
-        serving = self._serving
-        if serving is None:
+        negotiator = self._negotiator
+        if negotiator is None:
             if over is not None:
                 over(failure)
             return
-        self._post(lambda: serving.finish(save, failure, over))
+        self._post(lambda: negotiator.finish(save, failure, over))
 
     def hold(self, plan: Plan) -> None:
-        """After this rank's part of a shared save failed: wait until every other rank is out of its own part.
+        """After this rank's part of a shared save failed, wait until every other rank has left its own part.
 
-        They may wait for this rank inside the save, and the collectives of the next step must not meet theirs. Where
-        they do not come out for `hold_s` the save is abandoned, which ends the run. Where the exchange does not answer
-        this rank continues at once: it could hear of nothing.
+        They may be waiting for this rank in a collective operation of the save, which must not be matched with one of
+        the next step. Where they have not left within `hold_s` the save is abandoned, which ends the run. Where the
+        exchange does not answer, this rank continues at once, since it would not learn of their leaving.
         """
-        serving = self._serving
-        if serving is None or not plan.is_shared:
+        negotiator = self._negotiator
+        if negotiator is None or not plan.is_shared:
             return
         self._is_held = True
         until = self._clock.monotonic() + self.bounds.hold_s
         self._wake()
         while self._under_way is plan and not self.lost:
             if self._clock.monotonic() > until:
-                serving.abandon(plan, f"the other ranks did not end their part for {self.bounds.hold_s:.0f} s")
+                negotiator.abandon(plan, f"the other ranks did not end their part for {self.bounds.hold_s:.0f} s")
                 break
-            self._news.wait(LOOK_S)
+            self._released.wait(HOLD_POLL_S)
         self._is_held = False
 
     def _goes_alone(self) -> bool:
-        """Whether the others cannot be asked. A thread that seems stuck is asked once: the process may have slept."""
+        """Whether the other ranks cannot be asked.
+
+        A negotiating thread that seems stuck is asked once: the whole process may have been suspended.
+        """
         if self._why_lost or self._has_no_answer:
             return True
         if not self.is_silent:
@@ -178,22 +196,25 @@ class Agreement:
         return bool(self._why_lost)
 
     def _is_decided(self, armed: Plan) -> bool:
-        """Whether all ranks go by this plan. One that is undecided when its step comes is withdrawn for all."""
-        verdict, serving = self._verdict, self._serving
+        """Whether all ranks act by this plan; one that is undecided when its step comes is withdrawn for all ranks."""
+        verdict, negotiator = self._verdict, self._negotiator
         if verdict is not None and verdict[0] is armed:
             return verdict[1]
-        if serving is None:
+        if negotiator is None:
             return False
         try:
             answer = self._ask(
-                lambda: serving.withdraw(armed), lambda late: serving.missed(armed, late), self.bounds.answer_s
+                lambda: negotiator.withdraw(armed), lambda late: negotiator.missed(armed, late), self.bounds.answer_s
             )
         except FutureTimeout:
             return False
         return answer == GO
 
     def _ask(self, work: Callable[[], str], missed: Callable[[str], None], timeout_s: float) -> str:
-        """Raises: TimeoutError of concurrent.futures; then `missed` is called with the answer, if one comes."""
+        """Have the negotiating thread do `work`, and return its answer.
+
+        Raises: concurrent.futures.TimeoutError; an answer that comes after that is given to `missed`.
+        """
         future = self._post(work, missed)
         try:
             return future.result(timeout_s)
@@ -201,14 +222,15 @@ class Agreement:
             if future.cancel():
                 self._has_no_answer = True
                 raise
-            return future.result()  # it came just now
+            return future.result()  # it came between the timeout and the cancellation
         except CancelledError:
             raise
-        except BaseException:  # a signal handler's, on its way through
+        except BaseException:  # raised by a signal handler
             future.cancel()
             raise
 
     def _post(self, work: Callable[[], str], missed: Callable[[str], None] = lambda _: None) -> Future[str]:
+        """Queue `work` for the negotiating thread, and wake it."""
         future: Future[str] = Future()
         self._requests.append((work, missed, future))
         self._wake()
@@ -216,18 +238,20 @@ class Agreement:
 
     # ---- the negotiating thread --------------------------------------------------------------------------------
 
-    def serve(self, serving: Serving) -> None:
-        self._serving = serving
+    def set_negotiator(self, negotiator: Negotiator) -> None:
+        """From now on this one is asked; without one this rank acts alone."""
+        self._negotiator = negotiator
 
-    def wakes(self, wake: Callable[[], None]) -> None:
+    def set_wake(self, wake: Callable[[], None]) -> None:
+        """How to wake the negotiating thread for a request."""
         self._wake = wake
 
-    def looks(self, wait_s: float = 0.0) -> None:
-        """The negotiating thread is at work, or back from it for so many seconds."""
-        self._looks_by = self._clock.monotonic() + wait_s + self.bounds.silent_s
+    def report_alive(self, wait_s: float = 0.0) -> None:
+        """The negotiating thread is alive, and will report again after at most `wait_s` of waiting and its work."""
+        self._silent_after = self._clock.monotonic() + wait_s + self.bounds.silent_s
 
-    def answers(self, lost: str) -> None:
-        """A look is over. lost: what `lost` says from now on."""
+    def set_lost(self, lost: str) -> None:
+        """What `lost` returns from now on, as the negotiating thread found it at its newest read."""
         self._why_lost, self._has_no_answer = lost, False
 
     @property
@@ -238,15 +262,17 @@ class Agreement:
 
     @property
     def is_undecided(self) -> bool:
+        """Whether there is an armed plan of which it is not known whether all ranks act by it."""
         armed, verdict = self.armed, self._verdict
         return armed is not None and (verdict is None or verdict[0] is not armed)
 
     @property
     def is_held(self) -> bool:
+        """Whether the training thread waits in `hold`."""
         return self._is_held
 
     def arm(self, plan: Plan) -> bool:
-        """Whether this rank can still keep to the plan: its call has not come yet."""
+        """Set the plan to carry out. False where its call has passed already, so that this rank cannot keep to it."""
         self._armed = plan
         if self.calls < plan.at_call:
             return True
@@ -254,39 +280,45 @@ class Agreement:
         return False
 
     def decided(self, plan: Plan, is_go: bool) -> None:
+        """Record whether all ranks act by the plan."""
         if self._armed is plan:
             self._verdict = (plan, is_go)
             if not is_go:
                 self._armed = None
 
     def disarm(self) -> None:
+        """Drop the plan."""
         self._armed = None
 
     def owe_stop(self) -> None:
-        """All other ranks stop by a plan that this rank let pass, because it got no answer in time."""
+        """This rank must stop in its next call: the others stop by a plan whose answer came too late here."""
         self._owes_stop = True
 
     def release(self) -> None:
-        """Every rank is out of the save, or it was abandoned."""
+        """End `hold`: every rank has left the save, or it was abandoned."""
         self._under_way = None
-        self._news.ring()
+        self._released.ring()
 
     @property
     def has_requests(self) -> bool:
+        """Whether the training thread has asked for something that is not done yet."""
         return bool(self._requests)
 
-    def work_off(self) -> None:
-        """Do what the training thread has asked for. What fails is an answer, and is raised after it was given."""
+    def run_requests(self) -> None:
+        """Do what the training thread has asked for.
+
+        Raises: what a request raised, after the failure was given to the training thread as the answer.
+        """
         while self._requests:
             work, missed, future = self._requests.popleft()
-            broken: Exception | None = None
+            error: Exception | None = None
             try:
                 answer = work()
             except Exception as err:
-                answer, broken = f"the ranks' exchange failed: {err!r}", err
+                answer, error = f"the ranks' exchange failed: {err!r}", err
             try:
                 future.set_result(answer)
             except InvalidStateError:
                 missed(answer)
-            if broken is not None:
-                raise broken
+            if error is not None:
+                raise error

@@ -109,27 +109,27 @@ class Negotiation:
         self._abandon_why: tuple[Plan, str] | None = None
         self._is_ending = False
         self._is_over = False  # nothing is read or written any more
-        agreement.serve(self)
+        agreement.set_negotiator(self)
 
     # ---- the thread --------------------------------------------------------------------------------------------
 
     def turn(self) -> float:
         """Read news and act on it. Returns seconds until the next read."""
-        self._agreement.looks()
+        self._agreement.report_alive()
         try:
             wait_s = self._look()
         except Exception as err:  # the transport's: nothing that it does may reach training
             wait_s = self._broken(err)
-        self._agreement.looks(wait_s)
+        self._agreement.report_alive(wait_s)
         return wait_s
 
     def _look(self) -> float:
         agreement = self._agreement
         exchange = self._opened()
-        agreement.work_off()
+        agreement.run_requests()
         if exchange is None:
             if self._failures == 0 and not self._is_over:
-                agreement.answers(NOTHING_OPEN)
+                agreement.set_lost(NOTHING_OPEN)
                 self._trouble.once("coordinator", NO_COORDINATOR, NOTHING_OPEN)
             return self._bounds.reopen_at_most_s if self._is_over else max(0.0, self._open_in())
         if self._is_over:
@@ -144,7 +144,7 @@ class Negotiation:
             self._seat.turn(exchange, self._session)
         if self._is_ending or self._has_rank_0_left:
             self._leave(exchange)
-        agreement.work_off()
+        agreement.run_requests()
         self._failures = 0
         return exchange.quick_s if self._is_urgent() else exchange.poll_s
 
@@ -201,7 +201,7 @@ class Negotiation:
         self._failures = min(self._failures + 1, 16)
         self._open_at = self._clock.monotonic() + wait_s
         why = f"the ranks' exchange failed: {err!r}"
-        self._agreement.answers(why)
+        self._agreement.set_lost(why)
         if self._failures >= FAILURES_REPORTED and not self._is_ending:
             self._trouble.once("coordinator", NO_COORDINATOR, why)
         else:
@@ -210,7 +210,7 @@ class Negotiation:
             self._leader.lost()
         while self._agreement.has_requests:  # with no exchange they are answered without I/O
             try:
-                self._agreement.work_off()
+                self._agreement.run_requests()
             except Exception:
                 self._trouble.count("exchange_failures")
         return wait_s
@@ -235,7 +235,7 @@ class Negotiation:
                 fate = exchange.get(self._key(armed, "fate"))
                 if fate is not None:
                     agreement.decided(armed, fate == GO)
-        agreement.answers((notice.lost if notice is not None else "") or self._unheard)
+        agreement.set_lost((notice.lost if notice is not None else "") or self._unheard)
         if self._leader is None:
             self._look_at_own_wish(exchange)
 
@@ -377,7 +377,7 @@ class Negotiation:
         until = self._clock.monotonic() + agreement.meet_s()
         pause = threading.Event()
         while (decided := exchange.get(start)) is None:
-            agreement.looks()
+            agreement.report_alive()
             if self._leader is not None and self._leader.are_all_here(exchange, plan):
                 exchange.put_new(start, GO)
             elif self._clock.monotonic() > until:
