@@ -11,7 +11,7 @@ import random
 import time
 from collections.abc import Callable
 
-from rekindle.cli.tools.classify import read_lines, run_objects
+from rekindle.cli.tools.classify import print_objects, read_lines
 from rekindle.signatures import Classifier
 from rekindle.signatures.classifier import HEAD_BYTES, TAIL_BYTES
 from rekindle.signatures.rule import skeleton
@@ -108,7 +108,7 @@ def command_rate(lines: list[bytes]) -> float:
     """Lines a second through the whole command: bytes in, JSON out."""
     stream, out = io.BytesIO(b"\n".join(lines)), io.StringIO()
     began = time.process_time()
-    run_objects(read_lines(stream), out)
+    print_objects(read_lines(stream), out)
     return len(lines) / (time.process_time() - began)
 
 

@@ -1,8 +1,8 @@
-"""What says that a checkpoint is whole: its manifest, and the hashes of its files, which follow later.
+"""Documents that describe a checkpoint: its manifest, which proves that it is whole, and the hashes of its files.
 
-A manifest is written once, after every one of its files was, and names each with its size. The hashes of the same files
-are a document of their own beside it, written when they are known: reading 40 GB takes minutes, and a checkpoint counts
-as soon as its manifest is there. Standard library only.
+A manifest is written once, after all files of the checkpoint, and lists each with its size. The hashes of the files are
+a separate document, written later: reading 40 GB takes minutes, and a checkpoint counts as soon as it has a manifest.
+Standard library only.
 """
 
 from __future__ import annotations
@@ -26,9 +26,11 @@ POISONED: Final = "a value that is not finite had been seen when it was sealed: 
 
 
 class SaveKind(StrEnum):
-    PERIODIC = "periodic"
-    EMERGENCY = "emergency"
-    FINAL = "final"
+    """Why a checkpoint was saved."""
+
+    PERIODIC = "periodic"  # by the training script, at its own interval
+    EMERGENCY = "emergency"  # because the run is about to be stopped
+    FINAL = "final"  # at the end of the run
 
 
 OUTSIDE: Final = "it lies outside the Job's own mailbox and the places declared for its checkpoints"
@@ -50,7 +52,10 @@ def check_path(value: object, field: str = "path") -> str:
 
 
 def is_below(place: Place, own: Sequence[Place]) -> bool:
-    """Whether it is one of those places, or lies in one. A whole file system is no such place; a bucket may be."""
+    """Whether `place` is one of the places `own`, or lies below one.
+
+    A whole bucket may be among `own`; the root of a file system is ignored, because everything lies below it.
+    """
     return any(
         place.bucket == outer.bucket
         and (bool(outer.path) or outer.bucket is not None)
@@ -64,7 +69,7 @@ FilePath = Annotated[str, Text(MAX_PATH_CHARS, check=check_path)]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ManifestFile(Document):
-    """One file."""
+    """One file of a checkpoint: its path below the root, and its size."""
 
     path: FilePath
     bytes: Bytes
@@ -72,7 +77,7 @@ class ManifestFile(Document):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Manifest(Message):
-    """Says that a checkpoint is whole: written after every one of its files was written and measured.
+    """Proves that a checkpoint is whole: it is written after all of its files were written and measured.
 
     `root` is the checkpoint's folder; or, where `files` is one entry with the path `.`, the file itself.
     `data` is the trainer's own small JSON (position of the sampler and the like), opaque to the service.
@@ -110,12 +115,12 @@ class Manifest(Message):
         return sum(item.bytes for item in self.files)
 
     def place_of(self, item: ManifestFile) -> Place:
-        """Where one of the files lies."""
+        """The place of one of the manifest's files."""
         root = Place.parse(self.root, "root")
         return root if item.path == ITSELF else root.join(check_path(item.path))
 
     def check_fields(self) -> None:
-        """Raises: MailboxError for files of which one is named twice, or that cannot lie beside each other."""
+        """Raises: MailboxError for a file that is listed twice, or for files beside a root that is itself a file."""
         seen: set[str] = set()
         for index, item in enumerate(self.files):
             if item.path in seen:
@@ -129,9 +134,9 @@ class Manifest(Message):
 class Hashes(Message):
     """SHA-256 of files that a manifest names, as they were read back some time after it was written.
 
-    They tell what sizes cannot: a file whose content has changed since, by a bad disk, a bad copy or another writer.
-    `manifest` is the digest of that manifest (see `Manifest.digest`); hashes of another one say nothing about it.
-    `files` maps paths of the manifest to lower-case hex; a file that is not in it was not read.
+    They detect what sizes do not: content that has changed since, by a bad disk, a bad copy or another writer.
+    `manifest` is the digest of that manifest (see `Manifest.digest`), so that a manifest that replaced it is not
+    checked against these hashes. `files` maps paths of the manifest to lower-case hex; other files were not read.
     """
 
     LIMIT_BYTES: ClassVar[int] = MAX_MANIFEST_BYTES
@@ -163,8 +168,8 @@ def verify_listing(manifest: Manifest, sizes: Mapping[str, int]) -> tuple[str, .
     """The problems that keep a checkpoint from being *verified*, in the manifest's order; empty means whole.
 
     `sizes` maps each path found under the manifest's root (see `relative_path`) to its size in bytes.
-    Files beyond the manifest's are no problem. An empty file is one: it is what a full disk leaves behind. So is a
-    checkpoint that was sealed as poisoned, whole as its files may be.
+    Files that the manifest does not list are no problem. An empty file is one: a full disk leaves such files. A
+    poisoned checkpoint has a problem even if its files are whole.
     """
     problems: list[str] = []
     if manifest.poisoned:

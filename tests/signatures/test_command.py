@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rekindle.cli.main import main
-from rekindle.cli.tools.classify import CHUNK_BYTES, MAX_LINE_BYTES, read_lines, run_objects, summary
+from rekindle.cli.tools.classify import CHUNK_BYTES, MAX_LINE_BYTES, print_objects, read_lines, summary
 from rekindle.client.table import Style
 from rekindle.signatures import Classifier
 from tests.signatures.corpus_benign import BENIGN_LINES
@@ -46,7 +46,7 @@ def command(data: bytes, *args: str) -> subprocess.CompletedProcess[bytes]:
 
 def objects(data: bytes) -> list[dict[str, str | None]]:
     out = io.StringIO()
-    run_objects(read_lines(io.BytesIO(data)), out)
+    print_objects(read_lines(io.BytesIO(data)), out)
     return [json.loads(line) for line in out.getvalue().splitlines()]
 
 

@@ -1,4 +1,7 @@
-"""The checkpoints that a run may resume from: its Job's, and those of earlier Jobs of the run that it continues."""
+"""The checkpoints from which a run may resume: its Job's own, and those of earlier Jobs of the same run.
+
+A user may continue a run under a new Job, in the mailbox of the earlier one.
+"""
 
 from __future__ import annotations
 
@@ -17,12 +20,12 @@ from chalicelib.ports.incidents import IncidentStore
 from chalicelib.ports.jobs import JobRegistry
 from chalicelib.ports.platforms import Mailbox, Scheduler, Schedulers
 
-MAX_JOBS: Final = 4  # earlier ones of a run; each costs a handful of reads
+MAX_EARLIER_JOBS: Final = 4  # of a run; each takes several reads of the registry and the store
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunCheckpoints:
-    """Reads them. Earlier Jobs are found by what they have left in the Job's mailbox."""
+    """Reads the checkpoints of a run. Earlier Jobs are found by the checkpoints that they left in the Job's mailbox."""
 
     registry: JobRegistry
     scheduler: Schedulers
@@ -32,14 +35,14 @@ class RunCheckpoints:
     def read(
         self, job: Job, attempts: Sequence[Attempt], *, seen: Callable[[], Maybe[AttemptView]], near: Sequence[int] = ()
     ) -> tuple[CheckpointView, ...]:
-        """Newest first; with a problem those on a line that was left, or that an earlier Job saved with a bad loss.
+        """The checkpoints, newest first, each with its problem where it must not be used.
 
-        `near` as in ports.Mailbox.
-
-        `seen` gives the Job's current attempt; it is asked only where there are earlier Jobs.
+        A checkpoint has a problem if the run was rolled back to before it, or if an earlier Job saved it while its
+        loss was bad. `near`: see ports.platforms.Mailbox.checkpoints. `seen` returns the current attempt's view; it is
+        called only where there are earlier Jobs.
 
         Raises:
-            RecoveryError: they cannot be read now.
+            RecoveryError: the checkpoints, or the earlier Jobs, cannot be read now.
         """
         found = self.mailbox.checkpoints(job, attempts, near=near).value
         earlier_attempts = self._of_earlier_jobs(job, attempts, found)
@@ -55,35 +58,34 @@ class RunCheckpoints:
     def _of_earlier_jobs(
         self, job: Job, attempts: Sequence[Attempt], checkpoints: Sequence[CheckpointView]
     ) -> tuple[Attempt, ...]:
-        """The attempts of earlier Jobs that wrote some of the checkpoints, before those of the Job in number.
+        """The attempts of the earlier Jobs that wrote some of the checkpoints, numbered before the Job's own.
 
-        Only of Jobs with the same mailbox on the same platform and cluster, and of the same user: what another's run
-        has saved is none of this one's, and a user that is not known is another one.
+        Only Jobs of the same user, with the same mailbox on the same platform and cluster, are earlier Jobs of the run:
+        another user's checkpoints are never resumed from. A user that is not known counts as another user.
         """
         own = {attempt.name for attempt in attempts}
-        strangers = dict.fromkeys(
+        foreign = dict.fromkeys(
             checkpoint.attempt for checkpoint in checkpoints if checkpoint.attempt and checkpoint.attempt not in own
         )
-        owners = (self.registry.job_of_attempt(name) for name in strangers)
-        names = [name for name in dict.fromkeys(owners) if name is not None and name != job.job_id][:MAX_JOBS]
-        earlier = (
-            [other for other in self.registry.known(names).values() if _is_earlier_job(other, job)] if names else []
-        )
-        if not earlier:
+        owners = (self.registry.job_of_attempt(name) for name in foreign)
+        job_ids = [job_id for job_id in dict.fromkeys(owners) if job_id is not None and job_id != job.job_id]
+        known = self.registry.known(job_ids[:MAX_EARLIER_JOBS]).values() if job_ids else ()
+        earlier_jobs = [other for other in known if _is_earlier_job(other, job)]
+        if not earlier_jobs:
             return ()
         scheduler = self.scheduler.of(job.platform)
         user = _user(job, scheduler)
         return numbered_before(
             [
                 attempt
-                for incident in earlier
-                if user is not None and _user(incident, scheduler) == user
-                for attempt in self.registry.attempts(incident.job_id)
+                for earlier in earlier_jobs
+                if user is not None and _user(earlier, scheduler) == user
+                for attempt in self.registry.attempts(earlier.job_id)
             ]
         )
 
     def _bad_stretches(self, earlier_attempts: Sequence[Attempt]) -> tuple[Stretch, ...]:
-        """What the newest Incident of each earlier Job knows; it has taken over what those before it knew."""
+        """The stretches of bad loss in the newest Incident of each earlier Job, which includes older ones."""
         jobs = dict.fromkeys(attempt.job_id for attempt in earlier_attempts)
         newest = (incident for job_id in jobs for incident in self.store.list_for_job(job_id, limit=1))
         return tuple(stretch for incident in newest for stretch in incident.loss.stretches)

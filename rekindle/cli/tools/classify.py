@@ -1,8 +1,8 @@
-"""`rekindle classify [FILE]`: what each line of a log says, and what the whole of it comes to.
+"""`rekindle classify [FILE]`: classifies each line of a log and names the root cause of a failure.
 
-Lines are read as bytes in chunks of a bounded size, whatever is in them; of a line that is longer than the classifier
-reads, only head and tail are kept. With --json one object per line goes out in the order of the lines, also for
-ordinary ones; without it a table of what was found, and the root cause.
+Memory is bounded for any input: lines are read as bytes in chunks, and only the head and the tail are kept of a line
+that is longer than the classifier reads. With --json it prints one object per line, in order, also for ordinary lines;
+without it a table of the problems that were found, and the root cause.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -24,9 +24,10 @@ from rekindle.signatures.labels import LABELS, Label
 from rekindle.signatures.places import node_in, rank_in
 
 CHUNK_BYTES: Final = 1 << 18
-MAX_LINE_BYTES: Final = MAX_JSON_BYTES  # of a longer line, its two ends
-# Distinct (label, rule, node, rank, stretch of the log) that are told apart; further ones are counted together.
-MAX_PLACES: Final = 1000
+MAX_LINE_BYTES: Final = MAX_JSON_BYTES  # only the head and the tail are kept of a longer line
+# At most so many findings, each a distinct (label, rule, node, rank, section of the log); further ones are counted
+# together by label and rule.
+MAX_FINDINGS: Final = 1000
 MAX_TEXT_CHARS: Final = 200
 _COLUMNS: Final = (
     Column("label"),
@@ -41,7 +42,7 @@ _COLUMNS: Final = (
 
 @dataclass(slots=True)
 class _Row:
-    """One label's line in the table."""
+    """One label's row in the table: `verdict` and `text` are those of the first line that got the label."""
 
     count: int
     first_line: int
@@ -50,7 +51,7 @@ class _Row:
 
 
 def register(commands: Any) -> None:
-    """Add the command; it needs no service, so it takes none of its options."""
+    """Add the command. It does not use the service, so it has no options for reaching it."""
     help_ = "what each line of a log says, and the root cause"
     parser = commands.add_parser("classify", help=help_, description=help_, allow_abbrev=False)
     parser.add_argument("file", nargs="?", default="-", metavar="FILE", help="the log (default: standard input)")
@@ -63,7 +64,7 @@ def run(args: argparse.Namespace) -> int:
     with _opened(args.file) as stream:
         lines = read_lines(stream)
         if args.json:
-            run_objects(lines, sys.stdout)
+            print_objects(lines, sys.stdout)
         else:
             print(summary(lines, Style.of(sys.stdout)))
     return 0
@@ -77,7 +78,7 @@ def _opened(name: str) -> Iterator[BinaryIO]:
         yield sys.stdin.buffer
         return
     try:
-        file = Path(name).open("rb")  # noqa: SIM115  closed below, where what the caller raises is no fault of the file
+        file = Path(name).open("rb")  # noqa: SIM115  closed below; a caller's OSError must not become BadFile
     except (OSError, ValueError) as err:
         raise BadFile(f"{clean(name)}: cannot be read: {clean(getattr(err, 'strerror', None) or err)}") from err
     with file:
@@ -85,9 +86,9 @@ def _opened(name: str) -> Iterator[BinaryIO]:
 
 
 def read_lines(stream: BinaryIO) -> Iterator[list[bytes]]:
-    """The lines of a stream, a chunk's worth at a time, without their ends; a last line without an end counts.
+    """The lines of a stream in lists, one list per chunk, without their newlines. The last line need not end in one.
 
-    What is kept of an unfinished line is bounded: its head and the newest of it.
+    At most MAX_LINE_BYTES are kept of a line while it is being read: its head and its newest bytes.
     """
     pending = b""
     read = getattr(stream, "read1", stream.read)
@@ -108,85 +109,90 @@ def _shortened(line: bytes) -> bytes:
     return line if len(line) <= MAX_LINE_BYTES else line[:HEAD_BYTES] + b"\n" + line[-TAIL_BYTES:]
 
 
-def run_objects(chunks: Iterator[list[bytes]], out: TextIO) -> None:
+def print_objects(chunks: Iterator[list[bytes]], out: TextIO) -> None:
     """One JSON object per line, flushed after each chunk, so that a log can be followed."""
     classify = Classifier().classify
-    known: dict[Verdict, str] = {}
+    encoded: dict[Verdict, str] = {}  # most lines share a few verdicts
     for lines in chunks:
-        notes = []
+        texts: list[str] = []
         for line in lines:
             verdict = classify(line)
-            text = known.get(verdict)
+            text = encoded.get(verdict)
             if text is None:
-                text = known[verdict] = json.dumps(verdict.to_json())
-            notes.append(text)
-        notes.append("")
-        out.write("\n".join(notes))
+                text = encoded[verdict] = json.dumps(verdict.to_json())
+            texts.append(text)
+        texts.append("")
+        out.write("\n".join(texts))
         out.flush()
 
 
 def summary(chunks: Iterator[list[bytes]], style: Style) -> str:
-    """The table of what was found, and the root cause, for people."""
-    classifier = Classifier()
-    rows: dict[Label, _Row] = {}
-    findings: dict[tuple[Label, str, str | None, int | None, int], Finding] = {}
+    """The table of the problems that were found, and the root cause, for people."""
+    classifier, found = Classifier(), _Found()
     number = 0
     for lines in chunks:
         for line in lines:
             number += 1
             verdict = classifier.classify(line)
-            if verdict.label is Label.BENIGN:
-                continue
-            text = line[:HEAD_BYTES].decode("utf-8", "replace")
-            _count(rows, verdict, number, text)
-            key = (verdict.label, verdict.rule, node_in(text), rank_in(text), number // LINES_APART)
-            if key not in findings and len(findings) >= MAX_PLACES:
-                key = (verdict.label, verdict.rule, None, None, -1)
-            known = findings.get(key)
-            findings[key] = (
-                replace(known, count=known.count + 1)
-                if known
-                else Finding(verdict=verdict, node=key[2], rank=key[3], at=float(number))
-            )
-    found = sum(row.count for row in rows.values())
+            if verdict.label is not Label.BENIGN:
+                found.add(verdict, number, line[:HEAD_BYTES].decode("utf-8", "replace"))
+    problems = sum(row.count for row in found.rows.values())
     counted = "1 line" if number == 1 else f"{number:,} lines"
-    parts = [f"{counted}, {found:,} of them {'says' if found == 1 else 'say'} that something is wrong"]
-    if rows:
-        cause = root_cause(findings.values(), is_one_log=True)
-        shown = sorted(rows.items(), key=lambda item: (item[1].verdict.order, item[1].first_line))
+    parts = [f"{counted}, {problems:,} of them {'says' if problems == 1 else 'say'} that something is wrong"]
+    if found.rows:
+        cause = root_cause(found.findings.values(), is_one_log=True)
         parts += [
             "",
-            render(
-                _COLUMNS,
-                [
-                    (
-                        label.value,
-                        row.count,
-                        row.first_line,
-                        row.verdict.fault or "-",
-                        row.verdict.first_response.value,
-                        row.verdict.rule,
-                        clean(row.text.strip())[:120],
-                    )
-                    for label, row in shown
-                ],
-                style,
-            ),
+            _table(found.rows, style),
             "",
             f"root cause: {clean(cause.text)}",
             f"            {LABELS[cause.label].meaning}",
-            f"asks for:   {cause.first_response.value}{_who(cause.suspects)}",
+            f"asks for:   {cause.first_response.value}{_suspects(cause.suspects)}",
         ]
     return "\n".join(parts)
 
 
-def _count(rows: dict[Label, _Row], verdict: Verdict, number: int, text: str) -> None:
-    row = rows.get(verdict.label)
-    if row is None:
-        rows[verdict.label] = _Row(count=1, first_line=number, verdict=verdict, text=text[:MAX_TEXT_CHARS])
-    else:
-        row.count += 1
+class _Found:
+    """The problems of one log: `rows` for the table, by label; `findings` for the root cause, by place in the log."""
+
+    def __init__(self) -> None:
+        self.rows: dict[Label, _Row] = {}
+        self.findings: dict[tuple[Label, str, str | None, int | None, int], Finding] = {}
+
+    def add(self, verdict: Verdict, number: int, text: str) -> None:
+        """Count a line: its verdict, its number from 1, and its head."""
+        row = self.rows.get(verdict.label)
+        if row is None:
+            self.rows[verdict.label] = _Row(count=1, first_line=number, verdict=verdict, text=text[:MAX_TEXT_CHARS])
+        else:
+            row.count += 1
+        key = (verdict.label, verdict.rule, node_in(text), rank_in(text), number // LINES_APART)
+        if key not in self.findings and len(self.findings) >= MAX_FINDINGS:
+            key = (verdict.label, verdict.rule, None, None, -1)
+        known = self.findings.get(key)
+        if known is not None:
+            self.findings[key] = replace(known, count=known.count + 1)
+        else:
+            self.findings[key] = Finding(verdict=verdict, node=key[2], rank=key[3], at=float(number))
 
 
-def _who(suspects: tuple[str, ...]) -> str:
-    return f" ({', '.join(clean(suspect) for suspect in suspects[:8])})" if suspects else ""
+def _table(rows: Mapping[Label, _Row], style: Style) -> str:
+    """The rows by the order of their labels, then by their first line."""
+    shown = sorted(rows.items(), key=lambda item: (item[1].verdict.order, item[1].first_line))
+    cells = [
+        (
+            label.value,
+            row.count,
+            row.first_line,
+            row.verdict.fault or "-",
+            row.verdict.first_response.value,
+            row.verdict.rule,
+            clean(row.text.strip())[:120],
+        )
+        for label, row in shown
+    ]
+    return render(_COLUMNS, cells, style)
+
+
+def _suspects(names: tuple[str, ...]) -> str:
+    return f" ({', '.join(clean(name) for name in names[:8])})" if names else ""

@@ -95,9 +95,8 @@ class Sealer:
         self._upload = upload
         self._on_failed = on_failed
         self._on_done = on_done
-        self._lock = (
-            threading.RLock()
-        )  # reentrant: a signal handler of the training script may call submit while the thread holds it
+        # Reentrant: a signal handler of the training script may call submit while its own thread holds the lock.
+        self._lock = threading.RLock()
         self._pending: list[_PendingSave] = []
 
     @property

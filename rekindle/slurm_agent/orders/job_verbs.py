@@ -9,7 +9,7 @@ from rekindle.protocol.cluster.documents import AttemptDoc, JobSpec, SlurmState
 from rekindle.protocol.cluster.names import parse_attempt
 from rekindle.protocol.cluster.orders import Order, Outcome
 from rekindle.slurm_agent.base.ports import NotProtected, Slurm, SlurmError, SlurmRefused, SlurmUnavailable, UnknownJob
-from rekindle.slurm_agent.orders.size_verbs import whole_again
+from rekindle.slurm_agent.orders.size_verbs import restore_size
 from rekindle.slurm_agent.orders.verbs import (
     ACTIVE,
     ENDED,
@@ -303,7 +303,7 @@ class JobVerbs:
             except SlurmRefused as err:
                 held = "; it is left held" if doc.held else ""
                 raise SlurmRefused(f"job {doc.slurm_job} cannot do without those nodes: {err}{held}") from err
-        size = whole_again(self._slurm, order, doc)
+        size = restore_size(self._slurm, order, doc)
         if doc.held:
             self._slurm.release(doc.slurm_job)
         self._at_once(doc.slurm_job)

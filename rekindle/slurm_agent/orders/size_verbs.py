@@ -1,4 +1,4 @@
-"""The order that lets a pending job run on fewer nodes."""
+"""Orders that change the number of nodes of a pending job: fewer, or its full size again."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ from rekindle.slurm_agent.orders.verbs import OrderTry, Result, done, present, r
 
 
 def shrink(slurm: Slurm, order_try: OrderTry) -> Result:
-    """Only a job that waits, is let go, and says itself that it can do with so few."""
+    """Let a pending job run on fewer nodes: `nodes_min` to `nodes_max` of the order.
+
+    Refused unless the job is pending, not held, and was submitted with a minimum that allows so few nodes.
+    """
     order = order_try.order
     assert order.nodes_min is not None, "orders.NEEDED"  # noqa: S101
     assert order.nodes_max is not None, "orders.NEEDED"  # noqa: S101
@@ -22,11 +25,11 @@ def shrink(slurm: Slurm, order_try: OrderTry) -> Result:
     if found.lead:
         return stale(order, doc)
     if doc.state is not SlurmState.PENDING or doc.held:
-        how = "held" if doc.held else doc.state.value
-        return refused(f"job {doc.slurm_job} is {how}: only one that waits for nodes is made smaller")
+        state = "held" if doc.held else doc.state.value
+        return refused(f"job {doc.slurm_job} is {state}: only one that waits for nodes is made smaller")
     if doc.min_nodes is None or order.nodes_min < doc.min_nodes:
-        least = "does not say that it can run on fewer" if doc.min_nodes is None else f"needs {doc.min_nodes} nodes"
-        return refused(f"job {doc.slurm_job} {least}")
+        problem = "does not say that it can run on fewer" if doc.min_nodes is None else f"needs {doc.min_nodes} nodes"
+        return refused(f"job {doc.slurm_job} {problem}")
     size = slurm.size(doc.slurm_job)
     if size.low == order.nodes_min:
         return order_try.there(f"job {doc.slurm_job} asks for {size.low} nodes or more")
@@ -39,10 +42,10 @@ def shrink(slurm: Slurm, order_try: OrderTry) -> Result:
     return done(f"job {doc.slurm_job} takes {order.nodes_min} nodes now; it asked for {size.low}")
 
 
-def whole_again(slurm: Slurm, order: Order, doc: AttemptDoc) -> str:
-    """Before a job is let go: the size that the order names, where it is another. What became of it, for people.
+def restore_size(slurm: Slurm, order: Order, doc: AttemptDoc) -> str:
+    """Give a held job the size that the order names, before it is released. Returns a note for people, or "".
 
-    A job that stays small is better than one that does not start, so a refusal is reported and no more.
+    A job that stays small is better than one that does not start, so Slurm's refusal is only reported in the note.
     """
     if order.nodes_min is None:
         return ""
