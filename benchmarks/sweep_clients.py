@@ -1,7 +1,7 @@
-"""Real boto3 clients over the sweep's fleet in memory: what botocore itself takes of the processor.
+"""Real boto3 clients over the sweep's in-memory fleet, to measure the CPU time that botocore itself takes.
 
-Requests are made, signed, answered in AWS's own wire formats (moto's serialisers) and parsed. Sockets and TLS are not
-part of it, because nothing is sent.
+Requests are built, signed, answered in AWS's own wire formats (by moto's serialisers) and parsed. The cost of sockets
+and TLS is not measured, because nothing is sent.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from localcloud.aws.wire import response
 
 
 class RealClients:
-    """A session whose clients are boto3's own. `spent_s`: CPU seconds of answering, which are not the service's."""
+    """A session of boto3 clients. `answering_s`: CPU seconds of the fake answers, which benchmarks subtract."""
 
     def __init__(self, wire: Wire) -> None:
         self._wire = wire
         self._session = session_of("us-west-2")
-        self._guard = threading.Lock()
-        self.spent_s = 0.0
+        self._lock = threading.Lock()
+        self.answering_s = 0.0
 
     def client(self, name: str, config: Config | None = None) -> Any:
-        """A client that reaches the fleet and nothing else."""
+        """A client of the service `name` whose every request the in-memory fleet answers."""
         client = self._session.client(
             name,
             config=config,
@@ -40,23 +40,24 @@ class RealClients:
         )
         model = get_service_model(name)
         protocol = client.meta.service_model.resolved_protocol
-        asked = threading.local()
+        call = threading.local()  # the parameters of the call that this thread is making
 
         def remember(params: dict[str, Any], **_: Any) -> None:
-            asked.params = params
+            call.params = params
 
         def answer(request: AWSPreparedRequest, event_name: str, **_: Any) -> AWSResponse:
             began = time.thread_time()
             operation = model.operation_model(event_name.rpartition(".")[2])
-            with self._guard:
-                found = dict(self._wire.answer(name, operation.name, asked.params))
-            if "Body" in found:
-                made: tuple[int, dict[str, str], bytes] = (200, {"ETag": found["ETag"]}, found["Body"].read())
+            with self._lock:
+                answer_fields = dict(self._wire.answer(name, operation.name, call.params))
+            if "Body" in answer_fields:
+                headers = {"ETag": answer_fields["ETag"]}
+                reply: tuple[int, dict[str, str], bytes] = (200, headers, answer_fields["Body"].read())
             else:
-                made = _serialised(model, operation.name, protocol, found)
-            with self._guard:
-                self.spent_s += time.thread_time() - began
-            return response(request.url, *made)
+                reply = _serialised(model, operation.name, protocol, answer_fields)
+            with self._lock:
+                self.answering_s += time.thread_time() - began
+            return response(request.url, *reply)
 
         client.meta.events.register_first("provide-client-params", remember)
         client.meta.events.register("before-send", answer)
@@ -64,8 +65,9 @@ class RealClients:
 
 
 def _serialised(
-    model: ServiceModel, operation: str, protocol: str, found: dict[str, Any]
+    model: ServiceModel, operation: str, protocol: str, fields: dict[str, Any]
 ) -> tuple[int, dict[str, str], bytes]:
-    response = get_serializer_class(model.service_name, protocol)(model.operation_model(operation)).serialize(found)
+    """Status, headers and body of an answer in the service's wire format."""
+    response = get_serializer_class(model.service_name, protocol)(model.operation_model(operation)).serialize(fields)
     body = response["body"]
     return response["status_code"], dict(response["headers"]), body if isinstance(body, bytes) else body.encode()

@@ -1,4 +1,4 @@
-"""Every figure that the model takes for granted, with its source. One place; pure."""
+"""Every assumption of the model that is a number, with its source. Pure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _LEDGER = "the ledger's counterfactual (docs/ledger.md)"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figure:
-    """One figure: `value` in `unit`."""
+    """One assumption: `name` describes it in a phrase, `value` is in `unit` (empty: a plain number)."""
 
     name: str
     value: float
@@ -45,7 +45,7 @@ HEALTH_AGENT = Figure(
     name="the health agent names a node after", value=30.0, unit="s", source="HyperPod takes 5-30 s, the longest taken"
 )
 DIAGNOSIS = Figure(name="auto-resume's diagnosis", value=20.0, unit="s", source="HyperPod on Slurm takes 10-30 s")
-AGENT_LOOK = Figure(
+AGENT_POLL = Figure(
     name="the head node's agent sees that a job has ended after",
     value=10.0,
     unit="s",
@@ -54,10 +54,10 @@ AGENT_LOOK = Figure(
 SLURM_NODE = Figure(
     name="Slurm gives a silent node up after", value=300.0, unit="s", source="slurm.conf, SlurmdTimeout, its default"
 )
-EVENT = Figure(
+EVENT_DELIVERY = Figure(
     name="an AWS event arrives after", value=5.0, unit="s", source="AWS's own log bridge: 1-5 s, the longest taken"
 )
-HEARING = Figure(
+REQUEST_POLL = Figure(
     name="the monitor hears a request after",
     value=_MONITOR.poll_s,
     unit="s",
@@ -69,7 +69,7 @@ HANG_FLOOR = Figure(
     unit="s",
     source="rekindle.monitor, stall_factor and stall_floor_s (docs/monitor.md)",
 )
-SEEN = Figure(
+WATCHDOG_PERIOD = Figure(
     name="the monitor's watchdog looks every", value=_MONITOR.watch_s, unit="s", source="rekindle.monitor, watch_s"
 )
 REBOOT_LIMIT = Figure(
@@ -87,13 +87,13 @@ RATE = Figure(
 
 
 def hang_limit_s(step_s: float) -> float:
-    """After how long the monitor calls a hang."""
+    """How long after a run's last step the monitor reports a hang, at most; `step_s` is its usual step time."""
     return max(_MONITOR.stall_floor_s, _MONITOR.stall_factor * step_s) + _MONITOR.watch_s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """One run: how big it is, and what saving, stopping and starting take.
+    """One modelled run: its size, and how long saving, stopping, starting and repairing take.
 
     `interval_s` are productive seconds between two saves, each of which stops the run for `save_s`.
     """
@@ -110,9 +110,10 @@ class Setting:
 
     @property
     def gpus(self) -> int:
+        """All GPUs of the run."""
         return self.nodes * self.gpus_per_node
 
 
 def lines(figures: Sequence[Figure]) -> list[str]:
-    """Each as one line of text."""
-    return [str(line) for line in figures]
+    """Each figure as one line of text."""
+    return [str(figure) for figure in figures]

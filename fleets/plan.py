@@ -14,7 +14,7 @@ from chalicelib.domain.reporting.ledger import quantity_json
 from chalicelib.domain.reporting.prices import DEFAULT_PRICES, Prices
 from fleets.costs import Row, node_price, row_of
 from fleets.figures import (
-    AGENT_LOOK,
+    AGENT_POLL,
     HANG_FLOOR,
     HEALTH_AGENT,
     HUMAN,
@@ -242,7 +242,7 @@ def _figures(wanted: PlanRequest, setting: Setting, mean_s: float) -> tuple[Figu
         save,
         start,
         STOP,
-        AGENT_LOOK,
+        AGENT_POLL,
         HEALTH_AGENT,
         HANG_FLOOR,
         STEP,

@@ -12,14 +12,14 @@ from fleets.answers import Answer, Case
 from fleets.causes import NOTICE_S, Cause, Remedy, Symptom
 from fleets.decided import PlayResult, Stages, played
 from fleets.figures import (
-    AGENT_LOOK,
-    EVENT,
+    AGENT_POLL,
+    EVENT_DELIVERY,
     HEALTH_AGENT,
-    HEARING,
     HUMAN,
     NCCL,
-    SEEN,
+    REQUEST_POLL,
     SLURM_NODE,
+    WATCHDOG_PERIOD,
     Setting,
     hang_limit_s,
 )
@@ -73,7 +73,7 @@ class Rekindle:
 
     def _answer(self, cause: Cause, setting: Setting, repaired: bool) -> Answer:
         stages = Stages(
-            save_s=HEARING.value + setting.save_s,
+            save_s=REQUEST_POLL.value + setting.save_s,
             stop_s=setting.stop_s,
             start_s=setting.restart_s,
             step_s=setting.step_s,
@@ -102,13 +102,13 @@ class Rekindle:
             return Symptom.HANG, hang_limit_s(setting.step_s)
         if cause.shows is Symptom.HANG:
             seen = Symptom.NODE_CRASH if cause.is_of_a_node and cause.is_named else Symptom.CRASH
-            return seen, NCCL.value + AGENT_LOOK.value
+            return seen, NCCL.value + AGENT_POLL.value
         return cause.shows, {
-            Symptom.CRASH: AGENT_LOOK.value,
+            Symptom.CRASH: AGENT_POLL.value,
             Symptom.NODE_CRASH: HEALTH_AGENT.value,
-            Symptom.NODE_GONE: SLURM_NODE.value + AGENT_LOOK.value,
-            Symptom.NON_FINITE: setting.step_s + SEEN.value,
-            Symptom.NOTICE: EVENT.value,
+            Symptom.NODE_GONE: SLURM_NODE.value + AGENT_POLL.value,
+            Symptom.NON_FINITE: setting.step_s + WATCHDOG_PERIOD.value,
+            Symptom.NOTICE: EVENT_DELIVERY.value,
         }[cause.shows]
 
     def _unnamed(self, shows: Symptom, stages: Stages, detect_s: float) -> Answer:

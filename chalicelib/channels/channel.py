@@ -1,7 +1,8 @@
-"""What every way out to people has in common: the Channel, what its errors mean, and how a notice travels.
+"""What all notification channels share: the Channel port, the meaning of its errors, and reading a notice.
 
-A notice goes over the bus to `notice_event`, which lays one message per channel into the queue `deliveries`; `deliver`
-hands each to its Channel (chalicelib/channels/delivery). Delivery is at least once: a double carries the same token.
+A notice is published on the event bus. The function `notice_event` enqueues one message per channel in the queue
+`deliveries`; the function `deliver` passes each to its Channel (chalicelib/channels/delivery). Delivery is at least
+once: a duplicate has the same token.
 """
 
 from __future__ import annotations
@@ -16,16 +17,16 @@ from chalicelib.ports.notices import Address, Notice, NoticeKind
 
 
 class Channel(Protocol):
-    """One way to tell people."""
+    """One way to notify people, such as Slack or a webhook."""
 
     def send(self, notice: Notice, *, attempt: int) -> None:
-        """Hand the notice over, or raise. `attempt` counts from 1; from 2 on, the notice may have arrived before.
+        """Deliver the notice, or raise. `attempt` counts from 1; from 2 on, the notice may have been delivered before.
 
         Raises:
-            SlowDown: the receiver wants fewer messages; the whole channel rests for so long.
-            RetryLater: another delivery is at the same message, or it is too soon; the channel does not rest for that.
-            DependencyUnavailable: no answer, or a failure of the receiver's; tried again later.
-            Permanent: this notice will never be taken: it goes to the dead letters, where a person finds it.
+            SlowDown: the receiver limits the rate; the whole channel pauses for `retry_after_s`.
+            RetryLater: this notice is being delivered already, or it is too soon; the channel does not pause.
+            DependencyUnavailable: the receiver did not answer, or failed; delivery is tried again later.
+            Permanent: the receiver will never accept this notice; it goes to the dead-letter queue.
         """
         ...
 
@@ -39,7 +40,7 @@ class SlowDown(Throttled):
 
 
 class RetryLater(DependencyUnavailable):
-    """This notice must wait `retry_after_s` seconds; nothing is wrong with the channel, and the others need not."""
+    """This notice must wait `retry_after_s` seconds; the channel works, and other notices are sent."""
 
     def __init__(self, message: str, *, retry_after_s: float) -> None:
         super().__init__(message)
@@ -47,22 +48,22 @@ class RetryLater(DependencyUnavailable):
 
 
 class Secrets(Protocol):
-    """Secrets by name."""
+    """Port: reads secrets by name."""
 
     def secret(self, name: str) -> str:
         """The secret's value. Never log it, never put it into an error.
 
         Raises:
-            UnknownEntity: there is none of this name.
+            UnknownEntity: no secret has this name.
         """
         ...
 
 
 def read_notice(detail: Mapping[str, Any]) -> Notice:
-    """The Notice in an event's detail: the inverse of channels.bus.detail_of.
+    """Read the Notice from an event's detail: the inverse of channels.bus.detail_of.
 
     Raises:
-        MalformedEvent: names the field.
+        MalformedEvent: the detail is not a notice; names the field where one is wrong.
     """
     data = detail.get("data")
     if not isinstance(data, Mapping):
@@ -82,7 +83,7 @@ def read_notice(detail: Mapping[str, Any]) -> Notice:
             phase=_text(data, "phase"),
             cluster=_text(data, "cluster"),
             node=_text(data, "node"),
-            paste=tuple((str(label), str(what)) for label, what in data.get("paste") or ()),
+            paste=tuple((str(label), str(command)) for label, command in data.get("paste") or ()),
             sequence=_text(detail, "sequence"),
             address=_address(data.get("address")),
         )
@@ -91,7 +92,7 @@ def read_notice(detail: Mapping[str, Any]) -> Notice:
 
 
 def _address(body: Any) -> Address | None:
-    """None in a notice about no Incident, and in one of a version that gave none."""
+    """None if the notice is about no Incident, or was written by a version without addresses."""
     if not isinstance(body, Mapping):
         return None
     until = _text(body, "until")
@@ -103,6 +104,7 @@ def _address(body: Any) -> Address | None:
 
 
 def _text(body: Mapping[str, Any], name: str) -> str:
+    """A text field; empty where it is missing or null."""
     value = body.get(name)
     if value is not None and not isinstance(value, str):
         raise MalformedEvent(f"detail.{name}", f"must be a text, not {type(value).__name__}")

@@ -1,9 +1,12 @@
-"""What CloudFormation, IAM or a wrong parameter would stop half way, read from the packaged template beforehand."""
+"""Checks of the packaged template before a deployment: parameters, quotas, and the resources that parameters name.
+
+Without them, CloudFormation or IAM would stop the deployment half way.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 from infra.asking import Asked, Check, Finding, code_of, note, problem
@@ -25,7 +28,7 @@ TRAINING_LOGS: Final = "/aws/sagemaker/TrainingJobs"
 
 
 def parameters(asked: Asked) -> Iterator[Finding]:
-    """Names and values that the template does not take."""
+    """Parameters that the template does not have, and values that it does not allow."""
     assert asked.template is not None  # noqa: S101  these checks run with a template only
     try:
         parameter_texts(asked.template, asked.texts)
@@ -35,7 +38,7 @@ def parameters(asked: Asked) -> Iterator[Finding]:
 
 
 def sizes(asked: Asked) -> Iterator[Finding]:
-    """Of the template, and of each role's policies with the parameters as they are given."""
+    """Sizes above an AWS quota: of the template, of each role's policies, of event patterns and of the environment."""
     assert asked.template is not None  # noqa: S101
     resources = asked.template["Resources"]
     size = len(json.dumps(asked.template))
@@ -48,20 +51,9 @@ def sizes(asked: Asked) -> Iterator[Finding]:
     try:
         resolve = resolver(asked)
     except BadParameters:
-        return  # told by `parameters`
-    fewer = "give fewer TrainingBuckets, TrainingRoleArns or KmsKeyArns, or deploy a stage for each half of them"
+        return  # reported by `parameters`
     for name, resource in resources.items():
-        properties = resource.get("Properties", {})
-        if resource["Type"] == "AWS::IAM::Role":
-            total = sum(_length(resolve(policy["PolicyDocument"])) for policy in properties.get("Policies", []))
-            if total > MAX_INLINE:
-                yield problem(f"the inline policies of {name} have {total} bytes; IAM takes {MAX_INLINE}", fewer)
-        elif resource["Type"] == "AWS::IAM::ManagedPolicy":
-            total = _length(resolve(properties["PolicyDocument"]))
-            if total > MAX_MANAGED:
-                yield problem(f"the managed policy {name} has {total} bytes; IAM takes {MAX_MANAGED}", fewer)
-        elif resource["Type"] == "AWS::Serverless::Function":
-            yield from _patterns(resolve(properties.get("Events", {})))
+        yield from _resource_sizes(name, resource, resolve)
     variables = asked.template.get("Globals", {}).get("Function", {}).get("Environment", {}).get("Variables", {})
     total = _length(resolve(variables))
     if total > MAX_ENVIRONMENT:
@@ -69,6 +61,21 @@ def sizes(asked: Asked) -> Iterator[Finding]:
             f"the functions' environment has {total} bytes; Lambda takes {MAX_ENVIRONMENT}",
             "give fewer TrainingRoleArns, or deploy a stage for each half of them",
         )
+
+
+def _resource_sizes(name: str, resource: Mapping[str, Any], resolve: Callable[[Any], Any]) -> Iterator[Finding]:
+    fewer = "give fewer TrainingBuckets, TrainingRoleArns or KmsKeyArns, or deploy a stage for each half of them"
+    properties = resource.get("Properties", {})
+    if resource["Type"] == "AWS::IAM::Role":
+        total = sum(_length(resolve(policy["PolicyDocument"])) for policy in properties.get("Policies", []))
+        if total > MAX_INLINE:
+            yield problem(f"the inline policies of {name} have {total} bytes; IAM takes {MAX_INLINE}", fewer)
+    elif resource["Type"] == "AWS::IAM::ManagedPolicy":
+        total = _length(resolve(properties["PolicyDocument"]))
+        if total > MAX_MANAGED:
+            yield problem(f"the managed policy {name} has {total} bytes; IAM takes {MAX_MANAGED}", fewer)
+    elif resource["Type"] == "AWS::Serverless::Function":
+        yield from _patterns(resolve(properties.get("Events", {})))
 
 
 def _patterns(events: Mapping[str, Any]) -> Iterator[Finding]:
@@ -82,7 +89,10 @@ def _patterns(events: Mapping[str, Any]) -> Iterator[Finding]:
 
 
 def named_resources(asked: Asked) -> Iterator[Finding]:
-    """What the parameters name must be there: a typing error here is found when a run needs it, else."""
+    """Log groups, buckets and roles that the parameters name but that do not exist or cannot be reached.
+
+    A misspelling would otherwise show only when a run needs the resource.
+    """
     yield from _log_group(asked)
     for bucket in asked.listed("TrainingBuckets"):
         yield from _bucket(asked, bucket)
@@ -140,8 +150,11 @@ def _role(asked: Asked, arn: str) -> Iterator[Finding]:
         )
 
 
-class _Guessed(Mapping[Any, Any]):
-    """What a resource will be called is known when it is made: until then a text as long as the longest may be."""
+class _Placeholders(Mapping[Any, Any]):
+    """References and attributes before the stack exists: known values, and for resources a text of the greatest length.
+
+    The lengths matter, not the names: the checks compare sizes with quotas.
+    """
 
     def __init__(self, asked: Asked, known: Mapping[str, Any]) -> None:
         self._asked = asked
@@ -163,7 +176,7 @@ class _Guessed(Mapping[Any, Any]):
 
 
 def resolver(asked: Asked) -> Any:
-    """A function that works a value of the template out, as far as that can be done before the stack stands.
+    """A function that resolves the intrinsics in a value of the template, with placeholders for what is not known yet.
 
     Raises:
         BadParameters: the parameters do not fit the template.
@@ -177,12 +190,13 @@ def resolver(asked: Asked) -> Any:
         "AWS::Partition": asked.session.get_partition_for_region(asked.region),
     }
     known = {**pseudo, **parameter_values(asked.template, texts)}
-    guessed = _Guessed(asked, known)
-    stack = Stack(references=guessed, attributes=guessed, conditions=conditions_of(asked.template, known))
+    placeholders = _Placeholders(asked, known)
+    stack = Stack(references=placeholders, attributes=placeholders, conditions=conditions_of(asked.template, known))
     return stack.resolve
 
 
 def _length(document: Any) -> int:
+    """Characters of the document as compact JSON."""
     return len(json.dumps(document, separators=(",", ":")))
 
 

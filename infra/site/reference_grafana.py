@@ -1,7 +1,7 @@
 """docs/reference/grafana.json: the metrics of a stack and of its Jobs as a Grafana dashboard on CloudWatch.
 
 Panels come from the tables of infra/dashboard.py, chalicelib/observability.py and rekindle/monitor/base/metrics.py.
-Sources of the form: Grafana, "Dashboard JSON model"; grafana-foundation-sdk, models `dashboard` and `cloudwatch`, by
+Sources of the format: Grafana, "Dashboard JSON model"; grafana-foundation-sdk, models `dashboard` and `cloudwatch`, by
 which a test reads the document; Grafana, "CloudWatch template variables".
 
 The template has no metric stream: an account that wants one usually streams all namespaces already.
@@ -24,7 +24,7 @@ SOURCE: Final = {"type": TYPE, "uid": "${datasource}"}
 REGION: Final = "$region"
 STACK: Final = "$stack"
 JOB: Final = "$job"
-# title, statistic, Grafana's unit, metrics of the monitor
+# (title, statistic, Grafana's unit, the monitor's metrics) of each panel of the row "Training"
 TRAINING: Final = (
     ("Loss", "Average", "none", ("Loss",)),
     ("Step", "Maximum", "none", ("Step",)),
@@ -40,12 +40,12 @@ _ROW_HEIGHT: Final = 1
 
 
 def page_text() -> str:
-    """The document, for Grafana's import."""
+    """The file's text: JSON that Grafana imports."""
     return json.dumps(document(), indent=1, ensure_ascii=False) + "\n"
 
 
 def document() -> dict[str, Any]:
-    """The dashboard as Grafana's model has it."""
+    """The dashboard in Grafana's JSON model."""
     return {
         "uid": "rekindle",
         "title": "Rekindle",
@@ -66,7 +66,7 @@ def document() -> dict[str, Any]:
 
 
 def _rows() -> Iterator[tuple[str, list[dict[str, Any]]]]:
-    """(title of the row, its panels without their places)."""
+    """(title, panels without positions) of each row."""
     units = {name: _UNITS[str(unit.value)] for name, _, unit in observability.CLOSED}
     closed = {name: ["*"] for name in observability.CLOSED_DIMENSIONS} | {dashboard.SERVICE[0]: [STACK]}
     service = {dashboard.SERVICE[0]: [STACK]}
@@ -111,6 +111,7 @@ def _rows() -> Iterator[tuple[str, list[dict[str, Any]]]]:
 
 
 def _laid_out(rows: Iterator[tuple[str, list[dict[str, Any]]]]) -> Iterator[dict[str, Any]]:
+    """Rows and panels with ids and grid positions: two panels side by side."""
     number = y = 0
     for title, panels in rows:
         number += 1
@@ -143,7 +144,7 @@ def _panel(title: str, queries: Sequence[dict[str, Any]], *, unit: str = "none")
 def _query(
     namespace: str, metric: str, dimensions: Mapping[str, list[str]], statistic: str, *, label: str = ""
 ) -> dict[str, Any]:
-    """One search over exactly these dimensions; each series by its metric and the values that differ."""
+    """A CloudWatch search over exactly these dimensions. Labels name the metric and the dimensions that vary."""
     return {
         "queryMode": "Metrics",
         "metricQueryType": 0,  # a search, not Metrics Insights

@@ -1,18 +1,18 @@
-"""A curve as a page shows it: data for the script that draws it (static/plots.js), words, and a table. Pure.
+"""A chart on a page: the data for the script that draws it (static/plots.js), a description, and a table. Pure.
 
-A curve is a list of (x, value); where x is a step, a run that went back or was started again begins a new line there,
-so that what was trained twice is seen twice. What is not known is not drawn, and the words say so.
+A curve is a list of (x, value). If x is a step, each attempt is a line of its own, so that steps that were trained
+twice, after a rollback or a restart, are drawn twice. Unknown values are not drawn; the description mentions them.
 
 The script's data: `{x: "step"|"time", title, words, isLog, lines: [{name, newest, xs, ys, low?, high?}], marks: [{kind,
-low, high, label}], broken: [x]}`. A line is one attempt, its x ascending; `null` in `ys` parts it, where nothing was
-measured.
+low, high, label}], broken: [x]}`. A line is one attempt, its x ascending; a `null` in `ys` is a gap, where nothing was
+measured. `broken` holds the x of values that were not finite.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
@@ -22,15 +22,21 @@ from rekindle.console.curve import Curve, Mark
 from rekindle.drawing.scales import short, values_scale
 from rekindle.drawing.strokes import AttemptPoints, Axis, Point, can_be_drawn, unbroken_parts
 
-TABLE_ROWS: Final = 40
+TABLE_ROWS: Final = 40  # at most, plus the last value
 DAY_S: Final = 86_400
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chart:
-    """All that a template needs. `plot`: JSON for the script, empty where there is no curve, for the reason in `why`.
+    """Everything that a template needs to show one chart.
 
-    `text` is the picture in words, `rows` its values for a table, `broken` how many values were no finite numbers.
+    text         a description of the chart, for people who do not see it
+    why          why there is no curve; empty where there is one
+    rows         a sample of the values for a table: (step or time, value)
+    broken       how many values were not finite numbers
+    plot         the script's data as JSON; empty where there is no curve
+    is_log       the scale of the values is logarithmic
+    has_earlier  attempts before the newest are drawn, too, so a legend must name the lines
     """
 
     name: str
@@ -44,11 +50,11 @@ class Chart:
     broken: int
     plot: str
     is_log: bool
-    has_earlier: bool  # attempts before the newest are drawn, too, so that a legend has to name the lines
+    has_earlier: bool
 
 
 def draw(curve: Curve) -> Chart | None:
-    """The chart; None where there is nothing to be shown at all."""
+    """The chart of a curve; None where there is nothing to show: no values, marks or broken values."""
     finite = [point for point in curve.points if can_be_drawn(point)]
     if not (finite or curve.broken or curve.marks):
         return None
@@ -98,14 +104,14 @@ def _plot(curve: Curve, parts: Sequence[AttemptPoints], *, words: str, is_log: b
 
 
 def _name(curve: Curve, attempt: int, newest: int) -> str:
-    """Unique in its chart: the script finds a line by it."""
+    """The name of an attempt's line; unique in its chart, because the script finds lines by their names."""
     if attempt < len(curve.names):
         return curve.names[attempt]
     return curve.y_title if newest == 0 else f"line {attempt + 1}"
 
 
 def _edges(curve: Curve) -> Mapping[Point, tuple[float, float]]:
-    """The band at each point; none where low and high do not go with the points one by one."""
+    """(low, high) of the band at each point; empty unless the curve has a low and a high value for each point."""
     if not len(curve.low) == len(curve.high) == len(curve.points):
         return {}
     return {
@@ -116,28 +122,29 @@ def _edges(curve: Curve) -> Mapping[Point, tuple[float, float]]:
 
 
 def _line(parts: Sequence[AttemptPoints], edges: Mapping[Point, tuple[float, float]], name: str) -> dict[str, Any]:
+    """One attempt's line in the script's data. Its unbroken parts are joined, with a null between two of them."""
     xs: list[float] = []
     ys: list[float | None] = []
     low: list[float | None] = []
     high: list[float | None] = []
     for part in parts:
-        if xs:  # the line is parted halfway to the next point
+        if xs:  # the gap is placed halfway to the next point
             xs.append((xs[-1] + part.points[0][0]) / 2)
             for values in (ys, low, high):
                 values.append(None)
         for point in part.points:
             if xs and point[0] <= xs[-1]:
-                continue  # two periods that ended at the same step: the earlier one stands
-            around = edges.get(point, (point[1], point[1]))
+                continue  # two periods ended at the same step: the earlier one is drawn
+            band = edges.get(point, (point[1], point[1]))
             xs.append(point[0])
             ys.append(point[1])
-            low.append(around[0])
-            high.append(around[1])
+            low.append(band[0])
+            high.append(band[1])
     return {"name": name, "xs": xs, "ys": ys} | ({"low": low, "high": high} if edges else {})
 
 
 def _words(curve: Curve, points: Sequence[Point], *, attempts: int, is_log: bool) -> str:
-    """The picture in words, for those who do not see it."""
+    """The description of the chart, for people who do not see it."""
     parts = []
     if points:
         values = [value for _, value in points]
@@ -158,25 +165,32 @@ def _words(curve: Curve, points: Sequence[Point], *, attempts: int, is_log: bool
 
 
 def _rows(points: Sequence[Point], axis: Axis) -> tuple[tuple[str, str], ...]:
-    """A sample of the values, the first and the last among them."""
+    """An evenly spaced sample of the values, with the first and the last."""
     if not points:
         return ()
     every = max(1, math.ceil((len(points) - 1) / (TABLE_ROWS - 1))) if len(points) > 1 else 1
     chosen = [*points[::every]]
     if chosen[-1] != points[-1]:
         chosen.append(points[-1])
-    # A window of days has each time of day more than once.
+    # Over a day or more, a time of day alone is ambiguous.
     is_long = points[-1][0] - points[0][0] >= DAY_S
-    label = (lambda at: str(round(at))) if axis is Axis.STEP else (day_of if is_long else clock_of)
+    label: Callable[[float], str] = day_of if is_long else clock_of
+    if axis is Axis.STEP:
+        label = step_text
     return tuple((label(at), short(value)) for at, value in chosen)
 
 
+def step_text(step: float) -> str:
+    """A step, as a whole number."""
+    return str(round(step))
+
+
 def day_of(at: float) -> str:
-    """A day and a time (UTC)."""
+    """Month, day and time (UTC) of a Unix time."""
     return datetime.fromtimestamp(at, UTC).strftime("%m-%d %H:%M:%S")
 
 
 def clock_of(at: float) -> str:
-    """A time of day (UTC)."""
-    seconds = int(at) % 86_400
+    """The time of day (UTC) of a Unix time."""
+    seconds = int(at) % DAY_S
     return f"{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}"

@@ -60,7 +60,7 @@ class Console(ThreadingHTTPServer):
 
     def opens(self, path: str) -> bool:
         """The path is the printed link's, or a link's that has not been used."""
-        if self.gate.opens(path):
+        if self.gate.is_login(path):
             return True
         try:
             self._tickets.remove(path.removeprefix(OPEN))  # of two at once, one finds it
@@ -156,7 +156,7 @@ class _Handler(BaseHTTPRequestHandler):
             return PageResponse(status=303, headers={"Location": f"{gate.base}/", "Set-Cookie": gate.set_cookie})
         refusal = gate.check_session(self.headers.get_all("Cookie") or [], self.headers.get("Authorization") or "")
         if refusal is None and self.command == "POST":
-            refusal = gate.check_order(
+            refusal = gate.check_change(
                 csrf=form.get("csrf", ""),
                 origin=self.headers.get("Origin"),
                 fetch_site=self.headers.get("Sec-Fetch-Site"),
@@ -166,7 +166,10 @@ class _Handler(BaseHTTPRequestHandler):
         query = dict(parse_qsl(parts.query, max_num_fields=MAX_FIELDS))
         return self.server.site.answer(
             PageRequest(
-                method="POST" if self.command == "POST" else "GET", path=gate.inside(parts.path), query=query, form=form
+                method="POST" if self.command == "POST" else "GET",
+                path=gate.page_path(parts.path),
+                query=query,
+                form=form,
             )
         )
 

@@ -22,8 +22,8 @@ from chalicelib.api.operations.shared import (
     TAKEN_LINKS,
     incident_brief,
     moment_of,
-    null_at,
     order_accepted,
+    time_or_null,
 )
 from chalicelib.api.parts import Parts
 from chalicelib.api.problems import MAX_ANSWER_BYTES, ApiResponse, ok
@@ -173,7 +173,7 @@ ANSWERS: Final[Mapping[str, Schema]] = {
             "since": timestamp("since when"),
             "text": any_text("why, for people"),
             "actions": listing(any_text(), "what was not done"),
-            "until": null_at("until when; null: it still holds"),
+            "until": time_or_null("until when; null: it still holds"),
         }
     ),
     "Incident": record(
@@ -183,7 +183,7 @@ ANSWERS: Final[Mapping[str, Schema]] = {
             "cluster": MAYBE_TEXT,
             "node": MAYBE_TEXT,
             "opened_at": timestamp("when the first Signal was taken in"),
-            "closed_at": null_at("when it ended"),
+            "closed_at": time_or_null("when it ended"),
             "phase": word("where the recovery stands", Phase),
             "phase_entered_at": timestamp("since when"),
             "fault": word("what is wrong", FaultClass),

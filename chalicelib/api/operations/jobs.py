@@ -25,8 +25,8 @@ from chalicelib.api.operations.shared import (
     STEP,
     TAKEN_LINKS,
     incident_brief,
-    null_at,
     order_accepted,
+    time_or_null,
 )
 from chalicelib.api.parts import Parts
 from chalicelib.api.problems import ApiResponse, ok
@@ -304,7 +304,7 @@ ANSWERS: Final[Mapping[str, Schema]] = {
             "status": any_text("as the platform last reported it"),
             "first_step": STEP,
             "last_step": STEP,
-            "ended_at": null_at("when it ended"),
+            "ended_at": time_or_null("when it ended"),
         }
     ),
 }

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final
 
 from chalicelib.api.fields import MAX_POLICY_NAME, PolicyName
 from chalicelib.api.operation import Operation
-from chalicelib.api.operations.shared import null_at
+from chalicelib.api.operations.shared import time_or_null
 from chalicelib.api.parts import Parts
 from chalicelib.api.problems import ApiResponse, ok
 from chalicelib.api.request import Request
@@ -84,7 +84,7 @@ ANSWERS: Final[Mapping[str, Schema]] = {
             "name": any_text(),
             "version": whole("counts its writings; 0: nothing is stored"),
             "is_builtin": flag("only the built-in policy counts"),
-            "modified_at": null_at("when it was written"),
+            "modified_at": time_or_null("when it was written"),
         }
     ),
     "Policies": record({"policies": listing(ref("PolicyBrief"))}),
@@ -93,7 +93,7 @@ ANSWERS: Final[Mapping[str, Schema]] = {
             "name": any_text(),
             "version": whole("counts its writings; what the next PUT names"),
             "is_builtin": flag("only the built-in policy counts"),
-            "modified_at": null_at("when it was written"),
+            "modified_at": time_or_null("when it was written"),
             "document": any_object("as it is stored"),
             "effective": or_null(any_object("every field with what counts")),
             "problem": or_null(any_text("why the service cannot read what is stored")),

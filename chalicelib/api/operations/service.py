@@ -7,7 +7,7 @@ from typing import Annotated, Final
 
 from chalicelib.api.fields import Nothing, Parameter
 from chalicelib.api.operation import Operation
-from chalicelib.api.operations.shared import FIRST_INCIDENT_LINK, incident_brief, null_at
+from chalicelib.api.operations.shared import FIRST_INCIDENT_LINK, incident_brief, time_or_null
 from chalicelib.api.parts import Parts
 from chalicelib.api.problems import ApiResponse, ok
 from chalicelib.api.request import DEFAULT_LIMIT, MAX_LIMIT, Request
@@ -82,9 +82,9 @@ ANSWERS: Final[Mapping[str, Schema]] = {
             "id": any_text("the queue's own id of it"),
             "channel": any_text("by its name in the channels document; empty: the message cannot be read"),
             "why": any_text("what the channel answered, or what is wrong"),
-            "given_up_at": null_at("when it was given up; null: not known"),
+            "given_up_at": time_or_null("when it was given up; null: not known"),
             "notice_id": any_text("equal for the same notice on other channels"),
-            "written_at": null_at("when it was written; null: not known"),
+            "written_at": time_or_null("when it was written; null: not known"),
             "severity": any_text(),
             "kind": any_text(),
             "title": any_text(),

@@ -1,4 +1,4 @@
-"""What several operations share: pages, moments, the receipt of an order, an Incident in one row."""
+"""Parameters, answers and schemas that several operations share: paging, times, accepted orders, Incident summaries."""
 
 from __future__ import annotations
 
@@ -57,17 +57,17 @@ NEXT_PAGE: Final = or_null(any_text("where the next page begins; null: this was 
 
 
 def order_accepted(parts: Parts, outcome: Outcome) -> ApiResponse:
-    """An order that an Incident carries out."""
+    """The answer to an order that was accepted and that an Incident will carry out: status 202."""
     parts.report(outcome)
     body = {"what": outcome.what.value, "reason": outcome.reason, "incident_id": outcome.incident_id}
     return ok(body, status=202)
 
 
 def moment_of(given: str | None, name: str) -> datetime | None:
-    """A moment in a query.
+    """The time in the query parameter `name`, in UTC; without an offset it is taken as UTC. None where it is absent.
 
     Raises:
-        InvalidRequest: there is no such day or hour.
+        InvalidRequest: there is no such date or time.
     """
     if given is None:
         return None
@@ -79,7 +79,7 @@ def moment_of(given: str | None, name: str) -> datetime | None:
 
 
 def incident_brief(incident: Incident) -> dict[str, Any]:
-    """An Incident in one row."""
+    """The summary of an Incident in lists; its schema is BRIEF_FIELDS."""
     return {
         "incident_id": incident.incident_id,
         "title": sentence_of(incident),
@@ -94,18 +94,18 @@ def incident_brief(incident: Incident) -> dict[str, Any]:
         "attempt": incident.attempt,
         "tries": len(incident.repair.steps) if incident.repair else len(incident.resubmission.tries),
         "target_step": maybe_to_wire(incident.target_step),
-        "approvals_pending": sum(1 for asked in incident.approvals if asked.is_pending),
+        "approvals_pending": sum(1 for approval in incident.approvals if approval.is_pending),
         "held_by": _held_by(incident),
     }
 
 
 def _held_by(incident: Incident) -> list[str]:
-    """The guards that hold something back now."""
+    """The guards that hold an action back now."""
     return sorted({hold.guard.value for hold in incident.holds if hold.until is None})
 
 
-def null_at(description: str) -> Schema:
-    """A moment of an answer, or null."""
+def time_or_null(description: str) -> Schema:
+    """The schema of a time in an answer, or null."""
     return or_null(timestamp(description))
 
 
@@ -119,7 +119,7 @@ BRIEF_FIELDS: Final[Mapping[str, Schema]] = {
     "phase": word("where the recovery stands", Phase),
     "outcome": any_text("how it ended; empty while it is open"),
     "opened_at": timestamp("when the first Signal was taken in"),
-    "closed_at": null_at("when it ended"),
+    "closed_at": time_or_null("when it ended"),
     "attempt": or_null(any_text("the attempt under care")),
     "tries": whole("resubmissions, or repairs of the node, so far"),
     "target_step": STEP,
@@ -137,11 +137,11 @@ APPROVAL_FIELDS: Final[Mapping[str, Schema]] = {
     "default": word("what counts without an answer by the deadline", ApprovalAnswer),
     "answer": or_null(word("null until then", ApprovalAnswer)),
     "by": any_text("who answered"),
-    "answered_at": null_at("when"),
+    "answered_at": time_or_null("when"),
     "comment": any_text(),
     "phase": any_text("the phase in which it was asked"),
     "notified": flag("people were notified of the answer"),
-    "lapsed_at": null_at("when it was no longer asked, because things had changed"),
+    "lapsed_at": time_or_null("when it was no longer asked, because things had changed"),
 }
 ANSWERS: Final[Mapping[str, Schema]] = {
     "Step": maybe(or_null(whole("a training step"))),

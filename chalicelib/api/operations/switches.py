@@ -8,7 +8,7 @@ from typing import Annotated, Final, Literal
 
 from chalicelib.api.fields import Nothing, line
 from chalicelib.api.operation import Operation
-from chalicelib.api.operations.shared import APPROVAL_FIELDS, MAYBE_TEXT, TAKEN_LINKS, null_at, order_accepted
+from chalicelib.api.operations.shared import APPROVAL_FIELDS, MAYBE_TEXT, TAKEN_LINKS, order_accepted, time_or_null
 from chalicelib.api.parts import Parts
 from chalicelib.api.problems import ApiResponse, ok
 from chalicelib.api.request import Request
@@ -97,7 +97,7 @@ ANSWERS: Final[Mapping[str, Schema]] = {
         {
             "paused": flag("the global pause"),
             "paused_by": any_text(),
-            "paused_at": null_at("since when"),
+            "paused_at": time_or_null("since when"),
             "paused_why": any_text(),
             "shadow": record(
                 {
@@ -105,16 +105,16 @@ ANSWERS: Final[Mapping[str, Schema]] = {
                     "jobs": listing(any_text()),
                     "clusters": listing(any_text()),
                     "changed_by": any_text(),
-                    "changed_at": null_at("when"),
+                    "changed_at": time_or_null("when"),
                 }
             ),
             "breaker": record(
                 {
                     "open": flag("it holds everything"),
-                    "tripped_at": null_at("when it tripped last"),
+                    "tripped_at": time_or_null("when it tripped last"),
                     "incident_id": any_text("whose action would have been one too many"),
                     "text": any_text("what was counted"),
-                    "lifted_at": null_at("when it was lifted last"),
+                    "lifted_at": time_or_null("when it was lifted last"),
                     "lifted_by": any_text(),
                 }
             ),
