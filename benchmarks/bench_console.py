@@ -103,7 +103,7 @@ def measure(incidents: int, jobs: int) -> dict[str, Row]:
                 own, api, aws, size = [], 0, played.counted, 0
                 for _ in range((SUMS if page.startswith("/ledger") else ROUNDS) + 1):
                     if page.startswith("/ledger"):  # read anew each time
-                        site.kept = AnswerCache(site.one, site._pool, site.now)
+                        site.cache = AnswerCache(site.read_one, site._pool, site.now)
                     before, aws = web.asked, played.fresh()
                     began = time.process_time()
                     got = visitor.get(page)

@@ -53,9 +53,8 @@ def counts() -> tuple[dict[str, Counter[str]], dict[str, Counter[str]]]:
     with raised() as world:
         world.fill(jobs=12, incidents=FEW, opened=OPENED)
         site, visitor = world.console.site, Visitor(world.console)
-        site.kept = AnswerCache(
-            site.one, site._pool, lambda: NOW
-        )  # the week's ledger is read once, and never grows old here
+        # The week's ledger is read once, and never grows old here.
+        site.cache = AnswerCache(site.read_one, site._pool, lambda: NOW)
         visitor.get("/metrics")
         few = {page: asked(world, visitor, page) for page in PAGES}
         world.put(*(an_item(an_incident(number, is_open=False)) for number in range(FEW, MANY)))
