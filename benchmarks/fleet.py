@@ -21,12 +21,11 @@ from fleets.answers import Rules
 from fleets.causes import Remedy
 from fleets.costs import Row, node_price, row_of
 from fleets.figures import (
-    AGENT_LOOK,
+    AGENT_POLL,
     DIAGNOSIS,
-    EVENT,
+    EVENT_DELIVERY,
     HANG_FLOOR,
     HEALTH_AGENT,
-    HEARING,
     HUMAN,
     NCCL,
     NODE_BY_PERSON,
@@ -34,12 +33,13 @@ from fleets.figures import (
     REBOOT,
     REBOOT_LIMIT,
     REPLACE,
+    REQUEST_POLL,
     RESTART,
     SAVE,
-    SEEN,
     SLURM_NODE,
     STEP,
     STOP,
+    WATCHDOG_PERIOD,
     Setting,
     lines,
 )
@@ -82,12 +82,12 @@ FIGURES = (
     REBOOT_LIMIT,
     HEALTH_AGENT,
     DIAGNOSIS,
-    AGENT_LOOK,
+    AGENT_POLL,
     SLURM_NODE,
-    EVENT,
-    HEARING,
+    EVENT_DELIVERY,
+    REQUEST_POLL,
     HANG_FLOOR,
-    SEEN,
+    WATCHDOG_PERIOD,
     RATE,
 )
 
