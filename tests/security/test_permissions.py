@@ -84,7 +84,9 @@ NOT_PLAYED: dict[str, set[str]] = {
         "health_event StartRecovery",
         "ec2_event ReadRegistry",
     },
-    "a run or a node has an open Incident meanwhile": {"sweep WakeRecovery", "recover WakeRecovery"},
+    "a run or a node has an open Incident meanwhile, whose execution waits": {
+        f"{function} WakeRecovery" for function in ("sweep", "recover", "ec2_event", "health_event")
+    },
     "a cluster's policy is asked for where trouble is found that no event told of": {"sweep Clusters", "sweep Tags"},
     "alarms of Jobs that ask for them": {"sweep JobAlarms", "sweep ReadAlarms", "api_handler JobAlarms"},
     "one process holds all functions here, and another had read it": {
