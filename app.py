@@ -125,8 +125,10 @@ def _operation(name: str) -> Callable[..., Response]:
     return answer
 
 
-for one in operations():  # chalicelib/api/operations/routes.py; none in a function that answers no requests
-    app.route(one.address, methods=[one.method], authorizer=SIGNED, name=one.name)(_operation(one.name))
+for operation in operations():  # chalicelib/api/operations/routes.py; none in a function that answers no requests
+    app.route(operation.address, methods=[operation.method], authorizer=SIGNED, name=operation.name)(
+        _operation(operation.name)
+    )
 
 
 @app.middleware("all")

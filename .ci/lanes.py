@@ -80,7 +80,7 @@ def play(command: str, niceness: int = 0, again: str = "") -> Played:
     print(f"{text}=== {times}")
     failed, kept = [], cache / "v/cache/lastfailed"
     # Where pytest ended by anything else than failed tests, those are not all that is left to play.
-    by_tests = re.search(r"^make: \*\*\* .* Error 1$", text, re.MULTILINE)
+    by_tests = re.search(r"^make(?:\[\d+\])?: \*\*\* .* Error 1$", text, re.MULTILINE)
     if command.split()[1] in REAL_PROCESSES and by_tests and kept.exists():
         failed = list(json.loads(kept.read_text()))
     return Played(command, code, failed, times)

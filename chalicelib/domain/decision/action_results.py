@@ -25,9 +25,9 @@ def after_accepted_start(
     pending = recorded.resubmission.pending
     if recorded.phase is not Phase.RESUBMITTING or pending is None or not seen.platform.accepts_at_once:
         return None
-    if any(one.done not in (Done.DONE, Done.ALREADY) for one in results):
+    if any(result.done not in (Done.DONE, Done.ALREADY) for result in results):
         return None
-    if not any(one.action == "ResubmitJob" for one in results):
+    if not any(result.action == "ResubmitJob" for result in results):
         return None
     return replace(
         seen,

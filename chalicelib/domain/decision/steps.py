@@ -37,7 +37,9 @@ class Step:
 
 def ends_what_is_left(incident: Incident, action: Action) -> bool:
     """A held start beside a new submission must not run as well: its end belongs to the step that made the new one."""
-    return isinstance(action, StopJob) and any(one.leaves == action.attempt for one in incident.resubmission.tries)
+    return isinstance(action, StopJob) and any(
+        attempt.leaves == action.attempt for attempt in incident.resubmission.tries
+    )
 
 
 def new_steps(kept: Incident, decision: Decision) -> tuple[Step, ...]:
@@ -99,7 +101,9 @@ def _what(action: Action) -> str:
         case StopJob():
             return f"stop {action.attempt}"
         case ResubmitJob():
-            skips = "".join(f", without the data of steps {one.from_step}-{one.to_step - 1}" for one in action.skips)
+            skips = "".join(
+                f", without the data of steps {window.from_step}-{window.to_step - 1}" for window in action.skips
+            )
             where = "" if action.resume_manifest is None else f" from step {step_word(action.resume_step)}"
             return f"start {action.name} in place of {action.clone_of}{where}{skips}"
         case CordonNode():

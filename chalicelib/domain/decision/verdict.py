@@ -235,13 +235,13 @@ def text_of_loss_reports(incident: Incident) -> str:
     has_tried = bool(incident.resubmission.tries)
     if not has_tried and (incident.order is not None or incident.fault in POISONS):
         return ""
-    well_at = [one.occurred_at for one in incident.signals if one.kind is SignalKind.LOSS_RECOVERED]
+    well_at = [signal.occurred_at for signal in incident.signals if signal.kind is SignalKind.LOSS_RECOVERED]
     found = [
-        one.summary
-        for one in incident.signals
-        if one.triggers and one.fault in POISONS
-        if one.attempt == incident.attempt or (one.attempt is None and not has_tried)
-        if not any(one.occurred_at <= at for at in well_at)
+        signal.summary
+        for signal in incident.signals
+        if signal.triggers and signal.fault in POISONS
+        if signal.attempt == incident.attempt or (signal.attempt is None and not has_tried)
+        if not any(signal.occurred_at <= at for at in well_at)
     ]
     return f" Also reported, and not acted on: {found[-1]}." if found else ""
 
@@ -305,7 +305,7 @@ def stopped_after_order(context: RuleContext, attempt: AttemptView) -> timedelta
     """By how much the owner's stop of the attempt is dated after the newest order to resubmit it, negative for before;
     None where there is no such stop or no such order.
     """
-    given = [one.occurred_at for one in context.incident.signals if one.kind is SignalKind.ORDER_RESUBMIT]
+    given = [signal.occurred_at for signal in context.incident.signals if signal.kind is SignalKind.ORDER_RESUBMIT]
     if attempt.status is not AttemptStatus.STOPPED or attempt.ended_at is None or not given:
         return None
     return None if stop_is_ours(context, attempt) else attempt.ended_at - max(given)

@@ -50,7 +50,7 @@ def guarded(context: RuleContext, decision: Decision) -> Decision:
     steps = () if is_ordered(context.incident) else new_steps(context.incident, decision)
     lapsed = _lapsed(decision.incident, context, decision, steps)
     if steps:
-        kept, base = (_lapsed(one, context, decision, steps) for one in (context.incident, context.base))
+        kept, base = (_lapsed(incident, context, decision, steps) for incident in (context.incident, context.base))
         context = dataclasses.replace(context, incident=kept, base=base)
     decision = dataclasses.replace(decision, incident=lapsed)
     return (first_decision(GUARDS, context, decision, steps) if steps else None) or decision
@@ -96,9 +96,9 @@ def may_cordon(context: RuleContext) -> bool:
 def guard_shadow(context: RuleContext, decision: Decision) -> Decision:
     """Shadow mode: a step is only told, and nothing is done; in the middle of a recovery a person is paged."""
     doing = [
-        one.label
-        for one in decision.actions
-        if not (isinstance(one, Notify | AskApproval) or ends_what_is_left(context.incident, one))
+        action.label
+        for action in decision.actions
+        if not (isinstance(action, Notify | AskApproval) or ends_what_is_left(context.incident, action))
     ]
     if not doing:
         return decision
@@ -148,7 +148,7 @@ def guard_window(context: RuleContext, decision: Decision, steps: tuple[Step, ..
     held = [(until, step) for step in steps if (until := _window_until(context, step.kind)) is not None]
     if not held:
         return None
-    until = max(one for one, _ in held)
+    until = max(step for step, _ in held)
     kinds = {step.kind for _, step in held}
     names = sorted({row.name for kind in kinds for row in _holding(context, kind)})
     window = f"held back until {until:%a %H:%M} UTC by the window {', '.join(names)}"
@@ -167,7 +167,7 @@ def _holding(context: RuleContext, harm: Harm) -> list[Window]:
 
 def _window_until(context: RuleContext, harm: Harm) -> datetime | None:
     ends = (row.holds_until(context.now) for row in _holding(context, harm))
-    return max((one for one in ends if one is not None), default=None)
+    return max((end for end in ends if end is not None), default=None)
 
 
 # ---- the breaker -----------------------------------------------------------------------------------------------------
@@ -274,7 +274,7 @@ def _question(
 ) -> Decision:
     """Ask, wait, or act upon the answer."""
     own = newest_approval(context.incident, key)
-    what = joined_texts(steps) if key == BREAKER_KEY else next(one.what for one in steps if one.key == key)
+    what = joined_texts(steps) if key == BREAKER_KEY else next(step.what for step in steps if step.key == key)
     is_due = own is not None and own.is_pending and context.now >= own.deadline_at
     if own is not None and is_due and own.default is ApprovalAnswer.APPROVED and not own.notified:
         # Silence of people who were never asked is no yes. The same question goes out again, with its time anew.
@@ -296,7 +296,7 @@ def _question(
         own = Approval(
             approval_id=f"a{len(context.incident.approvals) + 1}",
             key=key,
-            actions=tuple(dict.fromkeys(one.kind.value for one in steps)),
+            actions=tuple(dict.fromkeys(step.kind.value for step in steps)),
             what=what,
             why=why[:400],
             asked_at=context.now,
@@ -337,14 +337,14 @@ def _denied(context: RuleContext, decision: Decision, own: Approval) -> Decision
 
 def _lapsed(incident: Incident, context: RuleContext, decision: Decision, steps: tuple[Step, ...]) -> Incident:
     """A question, and its answer, are about one step in one situation: when that is over, they cover nothing more."""
-    if all(one.lapsed_at is not None for one in incident.approvals):
+    if all(approval.lapsed_at is not None for approval in incident.approvals):
         return incident
     keys = {step.key for step in steps}
     approvals = tuple(
-        dataclasses.replace(one, lapsed_at=context.now)
-        if one.lapsed_at is None and one.key not in keys and _is_over(one, context, decision)
-        else one
-        for one in incident.approvals
+        dataclasses.replace(approval, lapsed_at=context.now)
+        if approval.lapsed_at is None and approval.key not in keys and _is_over(approval, context, decision)
+        else approval
+        for approval in incident.approvals
     )
     return incident if approvals == incident.approvals else dataclasses.replace(incident, approvals=approvals)
 

@@ -24,14 +24,14 @@ def hold_back(
     until: datetime,
 ) -> Decision:
     """While the same guard holds on, no limit runs, and nothing is written down but what is new."""
-    is_on = any(one.guard is guard and one.until is None for one in context.base.holds)
+    is_on = any(hold.guard is guard and hold.until is None for hold in context.base.holds)
     incident = context.base if is_on else context.incident
     if not is_on:
-        names = tuple(dict.fromkeys(one.kind.value for one in steps))
+        names = tuple(dict.fromkeys(step.kind.value for step in steps))
         hold = Hold(guard=guard, since=context.now, text=reason[:400], actions=names)
         incident = dataclasses.replace(incident, holds=(*incident.holds, hold))
     incident = keep_learned(incident, decision.incident)
-    since = next(one.since for one in reversed(incident.holds) if one.guard is guard and one.until is None)
+    since = next(hold.since for hold in reversed(incident.holds) if hold.guard is guard and hold.until is None)
     high = context.policy.timing.look_max if incident.node is None else context.policy.node_look_max
     interval = min(max(context.now - since, context.policy.timing.look_min), high)
     again = max(min(interval, until - context.now), context.policy.timing.look_min)
@@ -45,17 +45,17 @@ def keep_learned(kept: Incident, proposed: Incident) -> Incident:
         kept = kept.changed(ask=answered)
     if kept.repair is None or proposed.repair is None:
         return kept
-    new = {one.number: one.state for one in proposed.repair.steps}
+    new = {step.number: step.state for step in proposed.repair.steps}
     open_ones = (StepState.ASKED, StepState.DOUBTFUL)
     steps = tuple(
-        dataclasses.replace(one, state=new.get(one.number, one.state)) if one.state in open_ones else one
-        for one in kept.repair.steps
+        dataclasses.replace(step, state=new.get(step.number, step.state)) if step.state in open_ones else step
+        for step in kept.repair.steps
     )
     return dataclasses.replace(kept, repair=dataclasses.replace(kept.repair, steps=steps))
 
 
 def newest_approval(incident: Incident, key: str) -> Approval | None:
-    fit = (one for one in reversed(incident.approvals) if one.key == key and one.lapsed_at is None)
+    fit = (approval for approval in reversed(incident.approvals) if approval.key == key and approval.lapsed_at is None)
     return next(fit, None)
 
 
@@ -66,15 +66,15 @@ def with_approval(context: RuleContext, approval: Approval) -> RuleContext:
 
 def put_approval(incident: Incident, approval: Approval) -> Incident:
     """The same with `approval` in the place of its former self, or at the end."""
-    ids = [one.approval_id for one in incident.approvals]
+    ids = [known.approval_id for known in incident.approvals]
     if approval.approval_id not in ids:
         return dataclasses.replace(incident, approvals=(*incident.approvals, approval))
-    approvals = tuple(approval if one.approval_id == approval.approval_id else one for one in incident.approvals)
+    approvals = tuple(approval if known.approval_id == approval.approval_id else known for known in incident.approvals)
     return dataclasses.replace(incident, approvals=approvals)
 
 
 def joined_texts(steps: tuple[Step, ...]) -> str:
-    return "; ".join(dict.fromkeys(one.what for one in steps))
+    return "; ".join(dict.fromkeys(step.what for step in steps))
 
 
 def state_word(context: RuleContext) -> str:

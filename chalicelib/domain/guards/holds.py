@@ -116,21 +116,28 @@ RULE_GUARDS: Final = (
 def guard_of(rule: str) -> Guard | None:
     """The guard that speaks by `rule`; None for all other rules."""
     for row in RULE_GUARDS:
-        if any(rule == one or (one[-1] in "._" and rule.startswith(one)) for one in row.rules):
+        if any(rule == name or (name[-1] in "._" and rule.startswith(name)) for name in row.rules):
             return row.guard
     return None
 
 
 def with_answers(incident: Incident, seen: Observation) -> Incident:
     """The Incident with what people have answered, and with what is known to have been asked."""
-    asked = {one.detail for one in seen.results if one.action == "AskApproval" and one.done in ("done", "already")}
-    given = [one for one in seen.new_signals if one.kind is SignalKind.ORDER_APPROVAL]
+    asked = {
+        result.detail
+        for result in seen.results
+        if result.action == "AskApproval" and result.done in ("done", "already")
+    }
+    given = [signal for signal in seen.new_signals if signal.kind is SignalKind.ORDER_APPROVAL]
     if not incident.approvals or not (asked or given):
         return incident
     # A pause takes no time from a question: its deadline moves on only when the pause ends (Incident.unpaused).
     extra = max(seen.observed_at - (incident.paused_since or seen.observed_at), timedelta(0))
-    known = (dataclasses.replace(one, notified=one.notified or one.approval_id in asked) for one in incident.approvals)
-    return dataclasses.replace(incident, approvals=tuple(_answered(one, given, extra) for one in known))
+    known = (
+        dataclasses.replace(approval, notified=approval.notified or approval.approval_id in asked)
+        for approval in incident.approvals
+    )
+    return dataclasses.replace(incident, approvals=tuple(_answered(approval, given, extra) for approval in known))
 
 
 def _answered(approval: Approval, given: list[Signal], extra: timedelta) -> Approval:
@@ -198,8 +205,8 @@ def news_of_holds(before: Incident, after: Incident, rule: str, reason: str, *, 
     guard = guard_of(rule)
     if rule not in NOTIFIED_RULES or not after.is_open:
         return ()
-    known = [one for one in before.holds if one.guard is guard]
-    if any(one.until is None or now - one.until < NOTIFIED_AGAIN_AFTER for one in known):
+    known = [hold for hold in before.holds if hold.guard is guard]
+    if any(hold.until is None or now - hold.until < NOTIFIED_AGAIN_AFTER for hold in known):
         return ()
     title = f"{after.scope or after.incident_id}: held back ({guard})"
     return (Notify(severity=Severity.INFO, title=title, text=reason),)
@@ -207,9 +214,9 @@ def news_of_holds(before: Incident, after: Incident, rule: str, reason: str, *, 
 
 def _bounded(holds: tuple[Hold, ...]) -> tuple[Hold, ...]:
     """The oldest that are over give way. One that still holds stays: no limit runs because it says since when."""
-    over = [index for index, one in enumerate(holds) if one.until is not None]
+    over = [index for index, hold in enumerate(holds) if hold.until is not None]
     gone = set(over[: max(0, len(holds) - MAX_HOLDS)])
-    return tuple(one for index, one in enumerate(holds) if index not in gone)
+    return tuple(hold for index, hold in enumerate(holds) if index not in gone)
 
 
 def _is_stale(signal: Signal, incident: Incident) -> bool:
@@ -221,4 +228,4 @@ def _is_stale(signal: Signal, incident: Incident) -> bool:
 
 def is_of_the_breaker(incident: Incident, approval_id: str) -> bool:
     """The question is whether the fleet-wide breaker shall be lifted."""
-    return any(one.approval_id == approval_id and one.key == BREAKER_KEY for one in incident.approvals)
+    return any(approval.approval_id == approval_id and approval.key == BREAKER_KEY for approval in incident.approvals)

@@ -226,10 +226,10 @@ def _with_hardware(context: RuleContext, repair: NodeRepair) -> NodeRepair:
     if any(step.rung is Rung.REPLACE for step in repair.steps) and facts is not None and facts.instance_id is None:
         seen = ()  # nothing tells whether it is another machine by now
     named = tuple(
-        one
+        mark
         for signal in context.seen.new_signals
         if instance_of(signal) in (None, repair.instance_id) and not repair.steps
-        for one in reported_marks(signal.evidence)
+        for mark in reported_marks(signal.evidence)
     )
     hardware = tuple(dict.fromkeys((*repair.hardware, *seen, *named)))[:MAX_MARKS]
     blamed = tuple(dict.fromkeys((*repair.named, *named)))[:MAX_MARKS]

@@ -94,7 +94,7 @@ class RekindleStack(cdk.Stack):
                 value = given[name]
                 known["default"] = ",".join(value) if isinstance(value, (list, tuple)) else value
             if "allowed_values" in known:
-                known["allowed_values"] = [str(one) for one in known["allowed_values"]]
+                known["allowed_values"] = [str(value) for value in known["allowed_values"]]
             cdk.CfnParameter(self, name, **known).override_logical_id(name)
 
     def _conditions(self, declared: Mapping[str, Any]) -> dict[str, Any]:
@@ -111,7 +111,7 @@ def _expression(expression: Mapping[str, Any], made: Mapping[str, Any]) -> Any:
         return made[value]
     if word == "Fn::Equals":
         return cdk.Fn.condition_equals(value[0], value[1])
-    parts = [_expression(one, made) for one in value] if word in ("Fn::Not", "Fn::And", "Fn::Or") else []
+    parts = [_expression(member, made) for member in value] if word in ("Fn::Not", "Fn::And", "Fn::Or") else []
     if word == "Fn::Not":
         return cdk.Fn.condition_not(parts[0])
     if word == "Fn::And":

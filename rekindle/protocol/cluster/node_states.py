@@ -59,8 +59,8 @@ def _flag(word: str, says: StateMeaning, source: str, *, since: str = "", until:
 
 
 WORDS: Final[Mapping[str, StateWord]] = {
-    one.word: one
-    for one in (
+    row.word: row
+    for row in (
         _base("unknown", StateMeaning.UNKNOWN, "NODE_STATE_UNKNOWN"),
         _base("down", StateMeaning.DOWN, "NODE_STATE_DOWN"),
         _base("idle", StateMeaning.WORKS, "NODE_STATE_IDLE"),
@@ -140,7 +140,7 @@ def read_state(written: str) -> tuple[str, tuple[str, ...]]:
     """`IDLE+DRAIN`, `DOWN*`, `MIXED+FAIL+NOT_RESPONDING`, `drained~` -> the base state and its flags. Total."""
     flags: list[str] = []
     base = ""
-    for word in (one.strip().lower() for one in written.strip().split("+") if one.strip()):
+    for word in (word.strip().lower() for word in written.strip().split("+") if word.strip()):
         bare, behind = _bare(word)
         if not base:
             base, flag = _first(bare)
@@ -183,7 +183,7 @@ def meanings_of(words: Iterable[str]) -> frozenset[StateMeaning]:
 
 def that_say(*says: StateMeaning) -> frozenset[str]:
     """The words of the table that say one of these."""
-    return frozenset(one.word for one in WORDS.values() if one.says in says)
+    return frozenset(row.word for row in WORDS.values() if row.says in says)
 
 
 # ---- reasons ---------------------------------------------------------------------------------------------------------

@@ -289,7 +289,9 @@ def _is_unconfirmed(context: RuleContext) -> bool:
     is healthy again may be lost or late.
     """
     found, facts = findings_about_now(context), facts_of(context)
-    if not found or not all(one.by_platform and one.kind is not FindingKind.INSTANCE_FAILED for one in found):
+    if not found or not all(
+        finding.by_platform and finding.kind is not FindingKind.INSTANCE_FAILED for finding in found
+    ):
         return False
     if facts is None or is_marked(facts) or is_silent(facts) or facts.state == "down":
         return False
@@ -302,7 +304,7 @@ def _came_late(context: RuleContext) -> bool:
     return (
         waiting_order(context) is None
         and bool(found)
-        and context.incident.opened_at - max(one.at for one in found) > LATE
+        and context.incident.opened_at - max(finding.at for finding in found) > LATE
     )
 
 

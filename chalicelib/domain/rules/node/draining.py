@@ -96,7 +96,7 @@ def drain_settling(context: RuleContext) -> Decision | None:
         return None
     if instance is not None and instance.state is InstanceState.FAILURE:
         return None
-    left = DOWN_SETTLES - (context.now - min(one.at for one in found if one.kind is FindingKind.DOWN))
+    left = DOWN_SETTLES - (context.now - min(finding.at for finding in found if finding.kind is FindingKind.DOWN))
     if left <= timedelta(0):
         return None
     text = f"it is cordoned and empty; Slurm has not reached it for less than {span_word(DOWN_SETTLES)}"

@@ -44,7 +44,9 @@ def with_suspect_hardware(context: RuleContext) -> RuleContext:
         return context
     suspect = suspect_hardware_text(context)
     # What the sweep has said of it is only why somebody looks: the ledger is asked anew, by the policy that counts.
-    findings = tuple(one for one in repair_of(context).findings if one.kind is not FindingKind.SUSPECT_HARDWARE)
+    findings = tuple(
+        finding for finding in repair_of(context).findings if finding.kind is not FindingKind.SUSPECT_HARDWARE
+    )
     if suspect is not None and context.policy.nodes.suspect_repair is SuspectRule.REPLACE:
         at, now_id = context.incident.opened_at, current_id(context)
         findings += (
@@ -77,13 +79,13 @@ def suspect_hardware_text(context: RuleContext) -> str | None:
 
 def is_against_the_hardware(repair: NodeRepair) -> bool:
     """The Incident is one fault of the hardware's: it was seen broken, or was repaired for being away or accused."""
-    kinds = {one.kind for one in repair.findings}
+    kinds = {finding.kind for finding in repair.findings}
     if any(kind.is_of_the_hardware for kind in kinds) or kinds & _COUNT_AT_ONCE:
         return True
     # A node that goes away for its repair is down, too: that is no fault of its own.
     begun_at = repair.steps[0].at if repair.steps else None
     return begun_at is not None and any(
-        one.kind in _COUNT_IF_REPAIRED and one.at <= begun_at for one in repair.findings
+        finding.kind in _COUNT_IF_REPAIRED and finding.at <= begun_at for finding in repair.findings
     )
 
 
@@ -92,7 +94,9 @@ def faults_to_keep(incident: Incident) -> tuple[tuple[str, HardwareFault], ...]:
     repair = incident.repair
     if repair is None or incident.is_open or not is_against_the_hardware(repair):
         return ()
-    lead = leading_finding(tuple(one for one in repair.findings if one.kind is not FindingKind.SUSPECT_HARDWARE))
+    lead = leading_finding(
+        tuple(finding for finding in repair.findings if finding.kind is not FindingKind.SUSPECT_HARDWARE)
+    )
     marks = repair.named or repair.hardware
     if not marks and repair.instance_id is not None:
         marks = (mark(MarkKind.INSTANCE, repair.instance_id),)
@@ -106,7 +110,7 @@ def faults_to_keep(incident: Incident) -> tuple[tuple[str, HardwareFault], ...]:
         text=lead.text[:200] if lead is not None else "",
         done=repair.steps[-1].rung.value if repair.steps else "",
     )
-    return tuple((one, dataclasses.replace(fault, named=one in repair.named)) for one in marks)
+    return tuple((mark, dataclasses.replace(fault, named=mark in repair.named)) for mark in marks)
 
 
 def came_back(context: RuleContext, step: Step) -> str | None:
@@ -118,7 +122,7 @@ def came_back(context: RuleContext, step: Step) -> str | None:
     if context.policy.nodes.suspect_repair is SuspectRule.OFF or facts is None or facts.instance_id != now_id:
         return None
     here = marks_of(gpus=facts.gpus, serial=facts.serial)
-    same = [one for one in here if one in repair.hardware and kind_of(one).is_of_the_hardware]
+    same = [mark for mark in here if mark in repair.hardware and kind_of(mark).is_of_the_hardware]
     if same:
         return f"{now_id} is the very machine that was replaced: {same[0]} is in it again"
     suspect = suspect_hardware_text(context)
@@ -127,7 +131,7 @@ def came_back(context: RuleContext, step: Step) -> str | None:
 
 def refused_as_suspect(context: RuleContext, why: str) -> Decision | None:
     """A person, where the policy only notifies, or where replacements were suspect too often; else None."""
-    sent = sum(one.rung is Rung.REPLACE for one in repair_of(context).steps)
+    sent = sum(step.rung is Rung.REPLACE for step in repair_of(context).steps)
     if context.policy.nodes.suspect_repair is SuspectRule.REPLACE and sent < MAX_REPLACEMENTS:
         return None
     times = f", after {sent} replacements" if sent > 1 else ""

@@ -221,7 +221,7 @@ def ask_again(
 ) -> Decision:
     """Order the same rung once more, for the node's present instance."""
     repair = repair_of(context)
-    if sum(one.rung is step.rung for one in repair.steps) >= MAX_ORDERS:
+    if sum(earlier.rung is step.rung for earlier in repair.steps) >= MAX_ORDERS:
         return context.hand_over("repair.no_effect", f"{why}, {MAX_ORDERS} times. {state_of_the_node(context)}")
     kept_back = another_turn(context, why)
     if kept_back is not None:

@@ -68,7 +68,7 @@ def node_cancel(context: RuleContext) -> Decision | None:
     who = str(cancel.evidence.get("who", "an operator"))
     reason = f"cancelled by {who} while {context.incident.phase}. {state_of_the_node(context)}"
     order = waiting_order(context)
-    if order is not None and any(one.kind is SignalKind.ORDER_NODE for one in context.seen.new_signals):
+    if order is not None and any(signal.kind is SignalKind.ORDER_NODE for signal in context.seen.new_signals):
         reason += f" With it ends what came beside the cancel: {order.text}; order it again if it is still wanted."
     return context.close("order.cancel", reason, Phase.STOPPED, severity=Severity.WARNING)
 

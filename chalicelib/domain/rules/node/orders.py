@@ -52,11 +52,14 @@ def repeated(context: RuleContext, step: Step) -> Finding | None:
     """A fault of the hardware as it came back from the repair."""
     return next(
         (
-            one
-            for one in reversed(findings_about_now(context))
-            if one.kind.is_of_the_hardware
-            and one.at > step.at + REPEAT_AFTER
-            and (step.rung is Rung.REBOOT or (one.instance_id is not None and one.instance_id != step.instance_id))
+            finding
+            for finding in reversed(findings_about_now(context))
+            if finding.kind.is_of_the_hardware
+            and finding.at > step.at + REPEAT_AFTER
+            and (
+                step.rung is Rung.REBOOT
+                or (finding.instance_id is not None and finding.instance_id != step.instance_id)
+            )
         ),
         None,
     )

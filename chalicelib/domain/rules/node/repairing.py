@@ -50,7 +50,7 @@ def repair_answered(context: RuleContext) -> RuleContext:
     if step is None or step.state is StepState.REFUSED:
         return context
     name = "RebootNode" if step.rung is Rung.REBOOT else "ReplaceNode"
-    answer = next((one for one in context.seen.results if one.action == name), None)
+    answer = next((result for result in context.seen.results if result.action == name), None)
     if answer is None or answer.done is Done.PENDING:
         return context
     state = {Done.DONE: StepState.TAKEN, Done.ALREADY: StepState.TAKEN, Done.REFUSED: StepState.REFUSED}
@@ -75,7 +75,7 @@ def repair_refused(context: RuleContext) -> Decision | None:
     step = ordered_step(context)
     if step.state is not StepState.REFUSED:
         return None
-    stated = next((one.detail for one in context.seen.results if one.detail), "no reason given")
+    stated = next((result.detail for result in context.seen.results if result.detail), "no reason given")
     if step.rung is Rung.REBOOT:
         return escalate(context, f"the reboot was refused: {stated}")
     return context.hand_over("repair.refused", f"the replacement was refused: {stated}. {state_of_the_node(context)}")
@@ -143,7 +143,7 @@ def repair_failed(context: RuleContext) -> Decision | None:
     word = failure_word(instance.message)
     if word is None:
         return None  # the service may retry by itself; a time limit ends that
-    tries = sum(one.rung is Rung.REPLACE for one in repair_of(context).steps)
+    tries = sum(step.rung is Rung.REPLACE for step in repair_of(context).steps)
     if word.once_more and tries < 2:
         return ask_again(
             context, step, f"the new instance failed ({word.word}), which often passes: {instance.message}"
@@ -254,7 +254,7 @@ def _is_done(context: RuleContext, step: Step) -> bool:
         # It may have been away while nothing could be read. A node that only was not reached needs no reboot once it
         # is; one whose hardware was reported does, and nothing shows that it had it.
         findings = findings_about_now(context)
-        was_only_lost = bool(findings) and not any(one.kind.is_of_the_hardware for one in findings)
+        was_only_lost = bool(findings) and not any(finding.kind.is_of_the_hardware for finding in findings)
         return after_reboot and was_only_lost and has_settled
     if step.rung is Rung.REPLACE:
         now_id = current_id(context)

@@ -225,7 +225,7 @@ def _cordoned_again(context: RuleContext, name: str, why: str, reason: str) -> D
 
 def _returned(context: RuleContext, reason: str) -> Decision:
     repair = repair_of(context)
-    done = [f"{DONE[one.rung]} {one.instance_id or ''}".strip() for one in repair.steps if one.back_at is not None]
+    done = [f"{DONE[step.rung]} {step.instance_id or ''}".strip() for step in repair.steps if step.back_at is not None]
     now_id = current_id(context)
     what = f"{', then '.join(done)}; " if done else f"{repair.theirs.what}, not by us; " if repair.theirs else ""
     instance = f" as {now_id}" if now_id and now_id != repair.instance_id else ""

@@ -129,15 +129,19 @@ def _saved_further(context: RuleContext) -> bool:
     """The attempt has saved a step that none before it had: where it began, there may have been nothing to load."""
     found = context.seen.checkpoints.value if isinstance(context.seen.checkpoints, Known) else ()
     name = context.attempt.name if context.attempt is not None else None
-    own = max((one.step for one in found if not one.problems and one.attempt == name), default=-1)
-    others = max((one.step for one in found if not one.problems and one.attempt != name), default=-1)
+    own = max(
+        (checkpoint.step for checkpoint in found if not checkpoint.problems and checkpoint.attempt == name), default=-1
+    )
+    others = max(
+        (checkpoint.step for checkpoint in found if not checkpoint.problems and checkpoint.attempt != name), default=-1
+    )
     return own > others
 
 
 def _since_its_writer(context: RuleContext, newest: int) -> int:
     """Attempts of ours since the one that saved the newest checkpoint, whatever they resumed from."""
     found = context.seen.checkpoints.value if isinstance(context.seen.checkpoints, Known) else ()
-    writers = {one.attempt for one in found if one.step == newest and not one.problems}
+    writers = {checkpoint.attempt for checkpoint in found if checkpoint.step == newest and not checkpoint.problems}
     ran = context.seen.ran
     last = max((index for index, name in enumerate(ran) if name in writers or index == 0), default=0)
     return len(ran) - 1 - last if ran else 0

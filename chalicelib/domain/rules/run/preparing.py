@@ -166,7 +166,9 @@ def _lost_its_node_first(incident: Incident, attempt: AttemptView) -> bool:
         return False
     start = attempt.start
     is_lost = start is not None and (start.state is StartState.LOST_NODE or start.lost_node)
-    return is_lost or any(one.attempt == attempt.name and one.fault is FaultClass.NODE_LOST for one in incident.signals)
+    return is_lost or any(
+        signal.attempt == attempt.name and signal.fault is FaultClass.NODE_LOST for signal in incident.signals
+    )
 
 
 def _gained(last: Maybe[int], target: Maybe[int], began: Maybe[int], began_before: Maybe[int]) -> bool | None:

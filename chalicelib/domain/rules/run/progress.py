@@ -182,14 +182,17 @@ def _until_passed(context: RuleContext, attempt: AttemptView) -> timedelta | Non
     the next heartbeat.
     """
     goals = [
-        one.value for one in (context.incident.target_step, context.incident.loss.verify_to) if isinstance(one, Known)
+        step.value
+        for step in (context.incident.target_step, context.incident.loss.verify_to)
+        if isinstance(step, Known)
     ]
     at, pace_s = attempt.last_step, attempt.step_s
     if not goals or not isinstance(at, Known) or not pace_s or attempt.heartbeat_at is None:
         return None
     goal = max(goals) + 1
     skipped = sum(
-        max(0, min(one.to_step, goal) - max(one.from_step, at.value + 1)) for one in context.incident.loss.skips
+        max(0, min(window.to_step, goal) - max(window.from_step, at.value + 1))
+        for window in context.incident.loss.skips
     )
     passes_at = attempt.heartbeat_at + timedelta(seconds=max(goal - at.value - skipped, 0) * pace_s)
     soonest = min(max(NEXT_HEARTBEAT, context.policy.timing.look_min), context.policy.timing.look_max)

@@ -58,10 +58,14 @@ def claim_denied(context: RuleContext) -> Decision | None:
     The heartbeat that bears a claim out may be on its way, and is waited for.
     """
     incident, attempt = context.incident, context.attempt_seen
-    claims = [one for one in incident.signals if one.triggers and one.fault is not None and concerns(one, incident)]
+    claims = [
+        signal
+        for signal in incident.signals
+        if signal.triggers and signal.fault is not None and concerns(signal, incident)
+    ]
     if incident.order is not None or incident.resubmission.tries or bad_fault(attempt) is not None or not claims:
         return None
-    if not all(is_denied(one, attempt, now=context.now) for one in claims):
+    if not all(is_denied(claim, attempt, now=context.now) for claim in claims):
         return None
     reason = f"{claims[-1].summary}. But {attempt.name} is {attempt.work or 'running'}, says its own heartbeat"
     if incident.phase in UNTOLD:
@@ -110,8 +114,8 @@ def claim_fast_again(context: RuleContext) -> Decision | None:
     incident, attempt = context.incident, context.attempt_seen
     if incident.fault is not FaultClass.THROUGHPUT_DROP or incident.order is not None or incident.resubmission.tries:
         return None
-    claims = [one for one in incident.signals if one.fault is FaultClass.THROUGHPUT_DROP]
-    reported_at = max((one.occurred_at for one in claims), default=None)
+    claims = [signal for signal in incident.signals if signal.fault is FaultClass.THROUGHPUT_DROP]
+    reported_at = max((claim.occurred_at for claim in claims), default=None)
     # The median of its steps lags: a heartbeat of about the time of the report says nothing.
     if reported_at is None or attempt.heartbeat_at is None or attempt.heartbeat_at - reported_at < OLD_CLAIM:
         return None

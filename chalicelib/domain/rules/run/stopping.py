@@ -179,7 +179,7 @@ def stop_stale(context: RuleContext) -> Decision | None:
     if not _is_overdue(context) or incident.fault is not FaultClass.HANG or incident.order is not None:
         return None
     # A silence of metrics names no step, and no heartbeat is there to be read.
-    sign_at = newest_sign((one for one in stalls_of(incident) if isinstance(signal_step(one), Known)), attempt)
+    sign_at = newest_sign((signal for signal in stalls_of(incident) if isinstance(signal_step(signal), Known)), attempt)
     if sign_at is None or context.now - sign_at < STALE_AFTER:
         return None
     reason = f"{attempt.name} is {attempt.status}, and nothing shows any more that it stands still"
