@@ -11,13 +11,13 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from aws_durable_execution_sdk_python.exceptions import StepError
 
 from chalicelib.domain.model.incident import execution_name
-from localcloud.aws.clock import Clock
+from localcloud.aws.clock import Clock, Timer
 
 Work = Callable[[dict[str, Any], "Context"], object]
 
@@ -129,7 +129,7 @@ class Execution:
         self._back.acquire()
         self._killed = False
         self._callback: Callback | None = None
-        self._wake_at: Any = None
+        self._wake_at: Timer | None = None
         self._woken = False
         self._is_waiting = False
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
@@ -147,6 +147,11 @@ class Execution:
             return
         self._go.release()
         self._back.acquire()
+
+    @property
+    def due_at(self) -> datetime | None:
+        """When it goes on by itself; None once it is over."""
+        return None if self.is_over or self._wake_at is None else self._wake_at.at
 
     def kill(self) -> None:
         """End it where it waits, or before it has begun."""
@@ -213,12 +218,22 @@ class Execution:
 
 
 class MemoryExecutions:
-    """ports.Executions. `hold` says for how long functions are throttled from now on."""
+    """ports.Executions. `hold` says for how long functions are throttled from now on; an execution begins that long,
+    and `begins_after`, after it was started.
+    """
 
-    def __init__(self, clock: Clock, work: Work, hold: Callable[[], timedelta]) -> None:
+    def __init__(
+        self,
+        clock: Clock,
+        work: Work,
+        hold: Callable[[], timedelta],
+        *,
+        begins_after: timedelta = timedelta(milliseconds=200),
+    ) -> None:
         self._clock = clock
         self._work = work
         self._hold = hold
+        self._begins_after = begins_after
         self.all: dict[str, Execution] = {}
 
     def start(self, incident_id: str, *, generation: int) -> None:
@@ -228,7 +243,7 @@ class MemoryExecutions:
             return
         payload = {"incident_id": incident_id, "generation": generation}
         execution = self.all[name] = Execution(name, payload, self._work, self._clock, self._hold)
-        self._clock.after(self._hold() + timedelta(milliseconds=200), execution.start, label=f"{name} begins")
+        self._clock.after(self._hold() + self._begins_after, execution.start, label=f"{name} begins")
 
     def wake(self, callback_id: str, *, why: str) -> bool:  # noqa: ARG002  the port's own names
         """See the port."""

@@ -1,33 +1,34 @@
-"""Plays a recording through the real ingest and the real `decide` in virtual time, and reports a verdict per event.
+"""Plays a recording through the real ingest and the real recovery in virtual time, and reports a verdict per event.
 
-Between two events the open Incidents are observed again when their waits end, as the durable workflow would do. Those
-observations advance an Incident but belong to no event, so they appear in the standings only. The replay ends with the
-last event.
+Each Incident has its durable execution, which runs the service's own workflow (`localcloud.engine.threads`). Between
+two events the executions observe again when their waits end. Those observations advance an Incident but belong to no
+event, so they appear in the standings only. The replay ends with the last event. Verdicts and standings are read from
+the timelines of the Incidents.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from chalicelib.domain.decide import Decision, decide
 from chalicelib.domain.fault_specs.faults import FAULT_RANK
-from chalicelib.domain.model.action import ActionResult, action_name
 from chalicelib.domain.model.errors import MalformedEvent, Permanent, Skip
-from chalicelib.domain.model.incident import Incident
+from chalicelib.domain.model.incident import Incident, execution_name
 from chalicelib.domain.model.instances import JobSize
 from chalicelib.domain.model.signal import Signal, SignalKind
 from chalicelib.domain.policy.document import Policy
 from chalicelib.ingest import dispatch
 from chalicelib.ports.platforms import DiscoveredJob
+from chalicelib.recovery.workflow import run_recovery
 from chalicelib.services.intake.intake import Intake
 from chalicelib.services.observe.observer import Observer
-from chalicelib.services.observe.timeline import needs_record
 from chalicelib.services.perform.perform import ActionExecutor
 from chalicelib.services.reporting.outcome import Outcome, OutcomeKind
+from localcloud.aws.clock import SimClock
+from localcloud.engine.threads import Context, MemoryExecutions
 from localcloud.memory_ports import OnePolicy
 from localcloud.memory_tables import MemoryIncidents, MemoryJobs
 from localcloud.replay.history import UNSIZED, ExportedIncident, RecordedView, is_export, read_export, reported_size
@@ -37,15 +38,12 @@ from localcloud.replay.world import (
     ProtectedClusters,
     RecordedWorld,
     RecordingIndex,
-    ReplayExecutions,
-    VirtualClock,
 )
 from rekindle.protocol.codec import Document
 
-# Looks in a row that change nothing, after which an Incident sleeps until an event wakes it: more than three days at
-# the longest default interval, beyond every default limit. It bounds a recording with a gap of months.
-MAX_IDLE_LOOKS = 5_000
-MAX_LOOKS_AT_ONCE = 50  # decide() never asks for more than three in a row; more would be a loop
+# Of 300 observations each: together three days at the longest default interval, beyond every default limit. It bounds a
+# recording with a gap of months.
+MAX_IDLE_GENERATIONS = 16
 _AFTER_A_HISTORY = timedelta(minutes=30)
 _BEFORE_ANY_EVENT = datetime(2001, 1, 1, tzinfo=UTC)
 _TAKEN = (OutcomeKind.OPENED, OutcomeKind.JOINED, OutcomeKind.OVERFLOWED)
@@ -76,7 +74,8 @@ class Verdict(Document):
 class IncidentStanding:
     """Where one Incident stands when the recording ends.
 
-    `actions` counts everything ordered in it, `rules` every rule that spoke; `size` is its run's.
+    `rule` is the last one recorded in its timeline. `actions` counts everything ordered in it,
+    `rules` every rule recorded; `size` is its run's.
     """
 
     incident: Incident
@@ -98,20 +97,6 @@ class _Event:
     malformed: bool = False
 
 
-@dataclass(slots=True)
-class _Case:
-    """What the workflow keeps from one observation to the next."""
-
-    policy: Policy
-    results: tuple[ActionResult, ...] = ()
-    look_at: datetime | None = None
-    idle: int = 0
-    turn: int = 0
-    rule: str = ""
-    ordered: Counter[str] = field(default_factory=Counter)
-    rules: Counter[str] = field(default_factory=Counter)
-
-
 class Replay:
     """One recording under one policy. `verdicts` plays it; `standings` tells the end."""
 
@@ -122,7 +107,7 @@ class Replay:
         )
         self._is_history = any(export is not None for export in exports)
         self._sizes = _sizes_in(recorded, exports)
-        self._clock = VirtualClock(_BEFORE_ANY_EVENT)
+        self._clock = SimClock(start=_BEFORE_ANY_EVENT)
         self._world = RecordedWorld(
             clock=self._clock,
             foreknown=_index_of(self._events),
@@ -130,16 +115,17 @@ class Replay:
             save_takes=policy.timing.look_min,
         )
         self._world.saved += [item for export in exports if export is not None for item in export.checkpoints]
-        self._woken = ReplayExecutions()
-        self._jobs, policies = MemoryJobs(), OnePolicy(policy)
+        self._jobs = MemoryJobs()
         self._store = MemoryIncidents(self._jobs)
+        self._executions = MemoryExecutions(self._clock, self._recover, hold=timedelta, begins_after=timedelta(0))
+        self._idle = Counter[str]()  # generations in a row that have recorded nothing, by Incident
         self._intake = Intake(
             store=self._store,
             registry=self._jobs,
             scheduler=self._world,
             mailbox=self._world,
             clusters=ProtectedClusters(policy.name),
-            executions=self._woken,
+            executions=self._executions,
             clock=self._clock,
         )
         self._look = Observer(
@@ -147,7 +133,7 @@ class Replay:
             registry=self._jobs,
             scheduler=self._world,
             mailbox=self._world,
-            policies=policies,
+            policies=OnePolicy(policy),
             clock=self._clock,
         )
         self._perform = ActionExecutor(
@@ -157,33 +143,35 @@ class Replay:
             announcer=NoNotices(),
             clock=self._clock,
         )
-        self._cases: dict[str, _Case] = {}
-        self._waiting: dict[str, _Case] = {}  # those with a look ahead: of a long history nearly all are over
 
     def verdicts(self) -> Iterator[Verdict]:
         """Play the recording: one verdict per event, in the order of their times. To be called once."""
-        for event in self._events:
-            if event.at is not None:
-                self._pass_time(event.at)
-            if event.view is not None:
-                self._world.see(event.view)
-                continue
-            yield self._feed(event)
-        if self._is_history:  # its last look closed the Incident; ours may fall a little later
-            self._pass_time(self._clock.now() + _AFTER_A_HISTORY)
+        try:
+            for event in self._events:
+                if event.at is not None:
+                    self._pass_time(event.at)
+                if event.view is not None:
+                    self._world.see(event.view)
+                    continue
+                yield self._feed(event)
+            if self._is_history:  # its last look closed the Incident; ours may fall a little later
+                self._pass_time(self._clock.now() + _AFTER_A_HISTORY)
+        finally:
+            self._executions.close()
 
     def standings(self) -> list[IncidentStanding]:
         """Every Incident, in the order in which they opened."""
-        return [
-            IncidentStanding(
-                incident=self._store.load(incident_id).incident,
-                rule=case.rule,
-                actions=tuple(sorted(case.ordered.items())),
-                rules=tuple(sorted(case.rules.items())),
-                size=self._size(self._store.load(incident_id).incident),
-            )
-            for incident_id, case in self._cases.items()
-        ]
+        return [self._standing(incident) for incident in self._store.everything()]
+
+    def _standing(self, incident: Incident) -> IncidentStanding:
+        timeline = self._store.timeline(incident.incident_id)
+        return IncidentStanding(
+            incident=incident,
+            rule=timeline[-1].rule,
+            actions=tuple(sorted(Counter(action for line in timeline for action in line.actions).items())),
+            rules=tuple(sorted(Counter(line.rule for line in timeline).items())),
+            size=self._size(incident),
+        )
 
     def _size(self, incident: Incident) -> JobSize:
         """The size of the Job, or of its first attempt, which has the Job's name where no other is known."""
@@ -196,9 +184,6 @@ class Replay:
         if event.dropped is not None:
             return Verdict(event=event.name, dropped=event.dropped, malformed=event.malformed, signals=0)
         taken = [(signal, self._receive(signal)) for signal in event.signals]
-        fresh = {outcome.incident_id for _, outcome in taken if outcome.what in _TAKEN}
-        # A duplicate wakes too, which heals a lost wake; here none is lost, so it would only look early.
-        spoken = {name: self._look_now(name) for name in self._woken.take() if name in fresh}
         signal, outcome = min(taken, key=_strength)
         verdict = Verdict(
             event=event.name,
@@ -207,28 +192,31 @@ class Replay:
             signals=len(taken),
         )
         if outcome.what not in _TAKEN or outcome.incident_id is None:
+            self._pass_time(self._clock.now())
             reason = (
                 "duplicate: this fact was taken in before" if outcome.what is OutcomeKind.DUPLICATE else outcome.reason
             )
             return replace(verdict, dropped=reason)
-        if outcome.incident_id not in spoken:
-            return self._unheard(verdict, outcome.incident_id)
-        decisions = spoken[outcome.incident_id]
-        acting = next((decision for decision in decisions if decision.actions), decisions[-1])
-        again = decisions[-1].look_again_in
+        before = len(self._store.timeline(outcome.incident_id))
+        self._pass_time(self._clock.now())
+        return self._decided(verdict, outcome.incident_id, since=before)
+
+    def _decided(self, verdict: Verdict, incident_id: str, *, since: int) -> Verdict:
+        """The verdict with the decisions that the timeline has from line `since` on; a Signal that does not wake the
+        Incident leads to none, and the next observation, which is due anyway, finds it.
+        """
+        incident = self._store.load(incident_id).incident
+        decided = self._store.timeline(incident_id)[since:]
+        acting = next((line for line in decided if line.actions), decided[-1] if decided else None)
+        execution = self._executions.all.get(execution_name(incident_id, incident.generation))
+        due_at = execution.due_at if execution is not None else None
         return replace(
             verdict,
-            fault=decisions[-1].incident.fault.value,
-            rule=acting.rule,
-            actions=tuple(action_name(action) for decision in decisions for action in decision.actions),
-            look_again_in_s=None if again is None else again.total_seconds(),
+            fault=incident.fault.value,
+            rule=acting.rule if acting is not None else None,
+            actions=tuple(action for line in decided for action in line.actions),
+            look_again_in_s=None if due_at is None else (due_at - self._clock.now()).total_seconds(),
         )
-
-    def _unheard(self, verdict: Verdict, incident_id: str) -> Verdict:
-        """Taken in, but not worth a look of its own: the next one, which is due anyway, finds it."""
-        due = self._cases[incident_id].look_at
-        left = None if due is None else (due - self._clock.now()).total_seconds()
-        return replace(verdict, fault=self._store.load(incident_id).incident.fault.value, look_again_in_s=left)
 
     def _receive(self, signal: Signal) -> Outcome:
         self._world.follow(signal)
@@ -256,67 +244,37 @@ class Replay:
             )
         )
 
-    # --- looks ---
+    # --- the executions ---
 
     def _pass_time(self, until: datetime) -> None:
-        """Make every observation that is due before `until`, in order."""
-        while True:
-            due = [(case.look_at, name) for name, case in self._waiting.items() if case.look_at is not None]
-            first = min(due, default=None)
-            if first is None or first[0] > until:
-                break
-            self._clock.move_to(first[0])
-            self._look_now(first[1])
-        self._clock.move_to(until)
+        """Let the executions do all that is due by `until`, in order.
 
-    def _look_now(self, incident_id: str) -> list[Decision]:
-        """Look, decide, record, act, until time must pass."""
-        if incident_id not in self._cases:
-            self._cases[incident_id] = _Case(policy=self._look.policy_for(incident_id))
-        case = self._cases[incident_id]
-        decisions: list[Decision] = []
-        for _ in range(MAX_LOOKS_AT_ONCE):
-            decision = self._turn(incident_id, case)
-            decisions.append(decision)
-            if decision.look_again_in is None or decision.look_again_in > timedelta(0):
-                break
-        self._set_wait(case, decisions)
-        if case.look_at is None:
-            self._waiting.pop(incident_id, None)
-        else:
-            self._waiting[incident_id] = case
-        return decisions
+        Raises: whatever one of them has failed by.
+        """
+        self._clock.run_for(until - self._clock.now())
+        for execution in self._executions.all.values():
+            if execution.failed is not None:
+                raise execution.failed
 
-    def _set_wait(self, case: _Case, decisions: list[Decision]) -> None:
-        again = decisions[-1].look_again_in
-        if again is None or case.idle > MAX_IDLE_LOOKS:
-            case.look_at, case.idle = None, 0
+    def _recover(self, payload: dict[str, Any], context: Context) -> None:
+        """An execution that has used up its turns goes on under the next generation, as the sweep would have it. After
+        MAX_IDLE_GENERATIONS that have recorded nothing the next event starts it.
+        """
+        incident_id, generation = payload["incident_id"], payload["generation"]
+        lines = len(self._store.timeline(incident_id))
+        durable: Any = context
+        run_recovery(payload, durable, look=self._look, perform=self._perform, report=_discard)
+        if not self._store.load(incident_id).incident.is_open:
             return
-        wait = timedelta(seconds=max(1, round(again.total_seconds())))  # the durable engine waits whole seconds
-        case.look_at = self._clock.now() + wait
+        following = self._store.next_generation(incident_id, generation=generation)
+        is_idle = len(self._store.timeline(incident_id)) == lines
+        self._idle[incident_id] = self._idle[incident_id] + 1 if is_idle else 0
+        if self._idle[incident_id] < MAX_IDLE_GENERATIONS:
+            self._executions.start(incident_id, generation=following)
 
-    def _turn(self, incident_id: str, case: _Case) -> Decision:
-        generation = self._store.load(incident_id).incident.generation
-        before, seen = self._look.observe(
-            incident_id, generation=generation, callback_id=incident_id, quiet_limit=case.policy.timing.look_max
-        )
-        seen = replace(seen, results=case.results)
-        decision = decide(before, seen, now=seen.observed_at, policy=case.policy)
-        changed = needs_record(before, decision, seen, quiet_limit=case.policy.timing.look_max)
-        case.idle = 0 if changed else case.idle + 1
-        case.turn += 1
-        case.rule = decision.rule
-        case.rules[decision.rule] += 1
-        incident = decision.incident
-        token = f"{incident_id}.{case.turn}"
-        if changed:
-            incident = self._look.record(before, decision, seen, token=token)
-        case.results = tuple(
-            self._perform.act(action, incident=incident, policy=case.policy, token=f"{token}.{index}")
-            for index, action in enumerate(decision.actions)
-        )
-        case.ordered.update(action_name(action) for action in decision.actions)
-        return decision
+
+def _discard(outcome: Outcome) -> None:
+    """The service's own outcomes: the timelines of the Incidents tell more."""
 
 
 def read_or_none(recorded: Recorded) -> ExportedIncident | None:

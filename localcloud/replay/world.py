@@ -27,6 +27,7 @@ from chalicelib.domain.run.recovery_doubts import OWN_STEPS
 from chalicelib.platforms.training_job.platform import TRAINING_JOB
 from chalicelib.ports.notices import Notice
 from chalicelib.ports.platforms import DiscoveredJob
+from localcloud.aws.clock import Clock
 from localcloud.replay.history import RecordedView
 from rekindle.protocol.mailbox import AttemptOrder
 from rekindle.protocol.reports import RankReport, ReportKind
@@ -36,21 +37,6 @@ _BEFORE_TRAINING = frozenset(
     {"Starting", "LaunchingMLInstances", "PreparingTrainingStack", "Downloading", "DownloadingTrainingImage", "Pending"}
 )
 _NO_STEP = Unknown("the recording names no step")
-
-
-@dataclass(slots=True)
-class VirtualClock:
-    """A clock that stands where the replay puts it; it never goes back."""
-
-    at: datetime
-
-    def now(self) -> datetime:
-        """The virtual time."""
-        return self.at
-
-    def move_to(self, moment: datetime) -> None:
-        """Go on to `moment`; an earlier one changes nothing."""
-        self.at = max(self.at, moment)
 
 
 @dataclass(slots=True)
@@ -97,7 +83,7 @@ class RecordingIndex:
 class RecordedWorld:
     """Scheduler and Mailbox of a recording. `save_takes` until an answer that is only assumed is there."""
 
-    clock: VirtualClock
+    clock: Clock
     foreknown: RecordingIndex
     policy_name: str
     save_takes: timedelta = timedelta(seconds=5)
@@ -394,31 +380,6 @@ class ProtectedClusters:
     def policy_of(self, cluster: str) -> str | None:  # noqa: ARG002  the port's own names
         """Protected."""
         return self._policy_name
-
-
-class ReplayExecutions:
-    """Executions: who is to look now. The replay looks for them; a callback's id is its Incident's."""
-
-    def __init__(self) -> None:
-        self._woken: dict[str, None] = {}
-
-    def take(self) -> list[str]:
-        """The Incidents woken since the last call, each once, in order."""
-        woken, self._woken = list(self._woken), {}
-        return woken
-
-    def start(self, incident_id: str, *, generation: int) -> None:  # noqa: ARG002  the port's own names
-        """Open the Incident; its initial observation is due at once."""
-        self._woken[incident_id] = None
-
-    def wake(self, callback_id: str, *, why: str) -> bool:  # noqa: ARG002  the port's own names
-        """A look is due at once."""
-        self._woken[callback_id] = None
-        return True
-
-    def running(self) -> frozenset[str]:
-        """None."""
-        return frozenset()
 
 
 class NoNotices:

@@ -18,9 +18,8 @@ from hypothesis import strategies as st
 from chalicelib.domain.model.incident import Phase
 from chalicelib.domain.policy.document import DEFAULT_POLICY, Policy
 from localcloud.replay.read import Recorded, read
-from localcloud.replay.run import IncidentStanding, Replay, Verdict
+from localcloud.replay.run import MAX_IDLE_GENERATIONS, IncidentStanding, Replay, Verdict
 from rekindle.cli.main import main
-from tests.domain.policies import changed
 from tests.ingest import golden
 from tests.sizes import examples
 
@@ -182,12 +181,22 @@ def test_an_answer_in_the_recording_is_waited_for() -> None:
     }
     event = monitor("Checkpoint Reply", 100, after_s=20)
     event["detail"].update(reply)
-    verdicts, _ = play(stall(100), event)
+    verdicts, (standing,) = play(stall(100), event, manifest(90, after_s=40))
     assert verdicts[1].rule == "stacks.waiting"  # a recording holds no reports of single ranks
-    hasty = changed(timing={"stacks_wait": timedelta(seconds=10)})
-    verdicts, _ = play(stall(100), event, policy=hasty)
-    assert verdicts[1].rule == "checkpoint.cannot"
-    assert verdicts[1].actions == ("StopJob",)
+    assert dict(standing.rules)["checkpoint.cannot"] == 1
+    assert dict(standing.actions)["StopJob"] == 1
+
+
+@pytest.mark.parametrize(
+    ("look_max_s", "generation"), [(60, 2), pytest.param(1, MAX_IDLE_GENERATIONS + 2, marks=pytest.mark.long)]
+)
+def test_an_incident_goes_on_after_its_execution_has_used_up_its_turns(look_max_s: int, generation: int) -> None:
+    """With an observation every second it sleeps by then, until the event."""
+    patient = Policy.from_wire({"timing": {"look_max_s": look_max_s, "stop_limit_s": 86400}})
+    stopping, failed = job("lm", "Stopping", after_s=-5), job("lm", "Failed", after_s=9 * 3600, reason="exit code 1")
+    verdicts, (standing,) = play(stopping, stall(7), failed, policy=patient)
+    assert (verdicts[1].rule, verdicts[2].rule) == ("open.stopping", "resubmit.now")
+    assert standing.incident.generation == generation
 
 
 def test_sagemakers_own_repair_is_left_alone() -> None:
