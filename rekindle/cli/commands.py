@@ -8,7 +8,6 @@ from typing import Any, Final
 from rekindle.cli.options import (
     Unlisted,
     command,
-    confirmable,
     days,
     group,
     inner_commands,
@@ -40,7 +39,7 @@ def register(commands: Any) -> None:
     """Add them."""
     _reading(commands)
     _jobs(commands)
-    cancel = confirmable(order(commands, "cancel", runs.cancel, "end an Incident; what has been done stays done"))
+    cancel = order(commands, "cancel", runs.cancel, "end an Incident; what has been done stays done")
     cancel.add_argument("incident", type=name, metavar="INCIDENT")
     waiting = watchable(commands, "approvals", approvals.approvals, "what waits for a person's answer; approve, deny")
     _answers(inner_commands(waiting, "approve|deny"))
@@ -105,10 +104,10 @@ def _reading(commands: Any) -> None:
 def _jobs(commands: Any) -> None:
     checkpoint = order(commands, "checkpoint", runs.checkpoint, "ask a run for a checkpoint now; it continues")
     checkpoint.add_argument("job", type=name, metavar="JOB")
-    stop = confirmable(order(commands, "stop", runs.stop, "save and stop a Job, to stay stopped"))
+    stop = order(commands, "stop", runs.stop, "save and stop a Job, to stay stopped")
     stop.add_argument("job", type=name, metavar="JOB")
     stop.add_argument("--no-checkpoint", action="store_true", help="do not ask it to save first")
-    resubmit = confirmable(order(commands, "resubmit", runs.resubmit, "save, stop and submit a Job again"))
+    resubmit = order(commands, "resubmit", runs.resubmit, "save, stop and submit a Job again")
     resubmit.add_argument("job", type=name, metavar="JOB")
     resubmit.add_argument("--from-step", type=step, metavar="N", help="resume at step N at the latest")
     resubmit.add_argument(
@@ -149,7 +148,7 @@ def _answers(commands: Any) -> None:
         ("approve", "let an Incident do what it asks for"),
         ("deny", "refuse what an Incident asks for; the run is left as it is"),
     ):
-        answer = confirmable(order(commands, word, approvals.answer, help_))
+        answer = order(commands, word, approvals.answer, help_)
         answer.add_argument("incident", type=name, metavar="INCIDENT")
         answer.add_argument("approval", nargs="?", type=name, metavar="APPROVAL", help="which, where it asks several")
         answer.add_argument("--comment", type=name, metavar="TEXT", help="kept on the Incident's timeline")
@@ -161,7 +160,7 @@ def _nodes(commands: Any) -> None:
         ("reboot", "reboot a node, once nothing runs on it"),
         ("replace", "replace a node, once nothing runs on it; what is on its volumes is lost"),
     ):
-        repair = confirmable(order(commands, word, nodes.repair, help_))
+        repair = order(commands, word, nodes.repair, help_)
         repair.add_argument("node", type=node, metavar="CLUSTER/NODE")
         repair.add_argument("--why", type=name, metavar="TEXT", help="kept on the Incident's timeline")
         repair.add_argument("--force", action="store_true", help="pass over the policy's budgets of repairs")
@@ -174,12 +173,12 @@ def _switches(commands: Any) -> None:
     pause.add_argument("--why", type=name, metavar="TEXT", help="shown to those who ask why nothing happens")
     pause.set_defaults(paused=True)
     order(commands, "unpause", switches.set_paused, "lift the pause").set_defaults(paused=False)
-    shadow = confirmable(order(commands, "shadow", switches.set_shadow, "decide and tell, but do nothing; or do again"))
+    shadow = order(commands, "shadow", switches.set_shadow, "decide and tell, but do nothing; or do again")
     shadow.add_argument("state", choices=("on", "off"))
     shadow.add_argument("--job", type=name, metavar="JOB")
     shadow.add_argument("--cluster", type=name, metavar="NAME")
     shadow.add_argument("--everywhere", action="store_true")
-    confirmable(order(commands, "lift", switches.lift_breaker, "close the fleet-wide breaker: what it held continues"))
+    order(commands, "lift", switches.lift_breaker, "close the fleet-wide breaker: what it held continues")
 
 
 def _policies(commands: Any) -> None:
@@ -188,14 +187,14 @@ def _policies(commands: Any) -> None:
     get = command(inner, "get", policies.get, "one policy: the document as it is stored")
     get.add_argument("name", type=name, metavar="NAME")
     get.add_argument("--effective", action="store_true", help="every field, with what counts")
-    put = confirmable(order(inner, "put", policies.put, "store a document, after showing what it changes"))
+    put = order(inner, "put", policies.put, "store a document, after showing what it changes")
     put.add_argument("name", type=name, metavar="NAME")
     put.add_argument("file", metavar="FILE", help="JSON; - is standard input")
     put.add_argument("--replaces", type=step, metavar="VERSION", help="refuse if another version is stored")
-    validate = order(inner, "validate", policies.validate, "every problem of a document; nothing is stored")
+    validate = command(inner, "validate", policies.validate, "every problem of a document; nothing is stored")
     validate.add_argument("file", metavar="FILE", help="JSON; - is standard input")
     validate.add_argument("--name", type=name, metavar="NAME", help="as which policy (default: the one it names)")
-    diff = order(inner, "diff", policies.diff, "what a document would change")
+    diff = command(inner, "diff", policies.diff, "what a document would change")
     diff.add_argument("name", type=name, metavar="NAME")
     diff.add_argument("file", metavar="FILE", help="JSON; - is standard input")
     diff.add_argument("--exit-code", action="store_true", help="exit with 1 if anything would change")
@@ -220,7 +219,7 @@ def _postmortem(commands: Any) -> None:
 def _prices(commands: Any) -> None:
     inner = group(commands, "prices", "what an hour of each instance type costs", "show|set")
     watchable(inner, "show", prices.show, "what counts, with source and date, and what is not known")
-    put = confirmable(order(inner, "set", prices.set_, "store your own prices, after showing what they change"))
+    put = order(inner, "set", prices.set_, "store your own prices, after showing what they change")
     put.add_argument("price", nargs="*", type=prices.price, metavar="TYPE=USD", help="USD per hour of one instance")
     put.add_argument(
         "--remove", action="append", default=[], type=prices.instance, metavar="TYPE", help="unknown again"

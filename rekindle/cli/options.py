@@ -46,14 +46,9 @@ def watchable(commands: Any, name: str, run: Runs, help_: str) -> argparse.Argum
 
 
 def order(commands: Any, name: str, run: Runs, help_: str) -> argparse.ArgumentParser:
-    """A command that orders something."""
+    """A command that changes something. It takes --yes whether or not it asks: scripts give it to every order."""
     parser = command(commands, name, run, help_)
     parser.add_argument("--key", type=key, help="the same key twice is one order (default: a random one)")
-    return parser
-
-
-def confirmable(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
-    """An order that says what it will do, and asks."""
     parser.add_argument("--yes", action="store_true", help="do not ask")
     return parser
 

@@ -69,7 +69,7 @@ def test_a_service_that_is_not_there_is_exit_code_4(run: Run) -> None:
 
 
 def test_an_order_without_an_answer_says_how_to_repeat_it(rekindle: Run, service: FakeService) -> None:
-    service.answers.append((503, {}, b"{}"))
+    service.answers += [(200, {}, b"{}"), (200, {}, b"{}"), (503, {}, b"{}")]
     ended = rekindle("checkpoint", "lm", "--key", "abc")
     assert ended.code == 5
     assert "--key abc" in ended.err

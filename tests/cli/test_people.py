@@ -45,6 +45,7 @@ def question(**more: Any) -> dict[str, Any]:
 
 
 TAKEN = {"what": "joined", "reason": "", "incident_id": "inc-1"}
+SWITCHES: dict[str, Any] = {"paused": False}
 
 
 # --- approvals ------------------------------------------------------------------------------------------------------
@@ -60,7 +61,7 @@ def test_what_waits_for_an_answer_is_listed(rekindle: Run, service: FakeService)
 def test_an_approval_says_what_is_approved_and_asks(
     rekindle: Run, service: FakeService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    given(service, {"approvals": [question()]}, TAKEN)
+    given(service, {"approvals": [question()]}, SWITCHES, TAKEN)
     person_says(monkeypatch, "y\n")
     ended = rekindle("approve", "inc-1", "--comment", "go on")
     assert ended.code == 0
@@ -72,7 +73,7 @@ def test_an_approval_says_what_is_approved_and_asks(
 
 
 def test_a_denial_is_sent_as_one(rekindle: Run, service: FakeService) -> None:
-    given(service, {"approvals": [question(), question(approval_id="a2")]}, TAKEN)
+    given(service, {"approvals": [question(), question(approval_id="a2")]}, SWITCHES, TAKEN)
     assert rekindle("deny", "inc-1", "a2", "--yes").code == 0
     assert service.requests[-1].path.endswith("/approvals/a2")
     assert service.requests[-1].body == {"answer": "deny"}
@@ -99,7 +100,7 @@ def test_replacing_a_node_says_that_its_volumes_are_lost_and_asks(
     rekindle: Run, service: FakeService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cluster = {"cluster": "ml", "nodes": [{"node": "ip-1", "state": "idle"}], "jobs": []}
-    given(service, cluster, TAKEN)
+    given(service, cluster, SWITCHES, TAKEN)
     person_says(monkeypatch, "yes\n")
     ended = rekindle("replace", "ml/ip-1", "--why", "it hums", "--force")
     assert ended.code == 0
@@ -121,7 +122,7 @@ def test_a_node_is_named_with_its_cluster(rekindle: Run, target: str) -> None:
 
 
 def test_a_cluster_may_be_an_arn(rekindle: Run, service: FakeService) -> None:
-    given(service, {"cluster": "c"}, TAKEN)
+    given(service, {"cluster": "c"}, SWITCHES, TAKEN)
     arn = "arn:aws:sagemaker:us-west-2:123456789012:cluster/abc"
     assert rekindle("reboot", f"{arn}/ip-1", "--yes").code == 0
     assert "cluster%2Fabc/nodes/ip-1/repair" in service.requests[-1].path
@@ -254,7 +255,7 @@ def test_a_stop_says_that_it_stays_so(rekindle: Run, service: FakeService, monke
 
 
 def test_nodes_can_be_left_out_of_a_resubmission(rekindle: Run, service: FakeService) -> None:
-    given(service, {"job_id": "slurm.ml.1", "current_attempt": "slurm.ml.1"}, TAKEN)
+    given(service, {"job_id": "slurm.ml.1", "current_attempt": "slurm.ml.1"}, SWITCHES, TAKEN)
     assert rekindle("resubmit", "slurm.ml.1", "--exclude", "ip-1,ip-2", "--exclude", "ip-3", "--yes").code == 0
     assert service.requests[-1].body == {"exclude": ["ip-1", "ip-2", "ip-3"]}
 
@@ -287,7 +288,9 @@ def drill(**outcome: Any) -> dict[str, Any]:
 
 
 def test_a_rehearsal_that_would_end_with_a_person_has_a_code_of_its_own(rekindle: Run, service: FakeService) -> None:
-    given(service, drill(), drill(phase="handed_over"), drill(finished=False), drill(phase="handed_over"))
+    job = {"job_id": "lm"}
+    given(service, job, drill(), job, drill(phase="handed_over"), job, drill(finished=False))
+    given(service, drill(phase="handed_over"))
     ended = rekindle("drill", "hang", "--job", "lm")
     assert ended.code == 0
     assert "nothing was done" in ended.out
@@ -475,7 +478,7 @@ def test_no_text_from_outside_reaches_a_terminal_as_anything_but_text(
 ) -> None:
     body = everything()
     body["open"] = True
-    service.answers += [(200, {}, json.dumps(body).encode())] * 3
+    service.answers += [(200, {}, json.dumps(body).encode())] * 4
     said(rekindle(*words, *flags), words)
 
 

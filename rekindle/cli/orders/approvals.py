@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from rekindle.cli.service.target import connected
-from rekindle.cli.terminal.confirm import ask, key_of, print_outcome
+from rekindle.cli.terminal.confirm import ordering
 from rekindle.cli.terminal.names import Kind, read
 from rekindle.cli.terminal.output import out, out_json, wants_json
-from rekindle.client.api import Client, path
+from rekindle.client.api import path
 from rekindle.client.errors import CommandFailed, Exit, UsageError
 from rekindle.client.shapes import day_and_time, member, objects, word
 from rekindle.client.table import Column, Style, clean, render
@@ -59,25 +59,24 @@ def _incident(approval: Mapping[str, Any]) -> str:
 
 def answer(args: argparse.Namespace) -> int:
     """Approve or deny; `args.answer` says which."""
-    with connected(args, only_look=False) as client:
-        question = _question(client, args)
-        ask(args, _question_text(question, args))
+    with ordering(args) as order:
+        args.incident, incident = read(order.client, Kind.INCIDENT, args.incident, whole=args.yes)
+        question = _question(incident, args)
+        order.held_by(job=incident, cluster=member(incident, "cluster")).confirm(_question_text(question, args))
         body: dict[str, Any] = {"answer": args.answer}
         if args.comment:
             body["comment"] = args.comment
         route = path("incidents", args.incident, "approvals", word(question, "approval_id"))
-        given = client.order("POST", route, body, key=key_of(args))
-    return print_outcome(args, given)
+        return order.outcome(order.send("POST", route, body))
 
 
-def _question(client: Client, args: argparse.Namespace) -> Mapping[str, Any]:
+def _question(incident: Mapping[str, Any], args: argparse.Namespace) -> Mapping[str, Any]:
     """The one that is meant. Without its id: the only one that is open.
 
     Raises:
         CommandFailed: there is none, or none of that id.
         UsageError: there are several.
     """
-    args.incident, incident = read(client, Kind.INCIDENT, args.incident, whole=args.yes)
     found = objects(incident, "approvals")
     if args.approval is not None:
         named = [approval for approval in found if member(approval, "approval_id") == args.approval]

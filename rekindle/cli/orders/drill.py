@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from rekindle.cli.service.target import connected
-from rekindle.cli.terminal.confirm import key_of
-from rekindle.cli.terminal.names import Kind, order
+from rekindle.cli.terminal.confirm import ordering
+from rekindle.cli.terminal.names import Kind, read
 from rekindle.cli.terminal.output import out, out_json, wants_json
 from rekindle.cli.views.incident import wrapped
 from rekindle.client.api import path
@@ -35,12 +35,14 @@ def drill(args: argparse.Namespace) -> int:
     """
     if (args.show is None) == (args.fault is None) or (args.fault is not None and args.job is None):
         raise UsageError("say what to rehearse and on what: rekindle drill FAULT --job JOB; or --show DRILL")
-    with connected(args, only_look=args.show is not None) as client:
-        if args.show is not None:
+    if args.show is not None:
+        with connected(args, only_look=True) as client:
             result = client.get(path("drills", args.show))
-        else:
-            body = {"fault": args.fault}
-            result = order(client, "POST", Kind.JOB, args.job, "drills", body=body, key=key_of(args))
+    else:
+        with ordering(args) as order:
+            read(order.client, Kind.JOB, args.job, whole=True)
+            order.confirm("", asks=False)
+            result = order.send("POST", path("jobs", args.job, "drills"), {"fault": args.fault})
     if wants_json(args):
         out_json(result)
     else:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from rekindle.cli.service.target import connected
-from rekindle.cli.terminal.confirm import ask, key_of, print_outcome
+from rekindle.cli.terminal.confirm import ordering
 from rekindle.cli.terminal.names import Kind, read
 from rekindle.cli.terminal.output import out, out_json, wants_json
 from rekindle.client.api import path
@@ -25,11 +25,10 @@ def repair(args: argparse.Namespace) -> int:
         body["why"] = args.why
     if args.force:
         body["force"] = True
-    with connected(args, only_look=False) as client:
-        _, seen = read(client, Kind.CLUSTER, cluster, whole=True)
-        ask(args, _order_text(seen, node, args))
-        answer = client.order("POST", path("clusters", cluster, "nodes", node, "repair"), body, key=key_of(args))
-    return print_outcome(args, answer)
+    with ordering(args) as order:
+        _, seen = read(order.client, Kind.CLUSTER, cluster, whole=True)
+        order.held_by(cluster=cluster).confirm(_order_text(seen, node, args))
+        return order.outcome(order.send("POST", path("clusters", cluster, "nodes", node, "repair"), body))
 
 
 def _order_text(cluster: Mapping[str, Any], node: str, args: argparse.Namespace) -> str:

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from rekindle.cli.service.target import connected
-from rekindle.cli.terminal.confirm import ask, key_of
+from rekindle.cli.terminal.confirm import ordering, random_key
 from rekindle.cli.terminal.names import Kind, read
 from rekindle.cli.terminal.output import out, out_json, wants_json
-from rekindle.client.api import path
+from rekindle.client.api import Client, path
 from rekindle.client.errors import BadFile, CommandFailed, Exit
 from rekindle.client.shapes import day_and_time, member, objects, word
 from rekindle.client.table import Column, Style, clean, render
@@ -63,12 +63,13 @@ def get(args: argparse.Namespace) -> int:
 def put(args: argparse.Namespace) -> int:
     """Store a document in place of the version that is there, after showing what that changes."""
     document = read_document(args.file)
-    with connected(args, only_look=False) as client:
-        difference = client.order("POST", path("policies", args.name, "diff"), {"document": document}, key=key_of(args))
+    with ordering(args) as order:
+        difference = _difference(order.client, args.name, document)
         version = args.replaces if args.replaces is not None else member(difference, "version")
         body = {"document": document, "version": version}
-        ask(args, f"Store {clean(args.name)} in place of version {clean(version)}:\n{_changes(difference, Style())}")
-        answer = client.order("PUT", path("policies", args.name), body, key=key_of(args))
+        replaced = f"Store {clean(args.name)} in place of version {clean(version)}"
+        order.confirm(f"{replaced}:\n{_changes(difference, Style())}")
+        answer = order.send("PUT", path("policies", args.name), body)
     if wants_json(args):
         out_json(answer)
     else:
@@ -84,7 +85,7 @@ def validate(args: argparse.Namespace) -> int:
     if args.name is not None:
         body["name"] = args.name
     with connected(args, only_look=True) as client:
-        answer = client.order("POST", "/policies/validate", body, key=key_of(args))
+        answer = client.order("POST", "/policies/validate", body, key=random_key())
     valid = member(answer, "valid") is True
     if wants_json(args):
         out_json(answer)
@@ -100,12 +101,17 @@ def diff(args: argparse.Namespace) -> int:
     """What would change, field by field. With --exit-code 1 if anything would."""
     document = read_document(args.file)
     with connected(args, only_look=True) as client:
-        answer = client.order("POST", path("policies", args.name, "diff"), {"document": document}, key=key_of(args))
+        answer = _difference(client, args.name, document)
     if wants_json(args):
         out_json(answer)
     else:
         out(_changes(answer, Style.of(sys.stdout)))
     return Exit.FAILED if args.exit_code and objects(answer, "changes") else Exit.OK
+
+
+def _difference(client: Client, name: str, document: Mapping[str, Any]) -> dict[str, Any]:
+    """What storing the document would change; nothing is stored."""
+    return client.order("POST", path("policies", name, "diff"), {"document": document}, key=random_key())
 
 
 def _changes(answer: Mapping[str, Any], style: Style) -> str:

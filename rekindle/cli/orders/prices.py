@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from rekindle.cli.orders.policies import read_document
 from rekindle.cli.service.target import connected
-from rekindle.cli.terminal.confirm import ask, key_of
+from rekindle.cli.terminal.confirm import ordering
 from rekindle.cli.terminal.output import out, out_json, wants_json
 from rekindle.client.errors import Exit, UsageError
 from rekindle.client.shapes import member, objects, word
@@ -45,16 +45,16 @@ def set_(args: argparse.Namespace) -> int:
     if args.file is not None and (args.price or args.remove or args.per_gpu is not None):
         raise UsageError("--file is the whole document: give no prices beside it")
     given = read_document(args.file) if args.file is not None else None
-    with connected(args, only_look=False) as client:
-        now = client.get("/prices")
+    with ordering(args) as order:
+        now = order.client.get("/prices")
         if given is None and member(now, "problem"):
             raise UsageError(f"the stored document {clean(word(now, 'problem'))}; give a whole one with --file")
         stored = member(now, "document")
         document = dict(given if given is not None else stored if isinstance(stored, Mapping) else {})
         _change(document, args)
-        ask(args, _preview(now, document))
+        order.confirm(_preview(now, document))
         body = {"document": document, "version": member(now, "version")}
-        answer = client.order("PUT", "/prices", body, key=key_of(args))
+        answer = order.send("PUT", "/prices", body)
     if wants_json(args):
         out_json(answer)
     else:

@@ -10,33 +10,54 @@ import argparse
 from collections.abc import Mapping
 from typing import Any
 
-from rekindle.cli.service.target import connected
-from rekindle.cli.terminal.confirm import ask, key_of, print_outcome
-from rekindle.cli.terminal.names import Kind, order, read
+from rekindle.cli.terminal.confirm import Order, ordering
+from rekindle.cli.terminal.names import Kind, read
 from rekindle.cli.terminal.output import out, out_json, wants_json
 from rekindle.client.api import path
 from rekindle.client.errors import CommandFailed, Exit, UsageError
 from rekindle.client.shapes import member, step, word
 from rekindle.client.table import clean
+from rekindle.protocol.cluster.names import is_slurm, parse_attempt
 
 _CLOSED = ("recovered", "stopped", "handed_over")
 
 
 def checkpoint(args: argparse.Namespace) -> int:
-    """Ask the running attempt of a Job for a checkpoint now."""
-    with connected(args, only_look=False) as client:
-        answer = order(client, "POST", Kind.JOB, args.job, "checkpoint", body={}, key=key_of(args))
-    return print_outcome(args, answer)
+    """Ask the running attempt of a Job for a checkpoint now.
+
+    Raises: CommandFailed where the Job is over.
+    """
+    with ordering(args) as order:
+        _running(order, args.job)
+        order.confirm("", asks=False)
+        return order.outcome(order.send("POST", path("jobs", args.job, "checkpoint"), {}))
 
 
 def stop(args: argparse.Namespace) -> int:
-    """Save and stop a Job, which then stays stopped. Asks for confirmation."""
-    with connected(args, only_look=False) as client:
-        _, job = read(client, Kind.JOB, args.job, whole=True)
-        ask(args, _stop_summary(job, args))
+    """Save and stop a Job, which then stays stopped. Asks for confirmation.
+
+    Raises: CommandFailed where the Job is over.
+    """
+    with ordering(args) as order:
+        order.confirm(_stop_summary(_running(order, args.job), args))
         body = {"checkpoint": not args.no_checkpoint}
-        answer = client.order("POST", path("jobs", args.job, "stop"), body, key=key_of(args))
-    return print_outcome(args, answer)
+        return order.outcome(order.send("POST", path("jobs", args.job, "stop"), body))
+
+
+def _job(order: Order, name: str) -> Mapping[str, Any]:
+    """The Job of this whole name, and what holds orders about it. Raises: NotFound."""
+    _, job = read(order.client, Kind.JOB, name, whole=True)
+    attempt = word(job, "current_attempt")
+    order.held_by(job=job, cluster=parse_attempt(attempt).cluster if is_slurm(attempt) else None)
+    return job
+
+
+def _running(order: Order, name: str) -> Mapping[str, Any]:
+    """The same of a Job that is not over. Raises: NotFound, CommandFailed."""
+    job = _job(order, name)
+    if member(job, "active") is False and not member(job, "open_incident"):
+        raise CommandFailed(f"{clean(name)} is over: nothing of it runs, and nothing was ordered")
+    return job
 
 
 def _stop_summary(job: Mapping[str, Any], args: argparse.Namespace) -> str:
@@ -65,11 +86,9 @@ def resubmit(args: argparse.Namespace) -> int:
     excluded = [node for nodes in args.exclude or () for node in nodes]
     if excluded:
         body["exclude"] = excluded
-    with connected(args, only_look=False) as client:
-        _, job = read(client, Kind.JOB, args.job, whole=True)
-        ask(args, _resubmit_summary(job, args))
-        answer = client.order("POST", path("jobs", args.job, "resubmit"), body, key=key_of(args))
-    return print_outcome(args, answer)
+    with ordering(args) as order:
+        order.confirm(_resubmit_summary(_job(order, args.job), args))
+        return order.outcome(order.send("POST", path("jobs", args.job, "resubmit"), body))
 
 
 def _resubmit_summary(job: Mapping[str, Any], args: argparse.Namespace) -> str:
@@ -100,13 +119,12 @@ def cancel(args: argparse.Namespace) -> int:
 
     Raises: CommandFailed where it is closed already.
     """
-    with connected(args, only_look=False) as client:
-        args.incident, incident = read(client, Kind.INCIDENT, args.incident, whole=args.yes)
+    with ordering(args) as order:
+        args.incident, incident = read(order.client, Kind.INCIDENT, args.incident, whole=args.yes)
         if member(incident, "phase") in _CLOSED:
             raise CommandFailed(f"{clean(args.incident)} is closed already: {clean(word(incident, 'phase'))}")
-        ask(args, _cancel_summary(incident))
-        answer = client.order("POST", path("incidents", args.incident, "cancel"), {}, key=key_of(args))
-    return print_outcome(args, answer)
+        order.confirm(_cancel_summary(incident))
+        return order.outcome(order.send("POST", path("incidents", args.incident, "cancel"), {}))
 
 
 def _cancel_summary(incident: Mapping[str, Any]) -> str:
@@ -129,8 +147,9 @@ def register(args: argparse.Namespace) -> int:
     Raises: UsageError for an option that does not apply to Slurm jobs.
     """
     body = _registration(args)
-    with connected(args, only_look=False) as client:
-        job = client.order("POST", "/jobs", body, key=key_of(args))
+    with ordering(args) as order:
+        order.confirm("", asks=False)
+        job = order.send("POST", "/jobs", body)
     if wants_json(args):
         out_json(job)
         return Exit.OK
@@ -164,8 +183,9 @@ def _registration(args: argparse.Namespace) -> dict[str, Any]:
 
 def redrive(args: argparse.Namespace) -> int:
     """Process the quarantined events again. The exit status is a failure where any went back to quarantine."""
-    with connected(args, only_look=False) as client:
-        answer = client.order("POST", "/quarantine/redrive", {}, key=key_of(args))
+    with ordering(args) as order:
+        order.confirm("", asks=False)
+        answer = order.send("POST", "/quarantine/redrive", {})
     again = member(answer, "quarantined_again")
     if wants_json(args):
         out_json(answer)

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from rekindle.cli.service.target import connected
-from rekindle.cli.terminal.confirm import ask, key_of
+from rekindle.cli.terminal.confirm import ordering
 from rekindle.cli.terminal.output import out, out_json, wants_json
 from rekindle.client.errors import CommandFailed, Exit, UsageError
 from rekindle.client.shapes import day_and_time, member, word
@@ -20,8 +20,9 @@ def set_paused(args: argparse.Namespace) -> int:
     body: dict[str, Any] = {"paused": args.paused}
     if getattr(args, "why", None):
         body["why"] = args.why
-    with connected(args, only_look=False) as client:
-        answer = client.order("PUT", "/pause", body, key=key_of(args))
+    with ordering(args) as order:
+        order.confirm("", asks=False)
+        answer = order.send("PUT", "/pause", body)
     if wants_json(args):
         out_json(answer)
     elif member(answer, "paused") is True:
@@ -78,10 +79,9 @@ def set_shadow(args: argparse.Namespace) -> int:
     if name is not None:
         body["name"] = name
     where = f"{scope} {clean(name)}" if name is not None else "everywhere"
-    if not on:
-        ask(args, f"Leave shadow mode ({where}): what is decided there is done from now on.")
-    with connected(args, only_look=False) as client:
-        answer = client.order("PUT", "/shadow", body, key=key_of(args))
+    with ordering(args) as order:
+        order.confirm(f"Leave shadow mode ({where}): what is decided there is done from now on.", asks=not on)
+        answer = order.send("PUT", "/shadow", body)
     if wants_json(args):
         out_json(answer)
     elif on:
@@ -93,12 +93,12 @@ def set_shadow(args: argparse.Namespace) -> int:
 
 def lift_breaker(args: argparse.Namespace) -> int:
     """Let everything go on that the fleet-wide breaker holds, after asking."""
-    with connected(args, only_look=False) as client:
-        breaker = member(client.get("/switches"), "breaker")
+    with ordering(args) as order:
+        breaker = member(order.client.get("/switches"), "breaker")
         if member(breaker, "open") is not True:
             raise CommandFailed("the breaker is closed: it holds nothing")
-        ask(args, f"Lift the breaker ({clean(word(breaker, 'text'))}): every Incident that it holds continues.")
-        answer = client.order("POST", "/breaker/lift", {}, key=key_of(args))
+        order.confirm(f"Lift the breaker ({clean(word(breaker, 'text'))}): every Incident that it holds continues.")
+        answer = order.send("POST", "/breaker/lift", {})
     if wants_json(args):
         out_json(answer)
     else:

@@ -7,7 +7,7 @@ import sys
 from typing import Final
 
 from rekindle.cli.service.target import connected
-from rekindle.cli.terminal.confirm import key_of
+from rekindle.cli.terminal.confirm import ordering
 from rekindle.cli.terminal.output import out, out_json, wants_json
 from rekindle.client.errors import Exit
 from rekindle.client.shapes import day_and_time, member, objects, word
@@ -46,8 +46,9 @@ def listing(args: argparse.Namespace) -> int:
 
 def redrive(args: argparse.Namespace) -> int:
     """Send them again. Fails where something lies there that is no notice, so that a script can tell."""
-    with connected(args, only_look=False) as client:
-        answer = client.order("POST", "/undelivered/redrive", {}, key=key_of(args))
+    with ordering(args) as order:
+        order.confirm("", asks=False)
+        answer = order.send("POST", "/undelivered/redrive", {})
     unreadable = member(answer, "unreadable")
     if wants_json(args):
         out_json(answer)

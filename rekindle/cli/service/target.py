@@ -1,7 +1,8 @@
 """Which service a command speaks to: an API's URL, the account's own stack, or the store of an embedded cloud.
 
 In this order: what the command line names (--api, --store or --stack, one of them), what the environment names
-(REKINDLE_API, REKINDLE_STACK, the first that is set), the stack `rekindle`, ./build/demo.
+(REKINDLE_API, REKINDLE_STACK, the first that is set), the stack `rekindle`; for a command that only looks also
+./build/demo, which is said first. An order never goes to a store that nobody named.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ def connected(args: argparse.Namespace, *, only_look: bool) -> Iterator[Client]:
         UsageError: a setting is wrong.
         Unreachable: no service could be found.
     """
-    target = _chosen(args)
+    target = _chosen(args, only_look=only_look)
     url = check_url(target.url) if target.url is not None else ""
     if not only_look:
         print(f"rekindle: target: {target.name}", file=sys.stderr, flush=True)
@@ -77,7 +78,7 @@ def connected(args: argparse.Namespace, *, only_look: bool) -> Iterator[Client]:
         yield Client(url=check_url(url))
 
 
-def _chosen(args: argparse.Namespace) -> Target:
+def _chosen(args: argparse.Namespace, *, only_look: bool) -> Target:
     """The service to call: the command line before the environment, the environment before the default."""
     given = {name: getattr(args, name, None) for name in ("api", "store", "stack")}
     named = [name for name, value in given.items() if value is not None]
@@ -93,7 +94,7 @@ def _chosen(args: argparse.Namespace) -> Target:
     target, why_not = _of_stack(str(stack) if stack is not None else DEFAULT_STACK)
     if target is not None:
         return target
-    if stack is None and DEMO_STORE.is_dir():
+    if only_look and stack is None and DEMO_STORE.is_dir():
         print(f"rekindle: {why_not}; looking at the embedded cloud's store {DEMO_STORE}", file=sys.stderr)
         return _of_store(DEMO_STORE)
     raise Unreachable(f"no service: {why_not}. Name one with --api URL, --stack NAME or --store DIR")
@@ -136,7 +137,16 @@ def _stack_in(answer: Any) -> Target | None:
         # arn:aws:cloudformation:REGION:ACCOUNT:stack/NAME/ID
         parts = [*str(stack.get("StackId")).split(":"), *[""] * 6]
         where = f"account {parts[4] or 'unknown'}, region {parts[3] or 'unknown'}"
+        name = str(stack.get("StackName"))
         for key in OUTPUT_KEYS:
             if outputs.get(key):
-                return Target(clean(f"stack {stack.get('StackName')}, {where}"), url=str(outputs[key]))
+                return Target(clean(f"stack {name}{_stage_text(name)}, {where}"), url=str(outputs[key]))
     return None
+
+
+def _stage_text(stack: str) -> str:
+    """The stage that a stack of our own naming belongs to; empty for any other name."""
+    if stack == DEFAULT_STACK:
+        return " (stage prod)"
+    _, ours, stage = stack.partition(f"{DEFAULT_STACK}-")
+    return f" (stage {stage})" if ours and stack.startswith(DEFAULT_STACK) else ""

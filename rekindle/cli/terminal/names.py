@@ -67,19 +67,6 @@ def read(client: Client, kind: Kind, name: str, *rest: str, whole: bool = False)
     return meant, client.get(path(base, meant, *rest))
 
 
-def order(client: Client, method: str, kind: Kind, name: str, *rest: str, body: dict[str, Any], key: str) -> Any:
-    """Order something about a whole name.
-
-    Raises:
-        NotFound: there is no such name; the nearest are suggested.
-    """
-    try:
-        return client.order(method, path(_LISTS[kind].rows, name, *rest), body, key=key)
-    except NotFound as err:
-        _meant(client, kind, name, err, whole=True)
-        raise
-
-
 def _meant(client: Client, kind: Kind, name: str, missing: NotFound, *, whole: bool) -> str:
     """The one name that begins so. Raises: NotFound, UsageError."""
     try:

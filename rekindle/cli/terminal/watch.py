@@ -1,7 +1,8 @@
 """`--watch`: a command that looks, again and again. In place on a terminal; off one, appended whenever it has changed.
 
-The service being away is shown and waited out. What can never come right by waiting (a wrong name, no permission) ends
-the watch with its own exit code, and so does Ctrl-C; the terminal is left as it was.
+The service being away is shown and waited out, and so is, for APPEARS_WITHIN_S, a name that is not known yet: an
+Incident opens some seconds after the fault. What can never come right by waiting (a name that is gone, no permission)
+ends the watch with its own exit code, and so does Ctrl-C; the terminal is left as it was.
 """
 
 from __future__ import annotations
@@ -17,13 +18,14 @@ from datetime import datetime
 from typing import Final, TextIO
 
 from rekindle.cli.service.target import connected
-from rekindle.client.errors import Exit, ServiceFailed, TryAgain, Unreachable
+from rekindle.client.errors import Exit, NotFound, ServiceFailed, TryAgain, Unreachable
 from rekindle.client.table import clean
 from rekindle.compat import UTC
 
 EVERY_S: Final = 5.0
 MIN_EVERY_S: Final = 0.2
 MAX_EVERY_S: Final = 3600.0
+APPEARS_WITHIN_S: Final = 600.0
 
 # Source: ECMA-48 (CUP, ED, EL) and xterm's control sequences (DECAWM, DECTCEM).
 _HOME, _CLEAR, _REST_OF_LINE, _BELOW = "\x1b[H", "\x1b[2J", "\x1b[K", "\x1b[J"
@@ -56,10 +58,15 @@ def watched(args: argparse.Namespace) -> int:
         # Found once: every look asks the same service, whatever stack or store it was found by.
         args.api, args.store, args.stack = client.url, None, None
         picture = ""
+        appears_by = time.monotonic() + APPEARS_WITHIN_S
         while True:
             trouble, code, ended = "", int(Exit.OK), False
             try:
                 picture, code, ended = _look(args)
+            except NotFound as err:
+                if picture or time.monotonic() >= appears_by:
+                    raise
+                trouble = clean(err)
             except (Unreachable, TryAgain, ServiceFailed) as err:
                 trouble = clean(err)
             show(picture, trouble)
