@@ -159,8 +159,8 @@ deploy: $(VENV)/.ready  ## create or update the stack in your account (STAGE=pro
 	$(BIN)/python -m infra.package --out build/package
 	$(BIN)/python -m infra.deploy --stage $(STAGE) $(ARGS)
 
-undeploy: $(VENV)/.ready  ## remove the stack; tables and bucket stay, and are named with all that is left
-	$(BIN)/python -m infra.deploy --stage $(STAGE) --remove
+undeploy: $(VENV)/.ready  ## remove the stack, after asking (ARGS=--yes: without); tables and bucket stay, and are named with all that is left
+	$(BIN)/rekindle stack undeploy --stage $(STAGE) $(ARGS)
 
 smoke: $(VENV)/.ready  ## fail one cheap training job in your account on purpose and watch it come back (STAGE=dev ARGS='--region eu-west-1')
 	$(BIN)/python -m infra.smoke --stage $(STAGE) $(ARGS)

@@ -23,7 +23,8 @@ _PACKAGE: Final = """\
 Write sam.json and deployment.zip, and beside them a Terraform module (terraform/) and a stack for the AWS CDK (cdk/),
 for those who may not run `rekindle stack deploy`: docs/terraform-cdk.md. Nothing is asked of AWS; pip fetches the
 bundle's packages."""
-_UNDEPLOY: Final = "Delete the stack. The table and the mailbox bucket stay, and are named."
+_UNDEPLOY: Final = """\
+Say what the stack protects, ask, and delete it. The table and the mailbox bucket stay, and are named."""
 _SLACK: Final = "Print the Slack app's manifest with the addresses of the API (output ApiUrl), to be pasted into Slack."
 
 
@@ -38,7 +39,7 @@ def register(subparsers: Any) -> None:
 
 
 def _add_stack(subparsers: Any) -> None:
-    from infra.deploy.deployment import add_options
+    from infra.deploy.deployment import add_options, add_stack_options
     from infra.init.command import add_estimate
 
     deploy = described(subparsers, "deploy", "create or update the stack in your account", _DEPLOY)
@@ -47,15 +48,16 @@ def _add_stack(subparsers: Any) -> None:
     deploy.add_argument(
         "--build-only", type=Path, metavar="DIR", help="write the template and the bundle here, and end"
     )
-    deploy.set_defaults(run=_deploy, remove=False, extra="deploy")
+    deploy.set_defaults(run=_deploy, extra="deploy")
     package = described(
         subparsers, "package", "the template and the bundle, with a Terraform module and a CDK stack", _PACKAGE
     )
     package.add_argument("--out", type=Path, required=True, metavar="DIR", help="where they go")
     package.set_defaults(run=_package, extra="deploy")
     undeploy = described(subparsers, "undeploy", "remove the stack; table and bucket stay", _UNDEPLOY)
-    add_options(undeploy)
-    undeploy.set_defaults(run=_undeploy, remove=True, extra="cli")
+    add_stack_options(undeploy)
+    undeploy.add_argument("--yes", action="store_true", help="do not ask")
+    undeploy.set_defaults(run=_undeploy, extra="cli")
     slack = described(subparsers, "slack-app", "the Slack app's manifest for this deployment", _SLACK)
     slack.add_argument("api", metavar="API-ADDRESS", help="https://<id>.execute-api.<region>.amazonaws.com/api")
     slack.set_defaults(run=_slack)
@@ -89,8 +91,15 @@ def _package(args: argparse.Namespace) -> int:
 
 
 def _undeploy(args: argparse.Namespace) -> int:
+    from infra.asking import DeploymentError
+    from infra.deploy.removal import remove
+
     _check(args)
-    return _run(args, Path())
+    try:
+        remove(args)
+    except DeploymentError as err:
+        raise CommandFailed(str(err)) from err
+    return 0
 
 
 def _check(args: argparse.Namespace) -> None:

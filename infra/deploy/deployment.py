@@ -1,4 +1,4 @@
-"""Deploy or remove the stack: `rekindle stack deploy` (`commands`), `python -m infra.deploy --stage STAGE [--remove]`.
+"""Deploy or remove the stack: `rekindle stack deploy` and `stack undeploy` (`commands`), `python -m infra.deploy`.
 
 Before anything is created, infra/preflight looks for what would stop it. Deploying twice changes nothing; a second
 run after a change shows and applies the change. Removing leaves the table and the mailbox bucket in place, names them
@@ -52,7 +52,9 @@ class Deployment:
         url = self._upload(package, bucket)
         status = self._status()
         if status in STILLBORN:
-            raise DeploymentError(f"{self.stack} is {status}: remove it first (--remove), then deploy again")
+            raise DeploymentError(
+                f"{self.stack} is {status}: remove it first (`rekindle stack undeploy`), then deploy again"
+            )
         is_new = status in (None, "REVIEW_IN_PROGRESS")
         declared = json.loads((package / TEMPLATE).read_text(encoding="utf-8")).get("Parameters", {})
         if self._change(url, self._parameters(parameters, is_new=is_new, declared=declared.keys()), is_new=is_new):
@@ -66,7 +68,7 @@ class Deployment:
             DeploymentError: something of others hangs on the stack, so that nothing was deleted; or CloudFormation
                 could not delete everything else.
         """
-        asked = self._asked()
+        asked = self.asked()
         if asked.status is None:
             return ()
         if asked.is_busy:
@@ -83,14 +85,15 @@ class Deployment:
 
     def leftovers(self) -> tuple[Finding, ...]:
         """What is still there beside what the stack kept, once it is removed."""
-        return leftover_resources(self._asked())
+        return leftover_resources(self.asked())
 
     def outputs(self) -> dict[str, str]:
         """What the stack tells people."""
         stack = self._cloud().describe_stacks(StackName=self.stack)["Stacks"][0]
         return {output["OutputKey"]: output["OutputValue"] for output in stack.get("Outputs", [])}
 
-    def _asked(self) -> Asked:
+    def asked(self) -> Asked:
+        """The stack as it is now, in its account and Region."""
         return ask(self.session, self.stack, package=None, parameters={})
 
     def _cloud(self) -> Any:
@@ -270,17 +273,22 @@ def _parse_parameter(text: str) -> tuple[str, str]:
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """What `run` reads of a command line, but for the package and --remove."""
-    parser.add_argument("--stage", default="prod", help="prod makes the stack `rekindle`, any other `rekindle-<stage>`")
-    parser.add_argument("--region", help="AWS Region; the profile's when not given")
+    """What `run` reads of a command line, but for the package."""
+    add_stack_options(parser)
     parser.add_argument("--bucket", help="bucket for the bundle; one is made when not given")
     parser.add_argument(
         "--parameter", type=_parse_parameter, action="append", default=[], help="NAME=VALUE, may be repeated"
     )
 
 
+def add_stack_options(parser: argparse.ArgumentParser) -> None:
+    """Which stack, and where."""
+    parser.add_argument("--stage", default="prod", help="prod makes the stack `rekindle`, any other `rekindle-<stage>`")
+    parser.add_argument("--region", help="AWS Region; the profile's when not given")
+
+
 def run(args: argparse.Namespace, *, package: Path) -> None:
-    """Deploy what lies in `package`, or remove the stack where `args.remove` says so; prints what came of it.
+    """Deploy what lies in `package`; prints the stack's outputs.
 
     Raises:
         DeploymentError: it stopped; the message says why and what to do.
@@ -289,9 +297,6 @@ def run(args: argparse.Namespace, *, package: Path) -> None:
 
     try:
         deployment = Deployment(stack=stack_name(args.stage), session=open_session(args.region))
-        if args.remove:
-            _tell_removed(deployment, deployment.remove())
-            return
         parameters = dict(args.parameter)
         _preflight(deployment, package, parameters)
         outputs = deployment.deploy(package, parameters=parameters, bucket=args.bucket)
@@ -303,9 +308,8 @@ def run(args: argparse.Namespace, *, package: Path) -> None:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Command line. 0 when done, 1 with the reason on stderr."""
-    parser = argparse.ArgumentParser(prog="python -m infra.deploy", description="Deploy or remove the stack.")
+    parser = argparse.ArgumentParser(prog="python -m infra.deploy", description="Deploy the stack.")
     add_options(parser)
-    parser.add_argument("--remove", action="store_true", help="delete the stack; table and bucket stay")
     parser.add_argument("--package", type=Path, default=ROOT / "build" / "package", help="what `make package` made")
     args = parser.parse_args(argv)
     try:
@@ -322,13 +326,3 @@ def _preflight(deployment: Deployment, package: Path, parameters: Mapping[str, s
             raise DeploymentError(f"{package / name} is missing: run `make package` first")
     if not print_findings(look(deployment.session, deployment.stack, package=package, parameters=parameters)):
         raise DeploymentError("nothing was created: fix what is named above, then deploy again")
-
-
-def _tell_removed(deployment: Deployment, kept: tuple[str, ...]) -> None:
-    print(f"{deployment.stack} is removed.")
-    for name in kept:
-        print(f"kept: {name}")
-    if kept:
-        print("The next deployment takes these up again. How to delete them for good: docs/deploy.md")
-    for leftover in deployment.leftovers():
-        print(f"left: {leftover.what} -> {leftover.remedy}")

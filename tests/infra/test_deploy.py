@@ -17,6 +17,8 @@ from infra.asking import DeploymentError, stack_name
 from infra.deploy.deployment import Deployment, main
 from infra.grants import POLICIES
 from infra.package import BUNDLE, TEMPLATE
+from rekindle.cli.main import main as rekindle
+from tests.cli.service import FakeService, serve
 from tests.infra.live_account import live_account
 from tests.infra.stack_reading import CODE, REGION, Template
 
@@ -130,11 +132,49 @@ def test_the_command_line_removes_and_says_what_stays(
     account: boto3.session.Session, small: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["--stage", "dev", "--package", str(small)]) == 0
-    assert main(["--stage", "dev", "--remove"]) == 0
+    assert rekindle(["undeploy", "--stage", "dev", "--yes"]) == 0
     said = capsys.readouterr().out
     assert "rekindle-dev is removed." in said
     assert "kept: AWS::DynamoDB::Table rekindle-dev" in said
     assert f"left: the bucket rekindle-artefacts-123456789012-{REGION} of bundles" in said
+
+
+def test_a_removal_says_what_it_ends_and_is_refused_where_nobody_can_be_asked(
+    account: boto3.session.Session, small: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Deployment(session=account, stack="rekindle").deploy(small, parameters={})
+    assert rekindle(["undeploy"]) == 1
+    told = capsys.readouterr().err
+    assert told.startswith(f"Remove stack rekindle (stage prod), account 123456789012, region {REGION}:")
+    assert "all protection ends" in told
+    assert "in a script say --yes" in told
+    (stack,) = account.client("cloudformation").describe_stacks(StackName="rekindle")["Stacks"]
+    assert stack["StackStatus"] == "CREATE_COMPLETE"
+
+
+def test_a_removal_counts_what_the_service_protects(
+    account: boto3.session.Session, small: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    service = FakeService()
+    service.protect("lm")
+    service.stall("lm")
+    with serve(service) as url:
+        template = json.loads(json.dumps(SMALL))
+        template["Outputs"]["ApiUrl"] = {"Value": url}
+        (small / TEMPLATE).write_text(json.dumps(template), encoding="utf-8")
+        Deployment(session=account, stack="rekindle").deploy(small, parameters={})
+        assert rekindle(["undeploy"]) == 1
+    assert "1 active Jobs are not protected any more, and 1 open Incidents" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("flags", [(), ("--yes",)])
+def test_a_stack_that_does_not_exist_is_not_said_to_be_removed(
+    account: boto3.session.Session, small: Path, capsys: pytest.CaptureFixture[str], flags: tuple[str, ...]
+) -> None:
+    Deployment(session=account, stack="rekindle").deploy(small, parameters={})
+    assert rekindle(["undeploy", "--stage", "typo", *flags]) == 4
+    told = capsys.readouterr()
+    assert (told.out, "there is no stack rekindle-typo" in told.err) == ("", True)
 
 
 @pytest.mark.parametrize(
