@@ -1,5 +1,4 @@
-"""Training jobs that exist only on the clock: each attempt follows a script, and its monitor answers as a real one
-would.
+"""Attempts that exist only on the clock: each follows a script, and its monitor answers as a real one would.
 
 The script sets durations and what fails at which step. Heartbeats, manifests and replies are written to the mailbox in
 the shared wire format (`rekindle.protocol.mailbox`) through a real S3 client, so the service under test reads exactly
@@ -18,8 +17,8 @@ from typing import Any
 from botocore.exceptions import BotoCoreError, ClientError
 
 from localcloud.aws.clock import Clock
-from localcloud.aws.sagemaker import Phase, TrainingJob, TrainingJobs
-from localcloud.platforms.simulated_run import Run, Script
+from localcloud.aws.sagemaker import Phase, TrainingJob
+from localcloud.platforms.simulated_run import Platform, Run, Script
 from localcloud.platforms.simulated_trouble import Fault, LossJudge, ranks_reports
 from rekindle.protocol.mailbox import (
     ENV_ATTEMPT,
@@ -58,8 +57,9 @@ _DONE_REASON = 'AlgorithmError: ExecuteUserScriptError:\nExitCode {code}\nErrorM
 
 
 class Simulated:
-    """A backend for `TrainingJobs` in virtual time.
+    """A backend for `TrainingJobs` in virtual time. The starts of Slurm jobs run here, too, each as a training job.
 
+    jobs: told of the phases that the attempts enter.
     script_for: chooses an attempt's script; by default the first of `scripts`, then `default`.
     """
 
@@ -67,7 +67,7 @@ class Simulated:
         self,
         *,
         clock: Clock,
-        jobs: TrainingJobs,
+        jobs: Platform,
         s3: Callable[[], Any],
         events: Callable[[], Any],
         default: Script | None = None,
@@ -125,6 +125,10 @@ class Simulated:
         if not run.script.ignores_stop:
             self._halt(run)
         self._clock.after(run.script.stopping, lambda: self._stopped(run), label=f"{job.name} stopped")
+
+    def cut_off(self, name: str) -> None:
+        """Its platform has ended the attempt: no process of it is left."""
+        self._halt(self.runs[name])
 
     # ---- what tests do to a run ------------------------------------------------------------------------------------
 

@@ -1,12 +1,13 @@
-"""What a simulated training job does, and how far it has come."""
+"""What a simulated attempt does, and how far it has come."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import timedelta
+from typing import Protocol
 
 from localcloud.aws.clock import Timer
-from localcloud.aws.sagemaker import TrainingJob
+from localcloud.aws.sagemaker import Phase, TrainingJob
 from localcloud.platforms.simulated_trouble import Fault, LossJudge
 from rekindle.protocol.mailbox import (
     LossState,
@@ -15,6 +16,14 @@ from rekindle.protocol.mailbox import (
     ResumePlan,
     RunPhase,
 )
+
+
+class Platform(Protocol):
+    """Where attempts run."""
+
+    def enter(self, name: str, phase: Phase, *, failure_reason: str | None = None) -> bool:
+        """Move the attempt to that phase, as its platform does without a request; False where it cannot any more."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from typing import Protocol
 
 from localcloud.aws.sagemaker import Phase
+from localcloud.platforms.simulated_run import Platform
 from rekindle.protocol.mailbox import LossState, ResumePlan, RunPhase
 from simulation.stories.story import Run, Trouble
 
@@ -77,14 +78,6 @@ class Start(Protocol):
 
     @property
     def is_terminal(self) -> bool: ...
-
-
-class Platform(Protocol):
-    """Where attempts run."""
-
-    def enter(self, name: str, phase: Phase, *, failure_reason: str | None = None) -> bool:
-        """Move the attempt to that phase, as its platform does without a request; False where it cannot any more."""
-        ...
 
 
 @dataclass(slots=True, kw_only=True)

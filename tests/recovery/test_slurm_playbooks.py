@@ -73,7 +73,7 @@ class Slurm:
 
     def starts(self) -> list[str]:
         """Every start that ever ran, in order."""
-        return [name.removesuffix(" (over)") for name in self.sim.runs]
+        return list(self.sim.runs)
 
 
 @contextmanager
@@ -111,7 +111,7 @@ def test_a_stuck_run_is_held_and_requeued_with_a_plan() -> None:
         incident = s.recovered()
         assert s.verbs() == [Verb.HOLD, Verb.REQUEUE]
         run = s.sim.runs[f"{JOB}.r1"]
-        assert (run.first, run.job.slurm_job) == (40, 1)
+        assert (run.first_step, s.job.attempt) == (41, f"{JOB}.r1")
         assert run.step > before
         assert "keeps its id" in "".join(entry.text for entry in s.w.service.look.store.timeline(incident.incident_id))
 
@@ -123,7 +123,7 @@ def test_a_job_that_may_not_be_requeued_is_submitted_anew() -> None:
         assert s.verbs() == [Verb.SUBMIT]
         assert incident.attempt == f"{JOB}-a2"
         run = s.sim.runs[f"{JOB}-a2"]
-        assert (run.first, run.job.slurm_job) == (40, 2)
+        assert (run.first_step, s.sim.model.jobs[2].attempt) == (41, f"{JOB}-a2")
 
 
 def test_a_broken_node_is_left_for_a_spare_after_an_emergency_checkpoint() -> None:
@@ -136,7 +136,7 @@ def test_a_broken_node_is_left_for_a_spare_after_an_emergency_checkpoint() -> No
         assert [verb for verb in s.verbs() if verb is not Verb.DRAIN] == [Verb.HOLD, Verb.REQUEUE]
         assert bad not in s.job.nodes
         run = s.sim.runs[f"{JOB}.r1"]
-        assert run.first >= at, "it continues from the emergency checkpoint, not from the periodic one"
+        assert run.first_step > at, "it continues from the emergency checkpoint, not from the periodic one"
         assert incident.resubmission.bad_nodes[0].node == bad
 
 

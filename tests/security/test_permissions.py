@@ -189,6 +189,9 @@ def _play_clusters() -> None:
     with slurm() as s:
         _send(s.w, names)
         s.w.cloud.clock.run_for(10 * MINUTE)
+    with slurm() as s:
+        s.sim.model.lose_node(s.job.nodes[0])  # which the agent is the first to report
+        s.recovered()
     with pod() as p:
         _send(p.w, names, instance=p.old)
         p.w.cloud.clock.run_for(5 * MINUTE)

@@ -176,7 +176,7 @@ def test_a_run_whose_monitor_and_agent_are_of_another_version_is_recovered(chang
         s.sim.freeze(JOB)
         s.recovered()
         assert s.verbs() == [Verb.HOLD, Verb.REQUEUE]
-        assert s.sim.runs[f"{JOB}.r1"].first == 40
+        assert s.sim.runs[f"{JOB}.r1"].first_step == 41
 
 
 @pytest.mark.long
@@ -186,4 +186,4 @@ def test_a_job_is_submitted_anew_by_an_agent_of_another_version(change: Callable
         s.sim.model.end(s.job, SlurmState.FAILED, reason="NonZeroExitCode", code=1, detail="RuntimeError: boom")
         s.recovered()
         assert s.verbs() == [Verb.SUBMIT]
-        assert s.sim.runs[f"{JOB}-a2"].first == 40
+        assert s.sim.runs[f"{JOB}-a2"].first_step == 41
