@@ -48,6 +48,7 @@ def _add_stack(subparsers: Any) -> None:
     deploy.add_argument(
         "--build-only", type=Path, metavar="DIR", help="write the template and the bundle here, and end"
     )
+    deploy.add_argument("--yes", action="store_true", help="for scripts; nothing is asked")
     deploy.set_defaults(run=_deploy, extra="deploy")
     package = described(
         subparsers, "package", "the template and the bundle, with a Terraform module and a CDK stack", _PACKAGE

@@ -297,6 +297,9 @@ def run(args: argparse.Namespace, *, package: Path) -> None:
 
     try:
         deployment = Deployment(stack=stack_name(args.stage), session=open_session(args.region))
+        account = deployment.session.client("sts").get_caller_identity()["Account"]
+        where = f"account {account}, region {deployment.session.region_name}"
+        print(f"rekindle: target: stack {deployment.stack} (stage {args.stage}), {where}", file=sys.stderr, flush=True)
         parameters = dict(args.parameter)
         _preflight(deployment, package, parameters)
         outputs = deployment.deploy(package, parameters=parameters, bucket=args.bucket)

@@ -48,7 +48,7 @@ def register(subparsers: Any) -> None:
     bundle = described(verbs, "bundle", "write the folder that a head node installs the agent from", _BUNDLE)
     add_options(bundle)
     bundle.set_defaults(run=_bundle, extra="cli")
-    for name, (help_, has_folder, is_asked) in VERBS.items():
+    for name, (help_, has_folder, _) in VERBS.items():
         verb = described(verbs, name, help_, f"{help_[0].upper()}{help_[1:]}.{_WHERE}")
         add_names(verb)
         verb.add_argument("--here", action="store_true", help="this machine is the head node")
@@ -57,7 +57,6 @@ def register(subparsers: Any) -> None:
             add_wheels(verb)
         if name != "status":
             verb.add_argument("--dry-run", action="store_true", help="say what would be done, and do nothing")
-        if is_asked:
             verb.add_argument("--yes", action="store_true", help="do not ask")
         if name == "uninstall":
             verb.add_argument("--force", action="store_true", help="remove it also where not all can be given back")

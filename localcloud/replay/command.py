@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rekindle.client.errors import BadFile
+from rekindle.client.errors import BadFile, CommandFailed
 from rekindle.client.table import Column, Style, render
 
 if TYPE_CHECKING:
@@ -49,6 +49,7 @@ def run(args: argparse.Namespace) -> int:
 
     Raises:
         BadFile: a path that cannot be read, or an invalid policy.
+        CommandFailed: there is no event in what was given.
     """
     from localcloud.replay.read import Unreadable, read
     from localcloud.replay.run import Replay
@@ -58,6 +59,8 @@ def run(args: argparse.Namespace) -> int:
         recorded = read(args.paths)
     except Unreadable as err:
         raise BadFile(str(err)) from err
+    if not recorded:
+        raise CommandFailed(f"nothing to replay: no event in {', '.join(map(str, args.paths))}")
     if args.against is not None:
         return _compare(args, recorded, policy)
     replay = Replay(recorded, policy)

@@ -205,7 +205,9 @@ def _ledger(commands: Any) -> None:
     which = costs.add_mutually_exclusive_group()
     which.add_argument("--job", type=name, metavar="JOB")
     which.add_argument("--incident", type=name, metavar="INCIDENT")
-    which.add_argument("--days", type=days, metavar="N", help=f"of all, how far back ({ledger.DEFAULT_DAYS})")
+    which.add_argument(
+        "--days", "--since", type=days, metavar="N", help=f"of all, how far back ({ledger.DEFAULT_DAYS})"
+    )
     inner = inner_commands(costs, "postmortem|prices")
     _postmortem(inner)
     _prices(inner)

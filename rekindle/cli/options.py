@@ -116,8 +116,8 @@ def limit(text: str) -> int:
 
 
 def days(text: str) -> int:
-    """How far back."""
-    return whole(text, 1, 366)
+    """How far back: 7, or 7d as in --since of other commands."""
+    return whole(text.removesuffix("d"), 1, 366)
 
 
 def minutes(text: str) -> int:

@@ -409,9 +409,10 @@ def test_nothing_is_created_when_something_would_stop_it(
         assert account.client("s3").list_buckets()["Buckets"] == []
         assert account.client("cloudformation").describe_stacks()["Stacks"] == []
     lines = capsys.readouterr().err.splitlines()
-    assert len(lines) == 2
-    assert lines[0].startswith("problem: Lambda in")
-    assert lines[1].startswith("error: nothing was created")
+    assert len(lines) == 3
+    assert lines[0].startswith("rekindle: target: stack rekindle-dev (stage dev), account ")
+    assert lines[1].startswith("problem: Lambda in")
+    assert lines[2].startswith("error: nothing was created")
 
 
 def test_the_look_alone_needs_no_package(aws_settings: None, capsys: pytest.CaptureFixture[str]) -> None:

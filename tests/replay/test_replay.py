@@ -354,9 +354,10 @@ def test_malformed_events_are_counted_and_no_failure(command: Command, tmp_path:
     assert "malformed 1" in command(tmp_path, "--json").err
 
 
-def test_an_empty_folder_is_no_error(command: Command, tmp_path: Path) -> None:
+def test_where_there_is_nothing_to_replay_that_is_said(command: Command, tmp_path: Path) -> None:
     ended = command(tmp_path, "--json")
-    assert (ended.code, ended.out) == (0, "")
+    assert (ended.code, ended.out) == (1, "")
+    assert f"nothing to replay: no event in {tmp_path}" in ended.err
 
 
 def test_a_path_that_is_not_there_is_exit_code_2(command: Command, tmp_path: Path) -> None:
