@@ -252,12 +252,8 @@ class RecordedWorld:
     def heartbeat(self, job: Job, attempt: AttemptView) -> AttemptView:  # noqa: ARG002  the port's own names
         """See the port."""
         run = self.run(attempt.name)
-        return AttemptView(
-            name=attempt.name,
-            status=attempt.status,
-            detail=attempt.detail,
-            failure_reason=attempt.failure_reason,
-            ended_at=attempt.ended_at,
+        return replace(
+            attempt,
             first_step=_maybe(run.first_step),
             last_step=_maybe(run.last_step),
             heartbeat_at=self.clock.now() if run.ours and run.status is AttemptStatus.RUNNING else run.heartbeat_at,

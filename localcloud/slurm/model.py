@@ -8,7 +8,7 @@ running). An order is carried out once per token, and judged as the real agent j
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Final
 
@@ -157,8 +157,7 @@ class SlurmModel:
         over = self.doc(job)
         job.restart += 1
         after = job.attempt
-        values = {name: getattr(over, name) for name in AttemptDoc.__dataclass_fields__ if name != "LIMIT_BYTES"}
-        self.past[over.attempt] = AttemptDoc(**(values | {"successor": after, "requeued_by": by}))
+        self.past[over.attempt] = replace(over, successor=after, requeued_by=by)
         job.state, job.nodes, job.held, job.ended_by = SlurmState.PENDING, (), held, EndedBy.UNKNOWN
         job.reason = "JobHeldUser" if held else "BeginTime"
         job.started_at = job.ended_at = job.exit_code = None
@@ -167,7 +166,7 @@ class SlurmModel:
     def lose_node(self, name: str, *, reason: str = "Not responding") -> None:
         """The node goes down. Its jobs are put back, or end."""
         facts = self.node_facts[name]
-        self.node_facts[name] = _with(facts, state="down", flags=("not_responding",), reason=facts.reason or reason)
+        self.node_facts[name] = replace(facts, state="down", flags=("not_responding",), reason=facts.reason or reason)
         for job in self.jobs.values():
             if job.state in ON_NODES and name in job.nodes:
                 if job.is_requeueable:
@@ -177,12 +176,12 @@ class SlurmModel:
 
     def mark_failing(self, name: str, *, reason: str = "Action:Replace") -> None:
         """An administrator marks the node for repair: its running job continues, and no new job is placed on it."""
-        self.node_facts[name] = _with(self.node_facts[name], flags=("fail",), reason=reason)
+        self.node_facts[name] = replace(self.node_facts[name], flags=("fail",), reason=reason)
 
     def mend_node(self, name: str, *, instance_id: str | None = None) -> None:
         """The node is back, as another machine where `instance_id` says so."""
         facts = self.node_facts[name]
-        self.node_facts[name] = _with(
+        self.node_facts[name] = replace(
             facts, state="idle", flags=(), reason="", instance_id=instance_id or facts.instance_id
         )
 
@@ -234,7 +233,7 @@ class SlurmModel:
         """All nodes."""
         busy = {name: job.slurm_job for job in self.jobs.values() if job.state in ON_NODES for name in job.nodes}
         nodes = [
-            _with(
+            replace(
                 facts,
                 state="allocated" if name in busy and facts.state == "idle" else facts.state,
                 jobs=(busy[name],) if name in busy else (),
@@ -399,18 +398,13 @@ class SlurmModel:
         if order.verb is Verb.RESUME:
             if not ours:
                 return Outcome.REFUSED, "not ours", None
-            self.node_facts[facts.name] = _with(
+            self.node_facts[facts.name] = replace(
                 facts, flags=tuple(flag for flag in facts.flags if flag != "drain"), reason=""
             )
             return Outcome.DONE, "resumed", None
         if "drain" in facts.flags:
             return (Outcome.ALREADY, "drained", None) if ours else (Outcome.REFUSED, "someone else drained it", None)
-        self.node_facts[facts.name] = _with(
+        self.node_facts[facts.name] = replace(
             facts, flags=(*facts.flags, "drain"), reason=f"{REASON_PREFIX}{order.incident_id}"
         )
         return Outcome.DONE, "drained", None
-
-
-def _with(facts: NodeFacts, **changes: object) -> NodeFacts:
-    values = {name: getattr(facts, name) for name in NodeFacts.__dataclass_fields__}
-    return NodeFacts(**(values | changes))

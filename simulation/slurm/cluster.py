@@ -436,7 +436,7 @@ class Cluster:
                 node.reachable_since = self._clock.now()
             node.unreachable_since = (node.unreachable_since or self._clock.now()) if node.name in hidden else None
         shown = tuple(
-            _with(node, state="down", flags=(*node.flags, "not_responding"), reason=node.reason or "Not responding")
+            replace(node, state="down", flags=(*node.flags, "not_responding"), reason=node.reason or "Not responding")
             if node.state in ("idle", "allocated") and node.name in hidden
             else node
             for node in nodes.nodes
@@ -515,12 +515,7 @@ class Cluster:
         self._soon()
 
     def _show(self, name: str, **changes: Any) -> None:
-        self.model.node_facts[name] = _with(self.model.node_facts[name], **changes)
-
-
-def _with(facts: NodeFacts, **changes: Any) -> NodeFacts:
-    values = {name: getattr(facts, name) for name in NodeFacts.__dataclass_fields__}
-    return NodeFacts(**(values | changes))
+        self.model.node_facts[name] = replace(self.model.node_facts[name], **changes)
 
 
 def _later(doc: _Doc, by: timedelta, *times: str) -> _Doc:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -75,9 +76,7 @@ class Pod:
         return [one for one in self.w.cloud.clusters.clusters["ml"].nodes.values() if one.group == "gpu"]
 
     def set(self, name: str, **changes: Any) -> None:
-        facts = self.sim.model.node_facts[name]
-        values = {one: getattr(facts, one) for one in NodeFacts.__dataclass_fields__}
-        self.sim.model.node_facts[name] = NodeFacts(**(values | changes))
+        self.sim.model.node_facts[name] = replace(self.sim.model.node_facts[name], **changes)
 
     def away(self, node: Node) -> None:
         """Its slurmd answers no more; a drain stays a drain."""
