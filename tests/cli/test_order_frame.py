@@ -13,7 +13,8 @@ from typing import Any, Final
 import pytest
 from moto import mock_aws
 
-from rekindle.client.errors import Exit
+from rekindle.client.api import Client
+from rekindle.client.errors import CommandFailed, Exit
 from tests.cli.conftest import Ended, Run
 from tests.cli.service import FakeService
 from tests.cli.test_exit_codes import ALONE, SPOKEN, _parser
@@ -166,7 +167,19 @@ def test_an_order_about_a_job_that_is_over_opens_no_incident(rekindle: Run, serv
     service.registry.deactivate("lm", ended_at=service.clock.now())
     ended = rekindle(name, "lm", "--yes")
     assert (ended.code, "lm is over" in ended.err) == (Exit.FAILED, True)
+    with pytest.raises(CommandFailed, match="lm is over"):  # and the service itself, whoever asks
+        Client(url=service.url).order("POST", f"/jobs/lm/{name}", {}, key="k")
     assert service.registry.get("lm").open_incident is None
+
+
+def test_a_stop_that_is_repeated_with_its_key_once_the_job_is_over_is_the_same_order(
+    rekindle: Run, service: FakeService
+) -> None:
+    service.protect("lm")
+    assert rekindle("stop", "lm", "--yes", "--key", "k").code == 0
+    service.work(service.registry.get("lm").open_incident or "")
+    service.registry.deactivate("lm", ended_at=service.clock.now())
+    assert rekindle("stop", "lm", "--yes", "--key", "k").out.startswith("Ordered before with this key")
 
 
 # ---- which service ---------------------------------------------------------------------------------------------------

@@ -46,7 +46,7 @@ from chalicelib.api.schema import (
     whole,
     word,
 )
-from chalicelib.domain.model.errors import InvalidRequest
+from chalicelib.domain.model.errors import AlreadyDone, InvalidRequest
 from chalicelib.domain.model.incident import SkipWindow
 from chalicelib.domain.model.job import (
     MAX_HANG_MINUTES,
@@ -193,14 +193,27 @@ def get_job(parts: Parts, request: Request) -> ApiResponse:
 
 def checkpoint_job(parts: Parts, request: Request) -> ApiResponse:
     """Order a checkpoint."""
-    return order_accepted(parts, parts.orders.checkpoint(request.names["job_id"], who=request.who, key=request.key))
+    return order_accepted(parts, parts.orders.checkpoint(_running(parts, request), who=request.who, key=request.key))
 
 
 def stop_job(parts: Parts, request: Request) -> ApiResponse:
     """Order a stop for good."""
     form: Stop = request.form
-    outcome = parts.orders.stop(request.names["job_id"], who=request.who, key=request.key, checkpoint=form.checkpoint)
+    outcome = parts.orders.stop(_running(parts, request), who=request.who, key=request.key, checkpoint=form.checkpoint)
     return order_accepted(parts, outcome)
+
+
+def _running(parts: Parts, request: Request) -> str:
+    """The named Job, where there is something to save or to stop.
+
+    Raises:
+        UnknownEntity: no such Job.
+        AlreadyDone: it is over, and no Incident may start it again: the order would only open one.
+    """
+    job = parts.registry.get(request.names["job_id"])
+    if not job.active and job.open_incident is None:
+        raise AlreadyDone(f"{job.job_id} is over: nothing of it runs")
+    return job.job_id
 
 
 def resubmit_job(parts: Parts, request: Request) -> ApiResponse:

@@ -53,9 +53,12 @@ def _job(order: Order, name: str) -> Mapping[str, Any]:
 
 
 def _running(order: Order, name: str) -> Mapping[str, Any]:
-    """The same of a Job that is not over. Raises: NotFound, CommandFailed."""
+    """The same of a Job that is not over. What is repeated with its key is left to the service, which knows the order.
+
+    Raises: NotFound, CommandFailed.
+    """
     job = _job(order, name)
-    if member(job, "active") is False and not member(job, "open_incident"):
+    if order.args.key is None and member(job, "active") is False and not member(job, "open_incident"):
         raise CommandFailed(f"{clean(name)} is over: nothing of it runs, and nothing was ordered")
     return job
 
