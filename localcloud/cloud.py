@@ -198,7 +198,7 @@ class Cloud:
             stack.callback(self.server.close)
         else:
             self.wire.lambda_handler = self._answer_lambda
-            stack.enter_context(mock_aws())
+            stack.enter_context(mock_aws(config={"core": {"reset_boto3_session": False}}))
         if self._set_environ:
             stack.enter_context(_environment(self.environ()))
         self.create_resources()

@@ -28,7 +28,6 @@ from werkzeug.serving import BaseWSGIServer, WSGIRequestHandler, make_server
 from localcloud.aws import long_poll
 from localcloud.aws.clock import Clock
 from localcloud.aws.cloudwatch import get_metric_data
-from localcloud.aws.moto_memory import remember
 from localcloud.aws.sagemaker import AwsError
 from localcloud.aws.shapes import check_answer, request_problems
 from localcloud.aws.wire import Wire
@@ -103,7 +102,6 @@ def extended_moto(
             on_object_created(bucket.name, key.name, int(key.size), str(key.etag).strip('"'), to_bus)
 
         patch(moto.s3.notifications, "send_event", notify)
-        remember(patch)  # last: it remembers moto as it is patched by then
         yield
 
 

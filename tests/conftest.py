@@ -17,7 +17,6 @@ from hypothesis import HealthCheck, settings
 
 from localcloud.aws.roles import DENIED
 from localcloud.aws.wire import TOO_LARGE
-from tests import one_loader
 from tests.canary import FORMS
 from tests.sizes import DEEP, QUICK, examples
 
@@ -27,8 +26,6 @@ settings.register_profile("ci", deadline=None, suppress_health_check=BUSY)
 settings.register_profile(DEEP, deadline=None, suppress_health_check=BUSY, max_examples=examples(100), print_blob=True)
 settings.register_profile(QUICK, deadline=None, suppress_health_check=BUSY, max_examples=examples(100))
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
-
-one_loader.install()
 
 # Botocore's and moto's models, all tests and their modules live until the end. With Python's usual thresholds a third
 # of the time is spent looking at them for garbage, again and again.

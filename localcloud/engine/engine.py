@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
 
-from aws_durable_execution_sdk_python import state as sdk_state
 from aws_durable_execution_sdk_python.lambda_service import ErrorObject, OperationStatus
 from aws_durable_execution_sdk_python_testing.checkpoint.processor import CheckpointProcessor
 from aws_durable_execution_sdk_python_testing.exceptions import ResourceNotFoundException
@@ -30,7 +29,7 @@ from aws_durable_execution_sdk_python_testing.stores.sqlite import SQLiteExecuti
 from aws_durable_execution_sdk_python_testing.token import CallbackToken
 from aws_durable_execution_sdk_python_testing.worker.registry import ExecutionRegistry
 
-from localcloud.aws.clock import Clock, SimClock
+from localcloud.aws.clock import Clock
 from localcloud.engine.durable import (
     CheckpointHook,
     CloudExecutor,
@@ -47,9 +46,6 @@ from localcloud.engine.functions import Invocations, LambdaContext, Settings
 PUBLISHED_VERSION = "1"
 
 
-# At the end of each invocation the SDK's checkpoint thread notices only after this many real seconds that it should
-# stop (0.1 in `state.py`). Under virtual time that poll would be nearly all the time a recovery takes.
-_QUICK_POLL_S = 0.002
 # How long `close` waits for an invocation: it ends at its next wait, within milliseconds, unless it is meant to hang.
 _ENDS_S = 5.0
 
@@ -133,13 +129,9 @@ class DurableEngine:
         self._by_name: dict[str, str] = {}
         self._left_running: list[str] = []
         self._starting = threading.Lock()
-        self._slow_poll_s: float | None = None
 
     def open(self) -> None:
         """Begin. Executions that an earlier process left running wait for `resume`, because handlers come later."""
-        if isinstance(self._clock, SimClock):
-            self._slow_poll_s = sdk_state._STOP_SIGNAL_POLL_SECONDS
-            sdk_state._STOP_SIGNAL_POLL_SECONDS = _QUICK_POLL_S
         self._scheduler.start()  # type: ignore[no-untyped-call]
         for execution in self._store.list_all():
             self._by_name[execution.start_input.execution_name] = execution.durable_execution_arn
@@ -162,8 +154,6 @@ class DurableEngine:
 
         Invocations that are under way end first: they would go on calling AWS, and logging, once their cloud is gone.
         """
-        if self._slow_poll_s is not None:
-            sdk_state._STOP_SIGNAL_POLL_SECONDS, self._slow_poll_s = self._slow_poll_s, None
         self._executor.shutdown()
         self.invocations.have_ended(_ENDS_S)
         self._scheduler.stop()  # type: ignore[no-untyped-call]

@@ -17,7 +17,6 @@ from chalicelib.aws.dynamodb.stores import DynamoIncidentStore, DynamoJobRegistr
 from chalicelib.aws.errors import drain_unlisted
 from chalicelib.ports.incidents import IncidentStore
 from chalicelib.ports.jobs import JobRegistry
-from localcloud.aws.moto_memory import remember
 from localcloud.aws.template import create_table
 from localcloud.memory_tables import MemoryIncidents, MemoryJobs
 
@@ -101,8 +100,7 @@ def _no_counts_left_over() -> None:
 
 @pytest.fixture
 def aws() -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch, mock_aws():
-        remember(patch.setattr)
+    with mock_aws(config={"core": {"reset_boto3_session": False}}):
         yield
 
 

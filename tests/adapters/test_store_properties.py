@@ -35,7 +35,7 @@ class Storm(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.moto = mock_aws()
+        self.moto = mock_aws(config={"core": {"reset_boto3_session": False}})
         self.moto.start()
         self.real: Shelf = real_shelf()
         self.model: Shelf = fake_shelf()
