@@ -249,7 +249,7 @@ class _Play:
         )
         found: Maybe[tuple[CheckpointView, ...]] = Unknown("not needed yet")
         if wants:
-            found = Known(tuple(sorted((*world.saved, *_SAVED), key=lambda one: one.step, reverse=True)))
+            found = Known(tuple(sorted((*world.saved, *_SAVED), key=lambda checkpoint: checkpoint.step, reverse=True)))
         return Observation(
             observed_at=now,
             has_job=True,

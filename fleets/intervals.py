@@ -53,4 +53,4 @@ def try_intervals(
 
 def least_loss(points: Sequence[IntervalResult]) -> IntervalResult:
     """The one that lost least; among equals the longest, which loads the storage least."""
-    return max(points, key=lambda one: (one.ettr, one.interval_s))
+    return max(points, key=lambda point: (point.ettr, point.interval_s))

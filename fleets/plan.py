@@ -193,7 +193,7 @@ def plan_of(wanted: PlanRequest) -> Plan:
         Spares(count=count, row=_row(drawn, replace(alone, spares=count), setting, price, scale))
         for count in sorted(counts)
     )
-    pays = min(found, key=lambda one: (one.row.gpu_hours_lost, one.count)).count
+    pays = min(found, key=lambda spares: (spares.row.gpu_hours_lost, spares.count)).count
     count = pays if wanted.spares is None else wanted.spares
     return Plan(
         wanted=wanted,

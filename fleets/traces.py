@@ -73,7 +73,7 @@ def _lanl(path: Path, system: str, shown: str) -> History:
         found.append((datetime.fromisoformat(row["start"]), cause, int(float(row["node"] or 0))))
     if not found:
         raise ValueError(f"no failure of system {system}")
-    found.sort(key=lambda one: one[0])
+    found.sort(key=lambda failure: failure[0])
     began = found[0][0]
     failures = tuple(Failure(at_s=(at - began).total_seconds(), cause=cause, node=node) for at, cause, node in found)
     return History(

@@ -62,7 +62,7 @@ ENVIRONMENT: Final[Mapping[str, Any]] = {
 }
 
 # Other people's servers have no AWS credentials: these check a signature or a secret of their own, over the raw body,
-# before they read a word of it. Anybody can call them, so each is held to a rate.
+# before they read a word of it. They are public, so each has a rate limit.
 OPEN_PATHS: Final = ("/hooks/in/{name}", "/hooks/slack/actions", "/hooks/slack/commands")
 _OPEN_RATE: Final = {"ThrottlingRateLimit": 20, "ThrottlingBurstLimit": 50}  # requests a second, and at once
 

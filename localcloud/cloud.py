@@ -138,7 +138,7 @@ class Cloud:
             chaos=chaos,
             retry_after=timedelta(seconds=30) if virtual else timedelta(seconds=1),
             attempts_of=self.lambdas.attempts_of,
-            kept=lambda one: self.lambdas.keep(one.function, one.event, one.error or "", one.attempt),
+            kept=lambda failed: self.lambdas.keep(failed.function, failed.event, failed.error or "", failed.attempt),
         )
         self.queues = QueueSources(
             clock=self.clock,

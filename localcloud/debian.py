@@ -55,7 +55,7 @@ def install(packages: Sequence[str]) -> None:
 
 
 def unpack(packages: Sequence[str], root: Path) -> None:
-    """As anybody: what apt would install is downloaded and unpacked under `root`. Raises: PackagesMissing."""
+    """Without root: what apt would install is downloaded and unpacked under `root`. Raises: PackagesMissing."""
     root.mkdir(parents=True, exist_ok=True)
     own: tuple[str, ...] = ()
     wanted = _would_install(packages, own)
@@ -67,7 +67,7 @@ def unpack(packages: Sequence[str], root: Path) -> None:
 
 
 def unpack_suite(packages: Sequence[str], root: Path, *, suite: Suite) -> None:
-    """As anybody: the packages of another suite, with everything down to the C library, under `root`.
+    """Without root: the packages of another suite, with everything down to the C library, under `root`.
 
     Debian's come from the mirror that this machine's own packages come from, Ubuntu's from UBUNTU_MIRROR.
     Raises: PackagesMissing.

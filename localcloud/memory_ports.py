@@ -54,7 +54,7 @@ class MemoryHardwareLedger:
     def listing(self, *, limit: int, repeated_only: bool) -> tuple[HardwareRecord, ...]:
         """See the port."""
         found = [record for record in self.records.values() if len(record.faults) > 1 or not repeated_only]
-        found.sort(key=lambda one: (len(one.faults) > 1, one.faults[-1].at, one.mark), reverse=True)
+        found.sort(key=lambda record: (len(record.faults) > 1, record.faults[-1].at, record.mark), reverse=True)
         return tuple(found[:limit])
 
 

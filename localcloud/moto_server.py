@@ -80,7 +80,7 @@ def extended_moto(
         for module in (moto.s3.models, moto.cloudwatch.models):
             patch(module, "utcnow", lambda: clock.now().replace(tzinfo=None))
 
-        # Messages hide and age by the cloud's own time, and whoever takes them hears of each.
+        # Messages hide and age by the cloud's own time, and their receivers are told of each.
         patch(moto.sqs.models, "unix_time_millis", lambda: clock.now().timestamp() * 1000)
         send_message = moto.sqs.models.SQSBackend.send_message
 

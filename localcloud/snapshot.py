@@ -155,7 +155,7 @@ def _save_objects(cloud: Cloud, db: sqlite3.Connection) -> None:
 
 
 def _parameters(cloud: Cloud) -> Iterator[tuple[str, str]]:
-    if "moto.ssm.models" not in sys.modules:  # nobody asked for SSM yet, and loading it takes more than a second
+    if "moto.ssm.models" not in sys.modules:  # SSM is not used yet, and loading it takes more than a second
         return
     client = cloud.client("ssm")
     for page in client.get_paginator("describe_parameters").paginate():

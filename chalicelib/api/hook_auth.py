@@ -1,7 +1,7 @@
 """Whether a request is from the source that it says it is from. Secrets are compared in constant time. Pure.
 
 Sources: standardwebhooks.com, specification; Grafana documentation, "Configure webhook notifications", HMAC signature
-(hex HMAC-SHA256 over `timestamp:body`, with the timestamp header that we ask for: without one, anybody who has seen a
+(hex HMAC-SHA256 over `timestamp:body`, with the timestamp header that we ask for: without one, a person who has seen a
 request once could send it forever); Alertmanager configuration, http_config (`authorization`, `basic_auth`).
 """
 

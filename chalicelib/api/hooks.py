@@ -123,7 +123,7 @@ class Hooks:
         return {"alert": signal.evidence.get("alert"), "what": outcome.what.value, "reason": outcome.reason}
 
     def _refused(self, name: str, answer: ApiResponse) -> ApiResponse:
-        """`name` stands in an address that anybody can call: only its length is as we like it."""
+        """`name` comes from a public address: only its length is bounded."""
         reason = f"webhook refused: {answer.status}"
         self.report(
             Outcome(

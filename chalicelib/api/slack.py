@@ -143,7 +143,7 @@ class SlackHooks:
                 try:
                     if sender.user in self.groups.members(settings, group):
                         return settings
-                except RecoveryError as err:  # nobody gets in because Slack cannot be asked
+                except RecoveryError as err:  # no access while Slack cannot be asked
                     _LOG.warning("a user group cannot be read", extra={"group": group, "error": str(err)})
         return None
 

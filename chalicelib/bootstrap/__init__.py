@@ -40,7 +40,7 @@ _PARTS: Final[Mapping[str, tuple[str, ...]]] = {
         "observability",
     ),  # Chalice's own handler of the REST API: `app.app`
 }
-# What each function would import at its first event; on Lambda that is done at init, before anybody waits.
+# What each function would import at its first event; on Lambda that is done at init, before a caller waits.
 FIRST: Final[Mapping[str, tuple[str, ...]]] = {
     "hyperpod_event": ("chalicelib.ingest.hyperpod",),
     "training_job_event": ("chalicelib.ingest.training_job",),

@@ -17,7 +17,7 @@ from chalicelib.ports.notices import Address, Notice, NoticeKind
 
 SOURCE: Final = "rekindle"
 DETAIL_TYPE: Final = "Rekindle Notice"
-MAX_TEXT_CHARS: Final = 20_000  # far below an event's 256 KB, and a text longer than this is read by nobody
+MAX_TEXT_CHARS: Final = 20_000  # far below an event's 256 KB, and no person reads a longer text
 _MAX_SUBJECT_CHARS: Final = 99  # Source: SNS Publish, Subject: ASCII, no line breaks, less than 100 characters
 
 

@@ -30,8 +30,8 @@ _TOO_MANY: Final = 429
 _Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 # Never reached, whatever a channel allows. Source: EC2 and ECS user guides (instance metadata, task credentials: link
-# local, and fd00:ec2::/32); RFC 6052, 8215, 3056, 4380, 2765 and 4291 (IPv6 addresses that carry an IPv4 one which
-# nobody has looked at); RFC 3879 (site local, which Python takes for public).
+# local, and fd00:ec2::/32); RFC 6052, 8215, 3056, 4380, 2765 and 4291 (IPv6 addresses that carry an unchecked
+# IPv4 one); RFC 3879 (site local, which Python takes for public).
 _NEVER: Final = tuple(
     ipaddress.ip_network(network)
     for network in (

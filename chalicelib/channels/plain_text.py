@@ -13,7 +13,7 @@ MAX_BODY_CHARS: Final = 4000  # what most services show; the whole is in the Inc
 SHORTEST_TEXT_CHARS: Final = 120
 LATE: Final = timedelta(minutes=2)  # a first try and its first repetitions take less
 
-# What services that show plain text still act on: a mention that pings everybody or somebody (Discord, Slack, Teams:
+# What services that show plain text still act on: a mention that notifies all or one (Discord, Slack, Teams:
 # @everyone, @here, <@id>, <!channel>), a link under another name (Slack's <address|name>, Markdown's). Job names and
 # log lines are other people's words. The joiner has no width.
 _PINGS: Final = re.compile(

@@ -18,7 +18,7 @@ class NoticeKind(StrEnum):
 
     NEWS = "news"
     APPROVAL = "approval"  # an answer is wanted: `approval_id`
-    CHANGE = "change"  # the Incident stands elsewhere now; for those who show its state, nobody is to be disturbed
+    CHANGE = "change"  # the Incident's state has changed: for channels that show it, without notifying people
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -115,7 +115,7 @@ def run_recovery(
         token = f"{incident_id}.{generation}.{turn}"
         changed = needs_record(before, decision, observation, quiet_limit=policy.timing.look_max)
         if changed and not _record(context, look, perform, before, decision, observation, token, turn, report):
-            continue  # somebody else wrote: look again, with what the last Actions answered still in hand
+            continue  # another execution wrote: look again, with the answers of the last Actions still in hand
         results = _act(context, perform, decision, policy, token, turn)
         known = after_accepted_start(decision.incident, observation, results)
         if known is not None:

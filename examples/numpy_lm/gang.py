@@ -125,7 +125,7 @@ def _reach(rank: int, host: str, port: int, deadline: float) -> socket.socket:
             peer = socket.create_connection((host, port), timeout=1.0)
         except OSError as err:
             if time.monotonic() > deadline:
-                raise GangBroken(f"rank {rank}: nobody at {host}:{port}: {err}") from err
+                raise GangBroken(f"rank {rank}: no process listens at {host}:{port}: {err}") from err
             time.sleep(0.02)
             continue
         peer.sendall(_HELLO.pack(rank))

@@ -71,7 +71,7 @@ class ThisMachine:
         script = folder / SCRIPT if folder else Path(f"{os.environ.get(ENV_ROOT, '')}{INSTALLED}")
         if not script.exists():
             raise NotFound(f"no agent is installed here: there is no {script}")
-        # Whoever says --here says that this is the head node.
+        # --here states that this is the head node.
         role = ["--controller"] if folder else []
         command = ["bash", str(script), *arguments, *role]
         try:
@@ -191,7 +191,7 @@ def targets_of(sagemaker: Any, cluster: str, group: str | None) -> list[str]:
     nodes = [node for node in found if node.get("InstanceGroupName") == wanted]
     running = sorted(
         (node for node in nodes if node.get("InstanceStatus", {}).get("Status") == "Running"),
-        key=lambda one: str(one["LaunchTime"]),
+        key=lambda node: str(node["LaunchTime"]),
     )
     if not running:
         raise Unreachable(f"no instance of the group {wanted} runs in {cluster} ({len(nodes)} there)")

@@ -60,7 +60,7 @@ def opened(nav: list[Any], checkout: Checkout) -> list[Any]:
     for entry in nav:
         if isinstance(entry, str) and entry.endswith("/"):
             pages = [page for page in checkout.docs() if Path(page).parent.as_posix() == f"{DOCS}/{entry}".rstrip("/")]
-            pages.sort(key=lambda one: (not one.endswith("/README.md"), one))
+            pages.sort(key=lambda page: (not page.endswith("/README.md"), page))
             made += [{title(checkout.text(page), page): address(page)} for page in pages]
         elif isinstance(entry, dict):
             made += [

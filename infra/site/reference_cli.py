@@ -131,7 +131,7 @@ def _row(action: argparse.Action) -> tuple[str, str]:
 
 
 def _meaning(action: argparse.Action) -> str:
-    text = _OF_ARGPARSE.sub(lambda one: str(getattr(action, one[1])) if one[1] else "%", action.help or "")
+    text = _OF_ARGPARSE.sub(lambda match: str(getattr(action, match[1])) if match[1] else "%", action.help or "")
     needed = "needed" if action.option_strings and action.required else ""
     return cell("; ".join(part for part in (text, needed) if part))
 

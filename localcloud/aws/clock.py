@@ -249,7 +249,7 @@ class RealClock:
     def after(self, delay: timedelta, call: Callable[[], object], *, label: str = "") -> Timer:
         return self.schedule(self.now() + delay, call, label=label)
 
-    def busy(self, label: str) -> Callable[[], None]:  # noqa: ARG002  real time waits for nobody
+    def busy(self, label: str) -> Callable[[], None]:  # noqa: ARG002  real time passes meanwhile
         return lambda: None
 
     def run_until(self, predicate: Callable[[], bool], *, limit: timedelta = timedelta(minutes=1)) -> bool:

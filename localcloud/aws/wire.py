@@ -25,7 +25,7 @@ from localcloud.aws.sizes import TooLarge, too_large
 
 PLATFORM = "rekindle-cloud"  # as whom the account's own parts, training jobs and tests call
 SERVICE = "rekindle-service"  # as whom the service that is deployed to it does
-# Calls of this process that were refused for their size: a defect of whoever sent them.
+# Calls of this process that were refused for their size: a defect of their sender.
 TOO_LARGE: Final[list[str]] = []
 Send = Callable[[], AWSResponse | None]
 

@@ -59,7 +59,7 @@ SPIKE_POLICY: Mapping[str, Any] = {
         "skip_margin_steps": 0,
         "skip_steps": SPIKE_BATCHES,
     },
-    # At thirty steps a second, a spike may count as a divergence before anybody has looked twice.
+    # At thirty steps a second, a spike may count as a divergence before the service has looked twice.
     "playbooks": {"divergence": {"response": "watch_then_roll_back", "deadline": "full"}},
 }
 # The monitor's rhythm, from its own defaults of 15 s, 5 s and 60 s (rekindle/monitor/base/settings.py) down to this
@@ -75,7 +75,7 @@ MONITOR = {
 }
 # Where nothing is frozen, nothing is a hang that a busy machine makes of a step.
 PATIENT_MONITOR = {**MONITOR, "REKINDLE_STALL_FLOOR_S": "60", "REKINDLE_STALL_STARTUP_S": "180"}
-# SIGTERM to SIGKILL takes 120 s on SageMaker; a frozen worker never answers SIGTERM, and nobody wants to watch that.
+# SIGTERM to SIGKILL takes 120 s on SageMaker; a frozen worker never answers SIGTERM, too long for a demo.
 STOP_GRACE = timedelta(seconds=2)
 
 

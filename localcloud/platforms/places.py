@@ -38,7 +38,7 @@ def take_ports(count: int, stack: contextlib.ExitStack) -> int:
 
 
 def is_free(port: int) -> bool:
-    """Whether anybody could listen at it now."""
+    """Whether a process could listen at it now."""
     with socket.socket() as probe:
         try:
             probe.bind(("127.0.0.1", port))

@@ -95,7 +95,7 @@ def play(
 ) -> tuple[Summary, int]:
     """Run a scenario, killed around its `kill`-th checkpoint; returns its summary and how many checkpoints it made.
 
-    before: the side effect of the step has happened, and nothing is stored. after: it is stored, nobody was told.
+    before: the side effect of the step has happened, and nothing is stored. after: it is stored, no notice was sent.
     """
     with world(max_failed_attempts=5) as w:
         made = 0

@@ -151,7 +151,7 @@ def _folder(root: str, folder: Folder) -> Found | None:
     if format_ is Format.LIGHTNING and not folder.files:
         return None
     if format_ is None:
-        # A numbered folder with files of nobody's layout is told; one that holds only folders is looked into.
+        # A numbered folder with files of no known layout is reported; one that holds only folders is looked into.
         state = [path for path in folder.here if not is_marker(path) and not is_one_file(path)]
         if not (read_name(final).number is not None and state) or any(is_one_file(path) for path in folder.here):
             return None
@@ -205,7 +205,7 @@ def latest_problem(raw: bytes, there: Collection[str], *, is_beside: bool) -> tu
     """
     tag = raw[:MAX_LATEST_BYTES].decode("utf-8", "replace").strip()
     if tag in there or not (is_beside or tag.startswith("global_step")):
-        return None  # there, or somebody else's file of that name
+        return None  # there, or another program's file of that name
     if not _TAG.fullmatch(tag):
         return LATEST, "the file `latest` names no tag"
     return tag, f"the file `latest` names {tag}, which is not there"

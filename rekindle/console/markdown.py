@@ -43,7 +43,7 @@ def blocks_of(markdown: str) -> tuple[Block, ...]:
     """The document's blocks, in order."""
     return tuple(
         Block(kind=kind, rows=tuple(rows))
-        for kind, group in groupby(_lines(markdown), key=lambda one: one[0])
+        for kind, group in groupby(_lines(markdown), key=lambda line: line[0])
         if kind is not None and (rows := [cells for _, cells in group])
     )
 

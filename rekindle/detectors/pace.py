@@ -27,7 +27,7 @@ REBASE_ROWS = 200  # a pace that has held for so long is the run's pace now
 WINDOWS_WATCH = 2  # windows in a row, before a slow rank is worth a look
 WINDOWS_ACT = 5  # and worth a swap
 STRAGGLER_RATIO = 1.15  # of the median of the other ranks
-MIN_RANKS = 3  # of two ranks nobody can say which one is the odd one
+MIN_RANKS = 3  # of two ranks it cannot be told which is the outlier
 
 
 class ThroughputWatch:

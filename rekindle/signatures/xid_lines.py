@@ -81,7 +81,7 @@ def _verdict(code: int) -> XidVerdict | None:
         elif response is FirstResponse.RESTART_APP:
             label = _APPLICATION_WITHOUT_LABEL
         else:
-            return None  # an echo, bookkeeping, or a code that nobody has described
+            return None  # an echo, bookkeeping, or a code without a description
     order = LABELS[label].order
     if response.needs_node_action:
         order = min(order, CausalClass.DEVICE if label is not Label.NVLINK_ERROR else CausalClass.FABRIC)

@@ -92,7 +92,7 @@ _TABLE: tuple[XidFault, ...] = (
     *_rows((156,), "resource retirement", "RESET_GPU", "reboot", "monitor", "reset", _RESET),
     *_rows((157,), "resource retirement failed", "IGNORE now", "event", "replace", "-", _WATCH),
     *_rows((158,), "fatal GPU timeout", "RESET_GPU", "reboot", "reboot", "reset", _RESET),
-    # NVIDIA's RESTART_APP and IGNORE buckets, for which nobody else has a row (121, 126: the health-check kit agrees)
+    # NVIDIA's RESTART_APP and IGNORE buckets, without a row elsewhere (121, 126: the health-check kit agrees)
     *_rows(
         (8, 11, 25, 32, 39, 40, 41, 60, *range(68, 73), *range(75, 78), 80, *range(82, 87), 88, 89, *range(96, 106)),
         "application-level GPU error",

@@ -1,4 +1,4 @@
-"""`--check`: what the agent finds and what is missing, all of it, before anybody relies on it."""
+"""`--check`: what the agent finds and what is missing, all of it, before people rely on it."""
 
 from __future__ import annotations
 

@@ -515,7 +515,7 @@ class Judge(Watcher):
                 self._judge_unwatched(run, ill)
 
     def _judge_unwatched(self, run: TrueRun, ill: ActiveTrouble) -> None:
-        """Count a run that nobody watches, once it could have been noticed for long enough."""
+        """Count a run without a working watch, once it could have been noticed for long enough."""
         if ill.kind != "dead" and is_unseen(run, self.world.source_faults, self._now):
             self._blind_at[run.name] = self._now
         since = max(ill.turned_at, self._disturbed_at or ill.since, self._blind_at.get(run.name, ill.since))

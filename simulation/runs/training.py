@@ -231,11 +231,11 @@ class Training:
             save for save in run.saved if save.attempt == attempt.name and save.is_whole and not save.looks_poisoned
         ]
         if sealed and run.spec.plan == "obeyed" and run.spec.watch == "monitor":  # a launcher has restarted it
-            return max(sealed, key=lambda one: (one.step, one.at))
+            return max(sealed, key=lambda save: (save.step, save.at))
         if run.spec.plan == "obeyed" and (attempt.plan.uri is not None or attempt.is_ours):
             return run.saved_at_root(attempt.plan.uri)
         newest = [save for save in run.saved if save.attempt in run.attempts]
-        return max(newest, key=lambda one: (one.step, one.at), default=None)
+        return max(newest, key=lambda save: (save.step, save.at), default=None)
 
     def _begin(self, attempt: Attempt) -> None:
         now = self._clock.now()

@@ -185,7 +185,7 @@ class Attempt:
 
     def at(self, moment: datetime) -> TrainingSpan | None:
         """How it was then; None before it trained."""
-        index = bisect_right(self.stretches, moment, key=lambda one: one.at)
+        index = bisect_right(self.stretches, moment, key=lambda span: span.at)
         return self.stretches[index - 1] if index else None
 
     def step_at(self, moment: datetime) -> int:
@@ -271,7 +271,7 @@ class TrueRun:
             if save.is_good and (before_step is None or save.step < before_step) and (by is None or save.at <= by)
             if not self._is_of_another_job(save) and not self._is_left(save)
         ]
-        return max(found, key=lambda one: one.step, default=None)
+        return max(found, key=lambda save: save.step, default=None)
 
     def _is_of_another_job(self, saved: Saved) -> bool:
         """A Slurm job without our comment is a Job of its own to its monitor, regardless of who submitted it."""

@@ -295,7 +295,7 @@ class World(RealService):
         # The newest minute has not arrived yet.
         until = min(until, self.clock.now() - MINUTE - self.source_faults.metric_delay())
         points = self._points.get(run.name, [])
-        first = bisect_left(points, since, key=lambda one: one[0])
+        first = bisect_left(points, since, key=lambda point: point[0])
         found = [point for point in points[first:] if point[0] < until]
         match name:
             case "Step" | "step":

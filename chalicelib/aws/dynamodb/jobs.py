@@ -115,7 +115,7 @@ class DynamoJobRegistry(DynamoControls):
             }
         }
         puts = [self._put(_attempt_item(attempt), only_new=False), self._put(_name_item(attempt), only_new=False)]
-        # A resubmission under the same number (its first name was taken by somebody else) replaces the record itself.
+        # A resubmission under the same number (its first name was taken by another job) replaces the record itself.
         old = [] if attempt.number == job.attempt_number else [supersede]
         try:
             items.retry_in_transaction(

@@ -111,7 +111,7 @@ class DynamoControls:
                 TableName=self._table,
                 Key=SWITCHES,
                 UpdateExpression=f"SET {', '.join(sets)} REMOVE breaker_paged",
-                # Whoever trips it first has tripped it.
+                # The first to trip it is the one that is recorded.
                 ConditionExpression="attribute_not_exists(#tripped_at) OR #tripped_at <= lifted_at",
                 **expression.parts(),
             )

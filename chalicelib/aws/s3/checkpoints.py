@@ -158,7 +158,7 @@ class S3Checkpoints:
         own = (root, _place(job.checkpoints))
         place = Place.parse(manifest.root)
         if place.bucket is not None and not is_below(place, [folder for folder in own if folder is not None]):
-            return replace(view, problems=(OUTSIDE,))  # somebody else's files, or files that nobody vouches for
+            return replace(view, problems=(OUTSIDE,))  # another owner's files, or files of no known owner
         return replace(view, problems=self._problems(manifest))
 
     def _problems(self, manifest: Manifest) -> tuple[str, ...]:

@@ -40,7 +40,7 @@ _NO_QUEUE: Final = ("AWS.SimpleQueueService.NonExistentQueue", "QueueDoesNotExis
 _MAX_PAGES: Final = 10  # of a thousand clusters
 
 # An order is refused after it has expired, and each look sends it again until it is answered: a message older than the
-# longest life of an order is worth nothing, and a queue that nobody reads shall not fill up. The agent has a minute for
+# longest life of an order is worth nothing, and a queue without a reader must not fill up. The agent has a minute for
 # one order before it is handed out again, which is harmless: the same token is the same order.
 QUEUE_ATTRIBUTES: Final = {
     "MessageRetentionPeriod": "3600",

@@ -86,7 +86,7 @@ class S3Discovery:
             sizes = {key[len(base) :]: item.bytes for key, item in files.items()}
             for found in discover(sizes, self._reader(candidate.place, base)):
                 if found.step is None or found.step in skip_steps or found.format is Format.UNKNOWN:
-                    continue  # nothing that a resume point could be: of no known step, or nobody's layout
+                    continue  # nothing that a resume point could be: of no known step or layout
                 times = [files[base + path].modified_at for path in found.files]
                 if times:
                     judged.append((base, found, times))

@@ -163,7 +163,7 @@ class S3Mailbox:
             return ActionResult(action=name, done=Done.REFUSED, detail=f"the mailbox cannot be used: {err}"[:400])
         is_ours = job.is_signed(there.job_id, attempt=action.attempt)
         if is_ours and (there.request_id, there.attempt) == (action.request_id, action.attempt):
-            self._ring(job, action.request_id)  # whoever wrote it may have died before ringing
+            self._ring(job, action.request_id)  # its writer may have died before ringing
             return ActionResult(action=name, done=Done.ALREADY, detail=action.request_id)
         return ActionResult(action=name, done=Done.REFUSED, detail="another request has this id")
 

@@ -29,7 +29,7 @@ _LOG = logging.getLogger(__name__)
 
 FIRST_WAIT: Final = timedelta(seconds=5)
 LONGEST_WAIT: Final = timedelta(minutes=15)
-GIVE_UP: Final = timedelta(hours=24)  # a page that is a day late helps nobody; the alarm has told people long before
+GIVE_UP: Final = timedelta(hours=24)  # a page is of no use after a day; the alarm has told people long before
 HOLD: Final = timedelta(seconds=150)  # exceeds the function's timeout: an older claim is a dead invocation's
 # After a failure nothing goes to the receiver for so long: every try may cost ten seconds that other channels need.
 LONGEST_REST: Final = timedelta(minutes=1)

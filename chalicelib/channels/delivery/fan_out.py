@@ -41,12 +41,14 @@ class FanOut:
             raise MalformedEvent("detail", "missing")
         notice = read_notice(detail)
         if self.pages is not None and notice.incident_id:
-            self.pages.write(notice.incident_id)  # before anybody is told, so that what they open is there
+            self.pages.write(
+                notice.incident_id
+            )  # before the notices are sent, so that the page is there when they are opened
         book = self.book.channels()
         names = routed(book, notice, now=self.clock.now())
         self.queue.enqueue([json.dumps({"channel": name, "detail": detail}) for name in names])
         self.report(_routed(notice, names))
-        if book.problems:  # somebody was not told: the event must not be gone
+        if book.problems:  # a receiver was not told: the event must not be lost
             raise book.problems[0]
         return {"channels": list(names)}
 

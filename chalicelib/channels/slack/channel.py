@@ -75,7 +75,7 @@ class SlackChannel:
             return
         if not thread.digest:
             if thread.root is None and notice.kind is NoticeKind.CHANGE:
-                return  # nobody was told of this Incident here, so nobody follows it here
+                return  # no notice of this Incident was sent here, so it has no followers here
             thread = self._about(notice)
         if thread.digest:
             # A digest that was read before this Incident became a part of it does not show it.
@@ -157,7 +157,7 @@ class SlackChannel:
             if err.code not in _LOST:
                 raise
             visit.thread = replace(thread, root=None, shown=-1, replies=())
-            if notice.kind is not NoticeKind.CHANGE:  # else somebody has taken it away, and nothing new is to be said
+            if notice.kind is not NoticeKind.CHANGE:  # else a person has deleted it, and there is no news to send
                 self._root(visit, _short(notice.token), notice.address)
             return incident
         visit.keep(replace(visit.thread, shown=incident.version, shown_at=read_at))

@@ -266,7 +266,7 @@ def hold_text(context: RuleContext) -> str:
     if attempt.successor is not None:
         after = context.seen.successor.value.start if isinstance(context.seen.successor, Known) else None
         if after is not None and not (after.is_queued and after.held):
-            return ""  # somebody has let it go, or ended it
+            return ""  # a person has released it, or ended it
         return f" {job} is in the queue, held by us: {let_go}."
     if attempt.status is AttemptStatus.COMPLETED or attempt.start.ended_by in (EndedBy.USER, EndedBy.ITSELF):
         return ""

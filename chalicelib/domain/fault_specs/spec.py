@@ -31,7 +31,7 @@ class Deadline(StrEnum):
 
 
 class Meanwhile(Enum):
-    """What becomes of the run until somebody does something about the fault."""
+    """What becomes of the run until the fault is remedied."""
 
     # A claim that the run is dead or dying. While the platform says that it runs, its steps are asked first: one wrong
     # word must not end a healthy run (SkyPilot #10162: one failed probe destroys a healthy job).

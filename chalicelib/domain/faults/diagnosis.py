@@ -194,7 +194,7 @@ _Named = tuple[int, FaultClass, str]
 
 
 def _passed_over(incident: Incident) -> frozenset[FaultClass]:
-    """What does not rename the Incident now, whoever reports it."""
+    """What does not rename the Incident now, from any source."""
     passed_over = RENAMES_NO_RETRY if incident.resubmission.tries else frozenset()
     if incident.phase is Phase.CHECKPOINTING and incident.fault is FaultClass.LOSS_SPIKE:
         # It is being saved for forensics, to be rolled back. That it continues meanwhile must not undo the decision.

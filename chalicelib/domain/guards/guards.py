@@ -36,9 +36,9 @@ from chalicelib.domain.run.alerts import ASKED, alerts_word, own_word, rests_on_
 from chalicelib.domain.run.first_response import shadow
 from chalicelib.domain.run.other_jobs import are_on_a_bad_node, others_on, others_word
 
-MAX_QUESTIONS: Final = 20  # in one Incident: whoever has answered so many has it in hand
+MAX_QUESTIONS: Final = 20  # in one Incident: a person who has answered so many has it in hand
 CATCH_UP: Final = timedelta(minutes=1)  # for events that waited for the service
-POLICY: Final = "policy"  # who answered, where nobody did
+POLICY: Final = "policy"  # who answered, where no person did
 
 
 def guarded(context: RuleContext, decision: Decision) -> Decision:

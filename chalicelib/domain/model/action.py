@@ -196,7 +196,7 @@ class Done(StrEnum):
     ALREADY = "already"  # the wanted state was there before us
     REFUSED = "refused"  # a reason that trying again cannot change
     CAPACITY = "capacity"  # no room now
-    NAME_TAKEN = "name_taken"  # the new attempt's name belongs to somebody else
+    NAME_TAKEN = "name_taken"  # the new attempt's name belongs to another job
     SIBLING = "sibling"  # another attempt of the Job lives: nothing was started
     PENDING = "pending"  # ordered, and not answered yet: the same order sent again is the same order
     UNAVAILABLE = "unavailable"  # could not be reached; whether it took effect is not known

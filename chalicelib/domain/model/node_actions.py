@@ -75,7 +75,7 @@ class CheckNode(ActionBase):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UncordonNode(ActionBase):
-    """Give the node jobs again. Undoes a drain of ours; anybody else's is refused."""
+    """Give the node jobs again. Undoes a drain of ours; another owner's is refused."""
 
     cluster: str
     node: str

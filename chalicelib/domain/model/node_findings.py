@@ -33,7 +33,7 @@ class FindingKind(StrEnum):
     INSTANCE_FAILED = "instance_failed"
     XID_REPLACE = "xid_replace"
     XID_REBOOT = "xid_reboot"
-    HARDWARE = "hardware"  # a hardware fault that nobody recommends anything for
+    HARDWARE = "hardware"  # a hardware fault without a recommended repair
     DOWN = "down"  # the cluster cannot reach it
     SUSPECTED = "suspected"  # by a run's own evidence
     OMEN = "omen"  # worth a line, no node action

@@ -44,8 +44,8 @@ class StartState(StrEnum):
 class Waits(StrEnum):
     """How the wait of a queued start can end."""
 
-    IN_QUEUE = "in_queue"  # by itself: somebody's job ends, a time comes, a node is back
-    HELD = "held"  # when whoever holds it lets it go
+    IN_QUEUE = "in_queue"  # by itself: another job ends, a time comes, a node is back
+    HELD = "held"  # when its holder releases it
     DOUBTFUL = "doubtful"  # perhaps by itself: a node or a partition is away, or the request is too large for ever
     NEVER = "never"  # not as it was asked for: a person must change the request, or a limit
 

@@ -11,7 +11,7 @@ class ClaimResult(StrEnum):
 
     GO = "go"
     SENT = "sent"  # it has arrived: nothing to do
-    HELD = "held"  # somebody else is at it
+    HELD = "held"  # another invocation is sending it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -92,7 +92,7 @@ def stacks_waiting(context: RuleContext) -> Decision | None:
         return None
     ask = incident.halt.ask
     if ask is not None and ask.attempt == attempt.name and ask.outcome in ("saved", "refused"):
-        return None  # not stuck after all, or nobody there who would report
+        return None  # not stuck after all, or no monitor that would report
     since = incident.evidence.evidence_since or context.now
     suspicion = suspicion_about(incident, attempt.name, SuspicionKind.HANG)
     if suspicion is not None and suspicion.is_complete:

@@ -13,7 +13,7 @@ from rekindle.protocol.reports import RankReport, ReportKind, report_prefix
 from rekindle.protocol.signals import FaultClass
 
 MAX_TEXT_CHARS = 400
-MAX_SUSPECTS = 16  # more than these are no minority that anybody would act on
+MAX_SUSPECTS = 16  # more than these are no minority to act on
 
 
 def suspicion_of(attempt: str, kind: SuspicionKind, reports: Sequence[RankReport], *, kept_in: str) -> Maybe[Suspicion]:

@@ -230,7 +230,7 @@ class SlurmScheduler:
         if there is not None and not _waits_for_us(there):
             if there.job_id not in (None, job.job_id):
                 return _result("ResubmitJob", Done.NAME_TAKEN, f"{action.name} belongs to {there.job_id}")
-            if there.state is SlurmState.PENDING:  # somebody has let it go: it still must be told where to resume
+            if there.state is SlurmState.PENDING:  # a person has released it: it still must be told where to resume
                 order = self._attempt_order(action, there, job, incident_id)
                 self._mailbox.plan(job, action.name, order, now=self._clock.now())
             return _result("ResubmitJob", Done.ALREADY, f"{action.name} is {there.state}")

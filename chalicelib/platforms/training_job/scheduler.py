@@ -252,7 +252,7 @@ class TrainingJobScheduler:
         return not mailbox and is_attempt_name(name, job.name) and self._is_of_the_jobs_role(described, job)
 
     def _is_of_the_jobs_role(self, described: Mapping[str, Any], job: Job) -> bool:
-        """Anybody who may start jobs may name another Job's mailbox, or tag a job as its attempt: the role under which
+        """A caller who may start jobs may name another Job's mailbox, or tag a job as its attempt: the role under which
         the Job runs tells whose it is. Where the Job's own attempt is not known any more, nothing is.
         """
         own = self._describe(job.current_attempt)

@@ -140,7 +140,7 @@ class Intake:
             incident = self._opener.new(signal, scope=signal.cluster or "", policy_name=policy_name)
             return self._opener.open(incident, signal)
         if self.head_nodes is not None and signal.cluster is not None:
-            # Whoever may put an agent's events on the bus may name any cluster; only its own head node writes there.
+            # An agent's event on the bus may name any cluster; only a cluster's own head node writes there.
             if signal.cluster not in self.head_nodes.clusters():
                 raise NotOurs("no agent of this cluster has written anything")
             self.head_nodes.prepare(signal.cluster)
@@ -312,7 +312,7 @@ def is_mere_news(signal: Signal) -> bool:
     """True for what every observation re-reads anyway and nothing waits for: a job on its way to training, a monitor
     that has begun, one more manifest.
 
-    It is neither kept nor does it wake anybody: a busy run's own life must not cost an open Incident writes and looks.
+    It is neither kept nor does it wake an execution: a busy run must not cost an open Incident writes and looks.
     """
     if signal.triggers:
         return False

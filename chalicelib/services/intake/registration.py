@@ -84,7 +84,7 @@ class Registration:
         try:
             found = platform.discover(signal.attempt)
         except RecoveryError:
-            return job  # whoever acts looks again, and needs to see it
+            return job  # an execution that acts looks again, and needs to see it
         if found is None or not is_another_run(
             found.name, found.created_at, job_id=job.job_id, created_at=job.created_at
         ):

@@ -292,7 +292,7 @@ class Nodes:
             return _result(action, Done.REFUSED, f"{seen.group} is a {pod.role(seen.group)} group: never repaired")
         if isinstance(action, ReplaceNode):
             return self.cluster_nodes.replace(reference, [action.instance_id])[action.instance_id]
-        # A reboot leaves no trace in the id: whoever repeats this after a crash must not reboot twice.
+        # A reboot leaves no trace in the id: an execution that repeats this after a crash must not reboot twice.
         if not self.store.claim(incident.incident_id, token=f"reboot-{action.number}"):
             return _result(action, Done.UNAVAILABLE, "asked for before; whether it was taken is not known")
         return self.cluster_nodes.reboot(reference, [action.instance_id])[action.instance_id]

@@ -13,8 +13,8 @@ from chalicelib.domain.model.signal import Signal
 from chalicelib.ports.platforms import Mailbox
 from chalicelib.services.intake.registration import PLATFORM_STATES
 
-# A recovery that has waited for so long before it submits may have missed a whole run: events that nobody could
-# resolve while the platform was throttled are lost.
+# A recovery that has waited for so long before it submits may have missed a whole run: events that could not be
+# resolved while the platform was throttled are lost.
 UNWATCHED: Final = timedelta(minutes=10)
 HEARD_LATE: Final = timedelta(minutes=2)  # events of what came after an end that was heard of so late may be lost, too
 MAX_REPORTED: Final = 5  # each costs a description

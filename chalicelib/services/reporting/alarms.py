@@ -87,7 +87,7 @@ class Alarms:
         if had_own and watch.alarms is not AlarmMode.JOB:
             try:
                 self.board.remove([job.job_id])
-            except RecoveryError as err:  # the sweep finds them as nobody's
+            except RecoveryError as err:  # the sweep finds them as alarms without an owner
                 _LOG.info("old alarms are still there", extra={"job_id": job.job_id, "error": str(err)[:300]})
         return self.ensure(job)
 

@@ -65,7 +65,7 @@ class HardwareLedgers:
         """
         marked = [(facts, _marks(facts)) for facts in nodes.nodes]
         if not any(marks for _, marks in marked):
-            return  # nobody has told whose hardware this is, so nothing can be known again
+            return  # no source names the hardware, so none can be recognised
         repeated = {record.mark: record for record in self.ledger.listing(limit=SOUGHT, repeated_only=True)}
         claims = Counter(mark for _, marks in marked for mark in marks)
         for facts, marks in marked:

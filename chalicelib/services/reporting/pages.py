@@ -56,7 +56,7 @@ class Pages:
                 return self._write(incident_id)
         except RecoveryError as err:
             _LOG.warning("a page was not written", extra={"incident_id": incident_id, "error": f"{err}"[:300]})
-        except Exception:  # a page that cannot be drawn must keep nobody from being told
+        except Exception:  # a page that cannot be drawn must not stop the notices
             _LOG.exception("a page could not be drawn", extra={"incident_id": incident_id})
         return False
 

@@ -278,7 +278,7 @@ class Sweep:
                 _LOG.exception("an Incident cannot be swept", extra={"incident_id": incident.incident_id})
 
     def _restart(self, incident: Incident) -> bool:
-        """Start a new execution for an Incident that has none. False: somebody else did, or it failed."""
+        """Start a new execution for an Incident that has none. False: another invocation did, or it failed."""
         try:
             generation = self.store.next_generation(incident.incident_id, generation=incident.generation)
             self.executions.start(incident.incident_id, generation=generation)

@@ -4,7 +4,7 @@
 (() => {
   const EVERY_MS = 3000;
   const SLOWEST_MS = 30000;
-  const AIMING_MS = 2000;  // whoever moves the pointer over a part is about to click what is under it
+  const AIMING_MS = 2000;  // a person who moves the pointer over a part is about to click what is under it
   const said = document.getElementById("said");
   const fresh = document.getElementById("fresh");
   const stale = document.getElementById("stale");
@@ -94,7 +94,7 @@
       const answer = await fetch(location.href.replace(/[?&]note=[0-9a-f]+/, ""), { credentials: "same-origin", headers: { Accept: "text/html" } });
       if (!answer.ok) { throw new Error(String(answer.status)); }
       const next = new DOMParser().parseFromString(await answer.text(), "text/html");
-      if (!isLive) { return; }  // whoever has stopped it meanwhile is reading
+      if (!isLive) { return; }  // a person who has stopped it meanwhile is reading
       const changed = exchange(next);
       const now = next.getElementById("fresh");
       if (now) { fresh.textContent = now.textContent; }

@@ -84,7 +84,7 @@ class Account:
             return NotInspected(self.why_none)
         if service in self._dead:
             return self._dead[service]
-        # Only here: whoever checks a file without AWS does not wait for boto3's import.
+        # Only here: a check of files without AWS does not wait for boto3's import.
         from botocore.exceptions import BotoCoreError, ClientError, ParamValidationError
         from botocore.parsers import ResponseParserError
 

@@ -46,7 +46,7 @@ class Unreadable(Exception):
 def read_file(path: Path, label: str) -> bytes:
     """The bytes of a regular file. Raises: Unreadable."""
     try:
-        # Not blocking: opening a pipe that nobody writes to would wait for ever.
+        # Not blocking: opening a pipe without a writer would wait for ever.
         with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as stream:
             if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
                 raise Unreadable(_FILE.error(label, "is no regular file"))

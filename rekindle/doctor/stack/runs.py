@@ -23,7 +23,7 @@ SILENT: Final = timedelta(minutes=10)
 FAILURES_PER_NODE_DAY: Final = 6.5 / 1000
 GPUS_PER_NODE: Final = 8
 MIN_FAILURES: Final = 3  # fewer of the Job's own say little about its rate
-# What a save costs the run, where nobody has measured it: the same paper's 0.5 minutes.
+# What a save costs the run, where it was not measured: the same paper's 0.5 minutes.
 ASSUMED_SAVE: Final = timedelta(seconds=30)
 MUCH: Final = 2.0  # times the best interval: a quarter more is lost than need be; below it the curve is flat
 # From then on a plan's running instances are terminated. Source: SageMaker guide, reserve-capacity-with-training-plans

@@ -29,7 +29,7 @@ class WakeSignal:
         self._is_rung = False
 
     def ring(self) -> None:
-        if not self._is_rung:  # one that waits is enough: the queue must not grow while nobody takes from it
+        if not self._is_rung:  # one waiting entry is enough: the queue must not grow while it has no reader
             self._is_rung = True
             self._rings.put(None)
 

@@ -97,7 +97,7 @@ class HostSummaries:
             raw, age_s = self._box.get_aged(key)
             try:
                 report = RankReport.from_json(raw or b"")
-            except MailboxError:  # none, or one that nobody could read
+            except MailboxError:  # none, or an unreadable one
                 continue
             if report.key != key or (report.job_id, report.world_size) != (identity.job_id, identity.world_size):
                 continue

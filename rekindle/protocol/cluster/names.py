@@ -4,7 +4,7 @@ An attempt on Slurm is one start of one Slurm job: `slurm.<cluster>.<base>` for 
 `slurm.<cluster>.<base>.r<N>` for its N-th restart (`SLURM_RESTART_COUNT`, `Restarts=` of scontrol). `base` is the
 Slurm job's id, or the name that a resubmission of ours was given (REKINDLE_ATTEMPT_NAME in its environment,
 `attempt=<name>` in its comment). So both sides, the agent from scontrol and the monitor from its environment, come to
-the same name without asking anybody; and a zombie of an earlier start has another name than its successor.
+the same name without a request; and a zombie of an earlier start has another name than its successor.
 
 The dots tell such a name from a SageMaker training job's, which has none (botocore, TrainingJobName).
 """

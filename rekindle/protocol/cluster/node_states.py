@@ -265,10 +265,10 @@ class NodeStanding(StrEnum):
     """How a node stands, all words and its reason together."""
 
     IN_SERVICE = "in_service"
-    DRAINED = "drained"  # whoever did it: mere news
+    DRAINED = "drained"  # by a person or a program: news only
     AWAY = "away"  # on purpose
-    HELD = "held"  # somebody else set it down
-    LOST = "lost"  # Slurm cannot use it, and nobody meant that
+    HELD = "held"  # set down by another owner
+    LOST = "lost"  # Slurm cannot use it, and that was not intended
     BROKEN = "broken"  # hardware: slurmctld misses some of it, or a repair was asked for
     UNKNOWN = "unknown"
 

@@ -53,7 +53,7 @@ class Verb(StrEnum):
     SHRINK = "shrink"  # let a pending job take fewer nodes, if it says that it can
     EXCLUDE = "exclude"  # set the nodes that a pending job must not get; empty lifts it
     DRAIN = "drain"  # take a node out of scheduling, with our reason
-    RESUME = "resume"  # undo a drain of ours; anybody else's is refused
+    RESUME = "resume"  # undo a drain of ours; another owner's is refused
     MARK = "mark"  # state=fail reason="Action:Replace|Reboot": HyperPod's own repair
     REBOOT = "reboot"  # scontrol reboot ASAP: plain Slurm
     STACKS = "stacks"  # scancel --signal: all ranks write their stacks; the run's own heartbeat states at which signal

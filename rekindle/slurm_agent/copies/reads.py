@@ -64,7 +64,7 @@ class CopyReads:
 
     def _squeue(self, *more: str) -> tuple[Job, ...]:
         """A queue that holds more than is read is read without what can be that long: one user's jobs must not keep
-        anybody else's from being seen."""
+        other users' from being seen."""
         try:
             return self._listed(COLUMNS, more)
         except TooMuch:

@@ -73,6 +73,6 @@ def _sweep() -> None:
     oldest = time.time() - LEFT_BEHIND_S
     with suppress(OSError):
         for folder in itertools.islice(Path(tempfile.gettempdir()).glob(f"{FOLDER}*"), 100):
-            seen = folder.lstat()  # anybody may make a folder of that name, and fill it with what cannot be taken away
+            seen = folder.lstat()  # any user may make a folder of that name, and fill it with what cannot be removed
             if seen.st_uid == os.geteuid() and seen.st_mtime < oldest:
                 shutil.rmtree(folder, ignore_errors=True)

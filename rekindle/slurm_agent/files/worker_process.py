@@ -2,8 +2,8 @@
 
 What lies in a user's folders decides how long it takes to read them, and how much memory; a file system may never
 answer at all. So the agent itself touches no path of a user's: it asks a child, with a deadline, and leaves it behind
-when that is over (see `workers`). The child is Python in isolated mode (`-I`: no path, no site and no variable of
-anybody's choosing) and inherits no descriptor of ours. Small messages are read and written with the ids of the job's
+when that is over (see `workers`). The child is Python in isolated mode (`-I`: no path, no site and no variable that
+others choose) and inherits no descriptor of ours. Small messages are read and written with the ids of the job's
 user for its files (`userfs`); before a folder is walked or a log is judged root's rights are given up for good, and
 that child does nothing else. A frame is its length (four bytes) and JSON.
 """

@@ -173,7 +173,7 @@ class Workers:
             if waiting.is_killed and waiting.worker.is_gone():
                 del self._waiting[whose]
         for whose in [key for key, rest in self._rests.items() if self.now() - rest.until > 2 * AGAIN_AT_MOST_S]:
-            del self._rests[whose]  # nobody asks for it any more
+            del self._rests[whose]  # no request needs it any more
 
     def _refuse(self, whose: Hashable, path: str, mount: str, *, is_long: bool) -> None:
         """Raises: Hangs or WorkPending for what is not tried now. With the lock held."""

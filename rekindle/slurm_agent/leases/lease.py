@@ -83,7 +83,7 @@ class Lease:
         self._marked_at: float | None = None
         self.previous: LeaseDoc | None = None  # what was there when it was taken
         self.is_unsure = who.last_epoch > 0  # we held it, and it cannot be told whether another does by now
-        self.is_only_ours = False  # take it only where nobody else has held it since: what is remembered holds then
+        self.is_only_ours = False  # take it only where no other agent has held it since: what is remembered holds then
         self.problem = ""
 
     # ---- what may be done now

@@ -94,7 +94,7 @@ class Publisher:
                 log.exception("part=publisher")
                 self._problems.set("publisher", [f"internal error: {type(err).__name__}: {err}"])
                 rest_s = MAX_BACKOFF_S
-            (stop if self._backoff_s else self._wake).wait(rest_s)  # while AWS is away nobody shortens the wait
+            (stop if self._backoff_s else self._wake).wait(rest_s)  # while AWS is away nothing shortens the wait
 
     def flush(self, limit_s: float) -> bool:
         """Try to send all that waits, for so long. True: nothing is left."""

@@ -52,7 +52,7 @@ class Unreadable(SlurmUnavailable):
 # The first text that is found in stderr (lower case) decides. Source: slurm/slurm_errno.c, and outputs of 22.05.
 _MEANING: Final[tuple[tuple[str, type[SlurmError]], ...]] = (
     ("unable to contact slurm controller", SlurmUnavailable),
-    ("unexpected message received", SlurmUnavailable),  # what scontrol requeue says where nobody listens
+    ("unexpected message received", SlurmUnavailable),  # what scontrol requeue says where no process listens
     ("socket timed out", SlurmUnavailable),
     ("zero bytes were transmitted", SlurmUnavailable),
     ("connection refused", SlurmUnavailable),

@@ -107,7 +107,7 @@ class EndedStarts:
         if job not in self._past:
             try:
                 self._past[job] = self._inputs.reads.history(job, self._settings) if self._settings.has_history else ()
-            except SlurmUnavailable:  # accounting that is away must not keep anybody from seeing the job
+            except SlurmUnavailable:  # accounting that is away must not hide the job
                 self._past[job] = ()
                 self._unanswered.add(job)
             except SlurmError:

@@ -78,7 +78,7 @@ def replaced(
 
 
 def unseen_start(shown: ShownJob, restart: int, doc: AttemptDoc) -> AttemptDoc:
-    """A start that was over before anybody looked: nothing is known of it but that it was."""
+    """A start that was over before the agent's first look: nothing is known of it but that it was."""
     return replace(
         doc,
         attempt=shown.base.restarted(restart).name,

@@ -249,7 +249,7 @@ class SlurmLook:
             try:
                 self._fresh = {**self._fresh, **self._reads.details(changed)}
             except TooMuch:
-                return  # one user's records must not keep anybody else's from being read: they are asked singly
+                return  # one user's records must not keep other users' from being read: they are asked singly
 
     def _detail(self, job: Job) -> Mapping[str, str] | None:
         """None: the job went while we looked."""

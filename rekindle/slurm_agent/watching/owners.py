@@ -24,7 +24,7 @@ from rekindle.slurm_agent.reading.run import Unreadable
 MAX_KEPT: Final = 50_000
 T = TypeVar("T")
 # Claims of one user that the cluster state is asked about in so many seconds: thousands of false ones, each a request,
-# must neither hold up the look nor keep anybody else's from being found right.
+# must neither hold up the look nor keep other users' from being found right.
 ASKED_AT_MOST: Final = 20
 ASKED_IN_S: Final = 10.0
 FOREIGN: Final = "the comment names a Job of someone else, which is passed over"

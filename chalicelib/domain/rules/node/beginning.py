@@ -259,7 +259,7 @@ BEGIN: Final = (
 
 
 def _acts_itself(context: RuleContext) -> bool:
-    """HyperPod's own recovery may act. Not before an order: whoever orders a repair has waited already."""
+    """HyperPod's own recovery may act. Not before an order: a person who orders a repair has waited already."""
     view = view_of(context)
     is_its_own = view.machines is Machines.HYPERPOD and view.recovery is not NodeRecovery.NONE
     return is_its_own and waiting_order(context) is None

@@ -54,7 +54,7 @@ def drain_held_by_other(context: RuleContext) -> Decision | None:
 def drain_cordon(context: RuleContext) -> Decision | None:
     """Our drain does not show yet: repeated; a person if it is refused twice, or after 75 minutes."""
     facts = listed(context)
-    # The health agent's mark keeps jobs away as well, where nobody else acts on it.
+    # The health agent's mark keeps jobs away as well, where nothing else acts on it.
     is_marked_only = is_marked(facts) and view_of(context).recovery is NodeRecovery.NONE
     if is_ours(facts) or (is_marked_only and is_out_of_scheduling(facts)):
         return None

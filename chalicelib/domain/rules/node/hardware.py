@@ -43,7 +43,7 @@ def with_suspect_hardware(context: RuleContext) -> RuleContext:
     if context.incident.phase not in (Phase.OPEN, Phase.HOLDING):
         return context
     suspect = suspect_hardware_text(context)
-    # What the sweep has said of it is only why somebody looks: the ledger is asked anew, by the policy that counts.
+    # What the sweep has said of it is only the reason to look: the ledger is asked anew, by the policy that counts.
     findings = tuple(
         finding for finding in repair_of(context).findings if finding.kind is not FindingKind.SUSPECT_HARDWARE
     )

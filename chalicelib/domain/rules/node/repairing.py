@@ -187,7 +187,7 @@ def repair_stuck(context: RuleContext) -> Decision | None:
 
 @rule("repair.asked")
 def repair_asked(context: RuleContext) -> Decision | None:
-    """Whether the order was sent is unknown: repeated. Whoever asked was stopped before it was known."""
+    """Whether the order was sent is unknown: repeated. The execution that asked was stopped before it knew."""
     step = ordered_step(context)
     if step.state is not StepState.ASKED:
         return None

@@ -89,7 +89,9 @@ def _deaths_beyond_their_own_limit(context: RuleContext) -> int | None:
     if tries is None or fault is incident.fault or not failures[-1].signature:
         return None
     gained = {item.name for item in incident.resubmission.tries if item.gained}
-    alike = takewhile(lambda one: one.signature == failures[-1].signature and one.attempt not in gained, failures[::-1])
+    alike = takewhile(
+        lambda failure: failure.signature == failures[-1].signature and failure.attempt not in gained, failures[::-1]
+    )
     deaths = sum(1 for _ in alike)
     return deaths if deaths > tries else None
 

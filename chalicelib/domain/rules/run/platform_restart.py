@@ -40,7 +40,7 @@ _WHO: Final = {
 }
 FINITE_FOR: Final = 3  # steps of a start, after which a finite loss says that the weights it has loaded are, too
 MAX_CHASED: Final = 5  # starts of a loop that are gone before their stop reaches them, beyond the policy's budget
-# States of a start that has begun, or is over: nobody holds it back any more.
+# States of a start that has begun, or is over: it is not held any more.
 _BEGUN: Final = frozenset(AttemptStatus) - {AttemptStatus.STARTING, AttemptStatus.GONE}
 
 
@@ -84,7 +84,7 @@ def _restarted(context: RuleContext) -> str | None:
     if attempt is None or attempt.successor is None or attempt.start is None or attempt.name != incident.attempt:
         return None
     if context.ordered == "checkpoint":
-        return None  # there is nothing left to save; whoever gave the order is told that
+        return None  # there is nothing left to save; the notice tells the person who gave the order
     if incident.phase is Phase.RESUBMITTING and incident.resubmission.pending is not None:
         return None  # what we ordered is settled first
     after = context.seen.successor.value if isinstance(context.seen.successor, Known) else None
@@ -152,7 +152,7 @@ def _their_try(context: RuleContext, incident: Incident, attempt: AttemptView, n
 
 
 def _order_dropped(context: RuleContext, name: str, who: str) -> tuple[Notify, ...]:
-    """The notice to whoever has ordered a resubmission, which is not carried out."""
+    """The notice to the person who has ordered a resubmission, which is not carried out."""
     if context.ordered != "resubmit":
         return ()
     text = f"{who} has started {name} before the order to resubmit could be carried out: it is not carried out."

@@ -21,7 +21,7 @@ from chalicelib.domain.rules.run.starts import (
 )
 from chalicelib.domain.run.movement import new_watch
 
-# Each name asked for is taken by somebody else's job: that is no chance, and asking on would go on for ever.
+# So many names in a row are taken by others' jobs: no coincidence, and another try would find the next one taken.
 MAX_TAKEN_NAMES = 5
 
 
