@@ -56,6 +56,15 @@ def test_an_incident_is_watched_through_failures_of_the_service_until_it_closes(
     assert "\x1b" not in ended.out
 
 
+def test_an_incident_that_is_not_known_yet_is_waited_for(rekindle: Run, service: FakeService) -> None:
+    none = answer(200, {"incidents": []})
+    service.answers += [answer(404, {"detail": "no incident inc-1"}), none, none]
+    service.answers += [answer(200, incident("recovered", closed=True))]
+    ended = rekindle("show", "inc-1", "--watch", "0.2")
+    assert (ended.code, "no incident inc-1; looking again" in ended.err) == (0, True)
+    assert "recovered" in ended.out
+
+
 def test_what_waiting_cannot_mend_ends_the_watch_with_its_own_code(rekindle: Run, service: FakeService) -> None:
     service.answers += [answer(200, incident("stopping")), answer(404, {"detail": "no incident inc-1"})]
     assert rekindle("show", "inc-1", "--watch", "0.2").code == 3
