@@ -7,11 +7,10 @@ from typing import Final
 
 from chalicelib.domain.decision.rule import rule
 from chalicelib.domain.decision.verdict import Decision, RuleContext, result, span_word
-from chalicelib.domain.model.action import CordonNode, Done, Severity
+from chalicelib.domain.model.action import CordonNode, Done
 from chalicelib.domain.model.node import (
     InstanceState,
     NodeRecovery,
-    held_by,
     is_empty,
     is_marked,
     is_ours,
@@ -34,20 +33,10 @@ from chalicelib.domain.node.memory import (
     with_repair,
 )
 from chalicelib.domain.rules.node.ladder import begin_repair
-from chalicelib.domain.rules.node.node import node_theirs, node_unread, node_untouched
+from chalicelib.domain.rules.node.node import node_held_by_other, node_theirs, node_unread, node_untouched
 from chalicelib.domain.rules.node.orders import listed, ordered_again
 
 DOWN_SETTLES = timedelta(minutes=2)
-
-
-@rule("node.held_by_other")
-def drain_held_by_other(context: RuleContext) -> Decision | None:
-    """Someone else has taken it out of service meanwhile: left alone; a person."""
-    other = held_by(listed(context))
-    if other is None:
-        return None
-    reason = f"Someone else has taken it out of service meanwhile: {other}. It is left alone."
-    return context.hand_over("node.held_by_other", reason, severity=Severity.WARNING)
 
 
 @rule("drain.cordon", "drain.cordon_refused", "drain.cordon_limit")
@@ -113,7 +102,7 @@ DRAINING: Final = (
     node_theirs,
     node_untouched,
     node_unread,
-    drain_held_by_other,
+    node_held_by_other,
     drain_cordon,
     drain_limit,
     drain_waiting,

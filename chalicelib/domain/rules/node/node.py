@@ -18,6 +18,7 @@ from chalicelib.domain.model.node import (
     InstanceState,
     Machines,
     NodeRecovery,
+    held_by,
     is_away,
     is_marked,
     is_rebooting,
@@ -49,6 +50,7 @@ from chalicelib.domain.node.memory import (
     waiting_order,
     with_repair,
 )
+from chalicelib.domain.rules.node.orders import listed
 
 _OTHERS_AT_WORK = {
     InstanceState.SHUTTING_DOWN: "is shutting down",
@@ -200,6 +202,16 @@ def node_untouched(context: RuleContext) -> Decision | None:
     return give_back(
         context, "node.untouched", "it is well by every view before anything was done; our drain is lifted"
     )
+
+
+@rule("node.held_by_other")
+def node_held_by_other(context: RuleContext) -> Decision | None:
+    """Someone else has taken it out of service meanwhile: left alone; a person."""
+    other = held_by(listed(context))
+    if other is None:
+        return None
+    reason = f"Someone else has taken it out of service meanwhile: {other}. Only a drain of our own is ever lifted."
+    return context.hand_over("node.held_by_other", reason, severity=Severity.WARNING)
 
 
 def others_at_work(context: RuleContext) -> str | None:

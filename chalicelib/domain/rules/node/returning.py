@@ -10,7 +10,6 @@ from chalicelib.domain.model.action import CordonNode, Done, Severity
 from chalicelib.domain.model.incident import Phase
 from chalicelib.domain.model.node import (
     InstanceState,
-    held_by,
 )
 from chalicelib.domain.model.node_actions import CheckNode, UncordonNode
 from chalicelib.domain.node.memory import (
@@ -28,7 +27,7 @@ from chalicelib.domain.node.memory import (
     with_repair,
 )
 from chalicelib.domain.rules.node.ladder import DONE, escalate
-from chalicelib.domain.rules.node.node import node_unread
+from chalicelib.domain.rules.node.node import node_held_by_other, node_unread
 from chalicelib.domain.rules.node.orders import listed, ordered_again, ordered_step, repeated
 
 
@@ -155,16 +154,6 @@ def return_done(context: RuleContext) -> Decision | None:
     return _returned(context, "it is back in service") if is_back_in_service(context) else None
 
 
-@rule("node.held_by_other")
-def return_held_by_other(context: RuleContext) -> Decision | None:
-    """Someone else has taken it out of service: left alone; a person."""
-    other = held_by(listed(context))
-    if other is None:
-        return None
-    reason = f"someone else has taken it out of service: {other}. Only our own drain is ever lifted."
-    return context.hand_over("node.held_by_other", reason, severity=Severity.WARNING)
-
-
 @rule("return.uncordon", "return.uncordon_refused", "return.uncordon_limit")
 def return_uncordon(context: RuleContext) -> Decision | None:
     """Our drain is not lifted yet: again; a person if the agent refuses twice, or after 75 minutes."""
@@ -194,7 +183,7 @@ RETURNING: Final = (
     return_ordered,
     return_seen_again,
     return_done,
-    return_held_by_other,
+    node_held_by_other,
     return_uncordon,
     return_stuck,
     return_waiting,
