@@ -43,7 +43,7 @@ def main(argv: list[str] | None = None) -> int:
     except ModuleNotFoundError as err:
         if (err.name or "").partition(".")[0] in _OURS:
             raise
-        extra = getattr(args, "extra", "cli")
+        extra = "local" if getattr(args, "store", None) else getattr(args, "extra", "cli")
         print(f"rekindle: this command needs {err.name}: pip install 'rekindle[{extra}]'", file=sys.stderr)
         return int(Exit.USAGE)
     except KeyboardInterrupt:

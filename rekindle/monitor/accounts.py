@@ -83,6 +83,7 @@ class Accounts:
             judged_step=news.judged_step,
             hears="" if state.is_finished else self._hears(),
             links=self._links,
+            is_last=state.is_finished,
         )
 
     def position(self) -> str:

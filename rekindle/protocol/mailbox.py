@@ -283,7 +283,7 @@ class Heartbeat(Message):
     `healed_step` the step at which the newest trouble was seen to be over, `loss_baseline` what the loss was before,
     `judged_step` the newest step whose loss the detectors were given. `hears` is the signal at which all ranks write
     their stacks, and which harms nothing else of the run; empty where none is known to be like that. `links` are the
-    run's pages in experiment trackers.
+    run's pages in experiment trackers. `is_last`: the run ends, and makes no step after this one.
     """
 
     job_id: Identity
@@ -305,3 +305,4 @@ class Heartbeat(Message):
     judged_step: Count | None = None
     hears: Annotated[str, Text(16)] = ""
     links: Annotated[Links, Via(Mapping[str, Any], read=links_of, write=dict)] = ()
+    is_last: bool = False

@@ -140,6 +140,7 @@ def test_a_script_that_dies_writes_its_last_step_and_is_not_said_to_have_finishe
     assert process.returncode == 1
     assert errors.count("Traceback") == 1, "only the script's own error"
     assert (heartbeat(tmp_path).step, heartbeat(tmp_path).phase) == (7, RunPhase.TRAINING)
+    assert heartbeat(tmp_path).is_last
 
 
 def test_a_process_that_was_stopped_and_continued_does_not_call_itself_stalled(

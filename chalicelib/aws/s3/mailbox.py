@@ -87,6 +87,7 @@ class S3Mailbox:
             judged_step=heartbeat.judged_step,
             hears=heartbeat.hears,
             links=heartbeat.links,
+            is_heartbeat_last=heartbeat.is_last,
         )
 
     def _newest(self, job: Job, attempt: str) -> tuple[Heartbeat, datetime | None] | None:

@@ -67,6 +67,7 @@ class AttemptView(Record):
     `links` are its pages in experiment trackers, each a name and an https address.
     `hears` is the signal at which all its ranks write their stacks, and which harms nothing; empty where none is known.
     `is_heartbeat_unread`: there is a mailbox, and it could not be read: the absence of a heartbeat is then no evidence.
+    `is_heartbeat_last`: the process wrote its heartbeat as it ended, and made no step after it.
     `training_since` is when the platform began to run its script, and
     `stopping_since` is when the platform began to end it, by the platform's clock; None where that is unknown.
     `successor` is the attempt that has taken its place in the same submission, ours or not; `start` is what
@@ -84,6 +85,7 @@ class AttemptView(Record):
     last_step: Maybe[int] = Unknown("no heartbeat")
     heartbeat_at: datetime | None = None
     is_heartbeat_unread: bool = False
+    is_heartbeat_last: bool = False
     loss_state: str = "none"
     work: str = ""
     step_s: float | None = None
@@ -120,7 +122,7 @@ class AttemptView(Record):
 
         The end of a failed attempt is when its platform detects the failure.
         """
-        if self.heartbeat_at is None or self.ended_at is None:
+        if self.heartbeat_at is None or self.ended_at is None or self.is_heartbeat_last:
             return False
         return (self.ended_at - self.heartbeat_at).total_seconds() > MAX_UNSEEN_S
 
@@ -128,10 +130,11 @@ class AttemptView(Record):
     def last_step_at_most(self) -> Maybe[int]:
         """How far an ended attempt may have come: the last heartbeat, and the steps that fit in after it.
 
-        A killed process writes no last heartbeat; what it did in the meantime was done, and is lost.
+        A process that ends by an exception writes a heartbeat that says it is the last: no step follows it. A killed
+        process writes none; what it did in the meantime was done, and is lost.
         """
         known = isinstance(self.last_step, Known) and self.heartbeat_at is not None and self.ended_at is not None
-        if not known or not self.step_s or not self.status.has_ended or self.work == STALLED:
+        if not known or not self.step_s or not self.status.has_ended or self.work == STALLED or self.is_heartbeat_last:
             return self.last_step
         assert isinstance(self.last_step, Known)  # noqa: S101  `known` has just said so; this tells the type checker
         assert self.ended_at is not None  # noqa: S101

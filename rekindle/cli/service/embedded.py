@@ -18,7 +18,7 @@ from typing import IO, Any
 
 from rekindle.cli.service.files import service_root
 from rekindle.client.api import pool
-from rekindle.client.errors import Unreachable
+from rekindle.client.errors import Unreachable, UsageError
 from rekindle.client.table import clean
 
 START_LIMIT_S = 90.0  # importing moto and reading a store takes a few seconds; a loaded machine needs many more
@@ -32,7 +32,8 @@ def serving(store: Path, *, only_look: bool) -> Iterator[str]:
     """The API's URL, for as long as the block lasts. `only_look`: nothing in the store is taken up or changed.
 
     Raises:
-        Unreachable: there is no such store, the embedded cloud is not installed, or it does not come up.
+        Unreachable: there is no such store, or it does not come up.
+        UsageError: the embedded cloud is not installed.
     """
     if not store.is_dir():
         raise Unreachable(f"{store}: no such store (make demo leaves one in build/demo)")
@@ -40,7 +41,7 @@ def serving(store: Path, *, only_look: bool) -> Iterator[str]:
         raise Unreachable(f"{store}: is no store, it holds no {FACTS}")  # nothing is written among other files
     root = service_root()
     if root is None or importlib.util.find_spec("moto") is None:
-        raise Unreachable("the embedded cloud is not installed: pip install 'rekindle[local]', or name an --api")
+        raise UsageError("the embedded cloud is not installed: pip install 'rekindle[local]', or name an --api")
     # -P: the folder in which the reader stands may hold an app.py of its own.
     command = [sys.executable, "-P", "-m", "localcloud", "serve", "--store", str(store.resolve()), "--attached"]
     if only_look:
