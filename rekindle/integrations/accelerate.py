@@ -23,7 +23,6 @@ from accelerate import skip_first_batches
 
 from rekindle.integrations.driven import MonitorDriver
 from rekindle.integrations.losses import learning_rate
-from rekindle.integrations.resume import path_of
 from rekindle.integrations.rng import quietly, tell_of_draws
 
 
@@ -71,7 +70,7 @@ class Rekindle(MonitorDriver):
 
     def resume(self, path: str | os.PathLike[str] | None = None) -> int:
         """Load this attempt's resume point (or `path`); returns its step, 0 for a fresh run."""
-        source = path if path is not None else path_of(self.monitor)
+        source = path if path is not None else self.monitor.resume_path
         if source is not None:
             self._accelerator.load_state(os.fspath(source))
         return self._position.step

@@ -26,7 +26,6 @@ from typing import Any
 from rekindle.integrations.driven import MonitorDriver
 from rekindle.integrations.losses import learning_rate
 from rekindle.integrations.rank_coordinator import write_latest
-from rekindle.integrations.resume import path_of
 from rekindle.integrations.snapshots import load_rng, save_rng
 from rekindle.integrations.torch_ranks import all_done, rank_and_world
 
@@ -54,7 +53,7 @@ class Rekindle(MonitorDriver):
         The script's own `client_state` is in `self.client_state` then. Raises: RuntimeError where DeepSpeed finds
         nothing to load: never a silent start from nothing.
         """
-        source = path if path is not None else path_of(self.monitor)
+        source = path if path is not None else self.monitor.resume_path
         if source is None:
             return 0
         tag = Path(source)

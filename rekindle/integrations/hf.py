@@ -22,7 +22,7 @@ from rekindle.integrations.hf_trainer import MARK, TrainerHooks, trainer_of_call
 from rekindle.integrations.hf_windows import Windows
 from rekindle.integrations.local import LocalWatch
 from rekindle.integrations.losses import learning_rate
-from rekindle.integrations.resume import path_of, resume_path
+from rekindle.integrations.resume import resume_path
 from rekindle.integrations.rng import tell_of_draws
 from rekindle.integrations.torch_ranks import finish, is_distributed, start
 from rekindle.monitor import Monitor
@@ -59,7 +59,7 @@ class RekindleCallback(Guarded, TrainerCallback):
         """Raises: ValueError where the checkpoint to go on from lies at no local path."""
         if self._plan is None and not is_distributed() and rank_from_env(process_environment())[1] > 1:
             return resume_path()  # the Trainer's arguments bring the ranks together, and do not exist yet
-        return path_of(self._started())
+        return self._started().resume_path
 
     def attach(self, trainer: Any) -> None:
         """Take this Trainer's saves and losses from now on. Only where it is not found, as by a subclass of its own."""

@@ -254,7 +254,7 @@ class LiveMonitor(Monitor):
             is_saving=lambda: self._stall.phase is RunPhase.SAVING,
             is_stuck=lambda: self._stall.is_stalled,
         )
-        self._link.check_resumed(self.resume.manifest_uri, self.resume_path)
+        self._link.check_resumed(self.resume.manifest_uri, self._local_path)
         self._workers += self._link.workers
 
     def _negotiate(self, exchange: Callable[[], Exchange | None]) -> None:

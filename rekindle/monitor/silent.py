@@ -9,21 +9,34 @@ from typing import Any
 
 from rekindle.monitor.base.guard import guarded
 from rekindle.monitor.base.trouble import Trouble
-from rekindle.protocol.mailbox import ResumePlan
+from rekindle.protocol.mailbox import ENV_CHECKPOINT_DIR, ENV_CHECKPOINT_URI, ENV_RESUME_URI, ResumePlan
 
 
 class Monitor:
-    """Watches one training process. Nothing here raises, and nothing here waits for the network.
+    """Watches one training process. Nothing here but `resume_path` raises, and no step waits for the network.
 
     resume: this attempt's resume point (`resume.step`, `resume.uri`), and which steps' batches it leaves out.
-    resume_path: `resume.uri` as a local path, where it is one.
     """
 
     def __init__(self, resume: ResumePlan, resume_path: str | None = None) -> None:
         self.resume = resume
-        self.resume_path = resume_path
+        self._local_path = resume_path
         self._trouble = Trouble()
         self._is_asleep = False
+
+    @property
+    def resume_path(self) -> str | None:
+        """The checkpoint to load, as a local path; None for a fresh run.
+
+        Raises: ValueError where the plan names a checkpoint that lies at no local path: such a run must not start from
+        nothing.
+        """
+        if self._local_path is None and self.resume.uri is not None:
+            raise ValueError(
+                f"{ENV_RESUME_URI}: {self.resume.uri} is no local path: set {ENV_CHECKPOINT_DIR} and "
+                f"{ENV_CHECKPOINT_URI} to a folder that mirrors it, or download it and load that"
+            )
+        return self._local_path
 
     def _inner(self, where: str, err: BaseException) -> None:
         self._trouble.inner(where, err)
