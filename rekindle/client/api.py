@@ -192,6 +192,8 @@ def _problem(status: int, body: Mapping[str, Any], headers: Mapping[str, str], a
 
 
 def _reason(err: BaseException) -> str:
-    """The innermost cause, in one line."""
-    text = str(err.__cause__ or err).rsplit(": ", 1)[-1]
-    return clean(text)[:200] or type(err).__name__
+    """The innermost cause, in one line. urllib3 hands it on as a cause or as an argument, and prints a tuple."""
+    within = err.__cause__ or next((part for part in err.args if isinstance(part, BaseException)), None)
+    if within is not None:
+        return _reason(within)
+    return clean(str(err).rsplit(": ", 1)[-1])[:200] or type(err).__name__
