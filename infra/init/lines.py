@@ -21,13 +21,17 @@ SCRIPTS: Final[Mapping[Integration, tuple[str, str]]] = {
 import rekindle.monitor as rekindle
 
 mon = rekindle.start(save=save, handle_sigterm=True)  # save(step, kind) writes a checkpoint and returns its path
-step, model = load(mon.resume_path) if mon.resume_path else (0, fresh())
+path = mon.resume_path  # None for a fresh run; an error that names the URI where the checkpoint is not on this machine
+step, model = load(path) if path else (0, fresh())
 for step in range(step + 1, steps + 1):
     if mon.should_skip(step):
         continue
-    mon.step(step, loss=train(model, step))  # microseconds; never raises, never waits
+    mon.step(step, loss=train(model, step))  # an emergency save happens inside this call
     if step % 1000 == 0:
         mon.saved(save(step, "periodic"), step)
+    if mon.should_stop:  # SIGTERM, or another attempt has taken over
+        break
+mon.finish()
 """,
     ),
     Integration.DDP: (
