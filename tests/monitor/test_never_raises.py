@@ -138,7 +138,8 @@ def started() -> Iterator[list[Monitor]]:
 def test_every_method_and_property_of_the_public_face_is_guarded() -> None:
     names = [name for name in vars(Monitor) if not name.startswith("_")]
     assert {"step", "saved", "phase", "finish", "flush", "should_stop"} <= set(names)
-    for name in names:
+    # Read before the first step, and documented to raise: a run whose checkpoint cannot be opened must not start over.
+    for name in set(names) - {"resume_path"}:
         found = inspect.getattr_static(LiveMonitor, name)
         function = found.fget if isinstance(found, property) else found
         assert hasattr(function, "guarded_as"), f"{name} could raise into training"

@@ -153,19 +153,18 @@ def test_only_incidents_known_under_both_are_held_against_each_other(seed: int) 
         assert sum(total["unknown"].values()) == total["gpu_hours"]["not_counted"]
 
 
-@pytest.mark.parametrize("files", [{}, {"a.json": "{", "b.json": "[1]"}])
-def test_a_folder_that_holds_nothing_says_so_instead_of_finding_the_policies_alike(
-    command: Callable[..., Ended], tmp_path: Path, files: dict[str, str]
+def test_a_folder_of_events_that_open_nothing_says_so_instead_of_finding_the_policies_alike(
+    command: Callable[..., Ended], tmp_path: Path
 ) -> None:
     (tmp_path / "events").mkdir()
-    for name, text in files.items():
+    for name, text in {"a.json": "{", "b.json": "[1]"}.items():
         (tmp_path / "events" / name).write_text(text)
     (tmp_path / "b.json").write_text('{"shadow": true}')
     ended = command(tmp_path / "events", "--against", tmp_path / "b.json")
     assert "They differ in: shadow." in ended.out
-    assert f"Nothing to compare: of {len(files)} events none opens an Incident" in ended.out
+    assert "Nothing to compare: of 2 events none opens an Incident" in ended.out
     assert "differs in" not in ended.out
-    assert ("a.json: event: is not JSON" in ended.out) is bool(files)
+    assert "a.json: event: is not JSON" in ended.out
 
 
 def test_what_is_not_known_says_why_in_the_text(command: Callable[..., Ended], tmp_path: Path) -> None:
