@@ -97,21 +97,21 @@ def settings(place: ServiceLocation) -> str:
 
 
 def pins(text: str) -> dict[str, str]:
-    """name -> version of the packages that the agent needs, from requirements-dev.txt. Raises: LifecycleError."""
+    """name -> version of the packages that the agent needs, from requirements.txt. Raises: LifecycleError."""
     found = dict(re.findall(r"^([A-Za-z0-9._-]+)==([^\s;]+)", text, re.MULTILINE))
     missing = [name for name in NEEDED if name not in found]
     if missing:
-        raise LifecycleError(f"requirements-dev.txt pins no {', '.join(missing)}")
+        raise LifecycleError(f"requirements.txt pins no {', '.join(missing)}")
     return {name: found[name] for name in NEEDED}
 
 
 def locked(text: str) -> str:
-    """The lines of requirements-dev.txt on what the agent needs, with hashes. Raises: LifecycleError."""
+    """The lines of requirements.txt on what the agent needs, with hashes. Raises: LifecycleError."""
     blocks = re.findall(r"^(?:[A-Za-z0-9._-]+)==[^\n]*(?:\n[ ]+--hash=[^\n]*)+", text, re.MULTILINE)
     found = {block.split("==", 1)[0]: block for block in blocks}
     missing = [name for name in NEEDED if name not in found]
     if missing:
-        raise LifecycleError(f"requirements-dev.txt holds no hash of {', '.join(missing)}: make lock")
+        raise LifecycleError(f"requirements.txt holds no hash of {', '.join(missing)}: make lock")
     return "".join(f"{found[name]}\n" for name in NEEDED)
 
 
@@ -146,6 +146,6 @@ def write(
             shutil.copy(wheel, folder / WHEELS / wheel.name)
     if python is not None:
         shutil.copy(python, folder / PYTHON)
-    versions = pins((ROOT / "requirements-dev.txt").read_text(encoding="utf-8"))
+    versions = pins((ROOT / "requirements.txt").read_text(encoding="utf-8"))
     (folder / REQUIREMENTS).write_text(requirements(versions, package, wheels), encoding="utf-8")
     (out / POLICY).write_text(json.dumps(policy(place), indent=2) + "\n", encoding="utf-8")

@@ -65,7 +65,7 @@ def _of_stack(stack: str, region: str | None) -> dict[str, str]:
 def _wheels(scratch: Path) -> list[Path]:
     """Our own wheel, and those of what the agent needs. Raises: LifecycleError."""
     held = scratch / "requirements.txt"
-    held.write_text(locked((ROOT / "requirements-dev.txt").read_text(encoding="utf-8")), encoding="utf-8")
+    held.write_text(locked((ROOT / "requirements.txt").read_text(encoding="utf-8")), encoding="utf-8")
     own_wheel(scratch)
     command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--no-input", "-q"]
     command += ["download", "--no-deps", "--only-binary=:all:", "--dest", str(scratch)]

@@ -32,7 +32,7 @@ from infra.package import (
 
 
 def _copy_of_the_project(target: Path) -> Path:
-    for name in (*NEEDED, "requirements-dev.txt", "rekindle"):
+    for name in (*NEEDED, "rekindle"):
         source = ROOT / name
         if source.is_dir():
             shutil.copytree(source, target / name, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))

@@ -429,7 +429,7 @@ def test_what_cannot_be_a_name_is_refused_by_its_option(field: str, value: str) 
 
 
 def test_with_wheels_every_line_has_its_hash_and_without_the_versions_are_those_of_the_tests(tmp_path: Path) -> None:
-    versions = pins((ROOT / "requirements-dev.txt").read_text())
+    versions = pins((ROOT / "requirements.txt").read_text())
     assert requirements(versions, "rekindle==0.1.0", []).splitlines()[0] == "rekindle==0.1.0"
     assert f"boto3=={versions['boto3']}\n" in requirements(versions, "rekindle==0.1.0", [])
     wheel = tmp_path / "python_dateutil-2.9.0.post0-py2.py3-none-any.whl"
@@ -441,7 +441,7 @@ def test_with_wheels_every_line_has_its_hash_and_without_the_versions_are_those_
 
 
 def test_what_the_folder_carries_is_downloaded_by_its_hashes() -> None:
-    text = (ROOT / "requirements-dev.txt").read_text()
+    text = (ROOT / "requirements.txt").read_text()
     lines = locked(text).splitlines()
     named = [line for line in lines if not line.startswith(" ")]
     assert [line.split("==")[0] for line in named] == list(NEEDED)
