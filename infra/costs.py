@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import sys
 import tempfile
+from collections import Counter
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -29,6 +30,7 @@ REGION: Final = "us-east-1"
 # Source: AWS's price pages of each service, us-east-1, on demand; Lambda on arm64.
 ALARM: Final = 0.10  # a month
 METRIC: Final = 0.30  # a month
+DASHBOARD: Final = 3.00  # a month
 LOGS_GB: Final = 0.50
 GB_S: Final = 0.0000133334
 INVOCATIONS_M: Final = 0.20  # a million, as all that end in _M
@@ -41,15 +43,26 @@ TB_HOUR: Final = 0.023 * 1000 / 730  # S3 Standard, by the GB and month
 METRIC_CALLS_K: Final = 0.01  # a thousand metrics read, or calls of PutMetricData
 OPERATIONS_M: Final = 8.00  # of durable functions [about]
 
+# What an account has free each month, for as long as it exists. Source: aws.amazon.com/cloudwatch/pricing, "Free tier"
+# (dashboards of up to 50 metrics, 5 GB of logs). Lambda's (1 million requests, 400,000 GB-seconds) and those logs are
+# far more than an idle stack uses; DynamoDB's does not cover tables on demand.
+FREE_ALARMS: Final = 10
+FREE_METRICS: Final = 10
+FREE_DASHBOARDS: Final = 3
+
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One line: what, its arithmetic in words, dollars. `at_most`: the highest of what sources say."""
+    """One line: what, its arithmetic in words, dollars. `at_most`: the highest of what sources say.
+
+    `free`: how much of it the free tier takes in an account that uses nothing else.
+    """
 
     what: str
     arithmetic: str
     usd: float
     at_most: bool = False
+    free: float = 0.0
 
     def line(self, digits: int = 2) -> str:
         return f"| {self.what} | {self.arithmetic} | {'≤ ' if self.at_most else ''}{self.usd:.{digits}f} |"
@@ -57,7 +70,8 @@ class Row:
 
 def idle(template: dict[str, Any], config: dict[str, Any]) -> list[Row]:
     """A month of a stack that protects nothing."""
-    alarms = sum(resource["Type"] == "AWS::CloudWatch::Alarm" for resource in template["Resources"].values())
+    kinds = Counter(resource["Type"] for resource in template["Resources"].values())
+    alarms, dashboards = kinds["AWS::CloudWatch::Alarm"], kinds["AWS::CloudWatch::Dashboard"]
     (schedule,) = (
         event["Properties"]["Schedule"]
         for event in template["Resources"]["Sweep"]["Properties"]["Events"].values()
@@ -67,22 +81,35 @@ def idle(template: dict[str, Any], config: dict[str, Any]) -> list[Row]:
         raise PackagingError(f"the sweep's schedule is {schedule}: these tables count minutes")
     sweeps, memory_gb = MONTH_S // 60, config["lambda_functions"]["sweep"]["lambda_memory_size"] / 1024
     gb_s, gb = sweeps * 0.1 * memory_gb, sweeps * 2.5 / 1e6
-    kinds = "nothing stored, nothing asked; encrypted with AWS-owned keys"
+    logs, computing, invocations = gb * (LOGS_GB + 0.03), gb_s * GB_S, sweeps * INVOCATIONS_M / 1e6
     return [
-        Row("alarms", f"{alarms}, at {ALARM:.2f}", alarms * ALARM),
-        Row("the sweep's metrics", f"3, at {METRIC:.2f}", 3 * METRIC),
+        Row("alarms", f"{alarms}, at {ALARM:.2f}", alarms * ALARM, free=min(alarms, FREE_ALARMS) * ALARM),
         Row(
-            "the sweep's logs", f"{sweeps:,} × ~2.5 KB = {gb:.2f} GB, at {LOGS_GB:.2f} + storage", gb * (LOGS_GB + 0.03)
+            "the dashboard",
+            f"{dashboards}, at {DASHBOARD:.2f}; none where one of the account's {FREE_DASHBOARDS} free ones is left",
+            dashboards * DASHBOARD,
+            free=min(dashboards, FREE_DASHBOARDS) * DASHBOARD,
         ),
-        Row("the sweep's computing", f"{sweeps:,} × ~0.1 s × {memory_gb:g} GB, at {GB_S:.10f} (arm64)", gb_s * GB_S),
-        Row("the sweep's invocations", f"{sweeps:,}, at {INVOCATIONS_M:.2f} a million", sweeps * INVOCATIONS_M / 1e6),
+        Row("the sweep's metrics", f"3, at {METRIC:.2f}", 3 * METRIC, free=min(3, FREE_METRICS) * METRIC),
+        Row("the sweep's logs", f"{sweeps:,} × ~2.5 KB = {gb:.2f} GB, at {LOGS_GB:.2f} + storage", logs, free=logs),
+        Row(
+            "the sweep's computing",
+            f"{sweeps:,} × ~0.1 s × {memory_gb:g} GB, at {GB_S:.10f} (arm64)",
+            computing,
+            free=computing,
+        ),
+        Row("the sweep's invocations", f"{sweeps:,}, at {INVOCATIONS_M:.2f} a million", invocations, free=invocations),
         Row(
             "the sweep's reads",
             f"{sweeps:,} × (2 queries × 0.5 + 1) read units, at {READ_UNITS_M} a million",
             2 * sweeps * READ_UNITS_M / 1e6,
         ),
         Row("the sweep's mark", f"{sweeps:,} writes, at {WRITE_UNITS_M} a million", sweeps * WRITE_UNITS_M / 1e6),
-        Row("table, bucket, queues, buses, topic, rules for AWS's events, API", kinds, 0.0),
+        Row(
+            "table, bucket, queues, buses, topic, rules for AWS's events, API",
+            "nothing stored, nothing asked; encrypted with AWS-owned keys",
+            0.0,
+        ),
     ]
 
 
@@ -145,8 +172,6 @@ def incident() -> list[Row]:
 def page(template: dict[str, Any], config: dict[str, Any], settings: Config) -> str:
     """The whole page."""
     resting, protected, recovery = idle(template, config), job(settings), incident()
-    alarms, metrics = resting[0].usd, resting[1].usd
-    free = total(resting) - min(alarms, 10 * ALARM) - metrics
     s3 = sum(row.usd for row in protected[:3]) + protected[3].usd
     slower = s3 - sum(row.usd for row in protected[:2]) * (1 - settings.poll_s / 15)
     slower -= sum(row.usd for row in protected[2:4]) * (1 - settings.heartbeat_s / 60)
@@ -162,7 +187,10 @@ def page(template: dict[str, Any], config: dict[str, Any], settings: Config) -> 
             *_table("a month", resting, 2),
             "",
             "No server, no NAT gateway, no VPC endpoint, no provisioned capacity. In an account that uses nothing "
-            f"else, the free tier (10 alarms, 10 metrics) leaves about {free:.2f}.",
+            f"else, the free tier ({FREE_ALARMS} alarms, {FREE_METRICS} metrics, {FREE_DASHBOARDS} dashboards of up to "
+            "50 metrics, 5 GB of logs, Lambda's million requests) leaves about "
+            f"{after_free_tier(resting):.2f}. Not counted: Lambda's polls of the empty deliveries queue, about 0.26 "
+            "(unconfirmed; within SQS's free million requests).",
             "",
             f"## A protected Job: about {total(protected):.1f} a month, running the whole month without a fault",
             "",
@@ -199,6 +227,11 @@ def page_text() -> str:
 def total(rows: list[Row]) -> float:
     """Of the figures as they are printed, so that a reader's sum agrees."""
     return sum(round(row.usd, 2) for row in rows)
+
+
+def after_free_tier(rows: list[Row]) -> float:
+    """What is left of them in an account that uses nothing else."""
+    return sum(round(row.usd - row.free, 2) for row in rows)
 
 
 def _table(per: str, rows: list[Row], digits: int) -> list[str]:

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import Any, Final
 
-from infra.costs import AS_OF, MONTH_S, REGION, Row, idle, incident, job, packaged, total
+from infra.costs import AS_OF, MONTH_S, REGION, Row, after_free_tier, idle, incident, job, packaged, total
 from rekindle.monitor.base.settings import Config
 
 NOT_COUNTED: Final = (
@@ -29,6 +29,11 @@ class Estimate:
     def idle_usd(self) -> float:
         """A month of a stack that protects nothing."""
         return total(list(self.idle))
+
+    @property
+    def idle_usd_after_free_tier(self) -> float:
+        """The same in an account that uses nothing else."""
+        return after_free_tier(list(self.idle))
 
     @property
     def job_usd(self) -> float:
@@ -54,6 +59,7 @@ class Estimate:
             "prices_as_of": AS_OF,
             "month_hours": MONTH_S // 3600,
             "idle_usd_per_month": round(self.idle_usd, 2),
+            "idle_usd_per_month_after_free_tier": round(self.idle_usd_after_free_tier, 2),
             "job_usd_per_month": round(self.job_usd, 2),
             "incident_usd": round(self.incident_usd, 6),
             "jobs": self.jobs,
@@ -125,6 +131,9 @@ def as_text(found: Estimate) -> str:
         parts.append("")
     parts += lines(found)
     parts += ["", f"USD, list prices of {REGION} as known in {AS_OF}, without the free tier; ~ marks assumptions."]
+    parts.append(
+        f"The free tier leaves about {found.idle_usd_after_free_tier:.2f} of idle in an account that uses nothing else."
+    )
     parts.append(f"Not counted: {NOT_COUNTED}.")
     return "\n".join(parts)
 

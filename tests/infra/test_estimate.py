@@ -27,6 +27,7 @@ def test_every_row_and_every_sum_that_the_command_prints_stands_on_the_page(
     assert len(on_page) == len(rows)
     assert on_page == pytest.approx([row["usd"] for row in rows], abs=0.00501)
     assert f"Prices of {REGION} in USD, without the free tier, as known in {AS_OF}" in page
+    assert f"leaves about {said['idle_usd_per_month_after_free_tier']:.2f}." in page
     assert f"## Idle: about {said['idle_usd_per_month']:.2f} a month" in page
     (job,) = re.findall(r"## A protected Job: about ([0-9.]+) a month", page)
     assert float(job) == pytest.approx(said["job_usd_per_month"], abs=0.0501)
@@ -39,10 +40,30 @@ def test_every_row_and_every_sum_that_the_command_prints_stands_on_the_page(
     assert said["total_usd_per_month"] == pytest.approx(said["idle_usd_per_month"] + said["job_usd_per_month"])
 
 
-def test_the_readmes_line_on_costs_is_the_same_rounded() -> None:
+def test_the_readmes_line_on_costs_is_the_same() -> None:
     found = of(*packaged(), jobs=1, incidents=1)
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    assert f"about {found.idle_usd:.0f} USD a month idle, {found.job_usd:.0f} for a Job that runs all month" in readme
+    (dashboard,) = (row for row in found.idle if row.what == "the dashboard")
+    assert f"about {found.idle_usd:.2f} USD a month idle ({found.idle_usd - dashboard.usd:.2f} where one" in readme
+    assert f"{found.job_usd:.1f} for a Job that runs all month" in readme
+
+
+def test_the_free_tier_takes_no_more_than_it_has() -> None:
+    """Ten of the alarms, the one dashboard, the metrics, logs and Lambda; DynamoDB on demand has none."""
+    template, config = packaged()
+    found = of(template, config, jobs=0, incidents=0)
+    alarms = sum(one["Type"] == "AWS::CloudWatch::Alarm" for one in template["Resources"].values())
+    table = sum(row.usd for row in found.idle if row.what in {"the sweep's reads", "the sweep's mark"})
+    assert found.idle_usd_after_free_tier == pytest.approx((alarms - 10) * 0.10 + table, abs=0.01)
+
+
+def test_each_dashboard_beyond_the_free_ones_costs_three() -> None:
+    template, config = packaged()
+    board = next(one for one in template["Resources"].values() if one["Type"] == "AWS::CloudWatch::Dashboard")
+    more = {**template, "Resources": {**template["Resources"], **{f"More{n}": board for n in range(3)}}}
+    before, after = (of(one, config, jobs=0, incidents=0) for one in (template, more))
+    assert after.idle_usd == pytest.approx(before.idle_usd + 3 * 3.00)
+    assert after.idle_usd_after_free_tier == pytest.approx(before.idle_usd_after_free_tier + 3.00)  # the fourth
 
 
 @pytest.mark.parametrize(("jobs", "incidents"), [(0, 0), (1, 0), (7, 0), (0, 9), (40, 1_000_000)])
