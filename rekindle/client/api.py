@@ -74,7 +74,7 @@ def signer(url: str) -> Sign | None:
     """How requests to `url` are signed: SigV4 for service execute-api; not at all on this machine.
 
     Raises:
-        UsageError: there are no credentials, or no region.
+        Unreachable: there are no credentials, or no region.
     """
     if is_loopback(url):
         return None
@@ -90,11 +90,11 @@ def signer(url: str) -> Sign | None:
         credentials = found.get_frozen_credentials() if found is not None else None
         region = region_of(url) or session.get_config_variable("region")
     except BotoCoreError as err:
-        raise UsageError(f"AWS credentials: {clean(err)}") from err
+        raise Unreachable(f"AWS credentials: {clean(err)}") from err
     if credentials is None or not credentials.access_key:
-        raise UsageError("no AWS credentials: the API is signed with yours (aws configure, AWS_PROFILE, ...)")
+        raise Unreachable("no AWS credentials: the API is signed with yours (aws configure, AWS_PROFILE, ...)")
     if not region:
-        raise UsageError("no AWS region: set AWS_DEFAULT_REGION, because the API's address does not name it")
+        raise Unreachable("no AWS region: set AWS_DEFAULT_REGION, because the API's address does not name it")
 
     def sign(method: str, address: str, headers: Mapping[str, str], body: bytes) -> dict[str, str]:
         request = AWSRequest(method=method, url=address, data=body, headers=dict(headers))

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from moto import mock_aws
 
 from rekindle.client.api import check_url, path, region_of, signer
-from rekindle.client.errors import UsageError
+from rekindle.client.errors import Unreachable
 from rekindle.client.table import Column, Style, clean, cut, render, width
 from tests.cli.conftest import Run
 from tests.cli.service import FakeService
@@ -278,12 +278,16 @@ def test_a_request_to_the_account_is_signed_for_its_own_region(monkeypatch: pyte
     assert "secret" not in str(headers)
 
 
-def test_without_credentials_or_region_the_account_is_not_spoken_to(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(UsageError, match="credentials"):
-        signer("https://abc123.execute-api.us-west-2.amazonaws.com/api")
+def test_without_credentials_or_region_the_account_is_not_spoken_to(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    url = "https://abc123.execute-api.us-west-2.amazonaws.com/api"
+    with pytest.raises(Unreachable, match="credentials"):
+        signer(url)
+    for name in ("status", "pause"):
+        ended = run("--api", url, name)
+        assert (ended.code, "no AWS credentials" in ended.err) == (4, True)
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIDEXAMPLE")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
-    with pytest.raises(UsageError, match="region"):
+    with pytest.raises(Unreachable, match="region"):
         signer("https://rekindle.example.com")
 
 

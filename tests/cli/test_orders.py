@@ -7,6 +7,8 @@ import json
 
 import pytest
 
+from rekindle.client.api import Client
+from rekindle.client.errors import CommandFailed, NotFound
 from tests.cli.conftest import Run
 from tests.cli.service import FakeService
 
@@ -173,6 +175,28 @@ def test_the_pause_is_set_and_lifted(rekindle: Run, service: FakeService) -> Non
     assert rekindle("status").out.startswith("protection  paused")
     assert json.loads(rekindle("unpause", "--json").out)["paused"] is False
     assert not service.registry.is_paused()
+
+
+@pytest.mark.parametrize(
+    ("named", "code"), [(("--cluster", "typo"), 3), (("--cluster", "..x"), 3), (("--job", "typo"), 3)]
+)
+def test_shadow_mode_of_what_is_not_known_is_refused(
+    rekindle: Run, service: FakeService, named: tuple[str, str], code: int
+) -> None:
+    before = service.registry.switches()
+    assert rekindle("shadow", "on", *named).code == code
+    body = {"scope": named[0].strip("-"), "name": named[1], "on": True}
+    with pytest.raises((NotFound, CommandFailed)):  # and by the service itself, whoever asks
+        Client(url=service.url).order("PUT", "/shadow", body, key="k")
+    assert service.registry.switches() == before
+
+
+def test_shadow_mode_of_a_cluster_that_is_gone_can_be_left(rekindle: Run, service: FakeService) -> None:
+    service.head_nodes.heartbeat("ml")
+    assert rekindle("shadow", "on", "--cluster", "ml").code == 0
+    del service.head_nodes.agents["ml"]
+    assert rekindle("shadow", "off", "--cluster", "ml", "--yes").code == 0
+    assert service.registry.switches().clusters == ()
 
 
 def test_a_redrive_that_fails_again_is_told_by_the_exit_code(rekindle: Run, service: FakeService) -> None:

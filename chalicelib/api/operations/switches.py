@@ -63,6 +63,8 @@ def set_pause(parts: Parts, request: Request) -> ApiResponse:
 def set_shadow(parts: Parts, request: Request) -> ApiResponse:
     """Shadow mode for a Job, a cluster or everything."""
     form: Shadow = request.form
+    if form.scope is ShadowScope.CLUSTER and form.on and form.name:
+        parts.slurm_clusters.known(form.name)  # a name that is misspelt would hold nothing, and look as if it did
     parts.report(parts.switches.set_shadow(form.scope, form.name, form.on, who=request.who))
     return ok(parts.switches.read())
 

@@ -43,13 +43,7 @@ class Clusters:
             InvalidRequest: no such name.
             UnknownEntity: no agent of it has ever reported, and no run is on it.
         """
-        try:
-            check_cluster(cluster)
-        except MailboxError as err:
-            raise InvalidRequest("cluster", err.problem) from err
-        jobs = self._jobs().get(cluster, [])
-        if not jobs and not isinstance(self.head_nodes.agent(cluster), Known):
-            raise UnknownEntity(f"no agent of cluster {cluster!r} has ever reported")
+        jobs = self.known(cluster)
         nodes = self.head_nodes.nodes(cluster)
         listed = nodes.value.nodes[:MAX_NODES_SHOWN] if isinstance(nodes, Known) else ()
         return {
@@ -57,6 +51,22 @@ class Clusters:
             "nodes": [_node(facts) for facts in listed],
             "jobs": [_job(job) for job in jobs],
         }
+
+    def known(self, cluster: str) -> Sequence[Job]:
+        """The active Jobs of a cluster that is known.
+
+        Raises:
+            InvalidRequest: no such name.
+            UnknownEntity: no agent of it has ever reported, and no run is on it.
+        """
+        try:
+            check_cluster(cluster)
+        except MailboxError as err:
+            raise InvalidRequest("cluster", err.problem) from err
+        jobs = self._jobs().get(cluster, [])
+        if not jobs and not isinstance(self.head_nodes.agent(cluster), Known):
+            raise UnknownEntity(f"no agent of cluster {cluster!r} has ever reported, and no run is on it")
+        return jobs
 
     def _jobs(self) -> dict[str, list[Job]]:
         found: dict[str, list[Job]] = {}

@@ -9,6 +9,7 @@ from typing import Any
 
 from rekindle.cli.service.target import connected
 from rekindle.cli.terminal.confirm import ordering
+from rekindle.cli.terminal.names import Kind, read
 from rekindle.cli.terminal.output import out, out_json, wants_json
 from rekindle.client.errors import CommandFailed, Exit, UsageError
 from rekindle.client.shapes import day_and_time, member, word
@@ -80,6 +81,8 @@ def set_shadow(args: argparse.Namespace) -> int:
         body["name"] = name
     where = f"{scope} {clean(name)}" if name is not None else "everywhere"
     with ordering(args) as order:
+        if on and name is not None:
+            read(order.client, Kind.JOB if scope == "job" else Kind.CLUSTER, name, whole=True)
         order.confirm(f"Leave shadow mode ({where}): what is decided there is done from now on.", asks=not on)
         answer = order.send("PUT", "/shadow", body)
     if wants_json(args):
