@@ -31,9 +31,10 @@ MAX_SEED: Final = 2**32 - 1
 _TYPE: Final = re.compile(r"(ml\.)?[a-z0-9][a-z0-9-]{0,20}\.[a-z0-9-]{1,20}")
 _NUMBER: Final = re.compile(r"[0-9]+(\.[0-9]*)?|\.[0-9]+")
 _DESCRIPTION: Final = """\
-What failures will cost a run, with and without Rekindle: the share of the time that trains (ETTR), GPU-hours and
-dollars lost; the interval between checkpoints that loses least, by Young, by Daly and simulated; how many spare nodes
-pay. Every assumption is printed with its source (docs/fleet.md). It needs no service and no AWS account."""
+What failures will cost a run with Rekindle, and with a person, an automatic requeue, or HyperPod's auto-resume instead:
+the share of the time that trains (ETTR), GPU-hours and dollars lost; the interval between checkpoints that loses least,
+by Young, by Daly and simulated; how many spare nodes pay. Every assumption is printed with its source (docs/fleet.md).
+It needs no service and no AWS account."""
 
 
 def register(subparsers: Any) -> None:
@@ -206,7 +207,7 @@ def text(made: Plan, style: Style) -> list[str]:
     from fleets.runs import DAY_S
 
     days, alone, chosen = made.wanted.days, made.alone, made.chosen
-    rows = [("time-out and a person", made.without), ("Rekindle, no spares", alone)]
+    rows = [*((one.row.name, one.row) for one in made.baselines), ("Rekindle, no spares", alone)]
     if chosen.count:
         rows.append((f"Rekindle, {_spare(chosen.count)}", chosen.row))
     return [
@@ -215,7 +216,10 @@ def text(made: Plan, style: Style) -> list[str]:
         "",
         render(_COLUMNS, [_cells(name, row) for name, row in rows], style),
         "",
-        f"Rekindle, {_spare(chosen.count)}: {_between(made)}.",
+        *(f"{one.row.name}: {' '.join(one.assumptions)}" for one in made.baselines),
+        "",
+        f"Rekindle, {_spare(chosen.count)}, against",
+        *(f"  {one.row.name}: {_between(one.row, chosen.row)}" for one in made.baselines),
         "",
         "Checkpoint interval",
         *_intervals(made, style),
@@ -278,16 +282,15 @@ def _spares_table(made: Plan, style: Style) -> list[str]:
     return [render(columns, rows, style)]
 
 
-def _between(made: Plan) -> str:
+def _between(without: Row, ours: Row) -> str:
     """What is lost less, or more, than without."""
     from chalicelib.domain.model.known import Known
 
-    without, ours = made.without, made.chosen.row
     hours = without.gpu_hours_lost - ours.gpu_hours_lost
     words = f"{abs(hours):,.0f} GPU-hours"
     if isinstance(without.dollars_lost, Known) and isinstance(ours.dollars_lost, Known):
         words += f" and {abs(without.dollars_lost.value - ours.dollars_lost.value):,.0f} USD"
-    return f"{words} less lost than without it" if hours >= 0 else f"{words} more lost than without it"
+    return f"{words} {'less' if hours >= 0 else 'more'} lost"
 
 
 def _spare(count: int) -> str:

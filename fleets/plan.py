@@ -12,9 +12,11 @@ from chalicelib.domain.model.instances import bare_type, gpus_of
 from chalicelib.domain.model.known import Known, Maybe, Unknown
 from chalicelib.domain.reporting.ledger import quantity_json
 from chalicelib.domain.reporting.prices import DEFAULT_PRICES, Prices
+from fleets.answers import Rules
 from fleets.costs import Row, node_price, row_of
 from fleets.figures import (
     AGENT_POLL,
+    DIAGNOSIS,
     HANG_FLOOR,
     HEALTH_AGENT,
     HUMAN,
@@ -26,6 +28,7 @@ from fleets.figures import (
     REPLACE,
     RESTART,
     SAVE,
+    SLURM_NODE,
     STEP,
     STOP,
     Figure,
@@ -34,13 +37,14 @@ from fleets.figures import (
 from fleets.histories import History, mean_s_between_failures, poisson
 from fleets.intervals import IntervalResult, daly_s, least_loss, try_intervals, young_s
 from fleets.rekindle_rows import Rekindle
-from fleets.rivals import TimeoutAndPerson
+from fleets.rivals import AutoResume, RestartAlways, TimeoutAndPerson
 from fleets.runs import DAY_S
 from fleets.spares import p99_spares
 
 FAILURES: Final = 2000  # that are drawn: enough for two digits of the lost time
 MORE_SPARES: Final = 2  # tried beyond the P99
 MAX_SPARES_TRIED: Final = 12
+BASELINES: Final = (TimeoutAndPerson(), RestartAlways(), AutoResume())
 GIVEN: Final = "given on the command line"
 
 
@@ -81,9 +85,18 @@ class Spares:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Baseline:
+    """The same run without Rekindle, under a policy that people have anyway; its loss by interval."""
+
+    row: Row
+    curve: tuple[IntervalResult, ...]
+    assumptions: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """The answer. Rows are for `wanted.days`; `without` is NCCL's time-out and a person, `alone` Rekindle without
-    spares, `chosen` with the spares that were asked for, else those that pay.
+    """The answer. Rows are for `wanted.days`; `alone` is Rekindle without spares, `chosen` with the spares that were
+    asked for, else those that pay.
     """
 
     wanted: PlanRequest
@@ -92,9 +105,8 @@ class Plan:
     young_s: float
     daly_s: float
     curve: tuple[IntervalResult, ...]
-    curve_without: tuple[IntervalResult, ...]
     daly_ettr: float
-    without: Row
+    baselines: tuple[Baseline, ...]
     alone: Row
     chosen: Spares
     pays: int
@@ -134,15 +146,12 @@ class Plan:
                 "simulated_s": round(self.simulated.interval_s, 1),
                 "simulated_ettr": round(self.simulated.ettr, 6),
                 "used_s": round(self.setting.interval_s, 1),
-                "curve": [
-                    {"interval_s": round(point.interval_s, 1), "ettr": round(point.ettr, 6)} for point in self.curve
-                ],
-                "curve_without": [
-                    {"interval_s": round(point.interval_s, 1), "ettr": round(point.ettr, 6)}
-                    for point in self.curve_without
-                ],
+                "curve": _points(self.curve),
             },
-            "without": self.without.to_wire(),
+            "baselines": [
+                {**one.row.to_wire(), "assumptions": list(one.assumptions), "curve": _points(one.curve)}
+                for one in self.baselines
+            ],
             "rekindle": {"spares": 0, **self.alone.to_wire()},
             "rekindle_with_spares": {"spares": self.chosen.count, **self.chosen.row.to_wire()},
             "spares": {
@@ -186,7 +195,7 @@ def plan_of(wanted: PlanRequest) -> Plan:
     drawn = poisson(nodes=nodes, days=FAILURES * mean_s / DAY_S, mean_s=mean_s, seed=wanted.seed)
     price = node_price(wanted.instance, _prices(wanted))
     scale = wanted.days * DAY_S / drawn.wall_s
-    person, alone = TimeoutAndPerson(), Rekindle()
+    alone = Rekindle()
     p99 = p99_spares(nodes, mean_s=mean_s, away_s=setting.replace_s)
     counts = {*range(min(p99 + MORE_SPARES, MAX_SPARES_TRIED, nodes) + 1), wanted.spares or 0, min(p99, nodes)}
     found = tuple(
@@ -202,9 +211,15 @@ def plan_of(wanted: PlanRequest) -> Plan:
         young_s=young_s(mean_s, save_s),
         daly_s=daly_s(mean_s, save_s),
         curve=try_intervals(drawn.failures, alone, setting, wall_s=drawn.wall_s, mean_s=mean_s),
-        curve_without=try_intervals(drawn.failures, person, setting, wall_s=drawn.wall_s, mean_s=mean_s),
         daly_ettr=_row(drawn, alone, replace(setting, interval_s=daly_s(mean_s, save_s)), price, scale).ettr,
-        without=_row(drawn, person, setting, price, scale),
+        baselines=tuple(
+            Baseline(
+                row=_row(drawn, rules, setting, price, scale),
+                curve=try_intervals(drawn.failures, rules, setting, wall_s=drawn.wall_s, mean_s=mean_s),
+                assumptions=rules.assumptions,
+            )
+            for rules in BASELINES
+        ),
         alone=found[0].row,
         chosen=next(stock for stock in found if stock.count == count),
         pays=pays,
@@ -212,14 +227,16 @@ def plan_of(wanted: PlanRequest) -> Plan:
         spares=found,
         price=price,
         figures=_figures(wanted, setting, mean_s),
-        texts=_texts(wanted, price, person, alone, drawn),
+        texts=_texts(wanted, price, alone, drawn),
     )
 
 
-def _row(
-    drawn: History, rules: Rekindle | TimeoutAndPerson, setting: Setting, price: Maybe[float], scale: float
-) -> Row:
+def _row(drawn: History, rules: Rules, setting: Setting, price: Maybe[float], scale: float) -> Row:
     return row_of([drawn], rules, setting, usd_per_node_hour=price).scaled(scale)
+
+
+def _points(curve: tuple[IntervalResult, ...]) -> list[dict[str, float]]:
+    return [{"interval_s": round(point.interval_s, 1), "ettr": round(point.ettr, 6)} for point in curve]
 
 
 def _prices(wanted: PlanRequest) -> Prices:
@@ -250,19 +267,18 @@ def _figures(wanted: PlanRequest, setting: Setting, mean_s: float) -> tuple[Figu
         REPLACE,
         REBOOT_LIMIT,
         NCCL,
+        SLURM_NODE,
+        DIAGNOSIS,
         HUMAN,
         NODE_BY_PERSON,
     )
 
 
-def _texts(
-    wanted: PlanRequest, price: Maybe[float], person: TimeoutAndPerson, alone: Rekindle, drawn: History
-) -> tuple[str, ...]:
+def _texts(wanted: PlanRequest, price: Maybe[float], alone: Rekindle, drawn: History) -> tuple[str, ...]:
     return (
         f"{len(drawn.failures):,} failures are drawn at a constant rate and scaled to the time asked for; their causes "
         "come as often as in Llama 3 (arXiv 2407.21783, table 5).",
         *(f"Rekindle: {text}" for text in alone.assumptions),
-        *(f"Without: {text}" for text in person.assumptions),
         "ETTR is the ledger's, (wall - lost) / wall, with the time that saves take as lost, too.",
         "A GPU counts as lost while no attempt holds it, as on reserved capacity; so does a spare, all the time.",
         _price_text(wanted, price),

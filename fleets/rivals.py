@@ -62,7 +62,9 @@ class TimeoutAndPerson:
     save_share: float | None = None
     repairs_per_day: int | None = None
     assumptions: tuple[str, ...] = (
-        "docs/ledger.md#the-counterfactual: the person does the right thing at once, and the first new start holds.",
+        f"NCCL's time-out ({NCCL.value / 60:g} min) ends a hang and a lost node, then a person notices within "
+        f"{HUMAN.value / 60:g} min, does the right thing at once, and the first new start holds "
+        "(docs/ledger.md#the-counterfactual).",
     )
 
     def answer(self, case: Case) -> Answer:
@@ -78,8 +80,11 @@ class AutoResume:
     save_share: float | None = None
     repairs_per_day: int | None = None
     assumptions: tuple[str, ...] = (
-        "It resumes after a process's end with a hardware cause; the node is replaced, never rebooted, and waited for.",
-        "Everything else is a person's: a script's own error, a hang without a hardware cause, NaN.",
+        "It resumes after a process's end with a hardware cause; the node is replaced, never rebooted, and waited for "
+        "(SageMaker guide, sagemaker-hyperpod-resiliency-slurm-auto-resume).",
+        f"NCCL's time-out ({NCCL.value / 60:g} min) ends a hang; hung-job detection, which a job must ask for, is not "
+        "played.",
+        "Everything else is a person's, as above: a script's own error, a hang without a hardware cause, NaN.",
         "Its diagnosis finds every broken node that the health agent or Slurm names.",
     )
 
@@ -130,15 +135,16 @@ class OperatorLogRules:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestartAlways:
-    """A loop around the script."""
+    """A loop around the script, or a requeue of the scheduler, without a word on nodes or data."""
 
-    name: str = "restart-always loop"
+    name: str = "automatic requeue"
     spares: int = 0
     save_share: float | None = None
     repairs_per_day: int | None = None
     assumptions: tuple[str, ...] = (
-        f"It starts again after {LOOP_PAUSE_S:g} s (the median of arXiv 2605.09370), on the same nodes, from the "
-        "newest checkpoint; what has not held for an hour a person repairs.",
+        f"NCCL's time-out ({NCCL.value / 60:g} min) ends a hang; it starts again after {LOOP_PAUSE_S:g} s (the median "
+        "of arXiv 2605.09370), on the same nodes, from the newest checkpoint.",
+        f"What has not held for {HUMAN.value / 60:g} min a person repairs.",
         "A NaN ends nothing, so only a person sees it.",
     )
 

@@ -11,16 +11,16 @@ from rekindle.drawing.scales import Scale
 from rekindle.drawing.svg import Svg
 
 WIDTH: Final = 1120
-HEIGHT: Final = 460
+HEIGHT: Final = 500
 TOP: Final = 70
 BOTTOM: Final = 390
 LEFT: Final = (80, 500)  # of the curve
 RIGHT: Final = (650, 1090)  # of the bars
-MAX_BARS: Final = 8
+MAX_BARS: Final = 6
 INK: Final = "#282828"
 GRID: Final = "#e1e1e1"
 OURS: Final = "#1f62a8"
-THEIRS: Final = "#d64520"
+THEIRS: Final = ("#d64520", "#b98a00", "#7a4fa3")  # of the baselines, in their order
 MARK: Final = "#14825a"
 SMALL: Final = 12
 
@@ -40,9 +40,10 @@ def draw(plan: Plan) -> str:
 
 def _curves(svg: Svg, plan: Plan) -> None:
     """Lost share of the time by interval, on a logarithmic axis of minutes."""
-    ours, theirs = _lost(plan.curve), _lost(plan.curve_without)
+    curves = [("with Rekindle", OURS, _lost(plan.curve))]
+    curves += [(one.row.name, colour, _lost(one.curve)) for one, colour in zip(plan.baselines, THEIRS, strict=True)]
     intervals = [point.interval_s / 60.0 for point in plan.curve]
-    top = max(*ours, *theirs, 1e-6) * 1.1
+    top = max(1e-6, *(lost for _, _, values in curves for lost in values)) * 1.1
     x_of = Scale(intervals[0], intervals[-1], *LEFT, is_log=True)
     y_of = Scale(0, top, BOTTOM, TOP)
     svg.text(LEFT[0], TOP - 14, "time lost, by minutes between saves", INK, size=SMALL)
@@ -52,12 +53,9 @@ def _curves(svg: Svg, plan: Plan) -> None:
         svg.text(LEFT[0] - 8, y_of(lost) + 4, f"{lost:.1%}", INK, size=SMALL, anchor="end")
     for minutes in (intervals[0], intervals[len(intervals) // 2], intervals[-1]):
         svg.text(x_of(minutes), BOTTOM + 18, f"{minutes:.3g}", INK, size=SMALL, anchor="middle")
-    for values, colour, label, offset in (
-        (ours, OURS, "with Rekindle", 40),
-        (theirs, THEIRS, "time-out and a person", 58),
-    ):
+    for number, (label, colour, values) in enumerate(curves):
         svg.polyline(zip(map(x_of, intervals), map(y_of, values), strict=True), colour, width=2)
-        svg.text(LEFT[0], BOTTOM + offset, label, colour, size=SMALL)
+        svg.text(LEFT[0], BOTTOM + 40 + 18 * number, label, colour, size=SMALL)
     marks = (
         ("Young", plan.young_s, 36),
         ("Daly", plan.daly_s, 50),
@@ -74,9 +72,9 @@ def _lost(points: Sequence[IntervalResult]) -> list[float]:
 
 
 def _bars(svg: Svg, plan: Plan) -> None:
-    """GPU-hours lost without Rekindle, and with it by number of spares."""
+    """GPU-hours lost under each baseline, in its curve's colour, and with Rekindle by number of spares."""
     shown = _shown(plan)
-    bars = [("without", plan.without.gpu_hours_lost, THEIRS)]
+    bars = [("", one.row.gpu_hours_lost, colour) for one, colour in zip(plan.baselines, THEIRS, strict=True)]
     for stock in shown:
         label = f"{stock.count} spare{'s' * (stock.count != 1)}"
         bars.append((label, stock.row.gpu_hours_lost, MARK if stock.count == plan.pays else OURS))
