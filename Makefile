@@ -165,7 +165,7 @@ undeploy: $(VENV)/.ready  ## remove the stack, after asking (ARGS=--yes: without
 smoke: $(VENV)/.ready  ## fail one cheap training job in your account on purpose and watch it come back (STAGE=dev ARGS='--region eu-west-1')
 	$(BIN)/python -m infra.smoke --stage $(STAGE) $(ARGS)
 
-release: $(VENV)/.ready  ## sdist and wheel in dist/, checked in an empty environment (TAG=v0.1.0 must be the version)
+release: $(VENV)/.ready  ## sdists and wheels in dist/, checked in an empty environment, with their sizes (TAG=v0.1.0 must be the version)
 	$(BIN)/python -m infra.release --out dist $(if $(TAG),--tag $(TAG))
 
 clean:           ## remove everything the targets made

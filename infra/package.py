@@ -23,7 +23,7 @@ from typing import Final
 import rekindle
 from infra.functions import RUNTIME
 
-ROOT: Final = Path(__file__).resolve().parent.parent  # a checkout, or `rekindle/service` of a wheel
+ROOT: Final = Path(__file__).resolve().parent.parent  # a checkout, or `rekindle_service` of an installation
 PACKAGE: Final = Path(rekindle.__file__).resolve().parent
 TEMPLATE: Final = "sam.json"
 BUNDLE: Final = "deployment.zip"

@@ -1,7 +1,8 @@
-"""Build and check what is released: `python -m infra.release [--tag vX.Y.Z] --out DIR` writes the sdist and the wheel.
+"""Build and check what is released: `python -m infra.release [--tag vX.Y.Z] --out DIR` writes two sdists, two wheels.
 
-The wheel is built from the sdist, so the sdist is whole. The wheel is then installed into an empty environment, where
-the commands that need nothing else must work.
+`rekindle` is what a training image carries; `rekindle-service` is for the operator's machine (ADR 0003). Each wheel is
+built from its sdist, so the sdist is whole. They are then installed into an empty environment, where the commands that
+need nothing else must work.
 """
 
 from __future__ import annotations
@@ -15,18 +16,22 @@ import tarfile
 import tempfile
 import venv
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
-from infra.sources import SERVICE_FILES, copy_sources, is_checkout
+from infra.sources import SERVICE, SERVICE_FILES, copy_package, copy_service, is_checkout
 
 LICENSE: Final = "Apache-2.0"
+# Every training image and head node carries it: 0.87 MB in November 2026.
+MAX_WHEEL_BYTES: Final = 1_000_000
 _SDIST: Final = "from setuptools import build_meta; import sys; print(build_meta.build_sdist(sys.argv[1]))"
-# In an environment that holds nothing but the wheel: what each prints on its first line, in part.
+# In an environment that holds nothing but the wheels: what each prints on its first line, in part.
 SMOKE: Final[tuple[tuple[tuple[str, ...], str], ...]] = (
     (("--version",), "rekindle "),
     (("detect", "--help"), "usage: rekindle detect"),
+)
+SMOKE_OF_SERVICE: Final[tuple[tuple[tuple[str, ...], str], ...]] = (
     (("demo", "--help"), "usage: rekindle demo"),
     (("stack", "deploy", "--help"), "usage: rekindle stack deploy"),
     (("slurm-agent", "bundle", "--help"), "usage: rekindle slurm-agent bundle"),
@@ -38,8 +43,8 @@ class ReleaseError(Exception):
     """Nothing may be released; the message says why."""
 
 
-def build(out: Path, *, tag: str | None = None) -> tuple[Path, Path]:
-    """Write the sdist and the wheel into `out`, checked; returns their paths.
+def build(out: Path, *, tag: str | None = None) -> tuple[Path, ...]:
+    """Write the sdists and the wheels into `out`, checked; returns their paths, `rekindle`'s first.
 
     Raises:
         ReleaseError: they cannot be built, are not what they should be, or the tag names another version.
@@ -49,53 +54,82 @@ def build(out: Path, *, tag: str | None = None) -> tuple[Path, Path]:
     out.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="rekindle-release-") as scratch:
         place = Path(scratch)
-        copy_sources(place / "source")
-        sdist = out / _ran([sys.executable, "-c", _SDIST, str(out.resolve())], cwd=place / "source").split()[-1]
-        with tarfile.open(sdist) as archive:
-            archive.extractall(place / "unpacked", filter="data")
-        (unpacked,) = (place / "unpacked").iterdir()
-        pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "-q", "wheel", "--no-deps"]
-        _ran([*pip, "--no-build-isolation", "--wheel-dir", str(place / "wheels"), str(unpacked)], cwd=place)
-        (built,) = (place / "wheels").glob("*.whl")
-        version = check_wheel(built)
+        sdist, wheel = _built(copy_package, place / "rekindle")
+        version = check_wheel(wheel)
         if tag is not None and tag != f"v{version}":
             raise ReleaseError(f"--tag: {tag} is not v{version}, the version in pyproject.toml")
-        _try(built, place)
-        wheel = out / built.name
-        wheel.write_bytes(built.read_bytes())
+        of_service = _built(copy_service, place / "service")
+        check_service_wheel(of_service[1], version)
+        _try(wheel, of_service[1], place)
+        made = (sdist, wheel, *of_service)
+        for path in made:
+            (out / path.name).write_bytes(path.read_bytes())
+    return tuple(out / path.name for path in made)
+
+
+def _built(copy_sources: Callable[[Path], None], place: Path) -> tuple[Path, Path]:
+    """An sdist and the wheel that is made from it, both in `place`."""
+    place.mkdir()
+    copy_sources(place / "source")
+    sdist = place / _ran([sys.executable, "-W", "ignore", "-c", _SDIST, str(place)], cwd=place / "source").split()[-1]
+    with tarfile.open(sdist) as archive:
+        archive.extractall(place / "unpacked", filter="data")
+    (unpacked,) = (place / "unpacked").iterdir()
+    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "-q", "wheel", "--no-deps"]
+    _ran([*pip, "--no-build-isolation", "--wheel-dir", str(place / "wheels"), str(unpacked)], cwd=place)
+    (wheel,) = (place / "wheels").glob("*.whl")
     return sdist, wheel
 
 
 def check_wheel(wheel: Path) -> str:
-    """Hold the wheel's content and metadata against what a release promises; returns its version.
+    """Hold the content and metadata of `rekindle` against what a release promises; returns its version.
 
     Raises:
         ReleaseError: it names what is wrong.
     """
+    version, _, asked = _read(wheel, "rekindle")
+    if without := [line for line in asked if "extra ==" not in line]:
+        raise ReleaseError(f"the wheel needs {', '.join(without)} without any extra")
+    if own := [line for line in asked if line.startswith("rekindle-") and f"=={version}" not in line]:
+        raise ReleaseError(f"the extras of {version} ask for {own[0]}")
+    if (size := wheel.stat().st_size) > MAX_WHEEL_BYTES:
+        raise ReleaseError(f"the wheel has {size} bytes, {MAX_WHEEL_BYTES} are allowed: each training image carries it")
+    return version
+
+
+def check_service_wheel(wheel: Path, version: str) -> None:
+    """The same for `rekindle-service`, which belongs to exactly one version of `rekindle`. Raises: ReleaseError."""
+    own, names, asked = _read(wheel, SERVICE)
+    if own != version or asked != [f"rekindle=={version}"]:
+        raise ReleaseError(f"rekindle-service {own} asks for {', '.join(asked)}, and rekindle has version {version}")
+    for entry in SERVICE_FILES:
+        if not any(f"{name}/".startswith(f"{SERVICE}/{entry}/") for name in names):
+            raise ReleaseError(f"the wheel of rekindle-service lacks {entry}")
+
+
+def _read(wheel: Path, package: str) -> tuple[str, list[str], list[str]]:
+    """Version, names of files, and requirements. Raises: ReleaseError."""
     with zipfile.ZipFile(wheel) as zipped:
         names = zipped.namelist()
         info = next(name.split("/")[0] for name in names if name.endswith(".dist-info/METADATA"))
         metadata = email.message_from_bytes(zipped.read(f"{info}/METADATA"))
-    if strangers := {name.split("/")[0] for name in names} - {"rekindle", info}:
-        raise ReleaseError(f"the wheel would install {', '.join(sorted(strangers))} beside rekindle")
-    if metadata["License-Expression"] != LICENSE or f"{info}/licenses/LICENSE" not in names:
-        raise ReleaseError(f"the wheel does not carry {LICENSE} and the file LICENSE")
-    if asked := [line for line in metadata.get_all("Requires-Dist", []) if "extra ==" not in line]:
-        raise ReleaseError(f"the wheel needs {', '.join(asked)} without any extra")
-    for entry in SERVICE_FILES.read_text(encoding="utf-8").split():
-        if not any(f"{name}/".startswith(f"rekindle/service/{entry}/") for name in names):
-            raise ReleaseError(f"the wheel lacks {entry}")
-    return str(metadata["Version"])
+    if strangers := {name.split("/")[0] for name in names} - {package, info}:
+        raise ReleaseError(f"the wheel would install {', '.join(sorted(strangers))} beside {package}")
+    held = {f"{info}/licenses/LICENSE", f"{info}/licenses/NOTICE"} <= set(names)
+    if metadata["License-Expression"] != LICENSE or not held:
+        raise ReleaseError(f"the wheel does not carry {LICENSE} and the files LICENSE and NOTICE")
+    return str(metadata["Version"]), names, metadata.get_all("Requires-Dist", [])
 
 
-def _try(wheel: Path, place: Path) -> None:
+def _try(wheel: Path, of_service: Path, place: Path) -> None:
     venv.create(place / "empty", with_pip=True)
     python = place / "empty" / "bin" / "python"
-    _ran([str(python), "-m", "pip", "install", "-q", "--no-deps", "--no-index", str(wheel)], cwd=place)
-    for arguments, start in SMOKE:
-        printed = _ran([str(python.with_name("rekindle")), *arguments], cwd=place)
-        if not printed.startswith(start):
-            raise ReleaseError(f"rekindle {' '.join(arguments)} printed {printed[:80]!r}")
+    for installed, smoke in ((wheel, SMOKE), (of_service, SMOKE_OF_SERVICE)):
+        _ran([str(python), "-m", "pip", "install", "-q", "--no-deps", "--no-index", str(installed)], cwd=place)
+        for arguments, start in smoke:
+            printed = _ran([str(python.with_name("rekindle")), *arguments], cwd=place)
+            if not printed.startswith(start):
+                raise ReleaseError(f"rekindle {' '.join(arguments)} printed {printed[:80]!r}")
 
 
 def _ran(command: Sequence[str], *, cwd: Path) -> str:
@@ -108,8 +142,8 @@ def _ran(command: Sequence[str], *, cwd: Path) -> str:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Command line. 0 when both stand, 1 with the reason on stderr."""
-    parser = argparse.ArgumentParser(prog="python -m infra.release", description="Build and check sdist and wheel.")
+    """Command line. 0 when all stand, 1 with the reason on stderr."""
+    parser = argparse.ArgumentParser(prog="python -m infra.release", description="Build and check sdists and wheels.")
     parser.add_argument("--out", type=Path, default=Path("dist"), help="where they go (dist)")
     parser.add_argument("--tag", help="the tag that is released: it must name the version of pyproject.toml")
     args = parser.parse_args(argv)
@@ -119,7 +153,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"error: {err}", file=sys.stderr)
         return 1
     for path in built:
-        print(f"{path} ({path.stat().st_size / 1e6:.1f} MB)")
+        print(f"{path} ({path.stat().st_size / 1e6:.2f} MB)")
     return 0
 
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from infra.lifecycle import LifecycleError
-from infra.sources import copy_sources, is_checkout
+from infra.sources import copy_package, is_checkout
 
 # pip writes these when it installs. Source: PyPA, Recording installed projects. RECORD is made anew.
 _OF_PIP: Final = frozenset({"INSTALLER", "REQUESTED", "RECORD", "direct_url.json"})
@@ -32,7 +32,7 @@ def own_wheel(folder: Path) -> Path:
 
 def _built(folder: Path) -> Path:
     source = folder / "source"  # a copy: building in place would leave its own folder behind
-    copy_sources(source)
+    copy_package(source)
     command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--no-input", "-q", "wheel", "--no-deps"]
     command += ["--wheel-dir", str(folder), str(source)]
     # The same source is the same wheel, so that installing it again changes nothing. Source: reproducible-builds.org.

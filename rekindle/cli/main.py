@@ -5,22 +5,31 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Callable
-from importlib.metadata import EntryPoint, PackageNotFoundError, entry_points, version
+from importlib.metadata import PackageNotFoundError, entry_points, version
 from typing import Any
 
 from rekindle.cli import commands
-from rekindle.cli.service.files import MIN_PYTHON, make_importable
+from rekindle.cli.service.files import MIN_PYTHON, make_importable, service_root
 from rekindle.cli.service.target import add_options
 from rekindle.cli.terminal import completion
 from rekindle.cli.terminal.parsing import Parser
 from rekindle.cli.terminal.watch import watched
 from rekindle.cli.tools import checkpoints, classify, detect, doctor, run
 from rekindle.cli.views import console
-from rekindle.client.errors import MEANINGS, CliError, CommandFailed, Exit
+from rekindle.client.errors import MEANINGS, CliError, Exit, UsageError
 from rekindle.client.table import clean
 
-COMMANDS = "rekindle.commands"  # entry points of packages that bring commands of their own
+COMMANDS = "rekindle.commands"  # entry points of the commands that the service's sources bring
+# The same commands where those sources are not installed: name -> the extra that brings all it needs.
+NEEDS_SERVICE = {
+    "demo": "local",
+    "init": "cli",
+    "plan": "cli",
+    "replay": "local",
+    "slurm-agent": "cli",
+    "stack": "deploy",
+    **dict.fromkeys(("deploy", "estimate", "package", "slack-app", "undeploy"), "deploy"),
+}
 
 # A module of ours that is missing is a fault of ours, never an extra that was not installed.
 _OURS = frozenset({"rekindle", "chalicelib", "localcloud", "fleets", "infra", "simulation", "app"})
@@ -79,9 +88,7 @@ def build_parser() -> argparse.ArgumentParser:
     doctor.register(known)
     run.register(known)
     completion.register(known, build_parser)
-    make_importable()
-    for entry in {entry.name: entry for entry in entry_points(group=COMMANDS)}.values():
-        _add_foreign(known, entry)
+    _add_of_service(known)
     return parser
 
 
@@ -92,29 +99,34 @@ def _version() -> str:
         return "(not installed)"
 
 
-def _add_foreign(known: Any, entry: EntryPoint) -> None:
-    """A command of another package; one that cannot run here says so when it is called."""
-    if sys.version_info < MIN_PYTHON:
-        missing = f"`rekindle {entry.name}` needs Python {'.'.join(map(str, MIN_PYTHON))} or newer"
-    else:
+def _add_of_service(known: Any) -> None:
+    """The commands of the service's sources; one that cannot run here says so when it is called."""
+    if sys.version_info < MIN_PYTHON or service_root() is None:
+        for name, extra in NEEDS_SERVICE.items():
+            why = f"needs rekindle-service of this version: pip install 'rekindle[{extra}]'"
+            if sys.version_info < MIN_PYTHON:
+                why = f"needs Python {'.'.join(map(str, MIN_PYTHON))} or newer"
+            _add_stub(known, name, f"`rekindle {name}` {why}")
+        return
+    make_importable()
+    for entry in {entry.name: entry for entry in entry_points(group=COMMANDS)}.values():
         try:
             register = entry.load()
         except (ImportError, AttributeError) as err:
-            missing = f"`rekindle {entry.name}` is not installed whole ({clean(err)}): pip install 'rekindle[local]'"
+            why = f"is not installed whole ({clean(err)}): pip install 'rekindle[local]'"
+            _add_stub(known, entry.name, f"`rekindle {entry.name}` {why}")
         else:
             register(known)
-            return
-    # No character begins an option here, so that whatever was typed reaches the refusal.
-    stub = known.add_parser(entry.name, help="not installed", add_help=False, prefix_chars="\0")
-    stub.add_argument("rest", nargs="*")
-    stub.set_defaults(run=_refusal(missing))
 
 
-def _refusal(why: str) -> Callable[[argparse.Namespace], int]:
+def _add_stub(known: Any, name: str, why: str) -> None:
     def refuse(_: argparse.Namespace) -> int:
-        raise CommandFailed(why)
+        raise UsageError(why)
 
-    return refuse
+    # No character begins an option here, so that whatever was typed reaches the refusal.
+    stub = known.add_parser(name, help="not installed", add_help=False, prefix_chars="\0")
+    stub.add_argument("rest", nargs="*")
+    stub.set_defaults(run=refuse)
 
 
 if __name__ == "__main__":

@@ -13,5 +13,5 @@ def main() -> int:
         if (err.name or "").partition(".")[0] == "rekindle":
             raise
         print(f"rekindle-agent: {err.name} is not installed: pip install 'rekindle[monitor]'", file=sys.stderr)
-        return 1
+        return 2  # as `rekindle` ends where an extra is missing
     return run()

@@ -373,7 +373,7 @@ def test_a_package_that_is_not_installed_whole_says_so_when_its_command_is_calle
     monkeypatch.setattr("rekindle.cli.main.entry_points", lambda group: [broken])
     assert run("--help").code == 0
     ended = run("later", "--json", "x")
-    assert ended.code == 1
+    assert ended.code == 2
     assert "rekindle[local]" in ended.err
 
 

@@ -13,6 +13,7 @@ import pytest
 
 from chalicelib.domain.reporting.counterfactual import HUMAN_S, NCCL_TIMEOUT_S, NODE_REPAIR_S, RESTART_S
 from chalicelib.domain.reporting.prices import DEFAULT_PRICES
+from infra.sources import SERVICE_FILES
 from tests.cli.conftest import Run
 
 pytestmark = pytest.mark.long
@@ -38,7 +39,7 @@ def _json(run: Run, *argv: str) -> dict[str, Any]:
 def test_the_command_is_an_entry_point_of_the_package() -> None:
     project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())
     assert project["project"]["entry-points"]["rekindle.commands"]["plan"] == "fleets.command:register"
-    assert "fleets" in (Path(__file__).parents[2] / "infra" / "service-files.txt").read_text().split()
+    assert "fleets" in SERVICE_FILES
 
 
 def test_it_prints_what_failures_cost_the_interval_the_spares_and_every_assumption(run: Run) -> None:

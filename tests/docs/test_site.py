@@ -18,6 +18,7 @@ HERE = Checkout(ROOT)
 PAGES = [
     "README.md",
     "CONTRIBUTING.md",
+    "SECURITY.md",
     "CHANGELOG.md",
     *HERE.docs(),
     *(page.relative_to(ROOT).as_posix() for folder in ("examples", "events") for page in (ROOT / folder).rglob("*.md")),

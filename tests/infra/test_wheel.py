@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from infra.release import ReleaseError, build, check_wheel, main
+from infra.release import MAX_WHEEL_BYTES, ReleaseError, build, check_service_wheel, check_wheel, main
 
 pytestmark = pytest.mark.long
 # Python 3.10 lacks what the service is written in; 3.9 lacks a boto3 that is still kept up (docs/install.md).
@@ -63,24 +63,35 @@ class Installed:
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    _, made = build(tmp_path_factory.mktemp("dist"))
-    return made
+def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, ...]:
+    return build(tmp_path_factory.mktemp("dist"))
+
+
+@pytest.fixture(scope="module")
+def wheel(made: tuple[Path, ...]) -> Path:
+    return made[1]
+
+
+@pytest.fixture(scope="module")
+def of_service(made: tuple[Path, ...]) -> Path:
+    return made[3]
 
 
 @pytest.fixture
 def empty(wheel: Path, tmp_path: Path) -> Installed:
-    return _installed(wheel, tmp_path, sys.executable)
+    return _installed([wheel], tmp_path, sys.executable)
 
 
-def _installed(wheel: Path, tmp_path: Path, interpreter: str, *, with_dependencies: bool = False) -> Installed:
+def _installed(
+    wheels: Sequence[Path], tmp_path: Path, interpreter: str, *, with_dependencies: bool = False
+) -> Installed:
     folder = tmp_path / "env"
     # This environment's pip installs into that one: a pip for each environment would take longer than all else.
     without_pip = [interpreter, "-I", "-m", "venv", "--without-pip", str(folder)]
     subprocess.run(without_pip, check=True, capture_output=True)
     python = folder / "bin" / "python"
     install = [sys.executable, "-I", "-m", "pip", "--python", str(python), "install", "-q", "--no-deps", "--no-index"]
-    install.append(str(wheel))
+    install += map(str, wheels)
     subprocess.run(install, check=True, capture_output=True, cwd=tmp_path)
     if with_dependencies:
         # The packages of this environment, behind the wheel's own: what pip would fetch for the extras.
@@ -102,6 +113,21 @@ def test_a_wheel_that_would_install_other_packages_beside_ours_is_not_released(w
         check_wheel(spoilt)
 
 
+def test_a_wheel_that_has_grown_past_what_training_images_carry_is_not_released(wheel: Path, tmp_path: Path) -> None:
+    grown = tmp_path / wheel.name
+    shutil.copy(wheel, grown)
+    with zipfile.ZipFile(grown, "a") as zipped:
+        zipped.writestr("rekindle/grown", os.urandom(MAX_WHEEL_BYTES - wheel.stat().st_size))
+    with pytest.raises(ReleaseError, match="each training image carries it"):
+        check_wheel(grown)
+
+
+def test_the_two_wheels_of_a_release_belong_to_each_other(wheel: Path, of_service: Path) -> None:
+    check_service_wheel(of_service, check_wheel(wheel))
+    with pytest.raises(ReleaseError, match=r"asks for rekindle==0\..*has version 99"):
+        check_service_wheel(of_service, "99.0.0")
+
+
 def test_a_tag_that_names_another_version_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--out", str(tmp_path), "--tag", "v99.0.0"]) == 1
     assert "--tag: v99.0.0 is not v" in capsys.readouterr().err
@@ -113,20 +139,32 @@ def test_without_any_dependency_local_files_are_read_and_the_rest_names_its_extr
     (empty.cwd / "train.log").write_text(XID_79)
     assert "non_finite" in empty.rekindle("detect", "curve.csv").stdout
     assert "xid_79_fallen_off_bus" in empty.rekindle("classify", "train.log").stdout
-    assert empty.rekindle("plan", "--gpus", "64").returncode == 0
-    needs = {("demo",): "local", ("deploy",): "deploy", ("status",): "cli", ("console",): "console"}
+    (empty.cwd / "store").mkdir()
+    needs = {
+        ("demo", "--seed", "1"): "local",
+        ("stack", "deploy"): "deploy",
+        ("deploy",): "deploy",
+        ("init",): "cli",
+        ("plan", "--gpus", "64"): "cli",
+        ("status",): "cli",
+        ("console",): "console",
+        ("status", "--store", "store"): "local",
+        ("completion", "bash"): "completion",
+    }
     for command, extra in needs.items():
         ended = empty.rekindle(*command)
         assert (ended.returncode, f"pip install 'rekindle[{extra}]'" in ended.stderr) == (2, True), ended.stderr
         assert "Traceback" not in ended.stderr
     agent = empty.run("-m", "rekindle.slurm_agent.start")
     assert agent.returncode == 0  # a module without a main part: only that it can be imported
+    agent = empty.run(str(empty.python.with_name("rekindle-agent")), "--check")
+    assert (agent.returncode, "pip install 'rekindle[monitor]'" in agent.stderr) == (2, True), agent.stderr
 
 
-def test_with_its_extras_the_demo_the_deployment_and_the_agents_folder_come_from_the_wheel(
-    wheel: Path, tmp_path: Path
+def test_with_its_extras_the_demo_the_deployment_and_the_agents_folder_come_from_the_wheels(
+    wheel: Path, of_service: Path, tmp_path: Path
 ) -> None:
-    here = _installed(wheel, tmp_path, sys.executable, with_dependencies=True)
+    here = _installed([wheel, of_service], tmp_path, sys.executable, with_dependencies=True)
     demo = here.rekindle("demo", "--fault", "kill")
     assert demo.returncode == 0, demo.stderr
     assert "recovered" in here.rekindle("incidents", "--all", "--store", "build/demo").stdout
@@ -141,8 +179,10 @@ def test_with_its_extras_the_demo_the_deployment_and_the_agents_folder_come_from
     assert {path.name for path in (here.cwd / "package").iterdir()} == {"sam.json", "deployment.zip"}
 
 
-def test_the_wheel_that_goes_to_the_head_node_is_the_one_that_was_installed(wheel: Path, tmp_path: Path) -> None:
-    here = _installed(wheel, tmp_path, sys.executable, with_dependencies=True)
+def test_the_wheel_that_goes_to_the_head_node_is_the_one_that_was_installed(
+    wheel: Path, of_service: Path, tmp_path: Path
+) -> None:
+    here = _installed([wheel, of_service], tmp_path, sys.executable, with_dependencies=True)
     made = here.run(
         "-c",
         "from rekindle.cli.service.files import make_importable; make_importable()\n"
@@ -161,7 +201,7 @@ def test_the_wheel_that_goes_to_the_head_node_is_the_one_that_was_installed(whee
 
 @pytest.mark.parametrize("version", TRAINING_PYTHONS)
 def test_monitor_and_agent_run_on_the_pythons_of_training_images(wheel: Path, tmp_path: Path, version: str) -> None:
-    here = _installed(wheel, tmp_path, _interpreter(version), with_dependencies=True)
+    here = _installed([wheel], tmp_path, _interpreter(version), with_dependencies=True)
     mailbox = tmp_path / "mailbox"
     ran = here.run("-c", RUN, str(mailbox), REKINDLE_MAILBOX=mailbox.as_uri(), REKINDLE_JOB_ID="lm-7")
     assert ran.returncode == 0, ran.stderr
@@ -176,7 +216,7 @@ def test_monitor_and_agent_run_on_the_pythons_of_training_images(wheel: Path, tm
     if version == "3.10":
         refused = here.rekindle("demo")
         assert (refused.returncode, refused.stderr.strip()) == (
-            1,
+            2,
             "rekindle: `rekindle demo` needs Python 3.11 or newer",
         )
 
