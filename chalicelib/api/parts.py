@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from chalicelib.services.operator.approvals import Approvals
     from chalicelib.services.operator.clusters import Clusters
     from chalicelib.services.operator.drills import Drills
+    from chalicelib.services.operator.holds import Holds
     from chalicelib.services.operator.orders import Orders
     from chalicelib.services.operator.policy_documents import PolicyDocuments
     from chalicelib.services.operator.price_table import PriceTable
@@ -97,6 +98,9 @@ class Parts(Protocol):
 
     @property
     def switches(self) -> Switches: ...
+
+    @property
+    def holds(self) -> Holds: ...
 
     @property
     def curves(self) -> Curves: ...

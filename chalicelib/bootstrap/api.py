@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from chalicelib.services.operator.approvals import Approvals
     from chalicelib.services.operator.clusters import Clusters
     from chalicelib.services.operator.drills import Drills
+    from chalicelib.services.operator.holds import Holds
     from chalicelib.services.operator.orders import Orders
     from chalicelib.services.operator.policy_documents import PolicyDocuments
     from chalicelib.services.operator.price_table import PriceTable
@@ -66,6 +67,19 @@ class ApiParts(RecoveryParts):
         from chalicelib.services.operator.switches import Switches
 
         return Switches(registry=self.registry, clock=self.clock)
+
+    @cached_property
+    def holds(self) -> Holds:
+        """What holds an order now."""
+        from chalicelib.services.operator.holds import Holds
+
+        return Holds(
+            store=self.store,
+            registry=self.registry,
+            policies=self.policies,
+            clusters=self.clusters,
+            clock=self.clock,
+        )
 
     @cached_property
     def drills(self) -> Drills:

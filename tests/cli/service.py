@@ -30,6 +30,7 @@ from chalicelib.services.observe.observer import Observer
 from chalicelib.services.observe.timeline import needs_record
 from chalicelib.services.operator.approvals import Approvals
 from chalicelib.services.operator.clusters import Clusters
+from chalicelib.services.operator.holds import Holds
 from chalicelib.services.operator.orders import Orders
 from chalicelib.services.operator.policy_documents import PolicyDocuments
 from chalicelib.services.operator.switches import Switches
@@ -124,6 +125,13 @@ class FakeService:
         self.policy_documents = PolicyDocuments(documents=FakePolicyShelf(), clock=self.clock)
         self.slurm_clusters = Clusters(head_nodes=self.head_nodes, registry=self.registry, clock=self.clock)
         self.switches = Switches(registry=self.registry, clock=self.clock)
+        self.holds = Holds(
+            store=self.store,
+            registry=self.registry,
+            policies=self.policies,
+            clusters=self.clusters,
+            clock=self.clock,
+        )
         self.approvals = Approvals(store=self.store, intake=self.intake, registry=self.registry, clock=self.clock)
         self.redriver = ingress
         self.stage = "dev"

@@ -13,8 +13,9 @@ from typing import Any, Final
 import pytest
 from moto import mock_aws
 
+from chalicelib.domain.policy.document import Policy
 from rekindle.client.api import Client
-from rekindle.client.errors import CommandFailed, Exit
+from rekindle.client.errors import CommandFailed, Exit, NotFound
 from tests.cli.conftest import Ended, Run
 from tests.cli.service import FakeService
 from tests.cli.test_exit_codes import ALONE, SPOKEN, _parser
@@ -74,11 +75,10 @@ ANSWER: Final[dict[str, Any]] = {
     "cluster": "ml",
     "phase": "watching",
     "approvals": [{"approval_id": "a-1", "what": "stop lm"}],
-    "paused": True,
-    "paused_by": "ada",
-    "paused_at": "2026-11-20T10:00:00+00:00",
-    "paused_why": "change freeze",
-    "shadow": {"everywhere": False, "jobs": ["lm"], "clusters": ["ml"]},
+    "held_by": [
+        {"guard": "pause", "effect": "waits", "text": "the pause by ada (change freeze)"},
+        {"guard": "window", "effect": "later_steps", "text": "the window nightly holds"},
+    ],
     "breaker": {"open": True, "text": "6 Incidents in ten minutes"},
     "document": {},
     "version": 1,
@@ -143,7 +143,7 @@ def test_without_a_terminal_what_asks_is_refused_and_says_what_it_would_do(
 def test_what_holds_an_order_stands_in_its_question_and_in_its_answer(
     run: Run, service: FakeService, tmp_path: Path, name: str
 ) -> None:
-    by = ("the pause by ada", "change freeze", "shadow mode (for this")
+    by = ("the pause by ada (change freeze)", "the window nightly holds")
     answered, _ = _played(run, service, name, tmp_path, "--yes")
     assert all(text in answered.out for text in by), answered.out
     for_machines, _ = _played(run, service, name, tmp_path, "--yes", "--json")
@@ -153,12 +153,30 @@ def test_what_holds_an_order_stands_in_its_question_and_in_its_answer(
         assert all(text in asked.err for text in by), asked.err
 
 
-def test_a_policy_in_shadow_mode_holds_an_order_too(rekindle: Run, service: FakeService, tmp_path: Path) -> None:
+def test_what_the_service_says_of_its_holds_stands_in_the_answer(rekindle: Run, service: FakeService) -> None:
     service.protect("lm")
-    document = tmp_path / "policy.json"
-    document.write_text('{"shadow": true}')
-    assert rekindle("policy", "put", "default", str(document), "--yes").code == 0
-    assert "held now: shadow mode (in policy default)" in rekindle("checkpoint", "lm").out
+    night = {"name": "night", "from": "00:00", "to": "00:00"}
+    service.policies.stored["default"] = Policy.from_wire({"shadow": True, "windows": [night]})
+    service.registry.trip("inc-x", now=service.clock.now(), text="6 Incidents in ten minutes")
+    answered = json.loads(rekindle("checkpoint", "lm", "--json").out)["held_by"]
+    assert [(hold["guard"], hold["effect"]) for hold in answered] == [
+        ("shadow", "not_done"),
+        ("window", "later_steps"),
+        ("breaker", "later_steps"),
+    ]
+    told = rekindle("checkpoint", "lm").out
+    assert all(f"held now: {hold['text']}" in told for hold in answered)
+    beside = Client(url=service.url).get("/holds", cluster="ml")["held_by"]
+    assert [hold["guard"] for hold in beside] == ["shadow", "window", "breaker"]
+    incident = Client(url=service.url).get("/holds", incident_id=service.registry.get("lm").open_incident)["held_by"]
+    assert [hold["effect"] for hold in incident] == ["not_done", "waits", "waits"]
+    assert [hold["guard"] for hold in Client(url=service.url).get("/holds")["held_by"]] == [
+        "shadow",
+        "window",
+        "breaker",
+    ]
+    with pytest.raises(NotFound):
+        Client(url=service.url).get("/holds", job_id="typo")
 
 
 @pytest.mark.parametrize("name", ["checkpoint", "stop"])

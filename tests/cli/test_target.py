@@ -59,7 +59,7 @@ def test_two_services_on_one_command_line_are_wrong_usage(run: Run, argv: tuple[
 def test_an_api_names_its_region(run: Run) -> None:
     url = "https://abc123.execute-api.eu-west-1.amazonaws.com/api"
     ended = run("--api", url, "pause")
-    assert ended.code == 2  # there are no credentials here
+    assert ended.code == 4  # there are no credentials here
     assert ended.err.splitlines()[0] == f"rekindle: target: API {url} in eu-west-1"
 
 

@@ -123,7 +123,8 @@ def incident_report(parts: Parts, request: Request) -> ApiResponse:
 
 def cancel_incident(parts: Parts, request: Request) -> ApiResponse:
     """Order the end of an Incident."""
-    return order_accepted(parts, parts.orders.cancel(request.names["incident_id"], who=request.who, key=request.key))
+    outcome = parts.orders.cancel(request.names["incident_id"], who=request.who, key=request.key)
+    return order_accepted(parts, outcome, is_held=False)
 
 
 def _newest_that_fit(timeline: list[dict[str, Any]], room: int) -> list[dict[str, Any]]:

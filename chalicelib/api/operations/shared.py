@@ -24,8 +24,9 @@ from chalicelib.api.schema import (
     whole,
     word,
 )
+from chalicelib.domain.guards.standing import HoldEffect
 from chalicelib.domain.model.approvals import ApprovalAnswer, Guard
-from chalicelib.domain.model.errors import InvalidRequest
+from chalicelib.domain.model.errors import InvalidRequest, RecoveryError
 from chalicelib.domain.model.incident import Incident, Phase
 from chalicelib.domain.model.known import maybe_to_wire
 from chalicelib.domain.reporting.sentence import sentence_of
@@ -56,10 +57,19 @@ MAYBE_TEXT: Final = or_null(any_text())
 NEXT_PAGE: Final = or_null(any_text("where the next page begins; null: this was the last one"))
 
 
-def order_accepted(parts: Parts, outcome: Outcome) -> ApiResponse:
-    """The answer to an order that was accepted and that an Incident will carry out: status 202."""
+def order_accepted(parts: Parts, outcome: Outcome, *, is_order: bool = True, is_held: bool = True) -> ApiResponse:
+    """The answer to an order that was accepted and that an Incident will carry out: status 202.
+
+    is_order: a person orders the step itself. is_held: guards hold such an order at all.
+    """
     parts.report(outcome)
-    body = {"what": outcome.what.value, "reason": outcome.reason, "incident_id": outcome.incident_id}
+    held: list[dict[str, Any]] | None = []
+    if is_held and outcome.incident_id is not None:
+        try:
+            held = [hold.to_wire() for hold in parts.holds.of_incident(outcome.incident_id, is_order=is_order)]
+        except RecoveryError:  # the order is taken, whatever cannot be read about it
+            held = None
+    body = {"what": outcome.what.value, "reason": outcome.reason, "incident_id": outcome.incident_id, "held_by": held}
     return ok(body, status=202)
 
 
@@ -144,6 +154,18 @@ APPROVAL_FIELDS: Final[Mapping[str, Schema]] = {
     "lapsed_at": time_or_null("when it was no longer asked, because things had changed"),
 }
 ANSWERS: Final[Mapping[str, Schema]] = {
+    "StandingHold": record(
+        {
+            "guard": word("what holds", Guard),
+            "effect": word("what that means for the order", HoldEffect),
+            "since": time_or_null("since when"),
+            "until": time_or_null("when it lets go by itself"),
+            "by": any_text("who has set it"),
+            "why": any_text("their reason, or what the breaker has counted"),
+            "where": listing(any_text("a switch of shadow mode, `policy`, or the name of a window")),
+            "text": any_text("the same in words for people"),
+        }
+    ),
     "Step": maybe(or_null(whole("a training step"))),
     "IncidentBrief": record(BRIEF_FIELDS),
     "Taken": record(
@@ -151,6 +173,7 @@ ANSWERS: Final[Mapping[str, Schema]] = {
             "what": word("how the order was taken", OutcomeKind),
             "reason": any_text("in a few stable words"),
             "incident_id": or_null(any_text("where to follow it")),
+            "held_by": or_null(listing(ref("StandingHold"), "what holds it now; null: that could not be read")),
         }
     ),
 }

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Final, Literal
 
-from chalicelib.api.fields import Nothing, line
+from chalicelib.api.fields import NAMES, Nothing, Parameter, line
 from chalicelib.api.operation import Operation
 from chalicelib.api.operations.shared import APPROVAL_FIELDS, MAYBE_TEXT, TAKEN_LINKS, order_accepted, time_or_null
 from chalicelib.api.parts import Parts
@@ -53,6 +53,12 @@ def read_switches(parts: Parts, _: Request) -> ApiResponse:
     return ok(parts.switches.read())
 
 
+def read_holds(parts: Parts, request: Request) -> ApiResponse:
+    """What holds an order now."""
+    found = parts.holds.of(**{name: request.query.get(name) for name in ("job_id", "cluster", "incident_id")})
+    return ok({"held_by": [hold.to_wire() for hold in found]})
+
+
 def set_pause(parts: Parts, request: Request) -> ApiResponse:
     """Set or lift the global pause."""
     form: Pause = request.form
@@ -91,7 +97,7 @@ def answer_approval(parts: Parts, request: Request) -> ApiResponse:
         key=request.key,
         comment=form.comment or "",
     )
-    return order_accepted(parts, outcome)
+    return order_accepted(parts, outcome, is_order=False)
 
 
 ANSWERS: Final[Mapping[str, Schema]] = {
@@ -122,6 +128,7 @@ ANSWERS: Final[Mapping[str, Schema]] = {
             ),
         }
     ),
+    "Holds": record({"held_by": listing(ref("StandingHold"), "empty: an order would be carried out")}),
     "PendingApproval": record(
         {
             **APPROVAL_FIELDS,
@@ -150,6 +157,23 @@ OPERATIONS = (
         summary="How pause, shadow mode and the breaker stand",
         run=read_switches,
         answers={200: ref("Switches")},
+    ),
+    Operation(
+        name="read_holds",
+        method="GET",
+        path="/holds",
+        tag="switches",
+        summary="What holds an order about a Job or a cluster's nodes now, or an Incident's next step",
+        details="The first of `incident_id`, `job_id` and `cluster` that is given counts; without any, what holds "
+        "everywhere. What only the step itself can meet (a question to people, a budget) is not foretold.",
+        run=read_holds,
+        query={
+            "job_id": Parameter(NAMES["job_id"]),
+            "cluster": Parameter(NAMES["cluster"]),
+            "incident_id": Parameter(NAMES["incident_id"]),
+        },
+        answers={200: ref("Holds")},
+        refuses=(404,),
     ),
     Operation(
         name="set_pause",

@@ -64,6 +64,15 @@ class Switches:
             return f"for cluster {cluster}"
         return ""
 
+    def shadow_scopes(self, *, job_id: str | None, cluster: str | None) -> tuple[ShadowScope, ...]:
+        """Every switch that puts a run or a node of `cluster` into shadow mode."""
+        on = {
+            ShadowScope.EVERYWHERE: self.everywhere,
+            ShadowScope.JOB: job_id in self.jobs,
+            ShadowScope.CLUSTER: bool(cluster) and cluster in self.clusters,
+        }
+        return tuple(scope for scope, is_on in on.items() if is_on)
+
     def to_wire(self) -> dict[str, Any]:
         """JSON form, for people and programs. By hand: it is not stored (DynamoDB holds a switch in an attribute of its
         own), and `open` is computed.

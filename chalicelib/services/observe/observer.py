@@ -12,7 +12,7 @@ from chalicelib.domain.decision.steps import new_steps
 from chalicelib.domain.faults.slurm_states import count_lost
 from chalicelib.domain.guards.guards import was_ordered
 from chalicelib.domain.model.action import ActionResult
-from chalicelib.domain.model.errors import Permanent, RecoveryError, UnknownEntity, VersionConflict
+from chalicelib.domain.model.errors import RecoveryError, UnknownEntity, VersionConflict
 from chalicelib.domain.model.evidence import Need, Suspicion, SuspicionKind
 from chalicelib.domain.model.incident import STOPPED_BY_ORDER, Incident, Phase, TimelineEntry
 from chalicelib.domain.model.job import Attempt, Job
@@ -30,7 +30,7 @@ from chalicelib.domain.model.observation import (
 )
 from chalicelib.domain.model.signal import Signal
 from chalicelib.domain.model.start_view import is_another_run
-from chalicelib.domain.policy.document import DEFAULT_POLICY, Policy, readable
+from chalicelib.domain.policy.document import Policy, readable
 from chalicelib.domain.rules.run.orders import who_ordered
 from chalicelib.domain.run.bad_nodes import MAX_BAD
 from chalicelib.domain.run.earlier_attempts import (
@@ -53,6 +53,7 @@ from chalicelib.ports.operator import Policies
 from chalicelib.ports.platforms import HeadNodes, Mailbox, Schedulers
 from chalicelib.services.observe.breaker import one_too_many
 from chalicelib.services.observe.nodes import Nodes
+from chalicelib.services.observe.policy import incident_policy
 from chalicelib.services.observe.run_checkpoints import RunCheckpoints
 from chalicelib.services.observe.siblings import ended_at_of, reported_attempts, unprotected
 from chalicelib.services.observe.timeline import entry_of
@@ -78,21 +79,8 @@ class Observer:
     nodes: Nodes | None = None
 
     def policy_for(self, incident_id: str) -> Policy:
-        """The policy pinned on the Incident, else (none, or one that only another version can read) the Job's of now.
-
-        A policy that is missing or invalid must not stop protection, and must not act beyond what the user meant:
-        the built-in limits apply, in shadow mode.
-        """
-        incident = self.store.load(incident_id).incident
-        policy = readable(incident.policy_document)
-        if policy is not None:
-            return policy
-        try:
-            return self.policies.load(incident.policy_name)
-        except Permanent as err:
-            # Cut to what a policy document may hold: this one is pinned on the Incident and read again.
-            name = incident.policy_name[:64] or DEFAULT_POLICY.name
-            return replace(DEFAULT_POLICY, name=name, version=f"unusable: {err}"[:64], shadow=True)
+        """The policy that counts for the Incident (observe/policy.py)."""
+        return incident_policy(self.store.load(incident_id).incident, self.policies)
 
     def observe(
         self, incident_id: str, *, generation: int, callback_id: str, quiet_limit: timedelta

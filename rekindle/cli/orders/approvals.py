@@ -62,7 +62,8 @@ def answer(args: argparse.Namespace) -> int:
     with ordering(args) as order:
         args.incident, incident = read(order.client, Kind.INCIDENT, args.incident, whole=args.yes)
         question = _question(incident, args)
-        order.held_by(job=incident, cluster=member(incident, "cluster")).confirm(_question_text(question, args))
+        order.held_by(incident_id=args.incident, besides=member(question, "key"))  # the breaker's own question lifts it
+        order.confirm(_question_text(question, args))
         body: dict[str, Any] = {"answer": args.answer}
         if args.comment:
             body["comment"] = args.comment

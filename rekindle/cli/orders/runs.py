@@ -17,7 +17,6 @@ from rekindle.client.api import path
 from rekindle.client.errors import CommandFailed, Exit, UsageError
 from rekindle.client.shapes import member, step, word
 from rekindle.client.table import clean
-from rekindle.protocol.cluster.names import is_slurm, parse_attempt
 
 _CLOSED = ("recovered", "stopped", "handed_over")
 
@@ -47,8 +46,7 @@ def stop(args: argparse.Namespace) -> int:
 def _job(order: Order, name: str) -> Mapping[str, Any]:
     """The Job of this whole name, and what holds orders about it. Raises: NotFound."""
     _, job = read(order.client, Kind.JOB, name, whole=True)
-    attempt = word(job, "current_attempt")
-    order.held_by(job=job, cluster=parse_attempt(attempt).cluster if is_slurm(attempt) else None)
+    order.held_by(job_id=name)
     return job
 
 

@@ -16,9 +16,9 @@ from typing import Any
 
 from rekindle.cli.service.target import connected
 from rekindle.cli.terminal.output import out, out_json, wants_json
-from rekindle.client.api import Client, path
+from rekindle.client.api import Client
 from rekindle.client.errors import CommandFailed, Exit, NotFound
-from rekindle.client.shapes import day_and_time, member, texts, word
+from rekindle.client.shapes import member, objects, word
 from rekindle.client.table import clean
 
 
@@ -32,14 +32,15 @@ class Order:
     holds: tuple[str, ...] = ()
     confirmed: bool = False
 
-    def held_by(self, *, job: Mapping[str, Any] | None = None, cluster: str | None = None) -> Order:
-        """Read what holds an order about this Job or cluster. Windows and the breaker hold no order by a person."""
+    def held_by(self, *, besides: str | None = None, **about: str) -> Order:
+        """Ask the service what holds an order about this job_id or cluster, or the next step of this incident_id.
+
+        besides: the guard that the order itself is about.
+        """
         try:
-            switches = self.client.get("/switches")
-            policy = self.client.get(path("policies", word(job, "policy"))) if member(job, "policy") else {}
-            self.holds = tuple(_holds(switches, policy, job_id=member(job, "job_id"), cluster=cluster))
+            self.holds = _texts(self.client.get("/holds", **about), besides=besides)
         except (CommandFailed, NotFound) as err:
-            self.holds = (f"not known, the switches cannot be read: {clean(err)}",)
+            self.holds = (f"not known: {clean(err)}",)
         return self
 
     def confirm(self, what: str, *, asks: bool = True) -> None:
@@ -67,14 +68,15 @@ class Order:
         what, incident = member(answer, "what"), member(answer, "incident_id")
         refused = what == "dropped"
         if wants_json(self.args):
-            out_json({**answer, "held_by": list(self.holds)})
+            out_json(answer)
             return Exit.FAILED if refused else Exit.OK
         if refused:
             raise CommandFailed(f"not taken: {clean(word(answer, 'reason'))}")
         stated = {"opened": "Ordered", "joined": "Ordered", "duplicate": "Ordered before with this key"}
         if member(answer, "replayed") is True:
             what = "duplicate"
-        held = "".join(f"; held now: {hold}" for hold in self.holds)
+        holds = ("not known",) if member(answer, "held_by") is None else _texts(answer)
+        held = "".join(f"; held now: {hold}" for hold in holds)
         follow = f"; follow it with: rekindle show {clean(incident)}" if incident else ""
         out(f"{stated.get(str(what), clean(word(answer, 'what')))}{held}{follow}")
         return Exit.OK
@@ -111,22 +113,6 @@ def ask(args: argparse.Namespace, what: str) -> None:
         raise CommandFailed("nothing was ordered")
 
 
-def _holds(
-    switches: Mapping[str, Any], policy: Mapping[str, Any], *, job_id: str | None, cluster: str | None
-) -> Iterator[str]:
-    """The pause and shadow mode: what an order by a person waits for, or is only told under."""
-    if member(switches, "paused") is True:
-        why = f" ({clean(word(switches, 'paused_why'))})" if member(switches, "paused_why") else ""
-        by = f"{clean(word(switches, 'paused_by'))} since {clean(day_and_time(switches, 'paused_at'))}"
-        yield f"the pause by {by}{why} holds it until `rekindle switches unpause`"
-    where = []
-    if member(switches, "shadow", "everywhere") is True:
-        where.append("everywhere")
-    if job_id in texts(switches, "shadow", "jobs"):
-        where.append("for this Job")
-    if cluster and cluster in texts(switches, "shadow", "clusters"):
-        where.append("for this cluster")
-    if member(policy, "effective", "shadow") is True:
-        where.append(f"in policy {clean(word(policy, 'name'))}")
-    if where:
-        yield f"shadow mode ({', '.join(where)}): it is recorded and told, and nothing is done"
+def _texts(body: Mapping[str, Any], *, besides: str | None = None) -> tuple[str, ...]:
+    """The words for people of what holds, as the service gives it beside its fields."""
+    return tuple(clean(word(hold, "text")) for hold in objects(body, "held_by") if member(hold, "guard") != besides)
