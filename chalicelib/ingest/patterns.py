@@ -1,8 +1,7 @@
 """The EventBridge rules as data: which events reach which function. app.py's decorators and the template use these.
 
 Each function has one rule. Those of `monitor_event` and `agent_event` stand on our own bus, the others on the account's
-default bus. The S3 rule does not name the bucket, whose name is only known at deployment: use `mailbox_pattern` where
-it is.
+default bus. The S3 rule does not name the bucket, whose name is only known at deployment: the merge template adds it.
 
 Source: EventBridge user guide, eb-create-pattern-operators (wildcard).
 """
@@ -14,9 +13,6 @@ from typing import Any, Final
 from chalicelib.ingest import detail_types
 
 Pattern = dict[str, Any]
-
-DEFAULT_BUS: Final = "default"
-OWN_BUS: Final = "rekindle"
 
 # A mailbox may be a bucket's root, where nothing comes before its first folder.
 _MAILBOX_KEYS: Final = tuple(
@@ -45,12 +41,3 @@ PATTERNS: Final[dict[str, Pattern]] = {
 
 # Our own notices on their way out over our own bus (chalicelib/channels/bus.py): nothing is parsed into a Signal.
 NOTICES: Final[Pattern] = {"source": [detail_types.NOTICE_SOURCE], "detail-type": [detail_types.NOTICE]}
-
-_OWN: Final = ("monitor_event", "agent_event")
-BUSES: Final[dict[str, str]] = {name: OWN_BUS if name in _OWN else DEFAULT_BUS for name in PATTERNS}
-
-
-def mailbox_pattern(bucket: str) -> Pattern:
-    """The S3 rule for one bucket."""
-    pattern = PATTERNS["mailbox_event"]
-    return {**pattern, "detail": {"bucket": {"name": [bucket]}, **pattern["detail"]}}

@@ -26,27 +26,8 @@ from chalicelib.ingest.evidence import bounded, dedupe_key, one_line
 from chalicelib.ingest.fields import OUR_ID, RESOURCE_NAME, Fields
 from rekindle.protocol.signals import FaultClass
 
-# Source: botocore, sagemaker TrainingJobStatus and SecondaryStatus
+# Source: botocore, sagemaker TrainingJobStatus
 STATUSES: Final = ("InProgress", "Completed", "Failed", "Stopping", "Stopped", "Deleting")
-SECONDARY_STATUSES: Final = (
-    "Starting",
-    "LaunchingMLInstances",
-    "PreparingTrainingStack",
-    "Downloading",
-    "DownloadingTrainingImage",
-    "Training",
-    "Uploading",
-    "Stopping",
-    "Stopped",
-    "MaxRuntimeExceeded",
-    "Completed",
-    "Failed",
-    "Interrupted",
-    "MaxWaitTimeExceeded",
-    "Updating",
-    "Restarting",
-    "Pending",
-)
 TERMINAL: Final = frozenset({"Completed", "Failed", "Stopped"})
 _TIME_LIMITS: Final = frozenset({"MaxRuntimeExceeded", "MaxWaitTimeExceeded"})
 

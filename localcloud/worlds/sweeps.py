@@ -6,7 +6,7 @@ import zlib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -26,6 +26,21 @@ BAD = ("Rekindle/Training", "NonFinite", "JobId")
 LOSS = ("/aws/sagemaker/TrainingJobs", "train:loss", "TrainingJobName")
 
 
+def plain_job(name: str, at: datetime) -> Job:
+    """A training job that is protected, with its mailbox, and whose first attempt runs since `at`."""
+    return Job(
+        job_id=name,
+        name=name,
+        platform=TRAINING_JOB.name,
+        policy_name="default",
+        created_at=at,
+        current_attempt=name,
+        attempt_number=1,
+        attempt_started_at=at,
+        mailbox=f"s3://{STACK}-mailbox/{name}",
+    )
+
+
 @dataclass
 class Fleet:
     """What a test or a measurement does to the fleet, and what it sees of it."""
@@ -41,18 +56,8 @@ class Fleet:
             name = f"{prefix}-{number:05d}"
             self.cloud.training.create_training_job({"TrainingJobName": name})
             self.cloud.training.enter(name, Phase.TRAINING)
-            job = Job(
-                job_id=name,
-                name=name,
-                platform=TRAINING_JOB.name,
-                policy_name="default",
-                created_at=now,
-                current_attempt=name,
-                attempt_number=1,
-                attempt_started_at=now,
-                mailbox=f"s3://{STACK}-mailbox/{name}" if mailbox else "",
-                watch=watch or WatchPlan(),
-            )
+            job = plain_job(name, now)
+            job = replace(job, mailbox=job.mailbox if mailbox else "", watch=watch or WatchPlan())
             # Not by `register`: moto copies the whole table in each transaction.
             self.cloud.client("dynamodb").put_item(TableName=STACK, Item=job_item(job))
             self.jobs.append(job)

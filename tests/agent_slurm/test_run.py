@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from rekindle.slurm_agent.base.ports import SlurmRefused, SlurmUnavailable, UnknownJob, UnknownNode
-from rekindle.slurm_agent.copies.capture import arguments_of
+from rekindle.slurm_agent.copies.capture import submission_of
 from rekindle.slurm_agent.copies.reads import CopyReads
 from rekindle.slurm_agent.reading.jobs import LEAN_COLUMNS
 from rekindle.slurm_agent.reading.run import CommandResult, Denied, Runner, checked
@@ -109,4 +109,4 @@ def test_arguments_without_end_hide_no_job(tmp_path: Path) -> None:
     reads = CopyReads(Runner(environ={"PATH": f"{tmp_path}:/usr/bin:/bin"}), lambda: START)
     (job,) = reads.jobs()
     assert (job.job, job.name) == (7, "train")
-    assert arguments_of("/nonexistent", job) is None, "nobody takes them for none"
+    assert submission_of("/nonexistent", job).arguments is None, "nobody takes them for none"

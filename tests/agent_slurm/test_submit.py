@@ -16,11 +16,11 @@ from rekindle.slurm_agent.base.ports import SlurmRefused, SlurmUnavailable
 from rekindle.slurm_agent.copies import spec
 from rekindle.slurm_agent.copies.capture import (
     Captured,
-    arguments_of,
     environment_of,
     find_arguments,
     find_words,
     is_secret,
+    submission_of,
 )
 from rekindle.slurm_agent.reading import comment, options
 from rekindle.slurm_agent.reading.jobs import COLUMNS, Job, format_of, parse_detail, parse_jobs
@@ -362,16 +362,16 @@ def test_where_slurm_shows_the_path_alone_the_arguments_are_those_in_its_state()
 )
 def test_no_arguments_are_believed_in_only_where_slurm_would_show_them(version: str, command: str, known: bool) -> None:
     job, _ = job_of(Command=command)
-    found = arguments_of("/nonexistent", job, version=version)
+    found = submission_of("/nonexistent", job, version=version).arguments
     assert found == (() if known else None)
 
 
 def test_while_slurmctld_replaces_its_state_the_one_before_it_is_read(tmp_path: Path) -> None:
     job, _ = job_of(Command="/x.sh")
     (tmp_path / "job_state.old").write_bytes(b"junk" + packed(b"/x.sh", b"lr=3"))
-    assert arguments_of(str(tmp_path), job, version="26.05.5") == ("lr=3",)
+    assert submission_of(str(tmp_path), job, version="26.05.5").arguments == ("lr=3",)
     (tmp_path / "job_state").write_bytes(b"junk" + packed(b"/x.sh", b"lr=4"))
-    assert arguments_of(str(tmp_path), job, version="26.05.5") == ("lr=4",)
+    assert submission_of(str(tmp_path), job, version="26.05.5").arguments == ("lr=4",)
 
 
 def test_arguments_that_fit_in_two_ways_are_not_known() -> None:

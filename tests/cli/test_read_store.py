@@ -24,8 +24,8 @@ from localcloud.cloud import ACCOUNT_ID, REGION, STACK, Cloud
 from localcloud.read_objects import StoredObjects
 from localcloud.read_store import NotRead, StoreReader
 from localcloud.stack import deploy_rekindle
-from localcloud.worlds.consoles import a_job, an_incident, an_item
 from rekindle.cli.service.embedded import FACTS
+from tests.console.world import a_job, an_incident, an_item
 
 INCIDENT = an_incident(3, is_open=False).incident_id
 ADDRESSES = (

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from localcloud.chromium_install import find
-from localcloud.worlds.consoles import Visitor, World, raised
 from tests.console.browser import Browser, open_browser
+from tests.console.world import Visitor, World, raised
 
 
 @pytest.fixture(scope="session")

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from localcloud.aws.wire import SERVICE
-from localcloud.worlds.consoles import NOW, Visitor, World, an_incident, an_item, raised
 from rekindle.console.reads import AnswerCache
+from tests.console.world import NOW, Visitor, World, an_incident, an_item, raised
 
 FEW, MANY, OPENED = 60, 240, 5  # pages of 50 are full in both
 PAGES = (

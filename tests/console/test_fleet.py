@@ -8,10 +8,10 @@ from collections.abc import Iterator
 import pytest
 
 from chalicelib.domain.model.job import Attempt
-from localcloud.worlds.consoles import NOW, Visitor, a_job, an_incident
 from rekindle.client.api import Client
 from rekindle.console.server import Console, running
 from tests.cli.service import FakeService, serve
+from tests.console.world import NOW, Visitor, a_job, an_incident
 
 NOT_ALLOWED = json.dumps({"message": "User: op is not authorized to perform: execute-api:Invoke"}).encode()
 

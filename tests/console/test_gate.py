@@ -8,9 +8,9 @@ from threading import Thread
 
 import pytest
 
-from localcloud.worlds.consoles import Visitor, World
 from rekindle.console.gate import SECURITY_HEADERS
 from tests.console.browser import Browser
+from tests.console.world import Visitor, World
 
 PAGES = ("/", "/jobs", "/incidents", "/approvals", "/ledger", "/nodes", "/policies", "/metrics", "/static/console.css")
 

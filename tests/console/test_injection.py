@@ -16,13 +16,13 @@ from chalicelib.aws.dynamodb.jobs import job_item
 from chalicelib.domain.model.approvals import Approval, ApprovalAnswer, Guard, Hold
 from chalicelib.domain.model.incident import TimelineEntry
 from chalicelib.domain.model.known import Unknown
-from localcloud.worlds.consoles import NOW, Visitor, World, a_job, a_signal, an_incident, an_item, raised
 from rekindle.client.api import path
 from rekindle.console import charts, curves
 from rekindle.console.curve import Curve, Mark, MarkKind
 from rekindle.drawing.strokes import Axis
 from tests.console.axe import violations
 from tests.console.browser import Browser
+from tests.console.world import NOW, Visitor, World, a_job, a_signal, an_incident, an_item, raised
 
 EVIL: Final = (
     "<script>window.pwned=1</script>",

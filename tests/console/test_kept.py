@@ -10,11 +10,11 @@ from datetime import timedelta
 
 import pytest
 
-from localcloud.worlds.consoles import NOW
 from rekindle.client.api import Client
 from rekindle.client.errors import CliError
 from rekindle.console.reads import KEPT_FOR, TRIED_AGAIN_AFTER, AnswerCache, Panel, Question, ask, read_one
 from tests.cli.service import FakeService, serve
+from tests.console.world import NOW
 
 LEDGER = ask("/ledger", days=7)
 

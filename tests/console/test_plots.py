@@ -6,10 +6,10 @@ import hashlib
 
 import pytest
 
-from localcloud.worlds.consoles import Visitor, World, an_incident
 from rekindle.console.site import STATIC, static
 from tests.console.axe import violations
 from tests.console.browser import NARROW, Browser
+from tests.console.world import Visitor, World, an_incident
 
 # Source: the npm package uplot 1.6.32 (MIT), dist/ and LICENSE, unchanged (ADR 0034).
 VENDORED = {

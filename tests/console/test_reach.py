@@ -11,12 +11,12 @@ from selenium.webdriver.common.keys import Keys
 
 from chalicelib.domain.model.job import Attempt
 from chalicelib.domain.model.known import Unknown
-from localcloud.worlds.consoles import NOW, Visitor, World, a_job
 from rekindle.client.api import Client
 from rekindle.console.server import Console, running
 from tests.cli.service import FakeService, serve
 from tests.console.axe import violations
 from tests.console.browser import NARROW, WIDE, Browser
+from tests.console.world import NOW, Visitor, World, a_job
 
 PAGES: Final = (
     "/",

@@ -11,12 +11,12 @@ from selenium.webdriver import ActionChains
 
 from chalicelib.domain.model.incident import Incident, Phase, TimelineEntry
 from chalicelib.domain.model.job import Attempt
-from localcloud.worlds.consoles import NOW, a_job, an_incident
 from rekindle.client.api import Client
 from rekindle.console.pages import MAX_LOOKS
 from rekindle.console.server import Console, running
 from tests.cli.service import FakeService, serve
 from tests.console.browser import Browser
+from tests.console.world import NOW, a_job, an_incident
 
 READ = "/incidents/inc-llama-00000-000000000000"
 LOOK = '.timeline > li[data-key="{0}"]'

@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from chalicelib.domain.model.job import Attempt
-from localcloud.worlds.consoles import NOW, Visitor, a_job, an_incident
 from rekindle.client.api import Client
 from rekindle.console.pages import PAGE
 from rekindle.console.server import Console, running
 from tests.cli.service import FakeService, serve
 from tests.console.browser import Browser
 from tests.console.test_incident import PICTURES
+from tests.console.world import NOW, Visitor, a_job, an_incident
 
 JOBS, INCIDENTS, OPENED = 1_000, 10_000, 120
 MAX_PAGE_BYTES = 120_000

@@ -1,4 +1,4 @@
-"""Slow runs, slow ranks and silent phases, and the pauses that are none."""
+"""Slow runs and slow ranks, and the pauses that are none."""
 
 from __future__ import annotations
 
@@ -6,10 +6,8 @@ import random
 
 import pytest
 
-from rekindle.detectors.hang import HangLimit, HangWatch
 from rekindle.detectors.pace import StragglerWatch, ThroughputWatch
 from rekindle.detectors.points import Point, Severity, Trouble
-from rekindle.protocol.mailbox import RunPhase
 
 
 def _told(seconds: list[float], evaluations: set[int] | None = None) -> list[tuple[int, Severity]]:
@@ -99,58 +97,3 @@ def test_a_rank_that_is_slow_now_and_then_or_two_ranks_alone_say_nothing() -> No
     for window in range(20):
         assert watch.update(window, {rank: 2.0 if rank == window % 4 else 1.0 for rank in range(4)}) == ()
         assert watch.update(window, {0: 1.0, 1: 9.0}) == ()
-
-
-def _hang_watch() -> HangWatch:
-    limits = {
-        RunPhase.STARTUP: HangLimit(floor_s=600, warmup=0),
-        RunPhase.TRAINING: HangLimit(floor_s=5, unlearned_s=60, warmup=0),
-        RunPhase.EVALUATION: HangLimit(floor_s=100, warmup=0),
-        RunPhase.SAVING: HangLimit(floor_s=50, warmup=0),
-    }
-    return HangWatch(limits, now_s=0)
-
-
-def _severities(watch: HangWatch, times: range) -> list[tuple[int, Severity]]:
-    return [(now_s, verdict.severity) for now_s in times for verdict in watch.check(now_s)]
-
-
-def test_a_curve_that_is_cut_off_is_a_hang_of_its_own_pace() -> None:
-    watch = _hang_watch()
-    now_s = 30.0
-    for step in range(1, 200):
-        watch.moved(step, RunPhase.TRAINING, now_s)
-        assert watch.check(now_s + 1.9) == ()
-        now_s += 2.0
-    last_s = now_s - 2.0
-    told = _severities(watch, range(int(last_s), int(last_s) + 60))
-    assert [(at - last_s, severity) for at, severity in told] == [(6, Severity.WATCH), (11, Severity.ACT)]
-
-
-def test_each_phase_has_its_own_patience() -> None:
-    watch = _hang_watch()
-    for step in range(20):
-        watch.moved(step, RunPhase.TRAINING, step)
-    watch.moved(19, RunPhase.EVALUATION, 20)
-    assert _severities(watch, range(20, 70)) == []
-    watch.moved(19, RunPhase.TRAINING, 70)
-    watch.moved(20, RunPhase.TRAINING, 75)  # began before the evaluation: not a whole step, not learned
-    assert _severities(watch, range(75, 90)) == [(78, Severity.WATCH), (81, Severity.ACT)]
-
-
-def test_a_new_attempt_starts_its_own_start_up() -> None:
-    watch = _hang_watch()
-    for step in range(20):
-        watch.moved(step, RunPhase.TRAINING, step)
-    assert [severity for _, severity in _severities(watch, range(19, 40))] == [Severity.WATCH, Severity.ACT]
-    watch.new_attempt(40)
-    assert watch.phase is RunPhase.STARTUP
-    assert _severities(watch, range(40, 300)) == []
-    watch.moved(1, RunPhase.TRAINING, 300)
-    assert [severity for _, severity in _severities(watch, range(300, 320))] == [Severity.WATCH, Severity.ACT]
-
-
-def test_a_finished_run_is_not_silent() -> None:
-    watch = _hang_watch()
-    watch.moved(9, RunPhase.FINISHED, 10)
-    assert _severities(watch, range(10, 10_000, 100)) == []

@@ -9,7 +9,7 @@ import pytest
 from moto.events.models import EventPattern
 
 from chalicelib.ingest import agent, detail_types, ec2, monitor
-from chalicelib.ingest.patterns import BUSES, PATTERNS, mailbox_pattern
+from chalicelib.ingest.patterns import PATTERNS
 from rekindle.protocol.signals import MONITOR_SOURCE, EventType
 from rekindle.slurm_agent.base.ports import NewsType
 from rekindle.slurm_agent.publishing import publisher
@@ -29,8 +29,6 @@ def test_a_golden_event_matches_exactly_one_rule(name: str) -> None:
     event = golden.load(name)
     found = [function for function, pattern in PATTERNS.items() if _matches(pattern, event)]
     assert len(found) == 1
-    bus = "rekindle" if event["source"] in ("rekindle.monitor", "rekindle.agent") else "default"
-    assert BUSES[found[0]] == bus
 
 
 def test_the_monitor_says_nothing_that_no_parser_knows() -> None:
@@ -87,9 +85,3 @@ def test_other_objects_in_the_bucket_wake_nobody(key: str) -> None:
     event = golden.load("s3_object_created_reply")
     event["detail"]["object"]["key"] = key
     assert not any(_matches(pattern, event) for pattern in PATTERNS.values())
-
-
-def test_the_mailbox_rule_of_one_bucket_lets_in_that_bucket_alone() -> None:
-    event = golden.load("s3_object_created_reply")
-    assert _matches(mailbox_pattern("rekindle-mailbox"), event)
-    assert not _matches(mailbox_pattern("another"), event)

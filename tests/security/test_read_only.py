@@ -20,11 +20,11 @@ from chalicelib.api.operations.routes import OPERATIONS
 from chalicelib.aws.dynamodb.jobs import job_item
 from localcloud.cloud import STACK, Cloud
 from localcloud.stack import deploy_rekindle
-from localcloud.worlds.consoles import Visitor, a_job, an_incident, an_item
 from rekindle.cli.main import main
 from rekindle.client.api import Client
 from rekindle.console.server import running
 from tests.cli.service import FakeService, serve
+from tests.console.world import Visitor, a_job, an_incident, an_item
 
 # What is sent with POST because its body is a document, and changes nothing: a reader may be given these, too.
 HARMLESS_POSTS = {"validate_policy", "diff_policy"}

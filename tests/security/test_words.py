@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from html.parser import HTMLParser
 
-from localcloud.worlds.consoles import Visitor
 from rekindle.client.api import Client
 from rekindle.console.server import running
 from tests.cli.service import FakeService, serve
+from tests.console.world import Visitor
 
 EVIL = "<script>alert(1)</script><img src=x onerror=alert(1)>\"' onfocus=alert(1) {{7*7}} javascript:alert(1)"
 

@@ -16,7 +16,7 @@ from rekindle.protocol.cluster.documents import AttemptDoc, SlurmState
 from rekindle.protocol.cluster.orders import Order, Verb
 from rekindle.slurm_agent.base.ports import SlurmError
 from rekindle.slurm_agent.copies import spec
-from rekindle.slurm_agent.copies.capture import arguments_of
+from rekindle.slurm_agent.copies.capture import submission_of
 from rekindle.slurm_agent.copies.reads import CopyReads
 from rekindle.slurm_agent.reading.jobs import Job
 from rekindle.slurm_agent.reading.run import Runner
@@ -49,7 +49,7 @@ def captured(lab: SlurmLab, name: int, number: int) -> tuple[str, ...] | None:
     wait_written(lab, str(lab.folder / "work" / str(name)))
     job = reads.job(number)
     assert job is not None
-    return arguments_of(settings.state_location, job, reads.detail(job), version=settings.version)
+    return submission_of(settings.state_location, job, reads.detail(job), version=settings.version).arguments
 
 
 def submit(lab: SlurmLab, name: int, *words: str, script: str = "job.sh") -> int:
@@ -89,7 +89,7 @@ def test_arguments_are_known_word_by_word_or_not_at_all(lab: SlurmLab) -> None:
     job = reads.job(int(done.stdout))
     assert job is not None
     settings = reads.settings()
-    assert arguments_of(settings.state_location, job, reads.detail(job), version=settings.version) == ()
+    assert submission_of(settings.state_location, job, reads.detail(job), version=settings.version).arguments == ()
 
 
 def head_of(lab: SlurmLab) -> tuple[CopyReads, Commands, Owners]:

@@ -2,7 +2,7 @@
 
 16,384 objects are too many for one observation. Their hosts' summaries are 2,048 (`rekindle.protocol.summaries`); of
 single ranks only what no summary tells is read after that: a rank that reported after its host's summary was written,
-one whose host has none, and where the mute ones run. Counts of calls: `make bench ARGS=ranks`.
+one whose host has none, and where the mute ones run.
 """
 
 from __future__ import annotations

@@ -131,13 +131,6 @@ class Submission:
     line: str | None = None
 
 
-def arguments_of(
-    state_location: str, job: Job, detail: Mapping[str, str] | None = None, *, version: str = ""
-) -> tuple[str, ...] | None:
-    """See `Submission.arguments`."""
-    return submission_of(state_location, job, detail, version=version).arguments
-
-
 def submission_of(
     state_location: str, job: Job, detail: Mapping[str, str] | None = None, *, version: str = ""
 ) -> Submission:

@@ -20,10 +20,10 @@ from chalicelib.domain.model.incident_parts import BadLoss, Halt, Resubmissions
 from chalicelib.domain.model.job import Job
 from chalicelib.domain.model.known import Known
 from chalicelib.domain.model.signal import Signal, SignalKind, SignalSource
-from chalicelib.platforms.training_job.platform import TRAINING_JOB
 from localcloud.aws.clock import RealClock
 from localcloud.cloud import STACK, Cloud
 from localcloud.stack import deploy_rekindle
+from localcloud.worlds.sweeps import plain_job
 from rekindle.client.api import Client
 from rekindle.console.server import Console, running
 from rekindle.protocol.signals import FaultClass
@@ -70,20 +70,7 @@ NOW = datetime.now(UTC).replace(microsecond=0)
 
 
 def a_job(name: str, *, active: bool = True, **changes: Any) -> Job:
-    at = NOW - timedelta(days=2)
-    plain = Job(
-        job_id=name,
-        name=name,
-        platform=TRAINING_JOB.name,
-        policy_name="default",
-        created_at=at,
-        current_attempt=name,
-        attempt_number=1,
-        attempt_started_at=at,
-        mailbox=f"s3://{STACK}-mailbox/{name}",
-        active=active,
-    )
-    return replace(plain, **changes)
+    return replace(plain_job(name, NOW - timedelta(days=2)), active=active, **changes)
 
 
 def a_signal(name: str, at: datetime, summary: str, **changes: Any) -> Signal:
