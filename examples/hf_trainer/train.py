@@ -76,6 +76,7 @@ def main() -> int:
     trainer = Trainer(
         model=model, args=arguments, train_dataset=Sequences(), callbacks=[callback, Pace()]
     )  # >>> callback
+    callback.attach(trainer)  # >>>
     trainer.train(resume_from_checkpoint=callback.resume_path)  # >>> resume_from_checkpoint
     if trainer.is_world_process_zero():
         step = trainer.state.global_step
@@ -83,6 +84,10 @@ def main() -> int:
         print(f"weights {weights_hash(model)}", flush=True)
     if torch.distributed.is_initialized():
         torch.distributed.destroy_process_group()
+    if callback.should_stop:  # >>> what follows is for a run that has come to its end
+        return 0  # >>>
+    if trainer.is_world_process_zero():
+        model.save_pretrained(os.path.join(FOLDER, "final"))
     return 0
 
 

@@ -88,6 +88,9 @@ def main() -> int:
     if trainer.is_global_zero:
         print(f"{'finished' if trainer.global_step >= STEPS else 'stopped'} at step {trainer.global_step}")
         print(f"weights {weights_hash(module)}", flush=True)
+    if rekindle.should_stop:  # >>> what follows is for a run that has come to its end
+        return 0  # >>>
+    trainer.save_checkpoint(FOLDER / "final.ckpt", weights_only=True)
     return 0
 
 

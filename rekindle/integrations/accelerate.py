@@ -2,7 +2,7 @@
 
 from rekindle.integrations.accelerate import Rekindle
 
-run = Rekindle(accelerator, "checkpoints")          # after accelerator.prepare
+run = Rekindle(accelerator, "checkpoints", optimizer=optimizer)          # after accelerator.prepare
 run.resume()                                        # loads this attempt's resume point
 for step, batch in run.steps(loader, last_step):
     ...
@@ -42,14 +42,15 @@ class Position:
 class Rekindle(MonitorDriver):
     """One per process, on every rank. `monitor` is the `rekindle.monitor.Monitor` beneath.
 
-    accelerator: after `prepare`. folder: where checkpoints go, as `step-<number>`. more: further arguments of
-    `rekindle.monitor.start`. With `automatic_checkpoint_naming` Accelerate continues naming, counting and deleting what
-    the script saves by `save_state`; what is saved here has names of its own, and no `total_limit`.
+    accelerator: after `prepare`. folder: where checkpoints go, as `step-<number>`. optimizer: as `prepare` returned it,
+    for the metric `lr`. more: further arguments of `rekindle.monitor.start`. With `automatic_checkpoint_naming`
+    Accelerate continues naming, counting and deleting what the script saves by `save_state`; what is saved here has
+    names of its own, and no `total_limit`.
 
     Raises: ValueError where `folder` is the one in which Accelerate deletes old checkpoints.
     """
 
-    def __init__(self, accelerator: Any, folder: str | os.PathLike[str], **more: Any) -> None:
+    def __init__(self, accelerator: Any, folder: str | os.PathLike[str], *, optimizer: Any = None, **more: Any) -> None:
         project = accelerator.project_configuration
         if project.automatic_checkpoint_naming:
             theirs = Path(accelerator.project_dir or ".", "checkpoints")
@@ -58,15 +59,12 @@ class Rekindle(MonitorDriver):
                     f"folder: with automatic_checkpoint_naming Accelerate numbers and deletes what lies in {theirs}; "
                     "give Rekindle another folder"
                 )
-        self._accelerator = accelerator
+        self._accelerator, self._optimizer = accelerator, optimizer
         self._position = Position()
         accelerator.register_for_checkpointing(self._position)
         super().__init__(folder, **more)
         self._together.meets = str(accelerator.distributed_type.value) in ("FSDP", "DEEPSPEED", "MEGATRON_LM")
         self.monitor.scaler(accelerator)
-        for model in getattr(accelerator, "_models", ()):
-            if hasattr(model, "checkpoint_engine"):  # DeepSpeed's engine
-                self._together.keeps_writes_of(model)
 
     def resume(self, path: str | os.PathLike[str] | None = None) -> int:
         """Load this attempt's resume point (or `path`); returns its step, 0 for a fresh run."""
@@ -110,5 +108,4 @@ class Rekindle(MonitorDriver):
         return bool(self._accelerator.sync_gradients)
 
     def _learning_rate(self) -> Any:
-        optimizers = getattr(self._accelerator, "_optimizers", ())
-        return learning_rate(optimizers[0]) if optimizers else None
+        return learning_rate(self._optimizer)

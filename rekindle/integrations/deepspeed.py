@@ -44,7 +44,6 @@ class Rekindle(MonitorDriver):
         self._engine = engine
         self.client_state: dict[str, Any] = {}
         super().__init__(folder, **more)
-        self._together.keeps_writes_of(engine)
         self.monitor.scaler(engine)  # where it trains with one
 
     def resume(self, path: str | os.PathLike[str] | None = None) -> int:
@@ -86,7 +85,7 @@ class Rekindle(MonitorDriver):
         return path
 
     def _write(self, path: Path, step: int) -> None:
-        self._together.local(save_rng)(path)  # DeepSpeed keeps no random generators
+        self._together.keep(save_rng, path)  # DeepSpeed keeps no random generators
         ours = {"step": step, "names": list(self.client_state)}
         self._engine.save_checkpoint(
             os.fspath(path.parent),
@@ -94,8 +93,9 @@ class Rekindle(MonitorDriver):
             client_state={**self.client_state, CLIENT_KEY: ours},
             save_latest=False,
         )
-        if self._engine.checkpoint_engine.is_decoupled():  # writes in another process until it is asked
-            self._engine._commit_decoupled_checkpoint()
+        writer = self._engine.checkpoint_engine
+        if writer.is_decoupled() and (pending := writer.get_commit_info()) is not None:
+            writer.commit(pending)  # it writes in another process until it is asked
 
     def _has_updated(self) -> bool:
         return bool(self._engine.micro_steps % self._engine.gradient_accumulation_steps() == 0)

@@ -4,7 +4,9 @@
 
     callback = RekindleCallback()
     trainer = Trainer(..., callbacks=[callback])
+    callback.attach(trainer)
     trainer.train(resume_from_checkpoint=callback.resume_path)
+    if callback.should_stop: sys.exit()     # what follows is for a run that has come to its end
 
 A step is a global step of the Trainer: one optimizer update, `gradient_accumulation_steps` batches of each rank. Steps
 in a window to skip are counted, so that `checkpoint-N` still says how far the data were read.
@@ -12,23 +14,32 @@ in a window to skip are counted, so that `checkpoint-N` still says how far the d
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
+import weakref
+from contextlib import AbstractContextManager, suppress
+from functools import wraps
+from pathlib import Path
 from typing import Any
 
 from transformers import TrainerCallback
+from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, SaveStrategy
 
 from rekindle.integrations.guarded import Guarded, guarded
-from rekindle.integrations.hf_trainer import MARK, TrainerHooks, trainer_of_caller
 from rekindle.integrations.hf_windows import Windows
 from rekindle.integrations.local import LocalWatch
-from rekindle.integrations.losses import learning_rate
+from rekindle.integrations.losses import StepLoss, learning_rate
+from rekindle.integrations.rank_coordinator import RankCoordinator
 from rekindle.integrations.resume import resume_path
 from rekindle.integrations.rng import tell_of_draws
 from rekindle.integrations.torch_ranks import finish, is_distributed, start
+from rekindle.integrations.versions import is_seen
 from rekindle.monitor import Monitor
+from rekindle.monitor.base.guard import must_pass
 from rekindle.monitor.base.settings import process_environment, rank_from_env
 from rekindle.monitor.base.trouble import logger
+from rekindle.monitor.saving.saved import LATER
 from rekindle.protocol.mailbox import ResumePlan
+
+_newest: weakref.ref[RekindleCallback] | None = None  # the callback whose training began last
 
 
 class RekindleCallback(Guarded, TrainerCallback):
@@ -37,39 +48,51 @@ class RekindleCallback(Guarded, TrainerCallback):
     resume_path: for `trainer.train(resume_from_checkpoint=...)`; None for a fresh run. more: further arguments of
     `rekindle.monitor.start`.
 
-    It finds its Trainer when training begins. Where the Trainer does not call its callbacks itself, name it:
-    `callback.attach(trainer)`. One callback watches one `train()` of one Trainer; a second callback does nothing.
+    Each `train()` is watched, and the plan to resume and to skip is the first one's. A second callback of one Trainer
+    does nothing.
     """
 
     def __init__(self, **more: Any) -> None:
         self._more = more
         self._plan: Monitor | None = None
         self.monitor = Monitor(ResumePlan())  # silent until training begins: only then are all ranks there
-        self._hooks: TrainerHooks | None = None
-        self._is_second = False
+        self._trainer: Any = None
+        self._args: Any = None
+        self._state: Any = None  # while it trains
+        self._control: Any = None
+        self._has_trained = False
+        self._was_stopped = False
+        self._together = RankCoordinator()
+        self._losses = StepLoss()
+        self._made: Path | None = None  # the newest emergency checkpoint
+        self._is_telling = False
+        self._before: tuple[Any, Any] | None = None  # arguments that have another value during a save
         self._step: int | None = None
         self._lr: Any = None
-        self._logged: Any = None
         self._watch = LocalWatch(self.monitor)
         self._windows: Windows | None = None
-        self._loading: AbstractContextManager[None] | None = None
+        self._phase: AbstractContextManager[None] | None = None
 
     @property
     def resume_path(self) -> str | None:
         """Raises: ValueError where the checkpoint to go on from lies at no local path."""
+        if self._has_trained:
+            return None
         if self._plan is None and not is_distributed() and rank_from_env(process_environment())[1] > 1:
             return resume_path()  # the Trainer's arguments bring the ranks together, and do not exist yet
         return self._started().resume_path
 
+    @property
+    def should_stop(self) -> bool:
+        """Whether training ended early, by SIGTERM for one: the script should end too, and publish no model."""
+        return self._was_stopped or self.monitor.should_stop
+
     def attach(self, trainer: Any) -> None:
-        """Take this Trainer's saves and losses from now on. Only where it is not found, as by a subclass of its own."""
-        if self._is_second or (self._hooks is not None and self._hooks.trainer is trainer):
-            return
-        if getattr(trainer.training_step, MARK, False):
-            self._is_second = True
-            logger.warning("This Trainer has a RekindleCallback already: the second one does nothing")
-            return
-        self._hooks = TrainerHooks(trainer, self._started)
+        """Name the Trainer, which no callback is told. Before `train()`.
+
+        Without it the loss is the one that is logged, and a save that fails in the Trainer ends the run.
+        """
+        self._trainer = trainer
 
     def _started(self) -> Monitor:
         """The monitor; started at the first need, which is the same on all ranks."""
@@ -81,97 +104,202 @@ class RekindleCallback(Guarded, TrainerCallback):
     # ---- the Trainer's events ----------------------------------------------------------------------------------
 
     @guarded("on_train_begin")
-    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:  # noqa: ARG002
-        trainer = trainer_of_caller()
-        if trainer is not None:
-            self.attach(trainer)
-        if self._is_second:
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        global _newest
+        other = None if _newest is None else _newest()
+        if other is not None and other._state is state:
+            if other is not self:
+                logger.warning("This Trainer has a RekindleCallback already: the second one does nothing")
             return
+        _newest = weakref.ref(self)
+        self._args, self._state, self._control, self._step = args, state, control, None
         monitor = self._started()
         monitor.scaler(kwargs.get("optimizer"))  # Accelerate's, which holds the scaler where there is one
-        if self._hooks is not None:
-            self._hooks.begin()
+        self._losses.clear()
+        if self._trainer is not None:
+            self._see_losses_of(self._trainer)
         else:
             logger.warning(
-                "RekindleCallback did not find its Trainer: call attach(trainer), or no save can be asked for"
+                "RekindleCallback.attach(trainer) was not called: the loss is the one that is logged, and a save that "
+                "fails in the Trainer ends the run"
             )
-        tell_of_draws(kwargs.get("train_dataloader"))
-        if monitor.resume.skip:
-            self._windows = Windows.of(args, kwargs.get("train_dataloader"), monitor.resume)
+        loader = kwargs.get("train_dataloader")
+        tell_of_draws(loader)
+        if monitor.resume.skip and not self._has_trained:
+            self._windows = Windows.of(args, loader, monitor.resume)
+        if args.eval_on_start:
+            self._enter("evaluation")
 
     @guarded("on_epoch_begin")
     def on_epoch_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:  # noqa: ARG002
         if self._windows is not None:
             self._windows.begin_epoch(state)
-        if not self._is_second:
-            self._load(begins=True)
+        if self._state is not None:
+            self._enter("startup")  # its first batch may take minutes: workers start, a resumed run passes over data
 
     @guarded("on_step_begin")
     def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:  # noqa: ARG002
-        self._load(begins=False)
+        self._leave()
+        self._restore()
         if self._windows is not None:
             self._windows.begin_step(state)
-
-    @guarded("on_epoch_end")
-    def on_epoch_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:  # noqa: ARG002
-        self._load(begins=False)
-        if self._windows is not None:
-            self._windows.end_epoch(state)
 
     @guarded("on_pre_optimizer_step")
     def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:  # noqa: ARG002
         self._lr = learning_rate(kwargs.get("optimizer"))  # the scheduler moves it before the step's end
 
-    @guarded("on_step_end")
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:  # noqa: ARG002
-        if self._is_second or state.global_step == self._step:  # the same callback may be there twice
+        if self._state is None or state.global_step == self._step:  # the same callback may be there twice
             return
         self._step = state.global_step
-        loss = self._hooks.step_loss() if self._hooks is not None else self._logged
-        self._logged = None
+        self._stepped(state, control)
+        self._is_about_to_save(args, control)
+
+    @guarded("on_step_end")
+    def _stepped(self, state: Any, control: Any) -> None:
+        self._control = control
+        # The sum of what `training_step` returned: the Trainer divides each batch's loss by their number, or by the
+        # tokens of all of them. Its log is the mean of such sums, without what is not finite.
+        loss = self._losses.take_sum()
         self._watch.loss(loss)
         self._watch.stepped(state.global_step)
         self.monitor.step(state.global_step, loss=loss, lr=self._lr)
-        if self.monitor.should_stop:
-            control.should_training_stop = True
+        if self.should_stop:
+            self._was_stopped = control.should_training_stop = True
 
     @guarded("on_log")
     def on_log(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:  # noqa: ARG002
-        self._logged = (kwargs.get("logs") or {}).get("loss")
+        if self._trainer is None:
+            self._losses.clear()
+            self._losses.add((kwargs.get("logs") or {}).get("loss"))
+
+    def on_epoch_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:  # noqa: ARG002
+        if self._state is None:
+            return
+        self._leave()
+        if self._windows is not None:
+            self._windows.end_epoch(state)
+        self._is_about_to_save(args, control)
 
     @guarded("on_prediction_step")
     def on_prediction_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:  # noqa: ARG002
         self.monitor.alive()
 
+    @guarded("on_evaluate")
+    def on_evaluate(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:  # noqa: ARG002
+        self._leave()
+        if self._state is not None and (control.should_save or args.save_strategy == SaveStrategy.BEST):
+            self._enter("saving")
+
     @guarded("on_save")
     def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:  # noqa: ARG002
-        if self._hooks is not None and not self._is_second:
-            self._hooks.seal(state.global_step)
-
-    @guarded("on_train_end")
-    def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:  # noqa: ARG002
-        if self._is_second:
+        if self._state is None or self._is_telling:
             return
-        self._load(begins=False)
-        if self._hooks is not None:
-            self._hooks.remove()
-            self._hooks = None
-        self._watch.close()
-        finish(self.monitor)
+        self._leave()
+        is_whole = not args.save_only_model
+        self._restore()
+        folder = _checkpoint(args, state)
+        if state.is_hyper_param_search:
+            return
+        if is_whole:
+            self.monitor.saved(folder, state.global_step)
+        else:
+            logger.warning("%s holds the model only: no run can resume from it, so it gets no manifest", folder)
 
-    # ---- saving, and the start of an epoch's data --------------------------------------------------------------
+    def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:  # noqa: ARG002
+        """Raises: SaveGivenUp; see `torch_ranks.finish`."""
+        if self._state is None:
+            return
+        self._leave()
+        self._state, self._has_trained, self._windows = None, True, None
+        if self._trainer is not None:
+            self._see_losses_of(None)
+        self._watch.close()
+        monitor, self._plan = self.monitor, None
+        finish(monitor)
+
+    # ---- around the Trainer's own --------------------------------------------------------------------------------
+
+    def _see_losses_of(self, trainer: Any) -> None:
+        """Replaces a method that is made for it, on the one object; None: it is its class's again."""
+        with suppress(AttributeError):  # there where a train() raised
+            del self._trainer.training_step
+        if trainer is None:
+            return
+        inner = trainer.training_step
+
+        @wraps(inner)
+        def training_step(*args: Any, **kwargs: Any) -> Any:
+            loss = inner(*args, **kwargs)
+            with suppress(Exception):  # a script's own training_step may return anything
+                self._losses.add(loss)
+            return loss
+
+        trainer.training_step = training_step
+
+    def _is_about_to_save(self, args: Any, control: Any) -> None:
+        """What the Trainer will do now that its callbacks return. Raises: SaveFailed, where a rank cannot write."""
+        if self._was_stopped:
+            control.should_evaluate = False
+        if self._made == _checkpoint(args, self._state) and not control.should_evaluate:
+            control.should_save = False  # it is there
+        if control.should_save or (control.should_evaluate and args.save_strategy == SaveStrategy.BEST):
+            self._together.ready(Path(args.output_dir))
+        if control.should_evaluate:
+            self._enter("evaluation")
+        elif control.should_save:
+            self._enter("saving")
 
     def _save(self, step: int, kind: str) -> Any:  # noqa: ARG002 - a save function's arguments
         """All ranks are in `on_step_end` of the same step, and the Trainer's state is that after it."""
-        if self._hooks is None:
-            raise RuntimeError("RekindleCallback does not know its Trainer: call attach(trainer) before train()")
-        return self._hooks.save_now()
+        args, state, trainer = self._args, self._state, self._trainer
+        if state is None or state.is_hyper_param_search:
+            raise RuntimeError("only training is saved, and no trial of a hyperparameter search: it cannot be resumed")
+        folder = _checkpoint(args, state)
+        if trainer is None or not is_seen("transformers", "a save that fails in the Trainer ends the run"):
+            self._together.ready(folder.parent)
+            self._make_whole()
+            self._control.should_save = True
+            return LATER
+        self._make_whole()
+        try:
+            with self._together.in_place(folder, is_writer=args.should_save):
+                trainer._save_checkpoint(trainer.model, None)
+        finally:
+            self._restore()
+        self._made, self._is_telling = folder, True
+        try:  # some scripts complete a checkpoint in a callback of their own
+            trainer.callback_handler.call_event("on_save", args, state, self._control)
+        except BaseException as err:
+            if must_pass(err):
+                raise
+            logger.warning("A callback failed after an emergency checkpoint; the checkpoint stands: %r", err)
+        finally:
+            self._is_telling = False
+        return folder
 
-    def _load(self, *, begins: bool) -> None:
-        """An epoch's first batch may take minutes: workers start, a resumed run passes over what was read."""
-        if self._loading is not None:
-            self._loading.__exit__(None, None, None)
-            self._loading = None
-        if begins:
-            self._loading = self.monitor.phase("startup")
-            self._loading.__enter__()
+    def _make_whole(self) -> None:
+        """Until `_restore`: a save holds all that a run resumes from, and goes nowhere else."""
+        self._restore()
+        args = self._args
+        self._before = args.save_only_model, args.push_to_hub
+        args.save_only_model = args.push_to_hub = False
+
+    def _restore(self) -> None:
+        before, self._before = self._before, None
+        if before is not None:
+            self._args.save_only_model, self._args.push_to_hub = before
+
+    def _enter(self, name: str) -> None:
+        self._leave()
+        self._phase = self.monitor.phase(name)
+        self._phase.__enter__()
+
+    def _leave(self) -> None:
+        phase, self._phase = self._phase, None
+        if phase is not None:
+            phase.__exit__(None, None, None)
+
+
+def _checkpoint(args: Any, state: Any) -> Path:
+    return Path(args.output_dir, f"{PREFIX_CHECKPOINT_DIR}-{state.global_step}")

@@ -12,12 +12,18 @@ For scripts that `import pytorch_lightning`, the same from `rekindle.integration
 from __future__ import annotations
 
 from lightning.pytorch.callbacks import Callback
+from lightning.pytorch.plugins import CheckpointIO
 
-from rekindle.integrations.lightning_hooks import LightningHooks
+from rekindle.integrations.lightning_hooks import LightningHooks, WatchedWrites
 from rekindle.integrations.resume import resume_path
 
 __all__ = ["RekindleCallback", "resume_path"]
 
 
+class _Writes(WatchedWrites, CheckpointIO):
+    pass
+
+
 class RekindleCallback(LightningHooks, Callback):
     __doc__ = LightningHooks.__doc__
+    writes = _Writes

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import copy
+import math
 import re
 import signal
-from contextlib import AbstractContextManager, suppress
-from functools import wraps
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,27 @@ from rekindle.protocol.mailbox import ResumePlan
 RNG_KEY = "rekindle_rng"  # in Lightning's checkpoint: one entry per rank
 
 
+class WatchedWrites:
+    """A `CheckpointIO` around the run's own, on the ranks that write; each of Lightning's packages adds its base."""
+
+    def __init__(self, inner: Any, hooks: LightningHooks) -> None:
+        self.inner, self._hooks = inner, hooks
+
+    def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None) -> None:
+        self._hooks.together.keep(self.inner.save_checkpoint, checkpoint, path, storage_options=storage_options)
+        self._hooks.written(checkpoint, path)
+
+    def load_checkpoint(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        loaded: dict[str, Any] = self.inner.load_checkpoint(*args, **kwargs)
+        return loaded
+
+    def remove_checkpoint(self, path: Any) -> None:
+        self.inner.remove_checkpoint(path)
+
+    def teardown(self) -> None:
+        self.inner.teardown()
+
+
 class LightningHooks(Guarded):
     """The hooks of a Lightning callback; `RekindleCallback` adds the package's own base class.
 
@@ -31,25 +52,36 @@ class LightningHooks(Guarded):
     `rekindle.monitor.start`.
     """
 
+    writes: type  # `WatchedWrites` with the package's own base class
+
     def __init__(self, *, folder: str | Path | None = None, sampler: Any = None, **more: Any) -> None:
         super().__init__()
         self._folder = Path(folder) if folder is not None else None
         self._sampler = sampler
         self._more = more
-        self._together = RankCoordinator()
+        self.together = RankCoordinator()
         self._losses = StepLoss()
         self._phase: AbstractContextManager[None] | None = None
         self._trainer: Any = None
         self._step = 0
         self._updates = 0
         self._sealed: dict[str, int] = {}  # path → the step that a manifest names it for
+        self._is_emergency = False
+        self._is_unwritten = False  # a save has begun, and no `CheckpointIO` has written it on this rank
+        self._writes: Any = None
+        self._term_before: Any = None  # SIGTERM's handler before Lightning's
         self._cut: Any = None  # the state of the loops where a stop cut the epoch short
         self._before_stop: tuple[Any, Any, Any] | None = None
-        self._replaced: list[tuple[Any, str]] = []  # methods of Lightning's own objects, until the tear-down
         self._started: Monitor | None = None
         self.monitor = Monitor(ResumePlan())  # silent until all ranks are there
         self._watch = LocalWatch(self.monitor)
         self._rng: list[Any] = []
+        self._was_stopped = False
+
+    @property
+    def should_stop(self) -> bool:
+        """Whether training ended early, by SIGTERM for one: the script should end too, and publish no model."""
+        return self._was_stopped or self.monitor.should_stop
 
     # ---- before training ---------------------------------------------------------------------------------------
 
@@ -61,12 +93,25 @@ class LightningHooks(Guarded):
         self._cut = None
         self._started = self.monitor = start(save=self._save, **self._more)
         self._watch = LocalWatch(self.monitor)
-        self._take_saves_of(trainer)
-        self._watch_validation_of(trainer)
+        self._term_before = signal.getsignal(signal.SIGTERM)
+        self._writes = self.writes(trainer.strategy.checkpoint_io, self)
+        trainer.strategy.checkpoint_io = self._writes
+
+    def on_save_checkpoint(self, trainer: Any, pl_module: Any, checkpoint: dict[str, Any]) -> None:  # noqa: ARG002
+        """Every rank comes here for every checkpoint, before it is written. Raises: SaveFailed where one cannot write.
+
+        Nothing is written, and nothing older is removed, where this raises.
+        """
+        if not self._is_emergency:
+            for folder in _folders(trainer):
+                self.together.ready(folder)
+            self._enter("saving")
+            self._is_unwritten = True
+        self._complete(trainer, checkpoint)
 
     @guarded("on_save_checkpoint")
-    def on_save_checkpoint(self, trainer: Any, pl_module: Any, checkpoint: dict[str, Any]) -> None:  # noqa: ARG002
-        """Every rank comes here for every checkpoint. Lightning itself keeps no random generators."""
+    def _complete(self, trainer: Any, checkpoint: dict[str, Any]) -> None:
+        """Lightning itself keeps no random generators."""
         if self._cut is not None:
             # At a stop Lightning counts the epoch as done, and a run that resumes there would leave out its rest.
             checkpoint["epoch"], checkpoint["loops"]["fit_loop"] = copy.deepcopy(self._cut)
@@ -93,11 +138,11 @@ class LightningHooks(Guarded):
 
     @guarded("on_train_start")
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:  # noqa: ARG002 - Lightning's hook
-        _take_sigterm_from(trainer)
+        # Lightning's handler does a broadcast inside the handler, then ends the run at the next batch, unsaved; the one
+        # before it, the monitor's, is put back. Source: lightning 2.6, trainer/connectors/signal_connector.py
+        if self._term_before is not None:
+            signal.signal(signal.SIGTERM, self._term_before)
         self.monitor.scaler(trainer)
-        engine = getattr(trainer.strategy, "deepspeed_engine", None)
-        if hasattr(engine, "checkpoint_engine"):
-            self._together.keeps_writes_of(engine)
         self._updates = trainer.global_step
         rank, world_size = rank_and_world()
         if len(self._rng) == world_size:  # now, for starting to read the data has used the generators already
@@ -113,9 +158,17 @@ class LightningHooks(Guarded):
     @guarded("on_train_batch_start")
     def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int) -> None:  # noqa: ARG002
         self._leave()
+        self._seal_unwritten(trainer)
 
     @guarded("on_train_batch_end")
     def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:  # noqa: ARG002
+        self._stepped(trainer, pl_module, outputs)
+        if trainer.enable_validation and (
+            trainer.is_last_batch or (batch_idx + 1) % (trainer.val_check_batch or math.inf) == 0
+        ):
+            self._enter("evaluation")  # from before the workers of its data start
+
+    def _stepped(self, trainer: Any, pl_module: Any, outputs: Any) -> None:
         loss = outputs.get("loss") if isinstance(outputs, dict) else outputs
         if loss is not None and pl_module.automatic_optimization:
             batches = trainer.accumulate_grad_batches
@@ -144,6 +197,16 @@ class LightningHooks(Guarded):
             self._sampler.end_epoch()
             self._step = self._sampler.done
 
+    @guarded("on_validation_start")
+    def on_validation_start(self, trainer: Any, pl_module: Any) -> None:  # noqa: ARG002 - Lightning's hook
+        self._enter("evaluation")
+
+    @guarded("on_validation_end")
+    def on_validation_end(self, trainer: Any, pl_module: Any) -> None:  # noqa: ARG002 - Lightning's hook
+        self._leave()
+
+    on_sanity_check_start, on_sanity_check_end = on_validation_start, on_validation_end
+
     @guarded("on_validation_batch_end")
     def on_validation_batch_end(self, *args: Any, **kwargs: Any) -> None:  # noqa: ARG002 - Lightning's hook
         self.monitor.alive()
@@ -153,52 +216,46 @@ class LightningHooks(Guarded):
     def _save(self, step: int, kind: str) -> Path:  # noqa: ARG002 - a save function's arguments
         folder = self._folder or Path(self._trainer.default_root_dir) / "rekindle"
         path = folder / f"step-{step:09d}.ckpt"
-        with self._together.in_place(path):
-            self._write(path)
+        self._is_emergency = True
+        try:
+            with self.together.in_place(path):
+                self._trainer.save_checkpoint(path)
+        finally:
+            self._is_emergency = False
         self._sealed[str(path)] = step
         return path
 
-    def _take_saves_of(self, trainer: Any) -> None:
-        """ModelCheckpoint and the script save by `trainer.save_checkpoint`, which ends with a barrier of all ranks.
+    @guarded("written")
+    def written(self, checkpoint: dict[str, Any], path: Any) -> None:
+        """A rank has written what the script or a ModelCheckpoint saves."""
+        if self._is_emergency:
+            return
+        self._leave()
+        self._is_unwritten = False
+        if RNG_KEY in checkpoint:  # else it holds weights only
+            self._seal(path)
 
-        A write that fails on one rank, which is rank 0 with most strategies, must not leave the others in it.
-        """
-        self._write = write = trainer.save_checkpoint
-        self._replace(trainer.strategy, "save_checkpoint", self._together.collective(trainer.strategy.save_checkpoint))
+    def _seal_unwritten(self, trainer: Any) -> None:
+        """Some strategies write without a `CheckpointIO`: what a ModelCheckpoint says that it has saved is there."""
+        if self._is_unwritten:
+            self._is_unwritten = False
+            for callback in trainer.checkpoint_callbacks:
+                for path in {getattr(callback, "best_model_path", ""), *getattr(callback, "best_k_models", ())}:
+                    if path and Path(path).exists():
+                        self._seal(path)
 
-        @wraps(write)
-        def save_checkpoint(filepath: Any, weights_only: Any = None, storage_options: Any = None) -> None:
-            with self.monitor.phase("saving"), self._together.save():
-                write(filepath, weights_only, storage_options)
-            if self._is_whole(filepath, weights_only):
-                self._sealed[str(filepath)] = self._step
-                self.monitor.saved(filepath, self._step)
+    def _seal(self, path: Any) -> None:
+        if self._is_whole(path):
+            self._sealed[str(path)] = self._step
+            self.monitor.saved(path, self._step)
 
-        self._replace(trainer, "save_checkpoint", save_checkpoint)
-
-    def _watch_validation_of(self, trainer: Any) -> None:
-        """From before the workers of its data start to its end, the sanity check among it."""
-        loop = trainer.fit_loop.epoch_loop.val_loop
-        run = loop.run
-
-        @wraps(run)
-        def watched(*args: Any, **kwargs: Any) -> Any:
-            with self.monitor.phase("evaluation"):
-                return run(*args, **kwargs)
-
-        self._replace(loop, "run", watched)
-
-    def _replace(self, owner: Any, name: str, method: Any) -> None:
-        setattr(owner, name, method)
-        self._replaced.append((owner, name))
-
-    def _is_whole(self, filepath: Any, weights_only: Any) -> bool:
+    def _is_whole(self, filepath: Any) -> bool:
         """Whether a manifest may vouch for a file that the script or a ModelCheckpoint has saved.
 
         A name without the step, such as `last.ckpt`, is written again by the next save. After a stop Lightning tears
         down: what is saved then is no newer than the checkpoint that the stop asked for.
         """
-        if weights_only or self._cut is not None or str(filepath) in self._sealed:
+        if self._cut is not None or str(filepath) in self._sealed:
             return False
         if self._step in self._sealed.values():  # one checkpoint of a step is enough
             return False
@@ -227,13 +284,13 @@ class LightningHooks(Guarded):
             loop = trainer.fit_loop
             trainer.limit_val_batches, loop.min_epochs, loop.epoch_loop.min_steps = self._before_stop
             self._before_stop = None
-        while self._replaced:
-            owner, name = self._replaced.pop()
-            with suppress(AttributeError):
-                delattr(owner, name)
+        self._seal_unwritten(trainer)
+        if self._writes is not None and trainer.strategy.checkpoint_io is self._writes:
+            trainer.strategy.checkpoint_io = self._writes.inner
         self._watch.close()
-        finish(self.monitor)
+        self._was_stopped |= self.monitor.should_stop
         self._started = None
+        finish(self.monitor)
 
     def _enter(self, name: str) -> None:
         self._leave()
@@ -246,18 +303,7 @@ class LightningHooks(Guarded):
             phase.__exit__(None, None, None)
 
 
-def _take_sigterm_from(trainer: Any) -> None:
-    """Lightning's SIGTERM handler does a broadcast inside the handler, then ends the run at the next batch, unsaved.
-
-    It calls the handlers that were there before it: they, the monitor's among them, are put back alone. Source:
-    lightning 2.6, trainer/connectors/signal_connector.py
-    """
-    composed = signal.getsignal(signal.SIGTERM)
-    connector = getattr(trainer, "_signal_connector", None)
-    kept = [
-        handler
-        for handler in getattr(composed, "signal_handlers", ())
-        if getattr(handler, "__self__", None) is not connector
-    ]
-    if connector is not None and hasattr(composed, "signal_handlers"):
-        signal.signal(signal.SIGTERM, kept[0] if kept else signal.SIG_DFL)
+def _folders(trainer: Any) -> set[Path]:
+    """Where the run's own checkpoints go, as far as that is on a disk."""
+    named = [getattr(callback, "dirpath", None) for callback in trainer.checkpoint_callbacks]
+    return {Path(folder) for folder in named if folder and "://" not in str(folder)}

@@ -214,7 +214,7 @@ def _plain(values: Any) -> Any:
     if type(values).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__:
         return None  # spread over ranks, or without data
     if values.layout is torch.sparse_coo:
-        values = values._values()
+        values = values.coalesce().values()
     if values.is_complex():
         values = torch.view_as_real(values.resolve_conj())
     has_data = values.layout is torch.strided and values.numel() > 0 and not values.is_meta

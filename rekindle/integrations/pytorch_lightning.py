@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from pytorch_lightning.callbacks import Callback
+from pytorch_lightning.plugins import CheckpointIO
 
-from rekindle.integrations.lightning_hooks import LightningHooks
+from rekindle.integrations.lightning_hooks import LightningHooks, WatchedWrites
 from rekindle.integrations.resume import resume_path
 
 __all__ = ["RekindleCallback", "resume_path"]
 
 
+class _Writes(WatchedWrites, CheckpointIO):
+    pass
+
+
 class RekindleCallback(LightningHooks, Callback):
     __doc__ = LightningHooks.__doc__
+    writes = _Writes

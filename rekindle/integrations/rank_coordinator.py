@@ -1,9 +1,10 @@
-"""A save in which all ranks take part and one rank's write fails: all ranks learn of it, and none waits for another.
+"""A save in which all ranks take part: none enters it before all can write, and all learn of a failure.
 
 A framework's save is a sequence of collectives with each rank's own writes between them. A write that raises in the
 middle takes its rank out of the sequence, and the others wait in the next collective until the group's timeout, half
-an hour by default. Inside `RankCoordinator.save()` such a failure is kept instead: the rank goes through the
-rest of the sequence, and at its end every rank raises what the first one met.
+an hour by default. So the ranks agree before: each writes a little where the save goes to, and looks whether there is
+space for as much as the last save took. What fails after that, in the middle, cannot be called back: where the ranks
+do not come out, that rank ends its process with the reason.
 """
 
 from __future__ import annotations
@@ -14,11 +15,8 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from functools import wraps
 from pathlib import Path
 from typing import Any, Final
-
-import torch
 
 from rekindle.integrations.torch_ranks import all_done, rank_and_world, store
 from rekindle.monitor.base.guard import must_pass
@@ -27,6 +25,7 @@ from rekindle.monitor.base.trouble import logger
 WRITING, REPLACED = ".rekindle-writing", ".rekindle-replaced"  # ends of names that no framework reads as a checkpoint
 
 COME_S: Final = 30.0  # for the other ranks' parts of a save, once one rank has left it in the middle
+TRIAL_BYTES: Final = 2**20  # that are written where a save goes to: a full disk, a quota and a lost mount refuse them
 
 
 class SaveFailed(RuntimeError):
@@ -42,44 +41,67 @@ class RankCoordinator:
     def __init__(self, *, meets: bool = True) -> None:
         self.meets = meets
         self._is_saving = False
-        self._failure: BaseException | None = None
+        self._kept: BaseException | None = None
         self._failures = 0  # saves that failed on some rank, which all ranks count alike
+        self._needs = 0  # bytes of the newest save
+
+    def ready(self, folder: Path) -> None:
+        """Before a save into that folder, on all ranks: each of them can write there.
+
+        Raises, on all ranks where one cannot: `SaveFailed`; for a rank that is alone, its own OSError.
+        """
+        failure = None
+        try:
+            _try_to_write(folder, self._needs)
+        except OSError as err:
+            failure = err
+        why = all_done(None if failure is None else _told(failure))
+        if why is not None:
+            self._raise(why, failure)
 
     @contextmanager
     def save(self) -> Iterator[None]:
-        """Around one save, on all ranks. Inside another one it changes nothing.
+        """Around one save, on all ranks.
 
         Raises: on all ranks where any rank failed or did not come to the end in time: `SaveFailed`; for a rank that is
-        alone, what its save raised. What ends a program passes at once. SystemExit on a rank whose failure could not be
-        kept, where the others then wait for it in the middle of the save: the launcher ends them too.
+        alone, what its save raised. What ends a program passes at once. SystemExit on a rank that left in the middle,
+        where the others then wait for it in the save: the launcher ends them too.
         """
-        if self._is_saving:
-            yield
-            return
-        self._is_saving, self._failure = True, None
-        has_left = False
+        self._is_saving, self._kept = True, None
+        failure: BaseException | None = None
         try:
-            with self._torch_save_kept():
-                yield
+            yield
         except BaseException as err:  # torch's CheckpointException is one
             if must_pass(err):
                 raise
-            has_left = True
-            self._keep(err)
+            failure = err
         finally:
             self._is_saving = False
-            failure, self._failure = self._failure, None
-        why = all_done(None if failure is None else f"{type(failure).__name__}: {failure}"[:1000])
+        has_left, failure = failure is not None, failure or self._kept
+        self._kept = None
+        why = all_done(None if failure is None else _told(failure))
         if why is None:
             return
         self._failures += 1
-        if failure is not None and rank_and_world()[1] == 1:
-            raise failure
-        if not self._have_all_come() and has_left and self.meets:
+        if rank_and_world()[1] > 1 and not self._have_all_come() and has_left and self.meets:
             raise SystemExit(
                 f"Rekindle ends this process: its part of a save failed ({why}) between two points at which the ranks "
                 "wait for each other, and the others, which wait there, cannot be called back"
             ) from failure
+        self._raise(why, failure)
+
+    def keep(self, call: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
+        """`call`, a write after which this rank meets the others: in a save its failure is raised at the end only."""
+        try:
+            call(*args, **kwargs)
+        except BaseException as err:
+            if must_pass(err) or not self._is_saving:
+                raise
+            self._kept = self._kept or err
+
+    def _raise(self, why: str, failure: BaseException | None) -> None:
+        if failure is not None and rank_and_world()[1] == 1:
+            raise failure
         raise SaveFailed(why) from failure
 
     def _have_all_come(self) -> bool:
@@ -107,7 +129,7 @@ class RankCoordinator:
         """A name beside `target`, for all ranks to write a folder or a file to; `target` is it once all have.
 
         What `target` named before is there until then, and stays where the save fails: a name stands for a whole
-        checkpoint. Raises: what `save` raises, after what was written has been removed.
+        checkpoint. Raises: what `ready` and `save` raise, after what was written has been removed.
         """
         is_first = rank_and_world()[0] == 0
         beside = target.with_name(f".{target.name}{WRITING}")
@@ -115,6 +137,7 @@ class RankCoordinator:
             if is_first:
                 target.parent.mkdir(parents=True, exist_ok=True)
                 clean(target.parent)
+        self.ready(target.parent)
         try:
             with self.save():
                 yield beside
@@ -126,16 +149,18 @@ class RankCoordinator:
                 with suppress(OSError):
                     remove(beside)
             raise
+        self._needs = size_of(target) if is_first else 0
 
     @contextmanager
     def in_place(self, target: Path, *, is_writer: bool | None = None) -> Iterator[None]:
         """Around a save that has to be made under its own name. What had the name is kept aside until all have written.
 
-        is_writer: whether this rank moves and removes; by default rank 0. Raises: what `save` raises; `target` is then
-        what it was.
+        is_writer: whether this rank moves and removes; by default rank 0. Raises: what `ready` and `save` raise;
+        `target` is then what it was.
         """
         writes = rank_and_world()[0] == 0 if is_writer is None else is_writer
         aside = target.with_name(f".{target.name}{REPLACED}")
+        self.ready(target.parent)
         with self.save():
             if writes and aside.exists():  # then what has the name is what a save was killed in
                 remove(target)
@@ -152,92 +177,39 @@ class RankCoordinator:
                     aside.rename(target)
             raise
         if writes:
+            self._needs = size_of(target)
             with suppress(OSError):
                 remove(aside)
 
-    def local(self, call: Callable[..., Any]) -> Callable[..., Any]:
-        """`call`, which waits for no other rank: in a save its failure is kept, and after a failure it is left out."""
 
-        def kept(*args: Any, **kwargs: Any) -> Any:
-            if not self._is_saving:
-                return call(*args, **kwargs)
-            if self._failure is not None:
-                return None
-            return self._tried(call, args, kwargs)
+def _told(err: BaseException) -> str:
+    return f"{type(err).__name__}: {err}"[:1000]
 
-        return kept
 
-    def collective(self, call: Callable[..., Any]) -> Callable[..., Any]:
-        """`call`, which meets the other ranks: in a save its failure is kept, and it is made whatever failed before."""
+def _try_to_write(folder: Path, needs: int) -> None:
+    """Raises: OSError where the folder takes no file, or its disk has fewer bytes free than are needed."""
+    folder.mkdir(parents=True, exist_ok=True)
+    trial = folder / f".rekindle-trial-{rank_and_world()[0]}-{os.getpid()}"
+    try:
+        with trial.open("wb") as file:
+            file.write(bytes(TRIAL_BYTES))
+            file.flush()
+            os.fsync(file.fileno())
+    finally:
+        with suppress(OSError):  # some mounts of object stores take files, and delete none
+            trial.unlink()
+    disk = shutil.disk_usage(folder)
+    if disk.total > 0 and disk.free < needs:  # a mounted object store may count nothing
+        raise OSError(f"{folder} has {disk.free} bytes free, and the last checkpoint took {needs}")
 
-        def kept(*args: Any, **kwargs: Any) -> Any:
-            return self._tried(call, args, kwargs) if self._is_saving else call(*args, **kwargs)
 
-        return kept
-
-    def keeps_writes_of(self, engine: Any) -> None:
-        """Keep the failures of a DeepSpeed engine's own writes, and write `latest` only after all other files.
-
-        Source: deepspeed 0.19.8, runtime/engine.py (save_checkpoint: barriers after makedirs and at the end; rank 0
-        writes `latest` and the recovery script in between), runtime/checkpoint_engine.
-        """
-        if getattr(engine, "_rekindle_keeps", None) is not None:
-            return
-        engine._rekindle_keeps = self
-        writer = engine.checkpoint_engine
-        for name in ("makedirs", "create", "save"):
-            setattr(writer, name, self.local(getattr(writer, name)))
-        writer.commit = self.collective(writer.commit)
-        engine._copy_recovery_script = self.local(engine._copy_recovery_script)
-        save_checkpoint = engine.save_checkpoint
-
-        @wraps(save_checkpoint)  # the Trainer looks for an argument in its signature
-        def saved(
-            save_dir: Any, tag: Any = None, client_state: Any = None, save_latest: bool = True, **kwargs: Any
-        ) -> Any:
-            tag = f"global_step{engine.global_steps}" if tag is None else str(tag)
-            is_last = save_latest and not self._is_saving
-            done = save_checkpoint(save_dir, tag, client_state or {}, save_latest=is_last, **kwargs)
-            if save_latest and not is_last and engine.global_rank == 0:
-                self.local(write_latest)(save_dir, tag)
-            return done
-
-        engine.save_checkpoint = saved
-
-    def _tried(self, call: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        try:
-            return call(*args, **kwargs)
-        except BaseException as err:
-            if must_pass(err):
-                raise
-            self._keep(err)
-            return None
-
-    def _keep(self, err: BaseException) -> None:
-        if self._failure is None:
-            self._failure = err
-
-    @contextmanager
-    def _torch_save_kept(self) -> Iterator[None]:
-        """`torch.save` to a path, by which every framework here writes, keeps its failures on this thread.
-
-        FSDP's full checkpoints leave no other place: rank 0 writes the weights, and all ranks then gather the
-        optimizer. Source: accelerate 1.15, utils/fsdp_utils.py. What goes to a buffer is written by its caller, who has
-        to learn of a failure.
-        """
-        write, thread = torch.save, threading.get_ident()
-        kept = self.local(write)
-
-        @wraps(write)
-        def save(obj: Any, f: Any, *args: Any, **kwargs: Any) -> Any:
-            is_file = isinstance(f, str | os.PathLike) and threading.get_ident() == thread
-            return (kept if is_file else write)(obj, f, *args, **kwargs)
-
-        torch.save = save
-        try:
-            yield
-        finally:
-            torch.save = write
+def size_of(path: Path) -> int:
+    """Bytes of a file, or of a folder's files; what disappears meanwhile does not count."""
+    total = 0
+    for entry in (path, *path.rglob("*")):
+        with suppress(OSError):
+            total += entry.stat().st_size if entry.is_file() else 0
+    return total
 
 
 def put_in_place(beside: Path, target: Path) -> None:

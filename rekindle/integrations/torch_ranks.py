@@ -16,6 +16,7 @@ from typing import Any, Final
 
 import torch.distributed as dist
 
+from rekindle.integrations.versions import is_seen
 from rekindle.monitor import Exchange, Monitor
 from rekindle.monitor import start as start_monitor
 from rekindle.monitor.base.settings import process_environment
@@ -58,8 +59,11 @@ def end_collectives() -> None:
     global _ended_as
     if is_distributed():
         _ended_as = rank_and_world()
-        abort = getattr(dist.distributed_c10d, "_abort_process_group", dist.destroy_process_group)
-        abort()
+        if is_seen("torch", "a save that is given up ends at the timeout of its groups"):
+            dist.distributed_c10d._abort_process_group()  # all groups at once: `abort` of one by one may lock up
+        else:
+            dist.group.WORLD.abort()
+            dist.destroy_process_group()
 
 
 class TorchStore:
@@ -115,7 +119,7 @@ def store() -> TorchStore:
     if _shared is not None and _shared[0] == number:
         return _shared[1]
     rank, world_size = rank_and_world()
-    default: Any = dist.distributed_c10d._get_default_store()
+    default: Any = dist.group.WORLD.get_group_store()
     # torchrun may keep one store for all its restarts: what an earlier start wrote must not be taken for this one's.
     again = process_environment().get("TORCHELASTIC_RESTART_COUNT") or "0"
     first = TorchStore(default, f"start-{again}-{number}", world_size)
@@ -148,7 +152,9 @@ def _forget(_world_gone: object) -> None:
 
 def _bare(store: Any) -> Any:
     """The store below torch's own prefixes, which a second connection could not know."""
-    return getattr(store, "_underlying_non_prefix_store", store)
+    while isinstance(store, dist.PrefixStore):
+        store = store.underlying_store
+    return store
 
 
 class SaveGivenUp(RuntimeError):

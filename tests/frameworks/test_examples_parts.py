@@ -245,6 +245,7 @@ def train_hf(home: Path, plan: ResumePlan, accumulate: int) -> list[list[int]]:
     )
     callback = RekindleCallback(env=env_of(home, plan), handle_signals=False)
     trainer = Trainer(model=model, args=arguments, train_dataset=Numbers(), callbacks=[callback])
+    callback.attach(trainer)
     trainer.train(resume_from_checkpoint=callback.resume_path)
     assert trainer.state.global_step == 16
     return model.seen

@@ -155,10 +155,9 @@ def _of_tensor(torch: Any, value: Any) -> Captured:
 def _of_spread(torch: Any, value: Any) -> Captured:
     """A DTensor that is the same on all ranks has its number here; every other subclass may need a collective."""
     placements = getattr(value, "placements", None)
-    local = getattr(value, "_local_tensor", None)
-    if placements is None or local is None or not all(placement.is_replicate() for placement in placements):
+    if placements is None or not all(placement.is_replicate() for placement in placements):
         return Unreadable(f"a {type(value).__name__}, which may have no data here")
-    return _of_tensor(torch, local)
+    return _of_tensor(torch, value.detach().to_local())
 
 
 class _FixedValue:

@@ -119,6 +119,7 @@ def test_the_trainers_loss_is_reported_as_it_logs_it(case: str, accumulate: int,
         callbacks=[callback],
         **more,
     )
+    callback.attach(trainer)
     trainer.train(resume_from_checkpoint=callback.resume_path)
     logged = {line["step"]: line["loss"] for line in trainer.state.log_history if "loss" in line}
     assert reported(tmp_path) == pytest.approx(logged, rel=1e-5)
@@ -142,6 +143,7 @@ def test_a_loss_that_is_not_finite_is_reported_although_the_trainer_does_not_log
         gradient_accumulation_steps=2, remove_unused_columns=False, report_to="none", disable_tqdm=True,
     )  # fmt: skip
     trainer = Trainer(model=Poisoned(), args=arguments, train_dataset=Sequences(), callbacks=[callback])
+    callback.attach(trainer)
     trainer.train()
     assert Heartbeat.from_json((tmp_path / heartbeat_key("run-1")).read_bytes()).loss_state is LossState.NAN
 

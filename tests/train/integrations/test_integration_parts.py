@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -92,22 +93,27 @@ def test_a_folder_that_cannot_be_put_in_place_leaves_the_one_that_is_there(tmp_p
     assert [entry.name for entry in tmp_path.iterdir()] == ["step-1"]
 
 
-def test_torch_save_to_a_path_fails_at_the_end_of_the_save_and_to_a_buffer_at_once(tmp_path: Path) -> None:
-    import io
+def test_a_folder_that_takes_no_file_fails_the_save_before_it_begins(tmp_path: Path) -> None:
+    (tmp_path / "checkpoints").write_text("a file where the folder should be")
+    with pytest.raises(FileExistsError), RankCoordinator().in_place(tmp_path / "checkpoints" / "step-1"):
+        pytest.fail("the save has begun")
 
+
+def test_a_save_that_is_larger_than_what_the_disk_has_free_does_not_begin(tmp_path: Path) -> None:
+    together, more = RankCoordinator(), shutil.disk_usage(tmp_path).total + 1
+    with together.in_place(tmp_path / "step-1"), (tmp_path / "step-1").open("wb") as sparse:
+        sparse.truncate(more)  # it takes no space
+    with pytest.raises(OSError, match=f"the last checkpoint took {more}"), together.in_place(tmp_path / "step-2"):
+        pytest.fail("the save has begun")
+    assert [entry.name for entry in tmp_path.iterdir()] == ["step-1"]
+
+
+def test_a_write_that_fails_before_a_barrier_fails_the_save_at_its_end(tmp_path: Path) -> None:
     together, seen = RankCoordinator(), []
-    own = torch.save
-    with pytest.raises(Exception, match="Parent directory"), together.save():  # noqa: PT012 - what comes after is the point
-        torch.save({}, tmp_path / "no such folder" / "a.pt")
+    with pytest.raises(FileNotFoundError), together.save():  # noqa: PT012 - what comes after is the point
+        together.keep((tmp_path / "no such folder" / "a.pt").write_bytes, b"")
         seen.append("after the failure")
-        torch.save({}, tmp_path / "b.pt")
     assert seen == ["after the failure"]
-    assert not (tmp_path / "b.pt").exists(), "after a failure nothing more is written"
-    with pytest.raises(Exception, match="pickle"), together.save():  # noqa: PT012
-        torch.save(lambda: None, io.BytesIO())
-        seen.append("never")
-    assert seen == ["after the failure"]
-    assert torch.save is own
 
 
 def test_what_ends_a_program_passes_through_a_save_at_once() -> None:
@@ -179,7 +185,7 @@ def trainer_of(home: Path, callbacks: list[Any], cls: Any = None, **arguments: A
     from transformers import Trainer, TrainingArguments
 
     given = {"max_steps": 6, "save_steps": 2, "per_device_train_batch_size": 4} | arguments
-    return (cls or Trainer)(
+    trainer = (cls or Trainer)(
         model=Model(),
         args=TrainingArguments(
             output_dir=str(home / "checkpoints"),
@@ -193,6 +199,8 @@ def trainer_of(home: Path, callbacks: list[Any], cls: Any = None, **arguments: A
         eval_dataset=Numbers(),
         callbacks=callbacks,
     )
+    callbacks[0].attach(trainer)
+    return trainer
 
 
 def callback_of(home: Path, **more: Any) -> Any:

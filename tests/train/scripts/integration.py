@@ -205,6 +205,7 @@ def hf() -> None:
     trainer = Trainer(
         model=model, args=arguments, train_dataset=Sequences(), eval_dataset=Sequences(), callbacks=callbacks
     )
+    callback.attach(trainer)
     try:
         trainer.train(resume_from_checkpoint=callback.resume_path)
     except Exception as err:
