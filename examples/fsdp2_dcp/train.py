@@ -79,6 +79,7 @@ def main() -> int:
 
     mon = rekindle.start(save=save)  # >>>
     watch = rekindle.LocalWatch(mon)  # >>>
+    watch.gradients(model)  # >>> who is slow
     if mon.resume_path is not None:  # >>>
         rekindle.load_dcp(mon.resume_path, **parts)  # >>>
     sampler = rekindle.ResumableSampler(data, batch_size=8, resume=mon.resume)  # >>> was: DistributedSampler
@@ -92,8 +93,7 @@ def main() -> int:
         optimizer.step()
         scheduler.step()
         watch.loss(loss)  # >>> FSDP reduces gradients out of sight: the rank's own loss tells where a NaN began
-        watch.stepped(step)  # >>>
-        mon.step(step, loss=loss)  # >>> an emergency checkpoint happens in here
+        mon.step(step, loss=loss, work_s=watch.stepped(step))  # >>> an emergency checkpoint happens in here
         if step % SAVE_EVERY == 0:
             # Copied to host memory now, written in the background; rank 0 tells the monitor when all shards are there.
             rekindle.save_dcp(FOLDER / f"step-{step:06d}", step=step, on_done=mon.saved, **parts)  # >>> on_done

@@ -17,6 +17,14 @@ from typing import Any
 
 import torch
 
+try:
+    from torch.distributed.fsdp import FSDPModule
+except ImportError:  # before torch 2.6
+
+    class FSDPModule:  # type: ignore[no-redef]
+        pass
+
+
 from rekindle.monitor import Monitor
 from rekindle.monitor.base.compiler import hide_from_compiler
 from rekindle.monitor.base.guard import PASS
@@ -37,7 +45,8 @@ class LocalWatch:
     """One per process, on the training thread. None of its methods raises or waits, but `close` for two seconds.
 
     watch = LocalWatch(mon)                 # scaler=...: see `Monitor.scaler`
-    watch.gradients(model)                  # once; FSDP2 shards its gradients out of sight: watch.loss(loss) each step
+    watch.gradients(model)                  # once; FSDP2 shards its gradients out of sight: watch.loss(loss) each step,
+                                            # and own work is that of a few of its modules' forward passes
     ...
     mon.step(step, loss=loss, work_s=watch.stepped(step))       # at each step
     """
@@ -51,7 +60,9 @@ class LocalWatch:
         self._handles: list[Any] = []
         self._began: Any = None
         self._worked: Any = None
-        self._paces: deque[tuple[Any, Any]] = deque(maxlen=STEPS_KEPT)
+        self._spans: list[tuple[Any, Any]] = []  # of own work in this step, where modules tell it
+        self._entered: dict[int, Any] = {}  # modules whose forward pass has begun
+        self._paces: deque[list[tuple[Any, Any]]] = deque(maxlen=STEPS_KEPT)
         self._spare: list[Any] = []  # events of the device that are used again: making one takes longer than recording
         self._noted: set[str] = set()
         # Inside a compiled function: one graph break, and nothing of ours is traced.
@@ -63,6 +74,8 @@ class LocalWatch:
             for handle in self._handles:
                 handle.remove()
             self._handles = [parameter.register_hook(self._see) for parameter in _spread(list(_small(model)))]
+            if not self._handles:
+                self._handles = self._watch_modules(model)
             if not self._handles:
                 self._note("gradients", "The model has no gradients to look at on this rank: its loss is looked at")
         except PASS:
@@ -83,8 +96,10 @@ class LocalWatch:
     def stepped(self, step: int) -> float | None:
         """The step is over. Returns the newest known seconds of own work in a step, for `Monitor.step(work_s=...)`.
 
-        Own work is from the end of the last step to the last gradient: before a rank waits for any other. On a GPU the
-        device measures it, so it is that of a step or two ago. None where no gradients are looked at.
+        Own work is from the end of the last step to the last gradient: before a rank waits for any other. Under FSDP2,
+        where ranks wait for each other at each module: from the end of the last step to the model's forward pass, and
+        the forward passes of some modules, once their parameters are there. On a GPU the device measures it, so it is
+        that of a step or two ago. None where neither is looked at.
         """
         try:
             if _is_capturing():
@@ -95,7 +110,8 @@ class LocalWatch:
             self._found.clear()
             self._tell()
             if self._began is not None and self._worked is not None:
-                self._paces.append((self._began, self._worked))
+                self._paces.append([(self._began, self._worked), *self._spans])
+            self._spans = []
             self._began, self._worked = self._now(None), None
             return self._pace()
         except PASS:
@@ -132,6 +148,36 @@ class LocalWatch:
         except BaseException as err:
             self._note(GRADIENT, f"A gradient cannot be looked at: {err!r}")
 
+    def _watch_modules(self, model: Any) -> list[Any]:
+        """Hooks on FSDP2's innermost modules, behind its own hooks, which wait for the parameters of all ranks."""
+        sharded = [module for module in model.modules() if isinstance(module, FSDPModule)]
+        inner = [one for one in sharded if not any(isinstance(part, FSDPModule) for part in list(one.modules())[1:])]
+        if not inner:
+            return []
+        handles = [model.register_forward_pre_hook(lambda *_: self._mark(None), prepend=True)]  # before FSDP's own
+        for number, module in enumerate(_spread(inner)):
+            handles.append(module.register_forward_pre_hook(lambda *_, number=number: self._mark(number)))
+            handles.append(module.register_forward_hook(lambda *_, number=number: self._mark(number, ends=True)))
+        return handles
+
+    def _mark(self, number: int | None, *, ends: bool = False) -> None:
+        """The model's forward pass begins (None), or that of a module begins or ends. A hook: returns nothing."""
+        if _is_compiling():
+            return
+        try:
+            if _is_capturing() or len(self._spans) >= FOLD_AT:
+                return
+            if number is None:
+                self._worked = self._worked or self._now(None)
+            elif not ends:
+                self._entered[number] = self._now(None)
+            elif (began := self._entered.pop(number, None)) is not None:
+                self._spans.append((began, self._now(None)))
+        except PASS:
+            raise
+        except BaseException as err:
+            self._note("modules", f"A module's own work cannot be measured: {err!r}")
+
     def _look(self, metric: str, values: Any) -> None:
         values = _plain(values.detach())
         if values is None:
@@ -161,14 +207,14 @@ class LocalWatch:
     def _pace(self) -> float | None:
         newest = None
         while self._paces:
-            began, worked = self._paces[0]
-            if isinstance(began, float) and isinstance(worked, float):
-                newest = worked - began
-            elif isinstance(began, float) or isinstance(worked, float):
+            spans = self._paces[0]
+            if len({isinstance(mark, float) for span in spans for mark in span}) > 1:
                 pass  # the device came into use in between
-            elif worked.query():
-                newest = began.elapsed_time(worked) / 1000.0
-                self._spare += (began, worked)
+            elif isinstance(spans[0][0], float):
+                newest = sum(worked - began for began, worked in spans)
+            elif all(worked.query() for _, worked in spans):
+                newest = sum(began.elapsed_time(worked) for began, worked in spans) / 1000.0
+                self._spare += (mark for span in spans for mark in span)
             else:
                 break
             self._paces.popleft()
