@@ -161,7 +161,9 @@ def relative_path(root: str, item: str) -> str | None:
     root, item = root.rstrip("/"), item.rstrip("/")
     if item == root:
         return ITSELF
-    return item[len(root) + 1 :] if root == "" or item.startswith(f"{root}/") else None
+    if root == "":
+        return item.lstrip("/")  # the whole bucket, or the file system's own root
+    return item[len(root) + 1 :] if item.startswith(f"{root}/") else None
 
 
 def verify_listing(manifest: Manifest, sizes: Mapping[str, int]) -> tuple[str, ...]:

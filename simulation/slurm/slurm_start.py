@@ -78,7 +78,7 @@ def _newest(unplanned: Unplanned, run: TrueRun) -> ResumePlan:
         for save in run.saved
         if save.is_whole and not save.looks_poisoned and numbers.get(save.attempt, 0) >= unplanned.since_attempt
     ]
-    best = max(found, key=lambda one: (one.step, one.at), default=None)
+    best = max(found, key=lambda save: (save.step, save.at), default=None)
     if best is None:
         return unplanned.base
     return ResumePlan(step=best.step, uri=best.root, skip=unplanned.base.skip)

@@ -329,6 +329,8 @@ def test_relative_paths_stop_at_the_roots_own_name() -> None:
     assert relative_path("a/step-1", "a/step-1/x/y") == "x/y"
     assert relative_path("a/step-1", "a/step-10/x") is None
     assert relative_path("/d/", "/d/f") == "f"
+    assert relative_path("", "a/b") == "a/b", "a bucket's root"
+    assert relative_path("/", "/a/b") == "a/b", "a file system's root"
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from chalicelib.domain.model.incident import Phase
 from chalicelib.domain.model.observation import AttemptStatus
 from chalicelib.domain.rules.run.ended import ENDED
 from chalicelib.domain.rules.run.preparing import BEFORE_ATTEMPT
-from chalicelib.domain.rules.run.queued import start_suspended, waiting_in_queue
+from chalicelib.domain.rules.run.queued import not_listed, start_suspended, waiting_in_queue
 from chalicelib.domain.rules.run.refuted import (
     claim_denied,
     claim_fast_again,
@@ -61,15 +61,6 @@ def open_unseen(context: RuleContext) -> Decision | None:
         return None
     reason = f"the attempt cannot be read: {why_unknown(context.seen.attempt)}; nothing is assumed"
     return context.unread("open.unseen", "open.unseen_limit", reason, context.unseen_for)
-
-
-@rule("attempt.not_listed")
-def open_gone(context: RuleContext) -> Decision | None:
-    """The platform does not know the attempt: asked once more."""
-    attempt = context.attempt_seen
-    if attempt.status is not AttemptStatus.GONE or context.has_ended(attempt):
-        return None
-    return context.stay("attempt.not_listed", f"the platform does not know {attempt.name}; asking once more")
 
 
 @rule("order.checkpoint_no_run")
@@ -222,7 +213,7 @@ PLATFORM_REPAIRS: Final = (
 )
 OPEN: Final = (
     open_unseen,
-    open_gone,
+    not_listed,
     order_checkpoint_no_run,
     order_owner_stopped,
     open_resubmit_ordered,

@@ -20,6 +20,7 @@ from chalicelib.domain.model.incident import STOPPED_BY_ORDER, CheckpointAsk, In
 from chalicelib.domain.model.observation import AttemptStatus, AttemptView
 from chalicelib.domain.model.start_view import Submission
 from chalicelib.domain.rules.run.platform_restart import PLATFORM_RESTARTED, adopt
+from chalicelib.domain.rules.run.queued import not_listed
 from chalicelib.domain.rules.run.starts import undo_try
 from chalicelib.domain.run.first_response import begin_checkpoint, begin_stop, shadow
 from rekindle.protocol.signals import FaultClass
@@ -99,11 +100,8 @@ def order_stop(context: RuleContext) -> Decision | None:
 
 @rule("attempt.not_listed")
 def order_stop_gone(context: RuleContext) -> Decision | None:
-    """The platform does not know it: asked once more."""
-    attempt = _to_stop(context)
-    if attempt is None or attempt.status is not AttemptStatus.GONE:
-        return None
-    return context.stay("attempt.not_listed", f"the platform does not know {attempt.name}; asking once more")
+    """The platform does not list it: asked once more."""
+    return first_decision((not_listed,), context) if _to_stop(context) is not None else None
 
 
 @rule("order.stop_lives")

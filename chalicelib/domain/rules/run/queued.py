@@ -1,4 +1,5 @@
-"""A run that waits in the platform's queue, or is suspended: it does not move, and nothing is wrong."""
+"""A run that the platform does not list yet, keeps in its queue, or has suspended: it does not move, and nothing is
+wrong."""
 
 from __future__ import annotations
 
@@ -9,9 +10,18 @@ from chalicelib.domain.decision.verdict import Decision, RuleContext, span_word
 from chalicelib.domain.model.action import ExcludeNodes, Severity
 from chalicelib.domain.model.incident import Phase
 from chalicelib.domain.model.known import Known
-from chalicelib.domain.model.observation import AttemptView
+from chalicelib.domain.model.observation import AttemptStatus, AttemptView
 from chalicelib.domain.model.start_view import StartState, Waits
 from chalicelib.domain.run.movement import new_watch
+
+
+@rule("attempt.not_listed")
+def not_listed(context: RuleContext) -> Decision | None:
+    """The platform does not list it: asked once more."""
+    attempt = context.attempt_seen
+    if attempt.status is not AttemptStatus.GONE or context.has_ended(attempt):
+        return None
+    return context.stay("attempt.not_listed", f"the platform does not list {attempt.name}; asking once more")
 
 
 def waiting_in_queue(context: RuleContext, attempt: AttemptView, *, group: str) -> Decision | None:

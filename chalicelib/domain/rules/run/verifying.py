@@ -32,7 +32,7 @@ from chalicelib.domain.rules.run.progress import (
     verify_starting,
     verify_waiting,
 )
-from chalicelib.domain.rules.run.queued import start_suspended, superfluous_exclusion, waiting_in_queue
+from chalicelib.domain.rules.run.queued import not_listed, start_suspended, superfluous_exclusion, waiting_in_queue
 from chalicelib.domain.rules.run.trouble_again import verify_non_finite, verify_spike, verify_stalled, verify_tell
 from chalicelib.domain.run.bad_nodes import to_exclude
 from chalicelib.domain.run.finishing import ended_completed_poisoned, ended_finishing
@@ -49,15 +49,6 @@ def verify_unseen(context: RuleContext) -> Decision | None:
         return None
     reason = f"the new attempt cannot be read: {why_unknown(context.seen.attempt)}"
     return context.unread("verify.unseen", "verify.unseen_limit", reason, context.unseen_for)
-
-
-@rule("attempt.not_listed")
-def verify_not_listed(context: RuleContext) -> Decision | None:
-    """The platform does not list it yet: asked once more."""
-    attempt = context.attempt_seen
-    if attempt.status is not AttemptStatus.GONE or context.has_ended(attempt):
-        return None
-    return context.stay("attempt.not_listed", f"the platform does not list {attempt.name} yet")
 
 
 @rule("verify.last_heartbeat")
@@ -196,7 +187,7 @@ def verify_queued(context: RuleContext) -> Decision | None:
 
 VERIFYING: Final = (
     verify_unseen,
-    verify_not_listed,
+    not_listed,
     ended_completed_poisoned,
     verify_last_heartbeat,
     verify_completed_unseen,
