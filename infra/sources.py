@@ -13,6 +13,7 @@ SERVICE: Final = "rekindle_service"  # the folder that `rekindle-service` instal
 SERVICE_FILES: Final = (
     "app.py",
     "chalicelib",
+    "docs",  # the pages that messages name
     "fleets",
     "infra",
     "localcloud",
@@ -39,7 +40,10 @@ def copy_service(target: Path) -> None:
     _copy(("LICENSE", "NOTICE"), target)
     shutil.copy(ROOT / "infra" / "distribution" / "pyproject.toml", target)
     _copy(SERVICE_FILES, target / SERVICE)
-    shutil.rmtree(target / SERVICE / "infra" / "site")  # writes the documentation, which is not there
+    shutil.rmtree(target / SERVICE / "infra" / "site")  # writes the documentation
+    for file in (target / SERVICE / "docs").rglob("*.*"):
+        if file.suffix != ".md":
+            file.unlink()
 
 
 def _copy(names: Iterable[str], target: Path) -> None:

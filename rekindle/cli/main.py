@@ -34,6 +34,7 @@ NEEDS_SERVICE = {
 # A module of ours that is missing is a fault of ours, never an extra that was not installed.
 _OURS = frozenset({"rekindle", "chalicelib", "localcloud", "fleets", "infra", "simulation", "app"})
 _EPILOG = "\n".join(["exit codes:", *(f"  {code:<3}  {meaning}" for code, meaning in MEANINGS.items())])
+_PAGES = "\n\npages: what a message names as docs/... is below {root}"
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -70,10 +71,11 @@ def main(argv: list[str] | None = None) -> int:
 
 def build_parser() -> argparse.ArgumentParser:
     """The whole command line, with the commands that other packages bring."""
+    root = service_root()
     parser = Parser(
         prog="rekindle",
         description="Watch and order the recovery of training runs.",
-        epilog=_EPILOG,
+        epilog=_EPILOG + (_PAGES.format(root=root) if root else ""),
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )

@@ -168,6 +168,8 @@ def test_with_its_extras_the_demo_the_deployment_and_the_agents_folder_come_from
     demo = here.rekindle("demo", "--fault", "kill")
     assert demo.returncode == 0, demo.stderr
     assert "recovered" in here.rekindle("incidents", "--all", "--store", "build/demo").stdout
+    pages = Path(here.rekindle("--help").stdout.split(" is below ")[1].strip())
+    assert (pages / "docs" / "runbook" / "sweep-silent.md").is_file()
     refused = here.rekindle("deploy", "--region", "eu-west-1")
     assert (refused.returncode, "no AWS credentials" in refused.stderr) == (4, True)
     built = here.run(

@@ -36,7 +36,7 @@ def serving(store: Path, *, only_look: bool) -> Iterator[str]:
         UsageError: the embedded cloud is not installed.
     """
     if not store.is_dir():
-        raise Unreachable(f"{store}: no such store (make demo leaves one in build/demo)")
+        raise Unreachable(f"{store}: no such store (rekindle demo leaves one in build/demo)")
     if not (store / FACTS).exists() and any(store.iterdir()):
         raise Unreachable(f"{store}: is no store, it holds no {FACTS}")  # nothing is written among other files
     root = service_root()

@@ -103,7 +103,7 @@ def stack_status(stack: Found[StackFacts], label: str) -> Iterator[Finding]:
     """
     match stack:
         case Missing():
-            yield error(label, "there is no such stack in this account and region (make deploy; --stack)")
+            yield error(label, "there is no such stack in this account and region (rekindle stack deploy; --stack)")
         case NotInspected(why):
             yield unknown(label, f"the stack was not looked at: {why}")
         case StackFacts():
