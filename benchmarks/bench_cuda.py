@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-import rekindle.monitor as rekindle
+from rekindle.monitor.starting import start_in
 
 STEPS_PER_BLOCK = 40
 
@@ -46,7 +46,7 @@ def _blocks(torch: Any, model: Any, data: Any, blocks: int) -> dict[str, float]:
     number = 0
     with tempfile.TemporaryDirectory() as mailbox:
         env = {"REKINDLE_JOB_ID": "bench", "TRAINING_JOB_NAME": "bench-1"}
-        monitor = rekindle.start(mailbox=mailbox, env=env)
+        monitor = start_in(env, mailbox=mailbox)
         watch = LocalWatch(monitor)
 
         def train(note: Callable[[Any], None]) -> float:

@@ -37,7 +37,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.util import find_spec
 from pathlib import Path
 
-import rekindle.monitor as rekindle
+from rekindle.monitor.base.settings import Config
+from rekindle.monitor.starting import start_in
 
 RANKS = (1, 2, 8, 32, 64, 128, 256)
 MODELLED_RANKS = 4096
@@ -130,13 +131,13 @@ class Costs:
 
 def run(steps: int, endpoint: str | None) -> Costs:
     with tempfile.TemporaryDirectory() as folder:
-        config = replace(rekindle.Config(), heartbeat_s=1.0, poll_s=1.0, metrics_s=5.0)  # busier than in life
+        config = replace(Config(), heartbeat_s=1.0, poll_s=1.0, metrics_s=5.0)  # busier than in life
         env = {"REKINDLE_JOB_ID": "bench", "REKINDLE_METRICS": "off"}
         if endpoint is not None:
             os.environ |= AWS | {"AWS_ENDPOINT_URL": endpoint}
             env = {"REKINDLE_JOB_ID": "bench", "REKINDLE_BUS": "bench"}
         mailbox = folder if endpoint is None else "s3://bench-bucket/run"
-        monitor = rekindle.start(mailbox=mailbox, config=config, env=env)
+        monitor = start_in(env, mailbox=mailbox, config=config)
         wall, cpu, pause = time.perf_counter_ns, time.thread_time_ns, threading.Event()
         walls = [0] * steps
         inside = 0
@@ -216,7 +217,7 @@ def resident_mb() -> float:
 def memory(steps: int) -> list[tuple[int, float]]:
     """(steps, resident MB) ten times in one run without pauses."""
     with tempfile.TemporaryDirectory() as folder:
-        monitor = rekindle.start(mailbox=folder, env={"REKINDLE_JOB_ID": "bench", "REKINDLE_METRICS": "off"})
+        monitor = start_in({"REKINDLE_JOB_ID": "bench", "REKINDLE_METRICS": "off"}, mailbox=folder)
         found = []
         for step in range(1, steps + 1):
             monitor.step(step, loss=2.5 + (step % 7) * 0.01, grad_norm=1.0, tokens=4096)

@@ -71,7 +71,8 @@ def rank_main(rank: int, ranks: int, port: int, home: Path, steps: int, pace_s: 
 
     before = len(os.listdir("/proc/self/fd"))
     env = {"REKINDLE_JOB_ID": "bench", "REKINDLE_METRICS": "off", "REKINDLE_MAILBOX": str(home)}
-    monitor = rekindle.start(save=save, env=env)
+    os.environ.update(env)
+    monitor = rekindle.start(save=save)
     walls, cpus, agreed = [], [], []
     pause, number = threading.Event(), 0
     store.add("started", 1)

@@ -123,9 +123,8 @@ def train(run: Run, gang: Gang) -> str:
     # >>> all that Rekindle asks of a training script: start, resume, step, saved, finish
     mon = rekindle.monitor.start(
         save=save,
-        rank=run.rank,
-        world_size=run.world_size,
-        handle_sigterm=True,  # SageMaker's stop: save once more, then go
+        ranks=rekindle.monitor.Ranks(rank=run.rank, world_size=run.world_size),
+        signals=("TERM",),  # SageMaker's stop: save once more, then go
     )
     if mon.resume.uri is not None:
         trainer.restore(checkpoint.load(mon.resume.uri))

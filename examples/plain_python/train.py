@@ -35,7 +35,7 @@ def main() -> int:
         path.write_text(json.dumps({"weight": weight, "step": step, "kind": kind}))
         return path
 
-    mon = rekindle.start(save=save, mailbox=str(folder), job_id="plain-python", handle_sigterm=True)
+    mon = rekindle.start(save=save, mailbox=str(folder), job_id="plain-python", signals=("TERM",))
     if mon.resume_path is not None:
         state = json.loads(Path(mon.resume_path).read_text())
         weight, first = state["weight"], state["step"] + 1

@@ -20,7 +20,7 @@ SCRIPTS: Final[Mapping[Integration, tuple[str, str]]] = {
         """\
 import rekindle.monitor as rekindle
 
-mon = rekindle.start(save=save, handle_sigterm=True)  # save(step, kind) writes a checkpoint and returns its path
+mon = rekindle.start(save=save, signals=("TERM",))  # save(step, kind) writes a checkpoint and returns its path
 path = mon.resume_path  # None for a fresh run; an error that names the URI where the checkpoint is not on this machine
 step, model = load(path) if path else (0, fresh())
 for step in range(step + 1, steps + 1):

@@ -32,7 +32,7 @@ def main() -> int:
         s3.put_object(Bucket=place.netloc, Key=key, Body=json.dumps({**state, "kind": kind}).encode())
         return f"s3://{place.netloc}/{key}"
 
-    mon = rekindle.monitor.start(save=save, handle_sigterm=True)
+    mon = rekindle.monitor.start(save=save, signals=("TERM",))
     if mon.resume.uri is not None:
         at = urlsplit(mon.resume.uri)
         state = json.loads(s3.get_object(Bucket=at.netloc, Key=at.path.lstrip("/"))["Body"].read())

@@ -11,13 +11,14 @@ import threading
 import time
 import weakref
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any, Final
 
 import torch.distributed as dist
 
 from rekindle.integrations.versions import is_seen
-from rekindle.monitor import Exchange, Monitor
+from rekindle.monitor import Exchange, Monitor, Ranks
 from rekindle.monitor import start as start_monitor
 from rekindle.monitor.base.settings import process_environment
 from rekindle.monitor.saving.saved import SaveFunction
@@ -289,9 +290,16 @@ def start(*, save: SaveFunction | None, **more: Any) -> Monitor:
     """
     rank, world_size = rank_and_world()
     if world_size > 1:  # alone here does not mean alone: then the launcher's variables speak
-        ours = {"rank": rank, "world_size": world_size, "exchange": Opener(), "share": share}
-        more = ours | {"end_collectives": end_collectives} | more
-    more.setdefault("handle_signals", True)
+        given = more.get("ranks") or Ranks()
+        more["ranks"] = replace(
+            given,
+            rank=rank,
+            world_size=world_size,
+            exchange=given.exchange or Opener(),
+            share=given.share or share,
+            end_collectives=given.end_collectives or end_collectives,
+        )
+    more.setdefault("signals", ("TERM", "USR1"))
     global _monitor
     monitor = start_monitor(save=save, **more)
     _monitor = weakref.ref(monitor)

@@ -16,7 +16,7 @@ from typing import Protocol
 
 from rekindle.monitor.base.guard import must_pass
 from rekindle.monitor.base.identity import Identity
-from rekindle.monitor.base.trouble import logger
+from rekindle.monitor.base.trouble import NotWatched, logger
 
 TAKE_OVER_S = 3.0  # for the monitor before to seal and answer what it can; its threads finish the rest
 WHY = "another monitor has started in this process"
@@ -49,20 +49,15 @@ _masks = threading.local()
 _has_hooks = False
 
 
-def admit(monitor: ClosableMonitor) -> bool:
-    """Whether this monitor may begin. One of the same job and rank that still lives is ended first.
+def admit(monitor: ClosableMonitor) -> None:
+    """Register a monitor that is about to begin. One of the same job and rank that still lives is ended first.
 
-    A process has one job: a monitor of another job is refused, since both would take the same signals.
+    Raises: NotWatched where a monitor of another job lives: both would take the same signals.
     """
     with _lock:
         for other in live_monitors():
             if other.identity.job_id != monitor.identity.job_id:
-                logger.warning(
-                    "Rekindle's monitor of job %s stays silent: this process has one of job %s, which is not finished",
-                    monitor.identity.job_id,
-                    other.identity.job_id,
-                )
-                return False
+                raise NotWatched(f"this process has a monitor of job {other.identity.job_id}, which is not finished")
         for other in live_monitors():
             if other.identity.rank == monitor.identity.rank:
                 logger.warning("A second monitor of rank %d takes over from the first", other.identity.rank)
@@ -70,7 +65,6 @@ def admit(monitor: ClosableMonitor) -> bool:
                 other.finish(WHY, TAKE_OVER_S)
         _register_hooks()
         _living[:] = [weakref.ref(living) for living in live_monitors()] + [weakref.ref(monitor)]
-        return True
 
 
 def unregister(monitor: ClosableMonitor) -> None:

@@ -98,6 +98,7 @@ class LiveMonitor(Monitor):
         clients: Clients,
         clock: Clock,
         loss_kind: LossKind = LossKind.AUTO,
+        on_event: Callable[[str, dict[str, Any]], object] | None = None,
     ) -> None:
         super().__init__(resume, local_path(resume.uri, upload))
         self.identity = identity
@@ -135,6 +136,7 @@ class LiveMonitor(Monitor):
             is_first_rank=is_first,
             dimensions={"JobId": identity.job_id},
             metrics_s=config.metrics_s,
+            on_event=on_event,
         )
         self._events = Worker("events", self._outbox.turn_events, trouble, is_done=lambda: self._outbox.has_sent_events)
         self._metrics = Worker("metrics", self._metrics_turn, trouble, is_done=lambda: self._outbox.has_sent_metrics)
@@ -548,7 +550,7 @@ class LiveMonitor(Monitor):
         if self._has_later:
             self._later.end(min(until, time.monotonic() + LATE_S))
         if (stretch := self._state.bad_at_the_end()) is not None:
-            self._voice.push_bad_stretch(stretch, is_judge=self._seat.is_mine)
+            self._tell_bad_stretch(stretch)
         if self._negotiation is not None:
             soon = min(until, time.monotonic() + LATE_S)
             self._await_parts(self._negotiation, grace_until if self._saver.is_under_way else soon)
@@ -625,8 +627,13 @@ class LiveMonitor(Monitor):
         if is_first and self._reporter is not None:
             self._reporter.non_finite(step, metric)
         if stretch is not None:
-            self._voice.push_bad_stretch(stretch, is_judge=self._seat.is_mine)
+            self._tell_bad_stretch(stretch)
             self._loss_news()
+
+    def _tell_bad_stretch(self, stretch: BadStretch) -> None:
+        self._voice.push_bad_stretch(stretch, is_judge=self._seat.is_mine)
+        if self._seat.is_mine or stretch.own:  # the loss is every rank's: one of them says it
+            self._losses.warn(stretch)
 
     def _loss_news(self) -> None:
         self._heartbeat_soon()

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any
+from types import TracebackType
+from typing import Any, Final, TypeVar, cast
 
 from rekindle.monitor.base.guard import guarded
 from rekindle.monitor.base.trouble import Trouble
 from rekindle.protocol.mailbox import ENV_CHECKPOINT_DIR, ENV_CHECKPOINT_URI, ENV_RESUME_URI, ResumePlan
+
+_Self = TypeVar("_Self", bound="Monitor")
+_Batch = TypeVar("_Batch")
+_END: Final = object()
 
 
 class Monitor:
@@ -37,6 +42,15 @@ class Monitor:
                 f"{ENV_CHECKPOINT_URI} to a folder that mirrors it, or download it and load that"
             )
         return self._local_path
+
+    def __enter__(self: _Self) -> _Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """`finish`, with what the block raised as the reason."""
+        self.finish("finished" if kind is None else f"died of {kind.__name__}")
 
     def _inner(self, where: str, err: BaseException) -> None:
         self._trouble.inner(where, err)
@@ -110,6 +124,26 @@ class Monitor:
     def should_skip(self, step: int) -> bool:
         """Whether the batch that `step` would use belongs to a window to leave out."""
         return self.resume.should_skip(step)
+
+    def batches(self, loader: Iterable[_Batch], last_step: int) -> Iterator[tuple[int, _Batch]]:
+        """(step, batch) from the step after the resume point to `last_step`, without the steps to leave out.
+
+        The batch of a step that is left out is read and dropped, so that every later step has its own. `loader` is read
+        again from its beginning when it ends: an epoch. Its first batch is that of the first step here: a loader or a
+        dataset that is resumed by its `state_dict` stands there, a list of batches is cut by the script, and
+        map-style data have `ResumableSampler`. Ends early where `should_stop`. Raises what `loader` raises.
+        """
+        step, batches = (self.resume.step or 0) + 1, iter(loader)
+        while step <= last_step and not self.should_stop:
+            batch = next(batches, _END)
+            if batch is _END:
+                batches = iter(loader)
+                batch = next(batches, _END)
+            if batch is _END:
+                return
+            if not self.should_skip(step):
+                yield step, cast(_Batch, batch)
+            step += 1
 
     @property
     def should_stop(self) -> bool:

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-import rekindle.monitor as rekindle
 from rekindle.checkpoints.marks import QuarantineMark
 from rekindle.monitor.mail.boxes import DirectoryBox
 from rekindle.protocol.mailbox import Manifest, ManifestFile, ResumePlan, SaveKind
 from tests.checkpoints.made import layout
 from tests.checkpoints.test_folders import laid_out
+from tests.monitor.boxes import start_monitor
 
 AT = datetime(2026, 11, 20, tzinfo=UTC)
 
@@ -25,7 +25,7 @@ def disk(tmp_path: Path) -> Path:
 
 def plan_of(tmp_path: Path, **env: str) -> ResumePlan:
     given = {"REKINDLE_MAILBOX": str(tmp_path / "box"), "REKINDLE_CHECKPOINT_DIR": str(tmp_path / "ckpt")}
-    return rekindle.start(env={**given, "REKINDLE_MONITOR": "off", **env}).resume
+    return start_monitor(env={**given, "REKINDLE_MONITOR": "off", **env}).resume
 
 
 def test_an_attempt_that_was_told_no_checkpoint_finds_the_newest_whole_one(tmp_path: Path, disk: Path) -> None:

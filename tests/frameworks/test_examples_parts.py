@@ -19,12 +19,27 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, Dataset
 
-import rekindle.monitor
 from rekindle.integrations import torch as integration
 from rekindle.protocol.mailbox import Manifest, ResumePlan, SkipWindow, manifest_prefix
 from rekindle.protocol.reports import RankReport, ReportKind, report_prefix
+from tests.monitor.boxes import start_monitor
 
 PATIENCE_S = 120.0
+
+
+@pytest.fixture(autouse=True)
+def environment() -> Iterator[None]:
+    """What `in_environment` sets ends with the test."""
+    before = dict(os.environ)
+    yield
+    os.environ.clear()
+    os.environ.update(before)
+
+
+def in_environment(env: dict[str, str]) -> dict[str, Any]:
+    """Set what a launcher sets. Returns arguments of an integration that leave this process's signals alone."""
+    os.environ.update(env)
+    return {"signals": ()}
 
 
 def env_of(home: Path, plan: ResumePlan | None = None) -> dict[str, str]:
@@ -163,7 +178,7 @@ def gang(tmp_path: Path) -> Iterator[None]:
 def test_a_gradient_that_is_not_finite_is_reported_by_its_own_rank_and_step_before_it_is_averaged(
     tmp_path: Path,
 ) -> None:
-    mon = rekindle.monitor.start(env=env_of(tmp_path))
+    mon = start_monitor(env=env_of(tmp_path))
     model = DistributedDataParallel(nn.Linear(4, 1))
     watch = integration.LocalWatch(mon)
     watch.gradients(model)
@@ -188,7 +203,7 @@ def test_looking_at_gradients_changes_none_of_them() -> None:
         torch.manual_seed(3)
         model = DistributedDataParallel(nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 1)))
         if is_watched:
-            integration.LocalWatch(rekindle.monitor.start(env={})).gradients(model)
+            integration.LocalWatch(start_monitor(env={})).gradients(model)
         for _ in range(3):
             model(torch.randn(4, 8)).square().mean().backward()
         return [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
@@ -243,7 +258,7 @@ def train_hf(home: Path, plan: ResumePlan, accumulate: int) -> list[list[int]]:
         report_to="none",
         disable_tqdm=True,
     )
-    callback = RekindleCallback(env=env_of(home, plan), handle_signals=False)
+    callback = RekindleCallback(**in_environment(env_of(home, plan)))
     trainer = Trainer(model=model, args=arguments, train_dataset=Numbers(), callbacks=[callback])
     callback.attach(trainer)
     trainer.train(resume_from_checkpoint=callback.resume_path)
@@ -290,7 +305,7 @@ def train_lightning(home: Path, plan: ResumePlan, ckpt_path: Path | None) -> lis
 
     sampler = integration.ResumableSampler(Numbers(), batch_size=4)
     every_step = ModelCheckpoint(home / "checkpoints", filename="{step}", every_n_train_steps=1, save_top_k=-1)
-    callback = RekindleCallback(sampler=sampler, env=env_of(home, plan), handle_signals=False)
+    callback = RekindleCallback(sampler=sampler, **in_environment(env_of(home, plan)))
     trainer = lightning.Trainer(
         accelerator="cpu",
         devices=1,
@@ -332,7 +347,7 @@ def test_accelerate_leaves_out_exactly_the_windows(tmp_path: Path) -> None:
         model, optimizer, loader = accelerator.prepare(
             model, optimizer, DataLoader(Numbers(), batch_size=4, shuffle=True)
         )
-        run = Rekindle(accelerator, home / "checkpoints", env=env_of(home, plan), handle_signals=False)
+        run = Rekindle(accelerator, home / "checkpoints", **in_environment(env_of(home, plan)))
         run.resume()
         for step, batch in run.steps(loader, 16):
             optimizer.zero_grad()
@@ -357,7 +372,7 @@ def test_a_run_that_was_told_to_go_on_from_where_it_cannot_reach_does_not_start_
     from rekindle.integrations.hf import RekindleCallback
 
     plan = ResumePlan(step=7, uri="s3://bucket/run/checkpoint-7")
-    callback = RekindleCallback(env=env_of(tmp_path, plan), handle_signals=False)
+    callback = RekindleCallback(**in_environment(env_of(tmp_path, plan)))
     with pytest.raises(ValueError, match="REKINDLE_RESUME_URI: s3://bucket/run/checkpoint-7 is no local path"):
         _ = callback.resume_path
     callback.monitor.finish()
@@ -365,7 +380,7 @@ def test_a_run_that_was_told_to_go_on_from_where_it_cannot_reach_does_not_start_
         "REKINDLE_CHECKPOINT_DIR": str(tmp_path),
         "REKINDLE_CHECKPOINT_URI": "s3://bucket/run",
     }
-    callback = RekindleCallback(env=mirrored, handle_signals=False)
+    callback = RekindleCallback(**in_environment(mirrored))
     assert callback.resume_path == str(tmp_path / "checkpoint-7")
     callback.monitor.finish()
 

@@ -9,8 +9,8 @@ from typing import Final
 import pytest
 
 from infra.package import ROOT
-from rekindle.monitor import Config
 from rekindle.monitor.base.settings import VARIABLES as OF_THE_MONITOR
+from rekindle.monitor.base.settings import Config
 from rekindle.slurm_agent.base.settings import DEFAULT_POLL_S
 
 PRODUCT = ("rekindle", "chalicelib", "infra", "localcloud")

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
-from rekindle.monitor import Config
+from rekindle.monitor import Exchange, Monitor, Ranks
+from rekindle.monitor.base.settings import Config, process_environment
 from rekindle.monitor.mail.boxes import DirectoryBox
+from rekindle.monitor.starting import start_in
 from rekindle.protocol.mailbox import (
     CheckpointReply,
     CheckpointRequest,
@@ -26,6 +29,29 @@ from rekindle.protocol.mailbox import (
 
 PATIENCE_S = 120.0  # how long a test waits for a fact that never comes
 QUICK = Config(heartbeat_s=0.05, poll_s=0.02, metrics_s=0.05, watch_s=0.02, judge_s=0.02, agree_s=0.02)
+
+
+def start_monitor(
+    *,
+    env: Mapping[str, str] | None = None,
+    rank: int | None = None,
+    world_size: int | None = None,
+    exchange: Callable[[], Exchange | None] | None = None,
+    share: Callable[[str], str] | None = None,
+    saves_alone: bool = False,
+    end_collectives: Callable[[], None] | None = None,
+    **more: Any,
+) -> Monitor:
+    """`rekindle.monitor.start` with an environment, settings (`config`) and a clock of the test's own."""
+    ranks = Ranks(
+        rank=rank,
+        world_size=world_size,
+        exchange=exchange,
+        share=share,
+        saves_alone=saves_alone,
+        end_collectives=end_collectives,
+    )
+    return start_in(process_environment() if env is None else env, ranks=ranks, **more)
 
 
 class ObservedBox(DirectoryBox):

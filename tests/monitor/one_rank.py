@@ -6,17 +6,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import rekindle.monitor as rekindle
 from rekindle.monitor import Monitor
 from rekindle.monitor.live import LiveMonitor
-from tests.monitor.boxes import PATIENCE_S, QUICK, ObservedBox
+from tests.monitor.boxes import PATIENCE_S, QUICK, ObservedBox, start_monitor
 
 
 @contextmanager
 def started(box: ObservedBox) -> Iterator[LiveMonitor]:
     """Finished at the end of the block."""
     env = {"REKINDLE_JOB_ID": "job", "TRAINING_JOB_NAME": "run-1"}
-    made = rekindle.start(mailbox=box, config=QUICK, env=env)
+    made = start_monitor(mailbox=box, config=QUICK, env=env)
     assert isinstance(made, LiveMonitor)
     yield made
     made.finish(timeout_s=PATIENCE_S)

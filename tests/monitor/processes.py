@@ -16,6 +16,7 @@ ROOT = Path(__file__).parents[2]
 PRELUDE = """
 import ctypes, json, os, signal, sys, threading, time
 from pathlib import Path
+from rekindle.monitor import Ranks
 here = Path(sys.argv[1])
 
 def say(**what):
@@ -36,10 +37,11 @@ def save(step, kind):
     return path
 
 def start(**more):
-    import rekindle.monitor as rekindle
-    config = rekindle.Config(heartbeat_s=0.05, poll_s=0.05, watch_s=0.05, **more.pop("config", {}))
+    from rekindle.monitor.base.settings import Config
+    from rekindle.monitor.starting import start_in
+    config = Config(heartbeat_s=0.05, poll_s=0.05, watch_s=0.05, **more.pop("config", {}))
     env = {"REKINDLE_JOB_ID": "job", "TRAINING_JOB_NAME": "run-1"} | more.pop("env", {})
-    return rekindle.start(**({"save": save, "mailbox": str(here), "config": config, "env": env} | more))
+    return start_in(env, **({"save": save, "mailbox": str(here), "config": config} | more))
 """
 
 

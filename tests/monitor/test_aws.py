@@ -19,13 +19,12 @@ import boto3
 import pytest
 from moto.server import ThreadedMotoServer
 
-import rekindle.monitor as rekindle
 from chalicelib.domain.model.signal import SignalKind
 from chalicelib.ingest.envelope import open_envelope
 from chalicelib.ingest.monitor import parse as parse_event
-from rekindle.monitor import Config
 from rekindle.monitor.base.aws import Clients
 from rekindle.monitor.base.clock import SystemClock
+from rekindle.monitor.base.settings import Config
 from rekindle.monitor.base.trouble import Trouble
 from rekindle.monitor.mail.boxes import S3Box, open_box
 from rekindle.monitor.mail.bus_events import SPEAKERS
@@ -46,7 +45,7 @@ from rekindle.protocol.mailbox import (
     verify_listing,
 )
 from rekindle.protocol.signals import EventType
-from tests.monitor.boxes import PATIENCE_S, QUICK
+from tests.monitor.boxes import PATIENCE_S, QUICK, start_monitor
 
 pytestmark = pytest.mark.long
 
@@ -144,7 +143,7 @@ def test_events_metrics_and_a_checkpoint_in_s3_arrive(cloud: Cloud) -> None:
 
     config = replace(QUICK, metrics_s=3600.0)
     box = PolledBox(Place.parse("s3://box/run"), Clients())
-    monitor = rekindle.start(save=save, mailbox=box, config=config, env=JOB)
+    monitor = start_monitor(save=save, mailbox=box, config=config, env=JOB)
     for step in range(1, 31):
         monitor.step(step, loss=1.0 + step, grad_norm=0.5, tokens=512, accuracy=0.25, bad=math.inf)
         if step == 20:
@@ -213,7 +212,7 @@ def test_a_bad_loss_that_lasts_leaves_for_the_bus_at_once_not_at_the_next_heartb
     cloud: Cloud,
 ) -> None:
     slow = Config(heartbeat_s=3600, poll_s=3600, metrics_s=3600)
-    monitor = rekindle.start(config=slow, env=JOB)
+    monitor = start_monitor(config=slow, env=JOB)
     monitor.step(1, loss=1.0)
     for step in (2, 3, 4):
         monitor.step(step, loss=math.nan)
@@ -222,7 +221,7 @@ def test_a_bad_loss_that_lasts_leaves_for_the_bus_at_once_not_at_the_next_heartb
 
 
 def test_a_stall_reaches_the_bus_with_all_stacks_while_this_thread_is_blocked(cloud: Cloud) -> None:
-    monitor = rekindle.start(config=replace(QUICK, stall_startup_s=0.1), env=JOB, rank=3, world_size=8)
+    monitor = start_monitor(config=replace(QUICK, stall_startup_s=0.1), env=JOB, rank=3, world_size=8)
     stall = cloud.wait_for(EventType.STALL)
     monitor.finish(timeout_s=PATIENCE_S)
     assert (stall["phase"], stall["limit_s"], stall["step"], stall["rank"]) == ("startup", 0.1, None, 3)
@@ -232,7 +231,7 @@ def test_a_stall_reaches_the_bus_with_all_stacks_while_this_thread_is_blocked(cl
 
 def test_only_the_first_few_ranks_speak_on_the_bus_of_what_all_see(cloud: Cloud) -> None:
     for rank in (0, SPEAKERS - 1, SPEAKERS):
-        monitor = rekindle.start(config=QUICK, env=JOB, rank=rank, world_size=64)
+        monitor = start_monitor(config=QUICK, env=JOB, rank=rank, world_size=64)
         monitor.step(4, loss=math.nan)
         monitor.finish(timeout_s=PATIENCE_S)
     said = [(event["detail-type"], event["detail"]["rank"]) for event in cloud.events()]
@@ -242,7 +241,7 @@ def test_only_the_first_few_ranks_speak_on_the_bus_of_what_all_see(cloud: Cloud)
 
 def test_whether_a_rank_is_alone_is_said_where_the_script_knows(cloud: Cloud) -> None:
     for rank, ranks in ((1, [1]), (2, [2, 3]), (3, None)):
-        monitor = rekindle.start(config=QUICK, env=JOB, rank=rank, world_size=4)
+        monitor = start_monitor(config=QUICK, env=JOB, rank=rank, world_size=4)
         monitor.local_non_finite(5, "grad", ranks=ranks)
         monitor.local_non_finite(6, "grad", ranks=ranks)
         monitor.finish(timeout_s=PATIENCE_S)
@@ -253,7 +252,7 @@ def test_whether_a_rank_is_alone_is_said_where_the_script_knows(cloud: Cloud) ->
 
 
 def test_a_spike_and_its_end_are_told_with_onset_and_evidence_and_stand_in_the_heartbeat(cloud: Cloud) -> None:
-    monitor = rekindle.start(mailbox="s3://box/run", config=QUICK, env=JOB)
+    monitor = start_monitor(mailbox="s3://box/run", config=QUICK, env=JOB)
     losses = [2.0 + 0.01 * (step % 7) for step in range(600)]
     losses[300:310] = [9.0] * 10
     for step, loss in enumerate(losses, start=1):
@@ -302,7 +301,7 @@ def test_training_does_not_notice_that_aws_is_away_and_is_told_once(
 ) -> None:
     for name, value in (FAKE | {"AWS_ENDPOINT_URL": "http://127.0.0.1:9"}).items():
         monkeypatch.setenv(name, value)
-    monitor = rekindle.start(save=lambda step, kind: "/x", mailbox=mailbox, config=QUICK, env=JOB)
+    monitor = start_monitor(save=lambda step, kind: "/x", mailbox=mailbox, config=QUICK, env=JOB)
     assert not monitor.is_silent
     with connecting_threads() as connecting:
         for step in range(2000):
@@ -381,7 +380,7 @@ def test_an_event_is_dated_by_the_bus_and_not_by_a_host_whose_clock_is_off(cloud
         def now(self) -> datetime:
             return super().now() - timedelta(days=3)
 
-    monitor = rekindle.start(config=QUICK, env=JOB, clock=Slow())
+    monitor = start_monitor(config=QUICK, env=JOB, clock=Slow())
     monitor.step(4, loss=math.nan)
     monitor.finish(timeout_s=PATIENCE_S)
     signals = [parse_event(open_envelope({"account": "1" * 12} | event)) for event in cloud.events()]

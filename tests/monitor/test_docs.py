@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rekindle.monitor import Config
+from rekindle.monitor.base.settings import Config
 
 TEXT = (Path(__file__).parents[2] / "docs" / "monitor.md").read_text()
 METRICS = re.findall(r"^  \| [^|`]+: `([^`]+)` \| `(\w+)` \| `([^`]+)` \|$", TEXT, re.MULTILINE)

@@ -10,10 +10,9 @@ from typing import Any
 
 import pytest
 
-import rekindle.monitor as rekindle
 from rekindle.monitor import Monitor
 from rekindle.protocol.mailbox import Heartbeat, heartbeat_key
-from tests.monitor.boxes import PATIENCE_S, QUICK, ObservedBox
+from tests.monitor.boxes import PATIENCE_S, QUICK, ObservedBox, start_monitor
 
 CHANGE = 300  # the step from which the loss is up
 STEPS = 600
@@ -34,7 +33,7 @@ def _heartbeat(
 ) -> Heartbeat:
     """The last beat of a run whose loss stands `height(steps since the change)` times higher after the change."""
     env = {"REKINDLE_JOB_ID": "job", "TRAINING_JOB_NAME": "run-1"}
-    monitor = rekindle.start(mailbox=box, config=QUICK, env=env, **more)
+    monitor = start_monitor(mailbox=box, config=QUICK, env=env, **more)
     assert not monitor.is_silent
     chance = random.Random(0)
     for step in range(1, STEPS + 1):
@@ -83,11 +82,11 @@ def test_a_kind_that_does_not_exist_is_passed_over(box: ObservedBox) -> None:
 @pytest.mark.parametrize("steps", [0, -5, 10**12, 2.5, math.nan, math.inf, "many", object(), True])
 @pytest.mark.parametrize("what", ["sequence length", "", None, 3, object()])
 def test_no_arguments_make_an_announcement_raise(box: ObservedBox, what: Any, steps: Any) -> None:
-    monitor = rekindle.start(mailbox=box, config=QUICK, env={"REKINDLE_JOB_ID": "job", "TRAINING_JOB_NAME": "run-1"})
+    monitor = start_monitor(mailbox=box, config=QUICK, env={"REKINDLE_JOB_ID": "job", "TRAINING_JOB_NAME": "run-1"})
     monitor.expect(what, steps=steps)
     monitor.step(1, loss=2.0)
     monitor.finish(timeout_s=PATIENCE_S)
 
 
 def test_a_silent_monitor_takes_announcements_too() -> None:
-    rekindle.start(env={}).expect("curriculum", steps=10)
+    start_monitor(env={}).expect("curriculum", steps=10)

@@ -42,7 +42,7 @@ def manifests(here: Path) -> list[int]:
 
 def test_a_forked_child_ends_at_sigterm_even_if_it_comes_right_after_the_fork(launch: Launch) -> None:
     script = launch("""
-        mon = start(handle_signals=True)
+        mon = start(signals=("TERM", "USR1"))
         mon.step(1)
         codes = set()
         for _ in range(200):
@@ -61,7 +61,7 @@ def test_a_forked_child_ends_at_sigterm_even_if_it_comes_right_after_the_fork(la
 
 def test_a_child_that_a_thread_forks_ends_at_sigterm_too(launch: Launch) -> None:
     script = launch("""
-        mon = start(handle_signals=True)
+        mon = start(signals=("TERM", "USR1"))
         mon.step(1)
         codes = []
         def fork():
@@ -85,7 +85,7 @@ def test_a_pool_and_a_daemon_process_end_with_their_trainer(launch: Launch) -> N
     script = launch("""
         import multiprocessing
         context = multiprocessing.get_context("fork")
-        mon = start(handle_signals=True)
+        mon = start(signals=("TERM", "USR1"))
         mon.step(1)
         pool = context.Pool(2)
         pool.map(abs, range(4))
@@ -104,7 +104,7 @@ def test_a_forked_child_has_the_scripts_handlers_back_and_the_wakeup_descriptor_
     script = launch("""
         def mine(*args): say(mine=True)
         signal.signal(signal.SIGTERM, mine)
-        mon = start(handle_signals=True)
+        mon = start(signals=("TERM", "USR1"))
         mon.step(1)
         if os.fork() == 0:
             say(
@@ -127,7 +127,7 @@ def test_a_forked_child_has_the_scripts_handlers_back_and_the_wakeup_descriptor_
 
 def test_a_forked_child_can_use_the_whole_face_while_a_thread_of_the_parent_held_a_lock(launch: Launch) -> None:
     script = launch("""
-        mon = start(handle_signals=True)
+        mon = start(signals=("TERM", "USR1"))
         mon.step(1)
         held = threading.Event()
         def hold():
@@ -150,11 +150,11 @@ def test_a_forked_child_can_use_the_whole_face_while_a_thread_of_the_parent_held
 
 def test_a_forked_child_may_start_a_monitor_of_its_own(launch: Launch) -> None:
     script = launch("""
-        mon = start(handle_signals=True)
+        mon = start(signals=("TERM", "USR1"))
         mon.step(1)
         child = os.fork()
         if child == 0:
-            own = start(handle_signals=True, env={"TRAINING_JOB_NAME": "run-2", "REKINDLE_JOB_ID": "other"})
+            own = start(signals=("TERM", "USR1"), env={"TRAINING_JOB_NAME": "run-2", "REKINDLE_JOB_ID": "other"})
             own.step(1)
             say(silent=own.is_silent)
             own.finish()
@@ -167,35 +167,6 @@ def test_a_forked_child_may_start_a_monitor_of_its_own(launch: Launch) -> None:
     assert script.heard() == {"parent": False}
 
 
-def test_a_spawned_child_on_slurm_survives_the_signal_for_a_checkpoint_and_ends_at_sigterm(
-    launch: Launch, tmp_path: Path
-) -> None:
-    (tmp_path / "worker_of_test.py").write_text(
-        "import os, time\nimport rekindle.monitor\n"
-        "def work(pipe):\n    pipe.send(os.getpid())\n    pipe.recv()\n    pipe.send('alive')\n    time.sleep(3600)\n"
-    )
-    script = launch(
-        """
-        sys.path.insert(0, str(here))
-        os.environ["PYTHONPATH"] += os.pathsep + str(here)
-        import multiprocessing, worker_of_test
-        mine, theirs = multiprocessing.Pipe()
-        child = multiprocessing.get_context("spawn").Process(target=worker_of_test.work, args=(theirs,), daemon=True)
-        child.start()
-        os.kill(mine.recv(), signal.SIGUSR1)
-        mine.send("go on")
-        say(child=mine.recv())
-        child.terminate()
-        child.join()
-        say(code=child.exitcode)
-        """,
-        SLURM_JOB_ID="17",
-        REKINDLE_MAILBOX=str(tmp_path),
-    )
-    assert script.heard() == {"child": "alive"}
-    assert script.heard() == {"code": -signal.SIGTERM}
-
-
 # ---- SIGTERM ----
 
 
@@ -203,7 +174,7 @@ def test_a_script_that_never_looks_at_should_stop_ends_of_sigterm_once_it_is_sav
     launch: Launch, tmp_path: Path
 ) -> None:
     script = launch("""
-        mon = start(handle_signals=True)
+        mon = start(signals=("TERM", "USR1"))
         mon.step(1)
         say(ready=True)
         for step in range(2, 10**9):
@@ -221,7 +192,7 @@ def test_a_script_that_never_looks_at_should_stop_ends_of_sigterm_once_it_is_sav
 def test_a_rank_that_is_stuck_in_c_under_torchrun_ends_of_sigterm(launch: Launch) -> None:
     script = launch(
         """
-        mon = start(handle_signals=True, env=dict(os.environ) | {"REKINDLE_JOB_ID": "job"})
+        mon = start(signals=("TERM", "USR1"), env=dict(os.environ) | {"REKINDLE_JOB_ID": "job"})
         for step in range(1, 12):
             time.sleep(0.01)
             mon.step(step)
@@ -242,7 +213,7 @@ def test_a_rank_that_is_stuck_in_c_under_torchrun_ends_of_sigterm(launch: Launch
     ("arguments", "why"),
     [
         ("save=None", "nothing can be saved"),
-        ("world_size=2, rank=1, exchange=lambda: None", "nothing can be saved"),
+        ("ranks=Ranks(world_size=2, rank=1, exchange=lambda: None)", "nothing can be saved"),
         ("config={'term_grace_s': 2.0}", "did not end within 2 s"),
     ],
 )
@@ -250,7 +221,7 @@ def test_a_rank_that_cannot_save_ends_of_sigterm_as_without_the_monitor(
     launch: Launch, arguments: str, why: str
 ) -> None:
     script = launch(f"""
-        mon = start(handle_signals=True, {arguments})
+        mon = start(signals=("TERM", "USR1"), {arguments})
         mon.step(1)
         say(ready=True)
         stuck_in_c()
@@ -264,7 +235,7 @@ def test_a_rank_that_cannot_save_ends_of_sigterm_as_without_the_monitor(
 
 def test_before_the_first_step_sigterm_ends_the_process_at_once(launch: Launch) -> None:
     script = launch("""
-        mon = start(handle_signals=True)
+        mon = start(signals=("TERM", "USR1"))
         say(ready=True)
         stuck_in_c()
     """)
@@ -275,7 +246,7 @@ def test_before_the_first_step_sigterm_ends_the_process_at_once(launch: Launch) 
 
 def test_a_silent_monitor_leaves_sigterm_alone(launch: Launch) -> None:
     script = launch("""
-        mon = start(handle_signals=True, mailbox=None)
+        mon = start(signals=("TERM", "USR1"), mailbox=None)
         say(silent=mon.is_silent)
         stuck_in_c()
     """)
@@ -286,7 +257,7 @@ def test_a_silent_monitor_leaves_sigterm_alone(launch: Launch) -> None:
 
 def test_a_script_that_was_told_to_stop_has_the_grace_to_end_by_itself(launch: Launch, tmp_path: Path) -> None:
     script = launch("""
-        mon = start(handle_signals=True)
+        mon = start(signals=("TERM", "USR1"))
         mon.step(1)
         say(ready=True)
         hear()
@@ -313,7 +284,7 @@ def test_a_script_that_was_told_to_stop_has_the_grace_to_end_by_itself(launch: L
 
 def test_sigterm_twice_at_once_is_one_wish_and_a_third_is_obeyed(launch: Launch, tmp_path: Path) -> None:
     script = launch("""
-        mon = start(handle_signals=True)
+        mon = start(signals=("TERM", "USR1"))
         mon.step(1)
         say(ready=True)
         hear()
@@ -334,7 +305,7 @@ def test_sigterm_twice_at_once_is_one_wish_and_a_third_is_obeyed(launch: Launch,
 
 def test_a_sigterm_that_the_loop_never_learned_of_has_its_effect_after_finish(launch: Launch) -> None:
     script = launch("""
-        mon = start(handle_signals=True)
+        mon = start(signals=("TERM", "USR1"))
         mon.step(1)
         os.kill(os.getpid(), signal.SIGTERM)
         say(alive=True)
@@ -349,7 +320,7 @@ def test_the_scripts_own_handler_decides_what_sigterm_does(launch: Launch) -> No
     script = launch("""
         calls = []
         signal.signal(signal.SIGTERM, lambda *_: calls.append(1))
-        mon = start(handle_signals=True, save=None)
+        mon = start(signals=("TERM", "USR1"), save=None)
         mon.step(1)
         os.kill(os.getpid(), signal.SIGTERM)
         time.sleep(7)  # longer than a rank that cannot save puts the signal off
@@ -365,7 +336,7 @@ def test_handlers_in_c_stay_or_come_back(launch: Launch) -> None:
         import faulthandler
         faulthandler.register(signal.SIGUSR1)
         faulthandler.register(signal.SIGTERM, chain=True)
-        mon = start(handle_signals=True)
+        mon = start(signals=("TERM", "USR1"))
         mon.step(1)
         os.kill(os.getpid(), signal.SIGUSR1)
         os.kill(os.getpid(), signal.SIGTERM)
@@ -385,7 +356,7 @@ def test_handlers_in_c_stay_or_come_back(launch: Launch) -> None:
 
 def test_handlers_installed_later_are_left_in_place(launch: Launch) -> None:
     script = launch("""
-        mon = start(handle_signals=True)
+        mon = start(signals=("TERM", "USR1"))
         mon.step(1)
         later = lambda *_: say(later=True)
         signal.signal(signal.SIGTERM, later)
@@ -401,7 +372,7 @@ def test_handlers_installed_later_are_left_in_place(launch: Launch) -> None:
 
 def test_a_monitor_that_is_finished_on_another_thread_swallows_no_sigterm(launch: Launch) -> None:
     script = launch("""
-        mon = start(handle_signals=True)
+        mon = start(signals=("TERM", "USR1"))
         mon.step(1)
         thread = threading.Thread(target=mon.finish)
         thread.start()
@@ -421,16 +392,16 @@ def test_a_second_monitor_of_the_same_run_takes_over_with_signals_and_what_is_ow
     launch: Launch, tmp_path: Path
 ) -> None:
     script = launch("""
-        first = start(handle_signals=True)
+        first = start(signals=("TERM", "USR1"))
         first.step(1)
         os.kill(os.getpid(), signal.SIGTERM)
-        second = start(handle_signals=True)
+        second = start(signals=("TERM", "USR1"))
         first.step(2)
         second.step(3)
         say(first=first.is_silent, second=second.is_silent, stop=second.should_stop)
         second.finish()
         say(default=signal.getsignal(signal.SIGTERM) is signal.SIG_DFL, free=signal.set_wakeup_fd(-1) == -1)
-        third = start(handle_signals=True)
+        third = start(signals=("TERM", "USR1"))
         third.step(4)
         say(third=third.is_silent)
         third.finish()
@@ -449,10 +420,10 @@ def test_a_second_monitor_of_the_same_run_takes_over_with_signals_and_what_is_ow
 
 def test_a_monitor_of_another_job_is_refused_while_one_lives(launch: Launch) -> None:
     script = launch("""
-        first = start(handle_signals=True)
+        first = start(signals=("TERM", "USR1"))
         first.step(1)
-        other = start(handle_signals=True, env={"REKINDLE_JOB_ID": "other"})
-        again = start(handle_signals=True, env={"REKINDLE_JOB_ID": "other"})
+        other = start(signals=("TERM", "USR1"), env={"REKINDLE_JOB_ID": "other"})
+        again = start(signals=("TERM", "USR1"), env={"REKINDLE_JOB_ID": "other"})
         say(first=first.is_silent, other=other.is_silent)
         first.finish()
         other = start(env={"REKINDLE_JOB_ID": "other"})

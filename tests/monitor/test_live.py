@@ -34,7 +34,7 @@ from rekindle.protocol.mailbox import (
     reply_key,
     verify_listing,
 )
-from tests.monitor.boxes import PATIENCE_S, QUICK, ObservedBox
+from tests.monitor.boxes import PATIENCE_S, QUICK, ObservedBox, start_monitor
 from tests.monitor.exchanges import MemoryExchange, Shared
 
 
@@ -77,7 +77,7 @@ def start(started: list[Monitor], box: ObservedBox, trainer: Trainer | None, **m
     arguments = {"config": QUICK, "env": {"REKINDLE_JOB_ID": "job", "TRAINING_JOB_NAME": "run-1"}} | more
     if trainer is not None:
         arguments["save"] = trainer.save
-    monitor = rekindle.start(mailbox=box, **arguments)  # type: ignore[arg-type]
+    monitor = start_monitor(mailbox=box, **arguments)  # type: ignore[arg-type]
     assert not monitor.is_silent
     started.append(monitor)
     return monitor
@@ -233,7 +233,7 @@ def test_a_save_that_has_begun_answers_for_itself_however_long_it_is_silent(
         (root / "model.bin").write_bytes(b"weights")
         return root
 
-    monitor = rekindle.start(
+    monitor = start_monitor(
         save=save, mailbox=box, config=brisk, env={"REKINDLE_JOB_ID": "job", "TRAINING_JOB_NAME": "run-1"}
     )
     started.append(monitor)
@@ -249,7 +249,7 @@ def test_a_save_function_that_raises_is_an_answer_and_training_goes_on(
     def broken(step: int, kind: str) -> str:
         raise OSError("No space left on device")
 
-    monitor = rekindle.start(
+    monitor = start_monitor(
         save=broken, mailbox=box, config=QUICK, env={"REKINDLE_JOB_ID": "job", "TRAINING_JOB_NAME": "run-1"}
     )
     started.append(monitor)
@@ -273,7 +273,7 @@ def test_a_damaged_checkpoint_gets_no_manifest(
             (root / "model.bin").touch()
         return root
 
-    monitor = rekindle.start(
+    monitor = start_monitor(
         save=save, mailbox=box, config=QUICK, env={"REKINDLE_JOB_ID": "job", "TRAINING_JOB_NAME": "run-1"}
     )
     started.append(monitor)
@@ -599,7 +599,7 @@ def test_rubbish_in_the_mailbox_is_ignored_and_told_once(
     ],
 )
 def test_a_monitor_that_is_off_or_not_told_enough_is_silent_and_harmless(env: dict[str, str]) -> None:
-    monitor = rekindle.start(save=lambda step, kind: None, env=env)
+    monitor = start_monitor(save=lambda step, kind: None, env=env)
     assert monitor.is_silent
     monitor.step(1, loss=math.nan, anything=1)
     with monitor.phase("saving"):
@@ -617,7 +617,7 @@ def test_settings_that_cannot_be_read_are_told_and_replaced(tmp_path: Path, capl
         "REKINDLE_RESUME_STEP": "-1",
         "REKINDLE_ATTEMPT": "second",
     }
-    monitor = rekindle.start(env=env)
+    monitor = start_monitor(env=env)
     monitor.finish(timeout_s=PATIENCE_S)
     assert monitor.resume.step is None
     assert "REKINDLE_STALL_FLOOR_S='soon'" in caplog.text
@@ -633,7 +633,7 @@ def test_a_save_that_the_framework_makes_itself_right_after_answers_the_request(
         asked.append(step)
         return rekindle.LATER
 
-    monitor = rekindle.start(
+    monitor = start_monitor(
         save=save,  # type: ignore[arg-type]
         mailbox=box,
         config=QUICK,
@@ -749,7 +749,7 @@ CALLS = st.lists(
 def test_no_method_ever_raises_whatever_it_is_given(calls: list[Any], tmp_path_factory: pytest.TempPathFactory) -> None:
     box = ObservedBox(tmp_path_factory.mktemp("any"))
     env = {"REKINDLE_JOB_ID": "job", "TRAINING_JOB_NAME": "run-1"}
-    monitor = rekindle.start(mailbox=box, config=QUICK, env=env)
+    monitor = start_monitor(mailbox=box, config=QUICK, env=env)
     try:
         for name, one, two, three in calls:
             if name == "step":

@@ -15,16 +15,16 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-import rekindle.monitor as rekindle
 import rekindle.protocol.mailbox as rekindle_mailbox
-from rekindle.monitor import Monitor
+from rekindle.monitor import Monitor, Ranks
 from rekindle.monitor.base.guard import must_pass
 from rekindle.monitor.base.settings import VARIABLES
 from rekindle.monitor.base.trouble import Trouble
 from rekindle.monitor.base.worker import Worker
 from rekindle.monitor.live import LiveMonitor
+from rekindle.monitor.starting import start_in
 from rekindle.protocol.mailbox import MAX_STEP
-from tests.monitor.boxes import PATIENCE_S, QUICK, ObservedBox
+from tests.monitor.boxes import PATIENCE_S, QUICK, ObservedBox, start_monitor
 from tests.monitor.processes import Script
 from tests.sizes import examples
 
@@ -138,8 +138,9 @@ def started() -> Iterator[list[Monitor]]:
 def test_every_method_and_property_of_the_public_face_is_guarded() -> None:
     names = [name for name in vars(Monitor) if not name.startswith("_")]
     assert {"step", "saved", "phase", "finish", "flush", "should_stop"} <= set(names)
-    # Read before the first step, and documented to raise: a run whose checkpoint cannot be opened must not start over.
-    for name in set(names) - {"resume_path"}:
+    # `resume_path` is read before the first step, and raises: a run whose checkpoint cannot be opened must not start
+    # over. What a loader raises passes through `batches`.
+    for name in set(names) - {"resume_path", "batches"}:
         found = inspect.getattr_static(LiveMonitor, name)
         function = found.fget if isinstance(found, property) else found
         assert hasattr(function, "guarded_as"), f"{name} could raise into training"
@@ -158,7 +159,7 @@ def test_no_call_with_any_value_raises_ends_a_thread_or_leaves_the_run_unseen(
             raise error("no space left on device")
         return returned
 
-    monitor = rekindle.start(save=save, mailbox=box, config=QUICK, env=JOB)
+    monitor = start_monitor(save=save, mailbox=box, config=QUICK, env=JOB)
     assert isinstance(monitor, LiveMonitor)
     before = {thread.name for thread in threading.enumerate()}
     try:
@@ -187,13 +188,12 @@ def test_no_call_with_any_value_raises_ends_a_thread_or_leaves_the_run_unseen(
             "save": VALUES,
             "mailbox": VALUES,
             "job_id": VALUES,
-            "attempt": VALUES,
-            "rank": VALUES,
-            "world_size": VALUES,
-            "config": VALUES,
-            "handle_sigterm": VALUES,
-            "handle_signals": VALUES,
+            "ranks": st.one_of(VALUES, st.builds(Ranks, rank=VALUES, world_size=VALUES, exchange=VALUES, share=VALUES)),
             "signals": VALUES,
+            "loss_kind": VALUES,
+            "on_event": VALUES,
+            "attempt": VALUES,
+            "config": VALUES,
             "env": st.one_of(VALUES, st.dictionaries(st.sampled_from(sorted(JOB)), VALUES)),
             "clock": VALUES,
         },
@@ -203,7 +203,8 @@ def test_start_with_any_argument_gives_a_monitor_and_leaves_no_handler_behind(
     tmp_path: Path, arguments: dict[str, Any]
 ) -> None:
     before = [signal.getsignal(number) for number in sorted(signal.valid_signals())]
-    monitor = rekindle.start(**({"mailbox": str(tmp_path), "env": JOB} | arguments))
+    given = {"mailbox": str(tmp_path)} | arguments
+    monitor = start_in(given.pop("env", JOB), **given)
     monitor.step(1, loss=1.0)
     assert monitor.should_stop is False
     monitor.finish(timeout_s=0.1)
@@ -223,7 +224,7 @@ def test_what_ends_a_program_passes_from_a_save_and_leaves_the_monitor_usable(
         (tmp_path / "weights.bin").write_bytes(b"x")
         return tmp_path / "weights.bin"
 
-    monitor = rekindle.start(save=save, mailbox=box, config=QUICK, env=JOB)
+    monitor = start_monitor(save=save, mailbox=box, config=QUICK, env=JOB)
     started.append(monitor)
     monitor.step(1, loss=1.0)
     box.ask("r1", "run-1")
@@ -301,7 +302,7 @@ def test_a_log_handler_that_raises_does_not_reach_training(started: list[Monitor
     log = logging.getLogger("rekindle.monitor")
     log.addHandler(broken)
     try:
-        monitor = rekindle.start(mailbox=ObservedBox(tmp_path), config=QUICK, env=JOB | {"REKINDLE_HEARTBEAT_S": "x"})
+        monitor = start_monitor(mailbox=ObservedBox(tmp_path), config=QUICK, env=JOB | {"REKINDLE_HEARTBEAT_S": "x"})
         started.append(monitor)
         assert not monitor.is_silent
         monitor.step("no number", loss=[1])  # type: ignore[arg-type]
@@ -340,7 +341,7 @@ NAMES_OF_ENV = sorted(
 @settings(max_examples=examples(80), suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(env=st.dictionaries(st.sampled_from(NAMES_OF_ENV), st.sampled_from((*GARBAGE, "\udcff\udcfe")), max_size=8))
 def test_a_garbled_environment_gives_a_silent_or_a_working_monitor(tmp_path: Path, env: dict[str, str]) -> None:
-    monitor = rekindle.start(env={"REKINDLE_MAILBOX": str(tmp_path)} | JOB | env)
+    monitor = start_monitor(env={"REKINDLE_MAILBOX": str(tmp_path)} | JOB | env)
     monitor.step(1, loss=1.0)
     assert monitor.should_skip(1) in (True, False)
     monitor.finish(timeout_s=0.05)
@@ -352,12 +353,12 @@ def test_a_garbled_environment_gives_a_silent_or_a_working_monitor(tmp_path: Pat
     [
         ("os.mkdir(here / 'gone'); os.chdir(here / 'gone'); os.rmdir(here / 'gone')", ""),
         ("os.environ.pop('HOME', None); os.environ['PATH'] = ''", ""),
-        ("import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (8, 8))", "handle_signals=True"),
-        ("import rekindle.monitor; threading.stack_size(1 << 46)", "handle_signals=True"),
+        ("import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (8, 8))", "signals=('TERM', 'USR1')"),
+        ("import rekindle.monitor; threading.stack_size(1 << 46)", "signals=('TERM', 'USR1')"),
         ("import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))", ""),
         (
             "for file in (sys.stdin, sys.stdout, sys.stderr): file.close()",
-            "signals=('NONE',), handle_signals=True",
+            "signals=('NONE', 'TERM', 'USR1')",
         ),
         ("os.close(2)", "signals=('NONE',)"),
         ("", "mailbox='/proc/no/such/place'"),
@@ -414,7 +415,7 @@ def test_a_process_that_may_have_no_more_threads_keeps_its_handlers_and_no_half_
                 threading.stack_size(1 << 46)  # the kernel refuses such a stack: "can't start new thread"
             start_thread(self)
         threading.Thread.start = start_some
-        mon = start(handle_signals=True)
+        mon = start(signals=("TERM", "USR1"))
         default = signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
         for step in range(1, 20): mon.step(step, loss=1.0)
         mon.finish()

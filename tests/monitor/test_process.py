@@ -21,7 +21,8 @@ ROOT = Path(__file__).parents[2]
 PRELUDE = """
 import json, os, sys, threading
 from pathlib import Path
-import rekindle.monitor as rekindle
+from rekindle.monitor.base.settings import Config
+from rekindle.monitor.starting import start_in
 
 here = Path(sys.argv[1])
 
@@ -36,10 +37,10 @@ def say(**what):
 def hear():
     return sys.stdin.readline().strip()
 
-config = rekindle.Config(heartbeat_s=0.05, poll_s=0.05, watch_s=0.05, stall_startup_s=0.6, stall_floor_s=0.6)
+config = Config(heartbeat_s=0.05, poll_s=0.05, watch_s=0.05, stall_startup_s=0.6, stall_floor_s=0.6)
 def start(**more):
     env = {"REKINDLE_JOB_ID": "job", "TRAINING_JOB_NAME": "run-1"}
-    return rekindle.start(save=save, mailbox=str(here), config=config, env=env, **more)
+    return start_in(env, save=save, mailbox=str(here), config=config, **more)
 """
 
 
@@ -84,7 +85,7 @@ def test_sigterm_saves_at_the_next_step_chains_the_old_handler_and_asks_the_loop
         import signal
         called = []
         signal.signal(signal.SIGTERM, lambda *args: called.append(1))
-        mon = start(handle_sigterm=True)
+        mon = start(signals=("TERM",))
         mon.step(1, loss=1.0)
         say(ready=True)
         hear()
@@ -147,7 +148,7 @@ def test_a_process_that_was_stopped_and_continued_does_not_call_itself_stalled(
     launch: Callable[[str], subprocess.Popen[str]], tmp_path: Path
 ) -> None:
     process = launch("""
-        config = rekindle.Config(heartbeat_s=0.05, poll_s=0.05, watch_s=0.05, stall_startup_s=4, stall_floor_s=4)
+        config = Config(heartbeat_s=0.05, poll_s=0.05, watch_s=0.05, stall_startup_s=4, stall_floor_s=4)
         mon = start()
         for step in range(1, 10):
             mon.step(step, loss=1.0)
@@ -180,7 +181,7 @@ def test_sigusr1_saves_at_the_next_step_and_the_run_goes_on(
     launch: Callable[[str], subprocess.Popen[str]], tmp_path: Path
 ) -> None:
     process = launch("""
-        mon = start(handle_signals=True)
+        mon = start(signals=("TERM", "USR1"))
         mon.step(1, loss=1.0)
         say(ready=True)
         hear()

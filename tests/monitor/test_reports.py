@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-import rekindle.monitor as rekindle
 from rekindle.detectors.frames import training_frames, waits_in
 from rekindle.detectors.pace import StragglerWatch
 from rekindle.detectors.points import Severity
@@ -25,7 +24,7 @@ from rekindle.monitor.live import LiveMonitor
 from rekindle.monitor.liveness.reporter import MAX_TRIES, Reporter
 from rekindle.protocol.mailbox import ReplyOutcome
 from rekindle.protocol.reports import RankReport, ReportKind, report_key
-from tests.monitor.boxes import PATIENCE_S, QUICK, ObservedBox
+from tests.monitor.boxes import PATIENCE_S, QUICK, ObservedBox, start_monitor
 from tests.monitor.exchanges import MemoryExchange, Shared
 
 
@@ -45,7 +44,7 @@ def started() -> Iterator[list[Monitor]]:
 def start(started: list[Monitor], box: ObservedBox, rank: int, world: int, **more: Any) -> LiveMonitor:
     env = {"REKINDLE_JOB_ID": "job", "TRAINING_JOB_NAME": "run-1", "NODE_NAME": f"node-{rank // 8}"}
     arguments: dict[str, Any] = {"config": QUICK, "env": env} | more
-    monitor = rekindle.start(mailbox=box, rank=rank, world_size=world, **arguments)
+    monitor = start_monitor(mailbox=box, rank=rank, world_size=world, **arguments)
     assert isinstance(monitor, LiveMonitor)
     started.append(monitor)
     return monitor

@@ -17,7 +17,6 @@ import pytest
 from botocore.config import Config
 from moto.server import ThreadedMotoServer
 
-import rekindle.monitor as rekindle
 from rekindle.detectors.points import Verdict
 from rekindle.monitor.base.aws import Clients
 from rekindle.monitor.base.clock import SystemClock
@@ -31,7 +30,7 @@ from rekindle.monitor.mail.requests import Requests
 from rekindle.monitor.mail.requests import Verdict as Judgement
 from rekindle.protocol.mailbox import CheckpointRequest, Place, ReplyOutcome, request_key
 from rekindle.protocol.reports import RankReport, ReportKind
-from tests.monitor.boxes import PATIENCE_S, QUICK, ObservedBox
+from tests.monitor.boxes import PATIENCE_S, QUICK, ObservedBox, start_monitor
 
 pytestmark = pytest.mark.long
 
@@ -104,7 +103,7 @@ def test_a_start_and_a_finish_return_while_the_mailbox_has_answered_nothing(
     env = ENV | {"REKINDLE_RESUME_STEP": "5", "REKINDLE_RESUME_URI": str(saved(tmp_path, 5))}
     env |= {"REKINDLE_RESUME_MANIFEST": f"{tmp_path}/mailbox/rekindle/manifests/step-000000000005-run-1.json"}
     env |= {"REKINDLE_ATTEMPT": "2", "REKINDLE_CHECKPOINT_DIR": str(tmp_path)} if is_repeat else {}
-    monitor = rekindle.start(mailbox=silent, config=QUICK, env=env)
+    monitor = start_monitor(mailbox=silent, config=QUICK, env=env)
     assert not monitor.is_silent
     assert (monitor.resume.step, monitor.resume.uri) == (5, env["REKINDLE_RESUME_URI"]), "as the environment says"
     monitor.step(6, loss=1.0)
@@ -117,7 +116,7 @@ def test_a_start_and_a_finish_return_while_the_mailbox_has_answered_nothing(
 def test_a_finish_with_an_emergency_that_cannot_be_sealed_ends_too_and_says_so(
     silent: SilentBox, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monitor = rekindle.start(mailbox=silent, config=QUICK, env=ENV, save=lambda step, kind: saved(tmp_path, step))
+    monitor = start_monitor(mailbox=silent, config=QUICK, env=ENV, save=lambda step, kind: saved(tmp_path, step))
     monitor.step(1, loss=1.0)
     monitor._stopping._signals.wants_save = True  # type: ignore[attr-defined]  # what the handler of SIGUSR1 sets
     step = 1
@@ -138,7 +137,7 @@ def test_a_black_hole_for_s3_holds_up_neither_start_nor_step_nor_finish(
         for name, value in (KEYS | {"AWS_ENDPOINT_URL": endpoint}).items():
             monkeypatch.setenv(name, value)
         env = ENV | {"REKINDLE_MAILBOX": "s3://box/run", "REKINDLE_BUS": "bus", "REKINDLE_ATTEMPT": "2"}
-        monitor = rekindle.start(
+        monitor = start_monitor(
             config=QUICK, env=env | {"REKINDLE_CHECKPOINT_DIR": str(tmp_path), "REKINDLE_RESUME_STEP": "3"}
         )
         assert monitor.resume.step == 3
@@ -188,7 +187,7 @@ OFF = [timedelta(minutes=-17), timedelta(minutes=17), timedelta(days=-400)]
 @pytest.mark.parametrize("off", OFF, ids=str)
 def test_a_wrong_clock_refuses_no_request_and_bars_no_checkpoint(tmp_path: Path, off: timedelta) -> None:
     box = ObservedBox(tmp_path / "mailbox")
-    monitor = rekindle.start(
+    monitor = start_monitor(
         save=lambda step, kind: saved(tmp_path, step), mailbox=box, config=QUICK, env=ENV, clock=WrongClock(off)
     )
     try:

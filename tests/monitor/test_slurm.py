@@ -13,7 +13,6 @@ from pathlib import Path
 
 import pytest
 
-import rekindle.monitor as rekindle
 from rekindle.checkpoints.marks import QuarantineMark
 from rekindle.monitor import Monitor
 from rekindle.monitor.live import LiveMonitor
@@ -42,7 +41,7 @@ from rekindle.protocol.mailbox import (
 from rekindle.slurm_agent.base.settings import cluster_of as agents_cluster_of
 from tests.checkpoints.made import layout
 from tests.checkpoints.test_folders import laid_out
-from tests.monitor.boxes import PATIENCE_S, QUICK, ObservedBox
+from tests.monitor.boxes import PATIENCE_S, QUICK, ObservedBox, start_monitor
 
 pytestmark = pytest.mark.long
 
@@ -71,7 +70,7 @@ def started() -> Iterator[list[Monitor]]:
 
 
 def begin(started: list[Monitor], env: dict[str, str], **more: object) -> LiveMonitor:
-    monitor = rekindle.start(config=QUICK, env=env, signals=(), **more)  # type: ignore[arg-type]
+    monitor = start_monitor(config=QUICK, env=env, signals=(), **more)  # type: ignore[arg-type]
     started.append(monitor)
     assert isinstance(monitor, LiveMonitor)
     return monitor
@@ -212,7 +211,7 @@ def test_a_run_that_is_not_watched_is_still_told_its_plan(env: dict[str, str], t
         written_at=AT,
     )
     DirectoryBox(env[ENV_MAILBOX]).put(plan_key(plan.attempt), plan.to_json())
-    silent = rekindle.start(env=env | {"SLURM_RESTART_COUNT": "1", "REKINDLE_MONITOR": "off"})
+    silent = start_monitor(env=env | {"SLURM_RESTART_COUNT": "1", "REKINDLE_MONITOR": "off"})
     assert silent.is_silent
     assert silent.resume.step == 40
 
@@ -300,12 +299,13 @@ def test_a_mailbox_that_cannot_be_read_leaves_the_old_plan_rather_than_none(
 
 
 ZOMBIE = """
-import json, sys, time
+import json, os, sys, time
 from pathlib import Path
 import rekindle.monitor as rekindle
 
 here = Path(sys.argv[1])
-mon = rekindle.start(save=lambda step, kind: None, config=rekindle.Config(poll_s=0.02))
+os.environ["REKINDLE_POLL_S"] = "0.02"
+mon = rekindle.start(lambda step, kind: None)
 mon.step(1, loss=1.0)
 print(mon.identity.attempt, flush=True)
 sys.stdin.readline()

@@ -99,24 +99,6 @@ def test_on_slurm_usr1_is_a_wish_for_a_checkpoint_without_a_word_in_the_script(l
     assert manifest.attempt == "slurm.hpc.17"
 
 
-def test_a_signal_that_comes_before_the_monitor_is_remembered_and_kills_nothing(launch: Launch, tmp_path: Path) -> None:
-    process = launch("""
-        import rekindle.monitor as rekindle
-        say(imported=True)
-        hear()  # the slow imports
-        mon = rekindle.start(save=save)
-        steps(mon, 1, 3)
-        mon.finish()
-        say(done=True)
-    """)
-    assert heard(process) == {"imported": True}
-    process.send_signal(signal.SIGUSR1)
-    tell(process)
-    assert heard(process) == {"done": True}
-    assert process.wait(120) == 0
-    assert [manifest.step for manifest in saved(tmp_path)] == [1]
-
-
 def test_a_signal_that_the_launcher_ignores_is_still_taken_by_the_rank(launch: Launch, tmp_path: Path) -> None:
     """`trap '' USR1; exec torchrun …`: ignored signals stay ignored across exec, and torchrun would die of it."""
     process = launch(
@@ -162,13 +144,17 @@ def test_a_handler_of_the_scripts_own_stays_the_scripts(launch: Launch, tmp_path
     assert saved(tmp_path) == []
 
 
-def test_importing_takes_no_signal_where_nobody_protects_the_job(launch: Launch) -> None:
+def test_importing_takes_no_signal_and_starts_no_thread(launch: Launch) -> None:
     process = launch(
         """
+        import threading
+        before = {number: signal.getsignal(number) for number in signal.valid_signals()}
         import rekindle.monitor
-        say(default=signal.getsignal(signal.SIGUSR1) is signal.SIG_DFL)
-        """,
-        mailbox=False,
+        say(
+            signals=before == {number: signal.getsignal(number) for number in signal.valid_signals()},
+            threads=threading.active_count(),
+        )
+        """
     )
-    assert heard(process) == {"default": True}
+    assert heard(process) == {"signals": True, "threads": 1}
     assert process.wait(120) == 0

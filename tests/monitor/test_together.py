@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-import rekindle.monitor as rekindle
 from rekindle.monitor.base.identity import Identity
 from rekindle.monitor.base.state import RunState
 from rekindle.monitor.base.trouble import Trouble
@@ -17,7 +16,7 @@ from rekindle.monitor.liveness.host_summaries import LOOK_AGAIN_S, SETTLE_S, TUR
 from rekindle.monitor.liveness.reporter import Reporter
 from rekindle.protocol.reports import ReportKind, report_key
 from rekindle.protocol.summaries import HostSummary, summary_key
-from tests.monitor.boxes import PATIENCE_S, QUICK, ObservedBox
+from tests.monitor.boxes import PATIENCE_S, QUICK, ObservedBox, start_monitor
 from tests.monitor.test_reports import Hands
 
 WORLD = 2048
@@ -177,7 +176,7 @@ def test_what_lies_there_unreadable_is_written_anew_and_a_mailbox_that_fails_rai
 def test_a_monitor_of_a_large_run_writes_it(box: ObservedBox) -> None:
     config = replace(QUICK, stall_startup_s=0.1)
     env = {"REKINDLE_JOB_ID": "job", "TRAINING_JOB_NAME": "run-1", "NODE_NAME": "node-8"}
-    monitor: Any = rekindle.start(mailbox=box, rank=FIRST, world_size=WORLD, config=config, env=env)
+    monitor: Any = start_monitor(mailbox=box, rank=FIRST, world_size=WORLD, config=config, env=env)
     try:
         box.wait(lambda: SUMMARY in box.written)  # this, the training thread, blocks here
     finally:

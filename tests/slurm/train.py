@@ -93,8 +93,7 @@ def train(run: Run, gang: Gang) -> str:
 
     mon = rekindle.monitor.start(
         save=save,
-        rank=run.rank,
-        world_size=run.world_size,
+        ranks=rekindle.monitor.Ranks(rank=run.rank, world_size=run.world_size),
     )
     if mon.resume.uri is not None:
         trainer.restore(checkpoint.load(mon.resume.uri))

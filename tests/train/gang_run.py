@@ -12,7 +12,6 @@ import torch
 import torch.distributed as dist
 
 from rekindle.integrations import torch_ranks
-from rekindle.monitor import Config
 
 folder, scene = Path(sys.argv[1]), sys.argv[2]
 rank = int(os.environ["RANK"])
@@ -52,12 +51,15 @@ def save(step: int, kind: str) -> str:
     return str(path)
 
 
-mon = torch_ranks.start(
-    save=save,
-    mailbox=str(folder / "mailbox"),
-    config=Config(heartbeat_s=0.2, poll_s=0.1, agree_s=0.05, abandon_s=2.0),
-    env={"REKINDLE_JOB_ID": "job", "TRAINING_JOB_NAME": "run-1"},
-)
+os.environ |= {
+    "REKINDLE_JOB_ID": "job",
+    "TRAINING_JOB_NAME": "run-1",
+    "REKINDLE_HEARTBEAT_S": "0.2",
+    "REKINDLE_POLL_S": "0.1",
+    "REKINDLE_AGREE_S": "0.05",
+    "REKINDLE_ABANDON_S": "2",
+}
+mon = torch_ranks.start(save=save, mailbox=str(folder / "mailbox"))
 print("ready", flush=True)
 step, pause = 0, threading.Event()
 error = ""

@@ -19,14 +19,16 @@ from tests.monitor.test_asked import until
 
 WORLD, FIRST = 2048, 64
 RANK = f"""
-import sys, threading
-import rekindle.monitor as rekindle
-from rekindle.monitor import Config
+import os, sys, threading
+from rekindle.monitor import Ranks
+from rekindle.monitor.base.settings import Config
 from rekindle.monitor.mail.boxes import DirectoryBox
+from rekindle.monitor.starting import start_in
 
 config = Config(watch_s=0.1, stall_floor_s=1.0, stall_factor=2.0, poll_s=1.0, heartbeat_s=1.0)
 rank = int(sys.argv[2])
-monitor = rekindle.start(mailbox=DirectoryBox(sys.argv[1]), rank=rank, world_size={WORLD}, config=config)
+ranks = Ranks(rank=rank, world_size={WORLD})
+monitor = start_in(os.environ, mailbox=DirectoryBox(sys.argv[1]), ranks=ranks, config=config)
 for step in range(1, 40):
     threading.Event().wait(0.05)
     monitor.step(step, loss=2.0)

@@ -21,10 +21,11 @@ from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import fp16_compr
 from torch.nn.parallel import DistributedDataParallel
 
 from rekindle.integrations import torch as rekindle
-from rekindle.monitor import Config, Monitor
+from rekindle.monitor import Monitor
+from rekindle.monitor.base.settings import Config
 from rekindle.protocol.mailbox import LossState, Manifest, manifest_prefix
 from rekindle.protocol.reports import RankReport, ReportKind, report_key
-from tests.monitor.boxes import PATIENCE_S, ObservedBox
+from tests.monitor.boxes import PATIENCE_S, ObservedBox, start_monitor
 
 SICK = ("spiking", "diverging")
 QUICK = Config(heartbeat_s=0.2, poll_s=0.1, metrics_s=3600.0, watch_s=0.5, judge_s=0.05)
@@ -133,7 +134,7 @@ def test_the_weights_are_the_same_bit_for_bit_whether_gradients_are_looked_at_or
 
 def start(folder: Path, **more: Any) -> Monitor:
     env = {"REKINDLE_JOB_ID": "job", "TRAINING_JOB_NAME": "run-1", "REKINDLE_METRICS": "off"}
-    monitor = rekindle.start(save=None, mailbox=str(folder / "mailbox"), config=QUICK, env=env, **more)
+    monitor = start_monitor(save=None, mailbox=str(folder / "mailbox"), config=QUICK, env=env, **more)
     assert not monitor.is_silent
     return monitor
 

@@ -13,15 +13,29 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from rekindle.detectors.hang import FACTOR, HangLimit
-from rekindle.protocol.mailbox import RunPhase
+from rekindle.protocol.cluster.names import ENV_CLUSTER
+from rekindle.protocol.mailbox import (
+    ENV_ATTEMPT,
+    ENV_ATTEMPT_NAME,
+    ENV_BUS,
+    ENV_CHECKPOINT_DIR,
+    ENV_CHECKPOINT_URI,
+    ENV_INCIDENT,
+    ENV_JOB_ID,
+    ENV_MAILBOX,
+    ENV_RESUME_MANIFEST,
+    ENV_RESUME_STEP,
+    ENV_RESUME_URI,
+    ENV_SKIP,
+    RunPhase,
+)
 from rekindle.protocol.run_links import ENV_LINKS, Links, read_links
 
 _RANK = ("RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID")  # torchrun, Open MPI, srun: in the order they are trusted
 _WORLD = ("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "SLURM_NTASKS")
 EVALUATION_S = 1800.0
 SAVING_S = 900.0
-# What the environment sets; the others are given in code, as `rekindle.start(config=...)`. The last four are for runs
-# of seconds, as the demo's: no user needs them.
+# What the environment sets of `Config`. The last four are for runs of seconds, as the demo's: no user needs them.
 VARIABLES = {
     "REKINDLE_HEARTBEAT_S": "heartbeat_s",
     "REKINDLE_POLL_S": "poll_s",
@@ -32,6 +46,34 @@ VARIABLES = {
     "REKINDLE_AGREE_S": "agree_s",
     "REKINDLE_ABANDON_S": "abandon_s",
 }
+
+
+# Further variables that the monitor and the launchers of its runs know.
+KNOWN = (
+    ENV_JOB_ID,
+    ENV_ATTEMPT,
+    ENV_ATTEMPT_NAME,
+    ENV_INCIDENT,
+    ENV_MAILBOX,
+    ENV_BUS,
+    ENV_CHECKPOINT_DIR,
+    ENV_CHECKPOINT_URI,
+    ENV_RESUME_STEP,
+    ENV_RESUME_URI,
+    ENV_RESUME_MANIFEST,
+    ENV_SKIP,
+    ENV_LINKS,
+    ENV_CLUSTER,
+    "REKINDLE_CLUSTER_FILE",
+    "REKINDLE_MONITOR",
+    "REKINDLE_METRICS",
+)
+
+
+def unknown_variables(env: Mapping[str, str]) -> list[str]:
+    """The REKINDLE_ variables that nothing here reads: a mistyped name among them says why a run is not watched."""
+    known = {*VARIABLES, *KNOWN}
+    return sorted(name for name in env if name.startswith("REKINDLE_") and name not in known)
 
 
 def process_environment() -> Mapping[str, str]:

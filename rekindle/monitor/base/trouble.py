@@ -10,6 +10,10 @@ from typing import Any
 from rekindle.monitor.base.guard import must_pass
 
 
+class NotWatched(RuntimeError):
+    """Nothing watches this process. The text says why."""
+
+
 class SafeLogger:
     """The logger `rekindle.monitor`, for callers that must not fail with it.
 

@@ -13,6 +13,7 @@ from rekindle.monitor.base.trouble import Trouble
 from rekindle.monitor.liveness.stall import StallWatch
 from rekindle.protocol.mailbox import RunPhase
 
+ALIASES = {"validation": RunPhase.EVALUATION, "checkpoint": RunPhase.SAVING}
 TO_ENTER = (RunPhase.STARTUP, RunPhase.EVALUATION, RunPhase.SAVING)  # start-up: of an epoch's data, too
 
 
@@ -29,7 +30,7 @@ class Phase(AbstractContextManager[None]):
         trouble: Trouble,
         on_resumed: Callable[[float | None], None],
     ) -> None:
-        self._name = name
+        self._name = ALIASES.get(name, name)
         self._stall = stall
         self._state = state
         self._clock = clock

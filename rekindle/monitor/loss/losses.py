@@ -16,13 +16,14 @@ from dataclasses import replace
 
 from rekindle.monitor.base.metrics import Sample
 from rekindle.monitor.base.state import BadStretch, RunState
-from rekindle.monitor.base.trouble import Trouble
+from rekindle.monitor.base.trouble import Trouble, logger
 from rekindle.monitor.base.values import Captured, Unreadable, capture, is_pending, is_ready, read
 from rekindle.monitor.loss.judge import Judge
 from rekindle.monitor.loss.scaler import ScaleWatch
 
 QUEUE_MAX = 4096  # steps; while so many wait, further ones are not taken, and counted
 DEVICE_POLL_S = 0.02  # how often copies that are not there yet are looked for
+NAMED_MAX = 32  # metrics that could not be read, each of which is named once
 SETTLE_S = 10.0  # how long a seal waits for the loss of its step
 
 
@@ -54,6 +55,8 @@ class Losses:
         self._done = 0
         self._changed = threading.Condition()
         self.scale = ScaleWatch()
+        self._named: set[str] = set()  # metrics that could not be read
+        self._bad_since: int | None = None  # the step of which a warning has said that a value is not finite
 
     # ---- the training thread ---------------------------------------------------------------------------------------
 
@@ -76,7 +79,7 @@ class Losses:
             loss=self._captured("loss", loss),
             grad_norm=self._captured("grad_norm", grad_norm),
             tokens=self._captured("tokens", tokens),
-            extra={name: self._captured("metric", value) for name, value in extra.items()} if extra else None,
+            extra={name: self._captured(name, value) for name, value in extra.items()} if extra else None,
             scale=self._captured("scale", self.scale.now()),
         )
         is_late = self._unread > self._noted or any(map(is_pending, _values(sample)))
@@ -97,7 +100,10 @@ class Losses:
         return found
 
     def _unreadable(self, name: str, why: str) -> None:
-        self._trouble.once(f"unreadable_{name}", "A value of a step is not known (%s): it is %s", name, why)
+        if len(self._named) < NAMED_MAX:
+            self._named.add(name)
+        kind = f"unreadable_{name}" if name in self._named else "unreadable_others"
+        self._trouble.once(kind, "A value of a step is not known (%s): it is %s", name, why)
 
     # ---- the late thread -------------------------------------------------------------------------------------------
 
@@ -126,7 +132,7 @@ class Losses:
                 loss=self._number("loss", sample.loss),
                 grad_norm=self._number("grad_norm", sample.grad_norm),
                 tokens=self._number("tokens", sample.tokens),
-                extra={name: self._number("metric", value) for name, value in (sample.extra or {}).items()} or None,
+                extra={name: self._number(name, value) for name, value in (sample.extra or {}).items()} or None,
                 scale=self._number("scale", sample.scale),
             )
             self._note(sample)
@@ -147,6 +153,11 @@ class Losses:
             stretch, is_first = self._state.see_loss(sample.step, loss)
             if is_first or stretch is not None:
                 self._on_bad(sample.step, "loss", is_first, stretch)
+            elif self._bad_since is not None and not self._state.is_poisoned:
+                logger.warning(
+                    "The loss of step %d is finite; values were not since step %d", sample.step, self._bad_since
+                )
+                self._bad_since = None
         if isinstance(scale, float):
             lost = self.scale.see(sample.step, scale)
             if self.scale.skipped:
@@ -154,6 +165,11 @@ class Losses:
             if lost is not None:
                 self._on_bad(sample.step, "gradient", True, lost)
         self._forward(sample)
+
+    def warn(self, stretch: BadStretch) -> None:
+        """Say in the run's own log that a value stays not finite; and later, once it is again, that it is."""
+        logger.warning("The %s is not finite since step %d", stretch.metric, stretch.step)
+        self._bad_since = stretch.step
 
     def settle(self, timeout_s: float) -> bool:
         """Wait until all values that were taken before this call are read and judged; whether that was so in time.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
@@ -48,6 +48,7 @@ class Outbox:
         is_first_rank: bool = True,
         dimensions: Mapping[str, str],
         metrics_s: float,
+        on_event: Callable[[str, dict[str, Any]], object] | None = None,
     ) -> None:
         self._clients = clients
         self._clock = clock
@@ -58,6 +59,8 @@ class Outbox:
         self._is_muted = False
         self._dimensions = dimensions
         self._metrics_s = metrics_s
+        self._on_event = on_event
+        self._untold: deque[tuple[str, dict[str, Any]]] = deque(maxlen=MAX_EVENTS_WAITING)
         self._lock = threading.RLock()  # a signal handler of the script may call the monitor inside itself
         self._events: deque[_Waiting] = deque()
         self._samples: deque[Sample] = deque(maxlen=MAX_SAMPLES_WAITING)
@@ -68,6 +71,8 @@ class Outbox:
 
     def push(self, detail_type: EventType, detail: Mapping[str, Any]) -> None:
         """Queue one event; the caller wakes the sender. Raises: ValueError, TypeError for what is no JSON."""
+        if self._on_event is not None:
+            self._untold.append((detail_type.value, dict(detail)))
         if self._bus is None:
             return
         _json(detail)
@@ -95,9 +100,17 @@ class Outbox:
 
     def turn_events(self) -> float:
         """Send the waiting events. Returns seconds until there is something to do again, unless woken before."""
+        self._tell_script()
         worked = self._send_events()
         self._events_backoff_s = _backoff(self._events_backoff_s, worked=worked)
         return MAX_BACKOFF_S if worked else self._events_backoff_s
+
+    def _tell_script(self) -> None:
+        while self._untold and self._on_event is not None:
+            try:
+                self._on_event(*self._untold.popleft())
+            except Exception as err:  # the script's own function
+                self._trouble.inner("on_event", err)
 
     def turn_metrics(self, *, is_last: bool) -> float:
         """Send the samples gathered so far, when they are due. Returns seconds until the next turn."""
@@ -112,7 +125,7 @@ class Outbox:
 
     @property
     def has_sent_events(self) -> bool:
-        return not self._events
+        return not self._events and not self._untold
 
     @property
     def has_sent_metrics(self) -> bool:

@@ -9,37 +9,12 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from types import FrameType
 from typing import Any
 
 from rekindle.monitor.base.trouble import logger
 from rekindle.monitor.stops.dispositions import Disposition, has_c_handler
-from rekindle.protocol.mailbox import ENV_BUS, ENV_MAILBOX
-
-
-class _EarlySignals:
-    """What came before a monitor was there. One per process."""
-
-    came = False
-
-
-def hold_early(env: Mapping[str, str]) -> bool:
-    """In a protected Slurm job, keep SIGUSR1 from killing a process whose monitor has not started yet.
-
-    Called when `rekindle.monitor` is imported, so import it before the slow imports. The signal is remembered, and the
-    monitor saves as soon as it can. A script's own handler stays, and so does "ignore". Whether the signal is held now.
-    In a spawned child that imports the module the signal does nothing: `scancel --signal` reaches data-loader workers
-    too, and would kill them. Never raises.
-    """
-    number = getattr(signal, "SIGUSR1", None)
-    is_protected = env.get("SLURM_JOB_ID") and (env.get(ENV_MAILBOX) or env.get(ENV_BUS))
-    if number is None or not is_protected or not _is_main():
-        return False
-    if signal.getsignal(number) is not signal.SIG_DFL or has_c_handler(number):
-        return False
-    signal.signal(number, _held)
-    return True
 
 
 def numbers_of(names: Sequence[str]) -> tuple[signal.Signals, ...]:
@@ -91,7 +66,7 @@ class Signals:
             else:
                 self._take(number)
         for wish in wishes:
-            is_free = signal.getsignal(wish) in (signal.SIG_DFL, signal.SIG_IGN, _held) and not has_c_handler(wish)
+            is_free = signal.getsignal(wish) in (signal.SIG_DFL, signal.SIG_IGN) and not has_c_handler(wish)
             if wish not in numbers and is_free:
                 self._take(wish)
         return True
@@ -105,8 +80,6 @@ class Signals:
             before = owner._previous.get(number, before)
         self._previous[number] = before
         signal.signal(number, self._on_signal)
-        if before.in_python is _held and _EarlySignals.came:
-            self.wants_save, _EarlySignals.came = True, False
 
     def is_ours(self, number: int) -> bool:
         """Whether the handler is still ours: the script may have replaced it since."""
@@ -187,7 +160,7 @@ class Signals:
 
     def _set(self, number: int, before: Disposition) -> None:
         """Raises: ValueError off the main thread."""
-        if before.in_python is _held or (number in self._ignored_after and before.is_default):
+        if number in self._ignored_after and before.is_default:
             signal.signal(number, signal.SIG_IGN)
         elif before.in_python is None or before.has_c_handler:
             before.put_back()
@@ -197,12 +170,8 @@ class Signals:
     @staticmethod
     def _chain(before: Disposition | None, number: int, frame: FrameType | None) -> None:
         previous: Any = None if before is None else before.in_python
-        if before is not None and before.is_chained and previous is not _held:
+        if before is not None and before.is_chained:
             previous(number, frame)
-
-
-def _held(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - a handler's signature
-    _EarlySignals.came = True
 
 
 def _is_main() -> bool:

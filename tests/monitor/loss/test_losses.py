@@ -14,7 +14,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import rekindle.monitor as rekindle
 from rekindle.detectors.points import Health
 from rekindle.monitor import Monitor
 from rekindle.monitor.base.clock import SystemClock
@@ -26,7 +25,7 @@ from rekindle.monitor.loss.judging_rank import MIN_CALLS, JudgingRank, RemoteLos
 from rekindle.monitor.loss.scaler import CALM_STEPS, SKIPS_IN_A_ROW, ScaleWatch
 from rekindle.monitor.mail.exchange import BoxExchange
 from rekindle.protocol.mailbox import LossState, ReplyOutcome
-from tests.monitor.boxes import PATIENCE_S, QUICK, ObservedBox
+from tests.monitor.boxes import PATIENCE_S, QUICK, ObservedBox, start_monitor
 
 
 @pytest.fixture
@@ -44,7 +43,7 @@ def started() -> Iterator[list[Monitor]]:
 
 def start(started: list[Monitor], box: ObservedBox, **more: Any) -> Monitor:
     env = {"REKINDLE_JOB_ID": "job", "TRAINING_JOB_NAME": "run-1"}
-    monitor = rekindle.start(mailbox=box, **{"config": QUICK, "env": env} | more)
+    monitor = start_monitor(mailbox=box, **{"config": QUICK, "env": env} | more)
     assert not monitor.is_silent
     started.append(monitor)
     return monitor

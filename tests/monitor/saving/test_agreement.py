@@ -31,7 +31,7 @@ from rekindle.protocol.mailbox import (
     reply_key,
     request_key,
 )
-from tests.monitor.boxes import PATIENCE_S, QUICK, ObservedBox
+from tests.monitor.boxes import PATIENCE_S, QUICK, ObservedBox, start_monitor
 from tests.monitor.exchanges import MemoryExchange, Shared, check_contract
 from tests.monitor.stories import Fault, Story
 from tests.monitor.test_process import ROOT
@@ -134,7 +134,7 @@ def together(world: int, train: Callable[[int], None]) -> None:
 
 def start(box: ObservedBox, rank: int, world: int, **more: object) -> rekindle.Monitor:
     arguments = {"config": QUICK, "env": {"REKINDLE_JOB_ID": "job", "TRAINING_JOB_NAME": "run-1"}} | more
-    return rekindle.start(mailbox=box, rank=rank, world_size=world, **arguments)  # type: ignore[arg-type]
+    return start_monitor(mailbox=box, rank=rank, world_size=world, **arguments)  # type: ignore[arg-type]
 
 
 def test_an_exchange_that_never_answers_holds_training_up_once_and_a_wish_is_then_met_alone(tmp_path: Path) -> None:
@@ -246,7 +246,9 @@ def test_what_an_earlier_launch_left_in_the_directory_is_not_obeyed(tmp_path: Pa
 RANK = """
 import json, os, sys, threading
 from pathlib import Path
-import rekindle.monitor as rekindle
+from rekindle.monitor import Ranks
+from rekindle.monitor.base.settings import Config
+from rekindle.monitor.starting import start_in
 
 here, rank, world = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
 saves = []
@@ -263,10 +265,10 @@ def save(step, kind):
     (root / f"rank-{rank}.bin").write_bytes(b"w" * 10)
     return root
 
-mon = rekindle.start(
-    save=save, mailbox=str(here), rank=rank, world_size=world, handle_signals=True,
-    config=rekindle.Config(heartbeat_s=0.2, poll_s=0.05, agree_s=0.05),
-    env={"REKINDLE_JOB_ID": "job", "TRAINING_JOB_NAME": "run-1"},
+mon = start_in(
+    {"REKINDLE_JOB_ID": "job", "TRAINING_JOB_NAME": "run-1"},
+    save=save, mailbox=str(here), ranks=Ranks(rank=rank, world_size=world), signals=("TERM", "USR1"),
+    config=Config(heartbeat_s=0.2, poll_s=0.05, agree_s=0.05),
 )
 print("ready", flush=True)
 step, pause = 0, threading.Event()

@@ -33,7 +33,7 @@ from rekindle.protocol.mailbox import (
     verify_listing,
 )
 from rekindle.protocol.manifests import POISONED
-from tests.monitor.boxes import PATIENCE_S, QUICK, ObservedBox
+from tests.monitor.boxes import PATIENCE_S, QUICK, ObservedBox, start_monitor
 
 ENV = {"REKINDLE_JOB_ID": "job", "TRAINING_JOB_NAME": "run-1"}
 
@@ -59,7 +59,7 @@ def folder(at: Path, content: bytes = b"weights") -> Path:
 
 
 def start(started: list[Monitor], box: ObservedBox, where: Path) -> Monitor:
-    monitor = rekindle.start(
+    monitor = start_monitor(
         save=lambda step, kind: folder(where / f"emergency-{step}"), mailbox=box, config=QUICK, env=ENV
     )
     assert not monitor.is_silent
@@ -166,7 +166,7 @@ def test_after_a_stop_only_the_save_that_the_stop_asked_for_is_sealed(
     def save(step: int, kind: str) -> Any:
         return rekindle.LATER if is_later else folder(tmp_path / f"emergency-{step}")
 
-    monitor = rekindle.start(save=save, mailbox=box, config=QUICK, env=ENV, handle_signals=True)
+    monitor = start_monitor(save=save, mailbox=box, config=QUICK, env=ENV, signals=("TERM", "USR1"))
     started.append(monitor)
     monitor.step(1, loss=1.0)
     monitor.saved(folder(tmp_path / "before"), 1)
@@ -383,7 +383,7 @@ def test_the_checkpoint_that_a_run_went_on_from_is_compared_in_the_background(
         "REKINDLE_RESUME_URI": str(root),
         "REKINDLE_RESUME_MANIFEST": f"{box.uri}/{manifest.key}",
     }
-    monitor = rekindle.start(mailbox=box, config=QUICK, env=env)
+    monitor = start_monitor(mailbox=box, config=QUICK, env=env)
     started.append(monitor)
     pause, looks = threading.Event(), 0
     while "model.bin has other content than was sealed" not in caplog.text:  # after it was counted

@@ -6,12 +6,11 @@ import threading
 from pathlib import Path
 from typing import Any
 
-import rekindle.monitor as rekindle
 from rekindle.monitor import Monitor
 from rekindle.monitor.mail.slurm import LaunchInstructions
 from rekindle.monitor.sharing import Share, shared
 from rekindle.protocol.mailbox import ENV_INCIDENT, ENV_RESUME_STEP, ENV_RESUME_URI, ResumePlan
-from tests.monitor.boxes import PATIENCE_S, QUICK, ObservedBox
+from tests.monitor.boxes import PATIENCE_S, QUICK, ObservedBox, start_monitor
 
 
 class Ring:
@@ -97,7 +96,7 @@ def train(
             (path / f"{rank}.bin").write_bytes(b"weights")
             return str(path)
 
-        monitor = monitors[rank] = rekindle.start(
+        monitor = monitors[rank] = start_monitor(
             save=save,
             mailbox=box,
             rank=rank,

@@ -7,6 +7,7 @@ no rank is harmed: one process, in this one.
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,21 @@ from rekindle.protocol.mailbox import Manifest, manifest_prefix
 os.environ.setdefault("DS_ACCELERATOR", "cpu")
 PATIENCE_S = 120.0
 STEPS = 4
+
+
+@pytest.fixture(autouse=True)
+def environment() -> Iterator[None]:
+    """What `in_environment` sets ends with the test."""
+    before = dict(os.environ)
+    yield
+    os.environ.clear()
+    os.environ.update(before)
+
+
+def in_environment(env: dict[str, str]) -> dict[str, Any]:
+    """Set what a launcher sets. Returns arguments of an integration that leave this process's signals alone."""
+    os.environ.update(env)
+    return {"signals": ()}
 
 
 def env_of(home: Path) -> dict[str, str]:
@@ -99,7 +115,7 @@ def test_the_trainers_loss_is_reported_as_it_logs_it(case: str, accumulate: int,
     from rekindle.integrations.hf import RekindleCallback
 
     model, arguments, more = CASES[case]
-    callback = RekindleCallback(env=env_of(tmp_path), handle_signals=False)
+    callback = RekindleCallback(**in_environment(env_of(tmp_path)))
     trainer = Trainer(
         model=model(),
         args=TrainingArguments(
@@ -137,7 +153,7 @@ def test_a_loss_that_is_not_finite_is_reported_although_the_trainer_does_not_log
             loss, logits = super().forward(input_ids, labels)
             return loss * torch.nan, logits
 
-    callback = RekindleCallback(env=env_of(tmp_path), handle_signals=False)
+    callback = RekindleCallback(**in_environment(env_of(tmp_path)))
     arguments = TrainingArguments(
         output_dir=str(tmp_path / "checkpoints"), max_steps=2, save_strategy="no", logging_steps=1, use_cpu=True,
         gradient_accumulation_steps=2, remove_unused_columns=False, report_to="none", disable_tqdm=True,
@@ -191,7 +207,7 @@ def test_lightnings_loss_is_reported_undivided(accumulate: int, automatic: bool,
         def configure_optimizers(self) -> torch.optim.Optimizer:
             return torch.optim.SGD(self.parameters(), lr=0.01)
 
-    callback = RekindleCallback(env=env_of(tmp_path), handle_signals=False)
+    callback = RekindleCallback(**in_environment(env_of(tmp_path)))
     module = Module()
     trainer = lightning.Trainer(
         accelerator="cpu",
@@ -222,7 +238,7 @@ def test_accelerates_loss_is_the_mean_of_a_steps_batches(tmp_path: Path) -> None
     model, losses = nn.Linear(8, 1), []
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     model, optimizer, loader = accelerator.prepare(model, optimizer, DataLoader(curve(), batch_size=8))
-    run = Rekindle(accelerator, tmp_path / "checkpoints", env=env_of(tmp_path), handle_signals=False)
+    run = Rekindle(accelerator, tmp_path / "checkpoints", **in_environment(env_of(tmp_path)))
     for batch, (x, y) in run.steps(loader, 9):
         with accelerator.accumulate(model):
             optimizer.zero_grad()

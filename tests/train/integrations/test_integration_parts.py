@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,21 @@ from rekindle.protocol.mailbox import (
 
 os.environ.setdefault("DS_ACCELERATOR", "cpu")
 PATIENCE_S = 120.0
+
+
+@pytest.fixture(autouse=True)
+def environment() -> Iterator[None]:
+    """What `in_environment` sets ends with the test."""
+    before = dict(os.environ)
+    yield
+    os.environ.clear()
+    os.environ.update(before)
+
+
+def in_environment(env: dict[str, str]) -> dict[str, Any]:
+    """Set what a launcher sets. Returns arguments of an integration that leave this process's signals alone."""
+    os.environ.update(env)
+    return {"signals": ()}
 
 
 def env_of(home: Path) -> dict[str, str]:
@@ -137,7 +152,7 @@ def accelerate_run(project: Path, folder: Path, env: dict[str, str]) -> tuple[An
     configuration = ProjectConfiguration(project_dir=str(project), automatic_checkpoint_naming=True, total_limit=1)
     accelerator = Accelerator(cpu=True, project_config=configuration)
     accelerator.prepare(nn.Linear(2, 1))
-    return accelerator, Rekindle(accelerator, folder, env=env, handle_signals=False)
+    return accelerator, Rekindle(accelerator, folder, **in_environment(env))
 
 
 def test_with_automatic_naming_rekindles_checkpoints_keep_their_names_and_the_scripts_keep_theirs(
@@ -206,7 +221,7 @@ def trainer_of(home: Path, callbacks: list[Any], cls: Any = None, **arguments: A
 def callback_of(home: Path, **more: Any) -> Any:
     from rekindle.integrations.hf import RekindleCallback
 
-    return RekindleCallback(env=env_of(home), handle_signals=False, **more)
+    return RekindleCallback(**in_environment(env_of(home)), **more)
 
 
 @pytest.mark.parametrize("name", ["the same callback", "another callback"])
@@ -393,7 +408,7 @@ def test_a_checkpoint_that_is_written_again_under_its_name_gets_no_manifest(tmp_
         def configure_optimizers(self) -> torch.optim.Optimizer:
             return torch.optim.SGD(self.parameters(), lr=0.1)
 
-    callback = RekindleCallback(env=env_of(tmp_path), handle_signals=False)
+    callback = RekindleCallback(**in_environment(env_of(tmp_path)))
     saves = ModelCheckpoint(
         tmp_path / "checkpoints", filename="{epoch}-{step}", every_n_epochs=1, save_top_k=-1, save_last=True
     )

@@ -124,7 +124,9 @@ def start(work: Any, harm: Harm, line: Line, timer: dict[str, float]) -> Any:
 
     more = dict(SPEC.get("start", {})) | SPEC.get(f"start of {RANK}", {})
     if KIND == "alone":
-        more["saves_alone"] = True
+        from rekindle.monitor import Ranks
+
+        more["ranks"] = Ranks(saves_alone=True)
     if not SPEC.get("has_no_save"):
         more["save"] = save
     if HAS_TORCH:
@@ -136,8 +138,8 @@ def start(work: Any, harm: Harm, line: Line, timer: dict[str, float]) -> Any:
     import rekindle.monitor as monitor
 
     if SPEC.get("second monitor"):
-        monitor.start(**({"handle_signals": True} | more))
-    return monitor.start(**({"handle_signals": True} | more)), save
+        monitor.start(**({"signals": ("TERM", "USR1")} | more))
+    return monitor.start(**({"signals": ("TERM", "USR1")} | more)), save
 
 
 def given_loss(work: Any, loss: Any, step: int, harm: Harm) -> Any:
