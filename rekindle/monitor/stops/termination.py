@@ -1,7 +1,7 @@
 """How long a SIGTERM is put off for the save that it asked for, and when it gets its own effect back.
 
-Without the monitor SIGTERM ends a process that has no handler for it. With it (`handle_signals`) the ranks first save
-and the loop ends. Where that cannot happen any more, the process ends of SIGTERM after all: a launcher waits
+Without the monitor SIGTERM ends a process that has no handler for it. With `signals=("TERM",)` the ranks first save and
+the loop ends. Where that cannot happen any more, the process ends of SIGTERM after all: a launcher waits
 for it, and kills it later. Source: torch.distributed.elastic.multiprocessing.api: SIGTERM, 30 s, SIGKILL; the restart
 begins only then. SageMaker developer guide, StopTrainingJob: 120 s.
 """
