@@ -96,16 +96,22 @@ def save_dcp(
     scheduler: Any = None,
     extra: Mapping[str, Any] | None = None,
     on_done: Callable[[Path, int], None] | None = None,
+    **options: Any,
 ) -> Path:
     """The state after `step` as a torch.distributed.checkpoint folder: each rank writes its shards, `.metadata` last.
 
     on_done: with it, the shards are copied to host memory now and written in the background; rank 0 calls it with
     (folder, step) when all ranks' files are there (`on_done=mon.saved`). One that is under way is waited for first: DCP
     keeps one copy. Without it, all of this rank's files are written when this returns. A folder that was just saved at
-    this very step is not written again. Raises: OSError, RuntimeError, what DCP raises.
+    this very step is not written again.
+
+    model: a module, or a list of them, such as a pipeline's stages of this rank, with a list of as many optimizers.
+    options: of `dcp.save` and `dcp.async_save`: planner, storage_writer (which is given its folder), process_group (by
+    default a gloo group of its own), async_checkpointer_type, async_stager. The last two are left out without on_done.
+
+    Raises: ValueError (parts that name a parameter alike), OSError, RuntimeError, what DCP raises.
     """
     import torch.distributed.checkpoint as dcp
-    from torch.distributed.checkpoint.state_dict import get_state_dict
 
     target = Path(folder)
     rank, _ = rank_and_world()
@@ -117,7 +123,7 @@ def save_dcp(
     try:
         check_interface()
         save.beside.mkdir(parents=True, exist_ok=True)
-        weights, moments = get_state_dict(model, [] if optimizer is None else optimizer)
+        state = _sharded(model, optimizer)
         if rank == 0:
             rest = {"step": step, "extra": dict(extra or {})}
             parts = {name: part.state_dict() for name, part in _parts(None, scheduler)}
@@ -127,14 +133,18 @@ def save_dcp(
         save.failed(repr(err))
         raise
     save.ready()
-    state = {"model": weights, "optimizer": moments}
     future: Any = None
     try:
+        options = options if "process_group" in options else options | {"process_group": dcp_group()}
         if on_done is None:
-            dcp.save(state, checkpoint_id=save.beside, process_group=dcp_group())
+            at_once = {name: option for name, option in options.items() if not name.startswith("async_")}
+            dcp.save(state, checkpoint_id=save.beside, **at_once)
             _remove_empty(save.beside, rank)
         else:
-            future = dcp.async_save(state, checkpoint_id=save.beside, process_group=dcp_group())
+            future = dcp.async_save(state, checkpoint_id=save.beside, **options)
+            if (staged := getattr(future, "staging_completion", None)) is not None:  # a stager that copies meanwhile
+                staged.result()
+                future = future.upload_completion
     except BaseException as err:
         save.failed(repr(err))
         raise
@@ -215,32 +225,69 @@ def require_whole(path: str | os.PathLike[str]) -> None:
 
 
 def load_dcp(
-    folder: str | os.PathLike[str], *, model: Any, optimizer: Any = None, scheduler: Any = None
+    folder: str | os.PathLike[str], *, model: Any, optimizer: Any = None, scheduler: Any = None, **options: Any
 ) -> dict[str, Any]:
     """Put the state back, on every rank; DCP reshards it where the world has changed. Returns {"step", "extra"}.
 
-    The random generators are restored where the folder holds as many as there are ranks now. Raises: OSError (also for
-    a folder that is not whole), what DCP raises.
+    model, optimizer: as `save_dcp` was given them. options: of `dcp.load`: planner, storage_reader, process_group. The
+    random generators are restored where the folder holds as many as there are ranks now. Raises: OSError (also for a
+    folder that is not whole), what DCP raises.
     """
     require_whole(folder)
     import torch.distributed.checkpoint as dcp
-    from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
 
     source = Path(folder)
-    weights, moments = get_state_dict(model, [] if optimizer is None else optimizer)
-    state = {"model": weights, "optimizer": moments}
-    dcp.load(state, checkpoint_id=source, process_group=dcp_group())
-    set_state_dict(
-        model,
-        [] if optimizer is None else optimizer,
-        model_state_dict=state["model"],
-        optim_state_dict=state["optimizer"],
-    )
+    state = _sharded(model, optimizer)
+    dcp.load(state, checkpoint_id=source, **({"process_group": dcp_group()} | options))
+    _put_back(state, model, optimizer)
     rest = torch.load(source / STATE_FILE, map_location="cpu", weights_only=True)
     for name, part in _parts(None, scheduler):
         part.load_state_dict(rest[name])
     load_rng(source)
     return {"step": int(rest["step"]), "extra": rest["extra"]}
+
+
+def _sharded(model: Any, optimizer: Any) -> dict[str, Any]:
+    """The state that DCP saves and loads. Parts of a model name what they hold by parameter, as one model would."""
+    from torch.distributed.checkpoint.state_dict import get_state_dict
+
+    if not isinstance(model, list | tuple):
+        weights, moments = get_state_dict(model, [] if optimizer is None else optimizer)
+        return {"model": weights, "optimizer": moments}
+    state: dict[str, Any] = {"model": {}, "optimizer": {}}
+    for part, own in _paired(model, optimizer):
+        weights, moments = get_state_dict(part, own, options=_by_parameter())
+        if alike := state["model"].keys() & weights.keys():
+            raise ValueError(f"model: two of its parts have a parameter named {min(alike)}")
+        state["model"] |= weights
+        state["optimizer"] |= moments
+    return state
+
+
+def _put_back(state: dict[str, Any], model: Any, optimizer: Any) -> None:
+    from torch.distributed.checkpoint.state_dict import set_state_dict
+
+    is_whole = not isinstance(model, list | tuple)
+    for part, own in [(model, [] if optimizer is None else optimizer)] if is_whole else _paired(model, optimizer):
+        set_state_dict(
+            part,
+            own,
+            model_state_dict=state["model"],
+            optim_state_dict=state["optimizer"],
+            options=None if is_whole else _by_parameter(),
+        )
+
+
+def _paired(models: Any, optimizers: Any) -> list[tuple[Any, Any]]:
+    """Raises: ValueError where there are not as many optimizers as models."""
+    return list(zip(models, [[]] * len(models) if optimizers is None else optimizers, strict=True))
+
+
+def _by_parameter() -> Any:
+    """Not strict: each part finds its own among those of all."""
+    from torch.distributed.checkpoint.state_dict import StateDictOptions
+
+    return StateDictOptions(flatten_optimizer_state_dict=True, strict=False)
 
 
 def save_rng(folder: str | os.PathLike[str]) -> None:
