@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from chalicelib.domain.policy.document import DEFAULT_POLICY
-from chalicelib.domain.reporting.counterfactual import HUMAN_S, NCCL_TIMEOUT_S, NODE_REPAIR_S, RESTART_S
+from chalicelib.domain.reporting.counterfactual import HUMAN_S, NCCL_TIMEOUT_S, NODE_REPAIR_S, NODE_REPLACE_S, RESTART_S
 from rekindle.doctor.stack.runs import ASSUMED_SAVE, FAILURES_PER_NODE_DAY
 from rekindle.monitor.base.settings import Config
 
@@ -38,9 +38,14 @@ RESTART = Figure(name="a new start until it trains", value=RESTART_S, unit="s", 
 STOP = Figure(name="stopping a stuck job", value=30.0, unit="s", source="slurm.conf, KillWait, its default")
 HUMAN = Figure(name="a person notices and acts within", value=HUMAN_S, unit="s", source=_LEDGER)
 NODE_BY_PERSON = Figure(name="a person has a node repaired in", value=NODE_REPAIR_S, unit="s", source=_LEDGER)
-NCCL = Figure(name="NCCL's time-out ends a hang after", value=NCCL_TIMEOUT_S, unit="s", source=_LEDGER)
+NCCL = Figure(
+    name="NCCL's time-out ends a hang after",
+    value=NCCL_TIMEOUT_S,
+    unit="s",
+    source="PyTorch's default for NCCL (pytorch/pytorch #110947)",
+)
 REBOOT = Figure(name="a reboot", value=120.0, unit="s", source="HyperPod takes 1-3 min")
-REPLACE = Figure(name="a replacement until usable", value=1500.0, unit="s", source="HyperPod takes 20-30 min")
+REPLACE = Figure(name="a replacement until usable", value=NODE_REPLACE_S, unit="s", source="HyperPod takes 20-30 min")
 HEALTH_AGENT = Figure(
     name="the health agent names a node after", value=30.0, unit="s", source="HyperPod takes 5-30 s, the longest taken"
 )

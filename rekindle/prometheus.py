@@ -13,6 +13,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from rekindle.protocol.quantities import range_of
+
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
 # Of the fleet's ledger: metric, what it is, the ledger's own name. Each is a sum with how many it leaves out.
@@ -24,8 +26,15 @@ SUMS: Final = (
     ("rekindle_gpu_hours_saved", "GPU-hours that emergency checkpoints kept", "gpu_hours_saved"),
     ("rekindle_dollars_lost", "USD lost to Incidents", "dollars_lost"),
     ("rekindle_dollars_saved", "USD that emergency checkpoints kept", "dollars_saved"),
-    ("rekindle_dollars_spared", "USD spared against a person and NCCL's time-out", "spared_dollars"),
-    ("rekindle_gpu_hours_spared", "GPU-hours spared against a person and NCCL's time-out", "spared_gpu_hours"),
+)
+# Ranges: a sample for each end, with the baseline in the label `against`.
+RANGES: Final = (
+    ("rekindle_dollars_spared", "USD spared: an estimate (docs/ledger.md), not a measurement", "spared_dollars"),
+    (
+        "rekindle_gpu_hours_spared",
+        "GPU-hours spared: an estimate (docs/ledger.md), not a measurement",
+        "spared_gpu_hours",
+    ),
 )
 SPREADS: Final = (
     ("rekindle_mttd_seconds", "From the onset to the first observation", "mttd_s"),
@@ -70,6 +79,15 @@ def render(status: Mapping[str, Any], fleet: Mapping[str, Any] | None) -> str:
     for outcome, count in _pairs(fleet.get("incidents")):
         if outcome != "all":
             page.add("rekindle_incidents", "Incidents by how they ended", count, outcome=outcome, **days)
+    _add_figures(page, fleet, days)
+    for stage, seconds in _pairs(fleet.get("lost_by_stage_s")):
+        page.add("rekindle_lost_by_stage_seconds", "Lost time by stage", seconds, stage=stage, **days)
+    for fault, seconds in _pairs(fleet.get("lost_by_fault_s")):
+        page.add("rekindle_lost_by_fault_seconds", "Lost time by fault", seconds, fault=fault, **days)
+    return "".join(f"{line}\n" for line in page.lines)
+
+
+def _add_figures(page: _Page, fleet: Mapping[str, Any], days: Mapping[str, str]) -> None:
     for name, text, key in SPREADS:
         spread = fleet.get(key)
         if isinstance(spread, Mapping):
@@ -79,16 +97,16 @@ def render(status: Mapping[str, Any], fleet: Mapping[str, Any] | None) -> str:
         total = fleet.get(key)
         if isinstance(total, Mapping) and total.get("counted"):  # a sum of nothing is no zero
             page.add(name, text, total.get("sum"), **days)
-    for _, _, key in (*SPREADS, *SUMS):
+    for name, text, key in RANGES:
+        total = fleet.get(key)
+        ends = range_of(total.get("sum")) if isinstance(total, Mapping) and total.get("counted") else None
+        for against, end in zip(("requeue", "person"), ends or (), strict=False):
+            page.add(name, text, end, against=against, **days)
+    for _, _, key in (*SPREADS, *SUMS, *RANGES):
         total = fleet.get(key)
         if isinstance(total, Mapping):
             text = "Incidents that a figure leaves out because an input is not known"
             page.add("rekindle_not_counted", text, total.get("not_counted"), figure=key, **days)
-    for stage, seconds in _pairs(fleet.get("lost_by_stage_s")):
-        page.add("rekindle_lost_by_stage_seconds", "Lost time by stage", seconds, stage=stage, **days)
-    for fault, seconds in _pairs(fleet.get("lost_by_fault_s")):
-        page.add("rekindle_lost_by_fault_seconds", "Lost time by fault", seconds, fault=fault, **days)
-    return "".join(f"{line}\n" for line in page.lines)
 
 
 def _pairs(given: object) -> list[tuple[str, object]]:

@@ -89,5 +89,6 @@ _FLEET: Final[Mapping[str, Any]] = {
     "lost_by_stage_s": {"stage": 1.0},
     "lost_by_fault_s": {"fault": 1.0},
     **{key: {"sum": 1.0, "counted": 1, "not_counted": 0} for _, _, key in prometheus.SUMS},
+    **{key: {"sum": {"low": 1.0, "high": 2.0}, "counted": 1, "not_counted": 0} for _, _, key in prometheus.RANGES},
     **{key: {"median": 1.0, "p90": 1.0, "counted": 1, "not_counted": 0} for _, _, key in prometheus.SPREADS},
 }

@@ -1,4 +1,4 @@
-"""A pretend fleet beside the real run: 32 ml.p5.48xlarge that exist only on the clock, so that GPU-hours and US dollars
+"""A pretend fleet beside the real run: 32 ml.p5.48xlarge that exist only on the clock, so that GPU-hours
 show. Its service, its Incident, and their figures are as real as the other run's.
 
 Its steps take a quarter of a second. Where an instance's log shows a GPU that fell off the bus, the run lives on; the

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import struct
 import subprocess
@@ -49,6 +50,8 @@ POLICY_DOCUMENT: Mapping[str, Any] = {
         "skip_steps": 2,
     },
 }
+# None: dollars of seconds of a pretend fleet would look like money.
+PRICES: Mapping[str, Any] = {"instances": {}, "source": "the demo has no prices"}
 # A stretch of bad data, as long as a few looks take, and what is done about it: PaLM's remedy in small.
 SPIKE_BATCHES = 400
 SPIKE_WEIGHT = 4.0  # of its records, instead of 1: the loss is four times what it was
@@ -149,6 +152,9 @@ def raised(
     with Cloud(http=True, clock=RealClock(), store=out) as cloud:
         try:
             service = deploy_rekindle(cloud, policies={POLICY: policy})
+            cloud.client("ssm").put_parameter(
+                Name=f"{service.settings.settings_prefix}/prices", Value=json.dumps(PRICES), Type="String"
+            )
             api_url = cloud.serve_api(app)
             processes = cloud.run_processes(out / "jobs", grace=STOP_GRACE)
             job_id = f"numpy-lm-{seed}"

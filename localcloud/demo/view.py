@@ -25,7 +25,7 @@ CHART_WIDTH, CHART_HEIGHT = 64, 7
 TIMELINE_LINES = 12
 _FLEET_FIGURES = (
     *("mttd_s", "mttr_s", "steps_lost", "steps_saved", "lost_s"),
-    *("gpu_hours_lost", "gpu_hours_saved", "dollars_lost", "dollars_saved", "spared_gpu_hours", "spared_dollars"),
+    *("gpu_hours_lost", "gpu_hours_saved"),  # no dollars: seconds of a pretend fleet cost none
 )
 ROOMY = 110  # columns from which the last table needs no thrift
 
@@ -222,7 +222,7 @@ def fleet_figures(ledger: Mapping[str, Any]) -> Table:
     table.add_column()
     table.add_column(justify="right", no_wrap=True)
     for name in _FLEET_FIGURES:
-        value = ledger["counterfactual"][name] if name.startswith("spared") else ledger[name]
+        value = ledger[name]
         table.add_row(NAMES[name], "not known" if isinstance(value, Mapping) else amount(name, value))
     return table
 

@@ -14,7 +14,7 @@ from rekindle.client.shapes import member, objects, word
 from rekindle.console import words
 from rekindle.console.titles import HEADINGS, TITLES
 from rekindle.console.words import NOTHING
-from rekindle.protocol.quantities import NAMES, amount
+from rekindle.protocol.quantities import NAMES, amount, between, range_of
 
 MAX_ROWS: Final = 500
 MAX_DEPTH: Final = 3
@@ -117,7 +117,7 @@ def shares(body: Any) -> tuple[Shares, ...]:
 
 
 def _parts(name: str, value: Any) -> tuple[tuple[str, str], ...]:
-    if not isinstance(value, Mapping) or not value or _is_maybe(value) or "counted" in value:
+    if not isinstance(value, Mapping) or not value or _is_figure(value) or "counted" in value:
         return ()
     if any(isinstance(member, bool) or not isinstance(member, int | float) for member in value.values()):
         return ()
@@ -152,7 +152,7 @@ def facts(body: Any, *, without: Collection[str] = (), depth: int = 0) -> tuple[
     headed: dict[str, list[Fact]] = {}
     under: list[Fact] = []
     for name, value in body.items():
-        if name in without or name in ("text", "assumptions", "prices") or _parts(str(name), value):
+        if name in without or name in ("text", "assumptions", "prices", "spared_assumes") or _parts(str(name), value):
             continue
         if isinstance(value, Mapping) and ("counted" in value or not value):
             continue
@@ -160,7 +160,7 @@ def facts(body: Any, *, without: Collection[str] = (), depth: int = 0) -> tuple[
             continue
         if isinstance(value, list) and any(isinstance(item, Mapping) for item in value):
             continue
-        if isinstance(value, Mapping) and not _is_maybe(value):
+        if isinstance(value, Mapping) and not _is_figure(value):
             if depth < MAX_DEPTH:
                 under.append(Fact(name=title(str(name)), inner=facts(value, depth=depth + 1)))
             continue
@@ -217,6 +217,9 @@ def title(name: str) -> str:
 
 def text_of(name: str, value: Any) -> str:
     """A value by its name's unit."""
+    ends = range_of(value)
+    if ends is not None and name in NAMES:
+        return between(name, *ends)
     plain = words.known(value) if _is_maybe(value) else value
     if plain is None:
         return words.unknown(value)
@@ -261,6 +264,10 @@ def _span(name: str, value: float) -> str:
 
 def _is_maybe(value: Any) -> bool:
     return isinstance(value, Mapping) and ("known" in value or "unknown" in value)
+
+
+def _is_figure(value: Any) -> bool:
+    return _is_maybe(value) or range_of(value) is not None
 
 
 def has_rows(fact: Fact) -> bool:

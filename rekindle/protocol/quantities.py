@@ -22,9 +22,10 @@ NAMES: Final[Mapping[str, str]] = {
     "gpu_hours_saved": "GPU-hours saved",
     "dollars_lost": "US dollars lost",
     "dollars_saved": "US dollars saved",
-    "spared_s": "training time spared",  # against a time-out and a person; the two below alike
-    "spared_gpu_hours": "GPU-hours spared",
-    "spared_dollars": "US dollars spared",
+    # A range, from an automatic requeue to a person; a face shows the line of assumptions below it.
+    "spared_s": "training time spared (estimate)",
+    "spared_gpu_hours": "GPU-hours spared (estimate)",
+    "spared_dollars": "US dollars spared (estimate)",
     "ettr": "ETTR",
     "ettr_at_most": "ETTR, at most",
     "ettr_by_steps": "ETTR, by steps",
@@ -66,3 +67,19 @@ def amount(name: str, value: float) -> str:
     if name.startswith("steps") or value == 0:
         return f"{value:,.0f}"
     return f"{value:,.2f}" if abs(value) >= 0.005 else "under 0.01"
+
+
+def between(name: str, low: float, high: float) -> str:
+    """The range of the quantity `name`, once where both ends read the same."""
+    ends = (amount(name, low), amount(name, high))
+    return ends[0] if ends[0] == ends[1] else " to ".join(ends)
+
+
+def range_of(wire: object) -> tuple[float, float] | None:
+    """(low, high) of a range in JSON form; None for everything else."""
+    if not isinstance(wire, Mapping):
+        return None
+    low, high = wire.get("low"), wire.get("high")
+    if isinstance(low, bool) or isinstance(high, bool):
+        return None
+    return (low, high) if isinstance(low, int | float) and isinstance(high, int | float) else None

@@ -55,7 +55,7 @@ def test_it_prints_what_failures_cost_the_interval_the_spares_and_every_assumpti
         assert sum(line.startswith(f"{name}: ") for line in lines) == 1, "its assumptions are one line"
     for text in (
         "failures per 1000 node-days: 6.5 (arXiv 2410.21680 (Meta), nodes of 8 GPUs)",
-        f"NCCL's time-out ends a hang after: {NCCL_TIMEOUT_S:g} s (the ledger's counterfactual (docs/ledger.md))",
+        f"NCCL's time-out ends a hang after: {NCCL_TIMEOUT_S:g} s (PyTorch's default for NCCL",
         f"a person notices and acts within: {HUMAN_S:g} s",
         f"a person has a node repaired in: {NODE_REPAIR_S:g} s",
         f"a new start until it trains: {RESTART_S:g} s",

@@ -17,7 +17,12 @@ LEDGER: dict[str, Any] = {
     "elapsed_s": 46.2,
     "gpus": {"unknown": WHY},
     "gpu_hours_lost": {"unknown": WHY},
-    "counterfactual": {"lost_s": 3901.0, "gpu_hours_lost": {"unknown": WHY}, "spared_dollars": {"unknown": "no price"}},
+    "counterfactual": {
+        "person": {"lost_s": 3901.0, "gpu_hours_lost": {"unknown": WHY}},
+        "spared_s": {"low": 240.0, "high": 3840.0},
+        "spared_dollars": {"unknown": "no price"},
+        "assumes": "Spared is an estimate.",
+    },
     "prices": {"source": "our contract", "as_of": "2026-11-01"},
     "brand_new_figure_s": 120,
 }
@@ -33,13 +38,14 @@ def test_figures_stand_under_headings_in_words_with_units() -> None:
         "Times",
         "The run",
         "Lost and saved",
-        "Without Rekindle: a time-out and a person",
+        "Without Rekindle",
     ]
     told = {name: row.text for name, row in _all(rows).items()}
     assert told["Began"] == "2026-11-20 10:00:00Z"
     assert told["Time of one step"] == "0.0321 s"
     assert told["From its onset to its end"] == "46 s"
     assert told["Training time lost"] == "1 h 5 min"
+    assert told["Training time spared (estimate)"] == "4 min to 1 h 4 min"
     assert told["Brand new figure"] == "2 min"  # what the console does not know yet is there all the same
 
 
@@ -59,7 +65,7 @@ def test_nothing_stands_under_no_heading() -> None:
 def test_what_is_not_known_is_told_once_for_each_reason() -> None:
     assert unknown_figures(facts(LEDGER)) == (
         ("GPUs, GPU-hours lost", WHY),
-        ("US dollars spared", "no price"),
+        ("US dollars spared (estimate)", "no price"),
     )
 
 

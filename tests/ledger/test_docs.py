@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from chalicelib.domain.reporting.counterfactual import HUMAN_S, NCCL_TIMEOUT_S, NODE_REPAIR_S, RESTART_S
+from chalicelib.domain.reporting.counterfactual import (
+    HUMAN_S,
+    NCCL_TIMEOUT_S,
+    NODE_REPAIR_S,
+    NODE_REPLACE_S,
+    RESTART_S,
+)
 from chalicelib.services.reporting.ledgers import MAX_DAYS, MAX_INCIDENTS, MAX_OF_JOB
 from tests.ledger.books import incident, ledger
 
@@ -16,6 +22,7 @@ def test_the_page_has_the_waits_of_the_counterfactual() -> None:
         ("NCCL's time-out", NCCL_TIMEOUT_S),
         ("a person notices and acts", HUMAN_S),
         ("the node's repair", NODE_REPAIR_S),
+        ("HyperPod replaces the node", NODE_REPLACE_S),
         ("starting again", RESTART_S),
     ):
         assert f"| {name} | {seconds:.0f} |" in PAGE

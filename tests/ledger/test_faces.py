@@ -23,8 +23,9 @@ from chalicelib.domain.reporting.postmortem import postmortem_of
 from rekindle.cli.views.ledger import incident_lines
 from rekindle.client.table import Style
 from rekindle.console.figures import Fact, facts
-from rekindle.protocol.quantities import NAMES, amount, duration, heading
-from tests.ledger.books import POD, at, ledger
+from rekindle.protocol.quantities import NAMES, amount, between, duration, heading, range_of
+from rekindle.protocol.signals import FaultClass
+from tests.ledger.books import POD, at, incident, ledger
 from tests.ledger.test_ledger_invariants import incidents
 from tests.sizes import examples
 
@@ -108,7 +109,8 @@ def test_a_face_shows_the_ledgers_figures_and_of_an_unknown_one_no_digit(
     face: str, one: Incident, size: JobSize
 ) -> None:
     book = ledger(one, size=size, now=100_000)
-    wire = book.to_wire()["counterfactual"] | book.to_wire()  # what both have, such as lost_s, is the Incident's own
+    wire = book.to_wire()
+    wire |= {name: wire["counterfactual"][name] for name in book.spared}
     shows, at_least = FACES[face]
     shown = shows(book)
     assert at_least <= shown.keys()
@@ -117,7 +119,29 @@ def test_a_face_shows_the_ledgers_figures_and_of_an_unknown_one_no_digit(
         if isinstance(value, dict):
             assert text.startswith("unknown"), name
         else:
-            assert text == amount(name, value), name
+            ends = range_of(value)
+            assert text == (amount(name, value) if ends is None else between(name, *ends)), name
+
+
+@pytest.mark.parametrize("fault", [FaultClass.HANG, FaultClass.NODE_LOST, FaultClass.SOFTWARE_CRASH])
+def test_what_is_spared_is_a_range_with_its_assumptions_on_the_line_below(fault: FaultClass) -> None:
+    book = ledger(incident(fault=fault))
+    assumes, wire = book.otherwise.assumes, book.to_wire()["counterfactual"]
+    ends = range_of(wire["spared_dollars"])
+    assert ends is not None
+    shown = between("spared_dollars", *ends)
+    assert " to " in shown
+    for text in (
+        postmortem_of(book.incident, (), book, job_name=""),
+        incident_lines(book.to_wire(), Style.of(io.StringIO())),
+    ):
+        lines = text.splitlines()
+        (row,) = (number for number, line in enumerate(lines) if shown in line)
+        assert "US dollars spared (estimate)" in lines[row]
+        assert lines[row + 1].endswith(assumes)
+    (without,) = (row for row in facts(book.to_wire()) if row.name == "Without Rekindle")
+    told = [(row.name, row.text) for row in without.inner]
+    assert told[told.index(("US dollars spared (estimate)", shown)) + 1] == ("Assumed", assumes)
 
 
 @settings(max_examples=examples(60), suppress_health_check=[HealthCheck.too_slow])

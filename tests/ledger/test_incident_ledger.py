@@ -13,6 +13,7 @@ from chalicelib.domain.model.evidence import Onset
 from chalicelib.domain.model.incident import Incident, Phase, SkipWindow, Try
 from chalicelib.domain.model.instances import GPU_TABLE, JobSize, gpus_of
 from chalicelib.domain.model.known import Known, Unknown
+from chalicelib.domain.reporting.counterfactual import Spared
 from chalicelib.domain.reporting.lost_time import net_gain
 from chalicelib.domain.reporting.prices import Prices
 from rekindle.protocol.signals import FaultClass
@@ -118,42 +119,54 @@ def test_a_new_start_that_died_at_load_had_come_as_far_as_its_checkpoint() -> No
     assert isinstance(ledger(incident(restarts=[restart(), second])).steps_lost, Unknown)
 
 
-def test_the_counterfactual_of_a_hang_is_the_time_out_the_person_the_restart_and_the_steps_again() -> None:
-    """1800 + 3600 + 300 s, and 1000 - 900 steps of 2 s again: 5900 s; spared 5900 - 660 s."""
+def test_a_hang_is_compared_with_a_requeue_after_the_time_out_and_with_a_person_after_it() -> None:
+    """600 + 300 s and 600 + 3600 + 300 s, and 1000 - 900 steps of 2 s again; spared is that less 660 s."""
     other = ledger(incident(fault=FaultClass.HANG)).otherwise
-    assert (other.waiting_s, other.recompute_s, other.lost_s) == (Known(5700.0), Known(200.0), Known(5900.0))
-    assert other.spared_s == Known(5240.0)
-    assert other.gpu_hours == Known(pytest.approx(5900 / 3600 * 32))
-    assert other.spared_dollars == Known(pytest.approx(5240 / 3600 * 200))
-    assert any("30 minutes" in said for said in other.assumptions)
-    assert any("60 minutes" in said for said in other.assumptions)
+    assert other.recompute_s == Known(200.0)
+    assert (other.requeue.waiting_s, other.requeue.lost_s) == (Known(900.0), Known(1100.0))
+    assert (other.person.waiting_s, other.person.lost_s) == (Known(4500.0), Known(4700.0))
+    assert other.spared_s == Known(Spared(440.0, 4040.0))
+    assert other.person.gpu_hours == Known(pytest.approx(4700 / 3600 * 32))
+    assert isinstance(other.spared_dollars, Known)
+    assert other.spared_dollars.value.low == pytest.approx(440 / 3600 * 200)
+    assert other.spared_dollars.value.high == pytest.approx(4040 / 3600 * 200)
+    assert "\n" not in other.assumes
+    for said in ("estimate", "requeue", "10 min", "60 min", "5 min"):
+        assert said in other.assumes
 
 
 @pytest.mark.parametrize(
-    ("fault", "waiting"),
+    ("fault", "requeue", "person"),
     [
-        (FaultClass.SOFTWARE_CRASH, 3900),  # the platform tells at once: a person and a restart
-        (FaultClass.HANG, 5700),
-        (FaultClass.NODE_LOST, 7500),  # and the node's repair
-        (FaultClass.NODE_HARDWARE, 7500),
-        (FaultClass.NON_FINITE, 3900),
+        (FaultClass.SOFTWARE_CRASH, 300, 3900),  # the platform sees it at once
+        (FaultClass.HANG, 900, 4500),
+        (FaultClass.NODE_LOST, 1800, 6300),  # HyperPod's replacement; the time-out, a person, and the node's repair
+        (FaultClass.NODE_HARDWARE, 1800, 6300),
+        (FaultClass.NON_FINITE, 300, 3900),
     ],
 )
-def test_who_waits_for_what_in_the_counterfactual(fault: FaultClass, waiting: float) -> None:
-    assert ledger(incident(fault=fault)).otherwise.waiting_s == Known(float(waiting))
+def test_who_waits_for_what_in_the_counterfactual(fault: FaultClass, requeue: float, person: float) -> None:
+    other = ledger(incident(fault=fault)).otherwise
+    assert (other.requeue.waiting_s, other.person.waiting_s) == (Known(float(requeue)), Known(float(person)))
+
+
+@pytest.mark.parametrize("fault", FaultClass)
+def test_a_requeue_never_spares_more_than_a_person(fault: FaultClass) -> None:
+    spared = ledger(incident(fault=fault)).otherwise.spared_s
+    assert isinstance(spared, Unknown) or spared.value.low <= spared.value.high
 
 
 def test_a_recovery_that_took_longer_than_a_person_spared_less_than_nothing() -> None:
     long = incident(phases=((Phase.RESUBMITTING, 60), (Phase.VERIFYING, 90), (Phase.RECOVERED, 10_000)))
     spared = ledger(long).otherwise.spared_s
-    assert spared == Known(3900.0 + 200.0 - 10_000.0)
+    assert spared == Known(Spared(500.0 - 10_000.0, 4100.0 - 10_000.0))
 
 
 def test_a_spike_that_heals_by_itself_costs_nothing_that_is_known() -> None:
     healed = incident(fault=FaultClass.LOSS_SPIKE, phases=((Phase.WATCHING, 10), (Phase.RECOVERED, 100)), restarts=[])
     one = ledger(healed)
     assert (one.steps_lost, one.lost.seconds, one.gpu_hours_lost) == (Known(0), Known(0.0), Known(0.0))
-    assert isinstance(one.otherwise.lost_s, Unknown)
+    assert isinstance(one.otherwise.person.lost_s, Unknown)
 
 
 def test_a_slow_run_costs_something_that_nobody_measures() -> None:

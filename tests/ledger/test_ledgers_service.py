@@ -80,7 +80,7 @@ def test_a_hang_that_saved_nothing_and_an_order_that_saved_first_at_the_users_ow
         kept = order.account.restarts[0]
         assert kept.kind == "emergency"
         assert book["steps_saved"] == kept.resume_step.value - kept.periodic_step.value > 0  # type: ignore[union-attr]
-        assert book["counterfactual"]["lost_s"] == {"unknown": "a person ordered it"}
+        assert book["counterfactual"]["spared_s"] == {"unknown": "a person ordered it"}
 
 
 @dataclass

@@ -149,7 +149,7 @@ def test_every_section_is_there_in_order_and_tells_what_happened() -> None:
     assert "approval, from 2026-11-20 10:01:01 UTC until 2026-11-20 10:01:10 UTC" in text
     assert "- Steps lost: 10\n- Steps saved: 90\n" in text
     assert "GPU-hours lost: 5.87" in text
-    assert "30 minutes" in text
+    assert "Spared is an estimate." in text
     assert "The emergency checkpoint did not come (cannot: ada)." in text
     assert "| detect | 2026-11-20 10:00:00 UTC | 60.0 |" in text
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chalicelib.domain.reporting.sums import sums_of
-from rekindle.prometheus import SUMS, render
+from rekindle.prometheus import RANGES, SUMS, render
 from tests.ledger.books import incident, ledger
 from tests.sizes import examples
 
@@ -28,6 +28,7 @@ FLEET: dict[str, Any] = {
     "mttr_s": {"median": {"unknown": "no Incident has one"}, "p90": {"unknown": "x"}, "counted": 0, "not_counted": 3},
     "gpu_hours_lost": {"sum": 5.5, "counted": 2, "not_counted": 1},
     "dollars_lost": {"sum": 0.0, "counted": 0, "not_counted": 3},
+    "spared_dollars": {"sum": {"low": -3.5, "high": 40.0}, "counted": 2, "not_counted": 1},
     "lost_by_fault_s": {"hang": 30.0},
 }
 
@@ -51,6 +52,8 @@ def test_what_is_known_has_a_sample_with_its_window() -> None:
     assert samples['rekindle_incidents{days="7",outcome="recovered"}'] == 2
     assert samples['rekindle_mttd_seconds{days="7",quantile="0.9"}'] == 9
     assert samples['rekindle_gpu_hours_lost{days="7"}'] == 5.5
+    assert samples['rekindle_dollars_spared{against="requeue",days="7"}'] == -3.5
+    assert samples['rekindle_dollars_spared{against="person",days="7"}'] == 40.0
     assert samples['rekindle_lost_by_fault_seconds{days="7",fault="hang"}'] == 30
     assert samples['rekindle_not_counted{days="7",figure="dollars_lost"}'] == 3
 
@@ -71,7 +74,7 @@ def test_a_ledger_that_could_not_be_read_is_told_from_one_without_figures() -> N
 def test_every_sum_of_the_fleets_ledger_has_a_metric() -> None:
     """A figure that is new in the ledger is not forgotten here."""
     sums = {name for name, value in sums_of([ledger(incident())]).items() if isinstance(value, dict) and "sum" in value}
-    assert {key for _, _, key in SUMS} == sums
+    assert {key for _, _, key in (*SUMS, *RANGES)} == sums
 
 
 def test_names_carry_their_unit_and_no_gauge_looks_like_a_counter() -> None:

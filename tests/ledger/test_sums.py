@@ -123,6 +123,18 @@ def test_an_open_incident_leaves_no_at_most_and_the_fleet_counts_up_to_its_onset
     assert early == late
 
 
+def test_what_is_spared_is_summed_at_both_ends() -> None:
+    books = [ledger(incident(fault=fault)) for fault in (FaultClass.HANG, FaultClass.SOFTWARE_CRASH)]
+    total = sums_of([*books, ledger(incident(fault=FaultClass.OPERATOR_ORDER))])["spared_dollars"]
+    ends = [book.otherwise.spared_dollars for book in books]
+    low = sum(one.value.low for one in ends if isinstance(one, Known))
+    high = sum(one.value.high for one in ends if isinstance(one, Known))
+    assert total["sum"] == {"low": pytest.approx(low, abs=0.001), "high": pytest.approx(high, abs=0.001)}
+    assert (total["counted"], total["not_counted"]) == (2, 1)
+    nothing = sums_of([ledger(incident(fault=FaultClass.OPERATOR_ORDER))])["spared_dollars"]
+    assert nothing["sum"] == {"unknown": "it is known of no Incident"}
+
+
 def test_a_finished_job_counts_in_the_fleets_ettr() -> None:
     book = ledger(incident(), now=100_000)
     alone = fleet_ettr([job(active=False, ended=6_600)], [book], since=at(0), now=NOW)

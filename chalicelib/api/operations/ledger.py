@@ -92,6 +92,8 @@ def get_drill(parts: Parts, request: Request) -> ApiResponse:
 
 _QUANTITY: Final = ref("Quantity")
 _TOTAL: Final = ref("Total")
+_RANGE: Final = ref("Range")
+_RANGE_TOTAL: Final = ref("RangeTotal")
 _SPREAD: Final = ref("Spread")
 _STAGE: Final = record({"phase": any_text(), "seconds": number()})
 _SUMS: Final[Mapping[str, Schema]] = {
@@ -105,8 +107,9 @@ _SUMS: Final[Mapping[str, Schema]] = {
     "gpu_hours_saved": _TOTAL,
     "dollars_lost": _TOTAL,
     "dollars_saved": _TOTAL,
-    "spared_gpu_hours": _TOTAL,
-    "spared_dollars": _TOTAL,
+    "spared_gpu_hours": _RANGE_TOTAL,
+    "spared_dollars": _RANGE_TOTAL,
+    "spared_assumes": any_text("what the two figures above take for granted, in one line"),
     "lost_by_stage_s": table(number(), "stage -> seconds"),
     "lost_by_fault_s": table(number(), "fault -> seconds"),
     "ettr": _QUANTITY,
@@ -120,8 +123,20 @@ ANSWERS: Final[Mapping[str, Schema]] = {
     "Total": record(
         {"sum": _QUANTITY, "counted": whole("of how many"), "not_counted": whole("Incidents that have no figure")}
     ),
+    "Range": {
+        "oneOf": [
+            record({"low": number("against an automatic requeue"), "high": number("against a person")}, "an estimate"),
+            record({"unknown": any_text("why it is not known")}),
+        ]
+    },
+    "RangeTotal": record(
+        {"sum": _RANGE, "counted": whole("of how many"), "not_counted": whole("Incidents that have no figure")}
+    ),
     "Spread": record(
         {"median": _QUANTITY, "p90": _QUANTITY, "counted": whole("of how many"), "not_counted": whole("without one")}
+    ),
+    "Baseline": record(
+        {"waiting_s": _QUANTITY, "lost_s": _QUANTITY, "gpu_hours_lost": _QUANTITY, "dollars_lost": _QUANTITY}
     ),
     "IncidentLedger": record(
         {
@@ -154,17 +169,15 @@ ANSWERS: Final[Mapping[str, Schema]] = {
             "dollars_saved": _QUANTITY,
             "counterfactual": record(
                 {
-                    "waiting_s": _QUANTITY,
+                    "requeue": ref("Baseline"),
+                    "person": ref("Baseline"),
                     "recompute_s": _QUANTITY,
-                    "lost_s": _QUANTITY,
-                    "gpu_hours_lost": _QUANTITY,
-                    "dollars_lost": _QUANTITY,
-                    "spared_s": _QUANTITY,
-                    "spared_gpu_hours": _QUANTITY,
-                    "spared_dollars": _QUANTITY,
-                    "assumptions": listing(any_text()),
+                    "spared_s": _RANGE,
+                    "spared_gpu_hours": _RANGE,
+                    "spared_dollars": _RANGE,
+                    "assumes": any_text("what these figures take for granted, in one line"),
                 },
-                "the same Incident with NCCL's time-out and a person",
+                "the same Incident with an automatic requeue, and with a person",
             ),
             "assumptions": listing(any_text()),
         },

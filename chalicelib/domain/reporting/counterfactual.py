@@ -1,7 +1,6 @@
-"""The counterfactual: what the same Incident costs where NCCL's time-out tells and a person acts. Pure.
+"""The counterfactual: what the same Incident costs without Rekindle, against two baselines that people have. Pure.
 
-The figures are those of docs/ledger.md#the-counterfactual: NCCL's default time-out of 30 minutes, an hour until a
-person acts, half an hour for a node's repair, and 5 minutes for a restart.
+Every wait here is assumed, so what is spared is an estimate and a range (docs/ledger.md#the-counterfactual).
 """
 
 from __future__ import annotations
@@ -16,65 +15,93 @@ from chalicelib.domain.model.known import Known, Maybe, Unknown
 from chalicelib.domain.reporting.lost_time import last_good
 from rekindle.protocol.signals import FaultClass
 
-NCCL_TIMEOUT_S: Final = 1800.0
-HUMAN_S: Final = 3600.0
-NODE_REPAIR_S: Final = 1800.0
-RESTART_S: Final = 300.0
+# The one source of these for the ledger, the fleets, and the replay's comparison.
+NCCL_TIMEOUT_S: Final = 600.0  # Source: PyTorch's default for NCCL (pytorch/pytorch #110947); 1800 before that
+HUMAN_S: Final = 3600.0  # assumed: until a person has noticed and acts
+NODE_REPAIR_S: Final = 1800.0  # assumed: a node's repair, by a person
+NODE_REPLACE_S: Final = 1500.0  # HyperPod takes 20-30 min
+RESTART_S: Final = 300.0  # assumed: from a submission until it trains
 
-# Where ranks wait for one that does not answer: only the collective's time-out ends that.
+_FIRST_HOLDS: Final = (
+    f"Each takes {RESTART_S / 60:g} min to start from the newest checkpoint that the run saved on its own, and the "
+    "first start holds."
+)
+# Of a sum over Incidents of several faults.
+SUM_ASSUMES: Final = (
+    "Spared is an estimate. Low: an automatic requeue, at once or after NCCL's time-out "
+    f"({NCCL_TIMEOUT_S / 60:g} min); for a broken node HyperPod's auto-resume, which waits {NODE_REPLACE_S / 60:g} min "
+    "for another. High: a person who acts within "
+    f"{HUMAN_S / 60:g} min, after the time-out, and {NODE_REPAIR_S / 60:g} min for a broken node. {_FIRST_HOLDS}"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Spared:
+    """From what is spared against an automatic requeue, to what is spared against a person."""
+
+    low: float
+    high: float
+
+    def to_wire(self) -> dict[str, float]:
+        """JSON form, to a thousandth."""
+        return {"low": round(self.low, 3), "high": round(self.high, 3)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Baseline:
+    """What the same Incident costs under one policy."""
+
+    waiting_s: Maybe[float]
+    lost_s: Maybe[float]
+    gpu_hours: Maybe[float]
+    dollars: Maybe[float]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counterfactual:
-    """`spared_*` is this cost minus the Incident's own; below zero where the recovery took longer."""
+    """`requeue` is an automatic requeue at its best, for a broken node HyperPod's auto-resume. `spared_*` are the
+    baselines' costs less the Incident's own; below zero where the recovery took longer. `assumes` is one line for
+    people; empty where nothing is compared.
+    """
 
-    waiting_s: Maybe[float]
+    requeue: Baseline
+    person: Baseline
     recompute_s: Maybe[float]
-    lost_s: Maybe[float]
-    gpu_hours: Maybe[float]
-    dollars: Maybe[float]
-    spared_s: Maybe[float]
-    spared_gpu_hours: Maybe[float]
-    spared_dollars: Maybe[float]
-    assumptions: tuple[str, ...]
+    spared_s: Maybe[Spared]
+    spared_gpu_hours: Maybe[Spared]
+    spared_dollars: Maybe[Spared]
+    assumes: str
 
 
 def otherwise(incident: Incident, *, lost: Maybe[float], size: JobSize, hourly: Maybe[float]) -> Counterfactual:
     """The counterfactual of one Incident, `lost` being its own lost seconds, `hourly` USD per hour of the run."""
     why = _no_comparison(incident)
     if why:
-        none: Maybe[float] = Unknown(why)
+        none = Unknown(why)
+        nothing = Baseline(waiting_s=none, lost_s=none, gpu_hours=none, dollars=none)
         return Counterfactual(
-            waiting_s=none,
+            requeue=nothing,
+            person=nothing,
             recompute_s=none,
-            lost_s=none,
-            gpu_hours=none,
-            dollars=none,
             spared_s=none,
             spared_gpu_hours=none,
             spared_dollars=none,
-            assumptions=(),
+            assumes="",
         )
-    waiting, assumptions = _waiting(incident.fault)
     recompute = _recompute(incident)
-    total: Maybe[float] = Known(waiting + recompute.value) if isinstance(recompute, Known) else recompute
-    spared: Maybe[float] = total
-    if isinstance(total, Known):
-        spared = Known(total.value - lost.value) if isinstance(lost, Known) else lost
+    requeue, person = (
+        _baseline(waiting_s, recompute, size, hourly)
+        for waiting_s in (_requeue_s(incident.fault), _person_s(incident.fault))
+    )
+    spared = _spared(requeue, person, lost)
     return Counterfactual(
-        waiting_s=Known(waiting),
+        requeue=requeue,
+        person=person,
         recompute_s=recompute,
-        lost_s=total,
-        gpu_hours=_per_hour(total, size.gpus),
-        dollars=_per_hour(total, hourly),
         spared_s=spared,
-        spared_gpu_hours=_per_hour(spared, size.gpus),
-        spared_dollars=_per_hour(spared, hourly),
-        assumptions=(
-            *assumptions,
-            "No emergency checkpoint is made: the run continues from the newest checkpoint that it saved on its own.",
-            "The person does the right thing at once, and the first new start holds.",
-        ),
+        spared_gpu_hours=_spared_per_hour(spared, size.gpus),
+        spared_dollars=_spared_per_hour(spared, hourly),
+        assumes=_assumes(incident.fault),
     )
 
 
@@ -88,20 +115,61 @@ def _no_comparison(incident: Incident) -> str:
     return ""
 
 
-def _waiting(fault: FaultClass) -> tuple[float, tuple[str, ...]]:
-    rows = [
-        (
-            NCCL_TIMEOUT_S,
-            fault is FaultClass.HANG or fault in NODE_FAULTS,
-            "NCCL's time-out ends the hang after 30 minutes.",
-        ),
-        (HUMAN_S, True, "A person notices and acts within 60 minutes."),
-        (NODE_REPAIR_S, fault in NODE_FAULTS, "The node is repaired in 30 minutes, and the run waits for it."),
-        (RESTART_S, True, "Starting again takes 5 minutes."),
-    ]
-    return sum(seconds for seconds, counts, _ in rows if counts), tuple(
-        assumption for _, counts, assumption in rows if counts
+def _requeue_s(fault: FaultClass) -> float:
+    """At its best: it begins at once where anything can end the run but a time-out, even a loss that ends none."""
+    if fault in NODE_FAULTS:
+        return NODE_REPLACE_S + RESTART_S
+    return (NCCL_TIMEOUT_S if fault is FaultClass.HANG else 0.0) + RESTART_S
+
+
+def _person_s(fault: FaultClass) -> float:
+    """Where ranks wait for one that does not answer, only the collective's time-out tells the person."""
+    waits_s = HUMAN_S + RESTART_S
+    if fault is FaultClass.HANG or fault in NODE_FAULTS:
+        waits_s += NCCL_TIMEOUT_S
+    return waits_s + (NODE_REPAIR_S if fault in NODE_FAULTS else 0.0)
+
+
+def _assumes(fault: FaultClass) -> str:
+    ended = f"NCCL's time-out ({NCCL_TIMEOUT_S / 60:g} min)"
+    acts = f"a person who acts within {HUMAN_S / 60:g} min"
+    if fault in NODE_FAULTS:
+        low = f"HyperPod's auto-resume, which waits {NODE_REPLACE_S / 60:g} min for another node"
+        high = f"{ended}, then {acts}, and {NODE_REPAIR_S / 60:g} min for the node's repair"
+    elif fault is FaultClass.HANG:
+        low, high = f"an automatic requeue after {ended}", f"{acts} after it"
+    else:
+        low, high = "an automatic requeue at once, as if the run had ended by itself", acts
+    return f"Spared is an estimate. Low: {low}. High: {high}. {_FIRST_HOLDS}"
+
+
+def _baseline(waiting_s: float, recompute: Maybe[float], size: JobSize, hourly: Maybe[float]) -> Baseline:
+    total: Maybe[float] = Known(waiting_s + recompute.value) if isinstance(recompute, Known) else recompute
+    return Baseline(
+        waiting_s=Known(waiting_s),
+        lost_s=total,
+        gpu_hours=_per_hour(total, size.gpus),
+        dollars=_per_hour(total, hourly),
     )
+
+
+def _spared(requeue: Baseline, person: Baseline, lost: Maybe[float]) -> Maybe[Spared]:
+    if isinstance(requeue.lost_s, Unknown):
+        return requeue.lost_s
+    if isinstance(person.lost_s, Unknown):
+        return person.lost_s
+    if isinstance(lost, Unknown):
+        return lost
+    return Known(Spared(requeue.lost_s.value - lost.value, person.lost_s.value - lost.value))
+
+
+def _spared_per_hour(spared: Maybe[Spared], per_hour: Maybe[int] | Maybe[float]) -> Maybe[Spared]:
+    if isinstance(spared, Unknown):
+        return spared
+    if isinstance(per_hour, Unknown):
+        return per_hour
+    each = per_hour.value / 3600.0
+    return Known(Spared(spared.value.low * each, spared.value.high * each))
 
 
 def _recompute(incident: Incident) -> Maybe[float]:

@@ -15,7 +15,7 @@ from chalicelib.domain.model.account import Account, Restart
 from chalicelib.domain.model.incident import Incident, Phase
 from chalicelib.domain.model.instances import JobSize
 from chalicelib.domain.model.known import Known, Maybe, Unknown
-from chalicelib.domain.reporting.counterfactual import Counterfactual, otherwise
+from chalicelib.domain.reporting.counterfactual import Baseline, Counterfactual, Spared, otherwise
 from chalicelib.domain.reporting.lost_time import ENDS, LostTime, lost_time
 from chalicelib.domain.reporting.prices import Prices
 from rekindle.protocol.mailbox import SaveKind
@@ -64,7 +64,8 @@ class IncidentLedger:
 
     @property
     def figures(self) -> Mapping[str, Maybe[float]]:
-        """Every quantity under its name (rekindle.protocol.quantities), for all that show some of them.
+        """Every quantity under its name (rekindle.protocol.quantities), for all that show some of them; `spared` has
+        those that are ranges.
 
         To a thousandth, as in the JSON form: a face that rounds on must not differ from one that reads that.
         """
@@ -79,12 +80,19 @@ class IncidentLedger:
             "gpu_hours_saved": self.gpu_hours_saved,
             "dollars_lost": self.dollars_lost,
             "dollars_saved": self.dollars_saved,
-            "spared_s": self.otherwise.spared_s,
-            "spared_gpu_hours": self.otherwise.spared_gpu_hours,
-            "spared_dollars": self.otherwise.spared_dollars,
         }
         return {
             name: Known(_round(value.value)) if isinstance(value, Known) else value for name, value in exact.items()
+        }
+
+    @property
+    def spared(self) -> Mapping[str, Maybe[Spared]]:
+        """What is spared, under its names."""
+        other = self.otherwise
+        return {
+            "spared_s": other.spared_s,
+            "spared_gpu_hours": other.spared_gpu_hours,
+            "spared_dollars": other.spared_dollars,
         }
 
     def named(self, *names: str) -> tuple[tuple[str, Maybe[float]], ...]:
@@ -138,15 +146,11 @@ class IncidentLedger:
             "dollars_lost": quantity_json(self.dollars_lost),
             "dollars_saved": quantity_json(self.dollars_saved),
             "counterfactual": {
-                "waiting_s": quantity_json(self.otherwise.waiting_s),
+                "requeue": _baseline(self.otherwise.requeue),
+                "person": _baseline(self.otherwise.person),
                 "recompute_s": quantity_json(self.otherwise.recompute_s),
-                "lost_s": quantity_json(self.otherwise.lost_s),
-                "gpu_hours_lost": quantity_json(self.otherwise.gpu_hours),
-                "dollars_lost": quantity_json(self.otherwise.dollars),
-                "spared_s": quantity_json(self.otherwise.spared_s),
-                "spared_gpu_hours": quantity_json(self.otherwise.spared_gpu_hours),
-                "spared_dollars": quantity_json(self.otherwise.spared_dollars),
-                "assumptions": list(self.otherwise.assumptions),
+                **{name: spared_json(value) for name, value in self.spared.items()},
+                "assumes": self.otherwise.assumes,
             },
             "assumptions": list(self.assumptions),
         }
@@ -342,6 +346,20 @@ def hours(seconds: Maybe[float], per_hour: Maybe[int] | Maybe[float]) -> Maybe[f
 def quantity_json(quantity: Maybe[Any]) -> Any:
     """A number, or `{"unknown": why}`."""
     return _round(quantity.value) if isinstance(quantity, Known) else {"unknown": quantity.why}
+
+
+def spared_json(spared: Maybe[Spared]) -> Any:
+    """A range, or `{"unknown": why}`."""
+    return spared.value.to_wire() if isinstance(spared, Known) else {"unknown": spared.why}
+
+
+def _baseline(baseline: Baseline) -> dict[str, Any]:
+    return {
+        "waiting_s": quantity_json(baseline.waiting_s),
+        "lost_s": quantity_json(baseline.lost_s),
+        "gpu_hours_lost": quantity_json(baseline.gpu_hours),
+        "dollars_lost": quantity_json(baseline.dollars),
+    }
 
 
 def _round(value: float) -> float:

@@ -12,12 +12,13 @@ from typing import Any, Final
 from chalicelib.domain.model.approvals import Approval, Hold
 from chalicelib.domain.model.evidence import suspect_word
 from chalicelib.domain.model.incident import Incident, Phase, TimelineEntry
-from chalicelib.domain.model.known import Known, Maybe
+from chalicelib.domain.model.known import Known, Maybe, Unknown
+from chalicelib.domain.reporting.counterfactual import Spared
 from chalicelib.domain.reporting.follow_ups import next_steps
 from chalicelib.domain.reporting.ledger import IncidentLedger
 from chalicelib.domain.reporting.lost_time import ENDS
 from chalicelib.domain.reporting.markdown import plain
-from rekindle.protocol.quantities import NAMES, amount, heading
+from rekindle.protocol.quantities import NAMES, amount, between, heading
 from rekindle.signatures.words import fault_word, labelled_action
 
 MAX_LINES: Final = 200  # of the timeline; the newest and the oldest half of them are kept
@@ -87,8 +88,6 @@ def _in_short(incident: Incident, ledger: IncidentLedger, name: str) -> str:
         lines.append(f"It cost {', '.join(cost)}.")
     else:
         lines.append(f"What it cost is not known: {plain(ledger.lost.seconds.why)}.")
-    if isinstance(ledger.otherwise.lost_s, Known):
-        lines.append(f"With a time-out and a person it would have cost {_worth('lost_s', ledger.otherwise.lost_s)}.")
     return " ".join(lines)
 
 
@@ -200,16 +199,24 @@ def _cost(ledger: IncidentLedger) -> list[str]:
 
 def _counterfactual(ledger: IncidentLedger) -> list[str]:
     other = ledger.otherwise
-    spared = ledger.named("spared_s", "spared_gpu_hours", "spared_dollars")
     return [
-        f"- The same Incident with NCCL's time-out and a person: {_worth('lost_s', other.lost_s)} lost "
-        f"(waiting {_worth('waiting_s', other.waiting_s)}, "
-        f"steps done again {_worth('recompute_s', other.recompute_s)})",
-        f"- {heading('gpu_hours_lost')}: {_worth('gpu_hours_lost', other.gpu_hours)}; "
-        f"{NAMES['dollars_lost']}: {_worth('dollars_lost', other.dollars)}",
-        *(f"- {heading(name)}: {_worth(name, value)}" for name, value in spared),
-        *(f"- Assumed: {plain(assumption)}" for assumption in other.assumptions),
+        *(
+            f"- The same Incident with {name}: {_worth('lost_s', baseline.lost_s)} lost "
+            f"(waiting {_worth('waiting_s', baseline.waiting_s)}, "
+            f"steps done again {_worth('recompute_s', other.recompute_s)}); "
+            f"{NAMES['gpu_hours_lost']}: {_worth('gpu_hours_lost', baseline.gpu_hours)}; "
+            f"{NAMES['dollars_lost']}: {_worth('dollars_lost', baseline.dollars)}"
+            for name, baseline in (("an automatic requeue", other.requeue), ("a person", other.person))
+        ),
+        *(f"- {heading(name)}: {_estimate(name, value)}" for name, value in ledger.spared.items()),
+        *([f"- {other.assumes}"] if other.assumes else []),
     ]
+
+
+def _estimate(name: str, spared: Maybe[Spared]) -> str:
+    if isinstance(spared, Unknown):
+        return _unknown(spared.why)
+    return between(name, spared.value.low, spared.value.high)
 
 
 def _at(moment: datetime | None) -> str:

@@ -6,11 +6,13 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from operator import attrgetter
 from typing import Any, Final
 
 from chalicelib.domain.model.incident import Phase
 from chalicelib.domain.model.job import Attempt, Job
 from chalicelib.domain.model.known import Known, Maybe, Unknown
+from chalicelib.domain.reporting.counterfactual import SUM_ASSUMES, Spared
 from chalicelib.domain.reporting.ledger import IncidentLedger, quantity_json
 from chalicelib.domain.reporting.lost_time import net_gain
 
@@ -51,8 +53,21 @@ def _rank(ordered: Sequence[float], percent: int) -> float:
 
 _SUMMED: Final = (
     *("steps_lost", "steps_saved", "lost_s", "gpu_hours_lost", "gpu_hours_saved"),
-    *("dollars_lost", "dollars_saved", "spared_gpu_hours", "spared_dollars"),
+    *("dollars_lost", "dollars_saved"),
 )
+
+
+_SPARED: Final = ("spared_gpu_hours", "spared_dollars")
+
+
+def _spared_total(quantities: Sequence[Maybe[Spared]]) -> dict[str, Any]:
+    """As `total_of`, of ranges: low and high are summed apart."""
+    low, high = (
+        total_of([Known(pick(one.value)) if isinstance(one, Known) else one for one in quantities])
+        for pick in (attrgetter("low"), attrgetter("high"))
+    )
+    both = low["sum"] if isinstance(low["sum"], dict) else {"low": low["sum"], "high": high["sum"]}
+    return {**low, "sum": both}
 
 
 def sums_of(ledgers: Sequence[IncidentLedger]) -> dict[str, Any]:
@@ -68,6 +83,8 @@ def sums_of(ledgers: Sequence[IncidentLedger]) -> dict[str, Any]:
         "mttd_s": spread_of([ledger.mttd_s for ledger in ledgers]),
         "mttr_s": spread_of([ledger.mttr_s for ledger in ledgers]),
         **{name: total_of([row[name] for row in figures]) for name in _SUMMED},
+        **{name: _spared_total([ledger.spared[name] for ledger in ledgers]) for name in _SPARED},
+        "spared_assumes": SUM_ASSUMES,
         "lost_by_stage_s": _grouped((name, part) for ledger in ledgers for name, part in ledger.lost.by_stage),
         "lost_by_fault_s": _grouped(
             (ledger.incident.fault.value, ledger.lost.seconds.value)

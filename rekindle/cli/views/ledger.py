@@ -13,10 +13,11 @@ from rekindle.cli.terminal.output import out, out_json, wants_json
 from rekindle.client.errors import CommandFailed, Exit
 from rekindle.client.shapes import day_and_time, member, objects, texts, word
 from rekindle.client.table import Column, Style, clean, render
-from rekindle.protocol.quantities import NAMES, amount, duration
+from rekindle.protocol.quantities import NAMES, amount, between, duration, range_of
 
 DEFAULT_DAYS: Final = 7
 _COUNTS: Final = ("steps_lost", "steps_saved", "gpu_hours_lost", "gpu_hours_saved", "dollars_lost", "dollars_saved")
+_SPARED: Final = ("spared_gpu_hours", "spared_dollars")
 _TITLE_COLUMNS: Final = max(map(len, NAMES.values())) + 2
 _SHOWN_STAGES: Final = 8
 
@@ -58,11 +59,8 @@ def incident_lines(body: Mapping[str, Any], style: Style) -> str:
     heading = f"{word(body, 'incident_id')}  {word(body, 'fault')}, {word(body, 'phase')}"
     facts = [
         *((NAMES[name], _amount(body, name)) for name in ("mttd_s", "mttr_s", "lost_s", *_COUNTS)),
-        (
-            "without Rekindle",
-            f"{_amount(body, 'counterfactual', 'lost_s')} lost, "
-            f"{_amount(body, 'counterfactual', 'gpu_hours_lost')} GPU-hours",
-        ),
+        *((NAMES[name], _amount(body, "counterfactual", name)) for name in ("spared_s", *_SPARED)),
+        ("", str(member(body, "counterfactual", "assumes") or "")),
     ]
     blocks = [_facts(heading, facts, style)]
     stages = objects(body, "stages")
@@ -73,7 +71,7 @@ def incident_lines(body: Mapping[str, Any], style: Style) -> str:
             for stage in stages
         ]
         blocks.append(render(columns, rows, style))
-    lines = [*texts(body, "assumptions"), *texts(member(body, "counterfactual"), "assumptions")]
+    lines = texts(body, "assumptions")
     if lines:
         blocks.append("\n".join([style.paint("ASSUMED", "bold"), *(f"  {clean(line)}" for line in lines)]))
     return "\n\n".join(blocks)
@@ -89,7 +87,8 @@ def _sums(body: Mapping[str, Any], style: Style) -> str:
         ("incidents", counted),
         *((NAMES[name], _amount(body, name)) for name in ("ettr", "ettr_at_most")),
         *((NAMES[name], _spread(body, name)) for name in ("mttd_s", "mttr_s")),
-        *((NAMES[name], _total(body, name)) for name in ("lost_s", *_COUNTS, "spared_gpu_hours", "spared_dollars")),
+        *((NAMES[name], _total(body, name)) for name in ("lost_s", *_COUNTS, *_SPARED)),
+        ("", str(member(body, "spared_assumes") or "")),
     ]
     blocks = [_facts(heading, facts, style)]
     for name, title in (("lost_by_fault_s", "fault"), ("lost_by_stage_s", "stage")):
@@ -126,6 +125,9 @@ def _value(body: Any, *names: str) -> tuple[float | None, str]:
 
 def _amount(body: Any, *names: str, of: str = "") -> str:
     """The number under `names`, written as the quantity `of` (by default the last name), or why it is unknown."""
+    ends = range_of(member(body, *names))
+    if ends is not None:
+        return between(of or names[-1], *ends)
     number, why = _value(body, *names)
     return amount(of or names[-1], number) if number is not None else why
 
