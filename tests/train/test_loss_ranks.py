@@ -6,6 +6,7 @@ import hashlib
 import json
 import math
 import multiprocessing
+import os
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -22,13 +23,12 @@ from torch.nn.parallel import DistributedDataParallel
 
 from rekindle.integrations import torch as rekindle
 from rekindle.monitor import Monitor
-from rekindle.monitor.base.settings import Config
 from rekindle.protocol.mailbox import LossState, Manifest, manifest_prefix
 from rekindle.protocol.reports import RankReport, ReportKind, report_key
-from tests.monitor.boxes import PATIENCE_S, ObservedBox, start_monitor
+from tests.monitor.boxes import PATIENCE_S, ObservedBox
 
 SICK = ("spiking", "diverging")
-QUICK = Config(heartbeat_s=0.2, poll_s=0.1, metrics_s=3600.0, watch_s=0.5, judge_s=0.05)
+QUICK = {"REKINDLE_HEARTBEAT_S": "0.2", "REKINDLE_POLL_S": "0.1", "REKINDLE_WATCH_S": "0.5"}
 
 
 def play(part: Callable[..., None], world_size: int, folder: Path, *more: Any) -> None:
@@ -133,8 +133,8 @@ def test_the_weights_are_the_same_bit_for_bit_whether_gradients_are_looked_at_or
 
 
 def start(folder: Path, **more: Any) -> Monitor:
-    env = {"REKINDLE_JOB_ID": "job", "TRAINING_JOB_NAME": "run-1", "REKINDLE_METRICS": "off"}
-    monitor = start_monitor(save=None, mailbox=str(folder / "mailbox"), config=QUICK, env=env, **more)
+    os.environ |= {"REKINDLE_JOB_ID": "job", "TRAINING_JOB_NAME": "run-1", "REKINDLE_METRICS": "off"} | QUICK
+    monitor = rekindle.start(save=None, mailbox=str(folder / "mailbox"), **more)
     assert not monitor.is_silent
     return monitor
 
