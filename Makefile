@@ -154,7 +154,7 @@ bench: $(VENV)/.ready  ## counts and ratios: import time, storm, overhead, durab
 package: $(VENV)/.ready  ## the deployable template and bundle in build/package
 	$(BIN)/python -m infra.package --out build/package
 
-deploy: $(VENV)/.ready  ## create or update the stack in your account (STAGE=prod ARGS='--parameter NAME=VALUE'); looks first for what would stop it
+deploy: $(VENV)/.ready  ## create or update the stack in your account, after asking (STAGE=prod ARGS='--yes --parameter NAME=VALUE'; ARGS=--plan: only show it)
 	$(BIN)/python -m infra.preflight --stage $(STAGE)
 	$(BIN)/python -m infra.package --out build/package
 	$(BIN)/python -m infra.deploy --stage $(STAGE) $(ARGS)

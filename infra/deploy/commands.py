@@ -16,7 +16,8 @@ from rekindle.cli.terminal.parsing import described
 from rekindle.client.errors import CommandFailed, Unreachable, UsageError
 
 _DEPLOY: Final = """\
-Build the bundle and the template, and create or update the stack through a change set. The AWS credentials and the
+Build the bundle and the template, say what will be done, ask, and create or update the stack through a change set.
+--plan prints the change set, IAM first, and makes nothing. The AWS credentials and the
 Region are those of the usual settings (AWS_PROFILE, AWS_DEFAULT_REGION). docs/deploy.md lists the parameters, the
 rights that are needed, what the stack costs, and how it is removed."""
 _PACKAGE: Final = """\
@@ -48,7 +49,6 @@ def _add_stack(subparsers: Any) -> None:
     deploy.add_argument(
         "--build-only", type=Path, metavar="DIR", help="write the template and the bundle here, and end"
     )
-    deploy.add_argument("--yes", action="store_true", help="for scripts; nothing is asked")
     deploy.set_defaults(run=_deploy, extra="deploy")
     package = described(
         subparsers, "package", "the template and the bundle, with a Terraform module and a CDK stack", _PACKAGE
@@ -69,6 +69,8 @@ def _deploy(args: argparse.Namespace) -> int:
     if args.build_only is not None:
         if args.package is not None:
             raise UsageError("--build-only and --package exclude each other")
+        if args.plan:
+            raise UsageError("--build-only and --plan exclude each other")
         _build(args.build_only)
         print(f"{args.build_only}: sam.json and deployment.zip")
         return 0

@@ -8,9 +8,7 @@ and whatever else stays (infra/leftovers.py), and the next deployment takes them
 from __future__ import annotations
 
 import argparse
-import hashlib
 import json
-import re
 import sys
 import uuid
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -18,11 +16,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from infra.asking import NAME, Asked, DeploymentError, Finding, existing_stack, stack_name
+from infra.asking import Asked, DeploymentError, Finding, existing_stack, stack_name
+from infra.deploy.artefacts import Artefacts
+from infra.deploy.summary import deployment_summary, plan_text
 from infra.leftovers import deletion_blockers, leftover_resources
 from infra.package import BUNDLE, ROOT, TEMPLATE
 from infra.preflight.checks import STILLBORN, ask, look, print_findings
 from infra.session import SessionError, open_session
+from rekindle.cli.terminal.confirm import ask as confirm
+from rekindle.client.errors import CommandFailed
 
 CAPABILITIES: Final = ("CAPABILITY_IAM", "CAPABILITY_AUTO_EXPAND")  # roles per function; the SAM transform
 _NO_CHANGES: Final = ("didn't contain changes", "No updates are to be performed")
@@ -45,21 +47,41 @@ class Deployment:
         Raises:
             DeploymentError: no package there, or CloudFormation refused; with the resources' own reasons.
         """
-        for name in (TEMPLATE, BUNDLE):
-            if not (package / name).is_file():
-                raise DeploymentError(f"{package / name} is missing: run `make package` first")
-        bucket = bucket or self._artefact_bucket()
-        url = self._upload(package, bucket)
-        status = self._status()
-        if status in STILLBORN:
-            raise DeploymentError(
-                f"{self.stack} is {status}: remove it first (`rekindle stack undeploy`), then deploy again"
-            )
+        _check_package(package)
+        url = self._artefacts().upload(package, bucket)
+        status = self._takes_a_change()
         is_new = status in (None, "REVIEW_IN_PROGRESS")
-        declared = json.loads((package / TEMPLATE).read_text(encoding="utf-8")).get("Parameters", {})
-        if self._change(url, self._parameters(parameters, is_new=is_new, declared=declared.keys()), is_new=is_new):
+        name = self._make_change_set(url, package, parameters, is_new=is_new)
+        if name is not None:
+            self._cloud().execute_change_set(StackName=self.stack, ChangeSetName=name)
             self._wait("stack_create_complete" if is_new else "stack_update_complete")
         return self.outputs()
+
+    def plan(
+        self, package: Path, *, parameters: Mapping[str, str], bucket: str | None = None
+    ) -> tuple[Mapping[str, Any], ...]:
+        """What `deploy` would change: CloudFormation's ResourceChange of each resource. Nothing of the question stays:
+        neither the change set, nor the empty stack that the change set of a new one makes, nor the template.
+
+        Raises:
+            DeploymentError: as `deploy`.
+        """
+        _check_package(package)
+        status = self._takes_a_change()
+        cloud, is_new = self._cloud(), status in (None, "REVIEW_IN_PROGRESS")
+        with self._artefacts().lent_template(package, bucket) as url:
+            try:
+                name = self._make_change_set(url, package, parameters, is_new=is_new)
+                if name is None:
+                    return ()
+                pages = cloud.get_paginator("describe_change_set").paginate(StackName=self.stack, ChangeSetName=name)
+                changes = tuple(change["ResourceChange"] for page in pages for change in page["Changes"])
+                cloud.delete_change_set(StackName=self.stack, ChangeSetName=name)
+                return changes
+            finally:
+                # Source: CloudFormation guide, deleting a change set: that of a new stack leaves its stack behind.
+                if status is None and self._status() == "REVIEW_IN_PROGRESS":
+                    cloud.delete_stack(StackName=self.stack)
 
     def remove(self) -> tuple[str, ...]:
         """Delete the stack; returns the physical names of what it keeps. Removing what is not there is no error.
@@ -96,6 +118,18 @@ class Deployment:
         """The stack as it is now, in its account and Region."""
         return ask(self.session, self.stack, package=None, parameters={})
 
+    def _takes_a_change(self) -> str | None:
+        """The stack's status. Raises: DeploymentError where it can only be removed."""
+        status = self._status()
+        if status in STILLBORN:
+            raise DeploymentError(
+                f"{self.stack} is {status}: remove it first (`rekindle stack undeploy`), then deploy again"
+            )
+        return status
+
+    def _artefacts(self) -> Artefacts:
+        return Artefacts(session=self.session, stack=self.stack)
+
     def _cloud(self) -> Any:
         return self.session.client("cloudformation")
 
@@ -121,76 +155,12 @@ class Deployment:
             and found.get("PhysicalResourceId")  # else it never came to be: a creation that failed before it
         )
 
-    def _artefact_bucket(self) -> str:
-        """A private bucket for bundles, made on first use, one per account and Region."""
-        from botocore.exceptions import ClientError
-
-        account = self.session.client("sts").get_caller_identity()["Account"]
-        region = self.session.region_name
-        name = f"{NAME}-artefacts-{account}-{region}"
-        s3 = self.session.client("s3")
-        try:
-            s3.head_bucket(Bucket=name, ExpectedBucketOwner=account)
-        except ClientError as err:
-            if err.response["Error"]["Code"] not in ("404", "NoSuchBucket"):
-                raise DeploymentError(f"the artefact bucket {name} cannot be used: {err}") from err
-            where = {} if region == "us-east-1" else {"CreateBucketConfiguration": {"LocationConstraint": region}}
-            s3.create_bucket(Bucket=name, **where)
-            s3.put_public_access_block(
-                Bucket=name,
-                PublicAccessBlockConfiguration={
-                    "BlockPublicAcls": True,
-                    "BlockPublicPolicy": True,
-                    "IgnorePublicAcls": True,
-                    "RestrictPublicBuckets": True,
-                },
-            )
-        return name
-
-    def _upload(self, package: Path, bucket: str) -> str:
-        """Bundle and template under names made from their content: an unchanged bundle makes no new version."""
-        s3 = self.session.client("s3")
-        bundle = (package / BUNDLE).read_bytes()
-        key = f"{hashlib.sha256(bundle).hexdigest()}.zip"
-        s3.put_object(Bucket=bucket, Key=key, Body=bundle)
-        template = json.loads((package / TEMPLATE).read_text(encoding="utf-8"))
-        self._settle(template, code={"Bucket": bucket, "Key": key})
-        body = json.dumps(template, sort_keys=True).encode()
-        # By URL: a template given inline may have 51,200 bytes only (CloudFormation quotas).
-        template_key = f"{hashlib.sha256(body).hexdigest()}.json"
-        s3.put_object(Bucket=bucket, Key=template_key, Body=body)
-        suffix = "amazonaws.com.cn" if self.session.region_name.startswith("cn-") else "amazonaws.com"
-        return f"https://{bucket}.s3.{self.session.region_name}.{suffix}/{template_key}"
-
-    def _settle(self, template: dict[str, Any], *, code: Mapping[str, str]) -> None:
-        """Write into the template what only this deployment knows.
-
-        The names of what is kept become plain text: CloudFormation takes up an existing resource only where its name
-        is no function. Source: CloudFormation guide, import-resources-automatically.
-        """
-        for resource in template["Resources"].values():
-            properties = resource.get("Properties", {})
-            if resource["Type"] == "AWS::Serverless::Function":
-                properties["CodeUri"] = dict(code)
-            if resource.get("DeletionPolicy") == "Retain":
-                for name in ("TableName", "BucketName"):
-                    if name in properties:
-                        properties[name] = self._plain(properties[name])
-
-    def _plain(self, name: Any) -> str:
-        text = name["Fn::Sub"] if "Fn::Sub" in name else f"${{{name['Ref']}}}"
-        known = {
-            "AWS::StackName": self.stack,
-            "AWS::AccountId": self.session.client("sts").get_caller_identity()["Account"],
-            "AWS::Region": self.session.region_name,
-        }
-        return re.sub(r"\$\{([A-Za-z:]+)\}", lambda found: known[found[1]], text)
-
-    def _change(self, url: str, parameters: list[dict[str, Any]], *, is_new: bool) -> bool:
-        """Make and execute a change set. False when there is nothing to change."""
+    def _make_change_set(self, url: str, package: Path, parameters: Mapping[str, str], *, is_new: bool) -> str | None:
+        """The name of a change set that can be executed. None when there is nothing to change."""
         from botocore.exceptions import WaiterError
 
         cloud = self._cloud()
+        declared = json.loads((package / TEMPLATE).read_text(encoding="utf-8")).get("Parameters", {})
         name = f"deploy-{uuid.uuid4().hex[:12]}"  # an interrupted deployment may have left one behind
         request: dict[str, Any] = {
             "StackName": self.stack,
@@ -198,7 +168,7 @@ class Deployment:
             "ChangeSetType": "CREATE" if is_new else "UPDATE",
             "TemplateURL": url,
             "Capabilities": list(CAPABILITIES),
-            "Parameters": parameters,
+            "Parameters": self._parameters(parameters, is_new=is_new, declared=declared.keys()),
             "Tags": [{"Key": "rekindle:stack", "Value": self.stack}],
         }
         if is_new:
@@ -212,10 +182,9 @@ class Deployment:
             reason = cloud.describe_change_set(StackName=self.stack, ChangeSetName=name).get("StatusReason", "")
             cloud.delete_change_set(StackName=self.stack, ChangeSetName=name)
             if any(text in reason for text in _NO_CHANGES):
-                return False
+                return None
             raise DeploymentError(f"CloudFormation refused the template: {reason or err}") from err
-        cloud.execute_change_set(StackName=self.stack, ChangeSetName=name)
-        return True
+        return name
 
     def _parameters(self, given: Mapping[str, str], *, is_new: bool, declared: Collection[str]) -> list[dict[str, Any]]:
         """The stack's parameters: previous values unless given again; a parameter that the template no longer has is
@@ -265,6 +234,12 @@ class Deployment:
             yield from page["StackEvents"]
 
 
+def _check_package(package: Path) -> None:
+    for name in (TEMPLATE, BUNDLE):
+        if not (package / name).is_file():
+            raise DeploymentError(f"{package / name} is missing: run `make package` first")
+
+
 def _parse_parameter(text: str) -> tuple[str, str]:
     key, equals, value = text.partition("=")
     if not (key and equals):
@@ -276,6 +251,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """What `run` reads of a command line, but for the package."""
     add_stack_options(parser)
     parser.add_argument("--bucket", help="bucket for the bundle; one is made when not given")
+    parser.add_argument("--plan", action="store_true", help="show what would be changed; nothing is made")
+    parser.add_argument("--yes", action="store_true", help="do not ask")
     parser.add_argument(
         "--parameter", type=_parse_parameter, action="append", default=[], help="NAME=VALUE, may be repeated"
     )
@@ -288,20 +265,25 @@ def add_stack_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace, *, package: Path) -> None:
-    """Deploy what lies in `package`; prints the stack's outputs.
+    """Deploy what lies in `package`, once that is confirmed; prints the stack's outputs. With --plan: what it would do.
 
     Raises:
+        CommandFailed: it was not confirmed.
         DeploymentError: it stopped; the message says why and what to do.
     """
     from botocore.exceptions import BotoCoreError, ClientError
 
     try:
         deployment = Deployment(stack=stack_name(args.stage), session=open_session(args.region))
-        account = deployment.session.client("sts").get_caller_identity()["Account"]
-        where = f"account {account}, region {deployment.session.region_name}"
-        print(f"rekindle: target: stack {deployment.stack} (stage {args.stage}), {where}", file=sys.stderr, flush=True)
+        asked = deployment.asked()
+        where = f"stack {deployment.stack} (stage {args.stage}), account {asked.account_id}, region {asked.region}"
+        print(f"rekindle: target: {where}", file=sys.stderr, flush=True)
         parameters = dict(args.parameter)
         _preflight(deployment, package, parameters)
+        if args.plan:
+            print(plan_text(where, deployment.plan(package, parameters=parameters, bucket=args.bucket)))
+            return
+        confirm(args, deployment_summary(asked, where))
         outputs = deployment.deploy(package, parameters=parameters, bucket=args.bucket)
     except (SessionError, BotoCoreError, ClientError) as err:
         raise DeploymentError(str(err)) from err
@@ -317,15 +299,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = parser.parse_args(argv)
     try:
         run(args, package=args.package)
-    except DeploymentError as err:
+    except (DeploymentError, CommandFailed) as err:
         print(f"error: {err}", file=sys.stderr)
         return 1
     return 0
 
 
 def _preflight(deployment: Deployment, package: Path, parameters: Mapping[str, str]) -> None:
-    for name in (TEMPLATE, BUNDLE):
-        if not (package / name).is_file():
-            raise DeploymentError(f"{package / name} is missing: run `make package` first")
+    _check_package(package)
     if not print_findings(look(deployment.session, deployment.stack, package=package, parameters=parameters)):
         raise DeploymentError("nothing was created: fix what is named above, then deploy again")

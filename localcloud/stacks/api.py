@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 from urllib.parse import urlparse
@@ -111,21 +111,7 @@ class CloudFormation:
             "StackName": stack.name,
             "Status": change.status,
             "ExecutionStatus": "AVAILABLE" if change.status == "CREATE_COMPLETE" else "UNAVAILABLE",
-            "Changes": [
-                {
-                    "Type": "Resource",
-                    "ResourceChange": {
-                        "Action": "Import"
-                        if name in change.imports
-                        else "Modify"
-                        if name in stack.resources
-                        else "Add",
-                        "LogicalResourceId": name,
-                        "ResourceType": change.plan.resource(name)["Type"],
-                    },
-                }
-                for name in change.plan.order[:PAGE]
-            ],
+            **_page("Changes", _changes(stack, change), request),
         }
         return answer if change.reason is None else {**answer, "StatusReason": change.reason}
 
@@ -274,10 +260,41 @@ class CloudFormation:
         raise AwsError("ChangeSetNotFound", f"ChangeSet [{name}] does not exist")
 
 
-def _action(stack: StackRecord, change: ChangeSet, logical_id: str) -> str:
-    if logical_id in change.imports:
-        return "Import"
-    return "Modify" if logical_id in stack.resources else "Add"
+def _changes(stack: StackRecord, change: ChangeSet) -> list[dict[str, Any]]:
+    """What the change set adds, takes up, changes and removes. Source: API reference, DescribeChangeSet."""
+    if change.status != "CREATE_COMPLETE":
+        return []
+    texts = stack.plan.texts if stack.plan is not None else {}
+    other = {name for name, text in change.plan.texts.items() if texts.get(name) != text}
+    found = []
+    for name in change.plan.order:
+        wanted = change.plan.resource(name)
+        if name not in stack.resources or stack.plan is None:
+            found.append(_change("Import" if name in change.imports else "Add", name, wanted["Type"]))
+            continue
+        before, after = stack.plan.resource(name).get("Properties", {}), wanted.get("Properties", {})
+        changed = sorted(
+            key
+            for key in before.keys() | after.keys()
+            if before.get(key) != after.get(key) or _mentions(after.get(key), other)
+        )
+        if changed:
+            details = [{"Target": {"Attribute": "Properties", "Name": key}} for key in changed]
+            found.append(_change("Modify", name, wanted["Type"], Replacement="False", Details=details))
+    for name, gone in stack.resources.items():
+        if name not in change.plan.order:
+            found.append(_change("Remove", name, gone.kind, PolicyAction="Retain" if gone.is_kept else "Delete"))
+    return found
+
+
+def _change(action: str, logical_id: str, kind: str, **more: Any) -> dict[str, Any]:
+    about = {"Action": action, "LogicalResourceId": logical_id, "ResourceType": kind, **more}
+    return {"Type": "Resource", "ResourceChange": about}
+
+
+def _mentions(value: Any, parameters: Collection[str]) -> bool:
+    text = json.dumps(value)
+    return any(f'"Ref": "{name}"' in text or f"${{{name}}}" in text for name in parameters)
 
 
 def _described(stack: StackRecord) -> dict[str, Any]:

@@ -14,6 +14,7 @@ import pytest
 from botocore.stub import Stubber
 
 from infra.asking import DeploymentError, stack_name
+from infra.deploy.artefacts import Artefacts
 from infra.deploy.deployment import Deployment, main
 from infra.grants import POLICIES
 from infra.package import BUNDLE, TEMPLATE
@@ -91,7 +92,7 @@ def test_what_is_retained_gets_a_plain_name_so_that_the_next_stack_can_take_it_u
     account: boto3.session.Session, template: Template, tmp_path: Path
 ) -> None:
     settled = json.loads(json.dumps(template))
-    Deployment(session=account, stack="rekindle-dev")._settle(settled, code=CODE)
+    Artefacts(session=account, stack="rekindle-dev").settle(settled, code=CODE)
     assert settled["Resources"]["RegistryTable"]["Properties"]["TableName"] == "rekindle-dev"
     assert settled["Resources"]["MailboxBucket"]["Properties"]["BucketName"] == f"rekindle-dev-123456789012-{REGION}"
     functions = [r for r in settled["Resources"].values() if r["Type"] == "AWS::Serverless::Function"]
@@ -105,7 +106,8 @@ def test_bundles_are_kept_in_a_private_bucket_that_is_made_once(account: boto3.s
     assert bucket == f"rekindle-artefacts-123456789012-{REGION}"
     blocked = account.client("s3").get_public_access_block(Bucket=bucket)["PublicAccessBlockConfiguration"]
     assert all(blocked.values())
-    assert deployment._artefact_bucket() == bucket
+    deployment.deploy(small, parameters={})
+    assert _buckets(account) == [bucket]
 
 
 def test_removing_names_what_stays_and_can_be_repeated(account: boto3.session.Session, small: Path) -> None:
@@ -124,19 +126,101 @@ def test_a_missing_package_is_named(account: boto3.session.Session, tmp_path: Pa
 def test_the_command_line_prints_the_outputs(
     account: boto3.session.Session, small: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["--stage", "dev", "--package", str(small), "--parameter", "NoticeEmail=a@example.org"]) == 0
+    assert main(["--stage", "dev", "--package", str(small), "--yes", "--parameter", "NoticeEmail=a@example.org"]) == 0
     assert capsys.readouterr().out == "TableName            rekindle-dev\n"
 
 
 def test_the_command_line_removes_and_says_what_stays(
     account: boto3.session.Session, small: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["--stage", "dev", "--package", str(small)]) == 0
+    assert main(["--stage", "dev", "--yes", "--package", str(small)]) == 0
     assert rekindle(["undeploy", "--stage", "dev", "--yes"]) == 0
     said = capsys.readouterr().out
     assert "rekindle-dev is removed." in said
     assert "kept: AWS::DynamoDB::Table rekindle-dev" in said
     assert f"left: the bucket rekindle-artefacts-123456789012-{REGION} of bundles" in said
+
+
+def _buckets(account: boto3.session.Session) -> list[str]:
+    return [bucket["Name"] for bucket in account.client("s3").list_buckets()["Buckets"]]
+
+
+def _stacks(account: boto3.session.Session) -> dict[str, str]:
+    found = account.client("cloudformation").describe_stacks()["Stacks"]
+    return {stack["StackName"]: stack["StackStatus"] for stack in found if stack["StackStatus"] != "DELETE_COMPLETE"}
+
+
+def test_a_deployment_says_what_it_does_and_is_refused_where_nobody_can_be_asked(
+    account: boto3.session.Session, small: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    where = f"stack rekindle (stage prod), account 123456789012, region {REGION}"
+    assert rekindle(["deploy", "--package", str(small)]) == 1
+    told = capsys.readouterr()
+    assert f"Create {where}:" in told.err
+    assert (told.err.splitlines()[-1].endswith("in a script say --yes"), told.out) == (True, "")
+    assert (_stacks(account), _buckets(account)) == ({}, [])
+    assert rekindle(["deploy", "--package", str(small), "--yes"]) == 0
+    assert rekindle(["deploy", "--package", str(small)]) == 1
+    told = capsys.readouterr()
+    assert f"Update {where}:" in told.err
+    assert "it is CREATE_COMPLETE now; what it protects now is not known" in told.err
+
+
+def test_a_plan_of_a_new_stack_leaves_nothing_behind(
+    account: boto3.session.Session, small: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert rekindle(["deploy", "--plan", "--package", str(small)]) == 0
+    told = capsys.readouterr().out
+    assert told.startswith(
+        f"stack rekindle (stage prod), account 123456789012, region {REGION}: 2 changes, none of them"
+    )
+    assert "add       AWS::SQS::Queue                     QuarantineQueue" in told
+    assert (_stacks(account), _buckets(account)) == ({}, [])
+
+
+def test_a_plan_of_an_update_names_rights_first_and_what_is_replaced_or_removed(
+    account: boto3.session.Session, small: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Deployment(session=account, stack="rekindle").deploy(small, parameters={})
+    (bucket,) = _buckets(account)
+    s3 = account.client("s3")
+    before = [one["Key"] for one in s3.list_objects_v2(Bucket=bucket)["Contents"]]
+    changed = json.loads(json.dumps(SMALL))
+    del changed["Resources"]["QuarantineQueue"]
+    changed["Resources"]["RegistryTable"]["Properties"]["BillingMode"] = "PROVISIONED"
+    changed["Resources"]["Role"] = {
+        "Type": "AWS::IAM::Role",
+        "Properties": {"AssumeRolePolicyDocument": {"Version": "2012-10-17", "Statement": []}},
+    }
+    (small / TEMPLATE).write_text(json.dumps(changed), encoding="utf-8")
+    assert rekindle(["deploy", "--plan", "--package", str(small)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].endswith("3 changes, none of them made.")
+    assert [" ".join(line.split()) for line in lines[2:]] == [
+        "IAM and resource policies: 1",
+        "add AWS::IAM::Role Role",
+        "",
+        "everything else: 2",
+        "modify AWS::DynamoDB::Table RegistryTable BillingMode",
+        "remove (Delete) AWS::SQS::Queue QuarantineQueue",
+    ]
+    assert _stacks(account) == {"rekindle": "CREATE_COMPLETE"}
+    resources = account.client("cloudformation").list_stack_resources(StackName="rekindle")["StackResourceSummaries"]
+    assert {one["LogicalResourceId"] for one in resources} == {"RegistryTable", "QuarantineQueue"}
+    assert [one["Key"] for one in s3.list_objects_v2(Bucket=bucket)["Contents"]] == before
+
+
+def test_a_plan_without_changes_and_one_that_is_refused(
+    account: boto3.session.Session, small: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    deployment = Deployment(session=account, stack="rekindle")
+    with pytest.raises(Exception, match="ValidationError"):
+        deployment.plan(small, parameters={"NoSuchParameter": "1"})
+    assert (_stacks(account), _buckets(account)) == ({}, [])
+    deployment.deploy(small, parameters={})
+    (bucket,) = _buckets(account)
+    assert rekindle(["deploy", "--plan", "--package", str(small), "--bucket", bucket]) == 0
+    assert capsys.readouterr().out.endswith(": nothing would change.\n")
 
 
 def test_a_removal_says_what_it_ends_and_is_refused_where_nobody_can_be_asked(
@@ -164,7 +248,7 @@ def test_a_removal_counts_what_the_service_protects(
         (small / TEMPLATE).write_text(json.dumps(template), encoding="utf-8")
         Deployment(session=account, stack="rekindle").deploy(small, parameters={})
         assert rekindle(["undeploy"]) == 1
-    assert "1 active Jobs are not protected any more, and 1 open Incidents" in capsys.readouterr().err
+    assert "1 active Jobs and 1 open Incidents are not protected any more" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("flags", [(), ("--yes",)])
@@ -261,7 +345,7 @@ def test_what_a_removed_stack_leaves_is_taken_up_by_a_name_that_is_no_function(
 ) -> None:
     """CloudFormation imports only by a static identifier; anything else that stays fails the next create."""
     settled = json.loads(json.dumps(template))
-    Deployment(session=account, stack="rekindle-dev")._settle(settled, code=CODE)
+    Artefacts(session=account, stack="rekindle-dev").settle(settled, code=CODE)
     identifiers = {"AWS::DynamoDB::Table": "TableName", "AWS::S3::Bucket": "BucketName"}
     kept = {name: one for name, one in settled["Resources"].items() if one.get("DeletionPolicy") == "Retain"}
     assert {one["Type"] for one in kept.values()} == set(identifiers)

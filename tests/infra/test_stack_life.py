@@ -209,6 +209,18 @@ def test_a_parameter_that_the_new_template_has_no_more_is_left_out(
     assert plan.texts["NoticeEmail"] == "a@example.org"
 
 
+def test_a_plan_names_every_resource_of_the_stack_once_and_makes_none(
+    account: LiveAccount, deployment: Deployment, package: Path
+) -> None:
+    planned = deployment.plan(package, parameters={})
+    assert account.region.cloudformation.describe_stacks({})["Stacks"] == []
+    deployment.deploy(package, parameters={})
+    made = account.stack("rekindle").resources
+    assert len(planned) > 100, "more than a page of CloudFormation's"
+    assert [change["LogicalResourceId"] for change in planned] == list(made)
+    assert deployment.plan(package, parameters={}) == ()
+
+
 def test_two_stages_stand_in_one_account(account: LiveAccount, deployment: Deployment, package: Path) -> None:
     deployment.deploy(package, parameters={})
     Deployment(session=account.session, stack="rekindle-dev").deploy(package, parameters={})
