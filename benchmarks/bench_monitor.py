@@ -1,6 +1,6 @@
 """What the monitor costs the training process, with all of its threads at work.
 
-    make bench ARGS=monitor          python -m benchmarks.bench_monitor [--steps 3000] [--json]
+    make bench ARGS=monitor          python -m benchmarks.bench_monitor [--steps 3000] [--pace-ms 2] [--json]
 
 Four worlds: a directory as mailbox; and S3 mailbox, bus and metrics at an AWS that cannot be reached, that never
 answers, or that denies everything. For each: processor time of `Monitor.step` on the training thread and its share of a
@@ -9,6 +9,7 @@ time too); processor time of all the monitor's other threads, as a share of one 
 (tracemalloc's peak, boto3's import included where AWS is in use); and the warnings that a person would see.
 
 A step comes every 2 ms, fifty times busier than the 100 ms that it is held against, and all rhythms are quicker too.
+Processors and their caches are then warm for it; `--steps 300 --pace-ms 100` measures what a step costs a real run.
 
 Then, where PyTorch is installed, many ranks that agree on saves through one TCPStore (see `crowd`): each rank is a
 light forked process, and all of them share this machine's cores, so wall-clock times grow with the machine's load and
@@ -129,7 +130,7 @@ class Costs:
     run_ns: int
 
 
-def run(steps: int, endpoint: str | None) -> Costs:
+def run(steps: int, endpoint: str | None, pace_s: float) -> Costs:
     with tempfile.TemporaryDirectory() as folder:
         config = replace(Config(), heartbeat_s=1.0, poll_s=1.0, metrics_s=5.0)  # busier than in life
         env = {"REKINDLE_JOB_ID": "bench", "REKINDLE_METRICS": "off"}
@@ -148,14 +149,14 @@ def run(steps: int, endpoint: str | None) -> Costs:
             monitor.step(step, loss=loss, grad_norm=1.0, tokens=4096)
             inside += cpu() - cpu_before
             walls[step] = wall() - wall_before
-            pause.wait(0.002)
+            pause.wait(pace_s)
         others = (time.process_time_ns() - process_began) - (cpu() - thread_began)
         took = wall() - began
         monitor.finish(timeout_s=2.0)
     return Costs(inside, walls, others, took)
 
 
-def measure(steps: int, world: str) -> dict[str, float]:
+def measure(steps: int, world: str, pace_s: float) -> dict[str, float]:
     """Figures of one world: times without tracing, memory with it."""
     heard = _Warnings()
     logger = logging.getLogger("rekindle.monitor")
@@ -163,11 +164,11 @@ def measure(steps: int, world: str) -> dict[str, float]:
     logger.propagate = False
     try:
         with WORLDS[world]() as endpoint:
-            costs = run(steps, endpoint)
+            costs = run(steps, endpoint, pace_s)
             warnings = len(heard.texts)
             tracemalloc.start()
             try:
-                run(min(steps, 1_000), endpoint)
+                run(min(steps, 1_000), endpoint, 0.002)
                 peak = tracemalloc.get_traced_memory()[1]
             finally:
                 tracemalloc.stop()
@@ -265,6 +266,7 @@ def print_crowds(rows: Sequence[dict[str, float]]) -> None:
 def main(argv: Sequence[str] = ()) -> int:
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("--steps", type=int, default=3_000)
+    arguments.add_argument("--pace-ms", type=float, default=2.0, help="from step to step (2)")
     arguments.add_argument("--json", action="store_true")
     arguments.add_argument(
         "--ranks", type=int, nargs="*", default=RANKS, help="how many ranks agree; none: leave it out"
@@ -275,7 +277,7 @@ def main(argv: Sequence[str] = ()) -> int:
     if given.only_memory:
         print(json.dumps(memory(given.memory_steps)))
         return 0
-    results = {world: measure(given.steps, world) for world in WORLDS}
+    results = {world: measure(given.steps, world, given.pace_ms / 1000) for world in WORLDS}
     has_torch = find_spec("torch") is not None
     crowds = [crowd(ranks) for ranks in given.ranks] if has_torch else []
     grown = memory_of_a_process(given.memory_steps) if given.memory_steps >= 10 else []
