@@ -218,6 +218,7 @@ def small(step: int) -> dict[str, bytes]:
 MODEL = "checkpoint-2/model.safetensors"
 
 
+@pytest.mark.long
 def test_many_checkpoints_of_many_files_cost_few_calls_and_the_far_past_is_reached(s3: Side) -> None:
     steps = list(range(10, 310, 10))
     for step in steps:

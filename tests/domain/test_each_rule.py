@@ -45,7 +45,18 @@ def test_each_rule_is_reached_by_a_case_and_every_decision_is_by_a_rule_of_the_t
     names = {name for section in SECTIONS for row in section.rules for name in row.names}
     written = tmp_path / "reached.json"
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "tests.domain.reached", "-p", "no:cacheprovider", *PLAYED],
+        [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-m",
+            "not long",
+            "-p",
+            "tests.domain.reached",
+            "-p",
+            "no:cacheprovider",
+            *PLAYED,
+        ],
         cwd=ROOT,
         env=os.environ | {"REKINDLE_REACHED": str(written)},
         capture_output=True,

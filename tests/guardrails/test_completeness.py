@@ -46,6 +46,7 @@ from tests.guardrails.made import HARMFUL, HOUR, TRIPPED, asks, closed_hours, ha
 
 NODE_PHASES = (Phase.OPEN, Phase.HOLDING, Phase.DRAINING, Phase.REPAIRING, Phase.CHECKING, Phase.RETURNING)
 JOB_PHASES = tuple(one for one in Phase if not one.is_terminal and one not in NODE_PHASES[2:])
+QUICK = (Phase.OPEN, Phase.STOPPING)  # the others in `make test-long`
 GUARDS = ("approval", "window", "breaker", "shadow", "switched to shadow", "pause")
 
 FRUITLESS = (a_try(2, ended=True, gained=False), a_try(3, ended=True, gained=False), a_try(4))
@@ -141,7 +142,9 @@ def is_left_alone(case: Incident, decision: Decision, name: str) -> None:
     assert [one for one in decision.actions if isinstance(one, AskApproval)] or name == "window"
 
 
-@pytest.mark.parametrize("phase", JOB_PHASES)
+@pytest.mark.parametrize(
+    "phase", [pytest.param(phase, marks=[] if phase in QUICK else [pytest.mark.long]) for phase in JOB_PHASES]
+)
 def test_nothing_that_may_do_harm_to_a_run_passes_a_guard_that_holds(phase: Phase) -> None:
     found = 0
     for fault, response in itertools.product(FaultClass, Response):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from chalicelib.domain.model.incident import Phase
 from tests.recovery.test_node_repair import JOB, Pod, pod
 
@@ -11,6 +13,7 @@ def order_replacement(p: Pod) -> None:
     assert outcome.incident_id is not None
 
 
+@pytest.mark.long
 def test_an_ordered_replacement_saves_the_run_first_moves_it_and_only_then_takes_the_machine() -> None:
     with pod() as p:
         order_replacement(p)

@@ -10,13 +10,20 @@ from simulation.play import play
 from simulation.stories.story import Story
 
 STORIES = sorted((Path(__file__).parent / "stories").glob("*.json"))
+QUICK = 4  # each fourth in `make test`, the others in `make test-long`
 
 
 def test_there_are_stories() -> None:
     assert STORIES
 
 
-@pytest.mark.parametrize("path", STORIES, ids=lambda path: path.stem.replace("_", " "))
+@pytest.mark.parametrize(
+    "path",
+    [
+        pytest.param(path, id=path.stem.replace("_", " "), marks=[pytest.mark.long] if number % QUICK else [])
+        for number, path in enumerate(STORIES)
+    ],
+)
 def test_a_mended_story_shows_nothing_unsafe(path: Path) -> None:
     story = Story.from_json(path.read_text())
     verdict = play(story)

@@ -20,8 +20,8 @@ from simulation.stories.kinds import REFUSALS, SOURCE_FAULTS
 from simulation.stories.story import PersonAction, Run, SourceFault, Story, Trouble
 from tests.proving import broken
 
-SAMPLE, QUICK = 300, 100  # the first hundred in `make test`, the others in `make test-long`
-WILD, WILD_QUICK = 96, 24
+SAMPLE, QUICK = 300, 50  # the first fifty in `make test`, the others in `make test-long`
+WILD, WILD_QUICK = 96, 12
 FINDINGS = open_findings()
 
 

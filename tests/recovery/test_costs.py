@@ -15,8 +15,12 @@ from benchmarks.bench_overhead import (
     measure,
 )
 
+QUICK = ("crash", "hang, all ranks report", "node hardware, run stuck")  # the others in `make test-long`
 
-@pytest.mark.parametrize("name", PLAYBOOKS)
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[] if name in QUICK else [pytest.mark.long]) for name in PLAYBOOKS]
+)
 def test_no_playbook_waits_longer_than_it_earns(name: str) -> None:
     one = measure(PLAYBOOKS[name], to_the_page=name.startswith("divergence"))
     assert one.seconds(OURS) <= GOAL_S, one.spans

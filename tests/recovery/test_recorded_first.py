@@ -59,7 +59,7 @@ class Rival:
         return True
 
 
-@pytest.mark.parametrize("name", ["crash", "hang", "nan"])
+@pytest.mark.parametrize("name", ["crash", *(pytest.param(name, marks=pytest.mark.long) for name in ("hang", "nan"))])
 def test_what_could_not_be_written_down_is_not_done(name: str) -> None:
     with world(max_failed_attempts=5) as w:
         SCENARIOS[name](w)

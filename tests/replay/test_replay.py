@@ -302,6 +302,7 @@ def test_each_malformed_twin_is_dropped_with_the_field_it_names(command: Command
         assert told[name].startswith(f"{golden.EXPECTED[name]['field']}:"), name
 
 
+@pytest.mark.long
 def test_every_golden_event_can_be_replayed_alone(command: Command) -> None:
     for file in sorted(EVENTS.glob("*_*.json")):
         ended = command(file, "--json")

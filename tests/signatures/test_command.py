@@ -54,7 +54,8 @@ def test_one_object_per_line_in_order_for_the_process_itself() -> None:
     done = command("\n".join(LINES).encode() + b"\n", "--json")
     assert (done.returncode, done.stderr) == (0, b"")
     found = [json.loads(line) for line in done.stdout.splitlines()]
-    assert found == [Classifier().classify(line).to_json() for line in LINES]
+    classifier = Classifier()
+    assert found == [classifier.classify(line).to_json() for line in LINES]
     assert all(set(item) == {"label", "fault", "first_response", "rule"} for item in found)
 
 

@@ -1297,6 +1297,7 @@ def test_each_row_of_a_nodes_decision_table(line: Row) -> None:
     assert Observation.from_wire(what.to_wire()) == what
 
 
+@pytest.mark.long
 def test_every_phase_and_world_has_a_decision_and_none_of_them_is_rash() -> None:
     """Whatever is seen: never an order about a node with jobs on it, or that somebody else has, or that is unread."""
     slurms = [
