@@ -12,7 +12,7 @@ from chalicelib.domain.model.account import Account
 from chalicelib.domain.model.evidence import Onset
 from chalicelib.domain.model.incident import Incident, Phase, SkipWindow, Try
 from chalicelib.domain.model.instances import GPU_TABLE, JobSize, gpus_of
-from chalicelib.domain.model.known import Known, Unknown
+from chalicelib.domain.model.known import Known, Maybe, Unknown
 from chalicelib.domain.reporting.counterfactual import Spared
 from chalicelib.domain.reporting.lost_time import net_gain
 from chalicelib.domain.reporting.prices import Prices
@@ -151,9 +151,22 @@ def test_who_waits_for_what_in_the_counterfactual(fault: FaultClass, requeue: fl
 
 
 @pytest.mark.parametrize("fault", FaultClass)
-def test_a_requeue_never_spares_more_than_a_person(fault: FaultClass) -> None:
-    spared = ledger(incident(fault=fault)).otherwise.spared_s
+@pytest.mark.parametrize("own", [Unknown("too few"), Known(0.0), Known(90.0), Known(1e6)], ids=str)
+def test_the_low_end_is_never_above_the_high_one(fault: FaultClass, own: Maybe[float]) -> None:
+    one = incident(fault=fault)
+    spared = ledger(replace(one, account=replace(one.account, own_gap_s=own))).otherwise.spared_s
     assert isinstance(spared, Unknown) or spared.value.low <= spared.value.high
+
+
+@pytest.mark.parametrize(
+    ("fault", "person"), [(FaultClass.SOFTWARE_CRASH, 1020), (FaultClass.HANG, 1620), (FaultClass.NODE_LOST, 1620)]
+)
+def test_a_runs_own_history_takes_the_place_of_what_is_assumed_of_people(fault: FaultClass, person: float) -> None:
+    one = incident(fault=fault)
+    other = ledger(replace(one, account=replace(one.account, own_gap_s=Known(720.0)))).otherwise
+    assert other.person.waiting_s == Known(float(person))
+    assert "12 min, the median that this run took before Rekindle" in other.assumes
+    assert "60 min" not in other.assumes
 
 
 def test_a_recovery_that_took_longer_than_a_person_spared_less_than_nothing() -> None:

@@ -22,11 +22,12 @@ from chalicelib.domain.model.action import (
 from chalicelib.domain.model.errors import DependencyUnavailable, InvalidRequest, NotAuthorized, NotOurs, UnknownEntity
 from chalicelib.domain.model.incident import Phase, SkipWindow
 from chalicelib.domain.model.job import Attempt
-from chalicelib.domain.model.known import Known, Unknown
+from chalicelib.domain.model.known import Known, Maybe, Unknown
 from chalicelib.domain.model.observation import AttemptStatus, AttemptView
 from chalicelib.domain.model.signal import Signal, SignalKind
+from chalicelib.domain.model.switches import ShadowScope
 from chalicelib.domain.policy.document import DEFAULT_POLICY, Policy
-from chalicelib.domain.run.earlier_attempts import began_again, reached_before, with_end
+from chalicelib.domain.run.earlier_attempts import OWN_PAIRS, began_again, own_gap_s, reached_before, with_end
 from chalicelib.observability import Observability
 from chalicelib.ports.incidents import Entry, JoinOutcome
 from chalicelib.services.intake.ended_attempt import signal_from_state
@@ -36,7 +37,7 @@ from rekindle.protocol.mailbox import Fence
 from rekindle.protocol.signals import FaultClass
 from tests.domain.policies import changed
 from tests.fakes.world import START
-from tests.services.world import JOB, World
+from tests.services.world import JOB, Sim, World
 
 
 @pytest.fixture
@@ -210,6 +211,54 @@ def test_a_run_resubmitted_by_hand_is_taken_over(w: World, named: bool) -> None:
     assert w.registry.get(JOB).current_attempt == "by-hand"
     stale = w.say(SignalKind.STALL, JOB, FaultClass.HANG)
     assert "stale" in w.intake.receive(stale).reason
+
+
+def test_how_long_people_took_before_rekindle_acted_is_on_the_account_of_what_it_starts() -> None:
+    """Ten deaths in shadow mode, each started again by hand after 15 minutes; then Rekindle may act."""
+    w = World()
+    w.registry.set_shadow(ShadowScope.JOB, JOB, True, who="ada", now=w.clock.now())
+    name = JOB
+    for number in range(OWN_PAIRS):
+        w.tick(600)
+        w.fail(name, f"AlgorithmError: RuntimeError: {'abcdefghij'[number] * 8}")
+        w.run(30)
+        assert w.last.outcome == "guard.shadow", w.story()
+        died_at = w.registry.attempts(JOB)[-1].ended_at
+        assert died_at is not None
+        w.tick(900 - (w.clock.now() - died_at).total_seconds())
+        name = f"by-hand-{number}"
+        w.scheduler.put(name, AttemptStatus.RUNNING, mailbox="s3://box/lm", job_id=JOB)
+        w.sims[name] = Sim(step=100 * (number + 1), first=100 * (number + 1))
+        w.intake.receive(w.say(SignalKind.MONITOR_STARTED, name, None))
+    w.registry.set_shadow(ShadowScope.JOB, JOB, False, who="ada", now=w.clock.now())
+    w.tick(600)
+    w.fail(name, "AlgorithmError: RuntimeError: boom")
+    w.run(30)
+    assert w.last.phase is Phase.RECOVERED, w.story()
+    assert w.last.account.own_gap_s == Known(900.0)
+
+
+def test_fewer_restarts_than_ten_say_nothing_of_people_and_those_after_ours_do_not_count() -> None:
+    def gap(pairs: int, *, ours_at: int | None = None, status: str = "failed") -> Maybe[float]:
+        return own_gap_s(
+            [
+                Attempt(
+                    job_id="lm",
+                    number=number,
+                    name=f"lm-r{number}",
+                    submitted_at=START + timedelta(hours=number),
+                    ended_at=START + timedelta(hours=number, minutes=40 + number),
+                    incident_id="inc" if number == ours_at else None,
+                    status=status,
+                )
+                for number in range(1, pairs + 2)
+            ]
+        )
+
+    assert gap(OWN_PAIRS) == Known(60 * 14.5)  # 19 to 10 minutes
+    assert isinstance(gap(OWN_PAIRS - 1), Unknown)
+    assert isinstance(gap(OWN_PAIRS, ours_at=OWN_PAIRS), Unknown)
+    assert isinstance(gap(OWN_PAIRS, status="completed"), Unknown)
 
 
 @pytest.mark.parametrize("copied_number", [1, 2])

@@ -66,6 +66,7 @@ class Account(Record):
     restarts        the new starts, in order; at most MAX_RESTARTS
     step_s          the median seconds of one step, from the newest observation that reported it
     closed_step     the step that the run had reached when the Incident closed
+    own_gap_s       how long the Job took from a death to the next start before Rekindle started any (Observation)
     links           the run's own pages, from its newest heartbeat: (name, https address)
     """
 
@@ -77,6 +78,7 @@ class Account(Record):
     restarts: tuple[Restart, ...] = ()
     step_s: Maybe[float] = Unknown("the run's step time was never seen")
     closed_step: Maybe[int] = Unknown("it is not closed")
+    own_gap_s: Maybe[float] = Unknown("nothing was started again")
     links: tuple[tuple[str, str], ...] = ()
 
     def with_phase(self, phase: str, *, now: datetime) -> Account:

@@ -182,7 +182,8 @@ class Observation(Record):
     many attempts in a row, the newest of them included, ended without passing what had been reached before them; both
     are read when an attempt has died, so that a Job which dies again right after each "recovery" is seen to gain
     nothing, though every Incident of its own looks fresh. `resumed_at` are the steps that the Job's newest attempts
-    resumed at, the newest last; None where that is not known. `ran` names the newest that was submitted by a person,
+    resumed at, the newest last; None where that is not known. `own_gap_s` is the median time from an attempt's death to
+    the next start, before Rekindle started any. `ran` names the newest that was submitted by a person,
     and those of ours since that have begun. `began_again` counts the newest attempts of ours in a row that began no
     further on than the one before them, of those whose first step is known. `began_before` is the first step of the
     attempt before this one. `had_checkpoints`: an attempt of the Job has resumed from one, or has answered that it
@@ -211,6 +212,7 @@ class Observation(Record):
     best_before: Maybe[int] = Unknown("not needed yet")
     fruitless_before: int = 0
     resumed_at: tuple[int | None, ...] = ()
+    own_gap_s: Maybe[float] = Unknown("not needed yet")
     ran: tuple[str, ...] = ()
     began_again: int = 0
     began_before: Maybe[int] = Unknown("not needed yet")

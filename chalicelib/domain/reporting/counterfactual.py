@@ -13,6 +13,7 @@ from chalicelib.domain.model.incident import Incident
 from chalicelib.domain.model.instances import JobSize
 from chalicelib.domain.model.known import Known, Maybe, Unknown
 from chalicelib.domain.reporting.lost_time import last_good
+from rekindle.protocol.quantities import duration
 from rekindle.protocol.signals import FaultClass
 
 # The one source of these for the ledger, the fleets, and the replay's comparison.
@@ -31,7 +32,8 @@ SUM_ASSUMES: Final = (
     "Spared is an estimate. Low: an automatic requeue, at once or after NCCL's time-out "
     f"({NCCL_TIMEOUT_S / 60:g} min); for a broken node HyperPod's auto-resume, which waits {NODE_REPLACE_S / 60:g} min "
     "for another. High: a person who acts within "
-    f"{HUMAN_S / 60:g} min, after the time-out, and {NODE_REPAIR_S / 60:g} min for a broken node. {_FIRST_HOLDS}"
+    f"{HUMAN_S / 60:g} min, after the time-out, and {NODE_REPAIR_S / 60:g} min for a broken node; for a run whose own "
+    f"restarts before Rekindle are known, their median instead. {_FIRST_HOLDS}"
 )
 
 
@@ -91,7 +93,7 @@ def otherwise(incident: Incident, *, lost: Maybe[float], size: JobSize, hourly: 
     recompute = _recompute(incident)
     requeue, person = (
         _baseline(waiting_s, recompute, size, hourly)
-        for waiting_s in (_requeue_s(incident.fault), _person_s(incident.fault))
+        for waiting_s in (_requeue_s(incident.fault), _person_s(incident.fault, incident.account.own_gap_s))
     )
     spared = _spared(requeue, person, lost)
     return Counterfactual(
@@ -101,7 +103,7 @@ def otherwise(incident: Incident, *, lost: Maybe[float], size: JobSize, hourly: 
         spared_s=spared,
         spared_gpu_hours=_spared_per_hour(spared, size.gpus),
         spared_dollars=_spared_per_hour(spared, hourly),
-        assumes=_assumes(incident.fault),
+        assumes=_assumes(incident.fault, incident.account.own_gap_s),
     )
 
 
@@ -122,15 +124,17 @@ def _requeue_s(fault: FaultClass) -> float:
     return (NCCL_TIMEOUT_S if fault is FaultClass.HANG else 0.0) + RESTART_S
 
 
-def _person_s(fault: FaultClass) -> float:
-    """Where ranks wait for one that does not answer, only the collective's time-out tells the person."""
-    waits_s = HUMAN_S + RESTART_S
-    if fault is FaultClass.HANG or fault in NODE_FAULTS:
-        waits_s += NCCL_TIMEOUT_S
-    return waits_s + (NODE_REPAIR_S if fault in NODE_FAULTS else 0.0)
+def _person_s(fault: FaultClass, own_gap: Maybe[float]) -> float:
+    """Where ranks wait for one that does not answer, only the collective's time-out tells the person. What the run's
+    own people took from its end to the next start, repairs included, is known better than it can be assumed.
+    """
+    waits_s = RESTART_S + (NCCL_TIMEOUT_S if fault is FaultClass.HANG or fault in NODE_FAULTS else 0.0)
+    if isinstance(own_gap, Known):
+        return waits_s + own_gap.value
+    return waits_s + HUMAN_S + (NODE_REPAIR_S if fault in NODE_FAULTS else 0.0)
 
 
-def _assumes(fault: FaultClass) -> str:
+def _assumes(fault: FaultClass, own_gap: Maybe[float]) -> str:
     ended = f"NCCL's time-out ({NCCL_TIMEOUT_S / 60:g} min)"
     acts = f"a person who acts within {HUMAN_S / 60:g} min"
     if fault in NODE_FAULTS:
@@ -140,6 +144,9 @@ def _assumes(fault: FaultClass) -> str:
         low, high = f"an automatic requeue after {ended}", f"{acts} after it"
     else:
         low, high = "an automatic requeue at once, as if the run had ended by itself", acts
+    if isinstance(own_gap, Known):
+        after = f"{ended}, then " if fault is FaultClass.HANG or fault in NODE_FAULTS else ""
+        high = f"{after}{duration(own_gap.value)}, the median that this run took before Rekindle from an end to a start"
     return f"Spared is an estimate. Low: {low}. High: {high}. {_FIRST_HOLDS}"
 
 
@@ -160,7 +167,8 @@ def _spared(requeue: Baseline, person: Baseline, lost: Maybe[float]) -> Maybe[Sp
         return person.lost_s
     if isinstance(lost, Unknown):
         return lost
-    return Known(Spared(requeue.lost_s.value - lost.value, person.lost_s.value - lost.value))
+    ends = sorted(baseline.value - lost.value for baseline in (requeue.lost_s, person.lost_s))
+    return Known(Spared(*ends))  # a run's own people may have been faster than HyperPod's replacement
 
 
 def _spared_per_hour(spared: Maybe[Spared], per_hour: Maybe[int] | Maybe[float]) -> Maybe[Spared]:

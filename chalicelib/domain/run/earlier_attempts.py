@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
+from itertools import pairwise
+from statistics import median
 
 from chalicelib.domain.faults.poison import died_at
 from chalicelib.domain.model.incident import Incident, Phase
@@ -13,6 +15,8 @@ from chalicelib.domain.model.known import Known, Maybe, Unknown
 from chalicelib.domain.model.observation import AttemptStatus, AttemptView
 
 MAX_ATTEMPTS_SEEN = 32  # more than any budget counts
+OWN_PAIRS = 10  # of a death and the next start, from which their median says more than an assumption
+_DIED = (AttemptStatus.FAILED.value, AttemptStatus.EXPIRED.value)
 
 
 def with_end(attempts: Sequence[Attempt], seen: Maybe[AttemptView]) -> tuple[Attempt, ...]:
@@ -69,6 +73,19 @@ def reached_before(attempts: Sequence[Attempt], name: str) -> tuple[Maybe[int], 
             continue
         best, fruitless = attempt.last_step, 0
     return best, fruitless
+
+
+def own_gap_s(attempts: Sequence[Attempt]) -> Maybe[float]:
+    """See Observation.own_gap_s: of those pairs before the first attempt that an Incident of ours submitted."""
+    gaps = []
+    for died, after in pairwise(attempts):
+        if after.incident_id is not None:
+            break
+        if died.status in _DIED and died.ended_at is not None and after.submitted_at >= died.ended_at:
+            gaps.append((after.submitted_at - died.ended_at).total_seconds())
+    if len(gaps) < OWN_PAIRS:
+        return Unknown(f"{len(gaps)} of {OWN_PAIRS} new starts before Rekindle's first are known")
+    return Known(median(gaps))
 
 
 def resumed_at(attempts: Sequence[Attempt]) -> tuple[int | None, ...]:
