@@ -54,7 +54,7 @@ def main() -> int:
     loader = DataLoader(dataset(), batch_size=8, shuffle=True)
     model, optimizer, loader, scheduler = accelerator.prepare(model, optimizer, loader, scheduler)
 
-    run = Rekindle(accelerator, FOLDER)  # >>>
+    run = Rekindle(accelerator, FOLDER, optimizer=optimizer)  # >>>
     run.resume()  # >>>
     step = 0
     for step, (x, y) in run.steps(loader, STEPS):  # >>> was: two loops, over epochs and batches

@@ -67,8 +67,10 @@ def save(step, kind):
     return rekindle.save_dcp(f"{folder}/step-{step}", step=step, model=model, optimizer=optimizer)
 
 
-watch.loss(loss)
-watch.stepped(step)  # FSDP hides local gradients: use the local loss
+watch.gradients(model)  # once, after fully_shard: who is slow
+...
+watch.loss(loss)  # FSDP hides local gradients: whose NaN is told by the local loss
+mon.step(step, loss=loss, work_s=watch.stepped(step))
 rekindle.save_dcp(f"{folder}/step-{step}", step=step, model=model, optimizer=optimizer, on_done=mon.saved)
 """,
     ),
@@ -79,7 +81,10 @@ from rekindle.integrations.hf import RekindleCallback
 
 callback = RekindleCallback()
 trainer = Trainer(..., callbacks=[callback])
+callback.attach(trainer)
 trainer.train(resume_from_checkpoint=callback.resume_path)
+if callback.should_stop:
+    sys.exit()
 """,
     ),
     Integration.LIGHTNING: (
@@ -92,6 +97,8 @@ sampler = ResumableSampler(data, batch_size=8, rank=rank, world_size=world_size)
 rekindle = RekindleCallback(folder="checkpoints", sampler=sampler)
 trainer = Trainer(callbacks=[rekindle, ...], use_distributed_sampler=False)
 trainer.fit(model, DataLoader(data, batch_sampler=sampler), ckpt_path=resume_path())
+if rekindle.should_stop:
+    sys.exit()
 """,
     ),
     Integration.ACCELERATE: (
@@ -99,7 +106,7 @@ trainer.fit(model, DataLoader(data, batch_sampler=sampler), ckpt_path=resume_pat
         """\
 from rekindle.integrations.accelerate import Rekindle
 
-run = Rekindle(accelerator, "checkpoints")  # after accelerator.prepare
+run = Rekindle(accelerator, "checkpoints", optimizer=optimizer)  # after accelerator.prepare
 run.resume()
 for step, batch in run.steps(loader, last_step):
     ...

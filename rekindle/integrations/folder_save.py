@@ -109,7 +109,7 @@ def rename_over(beside: Path, target: Path) -> None:
     if target.exists():
         target.rename(old)
     beside.rename(target)
-    _sync(target.parent)
+    sync(target.parent)
     if old.is_dir():
         shutil.rmtree(old, ignore_errors=True)
     else:
@@ -132,7 +132,7 @@ def _start() -> str:
     return store().space if rank_and_world()[1] > 1 else _OWN
 
 
-def _sync(folder: Path) -> None:
+def sync(folder: Path) -> None:
     """A rename lasts when its folder is on the disk."""
     number = os.open(folder, os.O_RDONLY)
     try:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
+
+from rekindle.monitor import Monitor
 from rekindle.monitor.base.guard import guarded
 from rekindle.monitor.base.trouble import logger
+from rekindle.protocol.mailbox import ResumePlan
 
-__all__ = ["Guarded", "guarded"]
+__all__ = ["Guarded", "WatchingCallback", "guarded"]
 
 
 class Guarded:
@@ -18,3 +22,27 @@ class Guarded:
         if where not in self._failed_in:
             self._failed_in |= {where}
             logger.warning("Rekindle failed in %s, and training continues without it: %r", where, err)
+
+
+class WatchingCallback(Guarded):
+    """What the frameworks' callbacks share. `monitor` is silent until training begins: all ranks are there then."""
+
+    def __init__(self) -> None:
+        self.monitor = Monitor(ResumePlan())
+        self._was_stopped = False
+        self._phase: AbstractContextManager[None] | None = None
+
+    @property
+    def should_stop(self) -> bool:
+        """Whether training ended early, by SIGTERM for one: the script should end too, and publish no model."""
+        return self._was_stopped or self.monitor.should_stop
+
+    def _enter(self, name: str) -> None:
+        self._leave()
+        self._phase = self.monitor.phase(name)
+        self._phase.__enter__()
+
+    def _leave(self) -> None:
+        phase, self._phase = self._phase, None
+        if phase is not None:
+            phase.__exit__(None, None, None)

@@ -15,7 +15,7 @@ in a window to skip are counted, so that `checkpoint-N` still says how far the d
 from __future__ import annotations
 
 import weakref
-from contextlib import AbstractContextManager, suppress
+from contextlib import suppress
 from functools import wraps
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ from typing import Any
 from transformers import TrainerCallback
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, SaveStrategy
 
-from rekindle.integrations.guarded import Guarded, guarded
+from rekindle.integrations.guarded import WatchingCallback, guarded
 from rekindle.integrations.hf_windows import Windows
 from rekindle.integrations.local import LocalWatch
 from rekindle.integrations.losses import StepLoss, learning_rate
@@ -37,12 +37,11 @@ from rekindle.monitor.base.guard import must_pass
 from rekindle.monitor.base.settings import process_environment, rank_from_env
 from rekindle.monitor.base.trouble import logger
 from rekindle.monitor.saving.saved import LATER
-from rekindle.protocol.mailbox import ResumePlan
 
 _newest: weakref.ref[RekindleCallback] | None = None  # the callback whose training began last
 
 
-class RekindleCallback(Guarded, TrainerCallback):
+class RekindleCallback(WatchingCallback, TrainerCallback):
     """Watches the run, saves when a checkpoint is asked for, stops the run on SIGTERM, leaves out windows.
 
     resume_path: for `trainer.train(resume_from_checkpoint=...)`; None for a fresh run. more: further arguments of
@@ -53,15 +52,14 @@ class RekindleCallback(Guarded, TrainerCallback):
     """
 
     def __init__(self, **more: Any) -> None:
+        super().__init__()
         self._more = more
         self._plan: Monitor | None = None
-        self.monitor = Monitor(ResumePlan())  # silent until training begins: only then are all ranks there
         self._trainer: Any = None
         self._args: Any = None
         self._state: Any = None  # while it trains
         self._control: Any = None
         self._has_trained = False
-        self._was_stopped = False
         self._together = RankCoordinator()
         self._losses = StepLoss()
         self._made: Path | None = None  # the newest emergency checkpoint
@@ -71,7 +69,6 @@ class RekindleCallback(Guarded, TrainerCallback):
         self._lr: Any = None
         self._watch = LocalWatch(self.monitor)
         self._windows: Windows | None = None
-        self._phase: AbstractContextManager[None] | None = None
 
     @property
     def resume_path(self) -> str | None:
@@ -81,11 +78,6 @@ class RekindleCallback(Guarded, TrainerCallback):
         if self._plan is None and not is_distributed() and rank_from_env(process_environment())[1] > 1:
             return resume_path()  # the Trainer's arguments bring the ranks together, and do not exist yet
         return self._started().resume_path
-
-    @property
-    def should_stop(self) -> bool:
-        """Whether training ended early, by SIGTERM for one: the script should end too, and publish no model."""
-        return self._was_stopped or self.monitor.should_stop
 
     def attach(self, trainer: Any) -> None:
         """Name the Trainer, which no callback is told. Before `train()`.
@@ -289,16 +281,6 @@ class RekindleCallback(Guarded, TrainerCallback):
         before, self._before = self._before, None
         if before is not None:
             self._args.save_only_model, self._args.push_to_hub = before
-
-    def _enter(self, name: str) -> None:
-        self._leave()
-        self._phase = self.monitor.phase(name)
-        self._phase.__enter__()
-
-    def _leave(self) -> None:
-        phase, self._phase = self._phase, None
-        if phase is not None:
-            phase.__exit__(None, None, None)
 
 
 def _checkpoint(args: Any, state: Any) -> Path:

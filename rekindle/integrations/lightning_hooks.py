@@ -6,11 +6,10 @@ import copy
 import math
 import re
 import signal
-from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
-from rekindle.integrations.guarded import Guarded, guarded
+from rekindle.integrations.guarded import WatchingCallback, guarded
 from rekindle.integrations.local import LocalWatch
 from rekindle.integrations.losses import StepLoss, learning_rate
 from rekindle.integrations.rank_coordinator import RankCoordinator
@@ -18,7 +17,6 @@ from rekindle.integrations.rng import gathered_rng, restore_rng
 from rekindle.integrations.torch_ranks import finish, rank_and_world, start
 from rekindle.monitor import Monitor
 from rekindle.monitor.base.trouble import logger
-from rekindle.protocol.mailbox import ResumePlan
 
 RNG_KEY = "rekindle_rng"  # in Lightning's checkpoint: one entry per rank
 
@@ -44,7 +42,7 @@ class WatchedWrites:
         self.inner.teardown()
 
 
-class LightningHooks(Guarded):
+class LightningHooks(WatchingCallback):
     """The hooks of a Lightning callback; `RekindleCallback` adds the package's own base class.
 
     folder: where emergency checkpoints go; default `<default_root_dir>/rekindle`. sampler: the run's
@@ -61,7 +59,6 @@ class LightningHooks(Guarded):
         self._more = more
         self.together = RankCoordinator()
         self._losses = StepLoss()
-        self._phase: AbstractContextManager[None] | None = None
         self._trainer: Any = None
         self._step = 0
         self._updates = 0
@@ -73,15 +70,8 @@ class LightningHooks(Guarded):
         self._cut: Any = None  # the state of the loops where a stop cut the epoch short
         self._before_stop: tuple[Any, Any, Any] | None = None
         self._started: Monitor | None = None
-        self.monitor = Monitor(ResumePlan())  # silent until all ranks are there
         self._watch = LocalWatch(self.monitor)
         self._rng: list[Any] = []
-        self._was_stopped = False
-
-    @property
-    def should_stop(self) -> bool:
-        """Whether training ended early, by SIGTERM for one: the script should end too, and publish no model."""
-        return self._was_stopped or self.monitor.should_stop
 
     # ---- before training ---------------------------------------------------------------------------------------
 
@@ -291,16 +281,6 @@ class LightningHooks(Guarded):
         self._was_stopped |= self.monitor.should_stop
         self._started = None
         finish(self.monitor)
-
-    def _enter(self, name: str) -> None:
-        self._leave()
-        self._phase = self.monitor.phase(name)
-        self._phase.__enter__()
-
-    def _leave(self) -> None:
-        phase, self._phase = self._phase, None
-        if phase is not None:
-            phase.__exit__(None, None, None)
 
 
 def _folders(trainer: Any) -> set[Path]:

@@ -17,14 +17,6 @@ from typing import Any
 
 import torch
 
-try:
-    from torch.distributed.fsdp import FSDPModule
-except ImportError:  # before torch 2.6
-
-    class FSDPModule:  # type: ignore[no-redef]
-        pass
-
-
 from rekindle.monitor import Monitor
 from rekindle.monitor.base.compiler import hide_from_compiler
 from rekindle.monitor.base.guard import PASS
@@ -150,8 +142,8 @@ class LocalWatch:
 
     def _watch_modules(self, model: Any) -> list[Any]:
         """Hooks on FSDP2's innermost modules, behind its own hooks, which wait for the parameters of all ranks."""
-        sharded = [module for module in model.modules() if isinstance(module, FSDPModule)]
-        inner = [one for one in sharded if not any(isinstance(part, FSDPModule) for part in list(one.modules())[1:])]
+        sharded = [module for module in model.modules() if hasattr(module, "unshard")]  # torch's FSDPModule
+        inner = [one for one in sharded if not any(hasattr(part, "unshard") for part in list(one.modules())[1:])]
         if not inner:
             return []
         handles = [model.register_forward_pre_hook(lambda *_: self._mark(None), prepend=True)]  # before FSDP's own

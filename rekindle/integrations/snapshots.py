@@ -16,7 +16,7 @@ import torch
 
 from rekindle.checkpoints.folders import problems_at
 from rekindle.checkpoints.found import NOT_A_NUMBER
-from rekindle.integrations.folder_save import FolderSave, remove_leftovers_once
+from rekindle.integrations.folder_save import FolderSave, remove_leftovers_once, sync
 from rekindle.integrations.rng import gathered_rng, restore_rng, rng_state
 from rekindle.integrations.torch_ranks import check_interface, dcp_group, rank_and_world
 from rekindle.monitor.base.trouble import logger
@@ -38,11 +38,7 @@ def write_file(path: str | os.PathLike[str], state: object) -> Path:
         beside.replace(target)
     finally:
         beside.unlink(missing_ok=True)
-    folder = os.open(target.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+    sync(target.parent)
     return target
 
 
@@ -235,11 +231,13 @@ def load_dcp(
     """
     require_whole(folder)
     import torch.distributed.checkpoint as dcp
+    from torch.distributed.checkpoint.state_dict import set_state_dict
 
     source = Path(folder)
     state = _sharded(model, optimizer)
     dcp.load(state, checkpoint_id=source, **({"process_group": dcp_group()} | options))
-    _put_back(state, model, optimizer)
+    for part, own, by in _paired(model, optimizer):
+        set_state_dict(part, own, model_state_dict=state["model"], optim_state_dict=state["optimizer"], options=by)
     rest = torch.load(source / STATE_FILE, map_location="cpu", weights_only=True)
     for name, part in _parts(None, scheduler):
         part.load_state_dict(rest[name])
@@ -248,15 +246,12 @@ def load_dcp(
 
 
 def _sharded(model: Any, optimizer: Any) -> dict[str, Any]:
-    """The state that DCP saves and loads. Parts of a model name what they hold by parameter, as one model would."""
+    """The state that DCP saves and loads. Raises: ValueError."""
     from torch.distributed.checkpoint.state_dict import get_state_dict
 
-    if not isinstance(model, list | tuple):
-        weights, moments = get_state_dict(model, [] if optimizer is None else optimizer)
-        return {"model": weights, "optimizer": moments}
     state: dict[str, Any] = {"model": {}, "optimizer": {}}
-    for part, own in _paired(model, optimizer):
-        weights, moments = get_state_dict(part, own, options=_by_parameter())
+    for part, own, options in _paired(model, optimizer):
+        weights, moments = get_state_dict(part, own, options=options)
         if alike := state["model"].keys() & weights.keys():
             raise ValueError(f"model: two of its parts have a parameter named {min(alike)}")
         state["model"] |= weights
@@ -264,30 +259,18 @@ def _sharded(model: Any, optimizer: Any) -> dict[str, Any]:
     return state
 
 
-def _put_back(state: dict[str, Any], model: Any, optimizer: Any) -> None:
-    from torch.distributed.checkpoint.state_dict import set_state_dict
+def _paired(model: Any, optimizer: Any) -> list[tuple[Any, Any, Any]]:
+    """Each model with its optimizers and the options of its state. Raises: ValueError where their numbers differ.
 
-    is_whole = not isinstance(model, list | tuple)
-    for part, own in [(model, [] if optimizer is None else optimizer)] if is_whole else _paired(model, optimizer):
-        set_state_dict(
-            part,
-            own,
-            model_state_dict=state["model"],
-            optim_state_dict=state["optimizer"],
-            options=None if is_whole else _by_parameter(),
-        )
-
-
-def _paired(models: Any, optimizers: Any) -> list[tuple[Any, Any]]:
-    """Raises: ValueError where there are not as many optimizers as models."""
-    return list(zip(models, [[]] * len(models) if optimizers is None else optimizers, strict=True))
-
-
-def _by_parameter() -> Any:
-    """Not strict: each part finds its own among those of all."""
+    Parts name what they hold by parameter, as one model would, and find their own among those of all.
+    """
     from torch.distributed.checkpoint.state_dict import StateDictOptions
 
-    return StateDictOptions(flatten_optimizer_state_dict=True, strict=False)
+    if not isinstance(model, list | tuple):
+        return [(model, [] if optimizer is None else optimizer, None)]
+    by_parameter = StateDictOptions(flatten_optimizer_state_dict=True, strict=False)
+    own = [[]] * len(model) if optimizer is None else optimizer
+    return [(part, its, by_parameter) for part, its in zip(model, own, strict=True)]
 
 
 def save_rng(folder: str | os.PathLike[str]) -> None:
