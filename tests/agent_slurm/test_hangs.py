@@ -15,7 +15,6 @@ import boto3
 import pytest
 from moto import mock_aws
 
-from localcloud.slurm.never_answers import CannotMount, never_answers
 from rekindle.protocol.cluster.documents import SlurmState
 from rekindle.protocol.mailbox import plan_key
 from rekindle.slurm_agent.base.ports import SlurmUnavailable
@@ -28,6 +27,7 @@ from rekindle.slurm_agent.watching.followed_jobs import FollowedJob, FollowedJob
 from rekindle.slurm_agent.watching.relay import MailboxRelay
 from tests.agent_slurm.conftest import START, Head, Kept
 from tests.agent_slurm.test_relay import heartbeat
+from tests.slurm.never_answers import CannotMount, never_answers
 
 ME = (os.getuid(), os.getgid())
 SOFT_S = 0.5  # for one path; a path that answers needs some milliseconds. Longer on a busy machine: `pace`

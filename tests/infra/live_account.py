@@ -15,7 +15,7 @@ from moto import mock_aws
 from localcloud.stacks.account import Account
 from localcloud.stacks.api import CloudFormation
 from localcloud.stacks.records import StackRecord
-from localcloud.stacks.region import Region
+from tests.infra.region import Region
 from tests.infra.stack_reading import REGION
 
 ACCOUNT_ID = "123456789012"
@@ -45,7 +45,7 @@ class LiveAccount:
 
 @contextmanager
 def live_account(**region: Any) -> Iterator[LiveAccount]:
-    """An account of its own while this lasts. region: what differs of its Region, see localcloud.stacks.region."""
+    """An account of its own while this lasts. region: what differs of its Region, see tests.infra.region."""
     with mock_aws(), pytest.MonkeyPatch.context() as patch:
         clients = functools.cache(boto3.session.Session(region_name=REGION).client)
         cloudformation = CloudFormation(Account(clients, ACCOUNT_ID, REGION))

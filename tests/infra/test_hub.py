@@ -15,10 +15,10 @@ import pytest
 import yaml
 
 from chalicelib.channels.bus import DETAIL_TYPE, SOURCE
-from localcloud.aws.bus_to_bus import Bus, Event, StackLocation, forward, transformed
 from localcloud.aws.events import matches
 from localcloud.cloud import ACCOUNT_ID, REGION, STACK
 from localcloud.worlds.recoveries import Script, crash_at, world
+from tests.infra.bus_to_bus import Bus, Event, StackLocation, forward, transformed
 
 HERE = Path(__file__).resolve().parents[2]
 FILES = HERE / "infra" / "wrap" / "hub"

@@ -1,7 +1,7 @@
 """The agent on a head node, from its installation to its removal, by the operator's own command against a real Slurm.
 
 The head node is a folder (REKINDLE_ROOT) in which the real script makes real environments from the real wheels.
-`systemctl`, and AWS's way onto the node, are stand-ins that say so (localcloud/slurm/head_node.py).
+`systemctl`, and AWS's way onto the node, are stand-ins that say so (tests/slurm/head_node.py).
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ import pytest
 
 from localcloud.aws.clock import RealClock
 from localcloud.cloud import STACK, Cloud
-from localcloud.slurm import head_node
 from localcloud.slurm.hyperpod import HyperPodLab
 from rekindle.protocol.cluster.documents import AttemptDoc
 from rekindle.protocol.cluster.names import agent_key, answer_key, attempt_key, order_key, queue_name
 from rekindle.protocol.cluster.orders import Order, OrderResult, Outcome, Verb
+from tests.slurm import head_node
 
 PROJECT = Path(__file__).resolve().parents[2]
 BUCKET = f"{STACK}-mailbox"

@@ -9,12 +9,12 @@ from datetime import UTC, datetime
 import pytest
 
 from localcloud.slurm.lab import SlurmLab
-from localcloud.slurm.never_answers import CannotMount, never_answers
 from rekindle.protocol.cluster.documents import SlurmState
 from rekindle.protocol.cluster.orders import Outcome, Verb
 from rekindle.slurm_agent.watching.relay import MailboxRelay
 from tests.agent_slurm.conftest import Kept
 from tests.agent_slurm.test_hangs import heartbeat_in, s3  # noqa: F401
+from tests.slurm.never_answers import CannotMount, never_answers
 from tests.slurm.test_numbers_slurm import HeadNode
 
 LOOK_S = 15.0  # commands, and some seconds for each path that hangs; before, it never ended

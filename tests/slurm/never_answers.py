@@ -1,6 +1,6 @@
 """A file system that never answers: FUSE, mounted and then silent, as a file server is that has gone away.
 
-`python -I localcloud/slurm/never_answers.py FOLDER` mounts it there, says `mounted`, and serves until its input ends.
+`python -I tests/slurm/never_answers.py FOLDER` mounts it there, says `mounted`, and serves until its input ends.
 A process that touches FOLDER waits, and where the kernel has handed the request over not even SIGKILL ends that wait.
 Needs Linux, root, and /dev/fuse; nothing else is installed. Source: linux, include/uapi/linux/fuse.h and
 fs/fuse/dev.c.
@@ -40,8 +40,8 @@ def never_answers(folder: Path) -> Iterator[Path]:
         stdout=subprocess.PIPE,
         text=True,
     )
-    assert server.stdout is not None  # noqa: S101  it was asked for
-    assert server.stdin is not None  # noqa: S101
+    assert server.stdout is not None
+    assert server.stdin is not None
     try:
         text = server.stdout.readline().strip()
         if text != "mounted":

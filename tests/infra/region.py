@@ -89,5 +89,5 @@ class Region:
         return {"Quota": {"ServiceCode": key[0], "QuotaCode": key[1], "Value": self.quotas[key]}}
 
     def _refuse(self, _: dict[str, Any]) -> dict[str, Any]:
-        assert self.sign_in is not None  # noqa: S101  served only where it is set
+        assert self.sign_in is not None
         raise self.sign_in

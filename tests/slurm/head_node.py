@@ -32,9 +32,9 @@ def lay_out(folder: Path) -> Path:
         script = folder / name
         project = Path(__file__).resolve().parents[2]
         script.write_text(
-            "#!/bin/bash\n# A stand-in of the embedded cloud: localcloud/slurm/head_node.py\n"
+            "#!/bin/bash\n# A stand-in: tests/slurm/head_node.py\n"
             f"export PYTHONPATH={shlex.quote(str(project))}\n"
-            f'exec {shlex.quote(sys.executable)} -m localcloud.slurm.head_node {name} "$@"\n'
+            f'exec {shlex.quote(sys.executable)} -m tests.slurm.head_node {name} "$@"\n'
         )
         script.chmod(0o755)
     return folder
@@ -83,7 +83,7 @@ class Service:
             return 5
         with (self._run / "log").open("ab") as log:
             subprocess.Popen(
-                [sys.executable, "-m", "localcloud.slurm.head_node", "supervise", str(self._root), self._unit.name],
+                [sys.executable, "-m", "tests.slurm.head_node", "supervise", str(self._root), self._unit.name],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
