@@ -19,8 +19,6 @@ from typing import TextIO
 
 from chalicelib.domain.policy.document import overlaid
 from localcloud.demo.director import Director
-from localcloud.demo.fleet import JOB as FLEET
-from localcloud.demo.fleet import LABEL
 from localcloud.demo.picture import draw
 from localcloud.demo.report import Result, as_json, write
 from localcloud.demo.stage import (
@@ -36,11 +34,11 @@ from localcloud.demo.stage import (
 from localcloud.demo.story import Fault
 from localcloud.demo.trace import Trace
 from localcloud.demo.undisturbed import Undisturbed
-from localcloud.demo.view import fleet_figures, plain_console, results, view_for
+from localcloud.demo.view import plain_console, results, view_for
 from rekindle.client.api import Client
 from rekindle.console.server import running
 
-ALL = (Fault.KILL, Fault.FREEZE, Fault.NAN)  # and a planned restart, where there is time
+ALL = (Fault.NODE, Fault.KILL, Fault.FREEZE, Fault.NAN)
 MARK = ".rekindle-demo"  # in every folder that a demo has made, so that no other folder is ever cleared
 LARGE_PARTS = ("data", "jobs", "trace")  # what nothing needs afterwards
 # The folder itself is the cloud's store, where `rekindle` looks when no other service is named.
@@ -49,7 +47,7 @@ PARTS = (*LARGE_PARTS, "report.json", "recovery.svg", "service.log")
 
 def play(options: argparse.Namespace) -> int:
     """Run the demo with the options of `localcloud.demo.options`; returns the exit status."""
-    faults, extra = (ALL, Fault.CHECKPOINT) if options.fault == "all" else ((Fault(options.fault),), None)
+    faults = ALL if options.fault == "all" else (Fault(options.fault),)
     out = Path(options.out).resolve()
     with contextlib.ExitStack() as held:
         try:
@@ -59,16 +57,16 @@ def play(options: argparse.Namespace) -> int:
         if problem:
             print(problem, file=sys.stderr)
             return 2
-        return _run(out, faults, extra, options)
+        return _run(out, faults, options)
 
 
-def _run(out: Path, faults: tuple[Fault, ...], extra: Fault | None, options: argparse.Namespace) -> int:
+def _run(out: Path, faults: tuple[Fault, ...], options: argparse.Namespace) -> int:
     # With --json, standard output is the report's alone.
     stream = sys.stderr if options.json else sys.stdout
     signal.signal(signal.SIGTERM, _terminated)
     try:
         with _service_log(out / "service.log"):
-            result = _play(out, faults, extra, seed=options.seed, stream=stream)
+            result = _play(out, faults, seed=options.seed, stream=stream)
     except KeyboardInterrupt:
         print("interrupted: every process of the demo has been ended", file=sys.stderr)
         return 130
@@ -83,7 +81,7 @@ def _run(out: Path, faults: tuple[Fault, ...], extra: Fault | None, options: arg
     return 0 if result.ok else 1
 
 
-def _play(out: Path, faults: tuple[Fault, ...], extra: Fault | None, *, seed: int, stream: TextIO) -> Result:
+def _play(out: Path, faults: tuple[Fault, ...], *, seed: int, stream: TextIO) -> Result:
     data = out / "data"
     write_dataset(data)
     policy = overlaid(POLICY_DOCUMENT, SPIKE_POLICY if Fault.SPIKE in faults else {})
@@ -96,16 +94,13 @@ def _play(out: Path, faults: tuple[Fault, ...], extra: Fault | None, *, seed: in
     ):
         print(f"Watch it in a browser, while it lasts: {site.link}", file=stream, flush=True)
         with view_for(stream) as view:
-            return Director(stage, view, reference, seed=seed).run(faults, extra=extra)
+            return Director(stage, view, reference, seed=seed).run(faults)
 
 
 def _conclude(result: Result, out: Path, stream: TextIO) -> None:
     console = plain_console(stream)
     console.print()
     console.print(results(result.recoveries, width=console.width))
-    if result.fleet is not None:
-        console.print(f"and a pretend fleet ({LABEL}): a GPU falls off the bus, as an instance's log tells")
-        console.print(fleet_figures(result.fleet.ledger))
     compared = result.comparison
     if compared is not None and compared.equal:
         console.print(
@@ -124,7 +119,7 @@ def _conclude(result: Result, out: Path, stream: TextIO) -> None:
     if result.recoveries and result.recoveries[-1].incident is not None:
         incident_id = result.recoveries[-1].incident.incident_id
         console.print("The same story, from the same store:")
-        for command in ("incidents --all", f"show {incident_id}", f"ledger --job {FLEET}", "console"):
+        for command in ("incidents --all", f"show {incident_id}", "ledger", "console"):
             console.print(f"  {_rekindle()} {command} --store {_shown(out)}", highlight=False, soft_wrap=True)
 
 

@@ -9,7 +9,6 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import assert_never
 
-from localcloud.demo.fleet import LABEL
 from localcloud.demo.report import Result
 from localcloud.demo.stage import SAVE_EVERY, SPIKE_BATCHES, SPIKE_WEIGHT, WORKERS, Stage
 from localcloud.demo.story import (
@@ -37,9 +36,14 @@ REFERENCE_LIMIT_S = 300.0
 # How far into a checkpoint interval harm is done: late enough that there is work to lose.
 INTO_INTERVAL = SAVE_EVERY // 2
 POISON_AHEAD = 15  # steps from now to the poisoned batch: about half a second
+# A run that lives saves on request and at its stop; what it saves counts where no checkpoint of its own comes between.
+_INTO = {
+    Fault.NODE: SAVE_EVERY // 10,
+    Fault.CHECKPOINT: SAVE_EVERY // 10,
+    Fault.NAN: INTO_INTERVAL - POISON_AHEAD,
+    Fault.SPIKE: INTO_INTERVAL - POISON_AHEAD,
+}
 SPOIL_AHEAD = 60  # to the first spoiled one: what of a stretch has been passed cannot be mended
-# The whole demo stays below two minutes. A planned restart repairs nothing, so it is what a slow machine leaves out.
-LATEST_EXTRA_S = 60.0
 
 
 class DemoBrokeOff(RuntimeError):
@@ -58,29 +62,19 @@ class Director:
         self._pause = threading.Event()
         self._poisoned: list[int] = []
 
-    def run(self, faults: Sequence[Fault], *, extra: Fault | None = None) -> Result:
-        """Do harm in every wanted way; always comes back with a Result, which says what did not work.
-
-        extra: one more, if there is time for it.
-        """
-        problem, comparison, began = "", None, time.monotonic()
+    def run(self, faults: Sequence[Fault]) -> Result:
+        """Do harm in every wanted way; always comes back with a Result, which says what did not work."""
+        problem, comparison = "", None
         try:
-            self._say("the run starts: two workers, one real model, real text; and a pretend fleet beside it")
+            self._say("the run starts: two workers, one real model, real text")
             self._until(lambda _: self._last_step() >= 5, START_LIMIT_S, "the run's first steps")
             for fault in faults:
                 self._recoveries.append(self._one(fault))
                 self._train_reference()
-            if extra is not None and time.monotonic() - began < LATEST_EXTRA_S:
-                faults = (*faults, extra)
-                self._recoveries.append(self._one(extra))
-                self._train_reference()
-            self._say(f"waiting for the pretend fleet ({LABEL})")
-            self._until(lambda _: self._fleet_is_over(), RECOVER_LIMIT_S, "the fleet's recovery")
-            self._say("all done; their owner stops both runs; the real one saves once more before it goes")
+            self._say("all done; its owner stops the run, which saves once more before it goes")
             self._stage.stop_job(self._picture().attempts[-1].name)
-            self._stage.fleet.stop()
             self._until(lambda picture: picture.attempts[-1].status in FINAL, STEP_LIMIT_S, "the end of the run")
-            self._until(lambda _: self._stage.is_settled(), STEP_LIMIT_S, "the service to know that both runs are over")
+            self._until(lambda _: self._stage.is_settled(), STEP_LIMIT_S, "the service to know that the run is over")
             self._say("comparing every step with a run that was never disturbed")
             comparison = self._compare()
         except DemoBrokeOff as err:
@@ -98,18 +92,13 @@ class Director:
             comparison=comparison,
             final_status=picture.attempts[-1].status if picture.attempts else "none",
             problem=problem,
-            fleet=self._stage.fleet.seen(),
         )
-
-    def _fleet_is_over(self) -> bool:
-        seen = self._stage.fleet.seen()
-        return seen is not None and seen.ledger["closed_at"] is not None
 
     # ---- one fault ---------------------------------------------------------------------------------------------------
 
     def _one(self, fault: Fault) -> Recovery:
         self._say(f"training on; next: {TITLES[fault]}")
-        into = INTO_INTERVAL - POISON_AHEAD if fault in (Fault.NAN, Fault.SPIKE) else INTO_INTERVAL
+        into = _INTO.get(fault, INTO_INTERVAL)
         self._until(lambda picture: self._is_time(picture, into), STEP_LIMIT_S, "the next steps")
         known = {incident.incident_id for incident in self._picture().incidents}
         injection = self._harm(fault)
@@ -137,12 +126,15 @@ class Director:
         steps = self._steps(picture.attempts[-1].name)
         if not steps or steps[-1].step - steps[0].step < SAVE_EVERY:
             return False
-        return steps[-1].step % SAVE_EVERY in range(into, into + SAVE_EVERY // 4)
+        return steps[-1].step % SAVE_EVERY in range(into, into + SAVE_EVERY // 10)
 
     def _harm(self, fault: Fault) -> Injection:
         attempt = self._picture().attempts[-1].name
         at, step = self._now(), self._last_step()
         match fault:
+            case Fault.NODE:
+                self._stage.fail_gpu(attempt)
+                what = "worker 1's GPU fell off the bus (its log says Xid 79)"
             case Fault.KILL:
                 self._stage.processes.kill(attempt, 1)
                 what = "worker 1 killed (SIGKILL)"

@@ -12,7 +12,9 @@ from localcloud.demo.story import Fault
 
 DEFAULT_SEED: Final = 7
 MAX_SEED: Final = 2**31 - 1
-_DESCRIPTION: Final = "A real training run on the embedded cloud is killed, frozen and poisoned. It comes back."
+_DESCRIPTION: Final = (
+    "A real training run on the embedded cloud loses a GPU, is killed, frozen and poisoned. It comes back."
+)
 
 
 def register(subparsers: Any) -> None:
@@ -37,7 +39,7 @@ def main(arguments: list[str] | None = None) -> int:
 def add_options(parser: argparse.ArgumentParser) -> None:
     choices = [*(fault.value for fault in Fault), "all"]
     parser.add_argument(
-        "--fault", choices=choices, default="all", help="which fault; all: kill, freeze and nan in turn"
+        "--fault", choices=choices, default="all", help="which fault; all: node, kill, freeze and nan in turn"
     )
     parser.add_argument("--seed", type=_seed, default=DEFAULT_SEED, help="of the model and of the order of the data")
     parser.add_argument("--json", action="store_true", help="print the report on standard output, the rest on stderr")

@@ -14,6 +14,7 @@ WIDTH, HEIGHT = 1120, 460
 LEFT, RIGHT, TOP, BOTTOM = 56, 16, 128, 44
 # Past participles for the title: what was done to this run, in the order in which it was done.
 _DONE = {
+    Fault.NODE: "struck by a failing GPU",
     Fault.KILL: "killed",
     Fault.FREEZE: "frozen",
     Fault.NAN: "poisoned",

@@ -9,7 +9,6 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from localcloud.demo.fleet import DemoLedger
 from localcloud.demo.story import AttemptSeen, Comparison, Recovery
 
 SCHEMA = 1
@@ -30,15 +29,13 @@ class Result:
     comparison: Comparison | None
     final_status: str
     problem: str = ""
-    fleet: DemoLedger | None = None
 
     @property
     def ok(self) -> bool:
-        """Every wanted recovery happened, the fleet's too, and every loss is what it would have been."""
+        """Every wanted recovery happened, and every loss is what it would have been."""
         done = tuple(row.fault.value for row in self.recoveries)
         equal = self.comparison is not None and self.comparison.equal
-        are_back = all(row.ok for row in self.recoveries) and (self.fleet is None or self.fleet.ok)
-        return not self.problem and done == self.wanted and are_back and equal
+        return not self.problem and done == self.wanted and all(row.ok for row in self.recoveries) and equal
 
 
 def as_json(result: Result) -> dict[str, Any]:
@@ -57,7 +54,6 @@ def as_json(result: Result) -> dict[str, Any]:
         "faults": [_recovery(row) for row in result.recoveries],
         "attempts": [_attempt(attempt) for attempt in result.attempts],
         "same_loss_at_same_step": _comparison(result.comparison),
-        "fleet": _fleet(result.fleet),
     }
 
 
@@ -104,10 +100,6 @@ def _attempt(attempt: AttemptSeen) -> dict[str, Any]:
         "last_step": attempt.last_step,
         "last_good_step": attempt.last_good_step,
     }
-
-
-def _fleet(fleet: DemoLedger | None) -> dict[str, Any] | None:
-    return None if fleet is None else {"simulated": True, "recovered": fleet.ok, "ledger": dict(fleet.ledger)}
 
 
 def _comparison(comparison: Comparison | None) -> dict[str, Any] | None:

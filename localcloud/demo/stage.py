@@ -17,9 +17,9 @@ from typing import Any
 
 from botocore.exceptions import ClientError
 
+from chalicelib.bootstrap import Service
 from localcloud.aws.clock import RealClock
 from localcloud.cloud import STACK, Cloud
-from localcloud.demo.fleet import Fleet, has_ended
 from localcloud.demo.trace import Trace
 from localcloud.demo.watch import Watch
 from localcloud.platforms.processes import Processes
@@ -28,7 +28,7 @@ from rekindle.client.api import VERSION
 PROJECT = Path(__file__).resolve().parents[2]
 EXAMPLE = PROJECT / "examples" / "numpy_lm"
 WORKERS = 2
-SAVE_EVERY = 40
+SAVE_EVERY = 100
 MAX_STEPS = 20_000  # far beyond what the demo needs: it ends when everybody has recovered, not at a step
 PACE_S = 0.03  # a step in about 30 ms, whatever the machine: slow enough to be watched
 POLICY = "demo"
@@ -50,7 +50,7 @@ POLICY_DOCUMENT: Mapping[str, Any] = {
         "skip_steps": 2,
     },
 }
-# None: dollars of seconds of a pretend fleet would look like money.
+# None: dollars of a run that lasts seconds would look like money.
 PRICES: Mapping[str, Any] = {"instances": {}, "source": "the demo has no prices"}
 # A stretch of bad data, as long as a few looks take, and what is done about it: PaLM's remedy in small.
 SPIKE_BATCHES = 400
@@ -78,13 +78,15 @@ MONITOR = {
 }
 # Where nothing is frozen, nothing is a hang that a busy machine makes of a step.
 PATIENT_MONITOR = {**MONITOR, "REKINDLE_STALL_FLOOR_S": "60", "REKINDLE_STALL_STARTUP_S": "180"}
-# SIGTERM to SIGKILL takes 120 s on SageMaker; a frozen worker never answers SIGTERM, too long for a demo.
-STOP_GRACE = timedelta(seconds=2)
+# Source: rekindle/signatures/xids.py, XID 79; the form of the line is the NVIDIA driver's.
+XID_LINE = "NVRM: Xid (PCI:0000:53:00): 79, pid=4711, name=python3, GPU has fallen off the bus."
+# SIGTERM to SIGKILL takes 120 s on SageMaker. Enough for the save at a stop; a frozen worker uses all of it.
+STOP_GRACE = timedelta(seconds=5)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stage:
-    """Everything the director needs. `is_settled`: the service knows that both runs are over."""
+    """Everything the director needs. `is_settled`: the service knows that the run is over, and no Incident is open."""
 
     cloud: Cloud
     processes: Processes
@@ -92,7 +94,6 @@ class Stage:
     job_id: str
     data: Path
     api_url: str
-    fleet: Fleet
     is_settled: Callable[[], bool]
 
     def poison(self, step: int) -> None:
@@ -111,6 +112,13 @@ class Stage:
         with (self.data / "weights.f32").open("r+b") as file:
             file.seek(4 * step)
             file.write(struct.pack(f"={len(weights)}f", *weights))
+
+    def fail_gpu(self, attempt: str) -> None:
+        """Have the second instance's log say that its GPU has failed. The worker there trains on."""
+        batch = self.cloud.log_batch_event(
+            group="/aws/sagemaker/TrainingJobs", stream=f"{attempt}/algo-2-1", messages=[XID_LINE]
+        )
+        self.cloud.invoke("log_batch", batch)
 
     def order_resubmission(self) -> None:
         """Order a planned restart, through the REST API as an operator does."""
@@ -137,11 +145,8 @@ def raised(
     workers: int = WORKERS,
     policy: Mapping[str, Any] = POLICY_DOCUMENT,
     monitor: Mapping[str, str] = MONITOR,
-    with_fleet: bool = True,
 ) -> Iterator[Stage]:
-    """Raise the cloud, deploy Rekindle, submit the job, `with_fleet` the pretend one beside it; take all down again,
-    processes first.
-    """
+    """Raise the cloud, deploy Rekindle, submit the job; take all down again, processes first."""
     if str(PROJECT) not in sys.path:  # app.py stands in no package: found from wherever the demo is called
         sys.path.insert(0, str(PROJECT))
     # The app reads nothing at import, but imports everything: only a demo that really runs shall pay for it.
@@ -158,9 +163,6 @@ def raised(
             api_url = cloud.serve_api(app)
             processes = cloud.run_processes(out / "jobs", grace=STOP_GRACE)
             job_id = f"numpy-lm-{seed}"
-            fleet = Fleet(cloud, service)
-            if with_fleet:
-                fleet.submit(processes, policy=POLICY)
             cloud.client("sagemaker").create_training_job(
                 **training_job(job_id, data=data, trace=out / "trace", seed=seed, workers=workers, monitor=monitor)
             )
@@ -180,11 +182,15 @@ def raised(
                 job_id=job_id,
                 data=data,
                 api_url=api_url,
-                fleet=fleet,
-                is_settled=lambda: has_ended(service, job_id) and (not with_fleet or fleet.has_ended()),
+                is_settled=lambda: _has_ended(service, job_id),
             )
         finally:
             bootstrap.install(None)
+
+
+def _has_ended(service: Service, job_id: str) -> bool:
+    job = service.registry.get(job_id)
+    return not job.active and job.open_incident is None
 
 
 def write_dataset(data: Path) -> None:
@@ -208,7 +214,7 @@ def training_job(
             "ContainerArguments": [str(EXAMPLE / "train.py")],
         },
         "OutputDataConfig": {"S3OutputPath": f"{mailbox}/output"},
-        "ResourceConfig": {"InstanceType": "ml.c7i.large", "InstanceCount": workers, "VolumeSizeInGB": 10},
+        "ResourceConfig": {"InstanceType": "ml.g5.2xlarge", "InstanceCount": workers, "VolumeSizeInGB": 10},
         "StoppingCondition": {"MaxRuntimeInSeconds": 3600},
         "CheckpointConfig": {"S3Uri": mailbox},
         "Environment": {

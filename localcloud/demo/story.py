@@ -16,6 +16,7 @@ from typing import Any
 class Fault(StrEnum):
     """What is done to the run."""
 
+    NODE = "node"
     KILL = "kill"
     FREEZE = "freeze"
     NAN = "nan"
@@ -24,6 +25,7 @@ class Fault(StrEnum):
 
 
 TITLES = {
+    Fault.NODE: "a GPU fails",
     Fault.KILL: "a worker is killed",
     Fault.FREEZE: "a worker is frozen",
     Fault.NAN: "a poisoned batch",

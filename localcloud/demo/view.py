@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from types import TracebackType
-from typing import Any, Protocol, Self, TextIO
+from typing import Protocol, Self, TextIO
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -17,16 +17,12 @@ from rich.text import Text
 
 from localcloud.demo.chart import BROKEN, draw
 from localcloud.demo.story import TITLES, AttemptSeen, IncidentSeen, Recovery, StepSeen
-from rekindle.protocol.quantities import NAMES, amount, duration
+from rekindle.protocol.quantities import NAMES, duration
 
 _COLOURS = ("cyan", "green", "yellow", "magenta", "blue", "bright_red", "bright_green", "bright_yellow")
 _PHASE_STYLE = {"recovered": "bold green", "stopped": "bold yellow", "handed_over": "bold red"}
 CHART_WIDTH, CHART_HEIGHT = 64, 7
 TIMELINE_LINES = 12
-_FLEET_FIGURES = (
-    *("mttd_s", "mttr_s", "steps_lost", "steps_saved", "lost_s"),
-    *("gpu_hours_lost", "gpu_hours_saved"),  # no dollars: seconds of a pretend fleet cost none
-)
 ROOMY = 110  # columns from which the last table needs no thrift
 
 
@@ -93,11 +89,11 @@ class LineView:
         for incident in picture.incidents:
             reported = self._shown.get(incident.incident_id, 0)
             for line in incident.lines[reported:]:
-                self._say(picture, line.at, f"    {line.phase} | {line.rule} | {line.text}")
+                self._say(picture, f"    {line.phase} | {line.rule} | {line.text}")
             self._shown[incident.incident_id] = len(incident.lines)
         if picture.act != self._act:
             self._act = picture.act
-            self._say(picture, picture.at, f">>> {picture.act}")
+            self._say(picture, f">>> {picture.act}")
         due = self._last_sign is None or (picture.at - self._last_sign).total_seconds() >= self.EVERY_S
         if due and picture.attempts:
             self._last_sign = picture.at
@@ -105,12 +101,11 @@ class LineView:
             loss = f", loss {picture.steps[-1].loss:.3f}" if picture.steps else ""
             states = " ".join(f"rank {worker.rank} {worker.state}" for worker in picture.workers)
             step = "no step yet" if attempt.last_step is None else f"step {attempt.last_step}{loss}"
-            self._say(
-                picture, picture.at, f"attempt {attempt.number} {attempt.status}: {step} ({states or 'no worker'})"
-            )
+            self._say(picture, f"attempt {attempt.number} {attempt.status}: {step} ({states or 'no worker'})")
 
-    def _say(self, picture: DemoState, at: datetime, text: str) -> None:
-        since = max(0.0, (at - picture.started_at).total_seconds())
+    def _say(self, picture: DemoState, text: str) -> None:
+        """What is printed has the time at which it is seen, so that the times never run backwards."""
+        since = max(0.0, (picture.at - picture.started_at).total_seconds())
         print(f"{since:6.1f}s {text}", file=self._stream, flush=True)
 
 
@@ -213,17 +208,6 @@ def results(recoveries: Sequence[Recovery], *, width: int) -> Table:
             str(row.saved),
             Text(outcome, style=_PHASE_STYLE.get(outcome, "bold red")),
         )
-    return table
-
-
-def fleet_figures(ledger: Mapping[str, Any]) -> Table:
-    """The pretend fleet's Incident: its ledger, under the ledger's names."""
-    table = Table(show_header=False)
-    table.add_column()
-    table.add_column(justify="right", no_wrap=True)
-    for name in _FLEET_FIGURES:
-        value = ledger[name]
-        table.add_row(NAMES[name], "not known" if isinstance(value, Mapping) else amount(name, value))
     return table
 
 

@@ -76,7 +76,7 @@ def show(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Show]:
     out = tmp_path_factory.mktemp("show")
     write_dataset(out / "data")
     with (
-        raised(out=out, data=out / "data", seed=7, policy=POLICY, monitor=PATIENT_MONITOR, with_fleet=False) as stage,
+        raised(out=out, data=out / "data", seed=7, policy=POLICY, monitor=PATIENT_MONITOR) as stage,
         running(Client(url=stage.api_url)) as console,
     ):
         yield Show(stage, console)

@@ -138,8 +138,6 @@ class Timing:
         "how long an Incident about which nothing may be done stays open: what repeats meanwhile is not told again",
         whom="those who want fewer notices about the same trouble",
     )
-    # How long the ranks' own reports are waited for before a stuck run is stopped: the agent sends them in seconds.
-    stacks_wait: timedelta = timedelta(seconds=30)
     # How long the platform's own repair of a run is left alone. SageMaker repairs a cluster up to ten times, some
     # minutes each (Amazon SageMaker Developer Guide, "Cluster repair").
     repair_grace: timedelta = timedelta(hours=1)
@@ -153,6 +151,14 @@ class Timing:
         The durable engine waits whole seconds, at least one.
         """
         return max(timedelta(seconds=1), self.look_max / 12)
+
+    @property
+    def stacks_wait(self) -> timedelta:
+        """How long the ranks' own reports are waited for before a stuck run is stopped: 30 seconds by default.
+
+        The ranks write them within seconds, so five is the least.
+        """
+        return max(timedelta(seconds=5), self.look_max / 2)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
