@@ -62,6 +62,8 @@ def _raised(
     store: Path, port: int = 0, aws_port: int = 0, *, is_still: bool = False, has_processes: bool = False
 ) -> Iterator[tuple[Cloud, str]]:
     """The cloud with the app on it, and the address of its REST API."""
+    store = store.absolute()  # its processes run in folders of their own
+    store.mkdir(parents=True, exist_ok=True)
     with Cloud(http=True, clock=RealClock(), store=store, port=aws_port, resumes=not is_still) as cloud:
         from app import app  # only now: importing it makes clients, which must find this cloud in the environment
 

@@ -1,39 +1,35 @@
-"""Commands of a page, read from the page itself and run one by one.
+"""Commands of a page, read from the page itself and given to a shell as a person pastes them: all at once.
 
-`sh` fences hold commands, one per line: an `export`, or a program with arguments. A comment `# exit code N` says
-how a command ends here, else with 0. A fence with `title="NAME"` is the file NAME. `console` fences need an account;
-their commands are only parsed.
+`sh` fences hold commands, one per line. A comment `# exit code N` says how a command ends here, else with 0. A fence
+with `title="NAME"` is the file NAME. `console` fences need an account; their commands are only parsed.
 """
 
 from __future__ import annotations
 
 import os
 import re
-import shlex
 import subprocess
 import sys
-import time
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from infra.site.markdown import Fence, fences
 
 ROOT = Path(__file__).parents[2]
-PATIENCE_S = 180.0  # a command, and what may not be there at once
-NOT_THERE_YET = 3  # rekindle's exit code for a name that does not exist
+PATIENCE_S = 600.0
 _EXIT = re.compile(r"# exit code (\d+)")
 _TITLE = re.compile(r'title="([\w./-]+)"')
+_ENDED = re.compile(r"@@ended (\d+)@@\n")
 
 
 @dataclass
 class Page:
-    """One page, and what it was run with. `exports` of the test win over those of the page: they are the reader's."""
+    """One page, and what was printed when it was run: command -> its output."""
 
     path: Path
     folder: Path
     environ: dict[str, str]
-    exports: Mapping[str, str] = field(default_factory=dict)
     printed: dict[str, str] = field(default_factory=dict)
 
     def fences(self) -> list[Fence]:
@@ -53,54 +49,47 @@ class Page:
             if line.strip() and not line.startswith("#")
         ]
 
-    def run(self) -> None:
-        """All of it, in order. A command that fails ends the test with what it printed."""
+    def run(self, *, within: Sequence[str] = ()) -> None:
+        """All of it, in order, on the standard input of one shell; nothing is repeated, and nothing waited for here.
+
+        within: `console` lines of the page that come before.
+        """
+        assert set(within) <= set(self.lines("console"))
         for name, text in self.files().items():
             (self.folder / name).write_text(text, encoding="utf-8")
-        for line in self.lines("sh"):
-            self.do(line)
-
-    def do(self, line: str) -> None:
-        words = [_filled(word, self.environ) for word in shlex.split(line, comments=True)]
-        if words[0] == "export":
-            name, _, value = words[1].partition("=")
-            self.environ[name] = self.exports.get(name, value)
-            return
-        ends = time.monotonic() + PATIENCE_S
-        while True:
+        lines = self.lines("sh")
+        pasted = [*within, *(part for line in lines for part in (line, 'echo "@@ended $?@@"'))]
+        with (self.folder / "errors.txt").open("w+") as errors:
             done = subprocess.run(
-                _program(words),
+                ["/bin/bash"],
+                input="\n".join([*pasted, ""]),
                 cwd=self.folder,
-                env=self.environ,
-                capture_output=True,
+                env=self.environ | {"SHELL": "/bin/bash", "PATH": f"{self._programs()}:{self.environ['PATH']}"},
+                stdout=subprocess.PIPE,
+                stderr=errors,
                 text=True,
                 timeout=PATIENCE_S,
                 check=False,
             )
-            # What the page has its reader wait for in words: a job that has just been submitted is not known yet.
-            if done.returncode != NOT_THERE_YET or time.monotonic() > ends:
-                break
-            time.sleep(0.5)
-        expected = _EXIT.search(line)
-        assert done.returncode == (int(expected[1]) if expected else 0), (
-            f"{self.path.name}: {line}: {done.returncode}\n{done.stdout}\n{done.stderr}"
-        )
-        self.printed[line.partition(" #")[0].strip()] = done.stdout
+            errors.seek(0)
+            told = errors.read()
+        parts = _ENDED.split(done.stdout)
+        outputs, codes = parts[:-1:2], parts[1::2]
+        assert len(codes) == len(lines), f"{self.path.name}: {done.stdout}\n{told}"
+        for line, output, code in zip(lines, outputs, codes, strict=True):
+            expected = _EXIT.search(line)
+            assert code == (expected[1] if expected else "0"), f"{self.path.name}: {line}: {code}\n{output}\n{told}"
+            self.printed[line.partition(" #")[0].strip()] = output
 
-
-def _filled(word: str, environ: Mapping[str, str]) -> str:
-    return re.sub(r"\$(\w+)", lambda name: environ[name[1]], word)
-
-
-def _program(words: list[str]) -> list[str]:
-    """`rekindle` and `python` are those of this checkout, not what is installed on PATH."""
-    match words[0]:
-        case "rekindle":
-            return [sys.executable, "-m", "rekindle.cli.main", *words[1:]]
-        case "python":
-            return [sys.executable, *words[1:]]
-        case _:
-            return words
+    def _programs(self) -> Path:
+        """`rekindle` and `python` are those of this checkout, not what is installed on PATH."""
+        folder = self.folder / "programs"
+        folder.mkdir()
+        for name, arguments in {"python": "", "rekindle": "-m rekindle.cli.main "}.items():
+            program = folder / name
+            program.write_text(f'#!/bin/sh\nexec "{sys.executable}" {arguments}"$@"\n')
+            program.chmod(0o755)
+        return folder
 
 
 def clean_environ() -> dict[str, str]:

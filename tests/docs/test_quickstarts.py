@@ -1,8 +1,9 @@
-"""The quick starts are run line by line, as their pages have them."""
+"""The quick starts are pasted into a shell, as their pages have them."""
 
 from __future__ import annotations
 
 import json
+import re
 import shlex
 import subprocess
 import sys
@@ -15,8 +16,8 @@ import pytest
 
 from localcloud.cloud import STACK
 from localcloud.slurm.commands import lay_out
-from rekindle.cli.main import build_parser
-from rekindle.protocol.cluster.names import nodes_key, queue_name
+from rekindle.cli.main import build_parser, main
+from rekindle.protocol.cluster.names import queue_name
 from tests.docs.pages import ROOT, Page, clean_environ
 
 PAGES = sorted((ROOT / "docs").glob("quickstart-*.md"))
@@ -47,15 +48,16 @@ def served(store: Path) -> Iterator[dict[str, str]]:
             one.join()
 
 
-def _page(name: str, folder: Path, environ: dict[str, str], **exports: str) -> Page:
+def _page(name: str, folder: Path, environ: dict[str, str]) -> Page:
     folder.mkdir()
-    return Page(ROOT / "docs" / name, folder, environ, exports)
+    return Page(ROOT / "docs" / name, folder, environ)
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.name))
 def test_every_command_of_a_quick_start_can_be_typed(path: Path, tmp_path: Path) -> None:
     page = Page(path, tmp_path, {})
-    typed = [line for line in (*page.lines("sh"), *page.lines("console")) if line.startswith("rekindle ")]
+    lines = [*page.lines("sh"), *page.lines("console")]
+    typed = [found[1] for line in lines if (found := re.search(r"(?:^|until |\$\()(rekindle [^|;]+)", line))]
     assert len(typed) > 4
     for line in typed:
         assert callable(build_parser().parse_args(shlex.split(line, comments=True)[1:]).run), line
@@ -72,12 +74,11 @@ def test_a_quick_start_has_no_command_that_is_not_run_or_parsed(tmp_path: Path) 
 @pytest.mark.long
 @pytest.mark.process
 def test_the_quick_start_of_a_training_job_recovers_a_real_run(tmp_path: Path) -> None:
-    with served(tmp_path / "store") as environ:
-        page = _page("quickstart-training-job.md", tmp_path / "here", environ)
-        page.run()
+    page = _page("quickstart-training-job.md", tmp_path / "here", clean_environ())
+    page.run(within=["python -m localcloud shell --store build/try"])
     assert "recovered" in page.printed["rekindle show inc-quickstart --watch"]
     assert "recovered 1" in page.printed["rekindle ledger --job quickstart"]
-    (log,) = (tmp_path / "store" / "jobs").glob("quickstart-r2/*.log")
+    (log,) = (page.folder / "build" / "try" / "jobs").glob("quickstart-r2/*.log")
     assert "resumed at step 151" in log.read_text()
 
 
@@ -90,13 +91,14 @@ def test_the_quick_start_of_slurm_protects_a_job(tmp_path: Path) -> None:
             "PATH": f"{conf.parent / 'bin'}:{environ['PATH']}",
             "SLURM_CONF": str(conf),
             "REKINDLE_CLUSTER": CLUSTER,
+            "REKINDLE_MAILBOX": str(tmp_path / "run"),  # in place of the page's /fsx
         }
         with head_node(tmp_path / "agent", environ):
             (tmp_path / "run").mkdir()
-            page = _page("quickstart-slurm.md", tmp_path / "here", environ, RUN=str(tmp_path / "run"))
+            page = _page("quickstart-slurm.md", tmp_path / "here", environ)
             page.run()
-    assert "node1" in page.printed["rekindle clusters lab"]
-    assert "slurm.lab.100" in page.printed["rekindle jobs $JOB"]
+    assert "node1" in page.printed["until rekindle clusters lab; do sleep 5; done"]
+    assert "slurm.lab.100" in page.printed["until rekindle jobs $JOB; do sleep 5; done"]
     assert "nothing was done" in page.printed["rekindle drill node_lost --job $JOB"]
 
 
@@ -137,19 +139,25 @@ def head_node(folder: Path, environ: dict[str, str]) -> Iterator[None]:
             [sys.executable, "-m", "rekindle.slurm_agent"], cwd=ROOT, env=environ | more, stdout=log, stderr=log
         )
         try:
-            _wait_reported(environ)
             yield
         finally:
             agent.terminate()
             agent.wait(60)
 
 
-def _wait_reported(environ: dict[str, str]) -> None:
-    """Until the agent has told of its nodes, which the page has its reader wait a minute for."""
-    code = f"""
-import boto3, os
-boto3.client("s3").get_waiter("object_exists").wait(
-    Bucket=os.environ["REKINDLE_BUCKET"], Key={nodes_key(CLUSTER)!r}, WaiterConfig={{"Delay": 1, "MaxAttempts": 150}}
-)
-"""
-    subprocess.run([sys.executable, "-c", code], env=environ, check=True)
+def _scripts() -> Iterator[tuple[str, str]]:
+    for path in PAGES:
+        for name, text in Page(path, path, {}).files().items():
+            if name.endswith(".sbatch"):
+                yield f"{path.name}: {name}", text
+    for path in (ROOT / "examples").glob("*/*.sbatch"):
+        yield str(path.relative_to(ROOT)), path.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(("name", "text"), sorted(_scripts()))
+def test_the_scripts_of_quick_starts_and_examples_are_clean_under_the_doctor(
+    name: str, text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "job.sbatch").write_text(text)
+    assert main(["doctor", "cluster", "--script", str(tmp_path / "job.sbatch")]) == 0
+    assert "nothing is wrong" in capsys.readouterr().out

@@ -166,7 +166,7 @@ def _trap(batch: Batch) -> Iterator[Finding]:
     bash runs a trap when the command in the foreground has ended.
     """
     foreground = [step for step in batch.steps if step.end != "&"]
-    if foreground and _has_trap(batch):
+    if foreground and _has_trap(batch, that_runs=True):
         yield warning(
             batch.at(foreground[-1].line),
             "bash runs a trap only when the command in the foreground has ended: start srun with & and `wait` for it",
@@ -189,9 +189,11 @@ def _wait(batch: Batch) -> Iterator[Finding]:
             )
 
 
-def _has_trap(batch: Batch) -> bool:
+def _has_trap(batch: Batch, *, that_runs: bool = False) -> bool:
+    """that_runs: `trap ''` and `trap -` do not count; they ignore a signal, or give it its effect back."""
     traps = (command.words for command in batch.shell.commands if command.program == "trap")
-    return any(_SIGNALS.fullmatch(word) for words in traps for word in words[2:])
+    counted = (words[2:] for words in traps if not that_runs or words[1:2] not in (("",), ("-",)))
+    return any(_SIGNALS.fullmatch(word) for words in counted for word in words)
 
 
 @check("batch-exit-code", Area.SCRIPT, "bash(1)")
