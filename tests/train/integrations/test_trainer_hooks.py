@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,10 @@ import pytest
 
 from rekindle.integrations import versions
 from rekindle.protocol.mailbox import CheckpointReply, CheckpointRequest, ReplyOutcome, SaveKind, reply_key, request_key
+from tests.sealed import check_files
+from tests.train.integration_stage import Launcher, plan
 from tests.train.integrations.test_integration_parts import env_of, manifests, trainer_of
+from tests.train.launcher import Nurseries
 
 ROOT = Path(__file__).parents[3]
 
@@ -73,6 +77,42 @@ def test_a_second_train_is_watched_like_the_first(home: Path) -> None:
     trainer.train(resume_from_checkpoint=callback.resume_path)
     assert sorted(manifests(home)) == [2, 3]
     assert not callback.should_stop
+
+
+@pytest.fixture
+def launch(tmp_path: Path, nurseries: Nurseries) -> Iterator[Launcher]:
+    launcher = Launcher(tmp_path, {}, nurseries)
+    yield launcher
+    launcher.close()
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("rank", [0, 1])
+def test_by_public_hooks_alone_a_full_disk_of_one_rank_is_an_answer_on_all(rank: int, launch: Launcher) -> None:
+    steps, alone = 60, {"attaches": False}
+    undisturbed = launch.undisturbed("hf", world=2, steps=steps, **alone)
+    attempt = launch("hf", "full", world=2, steps=steps, pace_s=0.2, full=[rank, 2, steps], **alone)
+    reply = attempt.ask()
+    attempt.hurry()
+    assert reply.outcome is ReplyOutcome.CANNOT
+    assert f"rank {rank}" in reply.why
+    assert attempt.ended() == undisturbed
+    assert attempt.manifests(SaveKind.EMERGENCY) == {}
+    assert not any((attempt.home / "checkpoints").glob(".*rekindle*"))
+
+
+@pytest.mark.process
+def test_by_public_hooks_alone_a_stop_saves_on_all_ranks_and_the_run_goes_on_from_there(launch: Launcher) -> None:
+    steps, alone = 60, {"attaches": False}
+    undisturbed = launch.undisturbed("hf", world=2, steps=steps, **alone)
+    first = launch("hf", "stopped", world=2, steps=steps, pace_s=0.3, by_torchrun=True, **alone)
+    first.until("its third step", lambda: first.step() >= 3)
+    first.terminate()
+    first.end()
+    [manifest] = first.manifests(SaveKind.EMERGENCY).values()
+    check_files(first.home, manifest)
+    second = launch("hf", "stopped", world=2, number=2, steps=steps, resume=plan(manifest), **alone)
+    assert second.ended() == undisturbed
 
 
 SCRIPT = """

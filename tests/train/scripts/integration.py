@@ -3,8 +3,8 @@
 SPEC (JSON in the environment): steps; pace_s (until a file `hurry` is in HOME_FOLDER); save_every (0: never);
 accumulate; full (a rank, and the first step and the number of steps in which its disk takes no file above a few KB,
 until `hurry` too); catches (whether the script catches what its own saves raise); odd (DeepSpeed: a rank whose state
-cannot be saved); saves (Lightning: whether there is a ModelCheckpoint). The limit is the kernel's, RLIMIT_FSIZE: a
-write beyond it fails as on a full disk.
+cannot be saved); saves (Lightning: whether there is a ModelCheckpoint); attaches (the Trainer). The limit is the
+kernel's, RLIMIT_FSIZE: a write beyond it fails as on a full disk.
 
 Each rank appends what it sees to `rank-<rank>.jsonl` in HOME_FOLDER.
 """
@@ -205,7 +205,8 @@ def hf() -> None:
     trainer = Trainer(
         model=model, args=arguments, train_dataset=Sequences(), eval_dataset=Sequences(), callbacks=callbacks
     )
-    callback.attach(trainer)
+    if SPEC.get("attaches", True):
+        callback.attach(trainer)
     try:
         trainer.train(resume_from_checkpoint=callback.resume_path)
     except Exception as err:
