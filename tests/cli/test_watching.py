@@ -65,6 +65,14 @@ def test_an_incident_that_is_not_known_yet_is_waited_for(rekindle: Run, service:
     assert "recovered" in ended.out
 
 
+def test_the_beginning_of_a_name_is_completed_once(rekindle: Run, service: FakeService) -> None:
+    none, listed = answer(200, {"incidents": []}), answer(200, {"incidents": [incident("stopping")]})
+    service.answers += [answer(404, {"detail": "no incident inc"}), listed, none]
+    service.answers += [answer(200, incident("stopping")), answer(200, incident("recovered", closed=True))]
+    ended = rekindle("show", "inc", "--watch", "0.2")
+    assert (ended.code, ended.err) == (0, "rekindle: Incident inc-1\n")
+
+
 def test_what_waiting_cannot_mend_ends_the_watch_with_its_own_code(rekindle: Run, service: FakeService) -> None:
     service.answers += [answer(200, incident("stopping")), answer(404, {"detail": "no incident inc-1"})]
     assert rekindle("show", "inc-1", "--watch", "0.2").code == 3

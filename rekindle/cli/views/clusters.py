@@ -47,7 +47,7 @@ def clusters(args: argparse.Namespace) -> int:
 
 def _one(args: argparse.Namespace) -> int:
     with connected(args, only_look=True) as client:
-        _, body = read(client, Kind.CLUSTER, args.cluster)
+        args.cluster, body = read(client, Kind.CLUSTER, args.cluster)
     if wants_json(args):
         out_json(body)
         return 0

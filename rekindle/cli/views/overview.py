@@ -93,7 +93,7 @@ def _job_row(job: Mapping[str, Any]) -> Sequence[str]:
 
 def _one_job(args: argparse.Namespace) -> int:
     with connected(args, only_look=True) as client:
-        _, job = read(client, Kind.JOB, args.job)
+        args.job, job = read(client, Kind.JOB, args.job)
     if wants_json(args):
         out_json(job)
         return 0
@@ -221,7 +221,7 @@ def _about(item: Mapping[str, Any]) -> str:
 def show(args: argparse.Namespace) -> int:
     """One Incident's story."""
     with connected(args, only_look=True) as client:
-        _, incident = read(client, Kind.INCIDENT, args.incident)
+        args.incident, incident = read(client, Kind.INCIDENT, args.incident)
     if wants_json(args):
         out_json(incident)
     else:
