@@ -56,7 +56,7 @@ def test_public_hooks_alone_make_a_whole_checkpoint_and_one_warning_says_what_is
     if why == "not attached":
         callback.attach(None)
     else:
-        monkeypatch.setitem(versions.SEEN, "transformers", "0.1")
+        monkeypatch.setitem(versions.SEEN, "transformers", ("0.1",))
     reply = asked_for_a_checkpoint(home, trainer)
     assert reply.outcome is ReplyOutcome.SAVED, reply
     [manifest] = manifests(home).values()
