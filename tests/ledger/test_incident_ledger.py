@@ -136,17 +136,20 @@ def test_a_hang_is_compared_with_a_requeue_after_the_time_out_and_with_a_person_
 
 
 @pytest.mark.parametrize(
-    ("fault", "requeue", "person"),
+    ("fault", "cluster", "requeue", "person"),
     [
-        (FaultClass.SOFTWARE_CRASH, 300, 3900),  # the platform sees it at once
-        (FaultClass.HANG, 900, 4500),
-        (FaultClass.NODE_LOST, 1800, 6300),  # HyperPod's replacement; the time-out, a person, and the node's repair
-        (FaultClass.NODE_HARDWARE, 1800, 6300),
-        (FaultClass.NON_FINITE, 300, 3900),
+        (FaultClass.SOFTWARE_CRASH, "pod", 300, 3900),  # the platform sees it at once
+        (FaultClass.HANG, "pod", 900, 4500),
+        (FaultClass.NODE_LOST, "pod", 1800, 6300),  # a replacement; the time-out, a person, and the node's repair
+        (FaultClass.NODE_HARDWARE, "pod", 1800, 6300),
+        (FaultClass.NODE_HARDWARE, None, 300, 4500),  # a training job gets other instances at once
+        (FaultClass.NON_FINITE, None, 300, 3900),
     ],
 )
-def test_who_waits_for_what_in_the_counterfactual(fault: FaultClass, requeue: float, person: float) -> None:
-    other = ledger(incident(fault=fault)).otherwise
+def test_who_waits_for_what_in_the_counterfactual(
+    fault: FaultClass, cluster: str | None, requeue: float, person: float
+) -> None:
+    other = ledger(replace(incident(fault=fault), cluster=cluster)).otherwise
     assert (other.requeue.waiting_s, other.person.waiting_s) == (Known(float(requeue)), Known(float(person)))
 
 

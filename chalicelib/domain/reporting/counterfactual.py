@@ -30,10 +30,10 @@ _FIRST_HOLDS: Final = (
 # Of a sum over Incidents of several faults.
 SUM_ASSUMES: Final = (
     "Spared is an estimate. Low: an automatic requeue, at once or after NCCL's time-out "
-    f"({NCCL_TIMEOUT_S / 60:g} min); for a broken node HyperPod's auto-resume, which waits {NODE_REPLACE_S / 60:g} min "
-    "for another. High: a person who acts within "
-    f"{HUMAN_S / 60:g} min, after the time-out, and {NODE_REPAIR_S / 60:g} min for a broken node; for a run whose own "
-    f"restarts before Rekindle are known, their median instead. {_FIRST_HOLDS}"
+    f"({NCCL_TIMEOUT_S / 60:g} min); for a broken node of a cluster HyperPod's auto-resume, which waits "
+    f"{NODE_REPLACE_S / 60:g} min for another. High: after the time-out, a person who acts within {HUMAN_S / 60:g} "
+    f"min, and {NODE_REPAIR_S / 60:g} min for that node; for a run whose own restarts before Rekindle are known, their "
+    f"median instead. {_FIRST_HOLDS}"
 )
 
 
@@ -92,8 +92,7 @@ def otherwise(incident: Incident, *, lost: Maybe[float], size: JobSize, hourly: 
         )
     recompute = _recompute(incident)
     requeue, person = (
-        _baseline(waiting_s, recompute, size, hourly)
-        for waiting_s in (_requeue_s(incident.fault), _person_s(incident.fault, incident.account.own_gap_s))
+        _baseline(waiting_s, recompute, size, hourly) for waiting_s in (_requeue_s(incident), _person_s(incident))
     )
     spared = _spared(requeue, person, lost)
     return Counterfactual(
@@ -103,7 +102,7 @@ def otherwise(incident: Incident, *, lost: Maybe[float], size: JobSize, hourly: 
         spared_s=spared,
         spared_gpu_hours=_spared_per_hour(spared, size.gpus),
         spared_dollars=_spared_per_hour(spared, hourly),
-        assumes=_assumes(incident.fault, incident.account.own_gap_s),
+        assumes=_assumes(incident),
     )
 
 
@@ -117,36 +116,50 @@ def _no_comparison(incident: Incident) -> str:
     return ""
 
 
-def _requeue_s(fault: FaultClass) -> float:
+def _hangs(incident: Incident) -> bool:
+    """Ranks wait for one that does not answer: only the collective's time-out ends that, and tells a person of it."""
+    return incident.fault is FaultClass.HANG or incident.fault in NODE_FAULTS
+
+
+def _lacks_node(incident: Incident) -> bool:
+    """The next start waits for a node of a cluster. A training job gets instances of its own."""
+    return incident.fault in NODE_FAULTS and incident.cluster is not None
+
+
+def _requeue_s(incident: Incident) -> float:
     """At its best: it begins at once where anything can end the run but a time-out, even a loss that ends none."""
-    if fault in NODE_FAULTS:
+    if _lacks_node(incident):
         return NODE_REPLACE_S + RESTART_S
-    return (NCCL_TIMEOUT_S if fault is FaultClass.HANG else 0.0) + RESTART_S
+    return (NCCL_TIMEOUT_S if incident.fault is FaultClass.HANG else 0.0) + RESTART_S
 
 
-def _person_s(fault: FaultClass, own_gap: Maybe[float]) -> float:
-    """Where ranks wait for one that does not answer, only the collective's time-out tells the person. What the run's
-    own people took from its end to the next start, repairs included, is known better than it can be assumed.
+def _person_s(incident: Incident) -> float:
+    """What the run's own people took from its end to the next start, repairs included, is known better than it can be
+    assumed.
     """
-    waits_s = RESTART_S + (NCCL_TIMEOUT_S if fault is FaultClass.HANG or fault in NODE_FAULTS else 0.0)
+    waits_s = RESTART_S + (NCCL_TIMEOUT_S if _hangs(incident) else 0.0)
+    own_gap = incident.account.own_gap_s
     if isinstance(own_gap, Known):
         return waits_s + own_gap.value
-    return waits_s + HUMAN_S + (NODE_REPAIR_S if fault in NODE_FAULTS else 0.0)
+    return waits_s + HUMAN_S + (NODE_REPAIR_S if _lacks_node(incident) else 0.0)
 
 
-def _assumes(fault: FaultClass, own_gap: Maybe[float]) -> str:
+def _assumes(incident: Incident) -> str:
     ended = f"NCCL's time-out ({NCCL_TIMEOUT_S / 60:g} min)"
-    acts = f"a person who acts within {HUMAN_S / 60:g} min"
-    if fault in NODE_FAULTS:
+    if _lacks_node(incident):
         low = f"HyperPod's auto-resume, which waits {NODE_REPLACE_S / 60:g} min for another node"
-        high = f"{ended}, then {acts}, and {NODE_REPAIR_S / 60:g} min for the node's repair"
-    elif fault is FaultClass.HANG:
-        low, high = f"an automatic requeue after {ended}", f"{acts} after it"
+    elif incident.fault is FaultClass.HANG:
+        low = f"an automatic requeue after {ended}"
     else:
-        low, high = "an automatic requeue at once, as if the run had ended by itself", acts
+        low = "an automatic requeue at once, as if the run had ended by itself"
+    own_gap = incident.account.own_gap_s
     if isinstance(own_gap, Known):
-        after = f"{ended}, then " if fault is FaultClass.HANG or fault in NODE_FAULTS else ""
-        high = f"{after}{duration(own_gap.value)}, the median that this run took before Rekindle from an end to a start"
+        high = f"{duration(own_gap.value)}, the median that this run took before Rekindle from an end to a start"
+    else:
+        high = f"a person who acts within {HUMAN_S / 60:g} min"
+        high += f", and {NODE_REPAIR_S / 60:g} min for the node's repair" if _lacks_node(incident) else ""
+    if _hangs(incident):
+        high = f"{ended}, then {high}"
     return f"Spared is an estimate. Low: {low}. High: {high}. {_FIRST_HOLDS}"
 
 
