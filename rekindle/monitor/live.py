@@ -202,7 +202,11 @@ class LiveMonitor(Monitor):
             on_stall=self._heartbeat_soon,
         )
         self._watcher = Worker("watch", self._watchdog.turn, trouble)
-        self._workers = [self._watcher, self._events, self._metrics]
+        self._workers = [self._watcher]
+        if bus is not None or on_event is not None:
+            self._workers.append(self._events)
+        if sends_metrics:
+            self._workers.append(self._metrics)
         self._negotiation: Negotiation | None = None
         if identity.world_size > 1:
             self._negotiate(exchange)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import logging
 import math
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -157,3 +158,30 @@ def test_what_the_loader_raises_passes(watched: Callable[..., Monitor]) -> None:
 
     with pytest.raises(OSError, match="disk"):
         list(watched().batches(Loader(), 9))
+
+
+@pytest.mark.parametrize(
+    ("more", "threads"),
+    [
+        ({}, {"watch", "mail", "report", "seal", "hash", "late"}),
+        ({"rank": 1, "world_size": 2}, {"watch", "agree", "report", "late"}),
+        ({"on_event": lambda *_: None}, {"watch", "mail", "report", "seal", "hash", "late", "events"}),
+        ({"signals": ("TERM",)}, {"watch", "mail", "report", "seal", "hash", "late", "signals"}),
+    ],
+)
+def test_a_monitor_has_the_threads_that_its_page_gives_reasons_for(
+    watched: Callable[..., Monitor], tmp_path: Path, more: dict[str, Any], threads: set[str]
+) -> None:
+    def running() -> set[str]:
+        return {thread.name.removeprefix("rekindle-") for thread in threading.enumerate() if "rekindle-" in thread.name}
+
+    before = running()
+    monitor = watched(save=lambda step, kind: None, **more)
+    monitor.step(1, loss=1.0)
+    assert running() - before == threads
+    (tmp_path / "weights.pt").write_bytes(b"weights")
+    monitor.saved(tmp_path / "weights.pt", 1)
+    monitor.step(2, loss=1.0)
+    assert running() - before == threads
+    page = (Path(__file__).parents[2] / "docs" / "monitor.md").read_text("utf-8")
+    assert all(f"`{name}`" in page for name in threads)

@@ -1,8 +1,9 @@
 """What the kernel does with a signal, saved and put back from any thread.
 
-`signal.signal` is for the main thread alone, which may be stuck in a collective just when a signal has to get its old
-effect back. `sigaction` of the C library is not. Its struct is kept as it was written, whatever its layout, so that the
-flags of a handler in C come back too. Source: sigaction(2); CPython, Modules/signalmodule.c.
+`signal.signal` is for the main thread alone, which may be stuck in a collective just when SIGTERM has to end the
+process after all; without this it lives on until SIGKILL (tests/monitor/test_forks.py, the ranks that are stuck).
+`sigaction` of the C library is for any thread, and the only use of ctypes for signals. Its struct is kept as it was
+written, whatever its layout, so that the flags of a handler in C come back too. Source: sigaction(2).
 """
 
 from __future__ import annotations
@@ -46,22 +47,18 @@ class Disposition:
 
 
 def has_c_handler(number: int) -> bool:
-    """Whether a function in C has the signal although Python does not know: faulthandler.register, a C++ library."""
-    known = signal.getsignal(number)
-    if known is None:
-        return True
-    if known is not signal.SIG_DFL:
-        return False
-    library = _library()
-    if library is None:
-        return False
-    try:
-        import ctypes
+    """Whether a function in C has the signal although Python does not know: faulthandler.register, a C++ library.
 
-        ask = ctypes.pythonapi.PyOS_getsig
-        ask.restype, ask.argtypes = ctypes.c_void_p, [ctypes.c_int]
-        return ask(number) not in (None, 0, 1)  # SIG_DFL and SIG_IGN; everything else is an address
-    except (AttributeError, OSError):
+    Source: proc(5), status (SigCgt). False where there is no such file, as on macOS.
+    """
+    known = signal.getsignal(number)
+    if known is not signal.SIG_DFL:
+        return known is None
+    try:
+        with open("/proc/self/status", encoding="ascii", errors="replace") as status:
+            caught = next(line.split()[1] for line in status if line.startswith("SigCgt:"))
+        return bool(int(caught, 16) >> (number - 1) & 1)
+    except (OSError, ValueError, IndexError, StopIteration):
         return False
 
 
