@@ -78,13 +78,17 @@ def test_the_newest_usable_one_is_printed_for_a_script(run: Run, disk: Path, tmp
 
 
 def test_a_mark_is_set_seen_and_lifted(run: Run, disk: Path) -> None:
-    assert "is quarantined" in run("checkpoints", "out", "--quarantine", "checkpoint-4", "--why", "bad data").out
-    assert "already" in run("checkpoints", "out", "--quarantine", str(disk / "checkpoint-4")).out
+    assert (
+        "is quarantined" in run("checkpoints", "out", "--quarantine", "checkpoint-4", "--yes", "--why", "bad data").out
+    )
+    assert "already" in run("checkpoints", "out", "--quarantine", str(disk / "checkpoint-4"), "--yes").out
     rows = json.loads(run("checkpoints", "out", "--json").out)
     assert rows[1]["verdict"] == "not usable"
     assert rows[1]["problems"][0].startswith("quarantined: bad data (")
     assert run("checkpoints", "out", "--newest").out == f"{disk / 'checkpoint-2'}\n"
-    assert run("checkpoints", "out", "--lift", "checkpoint-4").code == 0
+    unasked = run("checkpoints", "out", "--lift", "checkpoint-4")
+    assert (unasked.code, "in a script say --yes" in unasked.err) == (1, True)
+    assert run("checkpoints", "out", "--lift", "checkpoint-4", "--yes").code == 0
     assert run("checkpoints", "out", "--newest").out == f"{disk / 'checkpoint-4'}\n"
     assert run("checkpoints", "out", "--lift", "checkpoint-4").code == 3
     assert (disk / "checkpoint-4" / "model.safetensors").exists()
@@ -93,9 +97,9 @@ def test_a_mark_is_set_seen_and_lifted(run: Run, disk: Path) -> None:
 def test_a_bucket_is_told_as_a_folder_is(run: Run, bucket: Any) -> None:
     rows = json.loads(run("checkpoints", f"s3://{BUCKET}/lm", "--json").out)
     assert [(row["step"], row["verdict"]) for row in rows] == [(4, "whole"), (2, "whole")]
-    assert run("checkpoints", f"s3://{BUCKET}/lm", "--quarantine", "global_step4").code == 0
+    assert run("checkpoints", f"s3://{BUCKET}/lm", "--quarantine", "global_step4", "--yes").code == 0
     assert run("checkpoints", f"s3://{BUCKET}/lm", "--newest").out == f"s3://{BUCKET}/lm/global_step2\n"
-    assert run("checkpoints", f"s3://{BUCKET}/lm", "--lift", f"s3://{BUCKET}/lm/global_step4").code == 0
+    assert run("checkpoints", f"s3://{BUCKET}/lm", "--lift", f"s3://{BUCKET}/lm/global_step4", "--yes").code == 0
     assert run("checkpoints", f"s3://{BUCKET}/lm", "--newest").out == f"s3://{BUCKET}/lm/global_step4\n"
 
 

@@ -67,7 +67,7 @@ def test_a_slurm_that_was_never_read_is_said_so(rekindle: Run, service: FakeServ
 def test_one_cluster_is_shown_with_problems_nodes_and_runs(rekindle: Run, service: FakeService) -> None:
     _cluster(service)
     _slurm_job(service)
-    rekindle("register", "--slurm", "ml/4211")
+    rekindle("register", "--yes", "--slurm", "ml/4211")
     out = rekindle("clusters", "ml").out
     for said in ("sbatch: not allowed", "24.11.0", "gpu-1", "i-0a1b2c3d4e5f60718", "Not responding", NAME):
         assert said in out
@@ -87,7 +87,7 @@ def test_an_unknown_cluster_is_not_found(rekindle: Run) -> None:
 
 def test_a_slurm_job_is_registered_and_its_limits_are_told(rekindle: Run, service: FakeService) -> None:
     _slurm_job(service, "it cannot be submitted again faithfully: it is an array job")
-    ended = rekindle("register", "--slurm", "ml/4211", "--policy", "default")
+    ended = rekindle("register", "--yes", "--slurm", "ml/4211", "--policy", "default")
     assert ended.code == 0
     assert f"{NAME} is protected by policy default." in ended.out
     assert "but: it cannot be submitted again faithfully" in ended.out
@@ -96,7 +96,7 @@ def test_a_slurm_job_is_registered_and_its_limits_are_told(rekindle: Run, servic
 
 
 def test_a_slurm_job_that_nobody_watches_is_not_found(rekindle: Run) -> None:
-    ended = rekindle("register", "--slurm", "ml/77")
+    ended = rekindle("register", "--yes", "--slurm", "ml/77")
     assert ended.code == 3
     assert "comment=rekindle" in ended.err
 

@@ -70,7 +70,7 @@ def test_a_service_that_is_not_there_is_exit_code_4(run: Run) -> None:
 
 def test_an_order_without_an_answer_says_how_to_repeat_it(rekindle: Run, service: FakeService) -> None:
     service.answers += [(200, {}, b"{}"), (200, {}, b"{}"), (503, {}, b"{}")]
-    ended = rekindle("checkpoint", "lm", "--key", "abc")
+    ended = rekindle("checkpoint", "lm", "--yes", "--key", "abc")
     assert ended.code == 5
     assert "--key abc" in ended.err
 
@@ -178,7 +178,7 @@ def test_a_name_from_outside_cannot_forge_the_terminal(rekindle: Run, service: F
         ("incidents",),
         ("show", "x"),
         ("quarantine", "list"),
-        ("register", "x"),
+        ("register", "x", "--yes"),
         ("jobs", "--json"),
         ("show", "x", "--json"),
     ):

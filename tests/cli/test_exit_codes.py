@@ -25,10 +25,10 @@ SPOKEN: dict[str, tuple[str, ...]] = {
     "incidents": (),
     "clusters": ("ml",),
     "show": ("inc-1",),
-    "checkpoint": ("lm",),
+    "checkpoint": ("lm", "--yes"),
     "stop": ("lm", "--yes"),
     "resubmit": ("lm", "--yes"),
-    "register": ("lm",),
+    "register": ("lm", "--yes"),
     "cancel": ("inc-1", "--yes"),
     "approvals": (),
     "approvals approve": ("inc-1", "a-1", "--yes"),
@@ -38,7 +38,7 @@ SPOKEN: dict[str, tuple[str, ...]] = {
     "nodes hardware": (),
     "switches": (),
     "switches pause": (),
-    "switches unpause": (),
+    "switches unpause": ("--yes",),
     "switches shadow": ("on", "--job", "lm"),
     "switches lift": ("--yes",),
     "policy list": (),
@@ -52,9 +52,9 @@ SPOKEN: dict[str, tuple[str, ...]] = {
     "ledger prices set": ("p5.48xlarge=48.2", "--yes"),
     "drill": ("hang", "--job", "lm"),
     "dead-letters events list": (),
-    "dead-letters events redrive": (),
+    "dead-letters events redrive": ("--yes",),
     "dead-letters notices list": (),
-    "dead-letters notices redrive": (),
+    "dead-letters notices redrive": ("--yes",),
 }
 # Commands that read files or speak to others than the service, with a call whose file does not exist.
 ALONE: dict[str, tuple[str, ...] | None] = {

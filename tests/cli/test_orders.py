@@ -25,9 +25,9 @@ def _person_says(monkeypatch: pytest.MonkeyPatch, answer: str) -> None:
     monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
 
 
-def test_a_checkpoint_is_ordered_without_asking(rekindle: Run, service: FakeService) -> None:
+def test_a_checkpoint_is_ordered(rekindle: Run, service: FakeService) -> None:
     service.protect("lm")
-    ended = rekindle("checkpoint", "lm")
+    ended = rekindle("checkpoint", "lm", "--yes")
     assert ended.code == 0
     assert "rekindle show inc-lm" in ended.out
     assert service.work(_only_open(service)).outcome == "order.checkpoint"
@@ -35,8 +35,8 @@ def test_a_checkpoint_is_ordered_without_asking(rekindle: Run, service: FakeServ
 
 def test_each_order_carries_its_own_random_key(rekindle: Run, service: FakeService) -> None:
     service.protect("lm")
-    rekindle("checkpoint", "lm")
-    rekindle("checkpoint", "lm")
+    rekindle("checkpoint", "lm", "--yes")
+    rekindle("checkpoint", "lm", "--yes")
     keys = [seen.headers["idempotency-key"] for seen in service.requests if seen.method == "POST"]
     assert len(set(keys)) == 2
     assert all(len(key) >= 32 for key in keys)
@@ -44,8 +44,8 @@ def test_each_order_carries_its_own_random_key(rekindle: Run, service: FakeServi
 
 def test_the_same_key_is_one_order(rekindle: Run, service: FakeService) -> None:
     service.protect("lm")
-    assert rekindle("checkpoint", "lm", "--key", "k1").out.startswith("Ordered;")
-    ended = rekindle("checkpoint", "lm", "--key", "k1")
+    assert rekindle("checkpoint", "lm", "--yes", "--key", "k1").out.startswith("Ordered;")
+    ended = rekindle("checkpoint", "lm", "--yes", "--key", "k1")
     assert ended.code == 0
     assert ended.out.startswith("Ordered before with this key")
 
@@ -142,38 +142,38 @@ def test_an_order_that_the_service_drops_is_a_failure(
 ) -> None:
     service.answers += [(200, {}, b"{}")] * 2
     service.answers.append((202, {}, b'{"what": "dropped", "reason": "the Incident is closed", "incident_id": "i"}'))
-    ended = rekindle("checkpoint", "lm", *flags)
+    ended = rekindle("checkpoint", "lm", "--yes", *flags)
     assert ended.code == 1
     assert "the Incident is closed" in ended.err + ended.out
 
 
 def test_orders_about_what_does_not_exist_are_exit_code_3(rekindle: Run) -> None:
     for command in (
-        ("checkpoint", "none"),
+        ("checkpoint", "none", "--yes"),
         ("resubmit", "none", "--yes"),
         ("cancel", "inc-none", "--yes"),
-        ("register", "none"),
+        ("register", "none", "--yes"),
     ):
         assert rekindle(*command).code == 3
 
 
 def test_a_training_job_is_registered_once(rekindle: Run, service: FakeService) -> None:
     service.scheduler.put("mine", policy_name="", mailbox="")
-    ended = rekindle("register", "mine", "--mailbox", "s3://box/x")
+    ended = rekindle("register", "mine", "--yes", "--mailbox", "s3://box/x")
     assert ended.out == "mine is protected by policy default.\n"
-    assert json.loads(rekindle("register", "mine", "--json").out)["mailbox"] == "s3://box/x"
+    assert json.loads(rekindle("register", "mine", "--yes", "--json").out)["mailbox"] == "s3://box/x"
 
 
 def test_an_unknown_policy_is_not_found(rekindle: Run, service: FakeService) -> None:
     service.scheduler.put("mine", policy_name="")
-    assert rekindle("register", "mine", "--policy", "nowhere").code == 3
+    assert rekindle("register", "mine", "--yes", "--policy", "nowhere").code == 3
 
 
 def test_the_pause_is_set_and_lifted(rekindle: Run, service: FakeService) -> None:
     assert "rekindle switches unpause" in rekindle("pause").out
     assert service.registry.is_paused()
     assert rekindle("status").out.startswith("protection  paused")
-    assert json.loads(rekindle("unpause", "--json").out)["paused"] is False
+    assert json.loads(rekindle("unpause", "--json", "--yes").out)["paused"] is False
     assert not service.registry.is_paused()
 
 
@@ -200,16 +200,16 @@ def test_shadow_mode_of_a_cluster_that_is_gone_can_be_left(rekindle: Run, servic
 
 
 def test_a_redrive_that_fails_again_is_told_by_the_exit_code(rekindle: Run, service: FakeService) -> None:
-    assert rekindle("quarantine", "redrive").code == 0
+    assert rekindle("quarantine", "redrive", "--yes").code == 0
     service.ingress.take("training_job_event", {"version": "0"})
-    ended = rekindle("quarantine", "redrive")
+    ended = rekindle("quarantine", "redrive", "--yes")
     assert ended.code == 1
     assert ended.out == "1 events fed in again, 1 went back to quarantine.\n"
 
 
 def test_what_is_no_json_goes_back_as_it_was(rekindle: Run, service: FakeService) -> None:
     service.quarantine.put(raw="no json", function="sweep", error="?", field="?", at=service.clock.now())
-    assert rekindle("quarantine", "redrive").out == "1 events fed in again, 1 went back to quarantine.\n"
+    assert rekindle("quarantine", "redrive", "--yes").out == "1 events fed in again, 1 went back to quarantine.\n"
     (kept,) = service.quarantine.peek(limit=9)
     assert (kept["raw"], kept["function"], kept["error"]) == ("no json", "sweep", "event: is not JSON")
 

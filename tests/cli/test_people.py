@@ -262,7 +262,9 @@ def test_nodes_can_be_left_out_of_a_resubmission(rekindle: Run, service: FakeSer
 
 def test_how_a_job_is_watched_is_said_at_its_registration(rekindle: Run, service: FakeService) -> None:
     service.scheduler.put("lm", mailbox="s3://box/runs/lm")
-    ended = rekindle("register", "lm", "--alarms", "job", "--hang-minutes", "20", "--metric", "loss=train:loss")
+    ended = rekindle(
+        "register", "lm", "--yes", "--alarms", "job", "--hang-minutes", "20", "--metric", "loss=train:loss"
+    )
     assert ended.code == 0
     sent = service.requests[-1].body
     assert sent == {"training_job": "lm", "alarms": "job", "hang_minutes": 20, "metrics": {"loss": "train:loss"}}
@@ -455,7 +457,7 @@ _COMMANDS = [
     ("undelivered", "list"),
     ("approve", "inc-1", HOSTILE, "--yes"),
     ("deny", "inc-1", HOSTILE, "--yes"),
-    ("checkpoint", "lm"),
+    ("checkpoint", "lm", "--yes"),
     ("stop", "lm", "--yes"),
     ("resubmit", "lm", "--yes"),
     ("cancel", "inc-1", "--yes"),
@@ -463,8 +465,8 @@ _COMMANDS = [
     ("shadow", "on", "--everywhere"),
     ("lift", "--yes"),
     ("pause",),
-    ("quarantine", "redrive"),
-    ("undelivered", "redrive"),
+    ("quarantine", "redrive", "--yes"),
+    ("undelivered", "redrive", "--yes"),
 ]
 
 

@@ -97,7 +97,7 @@ def test_the_command_shows_and_sends(told: Told, receiver: Receiver, capsys: Any
     assert main(["--api", url, "undelivered", "list"]) == 0
     said = capsys.readouterr().out
     assert all(word in said for word in ("oncall", "oncall answered 404", "lm-7b: a node is broken", "inc-1"))
-    assert main(["--api", url, "undelivered", "redrive", "--json"]) == 0
+    assert main(["--api", url, "undelivered", "redrive", "--yes", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["sent_again"] == 1
     told.cloud.clock.run_for(HOUR)
     assert len(receiver.taken()) == 1

@@ -28,7 +28,9 @@ _PHASE_COLUMNS = len("checkpointing")
 
 
 def drill(args: argparse.Namespace) -> int:
-    """Rehearse, or show an earlier rehearsal again. 6 where a person would be called, or no end was found.
+    """Rehearse, or show an earlier rehearsal again. Asks nothing: only the rehearsal's own record is made.
+
+    6 where a person would be called, or no end was found.
 
     Raises:
         UsageError: neither a fault with its Job, nor a drill's id.
@@ -41,7 +43,7 @@ def drill(args: argparse.Namespace) -> int:
     else:
         with ordering(args) as order:
             read(order.client, Kind.JOB, args.job, whole=True)
-            order.confirm("", asks=False)
+            order.confirm_at_once()
             result = order.send("POST", path("jobs", args.job, "drills"), {"fault": args.fault})
     if wants_json(args):
         out_json(result)

@@ -1,7 +1,7 @@
 """Commands that change a Job, an Incident or the quarantine: checkpoint, stop, resubmit, cancel, register, redrive.
 
-Each request carries an Idempotency-Key, so that repeating a command with the same --key has no second effect. Commands
-that end something first print what they will do and ask for confirmation, which --yes gives.
+Each request carries an Idempotency-Key, so that repeating a command with the same --key has no second effect. Each
+command first prints what it will do and asks for confirmation, which --yes gives.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ _CLOSED = ("recovered", "stopped", "handed_over")
 
 
 def checkpoint(args: argparse.Namespace) -> int:
-    """Ask the running attempt of a Job for a checkpoint now.
+    """Ask the running attempt of a Job for a checkpoint now. Asks for confirmation.
 
     Raises: CommandFailed where the Job is over.
     """
     with ordering(args) as order:
-        _running(order, args.job)
-        order.confirm("", asks=False)
+        attempt = clean(word(_running(order, args.job), "current_attempt"))
+        order.confirm(f"Checkpoint of {clean(args.job)}:\n  {attempt} is asked to save now, and continues")
         return order.outcome(order.send("POST", path("jobs", args.job, "checkpoint"), {}))
 
 
@@ -143,13 +143,16 @@ def _cancel_summary(incident: Mapping[str, Any]) -> str:
 
 
 def register(args: argparse.Namespace) -> int:
-    """Protect a training job, or a Slurm job.
+    """Protect a training job, or a Slurm job. Asks for confirmation: from then on it may be stopped and started.
 
     Raises: UsageError for an option that does not apply to Slurm jobs.
     """
     body = _registration(args)
+    run = args.training_job if args.slurm is None else f"Slurm job {args.slurm[1]} of {args.slurm[0]}"
+    policy = f"policy {args.policy}" if args.policy is not None else "the policy of its tag, or default"
+    text = f"Protect {clean(run)}:\n  {clean(policy)} says when it is saved, stopped, and started again by itself"
     with ordering(args) as order:
-        order.confirm("", asks=False)
+        order.confirm(text)
         job = order.send("POST", "/jobs", body)
     if wants_json(args):
         out_json(job)
@@ -183,9 +186,10 @@ def _registration(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def redrive(args: argparse.Namespace) -> int:
-    """Process the quarantined events again. The exit status is a failure where any went back to quarantine."""
+    """Process the quarantined events again, after asking. A failure where any went back to quarantine."""
     with ordering(args) as order:
-        order.confirm("", asks=False)
+        text = "Feed the quarantined events in again:\n  each opens or joins its Incident, as if it came now"
+        order.confirm(text)
         answer = order.send("POST", "/quarantine/redrive", {})
     again = member(answer, "quarantined_again")
     if wants_json(args):

@@ -17,12 +17,20 @@ from rekindle.client.table import Style, clean
 
 
 def set_paused(args: argparse.Namespace) -> int:
-    """Set or lift the global pause; `args.paused` says which."""
+    """Set or lift the global pause; `args.paused` says which.
+
+    The pause is the emergency brake: it starts nothing, takes nothing back, and is lifted in a moment, so it is set at
+    once, with or without a terminal. It prints the service that it was set in and what that means. To lift it lets
+    everything go on, and is asked about.
+    """
     body: dict[str, Any] = {"paused": args.paused}
     if getattr(args, "why", None):
         body["why"] = args.why
     with ordering(args) as order:
-        order.confirm("", asks=False)
+        if args.paused:
+            order.confirm_at_once()
+        else:
+            order.held_by(besides="pause").confirm(_unpause_text(order.client.get("/switches")))
         answer = order.send("PUT", "/pause", body)
     if wants_json(args):
         out_json(answer)
@@ -31,6 +39,14 @@ def set_paused(args: argparse.Namespace) -> int:
     else:
         out("Not paused: Incidents continue at their next observation.")
     return Exit.OK
+
+
+def _unpause_text(now: Mapping[str, Any]) -> str:
+    if member(now, "paused") is not True:
+        return "Lift the global pause:\n  it is not set: nothing changes"
+    why = f" ({clean(word(now, 'paused_why'))})" if member(now, "paused_why") else ""
+    by = f"{clean(word(now, 'paused_by'))} since {clean(day_and_time(now, 'paused_at'))}{why}"
+    return f"Lift the global pause:\n  set by {by}\n  every Incident continues at its next observation"
 
 
 def show(args: argparse.Namespace) -> int:
@@ -70,7 +86,10 @@ def _names(body: Mapping[str, Any], kind: str) -> list[str]:
 
 
 def set_shadow(args: argparse.Namespace) -> int:
-    """Put a Job, a cluster or everything into shadow mode, or out of it. To leave it is asked back."""
+    """Put a Job, a cluster or everything into shadow mode, or out of it.
+
+    To enter it only holds back, and is done at once like a pause; to leave it is asked about.
+    """
     chosen = [(scope, name) for scope, name in (("job", args.job), ("cluster", args.cluster)) if name is not None]
     if len(chosen) + bool(args.everywhere) != 1:
         raise UsageError("say for what: --job JOB, --cluster NAME or --everywhere, one of them")
@@ -83,7 +102,13 @@ def set_shadow(args: argparse.Namespace) -> int:
     with ordering(args) as order:
         if on and name is not None:
             read(order.client, Kind.JOB if scope == "job" else Kind.CLUSTER, name, whole=True)
-        order.confirm(f"Leave shadow mode ({where}): what is decided there is done from now on.", asks=not on)
+        if on:
+            order.confirm_at_once()
+        else:
+            about = {} if name is None else {"job_id" if scope == "job" else "cluster": name}
+            order.held_by(besides="shadow", **about).confirm(
+                f"Leave shadow mode ({where}):\n  what is decided there is done from now on"
+            )
         answer = order.send("PUT", "/shadow", body)
     if wants_json(args):
         out_json(answer)
@@ -100,7 +125,8 @@ def lift_breaker(args: argparse.Namespace) -> int:
         breaker = member(order.client.get("/switches"), "breaker")
         if member(breaker, "open") is not True:
             raise CommandFailed("the breaker is closed: it holds nothing")
-        order.confirm(f"Lift the breaker ({clean(word(breaker, 'text'))}): every Incident that it holds continues.")
+        text = f"Lift the breaker ({clean(word(breaker, 'text'))}):\n  every Incident that it holds continues"
+        order.held_by(besides="breaker").confirm(text)
         answer = order.send("POST", "/breaker/lift", {})
     if wants_json(args):
         out_json(answer)

@@ -45,9 +45,11 @@ def listing(args: argparse.Namespace) -> int:
 
 
 def redrive(args: argparse.Namespace) -> int:
-    """Send them again. Fails where something lies there that is no notice, so that a script can tell."""
+    """Send them again, after asking. Fails where something lies there that is no notice, so that a script can tell."""
     with ordering(args) as order:
-        order.confirm("", asks=False)
+        order.confirm(
+            "Send the undelivered notices again:\n  at most 100, to the channels of now; nothing else is done"
+        )
         answer = order.send("POST", "/undelivered/redrive", {})
     unreadable = member(answer, "unreadable")
     if wants_json(args):

@@ -1,7 +1,8 @@
 """The frame of every order: name the service, say what will be done and what holds it, ask, and say what came of it.
 
-What ends, moves, or replaces something asks, and is refused without a terminal and without --yes. What only holds back
-(pause, shadow mode on), saves, or adds a record is done at once.
+Every order asks, and is refused without a terminal and without --yes, with nothing changed. Three are given at once,
+because they start nothing and take no protection away that `unpause` or `shadow off` would not give back: `pause` and
+`shadow on`, the brakes, which must work in the first seconds and from any script, and `drill`, which only rehearses.
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ class Order:
     confirmed: bool = False
 
     def held_by(self, *, besides: str | None = None, **about: str) -> Order:
-        """Ask the service what holds an order about this job_id or cluster, or the next step of this incident_id.
+        """Ask the service what holds an order about this job_id or cluster, or the next step of this incident_id;
+        without one, what holds everywhere.
 
         besides: the guard that the order itself is about.
         """
@@ -43,14 +45,17 @@ class Order:
             self.holds = (f"not known: {clean(err)}",)
         return self
 
-    def confirm(self, what: str, *, asks: bool = True) -> None:
+    def confirm(self, what: str) -> None:
         """Say what will be done and what holds it, and ask. `what` must be free of control characters.
 
         Raises:
             CommandFailed: the answer was no, or there is no terminal to ask on and no --yes.
         """
-        if asks:
-            ask(self.args, "\n".join([what, *(f"  HELD NOW: {hold}" for hold in self.holds)]))
+        ask(self.args, "\n".join([what, *(f"  HELD NOW: {hold}" for hold in self.holds)]))
+        self.confirmed = True
+
+    def confirm_at_once(self) -> None:
+        """Give the order without a question: for a brake, and for what changes nothing (see the module's words)."""
         self.confirmed = True
 
     def send(self, method: str, route: str, body: Mapping[str, Any]) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from rekindle.checkpoints.families import of_one_run
 from rekindle.checkpoints.folders import listing_of, reader_of, times_of
 from rekindle.checkpoints.found import Found, Read
 from rekindle.checkpoints.marks import QuarantineMark, mark_key, quarantine_prefix
+from rekindle.cli.terminal.confirm import ask
 from rekindle.cli.terminal.output import out, out_json
 from rekindle.client.errors import BadFile, CommandFailed, NotFound, Unreachable, UsageError
 from rekindle.client.table import Column, Style, clean, render
@@ -55,6 +56,7 @@ def register(commands: Any) -> None:
     act.add_argument("--quarantine", metavar="ROOT", help="mark one: no run resumes from it until the mark is lifted")
     act.add_argument("--lift", metavar="ROOT", help="lift its mark: it may be resumed from again")
     parser.add_argument("--why", default="marked by hand", help="the reason, with --quarantine")
+    parser.add_argument("--yes", action="store_true", help="do not ask, with --quarantine and --lift")
     parser.set_defaults(run=run)
 
 
@@ -280,14 +282,16 @@ def _mark(args: argparse.Namespace, place: Place, box: Box) -> int:
         raise UsageError("ROOT: is empty")
     root = given if given.startswith(("s3://", "file://", "/")) else place.join(given.strip("/")).uri
     key = mark_key(root)
+    if args.lift is not None and box.get(key) is None:
+        raise NotFound(f"{clean(root)} is not quarantined")
+    then = "no run resumes from it" if args.quarantine is not None else "runs may resume from it again"
+    ask(args, f"{'Quarantine' if args.quarantine is not None else 'Lift the mark of'} {clean(root)}:\n  {then}")
     if args.quarantine is not None:
         who = f"{getpass.getuser()} by hand"
         mark = QuarantineMark(root=root, why=args.why, by=who, at=datetime.now(UTC))
         done = box.put_new(key, mark.to_json())
         out(f"{clean(mark.root)} is quarantined{'' if done else ' already'}")
         return 0
-    if box.get(key) is None:
-        raise NotFound(f"{clean(root)} is not quarantined")
     _delete(args, place, key)
     out(f"{clean(root)} may be resumed from again")
     return 0
