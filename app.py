@@ -74,12 +74,6 @@ def deliver(event: SQSEvent) -> Any:
     return service().deliver.take(event.to_dict())
 
 
-@app.on_cw_event(PATTERNS["mailbox_event"], name="mailbox_event")
-def mailbox_event(event: CloudWatchEvent) -> Any:
-    """Replies and manifests appearing in the mailbox bucket."""
-    return service().ingress.take("mailbox_event", event.to_dict())
-
-
 @app.lambda_function(name="log_batch")
 def log_batch(event: Any, _: Any) -> Any:
     """CloudWatch Logs subscriptions: health-agent lines."""

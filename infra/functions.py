@@ -70,7 +70,7 @@ class Function:
     @property
     def can_be_flooded(self) -> bool:
         """True where what starts it comes from training roles, agents' roles or training logs: other people's hands."""
-        return self.name in {"monitor_event", "agent_event", "mailbox_event", "log_batch"}
+        return self.name in {"monitor_event", "agent_event", "log_batch"}
 
     @property
     def is_asynchronous(self) -> bool:
@@ -102,7 +102,6 @@ FUNCTIONS: Final = (
     Function(name="agent_event", trigger=Trigger.CUSTOM_BUS),
     Function(name="notice_event", trigger=Trigger.CUSTOM_BUS),
     Function(name="deliver", trigger=Trigger.QUEUE),
-    Function(name="mailbox_event", trigger=Trigger.DEFAULT_BUS),
     Function(name="log_batch", trigger=Trigger.LOGS),
     Function(name="sweep", trigger=Trigger.SCHEDULE),
     Function(name="recover", trigger=Trigger.DURABLE),

@@ -211,18 +211,9 @@ def _event(function: Function) -> dict[str, Any]:
             return {"Properties": properties}
         case Trigger.CUSTOM_BUS:
             properties["EventBusName"] = {"Fn::GetAtt": ["MonitorBus", "Name"]}
-        case _ if function.name == "mailbox_event":
-            properties["Pattern"] = {"detail": {"bucket": {"name": _mailbox_buckets()}}}
         case _:
             pass
     return {"Type": "EventBridgeRule", "Properties": properties}
-
-
-def _mailbox_buckets() -> dict[str, Any]:
-    """The stack's own bucket and those of the parameter, as one list."""
-    own = {"Ref": "MailboxBucket"}
-    both = {"Fn::Split": [",", {"Fn::Join": [",", [own, {"Fn::Join": [",", {"Ref": "TrainingBuckets"}]}]]}]}
-    return {"Fn::If": ["HasTrainingBuckets", both, [own]]}
 
 
 def _durable_alarms(function: Function) -> dict[str, Any]:

@@ -35,7 +35,7 @@ from localcloud.aws import wire as aws_wire
 from localcloud.aws.authorization import Account
 from localcloud.aws.clock import Clock, RealClock, SimClock
 from localcloud.aws.cloudwatch import Alarms
-from localcloud.aws.events import DEFAULT_BUS, Chaos, EventBridge, ObjectCreated, Rule, Schedule, put_events_answer
+from localcloud.aws.events import DEFAULT_BUS, Chaos, EventBridge, Rule, Schedule, put_events_answer
 from localcloud.aws.packaged import packaged_template
 from localcloud.aws.queues import QueueSource, QueueSources, visible_at
 from localcloud.aws.roles import Roles
@@ -187,7 +187,7 @@ class Cloud:
                 | operations_of(self.clusters, CLUSTER_OPERATIONS),
                 tags_of=self._tags_of,
                 put_events=self._put_events,
-                on_object_created=self._on_object_created,
+                on_object_created=self.simulated.on_object_created,
                 on_message=self.queues.sent,
             )
         )
@@ -247,13 +247,11 @@ class Cloud:
         self.client("events").create_event_bus(Name=STACK)
         self.client("sns").create_topic(Name=f"{STACK}-notices")
 
-    def create_bucket(self, name: str, *, notifies: bool = True) -> None:
-        """A bucket that the stack knows as one of Jobs; it sends events about new objects where it `notifies`."""
-        template.create_bucket(self.client("s3"), name, region=REGION, notifies=notifies)
+    def create_bucket(self, name: str) -> None:
+        """A bucket that the stack knows as one of Jobs."""
+        self.client("s3").create_bucket(Bucket=name, CreateBucketConfiguration={"LocationConstraint": REGION})
         self.training_buckets = (*self.training_buckets, name)
         self.roles.changed()
-        if self.functions.settings:  # the stack is updated with the parameter
-            self._set_rules({rule.function: rule for function in self.stack_functions() for rule in function.rules})
 
     def _references(self) -> Stack:
         """What the stack's parameters and resources are called here."""
@@ -330,9 +328,6 @@ class Cloud:
     def _role_statements(self) -> Mapping[str, Any]:
         return {own_name(function, STACK): function.role for function in self.stack_functions()}
 
-    def _set_rules(self, rules: Mapping[str, Rule]) -> None:
-        self.events.rules[:] = [rules.get(rule.function, rule) for rule in self.events.rules]
-
     def _send_to_queue(self, name: str, text: str) -> None:
         self.client("sqs").send_message(QueueUrl=self._queue_url(name), MessageBody=text)
 
@@ -385,12 +380,6 @@ class Cloud:
     def _tags_of(self, arn: str) -> dict[str, str] | None:
         tags = self.training.tags_of(arn)
         return tags if tags is not None else self.clusters.tags_of(arn)
-
-    def _on_object_created(self, bucket: str, key: str, size: int, etag: str, to_bus: bool) -> None:
-        self.simulated.on_object_created(bucket, key)
-        if to_bus:
-            created = ObjectCreated(bucket=bucket, key=key, size=size, etag=etag)
-            self.events.publish("aws.s3", "Object Created", created.detail(), [f"arn:aws:s3:::{bucket}"])
 
     def _answer_lambda(self, request: AWSPreparedRequest) -> AWSResponse | None:
         body = request.body or b""

@@ -35,7 +35,7 @@ from localcloud.engine.lambdas import LambdaApi
 
 Operation = Callable[[dict[str, Any]], dict[str, Any]]
 TagsOf = Callable[[str], dict[str, str] | None]
-ObjectHook = Callable[[str, str, int, str, bool], None]
+ObjectHook = Callable[[str, str], None]
 MessageHook = Callable[[str], None]
 
 
@@ -97,9 +97,7 @@ def extended_moto(
             if "ObjectCreated" not in str(getattr(event_name, "value", event_name)):
                 send_event(account_id, event_name, bucket, key)
                 return
-            configuration = bucket.notification_configuration
-            to_bus = configuration is not None and configuration.event_bridge is not None
-            on_object_created(bucket.name, key.name, int(key.size), str(key.etag).strip('"'), to_bus)
+            on_object_created(bucket.name, key.name)
 
         patch(moto.s3.notifications, "send_event", notify)
         yield

@@ -49,7 +49,6 @@ FIRST: Final[Mapping[str, tuple[str, ...]]] = {
     "ec2_event": ("chalicelib.ingest.ec2",),
     "monitor_event": ("chalicelib.ingest.monitor",),
     "agent_event": ("chalicelib.ingest.agent",),
-    "mailbox_event": ("chalicelib.ingest.mailbox_objects",),
     "log_batch": ("chalicelib.ingest.logs",),
     "recover": ("chalicelib.recovery.entry", "chalicelib.aws.s3.discovered"),
 }

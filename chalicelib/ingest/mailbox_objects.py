@@ -4,6 +4,9 @@
      "detail": {"version": "0", "bucket": {"name": "rekindle-mailbox"}, "reason": "PutObject",
       "object": {"key": "jobs/lm-7b/rekindle/replies/r-0001.json", "size": 412, "etag": "…", "sequencer": "…"}}}
 
+A replay learns from it which checkpoints a recorded run had. The service has no rule for it: a monitor sends its
+replies itself, and manifests are read at each look.
+
 Only the key is read; the object itself is untrusted and is read where it is needed. In EventBridge's form the key is
 not URL-encoded (in S3's own notifications it is).
 
@@ -25,7 +28,7 @@ _BUCKET: Final = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
 
 
 def parse(envelope: Envelope, *, expected_bucket: str | None = None) -> Signal:
-    """Wakes a waiting Incident: kind CHECKPOINT_REPLY, never a trigger. `attempt` is named only by a manifest's key.
+    """Kind CHECKPOINT_REPLY, never a trigger. `attempt` is named only by a manifest's key.
 
     `evidence` holds `bucket`, `key`, `prefix` (the Job's own), `object` (reply, manifest), and `request_id` or `step`.
 

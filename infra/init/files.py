@@ -141,10 +141,6 @@ def _commands(given: InitInputs, files: Mapping[str, str]) -> Iterator[str]:
         yield shlex.join(words)
     if read.bucket(answers.mailbox):
         yield from _role_commands(answers, seen)
-    own = "" if isinstance(given.service, str) else given.service.bucket
-    for name in other_buckets(answers, own):
-        words = ["aws", "s3api", "get-bucket-notification-configuration", "--bucket", name]
-        yield f"{shlex.join(words)}   # EventBridge must be on: docs/deploy.md"
     if answers.runs.is_slurm:
         role = "CONTROLLER_ROLE"
         document = f"file://{given.out}/{lifecycle.POLICY}"

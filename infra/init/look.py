@@ -111,14 +111,6 @@ def role(account: Account, arn: str) -> Found[Role]:
     return Role(mailbox=_named([tag for tag in tags if tag.get("Key") == TAG], "Value", "")[0], policies=policies)
 
 
-def bucket_notifies(account: Account, name: str) -> Found[bool]:
-    """Whether a bucket sends events about new objects to EventBridge."""
-    answer = account.ask("s3", "get_bucket_notification_configuration", Bucket=name)
-    if not isinstance(answer, dict):
-        return answer
-    return "EventBridgeConfiguration" in answer
-
-
 def has_policy(account: Account, stack: str, name: str) -> Read[bool]:
     """Whether a policy document of that name is stored."""
     answer = account.ask("ssm", "get_parameter", Name=f"/{stack}/policies/{name}")
@@ -165,16 +157,13 @@ def account_rows(account: Account, answers: Answers, seen: AccountState, own: st
             case NotInspected(why):
                 yield "role", f"{answers.role}: unknown: {why}"
     for name in other_buckets(answers, own):
-        match bucket_notifies(account, name):
+        match account.ask("s3", "list_objects_v2", Bucket=name, MaxKeys=1):
             case NotInspected(why):
                 yield f"bucket {name}", f"unknown: {why}"
             case Missing():
                 yield f"bucket {name}", "does not exist"
-            case notifies:
-                yield (
-                    f"bucket {name}",
-                    "sends events to EventBridge" if notifies else "sends EventBridge no events about new objects",
-                )
+            case _:
+                yield f"bucket {name}", "exists"
 
 
 def other_buckets(answers: Answers, own: str) -> list[str]:

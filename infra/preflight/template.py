@@ -9,7 +9,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
-from infra.asking import Asked, Check, Finding, code_of, note, problem
+from infra.asking import Asked, Check, Finding, code_of, problem
 from infra.cloudformation.intrinsics import Stack
 from infra.cloudformation.values import BadParameters, conditions_of, parameter_texts, parameter_values
 
@@ -126,12 +126,6 @@ def _bucket(asked: Asked, bucket: str) -> Iterator[Finding]:
         text = known.get(code_of(err), f"cannot be read: {err}")
         yield problem(f"the bucket {bucket} of TrainingBuckets {text}", "correct TrainingBuckets, or create it first")
         return
-    configuration = s3.get_bucket_notification_configuration(Bucket=bucket)
-    if "EventBridgeConfiguration" not in configuration:
-        yield note(
-            f"the bucket {bucket} sends no events: what trainers answer there is seen at the next observation only",
-            "turn its EventBridge notifications on: docs/deploy.md#after-the-first-deployment",
-        )
 
 
 def _role(asked: Asked, arn: str) -> Iterator[Finding]:

@@ -12,7 +12,7 @@ import random
 import threading
 import uuid
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -259,26 +259,3 @@ def _entry_problem(entry: dict[str, Any], bus: str, known_buses: frozenset[str])
     if bus not in known_buses:
         return "InvalidArgument", f"Event bus {bus} does not exist."
     return None
-
-
-@dataclass(slots=True)
-class ObjectCreated:
-    """S3's `Object Created` by way of EventBridge. Source: S3 user guide, EventBridge event message structure."""
-
-    bucket: str
-    key: str
-    size: int
-    etag: str
-    sequencer: str = field(default_factory=lambda: uuid.uuid4().hex[:18].upper())
-
-    def detail(self) -> dict[str, Any]:
-        """The event's detail."""
-        return {
-            "version": "0",
-            "bucket": {"name": self.bucket},
-            "object": {"key": self.key, "size": self.size, "etag": self.etag, "sequencer": self.sequencer},
-            "request-id": "EXAMPLEREQUEST",
-            "requester": "123456789012",
-            "source-ip-address": "127.0.0.1",
-            "reason": "PutObject",
-        }

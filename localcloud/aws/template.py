@@ -75,16 +75,6 @@ def create_queues(client: Any, stack: str) -> None:
         create_queue(client, stack, logical_id)
 
 
-def create_bucket(client: Any, name: str, *, region: str, notifies: bool = True) -> None:
-    """A bucket as the stack's own is; `notifies` False leaves EventBridge out. client: boto3's S3 client."""
-    client.create_bucket(Bucket=name, CreateBucketConfiguration={"LocationConstraint": region})
-    configuration = resources()["MailboxBucket"]["Properties"]["NotificationConfiguration"]
-    if notifies and configuration["EventBridgeConfiguration"]["EventBridgeEnabled"]:
-        client.put_bucket_notification_configuration(
-            Bucket=name, NotificationConfiguration={"EventBridgeConfiguration": {}}
-        )
-
-
 def references(
     stack: str,
     *,

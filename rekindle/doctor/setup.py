@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 from rekindle.doctor.aws.account import Account
 from rekindle.doctor.aws.run_reads import bucket_of, read_run
-from rekindle.doctor.aws.stack_reads import read_notifies, read_stack
+from rekindle.doctor.aws.stack_reads import read_bucket, read_stack
 from rekindle.doctor.base.checks import OURS, Area, check
 from rekindle.doctor.base.findings import Finding, error, in_order, unknown, warning
 from rekindle.doctor.cluster.live import cluster_exists
@@ -144,7 +144,7 @@ def _jobs(
         bucket = bucket_of(run.mailbox)
         if bucket is not None and bucket not in known:
             buckets[bucket] = None
-    yield from bucket_findings("mailboxes", {name: read_notifies(account, name) for name in buckets})
+    yield from bucket_findings("mailboxes", {name: read_bucket(account, name) for name in buckets})
 
 
 def _active(service: Service) -> tuple[list[Mapping[str, Any]], bool]:

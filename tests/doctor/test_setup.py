@@ -20,7 +20,7 @@ from rekindle.cli.tools.doctor import as_text
 from rekindle.client.table import Style
 from rekindle.doctor.aws.account import Account
 from rekindle.doctor.aws.run_reads import LISTED, read_run
-from rekindle.doctor.aws.stack_reads import read_notifies, read_stack
+from rekindle.doctor.aws.stack_reads import read_bucket, read_stack
 from rekindle.doctor.base.facts import Missing, NotInspected, PlanFacts
 from rekindle.doctor.base.findings import Finding, Severity
 from rekindle.doctor.setup import Service, ServiceRefused, Setup, look_at
@@ -100,7 +100,7 @@ def test_what_stands_in_the_account_is_read_by_what_cloudformation_has_made(acco
     assert not isinstance(off, Missing | NotInspected)
     assert (off.enabled, off.targets) == (False, 0)
     assert stack.queues == {"QuarantineQueue": 0}
-    assert stack.buckets == {"rekindle-own": False}
+    assert stack.buckets == {"rekindle-own": True}
     assert stack.sweeps == 0.0
     assert not isinstance(stack.people, NotInspected)
     assert (stack.people.confirmed, stack.people.channels) == (0, 0)
@@ -148,15 +148,9 @@ def test_a_stack_that_does_not_exist_is_missing(account: Account) -> None:
     assert isinstance(read_stack(account, "another", now=NOW), Missing)
 
 
-def test_a_bucket_that_tells_eventbridge_is_told_from_one_that_does_not(account: Account) -> None:
-    """moto keeps that setting and does not show it: the answer is given by a stub, checked against botocore's model."""
-    s3 = boto3.session.Session(region_name=REGION).client("s3")
-    stub = Stubber(s3)
-    stub.add_response("get_bucket_notification_configuration", {"EventBridgeConfiguration": {}}, {"Bucket": "box"})
-    stub.activate()
-    assert read_notifies(Account(clients=lambda _: s3, region=REGION), "box") is True
-    assert read_notifies(account, "rekindle-own") is False
-    assert isinstance(read_notifies(account, "nobodys"), Missing)
+def test_a_bucket_that_is_not_there_is_missing(account: Account) -> None:
+    assert read_bucket(account, "rekindle-own") is True
+    assert isinstance(read_bucket(account, "nobodys"), Missing)
 
 
 def test_what_a_boundary_takes_away_from_a_role_is_told(account: Account) -> None:
@@ -321,7 +315,7 @@ def test_everything_is_told_together(account: Account) -> None:
         ("stack-people", "warning"),
         ("stack-sweep", "error"),
         ("run-policy", "error"),
-        ("stack-notifications", "error"),  # the Job's bucket does not exist
+        ("stack-buckets", "error"),  # the Job's bucket does not exist
         ("cluster-exists", "unknown"),
     } <= {*said} | {("cluster-exists", "unknown")}
     assert any(one.check == "cluster-exists" for one in found)

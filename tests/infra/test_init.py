@@ -93,8 +93,8 @@ def test_an_account_without_rekindle_is_looked_at_and_the_deployment_named(
     assert "stack rekindle: not deployed yet" in said
     assert f"training roles: {ROLE}" in said
     assert f"role: {ROLE}: tag rekindle-mailbox=training" in said
-    assert "37 CloudWatch::Alarm" in said
-    assert re.search(r"idle +4\.77 a month", said)
+    assert "35 CloudWatch::Alarm" in said
+    assert re.search(r"idle +7\.57 a month", said)
     deploy = "rekindle stack deploy --stage prod --region us-west-2"
     assert f"Next: {deploy} --parameter TrainingRoleArns={ROLE} --parameter NoticeEmail=" in said
     assert document("training-job.json") == {

@@ -10,13 +10,11 @@ from typing import Any
 import boto3
 import pytest
 from botocore.exceptions import ClientError
-from botocore.stub import Stubber
 
 from infra.asking import DeploymentError, Finding, Importance
 from infra.deploy.deployment import Deployment, main
-from infra.preflight.checks import ask, look
+from infra.preflight.checks import look
 from infra.preflight.checks import main as preflight_main
-from infra.preflight.template import named_resources
 from localcloud.aws.sagemaker import AwsError
 from tests.infra.live_account import ACCOUNT_ID, LiveAccount, live_account
 from tests.infra.stack_reading import REGION
@@ -224,19 +222,6 @@ def test_buckets_and_roles_that_are_not_there(found: Callable[..., list[Finding]
     lines = problems(found(TrainingBuckets="no-such-bucket", TrainingRoleArns=role))
     assert "the bucket no-such-bucket of TrainingBuckets does not exist" in lines[0]
     assert f"there is no role {role}" in lines[1]
-
-
-@pytest.mark.parametrize(("configuration", "notes"), [({}, 1), ({"EventBridgeConfiguration": {}}, 0)])
-def test_a_bucket_that_sends_no_events_is_a_note(
-    account: LiveAccount, package: Path, configuration: dict[str, Any], notes: int
-) -> None:
-    """moto never answers with EventBridgeConfiguration, so what S3 says is given here."""
-    asked = ask(account.session, "rekindle", package=package, parameters={"TrainingBuckets": "ours"})
-    with Stubber(asked.client("s3")) as s3:
-        s3.add_response("head_bucket", {}, {"Bucket": "ours", "ExpectedBucketOwner": ACCOUNT_ID})
-        s3.add_response("get_bucket_notification_configuration", configuration, {"Bucket": "ours"})
-        found = list(named_resources(asked))
-    assert [one.weight for one in found] == [Importance.NOTE] * notes
 
 
 def test_training_logs_need_their_log_group(account: LiveAccount, found: Callable[..., list[Finding]]) -> None:

@@ -81,17 +81,6 @@ def test_log_groups_are_kept_as_long_as_the_parameter_asks() -> None:
         assert {one.log_days for one in cloud.stack_functions()} == {30}
 
 
-def test_the_mailbox_rule_has_the_stack_s_buckets_and_a_bucket_more_is_an_update() -> None:
-    def buckets(cloud: Cloud) -> Any:
-        (rule,) = [one for one in cloud.events.rules if one.function == "mailbox_event"]
-        return rule.pattern["detail"]["bucket"]["name"]
-
-    with _deployed() as cloud:
-        assert buckets(cloud) == [f"{STACK}-mailbox"]
-        cloud.create_bucket("team-data")
-        assert buckets(cloud) == [f"{STACK}-mailbox", "team-data"]
-
-
 def test_each_function_s_role_has_its_committed_policy_and_the_shared_ones() -> None:
     with _deployed() as cloud:
         cloud.create_bucket("team-data")

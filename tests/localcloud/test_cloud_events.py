@@ -68,21 +68,6 @@ def test_entries_fail_one_by_one_and_nobody_speaks_for_aws(cloud: Cloud) -> None
     assert codes == [None, "NotAuthorizedForSourceException", "MalformedDetail", "InvalidArgument"]
 
 
-def test_new_objects_are_events_where_the_bucket_asks_for_it(cloud: Cloud) -> None:
-    seen: list[str] = []
-    pattern = {"source": ["aws.s3"], "detail": {"object": {"key": [{"wildcard": "*/rekindle/replies/*"}]}}}
-    cloud.deploy(
-        {"box": lambda event, _: seen.append(event["detail"]["object"]["key"])},
-        rules=[Rule(function="box", bus="default", pattern=pattern)],
-    )
-    cloud.create_bucket("silent-bucket", notifies=False)
-    for bucket in ("rekindle-mailbox", "silent-bucket"):
-        for key in ("lm/rekindle/replies/r1.json", "lm/rekindle/heartbeats/lm.json"):
-            cloud.client("s3").put_object(Bucket=bucket, Key=key, Body=b"{}")
-    cloud.clock.run_for(timedelta(seconds=1))
-    assert seen == ["lm/rekindle/replies/r1.json"]
-
-
 def test_a_failing_handler_is_tried_again_and_in_the_end_the_event_is_a_dead_letter(cloud: Cloud) -> None:
     tries: list[str] = []
 

@@ -46,7 +46,6 @@ FUNCTION_OF = {
     "health_": "health_event",
     "logs_": "log_batch",
     "monitor_": "monitor_event",
-    "s3_": "mailbox_event",
     "sagemaker_cluster": "hyperpod_event",
     "sagemaker_node": "hyperpod_event",
     "sagemaker_training": "training_job_event",

@@ -80,7 +80,7 @@ variable "sweep_metrics_minutes" {
 variable "training_buckets" {
   type        = list(string)
   default     = []
-  description = "Names of further buckets in which Jobs keep their mailboxes and checkpoints, beside the stack's own. Turn EventBridge notifications on in each of them, or a reply is only seen at the next look."
+  description = "Names of further buckets in which Jobs keep their mailboxes and checkpoints, beside the stack's own."
 
   validation {
     condition     = alltrue([for one in var.training_buckets : can(regex("^([A-Za-z0-9][A-Za-z0-9._-]{1,253}[A-Za-z0-9])?$", one))])

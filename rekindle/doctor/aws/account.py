@@ -19,7 +19,6 @@ _ACTIONS: Final[Mapping[tuple[str, str], str]] = {
     ("service-quotas", "list_service_quotas"): "servicequotas:ListServiceQuotas",
     ("service-quotas", "get_service_quota"): "servicequotas:GetServiceQuota",
     ("sqs", "get_queue_url"): "sqs:GetQueueUrl",
-    ("s3", "get_bucket_notification_configuration"): "s3:GetBucketNotification",
 }
 _DENIED: Final = frozenset(
     {"AccessDenied", "AccessDeniedException", "UnauthorizedOperation", "Forbidden", "403", "AuthorizationError"}

@@ -65,7 +65,7 @@ def read_stack(account: Account, name: str, *, now: datetime) -> Found[StackFact
         if sweep
         else NotInspected("the stack has no sweep"),
         people=_people(account, name, next(iter(made.get(_TOPIC, {}).values()), "")),
-        buckets={ref: read_notifies(account, ref) for ref in made.get(_BUCKET, {}).values()},
+        buckets={ref: read_bucket(account, ref) for ref in made.get(_BUCKET, {}).values()},
         roles={key: _denied(account, ref) for key, ref in made.get(_ROLE, {}).items()},
     )
 
@@ -77,10 +77,10 @@ def _outputs(stack: Mapping[str, Any], key: str) -> list[str]:
     ]
 
 
-def read_notifies(account: Account, bucket: str) -> Found[bool]:
-    """Whether the bucket sends its events to EventBridge."""
-    answer = account.ask("s3", "get_bucket_notification_configuration", Bucket=bucket)
-    return "EventBridgeConfiguration" in answer if isinstance(answer, dict) else answer
+def read_bucket(account: Account, bucket: str) -> Found[bool]:
+    """True where the bucket can be listed."""
+    answer = account.ask("s3", "list_objects_v2", Bucket=bucket, MaxKeys=1)
+    return True if isinstance(answer, dict) else answer
 
 
 def _rule(account: Account, reference: str, buses: Iterable[str], now: datetime) -> Found[RuleFacts]:

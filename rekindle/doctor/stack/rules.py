@@ -289,11 +289,11 @@ def _people(stack: StackFacts, label: str) -> Iterator[Finding]:
         yield warning(where, text)
 
 
-@check("stack-notifications", Area.STACK, "S3 API, GetBucketNotificationConfiguration")
+@check("stack-buckets", Area.STACK, "S3 API, ListObjectsV2")
 def bucket_findings(label: str, buckets: Mapping[str, Found[bool]]) -> Iterator[Finding]:
-    """Buckets of mailboxes send their events to EventBridge.
+    """Buckets of mailboxes exist.
 
-    Without them a reply is noticed only at the next observation.
+    A run without its bucket cannot be asked for a checkpoint.
     """
     for name, found in buckets.items():
         where = f"{label}:s3://{name}"
@@ -301,10 +301,7 @@ def bucket_findings(label: str, buckets: Mapping[str, Found[bool]]) -> Iterator[
             case Missing():
                 yield error(where, "the bucket does not exist")
             case NotInspected(why):
-                yield unknown(where, f"its notifications were not looked at: {why}")
-            case False:
-                text = "does not send its events to EventBridge: an answer is seen only at the next observation"
-                yield warning(where, text)
+                yield unknown(where, f"was not looked at: {why}")
 
 
 @check("stack-permissions", Area.STACK, "IAM API, SimulatePrincipalPolicy")
