@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
 from itertools import pairwise
-from statistics import median
 
 from chalicelib.domain.faults.poison import died_at
 from chalicelib.domain.model.incident import Incident, Phase
@@ -85,6 +84,8 @@ def own_gap_s(attempts: Sequence[Attempt]) -> Maybe[float]:
             gaps.append((after.submitted_at - died.ended_at).total_seconds())
     if len(gaps) < OWN_PAIRS:
         return Unknown(f"{len(gaps)} of {OWN_PAIRS} new starts before Rekindle's first are known")
+    from statistics import median  # loaded by an observation alone, not by every function that knows attempts
+
     return Known(median(gaps))
 
 
