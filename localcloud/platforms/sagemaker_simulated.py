@@ -19,13 +19,12 @@ from botocore.exceptions import BotoCoreError, ClientError
 from localcloud.aws.clock import Clock
 from localcloud.aws.sagemaker import Phase, TrainingJob
 from localcloud.platforms.simulated_run import Platform, Run, Script
-from localcloud.platforms.simulated_trouble import Fault, LossJudge, ranks_reports
+from localcloud.platforms.simulated_trouble import Fault, LossJudge, ranks_reports, reply_to
 from rekindle.protocol.mailbox import (
     ENV_ATTEMPT,
     ENV_BUS,
     ENV_JOB_ID,
     ENV_MAILBOX,
-    CheckpointReply,
     CheckpointRequest,
     Fence,
     Heartbeat,
@@ -329,17 +328,15 @@ class Simulated:
         why: str,
         manifest: Manifest | None = None,
     ) -> None:
-        reply = CheckpointReply(
-            request_id=request.request_id,
+        reply = reply_to(
+            request,
+            outcome,
+            why,
+            manifest,
             job_id=run.job_id,
             attempt=run.job.name,
-            outcome=outcome,
-            why=why,
-            replied_at=self._clock.now(),
-            step=manifest.step if manifest else None,
-            manifest=manifest.key if manifest else None,
-            bytes=manifest.total_bytes if manifest else None,
-            took_s=run.script.save.total_seconds() if manifest else None,
+            at=self._clock.now(),
+            save=run.script.save,
         )
         self._put(run, reply_key(request.request_id), reply.to_json())
         self._push(run, "Rekindle Checkpoint Reply", {"reply": json.loads(reply.to_json())})

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from rekindle.detectors.points import Health
+from rekindle.protocol.mailbox import CheckpointReply, CheckpointRequest, Manifest, ReplyOutcome
 from rekindle.protocol.reports import RankReport, ReportKind
 
 _SITE = "/opt/conda/lib/python3.11/site-packages/torch"
@@ -120,6 +121,32 @@ def ranks_reports(
             metric="loss" if kind is ReportKind.NON_FINITE else None,
             stacks=_stacks(STUCK if is_its else WAITING) if kind is ReportKind.STALL else "",
         )
+
+
+def reply_to(
+    request: CheckpointRequest,
+    outcome: ReplyOutcome,
+    why: str,
+    manifest: Manifest | None,
+    *,
+    job_id: str,
+    attempt: str,
+    at: datetime,
+    save: timedelta,
+) -> CheckpointReply:
+    """A monitor's answer; `manifest` is that of what it saved, which took `save`."""
+    return CheckpointReply(
+        request_id=request.request_id,
+        job_id=job_id,
+        attempt=attempt,
+        outcome=outcome,
+        why=why,
+        replied_at=at,
+        step=manifest.step if manifest else None,
+        manifest=manifest.key if manifest else None,
+        bytes=manifest.total_bytes if manifest else None,
+        took_s=save.total_seconds() if manifest else None,
+    )
 
 
 def _stacks(frames: tuple[tuple[str, str], ...]) -> str:

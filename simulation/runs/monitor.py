@@ -11,10 +11,9 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from localcloud.aws.clock import Clock
-from localcloud.platforms.simulated_trouble import Fault, ranks_reports
+from localcloud.platforms.simulated_trouble import Fault, ranks_reports, reply_to
 from rekindle.protocol.mailbox import (
     ENV_JOB_ID,
-    CheckpointReply,
     CheckpointRequest,
     Fence,
     Heartbeat,
@@ -189,17 +188,15 @@ class Monitor:
         self, attempt: Attempt, request: CheckpointRequest, outcome: ReplyOutcome, why: str, manifest: Manifest | None
     ) -> None:
         """Answer a request, in the mailbox and on the bus."""
-        reply = CheckpointReply(
-            request_id=request.request_id,
+        reply = reply_to(
+            request,
+            outcome,
+            why,
+            manifest,
             job_id=job_id_of(attempt),
             attempt=attempt.name,
-            outcome=outcome,
-            why=why,
-            replied_at=self._host_time(attempt.run),
-            step=manifest.step if manifest else None,
-            manifest=manifest.key if manifest else None,
-            bytes=manifest.total_bytes if manifest else None,
-            took_s=SAVING.total_seconds() if manifest else None,
+            at=self._host_time(attempt.run),
+            save=SAVING,
         )
         self._objects.put(f"{prefix_of(attempt.run)}/{reply_key(request.request_id)}", reply.to_json())
         self.push(attempt, "Rekindle Checkpoint Reply", {"reply": json.loads(reply.to_json())})

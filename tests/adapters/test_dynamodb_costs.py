@@ -57,6 +57,7 @@ def test_a_look_is_one_write_and_a_record_one_transaction_of_two(opened: Shelf) 
     assert wire_of(opened).item_writes == 2
 
 
+@pytest.mark.long
 def test_the_listings_cost_one_query_and_one_batch_for_a_hundred_incidents(table: Shelf) -> None:
     client = wire_of(table).client
     for first in range(0, 100, 10):  # moto copies the whole table for each transaction: written in ten small ones

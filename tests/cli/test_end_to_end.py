@@ -8,6 +8,8 @@ from contextlib import ExitStack, redirect_stdout
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from localcloud.worlds.recoveries import Script, World, crash_at, world
 from tests.cli.conftest import Run
 from tests.cli.service import FakeService, Seen, serve
@@ -26,6 +28,7 @@ class Behind:
     handle = FakeService.handle
 
 
+@pytest.mark.long
 def test_an_operators_day(run: Run, tmp_path: Path) -> None:
     with ExitStack() as held:
         with redirect_stdout(io.StringIO()):  # the service's log goes there; ours is what the command prints

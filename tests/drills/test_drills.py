@@ -53,6 +53,7 @@ def test_every_fault_but_an_order_can_be_rehearsed() -> None:
     assert all(row.source for row in DRILLS)
 
 
+@pytest.mark.long
 def test_no_fault_of_all_is_rehearsed_with_any_write_but_the_record(one: World, drills: Drills) -> None:
     objects = stored(one)
     for row in DRILLS:

@@ -24,6 +24,7 @@ CONFIG = json.loads((ROOT / ".chalice" / "config.json").read_text(encoding="utf-
 RUNBOOK = ROOT / "docs" / "runbook"
 
 
+@pytest.mark.long
 def test_the_template_is_lint_clean_before_and_after_the_sam_transform(template: Template) -> None:
     assert [str(match) for match in lint(json.dumps(template), regions=[REGION])] == []
 

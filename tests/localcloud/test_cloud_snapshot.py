@@ -188,6 +188,7 @@ def test_a_running_execution_goes_on_in_the_next_cloud_once_its_function_is_ther
         assert steps == ["stop", "clone"]
 
 
+@pytest.mark.long
 @pytest.mark.process
 def test_the_served_cloud_tells_the_same_story_after_it_was_ended(tmp_path: Path) -> None:
     project = Path(__file__).parents[2]

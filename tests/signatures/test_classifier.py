@@ -164,6 +164,7 @@ def test_no_literal_repeated_makes_a_pattern_run_away(piece: str) -> None:
         assert classify(text[:size]).rule
 
 
+@pytest.mark.long
 def test_what_is_remembered_is_bounded() -> None:
     classifier = Classifier()
     letters = "abcdefghijklmnopqrstuvwxyz"

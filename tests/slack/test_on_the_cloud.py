@@ -9,6 +9,7 @@ from datetime import timedelta
 from typing import Any
 from urllib.parse import urlencode
 
+import pytest
 from chalice.config import Config
 from chalice.local import LocalGateway
 
@@ -75,6 +76,7 @@ def press(w: World, slack: FakeSlack, root: Posted, action_id: str) -> dict[str,
     return call(w, "/hooks/slack/actions", {"payload": json.dumps(payload)})
 
 
+@pytest.mark.long
 def test_a_run_comes_back_after_somebody_has_pressed_approve(slack: FakeSlack) -> None:
     with world(policies={"careful": ASKS}) as w:
         settle(w, slack)
