@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from rekindle.client.api import path
 from rekindle.client.errors import CliError
-from rekindle.client.shapes import word
+from rekindle.client.shapes import objects, word
 from rekindle.console.site import Note, PageRequest, PageResponse, Route, Site, route
 
 MAX_COMMENT_CHARS: Final = 250
@@ -133,7 +133,8 @@ def _order(
         text = str(err).replace(f"; repeat it with --key {key}", "")
         return site.go_to(back, Note("bad", f"Not done: {text}"))
     reason = "" if is_whole else word(answer, "reason")
-    return site.go_to(back, Note("good", f"{done}: {reason}" if reason not in ("", "-") else f"{done}."))
+    held = "".join(f" Held now: {word(hold, 'text')}." for hold in objects(answer, "held_by"))
+    return site.go_to(back, Note("good", (f"{done}: {reason}." if reason not in ("", "-") else f"{done}.") + held))
 
 
 def _whole(text: str, field: str) -> int:

@@ -91,6 +91,7 @@ def job(site: Site, request: PageRequest, job_id: str) -> PageResponse:
         curves=ask(f"{path('jobs', job_id)}/curves", minutes=minutes),
         ledger=ask(f"{path('jobs', job_id)}/ledger"),
         switches=ask("/switches"),
+        holds=ask("/holds", job_id=job_id),
     )
     charts = curves.of_job(read["curves"].body, body) if read["curves"].body is not None else []
     attempts = objects(body, "attempts")[::-1]
@@ -106,6 +107,7 @@ def job(site: Site, request: PageRequest, job_id: str) -> PageResponse:
         why=_why_no_curve(read["curves"], charts),
         ledger=read["ledger"],
         switches=read["switches"],
+        holds=read["holds"],
     )
 
 
@@ -144,6 +146,8 @@ def incident(site: Site, request: PageRequest, incident_id: str) -> PageResponse
     """One Incident: what was wrong, how we knew, what was done and why, and what it waits for."""
     body = site.body_of(site.read_one(ask(path("incidents", incident_id))), f"Incident {incident_id}")
     questions = {"ledger": ask(f"{path('incidents', incident_id)}/ledger")}
+    if not member(body, "closed_at"):
+        questions["holds"] = ask("/holds", incident_id=incident_id)
     job_id = member(body, "job_id")
     if isinstance(job_id, str):
         minutes, until = curves.window_of(moment(body, "opened_at"), moment(body, "closed_at"), site.now())
@@ -158,6 +162,7 @@ def incident(site: Site, request: PageRequest, incident_id: str) -> PageResponse
         incident=body,
         chart=curves.of_incident(drawn.body, body, "curves are not available" if drawn.is_absent else drawn.why),
         ledger=read["ledger"],
+        standing=read.get("holds", Panel(is_absent=True)),
         timeline=list(enumerate(timeline))[0 if is_whole else -MAX_LOOKS :],
         looks=timeline,
         left_out=member(body, "timeline_left_out") or 0,
@@ -225,7 +230,7 @@ def nodes(site: Site, request: PageRequest) -> PageResponse:
 def cluster(site: Site, request: PageRequest, name: str) -> PageResponse:
     """One cluster."""
     body = site.body_of(site.read_one(ask(path("clusters", name))), f"Cluster {name}")
-    return site.page("cluster.html", request, cluster=body)
+    return site.page("cluster.html", request, cluster=body, holds=site.read_one(ask("/holds", cluster=name)))
 
 
 def policies(site: Site, request: PageRequest) -> PageResponse:

@@ -97,3 +97,23 @@ def test_questions_that_could_not_be_read_are_not_hidden(service: Forbidding, co
 def test_switches_that_could_not_be_read_leave_protection_open(service: Forbidding, console: Console) -> None:
     service.forbidden = frozenset({"/switches"})
     assert "not known" in _tile(Visitor(console).get("/").body, "Protection")
+
+
+def test_what_holds_an_order_stands_beside_its_button_and_in_what_came_of_it(
+    service: Forbidding, console: Console
+) -> None:
+    visitor = Visitor(console)
+    service.protect("lm")
+    service.head_nodes.heartbeat("ml")
+    service.switches.set_pause(True, who="ada", why="change freeze")
+    held = "the pause by ada since 2026-11-20"
+    orders = visitor.get("/jobs/lm").body.split('id="orders"')[1]
+    assert "<strong>Held now:</strong> the pause by ada" in orders
+    given = visitor.order("/jobs/lm/checkpoint", key="5" * 32)
+    assert given.status == 303
+    cookie = given.headers.get("set-cookie", "").partition(";")[0]
+    page = visitor.get(given.headers["location"], Cookie=f"{visitor.cookie}; {cookie}").body
+    assert "A checkpoint was ordered" in page
+    assert f"Held now: {held}" in page
+    service.forbidden = frozenset({"/holds"})
+    assert "What holds an order now is not known" in visitor.get("/jobs/lm").body
