@@ -90,10 +90,38 @@ def run_recovery(
 ) -> dict[str, Any]:
     """Bring one Incident to its end. `event` is `{"incident_id": …, "generation": n}`.
 
-    Returns a summary; the Incident's own record and timeline are the result that counts.
+    Returns a summary; the Incident's own record and timeline are the result that counts. Where even a later generation
+    fails, a person is told: the sweep starts the next one, and by itself that may go on for ever.
     """
     incident_id = str(event["incident_id"])
     generation = int(event.get("generation", 1))
+    try:
+        return _recovered(incident_id, generation, context, look=look, perform=perform, report=report)
+    except Exception as err:
+        if is_told(generation):
+            why = f"{type(err).__name__}: {err}"
+            context.step(
+                lambda _: perform.tell_failing(incident_id, generation=generation, why=why),
+                name="tell-failing",
+                config=_BRIEF,
+            )
+        raise
+
+
+def is_told(generation: int) -> bool:
+    """Generations that tell a person when they fail: the second, then ever more seldom, at the powers of two."""
+    return generation > 1 and generation & (generation - 1) == 0
+
+
+def _recovered(
+    incident_id: str,
+    generation: int,
+    context: DurableContext,
+    *,
+    look: Observer,
+    perform: ActionExecutor,
+    report: Reporter,
+) -> dict[str, Any]:
     policy = pinned(context.step(lambda _: look.policy_for(incident_id).to_wire(), name="policy", config=_PATIENT))
     callback: Any = None
     results: tuple[ActionResult, ...] = ()

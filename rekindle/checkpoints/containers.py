@@ -31,6 +31,8 @@ from rekindle.protocol.mailbox import MAX_STEP
 _HEAD_BYTES: Final = 256 * 1024
 _OLD_TORCH: Final = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."  # Source: torch.serialization.MAGIC_NUMBER, pickled
 MAX_HEADER_BYTES: Final = 100_000_000  # Source: safetensors, the header's own limit
+MAX_DIMENSIONS: Final = 64  # Source: torch's c10::TensorImpl; NumPy 2 allows as many
+MAX_HEADER_COUNT: Final = 2**63  # larger ones are no sizes, and their product would take time
 _OPTIMIZER_WORD: Final = re.compile(r"optim|exp_avg|momentum|adam")
 
 _ZIPS: Final = (".pt", ".pth", ".ckpt", ".bin", ".pkl", ".npz", ".pth.tar")
@@ -97,7 +99,10 @@ def _placed(entry: Any) -> tuple[int, int]:
     """(start, end) of a tensor in the data. Raises: ValueError where they are none, or not as long as its shape."""
     start, end = (int(place) for place in entry["data_offsets"])
     bits = re.search(r"[0-9]+", str(entry["dtype"]))
-    length = math.prod(int(count) for count in entry["shape"]) * (int(bits[0]) if bits else 8)
+    shape = [int(count) for count in entry["shape"]]
+    if len(shape) > MAX_DIMENSIONS or any(count > MAX_HEADER_COUNT for count in shape):
+        raise ValueError("no tensor has this shape")
+    length = math.prod(shape) * (int(bits[0]) if bits else 8)
     if not 0 <= start <= end or (end - start) * 8 != length:
         raise ValueError("a tensor's place does not fit its shape")
     return start, end

@@ -1,7 +1,8 @@
 """From a listing to checkpoints: which files belong together, whose layout they have, whether they are complete.
 
 Nothing that lies in a bucket or a folder makes it raise: what it does not understand is passed over, or reported as a
-problem. Files are looked into only through `read`, a few bytes at a time.
+problem, and so is what no rule foresaw, as a defect (`DEFECT`) of that one checkpoint. Files are looked into only
+through `read`, a few bytes at a time.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ MANY_LATE: Final = 2
 MAX_DEPTH: Final = 6  # folders between what is listed and a checkpoint
 LATEST: Final = "latest"
 MAX_LATEST_BYTES: Final = 1024
+DEFECT: Final = "it cannot be judged"  # the first words of the problem
 _TAG: Final = re.compile(r"[\w.=-]{1,200}")
 
 
@@ -117,6 +119,7 @@ class _FolderTree:
 def _descend(root: str, tree: _FolderTree, source: _Source, found: list[Found], depth: int = 0) -> None:
     prefix = f"{root}/" if root else ""
     name = root.rpartition("/")[2]
+    began = len(found)  # what is found from here on lies below `root`
     own = _own_folder(root, name, tree, source)
     if own is not None:
         found.append(own)
@@ -129,8 +132,10 @@ def _descend(root: str, tree: _FolderTree, source: _Source, found: list[Found], 
         for inner, below in tree.folders.items():
             if inner not in PASSED_OVER and not (inner.startswith(".") and not is_temporary(inner)):
                 _descend(prefix + inner, below, source, found, depth + 1)
-    _mark_after_latest(prefix, tree, source, found)
-    found += _stale_latest(prefix, tree, source.read, found)
+    if LATEST in tree.files:
+        below_here = found[began:]
+        _mark_after_latest(prefix, source, below_here)
+        found[began:] = [*below_here, *_stale_latest(prefix, tree, source.read, below_here)]
 
 
 def _own_folder(root: str, name: str, tree: _FolderTree, source: _Source) -> Found | None:
@@ -156,7 +161,7 @@ def _folder(root: str, folder: Folder) -> Found | None:
         if not (read_name(final).number is not None and state) or any(is_one_file(path) for path in folder.here):
             return None
         format_ = Format.UNKNOWN
-    step, problems = judge(format_, final, folder)
+    step, problems, has_weights, has_optimizer = _judged(format_, final, folder)
     if (
         not is_numbered(final)
         and format_ is Format.HF_TRAINER
@@ -167,7 +172,6 @@ def _folder(root: str, folder: Folder) -> Found | None:
     if is_temporary(name):
         problems = [f"{name} has a temporary name: its save or upload did not finish", *problems]
     files = {f"{prefix}{path}": size for path, size in folder.files.items()}
-    has_weights, has_optimizer = contents_of(format_, folder)
     return Found(
         format=format_,
         step=step,
@@ -179,13 +183,36 @@ def _folder(root: str, folder: Folder) -> Found | None:
     )
 
 
+def _judged(format_: Format, name: str, folder: Folder) -> tuple[int | None, list[str], bool | None, bool | None]:
+    """(step, problems, has weights, has an optimizer's state) of a folder in that format.
+
+    Whatever a file in it makes the rules raise is a problem of this one checkpoint, and not the end of a look.
+    """
+    try:
+        step, problems = judge(format_, name, folder)
+        has_weights, has_optimizer = contents_of(format_, folder)
+    except Exception as err:
+        return read_name(name).number, [_defect(err)], None, None
+    return step, problems, has_weights, has_optimizer
+
+
+def _defect(err: Exception) -> str:
+    return f"{DEFECT}: {type(err).__name__}: {err}"[:200]
+
+
 def _file(path: str, size: int, source: _Source) -> Found | None:
     name = path.rpartition("/")[2]
     if not is_one_file(name):
         return None
     folder = source.folder(name, path[: len(path) - len(name)], {name: size})
-    step, problems = one_file(name, folder)
-    has_weights, has_optimizer = (None, None) if problems else contents(folder, name)
+    has_weights: bool | None = None
+    has_optimizer: bool | None = None
+    try:
+        step, problems = one_file(name, folder)
+        if not problems:
+            has_weights, has_optimizer = contents(folder, name)
+    except Exception as err:
+        step, problems = read_name(name).number, [_defect(err)]
     return Found(
         format=Format.LIGHTNING if plain(name).endswith(".ckpt") else Format.ONE_FILE,
         step=step,
@@ -211,9 +238,9 @@ def latest_problem(raw: bytes, there: Collection[str], *, is_beside: bool) -> tu
     return tag, f"the file `latest` names {tag}, which is not there"
 
 
-def _mark_after_latest(prefix: str, tree: _FolderTree, source: _Source, found: list[Found]) -> None:
+def _mark_after_latest(prefix: str, source: _Source, found: list[Found]) -> None:
     """DeepSpeed writes `latest` when the tag that it names is whole; the tag's files are not written after that."""
-    if LATEST not in tree.files or prefix + LATEST not in source.times:
+    if prefix + LATEST not in source.times:
         return
     tag = (source.read(prefix + LATEST, 0, MAX_LATEST_BYTES) or b"").decode("utf-8", "replace").strip()
     for index, item in enumerate(found):

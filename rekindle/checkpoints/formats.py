@@ -262,8 +262,9 @@ def _weights(folder: Folder) -> list[str]:
     tag = deepspeed_tag(folder)
     if tag is not None:
         problems += [f"{tag}/{problem}" for problem in deepspeed_problems(folder.below(tag))]
-    for inner in (inner for inner in folder.folders if _is_fsdp(inner)):
-        problems += [f"{inner}/{problem}" for problem in dcp_problems(folder.below(inner))]
+    if any(_is_fsdp(inner) for inner in folder.folders):
+        for inner, part in folder.each_below().items():
+            problems += [f"{inner}/{problem}" for problem in dcp_problems(part)] if _is_fsdp(inner) else []
     indexes = [path for path in folder.here if path.endswith(".index.json")]
     for index in indexes:
         problems += _index(folder, index)
@@ -290,7 +291,7 @@ def _index(folder: Folder, path: str) -> list[str]:
         return [f"{path} is cut short, or no index of shards"]
     there = sum(folder.files.get(shard, 0) for shard in shards)
     if not problems and isinstance(total, int | float) and not isinstance(total, bool) and there < total:
-        problems.append(f"its model shards have {there} bytes, {path} says {int(total)}")
+        problems.append(f"its model shards have {there} bytes, {path} says {total}")
     return problems
 
 

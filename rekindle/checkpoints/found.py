@@ -16,6 +16,7 @@ NOT_A_NUMBER = "holds weights that are not a number"  # in a problem; nothing me
 
 MAX_NAMED = 100  # missing ranks that are worked out; more say nothing new
 MAX_PROBLEMS = 10  # said of one checkpoint; the rest is counted
+MAX_PROBLEM_CHARS = 300  # of each: names of files are quoted, and may be of any length
 
 
 class Format(StrEnum):
@@ -80,6 +81,25 @@ class Folder:
         times = {path[len(start) :]: time for path, time in self.times.items() if path.startswith(start)}
         return Folder(name=prefix, files=inside, read=read, times=times)
 
+    def each_below(self) -> dict[str, Folder]:
+        """Every folder directly in it, by name; the files are walked once, however many folders there are."""
+        files: dict[str, dict[str, int]] = {}
+        times: dict[str, dict[str, float]] = {}
+        for path, size in self.files.items():
+            name, slash, inner = path.partition("/")
+            if slash:
+                files.setdefault(name, {})[inner] = size
+                if path in self.times:
+                    times.setdefault(name, {})[inner] = self.times[path]
+
+        def reader(name: str) -> Read:
+            return lambda path, at, length: self.read(f"{name}/{path}", at, length)
+
+        return {
+            name: Folder(name=name, files=inside, read=reader(name), times=times.get(name, {}))
+            for name, inside in files.items()
+        }
+
     def written_after(self, last: str, files: Iterable[str]) -> list[str]:
         """Those of `files` that were written after `last`, which their writer writes last.
 
@@ -107,8 +127,8 @@ class Folder:
 
 
 def limited(problems: list[str]) -> tuple[str, ...]:
-    """At most MAX_PROBLEMS of them, each once."""
-    each = list(dict.fromkeys(problems))
+    """At most MAX_PROBLEMS of them, each once and cut to MAX_PROBLEM_CHARS."""
+    each = list(dict.fromkeys(problem[:MAX_PROBLEM_CHARS] for problem in problems))
     if len(each) <= MAX_PROBLEMS:
         return tuple(each)
     return (*each[:MAX_PROBLEMS], f"and {len(each) - MAX_PROBLEMS} more")

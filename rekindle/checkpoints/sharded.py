@@ -71,10 +71,13 @@ def _second_writer(folder: Folder, names: list[str], shards: Iterable[str]) -> l
 
     With rank-local metadata only this rank's own shards are its.
     """
-    late: list[str] = []
-    for name in names:
-        rank = name.removesuffix(".metadata")
-        late += folder.written_after(name, [shard for shard in shards if shard.startswith(f"{rank}_") or not rank])
+    of_rank: dict[str, list[str]] = {"": []}
+    for shard in shards:
+        of_rank[""].append(shard)
+        of_rank.setdefault(shard.rpartition("_")[0], []).append(shard)
+    late = [
+        path for name in names for path in folder.written_after(name, of_rank.get(name.removesuffix(".metadata"), []))
+    ]
     return [f"{LATE}: {late[0]} was written after .metadata"] if late else []
 
 
@@ -163,7 +166,8 @@ def is_deepspeed(folder: Folder) -> bool:
 
 def deepspeed_tag(folder: Folder) -> str | None:
     """The folder in it that a DeepSpeed engine saved into."""
-    return next((name for name in folder.folders if is_deepspeed(folder.below(name))), None)
+    inside = (path.split("/") for path in folder.files if path.count("/") == 1)
+    return next((name for name, file in inside if _STATES.search(file)), None)
 
 
 def deepspeed_problems(folder: Folder) -> list[str]:

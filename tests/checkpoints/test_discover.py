@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import pickle
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -410,3 +411,27 @@ def test_a_file_that_cannot_be_read_is_not_vouched_for() -> None:
     found = discover(shelf.listing, lambda *_: None)
     assert found
     assert not any(item.is_complete for item in found)
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        lambda n: ("checkpoint-1/trainer_state.json", *(f"checkpoint-1/d{i}/x" for i in range(n))),
+        lambda n: ("checkpoint-1/trainer_state.json", *(f"checkpoint-1/optimizer_{i}/x" for i in range(n))),
+        lambda n: [f"out/{i}/{name}" for i in range(n) for name in ("latest", "notes.txt")],
+        lambda n: [f"step-1/__{i}{end}" for i in range(n) for end in (".metadata", "_0.distcp")],
+    ],
+    ids=["folders", "parts", "latest", "ranks"],
+)
+def test_judging_takes_as_long_as_there_are_entries(names: Callable[[int], Iterable[str]]) -> None:
+    """Eight times the entries: 64 times as long where each is compared with each."""
+
+    def took_s(n: int) -> float:
+        listing = dict.fromkeys(names(n), 20)
+        times = dict.fromkeys(listing, 0.0)
+        began = time.process_time()
+        discover(listing, lambda _path, _start, size: b'{"global_step": 1}'[:size], times)
+        return time.process_time() - began
+
+    few = max(min(took_s(500) for _ in range(3)), 1e-3)
+    assert took_s(4000) / few < 30

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
 
 from chalicelib.domain.decide import Decision
@@ -17,7 +18,7 @@ from chalicelib.domain.model.evidence import Need, Suspicion, SuspicionKind
 from chalicelib.domain.model.incident import STOPPED_BY_ORDER, Incident, Phase, TimelineEntry
 from chalicelib.domain.model.job import Attempt, Job
 from chalicelib.domain.model.known import Known, Maybe, Unknown
-from chalicelib.domain.model.node import NodesSeen, is_in_service
+from chalicelib.domain.model.node import NodesSeen, NodeView, is_in_service
 from chalicelib.domain.model.node_findings import PLATFORM_KINDS
 from chalicelib.domain.model.observation import (
     NO_SIBLING,
@@ -54,6 +55,7 @@ from chalicelib.ports.operator import Policies
 from chalicelib.ports.platforms import HeadNodes, Mailbox, Schedulers
 from chalicelib.services.observe.breaker import one_too_many
 from chalicelib.services.observe.nodes import Nodes
+from chalicelib.services.observe.part import part_of
 from chalicelib.services.observe.policy import incident_policy
 from chalicelib.services.observe.run_checkpoints import RunCheckpoints
 from chalicelib.services.observe.siblings import ended_at_of, reported_attempts, unprotected
@@ -67,7 +69,7 @@ OVERDUE_SLACK = timedelta(seconds=90)  # a look later than this past its time is
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observer:
-    """Reads the world; writes decisions. Failing to read one thing makes that thing Unknown, not the look fail."""
+    """Reads the world; writes decisions. Failing to read one thing, even by a defect, makes that thing Unknown."""
 
     store: IncidentStore
     registry: JobRegistry
@@ -107,12 +109,15 @@ class Observer:
             "breaker_lifted_at": switches.breaker.lifted_at,
         }
         if incident.node is not None:
-            node = self.nodes.view(incident) if self.nodes else Unknown("nothing reaches nodes from here")
+            node: Maybe[NodeView] = Unknown("nothing reaches nodes from here")
+            if self.nodes is not None:
+                node = part_of(incident_id, "the node", partial(self.nodes.view, incident))
             return incident, Observation(observed_at=now, has_job=False, new_signals=looked.inbox, node=node, **at_once)
         job = standing.job
         if job is None:
             return incident, Observation(observed_at=now, has_job=False, new_signals=looked.inbox, **at_once)
-        attempt = self._attempt(job, incident.attempt or job.current_attempt)
+        part = partial(part_of, incident_id)
+        attempt = part("the attempt", partial(self._attempt, job, incident.attempt or job.current_attempt))
         attempts = self._earlier(job, incident, attempt)
         ended = with_end(attempts, attempt)
         attempts = with_last_step(attempts, attempt)
@@ -130,15 +135,15 @@ class Observer:
             began_again=began_again(attempts, attempt),
             began_before=began_before(attempts, incident.attempt),
             had_checkpoints=had_checkpoints(attempts, incident),
-            checkpoints=self._checkpoints(job, incident, attempt, ended),
-            reply=self._reply(job, incident),
-            suspicion=self._suspicion(job, incident, attempt),
+            checkpoints=part("the checkpoints", partial(self._checkpoints, job, incident, attempt, ended)),
+            reply=part("the reply", partial(self._reply, job, incident)),
+            suspicion=part("the ranks' reports", partial(self._suspicion, job, incident, attempt)),
             new_signals=looked.inbox,
             next_number=job.attempt_number + 1,
             current=job.current_attempt,
-            successor=self._successor(job, attempt),
-            sibling=self._sibling(job, incident, attempt, looked.inbox),
-            nodes=self._nodes(job, incident, attempt, looked.inbox),
+            successor=part("the successor", partial(self._successor, job, attempt)),
+            sibling=part("other attempts", partial(self._sibling, job, incident, attempt, looked.inbox)),
+            nodes=part("the nodes", partial(self._nodes, job, incident, attempt, looked.inbox)),
             gpus=job.size.gpus,
             node_count=node_count(job, attempt),
             platform=self.scheduler.of(job.platform).platform,
@@ -156,10 +161,10 @@ class Observer:
             gone = f"it is gone: its number was given to another job, submitted at {submitted_at:%Y-%m-%d %H:%M} UTC"
             return Known(AttemptView(name=name, status=AttemptStatus.GONE, detail=gone))
         try:
-            return Known(self.mailbox.heartbeat(job, view))
+            beat = part_of(job.job_id, "the heartbeat", lambda: Known(self.mailbox.heartbeat(job, view)))
         except RecoveryError as err:
-            unread = Unknown(f"the heartbeat cannot be read: {err}"[:200])
-            return Known(replace(view, last_step=unread, is_heartbeat_unread=True))
+            beat = Unknown(f"the heartbeat cannot be read: {err}"[:200])
+        return beat if isinstance(beat, Known) else Known(replace(view, last_step=beat, is_heartbeat_unread=True))
 
     def _successor(self, job: Job, seen: Maybe[AttemptView]) -> Maybe[AttemptView]:
         """What has taken the attempt's place in its submission: held, begun, or over already."""

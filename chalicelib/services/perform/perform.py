@@ -82,6 +82,21 @@ class ActionExecutor:
                 "a change was not published", extra={"incident_id": after.incident_id, "error": f"{err}"[:300]}
             )
 
+    def tell_failing(self, incident_id: str, *, generation: int, why: str) -> None:
+        """Page that an Incident's recovery fails again and again, without the Incident, which may be what fails."""
+        self.announcer.announce(
+            Notice(
+                token=f"{incident_id}.failing.{generation}",
+                sequence="",
+                severity=Severity.PAGE,
+                title=f"{incident_id}: its recovery fails, for the {generation}. time",
+                text=f"Nothing is done about it meanwhile. Each minute it is begun again. The failure: {why[:1000]}",
+                incident_id=incident_id,
+                job_id=None,
+                at=self.clock.now(),
+            )
+        )
+
     def act(self, action: Action, *, incident: Incident, policy: Policy, token: str) -> ActionResult:
         """Carry out one Action of `incident`; `token` is equal whenever the same Action is repeated.
 
