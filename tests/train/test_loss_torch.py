@@ -325,6 +325,20 @@ def test_a_real_scaler_that_skips_is_read_without_waiting_for_it(monitor: LiveMo
     assert scaler.get_scale() == 512.0
 
 
+def test_a_scaler_whose_scale_has_another_name_is_named_once_and_training_goes_on(
+    monitor: LiveMonitor, caplog: pytest.LogCaptureFixture
+) -> None:
+    scaler = torch.amp.GradScaler("cpu")
+    del scaler._scale
+    monitor.scaler(scaler)
+    for step in range(3):
+        monitor.step(step, loss=1.0)
+    assert [record.message for record in caplog.records if "GradScaler" in record.message] == [
+        "A GradScaler tells its scale only after a wait: skipped steps are not known"
+    ]
+    assert "scaler_skips" not in monitor.health()
+
+
 # ---- torch.compile -------------------------------------------------------------------------------------------------
 
 

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from types import FunctionType, MethodType
 
 from rekindle.monitor.base.state import BadStretch
+from rekindle.monitor.base.trouble import logger
 from rekindle.protocol.mailbox import LossState
 
 SKIPS_IN_A_ROW = 20  # 65,536 halved twenty times is 0.06: no gradient of a healthy run overflows there
@@ -85,6 +86,9 @@ def _reader(scaler: object, depth: int = 3) -> Callable[[], object] | None:
         return None
     if hasattr(scaler, "get_scale") and hasattr(scaler, "is_enabled"):  # torch.amp.GradScaler and its kin
         # `get_scale` waits for the device; `_scale` is the tensor behind it, None before the first loss.
+        if scaler.is_enabled() and not hasattr(scaler, "_scale"):
+            logger.warning("A %s tells its scale only after a wait: skipped steps are not known", type(scaler).__name__)
+            return None
         return (lambda: getattr(scaler, "_scale", None)) if scaler.is_enabled() else None
     if callable(is_fp16 := getattr(scaler, "fp16_enabled", None)):  # DeepSpeedEngine
         return (lambda: _deepspeed_scale(scaler)) if is_fp16() else None
