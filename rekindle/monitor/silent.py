@@ -125,15 +125,19 @@ class Monitor:
         """Whether the batch that `step` would use belongs to a window to leave out."""
         return self.resume.should_skip(step)
 
-    def batches(self, loader: Iterable[_Batch], last_step: int) -> Iterator[tuple[int, _Batch]]:
-        """(step, batch) from the step after the resume point to `last_step`, without the steps to leave out.
+    def batches(
+        self, loader: Iterable[_Batch], last_step: int, *, first_step: int | None = None
+    ) -> Iterator[tuple[int, _Batch]]:
+        """(step, batch) from `first_step` to `last_step`, without the steps to leave out.
+
+        first_step: by default the one after the resume point.
 
         The batch of a step that is left out is read and dropped, so that every later step has its own. `loader` is read
         again from its beginning when it ends: an epoch. Its first batch is that of the first step here: a loader or a
         dataset that is resumed by its `state_dict` stands there, a list of batches is cut by the script, and
         map-style data have `ResumableSampler`. Ends early where `should_stop`. Raises what `loader` raises.
         """
-        step, batches = (self.resume.step or 0) + 1, iter(loader)
+        step, batches = (self.resume.step or 0) + 1 if first_step is None else first_step, iter(loader)
         while step <= last_step and not self.should_stop:
             batch = next(batches, _END)
             if batch is _END:
