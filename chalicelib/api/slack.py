@@ -35,6 +35,7 @@ from chalicelib.domain.notices.channels import ChannelKind, Channels
 from chalicelib.ports.clock import Clock
 from chalicelib.ports.incidents import IncidentQuery, IncidentStore, Listings
 from chalicelib.services.operator.approvals import Approvals
+from chalicelib.services.operator.holds import Holds
 from chalicelib.services.operator.orders import Orders
 from chalicelib.services.operator.switches import Switches
 from chalicelib.services.reporting.outcome import Outcome, OutcomeKind
@@ -58,6 +59,8 @@ _DONE: Final = {
     Button.PAUSE: "All recoveries are paused.",
     Button.RESUME: "The pause is lifted.",
 }
+# What guards may hold: the words where one does.
+_HELD: Final = {Button.APPROVE: "Approved.", Button.DENY: "Denied.", Button.RESUME: "The pause is lifted."}
 
 
 class ChannelSource(Protocol):
@@ -93,6 +96,7 @@ class SlackHooks:
     approvals: Approvals
     orders: Orders
     switches: Switches
+    holds: Holds
     clock: Clock
     report: Callable[[Outcome], None]
     answer_s: float = ANSWER_S
@@ -160,7 +164,7 @@ class SlackHooks:
             return _taken()
         try:
             self.report(self._order(pressed, mark))
-            reply = words(_DONE[pressed.press])
+            reply = words(self._done(pressed))
         except Skip as skipped:
             reply = words(f"Nothing was done: {skipped.reason}.")
         except Permanent as err:
@@ -189,6 +193,18 @@ class SlackHooks:
             case Button.PAUSE | Button.RESUME:
                 why = f"pressed at {incident.incident_id}"
                 return self.switches.set_pause(pressed.press is Button.PAUSE, who=who, why=why)
+
+    def _done(self, pressed: ButtonPress) -> str:
+        """What was ordered, and what holds it now."""
+        if pressed.press not in _HELD:
+            return _DONE[pressed.press]
+        try:
+            held = [hold.text for hold in self.holds.of_incident(pressed.incident_id, is_order=False)]
+        except RecoveryError:
+            return f"{_HELD[pressed.press]} Whether something holds it now is not known."
+        if not held:
+            return _DONE[pressed.press]
+        return " ".join([_HELD[pressed.press], *(f"Held now: {text}." for text in held)])
 
     def _answer_press(self, pressed: ButtonPress, settings: SlackSettings, message: Message) -> None:
         """Shown only to the person who pressed. Lost where Slack is slow; the press counts all the same."""

@@ -144,6 +144,7 @@ class ApiParts(RecoveryParts):
             approvals=self.approvals,
             orders=self.orders,
             switches=self.switches,
+            holds=self.holds,
             clock=self.clock,
             report=self.observability.record,
         )

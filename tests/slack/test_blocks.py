@@ -17,6 +17,7 @@ from chalicelib.channels.slack.blocks import (
     MAX_MESSAGE_CHARS,
     Button,
     Message,
+    approval_blocks,
     incident_message,
     read_value,
     reply_message,
@@ -85,6 +86,12 @@ def test_a_press_asks_back_in_words_what_would_be_done_to_what() -> None:
     assert confirms[Button.APPROVE].startswith("May Rekindle replace ip-10-0-0-7 of ml (i-1)")
     assert "closed" in confirms[Button.DENY]
     assert "ReplaceNode" not in shown(message)
+
+
+def test_a_press_says_what_holds_the_step_now() -> None:
+    about = incident(paused_since=NOW)
+    approve = approval_blocks(about, approval(), can_press=True)[-1]["elements"][0]
+    assert approve["confirm"]["text"]["text"].startswith("Held now by pause: done once that lets go. May Rekindle ")
 
 
 def test_commands_are_shown_exactly_or_not_at_all() -> None:

@@ -35,8 +35,10 @@ from chalicelib.channels.slack.groups import SlackGroups
 from chalicelib.domain.model.approvals import ApprovalAnswer
 from chalicelib.domain.model.incident import Incident, Phase, TimelineEntry
 from chalicelib.domain.model.signal import SignalKind
+from chalicelib.domain.model.switches import ShadowScope
 from chalicelib.services.intake.intake import Intake
 from chalicelib.services.operator.approvals import Approvals
+from chalicelib.services.operator.holds import Holds
 from chalicelib.services.operator.orders import Orders
 from chalicelib.services.operator.switches import Switches
 from chalicelib.services.reporting.alarms import Alarms
@@ -209,6 +211,7 @@ def gate(slack: FakeSlack, aws: tuple[Any, Any]) -> Gate:
             clock=clock,
         ),
         switches=Switches(registry=registry, clock=clock),
+        holds=Holds(store=store, registry=registry, policies=FakePolicies(), clusters=FakeClusterReader(), clock=clock),
         clock=clock,
         report=outcomes.append,
         answer_s=60,
@@ -243,6 +246,17 @@ def test_who_comes_second_is_told_that_it_was_answered(gate: Gate) -> None:
     assert answers == ["approved"]
 
 
+def test_what_holds_an_approved_step_stands_in_the_reply(gate: Gate) -> None:
+    one = gate.open(incident(approvals=(approval(deadline_at=gate.clock.now() + timedelta(minutes=9)),)))
+    gate.registry.set_paused(True, who="ben", now=gate.clock.now(), why="change freeze")
+    gate.press(Button.APPROVE, one.incident_id, "ap-1")
+    assert gate.told()[0].startswith("Approved. Held now: the pause by ben since ")
+    gate.clock.step(timedelta(seconds=1))
+    gate.registry.set_shadow(ShadowScope.EVERYWHERE, "", True, who="ben", now=gate.clock.now())
+    gate.press(Button.RESUME, one.incident_id)
+    assert gate.told()[1].startswith("The pause is lifted. Held now: shadow mode (everywhere)")
+
+
 def test_cancel_and_pause_and_resume(gate: Gate) -> None:
     one = gate.open(incident())
     gate.press(Button.CANCEL, one.incident_id)
@@ -267,8 +281,9 @@ def test_a_press_costs_few_calls(gate: Gate) -> None:
     gate.press(Button.PAUSE, one.incident_id)  # the document and the secrets are remembered from here on
     gate.calls.clear()
     gate.press(Button.APPROVE, one.incident_id, "ap-1")
-    # the mark against replays, the Incident, the timeline's line, the Incident again, the order's two writes
-    assert gate.calls == {"PutItem": 3, "GetItem": 2, "UpdateItem": 1}
+    # the mark against replays, the Incident, the timeline's line, the Incident again, the order's two writes; then what
+    # holds it: the Incident and the switches
+    assert gate.calls == {"PutItem": 3, "GetItem": 4, "UpdateItem": 1}
 
 
 def test_a_press_counts_even_where_whoever_pressed_cannot_be_told(gate: Gate) -> None:

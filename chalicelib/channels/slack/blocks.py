@@ -16,7 +16,7 @@ from typing import Any, Final
 from chalicelib.channels.address import in_console
 from chalicelib.channels.slack.figures import figures, in_words, page_link
 from chalicelib.channels.slack.text import Element, code, escape, markup, moment, plain, verbatim
-from chalicelib.domain.model.approvals import Approval, ApprovalAnswer
+from chalicelib.domain.model.approvals import Approval, ApprovalAnswer, Guard
 from chalicelib.domain.model.incident import Incident, Phase
 from chalicelib.domain.model.known import Known
 from chalicelib.domain.notices.threads import LatestNotice
@@ -145,11 +145,19 @@ def approval_blocks(incident: Incident, approval: Approval, *, can_press: bool) 
         order = f"rekindle approvals approve {incident.incident_id} {approval.approval_id}"
         return [*blocks, _context(markup(f"Answer with {code(order, 200)} or `rekindle approvals deny …`"))]
     value = value_of(incident.incident_id, approval.approval_id)
-    done = f"{asked} Approved, it does so at once."
+    held = _held_now(incident, besides=approval.key)
+    done = f"Held now by {held}: done once that lets go. {asked}" if held else f"{asked} Approved, it does so at once."
     left = "It is not done: this Incident is closed, and everything is left as it is."
     approve = _button(Button.APPROVE, "Approve", value, style="primary", ask="Approve this?", more=done, yes="Approve")
     deny = _button(Button.DENY, "Deny", value, style="danger", ask="Deny this?", more=left, yes="Deny")
     return [*blocks, {"type": "actions", "elements": [approve, deny]}]
+
+
+def _held_now(incident: Incident, *, besides: str) -> str:
+    """What holds the Incident's next step, besides the question itself, as it was last observed."""
+    guards = [hold.guard.value for hold in incident.holds if hold.until is None and hold.guard is not Guard.APPROVAL]
+    names = dict.fromkeys([*(["pause"] if incident.paused_since is not None else []), *guards])
+    return ", ".join(name.replace("_", " ") for name in names if name != besides)
 
 
 def value_of(incident_id: str, approval_id: str = "") -> str:
