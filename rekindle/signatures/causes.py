@@ -20,7 +20,7 @@ from rekindle.signatures.responses import FirstResponse
 
 LINES_APART: Final = 1000  # in one log: many ranks print at once, and what they print arrives unsorted
 SECONDS_APART: Final = 60.0  # on one host: its own clock, but buffered output
-_DEPENDENT: Final = (CausalClass.NETWORK, CausalClass.ECHO)
+_DEPENDENT: Final = (CausalClass.NETWORK, CausalClass.ECHO, CausalClass.ENDED)
 MAX_NAMED: Final = 3  # nodes that a sentence names; the rest is counted
 
 
@@ -163,6 +163,8 @@ def _sentence(first: Finding, same: list[Finding], echoes: tuple[Echo, ...], une
     where = tuple(dict.fromkeys(place for finding in same if (place := finding.place)))
     if verdict.order is CausalClass.ECHO:
         head = f"Only echoes were seen, the first of them {verdict.label}{_on(where)}: the cause is elsewhere"
+    elif verdict.order is CausalClass.ENDED:
+        head = f"Only how it ended was seen, {verdict.label}{_on(where)} (rule {verdict.rule}): not of what"
     elif verdict.order is CausalClass.NEWS:
         head = f"Nothing but {verdict.label}{_on(where)} was recorded, which asks for nothing yet"
     else:

@@ -67,7 +67,7 @@ def verdict_of(rule: Rule) -> Verdict:
     row = LABELS[rule.label]
     return Verdict(
         label=rule.label,
-        fault=row.fault,
+        fault=rule.fault or row.fault,
         first_response=rule.response or row.response,
         rule=rule.name,
         order=rule.order or row.order,

@@ -34,6 +34,15 @@ HARMLESS: Final[tuple[Harmless, ...]] = (
         "github.com/ofiwg/libfabric/issues/11256",
     ),
     Harmless(
+        name="socket_retried",
+        needs=("socket.cpp",),
+        pattern=r"\[w[^\]\n]{0,80}\bsocket\.cpp:\d{1,5}\][^\n]{0,20}the (?:client|server) socket (?:has|cannot)"
+        r"[^\n]{0,400}",
+        example="[W1119 13:21:12.512 socket.cpp:752] [c10d] The client socket has failed to connect to [n04]:29500 "
+        "(errno: 97 - Address family not supported by protocol).",
+        source="PyTorch torch/csrc/distributed/c10d/socket.cpp: a warning is tried again; what fails is an error",
+    ),
+    Harmless(
         name="none_of_them",
         needs=("out of memory", "out-of-memory", "oom", "timeout", "hang", "crash", "deadlock", "interruption", "nan"),
         pattern=rf"\b(?:no|without|never|zero|{_COUNT_0}|free of) "

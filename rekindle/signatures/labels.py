@@ -53,6 +53,12 @@ class Label(StrEnum):
     KERNEL_PANIC = "kernel_panic"
     CPU_LOCKUP = "cpu_lockup"
     HUNG_TASK = "hung_task"
+    GPU_FAULT = "gpu_fault"
+    NEURON_DEVICE_ERROR = "neuron_device_error"
+    CAPACITY = "capacity"
+    PLATFORM_FAILURE = "platform_failure"
+    LAUNCH_FAILED = "launch_failed"
+    BAD_REQUEST = "bad_request"
 
 
 class CausalClass(IntEnum):
@@ -65,7 +71,8 @@ class CausalClass(IntEnum):
     PROCESS = 5  # numbers, code, orders: the earliest of them ended the run
     NETWORK = 6  # a peer that died looks like a broken link to the others
     ECHO = 7  # one rank's word about another's death
-    NEWS = 8  # a record that asks for nothing
+    ENDED = 8  # how others ended a process, or a launcher's word for it: the cause only where nothing else is there
+    NEWS = 9  # a record that asks for nothing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,6 +147,22 @@ LABELS: dict[Label, LabelRow] = {
             "NVIDIA Xid catalogue, the codes with a recovery of the device (xids.py)",
         ),
         _row(
+            Label.GPU_FAULT,
+            _F.NODE_HARDWARE,
+            _R.RESET_GPU,
+            _C.DEVICE,
+            "the driver reset an AMD GPU that hung, or found its memory in error",
+            "Linux drivers/gpu/drm/amd/amdgpu; ROCm ROCR-Runtime",
+        ),
+        _row(
+            Label.NEURON_DEVICE_ERROR,
+            _F.NODE_HARDWARE,
+            _R.REPLACE,
+            _C.DEVICE,
+            "a Trainium or Inferentia device failed; the kernel's own line names the remedy",
+            "AWS Neuron documentation, neuron-runtime/nrt-troubleshoot, hardware errors",
+        ),
+        _row(
             Label.NVLINK_ERROR,
             _F.NODE_HARDWARE,
             _R.REBOOT,
@@ -170,6 +193,38 @@ LABELS: dict[Label, LabelRow] = {
             _C.NODE,
             "a CPU no longer takes interrupts (hard), or no longer lets others run (soft: monitor)",
             "Linux Documentation/admin-guide/lockup-watchdogs.rst",
+        ),
+        _row(
+            Label.CAPACITY,
+            _F.PLATFORM_ERROR,
+            _R.WAIT,
+            _C.RESOURCE,
+            "the platform has no instances of this kind at the moment",
+            "sagemaker-python-sdk exceptions.CapacityError; EC2 InsufficientInstanceCapacity",
+        ),
+        _row(
+            Label.PLATFORM_FAILURE,
+            _F.PLATFORM_ERROR,
+            _R.RESTART_APP,
+            _C.RESOURCE,
+            "the platform itself failed, and says so",
+            "CreateTrainingJob RetryStrategy; SageMaker developer guide, cluster repair",
+        ),
+        _row(
+            Label.LAUNCH_FAILED,
+            _F.PLATFORM_ERROR,
+            _R.RESTART_APP,
+            _C.RESOURCE,
+            "the scheduler could not start the processes",
+            "Slurm slurm_errno.c and slurmstepd messages",
+        ),
+        _row(
+            Label.BAD_REQUEST,
+            _F.SOFTWARE_CRASH,
+            _R.ASK_OWNER,
+            _C.PROCESS,
+            "the platform refused the input or the configuration: the same request fails the same way",
+            "SageMaker FailureReason, prefix ClientError",
         ),
         _row(
             Label.HOST_OOM_KILLED,

@@ -19,6 +19,7 @@ class FirstResponse(StrEnum):
     ROLL_BACK = "roll_back"  # stop, resume from a verified checkpoint before the onset
     OLDER_CHECKPOINT = "older_checkpoint"  # quarantine this one, take the next older verified one
     SAVE_AND_RESUBMIT = "save_and_resubmit"  # save before the deadline, submit again when there is room
+    WAIT = "wait"  # there is no room: submit again later
     ASK_OWNER = "ask_owner"  # the same input will fail the same way
     UNKNOWN = "unknown"  # not in the table: never healthy, never a reason to act alone
 

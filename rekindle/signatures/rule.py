@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from rekindle.protocol.signals import FaultClass
 from rekindle.signatures.labels import CausalClass, Label
 from rekindle.signatures.responses import FirstResponse
 
@@ -21,8 +22,8 @@ def skeleton(raw: bytes) -> bytes:
 class Rule:
     """One row: `pattern` is searched in the excerpt in lower case (`is_cased`: as it is written).
 
-    `response` and `order` replace the label's own where this row knows better. `example` is a text that this row must
-    classify; `source` says whose words they are.
+    `fault`, `response` and `order` replace the label's own where this row knows better. `example` is a text that this
+    row must classify; `source` says whose words they are.
     """
 
     name: str
@@ -31,6 +32,7 @@ class Rule:
     example: str
     source: str
     is_cased: bool = False
+    fault: FaultClass | None = None
     response: FirstResponse | None = None
     order: CausalClass | None = None
 

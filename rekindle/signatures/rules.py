@@ -12,16 +12,18 @@ from typing import Final
 from rekindle.signatures.harmless import HARMLESS
 from rekindle.signatures.rule import Harmless, Rule
 from rekindle.signatures.rules_disks import ARRAYS, DISKS, FILE_SYSTEMS
-from rekindle.signatures.rules_gpu import CUDA, DEVICE, FABRIC
+from rekindle.signatures.rules_gpu import AMD, CUDA, DEVICE, FABRIC
 from rekindle.signatures.rules_host import MEMORY, STORAGE
 from rekindle.signatures.rules_kernel import PORTS, STALLS
 from rekindle.signatures.rules_network import ECHOES, NETWORK
+from rekindle.signatures.rules_neuron import NEURON
 from rekindle.signatures.rules_numbers import NUMBERS
+from rekindle.signatures.rules_platform import PLATFORM
 from rekindle.signatures.rules_run import ENDS, PYTHON
 
 __all__ = ["HARDWARE", "HARMLESS", "OTHERS", "RULES", "Harmless", "Rule"]
 
-HARDWARE: Final[tuple[Rule, ...]] = (*DEVICE, *FABRIC)
+HARDWARE: Final[tuple[Rule, ...]] = (*DEVICE, *AMD, *NEURON, *FABRIC)
 # Between these two stand the Xid records of applications (xids.py).
 _GROUPS: Final = (
     CUDA,
@@ -37,11 +39,18 @@ _GROUPS: Final = (
     NUMBERS,
     ENDS,
     PYTHON,
+    PLATFORM,
 )
 _BY_NAME: Final = {rule.name: rule for group in _GROUPS for rule in group}
 OTHERS: Final[tuple[Rule, ...]] = tuple(
     _BY_NAME[name]
     for name in (
+        "capacity",
+        "internal_server_error",
+        "cluster_repair",
+        "job_credential",
+        "topology",
+        "execve",
         "kernel_panic",
         "hard_lockup",
         "context_switch_timeout",
@@ -62,7 +71,9 @@ OTHERS: Final[tuple[Rule, ...]] = tuple(
         "ib_device",
         "host_oom",
         "slurm_node_fail",
+        "task_launch",
         "disk_full",
+        "mount_failed",
         "dataloader",
         "cuda_unknown",
         "raid_level",
@@ -97,12 +108,20 @@ OTHERS: Final[tuple[Rule, ...]] = tuple(
         "nccl_watchdog",
         "gloo_timeout",
         "store",
+        "store_peer",
         "nccl_remote",
+        "time_limit",
+        "client_error",
+        "ended_by_sigterm",
         "preemption",
+        "step_task_failure",
+        "step_cancelled",
         "user_cancelled",
         "page_allocation",
         "killed_9",
+        "aborted",
         "segfault",
+        "child_failed",
         "python_exception",
         "traceback",
         "exit_code",

@@ -90,7 +90,35 @@ DEVICE: Final[tuple[Rule, ...]] = (
     ),
 )
 
+AMD: Final[tuple[Rule, ...]] = (
+    Rule(
+        name="amdgpu_reset",
+        label=Label.GPU_FAULT,
+        pattern=r"\bhw exception by gpu node\b|\bamdgpu\b.{0,80}\bgpu reset (?:begin|end with ret)"
+        r"|\bamdgpu\b.{0,80}\b(?:fatal error during gpu init|gpu hang detected)\b",
+        example="amdgpu 0000:dd:00.0: amdgpu: GPU reset begin!",
+        source="Linux drivers/gpu/drm/amd/amdgpu/amdgpu_device.c; ROCm ROCR-Runtime; github.com/ROCm/ROCm/issues/4021",
+    ),
+    Rule(
+        name="amdgpu_ras",
+        label=Label.GPU_FAULT,
+        pattern=r"\bamdgpu\b.{0,120}\b[1-9]\d{0,9} (?:new )?uncorrectable hardware errors?\b"
+        r"|\bamdgpu\b.{0,120}\b(?:ras|poison)\b.{0,60}\b(?:uncorrectable|poison is consumed|fatal)",
+        example="amdgpu 0000:9d:00.0: amdgpu: socket: 6, die: 1, 2 new uncorrectable hardware errors detected in umc "
+        "block",
+        source="Linux drivers/gpu/drm/amd/amdgpu/amdgpu_ras.c",
+    ),
+)
+
 FABRIC: Final[tuple[Rule, ...]] = (
+    Rule(
+        # NVLink SHARP cannot be set up: the fabric manager was restarted under the GPUs.
+        name="nvls",
+        label=Label.NVLINK_ERROR,
+        pattern=r"\bnvls\.cc:\d{1,5} nccl warn .{0,40}\bcuda failure\b",
+        example="node2:242431:242479 [5] transport/nvls.cc:158 NCCL WARN Cuda failure 1 'invalid argument'",
+        source="github.com/NVIDIA/nccl/issues/1338, /976: reset the GPUs, or reboot",
+    ),
     Rule(
         name="sxid_fatal",
         label=Label.NVLINK_ERROR,

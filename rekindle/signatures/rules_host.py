@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from rekindle.protocol.signals import FaultClass
 from rekindle.signatures.labels import CausalClass, Label
 from rekindle.signatures.responses import FirstResponse
 from rekindle.signatures.rule import Rule
@@ -18,6 +19,7 @@ MEMORY: Final[tuple[Rule, ...]] = (
         r"|\bsystemd-oomd\b.{0,20}\bkilled \S{1,200} due to\b"
         r"|\bkilled process \d{1,9}(?:, uid \d{1,9},)? \(|memory cgroup out of memory"
         r"|\boomkilled\b|cgroup out-of-memory|low on resource: memory|low on memory|under memory pressure"
+        r"|\bslurm out_of_memory\b"
         r"|tasks? [\d,\-]{1,200}: out of memory|out_of_memory\b.{0,30}(?:slurm|state|job)|state=out_of_memory"
         r"|exceeded (?:job |step |its )?memory limit|memory limit.{0,40}(?:being killed|exceeded|killed)"
         r"|(?:cannot|can't|not) (?:able to )?allocate memory|not enough memory: you tried|\bmemoryerror\b|\bbad_alloc\b"
@@ -37,7 +39,8 @@ MEMORY: Final[tuple[Rule, ...]] = (
         order=CausalClass.NEWS,
     ),
     Rule(
-        # Who kills with SIGKILL does not say so; on a training node it is nearly always the OOM killer.
+        # A SIGKILL names no killer: often the OOM killer, as often a launcher that ends the others. It may be resumed
+        # like any crash; the same end at the same step twice still goes to the owner.
         name="killed_9",
         label=Label.HOST_OOM_KILLED,
         pattern=r"\bsigkill\b.{0,40}(?:received|: ?9)|(?:received|got|by|with) (?:signal )?sigkill\b|\bsignal 9\b"
@@ -46,7 +49,8 @@ MEMORY: Final[tuple[Rule, ...]] = (
         r"|(?:\A|\n)killed\s{0,3}(?:\Z|\n)",
         example="traceback : Signal 9 (SIGKILL) received by PID 6421",
         source="128 + SIGKILL; torch.distributed.elastic prints exitcode: -9",
-        order=CausalClass.PROCESS,
+        fault=FaultClass.SOFTWARE_CRASH,
+        order=CausalClass.ENDED,
     ),
 )
 
@@ -79,6 +83,15 @@ STORAGE: Final[tuple[Rule, ...]] = (
         example="RuntimeError: PytorchStreamReader failed reading zip archive: failed finding central directory",
         source="PyTorch inline_container.cc and serialization.py; safetensors; "
         "github.com/StrongResearch/isc-demos/issues/3; github.com/facebookresearch/XLM/issues/184",
+    ),
+    Rule(
+        name="mount_failed",
+        label=Label.STORAGE_IO_ERROR,
+        pattern=r"\bmount\.(?:lustre|nfs4?|efs): .{0,200}(?:can't parse nid|failed|timed out|no such|unreachable"
+        r"|refused|not known|not found)|\bmount\b.{0,120}\bfsx\b.{0,80}\bfailed\b",
+        example="mount.lustre: Can't parse NID 'fs-0a1b.fsx.eu-west-1.amazonaws.com@tcp:/be3hjbev'",
+        source="Lustre utils/mount_lustre.c; nfs-utils mount: the same mount fails the same way",
+        response=FirstResponse.ASK_OWNER,
     ),
     Rule(
         name="storage_io",

@@ -147,6 +147,14 @@ ECHOES: Final[tuple[Rule, ...]] = (
         "TSL coordination service, jax-ml/jax issue 35905",
     ),
     Rule(
+        # The store's client: its bare words have neither the store's name nor a peer's.
+        name="store_peer",
+        label=Label.RENDEZVOUS_STORE_FAILURE,
+        pattern=r"\bruntimeerror: (?:broken pipe|connection reset by peer|connection refused)\b",
+        example="RuntimeError: Broken pipe",
+        source="PyTorch torch/csrc/distributed/c10d/socket.cpp, Utils.hpp; pytorch/pytorch issue 116974",
+    ),
+    Rule(
         name="nccl_remote",
         label=Label.NCCL_REMOTE_ERROR,
         pattern=r"ncclremoteerror|ncclsystemerror|ncclinternalerror|remote process exited or there was a network error"

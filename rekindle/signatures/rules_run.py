@@ -36,17 +36,44 @@ ENDS: Final[tuple[Rule, ...]] = (
         r"|instance (?:interruption|termination) (?:notice|warning)|rebalance recommendation\b"
         r"|ec2 spot .{0,40}(?:interrupt|terminat)"
         r"|instance .{0,40}(?:marked for termination|will be (?:terminated|reclaimed|interrupted))|spot/instance-action"
-        r"|received (?:15|sigterm) death signal|received \d{0,2}\s?death signal.{0,4}(?!.)|got signal: 15\b"
         r"|(?:received|caught|got|handling|trapped) (?:signal |termination signal "
         r"|shutdown signal )?\(?(?:signals\.)?(?:sigterm|15)\b"
         r"|(?:signal|sigterm)[ :(]{1,3}15\)?.{0,20}(?:received|caught|shutting|terminat)|sigterm (?:received"
         r"|caught|detected|signal received)"
-        r"|\bsignal 15 \(sigterm\) received|terminated by (?:signal )?(?:15|sigterm)|exitcode\s{0,3}: -15"
-        r"|exit code 143\b"
         r"|due to (?:job )?requeue|due to time limit|\bjob .{0,40}requeued\b|scheduled maintenance event|"
-        r"\bmax(?:runtime|waittime)exceeded\b|node ?shutdown\b|terminationbykubelet|died with <signals\.sigterm",
+        r"\bnode ?shutdown\b|terminationbykubelet",
         example="slurmstepd: error: *** JOB 32391783 ON cn119 CANCELLED AT 2021-06-18T13:05:36 DUE TO PREEMPTION ***",
-        source="Slurm; EC2 Spot interruption notice; torch.distributed.elastic 'Received 15 death signal'; submitit",
+        source="Slurm; EC2 Spot interruption notice; submitit",
+    ),
+    Rule(
+        # A launcher passes SIGTERM on, whoever ended the run: of itself it says no more than that.
+        name="ended_by_sigterm",
+        label=Label.PREEMPTION,
+        pattern=r"received (?:15|sigterm) death signal|received \d{0,2}\s?death signal.{0,4}(?!.)|got signal: 15\b"
+        r"|\bsignal 15 \(sigterm\) received|terminated by (?:signal )?(?:15|sigterm)|exitcode\s{0,3}: -15"
+        r"|exit code 143\b|died with <signals\.sigterm",
+        example="WARNING:torch.distributed.elastic.agent.server.api:Received 15 death signal, shutting down workers",
+        source="torch.distributed.elastic agent/server/api.py, multiprocessing/errors; 128 + SIGTERM",
+        order=CausalClass.ENDED,
+    ),
+    Rule(
+        # Since Slurm 25.05 or so the step's own line names the task.
+        name="step_task_failure",
+        label=Label.PYTHON_EXCEPTION_USER_CODE,
+        pattern=r"cancelled at .{0,60}due to task failure",
+        example="slurmstepd: error: *** STEP 7.0 ON node042 CANCELLED AT 2026-05-14T09:31:02 DUE TO TASK FAILURE ***",
+        source="Slurm 26.05 slurmstepd",
+        order=CausalClass.ENDED,
+    ),
+    Rule(
+        # Up to Slurm 24.11 srun's own end of a step, after a task failed, reads like this. scancel prints *** JOB as
+        # well, and "forcing job termination".
+        name="step_cancelled",
+        label=Label.USER_CANCELLED,
+        pattern=r"\*\*\* step \S{1,40} on \S{1,80} cancelled at \d{4}-\d\d-\d\dt[\d:]{8}(?:\.\d{1,6})?\s{0,3}\*\*\*",
+        example="slurmstepd: error: *** STEP 218211.0 ON node042 CANCELLED AT 2024-05-14T09:31:02 ***",
+        source="Slurm up to 24.11, slurmstepd: srun --kill-on-bad-exit and scancel alike",
+        order=CausalClass.ENDED,
     ),
     Rule(
         name="user_cancelled",
@@ -82,24 +109,46 @@ ENDS: Final[tuple[Rule, ...]] = (
         source="PyTorch torch/utils/data/dataloader.py; _utils/signal_handling.py",
     ),
     Rule(
+        # NCCL's watchdog, glibc and Python end a process with SIGABRT once something else has gone wrong.
+        name="aborted",
+        label=Label.SEGFAULT,
+        pattern=r"\baborted \(core dumped\)|\bfatal python error: aborted\b"
+        r"|exit(?:ed with)? ?(?:code|status)\s{0,3}[:=]?\s{0,3}\(?(?:-6|134)\b|\bsigabrt\b.{0,30}(?:received|: ?6)"
+        r"|signal 6 \(|died with <signals\.sigabrt",
+        example="srun: error: node042: task 3: Aborted (core dumped)",
+        source="PyTorch ProcessGroupNCCL.cpp ends the process; torch.distributed.elastic prints exitcode: -6; 128 + "
+        "SIGABRT",
+        order=CausalClass.ENDED,
+    ),
+    Rule(
         name="segfault",
         label=Label.SEGFAULT,
         pattern=r"\bsegfault at\b|\bsegfault(?:ed)?\b(?!\w)|segmentation fault|\bsigsegv\b|\bsignal(?: |: )11\b"
         r"|(?<!pcie )\bbus error\b"
         r"|\bsigbus\b"
-        r"|exit(?:ed with)? ?(?:code|status)\s{0,3}[:=]?\s{0,3}(?:-11|139|-7|135|-6|134)\b|core dumped"
+        r"|exit(?:ed with)? ?(?:code|status)\s{0,3}[:=]?\s{0,3}\(?(?:-11|139|-7|135)\b|core dumped"
         r"|general protection (?:fault|ip)"
         r"|\btraps: .{0,60}\btrap (?:invalid opcode|divide error|stack segment|int3) ip:"
         r"|address not mapped"
         r"|double free or corruption|(?:free|realloc|munmap_chunk)\(\): invalid|malloc\(\): (?:corrupt|invalid"
         r"|unsorted|memory)"
-        r"|corrupted (?:size|double-linked)|stack smashing detected|\bsigabrt\b.{0,30}(?:received|: ?6)|signal 6 \(",
+        r"|corrupted (?:size|double-linked)|stack smashing detected",
         example="python[4123]: segfault at 0 ip 00007f3c9e2a sp 00007ffd4a8e error 4 in libtorch_cuda.so",
         source="Linux x86 fault.c; torch.distributed.elastic prints exitcode: -11 and Signal 11 (SIGSEGV)",
     ),
 )
 
 PYTHON: Final[tuple[Rule, ...]] = (
+    Rule(
+        # A launcher's own exception: a child of it failed, and has said of what.
+        name="child_failed",
+        label=Label.PYTHON_EXCEPTION_USER_CODE,
+        pattern=r"\bchildfailederror\b|\bcalledprocesserror\b|\bexecuteuserscripterror\b|\bsignalexception\b"
+        r"|\bprocess(?:raised|exited)exception\b",
+        example="torch.distributed.elastic.multiprocessing.errors.ChildFailedError: ",
+        source="torch.distributed.elastic; torch.multiprocessing.spawn; subprocess; sagemaker-training-toolkit",
+        order=CausalClass.ENDED,
+    ),
     Rule(
         name="python_exception",
         label=Label.PYTHON_EXCEPTION_USER_CODE,
@@ -114,12 +163,12 @@ PYTHON: Final[tuple[Rule, ...]] = (
     Rule(
         name="traceback",
         label=Label.PYTHON_EXCEPTION_USER_CODE,
-        pattern=r"traceback \(most recent call last\)|\bchildfailederror\b|error executing job with overrides"
+        pattern=r"traceback \(most recent call last\)|error executing job with overrides"
         # The program called NCCL wrongly: ncclInvalidUsage, ncclInvalidArgument.
         r"|\bncclinvalid(?:usage|argument)\b",
         example="[rank0]: Traceback (most recent call last):",
-        source="CPython traceback module; torch.distributed.elastic ChildFailedError; Hydra; NCCL ncclResult_t",
-        order=CausalClass.ECHO,
+        source="CPython traceback module; Hydra; NCCL ncclResult_t",
+        order=CausalClass.ENDED,
     ),
     Rule(
         name="exit_code",
@@ -127,9 +176,9 @@ PYTHON: Final[tuple[Rule, ...]] = (
         pattern=r"worker group failed\b|exit(?:ed with| with)? ?(?:exit )?(?:code"
         r"|status)\s{0,3}[:=]?\s{0,3}\(?[1-9]\d{0,2}\b"
         r"|exitcode\s{0,3}[:=]\s{0,3}-?[1-9]\d{0,2}\b"
-        r"|executeuserscripterror|exits with return code = -?[1-9]|returned non-zero exit status [1-9]",
+        r"|exits with return code = -?[1-9]|returned non-zero exit status [1-9]",
         example="srun: error: node042: task 3: Exited with exit code 1",
         source="srun; torch.distributed.elastic; sagemaker-training-toolkit; DeepSpeed launcher",
-        order=CausalClass.ECHO,
+        order=CausalClass.ENDED,
     ),
 )

@@ -6,6 +6,7 @@ something of, the device or the application; the fault and the first response ar
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Final
 
@@ -28,6 +29,7 @@ XID_LABELS: Final[dict[int, Label]] = {
 }
 _HARDWARE_WITHOUT_LABEL: Final = Label.XID_GPU_FAULT
 _APPLICATION_WITHOUT_LABEL: Final = Label.XID_APPLICATION_FAULT
+_PREVIOUS: Final = re.compile(r"caused by previous xid (\d{1,3})\b", re.IGNORECASE)
 _OF_HARDWARE: Final = (CausalClass.DEVICE, CausalClass.FABRIC)
 
 
@@ -50,11 +52,14 @@ class XidVerdict:
 def read_xids(text: str) -> XidVerdict | None:
     """The verdict of the most telling Xid record in a text; None where all are echoes or bookkeeping (43, 45, …).
 
-    Xid 154's own words win over the table: they are the driver's verdict on its companion.
+    Xid 154's own words win over the table: they are the driver's verdict on its companion. An Xid 45 that names the Xid
+    before it (github.com/NVIDIA/open-gpu-kernel-modules/issues/1150) is that one, and an NVLink error that has cost the
+    process its channels is no longer news.
     """
     codes = find_xids(text)
     stated = response_from_text(text) if 154 in codes else FirstResponse.UNKNOWN
     found = [verdict for code in codes if code != 154 and (verdict := _verdict(code)) is not None]
+    found += [cut for code in _PREVIOUS.findall(text[:16000]) if (cut := _torn_down(int(code))) is not None]
     best = min(found, key=lambda verdict: (verdict.order, _weight(verdict.response)), default=None)
     if stated is FirstResponse.UNKNOWN:
         return best
@@ -69,6 +74,19 @@ def read_xids(text: str) -> XidVerdict | None:
     if best is None:
         return None
     return XidVerdict(xid=best.xid, label=best.label, fault=best.fault, response=stated, order=best.order)
+
+
+def _torn_down(code: int) -> XidVerdict | None:
+    """The verdict on a link's error that tore down channels; None for any other code, whose own row says it all."""
+    if XID_LABELS.get(code) is not Label.NVLINK_ERROR:
+        return None
+    return XidVerdict(
+        xid=code,
+        label=Label.NVLINK_ERROR,
+        fault=FaultClass.NODE_HARDWARE,
+        response=FirstResponse.REBOOT,
+        order=CausalClass.FABRIC,
+    )
 
 
 def _verdict(code: int) -> XidVerdict | None:

@@ -236,4 +236,10 @@ BENIGN_LINES: Final[tuple[str, ...]] = (
     "",
     "   ",
     "ok",
+    "[W socket.cpp:601] [c10d] The client socket has failed to connect to [10.0.0.4]:29500 (errno: 111 - Connection "
+    "refused).",
+    "[rank3]:[W1119 13:21:12.512 socket.cpp:752] [c10d] The client socket cannot be initialized to connect to [head]",
+    "amdgpu 0000:9d:00.0: {1}socket: 6, die: 1, 1533 new correctable hardware errors detected in xgmi_wafl block",
+    "amdgpu 0000:9d:00.0: amdgpu: GPU recovery is enabled",
+    "neuron: Neuron Driver loaded, 16 devices found",
 )

@@ -129,12 +129,8 @@ FAULTS: Final[dict[Label, tuple[str, ...]]] = {
         "jaxlib.xla_extension.XlaRuntimeError: DEADLINE_EXCEEDED: Barrier timed out. Barrier_id: "
         "PjRT_Client_Connect. Timed out task names: /job:jax_worker/replica:0/task:6",
         "DEADLINE_EXCEEDED: Deadline Exceeded\nRPC: /tensorflow.CoordinationService/RegisterTask",
-        "[W socket.cpp:601] [c10d] The client socket has failed to connect to [10.0.0.4]:29500 (errno: 111 - "
-        "Connection refused).",
         "[E socket.cpp:793] [c10d] The client socket has timed out after 60s while trying to connect to (10.0.0.4, "
         "29500).",
-        "[W socket.cpp:601] [c10d] The client socket has failed to connect to [head]:29500 (errno: 111 - Connection "
-        "refused).",
         "torch.distributed.elastic.rendezvous.api.RendezvousConnectionError: The connection to the C10d store has "
         "failed. "
         "See inner exception for details.",
@@ -568,4 +564,36 @@ FAULTS: Final[dict[Label, tuple[str, ...]]] = {
         "Training interrupted by user at step 300",
         "srun: forcing job termination",
     ),
+    L.GPU_FAULT: (
+        "[76914.214195] amdgpu 0000:dd:00.0: amdgpu: GPU reset begin!",
+        "HW Exception by GPU node-7 (Agent handle: 0x9f2c1b0) reason :GPU Hang",
+        "amdgpu 0000:9d:00.0: amdgpu: socket: 6, die: 1, 2 new uncorrectable hardware errors detected in umc block",
+    ),
+    L.NEURON_DEVICE_ERROR: (
+        "kernel: NEURON_HW_ERR=NC_UNCORRECTABLE_ERROR nd-id=0 nc-id=0 action=TERMINATE_INSTANCE",
+        "kernel: NEURON_HW_ERR=HBM_UNCORRECTABLE_ERROR affecting neuron devices",
+        "ERROR NRT:nrt_infodump Failure: NRT_EXEC_HW_ERR_DMA_ABORT in nrt_execute()",
+        "RuntimeError: nrt_execute failed with status code 1202",
+        "ERROR TDRV:tdrv_get_dev_info No neuron device available",
+        "[MLA 0][NC 0] DMA TX engine 0 is in an abort state",
+        "NRT_EXEC_SW_NQ_OVERFLOW",
+    ),
+    L.CAPACITY: (
+        "CapacityError: Unable to provision requested ML compute capacity. Please retry.",
+        "An error occurred (InsufficientInstanceCapacity) when calling the RunInstances operation: We currently do not "
+        "have sufficient p5.48xlarge capacity in the Availability Zone you requested",
+        "sagemaker.exceptions.CapacityError: Error for Training job llm: Failed. Reason: CapacityError: Unable",
+    ),
+    L.PLATFORM_FAILURE: (
+        "InternalServerError: We encountered an internal error. Please try again.",
+        "Repairing training cluster due to hardware failure",
+    ),
+    L.LAUNCH_FAILED: (
+        "srun: error: Task launch for StepId=51.0 failed on node p5-2: Job credential expired",
+        "srun: error: Application launch failed: Job credential expired",
+        "sbatch: error: Batch job submission failed: Requested topology configuration is not available",
+        "slurmstepd: error: execve(): train.py: No such file or directory",
+        "Slurm BOOT_FAIL: NodeDown",
+    ),
+    L.BAD_REQUEST: ("ClientError: Data download failed: no S3 objects found under the prefix",),
 }

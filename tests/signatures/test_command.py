@@ -47,16 +47,33 @@ def command(data: bytes, *args: str) -> subprocess.CompletedProcess[bytes]:
 def objects(data: bytes) -> list[dict[str, str | None]]:
     out = io.StringIO()
     print_objects(read_lines(io.BytesIO(data)), out)
-    return [json.loads(line) for line in out.getvalue().splitlines()]
+    *lines, cause = [json.loads(line) for line in out.getvalue().splitlines()]
+    assert set(cause) == {"root_cause"}
+    return lines
 
 
 def test_one_object_per_line_in_order_for_the_process_itself() -> None:
     done = command("\n".join(LINES).encode() + b"\n", "--json")
     assert (done.returncode, done.stderr) == (0, b"")
-    found = [json.loads(line) for line in done.stdout.splitlines()]
+    *found, last = [json.loads(line) for line in done.stdout.splitlines()]
     classifier = Classifier()
-    assert found == [classifier.classify(line).to_json() for line in LINES]
-    assert all(set(item) == {"label", "fault", "first_response", "rule"} for item in found)
+    for number, (item, line) in enumerate(zip(found, LINES, strict=True), start=1):
+        text = item.pop("text", None)
+        assert (text is None) is (item["label"] == "benign")
+        assert item == {"line": number, **classifier.classify(line).to_json()}
+    assert found[last["root_cause"]["line"] - 1]["label"] == last["root_cause"]["label"]
+
+
+def test_the_last_object_is_the_root_cause_with_its_line_and_text() -> None:
+    log = (
+        b"step 1\n[rank3]: RuntimeError: NCCL error: remote process exited or there was a network error\n"
+        b"Exited with exit code 1\n"
+    )
+    cause = json.loads(command(log, "--json").stdout.splitlines()[-1])["root_cause"]
+    assert (cause["label"], cause["line"], cause["rank"]) == ("nccl_remote_error", 2, 3)
+    assert cause["first_response"] == "find_cause"
+    assert cause["text"].startswith("[rank3]: RuntimeError")
+    assert json.loads(command(b"ok\n", "--json").stdout.splitlines()[-1])["root_cause"]["label"] == "benign"
 
 
 def test_an_empty_input_and_a_last_line_without_its_end() -> None:
@@ -156,7 +173,7 @@ def test_a_reader_who_has_seen_enough_is_no_error() -> None:
     assert writer.stderr is not None
     writer.stdin.write(b"ok\n")
     writer.stdin.flush()
-    assert writer.stdout.readline().startswith(b'{"label"')
+    assert writer.stdout.readline().startswith(b'{"line": 1')
     writer.stdout.close()
     writer.stdin.write(b"ok\n" * 1000)
     writer.stdin.close()

@@ -143,3 +143,37 @@ def test_time_decides_on_one_host_and_not_between_two() -> None:
     assert root_cause([*echoes, said(late, node="a", at=900.0)]).label is Label.NCCL_TIMEOUT
     assert root_cause([*echoes, said(late, node="a", at=610.0)]).label is Label.ECC_UNCORRECTABLE
     assert root_cause([*echoes, said(late, node="b", at=900.0)]).label is Label.ECC_UNCORRECTABLE  # clocks differ
+
+
+def test_how_others_ended_a_process_is_the_cause_only_where_nothing_else_is_there() -> None:
+    ends = [
+        "srun: error: gn2301: task 1: Exited with exit code 1",
+        "srun: error: node-0-31: task 3: Aborted (core dumped)",
+        "slurmstepd: error: *** STEP 52110377.1 ON gn2301 CANCELLED AT 2024-01-09T11:02:41 ***",
+        "slurmstepd: error: *** STEP 7.0 ON gn2301 CANCELLED AT 2026-01-09T11:02:41 DUE TO TASK FAILURE ***",
+        "WARNING:torch.distributed.elastic.agent.server.api:Received 15 death signal, shutting down workers",
+        "E0211 torch/distributed/elastic/multiprocessing/api.py:869] failed (exitcode: -9) local_rank: 3",
+        "E0211 torch/distributed/elastic/multiprocessing/api.py:869] failed (exitcode: -6) local_rank: 3",
+        "torch.distributed.elastic.multiprocessing.errors.ChildFailedError:",
+        "Traceback (most recent call last):",
+    ]
+    for end in ends:
+        assert classify(end).order is CausalClass.ENDED
+        for text in (TIMEOUT.format(3), "ncclRemoteError: A call failed", "NET/IB : Got completion with status=12"):
+            wanted = classify(text).label
+            for findings in ([said(end, at=1.0), said(text, at=2.0)], [said(text, at=1.0), said(end, at=2.0)]):
+                assert root_cause(findings, is_one_log=True).label is wanted
+        alone = root_cause([said(end)])
+        assert alone.label is classify(end).label
+        assert "not of what" in alone.text
+
+
+def test_a_true_cancel_stays_a_persons_decision() -> None:
+    job = said("slurmstepd: error: *** JOB 218211 ON node042 CANCELLED AT 2024-05-14T09:31:02 ***", at=1.0)
+    assert root_cause([job, said("ncclRemoteError: A call failed", at=2.0)]).label is Label.USER_CANCELLED
+
+
+def test_an_xid_45_is_the_xid_that_it_names() -> None:
+    verdict = classify("NVRM: Xid (PCI:0000:dc:00): 45, pid=18, name=python3, Ch 00000000 caused by previous Xid 149")
+    assert (verdict.label, verdict.first_response) == (Label.NVLINK_ERROR, FirstResponse.REBOOT)
+    assert classify("NVRM: Xid (PCI:0000:dc:00): 45, pid=18, name=python3").label is Label.BENIGN

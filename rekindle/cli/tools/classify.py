@@ -1,8 +1,8 @@
 """`rekindle classify [FILE]`: classifies each line of a log and names the root cause of a failure.
 
 Memory is bounded for any input: lines are read as bytes in chunks, and only the head and the tail are kept of a line
-that is longer than the classifier reads. With --json it prints one object per line, in order, also for ordinary lines;
-without it a table of the problems that were found, and the root cause.
+that is longer than the classifier reads. With --json it prints one object per line, in order, also for ordinary lines,
+and one for the root cause at the end; without it a table of the problems that were found, and the root cause.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any, BinaryIO, Final, TextIO
 
 from rekindle.client.errors import BadFile
 from rekindle.client.table import Column, Style, clean, render
-from rekindle.signatures.causes import LINES_APART, Finding, root_cause
+from rekindle.signatures.causes import LINES_APART, Cause, Finding, root_cause
 from rekindle.signatures.classifier import HEAD_BYTES, MAX_JSON_BYTES, TAIL_BYTES, Classifier, Verdict
 from rekindle.signatures.labels import LABELS, Label
 from rekindle.signatures.places import node_in, rank_in
@@ -55,7 +55,9 @@ def register(commands: Any) -> None:
     help_ = "what each line of a log says, and the root cause"
     parser = commands.add_parser("classify", help=help_, description=help_, allow_abbrev=False)
     parser.add_argument("file", nargs="?", default="-", metavar="FILE", help="the log (default: standard input)")
-    parser.add_argument("--json", action="store_true", help="one object per line, in order, ordinary lines too")
+    parser.add_argument(
+        "--json", action="store_true", help="one object per line, in order, ordinary lines too; last, the root cause"
+    )
     parser.set_defaults(run=run)
 
 
@@ -110,20 +112,43 @@ def _shortened(line: bytes) -> bytes:
 
 
 def print_objects(chunks: Iterator[list[bytes]], out: TextIO) -> None:
-    """One JSON object per line, flushed after each chunk, so that a log can be followed."""
-    classify = Classifier().classify
+    """One JSON object per line, flushed after each chunk, so that a log can be followed; the root cause as the last."""
+    classifier, found = Classifier(), _Found()
     encoded: dict[Verdict, str] = {}  # most lines share a few verdicts
+    number = 0
     for lines in chunks:
         texts: list[str] = []
         for line in lines:
-            verdict = classify(line)
-            text = encoded.get(verdict)
-            if text is None:
-                text = encoded[verdict] = json.dumps(verdict.to_json())
-            texts.append(text)
+            number += 1
+            verdict = classifier.classify(line)
+            fields = encoded.get(verdict)
+            if fields is None:
+                fields = encoded[verdict] = json.dumps(verdict.to_json())[1:]
+            if verdict.label is Label.BENIGN:
+                texts.append(f'{{"line": {number}, {fields}')
+                continue
+            read = line[:HEAD_BYTES].decode("utf-8", "replace")
+            found.add(verdict, number, read)
+            texts.append(f'{{"line": {number}, "text": {json.dumps(read.strip()[:MAX_TEXT_CHARS])}, {fields}')
         texts.append("")
         out.write("\n".join(texts))
         out.flush()
+    out.write(json.dumps({"root_cause": _cause_object(root_cause(found.findings.values(), is_one_log=True))}) + "\n")
+
+
+def _cause_object(cause: Cause) -> dict[str, Any]:
+    finding = cause.finding
+    if finding is None:
+        return {"label": cause.label.value, "fault": None, "first_response": cause.first_response.value}
+    return {
+        **finding.verdict.to_json(),
+        "line": int(finding.at or 0),
+        "text": finding.text,
+        "node": finding.node,
+        "rank": finding.rank,
+        "suspects": list(cause.suspects[:8]),
+        "explanation": cause.text,
+    }
 
 
 def summary(chunks: Iterator[list[bytes]], style: Style) -> str:
@@ -173,7 +198,8 @@ class _Found:
         if known is not None:
             self.findings[key] = replace(known, count=known.count + 1)
         else:
-            self.findings[key] = Finding(verdict=verdict, node=key[2], rank=key[3], at=float(number))
+            text = text.strip()[:MAX_TEXT_CHARS]
+            self.findings[key] = Finding(verdict=verdict, node=key[2], rank=key[3], at=float(number), text=text)
 
 
 def _table(rows: Mapping[Label, _Row], style: Style) -> str:
