@@ -25,7 +25,7 @@ from rekindle.monitor.base.trouble import logger
 WRITING, REPLACED = ".rekindle-writing", ".rekindle-replaced"  # ends of names that no framework reads as a checkpoint
 
 COME_S: Final = 30.0  # for the other ranks' parts of a save, once one rank has left it in the middle
-TRIAL_BYTES: Final = 2**20  # that are written where a save goes to: a full disk, a quota and a lost mount refuse them
+TRIAL_BYTES: Final = 2**16  # that are written where a save goes to: a full disk, a quota and a lost mount refuse them
 
 
 class SaveFailed(RuntimeError):
