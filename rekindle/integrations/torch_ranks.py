@@ -63,7 +63,8 @@ def end_collectives() -> None:
         if is_seen("torch", "a save that is given up ends at the timeout of its groups"):
             dist.distributed_c10d._abort_process_group()  # all groups at once: `abort` of one by one may lock up
         else:
-            dist.group.WORLD.abort()
+            if hasattr(dist.group.WORLD, "abort"):
+                dist.group.WORLD.abort()
             dist.destroy_process_group()
 
 
@@ -120,7 +121,8 @@ def store() -> TorchStore:
     if _shared is not None and _shared[0] == number:
         return _shared[1]
     rank, world_size = rank_and_world()
-    default: Any = dist.group.WORLD.get_group_store()
+    of_group = getattr(dist.group.WORLD, "get_group_store", None)  # newer than some versions of torch that are in use
+    default: Any = of_group() if of_group is not None else dist.distributed_c10d._get_default_store()
     # torchrun may keep one store for all its restarts: what an earlier start wrote must not be taken for this one's.
     again = process_environment().get("TORCHELASTIC_RESTART_COUNT") or "0"
     first = TorchStore(default, f"start-{again}-{number}", world_size)
