@@ -13,6 +13,7 @@ from typing import Any, Final
 import pytest
 from moto import mock_aws
 
+from chalicelib.domain.model.switches import ShadowScope
 from chalicelib.domain.policy.document import Policy
 from rekindle.client.api import Client
 from rekindle.client.errors import CommandFailed, Exit, NotFound
@@ -177,6 +178,77 @@ def test_what_the_service_says_of_its_holds_stands_in_the_answer(rekindle: Run, 
         Client(url=service.url).get("/holds", job_id="typo")
 
 
+_LATER: Final = "not this order, but what Rekindle decides by itself after it"
+# What is switched on, and what every order that it holds then says of it before it asks.
+STATES: Final = {
+    "nothing": "",
+    "pause": "the pause by ada since 2026-11-20 10:00 UTC (change freeze) holds it until `rekindle switches unpause`",
+    "shadow": "shadow mode (everywhere): it is recorded and told, and nothing is done",
+    "window": f"the window night holds until Sat 00:00 UTC: {_LATER}",
+    "breaker": f"the fleet-wide breaker is open since 2026-11-20 10:00 UTC (6 Incidents in ten minutes): {_LATER}",
+}
+# Each order, the first line of what it says it will do, and whether what is switched on holds it.
+ORDERS: Final[tuple[tuple[tuple[str, ...], str, bool], ...]] = (
+    (("checkpoint", "lm"), "Checkpoint of lm:", True),
+    (("stop", "lm"), "Stop lm, to stay stopped:", True),
+    (("resubmit", "lm"), "Resubmit lm:", True),
+    (("nodes", "reboot", "ml/ip-1"), "Reboot ip-1 of ml:", True),
+    (("cancel", "INCIDENT"), "Cancel INCIDENT (unclear, now open):", False),
+    (("register", "other"), "Protect other:", False),
+    (("dead-letters", "events", "redrive"), "Feed the quarantined events in again:", False),
+    (("dead-letters", "notices", "redrive"), "Send the undelivered notices again:", False),
+)
+READS: Final = (
+    ("status",),
+    ("jobs",),
+    ("jobs", "lm"),
+    ("incidents",),
+    ("show", "INCIDENT"),
+    ("clusters",),
+    ("switches",),
+)
+
+
+def _switched(service: FakeService, state: str) -> None:
+    now = service.clock.now()
+    match state:
+        case "pause":
+            service.registry.set_paused(True, who="ada", now=now, why="change freeze")
+        case "shadow":
+            service.registry.set_shadow(ShadowScope.EVERYWHERE, "", True, who="ada", now=now)
+        case "window":
+            night = {"name": "night", "from": "00:00", "to": "00:00", "days": ["fri"]}
+            service.policies.stored["default"] = Policy.from_wire({"windows": [night]})
+        case "breaker":
+            service.registry.trip("inc-x", now=now, text="6 Incidents in ten minutes")
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_what_each_order_and_each_read_prints_without_a_terminal(
+    rekindle: Run, service: FakeService, state: str
+) -> None:
+    for name in ("lm", "stuck"):
+        service.protect(name)
+    incident = service.stall("stuck")
+    service.head_nodes.heartbeat("ml")
+    _switched(service, state)
+    service.requests.clear()
+    for words, what, is_held in ORDERS:
+        ended = rekindle(*(word.replace("INCIDENT", incident) for word in words))
+        lines = ended.err.splitlines()
+        expected = [f"  HELD NOW: {STATES[state]}"] if is_held and STATES[state] else []
+        assert (ended.code, ended.out) == (Exit.FAILED, ""), (words, ended)
+        assert lines[:2] == [f"rekindle: target: API {service.url}", what.replace("INCIDENT", incident)]
+        assert [line for line in lines if "HELD NOW" in line] == expected, words
+        assert (
+            lines[-1] == "rekindle: nothing was ordered: no one can be asked without a terminal; in a script say --yes"
+        )
+    for words in READS:
+        ended = rekindle(*(word.replace("INCIDENT", incident) for word in words))
+        assert (ended.code, ended.err, bool(ended.out)) == (Exit.OK, "", True), (words, ended)
+    assert {seen.method for seen in service.requests} == {"GET"}
+
+
 @pytest.mark.parametrize("name", ["checkpoint", "stop"])
 def test_an_order_about_a_job_that_is_over_opens_no_incident(rekindle: Run, service: FakeService, name: str) -> None:
     service.protect("lm")
@@ -238,6 +310,12 @@ def _signed_in(monkeypatch: pytest.MonkeyPatch, region: str = "eu-west-1") -> No
     monkeypatch.setenv("AWS_DEFAULT_REGION", region)
 
 
+# One of each kind; the rest of them goes the same way through `connected`, and is played in the long round.
+SOME: Final = ("switches pause", "stop", "register", "status", "show")
+REST: Final = tuple(sorted(SPOKEN.keys() - set(SOME)))
+
+
+@pytest.mark.parametrize("names", [SOME, pytest.param(REST, marks=pytest.mark.long)], ids=["some", "rest"])
 @pytest.mark.parametrize(
     ("situation", "why"),
     [
@@ -247,7 +325,7 @@ def _signed_in(monkeypatch: pytest.MonkeyPatch, region: str = "eu-west-1") -> No
     ],
 )
 def test_beside_a_demo_an_order_is_refused_and_what_reads_says_first_where_it_looks(
-    run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, situation: str, why: str
+    run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, situation: str, why: str, names: tuple[str, ...]
 ) -> None:
     demo = tmp_path / "build" / "demo"
     demo.mkdir(parents=True)
@@ -256,7 +334,7 @@ def test_beside_a_demo_an_order_is_refused_and_what_reads_says_first_where_it_lo
         _signed_in(monkeypatch)
     places = {"expired credentials": lambda: _expired(monkeypatch), "another Region": mock_aws}
     with places.get(situation, nullcontext)():
-        told = {name: run(*_words(name, tmp_path), *(["--yes"] if _takes(name, "--yes") else [])) for name in SPOKEN}
+        told = {name: run(*_words(name, tmp_path), *(["--yes"] if _takes(name, "--yes") else [])) for name in names}
     for name, ended in told.items():
         first = ended.err.splitlines()[0]
         assert (ended.code, ended.out) == (Exit.UNREACHABLE, ""), (name, ended)
