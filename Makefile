@@ -63,7 +63,7 @@ $(VENV)/.chromium: $(VENV)/.ready
 	$(BIN)/python -m localcloud.chromium_install --root $(VENV)/chromium >$@.new
 	mv $@.new $@
 
-demo: $(VENV)/.ready  ## recover three real faults on the embedded cloud (ARGS='--fault nan --seed 7 --json')
+demo: $(VENV)/.ready  ## recover four real faults on the embedded cloud (ARGS='--fault nan --seed 7 --json')
 	$(BIN)/python -m localcloud.demo $(ARGS)
 
 test: $(VENV)/.ready  ## the tests, no network, under five minutes on two cores (PART=service, monitor, agent, cli or testkit: one part of them)

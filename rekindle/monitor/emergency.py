@@ -131,7 +131,7 @@ class Saver:
         if not self._settle(SETTLE_S):
             return "the loss of this step could not be read in time, so the weights may be poisoned"
         if self._state.is_poisoned:
-            return "the loss is not finite: a checkpoint now would keep the poisoned weights"
+            return "the loss or the gradient is not finite: a checkpoint now would keep the poisoned weights"
         return ""
 
     def stepped(self) -> None:
@@ -270,5 +270,6 @@ class Saver:
                 requests=requests,
                 signalled=kind is SaveKind.EMERGENCY,  # only a request or a signal leads to one
                 poisoned=self._state.may_be_poisoned_at(step),
+                is_loss_unread=self._state.is_loss_unread,
             )
         )

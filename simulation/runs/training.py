@@ -509,7 +509,7 @@ class Training:
                 attempt, request, ReplyOutcome.CANNOT, f"the training thread is in {stretch.phase.value}", None
             )
         elif attempt.first_bad_loss is not None and attempt.step_at(self._clock.now()) >= attempt.first_bad_loss:
-            why = "the loss is not finite: a checkpoint now would keep the poisoned weights"
+            why = "the loss or the gradient is not finite: a checkpoint now would keep the poisoned weights"
             self.monitor.reply(attempt, request, ReplyOutcome.CANNOT, why, None)
         else:
             self._later(attempt, f"saves {request.request_id}", SAVING, lambda: self._saved(attempt, request))

@@ -6,6 +6,7 @@ import inspect
 import logging
 import math
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,8 @@ import pytest
 import rekindle.monitor as rekindle
 from rekindle.monitor import Monitor, NotWatched
 from rekindle.monitor.starting import start_in
-from tests.monitor.boxes import QUICK, ObservedBox, start_monitor
+from rekindle.protocol.mailbox import CheckpointReply, manifest_key, reply_key
+from tests.monitor.boxes import PATIENCE_S, QUICK, ObservedBox, start_monitor
 
 JOB = {"REKINDLE_JOB_ID": "job", "TRAINING_JOB_NAME": "run-1"}
 
@@ -185,3 +187,57 @@ def test_a_monitor_has_the_threads_that_its_page_gives_reasons_for(
     assert running() - before == threads
     page = (Path(__file__).parents[2] / "docs" / "monitor.md").read_text("utf-8")
     assert all(f"`{name}`" in page for name in threads)
+
+
+class Lazy:
+    """A value whose number takes long to get, as a remote one's."""
+
+    def __float__(self) -> float:
+        time.sleep(2.0)
+        return 1.0
+
+
+def test_no_step_waits_for_a_value_that_takes_long_to_get(watched: Callable[..., Monitor]) -> None:
+    monitor = watched()
+    began = time.monotonic()
+    monitor.step(1, loss=Lazy(), grad_norm=Lazy(), accuracy=Lazy())
+    assert time.monotonic() - began < 1.0
+
+
+@pytest.mark.parametrize(
+    ("values", "outcome", "words"),
+    [
+        ({"grad_norm": math.nan}, "cannot", "the gradient is not finite"),
+        ({"loss": {"total": math.nan}}, "saved", "the loss could not be read"),
+        ({"grad_norm": 1.0}, "saved", ""),
+    ],
+)
+def test_all_that_is_known_of_a_step_is_part_of_the_answer_to_a_request(
+    watched: Callable[..., Monitor], tmp_path: Path, values: dict[str, Any], outcome: str, words: str
+) -> None:
+    def save(step: int, kind: str) -> Path:
+        (tmp_path / f"{step}.bin").write_bytes(b"weights")
+        return tmp_path / f"{step}.bin"
+
+    monitor, box = watched(save=save), ObservedBox(tmp_path)
+    request = box.ask("r1", "run-1")
+    reply = tmp_path / reply_key(request.request_id)
+    for step in range(1, 10_000):
+        monitor.step(step, **({"loss": 1.0} | values))
+        if reply.exists():
+            break
+        time.sleep(0.005)
+    answer = CheckpointReply.from_json(reply.read_bytes())
+    assert (answer.outcome.value, words in answer.why) == (outcome, True)
+
+
+def test_a_save_right_after_a_bad_gradient_is_sealed_as_poisoned_and_one_after_a_finite_loss_is_not(
+    watched: Callable[..., Monitor], tmp_path: Path
+) -> None:
+    monitor, box = watched(), ObservedBox(tmp_path)
+    for step, grad_norm in ((1, 1.0), (2, math.inf), (3, 1.0)):
+        monitor.step(step, loss=1.0, grad_norm=grad_norm)
+        (tmp_path / f"{step}.bin").write_bytes(b"weights")
+        monitor.saved(tmp_path / f"{step}.bin", step)
+    assert monitor.flush(PATIENCE_S)
+    assert [box.manifest(manifest_key(step, "run-1")).poisoned for step in (1, 2, 3)] == [False, True, False]

@@ -110,6 +110,7 @@ class RunState:
         self._steps = array("q", [_NO_STEP]) * LOSSES_KEPT
         self._losses = array("d", [0.0]) * LOSSES_KEPT
         self._bad = BadSteps()
+        self.is_loss_unread = False  # the newest loss that was handed over could not be read
         self._bad_step: int | None = None  # of the newest value of any kind that was not finite
         self._own_bad_step: int | None = None  # of a rank's own one, until a later loss is finite
 
@@ -130,7 +131,7 @@ class RunState:
         """
         state = classify(loss)
         with self._lock:
-            self._loss, self._loss_step = loss, step
+            self._loss, self._loss_step, self.is_loss_unread = loss, step, False
             if abs(step) < 2**63:
                 self._steps[step % LOSSES_KEPT], self._losses[step % LOSSES_KEPT] = step, loss
             if state is not LossState.FINITE:
@@ -152,6 +153,15 @@ class RunState:
             else:
                 self._own_bad_step = step
             return stretch, is_first
+
+    def see_bad_gradient(self, step: int) -> None:
+        """The gradient's norm of this step is not finite: its update may have spoiled the weights.
+
+        A loss scaler that skips the step looks the same, so it is no report; a later finite loss says that all is well.
+        """
+        with self._lock:
+            if not self._is_finite_after(step):
+                self._own_bad_step = step
 
     def _is_finite_after(self, step: int) -> bool:
         return self._loss_step is not None and self._loss_step > step and classify(self._loss) is LossState.FINITE
@@ -175,7 +185,7 @@ class RunState:
     def is_poisoned(self) -> bool:
         """Whether weights saved now may hold what is not finite, as far as values were read: see `Losses.settle`."""
         with self._lock:
-            return self._bad.is_bad
+            return self._bad.is_bad or self._own_bad_step is not None
 
     def may_be_poisoned_at(self, step: int) -> bool:
         """Whether weights saved after `step` may hold what is not finite, as far as is known now.

@@ -3,11 +3,12 @@
 `capture` runs on the training thread. It never waits for a device and keeps nothing alive but a copy of one element, so
 that a tensor may be changed, and its storage freed, as soon as `capture` has returned:
 
-- numbers, NumPy scalars and one-element arrays, CPU tensors, objects with `__float__`: read at once;
+- numbers, NumPy scalars and one-element arrays, CPU tensors: read at once;
 - a CUDA (or ROCm) tensor: one element is copied to pinned host memory on the device's current stream, behind the
   kernels that compute it and before any that overwrite it; the memory itself shows when the copy is there;
 - a tensor on another device, a CuPy array: copied on the device, read later;
-- an array of JAX or TensorFlow: immutable, so that a reference is enough; read later.
+- an array of JAX or TensorFlow: immutable, so that a reference is enough; read later. So is any other object with
+  `__float__`, whatever that does.
 
 Everything else (vectors, sparse and complex tensors, tensors without data, tensors spread over ranks, strings) is
 `Unreadable`: a value that is not known. PyTorch and NumPy are looked for among the loaded modules, never imported.
@@ -17,6 +18,7 @@ from __future__ import annotations
 
 import ctypes
 import math
+import numbers
 import struct
 import sys
 import threading
@@ -115,7 +117,10 @@ def _captured(value: object) -> Captured:
         return _FixedValue(value) if _elements(value) == 1 else Unreadable(f"an array of {library}")
     if library == "cupy":
         return _FixedValue(value.copy()) if _elements(value) == 1 else Unreadable("an array of cupy")  # type: ignore[attr-defined]
-    return float(value)  # type: ignore[arg-type]  # `__float__`, or a TypeError that says there is none
+    if isinstance(value, numbers.Number):
+        return float(value)  # type: ignore[arg-type]  # a Fraction, a Decimal
+    # What `__float__` does is not known: it may ask another machine, and no step waits for that.
+    return _FixedValue(value) if hasattr(type(value), "__float__") else Unreadable(type(value).__name__)
 
 
 def _of_array(numpy: Any, value: Any) -> Captured:

@@ -9,6 +9,7 @@ A step whose values are all numbers is noted at once, unless older ones are stil
 
 from __future__ import annotations
 
+import math
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -100,6 +101,8 @@ class Losses:
         return found
 
     def _unreadable(self, name: str, why: str) -> None:
+        if name == "loss":
+            self._state.is_loss_unread = True
         if len(self._named) < NAMED_MAX:
             self._named.add(name)
         kind = f"unreadable_{name}" if name in self._named else "unreadable_others"
@@ -158,6 +161,8 @@ class Losses:
                     "The loss of step %d is finite; values were not since step %d", sample.step, self._bad_since
                 )
                 self._bad_since = None
+        if isinstance(sample.grad_norm, float) and not math.isfinite(sample.grad_norm) and not self.scale.is_on:
+            self._state.see_bad_gradient(sample.step)
         if isinstance(scale, float):
             lost = self.scale.see(sample.step, scale)
             if self.scale.skipped:

@@ -56,6 +56,7 @@ class SaveJob:
     requests: tuple[CheckpointRequest, ...] = ()
     signalled: bool = False  # a signal asked for it, and no request
     poisoned: bool = False  # a value that is not finite had been seen when it was saved
+    is_loss_unread: bool = False  # the newest loss could not be read, so that neither is known
 
     @property
     def is_urgent(self) -> bool:

@@ -37,6 +37,7 @@ MAX_PENDING_PERIODIC = 8  # beyond it, saves are faster than sealing: the oldest
 RETRY_S = 2.0  # after a failure of AWS or of the file system
 MAX_RETRY_S = 30.0  # for a periodic checkpoint, whose retries back off exponentially
 SETTLING_S = 0.5  # between two attempts to measure files that are still being written
+UNREAD_LOSS = "the loss could not be read, so whether the weights are finite is not known"
 MAX_TRIES = 60  # of sealing one save
 MAX_CONFLICTS = 3  # attempts to write a manifest whose key another writer changes at the same time
 
@@ -242,6 +243,8 @@ class Sealer:
                 own.root,
             )
         why = summary(current, job.took_s)
+        if job.is_loss_unread:
+            why = f"{why}; {UNREAD_LOSS}"
         if job.kind is SaveKind.EMERGENCY:
             logger.info("An emergency checkpoint: %s", why)
         for request in job.requests:

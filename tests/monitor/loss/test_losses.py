@@ -120,7 +120,6 @@ def test_one_number_of_any_kind_is_read_at_once(value: object, number: float) ->
         np.array(["1"]),
         np.array([None]),
         np.ma.masked,
-        Odd(),
     ],
     ids=lambda value: type(value).__name__,
 )
@@ -128,8 +127,13 @@ def test_what_is_no_single_real_number_is_not_known_and_raises_nothing(value: ob
     assert isinstance(capture(value), Unreadable)
 
 
+def test_an_object_of_any_class_is_read_later_and_not_known_where_it_raises() -> None:
+    assert is_pending(value := capture(Odd()))
+    assert read(value) is None
+
+
 def test_an_error_by_which_a_user_ends_a_run_passes_through() -> None:
-    class Interrupted:
+    class Interrupted(int):
         def __float__(self) -> float:
             raise KeyboardInterrupt
 
