@@ -133,7 +133,7 @@ def test_a_reader_reads_with_the_command_line_and_orders_nothing(capsys: pytest.
         orders: tuple[tuple[str, ...], ...] = (
             ("pause",),
             ("cancel", incident, "--yes"),
-            ("checkpoint", "lm"),
+            ("checkpoint", "lm", "--yes"),
             ("stop", "lm", "--yes"),
             ("resubmit", "lm", "--yes"),
             ("shadow", "on", "--job", "lm"),
