@@ -22,13 +22,20 @@ import re
 from collections.abc import Callable
 from typing import Any, Final
 
-from chalicelib.domain.faults.slurm_states import STATUSES, WORDS, failure_reason, fault_of_end, fault_of_node
+from chalicelib.domain.faults.slurm_states import (
+    STATUSES,
+    WORDS,
+    failure_of_end,
+    failure_reason,
+    fault_of_end,
+    fault_of_node,
+)
 from chalicelib.domain.model.errors import MalformedEvent
 from chalicelib.domain.model.signal import Signal, SignalKind, SignalSource, ended_job_key
 from chalicelib.ingest.envelope import Envelope
 from chalicelib.ingest.evidence import bounded, dedupe_key, one_line
 from chalicelib.ingest.fields import INSTANCE_ID, OUR_ID, Fields
-from rekindle.protocol.cluster.documents import EndedBy, SlurmState
+from rekindle.protocol.cluster.documents import CauseDoc, EndedBy, SlurmState
 from rekindle.protocol.cluster.names import check_cluster, is_slurm, parse_attempt
 from rekindle.protocol.cluster.orders import MAX_SLURM_JOB, OrderResult, Outcome, check_node
 from rekindle.protocol.wire import WIRE_VERSION, MailboxError
@@ -93,9 +100,11 @@ def _job(detail: Fields) -> Signal:
         state, reason=reason or "", detail=job_detail or "", exit_code=exit_code, exit_signal=exit_signal
     )
     ended_by, requeued_by = _ended_by(detail, "ended_by"), _ended_by(detail, "requeued_by")
+    cause = _cause(detail)
+    verdict = failure_of_end(state, cause=cause, reason=reason or "", exit_code=exit_code, exit_signal=exit_signal)
     fault = fault_of_end(
         state,
-        failure,
+        verdict,
         has_successor=successor is not None,
         requeued_by=requeued_by or EndedBy.UNKNOWN,
         detail=job_detail or "",
@@ -130,10 +139,27 @@ def _job(detail: Fields) -> Signal:
                 "exit_code": exit_code,
                 "exit_signal": exit_signal,
                 "detail": job_detail,
+                "label": cause.label if cause else None,
+                "rule": verdict.rule if verdict else None,
+                "first_response": cause.response if cause else None,
+                "host": cause.node if cause else None,
+                "rank": cause.rank if cause else None,
+                "line": cause.line if cause else None,
+                "text": cause.evidence if cause else None,
                 "nodes": nodes or None,
             }
         ),
     )
+
+
+def _cause(detail: Fields) -> CauseDoc | None:
+    """What the agent found in the output; None for none, or for words that only a newer agent knows."""
+    if not detail.has("cause"):
+        return None
+    try:
+        return CauseDoc.from_wire(dict(detail.child("cause").body))
+    except MailboxError:
+        return None
 
 
 def _in_brackets(reason: str | None) -> str:

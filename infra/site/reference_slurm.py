@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from chalicelib.domain.faults.slurm_states import STATUSES, failure_reason, fault_of_end
+from chalicelib.domain.faults.slurm_states import STATUSES, failure_of_end, fault_of_end
 from chalicelib.domain.run.submission import ROWS
 from chalicelib.ingest import agent
 from chalicelib.platforms.slurm.pending_reasons import REASONS
@@ -41,7 +41,7 @@ def states() -> list[str]:
     for state in SlurmState:
         if state not in STATUSES:
             continue
-        fault = fault_of_end(state, failure_reason(state))
+        fault = fault_of_end(state, failure_of_end(state))
         suggests = "what its output states" if state is SlurmState.FAILED else str(fault) if fault else "-"
         rows.append((str(state), str(STATUSES[state]), suggests))
     return table(("Slurm", "counts as", "suggests"), rows)

@@ -7,14 +7,16 @@ running). An order is carried out once per token, and judged as the real agent j
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Final
 
-from rekindle.protocol.cluster.documents import AttemptDoc, EndedBy, NodeFacts, NodesDoc, SlurmState
+from rekindle.protocol.cluster.documents import AttemptDoc, CauseDoc, EndedBy, NodeFacts, NodesDoc, SlurmState
 from rekindle.protocol.cluster.names import SlurmAttempt, parse_attempt
 from rekindle.protocol.cluster.orders import REASON_PREFIX, Order, OrderResult, Outcome, Verb
+from rekindle.slurm_agent.files import cause
 
 ARRAY: Final = "it is a task of a job array: one task cannot be submitted again as part of the array"
 ENDED: Final = frozenset(
@@ -30,6 +32,12 @@ ENDED: Final = frozenset(
 )
 SPEC: Final = "5" * 64
 ON_NODES: Final = frozenset({SlurmState.RUNNING, SlurmState.SUSPENDED})
+
+
+@functools.lru_cache(maxsize=256)
+def _cause_in(printed: str) -> CauseDoc | None:
+    """What the agent's own reader finds in what the start printed."""
+    return cause.of_text(printed.encode()).cause
 
 
 @dataclass(slots=True, kw_only=True)
@@ -215,6 +223,7 @@ class SlurmModel:
             exit_code=job.exit_code,
             ended_by=job.ended_by,
             detail=job.detail,
+            cause=_cause_in(job.detail) if job.state is SlurmState.FAILED else None,
             held=job.held,
             is_requeueable=job.is_requeueable,
             is_known=job.is_known,

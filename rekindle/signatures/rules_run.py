@@ -173,8 +173,8 @@ PYTHON: Final[tuple[Rule, ...]] = (
     Rule(
         name="exit_code",
         label=Label.PYTHON_EXCEPTION_USER_CODE,
-        pattern=r"worker group failed\b|exit(?:ed with| with)? ?(?:exit )?(?:code"
-        r"|status)\s{0,3}[:=]?\s{0,3}\(?[1-9]\d{0,2}\b"
+        pattern=r"worker group failed\b|(?:\A|reason: )\s{0,3}algorithmerror\b"
+        r"|exit(?:ed with| with)? ?(?:exit )?(?:code|status)\s{0,3}[:=]?\s{0,3}\(?[1-9]\d{0,2}\b"
         r"|exitcode\s{0,3}[:=]\s{0,3}-?[1-9]\d{0,2}\b"
         r"|exits with return code = -?[1-9]|returned non-zero exit status [1-9]",
         example="srun: error: node042: task 3: Exited with exit code 1",

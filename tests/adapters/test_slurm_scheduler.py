@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from chalicelib.domain.faults.slurm_states import STATUSES, fault_of_end, reason_of
+from chalicelib.domain.faults.slurm_states import STATUSES, failure_in, fault_of_end
 from chalicelib.domain.model.action import Done, ResubmitJob
 from chalicelib.domain.model.errors import DependencyUnavailable
 from chalicelib.domain.model.incident import SkipWindow
@@ -24,6 +24,7 @@ from chalicelib.platforms.slurm.view import start_state
 from rekindle.protocol.cluster.documents import AttemptDoc, EndedBy, SlurmState
 from rekindle.protocol.cluster.orders import Order, OrderResult, Outcome, Verb
 from rekindle.protocol.mailbox import AttemptOrder
+from rekindle.slurm_agent.files.cause import of_text
 from tests.fakes.headnodes import FakeHeadNodes
 from tests.fakes.world import START, FakeClock, FakeMailbox, FakeScheduler
 
@@ -150,11 +151,14 @@ def test_a_state_is_shown_as_its_status(lab: Lab, state: SlurmState) -> None:
         ({"state": SlurmState.OUT_OF_MEMORY, "exit_signal": 125}, "out_of_memory"),
         ({"state": SlurmState.FAILED, "exit_code": 1, "reason": "NonZeroExitCode"}, "software_crash"),
         (
-            {"state": SlurmState.FAILED, "exit_code": 1, "detail": "torch.OutOfMemoryError: CUDA out of memory"},
+            {"state": SlurmState.FAILED, "exit_code": 1, "cause": of_text(b"CUDA out of memory").cause},
             "out_of_memory",
         ),
         ({"state": SlurmState.FAILED, "exit_signal": 9, "reason": "RaisedSignal"}, "software_crash"),
-        ({"state": SlurmState.FAILED, "exit_code": 1, "detail": "NVRM: Xid (PCI:0000:44:00): 79, x"}, "node_hardware"),
+        (
+            {"state": SlurmState.FAILED, "exit_code": 1, "cause": of_text(b"NVRM: Xid (PCI:0000:44:00): 79, x").cause},
+            "node_hardware",
+        ),
         ({"state": SlurmState.TIMEOUT}, "planned_end"),
         ({"state": SlurmState.PREEMPTED}, "planned_end"),
         ({"state": SlurmState.GONE}, "job_missing"),
@@ -165,7 +169,7 @@ def test_a_state_is_shown_as_its_status(lab: Lab, state: SlurmState) -> None:
 )
 def test_an_end_is_read_as_a_fault_by_the_tables(changes: dict[str, Any], fault: str | None) -> None:
     doc = a_doc(**changes)
-    found = fault_of_end(doc.state, reason_of(doc))
+    found = fault_of_end(doc.state, failure_in(doc))
     assert (found.value if found else None) == fault
 
 

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chalicelib.domain.faults.failure_reasons import REASONS, ReasonRow, classify_failure_reason
+from chalicelib.domain.faults.failure_reasons import classify_failure_reason
+from chalicelib.domain.faults.slurm_states import failure_of_end
+from chalicelib.ingest import training_logs
+from chalicelib.ingest.fields import Fields
+from rekindle.protocol.cluster.documents import CauseDoc, SlurmState
 from rekindle.protocol.signals import FaultClass
+from rekindle.signatures import classify
+from rekindle.signatures.rules import RULES, Rule
 from rekindle.signatures.xids import (
     CONFLICTED,
     XID_FAULTS,
@@ -17,51 +25,70 @@ from rekindle.signatures.xids import (
     first_response,
     response_from_text,
 )
+from rekindle.slurm_agent.files.cause import of_text
 
 
-@pytest.mark.parametrize("row", REASONS, ids=lambda row: row.rule)
-def test_a_reason_row_speaks_for_its_own_example(row: ReasonRow) -> None:
-    verdict = classify_failure_reason(row.example)
-    assert (verdict.rule, verdict.fault, verdict.person_needed) == (row.rule, row.fault, row.person_needed)
-    assert row.source
+@pytest.mark.parametrize("row", RULES, ids=lambda row: row.name)
+def test_every_row_comes_to_the_same_on_each_path(row: Rule) -> None:
+    """FailureReason, the Slurm agent's finding as it arrives, the log subscription and `classify`."""
+    verdict = classify(row.example)
+    stated = classify_failure_reason(row.example)
+    found = of_text(" ".join(row.example.split("\n")).encode()).cause
+    assert verdict.fault is not None
+    assert found is not None
+    arrived = CauseDoc.from_wire(json.loads(json.dumps(found.to_wire())))
+    assert (arrived.label, arrived.fault, arrived.response) == (
+        verdict.label.value,
+        verdict.fault,
+        verdict.first_response.value,
+    )
+    assert failure_of_end(SlurmState.FAILED, cause=arrived) == stated
+    if verdict.fault not in (FaultClass.OPERATOR_ORDER, FaultClass.PLANNED_END):
+        assert stated.fault is verdict.fault
+    record = Fields("$", {"timestamp": 1_795_000_000_000, "message": row.example})
+    (signal,) = training_logs.parse("lm-7b-a3/algo-1-1795168800", [record])
+    assert (signal.evidence["label"], signal.evidence["first_response"]) == (
+        verdict.label.value,
+        verdict.first_response.value,
+    )
 
 
 @pytest.mark.parametrize(
     ("text", "fault", "rule"),
     [
-        ("AlgorithmError: , exit code: 1", FaultClass.SOFTWARE_CRASH, "algorithm_error"),
-        ("AlgorithmError: Exit Code: 139", FaultClass.SOFTWARE_CRASH, "algorithm_error"),
-        ("AlgorithmError: ValueError: Input contains NaN", FaultClass.SOFTWARE_CRASH, "algorithm_error"),
-        ("AlgorithmError: KeyError: 'InternalServerError'", FaultClass.SOFTWARE_CRASH, "algorithm_error"),
-        ("AlgorithmError: loss is information", FaultClass.SOFTWARE_CRASH, "algorithm_error"),
-        ("AlgorithmError: lm loss: inf", FaultClass.NON_FINITE, "non_finite"),
-        ("AlgorithmError: found NaN in local grad norm", FaultClass.NON_FINITE, "non_finite"),
-        ("AlgorithmError: exitcode  : -9 (pid: 12)", FaultClass.SOFTWARE_CRASH, "killed_137"),
+        ("AlgorithmError: , exit code: 1", FaultClass.SOFTWARE_CRASH, "python_exception"),
+        ("AlgorithmError: Exit Code: 139", FaultClass.SOFTWARE_CRASH, "segfault"),
+        ("AlgorithmError: ValueError: Input contains NaN", FaultClass.SOFTWARE_CRASH, "python_exception"),
+        ("AlgorithmError: KeyError: 'InternalServerError'", FaultClass.SOFTWARE_CRASH, "python_exception"),
+        ("AlgorithmError: loss is information", FaultClass.SOFTWARE_CRASH, "python_exception"),
+        ("AlgorithmError: lm loss: inf", FaultClass.NON_FINITE, "nan_loss"),
+        ("AlgorithmError: found NaN in local grad norm", FaultClass.NON_FINITE, "nan_loss"),
+        ("AlgorithmError: exitcode  : -9 (pid: 12)", FaultClass.SOFTWARE_CRASH, "killed_9"),
         ("AlgorithmError: NVRM: Xid (PCI:0000:44:00): 79, x", FaultClass.NODE_HARDWARE, "xid_79"),
         ("AlgorithmError: NVRM: Xid (PCI:0000:44:00): 31, x", FaultClass.SOFTWARE_CRASH, "xid_31"),
-        ("CUDA out of memory on rank 3; NCCL timeout on rank 0", FaultClass.OUT_OF_MEMORY, "cuda_out_of_memory"),
+        ("CUDA out of memory on rank 3; NCCL timeout on rank 0", FaultClass.OUT_OF_MEMORY, "out_of_memory"),
         (
             "AlgorithmError: OSError: [Errno 116] Stale file handle, exit code: 1",
             FaultClass.PLATFORM_ERROR,
-            "signature.storage_io_error",
+            "storage_io",
         ),
         (
             "AlgorithmError: RendezvousConnectionError: The connection to the C10d store has failed",
             FaultClass.PLATFORM_ERROR,
-            "signature.rendezvous_store_failure",
+            "store",
         ),
         (
             "AlgorithmError: SafetensorError: Error while deserializing header: MetadataIncompleteBuffer",
             FaultClass.BAD_CHECKPOINT,
-            "bad_checkpoint",
+            "checkpoint_corrupt",
         ),
         (
             "AlgorithmError: _pickle.UnpicklingError: pickle data was truncated",
             FaultClass.BAD_CHECKPOINT,
-            "signature.checkpoint_corrupt",
+            "checkpoint_corrupt",
         ),
-        ("AlgorithmError: KeyboardInterrupt", FaultClass.SOFTWARE_CRASH, "algorithm_error"),
-        ("AlgorithmError: CUDA error: device-side assert triggered", FaultClass.SOFTWARE_CRASH, "algorithm_error"),
+        ("AlgorithmError: KeyboardInterrupt", FaultClass.SOFTWARE_CRASH, "user_cancelled"),
+        ("AlgorithmError: CUDA error: device-side assert triggered", FaultClass.SOFTWARE_CRASH, "device_assert"),
         ("something else entirely", FaultClass.UNCLEAR, "unrecognised"),
         ("", FaultClass.UNCLEAR, "no_reason"),
         (None, FaultClass.UNCLEAR, "no_reason"),

@@ -17,6 +17,7 @@ from rekindle.protocol.cluster.documents import AgentDoc
 from rekindle.protocol.mailbox import OUTSIDE, Heartbeat, LossState, Manifest, ManifestFile, RunPhase, SaveKind
 from rekindle.slurm_agent.base.problems import Problems
 from rekindle.slurm_agent.files import worker, workers
+from rekindle.slurm_agent.files.cause import OutputVerdict
 from rekindle.slurm_agent.files.time_spent import TimeSpent
 from rekindle.slurm_agent.files.user_files import UserFiles
 from rekindle.slurm_agent.watching.followed_jobs import FollowedJob, FollowedJobs
@@ -168,7 +169,9 @@ def test_work_on_a_users_files_ends_with_its_time(tmp_path: Path) -> None:
     """A pipe has no end that could be read, and a folder of ten thousand is a folder still."""
     os.mkfifo(tmp_path / "out")
     began = time.monotonic()
-    assert UserFiles().failure("x", [str(tmp_path / "out"), "/dev/zero", "/proc/self/mem"], None, None) == ""
+    assert (
+        UserFiles().failure("x", [str(tmp_path / "out"), "/dev/zero", "/proc/self/mem"], None, None) == OutputVerdict()
+    )
     assert time.monotonic() - began < workers.PATIENCE_S
 
 
@@ -182,7 +185,10 @@ def test_the_end_of_a_log_is_judged_in_bounded_time(tmp_path: Path) -> None:
         files.failure("x", [str(log)], os.geteuid(), os.getegid())
         assert time.monotonic() - began < 5.0
     log.write_text("RuntimeError: CUDA error: device-side assert triggered\n")
-    assert "device-side assert" in files.failure("x", [str(log)], os.geteuid(), os.getegid())
+    found = files.failure("x", [str(log)], os.geteuid(), os.getegid())
+    assert "device-side assert" in found.text
+    assert found.cause is not None
+    assert (found.cause.label, found.cause.response, found.cause.line) == ("cuda_device_assert", "ask_owner", 1)
 
 
 def test_the_process_for_a_users_files_is_isolated() -> None:

@@ -11,7 +11,7 @@ from datetime import timedelta
 from typing import Any
 
 from chalicelib.domain.decide import Decision
-from chalicelib.domain.faults.slurm_states import fault_of_end, reason_of, status_of
+from chalicelib.domain.faults.slurm_states import failure_in, fault_of_end, status_of
 from chalicelib.domain.model.action import AdoptAttempt, Notify, ResubmitJob, StopJob
 from chalicelib.domain.model.errors import DependencyUnavailable
 from chalicelib.domain.model.incident import Phase
@@ -268,10 +268,9 @@ class SlurmWorld(World):
         doc = self.head.board.get(name)
         if doc is None:
             return
-        why = reason_of(doc)
         fault = fault_of_end(
             doc.state,
-            why,
+            failure_in(doc),
             has_successor=doc.successor is not None,
             requeued_by=doc.requeued_by,
             detail=doc.detail,

@@ -7,7 +7,7 @@ import re
 from datetime import datetime
 
 from chalicelib.domain.fault_specs.faults import FAULT_RANK, RENAMES_NO_RETRY
-from chalicelib.domain.faults.failure_reasons import classify_failure_reason
+from chalicelib.domain.faults.failure_reasons import failure_of
 from chalicelib.domain.faults.heartbeat_claims import is_denied
 from chalicelib.domain.faults.loss import bad_fault, ends_open_stretches, follow
 from chalicelib.domain.faults.poison import BAD_LOSS, note_poison
@@ -226,7 +226,7 @@ def _still_not_finite(incident: Incident, view: AttemptView | None) -> list[_Nam
 def _from_view(incident: Incident, view: AttemptView) -> list[_Named]:
     found: list[_Named] = []
     if view.status is AttemptStatus.FAILED:
-        verdict = classify_failure_reason(view.failure_reason)
+        verdict = failure_of(view)
         found.append((FAULT_RANK[verdict.fault], verdict.fault, f"failure.{verdict.rule}"))
     if view.loss_state in BAD_LOSS:
         found.append((FAULT_RANK[FaultClass.NON_FINITE], FaultClass.NON_FINITE, f"heartbeat.{view.loss_state}"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from chalicelib.domain.faults.failure_reasons import classify_failure_reason
+from chalicelib.domain.faults.failure_reasons import failure_of
 from chalicelib.domain.faults.heartbeat_claims import is_beyond_heartbeats
 from chalicelib.domain.faults.loss import with_stretch
 from chalicelib.domain.faults.signal_facts import concerns, signal_step
@@ -40,10 +40,7 @@ def note_poison(incident: Incident, view: AttemptView | None) -> Incident:
         and view.name == incident.attempt
         and (
             view.loss_state in BAD_LOSS
-            or (
-                view.status is AttemptStatus.FAILED
-                and classify_failure_reason(view.failure_reason).fault is FaultClass.NON_FINITE
-            )
+            or (view.status is AttemptStatus.FAILED and failure_of(view).fault is FaultClass.NON_FINITE)
         )
     )
     if not own and not is_view_bad:

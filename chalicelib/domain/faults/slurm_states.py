@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from chalicelib.domain.faults.failure_reasons import classify_failure_reason
+from chalicelib.domain.faults.failure_reasons import classify_failure_reason, failure_found
 from chalicelib.domain.model.errors import DependencyUnavailable
+from chalicelib.domain.model.failure import FailureVerdict
 from chalicelib.domain.model.observation import AttemptStatus
-from rekindle.protocol.cluster.documents import AttemptDoc, EndedBy, NodeFacts, SlurmState
+from rekindle.protocol.cluster.documents import AttemptDoc, CauseDoc, EndedBy, NodeFacts, SlurmState
 from rekindle.protocol.cluster.node_states import NodeStanding, standing_of
 from rekindle.protocol.signals import FaultClass
 
@@ -70,7 +71,7 @@ def failure_reason(
     exit_code: int | None = None,
     exit_signal: int | None = None,
 ) -> str:
-    """Why a start failed, as `domain/faults/failure_reasons.py` reads it; empty for a state that is no failure.
+    """Why a start failed, for people; empty for a state that is no failure.
 
     `detail` is what the agent found in the job's own output.
     """
@@ -88,6 +89,13 @@ def failure_reason(
     return ": ".join(parts)
 
 
+def failure_in(doc: AttemptDoc) -> FailureVerdict | None:
+    """`failure_of_end` of a whole document."""
+    return failure_of_end(
+        doc.state, cause=doc.cause, reason=doc.reason, exit_code=doc.exit_code, exit_signal=doc.exit_signal
+    )
+
+
 def reason_of(doc: AttemptDoc) -> str:
     """`failure_reason` of a whole document."""
     return failure_reason(
@@ -95,9 +103,42 @@ def reason_of(doc: AttemptDoc) -> str:
     )
 
 
+_BY_STATE: Final[Mapping[SlurmState, FailureVerdict]] = {
+    SlurmState.NODE_FAIL: FailureVerdict(fault=FaultClass.NODE_LOST, rule="slurm_node_fail"),
+    SlurmState.BOOT_FAIL: FailureVerdict(fault=FaultClass.NODE_LOST, rule="slurm_node_fail"),
+    SlurmState.OUT_OF_MEMORY: FailureVerdict(fault=FaultClass.OUT_OF_MEMORY, rule="slurm_out_of_memory"),
+}
+"""What Slurm itself says of an end, whatever the output says. Source: squeue, JOB STATE CODES."""
+
+_CRASH: Final = FailureVerdict(fault=FaultClass.SOFTWARE_CRASH, rule="exit_code")
+
+
+def failure_of_end(
+    state: SlurmState,
+    *,
+    cause: CauseDoc | None = None,
+    reason: str = "",
+    exit_code: int | None = None,
+    exit_signal: int | None = None,
+) -> FailureVerdict | None:
+    """What a failed start failed of; None for a state that is no failure. Slurm's state first, then what the agent
+    found in the output, then Slurm's own reason; a code alone is a crash.
+    """
+    if STATUSES.get(state) is not AttemptStatus.FAILED:
+        return None
+    if state in _BY_STATE:
+        return _BY_STATE[state]
+    if cause is not None:
+        return failure_found(cause)
+    stated = classify_failure_reason(reason)
+    if stated.fault is FaultClass.UNCLEAR and (exit_code or exit_signal):
+        return _CRASH
+    return stated
+
+
 def fault_of_end(
     state: SlurmState,
-    why: str,
+    failure: FailureVerdict | None,
     *,
     has_successor: bool = False,
     requeued_by: EndedBy = EndedBy.UNKNOWN,
@@ -112,7 +153,7 @@ def fault_of_end(
         return None
     match STATUSES[state]:
         case AttemptStatus.FAILED:
-            return classify_failure_reason(why).fault
+            return FaultClass.UNCLEAR if failure is None else failure.fault
         case AttemptStatus.EXPIRED:
             return FaultClass.PLANNED_END
         case AttemptStatus.GONE:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 from chalicelib.domain.model.action import ActionResult
 from chalicelib.domain.model.codec import Record
 from chalicelib.domain.model.evidence import Suspicion
+from chalicelib.domain.model.failure import FailureVerdict
 from chalicelib.domain.model.known import Known, Maybe, Unknown
 from chalicelib.domain.model.node import NodesSeen, NodeView
 from chalicelib.domain.model.platform import UNKNOWN_PLATFORM, Platform
@@ -70,6 +71,7 @@ class AttemptView(Record):
     `is_heartbeat_last`: the process wrote its heartbeat as it ended, and made no step after it.
     `training_since` is when the platform began to run its script, and
     `stopping_since` is when the platform began to end it, by the platform's clock; None where that is unknown.
+    `failure` is what its agent found that it failed of; None where nothing but `failure_reason` says it.
     `successor` is the attempt that has taken its place in the same submission, ours or not; `start` is what
     only a platform with an agent or a queue of its own tells.
     """
@@ -78,6 +80,7 @@ class AttemptView(Record):
     status: AttemptStatus
     detail: str = ""
     failure_reason: str = ""
+    failure: FailureVerdict | None = None
     ended_at: datetime | None = None
     training_since: datetime | None = None
     stopping_since: datetime | None = None

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from chalicelib.domain.faults.slurm_states import lost_a_node, reason_of, status_of
+from chalicelib.domain.faults.slurm_states import failure_in, lost_a_node, reason_of, status_of
 from chalicelib.domain.model.observation import AttemptStatus, AttemptView
 from chalicelib.domain.model.start_view import StartState, StartView
 from chalicelib.platforms.slurm.pending_reasons import wait_of
@@ -47,6 +47,7 @@ def view_of(doc: AttemptDoc) -> AttemptView:
         status=status,
         detail=detail,
         failure_reason=reason_of(doc)[:2000],
+        failure=failure_in(doc),
         ended_at=(doc.ended_at or doc.seen_at) if status.has_ended else None,
         successor=doc.successor,
         start=StartView(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from chalicelib.domain.faults.failure_reasons import classify_failure_reason
+from chalicelib.domain.faults.failure_reasons import failure_of
 from chalicelib.domain.model.observation import AttemptStatus, AttemptView
 from chalicelib.domain.model.signal import Signal, SignalKind, SignalSource, ended_job_key
 from rekindle.protocol.signals import FaultClass
@@ -38,7 +38,7 @@ def signal_from_state(job_id: str | None, view: AttemptView, *, now: datetime) -
 def _ended(view: AttemptView) -> tuple[str, FaultClass | None]:
     match view.status:
         case AttemptStatus.FAILED:
-            return "Failed", classify_failure_reason(view.failure_reason).fault
+            return "Failed", failure_of(view).fault
         case AttemptStatus.EXPIRED:
             return "Stopped", FaultClass.PLANNED_END
         case AttemptStatus.GONE:

@@ -18,6 +18,7 @@ from rekindle.protocol.cluster.names import AttemptName, ClusterName
 from rekindle.protocol.cluster.orders import MAX_NODE_COUNT, NodeCount, NodeName, SlurmJobId
 from rekindle.protocol.codec import Document
 from rekindle.protocol.message import Message
+from rekindle.protocol.signals import FaultClass
 
 MAX_NODES_DOC_BYTES: Final = 8 * 1024 * 1024
 MAX_SPEC_BYTES: Final = 8 * 1024 * 1024  # Slurm's own limit of a script is 4 MiB (max_script_size)
@@ -97,6 +98,24 @@ class EndedBy(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CauseDoc(Document):
+    """What the signatures found in a start's own output: the root cause, as the reader of a document takes it.
+
+    `label`, `rule` and `response` are words of the signatures' tables. `line` counts from 1 in the end of the output
+    that was read, and `evidence` is that line.
+    """
+
+    label: Label
+    fault: FaultClass
+    response: Label
+    rule: Label
+    node: HostName | None = None
+    rank: Count | None = None
+    line: Count | None = None
+    evidence: Words = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptDoc(Message):
     """One start of one Slurm job. The service knows of an attempt what this document says, hence its many fields."""
 
@@ -128,6 +147,7 @@ class AttemptDoc(Message):
     exit_signal: ExitByte | None = None
     ended_by: EndedBy = EndedBy.UNKNOWN
     detail: Words = ""  # how it ended, for people
+    cause: CauseDoc | None = None  # what its output says of it; None where it says nothing, or could not be read
 
     successor: AttemptName | None = None  # the attempt that took its place in the same Slurm job (a requeue)
     requeued_by: EndedBy = EndedBy.UNKNOWN  # who made that successor

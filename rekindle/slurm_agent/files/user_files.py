@@ -9,7 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Final
 
-from rekindle.protocol.cluster.documents import FoundDoc
+from rekindle.protocol.cluster.documents import CauseDoc, FoundDoc
+from rekindle.slurm_agent.files.cause import OutputVerdict
 from rekindle.slurm_agent.files.messages import Stamp
 from rekindle.slurm_agent.files.worker import WorkNotDone
 from rekindle.slurm_agent.files.workers import Hangs, Workers
@@ -23,20 +24,20 @@ class UserFiles:
     def __init__(self, workers: Workers | None = None) -> None:
         self.workers = workers or Workers()
 
-    def failure(self, whose: str, paths: Sequence[str], uid: int | None, gid: int | None) -> str:
+    def failure(self, whose: str, paths: Sequence[str], uid: int | None, gid: int | None) -> OutputVerdict:
         """See `cause.of_files`; a sentence with the path where one does not answer. Never raises."""
         path = next((path for path in paths if path.startswith("/")), "/")
         try:
             asked = {"paths": list(paths)}
-            return str(
-                self.workers.ask(
-                    (whose, "output"), path, "failure", asked, uid, gid, same=tuple(paths), for_good=True, soft_s=LOG_S
-                )
-            )[:4000]
+            done = self.workers.ask(
+                (whose, "output"), path, "failure", asked, uid, gid, same=tuple(paths), for_good=True, soft_s=LOG_S
+            )
+            found = CauseDoc.from_wire(done["cause"]) if done["cause"] is not None else None
+            return OutputVerdict(text=str(done["text"])[:4000], cause=found)
         except Hangs as err:
-            return f"Its output could not be read: {err}."[:1000]
+            return OutputVerdict(text=f"Its output could not be read: {err}."[:1000])
         except WorkNotDone:
-            return ""
+            return OutputVerdict()
 
     def checkpoints(
         self, job_id: str, mailbox: str | None, place: str | None, uid: int | None, gid: int | None, now: datetime

@@ -33,8 +33,9 @@ def frame(body: bytes) -> bytes:
     return struct.pack(">I", len(body)) + body
 
 
-def _failure(asked: Mapping[str, Any], uid: int | None, gid: int | None) -> str:
-    return cause.of_files([str(path) for path in asked["paths"]], uid, gid)
+def _failure(asked: Mapping[str, Any], uid: int | None, gid: int | None) -> Any:
+    found = cause.of_files([str(path) for path in asked["paths"]], uid, gid)
+    return {"text": found.text, "cause": None if found.cause is None else found.cause.to_wire()}
 
 
 def _checkpoints(asked: Mapping[str, Any], uid: int | None, gid: int | None) -> Any:

@@ -11,6 +11,7 @@ from typing import Final
 from rekindle.protocol.cluster.documents import AttemptDoc, EndedBy, SlurmState
 from rekindle.protocol.wire import MailboxError
 from rekindle.slurm_agent.base.ports import SlurmError, SlurmUnavailable
+from rekindle.slurm_agent.files.cause import OutputVerdict
 from rekindle.slurm_agent.reading.jobs import ENDED, Job
 from rekindle.slurm_agent.reading.nodes import Node, Settings
 from rekindle.slurm_agent.reading.options import expand
@@ -77,7 +78,9 @@ class EndedStarts:
         if by is EndedBy.SLURM:
             why.append(history.lost_sentence(lost, self._nodes))
         if was_seen and by in (EndedBy.SLURM, EndedBy.UNKNOWN) and before.state not in ENDED:
-            why.append(self._output(shown.job, before))
+            found = self._output(shown.job, before)
+            why.append(found.text)
+            before = replace(before, cause=found.cause)
         is_last = before.restart == shown.restart - 1
         at = doc.submitted_at if is_last else None  # SubmitTime is when it was put back
         closed = history.replaced(
@@ -93,14 +96,17 @@ class EndedStarts:
     def explained(self, job: Job, doc: AttemptDoc, before: AttemptDoc | None) -> AttemptDoc:
         """With why it failed, reported once."""
         if doc.state not in history.FAILED or (before is not None and before.state in ENDED):
-            return doc if before is None or not before.detail or doc.detail else replace(doc, detail=before.detail)
+            if before is None or not before.detail or doc.detail:
+                return doc
+            return replace(doc, detail=before.detail, cause=before.cause)
         parts = [doc.detail]
         if doc.state is SlurmState.NODE_FAIL:
             parts.append(history.lost_sentence(history.lost_nodes(doc, self._nodes), self._nodes))
-        parts.append(self._output(job, doc))
-        return replace(doc, detail=clip(" ".join(part for part in parts if part)))
+        found = self._output(job, doc)
+        parts.append(found.text)
+        return replace(doc, detail=clip(" ".join(part for part in parts if part)), cause=found.cause)
 
-    def _output(self, job: Job, doc: AttemptDoc) -> str:
+    def _output(self, job: Job, doc: AttemptDoc) -> OutputVerdict:
         return self._inputs.files.failure(doc.attempt, (doc.stdout, expand(job.stderr, job)), job.uid, job.gid)
 
     def _history(self, job: int) -> tuple[tuple[str, str, str], ...]:

@@ -46,6 +46,7 @@ def now_of(
             started_at=before.started_at or doc.started_at,
             submitted_at=before.submitted_at or doc.submitted_at,
             detail=doc.detail or before.detail,
+            cause=doc.cause or before.cause,
         )
     return _by_us(doc, own_actions)
 

@@ -8,7 +8,7 @@ from datetime import timedelta
 
 import pytest
 
-from chalicelib.domain.faults.slurm_states import STATUSES, failure_reason, fault_of_end
+from chalicelib.domain.faults.slurm_states import STATUSES, failure_of_end, fault_of_end
 from chalicelib.domain.model.action import ActionResult, AdoptAttempt, Done, Notify, ResubmitJob, StopJob
 from chalicelib.domain.model.incident import Incident, Phase
 from chalicelib.domain.model.known import Known
@@ -232,5 +232,5 @@ def test_each_way_to_start_again_has_a_case_and_none_is_left_open() -> None:
 def test_a_lost_node_is_trouble_also_where_slurm_has_put_the_job_back(
     state: SlurmState, successor: bool, by: EndedBy, detail: str, fault: FaultClass | None
 ) -> None:
-    why = failure_reason(state, detail=detail)
-    assert fault_of_end(state, why, has_successor=successor, requeued_by=by, detail=detail) is fault
+    failure = failure_of_end(state)
+    assert fault_of_end(state, failure, has_successor=successor, requeued_by=by, detail=detail) is fault

@@ -7,7 +7,7 @@ from typing import Final
 
 from chalicelib.domain.decision.rule import first_decision, rule
 from chalicelib.domain.decision.verdict import Decision, RuleContext, step_word, story, whole_story
-from chalicelib.domain.faults.failure_reasons import classify_failure_reason
+from chalicelib.domain.faults.failure_reasons import failure_of
 from chalicelib.domain.faults.poison import died_at_most
 from chalicelib.domain.model.known import Known
 from chalicelib.domain.run.earlier_attempts import tries_in_vain
@@ -84,7 +84,7 @@ def _deaths_beyond_their_own_limit(context: RuleContext) -> int | None:
     failures = incident.resubmission.failures
     if attempt is None or incident.order is not None or not failures or failures[-1].attempt != attempt.name:
         return None
-    fault = classify_failure_reason(attempt.failure_reason).fault
+    fault = failure_of(attempt).fault
     tries = context.policy.playbook(fault).tries
     if tries is None or fault is incident.fault or not failures[-1].signature:
         return None

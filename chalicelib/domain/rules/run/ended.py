@@ -9,7 +9,7 @@ from chalicelib.domain.decision.rule import decided_by, rule
 from chalicelib.domain.decision.verdict import Decision, RuleContext, step_word, story
 from chalicelib.domain.fault_specs.faults import EXPLAINS_NO_END
 from chalicelib.domain.faults.diagnosis import failure_signature
-from chalicelib.domain.faults.failure_reasons import classify_failure_reason
+from chalicelib.domain.faults.failure_reasons import failure_of
 from chalicelib.domain.faults.loss import marked_bad
 from chalicelib.domain.faults.poison import died_at
 from chalicelib.domain.model.action import Severity
@@ -102,7 +102,7 @@ def ended_shadow(context: RuleContext) -> Decision | None:
 def crash_person_needed(context: RuleContext) -> Decision | None:
     """It failed in a way that a resubmission cannot fix: a person."""
     attempt = context.attempt_seen
-    if not classify_failure_reason(attempt.failure_reason).person_needed:
+    if not failure_of(attempt).person_needed:
         return None
     return context.hand_over(
         "crash.person_needed",
@@ -129,7 +129,7 @@ def crash_same_again(context: RuleContext) -> Decision | None:
 def capacity_back_off(context: RuleContext) -> Decision | None:
     """The platform accepted it and had no capacity: tried again ever later; a person at the capacity limit."""
     attempt = context.attempt_seen
-    if classify_failure_reason(attempt.failure_reason).rule != "capacity" or isinstance(attempt.last_step, Known):
+    if failure_of(attempt).rule != "capacity" or isinstance(attempt.last_step, Known):
         return None
     incident = settle_try(context.incident, attempt, context.seen)
     if incident.resubmission.tries and incident.resubmission.tries[-1].name == attempt.name:
