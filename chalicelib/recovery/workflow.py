@@ -73,6 +73,8 @@ _BRIEF = StepConfig(
         )
     )
 )
+# The names of what is tried again: of a step that has failed, only the name of its error is kept.
+_OUTAGES = frozenset(kind.__name__ for kind in (Retryable, *Retryable.__subclasses__()))
 _RACE = ParallelConfig(
     completion_config=CompletionConfig.first_successful(),  # type: ignore[no-untyped-call]  # the SDK's, untyped there
     nesting_type=NestingType.FLAT,
@@ -91,14 +93,14 @@ def run_recovery(
     """Bring one Incident to its end. `event` is `{"incident_id": …, "generation": n}`.
 
     Returns a summary; the Incident's own record and timeline are the result that counts. Where even a later generation
-    fails, a person is told: the sweep starts the next one, and by itself that may go on for ever.
+    fails, and not for an outage of AWS, a person is told: the sweep starts the next one, and by itself that may go on for ever.
     """
     incident_id = str(event["incident_id"])
     generation = int(event.get("generation", 1))
     try:
         return _recovered(incident_id, generation, context, look=look, perform=perform, report=report)
     except Exception as err:
-        if is_told(generation):
+        if is_told(generation) and not _is_an_outage(err):
             why = f"{type(err).__name__}: {err}"
             context.step(
                 lambda _: perform.tell_failing(incident_id, generation=generation, why=why),
@@ -106,6 +108,13 @@ def run_recovery(
                 config=_BRIEF,
             )
         raise
+
+
+def _is_an_outage(err: Exception) -> bool:
+    """AWS could not be reached: the next generation may well go on, and a defect is none of it."""
+    if isinstance(err, StepError):
+        return err.error_type.rpartition(".")[2] in _OUTAGES
+    return isinstance(err, Retryable)
 
 
 def is_told(generation: int) -> bool:
