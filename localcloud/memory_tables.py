@@ -103,6 +103,10 @@ class MemoryJobs(MemoryControls):
         """See the port."""
         self._jobs[job_id] = replace(self.get(job_id), watch=watch)
 
+    def note_saved(self, job_id: str) -> None:
+        """See the port."""
+        self._jobs[job_id] = replace(self.get(job_id), has_saved=True)
+
     def list_jobs(self, *, limit: int, cursor: str | None = None) -> tuple[tuple[Job, ...], str | None]:
         """See the port."""
         try:

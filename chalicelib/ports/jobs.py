@@ -74,6 +74,10 @@ class JobRegistry(Protocol):
         """How the Job is watched from now on. Raises UnknownEntity."""
         ...
 
+    def note_saved(self, job_id: str) -> None:
+        """A manifest of the Job has been seen (Job.has_saved). Idempotent. Raises UnknownEntity."""
+        ...
+
     def list_jobs(self, *, limit: int, cursor: str | None = None) -> tuple[tuple[Job, ...], str | None]:
         """Jobs, active first page by page."""
         ...

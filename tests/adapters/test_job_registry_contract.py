@@ -158,6 +158,18 @@ def test_the_sweep_sees_active_jobs_only(registry: JobRegistry) -> None:
         registry.deactivate("unknown", ended_at=T0)
 
 
+def test_that_a_job_has_saved_stays_known(registry: JobRegistry) -> None:
+    registry.register(job("a"), attempt(of="a"))
+    assert not registry.get("a").has_saved
+    registry.note_saved("a")
+    registry.note_saved("a")
+    assert registry.get("a").has_saved
+    assert registry.add_attempt(registry.get("a"), attempt(2, of="a"), now=at(3)).has_saved
+    assert registry.get("a").has_saved
+    with pytest.raises(UnknownEntity):
+        registry.note_saved("unknown")
+
+
 def test_who_halted_a_job_stays_known_until_it_goes_on(registry: JobRegistry) -> None:
     registry.register(job("a"), attempt(of="a"))
     registry.deactivate("a", ended_at=at(1), halted_by="ada")

@@ -88,8 +88,8 @@ def test_a_heartbeat_that_speaks_for_another_attempt_is_not_believed(s3: Side) -
         ({"attempt": "lm-7b-r2"}, "attempt"),
         ({"job_id": "other"}, "job_id"),
         ({"root": "/fsx/ckpt"}, "file system"),
-        ({"root": f"s3://{BUCKET}/elsewhere"}, OUTSIDE),
-        ({"root": f"s3://{BUCKET}/{PREFIX}x/step-100"}, OUTSIDE),
+        ({"root": f"s3://{BUCKET}/elsewhere"}, "missing"),
+        ({"root": f"s3://{BUCKET}/{PREFIX}x/step-100"}, "missing"),
         ({"root": f"s3://{BUCKET}/{PREFIX}/elsewhere"}, "missing"),
         ({"root": "s3://no-such-bucket-here/x"}, OUTSIDE),
         ({"files": [{"path": "rank-0.bin", "bytes": 11}]}, "10 bytes"),
@@ -104,6 +104,21 @@ def test_a_manifest_that_does_not_tell_the_truth_is_not_verified(s3: Side, chang
     desk.put(key, json.dumps(told | changes).encode())
     (found,) = mailbox.checkpoints(job(), [attempt()]).value
     assert any(said in problem for problem in found.problems), found.problems
+
+
+def test_a_manifest_of_the_jobs_own_attempt_counts_wherever_in_its_bucket_it_lies(s3: Side) -> None:
+    """A trainer that names its folder by the attempt saves elsewhere after each resume."""
+    mailbox, desk = s3
+    desk.checkpoint(100)
+    key = manifest_key(100, "lm-7b")
+    told = json.loads(desk.client.get_object(Bucket=BUCKET, Key=f"{PREFIX}/{key}")["Body"].read())
+    for file in told["files"]:
+        desk.client.put_object(Bucket=BUCKET, Key=f"runs/second/{file['path']}", Body=b"x" * file["bytes"])
+    desk.put(key, json.dumps(told | {"root": f"s3://{BUCKET}/runs/second"}).encode())
+    (found,) = mailbox.checkpoints(job(), [attempt()]).value
+    assert (found.problems, found.root) == ((), f"s3://{BUCKET}/runs/second")
+    (other,) = mailbox.checkpoints(job(), [attempt(2)]).value
+    assert other.fenced
 
 
 def test_a_clone_made_by_hand_that_knows_no_job_id_is_believed_about_itself(s3: Side) -> None:

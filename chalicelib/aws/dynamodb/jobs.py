@@ -233,6 +233,14 @@ class DynamoJobRegistry(DynamoControls):
         sets = [*_activity(expression, active=False), expression.set("ended_at", items.text(ended_at.isoformat()))]
         if halted_by:
             sets.append(expression.set("halted_by", items.text(halted_by)))
+        self._update(job_id, expression, sets)
+
+    def note_saved(self, job_id: str) -> None:
+        """See ports.JobRegistry."""
+        expression = Expression()
+        self._update(job_id, expression, [expression.set("has_saved", items.flag(True))])
+
+    def _update(self, job_id: str, expression: Expression, sets: list[str]) -> None:
         try:
             items.retry_in_transaction(
                 self._client.update_item,

@@ -26,7 +26,6 @@ from rekindle.protocol.mailbox import (
     MailboxError,
     Manifest,
     Place,
-    is_below,
     manifest_prefix,
     parse_key,
     relative_path,
@@ -155,10 +154,12 @@ class S3Checkpoints:
         )
         if view.fenced:
             return view  # never resumed from, so not worth a listing
-        own = (root, _place(job.checkpoints))
+        # A trainer may name its folder by the attempt, so that it lies beside the declared one. In another bucket lie
+        # another owner's files, or files of no known owner.
+        own = {place.bucket for place in (root, _place(job.checkpoints)) if place is not None}
         place = Place.parse(manifest.root)
-        if place.bucket is not None and not is_below(place, [folder for folder in own if folder is not None]):
-            return replace(view, problems=(OUTSIDE,))  # another owner's files, or files of no known owner
+        if place.bucket is not None and place.bucket not in own:
+            return replace(view, problems=(OUTSIDE,))
         return replace(view, problems=self._problems(manifest))
 
     def _problems(self, manifest: Manifest) -> tuple[str, ...]:

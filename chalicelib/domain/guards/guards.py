@@ -26,7 +26,7 @@ from chalicelib.domain.guards.held import (
     state_word,
     with_approval,
 )
-from chalicelib.domain.guards.risk import gpu_hours_lost, nodes_taken
+from chalicelib.domain.guards.risk import gpu_hours_lost, loss_word, nodes_taken
 from chalicelib.domain.model.action import Action, AskApproval, CordonNode, Notify, Severity, StopJob, action_name
 from chalicelib.domain.model.approvals import BREAKER_KEY, Approval, ApprovalAnswer, Guard
 from chalicelib.domain.model.incident import Incident, Phase
@@ -216,7 +216,7 @@ def guard_approval(context: RuleContext, decision: Decision, steps: tuple[Step, 
 
 def _rule_for(context: RuleContext, step: Step) -> ApprovalRule | None:
     """The policy's first row that applies; where none does, what rests on an alert alone is asked about as well, and
-    so is what keeps other people's jobs from a node."""
+    so is what keeps other people's jobs from a node, and a start that throws away more training than it may."""
     row = next((row for row in context.policy.approvals.rules if _applies(context, row, step)), None)
     if row is not None:
         return row
@@ -224,6 +224,8 @@ def _rule_for(context: RuleContext, step: Step) -> ApprovalRule | None:
         return ApprovalRule(deadline=context.policy.approvals.alert_deadline, default=ApprovalAnswer.DENIED)
     if context.policy.approvals.others_deadline and others_on(context, step.action):
         return ApprovalRule(deadline=context.policy.approvals.others_deadline, default=ApprovalAnswer.DENIED)
+    if loss_word(context, step.action):
+        return ApprovalRule(deadline=context.policy.approvals.loss_deadline, default=ApprovalAnswer.DENIED)
     return None
 
 
@@ -241,7 +243,8 @@ def _who_asks(context: RuleContext, asking: ApprovalRule, step: Step) -> str:
     if asking in context.policy.approvals.rules:
         return f"the policy {context.policy.name} asks first"
     if not (context.policy.approvals.alert_deadline and _rests_on_alerts(context, step)):
-        return others_word(others_on(context, step.action))
+        others = others_on(context, step.action) if context.policy.approvals.others_deadline else ()
+        return others_word(others) if others else loss_word(context, step.action)
     return f"{alerts_word(context)}; {own_word(context)}"
 
 

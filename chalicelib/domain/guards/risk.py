@@ -6,6 +6,7 @@ from chalicelib.domain.decision.verdict import RuleContext
 from chalicelib.domain.faults.poison import died_at_most
 from chalicelib.domain.model.action import Action, ResubmitJob, StopJob
 from chalicelib.domain.model.known import Known, Maybe, Unknown
+from chalicelib.domain.run.passed_over import passed_over
 
 _HOUR_S = 3600.0
 
@@ -34,6 +35,28 @@ def gpu_hours_lost(context: RuleContext, action: Action) -> Maybe[float]:
         return resumes
     steps = max(reached.value - resumes.value, 0)
     return Known(steps * attempt.step_s * context.seen.gpus.value / _HOUR_S)
+
+
+def loss_word(context: RuleContext, action: Action) -> str:
+    """What a start throws away, where that is more than `approvals.max_loss`; else empty, also where it is not known.
+
+    An earlier start of the same Incident from there, or from before, has been let through: nothing more is lost.
+    """
+    if not isinstance(action, ResubmitJob) or not context.policy.approvals.max_loss:
+        return ""
+    checkpoints = context.seen.checkpoints.value if isinstance(context.seen.checkpoints, Known) else ()
+    lost = passed_over(context.incident, context.attempt, checkpoints, action.resume_step)
+    if not isinstance(lost, Known) or not isinstance(lost.value.time, Known):
+        return ""
+    from_there = (item.resume_step for item in context.incident.resubmission.tries)
+    is_let_through = any(isinstance(step, Known) and step.value <= _step(action) for step in from_there)
+    if is_let_through or lost.value.time.value <= context.policy.approvals.max_loss:
+        return ""
+    return f"more training is lost than may be without a person: {lost.value.text}"
+
+
+def _step(action: ResubmitJob) -> int:
+    return action.resume_step.value if isinstance(action.resume_step, Known) else -1
 
 
 def _resumes_at(context: RuleContext, action: StopJob | ResubmitJob) -> Maybe[int]:

@@ -90,7 +90,8 @@ class Job(Record):
     `active` is False once the run has completed or was given up: the sweep no longer looks at it. `halted_by` is who
     ordered it to be stopped for good; empty otherwise, and again once a new attempt starts. `ended_at` is when its last
     attempt ended, or when it was found to be over where that is not known; None while it is active. `version` fences
-    changes of the current attempt.
+    changes of the current attempt. `has_saved`: a manifest of one of its attempts has been seen, whatever has become of
+    it since.
     """
 
     job_id: str
@@ -112,6 +113,7 @@ class Job(Record):
     halted_by: str = ""
     size: JobSize = field(default_factory=JobSize)
     ended_at: datetime | None = None
+    has_saved: bool = False
 
     @property
     def place(self) -> RunPlace:

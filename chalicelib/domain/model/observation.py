@@ -189,8 +189,9 @@ class Observation(Record):
     the next start, before Rekindle started any. `ran` names the newest that was submitted by a person,
     and those of ours since that have begun. `began_again` counts the newest attempts of ours in a row that began no
     further on than the one before them, of those whose first step is known. `began_before` is the first step of the
-    attempt before this one. `had_checkpoints`: an attempt of the Job has resumed from one, or has answered that it
-    saved one, so that an observation which finds none has found them gone. `platform` is what the Job runs on, and
+    attempt before this one. `had_checkpoints`: a manifest
+    of the Job has been seen, or an attempt of it has resumed from a checkpoint or has answered that it saved one, so
+    that an observation which finds none has found them gone. `platform` is what the Job runs on, and
     `cluster` where there; a node's Incident has neither. Where the platform puts attempts back: `current` is the
     attempt that the registry holds for the newest, empty where that was not read; `successor` is what has taken the
     attempt's place in the same submission; `nodes` are those that it ran on and those that the Incident holds to be

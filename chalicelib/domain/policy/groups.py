@@ -327,6 +327,14 @@ class Approvals:
         "without an answer it is not done; 0: it is done without asking",
         whom="operators of clusters that several teams share",
     )
+    max_loss: timedelta = declared(
+        timedelta(hours=1),
+        Seconds(0, 30 * DAY_S),
+        "how much training a new start may throw away, from where the run had come to back to its resume point, before "
+        "a person is asked; without an answer within four hours it is not started; 0: never asks",
+        whom="those whose checkpoints are more than an hour apart, or for whom a run that goes on matters more",
+    )
+    loss_deadline: timedelta = timedelta(hours=4)  # as the others
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,7 +9,7 @@ from itertools import pairwise
 
 from chalicelib.domain.faults.poison import died_at
 from chalicelib.domain.model.incident import Incident, Phase
-from chalicelib.domain.model.job import Attempt
+from chalicelib.domain.model.job import Attempt, Job
 from chalicelib.domain.model.known import Known, Maybe, Unknown
 from chalicelib.domain.model.observation import AttemptStatus, AttemptView
 
@@ -135,8 +135,10 @@ def began_before(attempts: Sequence[Attempt], name: str | None) -> Maybe[int]:
     return found
 
 
-def had_checkpoints(attempts: Sequence[Attempt], incident: Incident) -> bool:
+def had_checkpoints(job: Job, attempts: Sequence[Attempt], incident: Incident) -> bool:
     """See Observation.had_checkpoints."""
+    if job.has_saved:
+        return True
     has_resumed = any(isinstance(attempt.resume_step, Known) and attempt.resume_step.value > 0 for attempt in attempts)
     return has_resumed or (incident.halt.ask is not None and incident.halt.ask.outcome == "saved")
 

@@ -134,7 +134,7 @@ class Observer:
             ran=ran_of_ours(attempts),
             began_again=began_again(attempts, attempt),
             began_before=began_before(attempts, incident.attempt),
-            had_checkpoints=had_checkpoints(attempts, incident),
+            had_checkpoints=had_checkpoints(job, attempts, incident),
             checkpoints=part("the checkpoints", partial(self._checkpoints, job, incident, attempt, ended)),
             reply=part("the reply", partial(self._reply, job, incident)),
             suspicion=part("the ranks' reports", partial(self._suspicion, job, incident, attempt)),

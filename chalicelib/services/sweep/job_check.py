@@ -164,6 +164,8 @@ class JobCheck:
         if not job.mailbox or not sweep_round.is_turn(job, ASK_SAVES_EVERY):
             return None
         saved_at = self.saves.save_times(job)
+        if isinstance(saved_at, Known) and saved_at.value and not job.has_saved:
+            self.registry.note_saved(job.job_id)
         return signal_from_saves(job, saved_at.value, now=self.clock.now()) if isinstance(saved_at, Known) else None
 
     def _is_left_to_a_person(self, job: Job, signal: Signal) -> bool:

@@ -9,8 +9,8 @@ import dataclasses
 from typing import Final
 
 from chalicelib.domain.decision.rule import Rule, rule
-from chalicelib.domain.decision.verdict import Decision, RuleContext, result, story, why_unknown
-from chalicelib.domain.model.action import Done, QuarantineCheckpoint, ResubmitJob
+from chalicelib.domain.decision.verdict import Decision, RuleContext, result, story, subject, why_unknown
+from chalicelib.domain.model.action import Done, Notify, QuarantineCheckpoint, ResubmitJob, Severity
 from chalicelib.domain.model.incident import Phase, Try
 from chalicelib.domain.model.known import Known
 from chalicelib.domain.model.observation import CheckpointView
@@ -21,6 +21,7 @@ from chalicelib.domain.rules.run.starts import (
     way_to_start,
 )
 from chalicelib.domain.run.movement import new_watch
+from chalicelib.domain.run.passed_over import PassedOver, passed_over
 from chalicelib.domain.run.resume_point import ResumePoint, choose_resume_point, left_in_doubt
 
 
@@ -127,7 +128,9 @@ def submission_no_way(context: RuleContext, resent: Try | None) -> Decision | No
 
 @rule("resubmit.now")
 def resubmit_now(context: RuleContext, resent: Try | None) -> Decision | None:
-    """The new attempt is submitted, or its order is sent again under the same name."""
+    """The new attempt is submitted, or its order is sent again under the same name. A warning names what is lost where
+    that is more than what lies between two saves.
+    """
     point, way = _point(context), _way(context, resent)
     if point is None or isinstance(way, Decision):
         return None
@@ -162,12 +165,19 @@ def resubmit_now(context: RuleContext, resent: Try | None) -> Decision | None:
         leaves=way.leaves,
         left_nodes=way.left_nodes,
     )
+    lost = _unusual_loss(context, point) if resent is None else None
+    told = (
+        (Notify(severity=Severity.WARNING, title=f"{subject(context)}: {name} goes far back", text=lost.text),)
+        if lost is not None
+        else ()
+    )
     skipping = "".join(f" Skipping the data of steps {w.from_step}-{w.to_step - 1}." for w in incident.loss.skips)
     return context.move(
         "resubmit.now",
-        f"{name} resumes {point.text}.{skipping}{way.text}",
+        f"{name} resumes {point.text}.{skipping}{way.text}{f' {lost.text}' if lost is not None else ''}",
         Phase.RESUBMITTING,
         *_quarantine_again(context),
+        *told,
         action,
         at_once=True,
         tries=(*_by_what_they_left(incident.resubmission.tries, attempt), attempt),
@@ -208,6 +218,16 @@ def _way(context: RuleContext, resent: Try | None) -> StartPlan | Decision:
     if point is None:
         raise ValueError("there is no checkpoint to resume from: a rule above has decided that")
     return way_to_start(context, _number(context, resent), point, _checkpoints(context))
+
+
+def _unusual_loss(context: RuleContext, point: ResumePoint) -> PassedOver | None:
+    """What is lost beyond a usual interval of saves, and not on purpose; told once for each resume point."""
+    if point.goes_back or context.incident.order is not None or not isinstance(point.step, Known):
+        return None
+    if any(item.resume_step == point.step for item in context.incident.resubmission.tries):
+        return None
+    lost = passed_over(context.incident, context.attempt, _checkpoints(context), point.step)
+    return lost.value if isinstance(lost, Known) and lost.value.is_unusual else None
 
 
 def _by_what_they_left(tries: tuple[Try, ...], following: Try) -> tuple[Try, ...]:

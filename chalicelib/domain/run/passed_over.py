@@ -1,0 +1,87 @@
+"""What a new start throws away: the training between where the run has come to and where it would resume. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from itertools import pairwise
+from statistics import median
+from typing import Final
+
+from chalicelib.domain.faults.poison import died_at_most
+from chalicelib.domain.model.evidence import FORENSIC
+from chalicelib.domain.model.incident import Incident, best_step
+from chalicelib.domain.model.known import Known, Maybe, Unknown
+from chalicelib.domain.model.observation import AttemptView, CheckpointView
+
+NEWEST: Final = 10  # saves by which the usual interval is known: the older ones are read sparsely
+NAMED: Final = 5  # saves that are passed over, each with its reason
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PassedOver:
+    """`steps` are trained again, in `time`. `saves` are the sealed ones beyond the resume point, each with its reason.
+
+    `usual_steps` lie between two saves, None where that is not known.
+    """
+
+    steps: int
+    time: Maybe[timedelta]
+    saves: tuple[str, ...]
+    usual_steps: int | None
+
+    @property
+    def is_unusual(self) -> bool:
+        """More than a crash between two saves explains."""
+        return bool(self.steps) and (self.usual_steps is not None and self.steps > self.usual_steps)
+
+    @property
+    def text(self) -> str:
+        """One sentence for people, or two."""
+        hours = f" (about {_span(self.time.value)})" if isinstance(self.time, Known) else ""
+        named = "; ".join(self.saves[:NAMED])
+        more = f"; and {len(self.saves) - NAMED} more" if len(self.saves) > NAMED else ""
+        saves = f" Passed over: {named}{more}." if self.saves else ""
+        return f"{self.steps} steps{hours} are trained again.{saves}"
+
+
+def passed_over(
+    incident: Incident, attempt: AttemptView | None, checkpoints: Sequence[CheckpointView], resume_step: Maybe[int]
+) -> Maybe[PassedOver]:
+    """What a start at `resume_step` throws away; Unknown where the run's furthest step, or that one, is.
+
+    What a run made of a bad loss is worth nothing: it counts up to its onset.
+    """
+    reached = died_at_most(incident, attempt) if attempt is not None else Unknown("the attempt cannot be read")
+    furthest = best_step(incident.target_step, reached)
+    if not isinstance(resume_step, Known):
+        return resume_step
+    if not isinstance(furthest, Known):
+        return furthest
+    steps = max(furthest.value - resume_step.value, 0)
+    own = [item for item in checkpoints if item.manifest and not item.fenced and item.kind != FORENSIC]
+    beyond = {item.step: item for item in own if resume_step.value < item.step <= furthest.value}
+    pace = attempt.step_s if attempt is not None else None
+    return Known(
+        PassedOver(
+            steps=steps,
+            time=Known(timedelta(seconds=steps * pace)) if pace else Unknown("how long a step takes is not known"),
+            saves=tuple(
+                f"step {step}: {next(iter(item.problems), 'not allowed after this fault')}"
+                for step, item in sorted(beyond.items(), reverse=True)
+            ),
+            usual_steps=_usual(own),
+        )
+    )
+
+
+def _usual(saves: Sequence[CheckpointView]) -> int | None:
+    newest = sorted({item.step for item in saves}, reverse=True)[:NEWEST]
+    gaps = [later - earlier for later, earlier in pairwise(newest)]
+    return int(median(gaps)) if len(gaps) > 1 else None
+
+
+def _span(time: timedelta) -> str:
+    minutes = time.total_seconds() / 60
+    return f"{minutes / 60:.1f} hours" if minutes >= 90 else f"{minutes:.0f} minutes"
