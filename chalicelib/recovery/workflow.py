@@ -93,7 +93,8 @@ def run_recovery(
     """Bring one Incident to its end. `event` is `{"incident_id": …, "generation": n}`.
 
     Returns a summary; the Incident's own record and timeline are the result that counts. Where even a later generation
-    fails, and not for an outage of AWS, a person is told: the sweep starts the next one, and by itself that may go on for ever.
+    fails, and not for an outage of AWS, a person is told: the sweep starts the next one, and by itself that may go on
+    for ever.
     """
     incident_id = str(event["incident_id"])
     generation = int(event.get("generation", 1))
