@@ -74,7 +74,7 @@ _BRIEF = StepConfig(
     )
 )
 # The names of what is tried again: of a step that has failed, only the name of its error is kept.
-_OUTAGES = frozenset(kind.__name__ for kind in (Retryable, *Retryable.__subclasses__()))
+_OUTAGES = {Retryable.__name__} | {kind.__name__ for kind in Retryable.__subclasses__()}
 _RACE = ParallelConfig(
     completion_config=CompletionConfig.first_successful(),  # type: ignore[no-untyped-call]  # the SDK's, untyped there
     nesting_type=NestingType.FLAT,
