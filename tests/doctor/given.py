@@ -90,5 +90,6 @@ trap 'kill -USR1 "$step"' USR1
 srun $AUTO_RESUME --kill-on-bad-exit=1 torchrun "${LAUNCH[@]}" train.py \\
     --checkpoint-dir /fsx/runs/lm-7b/checkpoints &
 step=$!
+while kill -0 "$step" 2>/dev/null; do wait "$step" || true; done
 wait "$step"
 """

@@ -13,6 +13,7 @@ from tests.doctor.conftest import Doctor
 from tests.doctor.given import SCRIPT
 
 STEP = 'srun $AUTO_RESUME --kill-on-bad-exit=1 torchrun "${LAUNCH[@]}" train.py'
+LOOP = 'while kill -0 "$step" 2>/dev/null; do wait "$step" || true; done\n'
 RENDEZVOUS = "    --rdzv_backend=c10d\n    --rdzv_endpoint=$(hostname):29500\n"
 
 
@@ -58,7 +59,7 @@ FAULTS: list[tuple[str, str, str, str, str, str | None]] = [
     ("the comment's signal that is none", "signal=USR1", "signal=1", "batch-comment", "error", "--comment"),
     ("nobody takes a signal", "trap 'kill", "#trap 'kill", "batch-signal", "warning", None),
     ("a trap that never runs", "checkpoints &\n", "checkpoints\n", "batch-trap", "warning", "srun $AUTO"),
-    ("nothing waits", 'wait "$step"\n', "", "batch-wait", "error", "srun $AUTO"),
+    ("nothing waits", LOOP + 'wait "$step"\n', "", "batch-wait", "error", "srun $AUTO"),
     ("no checkpoint path", "--checkpoint-dir /fsx/runs/lm-7b/checkpoints", "--lr 1e-4", "batch-checkpoint", "warning", None),
     ("a checkpoint on the node", "/fsx/runs/lm-7b/", "/tmp/", "batch-checkpoint", "error", "srun $AUTO"),
     ("a checkpoint on NVMe", "/fsx/runs/lm-7b/", "/opt/dlami/nvme/", "batch-checkpoint", "error", "srun $AUTO"),
@@ -90,6 +91,9 @@ FAULTS: list[tuple[str, str, str, str, str, str | None]] = [
     ("one task's end", "--kill-on-bad-exit=1 ", "", "batch-bad-exit", "warning", "srun $AUTO"),
     ("a lost exit code", "checkpoints &\n", "checkpoints | tee log &\n", "batch-exit-code", "warning", "srun $AUTO"),
     ("a hidden exit code", "checkpoints &\n", "checkpoints || true\n", "batch-exit-code", "warning", "srun $AUTO"),
+    ("a wait that a signal ends", LOOP, "", "batch-trap", "warning", 'wait "$step"'),
+    ("a wait that is 0", LOOP + 'wait "$step"\n', "wait\n", "batch-exit-code", "warning", "wait\n"),
+    ("an exit that is 0", 'wait "$step"\n', "exit 0\n", "batch-exit-code", "warning", "exit 0"),
     ("no set -e", "set -euo pipefail\n", "", "batch-exit-code", "warning", None),
     ("an array", "--exclusive", "--exclusive --array=0-3", "batch-resubmit", "warning", "--array"),
     ("a heterogeneous job", "#SBATCH --exclusive\n", "#SBATCH --exclusive\n#SBATCH hetjob\n", "batch-resubmit", "warning", "hetjob"),
@@ -217,3 +221,38 @@ def test_a_script_too_large_to_be_read_is_unknown_not_an_error(doctor: Doctor) -
     said = doctor(script=SCRIPT + "# filling\n" * 40_000)
     assert said.of("batch-steps", "unknown")
     assert said.code == 0
+
+
+HEAD = "#!/bin/bash\n#SBATCH --nodes=2\n#SBATCH --exclusive\n"
+
+
+@pytest.mark.parametrize(
+    ("body", "check"),
+    [
+        ("srun python train.py\necho done\n", "batch-exit-code"),
+        ("if srun python train.py; then echo good; fi\n", "batch-exit-code"),
+        ("set -e\npython train.py &\n", "batch-wait"),
+        ("trap 'scontrol requeue $SLURM_JOB_ID' USR1\npython train.py\n", "batch-trap"),
+        ("#SBATCH --signal=B:USR1@60\ntrap 'echo x' TERM\nsrun python train.py & wait $!\n", "batch-signal"),
+        ("#SBATCH --signal=B:USR1@60\ntrap '' USR1\nsrun python train.py & wait $!\n", "batch-signal"),
+        ("#SBATCH --signal=B:USR1@60\ntrap 'echo x' EXIT\nsrun python train.py & wait $!\n", "batch-signal"),
+    ],
+)
+def test_slurm_would_say_completed_or_the_signal_is_not_handled(doctor: Doctor, body: str, check: str) -> None:
+    assert check in {finding["check"] for finding in doctor(script=HEAD + body).findings}
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "command -v torchrun\n",
+        "export TORCHRUN=/opt/venv/bin/torchrun\n",
+        "readonly TORCHRUN=/opt/venv/bin/torchrun\n",
+        "declare TORCHRUN=/opt/venv/bin/torchrun\n",
+        "which torchrun\n[ -x /opt/venv/bin/torchrun ]\n",
+        "#SBATCH --signal=B:USR1@60\ntrap 'kill -USR1 $PID' SIGUSR1\n",
+    ],
+)
+def test_what_starts_nothing_and_what_handles_the_signal_is_no_error(doctor: Doctor, body: str) -> None:
+    run = "srun torchrun --nnodes=2 --rdzv_backend=c10d --rdzv_endpoint=$H:29500 train.py --save /scratch/ckpt\n"
+    assert [finding for finding in doctor(script=HEAD + body + run).findings if finding["severity"] == "error"] == []

@@ -18,6 +18,13 @@ from rekindle.doctor.batch.script import Batch
 from rekindle.sbatch.shell import LATER, Command, flags
 
 _TORCHRUN: Final = re.compile(r"(?:.*/)?torchrun")
+# Their words name a launcher and start none.
+_START_NOTHING: Final = frozenset(
+    (
+        *("echo", "printf", "export", "readonly", "declare", "typeset", "local", "command", "which", "type", "hash"),
+        *("test", "[", "[[", "alias", "ls", "file"),
+    )
+)
 _MODULE: Final = ("torch.distributed.run", "torch.distributed.launch")
 _LOCALHOST: Final = re.compile(r"(?:localhost|127(?:\.\d{1,3}){3}|\[?::1\]?|0\.0\.0\.0)(?::.*)?", re.IGNORECASE)
 _FIXED_HOST: Final = re.compile(
@@ -48,7 +55,7 @@ def rendezvous_findings(batch: Batch) -> Iterator[Finding]:
 
 
 def _launch(batch: Batch, command: Command) -> _Launch | None:
-    if command.is_inner or command.program in ("echo", "printf"):
+    if command.is_inner or command.program in _START_NOTHING or command.program.startswith("-"):  # command -v
         return None
     words = batch.words(command)
     start = next((i for i, word in enumerate(words) if _TORCHRUN.fullmatch(word) or word in _MODULE), None)

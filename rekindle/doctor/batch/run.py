@@ -30,7 +30,8 @@ _SHARED: Final = re.compile(
 )
 # Lost with the node. Source: docs/facts-sagemaker.md#node-repair.
 _LOCAL: Final = re.compile(
-    r"/(?:tmp|var/tmp|dev/shm|run|scratch|local\w*|nvme\w*|opt/sagemaker|opt/dlami/nvme|mnt/(?:nvme|local|scratch)\w*|root)(?:/|$)"
+    # /scratch and the like are shared on most sites: not known.
+    r"/(?:tmp|var/tmp|dev/shm|run|local|nvme\w*|opt/sagemaker|opt/dlami/nvme|mnt/(?:nvme|local)\w*|root)(?:/|$)"
 )
 
 
@@ -133,14 +134,15 @@ def _signal(batch: Batch) -> Iterator[Finding]:
     traps = _has_trap(batch)
     option = batch.option("signal")
     comment = batch.comment
+    sent = (option.value or "").rpartition(":")[2].partition("@")[0] if option is not None else ""
     is_asked_for = comment is not None and bool(comment.signal or comment.mailbox)
-    if option is not None and re.match(r"R?B[^:]*:", option.value or "") and not traps:
+    if option is not None and re.match(r"R?B[^:]*:", option.value or "") and not _handles(batch, sent):
         yield error(
             batch.at(option.line),
             f"--signal={option.value} goes to the batch shell alone, which has no trap for it: the shell dies, "
             "the job ends",
         )
-    elif comment is not None and comment.signal_batch and not traps:
+    elif comment is not None and comment.signal_batch and not _handles(batch, comment.signal or ""):
         given = batch.option("comment")
         yield error(
             batch.at(given.line if given is not None else None),
@@ -161,15 +163,23 @@ def _is_monitored(batch: Batch) -> bool:
 
 @check("batch-trap", Area.SCRIPT, "bash(1), SIGNALS")
 def _trap(batch: Batch) -> Iterator[Finding]:
-    """A trap can run: srun is in the background.
+    """A trap can run: what trains is in the background, and waited for until it is gone.
 
-    bash runs a trap when the command in the foreground has ended.
+    bash runs a trap when the command in the foreground has ended; a signal ends a `wait`.
     """
-    foreground = [step for step in batch.steps if step.end != "&"]
+    foreground = [step for step in _payloads(batch) if step.end != "&"]
     if foreground and _has_trap(batch, that_runs=True):
         yield warning(
             batch.at(foreground[-1].line),
             "bash runs a trap only when the command in the foreground has ended: start srun with & and `wait` for it",
+        )
+    waits = [command for command in batch.shell.commands if command.program == "wait" and not command.is_inner]
+    is_looped = any(re.match(r"\s*(?:while|until)\b", line) for line in batch.lines)
+    if not foreground and len(waits) == 1 and not is_looped and _has_trap(batch, that_runs=True):
+        yield warning(
+            batch.at(waits[0].line),
+            "a signal ends this `wait`, and with the script the step: `while kill -0 $PID 2>/dev/null; do wait $PID || "
+            "true; done; wait $PID`",
         )
 
 
@@ -181,12 +191,39 @@ def _wait(batch: Batch) -> Iterator[Finding]:
     """
     if any(command.program == "wait" for command in batch.shell.commands):
         return
-    for command in batch.shell.commands:
-        if command.program == "srun" and command.end == "&" and not command.is_inner:
+    for command in _payloads(batch):
+        if command.end == "&":
             yield error(
                 batch.at(command.line),
-                "srun runs in the background and nothing waits for it: the script ends, and the job with it",
+                f"{command.program} runs in the background and nothing waits for it: the script ends, and the job with "
+                "it",
             )
+
+
+def _payloads(batch: Batch) -> list[Command]:
+    """What trains: the steps; without one, the launchers that the batch shell starts."""
+    return batch.steps or [
+        command
+        for command in batch.shell.commands
+        if not command.is_inner and _LAUNCHERS.fullmatch(command.program) and "-c" not in command.words
+    ]
+
+
+def _handles(batch: Batch, sent: str) -> bool:
+    """A trap names this very signal, and does something."""
+    name = _plain(sent)
+    return any(
+        command.program == "trap"
+        and command.words[1:2] not in (("",), ("-",))
+        and name in map(_plain, command.words[2:])
+        for command in batch.shell.commands
+    )
+
+
+def _plain(signal: str) -> str:
+    """`SIGUSR1`, `usr1` and `10` are `USR1`. Source: signal(7), x86 and ARM."""
+    name = signal.upper().removeprefix("SIG")
+    return {"10": "USR1", "12": "USR2", "15": "TERM", "2": "INT", "1": "HUP"}.get(name, name)
 
 
 def _has_trap(batch: Batch, *, that_runs: bool = False) -> bool:
@@ -198,7 +235,7 @@ def _has_trap(batch: Batch, *, that_runs: bool = False) -> bool:
 
 @check("batch-exit-code", Area.SCRIPT, "bash(1)")
 def _exit_code(batch: Batch) -> Iterator[Finding]:
-    """`set -e`; no `||` or pipe hides srun's exit code.
+    """`set -e`; the script ends with what the run ended with: no `||`, pipe, bare `wait`, `exit 0` or last command.
 
     A failed run looks complete.
     """
@@ -217,9 +254,35 @@ def _exit_code(batch: Batch) -> Iterator[Finding]:
         if step.end == "||":
             message = "`srun … ||` hides the step's exit code: a failed run may look complete"
             yield warning(batch.at(step.line), message)
+    yield from _last_word(batch, stops=stops)
     ends_well = last.program in ("srun", "exit", "wait")
     if not stops and not (ends_well and batch.steps[0] is batch.shell.commands[0]):
         yield warning(batch.label, "no `set -e`: a step of the preparation may fail, and the run starts all the same")
+
+
+def _last_word(batch: Batch, *, stops: bool) -> Iterator[Finding]:
+    """What decides the script's own exit code, where that is not the step."""
+    commands = [command for command in batch.shell.commands if not command.is_inner]
+    step = batch.steps[-1]
+    after = commands[commands.index(step) + 1 :]
+    bare = next((command for command in after if command.words == ("wait",)), None)
+    if bare is not None and any(one.end == "&" for one in batch.steps):
+        message = "`wait` alone is 0 whatever the step did: a failed run looks complete; keep $! and `wait` for each"
+        yield warning(batch.at(bare.line), message)
+    elif after and after[-1].words == ("exit", "0"):
+        message = "`exit 0` is the job's exit code, whatever the step did: a failed run looks complete; keep `rc=$?`"
+        yield warning(batch.at(after[-1].line), message)
+    elif after and not stops and step.end not in ("&", "&&", "|") and after[-1].program not in ("exit", "wait", "srun"):
+        message = (
+            f"`{after[-1].program[:40]}` decides the job's exit code, not srun: a failed run looks complete; keep "
+            "`rc=$?` behind srun and end with `exit $rc`"
+        )
+        yield warning(batch.at(after[-1].line), message)
+    if re.match(r"\s*(?:if|while|until)\s+(?:!\s+)?srun\b", batch.lines[step.line - 1]):
+        leaves = any(command.program == "exit" and command.words[1:] != ("0",) for command in after)
+        if not leaves:
+            message = "`if srun …` takes the step's exit code, and nothing gives it on: a failed run looks complete"
+            yield warning(batch.at(step.line), message)
 
 
 @check("batch-bad-exit", Area.SCRIPT, "srun(1)")
