@@ -32,6 +32,7 @@ PLAYED: Final = (
     "tests/domain/test_poison.py",
     "tests/domain/test_progress.py",
     "tests/domain/test_recovered.py",
+    "tests/domain/test_restarts.py",
     "tests/domain/test_silence.py",
     "tests/domain/test_sizes.py",
     "tests/guardrails/test_adversary.py",

@@ -189,7 +189,8 @@ class Observation(Record):
     the next start, before Rekindle started any. `ran` names the newest that was submitted by a person,
     and those of ours since that have begun. `began_again` counts the newest attempts of ours in a row that began no
     further on than the one before them, of those whose first step is known. `began_before` is the first step of the
-    attempt before this one. `had_checkpoints`: a manifest
+    attempt before this one. `restarts_of_a_day` counts those of ours that began within the last 24 hours, over all
+    Incidents. `had_checkpoints`: a manifest
     of the Job has been seen, or an attempt of it has resumed from a checkpoint or has answered that it saved one, so
     that an observation which finds none has found them gone. `platform` is what the Job runs on, and
     `cluster` where there; a node's Incident has neither. Where the platform puts attempts back: `current` is the
@@ -219,6 +220,7 @@ class Observation(Record):
     own_gap_s: Maybe[float] = Unknown("not needed yet")
     ran: tuple[str, ...] = ()
     began_again: int = 0
+    restarts_of_a_day: int = 0
     began_before: Maybe[int] = Unknown("not needed yet")
     had_checkpoints: bool = False
     current: str = ""

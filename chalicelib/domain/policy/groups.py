@@ -47,6 +47,13 @@ class Budgets:
         "resubmissions in one Incident, whatever they gained; bounds unknown progress",
         whom="those who leave runs unattended for days, or will not",
     )
+    max_restarts_per_day: int = declared(
+        24,
+        Count(1, 1000, "restarts"),
+        "restarts of one Job within 24 hours, over all its Incidents and whatever each gained, before a person is "
+        "called instead of one more; at half of them a warning",
+        whom="those whose runs are interrupted every hour, or for whom a start is dear",
+    )
     max_rollbacks: int = declared(
         3,
         Count(1, 20, "rollbacks"),

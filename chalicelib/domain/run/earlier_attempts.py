@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from itertools import pairwise
 
 from chalicelib.domain.faults.poison import died_at
@@ -14,6 +14,7 @@ from chalicelib.domain.model.known import Known, Maybe, Unknown
 from chalicelib.domain.model.observation import AttemptStatus, AttemptView
 
 MAX_ATTEMPTS_SEEN = 32  # more than any budget counts
+DAY = timedelta(hours=24)
 OWN_PAIRS = 10  # of a death and the next start, from which their median says more than an assumption
 _DIED = (AttemptStatus.FAILED.value, AttemptStatus.EXPIRED.value)
 
@@ -72,6 +73,12 @@ def reached_before(attempts: Sequence[Attempt], name: str) -> tuple[Maybe[int], 
             continue
         best, fruitless = attempt.last_step, 0
     return best, fruitless
+
+
+def restarts_of_a_day(attempts: Sequence[Attempt], *, now: datetime) -> int:
+    """See Observation.restarts_of_a_day. One that got no capacity has restarted nothing."""
+    ran = (attempt for attempt in attempts if isinstance(attempt.last_step, Known) or attempt.began)
+    return sum(attempt.incident_id is not None and now - attempt.submitted_at < DAY for attempt in ran)
 
 
 def own_gap_s(attempts: Sequence[Attempt]) -> Maybe[float]:

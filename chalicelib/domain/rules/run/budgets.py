@@ -13,6 +13,8 @@ from chalicelib.domain.model.known import Known
 from chalicelib.domain.run.earlier_attempts import tries_in_vain
 from chalicelib.domain.run.resume_point import newest_verified
 
+NAMED: Final = 8  # resume steps in a message
+
 
 @rule("budget.rollbacks")
 def budget_rollbacks(context: RuleContext) -> Decision | None:
@@ -67,8 +69,27 @@ def budget_attempts(context: RuleContext) -> Decision | None:
     )
 
 
-BUDGETS: Final = (budget_rollbacks, budget_no_progress, budget_ended_alike, budget_attempts)
-BUDGET_NAMES: Final = ("budget.rollbacks", "budget.no_progress", "budget.attempts")
+@rule("budget.restarts")
+def budget_restarts(context: RuleContext) -> Decision | None:
+    """`budgets.max_restarts_per_day` restarts of the Job within 24 hours, over all Incidents: a person."""
+    count = context.seen.restarts_of_a_day
+    if context.incident.order is not None or count < context.policy.budgets.max_restarts_per_day:
+        return None
+    return context.hand_over(
+        "budget.restarts",
+        f"{count} restarts within 24 hours are the policy's limit, whatever each of them gained. "
+        f"{restarts_word(context)} {story(context)} {whole_story(context.incident)}",
+    )
+
+
+def restarts_word(context: RuleContext) -> str:
+    """Where the newest attempts resumed, for people: how far a day of restarts has brought the run."""
+    steps = [str(step) if step is not None else "?" for step in context.seen.resumed_at[-NAMED:]]
+    return f"The newest resumed at step {', '.join(steps)}." if steps else ""
+
+
+BUDGETS: Final = (budget_rollbacks, budget_no_progress, budget_ended_alike, budget_attempts, budget_restarts)
+BUDGET_NAMES: Final = ("budget.rollbacks", "budget.no_progress", "budget.attempts", "budget.restarts")
 
 
 def over_budget(context: RuleContext) -> Decision | None:

@@ -14,7 +14,7 @@ from chalicelib.domain.model.action import Done, Notify, QuarantineCheckpoint, R
 from chalicelib.domain.model.incident import Phase, Try
 from chalicelib.domain.model.known import Known
 from chalicelib.domain.model.observation import CheckpointView
-from chalicelib.domain.rules.run.budgets import BUDGET_NAMES, fruitless_of_job, over_budget
+from chalicelib.domain.rules.run.budgets import BUDGET_NAMES, fruitless_of_job, over_budget, restarts_word
 from chalicelib.domain.rules.run.starts import (
     StartPlan,
     old_unseen,
@@ -178,6 +178,7 @@ def resubmit_now(context: RuleContext, resent: Try | None) -> Decision | None:
         Phase.RESUBMITTING,
         *_quarantine_again(context),
         *told,
+        *_many_restarts(context, resent),
         action,
         at_once=True,
         tries=(*_by_what_they_left(incident.resubmission.tries, attempt), attempt),
@@ -218,6 +219,15 @@ def _way(context: RuleContext, resent: Try | None) -> StartPlan | Decision:
     if point is None:
         raise ValueError("there is no checkpoint to resume from: a rule above has decided that")
     return way_to_start(context, _number(context, resent), point, _checkpoints(context))
+
+
+def _many_restarts(context: RuleContext, resent: Try | None) -> tuple[Notify, ...]:
+    """A warning at half of the day's budget of restarts."""
+    limit, count = context.policy.budgets.max_restarts_per_day, context.seen.restarts_of_a_day
+    if resent is not None or limit < 2 or count != limit // 2:
+        return ()
+    text = f"{count} restarts within 24 hours; at {limit} a person is called. {restarts_word(context)}"
+    return (Notify(severity=Severity.WARNING, title=f"{subject(context)}: it restarts often", text=text),)
 
 
 def _unusual_loss(context: RuleContext, point: ResumePoint) -> PassedOver | None:
