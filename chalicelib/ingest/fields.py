@@ -22,8 +22,9 @@ RESOURCE_NAME = re.compile(r"[a-zA-Z0-9](?:-*[a-zA-Z0-9]){0,62}")  # Source: bot
 GROUP_NAME = RESOURCE_NAME
 OUR_ID = re.compile(r"(?!\.+\Z)[A-Za-z0-9._-]{1,128}")  # the mailbox's ids; see rekindle/protocol/mailbox.py
 
-# A millisecond count outside 2001..2286 is a wrong unit (seconds, microseconds), not a time.
+# From 2001 to 2286 a count has thirteen digits in milliseconds, and nine or ten in seconds; any other is no time.
 _MIN_EPOCH_MS, _MAX_EPOCH_MS = 1_000_000_000_000, 10_000_000_000_000
+_EPOCH_TEXT = re.compile(r"\d{10}(?:\.\d{1,9})?|\d{13}")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -126,7 +127,8 @@ class Fields:
 
     def moment(self, name: str) -> datetime:
         """An aware UTC time from ISO-8601 text (also with an offset without a colon, as CloudWatch writes it), from
-        RFC-1123 text (AWS Health) or from epoch milliseconds (SageMaker).
+        RFC-1123 text (AWS Health) or from epoch milliseconds (SageMaker), which the developer guide's own example of a
+        training job's event writes as text.
         """
         return _moment(self, name, self.required(name))
 
@@ -147,14 +149,18 @@ def _moment(fields: Fields, name: str, value: Any) -> datetime:
         raise fields.fail(name, "must be a time")
     if isinstance(value, str):
         return _moment_from_text(fields, name, value)
+    if _MIN_EPOCH_MS / 1000 <= value < _MAX_EPOCH_MS / 1000:
+        return _EPOCH + timedelta(seconds=value)
     if not _MIN_EPOCH_MS <= value < _MAX_EPOCH_MS:
-        raise fields.fail(name, "must be a time in epoch milliseconds")
+        raise fields.fail(name, "must be a time in epoch milliseconds or seconds")
     return _EPOCH + timedelta(milliseconds=value)
 
 
 def _moment_from_text(fields: Fields, name: str, value: str) -> datetime:
     if len(value) > 64:
         raise fields.fail(name, "is too long for a time")
+    if _EPOCH_TEXT.fullmatch(value):
+        return _moment(fields, name, float(value) if "." in value else int(value))
     try:
         moment = datetime.fromisoformat(value) if value[:1].isdigit() else parsedate_to_datetime(value)
         if moment.tzinfo is None:

@@ -35,7 +35,7 @@ from chalicelib.domain.model.signal import Signal, SignalKind, SignalSource
 from chalicelib.ingest.envelope import Envelope
 from chalicelib.ingest.evidence import bounded, dedupe_key, digest, minute, one_line
 from chalicelib.ingest.fields import GROUP_NAME, INSTANCE_ID, RESOURCE_NAME, Fields
-from chalicelib.ingest.hyperpod_catalogue import Area, ParsedDescription, read_description
+from chalicelib.ingest.hyperpod_catalogue import Area, Outcome, ParsedDescription, read_description
 from rekindle.protocol.signals import FaultClass
 
 # Source: botocore, sagemaker ClusterStatus
@@ -149,6 +149,13 @@ def _health_fault(status: str, repair: str | None) -> FaultClass | None:
     return None if status == "Healthy" else FaultClass.UNCLEAR
 
 
+def _level(event: Fields, description: str | None) -> str:
+    """Its level; where it names none, what its description says: a failure is an error."""
+    if event.has("EventLevel"):
+        return event.word("EventLevel", _LEVELS)
+    return "Error" if read_description(description).outcome is Outcome.FAILED else "Warn"
+
+
 def parse_cluster_event(envelope: Envelope, *, groups_in_motion: bool | None = None) -> Signal:
     """A cluster event, read through its description.
 
@@ -163,10 +170,11 @@ def parse_cluster_event(envelope: Envelope, *, groups_in_motion: bool | None = N
     event = envelope.detail.child("EventDetails")
     event_id = event.text("EventId", limit=128)
     cluster, arn = _cluster(event)
-    event.word("ResourceType", _RESOURCE_TYPES)
-    level = event.word("EventLevel", _LEVELS)
-    occurred_at = event.moment("EventTime")
+    if event.has("ResourceType"):
+        event.word("ResourceType", _RESOURCE_TYPES)
+    occurred_at = event.optional_moment("EventTime") or envelope.time
     description = event.optional_text("Description")
+    level = _level(event, description)
     group = event.optional_text("InstanceGroupName", limit=63, pattern=GROUP_NAME)
     instance = event.optional_text("InstanceId", pattern=INSTANCE_ID)
     metadata = event.optional_child("EventDetails").optional_child("EventMetadata")
