@@ -29,6 +29,7 @@ from chalicelib.services.intake.missed_signals import (
 )
 from chalicelib.services.reporting.job_metrics import metric_queries, monitor_needs_asking, readings_of
 from chalicelib.services.reporting.outcome import OutcomeKind
+from chalicelib.services.sweep.job_check import ASK_SAVES_EVERY
 from rekindle.protocol.signals import FaultClass
 from tests.fakes.world import START
 from tests.services.world import JOB, World
@@ -475,6 +476,19 @@ def test_an_overdue_checkpoint_is_one_beyond_the_runs_own_rhythm(
     assert (signal is not None) is is_told
     if signal is not None:
         assert (signal.kind, signal.fault) == (SignalKind.SAVE_FAILED, FaultClass.UNCLEAR)
+
+
+def test_that_a_run_has_saved_is_written_down_though_its_saves_are_deleted_later() -> None:
+    w = World()
+    add(w, "lm")
+    w.saves.times["lm"] = (START,)
+    for _ in range(ASK_SAVES_EVERY):
+        w.sweep.run()
+    assert w.registry.get("lm").has_saved
+    w.saves.times["lm"] = ()
+    for _ in range(ASK_SAVES_EVERY):
+        w.sweep.run()
+    assert w.registry.get("lm").has_saved
 
 
 # --- alarms in the sweep ---
