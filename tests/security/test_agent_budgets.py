@@ -17,7 +17,7 @@ from rekindle.protocol.cluster.documents import AgentDoc
 from rekindle.protocol.mailbox import OUTSIDE, Heartbeat, LossState, Manifest, ManifestFile, RunPhase, SaveKind
 from rekindle.slurm_agent.base.problems import Problems
 from rekindle.slurm_agent.files import worker, workers
-from rekindle.slurm_agent.files.cause import OutputVerdict
+from rekindle.slurm_agent.files.output_verdict import OutputVerdict
 from rekindle.slurm_agent.files.time_spent import TimeSpent
 from rekindle.slurm_agent.files.user_files import UserFiles
 from rekindle.slurm_agent.watching.followed_jobs import FollowedJob, FollowedJobs

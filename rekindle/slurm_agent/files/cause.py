@@ -3,24 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from rekindle.protocol.cluster.documents import CauseDoc
 from rekindle.signatures import Classifier, Finding, root_cause
 from rekindle.signatures.places import node_in, rank_in
 from rekindle.slurm_agent.files import userfs
+from rekindle.slurm_agent.files.output_verdict import OutputVerdict
 
 TAIL_BYTES: Final = 64 * 1024
 MAX_LINE: Final = 500
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OutputVerdict:
-    """What a start's output says: in a sentence for people, "" for nothing, and as fields for programs."""
-
-    text: str = ""
-    cause: CauseDoc | None = None
 
 
 def of_files(paths: Sequence[str], uid: int | None, gid: int | None) -> OutputVerdict:

@@ -10,8 +10,8 @@ from datetime import datetime
 from typing import Final
 
 from rekindle.protocol.cluster.documents import CauseDoc, FoundDoc
-from rekindle.slurm_agent.files.cause import OutputVerdict
 from rekindle.slurm_agent.files.messages import Stamp
+from rekindle.slurm_agent.files.output_verdict import OutputVerdict
 from rekindle.slurm_agent.files.worker import WorkNotDone
 from rekindle.slurm_agent.files.workers import Hangs, Workers
 

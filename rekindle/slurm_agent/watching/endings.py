@@ -11,7 +11,7 @@ from typing import Final
 from rekindle.protocol.cluster.documents import AttemptDoc, EndedBy, SlurmState
 from rekindle.protocol.wire import MailboxError
 from rekindle.slurm_agent.base.ports import SlurmError, SlurmUnavailable
-from rekindle.slurm_agent.files.cause import OutputVerdict
+from rekindle.slurm_agent.files.output_verdict import OutputVerdict
 from rekindle.slurm_agent.reading.jobs import ENDED, Job
 from rekindle.slurm_agent.reading.nodes import Node, Settings
 from rekindle.slurm_agent.reading.options import expand
