@@ -35,6 +35,7 @@ LISTED: Final = {
     "chalicelib/api/operations/incidents.py": FACE,
     "chalicelib/api/operations/jobs.py": FACE,
     "chalicelib/api/operations/ledger.py": FACE,
+    "chalicelib/api/operations/switches.py": FACE,
     "chalicelib/aws/cloudwatch/alarms.py": AWS,
     "chalicelib/aws/s3/cluster_state.py": WIRE,
     "chalicelib/aws/sagemaker/cluster_nodes.py": AWS,

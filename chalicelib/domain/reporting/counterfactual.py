@@ -122,7 +122,7 @@ def _hangs(incident: Incident) -> bool:
 
 
 def _lacks_node(incident: Incident) -> bool:
-    """The next start waits for a node of a cluster. A training job gets instances of its own."""
+    """The next start waits for a node of a cluster; a run that is given instances of its own waits for none."""
     return incident.fault in NODE_FAULTS and incident.cluster is not None
 
 
