@@ -111,7 +111,7 @@ def test_the_real_clock_runs_what_is_scheduled_on_its_own_threads() -> None:
     clock = RealClock(threads=1)
     seen: list[str] = []
     with clock._changed:  # nothing is taken out before all are in, however long this thread has to wait in between
-        clock.after(timedelta(milliseconds=20), lambda: seen.append("second"))
+        clock.after(timedelta(seconds=1), lambda: seen.append("second"))
         clock.after(timedelta(milliseconds=1), lambda: seen.append("first"))
         clock.after(timedelta(milliseconds=5), lambda: seen.append("never")).cancel()
     assert clock.run_until(lambda: len(seen) >= 2, limit=timedelta(minutes=2))

@@ -125,11 +125,16 @@ def an_owners_stop_is_read_as_a_failure(world: World) -> None:
     _described(world, change)
 
 
-def a_defect_in_reading_checkpoints(world: World) -> None:
-    def checkpoints(*_: Any, **__: Any) -> Known[Any]:
-        raise ZeroDivisionError("a defect")
+def a_defect_in_reading_the_job(world: World) -> None:
+    """Not in reading the run's own documents: a part of an observation that cannot be read is Unknown."""
+    part = world.registry
 
-    world.mailbox = Over(world.mailbox, checkpoints=checkpoints)
+    def standing(job_id: Any) -> Any:
+        if part.get(job_id).open_incident is not None:
+            raise ZeroDivisionError("a defect")
+        return part.standing(job_id)
+
+    world.registry = Over(part, standing=standing)
 
 
 def the_first_step_is_not_looked_at(world: World) -> None:

@@ -132,7 +132,7 @@ CASES = (
         broken.a_pause_is_not_read,
         story(CRASH, actions=(PersonAction(what="pause", when="start", delay_s=400.0),)),
     ),
-    Case("service_defect", broken.a_defect_in_reading_checkpoints, story(CRASH)),
+    Case("service_defect", broken.a_defect_in_reading_the_job, story(CRASH)),
 )
 
 
