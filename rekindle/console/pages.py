@@ -188,7 +188,8 @@ def metrics(site: Site, _: PageRequest) -> PageResponse:
 
 def approvals(site: Site, request: PageRequest) -> PageResponse:
     """What people are asked."""
-    return site.page("approvals.html", request, approvals=site.read_one(ask("/approvals")))
+    read = site.read(approvals=ask("/approvals"), holds=ask("/holds"))
+    return site.page("approvals.html", request, approvals=read["approvals"], holds=read["holds"])
 
 
 def ledger(site: Site, request: PageRequest) -> PageResponse:

@@ -218,3 +218,13 @@ def test_axe_finds_nothing_where_people_are_asked(evil: World, browser: Browser,
     assert browser.all(".card.ask")
     assert violations(browser) == []
     browser.wears()
+
+
+def test_what_holds_every_order_stands_beside_the_questions(evil: World) -> None:
+    visitor = Visitor(evil.console)
+    assert "Held now" not in visitor.get("/approvals").body
+    assert visitor.order("/pause", paused="yes").status == 303
+    try:
+        assert "<strong>Held now:</strong> the pause" in visitor.get("/approvals").body
+    finally:
+        assert visitor.order("/pause", paused="no").status == 303
