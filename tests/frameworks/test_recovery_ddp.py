@@ -128,7 +128,7 @@ def test_a_newest_checkpoint_cut_in_half_is_recognised_and_the_next_older_one_ta
 def test_an_emergency_checkpoint_in_mid_epoch_is_answered_agreed_upon_and_resumed_from(tmp_path: Path) -> None:
     with raised(tmp_path, job_id="asked", environment={"DDP_SAVE_EVERY": "100000"}) as stage:
         stage.wait_for_step(30)
-        stage.rekindle("checkpoint", "asked")
+        stage.rekindle("checkpoint", "asked", "--yes")
         (first,) = stage.wait(stage.checkpoints, "the checkpoint that was asked for")
         assert (first["kind"], first["attempt"]) == ("emergency", "asked")
         (answered,) = stage.wait(stage.replies, "the answer")
