@@ -100,7 +100,7 @@ def start_in(
             raise err if isinstance(err, NotWatched) else NotWatched(f"the monitor could not start: {err!r}") from err
         if not isinstance(err, NotWatched):
             logger.warning("Rekindle's monitor could not start and stays silent: %r", err)
-        elif is_meant(given):
+        elif _is_set_up(given):
             logger.warning("Rekindle's monitor stays silent: %s", err)
         else:
             logger.info("Rekindle's monitor is silent: %s", err)
@@ -166,10 +166,10 @@ def _start(
         on_event=on_event,
     )
     lifetime.admit(monitor)
-    takes_slurms = signals is None or (len(signals) > 0 and is_on_slurm(env))
+    takes_slurms = is_on_slurm(env) and (signals is None or len(signals) > 0)
     monitor.begin(
         signals=numbers_of(signals or ()),
-        wishes=numbers_of(SLURM_SIGNALS) if takes_slurms and is_on_slurm(env) else (),
+        wishes=numbers_of(SLURM_SIGNALS) if takes_slurms else (),
         env=env,
         may_be_asked=takes_slurms,
     )
@@ -186,8 +186,8 @@ def _why_silent(env: Mapping[str, str], *, job_id: str | None, has_place: bool) 
     return f"not set: {', '.join(missing)}{more}" if missing else ""
 
 
-def is_meant(env: Mapping[str, str]) -> bool:
-    """Whether somebody has set the monitor up, so that its silence is news: any REKINDLE_ variable, and not "off"."""
+def _is_set_up(env: Mapping[str, str]) -> bool:
+    """Whether any REKINDLE_ variable is set and the monitor is not switched off: then its silence is a warning."""
     return env.get(ENV_SWITCH, "").lower() not in OFF and any(name.startswith("REKINDLE_") for name in env)
 
 
