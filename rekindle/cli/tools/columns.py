@@ -13,6 +13,7 @@ from rekindle.client.table import clean, cut
 SHOWN_CHARS: Final = 120
 
 # A row: the name, and who writes it. The first one that a file has is taken.
+EPOCH: Final = "epoch"  # parts of one, or many rows of one: its rows are counted
 STEPS: Final = (
     ("step", "Rekindle's own; Hugging Face trainer_state.json"),
     ("global_step", "PyTorch Lightning's older loggers, DeepSpeed"),
@@ -21,16 +22,26 @@ STEPS: Final = (
     ("Step", "TensorBoard's CSV export; a chart exported from Weights & Biases"),
     ("_step", "the history of a Weights & Biases run"),
     ("trainer/global_step", "PyTorch Lightning in Weights & Biases"),
+    ("train/global_step", "Hugging Face in Weights & Biases"),
+    ("time/total_timesteps", "Stable-Baselines3's progress.csv"),
+    (EPOCH, "Keras' CSVLogger"),
 )
 LOSSES: Final = (
     ("loss", "Rekindle's own; Hugging Face trainer_state.json"),
+    ("train_loss_step", "PyTorch Lightning, of a loss that is logged by step and by epoch"),
     ("train_loss", "PyTorch Lightning's usual name"),
     ("train/loss", "Hugging Face in Weights & Biases and TensorBoard"),
     ("training_loss", "many scripts"),
     ("lm loss", "Megatron-LM"),
     ("lm_loss", "Megatron-LM in CSV"),
     ("reduced_train_loss", "NeMo"),
+    ("loss/out", "Meta Lingua"),
+    ("loss/train/total", "Composer"),
+    ("train/CrossEntropyLoss", "OLMo in Weights & Biases"),
+    ("train/CE loss", "OLMo-core in Weights & Biases"),
+    ("actor/pg_loss", "verl"),
     ("Value", "TensorBoard's CSV export"),
+    ("value", "a metric's file in MLflow's file store"),
 )
 _OWN: Final = ("seconds", "iter_seconds", "eval_since_prev")
 # A chart exported from Weights & Biases has `RUN - METRIC`, and beside it the smallest and largest of each bin.
@@ -44,6 +55,15 @@ class ChosenColumns:
 
     step: str | None = None
     loss: str | None = None
+
+    @property
+    def any_named(self) -> bool:
+        return self.step is not None or self.loss is not None
+
+
+def is_counted(step_title: str) -> bool:
+    """Whether the column tells no steps, so that rows are counted."""
+    return step_title.strip() == EPOCH
 
 
 def found_columns(header: Sequence[str], name: str, chosen: ChosenColumns) -> dict[str, int]:

@@ -9,24 +9,40 @@ JSON lines           one such object per line: the history of a Weights & Biases
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
+from rekindle.cli.tools.logs import no_curve
 from rekindle.client.errors import BadFile
 
 SUFFIXES: Final = (".json", ".jsonl", ".ndjson")
 OF_EVALUATION: Final = "eval_"  # Hugging Face begins the names of what an evaluation logs so
 EVALUATED: Final = "eval_since_prev"
+MAX_CHARS: Final = 2**26  # of a document, which is read whole
 _TENSORBOARD: Final = ["Wall time", "Step", "Value"]  # as the header of its CSV export
 
 
-def rows(text: str, name: str) -> Iterator[list[str]]:
+def may_begin(line: str) -> bool:
+    """Whether a file's first line is a JSON object or list, or the beginning of one."""
+    text = line.strip()
+    if text[:1] not in ("{", "["):
+        return False
+    try:
+        json.JSONDecoder().raw_decode(text)
+    except RecursionError:
+        return True
+    except json.JSONDecodeError as err:
+        return err.pos >= len(text)
+    return True
+
+
+def rows(lines: Iterable[str], name: str) -> Iterator[list[str]]:
     """The header, then a row per object that is more than an evaluation's; a member that is missing is empty.
 
     Raises:
-        BadFile: it is none of these; names the file, and the row or line.
+        BadFile: it is none of these; names the file, and the row.
     """
-    entries = list(_entries(text, name))
+    entries = _entries(_whole(lines, name), name)
     if entries and all(isinstance(entry, list) for entry in entries):
         yield _TENSORBOARD
         for number, entry in enumerate(entries):
@@ -58,33 +74,39 @@ def _of_objects(entries: list[Any], name: str) -> Iterator[list[str]]:
         evaluated = False
 
 
-def _entries(text: str, name: str) -> Iterator[Any]:
+def _whole(lines: Iterable[str], name: str) -> str:
+    pieces, length = [], 0
+    for piece in lines:
+        pieces.append(piece)
+        length += len(piece)
+        if length > MAX_CHARS:
+            raise BadFile(f"{name}: is larger than {MAX_CHARS // 2**20} MiB, which is the most that is read of JSON")
+    return "".join(pieces)
+
+
+def _entries(text: str, name: str) -> list[Any]:
     try:
         whole = json.loads(text)
     except RecursionError as err:
         raise BadFile(f"{name}: is nested too deeply") from err
-    except ValueError as err:
-        yield from _lines(text, name, err)
-        return
-    if isinstance(whole, dict) and isinstance(whole.get("log_history"), list):
-        yield from whole["log_history"]
-    elif isinstance(whole, list):
-        yield from whole
-    elif isinstance(whole, dict):
-        yield whole  # a log with one line so far
+    except ValueError:
+        entries = list(_lines(text))
     else:
-        raise BadFile(f"{name}: holds no rows: neither a list, nor `log_history`, nor an object per line")
+        if isinstance(whole, dict):  # without a history: a log with one line so far
+            whole = whole.get("log_history", [whole])
+        entries = whole if isinstance(whole, list) else []
+    if not entries:
+        raise no_curve(name)
+    return entries
 
 
-def _lines(text: str, name: str, why: ValueError) -> Iterator[Any]:
-    """JSON lines. Text whose first line is not JSON is reported as one malformed document."""
-    for number, line in enumerate(line for line in text.splitlines() if line.strip()):
+def _lines(text: str) -> Iterator[Any]:
+    """JSON lines. What else a process wrote between them, or began and never ended, is passed over."""
+    for line in text.splitlines():
         try:
             yield json.loads(line)
-        except (ValueError, RecursionError) as err:
-            if number == 0:
-                raise BadFile(f"{name}: cannot be read as JSON: {why}") from err
-            raise BadFile(f"{name}: row {number}: cannot be read as JSON: {err}") from err
+        except (ValueError, RecursionError):
+            continue
 
 
 def _cell(value: Any, name: str, number: int) -> str:

@@ -1,8 +1,10 @@
 """A training curve in a file, read row by row: columns step, loss, and where they are known seconds, iter_seconds,
-eval_since_prev. CSV, TSV, or JSON in the forms of curve_json.py; columns.py lists other names of columns.
+eval_since_prev. CSV, TSV, JSON in the forms of curve_json.py, logs in those of line_shapes.py, and the files that
+TensorBoard and MLflow keep (curve_stores.py); columns.py lists other names of columns.
 
 Every mistake is one `BadFile` that names the file, the row (counted from 0, without the header) and the column.
-An empty cell is "not logged"; `nan`, `inf` and `-inf`, however written, are values.
+An empty cell is "not logged"; `nan`, `inf` and `-inf`, however written, are values. Any bytes may be given: what is
+kept of a file is bounded.
 """
 
 from __future__ import annotations
@@ -13,11 +15,11 @@ import itertools
 import math
 import sys
 from collections.abc import Iterable, Iterator
-from pathlib import PurePath
-from typing import Final
+from pathlib import Path
+from typing import Final, TextIO
 
-from rekindle.cli.tools import curve_json
-from rekindle.cli.tools.columns import ChosenColumns, found_columns
+from rekindle.cli.tools import curve_json, curve_stores, logs
+from rekindle.cli.tools.columns import ChosenColumns, found_columns, is_counted
 from rekindle.client.errors import BadFile
 from rekindle.client.table import clean, cut
 from rekindle.detectors.points import Point
@@ -25,59 +27,87 @@ from rekindle.detectors.points import Point
 TRUTHS = {"": False, "0": False, "false": False, "0.0": False, "1": True, "true": True, "1.0": True}
 MAX_STEP = 2**63  # beyond this it is no step
 SHOWN_CHARS = 40
-_EVENTS: Final = "tfevents"  # in the name of TensorBoard's own files
+MAX_PIECE: Final = 2**20  # characters that are read at once: a longer line comes in pieces
 _TABS: Final = (".tsv", ".tab")
 
 
 def points(path: str, chosen: ChosenColumns | None = None) -> Iterator[Point]:
     """The rows of a file, or of standard input for `-`, as they come (JSON: once it has been read whole)."""
     name = "standard input" if path == "-" else clean(path)
-    if _EVENTS in PurePath(path).name:
-        raise BadFile(f"{name}: is a file of TensorBoard's own; give its export (CSV or JSON, from its page)")
+    chosen = chosen or ChosenColumns()
     try:
         if path == "-":
             if sys.stdin is None:
                 raise BadFile(f"{name}: is closed")
             if isinstance(sys.stdin, io.TextIOWrapper):  # read as a file is, whatever the locale says
-                sys.stdin.reconfigure(encoding="utf-8-sig", errors="strict", newline="")
-            yield from parse(sys.stdin, name, chosen)
-        else:
-            with open(path, encoding="utf-8-sig", newline="") as lines:
-                yield from parse(lines, name, chosen, suffix=PurePath(path).suffix.lower())
+                sys.stdin.reconfigure(encoding="utf-8-sig", errors="surrogateescape", newline="")
+            yield from parse(_pieces(sys.stdin), name, chosen)
+            return
+        place = Path(path)
+        if place.is_dir():
+            place = curve_stores.in_folder(place, name, chosen)
+        if curve_stores.is_events(place):
+            yield from curve_stores.events(place, name, chosen)
+            return
+        with open(place, encoding="utf-8-sig", errors="surrogateescape", newline="") as lines:
+            yield from parse(_pieces(lines), name, chosen, suffix=place.suffix.lower())
     except OSError as err:
         raise BadFile(f"{name}: cannot be read: {err.strerror or err}") from err
-    except UnicodeDecodeError as err:
-        raise BadFile(f"{name}: is not UTF-8 text (byte {err.start} of a block)") from err
+
+
+def _pieces(lines: TextIO) -> Iterator[str]:
+    return iter(lambda: lines.readline(MAX_PIECE), "")
 
 
 def parse(lines: Iterable[str], name: str, chosen: ChosenColumns | None = None, *, suffix: str = "") -> Iterator[Point]:
-    """The points of a file's lines; `name` is what errors call the file. Without a suffix the first character tells."""
-    rows = _header_and_rows(lines, name, suffix)
+    """The points of a file's lines; `name` is what errors call the file. Without a suffix the first line tells."""
+    chosen = chosen or ChosenColumns()
+    if suffix in (".csv", *_TABS):
+        return _points(_rows(lines, name, "\t" if suffix in _TABS else ","), name, chosen)
+    waiting = iter(lines)
+    first = next((line for line in waiting if line.strip()), "")
+    if not first:
+        raise BadFile(f"{name}: is empty")
+    together = itertools.chain([first], waiting)
+    if suffix in curve_json.SUFFIXES or curve_json.may_begin(first):
+        return _points(curve_json.rows(together, name), name, chosen, passes_over=True)
+    if curve_stores.is_metric(first):
+        return _points(itertools.chain([curve_stores.METRIC], _rows(together, name, " ")), name, chosen)
+    delimiter = "\t" if "\t" in first and "," not in first else ","
+    if chosen.any_named or _is_header(first.rstrip("\r\n").split(delimiter), name):
+        return _points(_rows(together, name, delimiter), name, chosen)
+    return logs.points(together, name)
+
+
+def _is_header(cells: list[str], name: str) -> bool:
+    try:
+        return bool(found_columns(cells, name, ChosenColumns()))
+    except BadFile:
+        return False
+
+
+def _points(
+    rows: Iterator[list[str]], name: str, chosen: ChosenColumns, *, passes_over: bool = False
+) -> Iterator[Point]:
+    """The points of a table whose first row is its header.
+
+    passes_over: an entry without a loss is none; else only one that has no step either.
+    """
     header = next(rows, None)
     if header is None:
         raise BadFile(f"{name}: is empty; a header with step, loss is needed")
-    columns = found_columns(header, name, chosen or ChosenColumns())
+    columns = found_columns(header, name, chosen)
+    counts = is_counted(header[columns["step"]])
     number = -1
     for number, cells in enumerate(rows):
         if len(cells) != len(header):
             raise BadFile(f"{name}: row {number}: {len(cells)} cells, where the header has {len(header)}")
-        yield _point(_Row(name, number, columns, header, cells))
+        row = _Row(name, number, columns, header, cells)
+        if row.is_empty("loss") and (passes_over or row.is_empty("step")):
+            continue
+        yield _point(row, counts=counts)
     if number < 0:
         raise BadFile(f"{name}: holds a header and no rows")
-
-
-def _header_and_rows(lines: Iterable[str], name: str, suffix: str) -> Iterator[list[str]]:
-    """The header and the rows, as text."""
-    if suffix in curve_json.SUFFIXES:
-        return curve_json.rows("".join(lines), name)
-    if suffix in (".csv", *_TABS):
-        return _rows(lines, name, "\t" if suffix in _TABS else ",")
-    waiting = iter(lines)
-    first = next((line for line in waiting if line.strip()), "")
-    together = itertools.chain([first], waiting)
-    if first.lstrip("\ufeff \t")[:1] in ("{", "["):
-        return curve_json.rows("".join(together), name)
-    return _rows(together, name, "\t" if "\t" in first and "," not in first else ",")
 
 
 def _rows(lines: Iterable[str], name: str, delimiter: str) -> Iterator[list[str]]:
@@ -106,6 +136,9 @@ class _Row:
         self.columns = columns
         self.cells = cells
 
+    def is_empty(self, column: str) -> bool:
+        return not self.cells[self.columns[column]].strip()
+
     def number_of(self, column: str) -> float | None:
         """The column's number; None where the cell is empty or the column is not there."""
         index = self.columns.get(column)
@@ -125,8 +158,8 @@ class _Row:
         return BadFile(f"{self.name}: row {self.number}, column {title!r}: '{shown}' is not {wanted}")
 
 
-def _point(row: _Row) -> Point:
-    step = row.number_of("step")
+def _point(row: _Row, *, counts: bool) -> Point:
+    step = row.number if counts else row.number_of("step")
     if step is None or not math.isfinite(step) or abs(step) > MAX_STEP or step != int(step):
         raise row.wrong("step", row.cells[row.columns["step"]], "a step")
     index = row.columns.get("eval_since_prev")

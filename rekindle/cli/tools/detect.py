@@ -19,6 +19,7 @@ from rekindle.cli.tools.columns import ChosenColumns
 from rekindle.cli.tools.curves import points
 from rekindle.client.errors import CommandFailed
 from rekindle.client.table import Column, Style, clean, render
+from rekindle.detectors.kinds import LossKind
 from rekindle.detectors.pace import ThroughputWatch
 from rekindle.detectors.points import Point, Severity, Verdict
 from rekindle.detectors.watch import LossWatch
@@ -49,10 +50,17 @@ class Curve:
     """Reads a file's points through all detectors. Keeps the points only if a plot needs them."""
 
     def __init__(
-        self, path: str, chosen: ChosenColumns | None = None, *, keeps_points: bool = False, tells_watches: bool = False
+        self,
+        path: str,
+        chosen: ChosenColumns | None = None,
+        *,
+        loss_kind: LossKind = LossKind.AUTO,
+        keeps_points: bool = False,
+        tells_watches: bool = False,
     ) -> None:
         self._path = path
         self._chosen = chosen
+        self._loss_kind = loss_kind
         self.name = "standard input" if path == "-" else clean(Path(path).name)
         self._keeps_points = keeps_points
         self._shown = tuple(Severity) if tells_watches else (Severity.ACT,)
@@ -61,7 +69,7 @@ class Curve:
 
     def alarms(self) -> Iterator[Alarm]:
         """The alarms in order, each at its own row."""
-        loss, throughput = LossWatch(), ThroughputWatch()
+        loss, throughput = LossWatch(self._loss_kind), ThroughputWatch()
         for row, point in enumerate(points(self._path, self._chosen)):
             self.rows = row + 1
             if self._keeps_points:
@@ -76,12 +84,13 @@ def register(commands: Any) -> None:
     help_ = "where a recovery would start on a recorded training curve"
     description = (
         "Feed a curve's rows to the detectors, one by one, and print the alarms worth a recovery. "
-        "CSV, TSV, trainer_state.json, JSON lines, TensorBoard's and Weights & Biases' exports. "
+        "CSV, TSV, trainer_state.json, JSON lines, TensorBoard's and Weights & Biases' exports, MLflow's files, "
+        "TensorBoard's event files where it is installed, and the logs of the usual trainers. "
         "Columns: step, loss, and if known seconds, iter_seconds, eval_since_prev. "
         "docs/detection.md tells more."
     )
     parser = commands.add_parser("detect", help=help_, description=description, allow_abbrev=False)
-    parser.add_argument("file", metavar="FILE", help="the curve; - reads standard input")
+    parser.add_argument("file", metavar="FILE", help="the curve, or the folder of its run; - reads standard input")
     parser.add_argument("--json", action="store_true", help="one object per alarm and line, at once")
     parser.add_argument(
         "--watch",
@@ -90,6 +99,12 @@ def register(commands: Any) -> None:
         help="also tell what is worth a look and no recovery",
     )
     parser.add_argument("--plot", type=_picture, metavar="OUT.png|OUT.svg", help="draw the curve and its alarms")
+    parser.add_argument(
+        "--loss-kind",
+        choices=[kind.value for kind in LossKind],
+        default=LossKind.AUTO.value,
+        help="what the loss is, as for the monitor; by default its rows tell",
+    )
     parser.add_argument("--step-column", metavar="NAME", help="which column is the step, where its name is unusual")
     parser.add_argument("--loss-column", metavar="NAME", help="which column is the loss, where its name is unusual")
     parser.set_defaults(run=run)
@@ -98,7 +113,13 @@ def register(commands: Any) -> None:
 def run(args: argparse.Namespace) -> int:
     """Print the alarms of one curve."""
     chosen = ChosenColumns(step=args.step_column, loss=args.loss_column)
-    curve = Curve(args.file, chosen, keeps_points=args.plot is not None, tells_watches=args.tells_watches)
+    curve = Curve(
+        args.file,
+        chosen,
+        loss_kind=LossKind(args.loss_kind),
+        keeps_points=args.plot is not None,
+        tells_watches=args.tells_watches,
+    )
     alarms = []
     for alarm in curve.alarms():
         alarms.append(alarm)
