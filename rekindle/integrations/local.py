@@ -21,7 +21,7 @@ from rekindle.monitor import Monitor
 from rekindle.monitor.base.compiler import hide_from_compiler
 from rekindle.monitor.base.guard import PASS
 from rekindle.monitor.base.trouble import logger
-from rekindle.monitor.base.values import Captured, capture, is_pending, is_ready, read
+from rekindle.monitor.base.values import Captured, capture, collect, is_pending, is_ready, read
 
 GRADIENT, LOSS = "gradient", "loss"
 PARAMETERS = 4  # that are looked at: the first one, and others spread over the model for its branches
@@ -184,6 +184,7 @@ class LocalWatch:
 
     def _tell(self, *, is_last: bool = False) -> int:
         """Report the values that are there. Returns how many are not."""
+        collect()
         while self._unread:
             step, metric, value = self._unread[0]
             # Where a library cannot tell that a value is there, it is read one step later, so that it is by then.

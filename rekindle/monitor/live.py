@@ -44,6 +44,7 @@ from rekindle.monitor.base.settings import Config
 from rekindle.monitor.base.stacks import capture_stacks, stack_of
 from rekindle.monitor.base.state import BadStretch, RunState
 from rekindle.monitor.base.trouble import logger
+from rekindle.monitor.base.values import collect
 from rekindle.monitor.base.worker import Latch, Worker
 from rekindle.monitor.emergency import Saver
 from rekindle.monitor.host_readings import host_workers
@@ -349,6 +350,7 @@ class LiveMonitor(Monitor):
         try:
             step_s, resumed_after_s = self._stall.stepped(self._clock.monotonic())
             self._stopping.stepped()
+            collect()
             step = step_number(step)
             self._state.took(step, step_s, seconds(work_s, self._trouble))
             if resumed_after_s is not None:
@@ -452,6 +454,7 @@ class LiveMonitor(Monitor):
         took_s: float | None = None,
         by_all_ranks: bool = False,
     ) -> None:
+        collect()
         measured_s, self._state.saving_s = self._state.saving_s, None
         result = SaveResult(path=path, files=files, data=data or {})
         took_s = seconds(took_s, self._trouble)
@@ -460,6 +463,7 @@ class LiveMonitor(Monitor):
 
     @guarded("phase", asleep=nullcontext, failed=nullcontext)
     def phase(self, name: str) -> AbstractContextManager[None]:
+        collect()
         return Phase(
             name,
             stall=self._stall,
@@ -471,6 +475,7 @@ class LiveMonitor(Monitor):
 
     @guarded("alive", asleep=None)
     def alive(self) -> None:
+        collect()
         self._resumed(self._stall.alive(self._clock.monotonic()))
 
     def _resumed(self, silent_s: float | None) -> None:
@@ -481,6 +486,7 @@ class LiveMonitor(Monitor):
     @property
     @guarded("should_stop", failed=False)
     def should_stop(self) -> bool:
+        collect()
         return self._stopping.tell()
 
     @property
@@ -552,7 +558,9 @@ class LiveMonitor(Monitor):
         grace_until = until if self._link is not None and self._link.is_slow else until + EMERGENCY_GRACE_S
         self._saver.ended()
         if self._has_later:
-            self._later.end(min(until, time.monotonic() + LATE_S))
+            soon = min(until, time.monotonic() + LATE_S)
+            self._losses.settle(soon - time.monotonic())
+            self._later.end(soon)
         if (stretch := self._state.bad_at_the_end()) is not None:
             self._tell_bad_stretch(stretch)
         if self._negotiation is not None:

@@ -1,7 +1,7 @@
 """What the guest in the training process touches of other packages is in a table of docs/integrations.md, and no more.
 
 The code of `rekindle.integrations` and `rekindle.monitor` is walked: private attributes of objects that are not
-Rekindle's own, stack frames, private imports, and attributes that are set on other packages' objects.
+Rekindle's own, stack frames, private imports, ctypes, and attributes that are set on other packages' objects.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ ROOT = Path(__file__).parents[2]
 FOLDERS = ("rekindle/integrations", "rekindle/monitor")
 PAGE = ROOT / "docs" / "integrations.md"
 FRAMES = {"f_back", "f_locals", "f_globals", "tb_frame"}
+FOREIGN = {"ctypes", "cffi"}  # what they reach is checked by nothing
 # What `base.guard` asks of the objects whose methods it decorates; a value of a thread's own.
 OURS = {"_is_asleep", "_inner", "guarded_as", "held"}
 BY_NAME = {"getattr", "hasattr", "setattr", "delattr"}
@@ -62,6 +63,8 @@ def touched(tree: ast.AST, of_file: set[str], of_all: set[str]) -> Iterator[tupl
                 yield "set", ast.unparse(name)
             elif isinstance(name, ast.Constant) and is_private(str(name.value)):
                 yield "read", str(name.value)
+        elif isinstance(node, ast.Import):
+            yield from (("read", alias.name) for alias in node.names if alias.name in FOREIGN)
         elif isinstance(node, ast.ImportFrom) and not (node.module or "").startswith("rekindle"):
             for part in (*(node.module or "").split("."), *(alias.name for alias in node.names)):
                 if is_private(part):
@@ -104,7 +107,7 @@ def test_what_is_set_on_another_packages_objects_is_in_the_table() -> None:
 def test_a_walk_sees_each_way_to_a_private_name() -> None:
     code = """
 from os import _exit
-import torch
+import ctypes, torch
 class A:
     def one(self, trainer, name):
         self._mine = trainer._save
@@ -118,6 +121,7 @@ class A:
     tree = ast.parse(code)
     names = fields(tree)
     assert set(touched(tree, names, names)) == {
-        ("read", "_exit"), ("read", "_save"), ("set", "training_step"), ("read", "_engine"), ("set", "name"),
+        ("read", "_exit"), ("read", "ctypes"), ("read", "_save"), ("set", "training_step"), ("read", "_engine"),
+        ("set", "name"),
         ("set", "gone"), ("read", "f_back"), ("set", "save"),
     }  # fmt: skip

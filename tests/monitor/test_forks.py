@@ -354,6 +354,21 @@ def test_handlers_in_c_stay_or_come_back(launch: Launch) -> None:
     assert errors.count("Current thread") == 2, "SIGUSR1 dumps at once, SIGTERM after the end again"
 
 
+@pytest.mark.parametrize("end", ["mon.finish(); say(ready=True); time.sleep(60)", "say(ready=True); stuck_in_c()"])
+def test_a_librarys_handler_of_sigterm_has_it_again_after_the_end_and_on_a_stuck_rank(launch: Launch, end: str) -> None:
+    """Stands for such a handler: `_exit` of the C library, which is called with the signal's number."""
+    script = launch(f"""
+        library = ctypes.CDLL(None)
+        library.signal(int(signal.SIGTERM), library._exit)
+        mon = start(signals=("TERM", "USR1"), save=None, config={{"term_grace_s": 1.0}})
+        mon.step(1)
+        {end}
+    """)
+    script.heard()
+    script.send(signal.SIGTERM)
+    assert script.ended()[0] == signal.SIGTERM, "the exit code that the handler gave"
+
+
 def test_handlers_installed_later_are_left_in_place(launch: Launch) -> None:
     script = launch("""
         mon = start(signals=("TERM", "USR1"))

@@ -24,7 +24,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.nn.parallel import DistributedDataParallel
 
 from rekindle.integrations.local import PARAMETERS, LocalWatch
-from rekindle.monitor.base.values import Unreadable, capture, is_ready, read, slots_in
+from rekindle.monitor.base.values import Unreadable, capture
 from rekindle.monitor.live import LiveMonitor
 from tests.monitor.boxes import PATIENCE_S, ObservedBox
 from tests.monitor.one_rank import Heard, started
@@ -59,16 +59,6 @@ def gang(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 @pytest.mark.parametrize("shape", [(), (1,), (1, 1)])
 def test_one_element_of_any_real_dtype_is_read(dtype: torch.dtype, shape: tuple[int, ...]) -> None:
     assert capture(torch.ones(shape, dtype=dtype)) == 1.0
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_what_is_copied_into_a_slot_is_read_back_bit_for_bit(dtype: torch.dtype) -> None:
-    slots = slots_in(torch, torch.empty(2, dtype=torch.float64))
-    for number in (0.1, -0.0, math.inf, -math.inf, math.nan, torch.finfo(dtype).tiny, torch.finfo(dtype).max):
-        value = torch.tensor([[number]], dtype=dtype)
-        copied = slots.copy(value, is_wide=dtype is torch.float64)
-        assert is_ready(copied)
-        assert torch.tensor([read(copied)], dtype=dtype).view(torch.uint8).equal(value.reshape(1).view(torch.uint8))
 
 
 def test_a_tensor_that_requires_grad_and_a_parameter_are_read_without_a_warning(

@@ -4,8 +4,10 @@
 that a tensor may be changed, and its storage freed, as soon as `capture` has returned:
 
 - numbers, NumPy scalars and one-element arrays, CPU tensors: read at once;
-- a CUDA (or ROCm) tensor: one element is copied to pinned host memory on the device's current stream, behind the
-  kernels that compute it and before any that overwrite it; the memory itself shows when the copy is there;
+- a CUDA (or ROCm) tensor: `to("cpu", non_blocking=True)` on the device's current stream, behind the kernels that
+  compute it and before any that overwrite it, and an event after it. `collect` reads the copies that are there, on the
+  thread that began them: any other one that asks about an event while this one captures a CUDA graph ends the capture
+  (source: cudaStreamBeginCapture, cudaStreamCaptureModeGlobal, which is what torch.cuda.graph uses);
 - a tensor on another device, a CuPy array: copied on the device, read later;
 - an array of JAX or TensorFlow: immutable, so that a reference is enough; read later. So is any other object with
   `__float__`, whatever that does.
@@ -16,24 +18,18 @@ Everything else (vectors, sparse and complex tensors, tensors without data, tens
 
 from __future__ import annotations
 
-import ctypes
 import math
 import numbers
-import struct
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Any, Protocol
 
 from rekindle.monitor.base.guard import PASS
 
-SLOTS = 4096  # copies that may be outstanding: 32 KiB of pinned memory, made at the first CUDA tensor
 _NOT_REAL = "cMmSUO"  # dtype kinds of NumPy that are no real number: complex, times, texts, objects
-# A slot that no copy has reached: as float64 and, in its lower half, as float32, a NaN that no arithmetic produces.
-_EMPTY: Final = 0x7FF4_5EED_7FA5_5EED
-_LOWER: Final = 0xFFFF_FFFF
 
 
 class Pending(Protocol):
@@ -149,12 +145,7 @@ def _of_tensor(torch: Any, value: Any) -> Captured:
         return _FixedValue(value.clone())
     if torch.cuda.is_current_stream_capturing():  # a graph would repeat the copy into a slot of another step
         return Unreadable("a tensor inside a CUDA graph's capture")
-    slots = _cuda_slots(torch)
-    if slots is None:
-        return _FixedValue(value.clone())
-    if value.dtype is torch.float32 or value.dtype is torch.float64:
-        return slots.copy(value, is_wide=value.dtype is torch.float64)
-    return slots.copy(value.to(torch.float64), is_wide=True)
+    return _own.begin(torch, value)
 
 
 def _of_spread(torch: Any, value: Any) -> Captured:
@@ -180,80 +171,65 @@ class _FixedValue:
         return float(value.item() if hasattr(value, "item") else value)
 
 
-class Slots:
-    """Host memory, one slot per outstanding copy. `copy` is for the training thread, the rest for any other one.
+class _Copy:
+    """One element on its way to the host. `arrive` is for the thread that began it, the rest for any."""
 
-    Whether a copy is there is read from its slot, without a call of CUDA: by its rules an event that any thread asks
-    about while another one captures a graph ends that capture. (Source: cudaStreamBeginCapture,
-    cudaStreamCaptureModeGlobal, which is what torch.cuda.graph uses.) A copy of 4 or 8 aligned bytes arrives whole.
-
-    memory: one word per slot. wide, narrow: the slots as tensors of one float64, and of one float32 in its lower half;
-    pinned where a GPU copies into them.
-    """
-
-    def __init__(self, memory: Any, wide: Sequence[Any], narrow: Sequence[Any]) -> None:
-        self._memory = memory
-        self._cells = {True: wide, False: narrow}
-        self._made: dict[tuple[bool, int], Any] = {}
-        self._free = deque(range(len(memory)))
-
-    def copy(self, value: Any, *, is_wide: bool) -> Captured:
-        """Have the current stream copy a tensor of one float64, or float32. Unreadable where every slot is taken."""
-        try:
-            slot = self._free.pop()
-        except IndexError:
-            return Unreadable("a tensor, while too many others are still to be read")
-        cell = self._made.get((is_wide, slot))
-        if cell is None:
-            cell = self._made[is_wide, slot] = self._cells[is_wide][slot]
-        self._memory[slot] = _EMPTY
-        cell.copy_(value if value.dim() == 0 else value.reshape(()), non_blocking=True)
-        return _SlotValue(self, slot, is_wide)
-
-    def word(self, slot: int) -> int:
-        """The 64 bits of a slot as they are now."""
-        return int(self._memory[slot])
-
-    def free(self, slot: int) -> None:
-        """Give back a slot whose copy was read."""
-        self._free.append(slot)
-
-
-class _SlotValue:
-    def __init__(self, slots: Slots, slot: int, is_wide: bool) -> None:
-        self._slots = slots
-        self._slot = slot
-        self._is_wide = is_wide
+    def __init__(self, host: Any, event: Any) -> None:
+        self._host = host
+        self._event = event
+        self._number: float | None = None
 
     def is_ready(self) -> bool:
-        word = self._slots.word(self._slot)
-        return word != _EMPTY if self._is_wide else word & _LOWER != _EMPTY & _LOWER
+        return self._event is None
 
     def read(self) -> float:
-        """Call it once it is ready. Of a device that failed it never is; the slot then stays taken."""
-        raw = struct.pack("<Q", self._slots.word(self._slot))
-        self._slots.free(self._slot)
-        number: float = struct.unpack("<d", raw)[0] if self._is_wide else struct.unpack_from("<f", raw)[0]
-        return number
+        if self._number is None:
+            raise ValueError("the device did not deliver it")
+        return self._number
+
+    def arrive(self) -> Any:
+        """The event, which can be used again, once the number is there or its device has failed; None before."""
+        event = self._event
+        try:
+            if not event.query():
+                return None
+            self._number = float(self._host)
+        except PASS:
+            raise
+        except BaseException:  # a device that failed: its values are not known
+            self._number = None
+        self._host = self._event = None
+        return event
 
 
-_lock = threading.RLock()  # a signal handler of the script may call the monitor inside itself
-_made: list[Slots | None] = []
+class _OwnCopies(threading.local):
+    """Of one thread: what it has begun to copy, the oldest first, and each device's events that are free again."""
+
+    def __init__(self) -> None:
+        self._waiting: deque[tuple[_Copy, list[Any]]] = deque()
+        self._events: dict[int, list[Any]] = {}
+
+    def begin(self, torch: Any, value: Any) -> _Copy:
+        stream = torch.cuda.current_stream(value.device)
+        host = value.to("cpu", non_blocking=True)
+        free = self._events.setdefault(stream.device_index, [])
+        event = free.pop() if free else torch.cuda.Event()  # making one takes longer than recording
+        event.record(stream)
+        copy = _Copy(host, event)
+        self._waiting.append((copy, free))
+        return copy
+
+    def collect(self) -> bool:
+        waiting = self._waiting
+        if waiting and not sys.modules["torch"].cuda.is_current_stream_capturing():
+            while waiting and (event := waiting[0][0].arrive()) is not None:
+                waiting.popleft()[1].append(event)
+        return bool(waiting)
 
 
-def slots_in(torch: Any, host: Any) -> Slots:
-    """Slots in a contiguous one-dimensional float64 tensor, which they keep alive."""
-    memory = (ctypes.c_uint64 * len(host)).from_address(host.data_ptr())
-    return Slots(memory, host, host.view(torch.float32)[::2])
+_own = _OwnCopies()
 
 
-def _cuda_slots(torch: Any) -> Slots | None:
-    """The process's slots; None where no pinned memory can be had."""
-    if not _made:
-        with _lock:
-            if not _made:
-                try:
-                    _made.append(slots_in(torch, torch.empty(SLOTS, dtype=torch.float64, pin_memory=True)))
-                except Exception:
-                    _made.append(None)
-    return _made[0]
+def collect() -> bool:
+    """Read what this thread has begun to copy and is there now, without a wait. Returns whether some is not."""
+    return _own.collect()

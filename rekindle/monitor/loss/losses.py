@@ -1,7 +1,8 @@
 """The losses and other values of each step: captured on the training thread, read and judged on the late thread.
 
-    training thread   take     a value becomes a number, or a copy that its device makes in order (see `values`)
-    late thread       turn     reads the copies that are ready, notes what is not finite, feeds the detectors
+    training thread   take     a value becomes a number, or a copy that its device makes in order (see `values`);
+                               copies that are there are collected at every call of the monitor's on this thread
+    late thread       turn     reads what is ready, notes what is not finite, feeds the detectors
     any thread        settle   waits, for a bounded time, until everything taken so far was read
 
 A step whose values are all numbers is noted at once, unless older ones are still to be read: steps keep their order.
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 import math
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -18,12 +20,13 @@ from dataclasses import replace
 from rekindle.monitor.base.metrics import Sample
 from rekindle.monitor.base.state import BadStretch, RunState
 from rekindle.monitor.base.trouble import Trouble, logger
-from rekindle.monitor.base.values import Captured, Unreadable, capture, is_pending, is_ready, read
+from rekindle.monitor.base.values import Captured, Unreadable, capture, collect, is_pending, is_ready, read
 from rekindle.monitor.loss.judge import Judge
 from rekindle.monitor.loss.scaler import ScaleWatch
 
 QUEUE_MAX = 4096  # steps; while so many wait, further ones are not taken, and counted
-DEVICE_POLL_S = 0.02  # how often copies that are not there yet are looked for
+DEVICE_POLL_S = 0.02  # how often values that are not there yet are looked for
+SETTLE_POLL_S = 0.001  # the same, where the training thread waits for them
 NAMED_MAX = 32  # metrics that could not be read, each of which is named once
 SETTLE_S = 10.0  # how long a seal waits for the loss of its step
 
@@ -182,12 +185,14 @@ class Losses:
         For a save or a seal: then `RunState.is_poisoned` and `loss_at` speak of this step. Where it returns False the
         newest losses are unknown.
         """
-        mark = self._taken
+        mark, until = self._taken, time.monotonic() + timeout_s
         if self._done >= mark:
             return True
         self._wake()
         with self._changed:
-            return self._changed.wait_for(lambda: self._done >= mark, max(0.0, timeout_s))
+            while collect() and time.monotonic() < until:  # no other thread may ask the device for this one's
+                self._changed.wait(SETTLE_POLL_S)
+            return self._changed.wait_for(lambda: self._done >= mark, max(0.0, until - time.monotonic()))
 
 
 def _values(sample: Sample) -> tuple[Captured, ...]:

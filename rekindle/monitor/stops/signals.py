@@ -79,6 +79,7 @@ class Signals:
         if isinstance(owner, Signals) and owner._is_over:  # ended off the main thread: its handler is still there
             before = owner._previous.get(number, before)
         self._previous[number] = before
+        before.keep()
         signal.signal(number, self._on_signal)
 
     def is_ours(self, number: int) -> bool:
@@ -160,11 +161,10 @@ class Signals:
 
     def _set(self, number: int, before: Disposition) -> None:
         """Raises: ValueError off the main thread."""
+        before.put_back()
         if number in self._ignored_after and before.is_default:
             signal.signal(number, signal.SIG_IGN)
-        elif before.in_python is None or before.has_c_handler:
-            before.put_back()
-        else:
+        elif before.in_python is not None and not before.has_c_handler:
             signal.signal(number, before.in_python)
 
     @staticmethod

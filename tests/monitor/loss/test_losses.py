@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-import struct
+import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ from rekindle.monitor import Monitor
 from rekindle.monitor.base.clock import SystemClock
 from rekindle.monitor.base.state import ACT_AFTER, LASTING, BadSteps, BadStretch, RunState
 from rekindle.monitor.base.trouble import Trouble
-from rekindle.monitor.base.values import Slots, Unreadable, capture, is_pending, is_ready, read
+from rekindle.monitor.base.values import Unreadable, _OwnCopies, capture, is_pending, is_ready, read
 from rekindle.monitor.loss.judge import LossNews
 from rekindle.monitor.loss.judging_rank import MIN_CALLS, JudgingRank, RemoteLoss
 from rekindle.monitor.loss.scaler import CALM_STEPS, SKIPS_IN_A_ROW, ScaleWatch
@@ -153,56 +154,91 @@ def test_a_value_that_changes_after_its_step_is_known_as_it_was(started: list[Mo
     assert math.isnan(losses[149] or 0.0)
 
 
-class Cell:
-    """Stands for a tensor over a slot of pinned memory: the copy arrives when the test says so."""
+class Stream:
+    """Stands for a device's stream: what was queued on it is done when the test says so."""
 
-    def __init__(self, memory: list[int], place: int, form: str) -> None:
-        self._memory, self._place, self._form = memory, place, form
-        self._value: float | None = None
+    device_index = 0
 
-    def copy_(self, value: OnTheDevice, *, non_blocking: bool) -> None:
-        assert non_blocking
-        value.deliver = lambda: self._arrive(value.number)
+    def __init__(self) -> None:
+        self.asked_by: list[int] = []
+        self.made = self.queued = self.done = 0
+        self.has_failed = self.is_capturing = False
 
-    def _arrive(self, number: float) -> None:
-        raw = bytearray(struct.pack("<Q", self._memory[self._place]))
-        struct.pack_into(self._form, raw, 0, number)
-        self._memory[self._place] = struct.unpack("<Q", raw)[0]
+    def event(self) -> Event:
+        self.made += 1
+        return Event(self)
+
+
+class Event:
+    def __init__(self, stream: Stream) -> None:
+        self._stream, self._after = stream, 0
+
+    def record(self, stream: Stream) -> None:
+        self._after = stream.queued
+
+    def query(self) -> bool:
+        self._stream.asked_by.append(threading.get_ident())
+        if self._stream.has_failed:
+            raise RuntimeError("the device has failed")
+        return self._stream.done >= self._after
 
 
 class OnTheDevice:
-    deliver: Callable[[], None]
+    device = "cuda:0"
 
-    def __init__(self, number: float) -> None:
-        self.number = number
+    def __init__(self, number: float, stream: Stream) -> None:
+        self._number, self._stream = number, stream
 
-    def dim(self) -> int:
-        return 0
+    def to(self, where: str, *, non_blocking: bool) -> float:
+        assert (where, non_blocking) == ("cpu", True)
+        self._stream.queued += 1
+        return self._number
 
 
-@pytest.mark.parametrize("is_wide", [False, True])
-@pytest.mark.parametrize("number", [1.0, 0.0, -0.0, math.inf, math.nan, -math.nan, 3e38])
-def test_a_slot_is_free_again_once_its_copy_was_read_and_none_is_used_twice(number: float, *, is_wide: bool) -> None:
-    memory = [0, 0, 0]
-    form = "<d" if is_wide else "<f"
-    cells = [Cell(memory, place, form) for place in range(3)]
-    slots = Slots(memory, cells, cells)
-    values = [OnTheDevice(number) for _ in range(4)]
-    taken = [slots.copy(value, is_wide=is_wide) for value in values]
-    assert [is_pending(one) for one in taken] == [True, True, True, False]
-    assert isinstance(taken[3], Unreadable)
-    assert not any(is_ready(one) for one in taken[:3])
-    values[1].deliver()
-    assert [is_ready(one) for one in taken[:3]] == [False, True, False]
-    wanted = struct.unpack(form, struct.pack(form, number))[0]
-    found = read(taken[1])
-    assert found is not None
-    assert struct.pack("<d", found) == struct.pack("<d", wanted)
-    again = OnTheDevice(9.0)
-    last = slots.copy(again, is_wide=is_wide)
-    assert not is_ready(last), "what lay in the slot before is not its value"
-    again.deliver()
-    assert read(last) == 9.0
+@pytest.fixture
+def stream(monkeypatch: pytest.MonkeyPatch) -> Stream:
+    stream = Stream()
+    cuda = SimpleNamespace(
+        current_stream=lambda _: stream,
+        Event=stream.event,
+        is_current_stream_capturing=lambda: stream.is_capturing,
+    )
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=cuda))  # type: ignore[arg-type]
+    return stream
+
+
+def test_copies_are_read_by_the_thread_that_began_them_and_their_events_are_used_again(stream: Stream) -> None:
+    torch, own = sys.modules["torch"], _OwnCopies()
+    copies = [own.begin(torch, OnTheDevice(float(number), stream)) for number in (1, 2, 3)]
+    assert own.collect()
+    assert not any(map(is_ready, copies))
+    stream.done = 2
+    other = threading.Thread(target=own.collect)
+    other.start()
+    other.join()
+    assert not any(map(is_ready, copies))
+    stream.is_capturing = True
+    asked = len(stream.asked_by)
+    assert own.collect()
+    assert len(stream.asked_by) == asked, "a question would end the capture"
+    stream.is_capturing = False
+    assert own.collect()
+    assert [(is_ready(copy), read(copy)) for copy in copies[:2]] == [(True, 1.0), (True, 2.0)]
+    assert not is_ready(copies[2])
+    own.begin(torch, OnTheDevice(4.0, stream))
+    stream.done = 4
+    assert not own.collect()
+    assert stream.made == 3
+    assert set(stream.asked_by) == {threading.get_ident()}
+
+
+def test_a_value_of_a_device_that_failed_is_not_known_and_nothing_waits_for_it(stream: Stream) -> None:
+    own = _OwnCopies()
+    copy = own.begin(sys.modules["torch"], OnTheDevice(1.0, stream))
+    stream.has_failed = True
+    assert not own.collect()
+    assert is_ready(copy)
+    assert read(copy) is None
 
 
 # ---- what is not finite --------------------------------------------------------------------------------------------
