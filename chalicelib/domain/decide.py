@@ -12,10 +12,9 @@ A decision has four steps:
 4. Changes (rules/changes.py): guards that hold a step back, reports of nodes, answers to orders, the account.
 
 So a new rule is one function and one row. The row's place in its tuple is its precedence: it is asked only where no row
-above it has decided. A rule "two attempts of the run are live", say, is about a new attempt under care: it belongs in
-VERIFYING, below the rows for an attempt that cannot be read or has ended, and above those that judge its progress; if
-it must apply in every phase, it belongs in COMMON. A rule's name is stable: the timeline, `rekindle replay` and the
-tests use it.
+above it has decided. A rule about a new attempt under care belongs in VERIFYING; one that must apply in every phase of
+a run belongs in FIRST (rules/tuples.py), as "two attempts of the run are live" does; one for any Incident in COMMON.
+A rule's name is stable: the timeline, `rekindle replay` and the tests use it.
 """
 
 from __future__ import annotations

@@ -174,12 +174,13 @@ def _resumed(detail: Fields, common: MonitorFields) -> News:
 def _plain(report: PlainReport, detail: Fields, common: MonitorFields) -> News:
     why = detail.optional_text("why", limit=_MAX_WHY_CHARS) or "no reason given"
     text = report.text.format(rank=common.rank, at_step=at_step(common), why=why)
+    by = detail.optional_text("superseded_by", limit=128, pattern=OUR_ID)
     return News(
         kind=report.kind,
         summary=f"{common.attempt}: {text}",
         facts=(common.rank, common.step, common.at),
         fault=report.fault,
-        evidence={"why": why},
+        evidence={"why": why, "superseded_by": by},
     )
 
 

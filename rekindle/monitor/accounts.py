@@ -129,7 +129,7 @@ class Accounts:
             return
         logger.warning("This attempt was superseded by %s: its checkpoints no longer count, the run should end", by)
         self._outbox.mute_metrics()
-        self._voice.push(EventType.FINISHED, why=f"superseded by {by}")
+        self._voice.push(EventType.FINISHED, why=f"superseded by {by}", superseded_by=by)
 
     def on_straggler(self, verdict: Verdict, paces: Mapping[int, RankReport]) -> None:
         if verdict.severity is not Severity.ACT:

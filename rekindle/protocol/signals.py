@@ -33,6 +33,7 @@ class FaultClass(StrEnum):
     BAD_CHECKPOINT = "bad_checkpoint"
     NO_PROGRESS = "no_progress"
     JOB_MISSING = "job_missing"
+    TWO_LIVE = "two_live"
     OPERATOR_ORDER = "operator_order"
     UNCLEAR = "unclear"
 
@@ -72,6 +73,8 @@ class SignalKind(StrEnum):
     ORDER_ANSWERED = "order_answered"
     # an Incident, about a node that it suspects
     NODE_SUSPECT = "node_suspect"
+    # another attempt of the same run lives beside the current one: evidence `beside` names it
+    TWO_LIVE = "two_live"
     # the sweep
     STATE_REREAD = "state_reread"
     JOB_MISSING = "job_missing"

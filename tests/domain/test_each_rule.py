@@ -35,6 +35,7 @@ PLAYED: Final = (
     "tests/domain/test_restarts.py",
     "tests/domain/test_silence.py",
     "tests/domain/test_sizes.py",
+    "tests/domain/test_two_live.py",
     "tests/guardrails/test_adversary.py",
     "tests/guardrails/test_alerts.py",
     "tests/guardrails/test_approvals.py",

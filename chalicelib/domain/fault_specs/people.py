@@ -1,4 +1,4 @@
-"""What a person orders, and what nothing explains."""
+"""What people order or start beside Rekindle, and what nothing explains."""
 
 from __future__ import annotations
 
@@ -9,6 +9,22 @@ from chalicelib.domain.model.signal import SignalKind, SignalSource
 from rekindle.protocol.signals import FaultClass
 
 PEOPLE: Final = (
+    FaultSpec(
+        fault=FaultClass.TWO_LIVE,
+        rank=115,
+        response=Response.CHECKPOINT_THEN_RESTART,
+        deadline=Deadline.FULL,
+        tries=None,
+        source="ours makes way for what a person or the owner's pipeline has started",
+        meanwhile=Meanwhile.RUNS_ON,
+        cause=Cause.UNSAID,
+        claims=frozenset(),
+        explains_an_end=False,
+        renames_a_retry=False,
+        is_waited_out=True,
+        afterwards="",
+        drill=None,
+    ),
     FaultSpec(
         fault=FaultClass.OPERATOR_ORDER,
         rank=110,

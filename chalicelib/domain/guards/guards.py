@@ -230,9 +230,11 @@ def _rule_for(context: RuleContext, step: Step) -> ApprovalRule | None:
 
 
 def _rests_on_alerts(context: RuleContext, step: Step) -> bool:
-    """Not the end of a start that is ordered and not answered: it makes way for one by hand, whatever was claimed of
-    the run before."""
+    """Not what makes way for an attempt that lives by the platform's word, nor the end of a start that is ordered and
+    not answered: it makes way for one by hand, whatever was claimed of the run before."""
     incident = context.incident
+    if isinstance(context.seen.sibling, Known):
+        return False
     unanswered = incident.resubmission.pending if incident.phase is Phase.RESUBMITTING else None
     if unanswered is not None and isinstance(step.action, StopJob) and step.action.attempt == unanswered.name:
         return False

@@ -200,8 +200,8 @@ class Observation(Record):
     none. `breaker` is the fleet-wide breaker while it is open, `breaker_lifted_at` when it was lifted last.
     `back_at` is when the service ran again after it had not for a while (recovery/workflow.py). `gpus`,
     `node_count`: how big the run is. `sibling` is an attempt of the Job that lives and is not registered, looked
-    for while a submission waits or ours is queued; a queued one's may ask for no protection, and be known by its
-    heartbeats alone.
+    for while a submission waits, ours is queued, or a Signal names one that lives beside ours; a queued one's may ask
+    for no protection, and be known by its heartbeats alone. `is_ours`: an Incident has submitted the attempt.
     """
 
     observed_at: datetime
@@ -233,6 +233,7 @@ class Observation(Record):
     breaker_lifted_at: datetime | None = None
     back_at: datetime | None = None
     sibling: Maybe[str] = NO_SIBLING
+    is_ours: bool = False
     gpus: Maybe[int] = Unknown("not looked at")
     node_count: Maybe[int] = Unknown("not looked at")
     platform: Platform = UNKNOWN_PLATFORM

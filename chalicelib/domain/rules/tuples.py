@@ -29,13 +29,14 @@ from chalicelib.domain.rules.run.platform_restart import PLATFORM_RESTARTED
 from chalicelib.domain.rules.run.preparing import BEFORE_ATTEMPT
 from chalicelib.domain.rules.run.resubmitting import RESUBMITTING
 from chalicelib.domain.rules.run.stopping import STOPPING
+from chalicelib.domain.rules.run.two_live import TWO_LIVE
 from chalicelib.domain.rules.run.verifying import VERIFYING
 from chalicelib.domain.run.before_stop import BEFORE_STOP
 
 Rules = tuple[Rule[[]], ...]
 
-# What a person has ordered about a run, and a start by the platform, come first in every phase.
-FIRST: Final[Rules] = (*ORDERED, *PLATFORM_RESTARTED)
+# What a person has ordered about a run, a start by the platform, and a second attempt that lives, come first.
+FIRST: Final[Rules] = (*ORDERED, *PLATFORM_RESTARTED, *TWO_LIVE)
 _OF_A_RUN: Final[Mapping[Phase, Rules]] = {
     Phase.OPEN: OPEN,
     Phase.HOLDING: OPEN,
@@ -75,7 +76,8 @@ SECTIONS: Final = (
     ),
     Section(
         title="First in every phase of a run",
-        about="What a person has ordered, and a start by the platform, come before the phase's own rules.",
+        about="What a person has ordered, a start by the platform, and a second attempt that lives, come before the "
+        "phase's own rules.",
         rules=FIRST,
     ),
     Section(title="Open, holding and watching", about="What is wrong, and what may be done about it.", rules=OPEN),

@@ -37,14 +37,17 @@ def shadow(context: RuleContext, would: str) -> Decision:
     return context.hand_over("guard.shadow", f"shadow mode: would {would}. {story(context)}", severity=Severity.WARNING)
 
 
-def begin_checkpoint(context: RuleContext, attempt: AttemptView, name: str = "playbook.checkpoint") -> Decision:
+def begin_checkpoint(
+    context: RuleContext, attempt: AttemptView, name: str = "playbook.checkpoint", *, because: FaultClass | None = None
+) -> Decision:
     """Ask the living attempt to save by the playbook's deadline.
 
     Of a run whose loss has gone bad it is asked for forensics only, under an id that says so. Where a person decides
-    afterwards whatever comes of it, that person is paged now: there is nothing to wait for.
+    afterwards whatever comes of it, that person is paged now: there is nothing to wait for. `because`: what it is
+    asked for, where that is not what the Incident is about.
     """
     context = dataclasses.replace(context, incident=noted_bad(context.incident))
-    row = context.policy.playbook(context.incident.fault)
+    row = context.policy.playbook(because or context.incident.fault)
     number = context.incident.halt.asks + 1
     is_for_people = context.incident.fault in POISONS
     request_id = f"{context.incident.incident_id}-c{number}"
@@ -60,7 +63,7 @@ def begin_checkpoint(context: RuleContext, attempt: AttemptView, name: str = "pl
         request_id=request_id, attempt=attempt.name, asked_at=context.now, deadline_at=deadline_at, is_paged=pages
     )
     action = RequestCheckpoint(
-        request_id=request_id, attempt=attempt.name, deadline_at=deadline_at, why=f"{context.incident.fault}"
+        request_id=request_id, attempt=attempt.name, deadline_at=deadline_at, why=f"{because or context.incident.fault}"
     )
     purpose = " for forensics, never to resume from" if is_for_people else ""
     reason = f"{story(context)} Asking {attempt.name} to save{purpose} by {deadline_at:%H:%M:%S}."

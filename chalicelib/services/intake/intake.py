@@ -14,6 +14,7 @@ from chalicelib.domain.model.errors import NotOurs, UnknownEntity
 from chalicelib.domain.model.job import Job
 from chalicelib.domain.model.observation import AttemptStatus
 from chalicelib.domain.model.signal import Signal, SignalKind, SignalSource
+from chalicelib.domain.run.beside import two_live_signal
 from chalicelib.domain.run.earlier_attempts import left_in_vain
 from chalicelib.ports.clock import Clock
 from chalicelib.ports.incidents import Executions, IncidentStore
@@ -91,6 +92,8 @@ class Intake:
         signal = replace(signal, job_id=job.job_id)
         if self._is_contradicted(signal, job):
             return _dropped(signal, "an event of the bus that the cluster's own document does not confirm", job)
+        if self._lives_beside(signal, job):
+            signal = two_live_signal(job, str(signal.attempt), now=self.clock.now())
         if job.open_incident is not None:
             is_dropped = is_mere_news(signal) and not self._is_of_a_sibling(signal, job)
             return _dropped(signal, "mere news", job) if is_dropped else self._join(signal, job)
@@ -114,12 +117,26 @@ class Intake:
         return not scheduler.describe(signal.attempt).status.has_ended
 
     def _is_of_a_sibling(self, signal: Signal, job: Job) -> bool:
-        """News of an attempt that we have not registered: one may be started by hand while ours waits."""
+        """News of an attempt that is not the current one: it may be started by hand while ours waits, or lives."""
         name = signal.attempt
         if name is None or name == job.current_attempt:
             return False
+        if signal.evidence.get("superseded_by"):
+            return True  # its monitor saves no more; an earlier attempt of ours may live on like this, too
         is_state = signal.kind in (*PLATFORM_STATES, SignalKind.MONITOR_STARTED)
         return is_state and self.registry.job_of_attempt(name) is None
+
+    def _lives_beside(self, signal: Signal, job: Job) -> bool:
+        """A sign of life of an attempt of the Job that is not registered, while the Job's own attempt lives as well."""
+        name = signal.attempt
+        if name is None or not job.active or not self._is_of_a_sibling(signal, job):
+            return False
+        if signal.evidence.get("status") in _ENDED or signal.evidence.get("successor") is not None:
+            return False
+        scheduler = self.scheduler.of(job.platform)
+        if scheduler.platform.checks_users:
+            return False  # a cluster's submissions are judged by their chain and their user (shared_mailbox.py)
+        return not scheduler.describe(name).status.has_ended and self._registration.lives(job)
 
     def _answered(self, signal: Signal) -> Outcome:
         """An agent's answer: the Incident that gave the order reads it from the cluster state."""

@@ -163,6 +163,9 @@ class Registration:
         found = self._find(attempt)
         if found is None:
             raise NotOurs("no rekindle:policy tag")
+        beside = self._lives_beside(found)
+        if beside is not None:
+            return beside
         found = self._as_declared(found)
         if found.job_id is not None:
             try:
@@ -177,6 +180,34 @@ class Registration:
             if waiting is not None:
                 return waiting
         return self.register(found)
+
+    def _lives_beside(self, found: DiscoveredJob) -> Job | None:
+        """The Job of which an attempt of ours lives, and of which `found` is another: by its tag, the id that its
+        environment declares, or, where neither says anything and no other Job shares it, its mailbox.
+
+        It is not registered: the Job's Incident makes ours end first, and takes it for the new attempt.
+        """
+        if self._checks_users(found):
+            return None
+        named = found.job_id or found.declared_job
+        if named:
+            candidates = tuple(self.registry.known((named,)).values())
+        elif found.place.mailbox:
+            candidates = tuple(job for job in self.registry.active() if job.place.mailbox == found.place.mailbox)
+        else:
+            return None
+        if len(candidates) != 1 or not candidates[0].active:
+            return None
+        job = candidates[0]
+        if found.place != job.place or found.name == job.current_attempt or not self._is_of_its_user(found, job):
+            return None
+        current = self.current(job)
+        is_ours = current is not None and current.incident_id is not None
+        return job if is_ours and self.lives(job) else None
+
+    def lives(self, job: Job) -> bool:
+        """The Job's current attempt has not ended."""
+        return not self.scheduler.of(job.platform).describe(job.current_attempt).status.has_ended
 
     def _waiting_for(self, found: DiscoveredJob) -> Job | None:
         """The Job that is being recovered and of which an untagged run is an attempt, by its mailbox or, where it has
@@ -206,11 +237,14 @@ class Registration:
             return job
         if job.halted_by and self._was_there_at_the_stop(found, job):
             return job
+        restarts = self._restarts(job, found)
+        if restarts is None and job.active and self.lives(job):
+            return job  # a second attempt beside it: the intake tells of the two
         now = self.clock.now()
         current = self.current(job)
         attempt = Attempt(
             job_id=job.job_id,
-            number=job.attempt_number + max(1, self._restarts(job, found) or 1),
+            number=job.attempt_number + max(1, restarts or 1),
             name=found.name,
             submitted_at=max(found.created_at, job.attempt_started_at),
             resume_step=Unknown("it was given no resume step"),

@@ -34,6 +34,7 @@ from chalicelib.domain.model.start_view import is_another_run
 from chalicelib.domain.policy.document import Policy, readable
 from chalicelib.domain.rules.run.orders import who_ordered
 from chalicelib.domain.run.bad_nodes import MAX_BAD
+from chalicelib.domain.run.beside import beside_names
 from chalicelib.domain.run.earlier_attempts import (
     began_again,
     began_before,
@@ -59,7 +60,12 @@ from chalicelib.services.observe.nodes import Nodes
 from chalicelib.services.observe.part import part_of
 from chalicelib.services.observe.policy import incident_policy
 from chalicelib.services.observe.run_checkpoints import RunCheckpoints
-from chalicelib.services.observe.siblings import ended_at_of, reported_attempts, unprotected
+from chalicelib.services.observe.siblings import (
+    ended_at_of,
+    is_another_stages,
+    reported_attempts,
+    unprotected,
+)
 from chalicelib.services.observe.timeline import entry_of
 from rekindle.protocol.reports import ReportKind
 from rekindle.protocol.signals import FaultClass
@@ -122,6 +128,7 @@ class Observer:
         attempts = self._earlier(job, incident, attempt)
         ended = with_end(attempts, attempt)
         attempts = with_last_step(attempts, attempt)
+        sibling = part("other attempts", partial(self._sibling, job, incident, attempt, looked.inbox))
         best_before, fruitless_before = self._history(attempts, incident, attempt)
         return incident, Observation(
             observed_at=now,
@@ -144,7 +151,8 @@ class Observer:
             next_number=job.attempt_number + 1,
             current=job.current_attempt,
             successor=part("the successor", partial(self._successor, job, attempt)),
-            sibling=part("other attempts", partial(self._sibling, job, incident, attempt, looked.inbox)),
+            sibling=sibling,
+            is_ours=isinstance(sibling, Known) and self._is_ours(job, incident),
             nodes=part("the nodes", partial(self._nodes, job, incident, attempt, looked.inbox)),
             gpus=job.size.gpus,
             node_count=node_count(job, attempt),
@@ -178,19 +186,26 @@ class Observer:
         """An attempt that was started by hand while ours waits, to be sent or in the platform's queue, or is stopped
         for its sake; right before ours is sent it is looked for again.
 
-        Only what no Job has registered: what another Job protects is not this Incident's to take over.
+        Only what no Job has registered, and no other stage protects: that is not this Incident's to take over.
         """
         makes_way = incident.phase is Phase.STOPPING and incident.halt.for_sibling is not None
         is_sent = makes_way or _waits_in_queue(incident, seen)
-        if not is_sent and (incident.phase is not Phase.RESUBMITTING or incident.resubmission.pending is not None):
+        if not is_sent and incident.phase is not Phase.RESUBMITTING:
+            return self._beside(job, beside_names((*incident.signals, *inbox), besides=incident.attempt))
+        if not is_sent and incident.resubmission.pending is not None:
             return Unknown("nothing waits to start")
+        has_ended = isinstance(seen, Known) and seen.value.status.has_ended
+        if makes_way and not has_ended and incident.halt.for_sibling is not None:
+            beside = self._beside(job, (incident.halt.for_sibling,))
+            if isinstance(beside, Known):
+                return beside
         besides = {incident.attempt or job.current_attempt, job.current_attempt}
         # An attempt of ours would be described for nothing, and one that lives would hide another that is told of.
         ours = besides | {name for attempt in incident.resubmission.tries for name in (attempt.name, attempt.clone_of)}
         reported = reported_attempts((*incident.signals, *inbox), besides=ours)
         try:
             for name in self.scheduler.of(job.platform).siblings(job, besides=besides, reported=reported):
-                if self.registry.job_of_attempt(name) is None:
+                if self.registry.job_of_attempt(name) is None and not is_another_stages(name, job, self.scheduler):
                     return Known(name)
             if is_sent:  # before ours is sent, the act itself looks for heartbeats
                 own = {attempt.name for attempt in self.registry.attempts(job.job_id)} | besides
@@ -199,6 +214,24 @@ class Observer:
         except RecoveryError as err:
             return Unknown(f"whether another attempt lives is not known: {err}"[:200])
         return NO_SIBLING
+
+    def _beside(self, job: Job, names: Sequence[str]) -> Maybe[str]:
+        """The first of these that lives, by the platform's own word."""
+        try:
+            living = (name for name in names if not self.scheduler.of(job.platform).describe(name).status.has_ended)
+            name = next(living, None)
+        except RecoveryError as err:
+            return Unknown(f"whether another attempt lives is not known: {err}"[:200])
+        return NO_SIBLING if name is None else Known(name)
+
+    def _is_ours(self, job: Job, incident: Incident) -> bool:
+        tried = next((item for item in incident.resubmission.tries if item.name == incident.attempt), None)
+        if tried is not None:
+            return not tried.is_theirs
+        return any(
+            attempt.name == incident.attempt and attempt.incident_id is not None
+            for attempt in self.registry.attempts(job.job_id)
+        )
 
     def _nodes(
         self, job: Job, incident: Incident, seen: Maybe[AttemptView], inbox: Sequence[Signal]

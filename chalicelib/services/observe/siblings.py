@@ -7,10 +7,11 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from chalicelib.domain.faults.heartbeat_claims import FRESH
+from chalicelib.domain.model.errors import NotOurs
 from chalicelib.domain.model.incident import Incident
 from chalicelib.domain.model.job import Job
 from chalicelib.domain.model.signal import Signal
-from chalicelib.ports.platforms import Mailbox
+from chalicelib.ports.platforms import Mailbox, Schedulers
 from chalicelib.services.intake.registration import PLATFORM_STATES
 
 # A recovery that has waited for so long before it submits may have missed a whole run: events that could not be
@@ -25,6 +26,15 @@ def reported_attempts(signals: Iterable[Signal], *, besides: Collection[str]) ->
     """The attempts that the platform's own events name, the newest first: they are known while no list can be had."""
     names = [signal.attempt for signal in signals if signal.kind in PLATFORM_STATES and signal.attempt is not None]
     return tuple(name for name in dict.fromkeys(reversed(names)) if name not in besides)[:MAX_REPORTED]
+
+
+def is_another_stages(name: str, job: Job, schedulers: Schedulers) -> bool:
+    """It asks for the protection of another stage: nothing is started beside it, and it is not adopted."""
+    try:
+        schedulers.of(job.platform).discover(name)
+    except NotOurs:
+        return True
+    return False
 
 
 def unprotected(

@@ -46,7 +46,13 @@ from chalicelib.ports.platforms import HeadNodes, Mailbox, Schedulers
 from chalicelib.services.observe.breaker import held_at_last
 from chalicelib.services.observe.nodes import Nodes
 from chalicelib.services.observe.shared_mailbox import next_link
-from chalicelib.services.observe.siblings import ended_at_of, may_have_missed, reported_attempts, unprotected
+from chalicelib.services.observe.siblings import (
+    ended_at_of,
+    is_another_stages,
+    may_have_missed,
+    reported_attempts,
+    unprotected,
+)
 from chalicelib.services.perform.cluster_orders import HeadOrders
 from chalicelib.services.perform.moves import SignalSink, move_runs
 from rekindle.protocol.signals import FaultClass
@@ -203,6 +209,9 @@ class ActionExecutor:
             return beating  # no list is needed to know that one lives
         for other in others:
             owner = self.registry.job_of_attempt(other)
+            if owner is None and is_another_stages(other, job, self.scheduler):
+                detail = f"{other}, which is protected by another stage of Rekindle, lives"
+                return ActionResult(action=name, done=Done.SIBLING, detail=detail)
             if owner is None:
                 return ActionResult(action=name, done=Done.SIBLING, detail=f"{other} lives", attempt=other)
             if owner == job.job_id:

@@ -12,6 +12,7 @@ from chalicelib.domain.model.known import Known, Maybe, Unknown
 from chalicelib.domain.model.observation import AttemptStatus, AttemptView
 from chalicelib.domain.model.signal import Signal
 from chalicelib.domain.run.alerts import left_by_alerts_alone
+from chalicelib.domain.run.beside import two_live_signal
 from chalicelib.ports.clock import Clock
 from chalicelib.ports.incidents import IncidentStore
 from chalicelib.ports.jobs import JobRegistry, Saves
@@ -31,6 +32,7 @@ from chalicelib.services.intake.missed_signals import (
     signal_from_start,
     silence,
 )
+from chalicelib.services.observe.siblings import unprotected
 from chalicelib.services.reporting.job_metrics import monitor_needs_asking
 from chalicelib.services.sweep.round import SweepRound
 from rekindle.protocol.signals import FaultClass
@@ -73,6 +75,7 @@ class JobCheck:
             return None
         signal = self._signal_from_run(job, sweep_round, readings, view)
         signal = signal or self._signal_from_overdue_save(job, sweep_round)
+        signal = signal or self._signal_from_two_live(job, sweep_round)
         if signal is None:
             return self._signal_from_missing_metrics(job, sweep_round, readings, view)
         if view is None:  # before anything is reported of a run, the platform must confirm that it trains
@@ -167,6 +170,19 @@ class JobCheck:
         if isinstance(saved_at, Known) and saved_at.value and not job.has_saved:
             self.registry.note_saved(job.job_id)
         return signal_from_saves(job, saved_at.value, now=self.clock.now()) if isinstance(saved_at, Known) else None
+
+    def _signal_from_two_live(self, job: Job, sweep_round: SweepRound) -> Signal | None:
+        """A run that asks for no protection, so that no event of it is taken, sends heartbeats beside ours."""
+        is_turn = job.attempt_number > 1 and sweep_round.is_turn(job, ASK_SAVES_EVERY)
+        scheduler = self.scheduler.of(job.platform)
+        if not job.mailbox or not is_turn or scheduler.platform.checks_users:
+            return None
+        own = {attempt.name for attempt in self.registry.attempts(job.job_id)}
+        now = self.clock.now()
+        name = unprotected(job, self.mailbox, own=own, ended_at=None, now=now)
+        if name is None or self.registry.job_of_attempt(name) is not None or scheduler.describe(name).status.has_ended:
+            return None
+        return two_live_signal(job, name, now=now)
 
     def _is_left_to_a_person(self, job: Job, signal: Signal) -> bool:
         """The newest Incident of this attempt was handed over, cancelled or denied, and the signal says nothing new."""

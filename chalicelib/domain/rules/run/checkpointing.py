@@ -33,6 +33,7 @@ from chalicelib.domain.rules.run.checkpoint_answered import (
     playbook_saved_then_hand_over,
 )
 from chalicelib.domain.rules.run.checkpoint_needless import NEEDLESS
+from chalicelib.domain.rules.run.two_live import two_live_over_meanwhile, two_live_saved
 from chalicelib.domain.run.first_response import begin_stop
 
 # A checkpoint on a shared path is polled as often as the agent inspects the path, every ten seconds, but only for some
@@ -84,9 +85,12 @@ def checkpoint_answer(context: RuleContext) -> RuleContext:
 
 @rule()
 def checkpoint_needless(context: RuleContext) -> Decision | None:
-    """The picture has changed meanwhile: [no longer needed](#a-checkpoint-that-is-no-longer-needed)."""
+    """The picture has changed meanwhile: [no longer needed](#a-checkpoint-that-is-no-longer-needed).
+
+    What makes way for another attempt is stopped whatever has become of its own trouble.
+    """
     attempt = context.attempt
-    if attempt is None or context.ordered is not None:
+    if attempt is None or context.ordered is not None or context.incident.halt.for_sibling is not None:
         return None
     is_over = asked(context).outcome is not None and attempt.status.has_ended
     return None if is_over else first_decision(NEEDLESS, context)
@@ -132,6 +136,7 @@ CHECKPOINTING: Final = (
     checkpoint_lost,
     checkpoint_stopping,
     checkpoint_answer,
+    two_live_over_meanwhile,
     checkpoint_needless,
     checkpoint_late,
     checkpoint_again,
@@ -141,6 +146,7 @@ CHECKPOINTING: Final = (
     checkpoint_completed_poisoned,
     checkpoint_completed,
     checkpoint_owner_stopped,
+    two_live_saved,
     heal_saved,
     checkpoint_may_heal,
     playbook_saved_then_hand_over,

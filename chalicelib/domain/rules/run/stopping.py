@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
-from dataclasses import replace
 from datetime import timedelta
 from typing import Final
 
@@ -27,7 +27,8 @@ from chalicelib.domain.model.incident import Phase
 from chalicelib.domain.model.known import Known
 from chalicelib.domain.model.observation import NO_SIBLING, STALLED, AttemptStatus, AttemptView
 from chalicelib.domain.model.start_view import STOP_VALID
-from chalicelib.domain.rules.run.preparing import BEFORE_ATTEMPT
+from chalicelib.domain.rules.run.preparing import BEFORE_ATTEMPT, settle_try
+from chalicelib.domain.rules.run.resubmitting import adopt_sibling
 from chalicelib.domain.run.finishing import ended_completed_poisoned
 from chalicelib.domain.run.liveness import claims_are_over
 from chalicelib.domain.run.movement import new_watch
@@ -85,6 +86,18 @@ def stop_owner_stopped(context: RuleContext) -> Decision | None:
     )
 
 
+@rule("resubmit.sibling")
+def stop_made_way(context: RuleContext) -> Decision | None:
+    """Ours has ended to make way for an attempt that lives: that one is watched, whatever the budgets say."""
+    attempt, beside = context.attempt, context.seen.sibling
+    if context.incident.halt.for_sibling is None or attempt is None or not context.has_ended(attempt):
+        return None
+    if not isinstance(beside, Known):
+        return None
+    settled = settle_try(context.incident, attempt, context.seen).changed(for_sibling=None)
+    return adopt_sibling(dataclasses.replace(context, incident=settled), beside.value)
+
+
 @rule()
 def stop_ended(context: RuleContext) -> Decision | None:
     """It has ended: [before a new attempt](#before-a-new-attempt)."""
@@ -139,7 +152,7 @@ def stop_moves_again(context: RuleContext) -> Decision | None:
 
     An order that waits for its agent is not repeated, and has expired before anything else is decided.
     """
-    context = replace(context, incident=marked_healed(context.incident))
+    context = dataclasses.replace(context, incident=marked_healed(context.incident))
     incident, attempt = context.incident, context.attempt_seen
     why_not = _no_reason_left(context, attempt)
     if not why_not:
@@ -211,6 +224,7 @@ STOPPING: Final = (
     stop_completed,
     stop_was_theirs,
     stop_owner_stopped,
+    stop_made_way,
     stop_ended,
     stop_refused,
     stop_unseen,
