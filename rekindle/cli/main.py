@@ -14,7 +14,7 @@ from rekindle.cli.service.target import add_options
 from rekindle.cli.terminal import completion
 from rekindle.cli.terminal.parsing import Parser
 from rekindle.cli.terminal.watch import watched
-from rekindle.cli.tools import checkpoints, classify, detect, doctor, run
+from rekindle.cli.tools import checkpoints, classify, detect, doctor, hang, run
 from rekindle.cli.views import console
 from rekindle.client.errors import MEANINGS, CliError, Exit, UsageError
 from rekindle.client.table import clean
@@ -88,6 +88,7 @@ def build_parser() -> argparse.ArgumentParser:
     console.register(known)
     detect.register(known)
     doctor.register(known)
+    hang.register(known)
     run.register(known)
     completion.register(known, build_parser)
     _add_of_service(known)

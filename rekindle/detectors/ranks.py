@@ -1,9 +1,10 @@
 """Which rank is to blame? Judged from each rank's own reports; pure.
 
 A hang: thousands of ranks wait in a collective for one that does not come. That one is recognized by what it does *not*
-do: it does not wait. It sits in other code, is a step behind, or says nothing (`find_suspects`). A value that is not
-finite spreads to all ranks with the next exchange of gradients. Where one rank had it first, its hardware is suspect;
-where all had it at once, the data or the run is (`first_bad`).
+do: it does not wait. It sits in other code, is a step behind, says nothing, or its flight recorder shows that it has
+not entered the collective; `find_suspects` makes one verdict of all of that. A value that is not finite spreads to all
+ranks with the next exchange of gradients. Where one rank had it first, its hardware is suspect; where all had it at
+once, the data or the run is (`first_bad`).
 
 "Unknown" is a verdict: no suspects, confidence 0. Confidences are judgements, not measured frequencies; a recovery
 that costs a node should ask for `STRONG` or more.
@@ -14,11 +15,19 @@ from __future__ import annotations
 from bisect import bisect
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Final
 
 from rekindle.compat import StrEnum
+from rekindle.detectors.flight import (
+    MAX_NAMED_RANKS,
+    NOBODY_MISSING,
+    OF_THE_CODE,
+    FlightRule,
+    ranks_word,
+    who_is_missing,
+)
 from rekindle.detectors.frames import Frame, training_frames, waits_in
 from rekindle.protocol.reports import RankReport, ReportKind
 
@@ -26,7 +35,6 @@ STRONG: Final = 0.8
 KEY_FRAMES: Final = 6  # of the innermost: enough to tell loader from logger, few enough to be equal on equal ranks
 SMALL: Final = 4  # a minority is at most a quarter as large as the group it is held against; or one beside three
 ONE_HOST: Final = 8  # ranks on the common hosts (p4d, p5: eight GPUs)
-MAX_NAMED_RANKS: Final = 8
 STALE: Final = timedelta(minutes=15)  # ranks of one stall report within the differences of their learned limits
 
 
@@ -40,6 +48,13 @@ class RankRule(StrEnum):
     ALONE_FIRST = "alone_first"  # had the bad value first
     ONE_HOST_FIRST = "one_host_first"  # several had it first, all on one host
     ALL_AT_ONCE = "all_at_once"  # no rank is to blame
+    # By the flight recorders alone, or what the run's code leads to: see `detectors.flight.FlightRule`.
+    NOT_ENTERED = "not_entered"
+    MISMATCHED = "mismatched"
+    ELSEWHERE = "elsewhere"
+    NOT_STARTED = "not_started"
+    ALL_ENTERED = "all_entered"
+    NOBODY_WAITS = "nobody_waits"
     UNKNOWN = "unknown"
 
 
@@ -74,8 +89,8 @@ class _Stall:
 
 
 def find_suspects(reports: Iterable[RankReport], world_size: int) -> RankVerdict:
-    """Who holds up a stalled run: the first of `_STALL_RULES` that knows. Reports of other kinds than `stall` only help
-    to name hosts. Never raises.
+    """Who holds up a stalled run: the first of `_STALL_RULES` that knows, joined with what the flight recorders show.
+    Reports of other kinds than `stall` only help to name hosts. Never raises.
     """
     given = [report for report in reports if 0 <= report.rank < world_size]
     stalls = stalled(given)
@@ -91,7 +106,33 @@ def find_suspects(reports: Iterable[RankReport], world_size: int) -> RankVerdict
         waiting=frozenset(rank for rank, report in stalls.items() if report.stacks in waits),
         silent=frozenset(range(world_size)) - stalls.keys() - moving,
     )
-    return next(verdict for rule in _STALL_RULES if (verdict := rule(stall)) is not None)
+    return _joined(stall, next(verdict for rule in _STALL_RULES if (verdict := rule(stall)) is not None))
+
+
+def _joined(stall: _Stall, seen: RankVerdict) -> RankVerdict:
+    """`seen`, by stacks, steps and silence, together with what the flight recorders show: one verdict.
+
+    Two sources that name the same ranks make each other stronger. One that contradicts the other makes it weak: a
+    recorder does not see every wait, and a stack does not tell for whom.
+    """
+    flights = {rank: report.flight for rank, report in stall.stalls.items() if report.flight is not None}
+    shown = who_is_missing(flights, stall.world_size)
+    if not flights or shown.rule is FlightRule.UNKNOWN:
+        return seen
+    rule, named = RankRule(shown.rule.value), frozenset(shown.ranks)
+    if shown.rule in NOBODY_MISSING:
+        if seen.rule in (RankRule.UNKNOWN, RankRule.ODD_ONE):
+            return _verdict(named, stall.hosts, shown.confidence, rule, shown.text)
+        return replace(seen, confidence=min(seen.confidence, 0.6), text=f"{seen.text}; but {shown.text}")
+    both = named & frozenset(seen.suspect_ranks)
+    if not seen.suspect_ranks:
+        return _verdict(named, stall.hosts, shown.confidence, rule, shown.text)
+    if not both:
+        return _verdict(named, stall.hosts, 0.4, rule, f"{shown.text}; but {seen.text}")
+    confidence = round(min(0.95, 1 - (1 - seen.confidence) * (1 - shown.confidence)), 2)
+    if shown.rule not in OF_THE_CODE:
+        rule = seen.rule
+    return _verdict(both, stall.hosts, confidence, rule, f"{seen.text}; {shown.text}")
 
 
 def _too_little_is_known(stall: _Stall) -> RankVerdict | None:
@@ -106,7 +147,7 @@ def _some_are_behind(stall: _Stall) -> RankVerdict | None:
     behind = _behind(stall.stalls, stall.world_size)
     if not behind:
         return None
-    detail = f"{_ranks(behind)} finished step {stall.stalls[min(behind)].step}, the others a later one"
+    detail = f"{ranks_word(behind)} finished step {stall.stalls[min(behind)].step}, the others a later one"
     return _verdict(behind, stall.hosts, 0.9 if stall.most_wait else 0.6, RankRule.BEHIND, detail)
 
 
@@ -115,9 +156,9 @@ def _some_do_not_wait(stall: _Stall) -> RankVerdict | None:
     if not busy or not stall.most_wait:
         return None
     waiting = f"{len(stall.waiting)} of {stall.world_size} ranks wait in a collective"
-    detail = f"{_ranks(busy)}: {_where(stall.frames, busy)}; {waiting}"
+    detail = f"{ranks_word(busy)}: {_where(stall.frames, busy)}; {waiting}"
     if stall.silent:
-        detail = f"{detail}; {_ranks(stall.silent)}: no report"
+        detail = f"{detail}; {ranks_word(stall.silent)}: no report"
         return _verdict(busy | stall.silent, stall.hosts, 0.6, RankRule.NOT_WAITING, detail)
     confidence = 0.9 if _is_few(len(busy), stall.world_size) else 0.6
     return _verdict(busy, stall.hosts, confidence, RankRule.NOT_WAITING, detail)
@@ -129,7 +170,7 @@ def _some_are_silent(stall: _Stall) -> RankVerdict | None:
         return None
     if not _is_few(len(silent), stall.world_size):
         return _unknown(f"{len(silent)} of {stall.world_size} ranks have not reported")
-    detail = f"{_ranks(silent)}: no report, while {len(stall.stalls)} of {stall.world_size} ranks have one"
+    detail = f"{ranks_word(silent)}: no report, while {len(stall.stalls)} of {stall.world_size} ranks have one"
     # More than one host's ranks at once: rather the way to the mailbox than the ranks.
     confidence = 0.5 if len(silent) > ONE_HOST else STRONG if stall.most_wait else 0.6
     return _verdict(silent, stall.hosts, confidence, RankRule.SILENT, detail)
@@ -199,7 +240,7 @@ def first_bad(reports: Iterable[RankReport], world_size: int) -> RankVerdict:
         everyone = "both" if world_size == 2 else f"all {world_size}"
         text = f"{everyone} ranks have it at step {step}"
         return RankVerdict(suspect_ranks=(), hosts=(), confidence=0.9, rule=RankRule.ALL_AT_ONCE, text=text)
-    text = f"{_ranks(first)} first, at step {step}; {later} of {world_size} ranks later"
+    text = f"{ranks_word(first)} first, at step {step}; {later} of {world_size} ranks later"
     if len(first) == 1:
         # The others have it only from the next exchange on, or not at all: either way it began here.
         return _verdict(first, hosts, 0.9 if 2 * later >= world_size - 1 else 0.8, RankRule.ALONE_FIRST, text)
@@ -254,7 +295,7 @@ def _odd_one(frames: Mapping[int, tuple[Frame, ...]], hosts: Mapping[int, str], 
     if not odd or not _is_few(len(odd), world_size) or sum(large) + len(odd) < world_size:
         held = ", ".join(map(str, sizes[:MAX_NAMED_RANKS]))
         return _unknown(f"{len(groups)} places hold {held} ranks: no clear minority")
-    text = f"{_ranks(odd)}: {_where(frames, odd)}; {sum(large)} other ranks stand elsewhere"
+    text = f"{ranks_word(odd)}: {_where(frames, odd)}; {sum(large)} other ranks stand elsewhere"
     return _verdict(odd, hosts, 0.6 if len(large) == 1 else 0.5, RankRule.ODD_ONE, text)
 
 
@@ -300,10 +341,3 @@ def _verdict(
 
 def _unknown(text: str) -> RankVerdict:
     return RankVerdict(suspect_ranks=(), hosts=(), confidence=0.0, rule=RankRule.UNKNOWN, text=text)
-
-
-def _ranks(ranks: Iterable[int]) -> str:
-    listed = sorted(ranks)
-    shown = ", ".join(map(str, listed[:MAX_NAMED_RANKS]))
-    more = f" and {len(listed) - MAX_NAMED_RANKS} more" if len(listed) > MAX_NAMED_RANKS else ""
-    return f"rank{'s' if len(listed) > 1 else ''} {shown}{more}"

@@ -18,6 +18,7 @@ from typing import Annotated, ClassVar, Final
 
 from rekindle.compat import StrEnum
 from rekindle.protocol.bounds import Count, Finite, Identity, Rank, Text, WorldSize
+from rekindle.protocol.flights import Flight
 from rekindle.protocol.message import Message
 from rekindle.protocol.wire import FOLDER, MAX_RANK, MailboxError, check_id, is_id
 
@@ -82,9 +83,9 @@ class RankReport(Message):
     """One rank about itself.
 
     `step` is the last step that this rank finished (None: not one yet); for `non_finite` the step of the bad value.
-    `silent_s` (how long it has not moved) and `stacks` belong to a stall and to what was asked for, `metric` to a value
-    that is not finite, `step_s` (the median seconds per step, waiting for other ranks left out where the rank can tell)
-    to a pace. Innermost frame last, main thread last.
+    `silent_s` (how long it has not moved), `stacks` and `flight` (what its flight recorder holds) belong to a stall and
+    to what was asked for, `metric` to a value that is not finite, `step_s` (the median seconds per step, waiting for
+    other ranks left out where the rank can tell) to a pace. Innermost frame last, main thread last.
     """
 
     LIMIT_BYTES: ClassVar[int] = MAX_REPORT_BYTES
@@ -102,6 +103,7 @@ class RankReport(Message):
     metric: MetricName | None = None
     stacks: Stacks = ""
     step_s: Finite | None = None
+    flight: Flight | None = None
 
     @property
     def key(self) -> str:

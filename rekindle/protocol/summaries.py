@@ -20,6 +20,7 @@ from typing import Annotated, ClassVar, Final
 from rekindle.compat import Self
 from rekindle.protocol.bounds import Count, Finite, Identity, Items, Number, Rank, Whole, WorldSize
 from rekindle.protocol.codec import Document
+from rekindle.protocol.flights import MAX_GROUPS, Flight
 from rekindle.protocol.message import Message
 from rekindle.protocol.reports import (
     MAX_REPORT_BYTES,
@@ -39,6 +40,9 @@ RANKS_PER_HOST: Final = 8  # Source: EC2's p4d, p4de, p5, p5e, p5en and p6-b200 
 MAX_SUMMARIES: Final = 2048  # of one kind and attempt
 MAX_RANKS: Final = 128  # in one summary: of runs with more than 262,144 ranks there is none
 SUMMARISED: Final = frozenset({ReportKind.STALL, ReportKind.NON_FINITE})
+MAX_FLIGHTS: Final = (
+    16  # different ones in one summary: ranks that wait for one hold the same, stages of a pipeline not
+)
 MAX_AGE_S: Final = 10.0 * 365 * 86400
 
 _NAME: Final = re.compile(r"hosts-(?P<kind>[a-z_]{1,32})-(?P<rank>[0-9]{5,8})\.json\Z")
@@ -92,7 +96,9 @@ def parse_summary_name(key: str) -> SummaryName | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankLine(Document):
-    """What one rank reported, `age_s` seconds before the summary was written. `stacks` is the place in its stacks."""
+    """What one rank reported, `age_s` seconds before the summary was written. `stacks` and `flight` are places in the
+    summary's.
+    """
 
     rank: Rank
     kind: ReportKind
@@ -104,6 +110,7 @@ class RankLine(Document):
     silent_s: Finite | None = None
     metric: MetricName | None = None
     stacks: Annotated[int, Whole(0, MAX_RANKS - 1)] | None = None
+    flight: Annotated[int, Whole(0, MAX_FLIGHTS - 1)] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,7 +119,7 @@ class HostSummary(Message):
 
     Ages are by the store's clock where it tells, so that no two hosts' clocks are compared; `at` of a report is by its
     own host's, and tells it from an earlier one. Of the stacks only the training thread's, of all ranks together no
-    more than of one rank's own report; equal ones stand there once.
+    more than of one rank's own report, and so it is with the flight recorders' groups; equal ones stand there once.
     """
 
     LIMIT_BYTES: ClassVar[int] = MAX_REPORT_BYTES
@@ -125,6 +132,7 @@ class HostSummary(Message):
     at: datetime
     stacks: Annotated[tuple[Stacks, ...], Items(MAX_RANKS)]
     ranks: Annotated[tuple[RankLine, ...], Items(MAX_RANKS)]
+    flights: Annotated[tuple[Flight, ...], Items(MAX_FLIGHTS)] = ()
 
     @classmethod
     def of(cls, kind: ReportKind, aged: Iterable[tuple[float, RankReport]], *, at: datetime) -> Self:
@@ -133,6 +141,8 @@ class HostSummary(Message):
         most = MAX_REPORT_STACKS_CHARS // max(1, len({report.stacks for _, report in given}))
         stacks = sorted({report.stacks[-most:] for _, report in given if report.stacks})
         place = {text: index for index, text in enumerate(stacks)}
+        flights = list(dict.fromkeys(report.flight for _, report in given if report.flight is not None))[:MAX_FLIGHTS]
+        groups = MAX_GROUPS // max(1, len(flights))
         first = given[0][1]
         return cls(
             kind=kind,
@@ -154,9 +164,11 @@ class HostSummary(Message):
                     silent_s=report.silent_s,
                     metric=report.metric,
                     stacks=place.get(report.stacks[-most:]),
+                    flight=flights.index(report.flight) if report.flight in flights else None,
                 )
                 for age_s, report in given
             ),
+            flights=tuple(flight.cut_to(groups) for flight in flights),
         )
 
     @property
@@ -188,6 +200,8 @@ class HostSummary(Message):
                 raise MailboxError(f"ranks.{index}.rank", "is another host's, or stands there twice")
             if line.stacks is not None and line.stacks >= len(self.stacks):
                 raise MailboxError(f"ranks.{index}.stacks", f"is none of the {len(self.stacks)}")
+            if line.flight is not None and line.flight >= len(self.flights):
+                raise MailboxError(f"ranks.{index}.flight", f"is none of the {len(self.flights)}")
             left.remove(line.rank)
 
     def _report(self, line: RankLine) -> RankReport:
@@ -204,6 +218,7 @@ class HostSummary(Message):
             silent_s=line.silent_s,
             metric=line.metric,
             stacks="" if line.stacks is None else self.stacks[line.stacks],
+            flight=None if line.flight is None else self.flights[line.flight],
         )
 
 

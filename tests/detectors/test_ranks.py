@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from rekindle.detectors.frames import WAITS, training_frames, waits_in
 from rekindle.detectors.ranks import STRONG, RankRule, find_suspects, first_bad, stalled
+from rekindle.protocol.flights import Call, CallState, Flight, GroupFlight
 from rekindle.protocol.reports import RankReport, ReportKind
 
 AT = datetime(2026, 11, 21, 10, 0, tzinfo=UTC)
@@ -348,3 +349,57 @@ def test_a_verdict_never_raises_accuses_no_majority_and_does_not_depend_on_order
         assert (verdict.rule is RankRule.UNKNOWN) == (verdict.confidence == 0)
         assert verdict.text
         assert judge(reports[::-1], world) == verdict
+
+
+# ---- with what the flight recorders show -----------------------------------------------------------------------------
+
+
+def recorder(seq: int, *, ended: bool = False, op: str = "all_reduce") -> Flight:
+    call = Call(seq=seq, op=op, state=CallState.DONE if ended else CallState.WAITING)
+    return Flight(groups=(GroupFlight(name="0", desc="default_pg", backend="nccl", entered=seq, calls=(call,)),))
+
+
+def with_recorders(reports: list[RankReport], **other: Flight) -> list[RankReport]:
+    """All wait in call 41, but those that `other` names (`r3=...`)."""
+    return [replace(one, flight=other.get(f"r{one.rank}", recorder(41))) for one in reports]
+
+
+def test_two_sources_that_name_one_rank_make_each_other_stronger() -> None:
+    reports = stalls(8, BACKWARD, odd={3: LOADER})
+    alone = find_suspects(reports, 8)
+    verdict = find_suspects(with_recorders(reports, r3=recorder(40, ended=True)), 8)
+    assert (verdict.suspect_ranks, verdict.rule) == ((3,), RankRule.NOT_WAITING)
+    assert verdict.confidence > alone.confidence
+    assert "has not entered all_reduce 41" in verdict.text
+
+
+def test_the_recorders_tell_which_of_those_that_do_not_wait_is_the_one() -> None:
+    reports = stalls(8, BACKWARD, odd={0: LOADER, 3: LOADER})
+    verdict = find_suspects(with_recorders(reports, r3=recorder(40, ended=True)), 8)
+    assert verdict.suspect_ranks == (3,)
+    assert verdict.confidence >= STRONG
+
+
+def test_where_stacks_tell_nothing_the_recorders_name_a_rank_and_condemn_no_node() -> None:
+    reports = with_recorders(stalls(8, ALL_REDUCE), r3=recorder(40, ended=True))
+    verdict = find_suspects(reports, 8)
+    assert (verdict.suspect_ranks, verdict.rule) == ((3,), RankRule.NOT_ENTERED)
+    assert verdict.confidence < STRONG
+
+
+def test_sources_that_contradict_each_other_are_believed_neither() -> None:
+    reports = with_recorders(stalls(8, BACKWARD, odd={5: LOADER}), r3=recorder(40, ended=True))
+    assert find_suspects(reports, 8).confidence < 0.5
+    waiting = with_recorders(stalls(8, BACKWARD, odd={5: LOADER}))
+    assert find_suspects(waiting, 8).confidence < STRONG  # it has entered what they wait in
+
+
+def test_a_mismatch_is_the_codes_whatever_else_names_that_rank() -> None:
+    reports = with_recorders(stalls(8, ALL_REDUCE, odd={3: BARRIER}), r3=recorder(41, op="broadcast"))
+    assert find_suspects(reports, 8).rule is RankRule.MISMATCHED
+
+
+def test_nobody_is_missing_where_all_wait_for_storage() -> None:
+    idle = {f"r{rank}": recorder(40, ended=True) for rank in range(8)}
+    verdict = find_suspects(with_recorders(stalls(8, LOADER, odd={6: SLEEPS}), **idle), 8)
+    assert (verdict.suspect_ranks, verdict.rule) == ((), RankRule.NOBODY_WAITS)

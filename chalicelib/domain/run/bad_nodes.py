@@ -27,6 +27,7 @@ from chalicelib.domain.model.start_view import BadNode, StartState
 from chalicelib.domain.node.claims import is_over
 from chalicelib.domain.policy.document import Policy
 from chalicelib.domain.run.alerts import PASSED_ON, only_alerts
+from rekindle.detectors.flight import FlightRule
 from rekindle.detectors.ranks import STRONG, RankRule
 from rekindle.protocol.cluster.documents import NodeFacts
 from rekindle.protocol.signals import FaultClass
@@ -34,6 +35,7 @@ from rekindle.protocol.signals import FaultClass
 MAX_BAD: Final = 8  # more broken nodes at a time than these are no node's fault: a switch, a file system, a mistake
 MAX_LEFT: Final = 512
 REPORT_FOR: Final = timedelta(minutes=30)
+_ACCUSES_NO_NODE: Final = frozenset(rule.value for rule in FlightRule)  # a joined verdict keeps the other source's rule
 # Phases in which something has been done about the run: what it ran on is cordoned with the first such step.
 ACTING: Final = frozenset({Phase.CHECKPOINTING, Phase.STOPPING, Phase.RESUBMITTING, Phase.VERIFYING})
 
@@ -128,14 +130,18 @@ def _down(incident: Incident, view: AttemptView | None, seen: Observation) -> It
 
 
 def _suspected(incident: Incident, view: AttemptView | None) -> Iterable[BadNode]:
-    """One host that its own ranks strongly accuse by what they say, or accuse in two attempts, by silence as well."""
+    """One host that its own ranks strongly accuse by what they say, or accuse in two attempts, by silence as well.
+
+    What only the flight recorders show, or what the code leads to on any node, accuses none.
+    """
     if view is None or view.start is None:
         return
-    for suspicion in incident.evidence.suspicions:
+    accusing = [item for item in incident.evidence.suspicions if item.rule not in _ACCUSES_NO_NODE]
+    for suspicion in accusing:
         if len(suspicion.hosts) != 1:
             continue
         node = _node_of(suspicion.hosts[0], view.start.nodes)
-        again = {item.attempt for item in incident.evidence.suspicions if item.hosts == suspicion.hosts}
+        again = {item.attempt for item in accusing if item.hosts == suspicion.hosts}
         is_strong = suspicion.attempt == view.name and suspicion.confidence >= STRONG and bool(suspicion.ranks)
         # Reports may be lost: a missing one counts from the second attempt on, and what few ranks report never does.
         if suspicion.rule == RankRule.SILENT:

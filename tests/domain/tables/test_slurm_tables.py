@@ -1405,8 +1405,21 @@ def test_few_reports_accuse_nobody_for_once() -> None:
         ((suspicion(R0, "ip-9", 0.9),), ()),
         ((suspicion(R0, "ip-2", 0.9, "silent"),), ()),
         ((suspicion("slurm.ml.7-a1", "ip-2", 0.9, "silent"), suspicion(R0, "ip-2", 0.9, "silent")), ("ip-2",)),
+        ((suspicion("slurm.ml.7-a1", "ip-2", 0.75, "not_entered"), suspicion(R0, "ip-2", 0.75, "not_entered")), ()),
+        ((suspicion("slurm.ml.7-a1", "ip-2", 0.9, "mismatched"), suspicion(R0, "ip-2", 0.6)), ()),
+        ((suspicion(R0, "ip-2", 0.91, "mismatched"),), ()),
     ],
-    ids=["strong", "weak", "weak, and again", "no node of the job", "by silence", "by silence, and again"],
+    ids=[
+        "strong",
+        "weak",
+        "weak, and again",
+        "no node of the job",
+        "by silence",
+        "by silence, and again",
+        "by recorders alone, and again",
+        "the code's, and weak",
+        "the code's",
+    ],
 )
 def test_whom_its_ranks_accuse(told: tuple[Suspicion, ...], bad: tuple[str, ...]) -> None:
     decision = decided(case(fault=F.HANG, suspicions=told), sees(start(), new_signals=(signal(F.HANG, attempt=R0),)))
