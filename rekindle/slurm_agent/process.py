@@ -107,6 +107,7 @@ class Agent:
                 slurm=self.parts.slurm,
                 specs=StoredSpecs(s3=clients.s3, bucket=settings.bucket, cluster=settings.cluster, outbox=self.outbox),
                 reread=self.watch,
+                own_actions=self.journal,
             ),
             clock=clock,
             problems=self.problems,

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from rekindle.protocol.cluster.documents import AttemptDoc, JobSpec, NodeFacts, SlurmState
 from rekindle.protocol.cluster.names import parse_attempt
 from rekindle.protocol.cluster.node_states import is_ours
-from rekindle.protocol.cluster.orders import Order, Repair, Signal
+from rekindle.protocol.cluster.orders import Order, Repair, RunTie, Sibling, Signal, Standing
 from rekindle.slurm_agent.base.ports import NodeNow, Size, SlurmRefused, SlurmUnavailable, UnknownJob
 from rekindle.slurm_agent.orders.verbs import ENDED
 
@@ -79,10 +79,10 @@ class Ctld:
         found = self.submitted.get(attempt)
         return None if found is None else self.jobs.get(found)
 
-    def sibling(self, old: AttemptDoc, *, besides: Collection[int]) -> int | None:
+    def sibling(self, old: AttemptDoc, *, besides: Collection[int]) -> Sibling | None:
         self._look()
         alike = (
-            doc.slurm_job
+            Sibling(slurm_job=doc.slurm_job, standing=Standing.HAS_NODES, tie=RunTie.MAILBOX, attempt=doc.attempt)
             for doc in self.jobs.values()
             if doc.slurm_job not in besides and not doc.held and doc.state in (SlurmState.RUNNING, SlurmState.PENDING)
             if old.mailbox and doc.mailbox == old.mailbox

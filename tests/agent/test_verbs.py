@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rekindle.protocol.cluster.documents import AttemptDoc, SlurmState
+from rekindle.protocol.cluster.documents import AttemptDoc, EndedBy, SlurmState
 from rekindle.protocol.cluster.orders import Outcome, Repair, Signal, Verb
 from rekindle.slurm_agent.base.ports import NodeNow
 from tests.agent.ctld import job
@@ -121,6 +121,7 @@ def test_orders_about_jobs(
 ) -> None:
     if there is not None:
         world.ctld.put(there)
+        world.ctld.written["slurm.lab.7"] = job(ended_by=EndedBy.AGENT)  # what is held is held by us
     needed: dict[Verb, dict[str, Any]] = {
         Verb.REQUEUE: {"new_attempt": "slurm.lab.7.r1"},
         Verb.SUBMIT: {"new_attempt": "slurm.lab.7-a2", "spec": world.spec()},
@@ -156,13 +157,31 @@ def test_nothing_is_started_beside_a_run_that_its_user_has_submitted_since_the_o
 ) -> None:
     world.ctld.put(there)
     world.ctld.put(job(9, **theirs))
-    world.ctld.written["slurm.lab.7"] = job(7, mailbox="/fsx/lm")
+    world.ctld.written["slurm.lab.7"] = job(7, mailbox="/fsx/lm", requeued_by=EndedBy.AGENT)
     names = {"new_attempt": "slurm.lab.7.r1" if verb is Verb.REQUEUE else "slurm.lab.7-a2", "spec": world.spec()}
     answer = world.obey(world.order(verb, **about_job(**names)))
-    assert answer.outcome is (FAILED if is_there else DONE), answer.detail
+    assert answer.outcome is (REFUSED if is_there else DONE), answer.detail
+    assert (answer.sibling is not None) is is_there
     if is_there:
         assert world.ctld.commands == []
         assert "job 9" in answer.detail
+
+
+@pytest.mark.parametrize("verb", [Verb.REQUEUE, Verb.SUBMIT])
+@pytest.mark.parametrize("reason", ["JobHeldUser", "JobHeldAdmin", "job requeued in held state"])
+def test_a_hold_that_is_not_ours_is_left_and_nothing_is_started_beside_it(
+    world: World, verb: Verb, reason: str
+) -> None:
+    world.ctld.put(job(restart=1, state=S.PENDING, held=True, reason=reason))
+    names = {"new_attempt": "slurm.lab.7.r1" if verb is Verb.REQUEUE else "slurm.lab.7-a2", "spec": world.spec()}
+    answer = world.obey(world.order(verb, **about_job(**names)))
+    assert (answer.outcome, answer.is_held_by_user, world.ctld.commands) == (REFUSED, True, []), answer.detail
+
+
+def test_a_hold_of_slurm_itself_is_lifted(world: World) -> None:
+    world.ctld.put(job(restart=1, state=S.PENDING, held=True, reason="launch failed requeued held"))
+    answer = world.obey(world.order(Verb.REQUEUE, **about_job(new_attempt="slurm.lab.7.r1")))
+    assert answer.outcome is DONE, answer.detail
 
 
 @pytest.mark.parametrize("verb", [Verb.CANCEL, Verb.HOLD, Verb.REQUEUE, Verb.SUBMIT])

@@ -446,6 +446,8 @@ def test_commands_are_argument_lists(head: Head) -> None:
             {"JobID": "7", "Comment": "rekindle,signal=USR1"},
             {"JobID": "8", "Comment": "rekindle,signal=B:USR1"},
             {"JobID": "9", "State": "PENDING", "Dependency": "afterok:7(unfulfilled),singleton(unfulfilled)"},
+            {"JobID": "10", "UserName": "bob", "State": "PENDING", "Dependency": "afterok:7(unfulfilled)"},
+            {"JobID": "70", "State": "PENDING"},
         ]
     )
     commands.signal(7, Signal.USR1)

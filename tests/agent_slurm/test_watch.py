@@ -262,6 +262,8 @@ def test_a_submission_of_ours_has_the_name_in_its_comment(head: Head) -> None:
         ({"Comment": "rekindle,job=slurm.ml.7", "UserName": "mallory"}, False),
         ({"Comment": "rekindle,mailbox=/fsx/other"}, False),
         ({"Comment": "mailbox=/fsx/lm"}, False),
+        ({"Comment": "rekindle,mailbox=/fsx//lm/"}, True),
+        ({"Comment": "rekindle", "Dependency": "afterany:7(unfulfilled)"}, True),
     ],
 )
 def test_a_run_beside_an_order_is_told_by_its_user_job_and_mailbox(
@@ -271,8 +273,10 @@ def test_a_run_beside_an_order_is_told_by_its_user_job_and_mailbox(
     head.fake.jobs([RUNNING | alice | {"Comment": "rekindle,mailbox=/fsx/lm"}])
     head.look()
     old = head.doc("slurm.ml.7")
-    head.fake.jobs([{"JobID": "9", **alice, **theirs}])
-    assert head.commands.sibling(old, besides={7}) == (9 if is_there else None)
+    held = RUNNING | alice | {"State": "PENDING", "PriorityLong": "0"}
+    head.fake.jobs([held, {"JobID": "9", **alice, **theirs}])
+    found = head.commands.sibling(old, besides={7})
+    assert (found.slurm_job if found is not None else None) == (9 if is_there else None)
     assert head.commands.sibling(old, besides={7, 9}) is None
 
 

@@ -100,6 +100,9 @@ def sealed(box: DirectoryBox, root: Path, step: int, attempt: str = "slurm.hpc.1
     return manifest
 
 
+BY_US = {"REKINDLE_SUBMITTED_ON": "head", "SLURM_SUBMIT_HOST": "head"}
+
+
 @pytest.mark.parametrize(
     ("extra", "attempt", "job_id", "number"),
     [
@@ -108,10 +111,25 @@ def sealed(box: DirectoryBox, root: Path, step: int, attempt: str = "slurm.hpc.1
         ({"REKINDLE_CLUSTER": "named"}, "slurm.named.17", "slurm.named.17", 1),
         # Submitted again by the service: a new Slurm job of the same Job.
         (
-            {"REKINDLE_ATTEMPT_NAME": "slurm.hpc.9-a4", ENV_ATTEMPT: "4", ENV_JOB_ID: "slurm.hpc.9"},
+            {"REKINDLE_ATTEMPT_NAME": "slurm.hpc.9-a4", ENV_ATTEMPT: "4", ENV_JOB_ID: "slurm.hpc.9"} | BY_US,
             "slurm.hpc.9-a4",
             "slurm.hpc.9",
             4,
+        ),
+        # Submitted within that one, by plain sbatch on its node.
+        (
+            {"REKINDLE_ATTEMPT_NAME": "slurm.hpc.9-a4", ENV_ATTEMPT: "4", ENV_JOB_ID: "slurm.hpc.9"}
+            | BY_US
+            | {"SLURM_SUBMIT_HOST": "node1"},
+            "slurm.hpc.17",
+            "slurm.hpc.17",
+            1,
+        ),
+        (
+            {"REKINDLE_ATTEMPT_NAME": "slurm.hpc.9-a4", ENV_ATTEMPT: "4", ENV_JOB_ID: "slurm.hpc.9"},
+            "slurm.hpc.17",
+            "slurm.hpc.17",
+            1,
         ),
         (
             {
@@ -119,7 +137,8 @@ def sealed(box: DirectoryBox, root: Path, step: int, attempt: str = "slurm.hpc.1
                 ENV_ATTEMPT: "4",
                 ENV_JOB_ID: "slurm.hpc.9",
                 "SLURM_RESTART_COUNT": "1",
-            },
+            }
+            | BY_US,
             "slurm.hpc.9-a4.r1",
             "slurm.hpc.9",
             5,

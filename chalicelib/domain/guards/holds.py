@@ -77,6 +77,7 @@ RULE_GUARDS: Final = (
             "open.owner_stopped",
             "open.stopping",
             "verify.held",
+            "resubmit.held",
             "verify.owner_stopped",
             "stop.owner_stopped",
             "checkpoint.owner_stopped",

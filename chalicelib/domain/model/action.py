@@ -197,7 +197,8 @@ class Done(StrEnum):
     REFUSED = "refused"  # a reason that trying again cannot change
     CAPACITY = "capacity"  # no room now
     NAME_TAKEN = "name_taken"  # the new attempt's name belongs to another job
-    SIBLING = "sibling"  # another attempt of the Job lives: nothing was started
+    SIBLING = "sibling"  # another attempt of the Job lives, or will run by itself: nothing was started
+    HELD = "held"  # a person holds the run: nothing was started
     PENDING = "pending"  # ordered, and not answered yet: the same order sent again is the same order
     UNAVAILABLE = "unavailable"  # could not be reached; whether it took effect is not known
 

@@ -27,7 +27,7 @@ from chalicelib.ports.clock import Clock
 from chalicelib.ports.platforms import DiscoveredJob, HeadNodes, Mailbox
 from rekindle.protocol.cluster.documents import AttemptDoc, SlurmState
 from rekindle.protocol.cluster.names import ENV_CLUSTER, ENV_SLURM_ATTEMPT, is_slurm, parse_attempt
-from rekindle.protocol.cluster.orders import Order, OrderResult, Outcome, Verb
+from rekindle.protocol.cluster.orders import Order, OrderResult, Outcome, Standing, Verb
 from rekindle.protocol.mailbox import (
     ENV_INCIDENT,
     ENV_RESUME_MANIFEST,
@@ -58,6 +58,10 @@ _DONE: Final = {
     Outcome.ALREADY: Done.ALREADY,
     Outcome.REFUSED: Done.REFUSED,
     Outcome.FAILED: Done.UNAVAILABLE,
+}
+_GOES_ON: Final = {
+    Standing.HAS_NODES: "another start of the same run, which has nodes",
+    Standing.WILL_RUN: "another start of the same run, which Slurm will start by itself",
 }
 
 
@@ -324,8 +328,12 @@ class SlurmScheduler:
     def _answered(self, action: str, answer: OrderResult | None) -> ActionResult:
         if answer is None:
             return _result(action, Done.PENDING, "ordered; the agent has not answered yet")
+        if answer.sibling is not None:
+            detail = f"it goes on in job {answer.sibling.slurm_job}: {_GOES_ON[answer.sibling.standing]}"
+            return ActionResult(action=action, done=Done.SIBLING, detail=detail, attempt=answer.sibling.attempt or "")
         job = f" (Slurm job {answer.slurm_job})" if answer.slurm_job else ""
-        return _result(action, _DONE[answer.outcome], f"{answer.verb}{job}: {answer.detail or answer.outcome}")
+        done = Done.HELD if answer.is_held_by_user else _DONE[answer.outcome]
+        return _result(action, done, f"{answer.verb}{job}: {answer.detail or answer.outcome}")
 
 
 def _came_to_nothing(order: Order, answer: OrderResult) -> bool:

@@ -172,6 +172,8 @@ class ActionExecutor:
         result = self.scheduler.of(job.platform).resubmit(
             action, job=job, policy=context.policy, incident_id=incident.incident_id
         )
+        if result.done is Done.SIBLING and result.attempt:
+            return self._of_whom(result, job)
         if result.done not in (Done.DONE, Done.ALREADY):
             return result
         attempt = Attempt(
@@ -221,6 +223,16 @@ class ActionExecutor:
                 detail = f"{other}, which is protected as the Job {owner}, continues in the same mailbox"
                 return ActionResult(action=name, done=Done.SIBLING, detail=detail)
         return self._unprotected(action, job, own, incident) or self._missed(action, job, own, incident)
+
+    def _of_whom(self, result: ActionResult, job: Job) -> ActionResult:
+        """A sibling that the platform has found: adopted, unless a Job protects it already."""
+        owner = self.registry.job_of_attempt(result.attempt)
+        if owner is None:
+            return result
+        if owner == job.job_id:
+            detail = f"{result.attempt}, an earlier attempt of the Job, has not ended: two attempts would run"
+            return replace(result, done=Done.REFUSED, detail=detail, attempt="")
+        return replace(result, detail=f"{result.detail}, protected as the Job {owner}", attempt="")
 
     def _missed(self, action: ResubmitJob, job: Job, own: Collection[str], incident: Incident) -> ActionResult | None:
         """The answer where the run was submitted meanwhile without us and that one has ended: its end is weighed first.

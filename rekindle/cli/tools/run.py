@@ -19,7 +19,13 @@ from typing import Any, Final
 from rekindle.cli.tools.sbatch import Sbatch, read_command
 from rekindle.client.errors import CommandFailed, Exit, UsageError
 from rekindle.client.table import clean
-from rekindle.protocol.cluster.names import ENV_CLUSTER, ENV_SLURM_ATTEMPT, check_cluster, first_attempt
+from rekindle.protocol.cluster.names import (
+    ENV_CLUSTER,
+    ENV_SLURM_ATTEMPT,
+    ENV_SUBMITTED_ON,
+    check_cluster,
+    first_attempt,
+)
 from rekindle.protocol.mailbox import (
     ENV_ATTEMPT_NAME,
     ENV_BUS,
@@ -34,7 +40,10 @@ from rekindle.slurm_agent.reading import comment as comments
 _POLICY: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _SUBMITTED: Final = re.compile(r"(?:Submitted batch job )?([0-9]{1,10})(?:;\S+)?(?: on cluster \S+)?")
 # A run that starts now is nobody's next attempt, even if its submitter sits inside one.
-_OF_ANOTHER_RUN: Final = frozenset({*ENV_NAMES, ENV_ATTEMPT_NAME, ENV_SLURM_ATTEMPT}) - {ENV_MAILBOX, ENV_BUS}
+_OF_ANOTHER_RUN: Final = frozenset({*ENV_NAMES, ENV_ATTEMPT_NAME, ENV_SLURM_ATTEMPT, ENV_SUBMITTED_ON}) - {
+    ENV_MAILBOX,
+    ENV_BUS,
+}
 _INTERACTIVE: Final = ("srun", "salloc")
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from rekindle.detectors.hang import FACTOR, HangLimit
-from rekindle.protocol.cluster.names import ENV_CLUSTER
+from rekindle.protocol.cluster.names import ENV_CLUSTER, ENV_SUBMITTED_ON
 from rekindle.protocol.mailbox import (
     ENV_ATTEMPT,
     ENV_ATTEMPT_NAME,
@@ -64,6 +64,7 @@ KNOWN = (
     ENV_SKIP,
     ENV_LINKS,
     ENV_CLUSTER,
+    ENV_SUBMITTED_ON,
     "REKINDLE_CLUSTER_FILE",
     "REKINDLE_MONITOR",
     "REKINDLE_METRICS",

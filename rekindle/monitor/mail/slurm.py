@@ -25,7 +25,15 @@ from rekindle.protocol.cluster.cluster_name import (
     cluster_in_environment,
     confs_of,
 )
-from rekindle.protocol.cluster.names import ENV_CLUSTER, SlurmAttempt, attempt_from_env, check_cluster
+from rekindle.protocol.cluster.names import (
+    ENV_CLUSTER,
+    ENV_SLURM_ATTEMPT,
+    ENV_SUBMITTED_ON,
+    SlurmAttempt,
+    attempt_from_env,
+    check_cluster,
+    is_submission_of_ours,
+)
 from rekindle.protocol.mailbox import (
     ENV_ATTEMPT,
     ENV_ATTEMPT_NAME,
@@ -49,6 +57,19 @@ CLUSTER_FILE: Final = "/etc/rekindle/cluster"
 MAX_CONFIG_BYTES: Final = 16 * 1024 * 1024
 MAX_EARLIER: Final = 20  # restarts whose plans are looked for
 WAITS_S: Final = (0.3, 0.7)  # between the tries to read the plan, so that one lost packet is no answer
+
+# What a job that was submitted within one of ours inherits, and is no word about itself.
+_OF_THE_SUBMITTER: Final = (
+    ENV_ATTEMPT,
+    ENV_INCIDENT,
+    ENV_JOB_ID,
+    ENV_RESUME_MANIFEST,
+    ENV_RESUME_STEP,
+    ENV_RESUME_URI,
+    ENV_SKIP,
+    ENV_SLURM_ATTEMPT,
+    ENV_SUBMITTED_ON,
+)
 
 _Answer = TypeVar("_Answer")
 
@@ -115,6 +136,8 @@ def read_resume_plan(env: Mapping[str, str], box: Callable[[], Box | None]) -> L
     start = attempt_on_slurm(env)
     if start is None:
         return LaunchInstructions(env=env, submitted=env)
+    if env.get(ENV_SLURM_ATTEMPT) and not is_submission_of_ours(env):
+        env = {name: value for name, value in env.items() if name not in _OF_THE_SUBMITTER}
     own = {
         ENV_ATTEMPT_NAME: start.name,
         ENV_JOB_ID: env.get(ENV_JOB_ID) or start.restarted(0).name,

@@ -23,6 +23,8 @@ from rekindle.protocol.wire import MailboxError, check_id
 PREFIX: Final = "slurm"
 ENV_CLUSTER: Final = "REKINDLE_CLUSTER"
 ENV_SLURM_ATTEMPT: Final = "REKINDLE_ATTEMPT_NAME"  # set for a fresh submission of ours: its attempt's whole name
+# On which host that was submitted. What the run submits itself inherits both, and has another SLURM_SUBMIT_HOST.
+ENV_SUBMITTED_ON: Final = "REKINDLE_SUBMITTED_ON"
 MAX_CLUSTER_CHARS: Final = 63  # Source: botocore sagemaker ClusterName; Slurm's own ClusterName is at most 40
 MAX_QUEUE_CHARS: Final = 80
 _CLUSTER: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_-]{0,61}[A-Za-z0-9])?")
@@ -102,10 +104,18 @@ def attempt_from_env(env: Mapping[str, str], cluster: str) -> SlurmAttempt | Non
         return None
     count = env.get("SLURM_RESTART_COUNT", "")
     restart = int(count) if count.isascii() and count.isdigit() and len(count) < 7 else 0
-    named = env.get(ENV_SLURM_ATTEMPT, "")
-    if is_slurm(named):
-        return parse_attempt(named).restarted(restart)
+    if is_submission_of_ours(env):
+        return parse_attempt(env[ENV_SLURM_ATTEMPT]).restarted(restart)
     return first_attempt(cluster, int(job)).restarted(restart)
+
+
+def is_submission_of_ours(env: Mapping[str, str]) -> bool:
+    """The attempt's name in the environment is this job's own, and not inherited from the job that submitted it.
+
+    Source: sbatch, OUTPUT ENVIRONMENT VARIABLES: SLURM_SUBMIT_HOST, which sbatch sets anew at each submission.
+    """
+    host = env.get(ENV_SUBMITTED_ON, "")
+    return is_slurm(env.get(ENV_SLURM_ATTEMPT, "")) and host != "" and env.get("SLURM_SUBMIT_HOST", host) == host
 
 
 # ---- the cluster state: keys in the stack's bucket -------------------------------------------------------------------

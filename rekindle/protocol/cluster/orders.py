@@ -15,6 +15,7 @@ from typing import Annotated, Final
 from rekindle.compat import StrEnum
 from rekindle.protocol.bounds import Identity, Items, Sha256, Text, Whole, Words
 from rekindle.protocol.cluster.names import AttemptName, ClusterName
+from rekindle.protocol.codec import Document
 from rekindle.protocol.message import Message
 from rekindle.protocol.wire import MailboxError, check_id
 
@@ -142,9 +143,40 @@ class Outcome(StrEnum):
     FAILED = "failed"  # tried, and it is not known whether it took effect: Slurm did not answer
 
 
+class RunTie(StrEnum):
+    """By what two jobs are starts of one run."""
+
+    JOB = "job"  # both name the same Job
+    MAILBOX = "mailbox"
+    CHECKPOINTS = "checkpoints"
+    CHAIN = "chain"  # the one waits for the other's end, or was submitted within it
+    SCRIPT = "script"  # the same script, submitted again in the same way
+
+
+class Standing(StrEnum):
+    """How another start of the run stands, without us."""
+
+    HAS_NODES = "has_nodes"
+    WILL_RUN = "will_run"  # it waits for nodes, or for what comes by itself
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sibling(Document):
+    """Another start of the run that an order would have started beside. `attempt`: of a protected job."""
+
+    slurm_job: SlurmJobId
+    standing: Standing
+    tie: RunTie
+    attempt: AttemptName | None = None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OrderResult(Message):
-    """What became of an order. `slurm_job` is the id of the job it started; `detail` is for people."""
+    """What became of an order. `slurm_job` is the id of the job it started; `detail` is for people.
+
+    `sibling`: REFUSED, because another start of the run lives or will run by itself. `is_held_by_user`: REFUSED,
+    because the job waits held, and not by us.
+    """
 
     token: Identity
     verb: Verb
@@ -156,6 +188,8 @@ class OrderResult(Message):
     slurm_job: SlurmJobId | None = None
     node: NodeName | None = None
     incident_id: Identity | None = None
+    sibling: Sibling | None = None
+    is_held_by_user: bool = False
 
 
 def token_of(*parts: str) -> str:

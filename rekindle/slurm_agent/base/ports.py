@@ -22,7 +22,7 @@ from typing import Any, Protocol
 
 from rekindle.compat import StrEnum
 from rekindle.protocol.cluster.documents import AttemptDoc, JobSpec, NodeFacts
-from rekindle.protocol.cluster.orders import Order, Repair, Signal
+from rekindle.protocol.cluster.orders import Order, Repair, Sibling, Signal
 
 
 class SlurmError(Exception):
@@ -97,9 +97,10 @@ class Slurm(Protocol):
         """The job whose comment carries `attempt=<attempt>`, whatever its state and restart count; None: none known."""
         ...
 
-    def sibling(self, old: AttemptDoc, *, besides: Collection[int]) -> int | None:
-        """A protected job of the same user that runs, or waits for its pass, as the same Job by its comment or in the
-        same mailbox; `besides` and what waits held or for another job are none. None: there is none that is known.
+    def sibling(self, old: AttemptDoc, *, besides: Collection[int]) -> Sibling | None:
+        """Another start of the run, of the same user, that has nodes or will get them without us; `besides` are none.
+
+        Raises: SlurmUnavailable where that is unknown now.
         """
         ...
 
@@ -187,7 +188,8 @@ class Slurm(Protocol):
         ...
 
     def repoint(self, slurm_job: int, new_job: int) -> tuple[int, ...]:
-        """Let the jobs that wait for one wait for the other; which ones were changed. Idempotent."""
+        """Let the jobs of the same user that wait for one wait for the other, or again for the same; which ones were
+        changed. Idempotent."""
         ...
 
     # ---- nodes

@@ -5,12 +5,13 @@ from __future__ import annotations
 import hashlib
 import os
 import pwd
+import socket
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
 from rekindle.protocol.cluster.documents import JobSpec, SlurmState
-from rekindle.protocol.cluster.names import ENV_SLURM_ATTEMPT, parse_attempt
+from rekindle.protocol.cluster.names import ENV_SLURM_ATTEMPT, ENV_SUBMITTED_ON, parse_attempt
 from rekindle.protocol.cluster.orders import Order
 from rekindle.protocol.mailbox import (
     ENV_ATTEMPT,
@@ -57,6 +58,7 @@ STALE: Final = (
     ENV_RESUME_URI,
     ENV_SKIP,
     ENV_SLURM_ATTEMPT,
+    ENV_SUBMITTED_ON,
 )
 INTERACTIVE: Final = "it was started by salloc or srun: there is no script to submit again"
 ARRAY: Final = "it is a task of a job array: one task cannot be submitted again as part of the array"
@@ -282,7 +284,9 @@ def submit(runner: Runner, spec: JobSpec, order: Order, state_location: str, *, 
     """
     who, _ = _whom(spec)
     environment = _environment(runner, spec, order, state_location, secrets_of)
-    names = tuple(sorted({*order.environment, ENV_SLURM_ATTEMPT, *([EXCLUDED] if order.exclude else [])}))
+    names = tuple(
+        sorted({*order.environment, ENV_SLURM_ATTEMPT, ENV_SUBMITTED_ON, *([EXCLUDED] if order.exclude else [])})
+    )
     where = submitted_from(spec)
     with script_file(spec.script, who, order.new_attempt or "") as script:
         args = sbatch_arguments(spec, order, script, names)
@@ -315,7 +319,7 @@ def _environment(
     base = runner.environment()
     own = {name: base[name] for name in ("SLURM_CONF", "SLURM_CONF_SERVER") if name in base}
     fresh = {name: given for name, given in kept.items() if name not in STALE}
-    named = {ENV_SLURM_ATTEMPT: order.new_attempt} if order.new_attempt else {}
+    named = {ENV_SLURM_ATTEMPT: order.new_attempt or "", ENV_SUBMITTED_ON: socket.gethostname()}
     if order.exclude:
         named[EXCLUDED] = ",".join(order.exclude)
     return {"PATH": base["PATH"]} | for_submission(fresh) | own | named | dict(order.environment)

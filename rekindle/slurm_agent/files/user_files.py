@@ -82,3 +82,7 @@ class UserFiles:
     def is_folder(self, whose: str, path: str, uid: int | None, gid: int | None) -> bool:
         """Raises: OSError, also where it does not answer."""
         return bool(self.workers.ask((whose, "folder"), path, "answers", {"path": path}, uid, gid, same=path))
+
+    def resolved(self, whose: str, path: str, uid: int | None, gid: int | None) -> str:
+        """The real path, links followed as that user. Raises: OSError, also where it does not answer."""
+        return str(self.workers.ask((whose, "folder"), path, "resolved", {"path": path}, uid, gid, same=path))

@@ -77,6 +77,11 @@ def _answers(asked: Mapping[str, Any], uid: int | None, gid: int | None) -> bool
         return os.path.isdir(asked["path"])
 
 
+def _resolved(asked: Mapping[str, Any], uid: int | None, gid: int | None) -> str:
+    with userfs.as_user(uid, gid):
+        return os.path.realpath(str(asked["path"]))
+
+
 _WORK: Final[Mapping[str, Callable[[Mapping[str, Any], int | None, int | None], Any]]] = {
     "failure": _failure,
     "checkpoints": _checkpoints,
@@ -84,6 +89,7 @@ _WORK: Final[Mapping[str, Callable[[Mapping[str, Any], int | None, int | None], 
     "deliver": _deliver,
     "read": _read,
     "answers": _answers,
+    "resolved": _resolved,
 }
 
 

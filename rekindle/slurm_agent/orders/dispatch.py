@@ -8,7 +8,7 @@ from typing import Final, Protocol
 from rekindle.compat import assert_never
 from rekindle.protocol.cluster.documents import SlurmState
 from rekindle.protocol.cluster.orders import Order, Verb
-from rekindle.slurm_agent.base.ports import Slurm, SlurmError
+from rekindle.slurm_agent.base.ports import OwnActions, Slurm, SlurmError
 from rekindle.slurm_agent.orders.job_verbs import JobVerbs
 from rekindle.slurm_agent.orders.node_verbs import NodeVerbs
 from rekindle.slurm_agent.orders.size_verbs import shrink
@@ -35,9 +35,11 @@ class WatcherLoop(Protocol):
 class OrderDispatcher:
     """Carries out one try at an order. Raises: SlurmError, OrderNotReady."""
 
-    def __init__(self, *, slurm: Slurm, specs: Specs, reread: WatcherLoop) -> None:
+    def __init__(
+        self, *, slurm: Slurm, specs: Specs, reread: WatcherLoop, own_actions: OwnActions | None = None
+    ) -> None:
         self._slurm = slurm
-        self._jobs = JobVerbs(slurm, specs)
+        self._jobs = JobVerbs(slurm, specs, own_actions)
         self._nodes = NodeVerbs(slurm)
         self._reread = reread
         self._asked: dict[str, int] = {}

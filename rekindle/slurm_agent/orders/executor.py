@@ -274,6 +274,8 @@ class OrderExecutor:
             slurm_job=result.slurm_job or (order.slurm_job if order and order.verb is not Verb.SUBMIT else None),
             node=order.node if order else None,
             incident_id=order.incident_id if order else None,
+            sibling=result.sibling,
+            is_held_by_user=result.is_held_by_user,
         )
 
 

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Final
 
-from rekindle.protocol.cluster.documents import AttemptDoc, JobSpec, SlurmState
+from rekindle.protocol.cluster.documents import AttemptDoc, EndedBy, JobSpec, SlurmState
 from rekindle.protocol.cluster.names import parse_attempt
-from rekindle.protocol.cluster.orders import Order, Outcome
-from rekindle.slurm_agent.base.ports import NotProtected, Slurm, SlurmError, SlurmRefused, SlurmUnavailable, UnknownJob
+from rekindle.protocol.cluster.orders import Order, Outcome, Standing
+from rekindle.slurm_agent.base.ports import (
+    NotProtected,
+    OwnActions,
+    Slurm,
+    SlurmError,
+    SlurmRefused,
+    SlurmUnavailable,
+    UnknownJob,
+)
 from rekindle.slurm_agent.orders.size_verbs import restore_size
 from rekindle.slurm_agent.orders.verbs import (
     ACTIVE,
@@ -23,6 +32,7 @@ from rekindle.slurm_agent.orders.verbs import (
     refused,
     stale,
 )
+from rekindle.slurm_agent.reading.jobs import HELD_BY_SLURM, spaced_reason
 
 # slurmctld forgets an ended job after MinJobAge (default 300 s): where the agent was away for longer than this, a job
 # that is not found may have been submitted, have ended, and be forgotten.
@@ -31,9 +41,12 @@ SETTLED_WITHIN: Final = timedelta(seconds=240)
 
 
 class JobVerbs:
-    def __init__(self, slurm: Slurm, specs: Specs) -> None:
+    """`own_actions` None: whose a hold is, is not asked (tests of one part)."""
+
+    def __init__(self, slurm: Slurm, specs: Specs, own_actions: OwnActions | None = None) -> None:
         self._slurm = slurm
         self._specs = specs
+        self._own_actions = own_actions
 
     def signal(self, order_try: OrderTry) -> Result:
         """Refused rather than sent where it would be lost, or would kill what does not catch it."""
@@ -153,8 +166,8 @@ class JobVerbs:
         again = self._slurm.job(doc.slurm_job)
         if again is None or parse_attempt(again.attempt).restart != new.restart:
             raise OrderNotReady(f"job {doc.slurm_job} was put back into the queue and is not there yet")
-        size = self._start(again, order)
-        return done(f"job {doc.slurm_job} had ended ({doc.state}) and was requeued{size}")
+        note = f"{self._wait_again(doc.slurm_job)}{self._start(again, order)}"
+        return done(f"job {doc.slurm_job} had ended ({doc.state}) and was requeued{note}")
 
     def submit(self, order_try: OrderTry) -> Result:
         order = order_try.order
@@ -276,6 +289,8 @@ class JobVerbs:
             order_try.begin()
             self._at_once(doc.slurm_job)
             return Result(outcome=Outcome.ALREADY, detail=f"{doc.attempt} waits in the queue, not held")
+        if doc.held and not order_try.was_begun and not self._is_held_by_us(doc, order_try.order.attempt):
+            return _held_by_user(doc)
         if doc.held and (other := self._other_lives(order_try.order, doc.slurm_job)) is not None:
             return other
         order_try.begin()
@@ -292,7 +307,19 @@ class JobVerbs:
         other = self._slurm.sibling(old, besides={*ours, old.slurm_job})
         if other is None:
             return None
-        return Result(outcome=Outcome.FAILED, detail=f"job {other} of the same run is there: nothing was started")
+        how = "has nodes" if other.standing is Standing.HAS_NODES else "will run by itself"
+        detail = f"nothing was started: job {other.slurm_job} of the same run {how} (the same {other.tie})"
+        return Result(outcome=Outcome.REFUSED, detail=detail, sibling=other)
+
+    def _is_held_by_us(self, doc: AttemptDoc, before: str | None) -> bool:
+        """Or by Slurm itself; by this agent's journal, else by what an agent has written of the start that the order is
+        about."""
+        if self._own_actions is None or self._own_actions.holds(doc.attempt):
+            return True
+        if spaced_reason(doc.reason).startswith(HELD_BY_SLURM):
+            return True
+        old = self._slurm.start(before) if before is not None else None
+        return old is not None and old.attempt != doc.attempt and EndedBy.AGENT in (old.ended_by, old.requeued_by)
 
     def _start(self, doc: AttemptDoc, order: Order) -> str:
         """Exclude more nodes (its user's own stay excluded), then release, then have it start at once."""
@@ -343,8 +370,10 @@ class JobVerbs:
         if isinstance(found, Result):
             return None  # the same
         doc = found.doc
-        if doc is None or doc.state in ENDED or (doc.state is SlurmState.PENDING and doc.held):
+        if doc is None or doc.state in ENDED:
             return None
+        if doc.state is SlurmState.PENDING and doc.held:
+            return None if self._is_held_by_us(doc, order.attempt) else _held_by_user(doc)
         if doc.state is SlurmState.COMPLETING:
             raise OrderNotReady(f"job {doc.slurm_job} is still completing")
         if doc.state in ACTIVE or doc.state is SlurmState.PENDING:
@@ -352,6 +381,14 @@ class JobVerbs:
                 f"job {doc.slurm_job} is {doc.state} as {doc.attempt}: the run would be there twice"
             )
         return None
+
+    def _wait_again(self, slurm_job: int) -> str:
+        """What waits for a job whose end could not satisfy it waits for its next start."""
+        try:
+            moved = self._slurm.repoint(slurm_job, slurm_job)
+        except SlurmError as err:
+            return f"; jobs that wait for it could not be told to wait again: {err}"
+        return _waiting_word(moved)
 
     def _repoint(self, order: Order, new_job: int) -> str:
         """The new job runs whether or not this works, so a failure is reported, not made the order's."""
@@ -366,7 +403,16 @@ class JobVerbs:
             return ""
         except SlurmError as err:
             return f"; jobs that waited for {old} could not be pointed at it: {err}"
-        return f"; {len(moved)} jobs wait for it now: {', '.join(map(str, moved[:20]))}" if moved else ""
+        return _waiting_word(moved)
+
+
+def _waiting_word(moved: Sequence[int]) -> str:
+    return f"; {len(moved)} jobs wait for it now: {', '.join(map(str, moved[:20]))}" if moved else ""
+
+
+def _held_by_user(doc: AttemptDoc) -> Result:
+    detail = f"job {doc.slurm_job} waits held, and not by us: it is for its user to release"
+    return Result(outcome=Outcome.REFUSED, detail=detail, is_held_by_user=True)
 
 
 def sentence(found: tuple[str, ...]) -> str:

@@ -84,7 +84,8 @@ _OTHERS: Final = {
 _NEVER: Final = frozenset({SlurmState.GONE, SlurmState.REQUEUED, SlurmState.UNKNOWN})
 ENDED: Final = OVER | {SlurmState.REQUEUED, SlurmState.GONE}
 REQUEUED_HELD: Final = "job requeued in held state"  # blanks or `_` between its words, by version
-HELD_REASONS: Final = ("JobHeld", REQUEUED_HELD, "launch failed requeued")
+HELD_BY_SLURM: Final = "launch failed requeued"
+HELD_REASONS: Final = ("JobHeld", REQUEUED_HELD, HELD_BY_SLURM)
 
 
 def spaced_reason(reason: str) -> str:

@@ -7,10 +7,17 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Final
 
-from rekindle.protocol.cluster.documents import OVER, AttemptDoc, JobSpec, NodeFacts, SlurmState
-from rekindle.protocol.cluster.names import parse_attempt
+from rekindle.protocol.cluster.documents import AttemptDoc, JobSpec, NodeFacts, SlurmState
 from rekindle.protocol.cluster.node_states import StateMeaning, is_ours, meanings_of, words_of
-from rekindle.protocol.cluster.orders import MAX_NODE_COUNT, MAX_SLURM_JOB, Order, Repair, Signal, check_node
+from rekindle.protocol.cluster.orders import (
+    MAX_NODE_COUNT,
+    MAX_SLURM_JOB,
+    Order,
+    Repair,
+    Sibling,
+    Signal,
+    check_node,
+)
 from rekindle.protocol.cluster.same_job import why_different
 from rekindle.protocol.wire import MAX_TEXT_CHARS, MailboxError
 from rekindle.slurm_agent.base.ports import (
@@ -43,6 +50,7 @@ from rekindle.slurm_agent.reading.nodes import Node, Settings
 from rekindle.slurm_agent.reading.run import Runner
 from rekindle.slurm_agent.reading.script import read as read_script
 from rekindle.slurm_agent.reading.sizes import cannot_shrink, cpus_for, fewest_nodes
+from rekindle.slurm_agent.slurm.siblings import Siblings
 from rekindle.slurm_agent.watching import history
 from rekindle.slurm_agent.watching.attempt_docs import ShownJob, base_of
 from rekindle.slurm_agent.watching.owners import Owners
@@ -72,9 +80,19 @@ class Commands:
         late_copies: Callable[[], tuple[int, ...]] = tuple,
         start: Callable[[str], AttemptDoc | None],
         deliver: Callable[[int], None] = lambda _: None,
+        spec: Callable[[str], JobSpec | None] = lambda _: None,
         files: UserFiles | None = None,
     ) -> None:
         self._files = files or UserFiles()
+        self._siblings = Siblings(
+            cluster=cluster,
+            reads=reads,
+            settings=settings,
+            asked=asked,
+            owners=owners,
+            spec=spec,
+            files=self._files,
+        )
         self._deliver = deliver
         self._cluster = cluster
         self._runner = runner
@@ -139,20 +157,8 @@ class Commands:
                 return self._doc(job)
         return None
 
-    def sibling(self, old: AttemptDoc, *, besides: Collection[int]) -> int | None:
-        job_id, mailbox = old.job_id or parse_attempt(old.attempt).restarted(0).name, old.mailbox.rstrip("/")
-        for job in sorted(self._reads.jobs(), key=lambda job: job.job):
-            if job.job in besides or job.is_lump or job.is_held or job.state in OVER or not old.user == job.user != "":
-                continue
-            if job.state is SlurmState.PENDING and job.dependency:
-                continue  # a link of a chain: it waits for the one before it
-            asked = self._asked(job)
-            if asked is None:
-                continue
-            asked = self._owners.own(asked, job)
-            if asked.job == job_id or (mailbox and asked.mailbox.rstrip("/") == mailbox):
-                return job.job
-        return None
+    def sibling(self, old: AttemptDoc, *, besides: Collection[int]) -> Sibling | None:
+        return self._siblings.find(old, besides=besides)
 
     def waiting(self) -> tuple[AttemptDoc, ...]:
         found = []
@@ -335,10 +341,12 @@ class Commands:
 
     def repoint(self, slurm_job: int, new_job: int) -> tuple[int, ...]:
         changed = []
-        for job in self._reads.jobs():
-            if job.state is not SlurmState.PENDING or job.job == new_job:
+        jobs = self._reads.jobs()
+        owner = next((job.user for job in jobs if job.job == _job(new_job)), "")
+        for job in jobs:
+            if job.state is not SlurmState.PENDING or job.job == new_job or not job.user == owner != "":
                 continue
-            expression = repointed(job.dependency, _job(slurm_job), _job(new_job))
+            expression = repointed(job.dependency, _job(slurm_job), new_job)
             if expression is not None:
                 self._update_job(job.job, f"dependency={expression}")
                 changed.append(job.job)

@@ -83,7 +83,7 @@ class Watch:
             start=self._written,
             owners=owners,
             joining=joining,
-            protection=Protection(cluster, joining, owners, start=self.start, spec=self._spec),
+            protection=Protection(cluster, joining, owners, start=self.start, spec=self.spec),
             files=files or UserFiles(),
         )
         self._followed_jobs = followed_jobs
@@ -110,7 +110,7 @@ class Watch:
         except MailboxError:
             return None
 
-    def _spec(self, sha256: str) -> JobSpec | None:
+    def spec(self, sha256: str) -> JobSpec | None:
         """What is needed to submit a job again; None where it is not there, or cannot be read."""
         raw = self._published(spec_key(self._inputs.cluster, sha256))
         try:

@@ -26,7 +26,7 @@ from chalicelib.domain.run.first_response import begin_checkpoint, begin_stop, s
 from rekindle.protocol.signals import FaultClass
 
 _BEFORE: Final = (Phase.OPEN, Phase.HOLDING, Phase.WATCHING)
-_NOT_STARTED: Final = (Done.REFUSED, Done.CAPACITY, Done.NAME_TAKEN, Done.SIBLING)
+_NOT_STARTED: Final = (Done.REFUSED, Done.CAPACITY, Done.NAME_TAKEN, Done.SIBLING, Done.HELD)
 
 
 def stops_for_good(incident: Incident) -> bool:

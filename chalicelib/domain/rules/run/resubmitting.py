@@ -62,6 +62,16 @@ def resubmit_sibling(context: RuleContext) -> Decision | None:
     return None
 
 
+@rule("resubmit.held")
+def resubmit_held(context: RuleContext) -> Decision | None:
+    """A person holds the run in the platform's queue: a person, and nothing is started beside it."""
+    held = result(context, "ResubmitJob", Done.HELD)
+    if held is None:
+        return None
+    context = dataclasses.replace(context, incident=undo_try(context.incident))
+    return context.hand_over("resubmit.held", held.detail, severity=Severity.WARNING)
+
+
 @rule("resubmit.requeue_refused", "resubmit.refused")
 def resubmit_refused(context: RuleContext) -> Decision | None:
     """The platform refuses the new attempt: a person. Where it refuses a requeue, another way is tried first."""
@@ -142,6 +152,7 @@ def resubmit_submitted(context: RuleContext) -> Decision:
 RESUBMITTING: Final = (
     resubmit_started,
     resubmit_sibling,
+    resubmit_held,
     resubmit_refused,
     resubmit_unavailable,
     resubmit_no_capacity,

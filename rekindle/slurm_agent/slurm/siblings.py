@@ -1,0 +1,173 @@
+"""Other starts of a run that live, or will run by themselves: nothing of ours starts beside one."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+from rekindle.protocol.cluster.documents import OVER, AttemptDoc, JobSpec
+from rekindle.protocol.cluster.names import parse_attempt
+from rekindle.protocol.cluster.orders import Sibling
+from rekindle.slurm_agent.base.ports import SlurmError, SlurmUnavailable
+from rekindle.slurm_agent.copies.capture import environment_of, script_of, submission_of
+from rekindle.slurm_agent.copies.reads import CopyReads
+from rekindle.slurm_agent.files.user_files import UserFiles
+from rekindle.slurm_agent.files.workers import Hangs
+from rekindle.slurm_agent.reading import comment, text
+from rekindle.slurm_agent.reading.jobs import Job
+from rekindle.slurm_agent.reading.line import of_line
+from rekindle.slurm_agent.reading.nodes import Settings
+from rekindle.slurm_agent.reading.run_identity import RunFacts, same_run, standing
+from rekindle.slurm_agent.watching.attempt_docs import STARTED, base_of
+from rekindle.slurm_agent.watching.owners import Owners
+
+_SHOWN: Final = ("AdminComment", "Extra")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Siblings:
+    """`asked`: see `Watch`. `spec` gives what the cluster state has under a sha256; None for nothing."""
+
+    cluster: str
+    reads: CopyReads
+    settings: Callable[[], Settings]
+    asked: Callable[[Job], comment.Comment | None]
+    owners: Owners
+    spec: Callable[[str], JobSpec | None]
+    files: UserFiles
+
+    def find(self, old: AttemptDoc, *, besides: Collection[int]) -> Sibling | None:
+        """See `ports.Slurm.sibling`. One that has nodes comes first."""
+        jobs = self.reads.jobs()
+        own = next((job for job in jobs if job.job == old.slurm_job and job.user == old.user), None)
+        alive = [job for job in jobs if job.user == old.user and _may_run(job) and job.job not in besides]
+        if not old.user or not alive:
+            return None
+        details = self._details(alive)
+        state = self.settings().state_location
+        ours = self._of_the_old(old, own, state)
+        facts = {job.job: self._facts(job, details.get(job.job, {}), state, like=ours) for job in alive}
+        known = {job.job: _bare(job) for job in jobs if not job.is_lump} | facts
+        resolved = self._resolver(old.attempt, alive[0])
+        found = []
+        for job in alive:
+            stands = standing(facts[job.job], known)
+            tie = same_run(ours, facts[job.job], resolved) if stands is not None else None
+            if stands is not None and tie is not None:
+                found.append(Sibling(slurm_job=job.job, standing=stands, tie=tie, attempt=self._attempt(job)))
+        return min(found, key=lambda one: (one.standing, one.slurm_job), default=None)
+
+    def _details(self, jobs: Collection[Job]) -> Mapping[int, Mapping[str, str]]:
+        """What cannot be read of one job counts as nothing said there. Raises: SlurmUnavailable."""
+        try:
+            return self.reads.details([*jobs])
+        except SlurmUnavailable:
+            raise
+        except SlurmError:
+            return {}
+
+    def _detail(self, job: Job) -> Mapping[str, str]:
+        """Of one that has ended: a record among all jobs' is not surely its own. Raises: SlurmUnavailable."""
+        try:
+            return self.reads.detail(job)
+        except SlurmUnavailable:
+            raise
+        except SlurmError:
+            return {}
+
+    def _facts(self, job: Job, detail: Mapping[str, str], state: str, like: RunFacts | None = None) -> RunFacts:
+        """`like`: whose arguments it is compared by; they are searched for in all of slurmctld's state."""
+        script = script_of(state, job.kept_as)
+        line = (of_line(detail.get("SubmitLine") or "", (job.command,)).get("comment") or "").partition(" ")[0]
+        asked = self.asked(job)
+        words = (job.comment, line, *(text.value(detail.get(name)) for name in _SHOWN))
+        said = (asked, *(comment.parse(word) for word in words))
+        is_alike = script is not None and (like is None or like.script == script)
+        arguments = None
+        if is_alike:  # slurmctld writes its state down some seconds later; a line may be shown at once
+            arguments = submission_of(state, job, detail, version=self.settings().version).arguments
+            arguments = _after_the_script(job, detail.get("SubmitLine") or "") if arguments is None else arguments
+        return replace(
+            _bare(job),
+            output=re.sub(rf"(?<![0-9]){job.job}(?![0-9])", "%j", job.stdout),
+            script=script,
+            arguments=arguments,
+            says=tuple(self.owners.own(one, job) for one in said if one is not None),
+            environment=environment_of(state, job.kept_as).all or {},
+            is_protected=asked is not None,
+        )
+
+    def _of_the_old(self, old: AttemptDoc, own: Job | None, state: str) -> RunFacts:
+        """By what slurmctld still shows of it, and by what was captured of it."""
+        job_id = old.job_id or parse_attempt(old.attempt).restarted(0).name
+        kept = comment.Comment(mailbox=old.mailbox, checkpoints=old.checkpoints)
+        if own is not None:
+            facts = self._facts(own, self._detail(own), state)
+            return replace(facts, says=(*facts.says, kept), job_id=job_id)
+        facts = RunFacts(job=old.slurm_job, user=old.user, name=old.name, job_id=job_id, says=(kept,), state=old.state)
+        facts = replace(facts, started_at=old.started_at, ended_at=old.ended_at)
+        spec = self.spec(old.spec) if old.spec is not None else None
+        if spec is None:
+            return facts
+        said = comment.parse(spec.options.get("comment") or "")
+        output = spec.options.get("output") or "slurm-%j.out"
+        return replace(
+            facts,
+            folder=spec.workdir,
+            output=re.sub(rf"(?<![0-9]){old.slurm_job}(?![0-9])", "%j", output),
+            script=spec.script,
+            arguments=spec.arguments,
+            says=(kept, *((said,) if said is not None else ())),
+            environment=spec.environment,
+        )
+
+    def _attempt(self, job: Job) -> str | None:
+        asked = self.asked(job)
+        if asked is None:
+            return None
+        return base_of(self.cluster, job, self.owners.own(asked, job)).restarted(job.restart).name
+
+    def _resolver(self, whose: str, of_user: Job) -> Callable[[str], str]:
+        """The real path of a place, asked once for each. Raises: SlurmUnavailable where its file system hangs."""
+        real: dict[str, str] = {}
+
+        def resolved(path: str) -> str:
+            if path not in real:
+                try:
+                    real[path] = self.files.resolved(whose, path, of_user.uid, of_user.gid)
+                except Hangs as err:
+                    raise SlurmUnavailable(f"whether another start of the run lives: {err}"[:300]) from err
+                except OSError:
+                    real[path] = path
+            return real[path]
+
+        return resolved
+
+
+def _after_the_script(job: Job, line: str) -> tuple[str, ...] | None:
+    words = line.split()
+    named = [n for n, word in enumerate(words) if word.rpartition("/")[2] == job.command.rpartition("/")[2]]
+    return tuple(words[named[-1] + 1 :]) if named else None
+
+
+def _may_run(job: Job) -> bool:
+    return not job.is_lump and not job.is_held and job.state not in OVER
+
+
+def _bare(job: Job) -> RunFacts:
+    """What squeue alone tells."""
+    return RunFacts(
+        job=job.job,
+        user=job.user,
+        name=job.name,
+        folder=job.workdir,
+        state=job.state,
+        is_held=job.is_held,
+        is_task=job.is_array_task,
+        dependency=job.dependency,
+        reason=job.reason,
+        started_at=job.started if job.state in STARTED | OVER else None,
+        ended_at=job.ends if job.state in OVER else None,
+    )

@@ -1,0 +1,240 @@
+"""One run by many names on a real Slurm: nothing of ours starts beside another start of it, and a job that is another
+run is no hindrance. Holds of users are left, and what waits for a run waits for its next start.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from localcloud.slurm.conf import Timers
+from localcloud.slurm.lab import SlurmLab
+from rekindle.protocol.cluster.orders import OrderResult, Outcome, RunTie, Verb
+from tests.slurm.head import Head, bucket, until
+
+pytestmark = pytest.mark.versions
+
+
+@dataclass(frozen=True, kw_only=True)
+class Way:
+    """How a run that has failed is named, and how what its user submits next is.
+
+    {box} is a folder, {link} a link to it, {a} the number of the first. tie: by what it is the same run; None: another.
+    """
+
+    tie: RunTie | None
+    first: str = "rekindle"
+    second: str | None = "rekindle"
+    environ: tuple[Mapping[str, str], Mapping[str, str]] = ({}, {})
+    options: tuple[str, ...] = ()
+    words: tuple[str, ...] = ()
+    script: str = ""  # instead of the first one's
+    update: Mapping[str, str] = field(default_factory=dict)
+    is_held: bool = False
+
+
+OTHER = "sleep 601"
+WAYS: Mapping[str, Way] = {
+    "mailbox": Way(tie=RunTie.MAILBOX, first="rekindle,mailbox={box}", second="rekindle,mailbox={box}", script=OTHER),
+    "a slash at its end": Way(
+        tie=RunTie.MAILBOX, first="rekindle,mailbox={box}", second="rekindle,mailbox={box}/", script=OTHER
+    ),
+    "two slashes": Way(
+        tie=RunTie.MAILBOX, first="rekindle,mailbox={box}", second="rekindle,mailbox=/{box}", script=OTHER
+    ),
+    "a link": Way(tie=RunTie.MAILBOX, first="rekindle,mailbox={box}", second="rekindle,mailbox={link}", script=OTHER),
+    "a file URI": Way(
+        tie=RunTie.MAILBOX, first="rekindle,mailbox={box}", second="rekindle,mailbox=file://{box}", script=OTHER
+    ),
+    "REKINDLE_MAILBOX in both": Way(
+        tie=RunTie.MAILBOX, environ=({"REKINDLE_MAILBOX": "{box}"}, {"REKINDLE_MAILBOX": "{box}"}), script=OTHER
+    ),
+    "comment and REKINDLE_MAILBOX": Way(
+        tie=RunTie.MAILBOX, first="rekindle,mailbox={box}", environ=({}, {"REKINDLE_MAILBOX": "{link}"}), script=OTHER
+    ),
+    "Extra": Way(
+        tie=RunTie.MAILBOX,
+        first="rekindle,mailbox={box}",
+        second=None,
+        options=("--extra=rekindle,mailbox={box}",),
+        script=OTHER,
+    ),
+    "AdminComment": Way(
+        tie=RunTie.MAILBOX,
+        first="rekindle,mailbox={box}",
+        second=None,
+        update={"admincomment": "rekindle,mailbox={box}"},
+        script=OTHER,
+    ),
+    "the script's comment": Way(
+        tie=RunTie.MAILBOX,
+        first="rekindle,mailbox={box}",
+        second=None,
+        script="#SBATCH --comment=rekindle,mailbox={box}\nsleep 601",
+        update={"comment": "theirs"},
+    ),
+    "checkpoints": Way(
+        tie=RunTie.CHECKPOINTS, first="rekindle,checkpoints={box}", second="rekindle,checkpoints={link}", script=OTHER
+    ),
+    "job": Way(tie=RunTie.JOB, second="rekindle,job=slurm.lab.{a}", script=OTHER),
+    "the same script": Way(tie=RunTie.SCRIPT),
+    "the same script, without a word": Way(tie=RunTie.SCRIPT, second=None),
+    "afterany": Way(tie=RunTie.CHAIN, options=("--dependency=afterany:{a}",), script=OTHER),
+    "afternotok": Way(tie=RunTie.CHAIN, options=("--dependency=afternotok:{a}",), script=OTHER),
+    "singleton": Way(tie=RunTie.CHAIN, options=("--dependency=singleton",), script=OTHER),
+    "submitted within it": Way(tie=RunTie.CHAIN, environ=({}, {"SLURM_JOB_ID": "{a}"}), script=OTHER),
+    # ---- other runs
+    "another mailbox": Way(tie=None, first="rekindle,mailbox={box}", second="rekindle,mailbox={box}2"),
+    "other arguments": Way(tie=None, words=("--lr", "3")),
+    "another value of what the script uses": Way(tie=None, environ=({"LR": "1"}, {"LR": "2"})),
+    "waits for its success": Way(tie=None, options=("--dependency=afterok:{a}",), script=OTHER),
+    "held": Way(tie=None, options=("--hold",)),
+    "cleans up after it": Way(
+        tie=None, second=None, options=("--dependency=afterany:{a}", "--job-name=cleans"), script=OTHER
+    ),
+    "evaluates within its environment": Way(
+        tie=None,
+        second=None,
+        options=("--job-name=evaluates",),
+        environ=({"REKINDLE_MAILBOX": "{box}"}, {"REKINDLE_MAILBOX": "{box}"}),
+        script=OTHER,
+    ),
+}  # fmt: skip
+
+
+def put(
+    lab: SlurmLab,
+    name: str,
+    text: str,
+    *options: str,
+    comment: str | None,
+    environ: Mapping[str, str],
+    words: tuple[str, ...] = (),
+) -> int:
+    path = lab.folder / "work" / f"{name}.sh"
+    path.write_text(f"#!/bin/bash\n{text}\n")
+    named = [f"--comment={comment}"] if comment is not None else []
+    done = subprocess.run(
+        ["sbatch", "--parsable", f"--job-name={name}", *named, *options, str(path), *words],
+        env=lab.environ() | dict(environ),
+        cwd=lab.folder / "work",
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return int(done.stdout.partition(";")[0])
+
+
+@pytest.fixture
+def head(tmp_path: Path) -> Iterator[Head]:
+    with SlurmLab(nodes=("n1", "n2"), cpus=128, timers=Timers(kill_wait_s=1)) as lab, bucket() as s3:
+        yield Head(lab, s3, tmp_path / "state")
+
+
+def has_spec(head: Head, job: int) -> bool:
+    doc = head.doc(f"slurm.lab.{job}")
+    return doc is not None and bool(doc.spec or doc.cannot_resubmit)
+
+
+def requeue(head: Head, job: int) -> OrderResult:
+    return head.carry_out(Verb.REQUEUE, attempt=f"slurm.lab.{job}", slurm_job=job, new_attempt=f"slurm.lab.{job}.r1")
+
+
+def has_failed(head: Head, job: int) -> bool:
+    doc = head.doc(f"slurm.lab.{job}")
+    return doc is not None and doc.state.value == "failed"
+
+
+def test_nothing_is_started_beside_a_run_however_it_is_named(head: Head, tmp_path: Path) -> None:
+    lab, first, second = head.lab, dict[str, int](), dict[str, int]()
+    for n, (name, way) in enumerate(WAYS.items()):
+        box = tmp_path / f"box{n}"
+        box.mkdir()
+        (tmp_path / f"link{n}").symlink_to(box)
+        flag = lab.folder / "work" / f"flag{n}"
+        text = f": $LR; [ -e {flag} ] || {{ while [ ! -e {flag} ]; do sleep 0.2; done; exit 3; }}; sleep 600"
+        fill = partial(str.format, box=box, link=tmp_path / f"link{n}")
+        environ = {key: fill(said) for key, said in way.environ[0].items()}
+        first[name] = put(lab, f"t{n}", text, "--requeue", comment=fill(way.first), environ=environ)
+    until(lambda: all(has_spec(head, job) for job in first.values()), "their specs", head.look)
+    for n, (name, way) in enumerate(WAYS.items()):
+        fill = partial(str.format, box=tmp_path / f"box{n}", link=tmp_path / f"link{n}", a=first[name])
+        path = lab.folder / "work" / f"t{n}.sh"
+        text = fill(way.script) if way.script else path.read_text().partition("\n")[2].rstrip("\n")
+        chained = [option for option in way.options if option.startswith("--dependency")]
+        submit = partial(
+            put,
+            lab,
+            f"t{n}",
+            text,
+            *(fill(option) for option in way.options),
+            comment=fill(way.second) if way.second is not None else None,
+            environ={key: fill(said) for key, said in way.environ[1].items()},
+            words=way.words,
+        )
+        if chained:
+            second[name] = submit()
+        (lab.folder / "work" / f"flag{n}").touch()
+        if not chained:
+            lab.wait(lambda name=name: lab.job_state(first[name]) == "FAILED", f"{name} to fail")  # type: ignore[misc]
+            second[name] = submit()
+        for key, said in way.update.items():
+            lab.run("scontrol", "update", f"jobid={second[name]}", f"{key}={fill(said)}")
+    until(lambda: all(has_failed(head, job) for job in first.values()), "their failures", head.look)
+    found = {}
+    for name, job in first.items():
+        answer = requeue(head, job)
+        found[name] = answer.sibling.tie if answer.sibling is not None else answer.outcome
+        if answer.sibling is not None:
+            assert (answer.outcome, answer.sibling.slurm_job) == (Outcome.REFUSED, second[name])
+            assert lab.job_state(job) == "FAILED"
+    assert found == {name: way.tie or Outcome.DONE for name, way in WAYS.items()}
+
+
+def test_a_hold_of_its_user_is_left_and_no_copy_is_made_beside_it(head: Head) -> None:
+    lab = head.lab
+    job = put(
+        lab, "t", '[ -n "$SLURM_RESTART_COUNT" ] || exit 3; sleep 600', "--requeue", comment="rekindle", environ={}
+    )
+    until(lambda: has_spec(head, job) and has_failed(head, job), "its failure", head.look)
+    lab.run("scontrol", "requeuehold", str(job))
+    lab.wait(lambda: lab.job_state(job) == "PENDING", "it to be held")
+    again = requeue(head, job)
+    doc = head.doc(f"slurm.lab.{job}")
+    assert doc is not None
+    about = {"attempt": f"slurm.lab.{job}", "slurm_job": job, "new_attempt": f"slurm.lab.{job}-a2", "spec": doc.spec}
+    copy = head.carry_out(Verb.SUBMIT, **about)
+    assert [(one.outcome, one.is_held_by_user) for one in (again, copy)] == [(Outcome.REFUSED, True)] * 2
+    assert (lab.job_state(job), lab.job(job)["Priority"]) == ("PENDING", "0")
+
+
+def test_a_link_that_is_not_its_turn_yet_is_no_hindrance(head: Head) -> None:
+    """The run is held by us: its next link waits on, and the run goes on itself."""
+    lab = head.lab
+    job = put(lab, "t", "sleep 600", "--requeue", comment="rekindle", environ={})
+    link = put(lab, "t", "sleep 600", f"--dependency=afterany:{job}", comment="rekindle", environ={})
+    until(lambda: has_spec(head, job), "its spec", head.look)
+    lab.wait(lambda: lab.job_state(job) == "RUNNING", "it to run")
+    assert head.carry_out(Verb.HOLD, attempt=f"slurm.lab.{job}", slurm_job=job).outcome is Outcome.DONE
+    lab.wait(lambda: lab.job_state(job) == "PENDING", "our hold")
+    assert requeue(head, job).outcome is Outcome.DONE
+    assert lab.job_state(link) == "PENDING"
+
+
+def test_what_waits_for_a_run_waits_for_its_next_start(head: Head) -> None:
+    lab = head.lab
+    flag, ran = lab.folder / "work" / "flag", lab.folder / "work" / "evaluated"
+    job = put(lab, "t", f"[ -e {flag} ] && exit 0; touch {flag}; exit 3", "--requeue", comment="rekindle", environ={})
+    waits = put(lab, "eval", f"touch {ran}", f"--dependency=afterok:{job}", comment=None, environ={})
+    until(lambda: has_spec(head, job) and has_failed(head, job), "its failure", head.look)
+    lab.wait(lambda: lab.job(waits)["Reason"] == "DependencyNeverSatisfied", "it to wait in vain")
+    answer = requeue(head, job)
+    assert answer.outcome is Outcome.DONE
+    assert answer.detail.endswith(f"1 jobs wait for it now: {waits}")
+    lab.wait(ran.exists, "what waits for its success")
