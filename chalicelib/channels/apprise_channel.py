@@ -1,17 +1,15 @@
 """Any service that Apprise knows: PagerDuty, Opsgenie, Teams, e-mail and a hundred more, by one address.
 
-Apprise is imported when the first such channel sends, in the `deliver` function and nowhere else, and of its plug-ins
-the one that is asked for (ADR 0004). It says only whether a message was taken, never why not: every failure counts as
-one that may pass.
+Apprise is imported, with all of its plug-ins, when the first such channel sends, in the `deliver` function and nowhere
+else: some two seconds of the queue's time, once per sandbox. It says only whether a message was taken, never why not:
+every failure counts as one that may pass.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from importlib import import_module
 from typing import Any, Final
 
-from chalicelib.channels.apprise_table import SERVICES
 from chalicelib.channels.channel import Secrets
 from chalicelib.channels.plain_text import body_of, title_of
 from chalicelib.channels.quiet import quieten
@@ -25,6 +23,8 @@ from chalicelib.ports.notices import Notice
 # Apprise's own words. Source: apprise.NotifyType.
 _TYPES: Final = {Severity.INFO: "info", Severity.WARNING: "warning", Severity.PAGE: "failure"}
 
+# They speak to the desktop or the log of this very machine, which is a Lambda function. Source: the plug-ins of Apprise.
+_NOT_HERE: Final = frozenset({"dbus", "glib", "gnome", "growl", "kde", "macosx", "qt", "syslog", "windows"})
 
 # Where a service knows a repetition by a key, the argument that carries it, by the module of its plug-in. Each notice
 # has a key of its own: with one key for a whole Incident, a second page would not ring while the first is open.
@@ -84,12 +84,11 @@ class _Address:
 
     def __init__(self, address: str, at: str) -> None:
         self._at = at
-        where = SERVICES.get(address.partition("://")[0].lower())
-        if where is None:
-            raise InvalidSettings(at, "is not one address of a service that Apprise knows")
         quieten()  # its warnings quote the address
-        self._module, _, word = where.partition(":")
-        self._plugin: Any = getattr(import_module(f"apprise.plugins.{self._module}"), word)
+        self._plugin = plugin_of(address.partition("://")[0].lower())
+        if self._plugin is None:
+            raise InvalidSettings(at, "is not one address of a service that Apprise knows")
+        self._module = self._plugin.__module__.removeprefix("apprise.plugins.")
         self._given: Any = self._plugin.parse_url(address)
         if not self._given:
             raise InvalidSettings(at, "lacks what its service needs")
@@ -114,3 +113,11 @@ class _Address:
             return self._plugin(**given)
         except TypeError:  # what Apprise raises for an address with a part missing
             raise InvalidSettings(self._at, "lacks what its service needs") from None
+
+
+def plugin_of(scheme: str) -> Any:
+    """The class of Apprise's that speaks for this scheme of an address; None where there is none."""
+    from apprise.manager_plugins import NotificationManager
+
+    plugins = NotificationManager()
+    return plugins[scheme] if scheme not in _NOT_HERE and scheme in plugins else None
