@@ -11,11 +11,10 @@ import math
 import re
 import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from rekindle.cli.options import whole
-from rekindle.client.errors import CommandFailed, UsageError
+from rekindle.client.errors import UsageError
 from rekindle.client.table import Column, Style, clean, render
 
 if TYPE_CHECKING:
@@ -90,7 +89,6 @@ def register(subparsers: Any) -> None:
     )
     parser.add_argument("--seed", type=_seed, default=0, metavar="N", help="of the drawn failures (default: 0)")
     parser.add_argument("--json", action="store_true", help="for machines")
-    parser.add_argument("--plot", metavar="FILE.svg", help="draw it")
     parser.set_defaults(run=run, extra="local")
 
 
@@ -125,18 +123,11 @@ def _instance(text: str) -> str:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Plan, print, draw.
-
-    Raises:
-        UsageError: options that do not go together; the message names the one to change.
-        CommandFailed: the plot cannot be written.
-    """
+    """Plan and print. Raises UsageError for options that do not go together; the message names the one to change."""
     from fleets.plan import plan_of
 
     wanted = _wanted(args)
     made = plan_of(wanted)
-    if args.plot is not None:
-        _plot(made, args.plot)
     if args.json:
         print(json.dumps(made.to_wire(), indent=2, allow_nan=False))
     else:
@@ -166,8 +157,6 @@ def _wanted(args: argparse.Namespace) -> PlanRequest:
         raise UsageError(f"--instance: {clean(err)}") from err
     if wanted.gpus % each:
         raise UsageError(f"--gpus: must be a multiple of {each}, the GPUs of one {wanted.instance}")
-    if args.plot is not None and not args.plot.endswith(".svg"):
-        raise UsageError("--plot: must be the name of a file that ends in .svg")
     mean_s = wanted.mean_s or mean_s_between_failures(wanted.gpus // each, gpus_per_node=each)
     for option, given, usual, what in (
         ("--checkpoint-s", wanted.save_s, SAVE.value, "a save"),
@@ -178,16 +167,6 @@ def _wanted(args: argparse.Namespace) -> PlanRequest:
             named = "--mtbf" if given is None and wanted.mean_s is not None else option  # the one that was given
             raise UsageError(f"{named}: {what} of {takes_s:g} s never ends before the next failure ({mean_s:,.0f} s)")
     return wanted
-
-
-def _plot(made: Plan, path: str) -> None:
-    from fleets.svg import draw
-
-    try:
-        Path(path).write_text(draw(made), encoding="utf-8")
-    except (OSError, ValueError) as err:
-        why = err.strerror if isinstance(err, OSError) else err
-        raise CommandFailed(f"--plot: {clean(path)} cannot be written: {clean(why or err)}") from err
 
 
 # --- for people ---

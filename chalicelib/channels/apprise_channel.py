@@ -23,7 +23,7 @@ from chalicelib.ports.notices import Notice
 # Apprise's own words. Source: apprise.NotifyType.
 _TYPES: Final = {Severity.INFO: "info", Severity.WARNING: "warning", Severity.PAGE: "failure"}
 
-# They speak to the desktop or the log of this very machine, which is a Lambda function. Source: the plug-ins of Apprise.
+# They speak to the desktop or the log of this very machine, a Lambda function. Source: the plug-ins of Apprise.
 _NOT_HERE: Final = frozenset({"dbus", "glib", "gnome", "growl", "kde", "macosx", "qt", "syslog", "windows"})
 
 # Where a service knows a repetition by a key, the argument that carries it, by the module of its plug-in. Each notice

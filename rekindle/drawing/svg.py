@@ -6,8 +6,6 @@ from collections.abc import Iterable
 from typing import Final
 from xml.sax.saxutils import escape, quoteattr
 
-from rekindle.drawing.pixels import GLYPH_ROWS, Colour, text_width
-
 FONT: Final = "system-ui, sans-serif"
 
 
@@ -17,13 +15,11 @@ class Svg:
     `title`: what it shows, in words. `background`: None for a transparent one.
     """
 
-    def __init__(
-        self, width: int, height: int, *, title: str = "", background: str | None = None, font: str = FONT
-    ) -> None:
+    def __init__(self, width: int, height: int, *, title: str = "", background: str | None = None) -> None:
         label = f' role="img" aria-label={quoteattr(_printable(title))}' if title else ""
         self._head = (
             f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" '
-            f'viewBox="0 0 {width} {height}" font-family={quoteattr(font)}{label}>'
+            f'viewBox="0 0 {width} {height}" font-family={quoteattr(FONT)}{label}>'
         )
         self._shapes = [f"<title>{escape(_printable(title))}</title>"] if title else []
         if background is not None:
@@ -64,11 +60,10 @@ class Svg:
         size: float = 13,
         anchor: str = "start",
         bold: bool = False,
-        attributes: str = "",
     ) -> None:
         """One line on its baseline; what cannot be printed is a question mark. `anchor`: start, middle or end."""
         shown = escape(_printable(text))
-        more = (' font-weight="600"' if bold else "") + (f" {attributes}" if attributes else "")
+        more = ' font-weight="600"' if bold else ""
         place = f'x="{_short(x)}" y="{_short(y)}" font-size="{size:g}" text-anchor="{anchor}"'
         self._shapes.append(f'<text {place} fill="{fill}"{more}>{shown}</text>')
 
@@ -76,37 +71,9 @@ class Svg:
         return "\n".join([self._head, *self._shapes, "</svg>", ""])
 
 
-class SvgCanvas:
-    """A surface of shapes: what pixels.Canvas paints in pixels, with its letters' room."""
-
-    def __init__(self, width: int, height: int, background: Colour) -> None:
-        self._svg = Svg(width, height, background=_css(background), font="monospace")
-
-    def fill(self, x: int, y: int, width: int, height: int, colour: Colour, share: float = 1.0) -> None:
-        """See pixels.Surface."""
-        self._svg.rect(x, y, width, height, _css(colour), opacity=share)
-
-    def line(self, x0: float, y0: float, x1: float, y1: float, colour: Colour, *, thick: float = 1.5) -> None:
-        """See pixels.Surface."""
-        self._svg.line(x0, y0, x1, y1, _css(colour), width=thick)
-
-    def text(self, x: int, y: int, text: str, colour: Colour, *, size: int = 2) -> None:
-        """See pixels.Surface."""
-        room = f'textLength="{text_width(text, size)}" lengthAdjust="spacingAndGlyphs"'
-        self._svg.text(x, y + (GLYPH_ROWS - 1) * size, text, _css(colour), size=9 * size, attributes=room)
-
-    def encoded(self) -> bytes:
-        """The picture as an SVG file."""
-        return str(self._svg).encode()
-
-
 def _printable(text: str) -> str:
     """XML 1.0 knows no other controls than tab and line ends."""
     return "".join(char if char.isprintable() else "?" for char in text)
-
-
-def _css(colour: Colour) -> str:
-    return "#" + "".join(f"{channel:02x}" for channel in colour)
 
 
 def _short(value: float) -> str:

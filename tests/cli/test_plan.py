@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import tomllib
-import xml.etree.ElementTree as ET
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +16,6 @@ from infra.sources import SERVICE_FILES
 from tests.cli.conftest import Run
 
 pytestmark = pytest.mark.long
-
-SVG = "{http://www.w3.org/2000/svg}"
 
 
 BASELINES = ("time-out and a person", "automatic requeue", "HyperPod auto-resume alone")
@@ -145,33 +142,6 @@ def test_spares_that_cost_more_than_they_save_are_called_so(run: Run) -> None:
     assert "USD more lost" in ended.out
 
 
-def test_the_plot_is_one_svg_document_with_both_curves_the_marks_and_a_bar_for_each_number(
-    run: Run, tmp_path: Path
-) -> None:
-    path = tmp_path / "plan.svg"
-    ended = run("plan", "--gpus", "1024", "--plot", str(path))
-    assert ended.code == 0
-    root = ET.fromstring(path.read_text())  # noqa: S314  our own file
-    assert root.tag == f"{SVG}svg"
-    assert len(root.findall(f"{SVG}polyline")) == 1 + len(BASELINES)
-    texts = [one.text or "" for one in root.findall(f"{SVG}text")]
-    for begins in ("1,024 GPUs", "Young ", "Daly ", "simulated ", *BASELINES, "0 spares", "1 spare"):
-        assert any(text.startswith(begins) for text in texts), begins
-    bars = root.findall(f"{SVG}rect")[1:]
-    made = _json(run, "--gpus", "1024")
-    assert len(bars) == len(BASELINES) + len(made["spares"]["tried"])
-    width, height = float(root.get("width", "")), float(root.get("height", ""))
-    for bar in bars:
-        assert 0 <= float(bar.get("x", "")) <= width
-        assert 0 <= float(bar.get("y", "")) <= height
-        assert float(bar.get("height", "")) >= 0
-    for line in root.findall(f"{SVG}polyline"):
-        for point in line.get("points", "").split():
-            x, y = map(float, point.split(","))
-            assert 0 <= x <= width
-            assert 0 <= y <= height
-
-
 BAD: list[tuple[str, tuple[str, ...]]] = [
     ("--gpus", ()),
     ("--gpus", ("--gpus", "0")),
@@ -204,8 +174,6 @@ BAD: list[tuple[str, tuple[str, ...]]] = [
     ("--days", ("--gpus", "8", "--days", "0")),
     ("--usd-per-hour", ("--gpus", "8", "--usd-per-hour", "free")),
     ("--seed", ("--gpus", "8", "--seed", "x")),
-    ("--plot", ("--gpus", "8", "--plot", "plan.png")),
-    ("--plot", ("--gpus", "8", "--plot", "")),
 ]
 
 
@@ -218,13 +186,6 @@ def test_a_bad_input_is_one_error_that_names_the_option(run: Run, option: str, a
     assert option in errors[0]
     assert "\x1b" not in ended.err
     assert "Traceback" not in ended.err
-
-
-def test_a_plot_that_cannot_be_written_is_one_error(run: Run, tmp_path: Path) -> None:
-    ended = run("plan", "--gpus", "8", "--plot", str(tmp_path / "no" / "plan.svg"))
-    assert (ended.code, ended.out) == (1, "")
-    assert ended.err.startswith("rekindle: --plot: ")
-    assert "cannot be written" in ended.err
 
 
 @pytest.mark.parametrize("gpus", ["8", "512", "131072"])

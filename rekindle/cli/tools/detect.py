@@ -13,7 +13,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from rekindle.cli.tools.columns import ChosenColumns
 from rekindle.cli.tools.curves import points
@@ -24,7 +24,6 @@ from rekindle.detectors.pace import ThroughputWatch
 from rekindle.detectors.points import Point, Severity, Verdict
 from rekindle.detectors.watch import LossWatch
 
-PICTURES: Final = (".png", ".svg")
 _COLUMNS = (
     Column("row", right=True),
     Column("step", right=True),
@@ -98,7 +97,7 @@ def register(commands: Any) -> None:
         action="store_true",
         help="also tell what is worth a look and no recovery",
     )
-    parser.add_argument("--plot", type=_picture, metavar="OUT.png|OUT.svg", help="draw the curve and its alarms")
+    parser.add_argument("--plot", type=_picture, metavar="OUT.svg", help="draw the curve and its alarms")
     parser.add_argument(
         "--loss-kind",
         choices=[kind.value for kind in LossKind],
@@ -137,9 +136,8 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _picture(name: str) -> str:
-    """A file's name whose suffix says what is written."""
-    if Path(name).suffix.lower() not in PICTURES:
-        raise argparse.ArgumentTypeError(f"must end in {' or '.join(PICTURES)}")
+    if Path(name).suffix.lower() != ".svg":
+        raise argparse.ArgumentTypeError("must end in .svg")
     return name
 
 
@@ -147,9 +145,8 @@ def _plot(curve: Curve, alarms: list[Alarm], path: str) -> None:
     from rekindle.cli.tools.plot import Mark, draw
 
     marks = [Mark(alarm.row, alarm.verdict.kind) for alarm in alarms]
-    picture = draw(curve.points, marks, curve.name, Path(path).suffix.lower())
     try:
-        Path(path).write_bytes(picture)
+        Path(path).write_text(draw(curve.points, marks, curve.name), encoding="utf-8")
     except OSError as err:
         raise CommandFailed(f"{clean(path)}: cannot be written: {err.strerror or err}") from err
 
