@@ -8,7 +8,6 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,14 +16,13 @@ from rekindle.client.table import Column, Style, render
 
 if TYPE_CHECKING:
     from chalicelib.domain.policy.document import Policy
-    from localcloud.replay.read import Recorded
     from localcloud.replay.run import IncidentStanding, Verdict
 
 _DESCRIPTION = """\
 Feed recorded events through the real ingest and the real decisions, in virtual time and without any effect, and tell
 the verdict on each. PATH is a file or a folder: one JSON event, a JSON list, or one event per line; EventBridge events,
 CloudWatch Logs batches, or Incidents as `rekindle show ID --json` prints them. What Rekindle orders is assumed to
-succeed; docs/cli.md says exactly what is assumed. With --against two policies are compared (docs/backtest.md)."""
+succeed; docs/cli.md says exactly what is assumed."""
 
 
 def register(subparsers: Any) -> None:
@@ -37,9 +35,7 @@ def register(subparsers: Any) -> None:
     )
     parser.add_argument("paths", nargs="+", type=Path, metavar="PATH", help="a file or folder of recorded events")
     parser.add_argument("--policy", type=Path, metavar="FILE", help="a policy document (docs/policy.md); else built in")
-    parser.add_argument("--against", type=Path, metavar="FILE", help="another policy, to be compared with the first")
-    parser.add_argument("--gpus", type=_gpus, metavar="N", help="with --against: how big runs of unknown size are")
-    parser.add_argument("--json", action="store_true", help="one object per event and line; with --against one object")
+    parser.add_argument("--json", action="store_true", help="one object per event and line")
     parser.set_defaults(run=run, extra="local")
 
 
@@ -61,8 +57,6 @@ def run(args: argparse.Namespace) -> int:
         raise BadFile(str(err)) from err
     if not recorded:
         raise CommandFailed(f"nothing to replay: no event in {', '.join(map(str, args.paths))}")
-    if args.against is not None:
-        return _compare(args, recorded, policy)
     replay = Replay(recorded, policy)
     if args.json:
         verdicts: list[Verdict] = []
@@ -79,26 +73,6 @@ def run(args: argparse.Namespace) -> int:
         print("\n" + _standing_table(standings, style))
     print("\n" + _summary(verdicts))
     return 0
-
-
-def _compare(args: argparse.Namespace, recorded: Sequence[Recorded], policy: Policy) -> int:
-    from localcloud.replay.compare import compare, play
-    from localcloud.replay.tables import as_text
-
-    sides = [
-        play(recorded, policy, name=str(args.policy or "the built-in policy")),
-        play(recorded, _policy(args.against), name=str(args.against)),
-    ]
-    comparison = compare(*sides, gpus=args.gpus)
-    print(json.dumps(comparison) if args.json else as_text(comparison, Style.of(sys.stdout)))
-    print(_summary(list(sides[0].verdicts)), file=sys.stderr)
-    return 0
-
-
-def _gpus(text: str) -> int:
-    if not (text.isascii() and text.isdigit() and len(text) <= 7 and int(text) > 0):
-        raise argparse.ArgumentTypeError("must be a whole number from 1 to 9999999")
-    return int(text)
 
 
 def _policy(file: Path | None) -> Policy:

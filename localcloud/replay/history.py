@@ -2,8 +2,7 @@
 
 An Incident keeps its newest forty Signals and its timeline; the replay is built from these. At the time of each
 observation the replayed world shows the run as it was observed. Checkpoints from which the run resumed exist from the
-beginning, except emergency ones, which the replay saves again where they are requested. An optional member `ledger` in
-the same object, as printed by `rekindle ledger --incident ID --json`, gives the run's size.
+beginning, except emergency ones, which the replay saves again where they are requested.
 """
 
 from __future__ import annotations
@@ -15,8 +14,7 @@ from typing import Any, Final
 
 from chalicelib.domain.model.account import Restart
 from chalicelib.domain.model.incident import Incident, TimelineEntry
-from chalicelib.domain.model.instances import JobSize
-from chalicelib.domain.model.known import Known, Maybe, Unknown
+from chalicelib.domain.model.known import Known, Maybe
 from chalicelib.domain.model.observation import AttemptStatus, CheckpointView
 from chalicelib.domain.model.signal import Signal, SignalKind
 from rekindle.protocol.mailbox import SaveKind
@@ -45,7 +43,6 @@ class ExportedIncident:
     signals: tuple[Signal, ...] = ()
     views: tuple[RecordedView, ...] = ()
     checkpoints: tuple[CheckpointView, ...] = ()
-    size: JobSize | None = None
     dropped: str | None = None
 
 
@@ -66,8 +63,6 @@ def read_export(raw: Mapping[str, Any]) -> ExportedIncident:
         timeline = [TimelineEntry.from_wire(line, beyond=unknown_fields) for line in raw.get("timeline") or ()]
         inbox = tuple(Signal.from_wire(signal, beyond=unknown_fields) for signal in raw.get("inbox") or ())
         views = tuple(_recorded_views(timeline))
-        reported = (raw.get("ledger") or {}).get("instances")
-        size = JobSize.of_instances([(str(kind), int(count)) for kind, count in reported]) if reported else None
     except KeyError as err:
         raise ValueError(f"{err.args[0]}: missing") from err
     except (TypeError, ValueError, AttributeError) as err:
@@ -84,7 +79,6 @@ def read_export(raw: Mapping[str, Any]) -> ExportedIncident:
         signals=tuple(signals),
         views=views,
         checkpoints=tuple(_checkpoints(incident)),
-        size=size,
         dropped=None if signals else "holds no Signal that could be played",
     )
 
@@ -124,21 +118,3 @@ def _checkpoint(step: int, restart: Restart, incident: Incident) -> CheckpointVi
         kind=SaveKind.PERIODIC,
         saved_at=incident.opened_at - _BEFORE_OPENING,
     )
-
-
-def reported_size(raw: Mapping[str, Any]) -> tuple[str, JobSize] | None:
-    """The attempt's name and size from a SageMaker Training Job State Change event; None where it has none.
-
-    The event's detail repeats the job's ResourceConfig.
-    """
-    detail = raw.get("detail")
-    resources = detail.get("ResourceConfig") if isinstance(detail, Mapping) else None
-    if not isinstance(resources, Mapping) or not isinstance(detail, Mapping):
-        return None
-    kind, count, name = resources.get("InstanceType"), resources.get("InstanceCount"), detail.get("TrainingJobName")
-    if not (isinstance(kind, str) and isinstance(count, int) and isinstance(name, str)):
-        return None
-    return name, JobSize.of_instances(((kind, count),))
-
-
-UNSIZED: Final = JobSize(gpus=Unknown("the recording does not tell how big the run is; --gpus N assumes it"))

@@ -17,7 +17,6 @@ from typing import Any
 from chalicelib.domain.fault_specs.faults import FAULT_RANK
 from chalicelib.domain.model.errors import MalformedEvent, Permanent, Skip
 from chalicelib.domain.model.incident import Incident, execution_name
-from chalicelib.domain.model.instances import JobSize
 from chalicelib.domain.model.signal import Signal, SignalKind
 from chalicelib.domain.policy.document import Policy
 from chalicelib.ingest import dispatch
@@ -31,7 +30,7 @@ from localcloud.aws.clock import SimClock
 from localcloud.engine.threads import Context, MemoryExecutions
 from localcloud.memory_ports import OnePolicy
 from localcloud.memory_tables import MemoryIncidents, MemoryJobs
-from localcloud.replay.history import UNSIZED, ExportedIncident, RecordedView, is_export, read_export, reported_size
+from localcloud.replay.history import ExportedIncident, RecordedView, is_export, read_export
 from localcloud.replay.read import Recorded
 from localcloud.replay.world import (
     NoNotices,
@@ -74,15 +73,12 @@ class Verdict(Document):
 class IncidentStanding:
     """Where one Incident stands when the recording ends.
 
-    `rule` is the last one recorded in its timeline. `actions` counts everything ordered in it,
-    `rules` every rule recorded; `size` is its run's.
+    `rule` is the last one recorded in its timeline. `actions` counts everything ordered in it.
     """
 
     incident: Incident
     rule: str
     actions: tuple[tuple[str, int], ...]
-    rules: tuple[tuple[str, int], ...] = ()
-    size: JobSize = UNSIZED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,7 +102,6 @@ class Replay:
             [event for entry, export in zip(recorded, exports, strict=True) for event in _parsed(entry, export)]
         )
         self._is_history = any(export is not None for export in exports)
-        self._sizes = _sizes_in(recorded, exports)
         self._clock = SimClock(start=_BEFORE_ANY_EVENT)
         self._world = RecordedWorld(
             clock=self._clock,
@@ -169,14 +164,7 @@ class Replay:
             incident=incident,
             rule=timeline[-1].rule,
             actions=tuple(sorted(Counter(action for line in timeline for action in line.actions).items())),
-            rules=tuple(sorted(Counter(line.rule for line in timeline).items())),
-            size=self._size(incident),
         )
-
-    def _size(self, incident: Incident) -> JobSize:
-        """The size of the Job, or of its first attempt, which has the Job's name where no other is known."""
-        names = [incident.job_id, *(attempt.name for attempt in self._jobs.attempts(incident.job_id or ""))]
-        return next((self._sizes[name] for name in names if name in self._sizes), UNSIZED)
 
     # --- one event ---
 
@@ -334,16 +322,6 @@ def _envelope_time(raw: Any) -> datetime | None:
         return at.astimezone(UTC) if at.tzinfo is not None else None
     except (ValueError, OverflowError):
         return None
-
-
-def _sizes_in(recorded: Sequence[Recorded], exports: Sequence[ExportedIncident | None]) -> dict[str, JobSize]:
-    """The size of each Job that the recording names one for."""
-    reported = (reported_size(entry.raw) for entry in recorded if isinstance(entry.raw, dict))
-    sizes = dict(size for size in reported if size is not None)
-    for export in exports:
-        if export is not None and export.size is not None and export.incident.job_id:
-            sizes[export.incident.job_id] = export.size
-    return sizes
 
 
 def _index_of(events: Sequence[_Event]) -> RecordingIndex:
