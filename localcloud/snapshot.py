@@ -13,6 +13,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import fields
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Protocol
@@ -21,9 +22,7 @@ from botocore.exceptions import ClientError
 from moto.sqs.models import sqs_backends
 
 from localcloud.aws.clock import Clock
-from localcloud.aws.sagemaker import TERMINAL, Phase, TrainingJobs
-from localcloud.stored_bytes import with_bytes
-from localcloud.stored_jobs import job_from_wire, job_to_wire
+from localcloud.aws.sagemaker import TERMINAL, Phase, TrainingJob, TrainingJobs
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS items (tbl TEXT, item TEXT);
@@ -35,6 +34,7 @@ CREATE TABLE IF NOT EXISTS metrics (namespace TEXT, datum TEXT);
 """
 _METRICS_KEPT = timedelta(hours=3)  # as long as CloudWatch keeps seconds apart
 _DATA_PER_CALL = 500
+_JOB_TIMES = ("created_at", "modified_at", "started_at", "ended_at", "stop_requested_at")
 
 
 class Cloud(Protocol):
@@ -70,7 +70,7 @@ class Snapshot:
             parameters = list(_parameters(cloud))
             messages = list(_messages())
             metrics = list(_metrics(cloud.clock.now() - _METRICS_KEPT))
-            jobs = [(job.name, json.dumps(job_to_wire(job))) for job in list(cloud.training.jobs.values())]
+            jobs = [(job.name, json.dumps(_job_to_wire(job))) for job in list(cloud.training.jobs.values())]
             with closing(self._connect()) as db, db:
                 for table in ("items", "jobs", "parameters", "messages", "metrics"):
                     db.execute(f"DELETE FROM {table}")  # noqa: S608  the names are in the line above
@@ -87,7 +87,7 @@ class Snapshot:
             return
         with closing(self._connect()) as db:
             for table, item in db.execute("SELECT tbl, item FROM items"):
-                cloud.client("dynamodb").put_item(TableName=table, Item=with_bytes(json.loads(item)))
+                cloud.client("dynamodb").put_item(TableName=table, Item=_with_bytes(json.loads(item)))
             buckets = {row["Name"] for row in cloud.client("s3").list_buckets()["Buckets"]}
             for bucket, key, body in db.execute("SELECT bucket, key, body FROM objects"):
                 if bucket not in buckets:
@@ -105,7 +105,7 @@ class Snapshot:
                 for start in range(0, len(listed), _DATA_PER_CALL):
                     part = listed[start : start + _DATA_PER_CALL]
                     cloud.client("cloudwatch").put_metric_data(Namespace=namespace, MetricData=part)
-            jobs = [job_from_wire(json.loads(text)) for (text,) in db.execute("SELECT job FROM jobs")]
+            jobs = [_job_from_wire(json.loads(text)) for (text,) in db.execute("SELECT job FROM jobs")]
         cloud.training.restore(jobs)
         for job in jobs:
             if job.phase not in TERMINAL:
@@ -133,6 +133,40 @@ def _bytes_to_wire(value: object) -> Any:
     if isinstance(value, bytes):
         return {"__bytes__": value.hex()}
     raise TypeError(f"not serialisable: {value!r}")
+
+
+def _with_bytes(value: Any) -> Any:
+    """The inverse of `_bytes_to_wire`, within any JSON."""
+    if isinstance(value, dict):
+        if set(value) == {"__bytes__"}:
+            return bytes.fromhex(value["__bytes__"])
+        return {key: _with_bytes(inner) for key, inner in value.items()}
+    return [_with_bytes(inner) for inner in value] if isinstance(value, list) else value
+
+
+def _job_to_wire(job: TrainingJob) -> dict[str, Any]:
+    """JSON form."""
+    wire = {field.name: getattr(job, field.name) for field in fields(job)}
+    wire["phase"] = job.phase.value
+    wire["transitions"] = [
+        {key: value.isoformat() if isinstance(value, datetime) else value for key, value in transition.items()}
+        for transition in job.transitions
+    ]
+    for name in _JOB_TIMES:
+        wire[name] = wire[name].isoformat() if wire[name] is not None else None
+    return wire
+
+
+def _job_from_wire(wire: dict[str, Any]) -> TrainingJob:
+    """The job that `_job_to_wire` wrote; `wire` is used up."""
+    for name in _JOB_TIMES:
+        wire[name] = datetime.fromisoformat(wire[name]) if wire[name] is not None else None
+    wire["phase"] = Phase(wire["phase"])
+    wire["transitions"] = [
+        {key: datetime.fromisoformat(value) if key.endswith("Time") else value for key, value in transition.items()}
+        for transition in wire["transitions"]
+    ]
+    return TrainingJob(**wire)
 
 
 def _save_objects(cloud: Cloud, db: sqlite3.Connection) -> None:

@@ -11,20 +11,17 @@ import sys
 import tempfile
 import threading
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
-from io import BytesIO
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
 from rekindle.cli.service.files import service_root
-from rekindle.client.api import pool
 from rekindle.client.errors import Unreachable, UsageError
 from rekindle.client.table import clean
 
 START_LIMIT_S = 90.0  # importing moto and reading a store takes a few seconds; a loaded machine needs many more
 STOP_LIMIT_S = 15.0
 FACTS = "cloud.sqlite"  # what every store holds
-STORE_URL = "http://localhost"  # stands in requests that are answered from a file; nothing listens there for us
 
 
 @contextmanager
@@ -58,61 +55,6 @@ def serving(store: Path, *, only_look: bool) -> Iterator[str]:
             yield _ready(process, errors)
         finally:
             _end(process)
-
-
-class StoreConnection:
-    """What `Client` asks instead of a connection pool: the store's file, and the embedded cloud for what the file alone
-    cannot answer. The cloud is started with the first such request, and serves all requests from then on. Thread-safe:
-    the console's pages are read in a thread each."""
-
-    def __init__(self, store: Path, started: ExitStack) -> None:
-        self._store = store
-        self._started = started
-        self._reader = _reader(store)
-        self._pool: Any = None
-        self._url = ""
-        self._lock = threading.Lock()  # the reader is for one thread at a time, and one cloud is started
-
-    def request(self, method: str, address: str, **options: Any) -> Any:
-        """As urllib3's."""
-        with self._lock:
-            if self._reader is not None and method == "GET":
-                try:
-                    return _response(self._reader.get(address))
-                except self._reader.not_read:
-                    self._reader = None
-            if self._pool is None:
-                self._url = self._started.enter_context(serving(self._store, only_look=True))
-                self._pool = pool()
-        return self._pool.request(method, self._url + address.removeprefix(STORE_URL), **options)
-
-
-def _response(answer: Any) -> Any:
-    """The reader's answer as urllib3 gives one."""
-    import urllib3
-
-    headers = urllib3.HTTPHeaderDict(answer.headers)
-    return urllib3.HTTPResponse(body=BytesIO(answer.body), headers=headers, status=answer.status, preload_content=False)
-
-
-def _reader(store: Path) -> Any:
-    """The reader of a store's file; None where there is none here, or the file is of another form."""
-    file = store / FACTS
-    root = service_root()
-    if root is None or not file.exists():
-        return None
-    if str(root) not in sys.path and importlib.util.find_spec("localcloud") is None:
-        # Behind everything else: the service's code must not shadow a module of the caller's.
-        sys.path.append(str(root))
-    try:
-        # By name, as `serving` starts it by name: this package does not depend on the embedded cloud.
-        module = importlib.import_module("localcloud.read_store")
-    except ImportError:
-        return None
-    try:
-        return module.StoreReader(file)
-    except module.NotRead:
-        return None
 
 
 def _environ(root: Path) -> dict[str, str]:

@@ -11,12 +11,12 @@ import argparse
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rekindle.cli.service.embedded import FACTS, STORE_URL, StoreConnection, serving
+from rekindle.cli.service.embedded import serving
 from rekindle.client.api import Client, check_url, region_of, signer
 from rekindle.client.errors import Unreachable, UsageError
 from rekindle.client.table import clean
@@ -70,10 +70,6 @@ def connected(args: argparse.Namespace, *, only_look: bool) -> Iterator[Client]:
         yield Client(url=url, sign=signer(url))
         return
     assert target.store is not None  # noqa: S101  a target has one of both; this tells the type checker
-    if only_look and (target.store / FACTS).exists():
-        with ExitStack() as started:
-            yield Client(url=STORE_URL, http=StoreConnection(target.store, started))  # type: ignore[arg-type]  # its one method
-        return
     with serving(target.store, only_look=only_look) as url:
         yield Client(url=check_url(url))
 
