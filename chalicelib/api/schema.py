@@ -1,11 +1,34 @@
-"""JSON Schemas of answers, as data for the OpenAPI document; those of requests come from their types (`fields`)."""
+"""JSON Schemas of answers, for the OpenAPI document. Those of requests come from their types (`fields`), as do those of
+answers that are a record as it is written (`Written`); the others are data.
+"""
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Final
 
+from rekindle.protocol.codec import schema_of
+
 Schema = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A record with all of its fields, and `more` members beside them or in their place."""
+
+    kind: type[Any]
+    more: Mapping[str, Schema] = field(default_factory=dict)
+
+    @property
+    def schema(self) -> Schema:
+        """Its JSON Schema, described by the first paragraph of the record's docstring."""
+        own = schema_of(self.kind, written=True)
+        about = (inspect.getdoc(self.kind) or "").partition("\n\n")[0].replace("\n", " ")
+        names = dict.fromkeys((*own["required"], *self.more))
+        return {**own, "properties": {**own["properties"], **self.more}, "required": [*names], "description": about}
+
 
 MAX_STEP: Final = 2**53 - 1  # beyond this a number of JavaScript is no longer exact
 

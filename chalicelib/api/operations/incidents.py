@@ -10,41 +10,35 @@ from typing import Annotated, Any, Final
 from chalicelib.api.fields import Nothing, Parameter, line
 from chalicelib.api.operation import Operation
 from chalicelib.api.operations.shared import (
-    APPROVAL_FIELDS,
     FIRST_INCIDENT_LINK,
     INCIDENT_LINK,
     JOB_LINK,
-    MAYBE_TEXT,
     NEXT_PAGE,
     PAGED,
     SINCE,
-    STEP,
     TAKEN_LINKS,
     incident_brief,
     moment_of,
     order_accepted,
-    time_or_null,
 )
 from chalicelib.api.parts import Parts
 from chalicelib.api.problems import MAX_ANSWER_BYTES, ApiResponse, ok
 from chalicelib.api.request import Request
 from chalicelib.api.schema import (
     Schema,
-    any_object,
+    Written,
     any_text,
-    flag,
     listing,
     or_null,
     record,
     ref,
     timestamp,
     whole,
-    word,
 )
-from chalicelib.domain.model.approvals import Guard
+from chalicelib.domain.model.approvals import Approval, Hold
 from chalicelib.domain.model.errors import UnknownEntity
-from chalicelib.domain.model.incident import Incident, Phase
-from chalicelib.domain.model.signal import SignalKind, SignalSource
+from chalicelib.domain.model.incident import Incident, TimelineEntry
+from chalicelib.domain.model.signal import Signal
 from chalicelib.domain.reporting.phase_words import HAPPENING
 from chalicelib.domain.reporting.sentence import commands_of, sentence_of, suspect_of
 from chalicelib.ports.incidents import IncidentQuery
@@ -137,101 +131,17 @@ def _newest_that_fit(timeline: list[dict[str, Any]], room: int) -> list[dict[str
     return shown[::-1]
 
 
-ANSWERS: Final[Mapping[str, Schema]] = {
+ANSWERS: Final[Mapping[str, Schema | Written]] = {
     "Incidents": record({"incidents": listing(ref("IncidentBrief")), "cursor": NEXT_PAGE}),
-    "Line": record(
-        {
-            "at": timestamp("when"),
-            "phase": word("the phase after it", Phase),
-            "rule": any_text("the rule that decided"),
-            "text": any_text("for people"),
-            "actions": listing(any_text(), "what was ordered"),
-            "facts": any_object("what the look saw, what each action answered"),
-        },
-        "one line of an Incident's timeline",
-    ),
+    "Line": Written(TimelineEntry),
     "Timeline": record({"timeline": listing(ref("Line")), "cursor": NEXT_PAGE}),
-    "Signal": record(
+    "Signal": Written(Signal),
+    "Approval": Written(Approval),
+    "Hold": Written(Hold),
+    "Incident": Written(
+        Incident,
         {
-            "kind": word("what was observed", SignalKind),
-            "source": word("by whom", SignalSource),
-            "occurred_at": timestamp("by the source's own clock"),
-            "dedupe_key": any_text("equal for each delivery of the same fact"),
-            "summary": any_text("for people"),
-            "job_id": MAYBE_TEXT,
-            "attempt": MAYBE_TEXT,
-            "cluster": MAYBE_TEXT,
-            "node": MAYBE_TEXT,
-            "fault": or_null(word("what it suggests", FaultClass)),
-            "triggers": flag("it may open an Incident"),
-            "evidence": any_object("small facts of the source"),
-        }
-    ),
-    "Approval": record(APPROVAL_FIELDS),
-    "Hold": record(
-        {
-            "guard": word("what held", Guard),
-            "since": timestamp("since when"),
-            "text": any_text("why, for people"),
-            "actions": listing(any_text(), "what was not done"),
-            "until": time_or_null("until when; null: it still holds"),
-        }
-    ),
-    "Incident": record(
-        {
-            "incident_id": any_text(),
-            "job_id": MAYBE_TEXT,
-            "cluster": MAYBE_TEXT,
-            "node": MAYBE_TEXT,
-            "opened_at": timestamp("when the first Signal was taken in"),
-            "closed_at": time_or_null("when it ended"),
-            "phase": word("where the recovery stands", Phase),
-            "phase_entered_at": timestamp("since when"),
-            "fault": word("what is wrong", FaultClass),
-            "fault_rule": any_text("the rule that says so"),
-            "outcome": any_text("how it ended"),
-            "policy_name": any_text(),
-            "policy_version": any_text(),
-            "policy_document": or_null(any_object("the policy that counts for it, whole")),
-            "version": whole("counts its changes"),
-            "generation": whole("which durable execution works on it"),
-            "attempt": or_null(any_text("the attempt under care")),
-            "attempt_number": whole("its number"),
-            "target_step": STEP,
             "signals": listing(ref("Signal"), "the newest that were taken in"),
-            "signals_seen": whole("all that were"),
-            "tracking": record({"watch_step": STEP}, "what was seen of the attempt under care", is_open=True),
-            "loss": record(
-                {
-                    "onset_step": STEP,
-                    "rollbacks": whole("rollbacks so far"),
-                    "skips": listing(listing(whole("step")), "[from_step, to_step) whose data are left out"),
-                },
-                "a loss that went bad",
-                is_open=True,
-            ),
-            "evidence": record(
-                {
-                    "suspicions": listing(any_object("who is suspected of what")),
-                    "conclusion": any_text("what came out of the evidence"),
-                },
-                "what the ranks reported",
-                is_open=True,
-            ),
-            "halt": record(
-                {"ask": or_null(any_object("the newest emergency checkpoint asked for"))},
-                "how the attempt under care is brought to an end",
-                is_open=True,
-            ),
-            "resubmission": record(
-                {
-                    "tries": listing(any_object("one resubmission"), "resubmissions so far"),
-                    "failures": listing(any_object("how one attempt ended")),
-                },
-                "what was submitted again, and how it ended",
-                is_open=True,
-            ),
-            "repair": or_null(any_object("what a node's own Incident remembers")),
             "approvals": listing(ref("Approval")),
             "holds": listing(ref("Hold"), "what has held something back"),
             "summary": record(
@@ -252,8 +162,6 @@ ANSWERS: Final[Mapping[str, Schema]] = {
             "timeline_left_out": whole("older lines that did not fit: see /incidents/{id}/timeline"),
             "inbox": listing(ref("Signal"), "to be read by its next observation"),
         },
-        "an Incident with everything that its decisions rest on; members beside these are the workflow's own",
-        is_open=True,
     ),
     "IncidentReport": record(
         {

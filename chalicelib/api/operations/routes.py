@@ -13,7 +13,7 @@ from chalicelib.api.parts import Parts
 from chalicelib.api.problems import MAX_ANSWER_BYTES, ApiResponse, from_error, ok, problem
 from chalicelib.api.reading import TooLarge, WrongMediaType, read
 from chalicelib.api.request import KEY_HEADER, REPLAYED, Request
-from chalicelib.api.schema import Schema, any_object, any_text, record
+from chalicelib.api.schema import Schema, Written, any_object, any_text, record
 from chalicelib.domain.model.errors import RecoveryError
 
 
@@ -64,7 +64,8 @@ def _description() -> dict[str, Any]:
 def answers() -> dict[str, Schema]:
     """The named schemas of all answers."""
     subjects = (shared, jobs, incidents, service, switches, policies, clusters, ledger, prices)
-    return {name: schema for subject in subjects for name, schema in subject.ANSWERS.items()}
+    named: dict[str, Schema | Written] = {name: form for subject in subjects for name, form in subject.ANSWERS.items()}
+    return {name: form.schema if isinstance(form, Written) else form for name, form in named.items()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,8 +13,8 @@ from chalicelib.api.problems import ApiResponse, ok
 from chalicelib.api.request import DEFAULT_LIMIT, MAX_LIMIT
 from chalicelib.api.schema import (
     Schema,
+    Written,
     any_text,
-    flag,
     listing,
     maybe,
     or_null,
@@ -24,8 +24,8 @@ from chalicelib.api.schema import (
     whole,
     word,
 )
-from chalicelib.domain.guards.standing import HoldEffect
-from chalicelib.domain.model.approvals import ApprovalAnswer, Guard
+from chalicelib.domain.guards.standing import StandingHold
+from chalicelib.domain.model.approvals import Guard
 from chalicelib.domain.model.errors import InvalidRequest, RecoveryError
 from chalicelib.domain.model.incident import Incident, Phase
 from chalicelib.domain.model.known import maybe_to_wire
@@ -136,36 +136,8 @@ BRIEF_FIELDS: Final[Mapping[str, Schema]] = {
     "approvals_pending": whole("questions that wait for an answer"),
     "held_by": listing(word("a guard", Guard), "guards that hold something back now"),
 }
-APPROVAL_FIELDS: Final[Mapping[str, Schema]] = {
-    "approval_id": any_text("unique in its Incident"),
-    "key": any_text("the step that it covers"),
-    "actions": listing(any_text()),
-    "what": any_text("what will be done"),
-    "why": any_text("which rule asks"),
-    "asked_at": timestamp("when it was asked"),
-    "deadline_at": timestamp("when the default counts"),
-    "default": word("what counts without an answer by the deadline", ApprovalAnswer),
-    "answer": or_null(word("null until then", ApprovalAnswer)),
-    "by": any_text("who answered"),
-    "answered_at": time_or_null("when"),
-    "comment": any_text(),
-    "phase": any_text("the phase in which it was asked"),
-    "notified": flag("people were notified of the answer"),
-    "lapsed_at": time_or_null("when it was no longer asked, because things had changed"),
-}
-ANSWERS: Final[Mapping[str, Schema]] = {
-    "StandingHold": record(
-        {
-            "guard": word("what holds", Guard),
-            "effect": word("what that means for the order", HoldEffect),
-            "since": time_or_null("since when"),
-            "until": time_or_null("when it lets go by itself"),
-            "by": any_text("who has set it"),
-            "why": any_text("their reason, or what the breaker has counted"),
-            "where": listing(any_text("a switch of shadow mode, `policy`, or the name of a window")),
-            "text": any_text("the same in words for people"),
-        }
-    ),
+ANSWERS: Final[Mapping[str, Schema | Written]] = {
+    "StandingHold": Written(StandingHold, {"text": any_text("the same in words for people")}),
     "Step": maybe(or_null(whole("a training step"))),
     "IncidentBrief": record(BRIEF_FIELDS),
     "Taken": record(

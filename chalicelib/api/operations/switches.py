@@ -8,11 +8,12 @@ from typing import Annotated, Final, Literal
 
 from chalicelib.api.fields import NAMES, Nothing, Parameter, line
 from chalicelib.api.operation import Operation
-from chalicelib.api.operations.shared import APPROVAL_FIELDS, MAYBE_TEXT, TAKEN_LINKS, order_accepted, time_or_null
+from chalicelib.api.operations.shared import MAYBE_TEXT, TAKEN_LINKS, order_accepted, time_or_null
 from chalicelib.api.parts import Parts
 from chalicelib.api.problems import ApiResponse, ok
 from chalicelib.api.request import Request
-from chalicelib.api.schema import Schema, any_text, flag, listing, record, ref, timestamp, word
+from chalicelib.api.schema import Schema, Written, any_text, flag, listing, record, ref, timestamp, word
+from chalicelib.domain.model.approvals import Approval
 from chalicelib.domain.model.incident import Phase
 from chalicelib.domain.model.switches import ShadowScope
 from chalicelib.services.operator.approvals import MAX_COMMENT_CHARS
@@ -100,7 +101,7 @@ def answer_approval(parts: Parts, request: Request) -> ApiResponse:
     return order_accepted(parts, outcome, is_order=False)
 
 
-ANSWERS: Final[Mapping[str, Schema]] = {
+ANSWERS: Final[Mapping[str, Schema | Written]] = {
     "Switches": record(
         {
             "paused": flag("the global pause"),
@@ -129,9 +130,9 @@ ANSWERS: Final[Mapping[str, Schema]] = {
         }
     ),
     "Holds": record({"held_by": listing(ref("StandingHold"), "empty: an order would be carried out")}),
-    "PendingApproval": record(
+    "PendingApproval": Written(
+        Approval,
         {
-            **APPROVAL_FIELDS,
             "incident": record(
                 {
                     "incident_id": any_text(),
@@ -143,7 +144,7 @@ ANSWERS: Final[Mapping[str, Schema]] = {
                     "opened_at": timestamp("since when"),
                 }
             ),
-        }
+        },
     ),
     "Approvals": record({"approvals": listing(ref("PendingApproval"))}),
 }
