@@ -17,7 +17,6 @@ def parse(
     *,
     expected_account: str | None = None,
     expected_region: str | None = None,
-    expected_bucket: str | None = None,
     groups_in_motion: bool | None = None,
 ) -> list[Signal]:
     """The Signals of one event: an EventBridge envelope, or a CloudWatch Logs batch (which has no envelope).
@@ -55,10 +54,6 @@ def parse(
             from chalicelib.ingest import agent
 
             found = agent.parse(envelope)
-        case "aws.s3" if envelope.detail_type == detail_types.OBJECT_CREATED:
-            from chalicelib.ingest import mailbox_objects
-
-            found = mailbox_objects.parse(envelope, expected_bucket=expected_bucket)
         case _:
             raise NotOurs("unknown event type")
     return found if isinstance(found, list) else [found]

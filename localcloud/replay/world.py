@@ -29,7 +29,7 @@ from chalicelib.ports.notices import Notice
 from chalicelib.ports.platforms import DiscoveredJob
 from localcloud.aws.clock import Clock
 from localcloud.replay.history import RecordedView
-from rekindle.protocol.mailbox import AttemptOrder
+from rekindle.protocol.mailbox import AttemptOrder, SaveKind
 from rekindle.protocol.reports import RankReport, ReportKind
 
 _TIME_LIMITS = frozenset({"MaxRuntimeExceeded", "MaxWaitTimeExceeded"})
@@ -121,9 +121,6 @@ class RecordedWorld:
     def _take_monitor(self, run: Run, signal: Signal) -> None:
         evidence = signal.evidence
         step = _whole(evidence.get("step"))
-        if evidence.get("object") == "manifest":
-            self._save(run.name, step, kind="periodic", manifest=str(evidence.get("key")), at=signal.occurred_at)
-            return
         if run.status is AttemptStatus.STARTING:
             run.status = AttemptStatus.RUNNING
         run.heartbeat_at = signal.occurred_at
@@ -144,12 +141,19 @@ class RecordedWorld:
         self.replies[reply.request_id] = (self.clock.now(), reply)
         if reply.outcome == "saved":
             manifest = str(evidence.get("manifest") or reply.request_id)
-            self._save(run.name, reply.step, kind="emergency", manifest=manifest, at=signal.occurred_at)
+            self._save(run.name, reply.step, manifest=manifest, at=signal.occurred_at)
 
-    def _save(self, attempt: str, step: int | None, *, kind: str, manifest: str, at: datetime) -> None:
+    def _save(self, attempt: str, step: int | None, *, manifest: str, at: datetime) -> None:
         if step is not None:
             self.saved.append(
-                CheckpointView(step=step, root=manifest, manifest=manifest, attempt=attempt, kind=kind, saved_at=at)
+                CheckpointView(
+                    step=step,
+                    root=manifest,
+                    manifest=manifest,
+                    attempt=attempt,
+                    kind=SaveKind.EMERGENCY,
+                    saved_at=at,
+                )
             )
 
     def run(self, name: str, *, seen_at: datetime | None = None) -> Run:
@@ -266,7 +270,7 @@ class RecordedWorld:
             step = self.run(action.attempt).last_step
             reply = ReplyView(request_id=action.request_id, outcome="saved", step=step, why="assumed by the replay")
             self.replies[action.request_id] = (now + self.save_takes, reply)
-            self._save(action.attempt, step, kind="emergency", manifest=action.request_id, at=now)
+            self._save(action.attempt, step, manifest=action.request_id, at=now)
         return ActionResult(action="RequestCheckpoint", done=Done.DONE)
 
     def reply(self, job: Job, request_id: str) -> Maybe[ReplyView | None]:  # noqa: ARG002  the port's own names

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import io
 from bisect import bisect_left, insort
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Final
@@ -40,11 +39,11 @@ class _Object:
 
 @dataclass(slots=True)
 class MemoryObjects:
-    """The objects of one bucket. `on_put` is called after each write with the key and its size."""
+    """The objects of one bucket. `on_put` is called after each write with the key."""
 
     clock: Clock
     bucket: str
-    on_put: Callable[[str, int], None] = lambda key, size: None  # noqa: ARG005
+    on_put: Callable[[str], None] = lambda key: None  # noqa: ARG005
     objects: dict[str, _Object] = field(default_factory=dict)
     living: dict[str, Living] = field(default_factory=dict)
     _keys: list[str] = field(default_factory=list)
@@ -56,17 +55,8 @@ class MemoryObjects:
         if key not in self.objects:
             insort(self._keys, key)
         self.objects[key] = _Object(body, f'"{self._versions}"', self.clock.now() - ago)
-        self.on_put(key, len(body))
+        self.on_put(key)
         return self.objects[key].etag
-
-    @contextmanager
-    def unheard(self) -> Iterator[None]:
-        """Objects written in this block raise no `on_put`: they stand for objects that are long there."""
-        reported, self.on_put = self.on_put, lambda key, size: None  # noqa: ARG005
-        try:
-            yield
-        finally:
-            self.on_put = reported
 
     def get(self, key: str) -> _Object | None:
         """The object, None for none."""

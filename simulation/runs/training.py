@@ -192,13 +192,12 @@ class Training:
         if attempt.run.spec.watch == "monitor":
             self.monitor.begin(attempt)
         if len(attempt.run.attempts) == 1:
-            with self._objects.unheard():
-                for step in range(1, attempt.run.spec.history + 1):
-                    self._saves.save(attempt, step, SaveKind.PERIODIC, None)
-                for trouble in attempt.run.spec.troubles:
-                    if trouble.kind in ("foreign_save", "foreign_file") and trouble.step <= attempt.run.spec.history:
-                        count_strike(attempt, trouble)
-                        self._another_saves(attempt, trouble, ago=LONG_AGO)
+            for step in range(1, attempt.run.spec.history + 1):
+                self._saves.save(attempt, step, SaveKind.PERIODIC, None)
+            for trouble in attempt.run.spec.troubles:
+                if trouble.kind in ("foreign_save", "foreign_file") and trouble.step <= attempt.run.spec.history:
+                    count_strike(attempt, trouble)
+                    self._another_saves(attempt, trouble, ago=LONG_AGO)
 
     def _download(self, attempt: Attempt) -> None:
         if self._jobs.enter(attempt.name, Phase.DOWNLOADING):

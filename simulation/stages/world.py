@@ -330,18 +330,12 @@ class World(RealService):
 
     # ---- events ----------------------------------------------------------------------------------------------------
 
-    def _written(self, key: str, size: int) -> None:
+    def _written(self, key: str) -> None:
         if "/quarantine/" in key:
             self.watcher.condemned(str(json.loads(self.objects.objects[key].body)["root"]))
         parsed = parse_key(key)
-        if parsed is None:
-            return
-        if parsed.kind is KeyKind.REQUEST:
+        if parsed is not None and parsed.kind is KeyKind.REQUEST:
             self.training.asked(key, parsed.name or "")
-        elif parsed.kind in (KeyKind.REPLY, KeyKind.MANIFEST):
-            item = {"key": key, "size": size, "etag": self.objects.objects[key].etag.strip('"'), "sequencer": "1"}
-            detail = {"version": "0", "bucket": {"name": "mail"}, "object": item, "reason": "PutObject"}
-            self._publish("aws.s3", "Object Created", detail, ["arn:aws:s3:::mail"])
 
     def _publish(self, source: str, detail_type: str, detail: dict[str, Any], resources: list[str]) -> None:
         event = {

@@ -114,10 +114,3 @@ def test_an_unknown_event_type_is_not_ours() -> None:
     event = golden.load("ec2_spot_interruption") | {"detail-type": "EC2 Instance Sang"}
     with pytest.raises(NotOurs, match="unknown event type"):
         parse(event)
-
-
-def test_an_object_in_another_bucket_is_not_ours() -> None:
-    event = golden.load("s3_object_created_reply")
-    assert parse(event, expected_bucket="rekindle-mailbox")
-    with pytest.raises(NotOurs, match="another bucket"):
-        parse(event, expected_bucket="somebody-else")

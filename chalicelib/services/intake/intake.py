@@ -75,11 +75,9 @@ class Intake:
         return self._receive_for_job(signal, job)
 
     def _is_dropped_unread(self, signal: Signal) -> bool:
-        """Mere news for which the Job need not be read, since it changes nothing, Incident or none: every save of a
-        healthy run, and each state on the way to training of an attempt that is registered.
+        """Mere news for which the Job need not be read, since it changes nothing, Incident or none: each state on the
+        way to training of an attempt that is registered.
         """
-        if is_manifest_news(signal):
-            return True
         if signal.kind not in PLATFORM_STATES or signal.attempt is None or not is_mere_news(signal):
             return False
         if signal.cluster is not None:
@@ -327,7 +325,7 @@ class Intake:
 
 def is_mere_news(signal: Signal) -> bool:
     """True for what every observation re-reads anyway and nothing waits for: a job on its way to training, a monitor
-    that has begun, one more manifest.
+    that has begun.
 
     It is neither kept nor does it wake an execution: a busy run must not cost an open Incident writes and looks.
     """
@@ -339,12 +337,7 @@ def is_mere_news(signal: Signal) -> bool:
             evidence.get("repairing") or evidence.get("platform_restarts") or evidence.get("successor") is not None
         )
         return evidence.get("status") not in _ENDED and not is_repair
-    return signal.kind is SignalKind.MONITOR_STARTED or is_manifest_news(signal)
-
-
-def is_manifest_news(signal: Signal) -> bool:
-    """True for a manifest that has arrived."""
-    return signal.kind is SignalKind.CHECKPOINT_REPLY and signal.evidence.get("object") == "manifest"
+    return signal.kind is SignalKind.MONITOR_STARTED
 
 
 def _dropped(signal: Signal, reason: str, job: Job) -> Outcome:
