@@ -119,5 +119,5 @@ def plugin_of(scheme: str) -> Any:
     """The class of Apprise's that speaks for this scheme of an address; None where there is none."""
     from apprise.manager_plugins import NotificationManager
 
-    plugins = NotificationManager()
+    plugins: Any = NotificationManager()  # type: ignore[no-untyped-call]  # Apprise is not typed
     return plugins[scheme] if scheme not in _NOT_HERE and scheme in plugins else None

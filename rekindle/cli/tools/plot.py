@@ -90,8 +90,8 @@ def _curve(svg: Svg, losses: Sequence[float | None], horizontal: Scale, vertical
             line.append([])
     for part in filter(None, line):
         svg.polyline(part, CURVE, width=2)
-        x, y = part[0]
-        svg.rect(x - 2, y - 2, 5, 5, CURVE)  # what begins here may be a lone value, which no line shows
+        first_x, first_y = part[0]
+        svg.rect(first_x - 2, first_y - 2, 5, 5, CURVE)  # what begins here may be a lone value, which no line shows
 
 
 def _legend(svg: Svg, marks: Sequence[Mark], title: str, vertical: Scale) -> None:
