@@ -76,24 +76,33 @@ class Rekindle(MonitorDriver):
     def steps(self, loader: Any, last: int) -> Iterator[tuple[int, Any]]:
         """(step, batch) from where the run stands to step `last`, over all epochs, without the windows to skip.
 
-        loader: as `accelerator.prepare` returned it. A step is one batch of each rank, also where gradients are
-        accumulated. Raises: TypeError for a loader without a length.
+        loader: as `accelerator.prepare` returned it. Batches whose gradients are accumulated have the same step.
+        Raises: TypeError for a loader without a length.
         """
-        per_epoch = len(loader)
+        gradients = self._accelerator.gradient_state
+        batches, parts = len(loader), gradients.num_steps
+        # By default Accelerate updates at an epoch's last batch, however few were accumulated by then.
+        ends_whole = gradients.sync_with_dataloader
+        per_epoch = -(-batches // parts) * parts if ends_whole else batches
+        place = self._position.step * parts
         tell_of_draws(loader)
         while self._position.step < last:
-            epoch, used = divmod(self._position.step, per_epoch)
+            epoch, used = divmod(place, per_epoch)
             if hasattr(loader, "set_epoch"):
                 loader.set_epoch(epoch)
             rest = skip_first_batches(loader, used) if used else loader
             if used and hasattr(rest, "set_epoch"):
                 rest.set_epoch(epoch)
-            for step, batch in enumerate(quietly(rest), start=self._position.step + 1):
-                self._position.step = step
+            for index, batch in enumerate(quietly(rest), start=used + 1):
+                step = place // parts + 1
+                place += 1
+                if place % parts == 0 or (ends_whole and index == batches):
+                    self._position.step = step
                 if not self.monitor.should_skip(step):
                     yield step, batch
-                if step >= last:
+                if self._position.step >= last:
                     return
+            place = (epoch + 1) * per_epoch
 
     def _write(self, path: Path, step: int) -> None:  # noqa: ARG002 - the position knows the step
         project = self._accelerator.project_configuration

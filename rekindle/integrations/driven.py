@@ -27,11 +27,10 @@ class MonitorDriver(Guarded, ABC):
 
     @guarded("step")
     def step(self, step: int, **values: Any) -> None:
-        """`Monitor.step`, after the optimizer's step, on every rank; an emergency checkpoint happens in here.
+        """`Monitor.step`, after each batch, on every rank; an emergency checkpoint happens in the last one of a step.
 
         loss: this rank's own of this batch, as the script computed it, not divided by the number of batches whose
-        gradients are accumulated; the monitor is given the mean of these batches. Between two of them nothing is saved:
-        half a gradient is in no checkpoint.
+        gradients are accumulated; the monitor is given the mean of these batches.
         """
         loss = values.pop("loss", None)
         self._watch.loss(loss)
@@ -45,9 +44,12 @@ class MonitorDriver(Guarded, ABC):
     def save(self, step: int, kind: str = "periodic") -> Path:
         """A checkpoint of the script's own, on every rank; its manifest comes when all ranks have written.
 
-        Where an emergency checkpoint of this very step was made, it is that one. Raises: `SaveFailed` on all ranks
-        where any rank's part failed; for a rank that is alone, what its save raised.
+        Where an emergency checkpoint of this very step was made, it is that one. Between two batches of a step nothing
+        is written, for half a gradient is in no checkpoint: the call after the last of them writes. Raises:
+        `SaveFailed` on all ranks where any rank's part failed; for a rank that is alone, what its save raised.
         """
+        if not self._has_updated():
+            return self._place(step)
         if self._made == self._place(step):  # the same on all ranks, for all have made it
             return self._made
         with self.monitor.phase("saving"):

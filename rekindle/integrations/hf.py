@@ -8,8 +8,8 @@
     trainer.train(resume_from_checkpoint=callback.resume_path)
     if callback.should_stop: sys.exit()     # what follows is for a run that has come to its end
 
-A step is a global step of the Trainer: one optimizer update, `gradient_accumulation_steps` batches of each rank. Steps
-in a window to skip are counted, so that `checkpoint-N` still says how far the data were read.
+A step (see `rekindle.integrations`) is a global step of the Trainer. Steps in a window to skip are counted, so that
+`checkpoint-N` still says how far the data were read.
 """
 
 from __future__ import annotations

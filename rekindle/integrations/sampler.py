@@ -48,9 +48,9 @@ class Batch(list[int]):
 class ResumableSampler(Sampler):
     """A batch sampler: `DataLoader(data, batch_sampler=ResumableSampler(data, batch_size=8, resume=mon.resume))`.
 
-    batch_size: of one rank, in samples. accumulate: batches of one rank per step. An epoch's last, incomplete step is
-    left out. rank, world_size: from torch.distributed where it is initialised. resume: `Monitor.resume`; where to go on
-    and which windows to leave out, both counted in steps.
+    batch_size: of one rank, in samples. accumulate: batches of one rank per step (see `rekindle.integrations`). An
+    epoch's last, incomplete step is left out. rank, world_size: from torch.distributed where it is initialised. resume:
+    `Monitor.resume`; where to go on and which windows to leave out, both counted in steps.
     """
 
     def __init__(

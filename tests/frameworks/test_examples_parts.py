@@ -334,14 +334,18 @@ def test_lightning_leaves_out_exactly_the_windows_and_its_manifests_count_them(t
         assert train_lightning(tmp_path / f"from-{step}", plan, roots[step]) == rest
 
 
-def test_accelerate_leaves_out_exactly_the_windows(tmp_path: Path) -> None:
+@pytest.mark.parametrize("parts", [1, 2])
+def test_accelerate_leaves_out_exactly_the_windows(tmp_path: Path, parts: int) -> None:
     from accelerate import Accelerator, DataLoaderConfiguration
+    from accelerate.state import AcceleratorState, GradientState
 
     from rekindle.integrations.accelerate import Rekindle
 
     def train(home: Path, plan: ResumePlan) -> list[list[int]]:
         config = DataLoaderConfiguration(use_seedable_sampler=True, data_seed=0)
-        accelerator = Accelerator(cpu=True, dataloader_config=config)
+        AcceleratorState._reset_state(True)
+        GradientState._reset_state()
+        accelerator = Accelerator(cpu=True, dataloader_config=config, gradient_accumulation_steps=parts)
         model = Noting()
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
         model, optimizer, loader = accelerator.prepare(
@@ -350,20 +354,21 @@ def test_accelerate_leaves_out_exactly_the_windows(tmp_path: Path) -> None:
         run = Rekindle(accelerator, home / "checkpoints", **in_environment(env_of(home, plan)))
         run.resume()
         for step, batch in run.steps(loader, 16):
-            optimizer.zero_grad()
-            loss = model(batch["x"])["loss"]
-            accelerator.backward(loss)
-            optimizer.step()
+            with accelerator.accumulate(model):
+                optimizer.zero_grad()
+                loss = model(batch["x"])["loss"]
+                accelerator.backward(loss)
+                optimizer.step()
             run.step(step, loss=loss)
             run.save(step)
         run.finish()
         return list(accelerator.unwrap_model(model).seen)
 
     whole = train(tmp_path / "whole", ResumePlan())
-    assert len(whole) == 16
+    assert len(whole) == 16 * parts
     home = tmp_path / "skipping"
-    assert train(home, ResumePlan(skip=WINDOWS)) == whole[:5] + whole[10:]
-    for step, rest in ((5, whole[10:]), (12, whole[12:])):
+    assert train(home, ResumePlan(skip=WINDOWS)) == whole[: 5 * parts] + whole[10 * parts :]
+    for step, rest in ((5, whole[10 * parts :]), (12, whole[12 * parts :])):
         uri = str(home / "checkpoints" / f"step-{step:09d}")
         assert train(tmp_path / f"from-{step}", ResumePlan(step=step, uri=uri, skip=WINDOWS)) == rest
 
