@@ -93,12 +93,7 @@ def _reading(commands: Any) -> None:
         action="store_true",
         help="a signed link to its page, for a browser or a phone, instead of the timeline",
     )
-    show.add_argument(
-        "--trace", action="store_true", help="its OpenTelemetry trace (OTLP's JSON form) instead of the timeline"
-    )
-    show.add_argument(
-        "--save", type=Path, metavar="FILE", help="with --report: the page itself into a new file; with --trace: that"
-    )
+    show.add_argument("--save", type=Path, metavar="FILE", help="with --report: the page itself into a new file")
 
 
 def _jobs(commands: Any) -> None:
