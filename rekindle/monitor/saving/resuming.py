@@ -16,7 +16,6 @@ what the others can, rank 0's answer holds (see `sharing`). If the marks cannot 
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -209,26 +208,6 @@ class _SearchPlace:
         """What keeps the plan's checkpoint from being whole."""
         manifest = _manifest(plan, self.box)
         return problems_at(path, has_times=self.has_times) if manifest is None else self._problems_of(manifest, path)
-
-
-def with_timeout(look: Callable[[], ResumePlan], seconds: float) -> ResumePlan:
-    """What `look` answers, on a thread of its own. Raises: what it raises; TimeoutError where that takes longer."""
-    answers: list[ResumePlan | Exception] = []
-
-    def run() -> None:
-        try:
-            answers.append(look())
-        except Exception as err:
-            answers.append(err)
-
-    thread = threading.Thread(target=run, name="rekindle-resume", daemon=True)
-    thread.start()
-    thread.join(seconds)
-    if not answers:
-        raise TimeoutError(f"no answer in {seconds:.0f} s")
-    if isinstance(answers[0], Exception):
-        raise answers[0]
-    return answers[0]
 
 
 def _noted(plan: ResumePlan, found: ResumePlan) -> ResumePlan:
