@@ -80,6 +80,30 @@ WAITS: Final = (
     ),
 )
 
+# A rank in one of these compiles or tunes code, which takes minutes where shapes change. Frames that also stand there
+# while compiled code runs are left out.
+COMPILES: Final = (
+    Wait("torch/_dynamo/convert_frame.py", (), "PyTorch: torch.compile translates a frame, on its first call or again"),
+    Wait(
+        "torch/_inductor/compile_fx.py",
+        ("compile_fx_inner", "_compile_fx_inner", "fx_codegen_and_compile", "codegen_and_compile"),
+        "PyTorch: the backward pass is compiled when it is first run, outside of convert_frame",
+    ),
+    Wait(
+        "torch/_inductor/runtime/triton_heuristics.py",
+        ("autotune_to_one_config", "benchmark_all_configs"),
+        "PyTorch: a kernel's configurations are tried out",
+    ),
+    Wait("torch/utils/cpp_extension.py", ("_jit_compile",), "PyTorch: an extension is built when it is loaded"),
+    Wait("triton/compiler/compiler.py", ("compile",), "Triton: a kernel is compiled on its first call"),
+    Wait("triton/runtime/autotuner.py", ("_bench",), "Triton: a kernel's configurations are tried out"),
+    Wait(
+        "jax/_src/compiler.py",
+        ("compile_or_get_cached", "backend_compile", "backend_compile_and_load"),
+        "JAX: a function is compiled for new shapes",
+    ),
+)
+
 # The bottom of any wait: says nothing about what is waited for.
 _IDLE_FILES: Final = ("threading.py", "queue.py", "selectors.py", "multiprocessing/connection.py")
 # Code that a wait may call on its way down. Anything else inside of it (a hook of the user's) is not waiting.
@@ -110,6 +134,15 @@ def training_frames(text: str) -> tuple[Frame, ...]:
     while chosen and chosen[-1].file.endswith(_IDLE_FILES):
         chosen.pop()
     return tuple(chosen)
+
+
+def is_compiling(frames: tuple[Frame, ...]) -> bool:
+    """Whether a function is compiled or tuned somewhere in these."""
+    return any(
+        frame.file.endswith(one.file) and (not one.functions or frame.function in one.functions)
+        for frame in frames
+        for one in COMPILES
+    )
 
 
 def waits_in(frames: tuple[Frame, ...]) -> Frame | None:

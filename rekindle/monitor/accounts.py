@@ -84,6 +84,7 @@ class Accounts:
             hears="" if state.is_finished else self._hears(),
             links=self._links,
             is_last=state.is_finished,
+            life=identity.life,
         )
 
     def position(self) -> str:
@@ -116,6 +117,7 @@ class Accounts:
             data=job.result.data,
             loss=loss if classify(loss) is LossState.FINITE and not poisoned else None,
             poisoned=poisoned,
+            life=self._identity.life,
             saved_at=job.saved_at,
         )
 
@@ -130,6 +132,12 @@ class Accounts:
         logger.warning("This attempt was superseded by %s: its checkpoints no longer count, the run should end", by)
         self._outbox.mute_metrics()
         self._voice.push(EventType.FINISHED, why=f"superseded by {by}", superseded_by=by)
+
+    def on_lost(self, to: str) -> None:
+        """A newer life of this attempt holds the run."""
+        logger.warning("This process was superseded by %s: its checkpoints no longer count, it should end", to)
+        self._outbox.mute_metrics()
+        self._voice.push(EventType.FINISHED, why=f"superseded by {to}")
 
     def on_straggler(self, verdict: Verdict, paces: Mapping[int, RankReport]) -> None:
         if verdict.severity is not Severity.ACT:

@@ -16,6 +16,7 @@ from typing import Protocol
 
 from rekindle.monitor.base.guard import must_pass
 from rekindle.monitor.base.identity import Identity
+from rekindle.monitor.base.processes import is_gone, name_of
 from rekindle.monitor.base.trouble import NotWatched, logger
 
 TAKE_OVER_S = 3.0  # for the monitor before to seal and answer what it can; its threads finish the rest
@@ -45,6 +46,7 @@ class ClosableMonitor(Protocol):
 
 _lock = threading.RLock()
 _living: list[weakref.ref[ClosableMonitor]] = []
+_forked_from: dict[str, str] = {}  # attempt -> the process with a monitor of it from which this one was forked
 _masks = threading.local()
 _has_hooks = False
 
@@ -65,6 +67,12 @@ def admit(monitor: ClosableMonitor) -> None:
                 other.finish(WHY, TAKE_OVER_S)
         _register_hooks()
         _living[:] = [weakref.ref(living) for living in live_monitors()] + [weakref.ref(monitor)]
+
+
+def forked_from(attempt: str) -> str:
+    """The process with a monitor of the attempt from which this one was forked, while it lives; else empty."""
+    process = _forked_from.get(attempt, "")
+    return "" if is_gone(process) else process
 
 
 def unregister(monitor: ClosableMonitor) -> None:
@@ -103,6 +111,7 @@ def _in_child() -> None:
     _lock = threading.RLock()  # another thread of the parent may have held it
     try:
         for monitor in live_monitors():
+            _forked_from[monitor.identity.attempt] = name_of(os.getppid())
             monitor.fall_asleep()
         _living.clear()
     finally:

@@ -48,10 +48,15 @@ class ServiceLink:
         on_failed: Callable[[int, str], None],
         is_saving: Callable[[], bool] = lambda: False,
         is_stuck: Callable[[], bool] = lambda: False,
+        hold: Callable[[Box], bool] = lambda _: True,
+        is_contested: Callable[[], bool] = lambda: False,
     ) -> None:
-        """is_saving: the training thread writes a checkpoint now. is_stuck: see `Mail`."""
+        """is_saving: the training thread writes a checkpoint now. is_stuck, hold: see `Mail`.
+        is_contested: it is not settled yet that the run is this process's.
+        """
         self._box = box = TimedBox(box)
         self._requests = requests
+        self._is_contested = is_contested
         self._trouble = trouble
         self._settled = threading.Condition()
         self.mail = Mail(
@@ -65,6 +70,7 @@ class ServiceLink:
             heartbeat=accounts.heartbeat,
             position=accounts.position,
             is_stuck=is_stuck,
+            hold=lambda: hold(box),
             on_superseded=accounts.on_superseded,
             on_reply=accounts.on_reply,
         )
@@ -105,7 +111,7 @@ class ServiceLink:
         """
         key = None if manifest_uri is None else parse_key(manifest_uri.partition("://")[2] or manifest_uri)
         if key is not None and key.step is not None and path is not None:
-            self._hasher.check(key.step, key.name, path)
+            self._hasher.check(key, path)
             self._hashing.wake()
 
     def flush(self, timeout_s: float) -> bool:
@@ -116,15 +122,16 @@ class ServiceLink:
     def end(self, why: str, step: int | None, until: float, grace_until: float) -> None:
         """Seal what was saved, answer what is owed, write the last heartbeat; until `until` on the monotonic clock.
 
-        Until `grace_until` while an emergency checkpoint has no manifest yet, or its answer is not written, and the
-        mailbox answers in time: a call that takes many seconds would hardly be the last one needed.
+        Until `grace_until` while an emergency checkpoint has no manifest yet, its answer is not written, or it is not
+        settled whose the run is, and the mailbox answers in time: a call that takes many seconds would hardly be the
+        last one needed.
         """
         self._hasher.stop()
         self._hashing.stop()
         left_s = until - time.monotonic()
         is_settled = self._await_emergency(until, grace_until)
         if not is_settled:
-            self._trouble.once("emergency_lost", "An emergency checkpoint could not be sealed before the run ended")
+            self._trouble.once("emergency_lost", "A checkpoint could not be sealed before the run ended")
         until = max(until, time.monotonic() + max(0.0, min(left_s, 1.0))) if is_settled else until
         self._sealing.end(until)
         for request in self._requests.owed():
@@ -145,7 +152,8 @@ class ServiceLink:
         return self._box.is_slow
 
     def _is_emergency_over(self) -> bool:
-        return not self._sealer.has_urgent and not self.mail.has_saved_to_tell
+        is_settled = self._sealer.is_idle or not self._is_contested()
+        return not self._sealer.has_urgent and not self.mail.has_saved_to_tell and is_settled
 
     def _mail_turn(self) -> float:
         wait_s = self.mail.turn(is_last=self._mailing.is_stopping)

@@ -28,7 +28,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import Any
 
-from rekindle.detectors.frames import training_frames, waits_in
+from rekindle.detectors.frames import is_compiling, training_frames, waits_in
 from rekindle.detectors.kinds import LossKind
 from rekindle.detectors.pace import StragglerWatch
 from rekindle.monitor import lifetime
@@ -51,6 +51,7 @@ from rekindle.monitor.host_readings import host_workers
 from rekindle.monitor.link import EMERGENCY_GRACE_S, ServiceLink
 from rekindle.monitor.liveness.phases import Phase
 from rekindle.monitor.liveness.reporter import Reporter
+from rekindle.monitor.liveness.run_phases import RunPhases
 from rekindle.monitor.liveness.stall import StallWatch
 from rekindle.monitor.liveness.watchdog import Watchdog
 from rekindle.monitor.loss.judge import Judge
@@ -59,6 +60,8 @@ from rekindle.monitor.loss.losses import Losses
 from rekindle.monitor.mail.boxes import Box
 from rekindle.monitor.mail.bus_events import BusEvents
 from rekindle.monitor.mail.exchange import Exchange
+from rekindle.monitor.mail.failures import mailbox_failed
+from rekindle.monitor.mail.holding import Hold
 from rekindle.monitor.mail.outbox import Outbox
 from rekindle.monitor.mail.requests import Requests
 from rekindle.monitor.saving.agreement import Agreement
@@ -69,6 +72,7 @@ from rekindle.monitor.saving.saved import SaveFunction, SaveResult, Upload, loca
 from rekindle.monitor.silent import Monitor
 from rekindle.monitor.stops.stacks_on_signal import WORD
 from rekindle.monitor.stops.stopping import Stopping
+from rekindle.protocol.lives import named
 from rekindle.protocol.mailbox import ResumePlan, RunPhase, SaveKind
 from rekindle.protocol.reports import MAX_REPORT_STACKS_CHARS
 from rekindle.protocol.signals import EventType
@@ -77,6 +81,8 @@ FINISH_TIMEOUT_S = 4.0  # also where AWS never answers; see `link.EMERGENCY_GRAC
 LATE_S = 1.0  # of it, for what other threads have yet to read or to tell the other ranks
 EVENTS_S = 1.0  # of it, for the last events and metrics
 FLUSH_LOOK_S = 0.02
+QUIET_S = 1.0  # without a step, from when on it is worth looking why
+HOLD_LOOK_S = 0.3  # while another process may hold the run
 
 
 class LiveMonitor(Monitor):
@@ -86,6 +92,7 @@ class LiveMonitor(Monitor):
         self,
         *,
         identity: Identity,
+        hold: Hold,
         resume: ResumePlan,
         config: Config,
         save: SaveFunction | None,
@@ -102,7 +109,7 @@ class LiveMonitor(Monitor):
         on_event: Callable[[str, dict[str, Any]], object] | None = None,
     ) -> None:
         super().__init__(resume, local_path(resume.uri, upload))
-        self.identity = identity
+        self.identity, self._hold = identity, hold
         self._config = config
         self._clock = clock
         trouble = self._trouble
@@ -139,7 +146,7 @@ class LiveMonitor(Monitor):
             metrics_s=config.metrics_s,
             on_event=on_event,
         )
-        self._events = Worker("events", self._outbox.turn_events, trouble, is_done=lambda: self._outbox.has_sent_events)
+        self._events = Worker("events", self._events_turn, trouble, is_done=lambda: self._outbox.has_sent_events)
         self._metrics = Worker("metrics", self._metrics_turn, trouble, is_done=lambda: self._outbox.has_sent_metrics)
         self._voice = BusEvents(
             identity=identity, state=state, clock=clock, outbox=self._outbox, wake=self._events.wake
@@ -201,6 +208,7 @@ class LiveMonitor(Monitor):
             voice=self._voice,
             rank=identity.rank,
             on_stall=self._heartbeat_soon,
+            busy=self._busy,
         )
         self._watcher = Worker("watch", self._watchdog.turn, trouble)
         self._workers = [self._watcher]
@@ -208,6 +216,7 @@ class LiveMonitor(Monitor):
             self._workers.append(self._events)
         if sends_metrics:
             self._workers.append(self._metrics)
+        self._phases = RunPhases(rank=identity.rank, own=self._own_phase, is_quiet=self._is_quiet, clock=clock)
         self._negotiation: Negotiation | None = None
         if identity.world_size > 1:
             self._negotiate(exchange)
@@ -260,6 +269,8 @@ class LiveMonitor(Monitor):
             on_failed=self._saver.failed,
             is_saving=lambda: self._stall.phase is RunPhase.SAVING,
             is_stuck=lambda: self._stall.is_stalled,
+            hold=self._holds,
+            is_contested=lambda: self._hold.is_open,
         )
         self._link.check_resumed(self.resume.manifest_uri, self._local_path)
         self._workers += self._link.workers
@@ -288,6 +299,7 @@ class LiveMonitor(Monitor):
             seat=self._seat,
             abandoned=self._abandoned,
             is_waiting=self._is_waiting,
+            phases=self._phases,
             clock=self._clock,
             trouble=self._trouble,
         )
@@ -409,6 +421,24 @@ class LiveMonitor(Monitor):
             self._stopping.should_stop = True
         if wish is RankRequest.STOP:
             self._saver.stop()
+
+    def _own_phase(self) -> RunPhase | None:
+        """What this rank is inside of, and the others wait for; None in training, and beyond the phase's limit."""
+        if self._stall.is_stalled:
+            return None
+        if self._stall.phase is not RunPhase.TRAINING:
+            return self._stall.phase
+        compiles = self._is_quiet() and is_compiling(training_frames(stack_of(self._training_thread)))
+        return RunPhase.STARTUP if compiles else None
+
+    def _is_quiet(self) -> bool:
+        return self._clock.monotonic() - self._stall.marked_at > QUIET_S
+
+    def _busy(self) -> RunPhase | None:
+        """The phase that the whole run is in, though this rank's training thread is not."""
+        if self._negotiation is not None and self._negotiation.is_in_save:
+            return RunPhase.SAVING
+        return self._own_phase() or self._phases.seen()
 
     def _is_waiting(self) -> bool:
         """Whether the training thread waits for other ranks right now."""
@@ -597,8 +627,51 @@ class LiveMonitor(Monitor):
     def _report_turn(self) -> float:
         return self._reporter.turn(is_last=self._reporting.is_stopping) if self._reporter is not None else 3600.0
 
+    def _events_turn(self) -> float:
+        return HOLD_LOOK_S if self._hold.is_open else self._outbox.turn_events()
+
     def _metrics_turn(self) -> float:
+        if self._hold.is_open:
+            return HOLD_LOOK_S
         return self._outbox.turn_metrics(is_last=self._metrics.is_stopping)
+
+    def _holds(self, box: Box) -> bool:
+        """Whether the run is this process's now, as far as the mailbox tells."""
+        hold = self._hold
+        known = hold.counts, hold.is_settled
+        try:
+            hold.turn(box, self._objection, self._state.slow_step_s)
+        except Exception as err:  # whatever the transport does, training continues
+            mailbox_failed(self._trouble, box, "looking who holds this run", err)
+        if hold.lost_to is not None and known[0] and self._link is not None:
+            newer = named(self.identity.attempt, hold.lost_to)
+            self._link.mail.lost(newer)
+            self._accounts.on_lost(newer)
+        elif hold.refusal and known != (False, True):
+            self._silence(hold.refusal)
+        return hold.counts
+
+    def _objection(self, since: float) -> str:
+        """What this process does, for one that would hold the run; empty where it has not moved since."""
+        phase = self._stall.phase
+        if self._state.is_finished or self._stall.is_stalled:
+            return ""
+        if phase is not RunPhase.TRAINING:
+            return f"is in {phase.value}"
+        return f"is at step {self._state.step}" if self._stall.marked_at > since else ""
+
+    def _silence(self, why: str) -> None:
+        """The run is another process's: nothing of this one is seen from now on."""
+        if self._is_asleep:
+            return
+        self._is_asleep = True
+        logger.warning("Rekindle's monitor is silent from here on: %s", why)
+        self._outbox.discard()
+        for worker in self._workers:
+            worker.stop()
+        lifetime.unregister(self)
+        atexit.unregister(self._at_exit)
+        self._stopping.end(is_exit=False)
 
     def _can_save(self) -> bool:
         """Whether an emergency save is possible at all, with this rank."""

@@ -28,36 +28,36 @@ _PLACES = (ENV_MAILBOX, ENV_BUS)  # a rank whose environment lacks them takes pa
 
 
 def shared(
-    reported: LaunchInstructions, plan: ResumePlan, share: Share | None
-) -> tuple[LaunchInstructions, ResumePlan]:
+    reported: LaunchInstructions, plan: ResumePlan, share: Share | None, life: int | None
+) -> tuple[LaunchInstructions, ResumePlan, int | None]:
     """What rank 0 has by its plan and its files; this rank's own where rank 0 cannot be asked. Never raises.
 
-    `share` is called exactly once, whatever happened before: the other ranks wait in theirs.
+    life: the number of the life that rank 0 has claimed; None on the other ranks, and where it could not. `share` is
+    called exactly once, whatever happened before: the other ranks wait in theirs.
     """
     if share is None:
-        return reported, plan
-    own = _written(reported, plan)
+        return reported, plan, life
+    own = _written(reported, plan, life)
     try:
         heard = share(own)
         if heard in ("", own):
-            return reported, plan
+            return reported, plan, life
         body = json.loads(heard)
-        found = ResumePlan.from_env(body["resume"])
+        found, life = ResumePlan.from_env(body["resume"]), body["life"]
         env = {name: value for name, value in reported.env.items() if name not in _NAMES} | dict(body["reported"])
     except Exception as err:  # a broken group shows itself soon enough; how it is answered is the script's business
         logger.warning("Rekindle's ranks cannot share where they go on, so each goes by what it read: %r", err)
-        return reported, plan
+        return reported, plan, life
     if found != plan:
         logger.warning("This rank would resume at step %s, rank 0 at step %s: rank 0's holds", plan.step, found.step)
-    return replace(reported, env=env), found
+    return replace(reported, env=env), found, life
 
 
-def _written(reported: LaunchInstructions, plan: ResumePlan) -> str:
+def _written(reported: LaunchInstructions, plan: ResumePlan, life: int | None) -> str:
     """Empty where it does not fit an environment: then it came from none, and every rank goes by its own."""
     try:
         env = plan.to_env()
     except MailboxError:
         return ""
-    return json.dumps(
-        {"resume": env, "reported": {name: reported.env[name] for name in (*_NAMES, *_PLACES) if name in reported.env}}
-    )
+    told = {name: reported.env[name] for name in (*_NAMES, *_PLACES) if name in reported.env}
+    return json.dumps({"resume": env, "reported": told, "life": life})

@@ -14,23 +14,17 @@ from rekindle.monitor.base.aws import Clients
 from rekindle.monitor.base.clock import Clock, SystemClock
 from rekindle.monitor.base.guard import must_pass
 from rekindle.monitor.base.identity import Identity
-from rekindle.monitor.base.settings import (
-    ENV_METRICS,
-    ENV_SWITCH,
-    Config,
-    host_from_env,
-    rank_from_env,
-    unknown_variables,
-)
+from rekindle.monitor.base.settings import Config, host_from_env, rank_from_env, unknown_variables
 from rekindle.monitor.base.trouble import NotWatched, logger
 from rekindle.monitor.live import LiveMonitor
-from rekindle.monitor.mail.bounded import BoundedClients, Budget, load_boto3
-from rekindle.monitor.mail.boxes import Box, BoxAround, open_box
+from rekindle.monitor.mail.bounded import BoundedBox, BoundedClients, Budget, load_boto3
+from rekindle.monitor.mail.boxes import Box, open_box
 from rekindle.monitor.mail.exchange import Exchange, Paced, exchange_of
+from rekindle.monitor.mail.holding import Claimant, Hold
 from rekindle.monitor.mail.slurm import LaunchInstructions, is_on_slurm, patiently, read_resume_plan
 from rekindle.monitor.ranks import Ranks
 from rekindle.monitor.saving.leftovers import remove_leftovers
-from rekindle.monitor.saving.resuming import LOOK_AGAIN_S, LOOK_S, settled
+from rekindle.monitor.saving.resuming import LOOK_AGAIN_S, LOOK_S, settled, with_timeout
 from rekindle.monitor.saving.saved import SaveFunction, Upload, local_path
 from rekindle.monitor.sharing import shared
 from rekindle.monitor.silent import Monitor
@@ -48,9 +42,11 @@ from rekindle.protocol.mailbox import (
     check_id,
 )
 
+ENV_SWITCH = "REKINDLE_MONITOR"  # "off" silences the monitor
 START_READS_S = 3.0  # for all that `start` reads from the mailbox: a store that is slower than that is unknown
 # After a restart the plan is old, and a rank that did not learn so would go on from another step than the others.
 RESTART_READS_S = 60.0
+ENV_METRICS = "REKINDLE_METRICS"  # "off" keeps CloudWatch out of it
 OFF = ("off", "0", "false", "no")
 SLURM_SIGNALS = ("USR1",)  # taken there where the script has no handler: `scancel --signal`, `sbatch --signal`
 
@@ -78,12 +74,19 @@ def start_in(
     resume, given = ResumePlan(), dict[str, str]()
     try:
         resume, given = _resume_plan(env), dict(env)
+        config = _config(env) if config is None else config
         budget = Budget(RESTART_READS_S if _is_restart(env) else START_READS_S)
         reported = read_resume_plan(env, lambda: _box_of(mailbox, env, budget))
-        reported, resume = shared(
-            reported, _settled(reported, mailbox, budget, _attempt_name(attempt, job_id, reported.env)), ranks.share
-        )
+        name = _attempt_name(attempt, job_id, reported.env)
+        _must_be_no_fork(name)  # before the ranks share anything: a fork has its parent's connections
+        hold = _hold(reported.env, mailbox, job_id=job_id, attempt=name, ranks=ranks, poll_s=config.poll_s)
+        box = partial(_box_of, mailbox, reported.env, budget)
+        is_first = hold.rank == 0  # the others' lives are rank 0's
+        life, not_held = _claimed(hold, box) if is_first else (None, None)
+        reported, resume, life = shared(reported, _settled(reported, mailbox, budget, name), ranks.share, life)
         given = dict(reported.env)
+        if not is_first:
+            _, not_held = _claimed(hold, box, life)
         return _start(
             save=save,
             mailbox=mailbox if mailbox is not None else given.get(ENV_MAILBOX) or None,
@@ -91,6 +94,8 @@ def start_in(
             attempt=attempt or given.get(ENV_ATTEMPT_NAME) or None,
             ranks=ranks,
             config=config,
+            hold=hold,
+            not_held=not_held,
             signals=signals,
             env=given,
             clock=clock or SystemClock(),
@@ -119,7 +124,9 @@ def _start(
     job_id: str | None,
     attempt: str | None,
     ranks: Ranks,
-    config: Config | None,
+    config: Config,
+    hold: Hold,
+    not_held: NotWatched | None,
     signals: Sequence[str] | None,
     env: Mapping[str, str],
     clock: Clock,
@@ -127,23 +134,22 @@ def _start(
     loss_kind: LossKind,
     on_event: Callable[[str, dict[str, Any]], object] | None,
 ) -> Monitor:
-    """Raises: NotWatched."""
+    """not_held: why the run is another process's. Raises: NotWatched."""
+    if not_held is not None:
+        raise not_held
     bus = env.get(ENV_BUS) or None
     if why := _why_silent(env, job_id=job_id, has_place=bool(mailbox or bus)):
         raise NotWatched(why)
-    if config is None:
-        config = Config.from_env(env)
-        if config.problems:
-            logger.warning("Rekindle's monitor ignores settings that it cannot read: %s", ", ".join(config.problems))
-    env_rank, env_world = rank_from_env(env)
-    rank = env_rank if ranks.rank is None else ranks.rank
-    world_size = max(env_world if ranks.world_size is None else ranks.world_size, rank + 1)
+    rank = _rank(ranks, env)
+    world_size = max(rank_from_env(env)[1] if ranks.world_size is None else ranks.world_size, rank + 1)
     if rank == 0 and (directory := env.get(ENV_CHECKPOINT_DIR)):
         threading.Thread(target=remove_leftovers, args=(directory,), name="rekindle-clean", daemon=True).start()
     clients = Clients()
     box = open_box(mailbox, clients) if isinstance(mailbox, str) else mailbox
     attempt = check_id(_attempt_name(attempt, job_id, env), "attempt")
-    exchange = ranks.exchange or partial(exchange_of, box, attempt=attempt, world_size=world_size)
+    exchange = ranks.exchange or partial(
+        exchange_of, box, attempt=attempt, world_size=world_size, life=lambda: hold.life
+    )
     if config.agree_s:
         exchange = partial(_paced, exchange, config.agree_s)
     monitor = LiveMonitor(
@@ -154,7 +160,9 @@ def _start(
             rank=rank,
             world_size=world_size,
             host=host_from_env(env),
+            holding=hold,
         ),
+        hold=hold,
         resume=resume,
         config=config,
         save=save,
@@ -189,6 +197,59 @@ def _why_silent(env: Mapping[str, str], *, job_id: str | None, has_place: bool) 
     unknown = unknown_variables(env)
     more = f"; unknown: {', '.join(unknown)}" if unknown else ""
     return f"not set: {', '.join(missing)}{more}" if missing else ""
+
+
+def _config(env: Mapping[str, str]) -> Config:
+    config = Config.from_env(env)
+    if config.problems:
+        logger.warning("Rekindle's monitor ignores settings that it cannot read: %s", ", ".join(config.problems))
+    return config
+
+
+def _rank(ranks: Ranks, env: Mapping[str, str]) -> int:
+    return rank_from_env(env)[0] if ranks.rank is None else ranks.rank
+
+
+def _hold(
+    env: Mapping[str, str],
+    mailbox: str | Box | None,
+    *,
+    job_id: str | None,
+    attempt: str,
+    ranks: Ranks,
+    poll_s: float,
+) -> Hold:
+    """What this process has yet to claim; nothing where it has no mailbox, or would be silent."""
+    job_id = job_id or env.get(ENV_JOB_ID) or env.get(ENV_ATTEMPT_NAME) or None
+    rank, place = _rank(ranks, env), mailbox if mailbox is not None else env.get(ENV_MAILBOX)
+    if not place or job_id is None or _why_silent(env, job_id=job_id, has_place=True):
+        return Hold(rank=rank)
+    claimant = Claimant.of(env, job_id=job_id, attempt=attempt, rank=rank, host=host_from_env(env))
+    return Hold(claimant, rank=rank, poll_s=poll_s)
+
+
+def _must_be_no_fork(attempt: str) -> None:
+    """Raises: NotWatched."""
+    if lifetime.forked_from(attempt):
+        raise NotWatched("the process from which this one was forked holds this run")
+
+
+def _claimed(
+    hold: Hold, box: Callable[[], Box | None], life: int | None = None
+) -> tuple[int | None, NotWatched | None]:
+    """(the life that is claimed now, None where it is not known yet; why this process stays silent).
+
+    What cannot be claimed now is claimed by the mailbox's thread.
+    """
+    try:
+        opened = box()
+        if opened is not None:
+            hold.claim(opened, life=life)
+    except NotWatched as err:
+        return None, err
+    except Exception as err:  # the mailbox's: a start does not wait for it
+        logger.info("Rekindle's monitor could not claim this run yet: %r", err)
+    return hold.claimed_life, None
 
 
 def _is_set_up(env: Mapping[str, str]) -> bool:
@@ -246,7 +307,7 @@ def _settled(reported: LaunchInstructions, mailbox: str | Box | None, budget: Bu
 
     is_again = reported.unplanned is not None or _is_restart(env)
     try:
-        return Budget(LOOK_AGAIN_S).call(lambda: patiently(look)) if is_again else Budget(LOOK_S).call(look)
+        return with_timeout(lambda: patiently(look), LOOK_AGAIN_S) if is_again else with_timeout(look, LOOK_S)
     except Exception as err:
         # On a first start there is hardly anything newer than the plan; that storage is away is told when it is used.
         report = logger.warning if is_again or plan.uri is not None else logger.info
@@ -261,7 +322,7 @@ def _box_of(mailbox: str | Box | None, env: Mapping[str, str], budget: Budget) -
         return None
     if isinstance(there, str) and there.startswith("s3://"):
         load_boto3()
-    return BoxAround(open_box(there, Clients()) if isinstance(there, str) else there, budget.call)
+    return BoundedBox(open_box(there, Clients()) if isinstance(there, str) else there, budget)
 
 
 def _is_restart(env: Mapping[str, str]) -> bool:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from rekindle.compat import StrEnum
+from rekindle.protocol.lives import named, split_name
 from rekindle.protocol.wire import FOLDER, MAX_STEP, MailboxError, check_id, is_id
 
 _KEY: Final = re.compile(
@@ -61,19 +62,19 @@ def manifest_prefix() -> str:
     return f"{FOLDER}/manifests/"
 
 
-def manifest_key(step: int, attempt: str) -> str:
-    return f"{manifest_prefix()}{_step_name(step, attempt)}"
+def manifest_key(step: int, attempt: str, life: int = 0) -> str:
+    return f"{manifest_prefix()}{_step_name(step, attempt, life)}"
 
 
-def hashes_key(step: int, attempt: str) -> str:
+def hashes_key(step: int, attempt: str, life: int = 0) -> str:
     """Where the hashes of the files lie that the manifest of that step and attempt names."""
-    return f"{FOLDER}/hashes/{_step_name(step, attempt)}"
+    return f"{FOLDER}/hashes/{_step_name(step, attempt, life)}"
 
 
-def _step_name(step: int, attempt: str) -> str:
+def _step_name(step: int, attempt: str, life: int) -> str:
     if isinstance(step, bool) or not 0 <= step <= MAX_STEP:
         raise MailboxError("step", f"must be 0 to {MAX_STEP}")
-    return f"step-{step:012d}-{check_id(attempt, 'attempt')}.json"
+    return f"step-{step:012d}-{check_id(named(attempt, life), 'attempt')}.json"
 
 
 def heartbeat_prefix() -> str:
@@ -90,12 +91,16 @@ def plan_key(attempt: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Key:
-    """A parsed key. `prefix` is what stands before `rekindle/`, without the slash; `name` the request id or attempt."""
+    """A parsed key. `prefix` is what stands before `rekindle/`, without the slash; `name` the request id or attempt.
+
+    `life`: which of the attempt's lives has written a manifest or its hashes.
+    """
 
     kind: KeyKind
     prefix: str
     name: str = ""
     step: int | None = None
+    life: int = 0
 
 
 def parse_key(key: str) -> Key | None:
@@ -110,5 +115,8 @@ def parse_key(key: str) -> Key | None:
         name = match[kind.value]
         if name is not None and is_id(name):
             step = match["step"] or match["hashed_step"]
-            return Key(kind=kind, prefix=prefix, name=name, step=None if step is None else int(step))
+            if step is None:
+                return Key(kind=kind, prefix=prefix, name=name)
+            attempt, life = split_name(name)
+            return Key(kind=kind, prefix=prefix, name=attempt, step=int(step), life=life)
     return None

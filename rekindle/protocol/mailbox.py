@@ -9,11 +9,13 @@ A mailbox is a folder, `<prefix>/rekindle/`, under the Job's own S3 prefix or sh
     replies/<request_id>.json                   monitor → service   saved | cannot | refused
     manifests/step-<step, 12 digits>-<attempt>.json   monitor → service   written last: the checkpoint is whole
     hashes/step-<step, 12 digits>-<attempt>.json      monitor → service   later: SHA-256 of the files of that manifest
+    lives/<attempt>/<rank>/<life>.json          monitor → service   who holds a rank of a start, see protocol/lives.py
     `heartbeats/<attempt>.json`                 monitor → service   overwritten at every heartbeat
     reports/<attempt>/<kind>-<rank>.json        monitor → service   one rank's own report, see protocol/reports.py
 
-Keys made and parsed here are relative to `<prefix>`. Everything read from a mailbox is untrusted: each reader either
-returns a whole message or raises `MailboxError`, which names the field. Standard library only.
+Names of manifests, hashes and reports of a later life of an attempt end with its number (`lives.named`). Keys made and
+parsed here are relative to `<prefix>`. Everything read from a mailbox is untrusted: each reader either returns a whole
+message or raises `MailboxError`, which names the field. Standard library only.
 
 "Step" is always the number of the last step whose update is contained. Training resumes at `step + 1`.
 """
@@ -76,6 +78,7 @@ from rekindle.protocol.launch_orders import (
     SkipWindow,
     merge_windows,
 )
+from rekindle.protocol.lives import OfLife
 from rekindle.protocol.manifests import (
     ITSELF,
     MAX_FILES,
@@ -274,7 +277,7 @@ class CheckpointReply(Message):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Heartbeat(Message):
+class Heartbeat(OfLife, Message):
     """Where the run is. `loss` is None where it is not finite or not known; `loss_state` says which. While a collapsed
     gradient scale leaves all updates out, it is `inf` and `onset_step` the first of them, whatever the loss is.
 
@@ -283,7 +286,8 @@ class Heartbeat(Message):
     `healed_step` the step at which the newest trouble was seen to be over, `loss_baseline` what the loss was before,
     `judged_step` the newest step whose loss the detectors were given. `hears` is the signal at which all ranks write
     their stacks, and which harms nothing else of the run; empty where none is known to be like that. `links` are the
-    run's pages in experiment trackers. `is_last`: the run ends, and makes no step after this one.
+    run's pages in experiment trackers. `is_last`: the run ends, and makes no step after this one. `life` tells which
+    start of all processes of the attempt wrote it.
     """
 
     job_id: Identity
@@ -306,3 +310,4 @@ class Heartbeat(Message):
     hears: Annotated[str, Text(16)] = ""
     links: Annotated[Links, Via(Mapping[str, Any], read=links_of, write=dict)] = ()
     is_last: bool = False
+    life: Count = 0

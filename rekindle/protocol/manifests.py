@@ -17,6 +17,7 @@ from rekindle.compat import StrEnum
 from rekindle.protocol.bounds import Bytes, Count, Finite, Identity, Items, PlaceUri, Sha256, Text, WorldSize
 from rekindle.protocol.codec import Document
 from rekindle.protocol.keys import hashes_key, manifest_key
+from rekindle.protocol.lives import OfLife
 from rekindle.protocol.message import Message
 from rekindle.protocol.wire import MAX_PATH_CHARS, MailboxError, Place
 
@@ -76,13 +77,14 @@ class ManifestFile(Document):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Manifest(Message):
+class Manifest(OfLife, Message):
     """Proves that a checkpoint is whole: it is written after all of its files were written and measured.
 
     `root` is the checkpoint's folder; or, where `files` is one entry with the path `.`, the file itself.
     `data` is the trainer's own small JSON (position of the sampler and the like), opaque to the service.
     `loss` is the last finite loss of a run that was not poisoned. `poisoned`: when this was sealed, a loss or gradient
-    that is not finite had been seen, so that the weights may hold such values.
+    that is not finite had been seen, so that the weights may hold such values. `life`: which start of the attempt's
+    processes saved it.
     """
 
     LIMIT_BYTES: ClassVar[int] = MAX_MANIFEST_BYTES
@@ -99,11 +101,12 @@ class Manifest(Message):
     data: Mapping[str, Any] = field(default_factory=dict)
     loss: Finite | None = None
     poisoned: bool = False
+    life: Count = 0
     saved_at: datetime
 
     @property
     def key(self) -> str:
-        return manifest_key(self.step, self.attempt)
+        return manifest_key(self.step, self.attempt, self.life)
 
     @property
     def digest(self) -> str:
@@ -131,7 +134,7 @@ class Manifest(Message):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Hashes(Message):
+class Hashes(OfLife, Message):
     """SHA-256 of files that a manifest names, as they were read back some time after it was written.
 
     They detect what sizes do not: content that has changed since, by a bad disk, a bad copy or another writer.
@@ -146,11 +149,12 @@ class Hashes(Message):
     step: Count
     manifest: Sha256
     files: Annotated[Mapping[FilePath, Sha256], Items(MAX_FILES)] = field(default_factory=dict)
+    life: Count = 0
     hashed_at: datetime
 
     @property
     def key(self) -> str:
-        return hashes_key(self.step, self.attempt)
+        return hashes_key(self.step, self.attempt, self.life)
 
 
 def relative_path(root: str, item: str) -> str | None:

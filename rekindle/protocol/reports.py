@@ -1,6 +1,6 @@
 """Reports of single ranks: their stacks when they stall, their first non-finite value, their pace.
 
-    <mailbox>/rekindle/reports/<attempt>/<kind>-<rank, five digits>.json
+    <mailbox>/rekindle/reports/<attempt, with its life>/<kind>-<rank, five digits>.json
 
 Every rank writes its own objects (the other messages of the mailbox are rank 0's), so a rank that hangs can be
 distinguished from those that wait for it, and a silent rank shows as a missing object. One object per kind and rank,
@@ -19,6 +19,7 @@ from typing import Annotated, ClassVar, Final
 from rekindle.compat import StrEnum
 from rekindle.protocol.bounds import Count, Finite, Identity, Rank, Text, WorldSize
 from rekindle.protocol.flights import Flight
+from rekindle.protocol.lives import OfLife, named, split_name
 from rekindle.protocol.message import Message
 from rekindle.protocol.wire import FOLDER, MAX_RANK, MailboxError, check_id, is_id
 
@@ -45,16 +46,16 @@ class ReportKind(StrEnum):
     ASKED = "asked"
 
 
-def report_prefix(attempt: str) -> str:
-    """Where an attempt's reports lie, relative to the mailbox. Raises: MailboxError for a bad id."""
-    return f"{FOLDER}/reports/{check_id(attempt, 'attempt')}/"
+def report_prefix(attempt: str, life: int = 0) -> str:
+    """Where the reports of a life lie, relative to the mailbox. Raises: MailboxError for a bad id."""
+    return f"{FOLDER}/reports/{check_id(named(attempt, life), 'attempt')}/"
 
 
-def report_key(attempt: str, kind: ReportKind, rank: int) -> str:
+def report_key(attempt: str, kind: ReportKind, rank: int, life: int = 0) -> str:
     """Raises: MailboxError for a bad id or rank."""
     if isinstance(rank, bool) or not 0 <= rank <= MAX_RANK:
         raise MailboxError("rank", f"must be 0 to {MAX_RANK}")
-    return f"{report_prefix(attempt)}{kind.value}-{rank:05d}.json"
+    return f"{report_prefix(attempt, life)}{kind.value}-{rank:05d}.json"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +63,7 @@ class ReportKey:
     attempt: str
     kind: ReportKind
     rank: int
+    life: int = 0
 
 
 def parse_report_key(key: str) -> ReportKey | None:
@@ -69,7 +71,8 @@ def parse_report_key(key: str) -> ReportKey | None:
     match = _KEY.match(key)
     if match is None or not is_id(match["attempt"]) or match["kind"] not in set(ReportKind):
         return None
-    return ReportKey(attempt=match["attempt"], kind=ReportKind(match["kind"]), rank=int(match["rank"]))
+    attempt, life = split_name(match["attempt"])
+    return ReportKey(attempt=attempt, kind=ReportKind(match["kind"]), rank=int(match["rank"]), life=life)
 
 
 HostName = Annotated[str, Text(MAX_HOST_CHARS)]
@@ -79,7 +82,7 @@ Stacks = Annotated[str, Text(MAX_REPORT_STACKS_CHARS)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RankReport(Message):
+class RankReport(OfLife, Message):
     """One rank about itself.
 
     `step` is the last step that this rank finished (None: not one yet); for `non_finite` the step of the bad value.
@@ -104,10 +107,11 @@ class RankReport(Message):
     stacks: Stacks = ""
     step_s: Finite | None = None
     flight: Flight | None = None
+    life: Count = 0
 
     @property
     def key(self) -> str:
-        return report_key(self.attempt, self.kind, self.rank)
+        return report_key(self.attempt, self.kind, self.rank, self.life)
 
     def check_fields(self) -> None:
         """Raises: MailboxError for a rank that a run of that size does not have."""

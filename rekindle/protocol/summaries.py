@@ -21,6 +21,7 @@ from rekindle.compat import Self
 from rekindle.protocol.bounds import Count, Finite, Identity, Items, Number, Rank, Whole, WorldSize
 from rekindle.protocol.codec import Document
 from rekindle.protocol.flights import MAX_GROUPS, Flight
+from rekindle.protocol.lives import OfLife
 from rekindle.protocol.message import Message
 from rekindle.protocol.reports import (
     MAX_REPORT_BYTES,
@@ -66,16 +67,16 @@ def ranks_beside(rank: int, world_size: int) -> range:
     return range(first, min(first + span, world_size) if span else 0)
 
 
-def summary_prefix(attempt: str, kind: ReportKind) -> str:
+def summary_prefix(attempt: str, kind: ReportKind, life: int = 0) -> str:
     """With what the keys of an attempt's summaries of one kind begin. Raises: MailboxError for a bad id."""
-    return f"{report_prefix(attempt)}hosts-{kind.value}-"
+    return f"{report_prefix(attempt, life)}hosts-{kind.value}-"
 
 
-def summary_key(attempt: str, kind: ReportKind, first_rank: int) -> str:
+def summary_key(attempt: str, kind: ReportKind, first_rank: int, life: int = 0) -> str:
     """Raises: MailboxError for a bad id or rank."""
     if isinstance(first_rank, bool) or not 0 <= first_rank <= MAX_RANK:
         raise MailboxError("first_rank", f"must be 0 to {MAX_RANK}")
-    return f"{summary_prefix(attempt, kind)}{first_rank:05d}.json"
+    return f"{summary_prefix(attempt, kind, life)}{first_rank:05d}.json"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,7 +115,7 @@ class RankLine(Document):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HostSummary(Message):
+class HostSummary(OfLife, Message):
     """One report of each rank of a host that has one, with its age in seconds when this was written.
 
     Ages are by the store's clock where it tells, so that no two hosts' clocks are compared; `at` of a report is by its
@@ -133,6 +134,7 @@ class HostSummary(Message):
     stacks: Annotated[tuple[Stacks, ...], Items(MAX_RANKS)]
     ranks: Annotated[tuple[RankLine, ...], Items(MAX_RANKS)]
     flights: Annotated[tuple[Flight, ...], Items(MAX_FLIGHTS)] = ()
+    life: Count = 0
 
     @classmethod
     def of(cls, kind: ReportKind, aged: Iterable[tuple[float, RankReport]], *, at: datetime) -> Self:
@@ -169,11 +171,12 @@ class HostSummary(Message):
                 for age_s, report in given
             ),
             flights=tuple(flight.cut_to(groups) for flight in flights),
+            life=first.life,
         )
 
     @property
     def key(self) -> str:
-        return summary_key(self.attempt, self.kind, self.first_rank)
+        return summary_key(self.attempt, self.kind, self.first_rank, self.life)
 
     @property
     def reports(self) -> tuple[tuple[float, RankReport], ...]:
@@ -219,6 +222,7 @@ class HostSummary(Message):
             metric=line.metric,
             stacks="" if line.stacks is None else self.stacks[line.stacks],
             flight=None if line.flight is None else self.flights[line.flight],
+            life=self.life,
         )
 
 

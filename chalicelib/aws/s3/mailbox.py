@@ -88,6 +88,7 @@ class S3Mailbox:
             hears=heartbeat.hears,
             links=heartbeat.links,
             is_heartbeat_last=heartbeat.is_last,
+            life=heartbeat.life,
         )
 
     def _newest(self, job: Job, attempt: str) -> tuple[Heartbeat, datetime | None] | None:

@@ -210,7 +210,7 @@ def _manifests(box: Box) -> Mapping[str, Manifest]:
 
 
 def _hashes_of(manifest: Manifest, box: Box) -> Hashes | None:
-    raw = box.get(hashes_key(manifest.step, manifest.attempt))
+    raw = box.get(hashes_key(manifest.step, manifest.attempt, manifest.life))
     try:
         return None if raw is None else Hashes.from_json(raw)
     except MailboxError:

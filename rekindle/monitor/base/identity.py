@@ -1,15 +1,22 @@
-"""Who this process is: which Job, which attempt of it, which rank."""
+"""Who this process is: which Job, which attempt and life of it, which rank."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+
+class Holding:
+    """What is known of who holds the run: this process, as life number `life`, or the newer life `lost_to`."""
+
+    life: int = 0
+    lost_to: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Identity:
     """`attempt` is the platform's own name of the attempt (TRAINING_JOB_NAME on SageMaker).
 
-    `host` is the node's own name for itself, as far as it is known.
+    `host` is the node's own name for itself, as far as it is known. `holding` changes once the run has been claimed.
     """
 
     job_id: str
@@ -18,3 +25,9 @@ class Identity:
     rank: int
     world_size: int
     host: str = ""
+    holding: Holding = field(default_factory=Holding, compare=False)
+
+    @property
+    def life(self) -> int:
+        """Which start of the attempt's processes this is."""
+        return self.holding.life

@@ -19,7 +19,6 @@ Everything else (vectors, sparse and complex tensors, tensors without data, tens
 from __future__ import annotations
 
 import math
-import numbers
 import sys
 import threading
 from collections import deque
@@ -97,8 +96,10 @@ def is_ready(value: Captured) -> bool:
 
 
 def _captured(value: object) -> Captured:
-    if isinstance(value, int | float):
-        return float(value)  # an int above 1.8e308 raises OverflowError
+    if isinstance(value, float):
+        return float.__float__(value)  # not what a subclass makes of it, which may take its time
+    if isinstance(value, int):
+        return int.__float__(value)  # one above 1.8e308 raises OverflowError
     if isinstance(value, str | bytes | bytearray):
         return Unreadable(type(value).__name__)
     torch = sys.modules.get("torch")
@@ -113,8 +114,8 @@ def _captured(value: object) -> Captured:
         return _FixedValue(value) if _elements(value) == 1 else Unreadable(f"an array of {library}")
     if library == "cupy":
         return _FixedValue(value.copy()) if _elements(value) == 1 else Unreadable("an array of cupy")  # type: ignore[attr-defined]
-    if isinstance(value, numbers.Number):
-        return float(value)  # type: ignore[arg-type]  # a Fraction, a Decimal
+    if type(value).__module__ in ("fractions", "decimal", "_pydecimal"):
+        return float(value)  # type: ignore[arg-type]
     # What `__float__` does is not known: it may ask another machine, and no step waits for that.
     return _FixedValue(value) if hasattr(type(value), "__float__") else Unreadable(type(value).__name__)
 

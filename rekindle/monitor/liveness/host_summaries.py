@@ -75,7 +75,7 @@ class HostSummaries:
 
     def _is_in(self, into: ReportKind, report: RankReport) -> bool:
         """Whether the summary there holds that report."""
-        raw = self._box.get(summary_key(self._identity.attempt, into, self._ranks.start))
+        raw = self._box.get(summary_key(self._identity.attempt, into, self._ranks.start, self._identity.life))
         try:
             there = HostSummary.from_json(raw or b"")
         except MailboxError:
@@ -93,7 +93,7 @@ class HostSummaries:
         """What that rank says that tells most, and its age in seconds. A greeting at least tells where it runs."""
         identity = self._identity
         for kind in _ORDER[into]:
-            key = report_key(identity.attempt, kind, rank)
+            key = report_key(identity.attempt, kind, rank, identity.life)
             raw, age_s = self._box.get_aged(key)
             try:
                 report = RankReport.from_json(raw or b"")

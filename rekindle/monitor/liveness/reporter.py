@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Protocol
 
-from rekindle.detectors.pace import StragglerWatch
 from rekindle.detectors.points import Verdict
 from rekindle.monitor.base.clock import Clock
 from rekindle.monitor.base.identity import Identity
@@ -30,6 +30,12 @@ S_PER_RANK = 1.0  # all ranks together report at most one pace a second
 GREETING_S_PER_RANK = 0.002  # and 500 greetings, far below what a prefix in S3 takes (3,500 a second)
 
 
+class PaceWatch(Protocol):
+    """A detector that compares the ranks' median seconds per step of one window."""
+
+    def update(self, step: int, step_s: Mapping[int, float], /) -> tuple[Verdict, ...]: ...
+
+
 class Reporter:
     """`stall` and `non_finite` are for any thread and never wait; all I/O is in `turn`."""
 
@@ -43,7 +49,7 @@ class Reporter:
         trouble: Trouble,
         pace_s: float,
         phase: Callable[[], str],
-        stragglers: StragglerWatch | None,
+        stragglers: PaceWatch | None,
         on_straggler: Callable[[Verdict, dict[int, RankReport]], None],
     ) -> None:
         self._box = box
@@ -85,7 +91,7 @@ class Reporter:
         """Every rank has a monitor, as far as their greetings tell. Lists until it is so; for rank 0. Never raises."""
         if not self._have_all_greeted:
             try:
-                greeted = self._box.names(f"{report_prefix(self._identity.attempt)}{ReportKind.PACE.value}-")
+                greeted = self._box.names(self._paces())
             except Exception as err:  # whatever the transport does, training continues
                 mailbox_failed(self._trouble, self._box, "reading the ranks' greetings", err)
                 return False
@@ -147,6 +153,7 @@ class Reporter:
             metric=metric,
             stacks=stacks[-MAX_REPORT_STACKS_CHARS:],
             step_s=step_s,
+            life=self._identity.life,
         )
 
     def _take_pace(self) -> None:
@@ -181,7 +188,7 @@ class Reporter:
         except Exception as err:  # whatever the transport does, training continues
             mailbox_failed(self._trouble, self._box, "writing the summary of this host's reports", err)
 
-    def _compare(self, stragglers: StragglerWatch) -> None:
+    def _compare(self, stragglers: PaceWatch) -> None:
         """Read all ranks' newest paces, and judge them against each other."""
         try:
             paces = self._read_paces()
@@ -193,6 +200,9 @@ class Reporter:
             for verdict in stragglers.update(self._state.step or 0, steps):
                 self._on_straggler(verdict, paces)
 
+    def _paces(self) -> str:
+        return f"{report_prefix(self._identity.attempt, self._identity.life)}{ReportKind.PACE.value}-"
+
     def _read_paces(self) -> dict[int, RankReport]:
         """Paces that arrived here within the last two windows; an older one is of a rank that reports no more.
 
@@ -200,7 +210,7 @@ class Reporter:
         """
         found: dict[int, RankReport] = {}
         now = self._clock.monotonic()
-        for key in self._box.names(f"{report_prefix(self._identity.attempt)}{ReportKind.PACE.value}-"):
+        for key in self._box.names(self._paces()):
             raw = self._box.get(key)
             if raw is None:
                 continue

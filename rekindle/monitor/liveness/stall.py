@@ -11,11 +11,14 @@ tells the service's sweep.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from rekindle.detectors.hang import HangLimit
 from rekindle.protocol.mailbox import RunPhase
+
+BUSY_AFTER_S: Final = 5.0  # of silence, from when on it is asked what the other ranks do
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +40,7 @@ class StallWatch:
         self._entered: dict[int, tuple[RunPhase, float]] = {}  # those not left yet, the newest last
         self._next_entry = 0
         self._is_partial = True
+        self._excused_at = now  # when it last waited for what another rank had announced
         self.is_stalled = False
 
     @property
@@ -79,11 +83,22 @@ class StallWatch:
         self._is_partial = True
         return now - entered_at, self._moved(now)
 
-    def look(self, now: float) -> Stall | None:
-        """A stall that has to be reported now, or None."""
+    def look(self, now: float, busy: Callable[[], RunPhase | None] = lambda: None) -> Stall | None:
+        """A stall that has to be reported now, or None.
+
+        busy: the phase that the whole run is in, whatever this rank waits for; asked where this rank is silent for some
+        time. Its limit, where that is longer, then holds for this rank's silence, and its own from the end of it on.
+        """
         phase, since = self._mark
         limit_s = self._limits[phase].limit()
-        if self.is_stalled or now - since <= limit_s:
+        if self.is_stalled or now - since <= min(limit_s / 4, BUSY_AFTER_S):
+            return None
+        if (of_run := busy()) is not None:
+            self._excused_at, self._is_partial = now, True
+            limit_s = max(limit_s, self._limits[of_run].limit())
+        elif now - self._excused_at <= limit_s:
+            return None
+        if now - since <= limit_s:
             return None
         self.is_stalled = True
         return Stall(phase=phase, silent_s=now - since, limit_s=limit_s)

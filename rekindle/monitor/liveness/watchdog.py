@@ -11,6 +11,7 @@ from rekindle.monitor.base.trouble import logger
 from rekindle.monitor.liveness.reporter import Reporter
 from rekindle.monitor.liveness.stall import Stall, StallWatch
 from rekindle.monitor.mail.bus_events import BusEvents
+from rekindle.protocol.mailbox import RunPhase
 from rekindle.protocol.reports import MAX_REPORT_STACKS_CHARS
 from rekindle.protocol.signals import EventType
 
@@ -30,7 +31,9 @@ class Watchdog:
         voice: BusEvents,
         rank: int,
         on_stall: Callable[[], None],
+        busy: Callable[[], RunPhase | None],
     ) -> None:
+        """busy: see `StallWatch.look`."""
         self._stall = stall
         self._state = state
         self._clock = clock
@@ -38,6 +41,7 @@ class Watchdog:
         self._voice = voice
         self._rank = rank
         self._on_stall = on_stall
+        self._busy = busy
         self._due = clock.monotonic()
         self.reporter: Reporter | None = None
 
@@ -46,7 +50,7 @@ class Watchdog:
         overslept_s = now - self._due
         if overslept_s > max(OVERSLEPT_S, self._watch_s):
             self._stall.excuse(overslept_s)
-        stall = self._stall.look(now)
+        stall = self._stall.look(now, self._busy)
         if stall is not None and not self._state.is_finished:
             self._report(stall)
         self._due = now + self._watch_s

@@ -29,11 +29,14 @@ class BusEvents:
         self._wake = wake
 
     def push(self, detail_type: EventType, *, at_step: int | None = None, **more: Any) -> None:
+        if self._identity.holding.lost_to is not None and detail_type is not EventType.FINISHED:
+            return  # of an earlier life: what it sees is no news of the run
         detail = {
             "v": 1,
             "job_id": self._identity.job_id,
             "attempt": self._identity.attempt,
             "attempt_number": self._identity.attempt_number,
+            "life": self._identity.life,
             "rank": self._identity.rank,
             "world_size": self._identity.world_size,
             "step": at_step if at_step is not None else self._state.step,

@@ -7,10 +7,11 @@ of torch.distributed's own store, which needs no further connection; without PyT
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from rekindle.monitor.mail.boxes import Box
+from rekindle.protocol.lives import named
 from rekindle.protocol.mailbox import FOLDER, check_id
 
 
@@ -57,9 +58,9 @@ class BoxExchange:
     price in docs/monitor.md): hence `MAX_RANKS_ON_S3`.
     """
 
-    def __init__(self, box: Box, *, attempt: str, world_size: int) -> None:
+    def __init__(self, box: Box, *, attempt: str, world_size: int, life: int = 0) -> None:
         self._box = box
-        self._folder = f"{FOLDER}/exchange/{check_id(attempt, 'attempt')}"
+        self._folder = f"{FOLDER}/exchange/{check_id(named(attempt, life), 'attempt')}"
         is_directory = box.is_directory
         self.poll_s = max(0.5, 0.005 * world_size) if is_directory else 5.0
         self.quick_s = max(0.01, 0.001 * world_size) if is_directory else 0.5
@@ -92,11 +93,11 @@ class BoxExchange:
 MAX_RANKS_ON_S3 = 64
 
 
-def exchange_of(box: Box | None, *, attempt: str, world_size: int) -> BoxExchange | None:
-    """The mailbox as an exchange; None where there is no mailbox, or where it would be a load."""
+def exchange_of(box: Box | None, *, attempt: str, world_size: int, life: Callable[[], int] = int) -> BoxExchange | None:
+    """The mailbox as an exchange of one life's ranks; None where there is no mailbox, or where it would be a load."""
     if box is None or (world_size > MAX_RANKS_ON_S3 and not box.is_directory):
         return None
-    return BoxExchange(box, attempt=attempt, world_size=world_size)
+    return BoxExchange(box, attempt=attempt, world_size=world_size, life=life())
 
 
 class Paced:

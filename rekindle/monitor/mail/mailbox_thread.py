@@ -57,11 +57,12 @@ class Mail:
         heartbeat: Callable[[], Heartbeat],
         position: Callable[[], str],
         is_stuck: Callable[[], bool],
+        hold: Callable[[], bool] = lambda: True,
         on_superseded: Callable[[str | None], None],
         on_reply: Callable[[CheckpointReply], None],
     ) -> None:
         """position: where the training thread is, for people. is_stuck: the watchdog's verdict on it: silent for longer
-        than this phase of the run ever was.
+        than this phase of the run ever was. hold: looks whether the run is this process's (`Hold.turn`).
         """
         self._box = box
         self._requests = requests
@@ -73,6 +74,7 @@ class Mail:
         self._heartbeat = heartbeat
         self._position = position
         self._is_stuck = is_stuck
+        self._hold = hold
         self._on_superseded = on_superseded
         self._on_reply = on_reply
         self._replies: deque[CheckpointReply] = deque(maxlen=MAX_REPLIES_WAITING)
@@ -122,6 +124,16 @@ class Mail:
             )
         )
         self._wake()
+
+    def may_write(self) -> bool:
+        """Whether the run is this process's now, so that what it writes counts. Raises: the box's own errors."""
+        return self._hold()
+
+    def lost(self, to: str) -> None:
+        """A newer life of this attempt holds the run: it alone answers and writes from now on."""
+        self._requests.lost(to)
+        self._replies.clear()
+        self._has_heartbeat_to_write = False
 
     def read_fence(self) -> None:
         """Learn from the fence. Raises: the box's own errors."""
@@ -178,6 +190,8 @@ class Mail:
         return max(0.0, min(dues))
 
     def _poll(self) -> None:
+        if not self.may_write():
+            return
         self.read_fence()
         rung = self._box.get(doorbell_key())  # before the listing: what comes meanwhile rings again
         if rung is not None and rung == self._rung and self._clock.monotonic() < self._list_at:
@@ -244,6 +258,9 @@ class Mail:
 
     def _write_heartbeat(self) -> None:
         self._has_heartbeat_to_write = True
+        if not self.may_write():
+            self._has_heartbeat_to_write = False
+            return
         self._box.put(heartbeat_key(self._attempt), self._heartbeat().to_json())
         self._has_heartbeat_to_write = False
 

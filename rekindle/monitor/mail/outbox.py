@@ -94,6 +94,14 @@ class Outbox:
         self._is_muted = True
         self._samples.clear()
 
+    def discard(self) -> None:
+        """What waits is not this run's to tell."""
+        self.mute_metrics()
+        with self._lock:
+            self._events.clear()
+        self._untold.clear()
+        self._data.clear()
+
     def unmute_metrics(self) -> None:
         """It is the Job's own attempt after all."""
         self._is_muted = False

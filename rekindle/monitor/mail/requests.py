@@ -39,12 +39,13 @@ class Requests:
         self._taken: set[str] = set()  # of those that wait: a save that has begun will answer them
         self._closed: set[str] = set()
         self._fence: Fence | None = None
+        self._is_lost = False
         self.superseded_by: str | None = None
         self.has_wish = False  # read on the training thread at each step, without the lock
 
     def fenced(self, fence: Fence | None) -> bool:
         """Take note of the fence. True when this is the moment at which the attempt learns that it was superseded."""
-        if fence is None or fence.job_id != self._job_id:
+        if fence is None or fence.job_id != self._job_id or self._is_lost:
             return False
         with self._lock:
             self._fence = fence
@@ -56,6 +57,13 @@ class Requests:
             self.superseded_by = fence.attempt
             self.has_wish = False
             return is_news
+
+    def lost(self, to: str) -> None:
+        """A newer life of this attempt holds the run, and answers all of its requests."""
+        with self._lock:
+            self._is_lost, self.superseded_by, self.has_wish = True, to, False
+            self._closed.update(self._waiting)
+            self._waiting.clear()
 
     def is_closed(self, request_id: str) -> bool:
         with self._lock:

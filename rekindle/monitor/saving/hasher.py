@@ -22,7 +22,7 @@ from rekindle.monitor.mail.boxes import Box
 from rekindle.monitor.mail.failures import mailbox_failed
 from rekindle.monitor.saving.measure import Stamp
 from rekindle.protocol.hashing import Interrupted, hash_file, verify_hashes
-from rekindle.protocol.mailbox import ITSELF, Hashes, MailboxError, Manifest, hashes_key, manifest_key
+from rekindle.protocol.mailbox import ITSELF, Hashes, Key, MailboxError, Manifest, hashes_key, manifest_key
 
 READ_BYTES_S: Final = 100e6  # 40 GB in seven minutes; a tenth of what one NVMe disk reads
 MAX_WAITING: Final = 2  # checkpoints: where hashing is slower than saving, the older ones stay without
@@ -59,7 +59,7 @@ class Hasher:
         self._on_damaged = on_damaged
         self._read_bytes_s = read_bytes_s
         self._waiting: deque[_HashJob] = deque(maxlen=MAX_WAITING)
-        self._to_check: tuple[int, str, str] | None = None
+        self._to_check: tuple[Key, str] | None = None
         self._stop = threading.Event()
         self._read_at = 0.0  # when the next chunk may be read
         self._is_slowed = False
@@ -68,9 +68,9 @@ class Hasher:
         """Read the local files of a checkpoint that was just sealed. stamps: of the files as they were sealed."""
         self._waiting.append(_HashJob(manifest, Path(root), stamps))
 
-    def check(self, step: int, attempt: str, path: str) -> None:
-        """Compare the checkpoint at `path`, from which this run resumed, with the hashes of its manifest."""
-        self._to_check = (step, attempt, path)
+    def check(self, key: Key, path: str) -> None:
+        """Compare the checkpoint at `path`, from which this run resumed, with the hashes of its manifest, `key`."""
+        self._to_check = (key, path)
 
     @property
     def has_work(self) -> bool:
@@ -84,8 +84,8 @@ class Hasher:
         self._slow_down()
         try:
             if self._to_check is not None:
-                (step, attempt, path), self._to_check = self._to_check, None
-                self._check(step, attempt, path)
+                (key, path), self._to_check = self._to_check, None
+                self._check(key, path)
             while self._waiting:
                 self._hash(self._waiting.pop())  # the newest is the one that a resume will want
         except Interrupted:
@@ -108,6 +108,7 @@ class Hasher:
             step=work.manifest.step,
             manifest=work.manifest.digest,
             files=found,
+            life=work.manifest.life,
             hashed_at=self._clock.now(),
         )
         # Overwrites: where a root is written again under the manifest that stands, older hashes are of other content.
@@ -123,13 +124,14 @@ class Hasher:
         except OSError:
             return None
 
-    def _check(self, step: int, attempt: str, path: str) -> None:
-        raw = self._box.get(manifest_key(step, attempt))
+    def _check(self, key: Key, path: str) -> None:
+        named = (key.step or 0, key.name, key.life)
+        raw = self._box.get(manifest_key(*named))
         try:
             manifest = None if raw is None else Manifest.from_json(raw)
             if manifest is None:
                 return
-            raw = self._box.get(hashes_key(step, attempt))
+            raw = self._box.get(hashes_key(*named))
             hashes = None if raw is None else Hashes.from_json(raw)
         except MailboxError as err:
             self._trouble.once("bad_hashes", "The hashes of the checkpoint to resume from cannot be read: %s", err)

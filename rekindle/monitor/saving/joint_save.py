@@ -13,8 +13,8 @@ from rekindle.monitor.base.clock import Clock
 from rekindle.monitor.mail.exchange import Exchange
 from rekindle.monitor.saving.agreement import Agreement
 from rekindle.monitor.saving.agreement_terms import Plan
-from rekindle.monitor.saving.lives import BACK, SaveLiveness
 from rekindle.monitor.saving.roll_call import RollCall
+from rekindle.monitor.saving.save_liveness import BACK, SaveLiveness
 
 ALL_OVER: Final = "all parts are over"
 LEFT: Final = "rank 0 has finished"

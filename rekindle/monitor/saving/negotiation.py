@@ -12,9 +12,10 @@ Everything here runs on the thread `rekindle-agree` of each rank and goes throug
     <session>/<plan>/step, /here/<rank>   at that call: the same step everywhere; which processes are there
     <session>/<plan>/start            "go" where all came, or why not; written once
     <session>/<plan>/in/<rank>        who began the save
-    <session>/<plan>/pulse/<rank>, /gone, /lifeless   who lives in it (see `lives`)
+    <session>/<plan>/pulse/<rank>, /gone, /lifeless   who lives in it (see `save_liveness`)
     <session>/<save>/done/<rank>, /failed     whose part is over, and the first failure; `<save>` is a plan's number too
     <session>/<plan>/end              all parts are over, or why the save was abandoned; written once
+    <session>/phase           what some rank is inside of, counted up (see `run_phases`)
     <session>/loss/open, /judge, /news        which rank judges the loss, and what it found (see `seat`)
 
 `fate`, `start` and `end` are written once, so all ranks that can read go the same way. Every other write may be
@@ -37,14 +38,15 @@ from dataclasses import dataclass
 from typing import Final
 
 from rekindle.monitor.base.clock import Clock
+from rekindle.monitor.base.processes import own_process
 from rekindle.monitor.base.trouble import Trouble
+from rekindle.monitor.liveness.run_phases import RunPhases
 from rekindle.monitor.loss.judging_rank import JudgingRank
 from rekindle.monitor.mail.exchange import Exchange
 from rekindle.monitor.saving.agreement import GO, Agreement
 from rekindle.monitor.saving.agreement_terms import Notice, Plan, RankRequest
 from rekindle.monitor.saving.joint_save import ALL_OVER, LEFT, JointSave
 from rekindle.monitor.saving.leading import AT_OTHER_STEPS, NO_COORDINATOR, Leader, wish_of
-from rekindle.monitor.saving.lives import own_life
 
 PASSED: Final = "late"  # a rank was already past the plan's call
 NOTHING_OPEN: Final = "the ranks have nothing to agree through"
@@ -75,6 +77,7 @@ class Negotiation:
         seat: JudgingRank | None,
         abandoned: Callable[[str], None],
         is_waiting: Callable[[], bool],
+        phases: RunPhases | None = None,
         clock: Clock,
         trouble: Trouble,
     ) -> None:
@@ -90,6 +93,7 @@ class Negotiation:
         self._seat = seat
         self._abandoned = abandoned
         self._is_waiting = is_waiting
+        self._phases = phases
         self._clock = clock
         self._trouble = trouble
         self._bounds = agreement.bounds
@@ -142,6 +146,8 @@ class Negotiation:
         self._watch(exchange)
         if self._session and self._seat is not None:
             self._seat.turn(exchange, self._session)
+        if self._session and self._phases is not None:
+            self._phases.turn(exchange, self._session)
         if self._is_ending or self._has_rank_0_left:
             self._leave(exchange)
         agreement.run_requests()
@@ -165,6 +171,12 @@ class Negotiation:
     def has_left(self) -> bool:
         """This rank has left, and on rank 0 the others know."""
         return self.is_idle and (self._is_over or self._exchange is None)
+
+    @property
+    def is_in_save(self) -> bool:
+        """Whether a shared save that this rank has begun is not over on all ranks."""
+        inside = self._inside
+        return inside is not None and inside.has_begun is not None
 
     @property
     def save_failure(self) -> str | None:
@@ -373,7 +385,7 @@ class Negotiation:
         self._inside = inside = JointSave(
             plan, self._session, agreement=agreement, is_waiting=self._is_waiting, clock=self._clock
         )
-        exchange.put(self._key(plan, f"here/{number}"), own_life())
+        exchange.put(self._key(plan, f"here/{number}"), own_process())
         until = self._clock.monotonic() + agreement.meet_s()
         pause = threading.Event()
         while (decided := exchange.get(start)) is None:

@@ -5,9 +5,9 @@ checked here before the script loads it. A damaged one is passed over for the ne
 without a plan looks for the newest whole one of its run, as its script would, but never takes a quarantined one.
 
 A plan predates its attempt. Where a launcher restarts the same attempt (torchrun after a crash, a requeue), the plan is
-unchanged but the run has advanced: checkpoints that this attempt has sealed since are newer. Only this attempt writes
-manifests under its name, so those that exist when a process starts come from the previous process. Checkpoints that an
-earlier attempt saved after the planned step are not used: the plan may have gone back behind them deliberately.
+unchanged but the run has advanced: checkpoints that this attempt has sealed since are newer, of whichever of its lives,
+but for those that a life sealed after a later one had begun. Checkpoints that an earlier attempt saved after the
+planned step are not used: the plan may have gone back behind them deliberately.
 
 All ranks reach the same answer, because all read the same shared directory and the same marks; where one cannot read
 what the others can, rank 0's answer holds (see `sharing`). If the marks cannot be read, the plan is used as it is.
@@ -16,6 +16,7 @@ what the others can, rank 0's answer holds (see `sharing`). If the marks cannot 
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -26,8 +27,10 @@ from rekindle.checkpoints.marks import is_forensic, mark_key, quarantine_prefix
 from rekindle.monitor.base.aws import Clients
 from rekindle.monitor.base.trouble import logger
 from rekindle.monitor.mail.boxes import Box
+from rekindle.monitor.mail.holding import claims
 from rekindle.monitor.mail.slurm import Unplanned
 from rekindle.monitor.saving.saved import Upload, local_path
+from rekindle.protocol.lives import Standing
 from rekindle.protocol.mailbox import (
     Fence,
     MailboxError,
@@ -162,6 +165,7 @@ class _SearchPlace:
         marks = frozenset(self.box.names(quarantine_prefix()))
         fence = _fence(self.box)
         fenced_at = self.box.written_at(fence_key()) if fence is not None and fence.superseded else None
+        lives = _Lives(self.box)
         for manifest in self._manifests(keys):
             if not counts(manifest):
                 continue
@@ -169,6 +173,7 @@ class _SearchPlace:
             own += [path] if path else []
             is_superseded = fence is not None and manifest.attempt in fence.superseded
             is_late = is_superseded and _is_after(self.box, manifest.key, fenced_at)
+            is_late = is_late or _is_after(self.box, manifest.key, lives.ended_at(manifest.attempt, manifest.life))
             is_marked = any(mark_key(root) in marks for root in (manifest.root, path) if root)
             if is_late or is_marked or is_forensic(manifest.request_id):
                 barred += [path] if path else []
@@ -210,6 +215,26 @@ class _SearchPlace:
         return problems_at(path, has_times=self.has_times) if manifest is None else self._problems_of(manifest, path)
 
 
+def with_timeout(look: Callable[[], ResumePlan], seconds: float) -> ResumePlan:
+    """What `look` answers, on a thread of its own. Raises: what it raises; TimeoutError where that takes longer."""
+    answers: list[ResumePlan | Exception] = []
+
+    def run() -> None:
+        try:
+            answers.append(look())
+        except Exception as err:
+            answers.append(err)
+
+    thread = threading.Thread(target=run, name="rekindle-resume", daemon=True)
+    thread.start()
+    thread.join(seconds)
+    if not answers:
+        raise TimeoutError(f"no answer in {seconds:.0f} s")
+    if isinstance(answers[0], Exception):
+        raise answers[0]
+    return answers[0]
+
+
 def _noted(plan: ResumePlan, found: ResumePlan) -> ResumePlan:
     if found.uri != plan.uri:
         logger.warning("Resuming at step %s from %s, found here", found.step, found.uri)
@@ -220,6 +245,25 @@ def _is_after(box: Box, key: str, fenced_at: datetime | None) -> bool:
     """By the store's clock alone: those of the hosts that wrote the two may be minutes apart."""
     written_at = box.written_at(key)
     return written_at is not None and fenced_at is not None and written_at > fenced_at
+
+
+class _Lives:
+    """When the lives of attempts ended: each with the beginning of the next one, by the store's clock."""
+
+    def __init__(self, box: Box) -> None:
+        self._box = box
+        self._began: dict[str, dict[int, datetime | None]] = {}
+
+    def ended_at(self, attempt: str, life: int) -> datetime | None:
+        """None for one that nothing has followed."""
+        if attempt not in self._began:
+            self._began[attempt] = {
+                claim.life: self._box.written_at(claim.key)
+                for claim in claims(self._box, attempt)
+                if claim.standing is Standing.HELD
+            }
+        later = [at for number, at in self._began[attempt].items() if number > life and at is not None]
+        return min(later, default=None)
 
 
 def _fence(box: Box) -> Fence | None:
@@ -244,7 +288,7 @@ def _manifest(plan: ResumePlan, box: Box | None) -> Manifest | None:
     key = parse_key(Place.parse(plan.manifest_uri, "manifest").path)
     if key is None or key.step is None:
         return None
-    raw = box.get(manifest_key(key.step, key.name))
+    raw = box.get(manifest_key(key.step, key.name, key.life))
     try:
         return None if raw is None else Manifest.from_json(raw)
     except MailboxError as err:

@@ -36,6 +36,7 @@ from rekindle.protocol.manifests import POISONED
 MAX_PENDING_PERIODIC = 8  # beyond it, saves are faster than sealing: the oldest periodic checkpoints get no manifest
 RETRY_S = 2.0  # after a failure of AWS or of the file system
 MAX_RETRY_S = 30.0  # for a periodic checkpoint, whose retries back off exponentially
+HOLD_LOOK_S = 0.3  # while it is not settled that the run is this process's
 SETTLING_S = 0.5  # between two attempts to measure files that are still being written
 UNREAD_LOSS = "the loss could not be read, so whether the weights are finite is not known"
 MAX_TRIES = 60  # of sealing one save
@@ -142,6 +143,8 @@ class Sealer:
         try:
             if save.measured is None:
                 save.measured = self._measure(job)
+            if not self._mail.may_write() and self._requests.superseded_by is None:
+                return HOLD_LOOK_S  # another process may hold the run
             self._mail.read_fence()
             if self._requests.superseded_by is not None:
                 for request in job.requests:

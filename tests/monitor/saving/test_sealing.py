@@ -234,7 +234,7 @@ def test_manifest_and_reply_come_before_the_hashes(started: list[Monitor], box: 
     manifest = emergency(monitor, box, 3)
     box.wait(lambda: hashes_key(3, "run-1") in box.written)
     order = [key for key in box.written if key != heartbeat_key("run-1")]
-    assert [key.split("/")[1] for key in order] == ["manifests", "replies", "hashes"]
+    assert [key.split("/")[1] for key in order] == ["lives", "manifests", "replies", "hashes"]
     raw = box.get(hashes_key(3, "run-1"))
     assert raw is not None
     assert verify_hashes(manifest, Hashes.from_json(raw), manifest.root).checked == ("model.bin", "optim.bin")

@@ -42,12 +42,12 @@ def at(step: int | None) -> ResumePlan:
 
 def test_rank_zeros_word_holds_and_what_is_the_ranks_own_stays() -> None:
     said: list[str] = []
-    first, plan = shared(
-        told(REKINDLE_JOB_ID="j", REKINDLE_INCIDENT="inc-1"), at(40), lambda text: said.append(text) or text
+    first, plan, life = shared(
+        told(REKINDLE_JOB_ID="j", REKINDLE_INCIDENT="inc-1"), at(40), lambda text: said.append(text) or text, 3
     )
-    assert (plan, first.env["REKINDLE_INCIDENT"]) == (at(40), "inc-1")
-    second, plan = shared(told(REKINDLE_JOB_ID="other", REKINDLE_ATTEMPT="9"), at(None), lambda _: said[0])
-    assert plan == at(40)
+    assert (plan, life, first.env["REKINDLE_INCIDENT"]) == (at(40), 3, "inc-1")
+    second, plan, life = shared(told(REKINDLE_JOB_ID="other", REKINDLE_ATTEMPT="9"), at(None), lambda _: said[0], None)
+    assert (plan, life) == (at(40), 3)
     assert second.env == {"RANK": "1", "REKINDLE_JOB_ID": "j", ENV_INCIDENT: "inc-1"}
 
 
@@ -63,7 +63,7 @@ def test_with_nobody_to_ask_and_with_a_broken_group_each_goes_by_its_own() -> No
         lambda _: "not JSON",
         lambda _: '{"resume": {"REKINDLE_RESUME_STEP": "x"}}',
     ):
-        assert shared(mine, at(3), share) == (mine, at(3))
+        assert shared(mine, at(3), share, None) == (mine, at(3), None)
 
 
 def run(*bodies: Any) -> None:

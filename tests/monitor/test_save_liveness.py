@@ -9,13 +9,15 @@ from collections.abc import Iterator
 import pytest
 
 from rekindle.monitor.base.clock import SystemClock
+from rekindle.monitor.base.processes import is_gone, own_process
 from rekindle.monitor.saving.agreement_terms import Bounds
-from rekindle.monitor.saving.lives import BACK, SaveLiveness, is_gone, own_life
+from rekindle.monitor.saving.save_liveness import BACK, SaveLiveness
 from tests.monitor.exchanges import MemoryExchange, Shared
 
 BOUNDS = Bounds(pulse_s=2.0, lifeless_s=60.0)
 SAY_LIFE = (
-    "import sys\nfrom rekindle.monitor.saving.lives import own_life\nprint(own_life(), flush=True)\nsys.stdin.read()"
+    "import sys\nfrom rekindle.monitor.base.processes import own_process\n"
+    "print(own_process(), flush=True)\nsys.stdin.read()"
 )
 
 
@@ -50,8 +52,8 @@ def until_gone(life: str) -> None:
 
 
 def test_a_number_that_a_later_process_has_is_not_the_process_that_ended() -> None:
-    assert not is_gone(own_life())
-    assert is_gone(own_life() + "1")
+    assert not is_gone(own_process())
+    assert is_gone(own_process() + "1")
 
 
 @pytest.mark.parametrize("life", ["", "1", "1 2", "other-host/pid:[1] 1 1", "a b c", "- - -"])
@@ -120,7 +122,7 @@ def test_a_rank_whose_part_is_over_need_not_count() -> None:
 
 
 def test_a_rank_whose_process_has_ended_is_gone_at_the_next_look() -> None:
-    world = World(3, {2: own_life() + "1"})
+    world = World(3, {2: own_process() + "1"})
     world.goes_on(3, 0, 1)
     assert world.text("gone") == "2"
     assert world.text("failed") == "the process of rank 2 ended in the save"

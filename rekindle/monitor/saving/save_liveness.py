@@ -9,66 +9,21 @@ not counted for `lifeless_s` may also be frozen, or be holding its interpreter's
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
 from rekindle.monitor.base.clock import Clock
+from rekindle.monitor.base.processes import is_gone
 from rekindle.monitor.mail.exchange import Exchange
 from rekindle.monitor.saving.agreement_terms import Bounds
 
-UNKNOWN: Final = "unknown"  # where the system does not tell
 BACK: Final = "back"
-
-
-def own_life() -> str:
-    """Names this process to others: its host and the namespace of its number, the number, and when it began."""
-    pid = os.getpid()
-    began = _began(pid)
-    return f"{_host()} {pid} {began}" if began else UNKNOWN
-
-
-def is_gone(life: str) -> bool:
-    """Whether the process that `own_life` names has ended. False where that is unknown, as for another host's."""
-    host, _, process = life.rpartition(" ")[0].rpartition(" ")
-    began = life.rpartition(" ")[2]
-    if not host or host != _host() or not process.isdecimal():
-        return False
-    now = _began(int(process))
-    return now is not None and now != began
-
-
-def _host() -> str:
-    try:
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
-        return f"{boot}/{os.readlink('/proc/self/ns/pid')}"
-    except OSError:
-        return ""
-
-
-def _began(pid: int) -> str | None:
-    """When a process began, as the kernel counts it; empty where it has ended, None where that cannot be read.
-
-    Source: proc(5), /proc/PID/stat: the second field is in brackets and may hold anything; the third is the state,
-    `Z` or `X` for a process that has ended; the 22nd is `starttime`.
-    """
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
-    except (FileNotFoundError, ProcessLookupError):
-        # Where /proc shows other processes at all: without it nothing is known.
-        return "" if os.path.exists("/proc/self/stat") else None
-    except OSError:
-        return None
-    if len(fields) < 20:
-        return None
-    return "" if fields[0] in ("Z", "X") else fields[19]
 
 
 @dataclass(slots=True)
 class _Neighbour:
     rank: int
-    life: str | None = None
+    process: str | None = None
     pulse: str | None = None
     heard_at: float | None = None  # when the pulse was last seen to move
 
@@ -77,7 +32,7 @@ class SaveLiveness:
     """Of one save, on one rank. `turn` is called at each read of the negotiating thread, from the save's start on."""
 
     def __init__(self, key: str, *, rank: int, world_size: int, bounds: Bounds, clock: Clock) -> None:
-        """key: of the save, below which `here/<rank>` holds each rank's `own_life`; `done/<rank>`: its part is over."""
+        """key: of the save; below it `here/<rank>` holds each rank's `own_process`, `done/<rank>`: its part is over."""
         self._key, self._rank = key, rank
         self._bounds, self._clock = bounds, clock
         others = dict.fromkeys(((rank + 1) % world_size, (rank - 1) % world_size))
@@ -104,9 +59,9 @@ class SaveLiveness:
             self._look_at(exchange, neighbour, now, lifeless_s)
 
     def _look_at(self, exchange: Exchange, one: _Neighbour, now: float, lifeless_s: float) -> None:
-        if one.life is None:
-            one.life = exchange.get(f"{self._key}/here/{one.rank}")
-            if one.life is None:
+        if one.process is None:
+            one.process = exchange.get(f"{self._key}/here/{one.rank}")
+            if one.process is None:
                 return
         pulse = exchange.get(f"{self._key}/pulse/{one.rank}")
         if pulse != one.pulse or one.heard_at is None:
@@ -114,7 +69,7 @@ class SaveLiveness:
             one.pulse, one.heard_at = pulse, now
             if was_lifeless:
                 exchange.put(f"{self._key}/lifeless", BACK)
-        if is_gone(one.life):
+        if is_gone(one.process):
             if not exchange.has_all([f"{self._key}/done/{one.rank}"]):
                 exchange.put_new(f"{self._key}/gone", str(one.rank))
                 exchange.put_new(f"{self._key}/failed", f"the process of rank {one.rank} ended in the save")

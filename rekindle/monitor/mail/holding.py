@@ -1,0 +1,293 @@
+"""Who holds this rank of the run: this process, or another one with the same environment.
+
+A process claims its rank before it writes anything (`rekindle.protocol.lives`). What it finds there decides:
+
+    nothing, or a claim whose process has ended,     it holds a new life
+    is unsupervised, or was started again
+    a claim of a process that it descends from       it stays silent
+    any other claim                                  it holds a new life once that process has not objected
+
+A process objects where its training moves or is inside an announced phase. One that finds a newer claim which is held
+is of an earlier life: it is superseded. Only rank 0 is contested; the others take part in rank 0's life.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+from rekindle.monitor.base.clock import Clock, SystemClock
+from rekindle.monitor.base.identity import Holding
+from rekindle.monitor.base.processes import is_ancestor, is_gone, own_process, parent
+from rekindle.monitor.base.trouble import NotWatched, logger
+from rekindle.monitor.mail.boxes import Box
+from rekindle.protocol.lives import Claim, Standing, life_in, life_key, life_prefix
+from rekindle.protocol.mailbox import Heartbeat, MailboxError, heartbeat_key
+
+OBJECTION_S: Final = 5.0  # for an objection, beside two of the holder's looks at its mailbox
+MAX_TRIES: Final = 5  # of a claim whose number another process takes first
+MAX_READ: Final = 8  # claims looked into, newest first
+USUAL_STEPS: Final = 3  # of a holder's usual length, in which it makes one if it trains
+MAX_PATIENCE_S: Final = 600.0
+# Started by a launcher that starts its workers again. Source: torchrun manual; srun manual, output environment
+_LAUNCHERS: Final = ("TORCHELASTIC_RUN_ID", "SLURM_STEP_ID")
+
+_claimed: dict[tuple[str, str, int, str], int] = {}  # of this process: mailbox, attempt, rank, process -> life
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claimant:
+    """Who claims: `launcher` names the process that starts this one again, empty where none is known to."""
+
+    job_id: str
+    attempt: str
+    rank: int
+    host: str
+    process: str
+    launcher: str = ""
+    restarts: int = 0
+
+    @classmethod
+    def of(cls, env: Mapping[str, str], *, job_id: str, attempt: str, rank: int, host: str) -> Claimant:
+        """This process, as its environment describes it."""
+        restarts = env.get("TORCHELASTIC_RESTART_COUNT", "")
+        return cls(
+            job_id=job_id,
+            attempt=attempt,
+            rank=rank,
+            host=host,
+            process=own_process(),
+            launcher=parent() if any(env.get(name) for name in _LAUNCHERS) else "",
+            restarts=int(restarts) if restarts.isascii() and restarts.isdigit() and len(restarts) < 8 else 0,
+        )
+
+
+class Hold(Holding):
+    """This process's claim. Without a mailbox there is nothing to claim, and the run is this process's.
+
+    `claim` and `turn` do I/O, one thread at a time; the attributes are for any thread.
+
+    life: which start of the attempt's processes this is. is_settled: its claim is not contested. lost_to: the newer
+    life that holds the run now. refusal: why this process stays silent, empty where it does not.
+    """
+
+    def __init__(
+        self, claimant: Claimant | None = None, *, rank: int = 0, poll_s: float = 0.0, clock: Clock | None = None
+    ) -> None:
+        self._claimant, self.rank = claimant, rank
+        self._clock = clock or SystemClock()
+        self._wait_s = 2 * poll_s + OBJECTION_S
+        self._lock = threading.RLock()
+        self._own: bytes | None = None  # the claim as it was written
+        self._claimed_at = 0.0
+        self._next: int | None = None  # the number of the next claim, which would be another process's
+        self._seen: tuple[int, float] | None = None  # a contest of our own claim: its number, and since when
+        self.life = 0
+        self.is_settled = claimant is None
+        self.lost_to: int | None = None
+        self.refusal = ""
+
+    @property
+    def claimed_life(self) -> int | None:
+        """None while nothing is claimed."""
+        return None if self._own is None else self.life
+
+    @property
+    def is_open(self) -> bool:
+        """Whether another process may still object to the claim."""
+        return self._own is not None and not (self.is_settled or self.refusal or self.lost_to is not None)
+
+    @property
+    def counts(self) -> bool:
+        """Whether what this process writes counts, as far as is known. Yes while nothing could be claimed."""
+        return self.lost_to is None and not self.refusal and (self.is_settled or self._own is None)
+
+    # ---- the claim -----------------------------------------------------------------------------------------------
+
+    def claim(self, box: Box, *, life: int | None = None) -> None:
+        """Claim the rank once; again after an error. life: rank 0's, where it has told it.
+
+        Raises: NotWatched where an ancestor of this process holds it; the box's own errors.
+        """
+        if self._own is not None or self._claimant is None:
+            return
+        for _ in range(MAX_TRIES):
+            if self._claim(box, self._claimant, life):
+                return
+        raise OSError("the claims of this run are being written by something else")
+
+    def _claim(self, box: Box, me: Claimant, life: int | None) -> bool:
+        numbers = _numbers(box, me.attempt, me.rank)
+        newest = _newest(box, me, me.rank, numbers)
+        if newest is not None and newest.process == me.process and _claimed.get(self._key(box, me)) == newest.life:
+            self._hold(box, newest, newest.to_json())  # a second monitor of this process
+            return True
+        if newest is not None and is_ancestor(newest.process):
+            raise NotWatched(f"process {newest.process.split(' ')[-2]}, which has started this one, holds this run")
+        if me.rank != 0:
+            life = self._life_of_others(box, me, newest) if life is None else life
+            own = self._written(me, life, Standing.HELD)
+            box.put(own.key, own.to_json())
+            self._hold(box, own, own.to_json())
+            return True
+        is_free = newest is None or self._is_over(box, me, newest)
+        own = self._written(me, max(numbers, default=-1) + 1, Standing.HELD if is_free else Standing.CONTESTED)
+        if not box.put_new(own.key, own.to_json()):
+            return False
+        self._hold(box, own, own.to_json())
+        if not is_free and newest is not None:
+            logger.info("Another process (%s on %s) holds this run, and may object", newest.process, newest.host)
+        return True
+
+    def _life_of_others(self, box: Box, me: Claimant, newest: Claim | None) -> int:
+        """Rank 0's life, or the one that it is about to begin, where this rank has been in its newest one before."""
+        first = _newest(box, me, 0, _numbers(box, me.attempt, 0))
+        if first is None:
+            return 0
+        return first.life if newest is None or newest.life < first.life else first.life + 1
+
+    def _is_over(self, box: Box, me: Claimant, newest: Claim) -> bool:
+        """Whether the process of that claim trains no more, or its launcher has started this one in its place."""
+        if newest.process == me.process or is_gone(newest.process):
+            return True  # the same number and beginning: the script has replaced itself, by exec
+        if newest.launcher and me.launcher:
+            is_again = newest.launcher == me.launcher and me.restarts > newest.restarts
+            if is_again or is_gone(newest.launcher):
+                return True
+        raw = box.get(heartbeat_key(me.attempt))
+        try:
+            heartbeat = None if raw is None else Heartbeat.from_json(raw)
+        except MailboxError:
+            return False
+        if heartbeat is None:
+            return False
+        self._wait_s = max(self._wait_s, _patience_s(heartbeat.step_s_median))
+        return heartbeat.life == newest.life and heartbeat.is_last
+
+    def _written(self, me: Claimant, life: int, standing: Standing) -> Claim:
+        return Claim(
+            job_id=me.job_id,
+            attempt=me.attempt,
+            life=life,
+            rank=me.rank,
+            standing=standing,
+            host=me.host,
+            process=me.process,
+            launcher=me.launcher,
+            restarts=me.restarts,
+            at=self._clock.now(),
+        )
+
+    def _hold(self, box: Box, claim: Claim, body: bytes) -> None:
+        assert self._claimant is not None  # noqa: S101 - only called by `claim`
+        self.life, self._own, self._next = claim.life, body, claim.life + 1
+        self._claimed_at = self._clock.monotonic()
+        self.is_settled = claim.standing is Standing.HELD
+        if self.is_settled:
+            _claimed[self._key(box, self._claimant)] = claim.life
+
+    @staticmethod
+    def _key(box: Box, me: Claimant) -> tuple[str, str, int, str]:
+        return box.uri, me.attempt, me.rank, me.process
+
+    # ---- afterwards ------------------------------------------------------------------------------------------------
+
+    def turn(self, box: Box, moving: Callable[[float], str] = lambda _: "", step_s: float | None = None) -> bool:
+        """Settle a contest, and learn of a newer life. Returns whether what this process writes counts now.
+
+        moving: what this process does, as an objection: since a time of the monotonic clock, empty where it has not
+        moved since. step_s: its usual step. Raises: the box's own errors.
+        """
+        if self._claimant is None:
+            return True
+        with self._lock:
+            if self.lost_to is not None or self.refusal:
+                return False
+            try:
+                self.claim(box)
+            except NotWatched as err:
+                self.refusal = str(err)
+                return False
+            if not self.is_settled:
+                self._settle(box, self._claimant)
+            if self._claimant.rank == 0 and not self.refusal:
+                self._look_for_newer(box, self._claimant, moving, step_s)
+            return self.is_settled and self.lost_to is None
+
+    def _settle(self, box: Box, me: Claimant) -> None:
+        assert self._own is not None  # noqa: S101 - `claim` has set it
+        key = life_key(me.attempt, me.rank, self.life)
+        now = _read(box.get(key))
+        if now is not None and now.standing is Standing.REFUSED:
+            self.refusal = now.why or "another process holds this run"
+            return
+        if now is None or self._clock.monotonic() - self._claimed_at >= self._wait_s:
+            held = self._written(me, self.life, Standing.HELD)
+            if box.replace(key, held.to_json(), self._own):
+                self._hold(box, held, held.to_json())
+        elif now.standing is Standing.HELD:
+            self._hold(box, now, now.to_json())  # it was granted
+
+    def _look_for_newer(self, box: Box, me: Claimant, moving: Callable[[float], str], step_s: float | None) -> None:
+        """One read where there is none: claims are numbered without gaps."""
+        assert self._next is not None  # noqa: S101 - `claim` has set it
+        key = life_key(me.attempt, me.rank, self._next)
+        raw = box.get(key)
+        newer = _read(raw)
+        if raw is None:
+            return
+        if newer is None or newer.standing is Standing.REFUSED:
+            self._next += 1
+        elif newer.standing is Standing.HELD:
+            self.lost_to = newer.life
+        else:
+            self._answer(box, me, newer, raw, moving, step_s)
+
+    def _answer(
+        self, box: Box, me: Claimant, newer: Claim, raw: bytes, moving: Callable[[float], str], step_s: float | None
+    ) -> None:
+        """Object, or let it have the run; neither where it may still be that this process moves."""
+        now = self._clock.monotonic()
+        if self._seen is None or self._seen[0] != newer.life:
+            self._seen = (newer.life, now)
+        if does := moving(self._seen[1]):
+            why = f"process {me.process.split(' ')[-2]} on {me.host} holds this run, and {does}"
+            if box.replace(newer.key, replace(newer, standing=Standing.REFUSED, why=why[:1000]).to_json(), raw):
+                self._next = newer.life + 1
+        elif not moving(now - max(self._wait_s, _patience_s(step_s))):
+            box.replace(newer.key, replace(newer, standing=Standing.HELD).to_json(), raw)  # it need not wait
+
+
+def claims(box: Box, attempt: str) -> Iterator[Claim]:
+    """Rank 0's claims of an attempt, newest first, but for those that are too many. Raises: the box's own errors."""
+    for number in _numbers(box, attempt, 0)[: -MAX_READ - 1 : -1]:
+        claim = _read(box.get(life_key(attempt, 0, number)))
+        if claim is not None:
+            yield claim
+
+
+def _patience_s(step_s: float | None) -> float:
+    return min(USUAL_STEPS * (step_s or 0.0), MAX_PATIENCE_S)
+
+
+def _numbers(box: Box, attempt: str, rank: int) -> list[int]:
+    return sorted(life for key in box.names(life_prefix(attempt, rank)) if (life := life_in(key)) is not None)
+
+
+def _newest(box: Box, me: Claimant, rank: int, numbers: list[int]) -> Claim | None:
+    """The newest claim that was not refused."""
+    for number in numbers[: -MAX_READ - 1 : -1]:
+        claim = _read(box.get(life_key(me.attempt, rank, number)))
+        if claim is not None and claim.standing is not Standing.REFUSED:
+            return claim
+    return None
+
+
+def _read(raw: bytes | None) -> Claim | None:
+    try:
+        return None if raw is None else Claim.from_json(raw)
+    except MailboxError as err:
+        logger.info("A claim of this run cannot be read: %s", err)
+        return None
