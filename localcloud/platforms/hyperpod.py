@@ -20,16 +20,12 @@ OPERATIONS = (
     "CreateCluster",
     "DescribeCluster",
     "ListClusters",
-    "DeleteCluster",
-    "UpdateCluster",
     "UpdateClusterSoftware",
     "ListClusterNodes",
     "DescribeClusterNode",
     "BatchRebootClusterNodes",
     "BatchReplaceClusterNodes",
-    "BatchDeleteClusterNodes",
     "StartClusterHealthCheck",
-    "ListClusterEvents",
     "DescribeClusterEvent",
     "DescribeTrainingPlan",
 )
@@ -182,37 +178,6 @@ class Clusters:
         ]
         return {"ClusterSummaries": summaries} | ({"NextToken": token} if token else {})
 
-    def delete_cluster(self, request: dict[str, Any]) -> dict[str, Any]:
-        cluster = self._find(request["ClusterName"])
-        self._change(cluster, "Deleting")
-
-        def gone() -> None:
-            with self._lock:
-                self.clusters.pop(cluster.name, None)
-
-        self._clock.after(self.timings.shut_down, gone, label=f"{cluster.name} deleted")
-        return {"ClusterArn": cluster.arn}
-
-    def update_cluster(self, request: dict[str, Any]) -> dict[str, Any]:
-        cluster = self._find_in_service(request["ClusterName"])
-        with self._lock:
-            for name in ("NodeRecovery", "NodeProvisioningMode", "Orchestrator"):
-                if request.get(name) is not None:
-                    cluster.request[name] = request[name]
-            for spec in request.get("InstanceGroups") or []:
-                group = cluster.groups.get(spec["InstanceGroupName"])
-                if group is None:
-                    self._add_group(cluster, spec)
-                else:
-                    self._resize(cluster, group, spec)
-            for name in request.get("InstanceGroupsToDelete") or []:
-                cluster.groups.pop(name, None)
-                for node in [n for n in cluster.nodes.values() if n.group == name]:
-                    del cluster.nodes[node.instance_id]
-        self._change(cluster, "Updating")
-        self._clock.after(self.timings.provision, lambda: self._in_service(cluster), label=f"{cluster.name} updated")
-        return {"ClusterArn": cluster.arn}
-
     def update_cluster_software(self, request: dict[str, Any]) -> dict[str, Any]:
         cluster = self._find_in_service(request["ClusterName"])
         with self._lock:
@@ -265,18 +230,6 @@ class Clusters:
     def batch_replace_cluster_nodes(self, request: dict[str, Any]) -> dict[str, Any]:
         return self._batch(request, self._replace, refuses_controller=True)
 
-    def batch_delete_cluster_nodes(self, request: dict[str, Any]) -> dict[str, Any]:
-        answer = self._batch(request, self._delete, refuses_controller=True)
-        codes = {
-            "InstanceIdNotFound": "NodeIdNotFound",
-            "InvalidInstanceStatus": "InvalidNodeStatus",
-            "InstanceIdInUse": "NodeIdInUse",
-        }
-        for key in ("Failed", "FailedNodeLogicalIds"):  # the same three errors under other names (botocore)
-            for failure in answer.get(key, ()):
-                failure["Code"] = codes[failure.pop("ErrorCode")]
-        return answer
-
     def start_cluster_health_check(self, request: dict[str, Any]) -> dict[str, Any]:
         cluster = self._find_in_service(request["ClusterName"])
         with self._lock:
@@ -292,29 +245,6 @@ class Clusters:
         return {"ClusterArn": cluster.arn}
 
     # ---- events and plans ------------------------------------------------------------------------------------------
-
-    def list_cluster_events(self, request: dict[str, Any]) -> dict[str, Any]:
-        with self._lock:
-            cluster = self._find_continuous(request["ClusterName"])
-            after, before = as_time(request.get("EventTimeAfter")), as_time(request.get("EventTimeBefore"))
-            filters = {
-                "InstanceId": request.get("NodeId"),
-                "InstanceGroupName": request.get("InstanceGroupName"),
-                "ResourceType": request.get("ResourceType"),
-                "OperationId": request.get("OperationId"),
-            }
-            found = [
-                event
-                for event in cluster.events
-                if all(value is None or event.get(key) == value for key, value in filters.items())
-                and (after is None or event["EventTime"] > after)
-                and (before is None or event["EventTime"] < before)
-            ]
-        if request.get("SortOrder", "Descending") == "Descending":
-            found.reverse()
-        page, token = paged(found, request)
-        events = [{key: value for key, value in event.items() if key != "EventDetails"} for event in page]
-        return {"Events": events} | ({"NextToken": token} if token else {})
 
     def describe_cluster_event(self, request: dict[str, Any]) -> dict[str, Any]:
         with self._lock:
@@ -364,15 +294,6 @@ class Clusters:
         cluster.groups[group.name] = group
         for _ in range(group.target):
             cluster.add_node(group.name, now=self._clock.now())
-
-    def _resize(self, cluster: Cluster, group: Group, spec: dict[str, Any]) -> None:
-        group.spec = dict(spec)
-        group.status = "Updating"
-        mine = [node for node in cluster.nodes.values() if node.group == group.name]
-        for _ in range(group.target - len(mine)):
-            cluster.add_node(group.name, now=self._clock.now())
-        for node in mine[group.target :]:
-            del cluster.nodes[node.instance_id]
 
     def _in_service(self, cluster: Cluster) -> None:
         with self._lock:
@@ -506,15 +427,3 @@ class Clusters:
         self._set_status(fresh, "Running")
         text = f"Instance {fresh.instance_id} creation completed successfully as part of instance replacement"
         self._add_event(cluster, "Info", text, node=fresh, operation_id=operation_id)
-
-    def _delete(self, cluster: Cluster, node: Node) -> None:
-        """Shrinks the group: nothing comes instead."""
-        node.busy_with = "deletion"
-        self._set_status(node, "ShuttingDown")
-        group = cluster.groups[node.group]
-        group.spec["InstanceCount"] = max(0, group.target - 1)
-        self._clock.after(
-            self.timings.shut_down,
-            lambda: cluster.nodes.pop(node.instance_id, None),
-            label=f"{node.instance_id} deleted",
-        )
