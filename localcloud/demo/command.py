@@ -19,7 +19,6 @@ from typing import TextIO
 
 from chalicelib.domain.policy.document import overlaid
 from localcloud.demo.director import Director
-from localcloud.demo.picture import draw
 from localcloud.demo.report import Result, as_json, write
 from localcloud.demo.stage import (
     EXAMPLE,
@@ -32,7 +31,6 @@ from localcloud.demo.stage import (
     write_dataset,
 )
 from localcloud.demo.story import Fault
-from localcloud.demo.trace import Trace
 from localcloud.demo.undisturbed import Undisturbed
 from localcloud.demo.view import plain_console, results, view_for
 from rekindle.client.api import Client
@@ -42,7 +40,7 @@ ALL = (Fault.NODE, Fault.KILL, Fault.FREEZE, Fault.NAN)
 MARK = ".rekindle-demo"  # in every folder that a demo has made, so that no other folder is ever cleared
 LARGE_PARTS = ("data", "jobs", "trace")  # what nothing needs afterwards
 # The folder itself is the cloud's store, where `rekindle` looks when no other service is named.
-PARTS = (*LARGE_PARTS, "report.json", "recovery.svg", "service.log")
+PARTS = (*LARGE_PARTS, "report.json", "service.log")
 
 
 def play(options: argparse.Namespace) -> int:
@@ -71,7 +69,6 @@ def _run(out: Path, faults: tuple[Fault, ...], options: argparse.Namespace) -> i
         print("interrupted: every process of the demo has been ended", file=sys.stderr)
         return 130
     write(result, out / "report.json")
-    (out / "recovery.svg").write_text(draw(Trace(out / "trace").read(), result))
     if options.json:
         json.dump(as_json(result), sys.stdout, indent=2)
         print()

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import math
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from xml.etree import ElementTree
 
 import pytest
 
-from localcloud.demo.picture import draw
-from localcloud.demo.report import Result
-from localcloud.demo.story import StepSeen
 from rekindle.drawing.scales import Scale, round_values, value_ticks, values_scale
 from rekindle.drawing.svg import Svg
 
@@ -54,31 +51,3 @@ def test_ticks_lie_on_their_axis_whatever_the_values_are(low: float, high: float
 def test_round_values_are_round() -> None:
     assert round_values(0, 899, 6) == [0, 200, 400, 600, 800]
     assert Scale(0, 10, 100, 0)(2.5) == 75.0
-
-
-def test_a_demo_is_drawn_attempt_by_attempt() -> None:
-    result = Result(
-        seed=7,
-        workers=2,
-        job_id="lm",
-        started_at=BEGAN,
-        ended_at=BEGAN + timedelta(seconds=60),
-        recoveries=(),
-        wanted=(),
-        attempts=(),
-        comparison=None,
-        final_status="Completed",
-    )
-    steps = [
-        StepSeen(
-            attempt="<a>" if second < 20 else "b",
-            number=1,
-            step=second,
-            exact=(3.0 - second / 20).hex(),
-            at=BEGAN + timedelta(seconds=second),
-        )
-        for second in range(40)
-    ]
-    root = read(draw(steps, result))
-    assert [one.findtext(f"{SVG}title") for one in root.iter(f"{SVG}polyline")] == ["<a>", "b"]
-    assert "no step was taken" in draw([], result)
