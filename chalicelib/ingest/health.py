@@ -90,18 +90,22 @@ def parse(envelope: Envelope) -> list[Signal]:
     ends_at = detail.optional_moment("endTime")
     page = _page(detail)
     entities: list[tuple[str | None, str | None]] = [*_entities(detail)] or [(None, None)]
-    if _flag(detail, "backupEvent"):
-        raise Noise("backup event")
-    if category == "accountNotification":
-        raise Noise("account notification")
-    if service.upper() not in SERVICES:
-        raise NotOurs("health service")
+    _refuse_others(detail, category, service)
     row = CODES.get(code) or _BY_CATEGORY[category]
     description = _description(detail)
+    about = {
+        "code": code,
+        "category": category,
+        "status": status,
+        "starts_at": starts_at.isoformat() if starts_at else None,
+        "ends_at": ends_at.isoformat() if ends_at else None,
+        "page": page,
+        "scope": detail.optional_text("eventScopeCode", limit=64),
+        "description": description or None,
+    }
     signals = []
     for value, entity_status in entities:
-        instance = _INSTANCE_AT_END.fullmatch(value) if value else None
-        node = instance[1] if instance else None
+        node = _instance_of(value)
         is_over = status == "closed" or entity_status in ("RESOLVED", "UNIMPAIRED")
         signals.append(
             Signal(
@@ -113,23 +117,26 @@ def parse(envelope: Envelope) -> list[Signal]:
                 node=node,
                 fault=None if is_over else row.fault,
                 triggers=row.triggers and node is not None and not is_over,
-                evidence=bounded(
-                    {
-                        "code": code,
-                        "category": category,
-                        "status": status,
-                        "entity": value,
-                        "entity_status": entity_status,
-                        "starts_at": starts_at.isoformat() if starts_at else None,
-                        "ends_at": ends_at.isoformat() if ends_at else None,
-                        "page": page,
-                        "scope": detail.optional_text("eventScopeCode", limit=64),
-                        "description": description or None,
-                    }
-                ),
+                evidence=bounded({**about, "entity": value, "entity_status": entity_status}),
             )
         )
     return signals
+
+
+def _refuse_others(detail: Fields, category: str, service: str) -> None:
+    """Raises Noise or NotOurs, as `parse` does."""
+    if _flag(detail, "backupEvent"):
+        raise Noise("backup event")
+    if category == "accountNotification":
+        raise Noise("account notification")
+    if service.upper() not in SERVICES:
+        raise NotOurs("health service")
+
+
+def _instance_of(entity: str | None) -> str | None:
+    """The instance at the end of an entity's value."""
+    found = _INSTANCE_AT_END.fullmatch(entity) if entity else None
+    return found[1] if found else None
 
 
 def _status(detail: Fields) -> str | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import pairwise
 from typing import Any, Final
@@ -90,26 +91,12 @@ def _loss_over_time(body: Mapping[str, Any]) -> Curve:
 
 def _loss_by_step(body: Mapping[str, Any], job: Mapping[str, Any], steps: Sequence[Point]) -> Curve:
     attempts = _attempts_in_order(job)
-    began = [(moment(attempt, "submitted_at") or _BEGINNING).timestamp() for attempt in attempts]
-
-    def placed(name: str) -> list[tuple[int, int, Point]]:
-        """Index of the measured value, its attempt, and its point by step; what an attempt measured before its resume
-        step is a period that holds the end of the attempt before."""
-        found = []
-        values = points_of(body, name)
-        for index, (at, (x, y)) in enumerate(zip(_times(values, steps), by_step(values, steps), strict=True)):
-            number = bisect_right(began, at) - 1
-            resumed = _step(attempts[number], "resume_step") if number >= 0 else None
-            if resumed is None or x >= resumed:
-                found.append((index, number, (x, y)))
-        return found
-
-    kept: list[tuple[int, int, Point]] = []
-    for index, number, point in placed("loss"):
-        if not kept or kept[-1][1] != number or point[0] > kept[-1][2][0]:  # within an attempt a step never goes back
-            kept.append((index, number, point))
-    numbers = [number for _, number, _ in kept]
-    starts = {index for index in range(1, len(kept)) if numbers[index] != numbers[index - 1]}
+    kept: list[_Placed] = []
+    for value in _placed(body, "loss", attempts, steps):
+        # Within an attempt a step never goes back.
+        if not kept or kept[-1].attempt != value.attempt or value.point[0] > kept[-1].point[0]:
+            kept.append(value)
+    numbers = [value.attempt for value in kept]
     low, high = (by_step(points_of(body, name), steps) for name in ("loss_low", "loss_high"))
     has_band = len(low) == len(high) == len(by_step(points_of(body, "loss"), steps))
     return Curve(
@@ -117,15 +104,39 @@ def _loss_by_step(body: Mapping[str, Any], job: Mapping[str, Any], steps: Sequen
         title="Loss by step, a line per attempt",
         y_title="loss",
         axis=Axis.STEP,
-        points=[point for _, _, point in kept],
-        low=[low[index] for index, _, _ in kept] if has_band else (),
-        high=[high[index] for index, _, _ in kept] if has_band else (),
-        starts=starts,
+        points=[value.point for value in kept],
+        low=[low[value.index] for value in kept] if has_band else (),
+        high=[high[value.index] for value in kept] if has_band else (),
+        starts={index for index in range(1, len(kept)) if numbers[index] != numbers[index - 1]},
         names=[_attempt_name(attempts, number) for number in dict.fromkeys(numbers)],
-        broken=[x for _, _, (x, count) in placed("non_finite") if count > 0],
+        broken=[x for x, count in (value.point for value in _placed(body, "non_finite", attempts, steps)) if count > 0],
         marks=list(_marks_of_job(job, {*numbers})),
         why=why_not(body, "loss") or why_not(body, "step"),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _Placed:
+    """A measured value by its step: `index` among the measured ones, and the number of its attempt, -1 before all."""
+
+    index: int
+    attempt: int
+    point: Point
+
+
+def _placed(
+    body: Mapping[str, Any], name: str, attempts: Sequence[Mapping[str, Any]], steps: Sequence[Point]
+) -> Iterator[_Placed]:
+    """The values of a metric. What an attempt measured before its resume step is left out: it is a period that holds
+    the end of the attempt before.
+    """
+    began = [(moment(attempt, "submitted_at") or _BEGINNING).timestamp() for attempt in attempts]
+    values = points_of(body, name)
+    for index, (at, point) in enumerate(zip(_times(values, steps), by_step(values, steps), strict=True)):
+        number = bisect_right(began, at) - 1
+        resumed = _step(attempts[number], "resume_step") if number >= 0 else None
+        if resumed is None or point[0] >= resumed:
+            yield _Placed(index, number, point)
 
 
 def _attempts_in_order(job: Mapping[str, Any]) -> list[Mapping[str, Any]]:

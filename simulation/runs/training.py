@@ -401,22 +401,8 @@ class Training:
         """Bring the loss that is seen up to the step."""
         stretch = attempt.stretches[-1]
         first_bad = attempt.first_bad_loss
-        is_bad = blips or (first_bad is not None and step >= first_bad)
-        # One bad value is no state yet, as in rekindle.monitor.base.state.newest_loss.
-        changes: dict[str, Any] = {"loss": LossState.NONE if is_bad else LossState.FINITE}
-        if first_bad is not None and step >= first_bad + CONFIRMED_AFTER - 1:
-            changes |= {"loss": LossState.NAN, "health": "non_finite", "onset": first_bad}
-        elif is_bad and stretch.health == "ok":
-            changes["health"] = "watch"  # held back until it lasts, as the monitor's judge does
-        elif not is_bad and stretch.health == "watch":
-            changes["health"] = "ok"
-        if attempt.collapsed_at is not None and first_bad is None:
-            changes = {"loss": LossState.INF, "health": "non_finite", "onset": attempt.collapsed_at}
-        heals = any(
-            trouble.kind == "spike" and trouble.heals and trouble.step + trouble.heals == step
-            for trouble in attempt.run.spec.troubles
-        )
-        if heals and stretch.health == "spiking" and not attempt.spikes_on:
+        changes = _loss_seen(attempt, step, blips=blips)
+        if stretch.health == "spiking" and not attempt.spikes_on and _heals_at(attempt, step):
             self._enter(attempt, step, moves=True, **(changes | {"health": "ok", "healed": step}))
             if attempt.run.ill is not None and attempt.run.ill.kind == "spiking":
                 self._is_over(attempt, step)
@@ -553,3 +539,23 @@ class Training:
 def _output(attempt: Attempt, text: str) -> str:
     """As the platform passes on what the container, or the job's own output, says."""
     return text if attempt.run.spec.platform == "slurm" else _FAILED.format(text=text)
+
+
+def _loss_seen(attempt: Attempt, step: int, *, blips: bool) -> dict[str, Any]:
+    """What the step changes of the loss that its monitor shows."""
+    first_bad, health = attempt.first_bad_loss, attempt.stretches[-1].health
+    if first_bad is None and attempt.collapsed_at is not None:
+        return {"loss": LossState.INF, "health": "non_finite", "onset": attempt.collapsed_at}
+    if first_bad is not None and step >= first_bad + CONFIRMED_AFTER - 1:
+        return {"loss": LossState.NAN, "health": "non_finite", "onset": first_bad}
+    if not blips and (first_bad is None or step < first_bad):
+        return {"loss": LossState.FINITE} | ({"health": "ok"} if health == "watch" else {})
+    # One bad value is no state yet, as in rekindle.monitor.base.state.newest_loss: it is watched until it lasts.
+    return {"loss": LossState.NONE} | ({"health": "watch"} if health == "ok" else {})
+
+
+def _heals_at(attempt: Attempt, step: int) -> bool:
+    return any(
+        trouble.kind == "spike" and trouble.heals and trouble.step + trouble.heals == step
+        for trouble in attempt.run.spec.troubles
+    )

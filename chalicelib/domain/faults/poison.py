@@ -35,15 +35,8 @@ def note_poison(incident: Incident, view: AttemptView | None) -> Incident:
     late = [signal for signal in bad if signal.attempt is not None and signal.attempt == incident.loss.onset_attempt]
     incident = _lower_onset(incident, late)
     own = [signal for signal in bad if concerns(signal, incident)]
-    is_view_bad = (
-        view is not None
-        and view.name == incident.attempt
-        and (
-            view.loss_state in BAD_LOSS
-            or (view.status is AttemptStatus.FAILED and failure_of(view).fault is FaultClass.NON_FINITE)
-        )
-    )
-    if not own and not is_view_bad:
+    shown = view if view is not None and view.name == incident.attempt else None
+    if not own and (shown is None or not _is_bad(shown)):
         return incident
     if not incident.is_poisoned:
         incident = incident.changed(
@@ -57,11 +50,18 @@ def note_poison(incident: Incident, view: AttemptView | None) -> Incident:
     if episode is not None and episode.healed_step is None and episode.attempt == incident.attempt:
         # It went from bad to worse: its state was bent from the spike's onset on.
         incident = _lower_onset_to(incident, episode.first_bad)
-    if view is not None and view.name == incident.attempt:
-        incident = _lower_onset_to(incident, _onset_in(view, incident))
-        if isinstance(incident.loss.onset_step, Unknown) and isinstance(view.last_step, Known):
-            incident = incident.changed(onset_step=view.last_step, is_onset_later=True)
+    if shown is not None:
+        incident = _lower_onset_to(incident, _onset_in(shown, incident))
+        if isinstance(incident.loss.onset_step, Unknown) and isinstance(shown.last_step, Known):
+            incident = incident.changed(onset_step=shown.last_step, is_onset_later=True)
     return _kept_from(incident)
+
+
+def _is_bad(view: AttemptView) -> bool:
+    """Whether the attempt's own heartbeat, or the way it failed, says that its loss is not finite."""
+    if view.loss_state in BAD_LOSS:
+        return True
+    return view.status is AttemptStatus.FAILED and failure_of(view).fault is FaultClass.NON_FINITE
 
 
 # What counts or prints single values that are not finite. A step that a loss scaler skips, or one bad batch, is news:

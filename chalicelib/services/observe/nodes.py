@@ -68,27 +68,14 @@ class Nodes:
         repair = incident.repair or NodeRepair()
         agent = self.head_nodes.agent(cluster)
         listed = self.head_nodes.nodes(cluster)
-        facts: Maybe[NodeFacts | None] = Unknown(listed.why) if isinstance(listed, Unknown) else Known(None)
-        total, down, group_total = 0, 0, None
-        if isinstance(listed, Known):
-            total = len(listed.value.nodes)
-            down = count_lost(listed.value.nodes)
-            found = next((listed_node for listed_node in listed.value.nodes if listed_node.name == node), None)
-            facts = Known(found)
-            group = repair.group or (found.group if found is not None else None)
-            group_total = sum(node.group == group for node in listed.value.nodes) or None if group else None
+        nodes = listed.value.nodes if isinstance(listed, Known) else ()
+        found = next((shown for shown in nodes if shown.name == node), None)
+        facts: Maybe[NodeFacts | None] = Known(found) if isinstance(listed, Known) else Unknown(listed.why)
+        group = repair.group or (found.group if found is not None else None)
         machines = Machines.UNKNOWN
         if isinstance(agent, Known):
             machines = Machines.HYPERPOD if agent.value.cluster_arn else Machines.OWN
-        pod: Maybe[ClusterView | None] = Known(None)
-        instance: Maybe[InstanceView | None] = Unknown("plain Slurm has no instances of HyperPod")
-        if machines is not Machines.OWN:
-            try:
-                reference, found_pod = self._own(cluster)
-            except RecoveryError as err:
-                pod = instance = Unknown(str(err)[:300])
-            else:
-                pod, instance = Known(found_pod), self._instance(reference, incident, facts)
+        pod, instance = self._machine(cluster, incident, facts, machines)
         is_wanted = repair.wanted_at is not None and incident.phase in (Phase.OPEN, Phase.HOLDING)
         is_wanted = is_wanted or repair.another is not None
         return Known(
@@ -97,16 +84,27 @@ class Nodes:
                 listed=facts,
                 cluster=pod,
                 instance=instance,
-                total=total,
-                down=down,
+                total=len(nodes),
+                down=count_lost(nodes),
                 load=self._load(incident, listed) if is_wanted else Unknown("not needed yet"),
                 past=self._past(incident) if incident.phase is Phase.OPEN else (),
-                group_total=group_total,
-                records=self._records(
-                    incident, facts, instance, listed.value.nodes if isinstance(listed, Known) else ()
-                ),
+                group_total=sum(shown.group == group for shown in nodes) or None if group else None,
+                records=self._records(incident, facts, instance, nodes),
             )
         )
+
+    def _machine(
+        self, cluster: str, incident: Incident, facts: Maybe[NodeFacts | None], machines: Machines
+    ) -> tuple[Maybe[ClusterView | None], Maybe[InstanceView | None]]:
+        """The cluster and the instance behind the node, where they are HyperPod's."""
+        if machines is Machines.OWN:
+            return Known(None), Unknown("plain Slurm has no instances of HyperPod")
+        try:
+            reference, pod = self._own(cluster)
+        except RecoveryError as err:
+            unread = Unknown(str(err)[:300])
+            return unread, unread
+        return Known(pod), self._instance(reference, incident, facts)
 
     def _records(
         self,

@@ -162,9 +162,19 @@ def read_ways(account: Account, subnets: list[SubnetFacts]) -> dict[str, Read[S3
 
 
 def _way(subnet: str, tables: list[Any], endpoints: list[Any]) -> str | None:
+    """By what the subnet reaches S3: an endpoint of S3 before a route of its table."""
+    table = _table_of(subnet, tables)
+    return _way_by_endpoint(table, endpoints) or _way_by_route(table)
+
+
+def _table_of(subnet: str, tables: list[Any]) -> Any:
+    """The subnet's own route table, else the VPC's main one."""
     own = [t for t in tables if any(a.get("SubnetId") == subnet for a in t.get("Associations") or [])]
     main = [t for t in tables if any(a.get("Main") for a in t.get("Associations") or [])]
-    table = (own or main or [{}])[0]
+    return (own or main or [{}])[0]
+
+
+def _way_by_endpoint(table: Any, endpoints: list[Any]) -> str | None:
     for endpoint in endpoints:
         if not str(endpoint.get("ServiceName", "")).endswith(".s3"):
             continue
@@ -174,6 +184,10 @@ def _way(subnet: str, tables: list[Any], endpoints: list[Any]) -> str | None:
             return "gateway endpoint"
         if endpoint.get("VpcEndpointType") == "Interface":
             return "interface endpoint"
+    return None
+
+
+def _way_by_route(table: Any) -> str | None:
     for route in table.get("Routes") or []:
         if str(route.get("GatewayId", "")).startswith("vpce-") and route.get("DestinationPrefixListId"):
             return "gateway endpoint"

@@ -86,22 +86,11 @@ def _rendezvous(batch: Batch, launches: list[_Launch]) -> Iterator[Finding]:
 
 
 def _addresses(batch: Batch, launches: list[_Launch]) -> Iterator[Finding]:
-    named = [
-        (name, value, batch.shell.lines[name]) for name in _ADDRESS_NAMES for value in batch.shell.values.get(name, [])
-    ]
-    for command in batch.shell.commands:
-        if command.is_inner or command.program in ("echo", "printf"):
-            continue
-        named += [
-            (f"--{name}", value, command.line)
-            for name, value in flags(batch.words(command))
-            if name in _ADDRESS_FLAGS and value
-        ]
+    if batch.nodes == 1:
+        return
     many = (batch.nodes or 0) > 1
     spans = batch.nodes is None and any("SLURM_" in launch.options.get("nnodes", "") for launch in launches)
-    for name, value, line in dict.fromkeys(named):
-        if batch.nodes == 1:
-            continue
+    for name, value, line in dict.fromkeys(_named_addresses(batch)):
         if _LOCALHOST.fullmatch(value) and (many or spans):
             say = error if many else warning
             on = f"{batch.nodes} nodes" if many else "several nodes"
@@ -110,6 +99,19 @@ def _addresses(batch: Batch, launches: list[_Launch]) -> Iterator[Finding]:
         elif _FIXED_HOST.fullmatch(value) and not _LOCALHOST.fullmatch(value) and many:
             message = f"{name} {quoted(value)} is one fixed host: the job waits for it wherever it runs next"
             yield warning(batch.at(line), message)
+
+
+def _named_addresses(batch: Batch) -> Iterator[tuple[str, str, int]]:
+    """Each address at which ranks shall meet: the name of its variable or flag, its value, and the line."""
+    for name in _ADDRESS_NAMES:
+        for value in batch.shell.values.get(name, []):
+            yield name, value, batch.shell.lines[name]
+    for command in batch.shell.commands:
+        if command.is_inner or command.program in ("echo", "printf"):
+            continue
+        for flag, given in flags(batch.words(command)):
+            if flag in _ADDRESS_FLAGS and given:
+                yield f"--{flag}", given, command.line
 
 
 def _torchrun(batch: Batch, launch: _Launch) -> Iterator[Finding]:

@@ -283,29 +283,40 @@ class Leader:
             # the next meeting must not hold training up as well
             self._give_up(exchange, f"{start}{absent}")
 
-    def _count(self, exchange: Exchange, one: AwaitedSave) -> None:
-        now, world_size = self._clock.monotonic(), self._agreement.world_size
-        is_over = one.done.is_full(exchange)
-        failed = exchange.get(self._key(f"{one.key}/failed"))
-        is_late = one.began is not None and not is_over and failed is None and now > one.begin_by
-        if is_late and one.began is not None and not one.began.is_full(exchange):
-            absent = f"ranks {one.began.absent(exchange)} did not begin the save"
-            failed = exchange.put_new(self._key(f"{one.key}/failed"), absent)
-        end = exchange.get(self._key(f"{one.key}/end")) if one.began is not None else None
-        if not is_over and end is None and now < one.give_up_at:
-            if failed is not None and not one.has_failed:
-                one.has_failed = True
-                one.over(failed)
-            return
-        self._awaited.remove(one)
-        if one.began is not None and end is None:
-            exchange.put_new(self._key(f"{one.key}/end"), ALL_OVER)
-        if not one.has_failed:
-            is_whole = is_over and (end is None or end == ALL_OVER)
-            unfinished = None if is_whole else end or f"not all of {world_size} ranks have finished their part"
-            one.over(failed or unfinished)
+    def _count(self, exchange: Exchange, save: AwaitedSave) -> None:
+        """Who has finished their part of a save: it is over once all have, once its end is decided, or at its limit."""
+        is_over = save.done.is_full(exchange)
+        failed = self._failure_of(exchange, save, is_over=is_over)
+        end = exchange.get(self._key(f"{save.key}/end")) if save.began is not None else None
+        if is_over or end is not None or self._clock.monotonic() >= save.give_up_at:
+            self._conclude(exchange, save, is_over=is_over, failed=failed, end=end)
+        elif failed is not None and not save.has_failed:
+            save.has_failed = True
+            save.over(failed)
+
+    def _failure_of(self, exchange: Exchange, save: AwaitedSave, *, is_over: bool) -> str | None:
+        """What has failed; ranks that have not begun in time fail the save."""
+        failed = exchange.get(self._key(f"{save.key}/failed"))
+        if save.began is None or is_over or failed is not None or self._clock.monotonic() <= save.begin_by:
+            return failed
+        if save.began.is_full(exchange):
+            return None
+        absent = f"ranks {save.began.absent(exchange)} did not begin the save"
+        return exchange.put_new(self._key(f"{save.key}/failed"), absent)
+
+    def _conclude(
+        self, exchange: Exchange, save: AwaitedSave, *, is_over: bool, failed: str | None, end: str | None
+    ) -> None:
+        """The save is awaited no longer, and whoever asked for it is told."""
+        self._awaited.remove(save)
+        if save.began is not None and end is None:
+            exchange.put_new(self._key(f"{save.key}/end"), ALL_OVER)
+        if not save.has_failed:
+            is_whole = is_over and end in (None, ALL_OVER)
+            missing = f"not all of {self._agreement.world_size} ranks have finished their part"
+            save.over(failed or (None if is_whole else end or missing))
         if is_over:
-            one.done.forget(exchange)
+            save.done.forget(exchange)
 
     def _settled(self, exchange: Exchange) -> None:
         """This wish is dealt with."""

@@ -141,17 +141,17 @@ def build_spec(
     cannot = _never_the_same(job, detail, environment)
     if script is None:
         return CapturedSpec(spec=None, cannot=(*cannot, NO_SCRIPT), facts=None, is_final=False)
-    if environment.kept is None:
-        cannot.append(NO_ENVIRONMENT)
-    if arguments is None:
-        cannot.append(NO_ARGUMENTS)
     own = of_script(script)
     words = (job.command.partition(" ")[0], *(arguments or ())) if job.command not in ("", "(null)") else ()
     given = of_line(line, words) if line is not None else None
-    if "priority" in own or "priority" in (given or {}):
-        cannot.append(HAS_PRIORITY)
-    if left := options_lost(given or {}, own, environment.all or {}):
-        cannot.append(f"{LOST}{', '.join(left)}"[:300])
+    lost = options_lost(given or {}, own, environment.all or {})
+    missing = (
+        (environment.kept is None, NO_ENVIRONMENT),
+        (arguments is None, NO_ARGUMENTS),
+        ("priority" in own or "priority" in (given or {}), HAS_PRIORITY),
+        (bool(lost), f"{LOST}{', '.join(lost)}"[:300]),
+    )
+    cannot += [why for is_missing, why in missing if is_missing]
     options = _options(job, detail, environment.kept or {}, own=own, line=given)
     spec = JobSpec(
         script=script,

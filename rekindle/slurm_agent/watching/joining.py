@@ -84,7 +84,7 @@ class Joining:
         Returns the details that were read by the way. Raises: SlurmUnavailable.
         """
         is_due = self._asked_at is None or not timedelta(0) <= now - self._asked_at < AGAIN
-        alive = {_key(job): job for job in jobs if job.is_batch and not job.is_lump and job.state not in ENDED}
+        alive = {_key(job): job for job in jobs if _may_join(job)}
         kept = {key: found for key, found in self._found.items() if key in alive}
         wanted = [job for key, job in alive.items() if is_due or key not in kept or self._says_less(job)]
         details = self._details(wanted)
@@ -93,11 +93,11 @@ class Joining:
         spent = TimeSpent(USER_S)
         for job in wanted:
             shown, before = details.get(job.job), kept.get(_key(job))
+            if shown is None and before is not None:
+                continue  # nothing new could be read of it
             if comment.parse(job.comment) is not None:
-                if shown is not None or before is None:
-                    kept[_key(job)] = _way_out(shown or {})
-                continue
-            if (shown is not None or before is None) and not spent.is_over(job.user):  # else at the next look
+                kept[_key(job)] = _way_out(shown or {})
+            elif not spent.is_over(job.user):  # else at the next look
                 with spent.by(job.user):
                     words = (before.words if before else None) or _own_words(job, state_location)
                     kept[_key(job)] = self._of(job, shown or {}, words)
@@ -150,6 +150,11 @@ def _own_words(job: Job, state_location: str) -> tuple[str, ...]:
 
 def _is_out(asked: str) -> bool:
     return asked.strip().strip("\"'").strip().split(",")[0].strip() == OUT
+
+
+def _may_join(job: Job) -> bool:
+    """Whether it is a batch job of its own that is not over."""
+    return job.is_batch and not job.is_lump and job.state not in ENDED
 
 
 def _key(job: Job) -> tuple[int, datetime | None]:
