@@ -24,7 +24,7 @@ PLAYED = $(addprefix tests/,$(foreach part,$(PART),$(or $(PART_$(part)),$(error 
 # Written, wherever the environment says otherwise: else every process of a suite compiles the project and its tests anew.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: release demo test test-long test-frameworks test-train test-cuda e2e-slurm e2e-console test-crash test-api deflake prove lock audit check bench package deploy undeploy smoke clean format help
+.PHONY: release demo test test-long test-frameworks test-train test-cuda e2e-slurm e2e-console test-crash test-api docs deflake prove lock audit check bench package deploy undeploy smoke clean format help
 
 help:            ## what each target does
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/ —/'
@@ -46,6 +46,11 @@ $(VENV)/.frameworks: $(VENV)/.ready requirements-frameworks.txt
 	  DS_BUILD_OPS=0 DS_ACCELERATOR=cpu $(BIN)/python -m pip install --disable-pip-version-check \
 		--no-build-isolation -c $(VENV)/pins.txt -r requirements-frameworks.txt; \
 	} >$(VENV)/frameworks.log 2>&1 || { cat $(VENV)/frameworks.log >&2; exit 1; }
+	touch $@
+
+# MkDocs and its theme; the lock was made with the versions of requirements-dev.txt, so nothing of the service's own changes.
+$(VENV)/.docs: $(VENV)/.ready requirements-docs.txt
+	$(BIN)/python -m pip install -q --disable-pip-version-check -r requirements-docs.txt
 	touch $@
 
 # A real Slurm of each version, in a folder of its own.
@@ -109,6 +114,7 @@ lock: build/lock/bin/uv  ## requirements*.txt from requirements*.in: pins and ha
 	sed -n 's/^\([A-Za-z0-9._-]*==[^ ;]*\).*/\1/p' requirements-dev.txt >build/lock/pins.txt
 	$(LOCK) requirements.in -c build/lock/pins.txt -o requirements.txt
 	$(LOCK) requirements-pure.in --no-deps -o requirements-pure.txt
+	$(LOCK) requirements-docs.in -c build/lock/pins.txt -o requirements-docs.txt
 
 audit: build/lock/bin/uv  ## known vulnerabilities of what is pinned; fails without PyPI's vulnerability data
 	build/lock/bin/pip-audit --strict --disable-pip --require-hashes -r requirements-dev.txt
@@ -133,6 +139,9 @@ check: $(VENV)/.ready  ## ruff, mypy --strict, import-linter, codespell, cfn-lin
 	$(BIN)/codespell
 	$(BIN)/python -m infra.package --offline --out build/check
 	$(BIN)/cfn-lint build/check/sam.json
+
+docs: $(VENV)/.docs  ## the documentation as a site in build/site, searchable, with strict links (installs MkDocs)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet $(ARGS)
 
 format: $(VENV)/.ready  ## let ruff rewrite the code
 	$(BIN)/ruff check --fix --quiet . || true

@@ -26,10 +26,11 @@ OTHERS: Final = "PART='monitor agent cli testkit'"
 QUICK: Final = "ARGS=\"-m 'not long and not hypothesis'\""  # test-long plays the properties, with all their examples
 FIRST: Final = (
     "make check",
-    "make .venv/.chromium .venv/.frameworks .venv/.slurm-26.05 .venv/.slurm-24.11 .venv/.slurm-22.05",
+    "make .venv/.docs .venv/.chromium .venv/.frameworks .venv/.slurm-26.05 .venv/.slurm-24.11 .venv/.slurm-22.05",
     "make test-api",
 )
 COMPUTING: Final = (
+    "make docs",
     f"make test {SERVICE} {QUICK}",
     f"make test {OTHERS} {QUICK}",
     f"make test-long {SERVICE}",

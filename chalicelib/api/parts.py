@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from chalicelib.services.reporting.hardware_ledger import HardwareLedgers
     from chalicelib.services.reporting.ledgers import Ledgers
     from chalicelib.services.reporting.outcome import Outcome
+    from chalicelib.services.reporting.traces import Traces
 
 
 class Redriver(Protocol):
@@ -58,6 +59,9 @@ class Parts(Protocol):
 
     @property
     def registry(self) -> JobRegistry: ...
+
+    @property
+    def traces(self) -> Traces: ...
 
     @property
     def page_shelf(self) -> IncidentPages: ...

@@ -25,7 +25,13 @@ class ChannelParts(ReportingParts):
         """Channels."""
         from chalicelib.channels.makers import Makers
 
-        return Makers(secrets=self.written, clock=self.clock, slack=self.slack_channel)
+        return Makers(secrets=self.written, clock=self.clock, slack=self.slack_channel, otlp=self.otlp_channel)
+
+    def otlp_channel(self, config: ChannelConfig, secrets: Secrets) -> Channel:
+        """One receiver of traces."""
+        from chalicelib.channels.otlp import OtlpChannel
+
+        return OtlpChannel(config, secrets, traces=self.traces, clock=self.clock)
 
     def slack_channel(self, config: ChannelConfig, secrets: Secrets) -> Channel:
         """One Slack channel of the document; Slack's library is loaded by the first."""

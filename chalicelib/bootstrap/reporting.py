@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from chalicelib.services.reporting.hardware_ledger import HardwareLedgers
     from chalicelib.services.reporting.ledgers import Ledgers
     from chalicelib.services.reporting.pages import Pages
+    from chalicelib.services.reporting.traces import Traces
 
 
 class ReportingParts(PlatformParts):
@@ -82,4 +83,16 @@ class ReportingParts(PlatformParts):
             region=self.settings.region,
             within=self.clients.deadline.within,
             losses=Losses(curves=self.curves),
+        )
+
+    @cached_property
+    def traces(self) -> Traces:
+        """Incidents as traces."""
+        from chalicelib.services.reporting.traces import Traces, resource_of
+
+        settings = self.settings
+        return Traces(
+            store=self.store,
+            ledger=self.ledger_of_one,
+            resource=resource_of(stage=settings.stage, region=settings.region, account=settings.account),
         )

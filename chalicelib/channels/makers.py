@@ -20,6 +20,7 @@ class Makers:
     secrets: Secrets
     clock: Clock
     slack: Callable[[ChannelConfig, Secrets], Channel] | None = None  # bootstrap's: it needs the table
+    otlp: Callable[[ChannelConfig, Secrets], Channel] | None = None  # as well
     total_s: float = TOTAL_S  # what one webhook's receiver may take
 
     def make(self, config: ChannelConfig) -> Channel:
@@ -38,8 +39,13 @@ class Makers:
 
                 return AppriseChannel(config, self.secrets, clock=self.clock)
             case ChannelKind.SLACK:
-                if self.slack is None:
-                    raise InvalidSettings(f"channels.{config.name}.kind", "slack is not part of this deployment")
-                return self.slack(config, self.secrets)
+                return self._given(self.slack, config)
+            case ChannelKind.OTLP:
+                return self._given(self.otlp, config)
             case _:
                 assert_never(config.kind)
+
+    def _given(self, make: Callable[[ChannelConfig, Secrets], Channel] | None, config: ChannelConfig) -> Channel:
+        if make is None:
+            raise InvalidSettings(f"channels.{config.name}.kind", f"{config.kind} is not part of this deployment")
+        return make(config, self.secrets)

@@ -1,1 +1,1 @@
-"""The pages of docs/reference, written from the code, and a reader of the project's Markdown."""
+"""The documentation site: MkDocs' configuration beyond mkdocs.yml, and the conversion of the project's Markdown."""

@@ -1,6 +1,7 @@
 """The project's Markdown, read for its links and headings. A pure reader; nothing is rendered.
 
-Anchors are made as GitHub makes them. Source of the rule: github.com/gjtorikian/html-pipeline, `TableOfContentsFilter`.
+Anchors are made as GitHub makes them, and the site makes them by the same `slug`, so that a link holds in both places.
+Source of the rule: github.com/gjtorikian/html-pipeline, `TableOfContentsFilter`.
 """
 
 from __future__ import annotations
@@ -14,7 +15,9 @@ from typing import Final
 _FENCE: Final = re.compile(r"^(?P<indent> *)(?P<mark>`{3,}|~{3,})(?P<info>.*)$")
 _HEADING: Final = re.compile(r"^ {0,3}(#{1,6})\s+(.*?)\s*#*\s*$")
 _INLINE_CODE: Final = re.compile(r"(`+)(?:(?!\1).)+\1")
-_LINK: Final = re.compile(r"!?\[(?P<text>(?:[^\[\]]|\[[^\[\]]*\])*)\]\((?P<target>[^()\s]+)(?:\s+\"[^\"]*\")?\)")
+_LINK: Final = re.compile(
+    r"(?P<open>!?\[(?P<text>(?:[^\[\]]|\[[^\[\]]*\])*)\]\()(?P<target>[^()\s]+)(?P<title>\s+\"[^\"]*\")?\)"
+)
 _DEFINITION: Final = re.compile(r"^ {0,3}\[(?P<name>[^\]]+)\]:\s*(?P<target>\S+)")
 _NAMED: Final = re.compile(r"<a\s+(?:id|name)=\"([^\"]+)\"")
 _LINKED: Final = re.compile(r"!?\[((?:[^\[\]]|\[[^\[\]]*\])*)\]\([^)]*\)")
@@ -44,9 +47,9 @@ class Fence:
     lines: tuple[str, ...]
 
 
-def slug(text: str) -> str:
-    """The anchor of a heading whose markup is already taken away."""
-    return _NOT_IN_A_SLUG.sub("", text.strip().lower()).replace(" ", "-")
+def slug(text: str, separator: str = "-") -> str:
+    """The anchor of a heading whose markup is already taken away. The second argument is Python-Markdown's."""
+    return _NOT_IN_A_SLUG.sub("", text.strip().lower()).replace(" ", separator)
 
 
 def headings(text: str) -> list[str]:
@@ -56,7 +59,10 @@ def headings(text: str) -> list[str]:
 
 
 def anchors(text: str) -> set[str]:
-    """Every anchor of a page; of a heading that occurs twice the first."""
+    """Every anchor that a page has both on GitHub and on the site.
+
+    A heading that occurs twice has only its first anchor here: GitHub and the site number the others differently.
+    """
     named = {name for _, line in prose(text) for name in _NAMED.findall(line)}
     return {slug(heading) for heading in headings(text)} | named
 
@@ -114,6 +120,26 @@ def prose(text: str) -> Iterator[tuple[int, str]]:
                 yield number, line
         elif _closes(mark, opened):
             opened = None
+
+
+def relinked(line: str, change: dict[str, str]) -> str:
+    """The line with the targets of its links exchanged; what stands in code stays."""
+    codes: list[str] = []
+
+    def hide(code: re.Match[str]) -> str:
+        codes.append(code[0])
+        return f"\0{len(codes) - 1}\0"
+
+    def exchange(one: re.Match[str]) -> str:
+        inner = _LINK.sub(exchange, one["text"])
+        opening = one["open"].replace(one["text"], inner) if one["text"] else one["open"]
+        return f"{opening}{change.get(one['target'], one['target'])}{one['title'] or ''})"
+
+    changed = _LINK.sub(exchange, _INLINE_CODE.sub(hide, line))
+    if definition := _DEFINITION.match(changed):
+        target = definition["target"]
+        changed = changed.replace(target, change.get(target, target))
+    return re.sub(r"\0(\d+)\0", lambda held: codes[int(held[1])], changed)
 
 
 def _closes(mark: re.Match[str] | None, opened: re.Match[str]) -> bool:

@@ -93,7 +93,12 @@ def _reading(commands: Any) -> None:
         action="store_true",
         help="a signed link to its page, for a browser or a phone, instead of the timeline",
     )
-    show.add_argument("--save", type=Path, metavar="FILE", help="with --report: the page itself into a new file")
+    show.add_argument(
+        "--trace", action="store_true", help="its OpenTelemetry trace (OTLP's JSON form) instead of the timeline"
+    )
+    show.add_argument(
+        "--save", type=Path, metavar="FILE", help="with --report: the page itself into a new file; with --trace: that"
+    )
 
 
 def _jobs(commands: Any) -> None:

@@ -69,6 +69,11 @@ def postmortem(parts: Parts, request: Request) -> ApiResponse:
     return ok({"markdown": parts.ledgers.postmortem(request.names["incident_id"])})
 
 
+def incident_trace(parts: Parts, request: Request) -> ApiResponse:
+    """An Incident's trace."""
+    return ok(parts.traces.of(parts.traces.load(request.names["incident_id"])))
+
+
 def fleet_ledger(parts: Parts, request: Request) -> ApiResponse:
     """The fleet's ledger."""
     return ok(parts.ledgers.fleet(int(request.query.get("days", DEFAULT_DAYS))))
@@ -204,6 +209,7 @@ ANSWERS: Final[Mapping[str, Schema]] = {
         },
         is_open=True,
     ),
+    "Trace": record({"resourceSpans": listing(any_object("as opentelemetry-proto's trace.proto has it"))}),
     "Postmortem": record({"markdown": any_text("the whole document")}),
     "Curves": record(
         {
@@ -290,6 +296,16 @@ OPERATIONS = (
         summary="An Incident's post-mortem in Markdown",
         run=postmortem,
         answers={200: ref("Postmortem")},
+    ),
+    Operation(
+        name="incident_trace",
+        method="GET",
+        path="/incidents/{incident_id}/trace",
+        tag="ledger",
+        summary="An Incident as an OpenTelemetry trace: an export request in OTLP's JSON form",
+        details="An open Incident's trace ends now. The ids of its spans are the same each time.",
+        run=incident_trace,
+        answers={200: ref("Trace")},
     ),
     Operation(
         name="fleet_ledger",

@@ -39,6 +39,7 @@ class ChannelKind(StrEnum):
 
     WEBHOOK = "webhook"  # signed CloudEvents over HTTPS
     SLACK = "slack"
+    OTLP = "otlp"  # the trace of each Incident that has closed, to a receiver of OpenTelemetry
     APPRISE = "apprise"  # PagerDuty, Opsgenie, Teams, e-mail and whatever else Apprise has a word for
 
 
@@ -64,12 +65,16 @@ class Day(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fields:
-    """The fields of one kind of channel: `True` where one is needed. `wants` is what it gets unless it says."""
+    """The fields of one kind of channel: `True` where one is needed. `wants` is what it gets unless it says.
+
+    `may_choose`: it may say so.
+    """
 
     texts: Mapping[str, bool] = field(default_factory=dict)
     lists: Mapping[str, bool] = field(default_factory=dict)
     flags: Mapping[str, bool] = field(default_factory=dict)
     wants: tuple[NoticeType, ...] = (NoticeType.NEWS, NoticeType.APPROVAL)
+    may_choose: bool = True
 
 
 KINDS: Final[Mapping[ChannelKind, Fields]] = {
@@ -81,6 +86,13 @@ KINDS: Final[Mapping[ChannelKind, Fields]] = {
         texts={"channel": True, "token_secret": True, "signing_secret": False, "api_url": False, "console_url": False},
         lists={"users": False, "groups": False, "channels": False},
         wants=(NoticeType.NEWS, NoticeType.APPROVAL, NoticeType.CHANGE),
+    ),
+    # `headers_secret` names a secret of the form of OTEL_EXPORTER_OTLP_HEADERS. An Incident's end is a change.
+    ChannelKind.OTLP: Fields(
+        texts={"url": True, "headers_secret": False},
+        flags={"private": False},
+        wants=(NoticeType.CHANGE,),
+        may_choose=False,
     ),
     # The whole address is the secret: with Apprise tokens and passwords are a part of it.
     ChannelKind.APPRISE: Fields(texts={"url_secret": True}),
@@ -213,7 +225,8 @@ def _channel(name: str, wire: object) -> ChannelConfig:
     body = an_object(wire, at)
     kind = a_word(body.get("kind"), f"{at}.kind", ChannelKind)
     fields = KINDS[kind]
-    only(body, at, ("kind", "wants", *fields.texts, *fields.lists, *fields.flags))
+    choices = ("wants",) if fields.may_choose else ()
+    only(body, at, ("kind", *choices, *fields.texts, *fields.lists, *fields.flags))
     for known in (fields.texts, fields.lists, fields.flags):
         for needed in (key for key, is_needed in known.items() if is_needed and key not in body):
             raise InvalidSettings(f"{at}.{needed}", "missing")

@@ -1,8 +1,9 @@
-"""`show INCIDENT`: its story, with --report a link to its page or the page in a file."""
+"""`show INCIDENT`: its story, with --report a link to its page or the page in a file, with --trace its trace."""
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import sys
 from pathlib import Path
@@ -22,19 +23,37 @@ MAX_PAGE_BYTES: Final = 5_000_000
 
 
 def show(args: argparse.Namespace) -> int:
-    """One Incident's story or its page.
+    """One Incident's story, its page, or its trace.
 
     Raises:
         UsageError: options that do not go together, or a file that cannot be made.
         CommandFailed, TryAgain: the page cannot be read.
     """
-    if not args.report:
+    if args.report and args.trace:
+        raise UsageError("--trace: give either --report or --trace")
+    if not args.report and not args.trace:
         if args.save is not None:
-            raise UsageError("--save: is for the page; give --report as well")
+            raise UsageError("--save: is for the page or the trace; give --report or --trace as well")
         return overview.show(args)
     if getattr(args, "watch", None) is not None:
-        raise UsageError("--watch: what --report prints is printed once")
-    return _report(args)
+        raise UsageError(f"--watch: what --{'trace' if args.trace else 'report'} prints is printed once")
+    return _trace(args) if args.trace else _report(args)
+
+
+def _trace(args: argparse.Namespace) -> int:
+    with connected(args, only_look=True) as client:
+        named, body = read(client, Kind.INCIDENT, args.incident, "trace")
+    if not isinstance(body.get("resourceSpans"), list):
+        raise CommandFailed("the answer holds no trace: is this the address of a Rekindle API?")
+    if args.save is None:
+        out_json(body)
+        return 0
+    _save(json.dumps(body).encode(), args.save)
+    if wants_json(args):
+        out_json({"incident_id": named, "saved": str(args.save)})
+    else:
+        out(f"{clean(args.save)}: the trace of {clean(named)}")
+    return 0
 
 
 def _report(args: argparse.Namespace) -> int:
