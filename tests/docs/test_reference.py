@@ -25,7 +25,8 @@ def test_a_reference_page_is_what_the_code_says(path: str) -> None:
 
 def test_no_other_page_stands_in_the_folder() -> None:
     pages = {page.relative_to(ROOT).as_posix() for page in (ROOT / "docs" / "reference").iterdir()}
-    assert pages == {page for page in PAGES if page.startswith("docs/reference/")}
+    by_hand = {"docs/reference/grafana.json"}  # held to the code by tests/infra/test_grafana.py
+    assert pages == {page for page in PAGES if page.startswith("docs/reference/")} | by_hand
 
 
 @pytest.mark.parametrize("columns", ["40", "250"])
