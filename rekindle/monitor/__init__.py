@@ -17,12 +17,14 @@ it are private.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from rekindle.detectors.kinds import LossKind
 from rekindle.monitor.base.settings import process_environment
 from rekindle.monitor.base.trouble import NotWatched
+from rekindle.monitor.liveness.flight import switch_on
 from rekindle.monitor.mail.boxes import Box
 from rekindle.monitor.mail.exchange import Exchange
 from rekindle.monitor.ranks import Ranks
@@ -60,7 +62,7 @@ def start(
     required: for a run that must not go unwatched. Raises NotWatched instead of returning a silent monitor; without it
     nothing is raised.
     """
-    return start_in(
+    monitor = start_in(
         process_environment(),
         save=save,
         mailbox=mailbox,
@@ -71,3 +73,6 @@ def start(
         on_event=on_event,
         required=required,
     )
+    if not monitor.is_silent:
+        switch_on(os.environ)
+    return monitor

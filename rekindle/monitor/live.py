@@ -8,6 +8,7 @@
     rekindle-seal     checksums, manifest; rank 0
     rekindle-late     reads tensors, which may have to wait for the device; on the rank that judges also the detectors
     rekindle-signals  hears signals while the training thread is stuck; where signals are handled
+    rekindle-flight   reads torch's flight recorder; at a stall only
     rekindle-events, rekindle-metrics   what leaves for AWS
     rekindle-host     readings of the host; in its first process, where there are any
 
@@ -49,6 +50,7 @@ from rekindle.monitor.base.worker import Latch, Worker
 from rekindle.monitor.emergency import Saver
 from rekindle.monitor.host_readings import host_workers
 from rekindle.monitor.link import EMERGENCY_GRACE_S, ServiceLink
+from rekindle.monitor.liveness.flight import FlightRecorder
 from rekindle.monitor.liveness.phases import Phase
 from rekindle.monitor.liveness.reporter import Reporter
 from rekindle.monitor.liveness.run_phases import RunPhases
@@ -200,6 +202,7 @@ class LiveMonitor(Monitor):
         )
         self._later = Worker("late", self._losses.turn, trouble)
         self._has_later = False
+        self._recorder = FlightRecorder(trouble)
         self._watchdog = Watchdog(
             stall=self._stall,
             state=state,
@@ -209,6 +212,7 @@ class LiveMonitor(Monitor):
             rank=identity.rank,
             on_stall=self._heartbeat_soon,
             busy=self._busy,
+            recorder=self._recorder,
         )
         self._watcher = Worker("watch", self._watchdog.turn, trouble)
         self._workers = [self._watcher]
@@ -681,7 +685,8 @@ class LiveMonitor(Monitor):
     def _tell_stacks(self) -> None:
         if self._reporter is not None:
             silent_s = self._clock.monotonic() - self._stall.marked_at
-            self._reporter.asked(silent_s=silent_s, stacks=capture_stacks(limit_chars=MAX_REPORT_STACKS_CHARS))
+            stacks = capture_stacks(limit_chars=MAX_REPORT_STACKS_CHARS)
+            self._reporter.asked(silent_s=silent_s, stacks=stacks, flight=self._recorder.read())
 
     def _hears(self) -> str:
         """Announced once all ranks train under a monitor: one that still starts has no handler, and would be killed."""

@@ -16,6 +16,7 @@ from chalicelib.aws.s3.mailbox import S3Mailbox
 from chalicelib.aws.s3.reports import MAX_PLACES, MAX_READS
 from chalicelib.domain.model.known import Known, Unknown
 from rekindle.detectors.ranks import STRONG, RankRule, RankVerdict, find_suspects, first_bad
+from rekindle.protocol.flights import MAX_GROUPS, Call, CallState, Flight, GroupFlight
 from rekindle.protocol.reports import RankReport, ReportKind, report_key
 from rekindle.protocol.summaries import MAX_SUMMARIES, HostSummary, ranks_beside, ranks_in_summary, summary_key
 from simulation.cloud.store import MemoryObjects, MemoryS3
@@ -284,3 +285,20 @@ def test_what_is_written_is_read_again(kinds: list[ReportKind], stacks: list[str
         box.clock.now() - timedelta(seconds=age) for age, _ in reports
     ]
     assert report_key("lm-7b", ReportKind.STALL, 64) != summary.key
+
+
+def test_recorders_stand_in_a_summary_once_and_each_rank_keeps_its_own() -> None:
+    box = Box()
+
+    def recorder(seq: int) -> Flight:
+        call = Call(seq=seq, op="all_reduce", state=CallState.WAITING)
+        return Flight(groups=tuple(GroupFlight(name=str(at), entered=seq, calls=(call,)) for at in range(MAX_GROUPS)))
+
+    reports = [stall(rank, 2048, box=box, flight=recorder(40 if rank == 9 else 41)) for rank in range(8, 16)]
+    summary = HostSummary.of(ReportKind.STALL, [(1.0, one) for one in reports], at=T0)
+    assert len(summary.flights) == 2
+    read = HostSummary.from_json(summary.to_json()).dated(None)
+    entered = {one.rank: one.flight.groups[0].entered for one in read if one.flight is not None}
+    assert entered == {rank: 40 if rank == 9 else 41 for rank in range(8, 16)}
+    apart = [replace(one, flight=recorder(one.rank + 1)) for one in reports]
+    assert HostSummary.from_json(HostSummary.of(ReportKind.STALL, [(1.0, one) for one in apart], at=T0).to_json())

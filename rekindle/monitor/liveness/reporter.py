@@ -20,6 +20,7 @@ from rekindle.monitor.base.trouble import Trouble
 from rekindle.monitor.liveness.host_summaries import HostSummaries
 from rekindle.monitor.mail.boxes import Box
 from rekindle.monitor.mail.failures import mailbox_failed
+from rekindle.protocol.flights import Flight
 from rekindle.protocol.mailbox import MAX_STEP, MailboxError
 from rekindle.protocol.reports import MAX_METRIC_CHARS, MAX_REPORT_STACKS_CHARS, RankReport, ReportKind, report_prefix
 
@@ -77,12 +78,13 @@ class Reporter:
     def wakes(self, wake: Callable[[], None]) -> None:
         self._wake = wake
 
-    def stall(self, *, silent_s: float, phase: str, stacks: str) -> None:
-        self._add(self._report(ReportKind.STALL, phase=phase, silent_s=round(silent_s, 3), stacks=stacks))
+    def stall(self, *, silent_s: float, phase: str, stacks: str, flight: Flight | None = None) -> None:
+        silent_s = round(silent_s, 3)
+        self._add(self._report(ReportKind.STALL, phase=phase, silent_s=silent_s, stacks=stacks, flight=flight))
 
-    def asked(self, *, silent_s: float, stacks: str) -> None:
+    def asked(self, *, silent_s: float, stacks: str, flight: Flight | None = None) -> None:
         """Answer a request for what this rank does; `silent_s` lets the reader judge whether it moves."""
-        self._add(self._report(ReportKind.ASKED, silent_s=round(silent_s, 3), stacks=stacks))
+        self._add(self._report(ReportKind.ASKED, silent_s=round(silent_s, 3), stacks=stacks, flight=flight))
 
     def non_finite(self, step: int, metric: str) -> None:
         self._add(self._report(ReportKind.NON_FINITE, step=step, metric=metric[:MAX_METRIC_CHARS]))
@@ -137,6 +139,7 @@ class Reporter:
         metric: str | None = None,
         stacks: str = "",
         step_s: float | None = None,
+        flight: Flight | None = None,
     ) -> RankReport:
         at_step = self._state.step if step is None else step
         return RankReport(
@@ -154,6 +157,7 @@ class Reporter:
             stacks=stacks[-MAX_REPORT_STACKS_CHARS:],
             step_s=step_s,
             life=self._identity.life,
+            flight=flight,
         )
 
     def _take_pace(self) -> None:

@@ -1,4 +1,7 @@
-"""The watchdog's thread: looks for stalls. No I/O in here, so that it works when everything else hangs."""
+"""The watchdog's thread: looks for stalls. No I/O in here, so that it works when everything else hangs.
+
+The flight recorder is read on a thread of its own, for which a report waits a second at most.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from rekindle.monitor.base.clock import Clock
 from rekindle.monitor.base.stacks import capture_stacks
 from rekindle.monitor.base.state import RunState
 from rekindle.monitor.base.trouble import logger
+from rekindle.monitor.liveness.flight import FlightRecorder
 from rekindle.monitor.liveness.reporter import Reporter
 from rekindle.monitor.liveness.stall import Stall, StallWatch
 from rekindle.monitor.mail.bus_events import BusEvents
@@ -32,6 +36,7 @@ class Watchdog:
         rank: int,
         on_stall: Callable[[], None],
         busy: Callable[[], RunPhase | None],
+        recorder: FlightRecorder,
     ) -> None:
         """busy: see `StallWatch.look`."""
         self._stall = stall
@@ -42,6 +47,7 @@ class Watchdog:
         self._rank = rank
         self._on_stall = on_stall
         self._busy = busy
+        self._recorder = recorder
         self._due = clock.monotonic()
         self.reporter: Reporter | None = None
 
@@ -53,13 +59,15 @@ class Watchdog:
         stall = self._stall.look(now, self._busy)
         if stall is not None and not self._state.is_finished:
             self._report(stall)
+            now = self._clock.monotonic()  # the report may have waited, and that is no oversleeping
         self._due = now + self._watch_s
         return self._watch_s
 
     def _report(self, stall: Stall) -> None:
         stacks = capture_stacks(limit_chars=MAX_REPORT_STACKS_CHARS)
         if self.reporter is not None:
-            self.reporter.stall(silent_s=stall.silent_s, phase=stall.phase.value, stacks=stacks)
+            flight = self._recorder.read()
+            self.reporter.stall(silent_s=stall.silent_s, phase=stall.phase.value, stacks=stacks, flight=flight)
         self._voice.push_as_one_of_many(
             EventType.STALL,
             phase=stall.phase.value,

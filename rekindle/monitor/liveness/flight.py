@@ -1,0 +1,106 @@
+"""What torch's flight recorder holds, read where a run stands still: never by a collective, and never waiting for long.
+
+Torch is only looked at where the script has loaded it. Its recorder is read through the handlers of its own debug
+server, called in this process: they let go of the interpreter's lock while NCCL's recorder asks the device, which may
+never answer. The functions that its tutorial names (`_dump_nccl_trace`) hold that lock, and would stop every thread.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+import threading
+from collections.abc import MutableMapping
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any, Final
+
+from rekindle.detectors.dumps import BadDump, read_dump
+from rekindle.monitor.base.stacks import OWN_PREFIX
+from rekindle.monitor.base.trouble import Trouble
+from rekindle.protocol.flights import MAX_GROUPS, Flight
+
+READ_S: Final = 1.0  # 2,000 entries take some 30 ms; the report of the stall does not wait for longer
+BUFFER: Final = "2000"  # torch's own default from 2.13 on; before, none was kept
+NAMES: Final = ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE")
+FIRST_WITH_NEW_NAME: Final = (2, 8)  # Source: pytorch pull request 152563
+# NCCL keeps its own recorder; the other one is gloo's. Source: torch.distributed.debug, its handlers' names.
+_HANDLERS: Final = ("dump_nccl_trace_json", "fr_trace_json")
+
+
+def switch_on(environ: MutableMapping[str, str]) -> None:
+    """Let torch keep its last collectives, unless someone has decided that or it is too late.
+
+    The size is read when the first process group is made, so that this changes nothing after it.
+    """
+    distributed = sys.modules.get("torch.distributed")
+    if any(name in environ for name in NAMES) or _is_initialized(distributed):
+        return
+    try:
+        found = re.match(r"(\d+)\.(\d+)", version("torch"))
+    except PackageNotFoundError:
+        return
+    is_new = found is None or (int(found[1]), int(found[2])) >= FIRST_WITH_NEW_NAME
+    environ[NAMES[0] if is_new else NAMES[1]] = BUFFER
+
+
+class FlightRecorder:
+    """One reading that never ends costs one thread, and the later readings."""
+
+    def __init__(self, trouble: Trouble) -> None:
+        self._trouble = trouble
+        self._reading: threading.Thread | None = None
+
+    def read(self, timeout_s: float = READ_S) -> Flight | None:
+        """What it holds now; None where there is none, or where it does not answer in time. Never raises."""
+        if not _is_initialized(sys.modules.get("torch.distributed")):
+            return None
+        if self._reading is not None and self._reading.is_alive():
+            return None
+        found: list[Flight] = []
+        reading = threading.Thread(target=self._read, args=(found,), name=f"{OWN_PREFIX}flight", daemon=True)
+        try:
+            reading.start()
+        except RuntimeError:  # the process may have no more threads
+            return None
+        self._reading = reading
+        reading.join(timeout_s)
+        return found[0] if found else None
+
+    def _read(self, found: list[Flight]) -> None:
+        try:
+            flights = [read_dump(raw) for raw in map(_dump, _HANDLERS) if raw]
+            groups = tuple(group for flight in flights for group in flight.groups)
+            # In either recorder the groups that matter are first.
+            groups = tuple(sorted(groups, key=lambda group: group.first_waiting is None))[:MAX_GROUPS]
+            if groups:
+                found.append(Flight(groups=groups))
+        except BadDump as err:
+            self._trouble.once("flight", "Torch's flight recorder cannot be read: %s", err)
+        except BaseException as err:  # a torch that is not known may do anything
+            self._trouble.inner("flight", err)
+
+
+def _is_initialized(distributed: Any) -> bool:
+    try:
+        return distributed is not None and bool(distributed.is_initialized())
+    except Exception:  # a torch without process groups has no such function
+        return False
+
+
+def _dump(handler: str) -> bytes:
+    """The JSON of one recorder; empty where this torch has no such handler."""
+    c10d: Any = sys.modules.get("torch._C._distributed_c10d")
+    try:
+        handle, request, response = c10d._get_handler(handler), c10d._Request, c10d._Response
+    except (AttributeError, RuntimeError, ValueError):  # before 2.4, or built without NCCL
+        return b""
+    answer: list[str | bytes] = []
+    asked = type("Asked", (request,), {"body": lambda _: "", "params": lambda _: {}})()
+    answered = type(
+        "Answered",
+        (response,),
+        {"set_content": lambda _, content, content_type: answer.append(content), "set_status": lambda _, status: None},  # noqa: ARG005
+    )()
+    handle(asked, answered)
+    raw = answer[0] if answer else b""
+    return raw.encode() if isinstance(raw, str) else raw
