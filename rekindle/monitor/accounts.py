@@ -85,6 +85,7 @@ class Accounts:
             links=self._links,
             is_last=state.is_finished,
             life=identity.life,
+            died_of=state.died_of[:128],
         )
 
     def position(self) -> str:

@@ -575,6 +575,9 @@ class LiveMonitor(Monitor):
         self._ending_thread = me
         self._state.is_finished = True
         # A script's `finally` comes here with its error on the way, and one that was stopped has not done its work.
+        died_of = getattr(sys, "last_type", None) if is_exit else sys.exc_info()[0]
+        is_error = died_of is not None and not issubclass(died_of, SystemExit)
+        self._state.died_of = died_of.__name__ if is_error and died_of is not None else ""
         self._state.is_complete = not is_exit and sys.exc_info()[0] is None and not self._stopping.should_stop
         try:
             self._end(reason_text(why), until)

@@ -287,7 +287,7 @@ class Heartbeat(OfLife, Message):
     `judged_step` the newest step whose loss the detectors were given. `hears` is the signal at which all ranks write
     their stacks, and which harms nothing else of the run; empty where none is known to be like that. `links` are the
     run's pages in experiment trackers. `is_last`: the run ends, and makes no step after this one. `life` tells which
-    start of all processes of the attempt wrote it.
+    start of all processes of the attempt wrote it. `died_of` is the error that ended its script; empty where none did.
     """
 
     job_id: Identity
@@ -311,3 +311,4 @@ class Heartbeat(OfLife, Message):
     links: Annotated[Links, Via(Mapping[str, Any], read=links_of, write=dict)] = ()
     is_last: bool = False
     life: Count = 0
+    died_of: Annotated[str, Text(128)] = ""

@@ -61,6 +61,7 @@ case "$name $*" in
     reach slurm_load_jobs
     [ -n "$node" ] && { cat "$here/on-$node" 2>/dev/null; exit 0; }
     mark=${format#*:|}; mark=${mark%%|*}
+    case "$format" in *DerivedEC*) exit 0;; esac
     if [ -n "$id" ]; then
       grep -q "^$id@B@" "$here/squeue" || refuse "slurm_load_jobs error: Invalid job id specified"
       grep "^$id@B@" "$here/squeue" | sed "s/@B@/|$mark|/g; s/@E@/|$mark#/g"

@@ -347,6 +347,20 @@ def test_a_run_that_is_over_is_no_longer_looked_after(w: World) -> None:
     assert (attempt.status, attempt.ended_at) == ("completed", news.occurred_at)
 
 
+def test_a_completed_run_whose_monitor_never_finished_is_asked_about_once_its_last_word_has_had_time(w: World) -> None:
+    w.tick(60)
+    w.end(JOB, AttemptStatus.COMPLETED)
+    w.mailbox.heartbeats[JOB] = replace(w.mailbox.heartbeats[JOB], work="training")
+    news = w.air[-1]
+    assert w.intake.receive(news).reason == "it has completed, and its last heartbeat is waited for"
+    assert w.registry.get(JOB).active
+    w.tick(200)
+    w.scheduler.runs[JOB].view = replace(w.scheduler.runs[JOB].view, ended_at=news.occurred_at)
+    w.intake.receive(news)
+    w.run(10)
+    assert (w.last.phase, w.last.outcome) == (Phase.HANDED_OVER, "ended.unproven"), w.story()
+
+
 def test_the_same_fact_twice_is_one(w: World) -> None:
     signal = w.say(SignalKind.STALL, JOB, FaultClass.HANG)
     assert [w.intake.receive(signal).what for _ in range(2)] == [OutcomeKind.OPENED, OutcomeKind.DUPLICATE]

@@ -18,7 +18,7 @@ from chalicelib.domain.model.errors import DependencyUnavailable, NotOurs, Versi
 from chalicelib.domain.model.incident import Incident, Phase, execution_name
 from chalicelib.domain.model.job import Job
 from chalicelib.domain.model.known import Known
-from chalicelib.domain.model.observation import AttemptStatus, AttemptView, CheckpointView, ReplyView
+from chalicelib.domain.model.observation import FINISHED, AttemptStatus, AttemptView, CheckpointView, ReplyView
 from chalicelib.domain.model.signal import Signal, SignalKind, SignalSource, ended_job_key
 from chalicelib.domain.policy.document import DEFAULT_POLICY, Policy
 from chalicelib.services.intake.intake import Intake
@@ -276,6 +276,8 @@ class World:
 
     def end(self, name: str, status: AttemptStatus, reason: str = "") -> None:
         self.scheduler.put(name, status, failure_reason=reason)
+        if status is AttemptStatus.COMPLETED and (last := self.mailbox.heartbeats.get(name)) is not None:
+            self.mailbox.heartbeats[name] = replace(last, work=FINISHED)
         word = {"failed": "Failed", "completed": "Completed"}.get(status.value, "Stopped")
         fault = classify_failure_reason(reason).fault if status is AttemptStatus.FAILED else None
         if status is AttemptStatus.EXPIRED:

@@ -89,6 +89,7 @@ class S3Mailbox:
             links=heartbeat.links,
             is_heartbeat_last=heartbeat.is_last,
             life=heartbeat.life,
+            died_of=heartbeat.died_of,
         )
 
     def _newest(self, job: Job, attempt: str) -> tuple[Heartbeat, datetime | None] | None:

@@ -68,8 +68,8 @@ class AttemptView(Record):
     `links` are its pages in experiment trackers, each a name and an https address.
     `hears` is the signal at which all its ranks write their stacks, and which harms nothing; empty where none is known.
     `is_heartbeat_unread`: there is a mailbox, and it could not be read: the absence of a heartbeat is then no evidence.
-    `is_heartbeat_last`: the process wrote its heartbeat as it ended, and made no step after it. `life`: which start of
-    all processes within the attempt wrote it.
+    `is_heartbeat_last`: the process wrote its heartbeat as it ended, and made no step after it. `died_of` is the error
+    that ended it, by its own word. `life`: which start of all processes within the attempt wrote it.
     `training_since` is when the platform began to run its script, and
     `stopping_since` is when the platform began to end it, by the platform's clock; None where that is unknown.
     `failure` is what its agent found that it failed of; None where nothing but `failure_reason` says it.
@@ -91,6 +91,7 @@ class AttemptView(Record):
     is_heartbeat_unread: bool = False
     is_heartbeat_last: bool = False
     life: int = 0
+    died_of: str = ""
     loss_state: str = "none"
     work: str = ""
     step_s: float | None = None

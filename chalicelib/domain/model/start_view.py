@@ -77,7 +77,7 @@ class StartView(Record):
     start can be given a resume plan by a message. `has_auto_resume` is None where the script could not be read.
     `dependents` counts the jobs that wait for this one. `exclude` are the nodes that it must not get, by any source.
     `node_count` is how many nodes it has, or asks for at least; `min_nodes` how few its own comment declares to be
-    enough.
+    enough. `step_end` is how one of its steps failed, whatever its script made of that; empty where none did.
     """
 
     handle: str
@@ -100,6 +100,7 @@ class StartView(Record):
     submitted_at: datetime | None = None
     node_count: int = 0
     min_nodes: int | None = None
+    step_end: str = ""
 
     @property
     def is_queued(self) -> bool:

@@ -10,6 +10,7 @@ from chalicelib.domain.fault_specs.faults import WAITED_OUT
 from chalicelib.domain.model.action import Severity
 from chalicelib.domain.model.incident import Phase
 from chalicelib.domain.model.observation import AttemptStatus
+from chalicelib.domain.run.ending import crashed, doubt, is_settled
 from chalicelib.domain.run.movement import new_watch
 
 
@@ -48,6 +49,22 @@ def ended_finishing(context: RuleContext) -> Decision | None:
         to = Phase.VERIFYING if incident.resubmission.tries else Phase.HOLDING
         return context.changed(**new_watch()).move("ended.finishing", reason, to)
     return context.stay("ended.finishing", reason)
+
+
+@rule("ended.unproven")
+def ended_unproven(context: RuleContext) -> Decision | None:
+    """It completed, and nothing proves that it finished: a person."""
+    attempt = context.attempt
+    why = doubt(attempt) if attempt is not None else ""
+    if attempt is None or not why or not is_settled(attempt, context.now):
+        return None
+    if context.incident.phase is Phase.VERIFYING and not crashed(attempt):
+        return None  # its last heartbeat is waited for longer there
+    return context.hand_over(
+        "ended.unproven",
+        f"{attempt.name} completed, and nothing proves that it finished: {why}. Whether it did is for a person to say; "
+        "an order to resubmit it goes on from its newest checkpoint",
+    )
 
 
 @rule("ended.completed_poisoned")

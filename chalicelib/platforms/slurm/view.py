@@ -71,5 +71,12 @@ def view_of(doc: AttemptDoc) -> AttemptView:
             submitted_at=doc.submitted_at,
             node_count=doc.node_count,
             min_nodes=doc.min_nodes,
+            step_end=_step_end(doc),
         ),
     )
+
+
+def _step_end(doc: AttemptDoc) -> str:
+    if doc.step_exit_signal:
+        return f"signal {doc.step_exit_signal}"
+    return f"exit code {doc.step_exit_code}" if doc.step_exit_code else ""

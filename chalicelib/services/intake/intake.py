@@ -16,6 +16,7 @@ from chalicelib.domain.model.observation import AttemptStatus
 from chalicelib.domain.model.signal import Signal, SignalKind, SignalSource
 from chalicelib.domain.run.beside import two_live_signal
 from chalicelib.domain.run.earlier_attempts import left_in_vain
+from chalicelib.domain.run.ending import crashed, doubt, is_settled
 from chalicelib.ports.clock import Clock
 from chalicelib.ports.incidents import Executions, IncidentStore
 from chalicelib.ports.jobs import JobRegistry
@@ -233,7 +234,11 @@ class Intake:
         status = signal.evidence.get("status")
         if signal.kind in PLATFORM_STATES and signal.evidence.get("successor") is not None:
             return self._succeeded(signal, job)
-        if signal.kind in PLATFORM_STATES and status in _OVER and signal.attempt == job.current_attempt and job.active:
+        is_over = signal.kind in PLATFORM_STATES and status in _OVER and signal.attempt == job.current_attempt
+        if is_over and job.active:
+            doubted = self._doubted(signal, job) if status == "Completed" else None
+            if doubted is not None:
+                return doubted
             self._keep_end(job, AttemptStatus(str(status).lower()), signal.occurred_at)
             self.registry.deactivate(job.job_id, ended_at=min(signal.occurred_at, self.clock.now()))
             return _dropped(signal, f"the run is over: {status}", job)
@@ -241,6 +246,18 @@ class Intake:
         if ended is not None:
             return self._without_incident(ended, job)
         return _dropped(signal, "news, not trouble", job)
+
+    def _doubted(self, signal: Signal, job: Job) -> Outcome | None:
+        """An Incident for a run whose success is in doubt, once its last heartbeat has had time to come."""
+        seen = self.mailbox.heartbeat(job, self.scheduler.of(job.platform).describe(str(signal.attempt)))
+        why = doubt(seen)
+        if not why:
+            return None
+        if not is_settled(seen, self.clock.now()):
+            return _dropped(signal, "it has completed, and its last heartbeat is waited for", job)
+        fault = FaultClass.SOFTWARE_CRASH if crashed(seen) else FaultClass.UNCLEAR
+        summary = f"{seen.name} has completed: {why}"[:400]
+        return self._without_incident(replace(signal, fault=fault, triggers=True, summary=summary), job)
 
     def _untold_end(self, signal: Signal, job: Job) -> Signal | None:
         """The end, by the loss of a node, of the start before the Job's current one, where its event got lost."""

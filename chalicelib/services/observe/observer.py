@@ -48,6 +48,7 @@ from chalicelib.domain.run.earlier_attempts import (
     with_end,
     with_last_step,
 )
+from chalicelib.domain.run.ending import judged
 from chalicelib.domain.run.rank_reports import suspicion_of, with_rank_zero
 from chalicelib.domain.run.resume_point import goes_back_to
 from chalicelib.ports.clock import Clock
@@ -174,7 +175,9 @@ class Observer:
             beat = part_of(job.job_id, "the heartbeat", lambda: Known(self.mailbox.heartbeat(job, view)))
         except RecoveryError as err:
             beat = Unknown(f"the heartbeat cannot be read: {err}"[:200])
-        return beat if isinstance(beat, Known) else Known(replace(view, last_step=beat, is_heartbeat_unread=True))
+        if not isinstance(beat, Known):
+            return Known(replace(view, last_step=beat, is_heartbeat_unread=True))
+        return Known(judged(beat.value, now=self.clock.now()))
 
     def _successor(self, job: Job, seen: Maybe[AttemptView]) -> Maybe[AttemptView]:
         """What has taken the attempt's place in its submission: held, begun, or over already."""

@@ -171,7 +171,7 @@ def _trap(batch: Batch) -> Iterator[Finding]:
     if foreground and _has_trap(batch, that_runs=True):
         yield warning(
             batch.at(foreground[-1].line),
-            "bash runs a trap only when the command in the foreground has ended: start srun with & and `wait` for it",
+            "bash runs a trap only when the command in the foreground has ended: start srun with &, then `wait $!`",
         )
     waits = [command for command in batch.shell.commands if command.program == "wait" and not command.is_inner]
     is_looped = any(re.match(r"\s*(?:while|until)\b", line) for line in batch.lines)
@@ -267,7 +267,9 @@ def _last_word(batch: Batch, *, stops: bool) -> Iterator[Finding]:
     after = commands[commands.index(step) + 1 :]
     bare = next((command for command in after if command.words == ("wait",)), None)
     if bare is not None and any(one.end == "&" for one in batch.steps):
-        message = "`wait` alone is 0 whatever the step did: a failed run looks complete; keep $! and `wait` for each"
+        message = (
+            "`wait` alone returns 0 whatever the step did: a crash counts as completed; keep $! and `wait $!` for each"
+        )
         yield warning(batch.at(bare.line), message)
     elif after and after[-1].words == ("exit", "0"):
         message = "`exit 0` is the job's exit code, whatever the step did: a failed run looks complete; keep `rc=$?`"

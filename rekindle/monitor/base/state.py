@@ -101,6 +101,7 @@ class RunState:
         self.first_step: int | None = None
         self.is_finished = False  # `finish` was called: nothing is watched any more
         self.is_complete = False  # and the script came to its end: no error, no stop
+        self.died_of = ""  # the error that ended it
         self.durations: deque[float] = deque(maxlen=DURATIONS_KEPT)
         self.work: deque[float] = deque(maxlen=DURATIONS_KEPT)
         self.saving_s: float | None = None  # how long the newest phase "saving" took

@@ -145,6 +145,8 @@ class AttemptDoc(Message):
     ended_at: datetime | None = None
     exit_code: ExitByte | None = None
     exit_signal: ExitByte | None = None
+    step_exit_code: ExitByte | None = None  # the highest of its steps, which its script may not have passed on
+    step_exit_signal: ExitByte | None = None
     ended_by: EndedBy = EndedBy.UNKNOWN
     detail: Words = ""  # how it ended, for people
     cause: CauseDoc | None = None  # what its output says of it; None where it says nothing, or could not be read

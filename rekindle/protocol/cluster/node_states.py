@@ -206,6 +206,12 @@ _OWN: Final = (
     r"|Powered down(?: after (?:resume|SuspendTimeout))?|ResumeTimeout reached|Low TmpDisk.*|Kill task failed"
     r"|(?:Prolog|Epilog) error|Prolog/Epilog failure|batch job complete failure|Duplicate jobid|Scheduler health.*"
 )
+# Those of them with which it drains a node because something on it went wrong. Source: the same files, and
+# slurmd's req.c (Prolog, Epilog).
+_DEFECT: Final = re.compile(
+    r"Kill task failed|(?:Prolog|Epilog) error|Prolog/Epilog failure|batch job complete failure|Duplicate jobid"
+)
+_REBOOTED: Final = "reboot complete"
 # Less of it than slurm.conf says. Seen on all three: `gres/gpu count reported lower than configured (1 < 2)`.
 _LOST_HARDWARE: Final = (
     r"gres/[\w.:-]+ count (?:reported lower than configured|too low).*"
@@ -232,6 +238,17 @@ def is_ours(reason: str) -> bool:
     """We wrote it, and only slurmctld has added to it."""
     writers = [writer_of(part) for part in parts_of(reason)]
     return writers[:1] == [Writer.US] and set(writers) <= {Writer.US, Writer.SLURM, Writer.HARDWARE}
+
+
+def defect_in(reason: str) -> str:
+    """The defect for which Slurm itself has drained the node, and after which it was not rebooted; empty for none."""
+    found = ""
+    for part in parts_of(reason):
+        if _DEFECT.fullmatch(part):
+            found = part
+        elif part == _REBOOTED:
+            found = ""
+    return found
 
 
 def mark_in(reason: str) -> Repair | None:

@@ -55,10 +55,12 @@ class NotProtected(SlurmRefused):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeNow:
-    """A node as slurmctld shows it at this moment. `booted_at` is None where its slurmd has not reported it."""
+    """A node as slurmctld shows it at this moment. `booted_at` is None where its slurmd has not reported it;
+    `reason_at`: when its reason was given."""
 
     facts: NodeFacts
     booted_at: datetime | None = None
+    reason_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,11 +13,13 @@ from rekindle.slurm_agent.base.ports import SlurmUnavailable, UnknownJob, Unknow
 from rekindle.slurm_agent.copies.capture import MAX_SCRIPT_BYTES
 from rekindle.slurm_agent.reading import text
 from rekindle.slurm_agent.reading.jobs import (
+    CODE_COLUMNS,
     COLUMNS,
     LEAN_COLUMNS,
     STEP_COLUMNS,
     Job,
     format_of,
+    parse_codes,
     parse_detail,
     parse_details,
     parse_jobs,
@@ -80,6 +82,18 @@ class CopyReads:
         wanted, between, end = format_of(STEP_COLUMNS, secrets.token_hex(6))
         args = ["squeue", "--noheader", "--all", "--local", "--steps", "-O", wanted]
         return parse_steps(self._ask(args), between, end)
+
+    def step_codes(self, job: int) -> tuple[int | None, int | None]:
+        """Exit code and signal of the steps of a job that has ended; None where nothing tells them.
+
+        Source: squeue(1), DerivedEC: the highest exit code of all steps.
+        """
+        wanted, between, end = format_of(CODE_COLUMNS, secrets.token_hex(6))
+        args = ["squeue", "--noheader", "--all", "--local", "--states=all", "--jobs", str(job), "-O", wanted]
+        try:
+            return parse_codes(self._ask(args), between, end, job)
+        except UnknownJob:
+            return None, None
 
     def detail(self, job: Job) -> Mapping[str, str]:
         """The pairs of scontrol show job."""

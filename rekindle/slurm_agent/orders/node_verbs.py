@@ -10,6 +10,7 @@ from rekindle.protocol.cluster.node_states import (
     NodeStanding,
     StateMeaning,
     Writer,
+    defect_in,
     held_by,
     is_ours,
     mark_in,
@@ -20,6 +21,7 @@ from rekindle.protocol.cluster.node_states import (
     writer_of,
 )
 from rekindle.protocol.cluster.orders import REASON_PREFIX, Order
+from rekindle.protocol.wire import MAX_TEXT_CHARS
 from rekindle.slurm_agent.base.ports import NodeNow, Slurm
 from rekindle.slurm_agent.orders.verbs import OrderNotReady, OrderTry, Result, done, refused
 
@@ -29,7 +31,8 @@ class NodeVerbs:
         self._slurm = slurm
 
     def drain(self, order_try: OrderTry) -> Result:
-        """Jobs that are on it continue. What slurmctld drained gets our reason, so that it can be given back."""
+        """Jobs that are on it continue. What slurmctld drained gets our reason before its own, so that it can be given
+        back."""
         node = self._node(order_try.order)
         if isinstance(node, Result):
             return node
@@ -47,7 +50,9 @@ class NodeVerbs:
         elif other is not None:
             return order_try.there(f"{facts.name} is down, and not by us: {other}")
         order_try.begin()
-        self._slurm.drain(facts.name, reason_of(order_try.order))
+        ours = reason_of(order_try.order)
+        is_slurms = _says(facts, StateMeaning.DRAINED, StateMeaning.FAILING)
+        self._slurm.drain(facts.name, beside(ours, facts.reason) if is_slurms else ours)
         return done(f"{facts.name} was taken out of service{_with_jobs(facts)}")
 
     def resume(self, order_try: OrderTry) -> Result:
@@ -61,6 +66,8 @@ class NodeVerbs:
             return refused(f"{facts.name} was not taken out by us: {facts.reason or 'no reason given'}")
         if _says(facts, StateMeaning.INVALID):
             return refused(f"{facts.name} has less than slurm.conf says, so slurmctld keeps it out: {facts.reason}")
+        if (defect := defect_in(facts.reason)) and not _was_rebooted(node):
+            return refused(f"{facts.name} was drained by Slurm itself, and not rebooted since: {defect}")
         order_try.begin()
         self._slurm.resume(facts.name)
         return done(f"{facts.name} is back in service")
@@ -123,6 +130,17 @@ def _is_replaced(order_try: OrderTry, facts: NodeFacts) -> Result | None:
 def reason_of(order: Order) -> str:
     """From constants and ids of ours only; never free text."""
     return f"{REASON_PREFIX}{order.incident_id or order.token}"
+
+
+def _was_rebooted(node: NodeNow) -> bool:
+    """Its operating system has started since its reason was given."""
+    return node.booted_at is not None and node.reason_at is not None and node.booted_at > node.reason_at
+
+
+def beside(ours: str, theirs: str) -> str:
+    """Both reasons, as slurmctld itself adds one to another."""
+    whole = f"{ours} : {theirs}"
+    return whole if theirs and len(whole) <= MAX_TEXT_CHARS and whole.isprintable() else ours
 
 
 def _held_by(facts: NodeFacts) -> str | None:

@@ -64,6 +64,7 @@ CLOCKS_APART: Final = timedelta(seconds=30)  # a time limit is a minute at least
 _FLAG: Final = re.compile(r"([A-Z][A-Za-z]+)=(Yes|No)")
 _SOME_FLAGS: Final = re.compile(rf"{_FLAG.pattern}(?:,?{_FLAG.pattern})+")
 KILL_ON_INVALID: Final = "KillOnInvalidDependent"
+CODE_COLUMNS: Final = ("JobID", "DerivedEC")
 STEP_COLUMNS: Final = ("StepID", "StepState", "StartTime")
 
 _STATES: Final = {state.value.upper(): state for state in SlurmState}
@@ -245,6 +246,12 @@ def parse_steps(output: str, between: str, end: str) -> dict[str, int]:
         if step[:1].isdigit() and state.strip().upper() in ("RUNNING", "", "N/A"):
             found[job] = found.get(job, 0) + 1
     return found
+
+
+def parse_codes(output: str, between: str, end: str, job: int) -> tuple[int | None, int | None]:
+    """Exit code and signal of the job's steps, the highest; None where it is not shown. Raises: Unreadable."""
+    rows = text.rows(output, between, end, len(CODE_COLUMNS))
+    return next((text.exit_status(code.strip()) for number, code in rows if number.strip() == str(job)), (None, None))
 
 
 def parse_detail(output: str, job: Job | None = None) -> dict[str, str]:

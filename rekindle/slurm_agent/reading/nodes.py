@@ -19,7 +19,7 @@ from rekindle.slurm_agent.reading import text
 from rekindle.slurm_agent.reading.run import Unreadable
 
 # A reason, without the `[user@time]` that Slurm appends.
-_REASON: Final = re.compile(r"^(?P<reason>.*?)(?:(?<!\S)\[[^\[\]]*@[^\[\]]*\])?$", re.DOTALL)
+_REASON: Final = re.compile(r"^(?P<reason>.*?)(?:(?<!\S)\[[^\[\]]*@(?P<at>[^\[\]]*)\])?$", re.DOTALL)
 _INSTANCE_ID: Final = re.compile(r"i-[0-9a-f]{8,17}")
 
 
@@ -30,7 +30,7 @@ class Node:
     `state` and `flags`: the base state and the other states, as `node_states.read_state` returns them.
     `instance_id`: None unless slurmd was given it (`InstanceId=`, Slurm 24.05 or newer).
     `extra`: the administrator's free text (`Extra=`). `booted`: when the node's operating system started.
-    `version`: of its slurmd.
+    `version`: of its slurmd. `reason_at`: when the reason was given.
     """
 
     name: str
@@ -43,6 +43,7 @@ class Node:
     extra: str = ""
     booted: datetime | None = None
     version: str = ""
+    reason_at: datetime | None = None
 
 
 def parse_nodes(output: str) -> tuple[Node, ...]:
@@ -78,6 +79,7 @@ def _node(line: str) -> Node | None:
         extra=text.value(fields.get("Extra"))[:4000],
         booted=text.moment(fields.get("BootTime")),
         version=text.value(fields.get("Version"))[:64],
+        reason_at=text.moment(reason["at"]) if reason else None,
     )
 
 

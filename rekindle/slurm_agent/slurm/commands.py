@@ -196,6 +196,7 @@ class Commands:
                 booted_at=found.booted,
             ),
             booted_at=found.booted,
+            reason_at=found.reason_at,
         )
 
     def held_unprotected(self) -> tuple[int, ...]:

@@ -94,7 +94,9 @@ class EndedStarts:
         return shown is not None and shown.successor is not None
 
     def explained(self, job: Job, doc: AttemptDoc, before: AttemptDoc | None) -> AttemptDoc:
-        """With why it failed, reported once."""
+        """With why it failed, or how its steps ended where it did not; reported once."""
+        if doc.state is SlurmState.COMPLETED:
+            return self._with_step_codes(job, doc, before)
         if doc.state not in history.FAILED or (before is not None and before.state in ENDED):
             if before is None or not before.detail or doc.detail:
                 return doc
@@ -105,6 +107,23 @@ class EndedStarts:
         found = self._output(job, doc)
         parts.append(found.text)
         return replace(doc, detail=clip(" ".join(part for part in parts if part)), cause=found.cause)
+
+    def _with_step_codes(self, job: Job, doc: AttemptDoc, before: AttemptDoc | None) -> AttemptDoc:
+        """A script may end with 0 although its training has crashed. Raises: SlurmUnavailable."""
+        if before is not None and before.state is SlurmState.COMPLETED:
+            return replace(
+                doc,
+                step_exit_code=before.step_exit_code,
+                step_exit_signal=before.step_exit_signal,
+                detail=doc.detail or before.detail,
+                cause=doc.cause or before.cause,
+            )
+        code, number = self._inputs.reads.step_codes(job.job)
+        doc = replace(doc, step_exit_code=code, step_exit_signal=number)
+        if not (code or number):
+            return doc
+        found = self._output(job, doc)
+        return replace(doc, detail=clip(" ".join(part for part in (doc.detail, found.text) if part)), cause=found.cause)
 
     def _output(self, job: Job, doc: AttemptDoc) -> OutputVerdict:
         return self._inputs.files.failure(doc.attempt, (doc.stdout, expand(job.stderr, job)), job.uid, job.gid)

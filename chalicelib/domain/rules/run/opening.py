@@ -44,7 +44,7 @@ from chalicelib.domain.rules.run.responses import (
     spike_healed,
     spike_watching,
 )
-from chalicelib.domain.run.finishing import ended_completed_poisoned, ended_finishing
+from chalicelib.domain.run.finishing import ended_completed_poisoned, ended_finishing, ended_unproven
 from chalicelib.domain.run.first_response import begin_stop, shadow
 from chalicelib.domain.run.liveness import (
     UNTOLD,
@@ -218,6 +218,7 @@ OPEN: Final = (
     order_owner_stopped,
     open_resubmit_ordered,
     ended_completed_poisoned,
+    ended_unproven,
     open_completed,
     open_owner_stopped,
     open_stopping,

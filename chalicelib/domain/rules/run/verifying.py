@@ -35,7 +35,7 @@ from chalicelib.domain.rules.run.progress import (
 from chalicelib.domain.rules.run.queued import not_listed, start_suspended, superfluous_exclusion, waiting_in_queue
 from chalicelib.domain.rules.run.trouble_again import verify_non_finite, verify_spike, verify_stalled, verify_tell
 from chalicelib.domain.run.bad_nodes import to_exclude
-from chalicelib.domain.run.finishing import ended_completed_poisoned, ended_finishing
+from chalicelib.domain.run.finishing import ended_completed_poisoned, ended_finishing, ended_unproven
 from chalicelib.domain.run.first_response import begin_stop
 from chalicelib.domain.run.load_failures import proven_by
 from chalicelib.domain.run.recovery_doubts import completed_unseen, last_heartbeat_due
@@ -190,6 +190,7 @@ VERIFYING: Final = (
     not_listed,
     ended_completed_poisoned,
     verify_last_heartbeat,
+    ended_unproven,
     verify_completed_unseen,
     verify_completed,
     verify_owner_stopped,
