@@ -11,20 +11,13 @@ import json
 import math
 import re
 import struct
-from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
-from rekindle.checkpoints.found import NOT_A_NUMBER, Folder
+from rekindle.checkpoints.found import Folder
 from rekindle.checkpoints.pickles import MAX_WALK_BYTES, numbers_of
 from rekindle.checkpoints.tensors import MAX_HEADER_BYTES as MAX_HEADER_BYTES_READ
-from rekindle.checkpoints.tensors import (
-    MAX_SAMPLES,
-    METADATA,
-    header_of,
-    nan_in_archive,
-    nan_in_safetensors,
-    torch_contents,
-)
+from rekindle.checkpoints.tensors import METADATA, header_of, torch_contents
 from rekindle.checkpoints.zips import LOCAL, NO_END, table_of
 from rekindle.protocol.mailbox import MAX_STEP
 
@@ -36,37 +29,48 @@ MAX_HEADER_COUNT: Final = 2**63  # larger ones are no sizes, and their product w
 _OPTIMIZER_WORD: Final = re.compile(r"optim|exp_avg|momentum|adam")
 
 _ZIPS: Final = (".pt", ".pth", ".ckpt", ".bin", ".pkl", ".npz", ".pth.tar")
-# In this order: Lightning and Hugging Face write global_step, Megatron iteration, people step.
-STEP_KEYS: Final = ("global_step", "global_steps", "iteration", "step")
+# In this order: Lightning and Hugging Face write global_step, Megatron iteration, nanoGPT iter_num, fairseq
+# num_updates, people step.
+STEP_KEYS: Final = ("global_step", "global_steps", "iteration", "iter_num", "num_updates", "step")
 
 
-def problem_of(folder: Folder, path: str) -> str | None:
+@dataclass(frozen=True, slots=True)
+class FileProblem:
+    """What is wrong with one file. `is_unsure`: it may as well be whole, in a format that does not show it."""
+
+    text: str
+    is_unsure: bool = False
+
+
+def problem_of(folder: Folder, path: str) -> FileProblem | None:
     """What is wrong with one file of a checkpoint, None for nothing that can be seen."""
     size = folder.files.get(path)
     if size is None:
-        return f"{path} is missing"
+        return FileProblem(f"{path} is missing")
     if size == 0:
-        return f"{path} is empty"
+        return FileProblem(f"{path} is empty")
     if path.endswith(".safetensors"):
-        return _safetensors(folder, path, size)
+        problem = _safetensors(folder, path, size)
+        return None if problem is None else FileProblem(problem)
     return _archive(folder, path, size) if path.endswith(_ZIPS) else None
 
 
-def _archive(folder: Folder, path: str, size: int) -> str | None:
+def _archive(folder: Folder, path: str, size: int) -> FileProblem | None:
     """A zip ends with its own table of contents: a file that does not has been cut short, or is no zip."""
     table = table_of(folder, path, size)
     if table is None:
-        return f"{path} cannot be read"
+        return FileProblem(f"{path} cannot be read")
     if table.problem is None:
         return None
     head = folder.read(path, 0, 16) or b""
     if head.startswith(b"PK\x03\x04"):
-        return f"{path} is {'cut short' if table.problem == NO_END else 'damaged'}: {table.problem}"
+        cause = "cut short" if table.problem == NO_END else "damaged"
+        return FileProblem(f"{path} is {cause}: {table.problem}")
     if head.startswith(_OLD_TORCH[: len(head)]) and head:
-        return f"{path} is in torch's old format, which does not show whether it is whole"
+        return FileProblem(f"{path} is in torch's old format, which does not show whether it is whole", is_unsure=True)
     if path.endswith((".pkl", ".bin")) and head.startswith(b"\x80") and folder.read(path, size - 1, 1) == b".":
         return None  # a plain pickle, closed by its STOP
-    return f"{path} is no archive that torch or NumPy wrote"
+    return FileProblem(f"{path} is no archive that torch or NumPy wrote", is_unsure=True)
 
 
 def _safetensors(folder: Folder, path: str, size: int) -> str | None:
@@ -106,25 +110,6 @@ def _placed(entry: Any) -> tuple[int, int]:
     if not 0 <= start <= end or (end - start) * 8 != length:
         raise ValueError("a tensor's place does not fit its shape")
     return start, end
-
-
-def poison_in(folder: Folder, paths: Sequence[str]) -> list[str]:
-    """What of these files' weights is NaN, by a few samples of MAX_SAMPLES tensors in all."""
-    left = MAX_SAMPLES
-    for path in paths:
-        if left < 1:
-            break
-        if path.endswith(".safetensors"):
-            name, seen = nan_in_safetensors(folder, path, left)
-        else:
-            table, raw = table_of(folder, path, folder.files[path]), pickle_in(folder, path)
-            if table is None or raw is None:
-                continue
-            name, seen = nan_in_archive(folder, path, table, raw, left)
-        if name is not None:
-            return [f"{path} {NOT_A_NUMBER} ({name[:100]})"]
-        left -= seen
-    return []
 
 
 def contents(folder: Folder, path: str) -> tuple[bool | None, bool | None]:

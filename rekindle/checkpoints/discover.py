@@ -12,71 +12,90 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from rekindle.checkpoints.containers import contents
-from rekindle.checkpoints.formats import contents_of, format_of, judge, late_files, one_file
+from rekindle.checkpoints.containers import contents, problem_of
+from rekindle.checkpoints.formats import contents_of, damage, format_of, judge, marked_format, one_file
 from rekindle.checkpoints.found import Folder, Format, Found, Read, limited
 from rekindle.checkpoints.names import PASSED_OVER, is_marker, is_numbered, is_one_file, is_temporary, plain, read_name
-from rekindle.checkpoints.sharded import LATE
+from rekindle.checkpoints.poison import nan_in
+from rekindle.checkpoints.steps import inner_steps
 
-MANY_LATE: Final = 2
 MAX_DEPTH: Final = 6  # folders between what is listed and a checkpoint
 LATEST: Final = "latest"
 MAX_LATEST_BYTES: Final = 1024
+NO_LAYOUT: Final = "its files have no layout that is known here, so it cannot be verified"
 DEFECT: Final = "it cannot be judged"  # the first words of the problem
 _TAG: Final = re.compile(r"[\w.=-]{1,200}")
 
 
-def discover(listing: Mapping[str, int], read: Read, times: Mapping[str, float] | None = None) -> tuple[Found, ...]:
+def discover(listing: Mapping[str, int], read: Read) -> tuple[Found, ...]:
     """The checkpoints in a listing (relative path -> bytes), newest first; those of unknown step last.
 
-    times: see `Folder`. A folder whose last-written file is older than others of it is then reported, unless several of
-    the checkpoints have the same: then it is how they were copied, or the clocks of several hosts.
     A folder that two formats could claim goes to the outermost: Hugging Face's checkpoint-N with a DeepSpeed tag in it
     is one checkpoint of Hugging Face's.
     """
     files = {path: max(size, 0) for path, size in listing.items() if _is_usable(path)}
     found: list[Found] = []
-    _descend("", _FolderTree.of(files), _Source(read=_exact(read), times=times or {}), found)
-    return tuple(sorted(_without_copies(found), key=order, reverse=True))
+    _descend("", _FolderTree.of(files), _Source(read=_exact(read)), found)
+    found = [item if item.step is not None else replace(item, step=_step_above(item.root)) for item in found]
+    return tuple(sorted(found, key=order, reverse=True))
 
 
-def judge_one(
-    root: str, files: Mapping[str, int], read: Read, times: Mapping[str, float] | None = None
-) -> Found | None:
+def _step_above(root: str) -> int | None:
+    """The step that a folder above it names, the nearest first: `step-100/weights`."""
+    above = (read_name(plain(part)).step for part in reversed(root.split("/")[:-1]))
+    return next((step for step in above if step is not None), None)
+
+
+def judge_one(root: str, files: Mapping[str, int], read: Read) -> Found | None:
     """The checkpoint at `root`, given its files (relative to the same listing as `root`); None for what is none."""
-    source = _Source(read=_exact(read), times=times or {})
+    source = _Source(read=_exact(read))
     if list(files) == [root]:
         return _file(root, files[root], source)
-    folder = Folder(name="", files=files, read=source.read, times=source.times)
+    folder = Folder(name="", files=files, read=source.read)
     return _folder(root, folder.below(root) if root else folder)
+
+
+def judge_declared(root: str, files: Mapping[str, int], read: Read) -> Found:
+    """The checkpoint at `root`, which the script or a manifest says is one. A layout that is only likely by its names
+    proves nothing against it then: the script knows what it saved.
+    """
+    folder = _declared(root, files, read)
+    name = root.rpartition("/")[2]
+    if list(files) == [root]:
+        return _judged_file(root, name, folder)
+    return _judged_folder(root, folder, marked_format(plain(name), folder) or Format.UNKNOWN, plain(name))
+
+
+def inner_steps_of(root: str, files: Mapping[str, int], read: Read) -> Mapping[str, int]:
+    """By file, relative to the checkpoint at `root`, the step that it names for certain."""
+    try:
+        return inner_steps(_declared(root, files, read))
+    except Exception:  # whatever a file in it makes the rules raise: it names none
+        return {}
+
+
+def _declared(root: str, files: Mapping[str, int], read: Read) -> Folder:
+    exact = _exact(read)
+    if list(files) == [root]:
+        name = root.rpartition("/")[2]
+        return Folder(name=name, files={name: files[root]}, read=_below(exact, root[: len(root) - len(name)]))
+    whole = Folder(name="", files=files, read=exact)
+    return whole.below(root) if root else whole
 
 
 @dataclass(frozen=True, slots=True)
 class _Source:
-    """What is known of the files beside their sizes."""
+    """How to read the files of a listing."""
 
     read: Read
-    times: Mapping[str, float]
 
     def folder(self, name: str, prefix: str, files: Mapping[str, int]) -> Folder:
         """The files below `prefix`, named relative to it."""
-
-        def inside(path: str, start: int, length: int) -> bytes | None:
-            return self.read(prefix + path, start, length)
-
-        times = {path: self.times[prefix + path] for path in files if prefix + path in self.times}
-        return Folder(name=name, files=files, read=inside, times=times)
+        return Folder(name=name, files=files, read=_below(self.read, prefix))
 
 
-def _without_copies(found: list[Found]) -> list[Found]:
-    """A second save that did not finish is the last thing that happened: it leaves one folder so, and not several."""
-    late = [item for item in found if any(problem.startswith(LATE) for problem in item.problems)]
-    if len(late) < MANY_LATE:
-        return found
-    return [
-        replace(item, problems=tuple(problem for problem in item.problems if not problem.startswith(LATE)))
-        for item in found
-    ]
+def _below(read: Read, prefix: str) -> Read:
+    return lambda path, start, length: read(prefix + path, start, length)
 
 
 def order(found: Found) -> tuple[bool, int, str]:
@@ -133,9 +152,7 @@ def _descend(root: str, tree: _FolderTree, source: _Source, found: list[Found], 
             if inner not in PASSED_OVER and not (inner.startswith(".") and not is_temporary(inner)):
                 _descend(prefix + inner, below, source, found, depth + 1)
     if LATEST in tree.files:
-        below_here = found[began:]
-        _mark_after_latest(prefix, source, below_here)
-        found[began:] = [*below_here, *_stale_latest(prefix, tree, source.read, below_here)]
+        found += _stale_latest(prefix, tree, source.read, found[began:])
 
 
 def _own_folder(root: str, name: str, tree: _FolderTree, source: _Source) -> Found | None:
@@ -149,9 +166,7 @@ def _own_folder(root: str, name: str, tree: _FolderTree, source: _Source) -> Fou
 
 
 def _folder(root: str, folder: Folder) -> Found | None:
-    name = root.rpartition("/")[2]
-    final = plain(name)
-    prefix = f"{root}/" if root else ""
+    final = plain(root.rpartition("/")[2])
     format_ = format_of(final, folder)
     if format_ is Format.LIGHTNING and not folder.files:
         return None
@@ -161,39 +176,51 @@ def _folder(root: str, folder: Folder) -> Found | None:
         if not (read_name(final).number is not None and state) or any(is_one_file(path) for path in folder.here):
             return None
         format_ = Format.UNKNOWN
-    step, problems, has_weights, has_optimizer = _judged(format_, final, folder)
+    found = _judged_folder(root, folder, format_, final)
     if (
         not is_numbered(final)
         and format_ is Format.HF_TRAINER
-        and step is not None
+        and found.step is not None
         and "optimizer.pt" not in folder.here
     ):
         return None  # Trainer.save_state() and save_model() leave this in the output folder: a result, not a checkpoint
+    return found
+
+
+def _judged_folder(root: str, folder: Folder, format_: Format, final: str) -> Found:
+    """A folder in that format. `final`: its name, once its save has finished.
+
+    Whatever a file in it makes the rules raise is a problem of this one checkpoint, and not the end of a look.
+    """
+    name = root.rpartition("/")[2]
+    prefix = f"{root}/" if root else ""
+    has_weights: bool | None = None
+    has_optimizer: bool | None = None
+    unsure: list[str] = []
+    nan: str | None = None
+    try:
+        step, problems = judge(format_, final, folder)
+        certain, unsure = damage(folder)
+        problems += certain
+        has_weights, has_optimizer = contents_of(format_, folder)
+        nan = None if problems else nan_in(folder)
+    except Exception as err:
+        step, problems = read_name(final).number, [_defect(err)]
     if is_temporary(name):
         problems = [f"{name} has a temporary name: its save or upload did not finish", *problems]
-    files = {f"{prefix}{path}": size for path, size in folder.files.items()}
+    if format_ is Format.UNKNOWN:
+        unsure = [NO_LAYOUT, *unsure]
     return Found(
         format=format_,
         step=step,
         root=root,
-        files=files,
-        problems=limited(problems),
+        files={f"{prefix}{path}": size for path, size in folder.files.items()},
+        problems=limited([*problems, *unsure, *([nan] if nan is not None else [])]),
+        unsure=limited(unsure),
+        nan=nan,
         has_weights=has_weights,
         has_optimizer=has_optimizer,
     )
-
-
-def _judged(format_: Format, name: str, folder: Folder) -> tuple[int | None, list[str], bool | None, bool | None]:
-    """(step, problems, has weights, has an optimizer's state) of a folder in that format.
-
-    Whatever a file in it makes the rules raise is a problem of this one checkpoint, and not the end of a look.
-    """
-    try:
-        step, problems = judge(format_, name, folder)
-        has_weights, has_optimizer = contents_of(format_, folder)
-    except Exception as err:
-        return read_name(name).number, [_defect(err)], None, None
-    return step, problems, has_weights, has_optimizer
 
 
 def _defect(err: Exception) -> str:
@@ -204,12 +231,21 @@ def _file(path: str, size: int, source: _Source) -> Found | None:
     name = path.rpartition("/")[2]
     if not is_one_file(name):
         return None
-    folder = source.folder(name, path[: len(path) - len(name)], {name: size})
+    return _judged_file(path, name, source.folder(name, path[: len(path) - len(name)], {name: size}))
+
+
+def _judged_file(path: str, name: str, folder: Folder) -> Found:
     has_weights: bool | None = None
     has_optimizer: bool | None = None
+    unsure: list[str] = []
+    nan: str | None = None
     try:
         step, problems = one_file(name, folder)
-        if not problems:
+        found = problem_of(folder, name)
+        if found is not None:
+            (unsure if found.is_unsure else problems).append(found.text)
+        if not problems and found is None:
+            nan = nan_in(folder)
             has_weights, has_optimizer = contents(folder, name)
     except Exception as err:
         step, problems = read_name(name).number, [_defect(err)]
@@ -217,8 +253,10 @@ def _file(path: str, size: int, source: _Source) -> Found | None:
         format=Format.LIGHTNING if plain(name).endswith(".ckpt") else Format.ONE_FILE,
         step=step,
         root=path,
-        files={path: size},
-        problems=limited(problems),
+        files={path: folder.files[name]},
+        problems=limited([*problems, *unsure, *([nan] if nan is not None else [])]),
+        unsure=limited(unsure),
+        nan=nan,
         has_weights=has_weights,
         has_optimizer=has_optimizer,
     )
@@ -236,18 +274,6 @@ def latest_problem(raw: bytes, there: Collection[str], *, is_beside: bool) -> tu
     if not _TAG.fullmatch(tag):
         return LATEST, "the file `latest` names no tag"
     return tag, f"the file `latest` names {tag}, which is not there"
-
-
-def _mark_after_latest(prefix: str, source: _Source, found: list[Found]) -> None:
-    """DeepSpeed writes `latest` when the tag that it names is whole; the tag's files are not written after that."""
-    if prefix + LATEST not in source.times:
-        return
-    tag = (source.read(prefix + LATEST, 0, MAX_LATEST_BYTES) or b"").decode("utf-8", "replace").strip()
-    for index, item in enumerate(found):
-        if item.format is Format.DEEPSPEED and item.root == prefix + tag:
-            whole = Folder(name="", files=item.files, read=source.read, times=source.times)
-            late = late_files(whole, prefix + LATEST, item.files)
-            found[index] = replace(item, problems=(*item.problems, *late))
 
 
 def _stale_latest(prefix: str, tree: _FolderTree, read: Read, found: list[Found]) -> list[Found]:

@@ -7,19 +7,25 @@ and a person decides.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from rekindle.checkpoints.found import Format, Found
+from rekindle.checkpoints.found import Format, Found, limited
 from rekindle.checkpoints.names import plain
+from rekindle.checkpoints.shapes import Shape, Siblings, shape_of
 
 # The number of a step or an epoch, and of a metric in Lightning's `name=value`.
 _COUNT: Final = re.compile(
-    r"(?<![a-z])((?:global[_-]?step|steps?|iter(?:ation)?s?|ep(?:och)?|checkpoint|chkpt|ckpt|snapshot|model|state|weights"
+    r"(?<![a-z])((?:global[_-]?step|steps?|iter(?:ation)?s?|ep(?:och)?|(?<=-)ba|checkpoint|chkpt|ckpt|snapshot|model|state|weights"
     r"|params)[=_-]?)\d+|(=)-?\d+(?:\.\d+)?(?:e-?\d+)?",
     re.IGNORECASE,
+)
+# Of a folder above: `step-100/checkpoint.pt`. Not `model-7b`, which is the name of a run.
+_STEP_FOLDER: Final = re.compile(
+    r"(?<![a-z])((?:global[_-]?step|steps?|iter(?:ation)?s?|ep(?:och)?)[=_-]?)\d+(?![\da-z])", re.IGNORECASE
 )
 # What says when or why a checkpoint of the same run was saved. `last` and `latest` are the newest of the others.
 _NEUTRAL: Final = re.compile(
@@ -63,10 +69,31 @@ def family_of(found: Found) -> Family:
     return Family(*_pattern(found.root), found.format)
 
 
-def side_state_word(root: str) -> str | None:
-    """The word in a path by which it is not the run's own state, such as `ema`; None for none."""
-    path = _METRIC.sub("", _START.sub("", _plain_path(root)))
-    match = _BESIDE.search(path) or _BESIDE_NAME.search(path.rpartition("/")[2])
+def side_state_words(roots: Iterable[str]) -> dict[str, str | None]:
+    """For each path the word by which it is not the run's own state, such as `ema`; None for none.
+
+    What the folder of them all is called tells none of them from another: a run may be called `best-7b`.
+    """
+    all_ = list(roots)
+    above = _common_folder(all_)
+    return {root: _word_in_name(root) or _word_in_folder(root[above:]) for root in all_}
+
+
+def _common_folder(roots: Sequence[str]) -> int:
+    """How many characters of all of them are folders that they share."""
+    shared = os.path.commonpath([root.rpartition("/")[0] for root in roots]) if roots else ""
+    return len(shared) + 1 if shared else 0
+
+
+def _word_in_name(root: str) -> str | None:
+    name = _plain_path(root).rpartition("/")[2]
+    name = _START.sub("", _METRIC.sub("", name))  # in this order: `loss=2.10-step=99` is no date
+    match = _BESIDE.search(name) or _BESIDE_NAME.search(name)
+    return None if match is None else match[0].lower()
+
+
+def _word_in_folder(root: str) -> str | None:
+    match = _BESIDE.search(_START.sub("", _METRIC.sub("", root.rpartition("/")[0])))
     return None if match is None else match[0].lower()
 
 
@@ -77,42 +104,64 @@ def of_one_run(found: Sequence[Found], like: Iterable[str] = ()) -> tuple[Found,
     """
     known = {_pattern(root) for root in like}
     joined = _joined(found)
+    found = _whole_by_shape(found, joined)
+    words = side_state_words(item.root for item in found)
     whole: dict[Family, list[Found]] = {}
     for item in found:
         if item.is_complete and item.step is not None:
             whole.setdefault(joined[item.root], []).append(item)
     own = {family for family in joined.values() if (family.folder, family.name) in known}
     if not own:
-        own = {family for family, items in whole.items() if _may_be_own(items)}
+        own = {family for family, items in whole.items() if _may_be_own(items, words)}
         own = {family for family in own if any(item.has_optimizer for item in whole[family])} or own
         if len(own) > 1:
             names = " and ".join(sorted(str(family) for family in own)[:MAX_NAMED])
             why = f"which checkpoints are the run's own is not known: {names} could be"
             return tuple(_with(item, why) if item.is_complete else item for item in found)
-    return tuple(_judged(item, joined[item.root], own, whole) for item in found)
+    return tuple(_judged(item, joined[item.root], own, whole, words[item.root]) for item in found)
+
+
+def _whole_by_shape(found: Sequence[Found], joined: Mapping[str, Family]) -> tuple[Found, ...]:
+    """The same; those that lack a part of the state which others of their family have, have that as a problem."""
+    shapes: dict[Family, dict[str, Shape]] = {}
+    for item in found:
+        if item.is_complete and len(item.files) > 1:
+            start = len(item.root) + 1 if item.root else 0
+            shapes.setdefault(joined[item.root], {})[item.root] = shape_of(path[start:] for path in item.files)
+    siblings = {family: Siblings(by_root) for family, by_root in shapes.items()}
+    after = []
+    for item in found:
+        family = joined[item.root]
+        shape = shapes.get(family, {}).get(item.root)
+        missing = [] if shape is None else siblings[family].missing(item.root, shape)
+        after.append(replace(item, problems=limited(missing)) if missing else item)
+    return tuple(after)
 
 
 def _joined(found: Sequence[Found]) -> dict[str, Family]:
     """Root -> family. A name without a number (`last.ckpt`) is of the one family beside it, where there is one."""
     families = {item.root: family_of(item) for item in found}
+    beside: dict[tuple[str, Format], set[Family]] = {}
+    for family in families.values():
+        if family.name:
+            beside.setdefault((family.folder, family.format), set()).add(family)
     joined = dict(families)
     for root, family in families.items():
         if not family.name:
-            near = {
-                other
-                for other in families.values()
-                if other.name and (other.folder, other.format) == (family.folder, family.format)
-            }
-            near = {other for other in near if side_state_word(other.name) is None} or near
+            near = beside.get((family.folder, family.format), set())
+            near = {other for other in near if _word_in_name(other.name) is None} or near
             joined[root] = next(iter(near)) if len(near) == 1 else family
     return joined
 
 
-def _may_be_own(items: Sequence[Found]) -> bool:
-    return side_state_word(items[0].root) is None and not any(item.has_weights is False for item in items)
+def _may_be_own(items: Sequence[Found], words: Mapping[str, str | None]) -> bool:
+    return words[items[0].root] is None and not any(item.has_weights is False for item in items)
 
 
-def _judged(item: Found, family: Family, own: set[Family], whole: Mapping[Family, Sequence[Found]]) -> Found:
+def _judged(
+    item: Found, family: Family, own: set[Family], whole: Mapping[Family, Sequence[Found]], word: str | None
+) -> Found:
+    """word: by which its path says that it is not the run's own state."""
     if not item.is_complete:
         return item
     if item.has_weights is False:
@@ -122,7 +171,6 @@ def _judged(item: Found, family: Family, own: set[Family], whole: Mapping[Family
         if has_more and item.has_optimizer is False:
             return _with(item, "it holds no optimizer's state, which others of its name do")
         return item
-    word = side_state_word(item.root)
     if word is not None:
         return _with(item, f"its name says that it is not the run's own state ({word})")
     return _with(item, f"it is not of the run's own checkpoints ({next(iter(own))})") if own else item
@@ -142,7 +190,7 @@ def _pattern(root: str) -> tuple[str, str]:
     stem = _ENDS.sub("", stem) if "#" in stem or not stem.startswith(".") else stem
     if _NO_NUMBER.fullmatch(re.sub(r"\.[a-z]\w*$", "", stem)):
         stem = ""
-    return _START.sub("#", folder), stem
+    return _START.sub("#", _STEP_FOLDER.sub(r"\1#", folder)), stem
 
 
 def _plain_path(root: str) -> str:

@@ -8,19 +8,18 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
-from rekindle.checkpoints.discover import discover, judge_one
+from rekindle.checkpoints.discover import discover, inner_steps_of, judge_declared, judge_one
 from rekindle.checkpoints.families import of_one_run
-from rekindle.checkpoints.found import Format, Found, Read
+from rekindle.checkpoints.found import Format, Found, Read, Stamp
 from rekindle.checkpoints.names import PASSED_OVER
-from rekindle.checkpoints.sharded import LATE
-from rekindle.protocol.mailbox import ITSELF, Manifest, verify_listing
+from rekindle.checkpoints.verdict import Evidence, Fault, Problem, verdict
+from rekindle.protocol.mailbox import ITSELF, Manifest
 
 MAX_FILES = 300_000
 MAX_DEPTH = 12
-# A manifest's time is of its host's clock, a file's of the file system's or of another host's.
-CLOCKS_APART_S = 300.0
 
 
 def listing_of(directory: str | os.PathLike[str]) -> dict[str, int]:
@@ -29,11 +28,6 @@ def listing_of(directory: str | os.PathLike[str]) -> dict[str, int]:
     Raises: OSError where the directory itself cannot be read; what lies in it and cannot be read is left out.
     """
     return {path: seen.st_size for path, seen in _survey(directory).items()}
-
-
-def times_of(directory: str | os.PathLike[str]) -> dict[str, float]:
-    """Relative path -> when it was last written, in seconds of that file system. Raises: OSError, as `listing_of`."""
-    return {path: seen.st_mtime for path, seen in _survey(directory).items()}
 
 
 def _survey(directory: str | os.PathLike[str]) -> dict[str, os.stat_result]:
@@ -77,17 +71,12 @@ def reader_of(directory: str | os.PathLike[str]) -> Read:
     return read
 
 
-def discover_in(
-    directory: str | os.PathLike[str], *, like: Iterable[str] = (), has_times: bool = True
-) -> tuple[Found, ...]:
+def discover_in(directory: str | os.PathLike[str], *, like: Iterable[str] = ()) -> tuple[Found, ...]:
     """The checkpoints in a directory, newest first; those that are not the run's own have a problem that says so.
 
-    like: absolute paths known to be the run's. has_times: False where the files were not written here but fetched from
-    elsewhere, so that their times say nothing. Raises: OSError where the directory cannot be read.
+    like: absolute paths known to be the run's. Raises: OSError where the directory cannot be read.
     """
-    seen = _survey(directory)
-    times = {path: stat.st_mtime for path, stat in seen.items()} if has_times else None
-    found = discover({path: stat.st_size for path, stat in seen.items()}, reader_of(directory), times)
+    found = discover(listing_of(directory), reader_of(directory))
     top = os.path.abspath(directory)
     roots = [os.path.relpath(path, top).replace(os.sep, "/") for path in like]
     return of_one_run(found, [root for root in roots if not root.startswith("..")])
@@ -99,36 +88,49 @@ def newest_complete(
     at_most: int | None = None,
     is_barred: Callable[[str], bool] = lambda _: False,
     like: Iterable[str] = (),
-    has_times: bool = True,
 ) -> Found | None:
     """The newest complete checkpoint of the run, of known step, none beyond `at_most`; None where there is none.
 
-    `is_barred` (quarantined, say) is asked with the checkpoint's absolute path. like, has_times: see `discover_in`.
+    `is_barred` (quarantined, say) is asked with the checkpoint's absolute path. like: see `discover_in`.
     Raises: OSError where the directory cannot be read.
     """
-    for found in discover_in(directory, like=like, has_times=has_times):
+    for found in discover_in(directory, like=like):
         fits = found.step is not None and (at_most is None or found.step <= at_most)
         if fits and found.is_complete and not is_barred(path_of(directory, found)):
             return found
     return None
 
 
-def problems_at(path: str | os.PathLike[str], *, has_times: bool = False) -> tuple[str, ...]:
-    """What keeps the checkpoint at that path from being whole; empty also for one of no layout that is known.
+def judged_at(path: str | os.PathLike[str]) -> Found | None:
+    """The checkpoint at that path, None for one of no layout that is known. Raises: OSError where it cannot be read."""
+    root, files, read = _contents(path)
+    found = judge_one(root, files, read)
+    return None if found is None or found.format is Format.UNKNOWN else found  # the script knows what it saved
 
-    Raises: OSError where it cannot be read.
+
+def declared_at(path: str | os.PathLike[str], sizes: Mapping[str, int]) -> tuple[Found, Mapping[str, int]]:
+    """The same of one that the script says is a checkpoint, with the step that each of its files names, where it does.
+
+    sizes: of its files, below `path`. See `judge_declared`.
     """
+    top, root = os.path.split(os.path.abspath(path))
+    files = {root if name == ITSELF else f"{root}/{name}": size for name, size in sizes.items()}
+    read = reader_of(top)
+    return judge_declared(root, files, read), inner_steps_of(root, files, read)
+
+
+def problems_at(path: str | os.PathLike[str]) -> tuple[str, ...]:
+    """What keeps the checkpoint at that path from being whole. Raises: OSError where it cannot be read."""
+    found = judged_at(path)
+    return () if found is None else found.problems
+
+
+def _contents(path: str | os.PathLike[str]) -> tuple[str, dict[str, int], Read]:
+    """(its name, its files below that name, how to read them)."""
     top, name = os.path.split(os.path.abspath(path))
     if os.path.isfile(path):
-        found = judge_one(name, {name: os.stat(path).st_size}, reader_of(top))
-    else:
-        seen = _survey(path)
-        files = {f"{name}/{inner}": stat.st_size for inner, stat in seen.items()}
-        times = {f"{name}/{inner}": stat.st_mtime for inner, stat in seen.items()} if has_times else None
-        found = judge_one(name, files, reader_of(top), times)
-    if found is None or found.format is Format.UNKNOWN:
-        return ()  # the script knows what it saved
-    return found.problems
+        return name, {name: os.stat(path).st_size}, reader_of(top)
+    return name, {f"{name}/{inner}": size for inner, size in listing_of(path).items()}, reader_of(top)
 
 
 def path_of(directory: str | os.PathLike[str], found: Found) -> str:
@@ -137,40 +139,41 @@ def path_of(directory: str | os.PathLike[str], found: Found) -> str:
     return os.path.join(top, *found.root.split("/")) if found.root else top
 
 
-def manifest_problems(manifest: Manifest, path: str, *, has_times: bool = False) -> tuple[str, ...]:
-    """What keeps the files at `path` from being what the manifest vouches for: missing, empty, of another size.
+def sealed_at(
+    manifest: Manifest, path: str | os.PathLike[str], *, since: int | None = None, looks_inside: bool = False
+) -> tuple[Problem, ...]:
+    """What keeps the files at `path` from being those that the manifest was written for.
 
-    For roots that only the training side can see. has_times: the files were written here, not fetched from elsewhere:
-    where some but not all were written long after the manifest, another save has begun in the same folder.
+    since: see `verdict.sealed_since`. looks_inside: also whether they are whole and finite by the rules of their
+    format. Raises: OSError.
     """
-    place = Path(path)
-    if place.is_file():
-        sizes: Mapping[str, int] = {ITSELF: place.stat().st_size}
-    elif place.is_dir():
-        sizes = {item.path: size for item in manifest.files if (size := _size(place / item.path)) is not None}
-    else:
-        return (f"{path} is not there",)
-    problems = verify_listing(manifest, sizes)
-    return problems if problems or not has_times else _written_since(manifest, place)
-
-
-def _written_since(manifest: Manifest, place: Path) -> tuple[str, ...]:
-    times = {item.path: time for item in manifest.files if (time := _time(place / item.path)) is not None}
-    late = sorted(path for path, time in times.items() if time > manifest.saved_at.timestamp() + CLOCKS_APART_S)
-    if not late or len(late) == len(times):
+    if not os.path.exists(path):
+        return (Problem(Fault.INCOMPLETE, f"{os.fspath(path)} is not there"),)
+    stamps = _stamps_of(manifest, path)
+    evidence = Evidence(step=manifest.step, manifest=manifest, stamps=stamps, sealed_since=since)
+    found = verdict(evidence)
+    if not found and not looks_inside:
         return ()
-    return (f"{late[0]} was written after its manifest and others were not: {LATE}",)
+    if any(problem.fault is Fault.NOT_SEALED for problem in found) or looks_inside:
+        root, files, read = _contents(path)
+        names = None if ITSELF in stamps else {f"{root}/{item.path}" for item in manifest.files}
+        own = files if names is None else {name: size for name, size in files.items() if name in names}
+        evidence = replace(evidence, inner_steps=inner_steps_of(root, own, read))
+        if looks_inside:
+            whole = judge_declared(root, own, read)
+            evidence = replace(evidence, problems=whole.certain, nan=whole.nan)
+        found = verdict(evidence)
+    return found
 
 
-def _time(path: Path) -> float | None:
-    try:
-        return path.stat().st_mtime
-    except (OSError, ValueError):
-        return None
-
-
-def _size(path: Path) -> int | None:
-    try:
-        return path.stat().st_size
-    except (OSError, ValueError):
-        return None
+def _stamps_of(manifest: Manifest, path: str | os.PathLike[str]) -> dict[str, Stamp]:
+    place = Path(path)
+    if stat.S_ISREG(os.stat(place).st_mode):
+        return {ITSELF: Stamp.of(place)}
+    found = {}
+    for item in manifest.files:
+        try:
+            found[item.path] = Stamp.of(place / item.path)
+        except (OSError, ValueError):
+            continue
+    return found

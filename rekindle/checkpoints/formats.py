@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from itertools import islice
 from typing import Final
 
-from rekindle.checkpoints.containers import contents, numbers_in, poison_in, problem_of, step_of
+from rekindle.checkpoints.containers import STEP_KEYS, contents, numbers_in, problem_of, step_of
 from rekindle.checkpoints.found import MAX_NAMED, Folder, Format
+from rekindle.checkpoints.megatron import is_megatron, megatron
 from rekindle.checkpoints.names import STATE_ENDS, is_marker, is_temporary, read_name
 from rekindle.checkpoints.sharded import (
-    LATE,
     dcp_contents,
     dcp_problems,
     deepspeed_problems,
@@ -22,8 +22,6 @@ from rekindle.checkpoints.sharded import (
 )
 
 MAX_LOOKS: Final = 16  # files of one checkpoint that are opened to see whether they are whole
-MAX_SAMPLED_FILES: Final = 4  # of which a few tensors are sampled
-TENSOR_ENDS: Final = (".pt", ".pth", ".ckpt", ".bin", ".safetensors", ".pth.tar")
 MAX_INDEX_BYTES: Final = 16 * 1024 * 1024
 _STATE_HEAD_BYTES: Final = 64 * 1024
 _GLOBAL_STEP: Final = re.compile(rb'"global_step"\s*:\s*(\d{1,12})\s*[,}\n]')
@@ -35,22 +33,19 @@ _WEIGHTS: Final = re.compile(
     r"(?:model|pytorch_model|adapter_model|diffusion_pytorch_model)(?:_\d+)?\.(?:safetensors|bin)"
 )
 _FSDP_FILE: Final = re.compile(r"pytorch_model_fsdp(?:_\d+)?(?:_rank\d+)?\.bin")
+NEMO_WEIGHTS: Final = "weights"  # NeMo 2: a folder of DCP's, beside `context` with the run's configuration
+OWN_STATE: Final = "trainer_state.pt"  # beside the shards of `rekindle.integrations.snapshots.save_dcp`
 _HF_OWN: Final = frozenset({"training_args.bin", "optimizer.pt", "scheduler.pt", "scaler.pt", "rng_state.pth"})
 
 
 def format_of(name: str, folder: Folder) -> Format | None:
     """Whose layout this folder has; None where it matches none."""
     here = folder.here
-    if "trainer_state.json" in here:
-        return Format.HF_TRAINER
-    if "meta.pt" in here or name.endswith(".ckpt"):
+    marked = marked_format(name, folder)
+    if marked is not None:
+        return marked
+    if name.endswith(".ckpt"):
         return Format.LIGHTNING
-    if any(_RANDOM.fullmatch(path) for path in here):
-        return Format.ACCELERATE
-    if is_deepspeed(folder):
-        return Format.DEEPSPEED
-    if is_dcp(folder):
-        return Format.TORCH_DCP
     if _HF_OWN & here.keys() or any(_RNG.fullmatch(path) for path in here):
         return Format.HF_TRAINER
     if {"optimizer.bin", "scheduler.bin"} & here.keys() or any(_is_fsdp(inner) for inner in folder.folders):
@@ -60,8 +55,28 @@ def format_of(name: str, folder: Folder) -> Format | None:
     return None
 
 
+def marked_format(name: str, folder: Folder) -> Format | None:
+    """The same, only by files that no other program writes: also where a script says what it saved, this holds."""
+    here = folder.here
+    if "trainer_state.json" in here:
+        return Format.HF_TRAINER
+    if "meta.pt" in here:
+        return Format.LIGHTNING
+    if any(_RANDOM.fullmatch(path) for path in here):
+        return Format.ACCELERATE
+    if is_deepspeed(folder):
+        return Format.DEEPSPEED
+    if is_megatron(folder):
+        return Format.MEGATRON
+    if {"weights", "context"} <= set(folder.folders) and is_dcp(folder.below(NEMO_WEIGHTS)):
+        return Format.NEMO
+    if is_dcp(folder):
+        return Format.LIGHTNING if name.endswith(".ckpt") else Format.TORCH_DCP
+    return None
+
+
 def judge(format_: Format, name: str, folder: Folder) -> tuple[int | None, list[str]]:
-    """(step, problems) of a folder in that format."""
+    """(step, problems) of a folder by its layout: what is missing, or contradicts. See `damage` for the files."""
     match format_:
         case Format.HF_TRAINER:
             return _hugging_face(name, folder)
@@ -72,48 +87,57 @@ def judge(format_: Format, name: str, folder: Folder) -> tuple[int | None, list[
         case Format.DEEPSPEED:
             return _deepspeed(name, folder)
         case Format.TORCH_DCP:
-            stated = read_name(name)
-            return stated.loose if stated.step is None else stated.step, [*dcp_problems(folder), *damage(folder)]
+            return _dcp(name, folder)
+        case Format.MEGATRON:
+            return megatron(name, folder)
+        case Format.NEMO:
+            return read_name(name).step, parts_problems(folder)
         case _:
-            return read_name(name).number, ["its files have no layout that is known here, so it cannot be verified"]
+            return read_name(name).number, parts_problems(folder)
+
+
+def parts_problems(folder: Folder) -> list[str]:
+    """What is wrong with the folders in it that torch DCP or DeepSpeed wrote, whatever the whole is."""
+    problems: list[str] = []
+    for prefix, inside in folder.each_folder().items():
+        start = f"{prefix}/" if prefix else ""
+        if is_deepspeed(inside):
+            problems += [start + problem for problem in deepspeed_problems(inside)]
+        elif is_dcp(inside):
+            problems += [start + problem for problem in dcp_problems(inside)]
+    return problems
 
 
 def one_file(name: str, folder: Folder) -> tuple[int | None, list[str]]:
-    """(step, problems) of a snapshot that is one file. The content's own step wins over the name's."""
-    problem = problem_of(folder, name)
-    problems = [problem] if problem is not None else poison_in(folder, [name] if name.endswith(TENSOR_ENDS) else [])
+    """(step, problems) of a snapshot that is one file. The content's own step wins over a loose one of the name."""
     stated = read_name(name)
     if is_temporary(name):
         return stated.number, [f"{name} has a temporary name: its save or upload did not finish"]
-    if problems or stated.step is not None:
-        return stated.number if stated.step is None else stated.step, problems
-    numbers = numbers_in(folder, name, ("global_step", "global_steps", "iteration", "step", "epoch"))
+    if stated.step is not None:
+        return stated.step, []
+    numbers = numbers_in(folder, name, (*STEP_KEYS, "epoch"))
     inside = step_of(numbers)
     if inside is not None:
-        return inside, problems
+        return inside, []
     epochs = {near for epoch in numbers.get("epoch", ()) for near in (epoch - 1, epoch, epoch + 1)}
-    return (None if stated.loose in epochs else stated.loose), problems
+    return (None if stated.loose in epochs else stated.loose), []
 
 
-def damage(folder: Folder, below: str = "") -> list[str]:
-    """Empty and broken files among those that hold state; at most MAX_LOOKS are opened, the largest first."""
+def damage(folder: Folder) -> tuple[list[str], list[str]]:
+    """(certain, unsure): empty and broken files among those that hold state; at most MAX_LOOKS are opened, the largest
+    first. Unsure: files that may be whole, in a format that does not show it.
+    """
     state = {
         path: size
         for path, size in folder.files.items()
-        if path.startswith(below) and path.endswith(STATE_ENDS) and not is_marker(path) and not is_temporary(path)
+        if path.endswith(STATE_ENDS) and not is_marker(path) and not is_temporary(path)
     }
     # A rank of torch DCP that has nothing to write leaves an empty shard; those that `.metadata` names are looked at.
-    problems = [f"{path} is empty" for path, size in state.items() if size == 0 and not path.endswith(".distcp")]
+    certain = [f"{path} is empty" for path, size in state.items() if size == 0 and not path.endswith(".distcp")]
     looked = sorted((path for path, size in state.items() if size), key=lambda path: (-state[path], path))[:MAX_LOOKS]
-    problems += [problem for path in looked if (problem := problem_of(folder, path)) is not None]
-    tensors = [path for path in looked if path.endswith(TENSOR_ENDS)][:MAX_SAMPLED_FILES]
-    return problems or poison_in(folder, tensors)
-
-
-def late_files(folder: Folder, last: str, files: Iterable[str]) -> list[str]:
-    """`last` is what its writer writes last: what was written after it is of a second save, which did not finish."""
-    late = folder.written_after(last, files)
-    return [f"{LATE}: {late[0]} was written after {last}"] if late else []
+    found = [problem for path in looked if (problem := problem_of(folder, path)) is not None]
+    certain += [problem.text for problem in found if not problem.is_unsure]
+    return certain, [problem.text for problem in found if problem.is_unsure]
 
 
 # ---- Hugging Face Trainer ------------------------------------------------------------------------------------------
@@ -132,8 +156,6 @@ def _hugging_face(name: str, folder: Folder) -> tuple[int | None, list[str]]:
     if trained and not _has_optimizer(folder):  # without any of them: save_only_model, which can be resumed as it is
         problems.append("optimizer.pt is missing")
     problems += _ranks_without(here, _RNG, "rng_state_{}.pth")
-    problems += late_files(folder, "trainer_state.json", (path for path in here if _is_rank_zeros(path)))
-    problems += damage(folder)
     return (named.loose if step is None else step), problems
 
 
@@ -154,6 +176,12 @@ def _trainer_state(folder: Folder) -> tuple[int | None, list[str]]:
     return (None, ["trainer_state.json names no global_step"]) if found is None else (int(found[1]), [])
 
 
+def step_of_trainer_state(folder: Folder) -> int | None:
+    """The step that a trainer_state.json names."""
+    found = _GLOBAL_STEP.search(folder.read("trainer_state.json", 0, _STATE_HEAD_BYTES) or b"")
+    return None if found is None else int(found[1])
+
+
 # ---- Lightning -----------------------------------------------------------------------------------------------------
 
 
@@ -171,8 +199,7 @@ def _lightning(name: str, folder: Folder) -> tuple[int | None, list[str]]:
             problems.append("meta.pt is missing: the save did not finish")
         elif step is None:
             step = step_of(numbers_in(folder, "meta.pt", ("global_step",)))
-        problems += late_files(folder, "meta.pt", [".metadata"])
-    return step, [*problems, *damage(folder)]
+    return step, problems
 
 
 # ---- Accelerate ----------------------------------------------------------------------------------------------------
@@ -187,8 +214,7 @@ def _accelerate(name: str, folder: Folder) -> tuple[int | None, list[str]]:
     if not any(_RANDOM.fullmatch(path) for path in here):
         problems.append("random_states_0.pkl is missing: the save did not finish")
     problems += _ranks_without(here, _RANDOM, "random_states_{}.pkl")
-    problems += late_files(folder, "random_states_0.pkl", (path for path in here if _is_rank_zeros(path)))
-    return read_name(name).step, [*problems, *damage(folder)]
+    return read_name(name).step, problems
 
 
 # ---- DeepSpeed -----------------------------------------------------------------------------------------------------
@@ -197,7 +223,7 @@ def _accelerate(name: str, folder: Folder) -> tuple[int | None, list[str]]:
 def _deepspeed(name: str, folder: Folder) -> tuple[int | None, list[str]]:
     stated = read_name(name)
     step = _deepspeed_step(folder) if stated.step is None else stated.step
-    return step, [*deepspeed_problems(folder), *damage(folder)]
+    return step, deepspeed_problems(folder)
 
 
 def _deepspeed_step(folder: Folder) -> int | None:
@@ -205,16 +231,22 @@ def _deepspeed_step(folder: Folder) -> int | None:
     return step_of(numbers_in(folder, states[0], ("global_steps",))) if states else None
 
 
+# ---- torch DCP -----------------------------------------------------------------------------------------------------
+
+
+def _dcp(name: str, folder: Folder) -> tuple[int | None, list[str]]:
+    stated = read_name(name)
+    step = stated.loose if stated.step is None else stated.step
+    if step is None and OWN_STATE in folder.here:
+        step = step_of(numbers_in(folder, OWN_STATE, ("step",)))
+    return step, dcp_problems(folder)
+
+
 # ---- what several share --------------------------------------------------------------------------------------------
 
 
 def _is_fsdp(inner: str) -> bool:
     return re.fullmatch(r"(?:pytorch_model_fsdp|optimizer)(?:_\d+)?", inner) is not None
-
-
-def _is_rank_zeros(path: str) -> bool:
-    """Weights and optimizer in one piece, which the process writes that writes the last file too."""
-    return bool(_WEIGHTS.fullmatch(path) or _MODEL_SHARD.fullmatch(path) or path in ("optimizer.pt", "optimizer.bin"))
 
 
 def contents_of(format_: Format, folder: Folder) -> tuple[bool | None, bool | None]:
@@ -229,6 +261,8 @@ def contents_of(format_: Format, folder: Folder) -> tuple[bool | None, bool | No
             return dcp_contents(folder) if tag is None else _deepspeed_contents(folder.below(tag))
         case Format.TORCH_DCP:
             return dcp_contents(folder)
+        case Format.NEMO:
+            return dcp_contents(folder.below(NEMO_WEIGHTS))
         case _:
             return None, None
 

@@ -2,21 +2,62 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import os
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from rekindle.compat import StrEnum
+from rekindle.protocol.manifests import ManifestFile
 
 Read = Callable[[str, int, int], bytes | None]
 """(path, start, length) -> at most that many bytes from there; None where the file cannot be read. Must not raise."""
 
-CLOCK_STEP_S = 2.0  # modification times this near to each other say nothing: FAT and old NFS keep two seconds
-
-NOT_A_NUMBER = "holds weights that are not a number"  # in a problem; nothing mends such a checkpoint
-
 MAX_NAMED = 100  # missing ranks that are worked out; more say nothing new
 MAX_PROBLEMS = 10  # said of one checkpoint; the rest is counted
 MAX_PROBLEM_CHARS = 300  # of each: names of files are quoted, and may be of any length
+
+
+@dataclass(frozen=True, slots=True)
+class Stamp:
+    """What changes when a file is written again: its size, and its times and inode, or its ETag in S3.
+
+    changed_ns: when its inode was last changed, which also tells of a file that was moved or copied with its time.
+    """
+
+    bytes: int
+    mtime_ns: int | None = None
+    inode: int | None = None
+    etag: str | None = None
+    changed_ns: int | None = field(default=None, compare=False)
+
+    @classmethod
+    def of(cls, path: str | os.PathLike[str]) -> Stamp:
+        """Raises: OSError."""
+        seen = os.stat(path)
+        return cls(seen.st_size, seen.st_mtime_ns, seen.st_ino, changed_ns=seen.st_ctime_ns)
+
+    @classmethod
+    def sealed(cls, item: ManifestFile) -> Stamp:
+        """As the manifest has it."""
+        return cls(item.bytes, item.mtime_ns, item.inode, item.etag)
+
+    @property
+    def is_known(self) -> bool:
+        return self.mtime_ns is not None or self.etag is not None
+
+    @property
+    def written_ns(self) -> int | None:
+        """When it came to be what it is at the place where it lies; None where that is not known."""
+        return None if self.mtime_ns is None else max(self.mtime_ns, self.changed_ns or 0)
+
+    def is_other_than(self, sealed: Stamp) -> bool:
+        """Whether it was written since. Copies keep times to the fraction of a second, and have other inodes."""
+        if sealed.etag is not None and self.etag is not None:
+            return sealed.etag != self.etag
+        if sealed.mtime_ns is None or self.mtime_ns is None:
+            return False
+        is_coarse = sealed.mtime_ns % 1_000_000_000 == 0
+        return self.mtime_ns != sealed.mtime_ns or (is_coarse and self.inode != sealed.inode)
 
 
 class Format(StrEnum):
@@ -28,6 +69,8 @@ class Format(StrEnum):
     LIGHTNING = "lightning"
     ACCELERATE = "accelerate"
     DEEPSPEED = "deepspeed"
+    MEGATRON = "megatron"
+    NEMO = "nemo"
     UNKNOWN = "unknown"
 
 
@@ -37,7 +80,9 @@ class Found:
 
     `step` is the last step whose update it contains; None where neither its name nor its content says so for certain.
     `files` are its files, relative to the listing, with their sizes in bytes. `problems` empty: complete by the rules
-    of its format. `has_weights`, `has_optimizer`: whether it holds them; None where that is unknown.
+    of its format. `unsure`: those of the problems that are only something which its format does not show; where the
+    script or a manifest says that it is a checkpoint, they count for nothing. `nan`: the one that says where NaN is.
+    `has_weights`, `has_optimizer`: whether it holds them; None where that is unknown.
     """
 
     format: Format
@@ -45,6 +90,8 @@ class Found:
     root: str
     files: Mapping[str, int] = field(default_factory=dict)
     problems: tuple[str, ...] = ()
+    unsure: tuple[str, ...] = ()
+    nan: str | None = None
     has_weights: bool | None = None
     has_optimizer: bool | None = None
 
@@ -53,22 +100,22 @@ class Found:
         return not self.problems
 
     @property
+    def certain(self) -> tuple[str, ...]:
+        """Its problems without those that are unsure, and without NaN."""
+        return tuple(problem for problem in self.problems if problem not in self.unsure and problem != self.nan)
+
+    @property
     def total_bytes(self) -> int:
         return sum(self.files.values())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Folder:
-    """A checkpoint's files, named relative to its root, and how to look into them.
-
-    times: when each file was last written, in seconds of the one file system that they lie on; empty where that says
-    nothing (objects in S3, and files that were downloaded).
-    """
+    """A checkpoint's files, named relative to its root, and how to look into them."""
 
     name: str
     files: Mapping[str, int]
     read: Read
-    times: Mapping[str, float] = field(default_factory=dict)
 
     def below(self, prefix: str) -> Folder:
         """The folder `prefix` in it."""
@@ -78,37 +125,32 @@ class Folder:
         def read(path: str, at: int, length: int) -> bytes | None:
             return self.read(start + path, at, length)
 
-        times = {path[len(start) :]: time for path, time in self.times.items() if path.startswith(start)}
-        return Folder(name=prefix, files=inside, read=read, times=times)
+        return Folder(name=prefix, files=inside, read=read)
 
     def each_below(self) -> dict[str, Folder]:
         """Every folder directly in it, by name; the files are walked once, however many folders there are."""
         files: dict[str, dict[str, int]] = {}
-        times: dict[str, dict[str, float]] = {}
         for path, size in self.files.items():
             name, slash, inner = path.partition("/")
             if slash:
                 files.setdefault(name, {})[inner] = size
-                if path in self.times:
-                    times.setdefault(name, {})[inner] = self.times[path]
 
         def reader(name: str) -> Read:
             return lambda path, at, length: self.read(f"{name}/{path}", at, length)
 
-        return {
-            name: Folder(name=name, files=inside, read=reader(name), times=times.get(name, {}))
-            for name, inside in files.items()
-        }
+        return {name: Folder(name=name, files=inside, read=reader(name)) for name, inside in files.items()}
 
-    def written_after(self, last: str, files: Iterable[str]) -> list[str]:
-        """Those of `files` that were written after `last`, which their writer writes last.
+    def each_folder(self) -> dict[str, Folder]:
+        """Every folder at any depth that has files directly in it, with only those; "" is this one. Walked once."""
+        files: dict[str, dict[str, int]] = {}
+        for path, size in self.files.items():
+            prefix, _, name = path.rpartition("/")
+            files.setdefault(prefix, {})[name] = size
 
-        Then a second save into the same folder did not get as far. Empty where the times are not known.
-        """
-        ended = self.times.get(last)
-        if ended is None:
-            return []
-        return [path for path in files if self.times.get(path, ended) > ended + CLOCK_STEP_S]
+        def reader(prefix: str) -> Read:
+            return lambda path, at, length: self.read(f"{prefix}/{path}" if prefix else path, at, length)
+
+        return {prefix: Folder(name=prefix, files=own, read=reader(prefix)) for prefix, own in files.items()}
 
     @property
     def here(self) -> dict[str, int]:

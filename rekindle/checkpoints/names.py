@@ -9,9 +9,9 @@ from typing import Final
 from rekindle.protocol.mailbox import MAX_STEP
 
 # Words whose number is a count of optimizer steps. Sources: torchtitan (step-1000), DeepSpeed (global_step1000),
-# Megatron (iter_0001000), Lightning (epoch=0-step=100), our own examples (step-000000000100).
+# Megatron (iter_0001000), Lightning (epoch=0-step=100), Composer (ep0-ba100), our own examples (step-000000000100).
 _STEP: Final = re.compile(
-    r"(?:^|[^a-z])(?:global[_-]?step|steps?|iter(?:ation)?s?)[=_-]?(\d{1,12})(?![\da-z])", re.IGNORECASE
+    r"(?:^|[^a-z])(?:global[_-]?step|steps?|iter(?:ation)?s?|(?<=-)ba)[=_-]?(\d{1,12})(?![\da-z])", re.IGNORECASE
 )
 # Words whose number is a step by habit only: the content may know better. Hugging Face's checkpoint-N counts steps;
 # Accelerate's checkpoint_N counts saves.
@@ -21,7 +21,11 @@ _LOOSE: Final = re.compile(
 )
 _EPOCH: Final = re.compile(r"(?:^|[^a-z])ep(?:och)?[=_-]?(\d{1,12})(?![\da-z])", re.IGNORECASE)
 _BARE: Final = re.compile(r"\d{1,12}")
-_NO_NUMBER: Final = re.compile(r"(?:last|latest|checkpoint|ckpt|snapshot)(?:-v\d+)?", re.IGNORECASE)
+# Also with words before them: gpt_snapshot, checkpoint_last.
+_NO_NUMBER: Final = re.compile(
+    r"(?:[a-z]{1,20}[_-]){0,3}(?:last|latest|checkpoint|ckpt|snapshot)(?:[_-]best)?(?:-v\d+)?", re.IGNORECASE
+)
+_RANK_ZERO: Final = re.compile(r"[_-]rank[=_-]?0+$")  # Composer's only file, where it does not shard
 # One of many, never a checkpoint by itself.
 _PART: Final = re.compile(r"-\d+-of-\d+|(?:^|[^a-z])(?:rank|shard|part|chunk|fold)[=_-]?\d", re.IGNORECASE)
 _TEMPORARY: Final = re.compile(
@@ -89,9 +93,9 @@ def is_one_file(name: str) -> bool:
     """A file that may be a whole checkpoint alone, by its name (a temporary one: by its later name)."""
     final = plain(name)
     end = next((end for end in sorted(ONE_FILE_ENDS, key=len, reverse=True) if final.endswith(end)), None)
-    if end is None or _PART.search(final):
+    if end is None or _PART.search(_RANK_ZERO.sub("", final[: -len(end)])):
         return False
-    stem = final[: -len(end)]
+    stem = _RANK_ZERO.sub("", final[: -len(end)])
     if _NO_NUMBER.fullmatch(stem):
         return True
     stated = read_name(stem)

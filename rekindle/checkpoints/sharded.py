@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Final
 
 from rekindle.checkpoints.containers import numbers_in
-from rekindle.checkpoints.found import MAX_NAMED, NOT_A_NUMBER, Folder
+from rekindle.checkpoints.found import MAX_NAMED, Folder
 from rekindle.checkpoints.pickles import MAX_WALK_BYTES, is_cut_short, tokens
-from rekindle.checkpoints.tensors import MAX_SAMPLES, nan_in_items
 
-LATE: Final = "a second save into this folder did not finish"
 MAX_METADATA_BYTES: Final = 64 * 1024 * 1024
 MAX_SHARDS: Final = 100_000
 MAX_RANK: Final = 100_000
@@ -34,7 +32,7 @@ def dcp_problems(folder: Folder) -> list[str]:
     Source: torch.distributed.checkpoint.filesystem (FileSystemWriter.finish; _StorageInfo), torch 2.13. With rank-local
     metadata each rank writes `__<rank>.metadata` instead.
     """
-    names = [path for path in folder.here if _METADATA.fullmatch(path)]
+    names = metadata_names(folder)
     if not names:
         unfinished = any(".metadata.tmp" in path for path in folder.here)
         return [
@@ -63,34 +61,18 @@ def dcp_problems(folder: Folder) -> list[str]:
             problems.append(f"{shard} is empty")
         elif size < least:
             problems.append(f"{shard} has {size} bytes, .metadata needs {least}")
-    return [*problems, *_second_writer(folder, names, needed), *([] if problems else _poison(folder, names))]
+        elif size > least > 0:
+            problems.append(f"{shard} has {size} bytes, .metadata ends at {least}: it is of another save")
+    return problems
 
 
-def _second_writer(folder: Folder, names: list[str], shards: Iterable[str]) -> list[str]:
-    """`.metadata` is written when every shard is: one written later is of another save, which did not finish.
-
-    With rank-local metadata only this rank's own shards are its.
-    """
-    of_rank: dict[str, list[str]] = {"": []}
-    for shard in shards:
-        of_rank[""].append(shard)
-        of_rank.setdefault(shard.rpartition("_")[0], []).append(shard)
-    late = [
-        path for name in names for path in folder.written_after(name, of_rank.get(name.removesuffix(".metadata"), []))
-    ]
-    return [f"{LATE}: {late[0]} was written after .metadata"] if late else []
-
-
-def _poison(folder: Folder, names: list[str]) -> list[str]:
-    """NaN in some of the tensors, sampled."""
-    raw = folder.whole(min(names), MAX_WALK_BYTES) if names else None
-    shard = nan_in_items(folder, list(items_of(raw)), MAX_SAMPLES) if raw else None
-    return [] if shard is None else [f"{shard} {NOT_A_NUMBER}"]
+def metadata_names(folder: Folder) -> list[str]:
+    return [path for path in folder.here if _METADATA.fullmatch(path)]
 
 
 def dcp_contents(folder: Folder) -> tuple[bool | None, bool | None]:
     """(has weights, has an optimizer's state), by the names in `.metadata`; None where that is unknown."""
-    names = [path for path in folder.here if _METADATA.fullmatch(path)]
+    names = metadata_names(folder)
     raw = folder.whole(min(names), MAX_METADATA_BYTES) if names else None
     if not raw:
         return None, None

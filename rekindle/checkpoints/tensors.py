@@ -1,7 +1,8 @@
 """Numbers of a checkpoint's tensors, sampled: weights that are NaN are nothing to resume from.
 
 A few kilobytes of a few tensors are read. Only tensors of two and more dimensions count: a scalar or a row of metrics
-may be NaN by intent, a weight matrix is not. Infinity is not looked for: attention masks are saved with it.
+may be NaN by intent, a weight matrix is not. Where there are none (the flat partitions of DeepSpeed and of FSDP), all
+that are sampled must hold NaN. Infinity is not looked for: attention masks are saved with it.
 
 Sources: torch.serialization and torch._utils (a tensor in the pickle is `_rebuild_tensor_v2` of a persistent id
 ("storage", type, key, device, elements), then its offset and its shape), torch 2.13; safetensors' format; torch DCP
@@ -13,14 +14,13 @@ from __future__ import annotations
 import json
 import pickletools
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 from rekindle.checkpoints.found import Folder
 from rekindle.checkpoints.zips import LOCAL, Table, data_start
 
-MAX_SAMPLES: Final = 8  # tensors of one checkpoint that are looked into
 SAMPLE_BYTES: Final = 4096
 MAX_PICKLE_BYTES: Final = 512 * 1024  # some thousand tensors
 _ITEM_BYTES: Final = 8192
@@ -165,40 +165,60 @@ def torch_contents(raw: bytes) -> tuple[bool | None, bool | None]:
 # ---- sampling ------------------------------------------------------------------------------------------------------
 
 
-def nan_in_archive(folder: Folder, path: str, table: Table, raw: bytes, samples: int) -> tuple[str | None, int]:
-    """(the name of a tensor that holds NaN, how many were sampled) of a torch archive with that data.pkl."""
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where a tensor's numbers begin, and how many bytes of them there are."""
+
+    name: str
+    type: str
+    at: int
+    bytes: int
+
+
+def nan_in_archive(folder: Folder, path: str, table: Table, raw: bytes, samples: int) -> str | None:
+    """The name of a tensor that holds NaN, in a torch archive with that data.pkl; `samples` are looked into."""
     members = {member.name.rpartition("/data/")[2]: member for member in table.members if "/data/" in member.name}
-    worth = [tensor for tensor in tensors_in(raw) if tensor.type and tensor.dimensions >= 2 and tensor.key in members]
-    chosen = _spread(worth, samples)
-    for tensor in chosen:
+
+    def is_nan(tensor: Tensor) -> bool:
         member = members[tensor.key]
         head = folder.read(path, member.at, LOCAL.size + 512 + SAMPLE_BYTES) or b""
         start = data_start(head)
         if start is None or not member.is_stored:
-            continue
-        if has_nan(head[start : start + min(member.bytes, SAMPLE_BYTES)], tensor.type or ""):
-            return tensor.name, len(chosen)
-    return None, len(chosen)
+            return False
+        return has_nan(head[start : start + min(member.bytes, SAMPLE_BYTES)], tensor.type or "")
+
+    there = [tensor for tensor in tensors_in(raw) if tensor.type and tensor.key in members]
+    return _found([(tensor, tensor.name, tensor.dimensions) for tensor in there], is_nan, samples)
 
 
-def nan_in_safetensors(folder: Folder, path: str, samples: int) -> tuple[str | None, int]:
+def nan_in_safetensors(folder: Folder, path: str, samples: int) -> str | None:
     """The same of a safetensors file, whose header is whole."""
     found = header_of(folder, path)
     if found is None:
-        return None, 0
+        return None
     base, header = found
-    worth = [
-        (name, str(entry["dtype"]), int(entry["data_offsets"][0]), int(entry["data_offsets"][1]))
-        for name, entry in header.items()
-        if name != METADATA and entry.get("dtype") in _TYPES and len(entry.get("shape", ())) >= 2
-    ]
-    chosen = _spread(worth, samples)
-    for name, type_, start, end in chosen:
-        middle = start + max(end - start - SAMPLE_BYTES, 0) // 2 // 8 * 8
-        raw = folder.read(path, base + middle, min(SAMPLE_BYTES, end - middle)) or b""
-        if has_nan(raw, type_):
-            return name, len(chosen)
-    return None, len(chosen)
+
+    def is_nan(place: _Place) -> bool:
+        middle = place.at + max(place.bytes - SAMPLE_BYTES, 0) // 2 // 8 * 8
+        raw = folder.read(path, base + middle, min(SAMPLE_BYTES, place.at + place.bytes - middle)) or b""
+        return has_nan(raw, place.type)
+
+    there = []
+    for name, entry in header.items():
+        if name != METADATA and entry.get("dtype") in _TYPES:
+            start, end = (int(place) for place in entry["data_offsets"])
+            place = _Place(name, str(entry["dtype"]), start, end - start)
+            there.append((place, name, len(entry.get("shape", ()))))
+    return _found(there, is_nan, samples)
+
+
+def _found(there: Sequence[tuple[_T, str, int]], is_nan: Callable[[_T], bool], samples: int) -> str | None:
+    """there: (tensor, its name, its dimensions)."""
+    matrices = [(tensor, name) for tensor, name, dimensions in there if dimensions >= 2]
+    if matrices:
+        return next((name for tensor, name in _spread(matrices, samples) if is_nan(tensor)), None)
+    rows = _spread([(tensor, name) for tensor, name, dimensions in there if dimensions == 1], samples)
+    return rows[0][1] if rows and all(is_nan(tensor) for tensor, _ in rows) else None
 
 
 def header_of(folder: Folder, path: str) -> tuple[int, dict[str, Any]] | None:

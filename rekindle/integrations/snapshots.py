@@ -14,8 +14,7 @@ from typing import Any
 
 import torch
 
-from rekindle.checkpoints.folders import problems_at
-from rekindle.checkpoints.found import NOT_A_NUMBER
+from rekindle.checkpoints.folders import judged_at
 from rekindle.integrations.folder_save import FolderSave, remove_leftovers_once, sync
 from rekindle.integrations.rng import gathered_rng, restore_rng, rng_state
 from rekindle.integrations.torch_ranks import check_interface, dcp_group, rank_and_world
@@ -215,7 +214,8 @@ def require_whole(path: str | os.PathLike[str]) -> None:
     """A look at a few bytes of a checkpoint before it is loaded. Raises: OSError that says in a line what is wrong."""
     if not os.path.exists(path):
         raise FileNotFoundError(f"there is no checkpoint at {os.fspath(path)}")
-    problems = [problem for problem in problems_at(path) if NOT_A_NUMBER not in problem]  # it can be loaded
+    found = judged_at(path)
+    problems = [] if found is None else [problem for problem in found.problems if problem != found.nan]
     if problems:
         raise OSError(f"the checkpoint at {os.fspath(path)} is not whole: {'; '.join(problems[:3])}")
 

@@ -122,6 +122,10 @@ class Accounts:
             saved_at=job.saved_at,
         )
 
+    @property
+    def has_other_ranks(self) -> bool:
+        return self._identity.world_size > 1
+
     def on_reply(self, reply: CheckpointReply) -> None:
         self._voice.push(EventType.REPLY, at_step=reply.step, reply={"v": 1, **reply.to_wire()})
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import threading
+import weakref
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 from rekindle.monitor.base.clock import Clock
 from rekindle.monitor.base.guard import must_pass
+from rekindle.monitor.base.stacks import OWN_PREFIX
 from rekindle.monitor.base.state import RunState
 from rekindle.monitor.base.trouble import Trouble, logger
 from rekindle.monitor.link import ServiceLink
@@ -34,6 +36,7 @@ class _RunningSave:
     requests: tuple[CheckpointRequest, ...] = ()
     result: SaveResult | None = None
     took_s: float | None = None
+    writers: Sequence[threading.Thread] = ()
     is_deferred: bool = False  # the framework makes it by itself, right after the step at which it was asked for
 
 
@@ -68,6 +71,7 @@ class Saver:
         self._ended_before: dict[int, str] = {}  # plans that came to nothing before rank 0 came to their call, and why
         self._lock = threading.RLock()  # of the two above; a signal handler of the script may call the monitor
         self._deferred: _RunningSave | None = None
+        self._threads = weakref.WeakSet(threading.enumerate())  # those of the newest look
         self._times: tuple[int, int] = (-1, 0)  # the newest saved step, and how often it was saved
         self._has_stopped = False
         self.is_calling = False  # the training thread is in the script's save function
@@ -106,10 +110,12 @@ class Saver:
         """Why it failed, if it did. Raises what a user ends a run with."""
         if self._save is None:
             return "no save function was given to the monitor"
+        self._born()
         try:
             with phase:
                 self.is_calling = True
                 returned = self._save(one.step, SaveKind.EMERGENCY.value)
+            one.writers = self._born()
             one.is_deferred = returned is LATER
             if self._is_first_rank and not one.is_deferred:
                 one.result = as_result(returned)
@@ -120,6 +126,14 @@ class Saver:
         finally:
             self.is_calling = False
         return None
+
+    def _born(self) -> list[threading.Thread]:
+        """The script's threads that live now and did not when this was last asked: what they write may be a save's."""
+        there = threading.enumerate()
+        own = (thread for thread in there if not thread.name.startswith(OWN_PREFIX))
+        born = [thread for thread in own if thread not in self._threads and thread is not threading.current_thread()]
+        self._threads = weakref.WeakSet(there)
+        return born
 
     def _objection_here(self, plan: Plan) -> str:
         """Why this rank must not save now; empty where it may."""
@@ -169,13 +183,13 @@ class Saver:
         if self._has_stopped:
             logger.info("The checkpoint of step %d, saved after the run was stopped, gets no manifest", step)
             return
-        requests = self._answered_by(step)
+        requests, writers = self._answered_by(step), self._born()
         # An emergency is what was asked for here; the trainer's own word for another save does not make it one.
         own_kind = SaveKind.PERIODIC if kind is SaveKind.EMERGENCY else kind
 
         def over(failure: str | None) -> None:
             if failure is None:
-                self._submit(step, own_kind, result, requests, took_s)
+                self._submit(step, own_kind, result, requests, took_s, writers)
             else:
                 self.failed(step, failure)
                 self._cannot(requests, step, failure)
@@ -241,7 +255,7 @@ class Saver:
 
     def _end(self, one: _RunningSave, failure: str | None) -> None:
         if failure is None and one.result is not None:
-            self._submit(one.step, SaveKind.EMERGENCY, one.result, one.requests, one.took_s)
+            self._submit(one.step, SaveKind.EMERGENCY, one.result, one.requests, one.took_s, one.writers)
         else:
             self._cannot(one.requests, one.step, failure or "the save function returned no checkpoint")
 
@@ -257,6 +271,7 @@ class Saver:
         result: SaveResult,
         requests: tuple[CheckpointRequest, ...],
         took_s: float | None,
+        writers: Sequence[threading.Thread] = (),
     ) -> None:
         if self.link is None:
             return
@@ -269,6 +284,8 @@ class Saver:
                 took_s=took_s,
                 requests=requests,
                 signalled=kind is SaveKind.EMERGENCY,  # only a request or a signal leads to one
+                began=self._state.no_save_before(step),
+                writers=writers,
                 poisoned=self._state.may_be_poisoned_at(step),
                 is_loss_unread=self._state.is_loss_unread,
             )

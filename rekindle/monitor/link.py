@@ -90,6 +90,8 @@ class ServiceLink:
             hasher=self._hasher,
             manifest_of=accounts.manifest,
             upload=upload,
+            clock=clock,
+            has_others=accounts.has_other_ranks,
             on_failed=on_failed,
             on_done=self._sealed,
         )

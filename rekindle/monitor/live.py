@@ -364,11 +364,12 @@ class LiveMonitor(Monitor):
     ) -> None:
         # A value that cannot be used must not keep this rank from what the ranks agree on: errors are caught apart.
         try:
-            step_s, resumed_after_s = self._stall.stepped(self._clock.monotonic())
+            now = self._clock.monotonic()
+            step_s, resumed_after_s = self._stall.stepped(now)
             self._stopping.stepped()
             collect()
             step = step_number(step)
-            self._state.took(step, step_s, seconds(work_s, self._trouble))
+            self._state.took(step, step_s, seconds(work_s, self._trouble), now)
             if resumed_after_s is not None:
                 self._resumed(resumed_after_s)
             self._seat.given(loss)

@@ -72,6 +72,11 @@ class Required:
 
 
 @dataclass(frozen=True)
+class Sparse:
+    """A document leaves the field out where it has its default, as it did before there was such a field."""
+
+
+@dataclass(frozen=True)
 class Via:
     """The field's JSON is that of `kind`: `read` makes the value of it, `write` the other way round."""
 

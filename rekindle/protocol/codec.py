@@ -36,7 +36,7 @@ from rekindle.compat import Self
 from rekindle.protocol import form_classes as classes
 from rekindle.protocol import form_containers as containers
 from rekindle.protocol import form_scalars as scalars
-from rekindle.protocol.bounds import Items, Number, OneOf, Required, Text, Via, Whole
+from rekindle.protocol.bounds import Items, Number, OneOf, Required, Sparse, Text, Via, Whole
 from rekindle.protocol.form import Form, Schema
 from rekindle.protocol.wire import MailboxError
 
@@ -206,7 +206,9 @@ def _class(kind: Any) -> Form:
 def _fields(kind: Any) -> list[classes.Field]:
     hints = typing.get_type_hints(kind, include_extras=True)
     forms = {field.name: _form_of(hints[field.name]) for field in dataclasses.fields(kind)}
-    required = {
-        name for name, hint in hints.items() if any(isinstance(m, Required) for m in getattr(hint, "__metadata__", ()))
-    }
-    return classes.fields_of(kind, forms, required, is_document=issubclass(kind, Document))
+    marks = {name: getattr(hint, "__metadata__", ()) for name, hint in hints.items()}
+    required, sparse = (
+        {name for name, of in marks.items() if any(isinstance(mark, marker) for mark in of)}
+        for marker in (Required, Sparse)
+    )
+    return classes.fields_of(kind, forms, required, sparse, is_document=issubclass(kind, Document))

@@ -14,12 +14,13 @@ from rekindle.protocol.wire import MailboxError
 
 @dataclass(frozen=True)
 class Field:
-    """A field of a dataclass. `is_required`: an object without it is refused."""
+    """A field of a dataclass. `is_required`: an object without it is refused. `is_sparse`: a document may lack it."""
 
     name: str
     form: Form
     default: Any
     is_required: bool
+    is_sparse: bool
 
     def schema(self, written: bool) -> Schema:
         """With its default, where it is read without one."""
@@ -29,7 +30,9 @@ class Field:
         return {**schema, "default": self.form.write(self.default, True)}
 
 
-def fields_of(kind: Any, forms: Mapping[str, Form], required: Collection[str], *, is_document: bool) -> list[Field]:
+def fields_of(
+    kind: Any, forms: Mapping[str, Form], required: Collection[str], sparse: Collection[str], *, is_document: bool
+) -> list[Field]:
     """The fields. Of a document, one that takes null and has no default may be absent, because null is the same."""
     found = []
     for field in dataclasses.fields(kind):
@@ -38,7 +41,7 @@ def fields_of(kind: Any, forms: Mapping[str, Form], required: Collection[str], *
         if default is dataclasses.MISSING and is_document and form.takes_null:
             default = None
         is_required = default is dataclasses.MISSING or field.name in required
-        found.append(Field(field.name, form, default, is_required))
+        found.append(Field(field.name, form, default, is_required, field.name in sparse))
     return found
 
 
@@ -52,7 +55,8 @@ def object_(kind: Any, fields: list[Field], *, is_document: bool) -> Form:
         wire = dict(begin)
         for field in fields:
             member = getattr(value, field.name)
-            if is_document or defaults or field.is_required or not (member is field.default or member == field.default):
+            is_whole = (is_document and not field.is_sparse) or defaults or field.is_required
+            if is_whole or not (member is field.default or member == field.default):
                 wire[field.name] = member if field.form.is_plain else field.form.write(member, defaults)
         return wire
 
@@ -67,7 +71,7 @@ def object_(kind: Any, fields: list[Field], *, is_document: bool) -> Form:
     def schema(written: bool) -> Schema:
         properties: Schema = {} if tag is None else {tag: {"const": kind.__name__}}
         properties |= {field.name: field.schema(written) for field in fields}
-        needed = [*begin, *(field.name for field in fields if written or field.is_required)]
+        needed = [*begin, *(field.name for field in fields if (written and not field.is_sparse) or field.is_required)]
         return (
             {"type": "object", "properties": properties}
             | ({"required": needed} if needed else {})

@@ -14,7 +14,19 @@ from datetime import datetime
 from typing import Annotated, Any, ClassVar, Final
 
 from rekindle.compat import StrEnum
-from rekindle.protocol.bounds import Bytes, Count, Finite, Identity, Items, PlaceUri, Sha256, Text, WorldSize
+from rekindle.protocol.bounds import (
+    Bytes,
+    Count,
+    Finite,
+    Identity,
+    Items,
+    PlaceUri,
+    Sha256,
+    Sparse,
+    Text,
+    Whole,
+    WorldSize,
+)
 from rekindle.protocol.codec import Document
 from rekindle.protocol.keys import hashes_key, manifest_key
 from rekindle.protocol.lives import OfLife
@@ -65,15 +77,23 @@ def is_below(place: Place, own: Sequence[Place]) -> bool:
     )
 
 
+Nanoseconds = Annotated[int, Whole(-(2**63), 2**63 - 1)]
 FilePath = Annotated[str, Text(MAX_PATH_CHARS, check=check_path)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ManifestFile(Document):
-    """One file of a checkpoint: its path below the root, and its size."""
+    """One file of a checkpoint: its path below the root, and its size.
+
+    mtime_ns, inode: of a local file, so that one that is written again under the same name is not taken for it. etag:
+    of an object in S3. None where not the files that were sealed lie at the root, but copies of them.
+    """
 
     path: FilePath
     bytes: Bytes
+    mtime_ns: Annotated[Nanoseconds | None, Sparse()] = None
+    inode: Annotated[Annotated[int, Whole(0, 2**64 - 1)] | None, Sparse()] = None
+    etag: Annotated[Annotated[str, Text(128)] | None, Sparse()] = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

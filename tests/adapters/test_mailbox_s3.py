@@ -254,3 +254,44 @@ def test_a_doorbell_that_cannot_be_rung_costs_nothing_but_time(aws: None) -> Non
     assert S3Mailbox(Mute()).ask(job(), ask(), incident_id="inc-a", now=T0).done is Done.DONE
     assert mailbox.ask(job(), ask(), incident_id="inc-a", now=T0).done is Done.ALREADY
     assert bell(desk), "the second look rings for the first"
+
+
+def test_an_object_that_was_written_over_since_it_was_sealed_is_not_resumed_from(s3: Side) -> None:
+    """One name for all of a run's checkpoints: each manifest is of what was there then, and one is of what is there."""
+    mailbox, desk = s3
+    desk.checkpoint(100)
+    key = manifest_key(100, "lm-7b")
+    told = json.loads(desk.client.get_object(Bucket=BUCKET, Key=f"{PREFIX}/{key}")["Body"].read())
+    place = f"s3://{BUCKET}/runs/ckpt.pt"
+
+    def seal(step: int, body: bytes, *, has_etag: bool) -> None:
+        etag = desk.client.put_object(Bucket=BUCKET, Key="runs/ckpt.pt", Body=body)["ETag"].strip('"')
+        files = [{"path": ".", "bytes": len(body)} | ({"etag": etag} if has_etag else {})]
+        changes = {"step": step, "root": place, "files": files, "saved_at": f"2026-11-20T10:{step // 10}:00+00:00"}
+        desk.put(manifest_key(step, "lm-7b"), json.dumps(told | changes).encode())
+
+    def usable() -> list[int]:
+        return [view.step for view in mailbox.checkpoints(job(), [attempt()]).value if not view.problems]
+
+    seal(100, b"x" * 10, has_etag=True)
+    assert usable() == [100]
+    desk.client.put_object(Bucket=BUCKET, Key="runs/ckpt.pt", Body=b"y" * 10)
+    assert usable() == []
+    for step in (100, 120, 140):
+        seal(step, b"z" * 10, has_etag=False)  # copied there by SageMaker, which nobody sealed
+    assert usable() == [140]
+
+
+@pytest.mark.parametrize("storage", ["GLACIER", "DEEP_ARCHIVE"])
+def test_what_must_first_be_restored_from_an_archive_is_no_resume_point(s3: Side, storage: str) -> None:
+    mailbox, desk = s3
+    desk.checkpoint(100)
+    desk.checkpoint(200)
+    (newest, _) = mailbox.checkpoints(job(), [attempt()]).value
+    key = newest.root.removeprefix(f"s3://{BUCKET}/")
+    for item in desk.client.list_objects_v2(Bucket=BUCKET, Prefix=key)["Contents"]:
+        body = desk.client.get_object(Bucket=BUCKET, Key=item["Key"])["Body"].read()
+        desk.client.put_object(Bucket=BUCKET, Key=item["Key"], Body=body, StorageClass=storage)
+    views = mailbox.checkpoints(job(), [attempt()]).value
+    assert [(view.step, bool(view.problems)) for view in views] == [(200, True), (100, False)]
+    assert storage in views[0].problems[0]

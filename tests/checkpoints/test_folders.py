@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from rekindle.checkpoints.folders import discover_in, listing_of, manifest_problems, newest_complete, path_of, reader_of
+from rekindle.checkpoints.folders import discover_in, listing_of, newest_complete, path_of, reader_of, sealed_at
+from rekindle.checkpoints.verdict import texts
 from rekindle.protocol.mailbox import Manifest, ManifestFile, SaveKind
 from tests.checkpoints.made import layout, torch_archive
 
@@ -75,6 +76,10 @@ def manifest(*files: tuple[str, int]) -> Manifest:
         world_size=1,
         saved_at=datetime(2026, 11, 20, tzinfo=UTC),
     )
+
+
+def manifest_problems(manifest: Manifest, path: str) -> tuple[str, ...]:
+    return texts(sealed_at(manifest, path))
 
 
 def test_what_a_manifest_vouches_for_is_measured_where_it_lies(tmp_path: Path) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import pickle
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -101,7 +103,7 @@ def test_a_mailbox_that_cannot_be_read_leaves_the_plan_as_it_is(tmp_path: Path, 
 
 
 def sealed(tmp_path: Path, root: Path, step: int, attempt: str = "run-1", **more: object) -> Manifest:
-    sizes = {path.name: path.stat().st_size for path in root.iterdir()}
+    seen = {path.name: path.stat() for path in root.iterdir()}
     values: dict[str, object] = {
         "job_id": "lm",
         "attempt": attempt,
@@ -109,7 +111,10 @@ def sealed(tmp_path: Path, root: Path, step: int, attempt: str = "run-1", **more
         "step": step,
         "kind": SaveKind.PERIODIC,
         "root": str(root),
-        "files": tuple(ManifestFile(path=name, bytes=size) for name, size in sizes.items()),
+        "files": tuple(
+            ManifestFile(path=name, bytes=it.st_size, mtime_ns=it.st_mtime_ns, inode=it.st_ino)
+            for name, it in seen.items()
+        ),
         "world_size": 1,
         "saved_at": datetime.now(UTC),
     }
@@ -158,5 +163,32 @@ def test_a_second_save_into_a_sealed_folder_that_did_not_finish_is_noticed(tmp_p
     later = datetime.now(UTC).timestamp() + 3600
     os.utime(disk / "checkpoint-4" / "optimizer.pt", (later, later))
     assert plan_of(tmp_path, **OWN).step == 2
-    fetched = {"REKINDLE_CHECKPOINT_URI": "s3://runs-bucket/lm"}  # its times are of a download
-    assert plan_of(tmp_path, **OWN, **fetched).step == 4
+
+
+def test_a_copy_of_a_sealed_checkpoint_is_taken_where_its_content_says_its_step(tmp_path: Path, disk: Path) -> None:
+    sealed(tmp_path, disk / "checkpoint-2", 2)
+    sealed(tmp_path, disk / "checkpoint-4", 4)
+    for path in (disk / "checkpoint-4").iterdir():
+        os.utime(path, (5, 5))
+    assert plan_of(tmp_path, **OWN).step == 4
+    (disk / "checkpoint-4" / "trainer_state.json").write_bytes(b'{"global_step": 6}')
+    assert plan_of(tmp_path, **OWN).step == 2
+
+
+def test_a_file_that_was_written_over_is_never_handed_over_under_the_step_that_was_sealed(tmp_path: Path) -> None:
+    """A script with one name for all its checkpoints: a rewind after a spike would hand it the diverged state."""
+    place = laid_out(tmp_path / "runs", {"ckpt.pkl": pickle.dumps({"w": [1.0] * 100})})
+    box = DirectoryBox(str(tmp_path / "box"))
+    seen = (place / "ckpt.pkl").stat()
+    item = ManifestFile(path=".", bytes=seen.st_size, mtime_ns=seen.st_mtime_ns, inode=seen.st_ino)
+    manifest = replace(sealed(tmp_path, place, 2), root=str(place / "ckpt.pkl"), files=(item,))
+    box.put(manifest.key, manifest.to_json())
+    planned = OWN | {
+        "REKINDLE_RESUME_URI": manifest.root,
+        "REKINDLE_RESUME_STEP": "2",
+        "REKINDLE_RESUME_MANIFEST": f"{box.uri}/{manifest.key}",
+    }
+    assert plan_of(tmp_path, **planned).uri == manifest.root
+    (place / "ckpt.pkl").write_bytes(pickle.dumps({"w": [2.0] * 100}))
+    plan = plan_of(tmp_path, **planned)
+    assert (plan.uri, plan.step) == (None, None)

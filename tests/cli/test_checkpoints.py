@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,7 +19,7 @@ from rekindle.monitor.saving.measure import measure
 from rekindle.monitor.saving.saved import SaveResult
 from rekindle.protocol.hashing import hash_file
 from rekindle.protocol.mailbox import Hashes, Manifest, SaveKind
-from tests.checkpoints.made import layout
+from tests.checkpoints.made import layout, torch_archive
 from tests.checkpoints.test_folders import laid_out
 from tests.cli.conftest import Run
 
@@ -173,6 +174,33 @@ def test_hashes_find_a_changed_byte_that_sizes_cannot(run: Run, disk: Path) -> N
     weights = root / max(found.files, key=lambda item: item.bytes).path
     body = bytearray(weights.read_bytes())
     body[len(body) // 2] ^= 1
+    seen = weights.stat()
     weights.write_bytes(body)
+    os.utime(weights, ns=(seen.st_atime_ns, seen.st_mtime_ns))  # by a bad disk: no one wrote it
     assert run("checkpoints", str(disk), "--newest").out.strip() == str(root), "sizes cannot tell"
     assert run("checkpoints", str(disk), "--newest", "--hashes").out.strip() == str(disk / "checkpoint-2")
+
+
+def test_hashes_name_the_record_of_an_archive_whose_content_has_changed(run: Run, disk: Path) -> None:
+    """Without a manifest, and whatever the file's size says: torch keeps a sum of each record."""
+    path = disk / "step-7.pt"
+    path.write_bytes(torch_archive({"step": 7, "optimizer": {"param_groups": []}}))
+    assert "CRC" not in run("checkpoints", str(path), "--hashes").out
+    body = bytearray(path.read_bytes())
+    body[body.index(b"\x01" * 8)] ^= 1
+    path.write_bytes(body)
+    assert "its record archive/data/0 has other content" in run("checkpoints", str(path), "--hashes").out
+    assert "CRC" not in run("checkpoints", str(path)).out
+
+
+def test_gigabytes_that_no_rule_knows_are_named_and_are_no_success(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "state").mkdir()
+    with (tmp_path / "state" / "blob.dat").open("wb") as file:
+        file.truncate(1_500_000_000)
+    ended = run("checkpoints", str(tmp_path))
+    assert ended.code == 1
+    assert "unknown" in ended.out
+    assert "no rule knows what it is" in ended.out
+    with (tmp_path / "state" / "blob.dat").open("wb") as file:
+        file.truncate(10_000)
+    assert run("checkpoints", str(tmp_path)).code == 0

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from rekindle.checkpoints.discover import discover
-from rekindle.checkpoints.folders import discover_in, listing_of, reader_of, times_of
+from rekindle.checkpoints.folders import discover_in, listing_of, reader_of
 from rekindle.checkpoints.found import Format
 
 PRELUDE = """
@@ -131,7 +131,7 @@ def test_what_the_installed_framework_writes_is_found_and_whole(
     command = [sys.executable, "-W", "ignore", *launch, str(path), str(out)]
     done = subprocess.run(command, env=env, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=600)
     assert done.returncode == 0, done.stderr[-2000:]
-    found = discover(listing_of(out), reader_of(out), times_of(out))
+    found = discover(listing_of(out), reader_of(out))
     assert {item.format for item in found} == {format_}
     assert {item.step for item in found} == steps
     assert all(item.is_complete for item in found), [item.problems for item in found]

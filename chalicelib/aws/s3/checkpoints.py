@@ -18,7 +18,9 @@ from chalicelib.domain.model.errors import DependencyUnavailable, NotAuthorized,
 from chalicelib.domain.model.evidence import FORENSIC, is_forensic
 from chalicelib.domain.model.observation import CheckpointView
 from chalicelib.domain.run.checkpoint_choice import wanted_of
+from rekindle.checkpoints.found import Stamp
 from rekindle.checkpoints.marks import MAX_MARK_BYTES, PROBLEM, QuarantineMark, mark_key, quarantine_prefix
+from rekindle.checkpoints.verdict import Evidence, sealed_since, texts, verdict
 from rekindle.protocol.mailbox import (
     MAX_MANIFEST_BYTES,
     OUTSIDE,
@@ -29,7 +31,6 @@ from rekindle.protocol.mailbox import (
     manifest_prefix,
     parse_key,
     relative_path,
-    verify_listing,
 )
 
 if TYPE_CHECKING:
@@ -107,7 +108,11 @@ class S3Checkpoints:
         """Those worth reading. Where all that were read from the newest on, or from a `near` step on, are damaged, the
         next older ones are read as well until one is not: what is passed over unread would be lost progress.
         """
-        views = {item.key: self._checkpoint(job, mailbox, item, attempts) for item in chosen(listed, attempts, near)}
+        manifests: dict[str, Manifest] = {}
+        views = {
+            item.key: self._checkpoint(job, mailbox, item, attempts, manifests)
+            for item in chosen(listed, attempts, near)
+        }
         own = [item for item in listed if (key := parse_key(item.key)) is not None and key.name in attempts]
         more = MAX_MORE
         for limit in (None, *near):
@@ -116,12 +121,23 @@ class S3Checkpoints:
                     continue
                 if item.key not in views and more:
                     more -= 1
-                    views[item.key] = self._checkpoint(job, mailbox, item, attempts)
+                    views[item.key] = self._checkpoint(job, mailbox, item, attempts, manifests)
                 if item.key not in views or not (views[item.key].problems or views[item.key].fenced):
                     break
+        for name, manifest in manifests.items():
+            retired = verdict(Evidence(manifest=manifest, sealed_since=sealed_since(manifest, manifests.values())))
+            views[name] = replace(views[name], problems=(*views[name].problems, *texts(retired)))
         return list(views.values())
 
-    def _checkpoint(self, job: Job, root: Place, item: Listed, attempts: Mapping[str, Attempt]) -> CheckpointView:
+    def _checkpoint(
+        self,
+        job: Job,
+        root: Place,
+        item: Listed,
+        attempts: Mapping[str, Attempt],
+        manifests: dict[str, Manifest],
+    ) -> CheckpointView:
+        """manifests: where that of a checkpoint which may count is left, by its key."""
         key = parse_key(item.key)
         assert key is not None and key.step is not None  # noqa: S101, PT018 - is_manifest has checked it
         view = CheckpointView(
@@ -154,6 +170,7 @@ class S3Checkpoints:
         )
         if view.fenced:
             return view  # never resumed from, so not worth a listing
+        manifests[item.key] = manifest
         # A trainer may name its folder by the attempt, so that it lies beside the declared one. In another bucket lie
         # another owner's files, or files of no known owner.
         own = {place.bucket for place in (root, _place(job.checkpoints)) if place is not None}
@@ -168,12 +185,18 @@ class S3Checkpoints:
         if root.bucket is None:
             return ("its files lie on a file system that the service cannot see",)
         try:
-            listing = {item.key: item.bytes for item in self._objects.below(root, folder=False)}
+            listing = {item.key: item for item in self._objects.below(root, folder=False)}
         except (Permanent, NotAuthorized) as err:
             return (f"its files cannot be listed: {err}"[:200],)
-        sizes = {path: size for key, size in listing.items() if (path := relative_path(root.path, key)) is not None}
-        problems = verify_listing(manifest, sizes)
-        return problems if len(problems) <= 10 else (*problems[:10], f"and {len(problems) - 10} more")
+        files = {path: item for key, item in listing.items() if (path := relative_path(root.path, key)) is not None}
+        own = {item.path: files[item.path] for item in manifest.files if item.path in files}
+        evidence = Evidence(
+            step=manifest.step,
+            manifest=manifest,
+            stamps={path: Stamp(item.bytes, etag=item.etag) for path, item in own.items()},
+            classes={path: item.storage for path, item in own.items()},
+        )
+        return texts(verdict(evidence))
 
     # ---- without one -----------------------------------------------------------------------------------------------
 

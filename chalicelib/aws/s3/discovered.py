@@ -19,10 +19,11 @@ from chalicelib.domain.model.errors import NotAuthorized
 from chalicelib.domain.model.observation import CheckpointView
 from chalicelib.domain.run.checkpoint_choice import attributed, wanted_of
 from rekindle.checkpoints.discover import discover, latest_problem
-from rekindle.checkpoints.families import of_one_run, side_state_word
+from rekindle.checkpoints.families import of_one_run, side_state_words
 from rekindle.checkpoints.formats import format_of
 from rekindle.checkpoints.found import Folder, Format
 from rekindle.checkpoints.names import PASSED_OVER, is_numbered, is_one_file, is_temporary, plain, read_name
+from rekindle.checkpoints.verdict import Evidence, texts, verdict
 from rekindle.protocol.mailbox import Place, relative_path
 
 if TYPE_CHECKING:
@@ -72,11 +73,9 @@ class S3Discovery:
             NotAuthorized: the place may not be listed.
         """
         candidates, stale = self._candidates(place)
-        candidates = [
-            item
-            for item in candidates
-            if item.number not in skip_steps and side_state_word(_below(place, item.place.path)) is None
-        ]
+        candidates = [item for item in candidates if item.number not in skip_steps]
+        words = side_state_words(_below(place, item.place.path) for item in candidates)
+        candidates = [item for item in candidates if words[_below(place, item.place.path)] is None]
         views = list(stale)
         judged: list[tuple[str, Found, list[datetime]]] = []
         for candidate in _worth_a_listing(candidates, near):
@@ -88,8 +87,10 @@ class S3Discovery:
                 if found.step is None or found.step in skip_steps or found.format is Format.UNKNOWN:
                     continue  # nothing that a resume point could be: of no known step or layout
                 times = [files[base + path].modified_at for path in found.files]
+                classes = {path: files[base + path].storage for path in found.files}
+                archived = texts(verdict(Evidence(classes=classes)))
                 if times:
-                    judged.append((base, found, times))
+                    judged.append((base, replace(found, problems=(*found.problems, *archived)), times))
         roots = [replace(found, root=_below(place, base + found.root)) for base, found, _ in judged]
         own = of_one_run(roots, [_below(place, Place.parse(root).path) for root in like])
         for (base, found, times), view in zip(judged, own, strict=True):

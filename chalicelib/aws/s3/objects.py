@@ -24,6 +24,8 @@ class Listed:
     key: str
     bytes: int
     modified_at: datetime
+    etag: str | None = None
+    storage: str = "STANDARD"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,4 +148,10 @@ class S3Objects:
 
 
 def _listed(entry: dict[str, Any]) -> Listed:
-    return Listed(key=entry["Key"], bytes=int(entry["Size"]), modified_at=entry["LastModified"])
+    return Listed(
+        key=entry["Key"],
+        bytes=int(entry["Size"]),
+        modified_at=entry["LastModified"],
+        etag=entry.get("ETag", "").strip('"') or None,
+        storage=entry.get("StorageClass", "STANDARD"),
+    )

@@ -10,19 +10,20 @@ from __future__ import annotations
 import argparse
 import getpass
 import sys
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+import zipfile
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
-from rekindle.checkpoints.discover import discover, order
-from rekindle.checkpoints.families import of_one_run
-from rekindle.checkpoints.folders import listing_of, reader_of, times_of
-from rekindle.checkpoints.found import Found, Read
+from rekindle.checkpoints.discover import order
+from rekindle.checkpoints.found import Found
 from rekindle.checkpoints.marks import QuarantineMark, mark_key, quarantine_prefix
+from rekindle.checkpoints.records import broken_record
 from rekindle.cli.terminal.confirm import ask
 from rekindle.cli.terminal.output import out, out_json
+from rekindle.cli.tools.checkpoint_files import files_at, judged, unknown
 from rekindle.client.errors import BadFile, CommandFailed, NotFound, Unreachable, UsageError
 from rekindle.client.table import Column, Style, clean, render
 from rekindle.compat import UTC
@@ -31,7 +32,6 @@ from rekindle.monitor.mail.boxes import Box, open_box
 from rekindle.protocol.hashing import verify_hashes
 from rekindle.protocol.mailbox import Hashes, MailboxError, Manifest, Place, hashes_key, manifest_prefix
 
-MAX_KEYS: Final = 300_000
 _COLUMNS: Final = (
     Column("step", right=True),
     Column("format"),
@@ -49,7 +49,9 @@ def register(commands: Any) -> None:
     parser.add_argument("path", metavar="PATH|s3://BUCKET/PREFIX")
     parser.add_argument("--json", action="store_true", help="for machines")
     parser.add_argument("--mailbox", metavar="URI", help="where its quarantine marks are (default: the same place)")
-    hashes = "also read back each file that was hashed after it was sealed, and compare (a folder only)"
+    hashes = (
+        "also read files back: compare with the hashes of the seal, and archives with their own CRC-32 (a folder only)"
+    )
     parser.add_argument("--hashes", action="store_true", help=hashes)
     act = parser.add_mutually_exclusive_group()
     act.add_argument("--newest", action="store_true", help="print only where the newest usable one lies, for a script")
@@ -61,17 +63,21 @@ def register(commands: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Look, or write one mark. 0 also where checkpoints are damaged: telling that is what it is for."""
+    """Look, or write one mark. 0 also where checkpoints are damaged: telling that is what it is for.
+
+    1 where gigabytes lie there that no rule knows: then it is not known whether there are others.
+    """
     try:
         place = _place(args.path, "PATH")
         box = open_box(_mailbox(args, place).uri, Clients())
         if args.quarantine is not None or args.lift is not None:
             return _mark(args, place, box)
-        listing, read, times = _contents(place)
-        marks = _marks(box)
-        found = [_judged(item, place, marks) for item in of_one_run(discover(listing, read, times))]
+        manifests, marks = _manifests(box), _marks(box)
+        files = files_at(place)
+        found = [_judged(item, place, marks) for item in judged(files, place, manifests)]
+        strange = unknown(files, found)
         if args.hashes:
-            found = _compared(found, place, box)
+            found = _compared(found, place, manifests, box)
     except MailboxError as err:
         raise UsageError(str(err)) from err
     except FileNotFoundError as err:
@@ -85,10 +91,10 @@ def run(args: argparse.Namespace) -> int:
     if args.newest:
         return _newest(found, place)
     if args.json:
-        out_json([_wire(item, place) for item in found])
+        out_json([_wire(item, place) for item in (*found, *strange)])
     else:
-        _print_table(found, place)
-    return 0
+        _print_table([*found, *strange], place)
+    return 1 if strange else 0
 
 
 def _place(text: str, name: str) -> Place:
@@ -112,52 +118,6 @@ def _mailbox(args: argparse.Namespace, place: Place) -> Place:
 # ---- what there is -------------------------------------------------------------------------------------------------
 
 
-def _contents(place: Place) -> tuple[Mapping[str, int], Read, Mapping[str, float] | None]:
-    """Sizes, how to read, and when each file was written; the latter means nothing in S3."""
-    if place.bucket is None:
-        path = Path(place.path or "/")
-        if path.is_file():
-            return {path.name: path.stat().st_size}, reader_of(path.parent), None
-        return listing_of(path), reader_of(path), times_of(path)
-    objects = _Objects(client=Clients().get("s3"), place=place)
-    return dict(objects.listing()), objects.read, None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Objects:
-    """Objects below an S3 prefix."""
-
-    client: Any
-    place: Place
-
-    @property
-    def prefix(self) -> str:
-        return f"{self.place.path}/" if self.place.path else ""
-
-    def listing(self) -> Iterator[tuple[str, int]]:
-        """Raises: NotFound where nothing lies there."""
-        pages = self.client.get_paginator("list_objects_v2")
-        asked = {"Bucket": self.place.bucket, "Prefix": self.prefix, "PaginationConfig": {"MaxItems": MAX_KEYS}}
-        count = 0
-        for page in pages.paginate(**asked):
-            for entry in page.get("Contents", ()):
-                count += 1
-                yield entry["Key"][len(self.prefix) :], int(entry["Size"])
-        if not count:
-            raise NotFound(f"{clean(self.place.uri)}: nothing lies there")
-
-    def read(self, path: str, start: int, length: int) -> bytes | None:
-        if length < 1:
-            return b""
-        asked = f"bytes={start}-{start + length - 1}"
-        try:
-            answer = self.client.get_object(Bucket=self.place.bucket, Key=self.prefix + path, Range=asked)
-        except self.client.exceptions.ClientError:  # not there any more, not ours to read, or shorter than listed
-            return None
-        body: bytes = answer["Body"].read(length)
-        return body
-
-
 def _marks(box: Box) -> Mapping[str, QuarantineMark | None]:
     """Key of each mark -> the mark, None for one that cannot be read, which counts all the same."""
     found: dict[str, QuarantineMark | None] = {}
@@ -178,15 +138,20 @@ def _judged(found: Found, place: Place, marks: Mapping[str, QuarantineMark | Non
     return replace(found, problems=(*found.problems, problem))
 
 
-def _compared(found: list[Found], place: Place, box: Box) -> list[Found]:
-    """The same, each with the files as problems whose content is not what was sealed. Tells what was compared."""
+def _compared(found: list[Found], place: Place, sealed: Sequence[Manifest], box: Box) -> list[Found]:
+    """The same, each with the files as problems whose content is not what was sealed, or not what they say themselves.
+
+    Tells what was compared.
+    """
     if place.bucket is not None:
         raise UsageError("--hashes: reads files of a folder; those in S3 are not hashed")
-    manifests = _manifests(box)
+    manifests = {Place.parse(manifest.root, "root").uri: manifest for manifest in sealed}  # the newest step stays
     after = []
     for item in found:
         root = _root(item, place)
         manifest = manifests.get(root)
+        records = _broken_records(item, place)
+        item = replace(item, problems=(*item.problems, *records))
         if manifest is None:
             print(f"{clean(root)}: no manifest, so no hashes", file=sys.stderr)
             after.append(item)
@@ -197,13 +162,27 @@ def _compared(found: list[Found], place: Place, box: Box) -> list[Found]:
     return after
 
 
-def _manifests(box: Box) -> Mapping[str, Manifest]:
-    """Root -> its manifest, of the newest step. One that cannot be read says nothing."""
-    found: dict[str, Manifest] = {}
-    for key in box.names(manifest_prefix()):  # oldest first
+def _broken_records(item: Found, place: Place) -> list[str]:
+    """By the sums that archives keep of their own records."""
+    folder = Path(place.path)
+    folder = folder.parent if folder.is_file() else folder
+    found = []
+    for path in sorted(item.files):
         try:
-            manifest = Manifest.from_json(box.get(key) or b"")
-            found[Place.parse(manifest.root, "root").uri] = manifest
+            record = broken_record(folder / path) if zipfile.is_zipfile(folder / path) else None
+        except (OSError, zipfile.BadZipFile):  # told by its format's rules
+            continue
+        if record is not None:
+            found.append(f"{path}: its record {record} has other content than its CRC-32 says")
+    return found
+
+
+def _manifests(box: Box) -> list[Manifest]:
+    """Oldest first. One that cannot be read says nothing."""
+    found = []
+    for key in box.names(manifest_prefix()):
+        try:
+            found.append(Manifest.from_json(box.get(key) or b""))
         except MailboxError:
             continue
     return found

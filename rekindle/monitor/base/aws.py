@@ -39,12 +39,12 @@ class Clients:
                 self._made[service] = self._make(service)
             return self._made[service]
 
-    def objects(self, bucket: str, prefix: str, limit: int = MAX_OBJECTS) -> Iterator[tuple[str, int]]:
-        """(key, bytes) below a prefix, at most `limit`. Raises: AwsUnavailable; botocore's errors."""
+    def objects(self, bucket: str, prefix: str, limit: int = MAX_OBJECTS) -> Iterator[tuple[str, int, str]]:
+        """(key, bytes, ETag) below a prefix, at most `limit`. Raises: AwsUnavailable; botocore's errors."""
         pages: Any = self.get("s3").get_paginator("list_objects_v2")
         for page in pages.paginate(Bucket=bucket, Prefix=prefix, PaginationConfig={"MaxItems": limit}):
             for item in page.get("Contents", ()):
-                yield item["Key"], item["Size"]
+                yield item["Key"], item["Size"], item.get("ETag", "").strip('"')
 
     def _make(self, service: str) -> Any:
         try:

@@ -14,6 +14,7 @@ from rekindle.protocol.mailbox import LossState
 DURATIONS_KEPT = 101
 RECENT = 8
 LOSSES_KEPT = 4096  # steps whose loss a manifest may still ask for, where a save is sealed long after it began
+CALLS_KEPT = 1024  # calls of `step`, for how long ago a save can have begun
 FORGET_AFTER_STEPS = 10  # a bad value that many steps after the last one begins a new stretch, and is reported again
 # One value that is not finite may be a skipped step, which costs nothing; poisoned weights give nothing else any more.
 ACT_AFTER = 3  # bad steps in a row
@@ -104,6 +105,7 @@ class RunState:
         self.died_of = ""  # the error that ended it
         self.durations: deque[float] = deque(maxlen=DURATIONS_KEPT)
         self.work: deque[float] = deque(maxlen=DURATIONS_KEPT)
+        self._calls: deque[tuple[int, float]] = deque(maxlen=CALLS_KEPT)
         self.saving_s: float | None = None  # how long the newest phase "saving" took
         self._lock = threading.RLock()  # a signal handler of the script may call the monitor inside itself
         self._loss: float | None = None
@@ -115,14 +117,28 @@ class RunState:
         self._bad_step: int | None = None  # of the newest value of any kind that was not finite
         self._own_bad_step: int | None = None  # of a rank's own one, until a later loss is finite
 
-    def took(self, step: int, step_s: float | None, work_s: float | None) -> None:
+    def took(self, step: int, step_s: float | None, work_s: float | None, now: float = 0.0) -> None:
+        """now: by the monotonic clock."""
         self.step = step
+        self._calls.append((step, now))
         if self.first_step is None:
             self.first_step = step
         if step_s is not None:
             self.durations.append(step_s)
         if work_s is not None:
             self.work.append(work_s)
+
+    def no_save_before(self, step: int) -> float | None:
+        """By the monotonic clock, a time before which no save of `step` can have begun; None where that is not known.
+
+        The step before it was over by then. One more is left for scripts that count differently when they save.
+        """
+        newest = self.step
+        if newest is None:
+            return None
+        limit = min(step, newest) - 1
+        calls = list(self._calls)  # in one go: the training thread appends meanwhile
+        return next((at for called, at in reversed(calls) if called < limit), None)
 
     def see_loss(self, step: int, loss: float) -> tuple[BadStretch | None, bool]:
         """Take note of a loss.

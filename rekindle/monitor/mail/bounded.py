@@ -102,7 +102,7 @@ class BoundedClients(Clients):
         super().__init__()
         self._budget = budget
 
-    def objects(self, bucket: str, prefix: str, limit: int = MAX_OBJECTS) -> Iterator[tuple[str, int]]:
+    def objects(self, bucket: str, prefix: str, limit: int = MAX_OBJECTS) -> Iterator[tuple[str, int, str]]:
         yield from self._budget.call(lambda: list(super(BoundedClients, self).objects(bucket, prefix, limit)))
 
 

@@ -200,7 +200,7 @@ class S3Box:
     def names(self, prefix: str) -> tuple[str, ...]:
         base = self._place.join("").path
         listed = self._clients.objects(self._bucket, base + prefix, MAX_LISTED)
-        return tuple(sorted(key[len(base) :] for key, _ in listed))
+        return tuple(sorted(key[len(base) :] for key, _, _ in listed))
 
 
 def open_box(uri: str, clients: Clients) -> Box:

@@ -16,11 +16,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from rekindle.checkpoints.found import Stamp
 from rekindle.monitor.base.clock import Clock
 from rekindle.monitor.base.trouble import Trouble
 from rekindle.monitor.mail.boxes import Box
 from rekindle.monitor.mail.failures import mailbox_failed
-from rekindle.monitor.saving.measure import Stamp
 from rekindle.protocol.hashing import Interrupted, hash_file, verify_hashes
 from rekindle.protocol.mailbox import ITSELF, Hashes, Key, MailboxError, Manifest, hashes_key, manifest_key
 

@@ -7,28 +7,39 @@ its bytes are is found later, by `hashing`.
 from __future__ import annotations
 
 import os
+import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from rekindle.checkpoints.containers import problem_of
-from rekindle.checkpoints.folders import reader_of
-from rekindle.checkpoints.formats import judge
-from rekindle.checkpoints.found import Folder, Format
-from rekindle.checkpoints.names import is_temporary
-from rekindle.checkpoints.sharded import dcp_problems, deepspeed_problems, is_dcp, is_deepspeed
+from rekindle.checkpoints.folders import declared_at
+from rekindle.checkpoints.found import Stamp
+from rekindle.checkpoints.names import STATE_ENDS, is_temporary
+from rekindle.checkpoints.verdict import OF_ANOTHER, Evidence, Fault, Problem, texts, verdict
 from rekindle.monitor.base.aws import Clients
+from rekindle.monitor.saving.file_clock import file_time_of
 from rekindle.monitor.saving.saved import SaveResult
 from rekindle.protocol.mailbox import ITSELF, MAX_FILES, ManifestFile, Place, check_path, relative_path
 
 # Empty by intent, and no part of the state: completion marks and lock files. Any other empty file is a damaged one.
 MARKERS: Final = ("_SUCCESS", ".complete", ".lock")
 SETTLE_S: Final = 0.1  # between two looks at the files: one that is still being written has changed
-MAX_LOOKS: Final = 16  # files of one checkpoint that are opened, the largest first
-_ZIP_HEAD: Final = b"PK\x03\x04"
-_ZIP_ENDS: Final = (".pt", ".pth", ".ckpt", ".bin", ".npz", ".pth.tar")
+_TENSORS: Final = tuple(end for end in STATE_ENDS if end != ".json")
+# Functions of the standard library in which a thread waits for its next work: (file, function). A pool's waits in C.
+_IDLE: Final = frozenset(
+    {
+        *(("queue.py", "get"), ("connection.py", "poll"), ("connection.py", "wait"), ("connection.py", "recv")),
+        *(("selectors.py", "select"), ("socket.py", "accept"), ("socketserver.py", "serve_forever")),
+    }
+)
+_IDLE_ON_TOP: Final = _IDLE | {("thread.py", "_worker")}
+IDLE_DEPTH: Final = 5  # frames from the top that are looked at
+WRITER_QUIET_S: Final = (
+    5.0  # unchanged for so long, while a thread lives that the save began and that may be its writer
+)
 
 
 class SaveIncomplete(Exception):
@@ -36,101 +47,135 @@ class SaveIncomplete(Exception):
 
 
 class SaveUnsettled(Exception):
-    """A file changed between two reads of it: its writer is still at work."""
+    """Its writer is still at work, or not all of it can be seen yet: a file has changed meanwhile, or is missing."""
 
 
 class Preempted(Exception):
     """Something more urgent waits; measure this one later."""
 
 
-@dataclass(frozen=True, slots=True)
-class Stamp:
-    """What changes when a local file is written again."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """What is said of a save. began: by the monotonic clock, before which nothing of it can have been written; None
+    where that is not known. writers: threads that were born while it was made.
+    """
 
-    bytes: int
-    mtime_ns: int
-    inode: int
-
-    @classmethod
-    def of(cls, path: Path) -> Stamp:
-        """Raises: OSError."""
-        seen = path.stat()
-        return cls(seen.st_size, seen.st_mtime_ns, seen.st_ino)
+    step: int | None = None
+    began: float | None = None
+    writers: Sequence[threading.Thread] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredSave:
-    """A save's files. `root` is an absolute path or a URI; `stamps` are those of local files, by their names."""
+    """A save's files. `root` is an absolute path or a URI; `stamps` are those of local files, by their names.
+
+    nan: where its tensors hold NaN, in words; None where none was seen.
+    """
 
     root: str
     files: tuple[ManifestFile, ...]
     stamps: Mapping[str, Stamp] = field(default_factory=dict)
+    nan: str | None = None
 
 
-def measure(result: SaveResult, clients: Clients, *, is_preempted: Callable[[], bool] = lambda: False) -> MeasuredSave:
+def measure(
+    result: SaveResult,
+    clients: Clients,
+    *,
+    claim: Claim | None = None,
+    is_preempted: Callable[[], bool] = lambda: False,
+) -> MeasuredSave:
     """The files of a save. Never on the training thread: a file system may be slow.
 
     is_preempted: asked between files; a save with many of them gives way. Objects in S3 are listed, not read.
     Raises: SaveIncomplete, SaveUnsettled, Preempted, OSError, MailboxError, botocore's errors.
     """
+    claim = claim or Claim()
     raw = os.fspath(result.path)
     if raw.startswith("s3://"):
         place = Place.parse(raw, "path")
         files = tuple(_objects(place, result.files, clients))
         if not files:
-            raise SaveIncomplete(f"{place.uri} holds no file")
+            raise SaveUnsettled(f"{place.uri} holds no file")
         return MeasuredSave(root=place.uri, files=files)
     place = Place.parse(raw if raw.startswith("file://") else str(Path(raw).absolute()), "path")
     root = Path(place.path)
     before = _stamps(root, result.files, is_preempted)
     if not before:
-        raise SaveIncomplete(f"{place.uri} holds no file")
-    threading.Event().wait(SETTLE_S)
+        raise SaveUnsettled(f"{place.uri} holds no file")
+    _settle(root, before, claim)
     if _stamps(root, result.files, is_preempted) != before:
         raise SaveUnsettled("its files are still being written")
     for name, stamp in before.items():
         if stamp.bytes == 0:
-            raise SaveIncomplete(f"{_name(root, name)} is empty")
-    problems = damage(root, {name: stamp.bytes for name, stamp in before.items()})
-    if problems:
-        raise SaveIncomplete("; ".join(problems[:3]))
-    files = tuple(ManifestFile(path=name, bytes=before[name].bytes) for name in sorted(before))
-    return MeasuredSave(root=place.uri, files=files, stamps=before)
+            raise SaveUnsettled(f"{_name(root, name)} is empty")
+    found, steps = declared_at(root, {name: stamp.bytes for name, stamp in before.items()})
+    begun_at = None if claim.began is None else file_time_of(claim.began, root)
+    evidence = Evidence(step=claim.step, inner_steps=steps, problems=found.certain, begun_at=begun_at, stamps=before)
+    _insist(verdict(evidence))
+    files = tuple(
+        ManifestFile(path=name, bytes=before[name].bytes, mtime_ns=before[name].mtime_ns, inode=before[name].inode)
+        for name in sorted(before)
+    )
+    return MeasuredSave(root=place.uri, files=files, stamps=before, nan=found.nan)
 
 
-def damage(root: Path, sizes: Mapping[str, int]) -> list[str]:
-    """What shows that files of a local save are cut short or missing; without a known layout: nothing.
-
-    Only what is certain counts: the trainer declared this a checkpoint, and a rule that guesses the layout must not
-    contradict it.
-    """
-    if ITSELF in sizes:
-        folder = Folder(name="", files={root.name: sizes[ITSELF]}, read=reader_of(root.parent))
-        return _broken_files(folder)
-    folder = Folder(name=root.name, files=sizes, read=reader_of(root))
-    if "trainer_state.json" in folder.here:
-        return judge(Format.HF_TRAINER, root.name, folder)[1]
-    problems: list[str] = []
-    inner = {name.rpartition("/")[0] for name in sizes}
-    for prefix in sorted(inner):
-        below = folder.below(prefix) if prefix else folder
-        if is_deepspeed(below):
-            problems += [f"{prefix}/{problem}" if prefix else problem for problem in deepspeed_problems(below)]
-        elif is_dcp(below):
-            problems += [f"{prefix}/{problem}" if prefix else problem for problem in dcp_problems(below)]
-    return problems + _broken_files(folder)
+def _insist(problems: Sequence[Problem]) -> None:
+    """Raises: SaveIncomplete, SaveUnsettled where a writer that is still at work would explain it."""
+    if not problems:
+        return
+    why = "; ".join(texts(problems)[:3])
+    if all(problem.fault in OF_ANOTHER and problem.fault is not Fault.OLD for problem in problems):
+        raise SaveIncomplete(why)
+    raise SaveUnsettled(why)
 
 
-def _broken_files(folder: Folder) -> list[str]:
-    """Archives without their end, and .safetensors that are not as long as their headers say."""
-    largest = sorted(folder.files, key=lambda path: (-folder.files[path], path))[:MAX_LOOKS]
-    problems = []
-    for path in largest:
-        is_archive = path.endswith(_ZIP_ENDS) and folder.read(path, 0, len(_ZIP_HEAD)) == _ZIP_HEAD
-        if is_archive or path.endswith(".safetensors"):
-            problem = problem_of(folder, path)
-            problems += [problem] if problem is not None else []
-    return problems
+def _settle(root: Path, stamps: Mapping[str, Stamp], claim: Claim) -> None:
+    """Wait for a moment without a change. Raises: SaveUnsettled where it has a writer that is at work."""
+    threading.Event().wait(SETTLE_S)
+    if _is_open(root):
+        raise SaveUnsettled("a file of it is open for writing")
+    if not any(_may_write(thread) for thread in claim.writers):
+        return
+    newest = max((stamp.written_ns or 0 for stamp in stamps.values()), default=0) / 1e9
+    now = file_time_of(time.monotonic(), root)
+    if now is None or now - newest < WRITER_QUIET_S:
+        raise SaveUnsettled("a thread that the save began is still at work")
+
+
+def _may_write(thread: threading.Thread) -> bool:
+    """Whether it lives, and does not wait for work or for a message, as the threads of pools and of loaders do."""
+    frame = sys._current_frames().get(thread.ident or 0) if thread.is_alive() else None
+    if frame is None:
+        return False
+    for depth in range(IDLE_DEPTH):
+        if frame is None:
+            return True
+        if (os.path.basename(frame.f_code.co_filename), frame.f_code.co_name) in (_IDLE if depth else _IDLE_ON_TOP):
+            return False
+        frame = frame.f_back
+    return True
+
+
+def _is_open(root: Path) -> bool:
+    """Whether this process has a file at or below `root` open for writing. Linux tells; elsewhere it is not known."""
+    try:
+        numbers = os.listdir("/proc/self/fd")
+    except OSError:
+        return False
+    return any(_writes_to(root, number) for number in numbers)
+
+
+def _writes_to(root: Path, number: str) -> bool:
+    try:
+        target = os.readlink(f"/proc/self/fd/{number}")
+        if not (target == str(root) or target.startswith(f"{root}/")) or not target.endswith(_TENSORS):
+            return False  # a log may stay open in a folder of checkpoints
+        with open(f"/proc/self/fdinfo/{number}") as file:
+            flags = next(line for line in file if line.startswith("flags:"))
+        return bool(int(flags.split()[1], 8) & (os.O_WRONLY | os.O_RDWR))
+    except (OSError, ValueError, StopIteration):  # closed meanwhile
+        return False
 
 
 def _name(root: Path, name: str) -> str:
@@ -148,7 +193,7 @@ def _stamps(root: Path, names: Sequence[str] | None, is_preempted: Callable[[], 
         try:
             stamp = Stamp.of(root / check_path(name))
         except FileNotFoundError as err:
-            raise SaveIncomplete(f"{name} is missing") from err
+            raise SaveUnsettled(f"{name} is missing") from err
         if names is None and stamp.bytes == 0 and name.endswith(MARKERS):
             continue
         found[name] = stamp
@@ -167,16 +212,16 @@ def _walk(root: Path) -> Iterator[str]:
 
 def _objects(place: Place, names: Sequence[str] | None, clients: Clients) -> Iterator[ManifestFile]:
     wanted = None if names is None else {check_path(name) for name in names}
-    for key, size in clients.objects(place.bucket or "", place.path):
+    for key, size, etag in clients.objects(place.bucket or "", place.path):
         name = relative_path(place.path, key)
         if name is None or name == "" or key.endswith("/") or (wanted is not None and name not in wanted):
             continue
         if wanted is None and size == 0 and name.endswith(MARKERS):
             continue
         if size == 0:
-            raise SaveIncomplete(f"{name} is empty")
+            raise SaveUnsettled(f"{name} is empty")
         if wanted is not None:
             wanted.discard(name)
-        yield ManifestFile(path=name, bytes=size)
+        yield ManifestFile(path=name, bytes=size, etag=etag)
     if wanted:
-        raise SaveIncomplete(f"{min(wanted)} is missing")
+        raise SaveUnsettled(f"{min(wanted)} is missing")

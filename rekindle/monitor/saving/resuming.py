@@ -21,14 +21,15 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
-from rekindle.checkpoints.folders import manifest_problems, newest_complete, path_of, problems_at
-from rekindle.checkpoints.found import NOT_A_NUMBER
+from rekindle.checkpoints.folders import newest_complete, path_of, problems_at, sealed_at
 from rekindle.checkpoints.marks import is_forensic, mark_key, quarantine_prefix
+from rekindle.checkpoints.verdict import OF_ANOTHER, Fault, Problem, sealed_since, texts
 from rekindle.monitor.base.aws import Clients
 from rekindle.monitor.base.trouble import logger
 from rekindle.monitor.mail.boxes import Box
 from rekindle.monitor.mail.holding import claims
 from rekindle.monitor.mail.slurm import Unplanned
+from rekindle.monitor.saving.objects import sealed_in_s3
 from rekindle.monitor.saving.saved import Upload, local_path
 from rekindle.protocol.lives import Standing
 from rekindle.protocol.mailbox import (
@@ -41,8 +42,6 @@ from rekindle.protocol.mailbox import (
     manifest_key,
     manifest_prefix,
     parse_key,
-    relative_path,
-    verify_listing,
 )
 
 LOOK_S = 4.0  # a start is not held up by slow storage
@@ -103,9 +102,15 @@ def settled(
     problems = look.problems(plan, path)
     if not problems:
         return plan
-    logger.warning("The checkpoint to resume from (%s) is not whole: %s", path, "; ".join(problems))
+    logger.warning("The checkpoint to resume from (%s) is not usable: %s", path, "; ".join(texts(problems)))
     before = replace(look, directory=directory or os.path.dirname(path))
-    return _noted(plan, before.newest(plan, at_most=plan.step, sealed=sealed, but=(path,)))
+    found = before.newest(plan, at_most=plan.step, sealed=sealed, but=(path,))
+    if found.uri == plan.uri and any(problem.fault in OF_ANOTHER for problem in problems):
+        logger.warning(
+            "Nothing is resumed from: what lies at %s is another checkpoint than that of step %s", path, plan.step
+        )
+        return replace(plan, step=None, uri=None, manifest_uri=None)
+    return _noted(plan, found)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,11 +121,6 @@ class _SearchPlace:
     upload: Upload | None
     box: Box | None
     clients: Clients
-
-    @property
-    def has_times(self) -> bool:
-        """Whether files lie where they were written: SageMaker fetches its folder's from S3 when a job starts."""
-        return self.upload is None
 
     def newest(self, plan: ResumePlan, *, at_most: int | None, sealed: _Sealed, but: Sequence[str] = ()) -> ResumePlan:
         """The plan with the newest whole checkpoint of the run's folder in it, as it was where there is none."""
@@ -133,7 +133,6 @@ class _SearchPlace:
             at_most=at_most,
             is_barred=lambda path: path in but or path in sealed.barred or is_marked(path),
             like=[*sealed.own, *([planned] if planned else [])],
-            has_times=self.has_times,
         )
         if found is None:
             return plan
@@ -166,7 +165,10 @@ class _SearchPlace:
         fence = _fence(self.box)
         fenced_at = self.box.written_at(fence_key()) if fence is not None and fence.superseded else None
         lives = _Lives(self.box)
+        newer: list[Manifest] = []
         for manifest in self._manifests(keys):
+            since = sealed_since(manifest, newer)
+            newer.append(manifest)
             if not counts(manifest):
                 continue
             path = local_path(manifest.root, self.upload)
@@ -178,11 +180,11 @@ class _SearchPlace:
             if is_late or is_marked or is_forensic(manifest.request_id):
                 barred += [path] if path else []
                 continue
-            problems = self._problems_of(manifest, path)
+            problems = texts(self._problems_of(manifest, path, since))
             if not problems:
                 return _Sealed(manifest, tuple(barred), tuple(own))
             barred += [path] if path else []
-            logger.warning("The checkpoint of step %d is not whole: %s", manifest.step, "; ".join(problems[:3]))
+            logger.warning("The checkpoint of step %d is not usable: %s", manifest.step, "; ".join(problems[:3]))
         return _Sealed(None, tuple(barred), tuple(own))
 
     def _keys(self, only: str | None) -> list[str]:
@@ -202,17 +204,18 @@ class _SearchPlace:
             if manifest is not None and manifest.key == key:
                 yield manifest
 
-    def _problems_of(self, manifest: Manifest, path: str | None) -> tuple[str, ...]:
+    def _problems_of(self, manifest: Manifest, path: str | None, since: int | None = None) -> tuple[Problem, ...]:
+        """since: see `sealed_since`."""
         if path is None:
-            return _problems_in_s3(manifest, self.clients)
-        problems = manifest_problems(manifest, path, has_times=self.has_times)
-        # By its format it may be anything: the script that saved it knows how to load it. NaN it cannot know.
-        return problems or tuple(problem for problem in problems_at(path) if NOT_A_NUMBER in problem)
+            return sealed_in_s3(manifest, self.clients, since)
+        return sealed_at(manifest, path, since=since, looks_inside=True)
 
-    def problems(self, plan: ResumePlan, path: str) -> tuple[str, ...]:
-        """What keeps the plan's checkpoint from being whole."""
+    def problems(self, plan: ResumePlan, path: str) -> tuple[Problem, ...]:
+        """What keeps the plan's checkpoint from being the one that is to be resumed from."""
         manifest = _manifest(plan, self.box)
-        return problems_at(path, has_times=self.has_times) if manifest is None else self._problems_of(manifest, path)
+        if manifest is not None:
+            return self._problems_of(manifest, path)
+        return tuple(Problem(Fault.INCOMPLETE, text) for text in problems_at(path))
 
 
 def with_timeout(look: Callable[[], ResumePlan], seconds: float) -> ResumePlan:
@@ -273,12 +276,6 @@ def _fence(box: Box) -> Fence | None:
     except MailboxError as err:
         logger.warning("The mailbox's fence cannot be read (%s); it is ignored", err)
         return None
-
-
-def _problems_in_s3(manifest: Manifest, clients: Clients) -> tuple[str, ...]:
-    place = Place.parse(manifest.root, "root")
-    found = {relative_path(place.path, key): size for key, size in clients.objects(place.bucket or "", place.path)}
-    return verify_listing(manifest, {path: size for path, size in found.items() if path is not None})
 
 
 def _manifest(plan: ResumePlan, box: Box | None) -> Manifest | None:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import Enum
+from threading import Thread
 from typing import Any, Protocol
 
 from rekindle.protocol.mailbox import ITSELF, CheckpointRequest, Place, SaveKind, relative_path
@@ -56,6 +57,8 @@ class SaveJob:
     requests: tuple[CheckpointRequest, ...] = ()
     signalled: bool = False  # a signal asked for it, and no request
     poisoned: bool = False  # a value that is not finite had been seen when it was saved
+    began: float | None = None  # by the monotonic clock, before which nothing of it was written; None: not known
+    writers: Sequence[Thread] = ()  # born while the save function ran
     is_loss_unread: bool = False  # the newest loss could not be read, so that neither is known
 
     @property

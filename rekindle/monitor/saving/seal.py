@@ -10,26 +10,26 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from rekindle.checkpoints.folders import manifest_problems
+from rekindle.checkpoints.folders import sealed_at
 from rekindle.checkpoints.marks import is_forensic
+from rekindle.checkpoints.verdict import texts
 from rekindle.monitor.base.aws import Clients
+from rekindle.monitor.base.clock import Clock
 from rekindle.monitor.base.trouble import Trouble, logger
 from rekindle.monitor.mail.boxes import Box
 from rekindle.monitor.mail.failures import mailbox_failed
 from rekindle.monitor.mail.mailbox_thread import Mail
 from rekindle.monitor.mail.requests import Requests
 from rekindle.monitor.saving.hasher import Hasher
-from rekindle.monitor.saving.measure import MeasuredSave, Preempted, SaveIncomplete, SaveUnsettled, measure
+from rekindle.monitor.saving.measure import Claim, MeasuredSave, Preempted, SaveIncomplete, SaveUnsettled, measure
+from rekindle.monitor.saving.objects import sealed_in_s3
 from rekindle.monitor.saving.saved import SaveJob, Upload, local_path
 from rekindle.protocol.mailbox import (
     MailboxError,
     Manifest,
     ManifestFile,
-    Place,
     ReplyOutcome,
     SaveKind,
-    relative_path,
-    verify_listing,
 )
 from rekindle.protocol.manifests import POISONED
 
@@ -37,7 +37,9 @@ MAX_PENDING_PERIODIC = 8  # beyond it, saves are faster than sealing: the oldest
 RETRY_S = 2.0  # after a failure of AWS or of the file system
 MAX_RETRY_S = 30.0  # for a periodic checkpoint, whose retries back off exponentially
 HOLD_LOOK_S = 0.3  # while it is not settled that the run is this process's
-SETTLING_S = 0.5  # between two attempts to measure files that are still being written
+SETTLING_S = 0.5  # between two attempts to measure files that are still being written, or not all seen
+LATE_S = 60.0  # the attribute cache of an NFS client, at most. Source: nfs(5), acdirmax
+ALONE_S = 4.0  # where no other process and no thread is known to write, for what is not there yet
 UNREAD_LOSS = "the loss could not be read, so whether the weights are finite is not known"
 MAX_TRIES = 60  # of sealing one save
 MAX_CONFLICTS = 3  # attempts to write a manifest whose key another writer changes at the same time
@@ -58,6 +60,7 @@ class _PendingSave:
     """A save that has no manifest yet."""
 
     job: SaveJob
+    until: float  # by the monotonic clock, how long its files are waited for
     measured: MeasuredSave | None = None
     tries: int = 0
 
@@ -79,13 +82,15 @@ class Sealer:
         hasher: Hasher,
         manifest_of: Callable[[SaveJob, str, tuple[ManifestFile, ...]], Manifest],
         upload: Upload | None,
+        clock: Clock,
+        has_others: bool,
         on_failed: Callable[[int, str], None],
         on_done: Callable[[], None],
     ) -> None:
         """Create the sealer of one process.
 
-        manifest_of: the manifest of (save, root, files). on_failed: called with (step, why) for a save that gets no
-        manifest. on_done: called after each save, sealed or not.
+        has_others: other ranks write parts of the checkpoints. manifest_of: the manifest of (save, root, files).
+        on_failed: called with (step, why) for a save that gets no manifest. on_done: after each save, sealed or not.
         """
         self._box = box
         self._mail = mail
@@ -95,6 +100,8 @@ class Sealer:
         self._hasher = hasher
         self._manifest_of = manifest_of
         self._upload = upload
+        self._clock = clock
+        self._has_others = has_others
         self._on_failed = on_failed
         self._on_done = on_done
         # Reentrant: a signal handler of the training script may call submit while its own thread holds the lock.
@@ -112,8 +119,15 @@ class Sealer:
             return any(save.job.is_urgent for save in self._pending)
 
     def submit(self, job: SaveJob) -> None:
+        now = self._clock.monotonic()
         with self._lock:
-            self._pending.append(_PendingSave(job))
+            self._pending.append(_PendingSave(job, now + self._wait_s(job)))
+
+    def _wait_s(self, job: SaveJob) -> float:
+        """How long the files of a save are waited for that cannot be seen yet, as with the caches of NFS and Lustre."""
+        if not self._has_others and not any(thread.is_alive() for thread in job.writers):
+            return ALONE_S
+        return max((request.deadline_s for request in job.requests), default=0.0) or LATE_S
 
     def turn(self) -> float:
         """Seal the pending saves. Returns the seconds to wait before the next call."""
@@ -151,8 +165,7 @@ class Sealer:
                     self._mail.answer(request, ReplyOutcome.REFUSED, "this attempt was superseded while it saved")
                 self._done(save)
                 return None
-            root = save.measured.root if self._upload is None else self._upload.to_uri(save.measured.root)
-            own = self._manifest_of(job, root, save.measured.files)
+            own = self._manifest(job, save.measured)
             current = self._write(own)
         except Preempted:
             return 0.0
@@ -160,7 +173,10 @@ class Sealer:
             self._give_up(save, str(err))
             return None
         except SaveUnsettled as err:
-            return self._retry_later(save, str(err), SETTLING_S)
+            if self._clock.monotonic() > save.until:
+                self._give_up(save, str(err))
+                return None
+            return SETTLING_S
         except Exception as err:  # of AWS or of the file system: worth another attempt
             mailbox_failed(self._trouble, self._box, "sealing a checkpoint", err)
             save.measured = None  # the files may be removed or rewritten before the next attempt
@@ -170,7 +186,23 @@ class Sealer:
         return None
 
     def _measure(self, job: SaveJob) -> MeasuredSave:
-        return measure(job.result, self._clients, is_preempted=lambda: not job.is_urgent and self.has_urgent)
+        measured = measure(
+            job.result,
+            self._clients,
+            claim=Claim(step=job.step, began=job.began, writers=job.writers),
+            is_preempted=lambda: not job.is_urgent and self.has_urgent,
+        )
+        if measured.nan is not None and not (job.poisoned or is_forensic(job.request_id)):
+            raise SaveIncomplete(measured.nan)
+        return measured
+
+    def _manifest(self, job: SaveJob, measured: MeasuredSave) -> Manifest:
+        """Where the files are copied elsewhere, what they are here says nothing of the copies."""
+        root, files = measured.root, measured.files
+        if self._upload is not None and (copied := self._upload.to_uri(root)) != root:
+            root, files = copied, tuple(ManifestFile(path=item.path, bytes=item.bytes) for item in files)
+        manifest = self._manifest_of(job, root, files)
+        return manifest if measured.nan is None else replace(manifest, poisoned=True, loss=None)
 
     # ---- the one manifest of a step ----------------------------------------------------------------------------
 
@@ -218,15 +250,7 @@ class Sealer:
         """What is wrong with a manifest's files, apart from being poisoned. Raises: errors of the transport."""
         manifest = replace(manifest, poisoned=False)
         path = local_path(manifest.root, self._upload)
-        if path is not None:
-            return manifest_problems(manifest, path)
-        place = Place.parse(manifest.root, "root")
-        sizes = {
-            name: size
-            for key, size in self._clients.objects(place.bucket or "", place.path)
-            if (name := relative_path(place.path, key)) is not None
-        }
-        return verify_listing(manifest, sizes)
+        return texts(sealed_in_s3(manifest, self._clients) if path is None else sealed_at(manifest, path))
 
     # ---- afterwards --------------------------------------------------------------------------------------------
 

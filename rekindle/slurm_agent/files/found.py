@@ -8,9 +8,10 @@ from datetime import datetime
 from typing import Final
 from urllib.parse import quote
 
-from rekindle.checkpoints.folders import discover_in, manifest_problems, path_of
+from rekindle.checkpoints.folders import discover_in, path_of, sealed_at
 from rekindle.checkpoints.found import Found
 from rekindle.checkpoints.marks import FORENSIC, is_forensic
+from rekindle.checkpoints.verdict import sealed_since, texts
 from rekindle.compat import UTC
 from rekindle.protocol.cluster.documents import FoundCheckpoint, FoundDoc
 from rekindle.protocol.mailbox import (
@@ -66,7 +67,8 @@ def judge(
     """
     found: dict[str, FoundCheckpoint] = {}
     for uri, manifest in manifests.items():
-        one = _by_manifest(uri, manifest, [place for place in (mailbox, checkpoints) if place])
+        since = sealed_since(manifest, manifests.values())
+        one = _by_manifest(uri, manifest, [place for place in (mailbox, checkpoints) if place], since)
         if one is not None:
             found.setdefault(one.root, one)
     if checkpoints is not None:
@@ -79,8 +81,8 @@ def judge(
     return FoundDoc(job_id=job_id, seen_at=now, checkpoints=tuple(newest[:MAX_FOUND]))
 
 
-def _by_manifest(uri: str, manifest: Manifest, own: Sequence[str]) -> FoundCheckpoint | None:
-    """None for one whose files lie in S3: the service sees those itself."""
+def _by_manifest(uri: str, manifest: Manifest, own: Sequence[str], since: int | None) -> FoundCheckpoint | None:
+    """None for one whose files lie in S3: the service sees those itself. since: see `sealed_since`."""
     try:
         place = Place.parse(manifest.root)
     except MailboxError:
@@ -92,7 +94,7 @@ def _by_manifest(uri: str, manifest: Manifest, own: Sequence[str]) -> FoundCheck
         problems = (OUTSIDE,)
     else:
         try:
-            problems = manifest_problems(manifest, place.path)
+            problems = texts(sealed_at(manifest, place.path, since=since))
         except OSError as err:
             problems = (f"it cannot be read: {err.strerror or err}",)
     return FoundCheckpoint(

@@ -1,0 +1,51 @@
+"""Whole by shape: a checkpoint has every part of the state that its siblings have, in every format by the same rule.
+
+A save that loses its scheduler to a full disk still has what its format demands, and a trainer that loads it may drop
+the optimizer without a word. Numbers of ranks, shards and steps make no difference between names.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from rekindle.checkpoints.names import is_temporary
+
+# Parts of a training state by the words in their names. What else lies in a checkpoint may be there once (an export, a
+# conversion, an evaluation's results). Sources: transformers, Accelerate, torchtitan, Lightning, DeepSpeed, our own
+_PART: Final = re.compile(
+    r"(?<![a-z])(?:optim\w*|(?:lr_?)?sched\w*|scaler|grad_?scaler|sampler|rng|random_states?|custom_checkpoint"
+    r"|data_?loader|dl_state\w*|loader_state|train(?:er)?_state|dataset_state)(?![a-z])",
+    re.IGNORECASE,
+)
+_NUMBER: Final = re.compile(r"\d+")
+
+Shape = Mapping[str, str]
+"""Name of a part without numbers -> one of its files."""
+
+
+def shape_of(paths: Iterable[str]) -> Shape:
+    """The parts of a checkpoint, given its files below its root."""
+    found: dict[str, str] = {}
+    for path in paths:
+        if _PART.search(path) and not is_temporary(path):
+            name = _NUMBER.sub("#", path)
+            found[name] = min(path, found.get(name, path))
+    return found
+
+
+class Siblings:
+    """The shapes of the whole checkpoints of one family, by their names."""
+
+    def __init__(self, shapes: Mapping[str, Shape]) -> None:
+        self._shapes = shapes
+        self._count = Counter(name for shape in shapes.values() for name in shape)
+        self._first = {name: (root, path) for root, shape in shapes.items() for name, path in shape.items()}
+
+    def missing(self, root: str, shape: Shape) -> list[str]:
+        """What at least half of the others have and this one does not; half, because a run may have been changed."""
+        others = len(self._shapes) - (root in self._shapes)
+        absent = (name for name, count in self._count.items() if name not in shape and 2 * count >= max(others, 1))
+        return [f"{self._first[name][1]} is missing ({self._first[name][0]} has it)" for name in absent]

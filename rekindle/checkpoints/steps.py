@@ -1,0 +1,56 @@
+"""The step that the files of a checkpoint name for certain, to be held against the one that it is said to be of.
+
+A number deep inside may count something else (Adam counts its updates, a loader its batches): only the outermost dict
+of a file counts.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from rekindle.checkpoints.containers import STEP_KEYS, pickle_in
+from rekindle.checkpoints.formats import step_of_trainer_state
+from rekindle.checkpoints.found import Folder
+from rekindle.checkpoints.names import is_temporary
+from rekindle.checkpoints.pickles import top_level
+from rekindle.protocol.mailbox import MAX_STEP
+
+MAX_FILES: Final = 8
+MAX_HEAD_BYTES: Final = 1024 * 1024  # a quarter of a second of pure Python
+_PICKLES: Final = (".pt", ".pth", ".ckpt", ".bin", ".pkl", ".pickle", ".pth.tar")
+# Accelerate's random states have a `step` of its own: how often gradients were accumulated.
+_NO_STEP: Final = re.compile(r"(?:^|/)(?:random_states|rng_state|scaler|sampler|optimizer|training_args)[^/]*$")
+# Beside an epoch it may be the step within that epoch.
+_WITHIN_EPOCH: Final = frozenset({"step", "iteration"})
+
+
+def inner_steps(folder: Folder) -> dict[str, int]:
+    """File -> the step that it names; only of files that name one."""
+    found: dict[str, int] = {}
+    if "trainer_state.json" in folder.here:
+        step = step_of_trainer_state(folder)
+        if step is not None:
+            found["trainer_state.json"] = step
+    files = [path for path in folder.files if path.endswith(_PICKLES) and not _NO_STEP.search(path)]
+    files = [path for path in files if not is_temporary(path)]
+    for path in sorted(files, key=lambda path: (path.count("/"), folder.files[path], path))[:MAX_FILES]:
+        step = _inner_step(folder, path)
+        if step is not None:
+            found[path] = step
+    return found
+
+
+def _inner_step(folder: Folder, path: str) -> int | None:
+    raw = pickle_in(folder, path)
+    if raw is None:
+        head = folder.read(path, 0, MAX_HEAD_BYTES) or b""
+        raw = head if head.startswith(b"\x80") else None
+    if raw is None:
+        return None
+    numbers = top_level(raw[:MAX_HEAD_BYTES])
+    for key in STEP_KEYS:
+        value = numbers.get(key)
+        if value is not None and 0 <= value <= MAX_STEP:
+            return None if key in _WITHIN_EPOCH and numbers.get("epoch", 0) else value
+    return None

@@ -1,0 +1,47 @@
+"""What time it is by the clock of a file system, which may be a server's, minutes from this host's."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import time
+from pathlib import Path
+
+
+def file_time_of(began: float, place: Path) -> float | None:
+    """What the file system of `place` had for the time when this host's monotonic clock stood at `began`.
+
+    A file is made beside it, without a name where that is possible, and its time read. Not later than it was. None
+    where no file can be made there. Never raises.
+    """
+    try:
+        device = os.stat(place).st_dev
+        folder = place.parent
+        if os.stat(folder).st_dev != device:  # the root of a file system of its own
+            folder = place
+        written_at = _written_now(str(folder))
+    except OSError:
+        return None
+    return written_at - (time.monotonic() - began)
+
+
+def _written_now(folder: str) -> float:
+    """Raises: OSError."""
+    with contextlib.suppress(OSError, AttributeError):  # neither on NFS nor on FUSE
+        return _stamped(os.open(folder, os.O_TMPFILE | os.O_WRONLY, 0o600))
+    name = os.path.join(folder, f".rekindle-clock-{secrets.token_hex(4)}.tmp")
+    try:
+        return _stamped(os.open(name, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+    finally:
+        with contextlib.suppress(OSError):
+            os.unlink(name)
+
+
+def _stamped(descriptor: int) -> float:
+    try:
+        os.write(descriptor, b"\0")
+        os.fsync(descriptor)  # a network file system stamps what has reached it
+        return os.fstat(descriptor).st_mtime
+    finally:
+        os.close(descriptor)

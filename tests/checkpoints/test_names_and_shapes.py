@@ -1,0 +1,115 @@
+"""Names and layouts that public programs leave: found, of the right step, one family, whole by its siblings."""
+
+from __future__ import annotations
+
+import pytest
+
+from rekindle.checkpoints.discover import discover
+from rekindle.checkpoints.families import of_one_run
+from rekindle.checkpoints.found import Format, Found
+from tests.checkpoints.made import dcp_metadata, layout, torch_archive
+
+Files = dict[str, bytes]
+
+
+def judged(files: Files) -> tuple[Found, ...]:
+    sizes = {path: len(body) for path, body in files.items()}
+    return of_one_run(discover(sizes, lambda path, start, length: files[path][start : start + length]))
+
+
+def usable(files: Files) -> list[tuple[int | None, str]]:
+    return [(item.step, item.root) for item in judged(files) if item.is_complete]
+
+
+def dcp(folder: str, *, shards: int = 2) -> Files:
+    bodies = {f"__{n}_0.distcp": b"x" * (100 + n) for n in range(shards)}
+    metadata = dcp_metadata({name: len(body) for name, body in bodies.items()})
+    return {f"{folder}/{name}": body for name, body in {**bodies, ".metadata": metadata}.items()}
+
+
+def full(step: int, **more: object) -> bytes:
+    return torch_archive({"model": {}, "optimizer": {"param_groups": []}, **more, "n": step})
+
+
+NEMO = "model_name=0--val_loss={loss}-step={step}-consumed_samples={samples}{end}"
+
+
+def nemo(step: int, loss: str, end: str = "") -> Files:
+    root = "checkpoints/" + NEMO.format(loss=loss, step=step, samples=f"{step * 8}.0", end=end)
+    return dcp(f"{root}/weights") | {f"{root}/context/model.yaml": b"a: 1\n"}
+
+
+def megatron(step: int, *ranks: str) -> Files:
+    state = torch_archive({"args": {"tensor_model_parallel_size": 2}, "iteration": step})
+    return {f"iter_{step:07d}/mp_rank_{rank}/model_optim_rng.pt": state for rank in ranks}
+
+
+@pytest.mark.parametrize(
+    ("files", "expected"),
+    [
+        (nemo(99, "2.10") | nemo(199, "2.05", "-last"), [199, 99]),
+        (megatron(300, "00", "01"), [300]),
+        (megatron(300, "00"), []),
+        (megatron(300, "00_000", "00_001", "01_000", "01_001"), [300]),
+        (megatron(300, "00_000", "00_001", "01_000"), []),
+        (dcp("step-100/weights"), [100]),
+        ({f"step-{n}/checkpoint.pt": full(n) for n in (5, 6)}, [6, 5]),
+        ({f"ep0-ba{n}-rank0.pt": full(n) for n in (100, 200)}, [200, 100]),
+        ({"ckpt.pt": full(1, iter_num=2000)}, [2000]),
+        ({"checkpoint_last.pt": full(1, optimizer_history=[{"num_updates": 70}])}, [70]),
+        ({"gpt_snapshot.pt": full(1, global_step=8)}, [8]),
+        ({"out/eval_loss=2.10-step=40.ckpt": full(1, global_step=40)}, [40]),
+    ],
+    ids=lambda value: "",
+)
+def test_what_public_programs_leave_is_found_with_its_step(files: Files, expected: list[int]) -> None:
+    assert [step for step, _ in usable(files)] == expected
+
+
+def test_a_megatron_rank_without_a_file_that_the_others_have_is_told() -> None:
+    files = megatron(300, "00", "01") | {"iter_0000300/mp_rank_00/distrib_optim.pt": full(1)}
+    (item,) = judged(files)
+    assert item.format is Format.MEGATRON
+    assert item.problems == ("mp_rank_01/distrib_optim.pt is missing",)
+
+
+@pytest.mark.parametrize("folder", ["best-7b", "eval-every-1k", "ema-study/best", "2026-11-20/best-7b"])
+def test_the_folder_of_a_whole_run_does_not_exclude_it(folder: str) -> None:
+    files = {f"{folder}/step-{n}.pt": full(n) for n in (10, 20)}
+    assert [step for step, _ in usable(files)] == [20, 10]
+    files |= {f"{folder}/ema/step-30.pt": full(30), f"{folder}/best-step-40.pt": full(40)}
+    assert [step for step, _ in usable(files)] == [20, 10]
+
+
+PARTS = [
+    ("hf_trainer", "scheduler.pt"),
+    ("hf_trainer", "rng_state.pth"),
+    ("accelerate", "scheduler.bin"),
+    ("accelerate", "sampler.bin"),
+    ("torch_dcp", "rng_state_0.pt"),
+    ("deepspeed_stage2", "lr_scheduler.pt"),
+]
+
+
+@pytest.mark.parametrize(("name", "part"), PARTS)
+def test_a_part_of_the_state_that_the_siblings_have_is_missed_in_every_format(name: str, part: str) -> None:
+    one = {path: body for path, body in layout(name).items() if path.rpartition("/")[2] not in (part, "latest")}
+    root = judged(one)[0].root
+    inside = {path[len(root) + 1 :]: body for path, body in one.items() if path.startswith(f"{root}/")}
+    base = root.rstrip("0123456789")
+
+    def four(*with_part: int) -> list[str]:
+        files: Files = {}
+        for n in (1, 2, 3, 4):
+            own = inside | ({part: full(n)} if n in with_part else {})
+            own |= {"trainer_state.json": b'{\n  "global_step": %d\n}' % n} if "trainer_state.json" in own else {}
+            files |= {f"{base}{n}/{path}": body for path, body in own.items()}
+        return sorted(item.root[len(base) :] for item in judged(files) if item.is_complete)
+
+    assert four(1, 2, 3, 4) == ["1", "2", "3", "4"]
+    assert four(1, 2, 3) == ["1", "2", "3"]
+    assert four(1, 2) == ["1", "2"]
+    assert four(1) == ["1", "2", "3", "4"], "the run was changed"
+    files = {f"{base}{n}/{path}": body for n in (1, 2) for path, body in inside.items()}
+    beside = {f"{base}1/fp32.bin": full(1), f"{base}1/adapter_config.json": b"{}", f"{base}1/eval/results.json": b"{}"}
+    assert [item.problems for item in judged(files | beside)] == [item.problems for item in judged(files)]

@@ -1,0 +1,224 @@
+"""Save functions that do not do what they say: nothing is vouched for that is not the checkpoint of that step.
+
+Judged by loading what was vouched for, as a resume would.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import shutil
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rekindle.monitor import Monitor
+from rekindle.monitor.base.aws import Clients
+from rekindle.monitor.saving.measure import Claim, SaveUnsettled, measure
+from rekindle.monitor.saving.saved import SaveResult
+from rekindle.protocol.mailbox import ReplyOutcome, manifest_key
+from tests.checkpoints.made import torch_archive
+from tests.monitor.boxes import PATIENCE_S, QUICK, ObservedBox, start_monitor
+
+ENV = {"REKINDLE_JOB_ID": "job", "TRAINING_JOB_NAME": "run-1"}
+STEP = 40
+SHARDS = 3
+NAN = b"\x00\x00\xc0\x7f" * 64
+PAUSE_S = 0.3  # between the script's own save and the one that is asked for: more than a file system's tick
+
+
+def state(step: int, shard: int = 0) -> bytes:
+    return pickle.dumps({"step": step, "shard": shard, "w": [float(step)] * 100})
+
+
+def write(path: Path, body: bytes) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = path.with_name(path.name + ".tmp")
+    beside.write_bytes(body)
+    return beside.replace(path)
+
+
+def write_shards(folder: Path, step: int, shards: range = range(SHARDS)) -> Path:
+    for shard in shards:
+        write(folder / f"shard-{shard}.pkl", state(step, shard))
+    return folder
+
+
+def safetensors(numbers: bytes) -> bytes:
+    header = b'{"w":{"dtype":"F32","shape":[8,8],"data_offsets":[0,256]}}'
+    return len(header).to_bytes(8, "little") + header + numbers
+
+
+class Lie:
+    """One script: `before` is its own save at an earlier step, `save` what it does when it is asked."""
+
+    def __init__(self, name: str, save: Callable[[Path, int], Any], *, may_save: bool = False) -> None:
+        self.name = name
+        self.save = save
+        self.may_save = may_save  # late, but whole in the end: then it may be vouched for, with all of it
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+def in_a_thread(work: Callable[[], object]) -> None:
+    threading.Thread(target=work).start()
+
+
+def slowly(folder: Path, step: int) -> None:
+    for shard in range(SHARDS):
+        write_shards(folder, step, range(shard, shard + 1))
+        time.sleep(0.4)
+
+
+def late_file(place: Path, step: int) -> Path:
+    in_a_thread(lambda: (time.sleep(1), write(place / "ckpt.pkl", state(step))))
+    return place / "ckpt.pkl"
+
+
+def half_old(place: Path, step: int) -> Path:
+    return write_shards(place / "shards", step, range(1))
+
+
+def still_writing(place: Path, step: int) -> Path:
+    folder = place / f"step-{step}"
+    folder.mkdir()
+    in_a_thread(lambda: slowly(folder, step))
+    time.sleep(0.05)
+    return folder
+
+
+def pooled(place: Path, step: int) -> Path:
+    """The threads of a pool live on, idle, when their work is done."""
+    pool = ThreadPoolExecutor(2)
+    done = [pool.submit(write_shards, place / f"step-{step}", step, range(n, n + 1)) for n in range(SHARDS)]
+    assert all(one.result() for one in done)
+    return place / f"step-{step}"
+
+
+def copied(place: Path, step: int) -> Path:
+    """Saved elsewhere a moment ago, and moved here with its own times."""
+    scratch = write_shards(place.parent / f"scratch-{step}", step)
+    shutil.copytree(scratch, place / f"step-{step}", copy_function=shutil.copy2)
+    return place / f"step-{step}"
+
+
+LIES = [
+    Lie("an old file after a swallowed error", lambda place, _: place / "ckpt.pkl"),
+    Lie("another step in it", lambda place, step: write(place / "new.pkl", state(step - 9))),
+    Lie("a folder half of which is old", half_old),
+    Lie("nothing", lambda place, _: place / "gone.pkl"),
+    Lie("an empty file", lambda place, _: write(place / "new.pkl", b"")),
+    Lie("an archive cut short", lambda place, step: write(place / "new.pt", torch_archive({"step": step})[:-40])),
+    Lie("NaN", lambda place, _: write(place / "new.safetensors", safetensors(NAN))),
+    Lie("late", late_file, may_save=True),
+    Lie("still writing", still_writing, may_save=True),
+]
+TRUTHS = [
+    Lie("one name for all steps", lambda place, step: write(place / "ckpt.pkl", state(step)), may_save=True),
+    Lie("a pool's threads", pooled, may_save=True),
+    Lie("moved here", copied, may_save=True),
+    Lie("counted from 0", lambda place, step: write(place / "new.pkl", state(step - 1)), may_save=True),
+    Lie("finite", lambda place, _: write(place / "new.safetensors", safetensors(b"\0\0\0\0" * 64)), may_save=True),
+]
+
+
+@pytest.fixture
+def box(tmp_path: Path) -> ObservedBox:
+    return ObservedBox(tmp_path / "mailbox")
+
+
+@pytest.fixture
+def started() -> Iterator[list[Monitor]]:
+    monitors: list[Monitor] = []
+    yield monitors
+    for monitor in monitors:
+        monitor.finish(timeout_s=PATIENCE_S)
+
+
+def run_to(monitor: Monitor, step: int, place: Path) -> None:
+    """The script's own loop: it has saved at step 3, not under this monitor's eyes, and steps on."""
+    write(place / "ckpt.pkl", state(3))
+    write_shards(place / "shards", 3)
+    time.sleep(PAUSE_S)
+    for n in range(step - 5, step):
+        monitor.step(n, loss=1.0)
+
+
+def loaded(path: Path) -> Any:
+    return pickle.loads(path.read_bytes())  # noqa: S301 - written here
+
+
+def is_right(root: Path, paths: list[str], step: int) -> bool:
+    """What a resume would load is of that step, all of it, and finite."""
+    if paths == ["."]:
+        return root.suffix != ".pkl" or abs(loaded(root)["step"] - step) <= 1
+    return sorted(paths) == [f"shard-{n}.pkl" for n in range(SHARDS)] and all(
+        loaded(root / path)["step"] == step for path in paths
+    )
+
+
+@pytest.mark.parametrize("lie", [*LIES, *TRUTHS], ids=repr)
+@pytest.mark.parametrize("is_asked", [True, False], ids=["emergency", "periodic"])
+def test_what_is_vouched_for_is_the_checkpoint_of_that_step(
+    lie: Lie, is_asked: bool, started: list[Monitor], box: ObservedBox, tmp_path: Path
+) -> None:
+    place = tmp_path / "ckpt"
+    place.mkdir()
+    monitor = start_monitor(save=lambda step, _: lie.save(place, step), mailbox=box, config=QUICK, env=ENV)
+    started.append(monitor)
+    run_to(monitor, STEP, place)
+    if is_asked:
+        box.ask("r1", "run-1")
+        box.wait_polls()
+        monitor.step(STEP, loss=1.0)
+        is_saved = box.reply("r1").outcome is ReplyOutcome.SAVED
+    else:
+        monitor.step(STEP, loss=1.0)
+        monitor.saved(lie.save(place, STEP), STEP)
+        assert monitor.flush(PATIENCE_S)
+        is_saved = box.get(manifest_key(STEP, "run-1")) is not None
+    assert is_saved is lie.may_save or (not is_asked and lie.may_save), "a save that is whole is sealed"
+    if is_saved:
+        manifest = box.manifest(manifest_key(STEP, "run-1"))
+        assert is_right(Path(manifest.root), [item.path for item in manifest.files], STEP)
+    else:
+        assert box.manifests == []
+
+
+def test_an_emergency_at_the_step_of_a_periodic_save_may_return_that_very_file(
+    started: list[Monitor], box: ObservedBox, tmp_path: Path
+) -> None:
+    path = tmp_path / f"step-{STEP}.pkl"
+    monitor = start_monitor(save=lambda *_: path, mailbox=box, config=QUICK, env=ENV)
+    started.append(monitor)
+    run_to(monitor, STEP, tmp_path)
+    write(path, state(STEP))
+    time.sleep(PAUSE_S)
+    box.ask("r1", "run-1")
+    box.wait_polls()
+    monitor.step(STEP, loss=1.0)
+    assert box.reply("r1").outcome is ReplyOutcome.SAVED
+
+
+def test_a_file_that_is_open_for_writing_is_waited_for(tmp_path: Path) -> None:
+    with (tmp_path / "model.bin").open("wb") as file:
+        file.write(b"half")
+        file.flush()
+        with pytest.raises(SaveUnsettled, match="open for writing"):
+            measure(SaveResult(path=tmp_path), Clients())
+    with (tmp_path / "train.log").open("a") as log:
+        print("step 1", file=log, flush=True)
+        assert measure(SaveResult(path=tmp_path), Clients(), claim=Claim(step=1)).files[0].path == "model.bin"
+
+
+def test_a_seal_keeps_which_files_it_saw(tmp_path: Path) -> None:
+    path = write(tmp_path / "ckpt.pkl", state(3))
+    (file,) = measure(SaveResult(path=path), Clients()).files
+    seen = os.stat(path)
+    assert (file.mtime_ns, file.inode) == (seen.st_mtime_ns, seen.st_ino)
