@@ -7,6 +7,7 @@ import json
 import re
 import socket
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -62,7 +63,6 @@ ALONE: dict[str, tuple[str, ...] | None] = {
     "classify": ("no-such.log",),
     "detect": ("no-such.csv",),
     "replay": ("no-such.json",),
-    "plan": None,
     "run": None,
     "completion": None,
     "console": ("--token-file", "no-such"),
@@ -115,8 +115,13 @@ def _leaves(parser: argparse.ArgumentParser, name: str = "") -> Iterator[str]:
             yield from _leaves(action.choices[listed.dest], f"{name} {listed.dest}".strip())
 
 
+@cache
+def _whole_parser() -> argparse.ArgumentParser:
+    return build_parser()
+
+
 def _parser(name: str) -> argparse.ArgumentParser:
-    parser: argparse.ArgumentParser = build_parser()
+    parser = _whole_parser()
     for word in name.split():
         (inner,) = (action for action in parser._actions if isinstance(action, argparse._SubParsersAction))
         parser = inner.choices[word]
@@ -124,8 +129,8 @@ def _parser(name: str) -> argparse.ArgumentParser:
 
 
 def test_every_command_stands_in_the_tables_above() -> None:
-    assert set(_leaves(build_parser())) == SPOKEN.keys() | ALONE.keys()
-    (known,) = (action for action in build_parser()._actions if isinstance(action, argparse._SubParsersAction))
+    assert set(_leaves(_whole_parser())) == SPOKEN.keys() | ALONE.keys()
+    (known,) = (action for action in _whole_parser()._actions if isinstance(action, argparse._SubParsersAction))
     assert known.choices.keys() - {listed.dest for listed in known._get_subactions()} == SECOND_NAMES.keys()
 
 
@@ -156,10 +161,21 @@ def test_an_option_that_does_not_exist_is_2_and_named(run: Run, name: str) -> No
     assert ended.err.count("error:") <= 1
 
 
-@pytest.mark.parametrize("name", sorted(SPOKEN))
+ANSWERS = [(403, Exit.FAILED), (404, Exit.NOT_FOUND), (429, Exit.TRY_AGAIN), (500, Exit.FAILED), (503, Exit.TRY_AGAIN)]
+
+
+def _is_quick(name: str, status: int) -> bool:
+    """Every command with one answer, and every answer with one look and one order."""
+    return status == 404 or name in ("status", "stop")
+
+
 @pytest.mark.parametrize(
-    ("status", "code"),
-    [(403, Exit.FAILED), (404, Exit.NOT_FOUND), (429, Exit.TRY_AGAIN), (500, Exit.FAILED), (503, Exit.TRY_AGAIN)],
+    ("name", "status", "code"),
+    [
+        pytest.param(name, *answer, marks=() if _is_quick(name, answer[0]) else pytest.mark.long)
+        for name in sorted(SPOKEN)
+        for answer in ANSWERS
+    ],
 )
 def test_each_answer_of_the_service_has_its_exit_code_in_every_command(
     call: Run, service: FakeService, name: str, status: int, code: Exit
