@@ -47,7 +47,8 @@ PREFIX = f"clusters/ml/jobs/{JOB}"
 
 
 class World:
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, workers: Workers) -> None:
+        self.workers = workers
         self.s3 = boto3.client("s3", region_name="us-east-1")
         self.s3.create_bucket(Bucket="stack")
         self.path = folder / "box"
@@ -74,8 +75,7 @@ class World:
         self.followed_jobs.put([FollowedJob(**(member | more))])  # type: ignore[arg-type]
 
     def start(self) -> None:
-        # What takes long on a busy machine is no hang here: test_hangs plays those.
-        self.files = UserFiles(Workers(soft_s=60.0, patience_s=120.0))
+        self.files = UserFiles(self.workers)
         self.relay = MailboxRelay(
             cluster="ml",
             bucket="stack",
@@ -104,12 +104,20 @@ class World:
         return FoundDoc.from_json(reading.documents[f"{PREFIX}/found.json"])
 
 
+@pytest.fixture(scope="module")
+def workers() -> Workers:
+    """The processes that touch users' files, started once. What takes long on a busy machine is no hang here:
+    test_hangs plays those.
+    """
+    return Workers(soft_s=60.0, patience_s=120.0)
+
+
 @pytest.fixture
-def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
+def world(tmp_path: Path, workers: Workers, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.setenv(name, "testing")
     with mock_aws():
-        yield World(tmp_path)
+        yield World(tmp_path, workers)
 
 
 def heartbeat(step: int) -> bytes:
@@ -487,7 +495,7 @@ def test_a_file_that_calls_itself_a_summary_keeps_no_rank_s_report_back(world: W
 
 
 def test_a_request_comes_with_the_seconds_that_are_left_and_hashes_go_up(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, workers: Workers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Over HTTP, where S3's answers are dated: what a request spent in S3 is gone, by S3's own clock."""
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
@@ -497,7 +505,7 @@ def test_a_request_comes_with_the_seconds_that_are_left_and_hashes_go_up(
     host, port = server.get_host_and_port()
     monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://{host}:{port}")
     try:
-        world = World(tmp_path)
+        world = World(tmp_path, workers)
         request = CheckpointRequest(request_id="r1", job_id=JOB, attempt=JOB, deadline_s=600.0, reason="a GPU fails")
         with monkeypatch.context() as patch:
             written_at = datetime.now(UTC).replace(tzinfo=None) - timedelta(seconds=200)
