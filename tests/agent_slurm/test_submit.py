@@ -254,8 +254,16 @@ def test_nobody_elses_secrets_are_handed_over(head: Head) -> None:
     folder.mkdir(parents=True)
     (folder / "environment").write_bytes(struct.pack("<I", 1) + b"WANDB_API_KEY=abc\0")
     (head.fake.folder / "answers" / "sbatch").write_text(f"env > {head.fake.folder}/env\necho 43\n")
-    head.commands.submit(spec_of(left_out=("WANDB_API_KEY",)), order_of())
-    assert "WANDB_API_KEY" not in (head.fake.folder / "env").read_text()
+    with pytest.raises(SlurmRefused, match="secrets WANDB_API_KEY of the submission are not kept"):
+        head.commands.submit(spec_of(left_out=("WANDB_API_KEY",)), order_of())
+    own = head.fake.folder / "secrets.env"
+    own.write_text("# mine\nexport WANDB_API_KEY='def'\nOTHER=1\n")
+    for said, seen in ((f"secrets={own}", ["WANDB_API_KEY=def"]), ("secrets=without", [])):
+        spec = spec_of(left_out=("WANDB_API_KEY",))
+        spec = dataclasses.replace(spec, options={**spec.options, "comment": f"rekindle,{said}"})
+        head.commands.submit(spec, order_of())
+        lines = (head.fake.folder / "env").read_text().splitlines()
+        assert [line for line in lines if line.startswith(("WANDB_API_KEY", "OTHER"))] == seen
 
 
 def test_a_spec_of_another_user_is_not_submitted(head: Head) -> None:

@@ -69,6 +69,13 @@ ROWS: Mapping[str, Row] = {
     "the login environment, by the script": Row(lines="#SBATCH --get-user-env"),
     "not even an environment": Row(options=("--export=NIL",), refused="--export=NIL"),
     "a group": Row(options=("--gid=daemon",)),
+    "its user's own for srun and squeue": Row(
+        environ={"SLURM_MPI_TYPE": "none", "SLURM_CPU_BIND": "none", "SRUN_CPUS_PER_TASK": "1", "SQUEUE_FORMAT": "%A"}
+    ),
+    "a signal, by the environment": Row(environ={"SBATCH_SIGNAL": "B:USR1@60"}),
+    "reads its own place": Row(
+        lines="scontrol show job $SLURM_JOB_ID | awk -F= '/Command=/{{print $2}}'", refused="reads where it lies"
+    ),
     "nice": Row(options=("--nice=7",)),
     "a priority": Row(options=("--priority=77",), refused="Priority"),
     "a priority, by the script": Row(lines="#SBATCH --priority=78", refused="Priority"),

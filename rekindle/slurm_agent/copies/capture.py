@@ -34,6 +34,36 @@ LIMITS: Final = "SLURM_RLIMIT_"
 USER_ENV: Final = "SLURM_GET_USER_ENV"  # sbatch sets it where slurmd loads the user's login environment
 # Names that are secrets more often than not. A value that is left out must be there again by other means: the job's own
 # environment file while slurmctld keeps the job, else its script or the cluster's own secret store.
+# Set by users for the srun within their job, and by nothing that sbatch does. Source: srun(1), INPUT ENVIRONMENT
+# VARIABLES, without those that sbatch(1) sets.
+OF_SRUN: Final = frozenset(
+    f"SLURM_{name}"
+    for name in (
+        "BCAST",
+        "COMPRESS",
+        "CPU_BIND",
+        "CPU_FREQ_REQ",
+        "DEBUG",
+        "DISABLE_STATUS",
+        "EXACT",
+        "KILL_BAD_EXIT",
+        "LABELIO",
+        "MEM_BIND",
+        "MPI_TYPE",
+        "NETWORK",
+        "OVERLAP",
+        "SRUN_REDUCE_TASK_EXIT_MSG",
+        "STDERRMODE",
+        "STDINMODE",
+        "STDOUTMODE",
+        "TASK_EPILOG",
+        "TASK_PROLOG",
+        "UNBUFFEREDIO",
+        "WAIT",
+    )
+)
+# sbatch would wait for the job's end, or ask another cluster.
+OF_THE_CALL: Final = frozenset({"SBATCH_WAIT", "SBATCH_CLUSTERS", "SBATCH_ARRAY_INX", "SBATCH_EXPORT"})
 _SECRET: Final = re.compile(
     r"SECRET|PASSW|PASSPHRASE|CREDENTIAL|PRIVATE_?KEY|(?:^|_)TOKEN|TOKEN$|API_?KEY|ACCESS_?KEY|AUTH(?:_|$)|_PAT$|COOKIE",
     re.IGNORECASE,
@@ -107,18 +137,19 @@ def _is_text(given: str) -> bool:
 
 
 def for_submission(environment: Mapping[str, str]) -> dict[str, str]:
-    """Without what sbatch sets again, and without what would change its options a second time.
+    """Without what sbatch sets again, and without what is about the call itself. What it reads of its own (`SBATCH_`)
+    gives way to the options that a copy is submitted with.
 
     Limits stay: sbatch sets these variables from its own limits unless `--propagate=NONE` is given, as a copy has it,
     and slurmstepd reads them (slurm src/sbatch/sbatch.c, _set_rlimit_env; src/slurmd/slurmstepd/ulimits.c).
     """
-    kept = ("SLURM_CONF", "SLURM_CONF_SERVER", SUBMIT_DIR, UMASK)
+    kept = {"SLURM_CONF", "SLURM_CONF_SERVER", SUBMIT_DIR, UMASK} | OF_SRUN
     return {
         name: given
         for name, given in environment.items()
         if name in kept
         or name.startswith(LIMITS)
-        or not name.startswith(("SLURM_", "SBATCH_", "SRUN_", "SALLOC_", "SCANCEL_", "SQUEUE_", "_SLURM_SPANK_OPTION_"))
+        or (not name.startswith(("SLURM_", "_SLURM_SPANK_OPTION_")) and name not in OF_THE_CALL)
     }
 
 

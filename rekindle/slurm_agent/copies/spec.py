@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import pwd
+import re
 import socket
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
@@ -60,6 +61,7 @@ STALE: Final = (
     ENV_SLURM_ATTEMPT,
     ENV_SUBMITTED_ON,
 )
+_SHOWS_JOB: Final = re.compile(r"\bscontrol\b.*\bshow\s+job\b")
 INTERACTIVE: Final = "it was started by salloc or srun: there is no script to submit again"
 ARRAY: Final = "it is a task of a job array: one task cannot be submitted again as part of the array"
 HETEROGENEOUS: Final = "it is a heterogeneous job: its parts cannot be submitted again as one"
@@ -70,6 +72,9 @@ LOST: Final = "it was submitted with options, a plug-in's perhaps, that cannot b
 NOT_KEPT: Final = "what Slurm showed of the original was not kept, by an older agent"
 UNPRINTABLE: Final = "its name holds a line break or another character that is not printed"
 NOT_WRITABLE: Final = "what is needed to submit it again cannot be kept"
+READS_ITS_PLACE: Final = (
+    "its script reads where it lies from Slurm (Command= of `scontrol show job`): a copy of it lies elsewhere"
+)
 MAY_COME: Final = (NO_SCRIPT, NO_ENVIRONMENT, NO_ARGUMENTS)
 HAS_DEADLINE: Final = "it has a deadline (sbatch --deadline), which is not carried over"
 HAS_PRIORITY: Final = "it has a Priority of its own (sbatch --priority), which a copy that waits held loses"
@@ -150,6 +155,7 @@ def build_spec(
         (arguments is None, NO_ARGUMENTS),
         ("priority" in own or "priority" in (given or {}), HAS_PRIORITY),
         (bool(lost), f"{LOST}{', '.join(lost)}"[:300]),
+        ("Command=" in script and _SHOWS_JOB.search(script) is not None, READS_ITS_PLACE),
     )
     cannot += [why for is_missing, why in missing if is_missing]
     options = _options(job, detail, environment.kept or {}, own=own, line=given)
@@ -275,15 +281,16 @@ def sbatch_arguments(spec: JobSpec, order: Order, script: str, names: tuple[str,
     return ["sbatch", "--parsable", "--hold", *args, f"--comment={comment_of(spec, order)}", script, *spec.arguments]
 
 
-def submit(runner: Runner, spec: JobSpec, order: Order, state_location: str, *, secrets_of: int | None = None) -> int:
-    """sbatch --hold, as the job's user; the new job's id. `secrets_of` is the job whose environment has what the spec
-    leaves out. Raises: SlurmError.
+def submit(runner: Runner, spec: JobSpec, order: Order, *, secrets: Mapping[str, str]) -> int:
+    """sbatch --hold, as the job's user; the new job's id. `secrets` are variables that the spec leaves out.
+
+    Raises: SlurmError.
 
     It runs as that user itself, not as root with `--uid`: the environment is the user's, and root must not start a
     program in it (LD_PRELOAD). Limits are slurmd's own (`--propagate=NONE`), because the agent's were not asked for.
     """
     who, _ = _whom(spec)
-    environment = _environment(runner, spec, order, state_location, secrets_of)
+    environment = _environment(runner, spec, order, secrets)
     names = tuple(
         sorted({*order.environment, ENV_SLURM_ATTEMPT, ENV_SUBMITTED_ON, *([EXCLUDED] if order.exclude else [])})
     )
@@ -309,13 +316,9 @@ def ids_of(spec: JobSpec) -> tuple[int, int]:
     return who.uid, who.gid
 
 
-def _environment(
-    runner: Runner, spec: JobSpec, order: Order, state_location: str, secrets_of: int | None
-) -> dict[str, str]:
+def _environment(runner: Runner, spec: JobSpec, order: Order, secrets: Mapping[str, str]) -> dict[str, str]:
     kept = {name: given for name, given in spec.environment.items() if name not in (SUBMIT_DIR, UMASK)}
-    if secrets_of is not None:  # what never left this machine is there while the old job is
-        whole = environment_of(state_location, secrets_of).all or {}
-        kept |= {name: whole[name] for name in spec.left_out if name in whole}
+    kept |= {name: given for name, given in secrets.items() if name in spec.left_out}
     base = runner.environment()
     own = {name: base[name] for name in ("SLURM_CONF", "SLURM_CONF_SERVER") if name in base}
     fresh = {name: given for name, given in kept.items() if name not in STALE}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Final
@@ -50,6 +50,7 @@ from rekindle.slurm_agent.reading.nodes import Node, Settings
 from rekindle.slurm_agent.reading.run import Runner
 from rekindle.slurm_agent.reading.script import read as read_script
 from rekindle.slurm_agent.reading.sizes import cannot_shrink, cpus_for, fewest_nodes
+from rekindle.slurm_agent.slurm.secret_variables import secrets_of
 from rekindle.slurm_agent.slurm.siblings import Siblings
 from rekindle.slurm_agent.watching import history
 from rekindle.slurm_agent.watching.attempt_docs import ShownJob, base_of
@@ -295,7 +296,13 @@ class Commands:
         spec, order = self._there(spec, order)
         for what, path in (("SLURM_SUBMIT_DIR", submitted_from(spec)), ("WorkDir", spec.workdir)):
             self._check_folder(what, path, spec, order)
-        return submit(self._runner, spec, order, self._settings().state_location, secrets_of=self._old(spec, order))
+        return submit(self._runner, spec, order, secrets=self._secrets(spec, order))
+
+    def _secrets(self, spec: JobSpec, order: Order) -> Mapping[str, str]:
+        """Raises: SlurmRefused, SlurmUnavailable."""
+        old = self._old(spec, order)
+        whole = environment_of(self._settings().state_location, old).all if old is not None else None
+        return secrets_of(spec, whole, self._files)
 
     def differences(self, slurm_job: int, spec: JobSpec, order: Order) -> tuple[str, ...]:
         copy = self._reads.job(_job(slurm_job))
