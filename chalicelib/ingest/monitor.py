@@ -29,6 +29,7 @@ from chalicelib.ingest.evidence import bounded, dedupe_key, one_line
 from chalicelib.ingest.fields import OUR_ID, Fields
 from chalicelib.ingest.monitor_common import MAX_RANKS, MAX_SECONDS, MAX_WORD_CHARS, MonitorFields, News, at_step
 from chalicelib.ingest.monitor_loss import LOSS_PARSERS
+from rekindle.protocol.lives import MAX_LIFE
 from rekindle.protocol.mailbox import MAX_STACKS_CHARS, MAX_STEP, WIRE_VERSION, CheckpointReply, MailboxError
 from rekindle.protocol.signals import PLAIN_REPORTS, EventType, FaultClass, PlainReport
 
@@ -64,6 +65,7 @@ def parse(envelope: Envelope) -> Signal:
                 "rank": common.rank,
                 "world_size": common.world_size,
                 "attempt_number": common.attempt_number,
+                "life": common.life,
                 **news.evidence,
             }
         ),
@@ -89,16 +91,20 @@ def _common(detail: Fields) -> MonitorFields:
         world_size=world_size,
         step=detail.optional_whole("step", high=MAX_STEP),
         at=detail.moment("at"),
+        life=detail.optional_whole("life", high=MAX_LIFE) or 0,
     )
 
 
-def _started(_detail: Fields, common: MonitorFields) -> News:
+def _started(detail: Fields, common: MonitorFields) -> News:
+    """A later life than the first is the end of the one before it: `reached` is the step at which that one was."""
+    reached = detail.optional_whole("reached", high=MAX_STEP)
+    again = f", started again in its place as its life {common.life}" if common.life else ""
     return News(
         kind=SignalKind.MONITOR_STARTED,
-        summary=f"{common.attempt}: the monitor of rank {common.rank} started {at_step(common)}",
-        facts=(common.rank, common.at),
-        fault=None,
-        evidence={},
+        summary=f"{common.attempt}: the monitor of rank {common.rank} started {at_step(common)}{again}",
+        facts=(common.life, common.rank, common.at),
+        fault=FaultClass.SOFTWARE_CRASH if common.life else None,
+        evidence={} if reached is None or not common.life else {"step": reached},
     )
 
 

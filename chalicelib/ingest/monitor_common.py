@@ -25,6 +25,7 @@ class MonitorFields:
     world_size: int
     step: int | None
     at: datetime
+    life: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

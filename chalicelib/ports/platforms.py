@@ -192,10 +192,11 @@ class Mailbox(Protocol):
         """
         ...
 
-    def reports(self, job: Job, attempt: str, kind: ReportKind) -> Maybe[tuple[RankReport, ...]]:
-        """What single ranks of the attempt say of themselves: those of `kind`, and others of ranks that have none.
+    def reports(self, job: Job, attempt: str, kind: ReportKind, *, life: int = 0) -> Maybe[tuple[RankReport, ...]]:
+        """What single ranks say of themselves: those of `kind`, and others of ranks that have none.
 
-        Unknown where they cannot be read, or are too many for one observation.
+        life: whose; which start of the attempt's processes. Unknown where they cannot be read, or are too many for one
+        observation.
         """
         ...
 

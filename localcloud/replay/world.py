@@ -290,7 +290,7 @@ class RecordedWorld:
         found = [item for item in self.saved if item.attempt in names]
         return Known(tuple(sorted(found, key=lambda item: (item.step, item.saved_at), reverse=True)))
 
-    def reports(self, job: Job, attempt: str, kind: ReportKind) -> Maybe[tuple[RankReport, ...]]:  # noqa: ARG002  the port's own names
+    def reports(self, job: Job, attempt: str, kind: ReportKind, *, life: int = 0) -> Maybe[tuple[RankReport, ...]]:  # noqa: ARG002  the port's own names
         """A recording holds events, and the ranks' own reports are none."""
         return Unknown("events hold no reports of single ranks")
 

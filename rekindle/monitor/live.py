@@ -337,7 +337,8 @@ class LiveMonitor(Monitor):
         may_be_asked = may_be_asked and self._reporter is not None
         self._stopping.begin(signals, wishes, env=env, may_be_asked=may_be_asked)
         if self.identity.rank == 0:
-            self._voice.push(EventType.STARTED, pid=os.getpid(), resume_step=self.resume.step)
+            reached = self._hold.reached
+            self._voice.push(EventType.STARTED, pid=os.getpid(), resume_step=self.resume.step, reached=reached)
         atexit.register(self._at_exit)
 
     @property

@@ -125,7 +125,7 @@ def test_the_monitor_s_own_files_are_no_checkpoints(s3: Side) -> None:
         s3[1].checkpoint(step)
     calls = calls_of(s3[1])
     assert [view.kind for view in found(s3)] == ["periodic", "periodic"]
-    assert calls["ListObjectsV2"] == 4 + 2  # manifests, marks, the prefix, ckpt/; and each checkpoint
+    assert calls["ListObjectsV2"] == 5 + 2  # manifests, lives, marks, the prefix, ckpt/; and each checkpoint
 
 
 def test_a_quarantined_one_is_told_until_somebody_lifts_the_mark(s3: Side) -> None:

@@ -177,7 +177,7 @@ def test_a_crowd_of_manifests_costs_a_bounded_number_of_reads_and_reaches_far_ba
     assert steps == [30, 29, 28, 27, 26, 24, 20]
     assert sum(item.fenced for item in found) == checkpoints_s3.MAX_STRANGERS
     assert calls.count("GetObject") == len(found)
-    assert calls.count("ListObjectsV2") == 4 + len(steps)  # manifests, marks, the prefix and its folder ckpt/
+    assert calls.count("ListObjectsV2") == 5 + len(steps)  # manifests, lives, marks, the prefix and its folder ckpt/
 
 
 def test_other_objects_among_the_manifests_are_passed_over(s3: Side) -> None:

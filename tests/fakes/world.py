@@ -216,7 +216,7 @@ class FakeMailbox:
             judged_step=seen.judged_step,
         )
 
-    def reports(self, job: Job, attempt: str, kind: ReportKind) -> Maybe[tuple[RankReport, ...]]:
+    def reports(self, job: Job, attempt: str, kind: ReportKind, *, life: int = 0) -> Maybe[tuple[RankReport, ...]]:
         if not job.mailbox:
             return Unknown("the run has no mailbox")
         mine = [report for report in self.told if report.attempt == attempt]

@@ -14,6 +14,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 from chalicelib.aws.s3.found import FoundCheckpoints
+from chalicelib.aws.s3.lives import LivesOfAttempts
 from chalicelib.domain.model.errors import DependencyUnavailable, NotAuthorized, Permanent
 from chalicelib.domain.model.evidence import FORENSIC, is_forensic
 from chalicelib.domain.model.observation import CheckpointView
@@ -66,7 +67,8 @@ class S3Checkpoints:
     def of(self, job: Job, attempts: Sequence[Attempt], *, near: Sequence[int] = ()) -> tuple[CheckpointView, ...]:
         """Newest first; where there are many, the older ones are left out but for a few at or below each `near` step.
 
-        Fenced: written by an attempt after it was superseded, or under a name that is none of the Job's attempts.
+        Fenced: written by an attempt after it was superseded, by one of its lives after the next one had begun, or
+        under a name that is none of the Job's attempts.
 
         What an agent has found on a shared path wins over the copy of its manifest, whose files cannot be seen here.
 
@@ -109,8 +111,9 @@ class S3Checkpoints:
         next older ones are read as well until one is not: what is passed over unread would be lost progress.
         """
         manifests: dict[str, Manifest] = {}
+        lives = LivesOfAttempts(self._objects, mailbox)
         views = {
-            item.key: self._checkpoint(job, mailbox, item, attempts, manifests)
+            item.key: self._checkpoint(job, mailbox, item, attempts, manifests, lives)
             for item in chosen(listed, attempts, near)
         }
         own = [item for item in listed if (key := parse_key(item.key)) is not None and key.name in attempts]
@@ -121,7 +124,7 @@ class S3Checkpoints:
                     continue
                 if item.key not in views and more:
                     more -= 1
-                    views[item.key] = self._checkpoint(job, mailbox, item, attempts, manifests)
+                    views[item.key] = self._checkpoint(job, mailbox, item, attempts, manifests, lives)
                 if item.key not in views or not (views[item.key].problems or views[item.key].fenced):
                     break
         for name, manifest in manifests.items():
@@ -136,6 +139,7 @@ class S3Checkpoints:
         item: Listed,
         attempts: Mapping[str, Attempt],
         manifests: dict[str, Manifest],
+        lives: LivesOfAttempts,
     ) -> CheckpointView:
         """manifests: where that of a checkpoint which may count is left, by its key."""
         key = parse_key(item.key)
@@ -161,7 +165,8 @@ class S3Checkpoints:
         except MailboxError as err:
             return replace(view, problems=(f"the manifest cannot be used: {err}"[:200],))
         # By S3's clock, not by the training host's (`manifest.saved_at`), which may be minutes off.
-        late = writer is not None and writer.superseded_at is not None and item.modified_at > writer.superseded_at
+        ends = [writer.superseded_at, lives.ended_at(writer.name, manifest.life)] if writer is not None else []
+        late = any(at is not None and item.modified_at > at for at in ends)
         view = replace(
             view,
             root=manifest.root,

@@ -119,10 +119,10 @@ class S3Mailbox:
         keys = ((parse_key(item.key), item.modified_at) for item in listed)
         return {key.name: at for key, at in keys if key is not None and key.kind is KeyKind.HEARTBEAT}
 
-    def reports(self, job: Job, attempt: str, kind: ReportKind) -> Maybe[tuple[RankReport, ...]]:
+    def reports(self, job: Job, attempt: str, kind: ReportKind, *, life: int = 0) -> Maybe[tuple[RankReport, ...]]:
         """See ports.Mailbox, and S3Reports."""
         try:
-            return self._reports.of(job, _root(job), attempt, kind)
+            return self._reports.of(job, _root(job), attempt, kind, life)
         except (MailboxError, NotAuthorized) as err:
             return Unknown(f"the ranks' reports cannot be read: {err}"[:200])
 

@@ -54,11 +54,11 @@ class S3Reports:
     def __init__(self, objects: S3Objects) -> None:
         self._objects = objects
 
-    def of(self, job: Job, root: Place, attempt: str, kind: ReportKind) -> Maybe[tuple[RankReport, ...]]:
+    def of(self, job: Job, root: Place, attempt: str, kind: ReportKind, life: int) -> Maybe[tuple[RankReport, ...]]:
         """See ports.Mailbox.reports. A report that cannot be read is left out: its rank then counts as silent."""
         # Of each rank the word that tells most; what it was asked for says more than its pace.
         worth = {kind: 2, ReportKind.ASKED: 1}
-        found = self._listed(root, attempt, kind, worth)
+        found = self._listed(root, attempt, kind, worth, life)
         if len(found.summaries) > MAX_SUMMARIES:  # no run of ours writes so many
             return Unknown(
                 f"there are {len(found.summaries)} summaries of hosts, more than the {MAX_SUMMARIES} of a run"
@@ -66,7 +66,7 @@ class S3Reports:
         summaries = self._read_all(found.summaries, lambda key: self._summary(job, attempt, root.join(key)))
         reported = {report.rank: report for reports in summaries for report in reports}
         wanted = [
-            report_key(attempt, key.kind, rank)
+            report_key(attempt, key.kind, rank, life)
             for rank, (key, written_at) in found.own.items()
             if _is_news(key, written_at, reported.get(rank), worth)
         ]
@@ -77,16 +77,18 @@ class S3Reports:
         if found.is_large and reported:
             world_size = max(report.world_size for report in reported.values())
             mute = [rank for rank in range(world_size) if rank not in reported and rank not in found.own]
-            wanted += [report_key(attempt, ReportKind.PACE, rank) for rank in mute[:MAX_PLACES]]
+            wanted += [report_key(attempt, ReportKind.PACE, rank, life) for rank in mute[:MAX_PLACES]]
         own = self._read_all(wanted, lambda key: self._report(job, attempt, root.join(key)))
         return Known(tuple((reported | {report.rank: report for report in own}).values()))
 
-    def _listed(self, root: Place, attempt: str, kind: ReportKind, worth: Mapping[ReportKind, int]) -> _Found:
-        folder = root.join(report_prefix(attempt))
+    def _listed(
+        self, root: Place, attempt: str, kind: ReportKind, worth: Mapping[ReportKind, int], life: int
+    ) -> _Found:
+        folder = root.join(report_prefix(attempt, life))
         page = self._objects.page(folder)
         found, listed = _Found(), list(page.objects)
         if page.token is not None:
-            summaries = list(self._objects.below(root.join(summary_prefix(attempt, kind)), folder=False))
+            summaries = list(self._objects.below(root.join(summary_prefix(attempt, kind, life)), folder=False))
             found.is_large = bool(summaries)
             listed = (
                 [*summaries, *self._of_kinds(folder, worth)] if summaries else [*listed, *self._after(folder, page)]
@@ -94,8 +96,8 @@ class S3Reports:
         for item in listed:
             name, key = parse_summary_name(item.key), parse_report_key(item.key)
             if name is not None and name.kind is kind:
-                found.summaries.append(f"{report_prefix(attempt)}{item.key.rpartition('/')[2]}")
-            if key is None or key.attempt != attempt:
+                found.summaries.append(f"{report_prefix(attempt, life)}{item.key.rpartition('/')[2]}")
+            if key is None or (key.attempt, key.life) != (attempt, life):
                 continue
             there = found.own.get(key.rank)
             if there is None or worth.get(key.kind, 0) >= worth.get(there[0].kind, 0):

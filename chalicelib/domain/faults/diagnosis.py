@@ -9,6 +9,7 @@ from datetime import datetime
 from chalicelib.domain.fault_specs.faults import FAULT_RANK, RENAMES_NO_RETRY
 from chalicelib.domain.faults.failure_reasons import failure_of
 from chalicelib.domain.faults.heartbeat_claims import is_denied
+from chalicelib.domain.faults.lives import began_anew_at
 from chalicelib.domain.faults.loss import bad_fault, ends_open_stretches, follow
 from chalicelib.domain.faults.poison import BAD_LOSS, note_poison
 from chalicelib.domain.faults.signal_facts import ORDER_KINDS, is_current, signal_step
@@ -87,12 +88,19 @@ def note_state(incident: Incident, seen: Observation) -> Incident:
     if incident.tracking.seen_as == f"{view.name}:{StartState.SUSPENDED}" != state and incident.phase in _WEIGHING:
         incident = dataclasses.replace(incident, phase_entered_at=seen.observed_at)
     if incident.tracking.seen_as == state:
-        return incident
+        return _in_its_life(incident, view)
     repaired_at = incident.tracking.repaired_at if incident.tracking.seen_as.startswith(f"{view.name}:") else None
     is_back = view.status in (AttemptStatus.STARTING, AttemptStatus.RUNNING)
     if is_back and incident.tracking.seen_as == f"{view.name}:{AttemptStatus.REPAIRING}":
         repaired_at = seen.observed_at
-    return incident.changed(seen_as=state, seen_since=seen.observed_at, repaired_at=repaired_at)
+    return _in_its_life(incident.changed(seen_as=state, seen_since=seen.observed_at, repaired_at=repaired_at), view)
+
+
+def _in_its_life(incident: Incident, view: AttemptView) -> Incident:
+    """What was reported of an earlier life of the attempt than the one at work is about the past."""
+    anew, repaired_at = began_anew_at(incident, view), incident.tracking.repaired_at
+    is_news = anew is not None and (repaired_at is None or repaired_at < anew)
+    return incident.changed(repaired_at=anew) if is_news else incident
 
 
 # A claim is weighed there by how long the run stands still.

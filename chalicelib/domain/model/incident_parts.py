@@ -106,7 +106,7 @@ class AttemptTracking:
     unseen_since: Since | None = None  # set while it cannot be read
     doubt_since: Since | None = None  # since when something speaks against a recovery that would else be complete
     told: tuple[str, ...] = ()  # keys of what people were told and is not told again in this Incident
-    repaired_at: Fact | None = None  # seen back from the platform's own repair; compared with when Signals occurred
+    repaired_at: Fact | None = None  # restarted in its place by others; compared with when Signals occurred
     watch_step: Maybe[int] = Unknown("not watched yet")  # reached by `watch_at`
     watch_at: Since | None = None  # since when a run that must move has not moved
 

@@ -6,16 +6,16 @@ import dataclasses
 from datetime import datetime, timedelta
 from typing import Final
 
-from chalicelib.domain.decision.verdict import Decision, RuleContext, has_passed, step_word, story
-from chalicelib.domain.fault_specs.faults import NODE_FAULTS
+from chalicelib.domain.decision.verdict import Decision, RuleContext, has_passed, is_poisoned, step_word, story
+from chalicelib.domain.fault_specs.faults import HEALED_BY_REPAIR, NODE_FAULTS
 from chalicelib.domain.faults.heartbeat_claims import has_fresh_heartbeat
-from chalicelib.domain.faults.signal_facts import concerns
+from chalicelib.domain.faults.signal_facts import ORDER_KINDS, concerns
 from chalicelib.domain.faults.stalls import is_past_stall, stalls_of
 from chalicelib.domain.model.action import Severity
 from chalicelib.domain.model.incident import Phase, best_step
 from chalicelib.domain.model.known import Known
 from chalicelib.domain.model.node_findings import PLATFORM_KINDS
-from chalicelib.domain.model.observation import STALLED, TRAINING, AttemptView
+from chalicelib.domain.model.observation import STALLED, TRAINING, AttemptStatus, AttemptView
 from chalicelib.domain.model.signal import Signal, SignalKind
 from chalicelib.domain.node.repair_budget import is_mass_outage
 from chalicelib.domain.run.bad_nodes import is_claim_over
@@ -198,3 +198,26 @@ def claimed_at(context: RuleContext) -> datetime | None:
     claims = [signal.occurred_at for signal in context.incident.signals if signal.fault is context.incident.fault]
     since = [*claims, *([context.incident.tracking.repaired_at] if context.incident.tracking.repaired_at else [])]
     return min(max(since), context.now) if since else None
+
+
+def came_back_from_repair(context: RuleContext) -> bool:
+    """Others have restarted it in its place, and nothing was reported since: earlier reports are about the past."""
+    incident = context.incident
+    back_at = incident.tracking.repaired_at
+    if back_at is None or incident.fault not in HEALED_BY_REPAIR or is_poisoned(context, context.attempt_seen):
+        return False
+    return not any(
+        signal.triggers
+        and signal.fault is not None
+        and signal.kind not in ORDER_KINDS
+        and concerns(signal, incident)
+        and signal.occurred_at >= back_at
+        for signal in incident.signals
+    )
+
+
+def began_anew(context: RuleContext) -> bool:
+    """A newer life of the attempt is at work than the one that was reported, and nothing was reported of it."""
+    attempt = context.attempt_seen
+    is_at_work = attempt.life > 0 and attempt.status is AttemptStatus.RUNNING and attempt.work != STALLED
+    return is_at_work and context.incident.order is None and came_back_from_repair(context)

@@ -126,9 +126,9 @@ class SlurmMailbox:
         """See ports.Mailbox."""
         return self._inner.quarantine(self._kept(job), action, by=by, now=now)
 
-    def reports(self, job: Job, attempt: str, kind: ReportKind) -> Maybe[tuple[RankReport, ...]]:
+    def reports(self, job: Job, attempt: str, kind: ReportKind, *, life: int = 0) -> Maybe[tuple[RankReport, ...]]:
         """See ports.Mailbox."""
-        return self._inner.reports(job, attempt, kind)
+        return self._inner.reports(job, attempt, kind, life=life)
 
     def fence(self, job: Job, *, attempt: str, number: int, superseded: Sequence[str], now: datetime) -> None:
         """See ports.Mailbox."""

@@ -66,7 +66,7 @@ def signal_from_heartbeat(job: Job, view: AttemptView, *, now: datetime) -> Sign
     if not what:
         return None
     step = view.last_step.value if isinstance(view.last_step, Known) else None
-    evidence: dict[str, object] = {"found_by": "sweep", "status": view.status.value}
+    evidence: dict[str, object] = {"found_by": "sweep", "status": view.status.value, "life": view.life}
     # For a hang the step is where it is stuck. For a non-finite loss it would be no onset: the look finds that.
     if step is not None and fault not in (FaultClass.NON_FINITE, FaultClass.UNCLEAR):
         evidence["step"] = step

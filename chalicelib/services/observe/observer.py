@@ -340,7 +340,8 @@ class Observer:
         ):
             return Unknown("all ranks have spoken")
         try:
-            reports = self.mailbox.reports(job, name, ReportKind.NON_FINITE if is_nan else ReportKind.STALL)
+            of_kind = ReportKind.NON_FINITE if is_nan else ReportKind.STALL
+            reports = self.mailbox.reports(job, name, of_kind, life=attempt.value.life)
         except RecoveryError as err:
             return Unknown(str(err)[:200])
         if not isinstance(reports, Known):

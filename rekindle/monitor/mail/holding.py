@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -70,7 +71,8 @@ class Hold(Holding):
     `claim` and `turn` do I/O, one thread at a time; the attributes are for any thread.
 
     life: which start of the attempt's processes this is. is_settled: its claim is not contested. lost_to: the newer
-    life that holds the run now. refusal: why this process stays silent, empty where it does not.
+    life that holds the run now. refusal: why this process stays silent, empty where it does not. reached: the
+    step at which the life before this one was.
     """
 
     def __init__(
@@ -88,6 +90,7 @@ class Hold(Holding):
         self.is_settled = claimant is None
         self.lost_to: int | None = None
         self.refusal = ""
+        self.reached: int | None = None
 
     @property
     def claimed_life(self) -> int | None:
@@ -150,21 +153,20 @@ class Hold(Holding):
 
     def _is_over(self, box: Box, me: Claimant, newest: Claim) -> bool:
         """Whether the process of that claim trains no more, or its launcher has started this one in its place."""
+        raw = box.get(heartbeat_key(me.attempt))
+        heartbeat = None
+        with suppress(MailboxError):
+            heartbeat = None if raw is None else Heartbeat.from_json(raw)
+        if heartbeat is not None:
+            self.reached = heartbeat.step
+            self._wait_s = max(self._wait_s, _patience_s(heartbeat.step_s_median))
         if newest.process == me.process or is_gone(newest.process):
             return True  # the same number and beginning: the script has replaced itself, by exec
         if newest.launcher and me.launcher:
             is_again = newest.launcher == me.launcher and me.restarts > newest.restarts
             if is_again or is_gone(newest.launcher):
                 return True
-        raw = box.get(heartbeat_key(me.attempt))
-        try:
-            heartbeat = None if raw is None else Heartbeat.from_json(raw)
-        except MailboxError:
-            return False
-        if heartbeat is None:
-            return False
-        self._wait_s = max(self._wait_s, _patience_s(heartbeat.step_s_median))
-        return heartbeat.life == newest.life and heartbeat.is_last
+        return heartbeat is not None and heartbeat.life == newest.life and heartbeat.is_last
 
     def _written(self, me: Claimant, life: int, standing: Standing) -> Claim:
         return Claim(

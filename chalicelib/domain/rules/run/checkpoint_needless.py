@@ -23,7 +23,7 @@ from chalicelib.domain.policy.playbooks import ROLL_BACKS, Response
 from chalicelib.domain.rules.run.loss import close_healed, roll_back
 from chalicelib.domain.rules.run.refuted import recovered_itself
 from chalicelib.domain.run.finishing import ended_finishing
-from chalicelib.domain.run.liveness import claims_are_over, has_outlived_claim
+from chalicelib.domain.run.liveness import began_anew, claims_are_over, has_outlived_claim
 from chalicelib.domain.run.movement import new_watch
 from rekindle.protocol.signals import FaultClass
 
@@ -57,6 +57,15 @@ def checkpoint_platform_repair(context: RuleContext) -> Decision | None:
         return None
     reason = f"the platform repairs {attempt.name} automatically ({attempt.detail}); two actors must not repair one run"
     return _watched(context, "defer.platform_repair", reason)
+
+
+@rule("checkpoint.began_anew")
+def checkpoint_began_anew(context: RuleContext) -> Decision | None:
+    """What starts it again in its place has done so: the new processes are watched, not stopped."""
+    if not began_anew(context):
+        return None
+    reason = f"{context.attempt_seen.name} was started again in its place (life {context.attempt_seen.life})"
+    return _watched(context, "checkpoint.began_anew", reason)
 
 
 @rule("checkpoint.node_mended")
@@ -110,6 +119,7 @@ NEEDLESS: Final = (
     checkpoint_healed,
     ended_finishing,
     checkpoint_platform_repair,
+    checkpoint_began_anew,
     checkpoint_node_mended,
     checkpoint_tell,
     checkpoint_moves_again,

@@ -29,6 +29,7 @@ from chalicelib.domain.rules.run.refuted import (
     healed,
 )
 from chalicelib.domain.rules.run.responses import (
+    defer_began_anew,
     defer_confirm,
     defer_confirm_alert,
     defer_refuted_state,
@@ -235,6 +236,7 @@ OPEN: Final = (
     claim_fast_again,
     claim_late,
     spike_healed,
+    defer_began_anew,
     playbook_tell,
     nan_watching,
     spike_watching,

@@ -6,12 +6,13 @@ from chalicelib.domain.decision.rule import decided_by, rule
 from chalicelib.domain.decision.verdict import (
     Decision,
     RuleContext,
-    is_poisoned,
     span_word,
+    step_word,
     story,
 )
-from chalicelib.domain.fault_specs.faults import DEADLY, HEALED_BY_REPAIR, LOSS_FAULTS
-from chalicelib.domain.faults.signal_facts import ORDER_KINDS, STATE_KINDS, concerns
+from chalicelib.domain.fault_specs.faults import DEADLY, LOSS_FAULTS
+from chalicelib.domain.faults.lives import lives_begun
+from chalicelib.domain.faults.signal_facts import STATE_KINDS
 from chalicelib.domain.model.action import Severity
 from chalicelib.domain.model.incident import Phase
 from chalicelib.domain.model.known import Known
@@ -19,10 +20,13 @@ from chalicelib.domain.model.signal import SignalKind
 from chalicelib.domain.policy.playbooks import ROLL_BACKS, Response
 from chalicelib.domain.rules.run.loss import WATCHED_LOSS, close_healed, roll_back
 from chalicelib.domain.rules.run.refuted import hold, wait_for_the_state
+from chalicelib.domain.run.earlier_attempts import DAY
 from chalicelib.domain.run.first_response import begin_checkpoint, begin_stop, far_off, shadow
 from chalicelib.domain.run.liveness import (
     UNTOLD,
     WEIGHED,
+    began_anew,
+    came_back_from_repair,
     weigh_claim,
 )
 from chalicelib.domain.run.movement import watch
@@ -95,24 +99,55 @@ def open_shadow(context: RuleContext) -> Decision | None:
 @rule("defer.repaired", "defer.repaired_silent", "defer.repaired_unseen")
 def defer_repaired(context: RuleContext) -> Decision | None:
     """It is back from the platform's repair: its steps are watched; stopped if it stands still, notified if unseen."""
-    if not _came_back_from_repair(context):
+    return _watched_since(context, "the platform's repair") if came_back_from_repair(context) else None
+
+
+@rule("budget.restarts", "budget.no_progress", "defer.began_anew", "defer.repaired_silent", "defer.repaired_unseen")
+def defer_began_anew(context: RuleContext) -> Decision | None:
+    """It was started again in its place, by torchrun or a loop of the job's: its new processes are watched.
+
+    A person where it is started so again and again: `budgets.max_no_progress` times in one Incident without passing
+    the step, or `budgets.max_restarts_per_day` times within 24 hours.
+    """
+    if not began_anew(context):
         return None
+    budgets, attempt = context.policy.budgets, context.attempt_seen
+    in_vain = lives_begun(context.incident)
+    if in_vain >= max(budgets.max_no_progress, 2):
+        return context.hand_over(
+            "budget.no_progress",
+            f"{attempt.name} was started again in its place {in_vain} times without passing "
+            f"step {step_word(context.incident.target_step)}. {story(context)}",
+        )
+    is_of_a_day = attempt.training_since is not None and context.now - attempt.training_since <= DAY
+    restarts = context.seen.restarts_of_a_day + (attempt.life if is_of_a_day else 0)
+    if restarts >= budgets.max_restarts_per_day:
+        return context.hand_over(
+            "budget.restarts",
+            f"{restarts} restarts within 24 hours, {attempt.life} of them in the place of {attempt.name}, are the "
+            f"policy's limit, whatever each of them gained. {story(context)}",
+        )
+    return _watched_since(context, f"its start in place (life {attempt.life})", name="defer.began_anew")
+
+
+def _watched_since(context: RuleContext, what: str, *, name: str = "defer.repaired") -> Decision:
+    """Whether it moves since others have restarted it."""
     context, still = watch(context, context.attempt_seen)
     attempt, repaired_at = context.attempt_seen, context.incident.tracking.repaired_at
     back_for = context.now - (repaired_at or context.now)
     if isinstance(attempt.last_step, Known) and isinstance(context.incident.target_step, Known):
         if still >= context.policy.timing.silent_limit and back_for >= context.policy.timing.silent_limit:
-            reason = f"{attempt.name} has not moved for {span_word(still)} since its repair."
+            reason = f"{attempt.name} has not moved for {span_word(still)} since {what}."
             return begin_stop(context, "defer.repaired_silent", reason)
     elif back_for >= context.policy.timing.repair_grace:
         return context.close(
             "defer.repaired_unseen",
-            f"the platform repaired {attempt.name}, and it has run for {span_word(back_for)} since. Whether it passed "
-            "the step it was at cannot be seen",
+            f"{attempt.name} has run for {span_word(back_for)} since {what}. Whether it passed the step it was at "
+            "cannot be seen",
             Phase.STOPPED,
             severity=Severity.WARNING,
         )
-    return hold(context, "defer.repaired", f"{attempt.name} runs again after the platform's repair; watching its steps")
+    return hold(context, name, f"{attempt.name} runs again after {what}; watching its steps")
 
 
 @rule(*WEIGHED)
@@ -160,19 +195,3 @@ def playbook_restart(context: RuleContext) -> Decision:
 
 def _response(context: RuleContext) -> Response:
     return context.policy.playbook(context.incident.fault).response
-
-
-def _came_back_from_repair(context: RuleContext) -> bool:
-    """The platform has restarted it, and nothing was reported since: earlier reports are about the past."""
-    incident = context.incident
-    back_at = incident.tracking.repaired_at
-    if back_at is None or incident.fault not in HEALED_BY_REPAIR or is_poisoned(context, context.attempt_seen):
-        return False
-    return not any(
-        signal.triggers
-        and signal.fault is not None
-        and signal.kind not in ORDER_KINDS
-        and concerns(signal, incident)
-        and signal.occurred_at >= back_at
-        for signal in incident.signals
-    )

@@ -30,7 +30,7 @@ from chalicelib.domain.model.start_view import STOP_VALID
 from chalicelib.domain.rules.run.preparing import BEFORE_ATTEMPT, settle_try
 from chalicelib.domain.rules.run.resubmitting import adopt_sibling
 from chalicelib.domain.run.finishing import ended_completed_poisoned
-from chalicelib.domain.run.liveness import claims_are_over
+from chalicelib.domain.run.liveness import began_anew, claims_are_over
 from chalicelib.domain.run.movement import new_watch
 from rekindle.protocol.cluster.documents import EndedBy
 from rekindle.protocol.signals import FaultClass
@@ -309,7 +309,12 @@ def _is_fast(context: RuleContext, attempt: AttemptView) -> str:
     return ""
 
 
+def _began_anew(context: RuleContext, attempt: AttemptView) -> str:
+    return f"was started again in its place (life {attempt.life})" if began_anew(context) else ""
+
+
 _OVER: Final[tuple[Callable[[RuleContext, AttemptView], str], ...]] = (
+    _began_anew,
     _moves,
     _has_a_good_node,
     _has_a_good_loss,
