@@ -46,8 +46,8 @@ PLAIN = """
 import boto3
 from botocore.config import Config
 session = boto3.session.Session(region_name="us-west-2")
-for one in {clients!r}:
-    session.client(one, config=Config(connect_timeout=3, read_timeout=20))
+for service in {clients!r}:
+    session.client(service, config=Config(connect_timeout=3, read_timeout=20))
 """
 DURABLE_SDK = "import aws_durable_execution_sdk_python\n"
 MADE = """

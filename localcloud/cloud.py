@@ -12,18 +12,14 @@ from __future__ import annotations
 import base64
 import gzip
 import json
-import os
 import threading
 from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from datetime import datetime, timedelta
-from functools import cache
 from pathlib import Path
 from typing import Any, Self
 
-import boto3
 from botocore.awsrequest import AWSPreparedRequest, AWSResponse
-from botocore.config import Config
 from moto import mock_aws
 from moto.moto_api._internal.models import moto_api_backend
 from moto.sqs.models import sqs_backends
@@ -41,7 +37,8 @@ from localcloud.aws.queues import QueueSource, QueueSources, visible_at
 from localcloud.aws.roles import Roles
 from localcloud.aws.s3_keys import key_of_bucket, key_of_object
 from localcloud.aws.sagemaker import TrainingJobs
-from localcloud.aws.wire import PLATFORM, SERVICE, Wire
+from localcloud.aws.wire import PLATFORM, Wire
+from localcloud.clients import client_of, environment
 from localcloud.cloud_app import ApiServer, deployment_of, own_name
 from localcloud.engine.durable import Handler
 from localcloud.engine.engine import DurableEngine
@@ -200,7 +197,7 @@ class Cloud:
             self.wire.lambda_handler = self._answer_lambda
             stack.enter_context(mock_aws(config={"core": {"reset_boto3_session": False}}))
         if self._set_environ:
-            stack.enter_context(_environment(self.environ()))
+            stack.enter_context(environment(self.environ()))
         self.create_resources()
         self.engine.open()
         stack.callback(self.clock.close)
@@ -235,8 +232,7 @@ class Cloud:
         with self._client_lock:
             if (service, caller) not in self._clients:
                 url = self.server.url if self.server is not None else None
-                made = _in_process_client(service, caller) if url is None else _make_client(service, url, caller)
-                self._clients[service, caller] = made
+                self._clients[service, caller] = client_of(service, url, caller=caller, region=REGION)
             return self._clients[service, caller]
 
     def create_resources(self) -> None:
@@ -397,53 +393,3 @@ class Cloud:
     def _queue_url(self, name: str) -> str:
         root = self.server.url if self.server is not None else f"https://sqs.{REGION}.amazonaws.com"
         return f"{root}/{ACCOUNT_ID}/{name}"
-
-
-@cache
-def _session() -> Any:
-    """One for all clouds: reading botocore's models takes most of a second, and they do not change."""
-    return boto3.Session(region_name=REGION)
-
-
-def _make_client(service: str, url: str | None, caller: str) -> Any:
-    client = _session().client(
-        service,
-        endpoint_url=url,
-        aws_access_key_id="testing",
-        aws_secret_access_key="testing",  # noqa: S106  moto takes any
-        # botocore would put its own name together from 22 parts, twice in every call.
-        config=Config(
-            retries={"max_attempts": 0},
-            max_pool_connections=32,
-            user_agent=caller,
-            signature_version="s3v4" if service == "s3" else None,  # as the service's own clients sign links
-        ),
-    )
-    if caller == SERVICE:
-        roles.watch(client)
-    return client
-
-
-@cache
-def _in_process_client(service: str, caller: str) -> Any:
-    """Clients that never open a connection hold nothing of the cloud they talk to, so they serve every one."""
-    return _make_client(service, None, caller)
-
-
-class _environment:
-    """Environment variables for as long as a block lasts."""
-
-    def __init__(self, variables: Mapping[str, str]) -> None:
-        self._variables = dict(variables)
-        self._before: dict[str, str | None] = {}
-
-    def __enter__(self) -> None:
-        self._before = {name: os.environ.get(name) for name in self._variables}
-        os.environ.update(self._variables)
-
-    def __exit__(self, *_: object) -> None:
-        for name, value in self._before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value

@@ -143,7 +143,9 @@ class LocalWatch:
     def _watch_modules(self, model: Any) -> list[Any]:
         """Hooks on FSDP2's innermost modules, behind its own hooks, which wait for the parameters of all ranks."""
         sharded = [module for module in model.modules() if hasattr(module, "unshard")]  # torch's FSDPModule
-        inner = [one for one in sharded if not any(hasattr(part, "unshard") for part in list(one.modules())[1:])]
+        inner = [
+            module for module in sharded if not any(hasattr(part, "unshard") for part in list(module.modules())[1:])
+        ]
         if not inner:
             return []
         handles = [model.register_forward_pre_hook(lambda *_: self._mark(None), prepend=True)]  # before FSDP's own

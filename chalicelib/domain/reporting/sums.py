@@ -63,7 +63,7 @@ _SPARED: Final = ("spared_gpu_hours", "spared_dollars")
 def _spared_total(quantities: Sequence[Maybe[Spared]]) -> dict[str, Any]:
     """As `total_of`, of ranges: low and high are summed apart."""
     low, high = (
-        total_of([Known(pick(one.value)) if isinstance(one, Known) else one for one in quantities])
+        total_of([Known(pick(spared.value)) if isinstance(spared, Known) else spared for spared in quantities])
         for pick in (attrgetter("low"), attrgetter("high"))
     )
     both = low["sum"] if isinstance(low["sum"], dict) else {"low": low["sum"], "high": high["sum"]}

@@ -266,7 +266,7 @@ def _last_word(batch: Batch, *, stops: bool) -> Iterator[Finding]:
     step = batch.steps[-1]
     after = commands[commands.index(step) + 1 :]
     bare = next((command for command in after if command.words == ("wait",)), None)
-    if bare is not None and any(one.end == "&" for one in batch.steps):
+    if bare is not None and any(other.end == "&" for other in batch.steps):
         message = (
             "`wait` alone returns 0 whatever the step did: a crash counts as completed; keep $! and `wait $!` for each"
         )
