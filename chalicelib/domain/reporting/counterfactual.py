@@ -16,7 +16,7 @@ from chalicelib.domain.reporting.lost_time import last_good
 from rekindle.protocol.quantities import duration
 from rekindle.protocol.signals import FaultClass
 
-# The one source of these for the ledger, the fleets, and the replay's comparison.
+# The one source of these for the ledger and the fleets.
 NCCL_TIMEOUT_S: Final = 600.0  # Source: PyTorch's default for NCCL (pytorch/pytorch #110947); 1800 before that
 HUMAN_S: Final = 3600.0  # assumed: until a person has noticed and acts
 NODE_REPAIR_S: Final = 1800.0  # assumed: a node's repair, by a person
