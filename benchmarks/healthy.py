@@ -22,7 +22,15 @@ from rekindle.detectors.watch import LossWatch
 
 GOAL = 2.0  # acts per 100,000 steps of each kind
 LENGTHS = (20_000,) * 10 + (100_000,) * 2  # steps per run; 400,000 in all
-SHORT = {"early training with warm-up": (2_500,) * 160}
+POLICY_RUNS = (100, 250, 500, 1_000, 2_000) * 104
+SHORT = {
+    "early training with warm-up": (2_500,) * 160,
+    "GRPO: a multiple of the divergence": POLICY_RUNS,
+    "GRPO: the same with four digits": POLICY_RUNS,
+    "GRPO: of both signs": POLICY_RUNS,
+    "a divergence that is logged as the loss": POLICY_RUNS,
+    "DPO and its kin": POLICY_RUNS,
+}
 
 
 @dataclass(slots=True)

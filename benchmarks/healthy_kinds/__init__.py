@@ -8,7 +8,7 @@ a single process. Losses are per step unless the kind says otherwise.
 from __future__ import annotations
 
 # Each module registers its kinds in KINDS when it is imported.
-from benchmarks.healthy_kinds import composed, data, schedules, weak_losses
+from benchmarks.healthy_kinds import composed, data, policies, schedules, weak_losses
 from benchmarks.healthy_kinds.base import KINDS, Run
 
-__all__ = ("KINDS", "Run", "composed", "data", "schedules", "weak_losses")
+__all__ = ("KINDS", "Run", "composed", "data", "policies", "schedules", "weak_losses")

@@ -28,6 +28,8 @@ LARGE_STEPS = 10  # of a log with several steps per row: what two rows and more 
 SPARSE_STEPS = 5  # steps per row from which hard data is no longer a run of neighbours
 TAIL_ROWS = 4  # on the slow way down, between the baseline and half way up
 CLIMB_ROWS = 4  # each higher than the one before: batches are hard in no such order
+DOUBLE = 0.80  # of the loss: a level about twice as high is the data's for a shorter while than this
+DOUBLE_STEPS = 36
 LONG_STEPS = 20  # smaller excursions that heal sooner are not worth a recovery
 LONG_TAIL_ROWS = 8
 EARLY_STEPS = 500  # of a run: a small excursion has no record to be judged by, and a recovery would save little
@@ -37,6 +39,7 @@ WILD_MOVE = 2.5  # times the usual move, over
 WILD_ROWS = 10  # rows at least: no new level, however planned the change
 MOVE_CUT = 4.0  # a single row counts no more than so many usual moves
 MEAN_MOVE = 1.128  # of the difference of two normal values, in standard deviations: 2 / sqrt(pi)
+TWICE = "stays at twice the loss"
 FAR_UP = "far up"  # the rule that asks for no more than two rows
 HEAL_Z = 3.0
 HEAL_RISE = 0.05  # back within 5 % of the baseline is back, however quiet the curve was
@@ -70,6 +73,7 @@ class Excursion:
         "_previous",
         "_tail",
         "acted_row",
+        "acted_rule",
         "good",
         "has_acted",
         "heal_to",
@@ -90,6 +94,7 @@ class Excursion:
         self.good = 0  # rows in a row that are back
         self.has_acted = False
         self.acted_row = 0
+        self.acted_rule = ""
         self._gap = max(scale.gap, 1)
         self._is_early = scale.rows * scale.gap < EARLY_STEPS
         self._noise = noise = scale.noise
@@ -97,6 +102,7 @@ class Excursion:
             max(scale.needs(AT_ONCE), AT_ONCE_Z * noise),
             max(scale.needs(LARGE), LARGE_Z * noise),
             scale.needs(COARSE_AT_ONCE),
+            max(scale.needs(DOUBLE), LARGE_Z * noise),
             ALL_LOST * scale.way if scale.way >= scale.needs(LEARNED) else inf,
         )
         self._previous = scale.value
@@ -128,9 +134,10 @@ class Excursion:
         self._moves += 1
         self._previous = value
 
-    def act(self) -> None:
-        """It is trouble from this row on."""
+    def act(self, rule: str) -> None:
+        """It is trouble from this row on, by this rule."""
         self.has_acted = True
+        self.acted_rule = rule
         self.acted_row = self.rows
 
     @property
@@ -158,27 +165,35 @@ class Excursion:
         """The rule by which this is trouble with the weights; "" while nothing says so, and for a row that is back."""
         if self.good:
             return ""
-        at_once, large, coarse, all_lost = self._needs
-        gap, lasts, worst = self._gap, self._lasts, self.worst
-        if gap >= COARSE_STEPS:
-            if worst > coarse or lasts > 1:
-                return "rows of many steps"
+        if self.is_coarse:
+            return "rows of many steps" if self.worst > self._needs[2] or self._lasts > 1 else ""
+        return self._high() or self._long() if self._lasts > 1 else ""
+
+    def _high(self) -> str:
+        """By its height, within a few rows."""
+        at_once, large, *_ = self._needs
+        if self.worst > at_once:
+            return FAR_UP
+        if self.worst <= large:
             return ""
-        if lasts > 1:
-            if worst > at_once:
-                return FAR_UP
-            if worst > large:
-                if self._tail >= TAIL_ROWS or self._climb >= CLIMB_ROWS:
-                    return "comes down slowly" if self._tail >= TAIL_ROWS else "climbs row by row"
-                if gap >= SPARSE_STEPS and lasts * gap >= LARGE_STEPS:
-                    return "stays up"
-        if lasts * gap >= LONG_STEPS and lasts > 2:
-            if worst >= all_lost:
-                return "nothing learned is left"
-            is_early = self._is_early and worst <= large
-            if not is_early and (self._tail >= LONG_TAIL_ROWS or not self.is_settled):
-                return "stays up"
-        return ""
+        if self._tail >= TAIL_ROWS:
+            return "comes down slowly"
+        if self._climb >= CLIMB_ROWS:
+            return "climbs row by row"
+        return "stays up" if self._gap >= SPARSE_STEPS and self._lasts * self._gap >= LARGE_STEPS else ""
+
+    def _long(self) -> str:
+        """By its length, and what it is made of."""
+        _, large, _, double, all_lost = self._needs
+        steps = self._lasts * self._gap
+        if steps < LONG_STEPS or self._lasts <= 2:
+            return ""
+        if self.worst >= all_lost:
+            return "nothing learned is left"
+        is_early = self._is_early and self.worst <= large
+        if not is_early and (self._tail >= LONG_TAIL_ROWS or not self.is_settled):
+            return "stays up"
+        return TWICE if steps >= DOUBLE_STEPS and self._left > double else ""
 
     def end(self, scale: LossScale) -> End:
         """Whether it is over."""

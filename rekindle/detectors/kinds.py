@@ -12,6 +12,7 @@ from types import MappingProxyType
 from typing import Final
 
 from rekindle.compat import StrEnum
+from rekindle.detectors.scale import LossScale
 
 
 class LossKind(StrEnum):
@@ -40,13 +41,16 @@ IS_JUDGED: Final[Mapping[LossKind, bool]] = MappingProxyType(
 
 SIGN_ROWS = 128  # the memory of how often the loss was negative
 BOTH_SIGNS = 0.1  # of the rows, at least, on either side of zero
-NOISE = 0.6  # standard deviations of the loss's logarithm, from row to row: as large as the loss
-NOISE_WAY = 4.0  # times the noise: how far the level must have come down to be more than noise
+LOG_WAY = 4.0  # times the noise: how far the level must have come down to be more than noise
 PLAIN_WAY = 3.0  # the same for a loss that is not always positive, whose noise is not known as a share of it
 
 
 class Informativeness:
-    """Whether a loss's own rows show that it says little: it changes its sign, or is noise that has never fallen."""
+    """Whether a loss's own rows show that it says little: it changes its sign, or has never fallen by more than noise.
+
+    What has never fallen has nothing to lose: a multiple of the divergence from a reference model begins at zero and
+    grows while the policy learns, a reward grows, too. A run that continues may have fallen before its first row here.
+    """
 
     __slots__ = ("_negative", "kind")
 
@@ -58,14 +62,16 @@ class Informativeness:
         """Each loss of a run that is judged on plain values."""
         self._negative += ((1.0 if loss < 0 else 0.0) - self._negative) / SIGN_ROWS
 
-    def why_little(self, *, is_log: bool, noise: float, way: float) -> str:
-        """Why a rise of this loss is only watched; "" for one that is judged. `noise`, `way`: see `LossScale`."""
+    def why_little(self, scale: LossScale, *, needs_baseline: bool) -> str:
+        """Why a rise of this loss is only watched; "" for one that is judged.
+
+        needs_baseline: the rise is measured by what the run has fallen to.
+        """
         if not IS_JUDGED[self.kind]:
             return f"declared: {self.kind}"
         if self.kind is not LossKind.AUTO:
             return ""
-        if not is_log:
-            if BOTH_SIGNS < self._negative < 1 - BOTH_SIGNS:
-                return "changes its sign"
-            return "has never fallen" if way < PLAIN_WAY * noise else ""
-        return "noise as large as the loss" if noise > NOISE and way < NOISE_WAY * noise else ""
+        if not scale.is_log and BOTH_SIGNS < self._negative < 1 - BOTH_SIGNS:
+            return "changes its sign"
+        has_fallen = scale.fallen >= (LOG_WAY if scale.is_log else PLAIN_WAY)
+        return "" if has_fallen or scale.is_continued or not needs_baseline else "has never fallen"

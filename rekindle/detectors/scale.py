@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from collections.abc import Collection
 
 from rekindle.detectors.window import SortedWindow
 
@@ -25,6 +26,8 @@ UPPER = 0.8  # noise is read at this quantile, not the middle one: the upper tai
 UPPER_Z = 0.8416  # where the quantile stands in a normal distribution
 STEP_QUANTILE = 0.7
 STEP_Z = 1.466  # the same for the difference of two normal values: sqrt(2) x 1.0364
+LATE_ROWS = 24  # what the noise has come to: pairs of answers are alike until the model learns, and then are not
+LATE_Z = 1.812  # where UPPER of the differences of two normal values stands: sqrt(2) x 1.2816
 MIN_SPREAD = 0.01  # noise below 1 % is taken for 1 %: a curve smoothed by its logger is not that certain
 JUMP_WEIGHT = 0.5  # a jump against the latest level counts half: only sharp ones are told by it
 HABIT_ROWS = 3  # far rows make a habit; two may be one event
@@ -35,6 +38,8 @@ MARKS = 64  # remembered (step, level) pairs, to know what to expect when a run 
 BACK_ROWS = 3  # rows that step back by less are rows out of order, not a run that resumed
 CADENCE_ROWS = 2  # so many rows in a row agree before a new cadence is believed
 FIRST_ROWS = 3  # rows that show what an untrained model loses
+CONTINUED_STEP = 500  # of the first row, from which a run is one that continues, and
+CONTINUED_ROWS = 5  # times the steps per row: a coarse log's first rows stand for the steps before them
 PROGRESS = 0.5  # of the loss: the first losses stood at least so much above the best level, or "back" means nothing
 LEARNED = 1.0  # of the loss: from so far above, half the way back is much
 LOST_RISE = 0.50  # of the loss: less is not lost
@@ -53,12 +58,15 @@ class LossScale:
     __slots__ = (
         "_cadence_votes",
         "_excess",
+        "_first_step",
         "_is_skipped",
+        "_lately",
         "_level_window",
         "_lows",
         "_mark_every",
         "_marks",
         "_moves",
+        "_noise_there",
         "_nonpositive",
         "_previous",
         "_row",
@@ -72,6 +80,7 @@ class LossScale:
         "is_ready",
         "last_step",
         "level",
+        "lowest",
         "noise",
         "rise",
         "score",
@@ -84,6 +93,7 @@ class LossScale:
         self.is_log = True
         self.gap = 0  # steps per row; 0 until two rows are known
         self.last_step: int | None = None
+        self._first_step = 0
         self._cadence_votes = 0
         self._nonpositive = 0
         self.has_gone_back = False  # at the row just seen: the run went on from an earlier step
@@ -95,12 +105,15 @@ class LossScale:
         self._lows: deque[tuple[int, float]] = deque()  # (row, level), levels rising: the front is the baseline
         self._excess = SortedWindow(WINDOW)
         self._moves = SortedWindow(WINDOW)
+        self._lately: deque[float] = deque(maxlen=LATE_ROWS)  # moves
         self._previous: float | None = None
         self._marks: list[tuple[int, float]] = []
         self._mark_every = 1
         self.is_ready = self._is_skipped = False
         self.first: list[float] = []  # the first values: what a model that has learned nothing loses
-        self.best = math.inf  # the lowest level so far
+        self.best = math.inf  # the lowest level so far, or since a change that was planned
+        self.lowest = math.inf  # the lowest level of a full window
+        self._noise_there = 0.0  # about when it was reached; as a share, noise is another at another height
         self.highest = -math.inf  # the highest level so far
         self.value = self.level = self.baseline = self.rise = self.usual = 0.0
         self.noise = self.spread = self.score = 0.0
@@ -109,7 +122,9 @@ class LossScale:
         """Measure one finite loss. False while too little is known to judge it."""
         last = self.last_step
         self.has_gone_back = False
-        if last is not None and step - last != self.gap:
+        if last is None:
+            self._first_step = step
+        elif step - last != self.gap:
             self._pace_changed(step, step - last)
         self.last_step = step
         self.is_ready = self._is_skipped = False
@@ -138,6 +153,8 @@ class LossScale:
         if noise <= 0:
             return False  # a run that never moved says nothing of what is far
         self.noise = noise
+        if self._noise_there == 0.0:
+            self._noise_there = noise
         spread = (excess[int(UPPER * (len(excess) - 1))] - usual) / UPPER_Z
         self.spread = spread = spread if spread > noise else noise
         score = (rise - usual) / spread
@@ -177,6 +194,22 @@ class LossScale:
         first = sorted(self.first)
         return first[len(first) // 2] - self.best if first else 0.0
 
+    @property
+    def fallen(self) -> float:
+        """How far the level has ever been below each of the first losses, in noises; negative where it never was."""
+        noise = max(self.noise_of_late, self._noise_there)
+        return (min(self.first, default=-math.inf) - self.lowest) / noise if noise > 0 else 0.0
+
+    @property
+    def noise_of_late(self) -> float:
+        """The noise of the last rows that were usual, where it has grown; of all rows that are remembered else."""
+        return max(self.noise, _upper(self._lately) / LATE_Z)
+
+    @property
+    def is_continued(self) -> bool:
+        """Whether the first row here is not the run's first: it may have learned before."""
+        return self._first_step > max(CONTINUED_STEP, CONTINUED_ROWS * self.gap)
+
     def settle(self) -> None:
         """The level of now is the baseline from now on."""
         self._lows.clear()
@@ -196,7 +229,10 @@ class LossScale:
         if is_usual and self._lows:
             self._excess.add(self.rise)
         if self._previous is not None:
-            self._moves.add(abs(value - self._previous))
+            move = abs(value - self._previous)
+            self._moves.add(move)
+            if is_usual:
+                self._lately.append(move)
         self._previous = value
         window = self._level_window
         window.add(value)
@@ -214,6 +250,9 @@ class LossScale:
             self.best = level
         if level > self.highest:
             self.highest = level
+        if level < self.lowest and row >= LEVEL_ROWS:
+            self.lowest = level
+            self._noise_there = self.noise if self.is_ready else 0.0
         if not row % self._mark_every:
             self._mark(level)
 
@@ -258,3 +297,8 @@ class LossScale:
             self.level = self._marks[-1][1]
             self._lows.append((self._row, self.level))
             self.best = self.level
+
+
+def _upper(moves: Collection[float]) -> float:
+    """The quantile of moves at which late noise is read; 0 for none."""
+    return sorted(moves)[int(UPPER * (len(moves) - 1))] if moves else 0.0

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from math import inf
 
-from rekindle.detectors.excursion import COARSE_STEPS, FAR_UP, HEAL_ROWS, End, Excursion
+from rekindle.detectors.excursion import COARSE_STEPS, FAR_UP, HEAL_ROWS, TWICE, End, Excursion
 from rekindle.detectors.habits import EXAMPLES, Habits
 from rekindle.detectors.points import Evidence, Point, Severity, Trouble, Verdict
 from rekindle.detectors.scale import WINDOW, LossScale
@@ -52,6 +52,7 @@ class LossSpike:
         "_worst",
         "ended",
         "heal_to",
+        "is_known_level",
         "is_planned",
         "onset_step",
         "scale",
@@ -62,6 +63,7 @@ class LossSpike:
         self.onset_step: int | None = None
         self.ended = End.NOT
         self.heal_to = 0.0
+        self.is_known_level = False  # whether the spike that ended was acted on for the calm level that it stayed at
         self.is_planned = False  # whether a change that was announced explains a new level at the row to come
         self._event: Excursion | None = None
         self._habits = Habits()
@@ -185,7 +187,7 @@ class LossSpike:
         rule = event.trouble()
         if not rule or self._is_explained(point, event, rule):
             return None
-        event.act()
+        event.act(rule)
         self._is_reported = True
         self.onset_step = event.start_step
         self.heal_to = event.heal_to
@@ -211,7 +213,7 @@ class LossSpike:
             return True
         if event.is_coarse:
             return self._is_habit(point, event.worst, event)
-        has_fallen = self._habits.has_fallen(event.worst, examples=EXAMPLES)
+        has_fallen = self._habits.has_fallen(event.worst, examples=1 if rule == TWICE else EXAMPLES)
         return has_fallen or self._is_habit(point, event.worst, event)
 
     def _is_habit(self, point: Point, height: float, event: Excursion) -> bool:
@@ -236,6 +238,7 @@ class LossSpike:
         self._sum = 0.0
         if event.has_acted or ended is End.GIVEN_UP:
             self.ended = ended
+            self.is_known_level = event.acted_rule == TWICE
             self.onset_step, self.heal_to = event.start_step, event.heal_to
         if ended is End.SETTLED or (ended is End.HEALED and event.good < HEAL_ROWS):
             scale.settle()  # the level it has come to, which may stand above the one that it left

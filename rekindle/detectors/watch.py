@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from rekindle.detectors.divergence import Divergence
+from rekindle.detectors.divergence import FAR_BEYOND_FIRST, Divergence
 from rekindle.detectors.excursion import HEAL_ROWS, End
 from rekindle.detectors.kinds import Informativeness, LossKind
 from rekindle.detectors.nonfinite import REARM_AFTER, NonFinite
@@ -117,11 +117,12 @@ class LossWatch:
         if is_planned and spike.ended is not End.GIVEN_UP:
             divergence.settle()
         drift = divergence.judge(point)
-        if drift is not None:
+        if drift is not None and not (drift.rule == FAR_BEYOND_FIRST and self._is_in_trouble):
             drift = self._judged(drift)
             if drift.severity is Severity.ACT:
                 self._begin(divergence.onset_step)
-            if verdict is None and not self._is_restart:
+            is_more = verdict is None or (verdict.severity, drift.severity) == (Severity.WATCH, Severity.ACT)
+            if is_more and not self._is_restart:
                 verdict = drift
         if self._is_in_trouble and not (spike.is_on or divergence.is_on or self._finite_rows < HEAL_ROWS):
             self._is_in_trouble = self._is_restart = False
@@ -130,8 +131,7 @@ class LossWatch:
 
     def _judged(self, verdict: Verdict) -> Verdict:
         """The verdict, or the `watch` that is left of it."""
-        scale = self.spike.scale
-        why = self._meaning.why_little(is_log=scale.is_log, noise=scale.noise, way=scale.way)
+        why = self._meaning.why_little(self.spike.scale, needs_baseline=verdict.rule != FAR_BEYOND_FIRST)
         if not why:
             return verdict
         return replace(verdict, severity=Severity.WATCH, evidence={**verdict.evidence, "only_watched": why})

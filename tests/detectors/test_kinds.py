@@ -58,3 +58,31 @@ def test_a_noisy_loss_that_has_fallen_far_is_still_judged(seed: int) -> None:
     losses = [loss * math.exp(chance.gauss(0, 0.3)) for loss in falling(2000, first=20.0, last=0.5)]
     assert acts(rows_of(losses)) == []
     assert acts(rows_of(lifted(losses, 1500, lambda i: 40.0))) != []
+
+
+@pytest.mark.parametrize("begin", [1e-7, 1e-5, 1e-3])
+@pytest.mark.parametrize("noise", [0.03, 0.3, 0.8])
+def test_a_loss_that_has_never_fallen_is_only_watched(begin: float, noise: float) -> None:
+    chance = random.Random(1)
+    level = [begin * 500 ** (1 / (1 + math.exp(-(row - 80) / 20))) for row in range(400)]
+    losses = [
+        value * math.exp(chance.gauss(0, noise)) * (60 if row in (150, 300) else 1) for row, value in enumerate(level)
+    ]
+    assert acts(rows_of(losses)) == []
+    said = verdicts(rows_of(losses))
+    assert {verdict.evidence.get("only_watched", "has never fallen") for _, verdict in said} <= {"has never fallen"}
+    if noise < 0.1:  # declared, its rise is judged
+        assert acts(rows_of(losses), LossWatch(LossKind.SUPERVISED))
+
+
+def test_a_record_that_begins_late_is_of_a_run_that_may_have_fallen() -> None:
+    flat = [2.0 + 0.02 * (row % 3) for row in range(200)]
+    spike = spiked(flat, 150, 4.0, 5.0)
+    assert acts(rows_of(spike)) == []
+    assert [kind for _, kind in acts(rows_of(spike, first_step=20_000))] == ["loss_spike"]
+
+
+def test_a_loss_whose_noise_has_grown_as_far_as_it_fell_is_only_watched() -> None:
+    chance = random.Random(3)  # pairs of answers: all ln 2 at first, then easy and hard ones
+    margins = [chance.gauss(1, 2) * min(max(row - 60, 0) / 100, 1) for row in range(300)]
+    assert acts(rows_of(math.log1p(math.exp(-margin)) for margin in margins)) == []

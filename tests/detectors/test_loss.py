@@ -153,8 +153,8 @@ def test_a_lone_row_of_a_coarse_log_that_is_not_far_up_is_watched(seed: int) -> 
 
 
 def test_a_short_run_is_judged_from_its_first_rows() -> None:
-    losses = spiked(falling(40, noise=0.005, first=3.1), 14, 4.0, 3.0)
-    assert acts(rows_of(losses)) == [(15, "loss_spike")]
+    losses = spiked(falling(40, noise=0.005), 20, 4.0, 3.0)
+    assert acts(rows_of(losses)) == [(21, "loss_spike")]
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
@@ -188,7 +188,36 @@ def test_a_spike_that_stays_is_a_divergence_with_the_spikes_onset() -> None:
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_calm_rise_that_takes_back_half_of_what_was_learned_is_a_divergence_when_it_stays(seed: int) -> None:
     watch = LossWatch()
-    assert acts(rows_of(lifted(falling(900, seed=seed), 500, lambda i: 1.0)), watch) == [(599, "divergence")]
+    assert acts(rows_of(lifted(falling(900, seed=seed), 500, lambda i: 0.7)), watch) == [(599, "divergence")]
+    assert (watch.health, watch.onset_step, watch.healed_step) == (Health.DIVERGING, 500, None)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("rows", [40, 60])
+def test_a_calm_spike_to_twice_the_loss_is_found_while_it_lasts(seed: int, rows: int) -> None:
+    losses = lifted(falling(900, seed=seed), 500, lambda i: 1.0 if i < rows else 0.0)
+    ((row, kind),) = acts(rows_of(losses))
+    assert kind == "loss_spike"
+    assert row < 500 + rows
+    steps_known = acts(rows_of(losses[::2], every=2))  # as many steps in half as many rows
+    assert [kind for _, kind in steps_known] == ["loss_spike"]
+    assert steps_known[0][0] < (500 + rows) // 2
+
+
+@pytest.mark.parametrize("every", [1, 300])
+def test_a_loss_many_times_the_first_needs_no_baseline(every: int) -> None:
+    for rows in (3, 8, 60):  # before anything is known of the noise, and after a run that has never fallen
+        losses = [*[2.0 + 0.05 * (i % 3) for i in range(rows)], 27 * 2.1]
+        assert acts(rows_of(losses, every=every)) == [(rows, "loss_spike")]
+        near_zero = [loss / 1000 for loss in losses]  # a penalty that begins near zero
+        assert acts(rows_of(near_zero, every=every)) == []
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_calm_level_of_twice_the_loss_that_stays_is_told_once(seed: int) -> None:
+    watch = LossWatch()
+    ((row, kind),) = acts(rows_of(lifted(falling(900, seed=seed), 500, lambda i: 1.0)), watch)
+    assert (row, kind) == (535, "loss_spike")
     assert (watch.health, watch.onset_step, watch.healed_step) == (Health.DIVERGING, 500, None)
 
 
