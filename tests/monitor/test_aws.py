@@ -253,7 +253,7 @@ def test_whether_a_rank_is_alone_is_said_where_the_script_knows(cloud: Cloud) ->
 
 def test_a_spike_and_its_end_are_told_with_onset_and_evidence_and_stand_in_the_heartbeat(cloud: Cloud) -> None:
     monitor = start_monitor(mailbox="s3://box/run", config=QUICK, env=JOB)
-    losses = [2.0 + 0.01 * (step % 7) for step in range(600)]
+    losses = [2.0 + 2.0 * 0.97**step + 0.01 * (step % 7) for step in range(600)]
     losses[300:310] = [9.0] * 10
     for step, loss in enumerate(losses, start=1):
         monitor.step(step, loss=loss, grad_norm=1.0)
