@@ -1,4 +1,4 @@
-"""`make bench [ARGS="imports overhead storm monitor signatures"]`: each part prints one table; all without ARGS."""
+"""`make bench [ARGS="imports overhead storm monitor guest"]`: each part prints one table; all parts without ARGS."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ PARTS = {
     "overhead": "benchmarks.bench_overhead",
     "storm": "benchmarks.bench_storm",
     "monitor": "benchmarks.bench_monitor",
+    "guest": "benchmarks.bench_guest",
     "sweep": "benchmarks.bench_sweep",
     "detectors": "benchmarks.detectors",
     "healthy": "benchmarks.healthy",

@@ -1,16 +1,4 @@
-"""Rekindle with Hugging Face Accelerate: saves are `accelerator.save_state`, resumes `accelerator.load_state`.
-
-from rekindle.integrations.accelerate import Rekindle
-
-run = Rekindle(accelerator, "checkpoints", optimizer=optimizer)          # after accelerator.prepare
-run.resume()                                        # loads this attempt's resume point
-for step, batch in run.steps(loader, last_step):
-    ...
-    run.step(step, loss=loss)
-    if step % 100 == 0: run.save(step)
-    if run.should_stop: break
-run.finish()
-"""
+"""Rekindle with Hugging Face Accelerate: saves are `accelerator.save_state`, resumes `accelerator.load_state`."""
 
 from __future__ import annotations
 

@@ -1,18 +1,5 @@
 """Rekindle with DeepSpeed: saves are `engine.save_checkpoint` on all ranks, resumes `engine.load_checkpoint`.
 
-    from rekindle.integrations.deepspeed import Rekindle
-
-    engine, _, _, _ = deepspeed.initialize(...)
-    run = Rekindle(engine, "checkpoints")
-    first = run.resume() + 1
-    for step in range(first, last_step + 1):
-        if run.should_skip(step): continue
-        loss = engine(batch(step)); engine.backward(loss); engine.step()
-        run.step(step, loss=loss)
-        if step % 100 == 0: run.save(step)
-        if run.should_stop: break
-    run.finish()
-
 DeepSpeed itself is not imported: the engine is all that is needed.
 """
 

@@ -17,6 +17,7 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
+from rekindle.integrations.rank_coordinator import clean, put_in_place
 from rekindle.integrations.torch_ranks import all_done, rank_and_world, store
 from rekindle.monitor.base.settings import process_environment
 from rekindle.monitor.saving.leftovers import FOLDER_MARK, remove_leftovers
@@ -83,7 +84,7 @@ class FolderSave:
         if failure is None:
             try:
                 if self._is_first:
-                    rename_over(self.beside, self.target)
+                    put_in_place(self.beside, self.target)
             except OSError as err:
                 all_done(f"the folder could not be given its name: {err}", self._name)
                 raise
@@ -92,7 +93,7 @@ class FolderSave:
             self._clear()
             raise RuntimeError(f"the checkpoint is not whole: {failure}")
         if self._is_first_of_host and self.beside.is_dir():
-            rename_over(self.beside, self.target)
+            put_in_place(self.beside, self.target)
 
     @property
     def _name(self) -> str:
@@ -103,23 +104,11 @@ class FolderSave:
             shutil.rmtree(self.beside, ignore_errors=True)
 
 
-def rename_over(beside: Path, target: Path) -> None:
-    """`beside` becomes `target`; what that was is removed. Raises: OSError."""
-    old = beside.with_name(f"{beside.name}-old")
-    if target.exists():
-        target.rename(old)
-    beside.rename(target)
-    sync(target.parent)
-    if old.is_dir():
-        shutil.rmtree(old, ignore_errors=True)
-    else:
-        old.unlink(missing_ok=True)
-
-
 def remove_leftovers_once(folder: Path) -> None:
     """What killed saves left there, on a thread, at this process's first save into that folder."""
     if folder not in _cleaned:
         _cleaned.add(folder)
+        clean(folder)
         threading.Thread(target=remove_leftovers, args=(folder,), name="rekindle-clean", daemon=True).start()
 
 
@@ -130,12 +119,3 @@ def _attempt() -> str:
 def _start() -> str:
     """Names this start: the same on all ranks."""
     return store().space if rank_and_world()[1] > 1 else _OWN
-
-
-def sync(folder: Path) -> None:
-    """A rename lasts when its folder is on the disk."""
-    number = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(number)
-    finally:
-        os.close(number)

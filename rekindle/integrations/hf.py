@@ -1,13 +1,5 @@
 """Rekindle in the Hugging Face Trainer: one callback. Saves are the Trainer's own `checkpoint-N`.
 
-    from rekindle.integrations.hf import RekindleCallback
-
-    callback = RekindleCallback()
-    trainer = Trainer(..., callbacks=[callback])
-    callback.attach(trainer)
-    trainer.train(resume_from_checkpoint=callback.resume_path)
-    if callback.should_stop: sys.exit()     # what follows is for a run that has come to its end
-
 A step (see `rekindle.integrations`) is a global step of the Trainer. Steps in a window to skip are counted, so that
 `checkpoint-N` still says how far the data were read.
 """

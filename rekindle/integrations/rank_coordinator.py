@@ -224,8 +224,18 @@ def put_in_place(beside: Path, target: Path) -> None:
         if is_there:
             replaced.rename(target)
         raise
+    sync(target.parent)
     with suppress(OSError):
         remove(replaced)
+
+
+def sync(folder: Path) -> None:
+    """A rename lasts when its folder is on the disk."""
+    number = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(number)
+    finally:
+        os.close(number)
 
 
 def clean(folder: Path) -> None:

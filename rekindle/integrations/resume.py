@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from rekindle.monitor.base.settings import process_environment
+from rekindle.monitor.base.settings import ENV_SWITCH, process_environment
 from rekindle.monitor.starting import start_in
 
 
 def resume_path() -> str | None:
     """`Monitor.resume_path`, for scripts that must know it before their ranks exist. Raises: ValueError."""
-    return start_in({**process_environment(), "REKINDLE_MONITOR": "off"}).resume_path
+    return start_in({**process_environment(), ENV_SWITCH: "off"}).resume_path

@@ -15,7 +15,8 @@ from typing import Any
 import torch
 
 from rekindle.checkpoints.folders import judged_at
-from rekindle.integrations.folder_save import FolderSave, remove_leftovers_once, sync
+from rekindle.integrations.folder_save import FolderSave, remove_leftovers_once
+from rekindle.integrations.rank_coordinator import sync
 from rekindle.integrations.rng import gathered_rng, restore_rng, rng_state
 from rekindle.integrations.torch_ranks import check_interface, dcp_group, rank_and_world
 from rekindle.monitor.base.trouble import logger

@@ -1,19 +1,4 @@
-"""Rekindle in a plain PyTorch loop: one process, DDP, or FSDP2.
-
-    from rekindle.integrations import torch as rekindle
-
-    mon = rekindle.start(save=save)                          # after init_process_group, on every rank
-    sampler = rekindle.ResumableSampler(data, batch_size=8, resume=mon.resume)
-    loader = DataLoader(data, batch_sampler=sampler)
-    if mon.resume_path: rekindle.load_file(mon.resume_path, model=model, optimizer=optimizer)
-    for step, batch in sampler.steps(loader, last_step):
-        ...
-        mon.step(step, loss=loss)
-        if mon.should_stop: break
-    rekindle.finish(mon)
-
-with `save = lambda step, kind: rekindle.save_file(folder / f"step-{step}.pt", step=step, model=model, ...)`.
-"""
+"""Rekindle in a plain PyTorch loop: one process, DDP, or FSDP2. docs/integrations.md has the lines of a script."""
 
 from __future__ import annotations
 

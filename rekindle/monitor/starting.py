@@ -14,17 +14,24 @@ from rekindle.monitor.base.aws import Clients
 from rekindle.monitor.base.clock import Clock, SystemClock
 from rekindle.monitor.base.guard import must_pass
 from rekindle.monitor.base.identity import Identity
-from rekindle.monitor.base.settings import Config, host_from_env, rank_from_env, unknown_variables
+from rekindle.monitor.base.settings import (
+    ENV_METRICS,
+    ENV_SWITCH,
+    Config,
+    host_from_env,
+    rank_from_env,
+    unknown_variables,
+)
 from rekindle.monitor.base.trouble import NotWatched, logger
 from rekindle.monitor.live import LiveMonitor
-from rekindle.monitor.mail.bounded import BoundedBox, BoundedClients, Budget, load_boto3
-from rekindle.monitor.mail.boxes import Box, open_box
+from rekindle.monitor.mail.bounded import BoundedClients, Budget, load_boto3
+from rekindle.monitor.mail.boxes import Box, BoxAround, open_box
 from rekindle.monitor.mail.exchange import Exchange, Paced, exchange_of
 from rekindle.monitor.mail.holding import Claimant, Hold
 from rekindle.monitor.mail.slurm import LaunchInstructions, is_on_slurm, patiently, read_resume_plan
 from rekindle.monitor.ranks import Ranks
 from rekindle.monitor.saving.leftovers import remove_leftovers
-from rekindle.monitor.saving.resuming import LOOK_AGAIN_S, LOOK_S, settled, with_timeout
+from rekindle.monitor.saving.resuming import LOOK_AGAIN_S, LOOK_S, settled
 from rekindle.monitor.saving.saved import SaveFunction, Upload, local_path
 from rekindle.monitor.sharing import shared
 from rekindle.monitor.silent import Monitor
@@ -42,11 +49,9 @@ from rekindle.protocol.mailbox import (
     check_id,
 )
 
-ENV_SWITCH = "REKINDLE_MONITOR"  # "off" silences the monitor
 START_READS_S = 3.0  # for all that `start` reads from the mailbox: a store that is slower than that is unknown
 # After a restart the plan is old, and a rank that did not learn so would go on from another step than the others.
 RESTART_READS_S = 60.0
-ENV_METRICS = "REKINDLE_METRICS"  # "off" keeps CloudWatch out of it
 OFF = ("off", "0", "false", "no")
 SLURM_SIGNALS = ("USR1",)  # taken there where the script has no handler: `scancel --signal`, `sbatch --signal`
 
@@ -307,7 +312,7 @@ def _settled(reported: LaunchInstructions, mailbox: str | Box | None, budget: Bu
 
     is_again = reported.unplanned is not None or _is_restart(env)
     try:
-        return with_timeout(lambda: patiently(look), LOOK_AGAIN_S) if is_again else with_timeout(look, LOOK_S)
+        return Budget(LOOK_AGAIN_S).call(lambda: patiently(look)) if is_again else Budget(LOOK_S).call(look)
     except Exception as err:
         # On a first start there is hardly anything newer than the plan; that storage is away is told when it is used.
         report = logger.warning if is_again or plan.uri is not None else logger.info
@@ -322,7 +327,7 @@ def _box_of(mailbox: str | Box | None, env: Mapping[str, str], budget: Budget) -
         return None
     if isinstance(there, str) and there.startswith("s3://"):
         load_boto3()
-    return BoundedBox(open_box(there, Clients()) if isinstance(there, str) else there, budget)
+    return BoxAround(open_box(there, Clients()) if isinstance(there, str) else there, budget.call)
 
 
 def _is_restart(env: Mapping[str, str]) -> bool:

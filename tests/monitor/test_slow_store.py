@@ -24,8 +24,8 @@ from rekindle.monitor.base.identity import Identity
 from rekindle.monitor.base.state import RunState
 from rekindle.monitor.base.trouble import Trouble
 from rekindle.monitor.liveness.reporter import Reporter
-from rekindle.monitor.mail.bounded import BoundedBox, Budget, TooSlow
-from rekindle.monitor.mail.boxes import DirectoryBox, S3Box
+from rekindle.monitor.mail.bounded import Budget, TooSlow
+from rekindle.monitor.mail.boxes import BoxAround, DirectoryBox, S3Box
 from rekindle.monitor.mail.requests import Requests
 from rekindle.monitor.mail.requests import Verdict as Judgement
 from rekindle.protocol.mailbox import CheckpointRequest, Place, ReplyOutcome, request_key
@@ -149,7 +149,7 @@ def test_a_black_hole_for_s3_holds_up_neither_start_nor_step_nor_finish(
 
 def test_calls_that_share_a_budget_stop_being_made_when_it_is_used_up(silent: SilentBox) -> None:
     before = set(threading.enumerate())  # calls of an earlier test that still hang
-    box = BoundedBox(silent, Budget(0.05))
+    box = BoxAround(silent, Budget(0.05).call)
     for _ in range(3):
         with pytest.raises(TooSlow):
             box.get("rekindle/fence.json")
@@ -157,7 +157,7 @@ def test_calls_that_share_a_budget_stop_being_made_when_it_is_used_up(silent: Si
 
 
 def test_what_a_bounded_call_raises_and_returns_is_what_the_mailbox_does(tmp_path: Path) -> None:
-    box = BoundedBox(DirectoryBox(str(tmp_path)), Budget(PATIENCE_S))
+    box = BoxAround(DirectoryBox(str(tmp_path)), Budget(PATIENCE_S).call)
     assert box.get("rekindle/a.json") is None
     assert box.put_new("rekindle/a.json", b"1")
     assert (box.get("rekindle/a.json"), box.names("rekindle/")) == (b"1", ("rekindle/a.json",))

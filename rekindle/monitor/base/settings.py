@@ -13,22 +13,8 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from rekindle.detectors.hang import FACTOR, HangLimit
-from rekindle.protocol.cluster.names import ENV_CLUSTER, ENV_SUBMITTED_ON
-from rekindle.protocol.mailbox import (
-    ENV_ATTEMPT,
-    ENV_ATTEMPT_NAME,
-    ENV_BUS,
-    ENV_CHECKPOINT_DIR,
-    ENV_CHECKPOINT_URI,
-    ENV_INCIDENT,
-    ENV_JOB_ID,
-    ENV_MAILBOX,
-    ENV_RESUME_MANIFEST,
-    ENV_RESUME_STEP,
-    ENV_RESUME_URI,
-    ENV_SKIP,
-    RunPhase,
-)
+from rekindle.protocol.cluster.names import ENV_CLUSTER
+from rekindle.protocol.mailbox import ENV_ATTEMPT_NAME, ENV_CHECKPOINT_DIR, ENV_CHECKPOINT_URI, ENV_NAMES, RunPhase
 from rekindle.protocol.run_links import ENV_LINKS, Links, read_links
 
 _RANK = ("RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID")  # torchrun, Open MPI, srun: in the order they are trusted
@@ -47,28 +33,12 @@ VARIABLES = {
     "REKINDLE_ABANDON_S": "abandon_s",
 }
 
-
+ENV_SWITCH = "REKINDLE_MONITOR"  # "off" silences the monitor
+ENV_METRICS = "REKINDLE_METRICS"  # "off" keeps CloudWatch out of it
+ENV_CLUSTER_FILE = "REKINDLE_CLUSTER_FILE"
 # Further variables that the monitor and the launchers of its runs know.
-KNOWN = (
-    ENV_JOB_ID,
-    ENV_ATTEMPT,
-    ENV_ATTEMPT_NAME,
-    ENV_INCIDENT,
-    ENV_MAILBOX,
-    ENV_BUS,
-    ENV_CHECKPOINT_DIR,
-    ENV_CHECKPOINT_URI,
-    ENV_RESUME_STEP,
-    ENV_RESUME_URI,
-    ENV_RESUME_MANIFEST,
-    ENV_SKIP,
-    ENV_LINKS,
-    ENV_CLUSTER,
-    ENV_SUBMITTED_ON,
-    "REKINDLE_CLUSTER_FILE",
-    "REKINDLE_MONITOR",
-    "REKINDLE_METRICS",
-)
+_OTHERS = (ENV_ATTEMPT_NAME, ENV_CHECKPOINT_DIR, ENV_CHECKPOINT_URI, ENV_LINKS, ENV_CLUSTER, ENV_SWITCH, ENV_METRICS)
+KNOWN = (*ENV_NAMES, *_OTHERS, ENV_CLUSTER_FILE)
 
 
 def unknown_variables(env: Mapping[str, str]) -> list[str]:

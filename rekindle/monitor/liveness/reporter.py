@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Mapping
-from typing import Protocol
+from collections.abc import Callable
 
+from rekindle.detectors.pace import StragglerWatch
 from rekindle.detectors.points import Verdict
 from rekindle.monitor.base.clock import Clock
 from rekindle.monitor.base.identity import Identity
@@ -31,12 +31,6 @@ S_PER_RANK = 1.0  # all ranks together report at most one pace a second
 GREETING_S_PER_RANK = 0.002  # and 500 greetings, far below what a prefix in S3 takes (3,500 a second)
 
 
-class PaceWatch(Protocol):
-    """A detector that compares the ranks' median seconds per step of one window."""
-
-    def update(self, step: int, step_s: Mapping[int, float], /) -> tuple[Verdict, ...]: ...
-
-
 class Reporter:
     """`stall` and `non_finite` are for any thread and never wait; all I/O is in `turn`."""
 
@@ -50,7 +44,7 @@ class Reporter:
         trouble: Trouble,
         pace_s: float,
         phase: Callable[[], str],
-        stragglers: PaceWatch | None,
+        stragglers: StragglerWatch | None,
         on_straggler: Callable[[Verdict, dict[int, RankReport]], None],
     ) -> None:
         self._box = box
@@ -192,7 +186,7 @@ class Reporter:
         except Exception as err:  # whatever the transport does, training continues
             mailbox_failed(self._trouble, self._box, "writing the summary of this host's reports", err)
 
-    def _compare(self, stragglers: PaceWatch) -> None:
+    def _compare(self, stragglers: StragglerWatch) -> None:
         """Read all ranks' newest paces, and judge them against each other."""
         try:
             paces = self._read_paces()

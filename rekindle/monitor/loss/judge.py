@@ -18,6 +18,8 @@ from rekindle.monitor.base.metrics import Sample
 from rekindle.monitor.base.state import BadSteps, BadStretch
 from rekindle.monitor.base.trouble import logger
 from rekindle.monitor.mail.bus_events import BusEvents
+from rekindle.protocol.bounds import Count, Finite
+from rekindle.protocol.codec import Document
 from rekindle.protocol.signals import EventType
 
 LEARNING_RATES = ("lr", "learning_rate")  # metrics of these names are the learning rate of the step
@@ -26,14 +28,14 @@ _SICK = (Health.SPIKING, Health.DIVERGING, Health.NON_FINITE)
 
 
 @dataclass(frozen=True, slots=True)
-class LossNews:
-    """The detectors' last judgement of the loss, exchanged as one value between threads."""
+class LossNews(Document):
+    """The detectors' last judgement of the loss, exchanged as one value between threads, and between ranks."""
 
     health: Health = Health.UNKNOWN
-    onset_step: int | None = None
-    healed_step: int | None = None
-    baseline: float | None = None
-    judged_step: int | None = None  # the newest step whose loss they were given
+    onset_step: Count | None = None
+    healed_step: Count | None = None
+    baseline: Finite | None = None
+    judged_step: Count | None = None  # the newest step whose loss they were given
 
 
 class Judge:

@@ -18,16 +18,16 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 from rekindle.compat import Self
-from rekindle.detectors.nonfinite import classify
 from rekindle.detectors.points import Health
 from rekindle.monitor.base.clock import Clock
 from rekindle.monitor.base.state import RunState
 from rekindle.monitor.base.trouble import Trouble
 from rekindle.monitor.loss.judge import LossNews
 from rekindle.monitor.mail.exchange import Exchange
+from rekindle.protocol.bounds import Count, Finite, Rank
+from rekindle.protocol.codec import Document
 from rekindle.protocol.mailbox import LossState
 
 OPEN, JUDGE, NEWS = "loss/open", "loss/judge", "loss/news"
@@ -38,71 +38,25 @@ MAX_NEWS_CHARS = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RemoteLoss:
+class RemoteLoss(Document):
     """What the judging rank last published. `bad_step`: the first step of values that are not finite now."""
 
-    rank: int
-    step: int | None
-    loss: float | None
+    rank: Rank
+    step: Count | None
+    loss: Finite | None
     loss_state: LossState
-    bad_step: int | None
+    bad_step: Count | None
     news: LossNews
 
     def to_text(self) -> str:
-        return json.dumps(
-            {
-                "rank": self.rank,
-                "step": self.step,
-                "loss": self.loss,
-                "loss_state": self.loss_state.value,
-                "bad_step": self.bad_step,
-                "health": self.news.health.value,
-                "onset_step": self.news.onset_step,
-                "healed_step": self.news.healed_step,
-                "baseline": self.news.baseline,
-                "judged_step": self.news.judged_step,
-            },
-            separators=(",", ":"),
-        )
+        return json.dumps(self.to_wire(), separators=(",", ":"))
 
     @classmethod
     def from_text(cls, text: str) -> Self:
         """Raises: ValueError for anything that `to_text` does not write."""
         if len(text) > MAX_NEWS_CHARS:
             raise ValueError("too long")
-        body = json.loads(text)
-        if not isinstance(body, dict) or not {"loss_state", "health"} <= body.keys():
-            raise ValueError("not an object of ours")
-        return cls(
-            rank=_whole(body, "rank") or 0,
-            step=_whole(body, "step"),
-            loss=_number(body, "loss"),
-            loss_state=LossState(body["loss_state"]),
-            bad_step=_whole(body, "bad_step"),
-            news=LossNews(
-                health=Health(body["health"]),
-                onset_step=_whole(body, "onset_step"),
-                healed_step=_whole(body, "healed_step"),
-                baseline=_number(body, "baseline"),
-                judged_step=_whole(body, "judged_step"),
-            ),
-        )
-
-
-def _whole(body: dict[str, Any], name: str) -> int | None:
-    value = body.get(name)
-    if value is not None and (not isinstance(value, int) or isinstance(value, bool)):
-        raise ValueError(f"{name} is no whole number")
-    return value
-
-
-def _number(body: dict[str, Any], name: str) -> float | None:
-    value = body.get(name)
-    if value is None:
-        return None
-    if not isinstance(value, int | float) or classify(float(value)) is not LossState.FINITE:
-        raise ValueError(f"{name} is no finite number")
-    return float(value)
+        return cls.from_wire(json.loads(text))
 
 
 class JudgingRank:

@@ -11,12 +11,10 @@ import importlib.util
 import threading
 import time
 from collections.abc import Callable, Iterator
-from datetime import datetime
 from typing import TypeVar
 
 from rekindle.monitor.base.aws import MAX_OBJECTS, Clients
 from rekindle.monitor.base.stacks import OWN_PREFIX
-from rekindle.monitor.mail.boxes import Box
 
 _Answer = TypeVar("_Answer")
 
@@ -56,43 +54,6 @@ class Budget:
         if not found:
             raise TooSlow(f"no answer within {self._budget_s:g} s")
         return found[0]
-
-
-class BoundedBox:
-    """A mailbox whose calls share a budget."""
-
-    def __init__(self, box: Box, budget: Budget) -> None:
-        self._box = box
-        self._budget = budget
-
-    @property
-    def uri(self) -> str:
-        return self._box.uri
-
-    @property
-    def is_directory(self) -> bool:
-        return self._box.is_directory
-
-    def get(self, key: str) -> bytes | None:
-        return self._budget.call(lambda: self._box.get(key))
-
-    def get_aged(self, key: str) -> tuple[bytes | None, float]:
-        return self._budget.call(lambda: self._box.get_aged(key))
-
-    def written_at(self, key: str) -> datetime | None:
-        return self._budget.call(lambda: self._box.written_at(key))
-
-    def put(self, key: str, body: bytes) -> None:
-        self._budget.call(lambda: self._box.put(key, body))
-
-    def put_new(self, key: str, body: bytes) -> bool:
-        return self._budget.call(lambda: self._box.put_new(key, body))
-
-    def replace(self, key: str, body: bytes, was: bytes) -> bool:
-        return self._budget.call(lambda: self._box.replace(key, body, was))
-
-    def names(self, prefix: str) -> tuple[str, ...]:
-        return self._budget.call(lambda: self._box.names(prefix))
 
 
 class BoundedClients(Clients):

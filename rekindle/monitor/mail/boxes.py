@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 from rekindle.compat import UTC
 from rekindle.monitor.base.aws import MAX_LISTED, Clients
@@ -55,6 +56,43 @@ class Box(Protocol):
     def names(self, prefix: str) -> tuple[str, ...]:
         """Keys that start with `prefix`, sorted."""
         ...
+
+
+class BoxAround:
+    """A mailbox whose calls all go through one function, which returns or raises what the call does, or its own."""
+
+    def __init__(self, box: Box, around: Callable[[Callable[[], Any]], Any]) -> None:
+        self._box = box
+        self._around = around
+
+    @property
+    def uri(self) -> str:
+        return self._box.uri
+
+    @property
+    def is_directory(self) -> bool:
+        return self._box.is_directory
+
+    def get(self, key: str) -> bytes | None:
+        return cast("bytes | None", self._around(lambda: self._box.get(key)))
+
+    def get_aged(self, key: str) -> tuple[bytes | None, float]:
+        return cast("tuple[bytes | None, float]", self._around(lambda: self._box.get_aged(key)))
+
+    def written_at(self, key: str) -> datetime | None:
+        return cast("datetime | None", self._around(lambda: self._box.written_at(key)))
+
+    def put(self, key: str, body: bytes) -> None:
+        self._around(lambda: self._box.put(key, body))
+
+    def put_new(self, key: str, body: bytes) -> bool:
+        return bool(self._around(lambda: self._box.put_new(key, body)))
+
+    def replace(self, key: str, body: bytes, was: bytes) -> bool:
+        return bool(self._around(lambda: self._box.replace(key, body, was)))
+
+    def names(self, prefix: str) -> tuple[str, ...]:
+        return cast("tuple[str, ...]", self._around(lambda: self._box.names(prefix)))
 
 
 class DirectoryBox:

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, TypeVar
 
+from rekindle.monitor.base.settings import ENV_CLUSTER_FILE
 from rekindle.monitor.base.trouble import logger
 from rekindle.monitor.mail.bounded import TooSlow
 from rekindle.monitor.mail.boxes import Box
@@ -51,7 +52,6 @@ from rekindle.protocol.mailbox import (
 
 ENV_RESOURCE_CONFIG: Final = "SAGEMAKER_RESOURCE_CONFIG_PATH"
 RESOURCE_CONFIG: Final = "/opt/ml/config/resource_config.json"  # Source: HyperPod developer guide, lifecycle scripts
-ENV_CLUSTER_FILE: Final = "REKINDLE_CLUSTER_FILE"
 # The cluster's name for everybody: infra/lifecycle writes it on every node, where only root may read SageMaker's file.
 CLUSTER_FILE: Final = "/etc/rekindle/cluster"
 MAX_CONFIG_BYTES: Final = 16 * 1024 * 1024

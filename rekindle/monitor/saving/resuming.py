@@ -16,7 +16,6 @@ what the others can, rank 0's answer holds (see `sharing`). If the marks cannot 
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -216,26 +215,6 @@ class _SearchPlace:
         if manifest is not None:
             return self._problems_of(manifest, path)
         return tuple(Problem(Fault.INCOMPLETE, text) for text in problems_at(path))
-
-
-def with_timeout(look: Callable[[], ResumePlan], seconds: float) -> ResumePlan:
-    """What `look` answers, on a thread of its own. Raises: what it raises; TimeoutError where that takes longer."""
-    answers: list[ResumePlan | Exception] = []
-
-    def run() -> None:
-        try:
-            answers.append(look())
-        except Exception as err:
-            answers.append(err)
-
-    thread = threading.Thread(target=run, name="rekindle-resume", daemon=True)
-    thread.start()
-    thread.join(seconds)
-    if not answers:
-        raise TimeoutError(f"no answer in {seconds:.0f} s")
-    if isinstance(answers[0], Exception):
-        raise answers[0]
-    return answers[0]
 
 
 def _noted(plan: ResumePlan, found: ResumePlan) -> ResumePlan:

@@ -14,6 +14,8 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
+from rekindle.integrations import folder_save
+from rekindle.integrations.folder_save import write_folder
 from rekindle.integrations.rank_coordinator import RankCoordinator, clean, put_in_place
 from rekindle.protocol.mailbox import (
     CheckpointReply,
@@ -97,6 +99,17 @@ def test_what_a_killed_save_left_is_cleaned_and_what_it_was_about_to_replace_is_
         "step-2": ".step-2.rekindle-replaced",
         "step-3": "step-3",
     }
+
+
+def test_a_scripts_own_folder_that_a_kill_left_without_its_name_has_it_again_at_the_next_save(tmp_path: Path) -> None:
+    with write_folder(tmp_path / "step-1") as beside:
+        (beside / "a.bin").write_text("whole")
+    (tmp_path / "step-1").rename(tmp_path / ".step-1.rekindle-replaced")  # killed between the two names
+    folder_save._cleaned.clear()  # another process
+    with write_folder(tmp_path / "step-2") as beside:
+        (beside / "a.bin").write_text("next")
+    assert {entry.name for entry in tmp_path.iterdir()} == {"step-1", "step-2"}
+    assert (tmp_path / "step-1" / "a.bin").read_text() == "whole"
 
 
 def test_a_folder_that_cannot_be_put_in_place_leaves_the_one_that_is_there(tmp_path: Path) -> None:

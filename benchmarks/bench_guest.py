@@ -1,0 +1,130 @@
+"""What the monitor is inside the training process: its size, its threads, what its import brings, what a step costs.
+
+    make bench ARGS=guest
+    python -m benchmarks.bench_guest --before COMMIT         beside it the same figures of an earlier commit
+
+Each tree is measured by one and the same script in a process of its own: a run with a directory as mailbox, whose loop
+goes 2,000 steps without pauses, then 300 with 20 ms between them, and saves once by SIGUSR1. Processor time is the
+training thread's. What a CUDA device adds is measured by `make test-cuda`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tarfile
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+RUNS = 5
+PROBE = """
+import inspect, json, os, signal, sys, tempfile, threading, time
+os.environ["SLURM_JOB_ID"] = "1"
+before, began = set(sys.modules), time.perf_counter()
+import rekindle.monitor as rekindle
+found = {"import_ms": (time.perf_counter() - began) * 1000, "imported": len(set(sys.modules) - before)}
+taken = (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
+found["handlers_by_import"] = sum(signal.getsignal(number) is not signal.SIG_DFL for number in taken)
+signal.signal(signal.SIGUSR1, signal.SIG_DFL)
+del os.environ["SLURM_JOB_ID"]
+found["keywords"] = len(inspect.signature(rekindle.start).parameters)
+os.environ.update(REKINDLE_JOB_ID="bench", REKINDLE_METRICS="off", REKINDLE_MAILBOX=tempfile.mkdtemp())
+
+def threads():
+    return sum(thread.name.startswith("rekindle-") for thread in threading.enumerate())
+
+def save(step, kind):
+    found["threads_under_a_save"] = threads()
+    path = os.path.join(tempfile.mkdtemp(), "state.bin")
+    open(path, "wb").write(b"x" * 1000)
+    return path
+
+is_older = "handle_signals" in inspect.signature(rekindle.start).parameters
+signals = {"handle_signals": True} if is_older else {"signals": ("TERM", "USR1")}
+monitor = rekindle.start(save=save, **signals)
+assert not monitor.is_silent
+
+def steps(first, count, pause_s):
+    inside, pause = 0, threading.Event()
+    for step in range(first, first + count):
+        cpu = time.thread_time_ns()
+        monitor.step(step, loss=2.5 + step % 7 / 100, grad_norm=1.0, tokens=4096)
+        inside += time.thread_time_ns() - cpu
+        if pause_s:
+            pause.wait(pause_s)
+    return inside / count / 1000
+
+steps(1, 200, 0.001)
+found["step_us"] = steps(201, 2000, 0)
+found["step_us_with_pauses"] = steps(2201, 300, 0.02)
+found["threads_at_rest"] = threads()
+os.kill(os.getpid(), signal.SIGUSR1)
+steps(2501, 20, 0.01)
+monitor.finish()
+print(json.dumps(found))
+"""
+ROWS = {
+    "lines": "lines of rekindle/monitor",
+    "integrations": "lines of rekindle/integrations",
+    "ctypes": "modules that import ctypes",
+    "keywords": "arguments of start()",
+    "handlers_by_import": "signals taken by the import, on Slurm",
+    "imported": "modules that the import brings",
+    "import_ms": "milliseconds of the import",
+    "threads_at_rest": "threads at rest, one rank with a mailbox",
+    "threads_under_a_save": "threads under a save",
+    "step_us": "µs of step(), without pauses",
+    "step_us_with_pauses": "µs of step(), 20 ms apart",
+}
+
+
+def measure(tree: Path) -> dict[str, float]:
+    """Where times are measured, the least of some runs: the rest is other processes' work."""
+    runs = []
+    for _ in range(RUNS):
+        done = subprocess.run([sys.executable, "-c", PROBE], cwd=tree, capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            raise RuntimeError(done.stderr[-2000:])
+        runs.append(json.loads(done.stdout))
+    monitor, integrations = (list((tree / "rekindle" / part).rglob("*.py")) for part in ("monitor", "integrations"))
+    texts = [path.read_text() for path in (*monitor, *integrations)]
+    return {
+        "lines": sum(len(path.read_text().splitlines()) for path in monitor),
+        "integrations": sum(len(path.read_text().splitlines()) for path in integrations),
+        "ctypes": sum("import ctypes" in text for text in texts),
+        **{name: min(run[name] for run in runs) for name in runs[0]},
+    }
+
+
+def tree_of(commit: str, folder: Path) -> Path:
+    archive = folder / "tree.tar"
+    subprocess.run(["git", "archive", "-o", str(archive), commit, "rekindle"], cwd=ROOT, check=True)
+    with tarfile.open(archive) as read:
+        read.extractall(folder / "tree", filter="data")
+    return folder / "tree"
+
+
+def main(argv: Sequence[str] = ()) -> int:
+    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    arguments.add_argument("--before", metavar="COMMIT", help="an earlier commit to measure as well")
+    given = arguments.parse_args(argv)
+    columns = {"now": measure(ROOT)}
+    if given.before:
+        with tempfile.TemporaryDirectory() as folder:
+            columns = {given.before[:12]: measure(tree_of(given.before, Path(folder)))} | columns
+    print(f"{'':<42}" + "".join(f"{name:>14}" for name in columns))
+    for name, text in ROWS.items():
+        print(f"{text:<42}" + "".join(f"{found[name]:>14.10g}" for found in _rounded(columns)))
+    return 0
+
+
+def _rounded(columns: dict[str, dict[str, float]]) -> list[dict[str, float]]:
+    return [{name: round(value, 1) for name, value in found.items()} for found in columns.values()]
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))
