@@ -12,11 +12,27 @@ from typing import Any
 
 from rekindle.integrations.driven import MonitorDriver
 from rekindle.integrations.losses import learning_rate
-from rekindle.integrations.rank_coordinator import write_latest
+from rekindle.integrations.rank_coordinator import RankCoordinator, write_latest
 from rekindle.integrations.snapshots import load_rng, save_rng
 from rekindle.integrations.torch_ranks import all_done, rank_and_world
 
 CLIENT_KEY = "rekindle"  # in DeepSpeed's client state
+
+
+class KeptWrites:
+    """DeepSpeed's checkpoint engine, whose writes fail at the end of the save only, where all ranks are."""
+
+    def __init__(self, inner: Any, together: RankCoordinator) -> None:
+        self.inner, self._together = inner, together
+
+    def makedirs(self, path: str, exist_ok: bool = False) -> None:
+        self._together.keep(self.inner.makedirs, path, exist_ok=exist_ok)
+
+    def save(self, state_dict: Any, path: str) -> None:
+        self._together.keep(self.inner.save, state_dict, path)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.inner, name)
 
 
 class Rekindle(MonitorDriver):
@@ -74,13 +90,17 @@ class Rekindle(MonitorDriver):
     def _write(self, path: Path, step: int) -> None:
         self._together.keep(save_rng, path)  # DeepSpeed keeps no random generators
         ours = {"step": step, "names": list(self.client_state)}
-        self._engine.save_checkpoint(
-            os.fspath(path.parent),
-            tag=path.name,
-            client_state={**self.client_state, CLIENT_KEY: ours},
-            save_latest=False,
-        )
         writer = self._engine.checkpoint_engine
+        self._engine.checkpoint_engine = KeptWrites(writer, self._together)
+        try:
+            self._engine.save_checkpoint(
+                os.fspath(path.parent),
+                tag=path.name,
+                client_state={**self.client_state, CLIENT_KEY: ours},
+                save_latest=False,
+            )
+        finally:
+            self._engine.checkpoint_engine = writer
         if writer.is_decoupled() and (pending := writer.get_commit_info()) is not None:
             writer.commit(pending)  # it writes in another process until it is asked
 

@@ -3,8 +3,9 @@
 A framework's save is a sequence of collectives with each rank's own writes between them. A write that raises in the
 middle takes its rank out of the sequence, and the others wait in the next collective until the group's timeout, half
 an hour by default. So the ranks agree before: each writes a little where the save goes to, and looks whether there is
-space for as much as the last save took. What fails after that, in the middle, cannot be called back: where the ranks
-do not come out, that rank ends its process with the reason.
+space for as much as the last save took. A write that fails after that, in the middle, is kept until the save's end
+where the framework lets its writer be wrapped (`RankCoordinator.keep`). Elsewhere the others cannot be called back:
+where they do not come out, that rank ends its process with the reason.
 """
 
 from __future__ import annotations

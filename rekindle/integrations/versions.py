@@ -7,7 +7,7 @@ from typing import Final
 
 from rekindle.monitor.base.trouble import logger
 
-SEEN: Final = {"transformers": ("5.23", "5.24"), "torch": ("2.13",)}  # docs/integrations.md says which names
+SEEN: Final = {"transformers": ("5.23", "5.24"), "torch": ("2.13", "2.14")}  # docs/integrations.md says which names
 
 _warned: set[str] = set()
 

@@ -50,6 +50,26 @@ def test_an_emergency_save_that_fails_on_one_rank_is_answered_and_training_goes_
     assert leftovers(attempt) == []
 
 
+@pytest.mark.parametrize(
+    ("framework", "rank"), [("accelerate", 0), ("deepspeed", 0), ("deepspeed", 1), ("hf", 0), ("lightning", 0)]
+)
+def test_a_disk_that_fills_in_the_middle_of_an_emergency_save_does_not_end_the_run(
+    framework: str, rank: int, launch: Launcher
+) -> None:
+    """The small file before the save is taken, and the first large one of the save is not."""
+    steps, large = 60, {"width": 1024}
+    undisturbed = launch.undisturbed(framework, world=2, steps=steps, **large)
+    attempt = launch(
+        framework, "full", world=2, steps=steps, pace_s=0.2, full=[rank, 2, steps], full_kb=100, saves=False, **large
+    )
+    reply = attempt.ask()
+    attempt.hurry()
+    assert reply.outcome is ReplyOutcome.CANNOT
+    assert attempt.ended() == undisturbed
+    assert attempt.manifests(SaveKind.EMERGENCY) == {}
+    assert leftovers(attempt) == []
+
+
 @pytest.mark.parametrize(("framework", "rank"), WRITERS)
 def test_a_save_of_the_scripts_own_that_fails_on_one_rank_raises_on_all_with_the_reason(
     framework: str, rank: int, launch: Launcher

@@ -1,10 +1,10 @@
 """One rank of a run under an integration, for the tests: `python integration.py FRAMEWORK`.
 
 SPEC (JSON in the environment): steps; pace_s (until a file `hurry` is in HOME_FOLDER); save_every (0: never);
-accumulate; full (a rank, and the first step and the number of steps in which its disk takes no file above a few KB,
-until `hurry` too); catches (whether the script catches what its own saves raise); odd (DeepSpeed: a rank whose state
-cannot be saved); saves (Lightning: whether there is a ModelCheckpoint); attaches (the Trainer). The limit is the
-kernel's, RLIMIT_FSIZE: a write beyond it fails as on a full disk.
+accumulate; full (a rank, and the first step and the number of steps in which its disk takes no file above full_kb,
+until `hurry` too); width (of the network); catches (whether the script catches what its own saves raise); odd
+(DeepSpeed: a rank whose state cannot be saved); saves (Lightning: whether there is a ModelCheckpoint); attaches (the
+Trainer). The limit is the kernel's, RLIMIT_FSIZE: a write beyond it fails as on a full disk.
 
 Each rank appends what it sees to `rank-<rank>.jsonl` in HOME_FOLDER.
 """
@@ -36,7 +36,8 @@ SAVE_EVERY = int(SPEC.get("save_every", 0))
 ACCUMULATE = int(SPEC.get("accumulate", 1))
 PACE_S = float(SPEC.get("pace_s", 0.0))
 FULL = SPEC.get("full")  # [rank, first step, number of steps]
-KB = 1024
+WIDTH = int(SPEC.get("width", 128))
+FULL_KB = int(SPEC.get("full_kb", 8))  # what its largest file may have then
 
 
 def note(what: str, **more: Any) -> None:
@@ -52,7 +53,7 @@ def before_step_ends(step: int) -> None:
         return
     _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     is_full = FULL[1] <= step < FULL[1] + FULL[2] and not (HOME / "hurry").exists()
-    resource.setrlimit(resource.RLIMIT_FSIZE, (8 * KB if is_full else hard, hard))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1024 * FULL_KB if is_full else hard, hard))
 
 
 def own_save(save: Any, step: int) -> None:
@@ -76,7 +77,7 @@ def data() -> TensorDataset:
 
 def network() -> nn.Module:
     torch.manual_seed(0)
-    return nn.Sequential(nn.Linear(64, 128), nn.Tanh(), nn.Dropout(0.1), nn.Linear(128, 1))
+    return nn.Sequential(nn.Linear(64, WIDTH), nn.Tanh(), nn.Dropout(0.1), nn.Linear(WIDTH, 1))
 
 
 def weights_of(model: nn.Module) -> str:
