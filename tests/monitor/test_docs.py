@@ -10,18 +10,23 @@ import pytest
 from rekindle.monitor.base.settings import Config
 
 TEXT = (Path(__file__).parents[2] / "docs" / "monitor.md").read_text()
-METRICS = re.findall(r"^  \| [^|`]+: `([^`]+)` \| `(\w+)` \| `([^`]+)` \|$", TEXT, re.MULTILINE)
+METRICS = [
+    [cell.replace("\\|", "|") for cell in cells]
+    for cells in re.findall(r"^  \| [^|`]+ \| `(.+?)` \| `(.+?)` \| (?:`(.+?)`)? ?\|$", TEXT, re.MULTILINE)
+]
 
 
 def test_the_table_of_metric_definitions_is_read() -> None:
-    assert len(METRICS) == 5
+    assert len(METRICS) >= 5
 
 
-@pytest.mark.parametrize(("line", "name", "regex"), METRICS)
-def test_a_documented_regex_takes_one_number_from_its_line(line: str, name: str, regex: str) -> None:
-    [found] = re.findall(regex, line)
-    assert float(found) == {"loss": pytest.approx(2.341, abs=0.001), "grad_norm": 0.91}[name]
-    assert len(regex) <= 500  # Source: botocore sagemaker MetricRegex, max 500
+@pytest.mark.parametrize(("line", "loss", "step"), METRICS)
+def test_a_documented_regex_takes_one_number_from_its_line(line: str, loss: str, step: str) -> None:
+    for regex, is_number in ((loss, float), (step, int)):
+        if regex:
+            [found] = re.findall(regex, line)
+            assert is_number(found) >= 0
+            assert len(regex) <= 500  # Source: botocore sagemaker MetricRegex, max 500
 
 
 def test_the_cost_of_a_job_day_is_what_its_formulas_give() -> None:
