@@ -37,6 +37,7 @@ from chalicelib.ingest.evidence import bounded, dedupe_key, one_line
 from chalicelib.ingest.fields import INSTANCE_ID, OUR_ID, Fields
 from rekindle.protocol.cluster.documents import CauseDoc, EndedBy, SlurmState
 from rekindle.protocol.cluster.names import check_cluster, is_slurm, parse_attempt
+from rekindle.protocol.cluster.node_states import drained_for
 from rekindle.protocol.cluster.orders import MAX_SLURM_JOB, OrderResult, Outcome, check_node
 from rekindle.protocol.wire import WIRE_VERSION, MailboxError
 
@@ -186,7 +187,7 @@ def _slurm_node(detail: Fields) -> Signal:
         cluster=cluster,
         node=node,
         fault=fault,
-        triggers=fault is not None,
+        triggers=fault is not None or drained_for(state, flags, reason or "") != "",
         evidence=bounded(
             {"state": state, "flags": list(flags), "reason": reason, "instance_id": instance_id, "group": group}
         ),

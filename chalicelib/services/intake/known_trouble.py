@@ -21,6 +21,7 @@ from rekindle.protocol.signals import FaultClass
 HANDED_OVER_RESPITE: Final = timedelta(hours=1)  # about what a called person needs to see and to say something
 NODE_RESPITE: Final = timedelta(hours=24)  # a node has no attempts whose end would end what was said of it
 _ENDS: Final = frozenset({"Failed", "Stopped", "Gone"})  # what events and the sweep call it
+SLURM_DRAINED: Final = "node.slurm_drained"  # rules/node/beginning.py
 LEFT_ALONE: Final = frozenset({"order.cancel", "guard.denied"})  # a person has said what shall not be done
 
 
@@ -92,6 +93,13 @@ def _has_ended_since(before: Incident, signal: Signal) -> bool:
     if status not in set(AttemptStatus):
         return before.closed_at is not None and signal.occurred_at > before.closed_at
     return not AttemptStatus(status).has_ended
+
+
+def is_told_already(before: Incident, signal: Signal, *, now: datetime) -> bool:
+    """True for more of what Slurm drained a node for, within NODE_RESPITE of the Incident that told of it."""
+    if signal.fault is not None or before.is_open or before.outcome != SLURM_DRAINED or before.closed_at is None:
+        return False
+    return now - before.closed_at < NODE_RESPITE
 
 
 def is_node_left_alone(before: Incident, signal: Signal, *, now: datetime) -> bool:

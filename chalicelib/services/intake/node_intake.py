@@ -15,7 +15,7 @@ from chalicelib.ports.incidents import IncidentStore
 from chalicelib.ports.jobs import JobRegistry
 from chalicelib.ports.platforms import ClusterReader
 from chalicelib.services.intake.incident_opener import IncidentOpener
-from chalicelib.services.intake.known_trouble import NODE_RESPITE, is_node_left_alone
+from chalicelib.services.intake.known_trouble import NODE_RESPITE, is_node_left_alone, is_told_already
 from chalicelib.services.intake.node_map import NodeMap, key_for_job
 from chalicelib.services.reporting.outcome import Outcome, OutcomeKind
 
@@ -54,7 +54,8 @@ class NodeIntake:
         failed: list[RecoveryError] = []
         # A suspicion comes from a run. That a node is healthy again is for those that hold it broken, also where they
         # run elsewhere by now.
-        if located.kind is not SignalKind.NODE_SUSPECT and (located.fault is not None or is_all_clear(located)):
+        # What Slurm drained a node for is told for the node alone; its runs say under whose policy.
+        if located.kind is not SignalKind.NODE_SUSPECT and (located.triggers or is_all_clear(located)):
             runs, policies, failed = self._receive_for_runs(located, about)
         if is_all_clear(located):
             runs += self._receive_all_clear(located, besides={outcome.incident_id for outcome in runs})
@@ -82,7 +83,7 @@ class NodeIntake:
             for job, about_run in about.for_runs(located, now=self.clock.now()):
                 policies.append(job.policy_name)
                 try:
-                    if located.fault is not None or job.open_incident is not None:
+                    if located.fault is not None or (job.open_incident is not None and not located.triggers):
                         runs.append(self.receive_for_job(about_run, job))
                 except RecoveryError as err:  # the others on the node are told first
                     failed.append(err)
@@ -134,6 +135,9 @@ class NodeIntake:
             return self.opener.hand(newest.incident_id, signal)
         policy_name = self._policy_for_node(signal, of_run)
         newest = self._newest_of(cluster, node)
+        if newest is not None and is_told_already(newest, signal, now=self.clock.now()):
+            text = f"{newest.incident_id} has told of it, less than {NODE_RESPITE.total_seconds() / 3600:.0f} h ago"
+            return Outcome(what=OutcomeKind.DROPPED, reason=text, signal=signal.kind.value)
         if newest is not None and is_node_left_alone(newest, signal, now=self.clock.now()):
             hours = NODE_RESPITE.total_seconds() / 3600
             text = (

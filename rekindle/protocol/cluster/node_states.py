@@ -275,6 +275,13 @@ def held_by(state: str, flags: Iterable[str], reason: str) -> str | None:
     return None
 
 
+def drained_for(state: str, flags: Iterable[str], reason: str) -> str:
+    """The defect for which Slurm itself, and nobody else, keeps the node out of service; empty for none."""
+    says = meanings_of(words_of(state, flags))
+    writers = {writer_of(part) for part in parts_of(reason)}
+    return defect_in(reason) if StateMeaning.DRAINED in says and writers == {Writer.SLURM} else ""
+
+
 # ---- the whole -------------------------------------------------------------------------------------------------------
 
 

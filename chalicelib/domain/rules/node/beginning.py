@@ -49,6 +49,7 @@ from chalicelib.domain.rules.node.node import node_healed, node_theirs, node_the
 from chalicelib.domain.rules.node.queue import TURN
 from chalicelib.domain.run.first_response import shadow
 from chalicelib.domain.run.liveness import LATE
+from rekindle.protocol.cluster.node_states import drained_for
 
 # How long a repair of an earlier Incident may keep a node away: longer than it takes.
 _SETTLES = {Rung.REBOOT: timedelta(minutes=15), Rung.REPLACE: REPAIR_TAKES}
@@ -176,6 +177,21 @@ def node_held_by_other(context: RuleContext) -> Decision | None:
     )
 
 
+@rule("node.slurm_drained")
+def node_slurm_drained(context: RuleContext) -> Decision | None:
+    """Slurm itself took it out of service for a defect, such as `Kill task failed`: its administrator's; a person."""
+    facts = facts_of(context)
+    defect = drained_for(facts.state, facts.flags, facts.reason) if facts is not None else ""
+    if not defect or _is_asked_for(context) or waiting_order(context) is not None:
+        return None
+    return context.hand_over(
+        "node.slurm_drained",
+        f"Slurm has taken {context.incident.node} out of service: {defect}. It gets no more jobs until it is resumed, "
+        "which is for its administrator: what went wrong there may do so again. An order to reboot it repairs it",
+        severity=Severity.WARNING,
+    )
+
+
 @rule("node.suspect_hardware")
 def node_suspect_hardware(context: RuleContext) -> Decision | None:
     """It is [suspect hardware](hardware.md), and `nodes.suspect_repair` is `tell`: notified once."""
@@ -249,6 +265,7 @@ BEGIN: Final = (
     node_late,
     node_unconfirmed,
     node_held_by_other,
+    node_slurm_drained,
     node_suspect_hardware,
     node_omen,
     node_tell,

@@ -1,0 +1,72 @@
+"""The whole service beside what Slurm does by itself: the next link of a chain begins, and a node is drained."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+
+from rekindle.protocol.cluster.node_states import defect_in, drained_for
+from tests.slurm.stage import raised
+
+LINK = """#!/bin/bash
+#SBATCH --job-name=chain
+#SBATCH --nodes=1
+#SBATCH --exclusive
+#SBATCH --open-mode=append
+#SBATCH --output={f}/chain-%j.out
+#SBATCH --comment=rekindle:small,checkpoints={f}/ckpt
+[ -e {f}/next ] || {{ touch {f}/next; sbatch --dependency=afterany:$SLURM_JOB_ID {f}/link.sbatch; }}
+[ -e {f}/crashed ] || {{ touch {f}/crashed; sleep 12; exit 3; }}
+sleep 600 & wait $!
+"""
+
+
+def test_the_next_link_of_a_chain_is_the_recovery_of_the_one_that_crashed(tmp_path: Path) -> None:
+    policy = {"timing": {"tell_open_s": 20, "start_limit_s": 120}}
+    with raised(tmp_path, policy=policy, submits=False, workers=4) as stage:
+        (tmp_path / "ckpt").mkdir()
+        (tmp_path / "link.sbatch").write_text(LINK.format(f=tmp_path))
+        stage.job = stage.lab.submit(tmp_path / "link.sbatch")
+        stage.lab.wait(lambda: stage.lab.job_state(stage.job + 1) == "RUNNING", "the next link", 120)
+        for _ in range(120):
+            stated = stage.lab.run("squeue", "-h", "-t", "R", "-o", "%A").stdout.split()
+            assert len(stated) <= 1, stated
+            closed = [incident for incident in stage.incidents() if not incident.is_open]
+            if closed:
+                break
+            threading.Event().wait(1)
+        assert [incident.outcome for incident in closed] == ["resubmit.goes_on"]
+        assert len(stage.orders()) == 1  # which the agent refused, and told what lives
+
+
+def test_a_node_that_slurm_drains_for_a_defect_has_an_incident_of_its_own(tmp_path: Path) -> None:
+    with raised(tmp_path) as stage:
+        stage.wait_protected()
+        node = stage.lab.nodes_of(stage.job)[0]
+        stage.lab.run("scontrol", "update", f"nodename={node}", "state=drain", "reason=Kill task failed")
+        stage.lab.wait(
+            lambda: any(not one.is_open for one in stage.node_incidents(node)), "the node's Incident to tell", 90
+        )
+        assert [one.outcome for one in stage.node_incidents(node)] == ["node.slurm_drained"]
+        assert "drain" in stage.lab.run("sinfo", "-h", "-N", "-n", node, "-o", "%T").stdout
+        assert not [one for one in stage.incidents() if one.node is None]
+
+
+@pytest.mark.parametrize(
+    ("reason", "defect", "is_slurms_alone"),
+    [
+        ("Kill task failed", "Kill task failed", True),
+        ("Prolog error : Not responding", "Prolog error", True),
+        ("batch job complete failure", "batch job complete failure", True),
+        ("rekindle:inc-1 : Epilog error", "Epilog error", False),
+        ("rekindle:inc-1 : Epilog error : reboot complete", "", False),
+        ("bob: Kill task failed", "", False),
+        ("Not responding", "", False),
+    ],
+)
+def test_a_defect_is_told_from_other_reasons(reason: str, defect: str, is_slurms_alone: bool) -> None:
+    assert defect_in(reason) == defect
+    assert bool(drained_for("idle", ("drain",), reason)) is is_slurms_alone
+    assert drained_for("idle", (), reason) == ""
