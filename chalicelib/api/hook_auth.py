@@ -41,7 +41,7 @@ def authenticate(
     signs nothing, so that a copy cannot be distinguished from a request of its own.
 
     Raises:
-        NotWelcome: forged, late, or without what it must carry.
+        HookRefused: forged, late, or without what it must carry.
         InvalidSettings: a secret cannot be used.
     """
     match source.auth:

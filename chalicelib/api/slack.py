@@ -122,7 +122,7 @@ class SlackHooks:
     # --- who is there ---
 
     def _admitted(self, headers: Mapping[str, str], raw: bytes) -> tuple[SlackSettings, ...]:
-        """The channels of the app that sent it. Raises Unwelcome."""
+        """The channels of the app that sent it. Raises SlackRequestRefused."""
         now = self.clock.now()
         known: dict[str, list[SlackSettings]] = {}
         for config in self.book.channels().channels.values():

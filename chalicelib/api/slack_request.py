@@ -84,7 +84,8 @@ def authentic(headers: Mapping[str, str], raw: bytes, secrets: Sequence[str], *,
     """The secret that the request is signed with. `headers` have names in lower case.
 
     Raises:
-        Unwelcome: too large, of another content type, not signed, signed with another secret, late, or from the future.
+        SlackRequestRefused: too large, of another content type, not signed, signed with another secret, late, or from
+            the future.
     """
     if len(raw) > MAX_BODY_BYTES:
         raise SlackRequestRefused(413, "Too large", f"larger than {MAX_BODY_BYTES} bytes")
@@ -103,7 +104,7 @@ def authentic(headers: Mapping[str, str], raw: bytes, secrets: Sequence[str], *,
 
 
 def read_press(raw: bytes) -> ButtonPress:
-    """The button in a body that has been found authentic. Raises Unwelcome."""
+    """The button in a body that has been found authentic. Raises SlackRequestRefused."""
     try:
         payload = json.loads(_form(raw)["payload"])
         if payload["type"] != "block_actions":
@@ -127,7 +128,7 @@ def read_press(raw: bytes) -> ButtonPress:
 
 
 def read_command(raw: bytes) -> SlashCommand:
-    """The slash command in a body that has been found authentic. Raises Unwelcome."""
+    """The slash command in a body that has been found authentic. Raises SlackRequestRefused."""
     try:
         form = _form(raw)
         words = form.get("text", "").split()
