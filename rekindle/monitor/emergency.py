@@ -197,7 +197,9 @@ class Saver:
         if by_all_ranks and self._agreement.world_size > 1:
             newest, times = self._times
             self._times = (step, times + 1 if newest == step else 1)
-            self._agreement.finished(f"saved-{step}-{self._times[1]}", None, over if self._is_first_rank else None)
+            self._agreement.finished(
+                f"saved-{step}-{self._times[1]}", None, over if self._is_first_rank else None, writers
+            )
         else:
             over(None)
 
@@ -211,7 +213,9 @@ class Saver:
     def _part_is_over(self, one: _RunningSave, failure: str | None) -> None:
         one.took_s = self._clock.monotonic() - one.began
         if one.plan.is_shared:
-            self._agreement.finished(str(one.plan.number), failure)
+            # Rank 0's are waited for when its files are measured.
+            writers = () if self._is_first_rank else one.writers
+            self._agreement.finished(str(one.plan.number), failure, writers=writers)
         else:
             self._end(one, failure)
 

@@ -31,7 +31,7 @@ from rekindle.monitor.mail.holding import Claimant, Hold
 from rekindle.monitor.mail.slurm import LaunchInstructions, is_on_slurm, patiently, read_resume_plan
 from rekindle.monitor.ranks import Ranks
 from rekindle.monitor.saving.leftovers import remove_leftovers
-from rekindle.monitor.saving.resuming import LOOK_AGAIN_S, LOOK_S, settled
+from rekindle.monitor.saving.resuming import LOOK_AGAIN_S, LOOK_S, other_world, settled
 from rekindle.monitor.saving.saved import SaveFunction, Upload, local_path
 from rekindle.monitor.sharing import shared
 from rekindle.monitor.silent import Monitor
@@ -88,7 +88,7 @@ def start_in(
         box = partial(_box_of, mailbox, reported.env, budget)
         is_first = hold.rank == 0  # the others' lives are rank 0's
         life, not_held = _claimed(hold, box) if is_first else (None, None)
-        reported, resume, life = shared(reported, _settled(reported, mailbox, budget, name), ranks.share, life)
+        reported, resume, life = shared(reported, _settled(reported, mailbox, budget, name, ranks), ranks.share, life)
         given = dict(reported.env)
         if not is_first:
             _, not_held = _claimed(hold, box, life)
@@ -145,8 +145,7 @@ def _start(
     bus = env.get(ENV_BUS) or None
     if why := _why_silent(env, job_id=job_id, has_place=bool(mailbox or bus)):
         raise NotWatched(why)
-    rank = _rank(ranks, env)
-    world_size = max(rank_from_env(env)[1] if ranks.world_size is None else ranks.world_size, rank + 1)
+    rank, world_size = _rank(ranks, env), _world_size(ranks, env)
     if rank == 0 and (directory := env.get(ENV_CHECKPOINT_DIR)):
         threading.Thread(target=remove_leftovers, args=(directory,), name="rekindle-clean", daemon=True).start()
     clients = Clients()
@@ -213,6 +212,10 @@ def _config(env: Mapping[str, str]) -> Config:
 
 def _rank(ranks: Ranks, env: Mapping[str, str]) -> int:
     return rank_from_env(env)[0] if ranks.rank is None else ranks.rank
+
+
+def _world_size(ranks: Ranks, env: Mapping[str, str]) -> int:
+    return max(rank_from_env(env)[1] if ranks.world_size is None else ranks.world_size, _rank(ranks, env) + 1)
 
 
 def _hold(
@@ -292,23 +295,29 @@ def _resume_plan(env: Mapping[str, str]) -> ResumePlan:
         return ResumePlan()
 
 
-def _settled(reported: LaunchInstructions, mailbox: str | Box | None, budget: Budget, attempt: str) -> ResumePlan:
+def _settled(
+    reported: LaunchInstructions, mailbox: str | Box | None, budget: Budget, attempt: str, ranks: Ranks
+) -> ResumePlan:
     """The plan, checked against this machine's disk; as it was where that cannot be done."""
     env = reported.env
     plan = _resume_plan(env) if reported.resume is None else reported.resume
 
     def look() -> ResumePlan:
-        return settled(
+        box = _box_of(mailbox, env, budget)
+        found = settled(
             plan,
             directory=env.get(ENV_CHECKPOINT_DIR) or None,
             upload=_upload(env),
-            box=_box_of(mailbox, env, budget),
+            box=box,
             clients=BoundedClients(budget),
             is_repeat=_attempt_number(env) > 1,
             attempt=attempt,
             unplanned=reported.unplanned,
             job_id=env.get(ENV_JOB_ID, ""),
         )
+        if _rank(ranks, env) == 0 and (why := other_world(found, box, _world_size(ranks, env))):
+            logger.warning("Resumed with another world size: %s", why)
+        return found
 
     is_again = reported.unplanned is not None or _is_restart(env)
     try:

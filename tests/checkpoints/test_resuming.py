@@ -192,3 +192,20 @@ def test_a_file_that_was_written_over_is_never_handed_over_under_the_step_that_w
     (place / "ckpt.pkl").write_bytes(pickle.dumps({"w": [2.0] * 100}))
     plan = plan_of(tmp_path, **planned)
     assert (plan.uri, plan.step) == (None, None)
+
+
+def test_a_start_says_that_another_number_of_ranks_saved_what_it_resumes_from(
+    tmp_path: Path, disk: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    manifest = sealed(tmp_path, disk / "checkpoint-4", 4, world_size=4)
+    planned = OWN | {
+        "REKINDLE_RESUME_URI": manifest.root,
+        "REKINDLE_RESUME_STEP": "4",
+        "REKINDLE_RESUME_MANIFEST": str(tmp_path / "box" / manifest.key),
+    }
+    assert plan_of(tmp_path, **planned, RANK="0", WORLD_SIZE="4").step == 4
+    assert "world size" not in caplog.text
+    assert plan_of(tmp_path, **planned, RANK="1", WORLD_SIZE="2").step == 4
+    assert "world size" not in caplog.text, "told once, by rank 0"
+    assert plan_of(tmp_path, **planned, RANK="0", WORLD_SIZE="2").step == 4
+    assert "was saved by 4 ranks, and 2 go on from it" in caplog.text

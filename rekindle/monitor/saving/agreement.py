@@ -9,9 +9,10 @@ all, each acts alone.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError, Future, InvalidStateError
 from concurrent.futures import TimeoutError as FutureTimeout
+from threading import Thread
 from typing import Final, Protocol
 
 from rekindle.monitor.base.clock import Clock
@@ -38,7 +39,13 @@ class Negotiator(Protocol):
         """Withdraw an undecided plan for all ranks. Returns GO where they had agreed on it already, else why not."""
         ...
 
-    def finish(self, save: str, failure: str | None, over: Callable[[str | None], None] | None) -> str:
+    def finish(
+        self,
+        save: str,
+        failure: str | None,
+        over: Callable[[str | None], None] | None,
+        writers: Sequence[Thread] = (),
+    ) -> str:
         """Tell the other ranks that this rank's part of a save is over. See `Agreement.finished`."""
         ...
 
@@ -148,17 +155,24 @@ class Agreement:
         bounds = self.bounds
         return min(max(bounds.meet_s, bounds.meet_steps * (self._step_s() or 0.0)), bounds.meet_at_most_s)
 
-    def finished(self, save: str, failure: str | None, over: Callable[[str | None], None] | None = None) -> None:
+    def finished(
+        self,
+        save: str,
+        failure: str | None,
+        over: Callable[[str | None], None] | None = None,
+        writers: Sequence[Thread] = (),
+    ) -> None:
         """This rank's part of the named save is over: complete, or failed with the reason `failure`. Never waits.
 
         over: for rank 0; called on the negotiating thread when every rank is done, with the first failure or None.
+        writers: threads that the save began; the other ranks are told when they have ended, or after a minute.
         """
         negotiator = self._negotiator
         if negotiator is None:
             if over is not None:
                 over(failure)
             return
-        self._post(lambda: negotiator.finish(save, failure, over))
+        self._post(lambda: negotiator.finish(save, failure, over, writers))
 
     def hold(self, plan: Plan) -> None:
         """After this rank's part of a shared save failed, wait until every other rank has left its own part.

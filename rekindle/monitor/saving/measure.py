@@ -7,7 +7,6 @@ its bytes are is found later, by `hashing`.
 from __future__ import annotations
 
 import os
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -22,21 +21,13 @@ from rekindle.checkpoints.verdict import OF_ANOTHER, Evidence, Fault, Problem, t
 from rekindle.monitor.base.aws import Clients
 from rekindle.monitor.saving.file_clock import file_time_of
 from rekindle.monitor.saving.saved import SaveResult
+from rekindle.monitor.saving.writers import may_write
 from rekindle.protocol.mailbox import ITSELF, MAX_FILES, ManifestFile, Place, check_path, relative_path
 
 # Empty by intent, and no part of the state: completion marks and lock files. Any other empty file is a damaged one.
 MARKERS: Final = ("_SUCCESS", ".complete", ".lock")
 SETTLE_S: Final = 0.1  # between two looks at the files: one that is still being written has changed
 _TENSORS: Final = tuple(end for end in STATE_ENDS if end != ".json")
-# Functions of the standard library in which a thread waits for its next work: (file, function). A pool's waits in C.
-_IDLE: Final = frozenset(
-    {
-        *(("queue.py", "get"), ("connection.py", "poll"), ("connection.py", "wait"), ("connection.py", "recv")),
-        *(("selectors.py", "select"), ("socket.py", "accept"), ("socketserver.py", "serve_forever")),
-    }
-)
-_IDLE_ON_TOP: Final = _IDLE | {("thread.py", "_worker")}
-IDLE_DEPTH: Final = 5  # frames from the top that are looked at
 WRITER_QUIET_S: Final = (
     5.0  # unchanged for so long, while a thread lives that the save began and that may be its writer
 )
@@ -135,26 +126,12 @@ def _settle(root: Path, stamps: Mapping[str, Stamp], claim: Claim) -> None:
     threading.Event().wait(SETTLE_S)
     if _is_open(root):
         raise SaveUnsettled("a file of it is open for writing")
-    if not any(_may_write(thread) for thread in claim.writers):
+    if not any(may_write(thread) for thread in claim.writers):
         return
     newest = max((stamp.written_ns or 0 for stamp in stamps.values()), default=0) / 1e9
     now = file_time_of(time.monotonic(), root)
     if now is None or now - newest < WRITER_QUIET_S:
         raise SaveUnsettled("a thread that the save began is still at work")
-
-
-def _may_write(thread: threading.Thread) -> bool:
-    """Whether it lives, and does not wait for work or for a message, as the threads of pools and of loaders do."""
-    frame = sys._current_frames().get(thread.ident or 0) if thread.is_alive() else None
-    if frame is None:
-        return False
-    for depth in range(IDLE_DEPTH):
-        if frame is None:
-            return True
-        if (os.path.basename(frame.f_code.co_filename), frame.f_code.co_name) in (_IDLE if depth else _IDLE_ON_TOP):
-            return False
-        frame = frame.f_back
-    return True
 
 
 def _is_open(root: Path) -> bool:

@@ -33,7 +33,7 @@ from __future__ import annotations
 import secrets
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -47,9 +47,11 @@ from rekindle.monitor.saving.agreement import GO, Agreement
 from rekindle.monitor.saving.agreement_terms import Notice, Plan, RankRequest
 from rekindle.monitor.saving.joint_save import ALL_OVER, LEFT, JointSave
 from rekindle.monitor.saving.leading import AT_OTHER_STEPS, NO_COORDINATOR, Leader, wish_of
+from rekindle.monitor.saving.writers import may_write
 
 PASSED: Final = "late"  # a rank was already past the plan's call
 NOTHING_OPEN: Final = "the ranks have nothing to agree through"
+WRITERS_S: Final = 60.0  # how long the threads that a save began are waited for
 MAX_PARTS: Final = 64  # reports that wait for a broken exchange
 FAILURES_REPORTED: Final = (
     2  # the first one may be the end of the run: the process that holds torch's store may end first
@@ -58,10 +60,15 @@ FAILURES_REPORTED: Final = (
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """That this rank's part of a save is over."""
+    """That this rank's part of a save is over: once its `writers` have ended, or at `until`."""
 
     save: str
     failure: str | None
+    writers: Sequence[threading.Thread] = ()
+    until: float = 0.0
+
+    def is_over(self, now: float) -> bool:
+        return self.failure is not None or now > self.until or not any(map(may_write, self.writers))
 
 
 class Negotiation:
@@ -303,13 +310,13 @@ class Negotiation:
     def _report(self, exchange: Exchange) -> None:
         """Publish whose part is over; what could not be published is at the next read."""
         session = self._session or (self._leader.session if self._leader is not None else "")
-        while self._parts and session:
-            part = self._parts[0]
+        now = self._clock.monotonic()
+        for part in [part for part in self._parts if part.is_over(now)] if session else ():
             if part.failure is not None:
                 why = f"rank {self._agreement.rank}: {part.failure}"
                 exchange.put_new(f"{session}/{part.save}/failed", why)
             exchange.put(f"{session}/{part.save}/done/{self._agreement.rank}", "1")
-            self._parts.popleft()
+            self._parts.remove(part)
 
     def _watch(self, exchange: Exchange) -> None:
         """The save that is under way: whether it has ended everywhere, or can end at all."""
@@ -411,15 +418,24 @@ class Negotiation:
         elif plan.wish.stops:
             self._agreement.owe_stop()
 
-    def finish(self, save: str, failure: str | None, over: Callable[[str | None], None] | None) -> str:
-        """This rank's part of a save is over. over: on rank 0, what to call when that of all ranks is."""
+    def finish(
+        self,
+        save: str,
+        failure: str | None,
+        over: Callable[[str | None], None] | None,
+        writers: Sequence[threading.Thread] = (),
+    ) -> str:
+        """This rank's part of a save is over, but for what `writers` still write.
+
+        over: on rank 0, what to call when that of all ranks is.
+        """
         if self._is_over:
             if over is not None:
                 over(failure or LEFT)
             return GO
         if over is not None and self._leader is not None:
             self._leader.await_parts(save, over)
-        self._parts.append(_Part(save, failure))
+        self._parts.append(_Part(save, failure, writers, self._clock.monotonic() + WRITERS_S))
         if self._exchange is not None:
             self._report(self._exchange)
         return GO

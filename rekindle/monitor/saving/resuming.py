@@ -257,6 +257,21 @@ def _fence(box: Box) -> Fence | None:
         return None
 
 
+def other_world(plan: ResumePlan, box: Box | None, world_size: int) -> str:
+    """What it does to the data that another number of ranks saved what is resumed from; empty where it was the same.
+
+    Raises: the box's own errors.
+    """
+    manifest = None if plan.step is None else _manifest(plan, box)
+    if manifest is None or manifest.world_size == world_size:
+        return ""
+    return (
+        f"the checkpoint of step {plan.step} was saved by {manifest.world_size} ranks, and {world_size} go on from it: "
+        "a step now uses another number of samples, so that data counted in steps (ResumableSampler, skipped windows) "
+        "are read twice or left out within this epoch, unless the batch of a rank is changed to match"
+    )
+
+
 def _manifest(plan: ResumePlan, box: Box | None) -> Manifest | None:
     """The plan's manifest, where it lies in this mailbox and can be read."""
     if plan.manifest_uri is None or box is None:
