@@ -32,6 +32,8 @@ _FIXED_HOST: Final = re.compile(
 )
 _ADDRESS_NAMES: Final = ("MASTER_ADDR", "PET_MASTER_ADDR", "PET_RDZV_ENDPOINT", "MAIN_PROCESS_IP")
 _ADDRESS_FLAGS: Final = ("master_addr", "rdzv_endpoint", "main_process_ip")
+_OWN_STORE: Final = "TORCH_DISABLE_SHARE_RDZV_TCP_STORE"
+MANY_RESTARTS: Final = 10
 # In the batch shell, which runs on the first node, these are 0; each task has its own. Source: sbatch(1), srun(1).
 _OWN_RANK: Final = re.compile(r"\$\{?SLURM_(?:NODEID|PROCID)\b")
 
@@ -50,6 +52,7 @@ def rendezvous_findings(batch: Batch) -> Iterator[Finding]:
     """Everything about addresses, ports and lists of nodes."""
     launches = [launch for command in batch.shell.commands if (launch := _launch(batch, command)) is not None]
     yield from _rendezvous(batch, launches)
+    yield from _restarts(batch, launches)
     yield from _port(batch, launches)
     yield from _nodelist(batch)
 
@@ -135,6 +138,30 @@ def _torchrun(batch: Batch, launch: _Launch) -> Iterator[Finding]:
         yield error(at, "torchrun without --rdzv_endpoint or --master_addr: every node waits at itself")
     elif given.get("rdzv_backend", "static") == "static" and rank is None:
         yield error(at, "torchrun without --rdzv_backend=c10d or --node_rank: every node takes itself for the first")
+
+
+@check("batch-torchrun-restarts", Area.SCRIPT, "torch.distributed.run; pytorch/pytorch issue 135712")
+def _restarts(batch: Batch, launches: list[_Launch]) -> Iterator[Finding]:
+    """torchrun's own restarts get a new store, are few, and are not relied on to end workers soon.
+
+    They keep the rendezvous' store, where workers read the addresses of the start before.
+    """
+    shares_store = "1" not in batch.shell.values.get(_OWN_STORE, [])
+    for launch in launches:
+        at, given = batch.at(launch.line), launch.options
+        restarts = given.get("max_restarts", "")
+        count = int(restarts) if restarts.isascii() and restarts.isdigit() and len(restarts) < 9 else 0
+        fewest, _, most = given.get("nnodes", "").partition(":")
+        has_spare = bool(most) and most != fewest
+        if (count or has_spare) and shares_store:
+            what = "a restart may meet the addresses of the start before it"
+            what += ", and a spare node is not taken in" if has_spare else ""
+            yield warning(at, f"torchrun shares its store between its starts: {what}; export {_OWN_STORE}=1")
+        if count > MANY_RESTARTS:
+            message = f"--max-restarts={count} hides a crash that comes back: {MANY_RESTARTS} are enough"
+            yield warning(at, f"{message}, what lasts is recovered by a new start")
+        if "shutdown_timeout" in given and (count or has_spare):
+            yield warning(at, "--shutdown-timeout does not hold in a restart: workers that ignore SIGTERM get 30 s")
 
 
 @check("batch-port", Area.SCRIPT, "torch.distributed.run")
