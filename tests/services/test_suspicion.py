@@ -8,13 +8,17 @@ from typing import Any
 
 import pytest
 
+from chalicelib.domain.decision.verdict import suspects_text
 from chalicelib.domain.model.evidence import Suspicion, SuspicionKind, suspect_word
 from chalicelib.domain.model.known import Known, Unknown
 from chalicelib.domain.model.observation import AttemptStatus, AttemptView
 from chalicelib.domain.run.rank_reports import MAX_SUSPECTS, suspicion_of, with_rank_zero
+from rekindle.protocol.flights import Call, CallState, Flight, GroupFlight
 from rekindle.protocol.reports import RankReport, ReportKind
+from tests.domain.looks import incident
 
 AT = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
+COLLECTIVE = "/x/torch/distributed/distributed_c10d.py"
 
 
 def bad(rank: int, step: int, world: int = 4, **more: Any) -> RankReport:
@@ -74,3 +78,26 @@ def test_a_suspicion_stays_small() -> None:
     one = judged(*many)
     assert len(one.ranks) <= MAX_SUSPECTS
     assert len(str(one.to_wire())) < 8000
+
+
+def stuck(rank: int, entered: int, *, waits: bool = True, stacks: str = "") -> RankReport:
+    state = CallState.WAITING if waits else CallState.DONE
+    call = Call(seq=entered, op="all_reduce", state=state)
+    group = GroupFlight(name="0", desc="default_pg", backend="nccl", entered=entered, calls=(call,))
+    return bad(rank, 7, kind=ReportKind.STALL, stacks=stacks, flight=Flight(groups=(group,)))
+
+
+def test_what_stacks_and_recorders_say_of_a_hang_is_one_suspicion() -> None:
+    waits, reads = (f'Thread MainThread:\n  File "{file}", line 9, in f\n' for file in (COLLECTIVE, "loader.py"))
+    reports = [stuck(rank, 41, stacks=waits) for rank in range(3)] + [stuck(3, 40, waits=False, stacks=reads)]
+    one = judged(*reports, kind=SuspicionKind.HANG)
+    alone = judged(*(replace(report, flight=None) for report in reports), kind=SuspicionKind.HANG)
+    assert (one.ranks, one.hosts, one.is_complete) == ((3,), ("h3",), True)
+    assert one.confidence > alone.confidence
+    assert "has not entered all_reduce 41" in one.text
+
+
+def test_that_nobody_is_missing_is_told() -> None:
+    one = judged(*(stuck(rank, 40, waits=False) for rank in range(4)), kind=SuspicionKind.HANG)
+    assert (one.ranks, one.clears_all) == ((), True)
+    assert suspects_text(incident(suspicions=(one,))).startswith(" In lm nobody is missing: ")

@@ -220,9 +220,14 @@ def suspicion_about(incident: Incident, attempt: str, kind: SuspicionKind | None
 
 
 def suspects_text(incident: Incident) -> str:
-    """Wording for notices: the suspects of each attempt, and the conclusion."""
-    blamed = [item for item in incident.evidence.suspicions if item.ranks][-4:]
-    text = "".join(f" Suspected in {item.attempt}: {suspect_word(item)} ({item.text[:200]})." for item in blamed)
+    """Wording for notices: the suspects of each attempt, or that nobody is missing there, and the conclusion."""
+    told = [item for item in incident.evidence.suspicions if item.ranks or item.clears_all][-4:]
+    text = "".join(
+        f" Suspected in {item.attempt}: {suspect_word(item)} ({item.text[:200]})."
+        if item.ranks
+        else f" In {item.attempt} {item.text[:200]}."
+        for item in told
+    )
     return text + (f" Conclusion: {incident.evidence.conclusion}." if incident.evidence.conclusion else "")
 
 

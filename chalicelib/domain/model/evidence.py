@@ -11,6 +11,7 @@ from chalicelib.domain.model.codec import Record
 from chalicelib.domain.model.known import Known, Maybe, Unknown
 from rekindle.checkpoints.marks import forensic_request_id as forensic_request_id
 from rekindle.checkpoints.marks import is_forensic as is_forensic
+from rekindle.detectors.flight import NOBODY_MISSING
 from rekindle.protocol.signals import FaultClass
 
 MAX_STRETCHES = 32  # newest kept; each is a few dozen bytes, and older ones lie behind any resume point still in reach
@@ -88,6 +89,9 @@ class Onset:
     step: Maybe[int]
 
 
+_NOBODY_MISSING = frozenset(rule.value for rule in NOBODY_MISSING)
+
+
 class SuspicionKind(StrEnum):
     """What the suspects are suspected of."""
 
@@ -119,6 +123,11 @@ class Suspicion(Record):
     def is_complete(self) -> bool:
         """Every rank has spoken: nothing later can change it."""
         return 0 < self.world_size <= self.reports
+
+    @property
+    def clears_all(self) -> bool:
+        """The ranks' flight recorders show that nobody is missing."""
+        return self.rule in _NOBODY_MISSING
 
 
 def suspect_word(suspicion: Suspicion) -> str:

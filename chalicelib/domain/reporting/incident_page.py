@@ -183,7 +183,7 @@ def _suspects(incident: Incident) -> list[str]:
         f"{text(suspect_word(suspicion))} ({suspicion.kind.value.replace('_', ' ')}): {text(suspicion.text)} "
         f'<span class="soft">{suspicion.reports} of {suspicion.world_size} ranks reported</span>'
         for suspicion in incident.evidence.suspicions
-        if suspicion.ranks or suspicion.hosts
+        if suspicion.ranks or suspicion.hosts or suspicion.clears_all
     ]
     return [
         _list(
