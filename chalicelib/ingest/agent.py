@@ -96,7 +96,7 @@ def _job(detail: Fields) -> Signal:
     job_detail = detail.optional_text("detail", limit=_MAX_TEXT)
     exit_code = detail.optional_whole("exit_code", high=255)
     exit_signal = detail.optional_whole("exit_signal", high=255)
-    nodes = [_node(detail, f"nodes[{index}]", node) for index, node in enumerate(_listed(detail, "nodes"))]
+    nodes, lost_nodes = _nodes(detail, "nodes"), _nodes(detail, "lost_nodes")
     failure = failure_reason(
         state, reason=reason or "", detail=job_detail or "", exit_code=exit_code, exit_signal=exit_signal
     )
@@ -108,7 +108,7 @@ def _job(detail: Fields) -> Signal:
         verdict,
         has_successor=successor is not None,
         requeued_by=requeued_by or EndedBy.UNKNOWN,
-        detail=job_detail or "",
+        lost_nodes=lost_nodes,
     )
     status = STATUSES.get(state)
     end_word = WORDS.get(status) if status is not None else None
@@ -269,6 +269,10 @@ def _listed(detail: Fields, name: str) -> list[Any]:
     if len(listed) > MAX_LISTED:
         raise detail.fail(name, f"holds more than {MAX_LISTED}")
     return listed
+
+
+def _nodes(detail: Fields, name: str) -> list[str]:
+    return [_node(detail, f"{name}[{index}]", node) for index, node in enumerate(_listed(detail, name))]
 
 
 def _node(detail: Fields, name: str, value: object) -> str:

@@ -154,18 +154,18 @@ class SlurmModel:
         if job.state not in ENDED:
             self.end(job, SlurmState.CANCELLED, by=EndedBy.USER)
 
-    def put_back(self, job: SimJob, *, by: EndedBy, held: bool = False, detail: str = "") -> None:
+    def put_back(self, job: SimJob, *, by: EndedBy, held: bool = False, lost: tuple[str, ...] = ()) -> None:
         """The job goes back into the queue: this start is over, the next one has its name already."""
         if job.state in ON_NODES:
             for reported in self.on_end:
                 reported(job)
         if job.state not in ENDED:
-            job.ended_at, job.detail, job.ended_by = self._now(), detail, by
+            job.ended_at, job.ended_by = self._now(), by
         job.state = SlurmState.REQUEUED
         over = self.doc(job)
         job.restart += 1
         after = job.attempt
-        self.past[over.attempt] = replace(over, successor=after, requeued_by=by)
+        self.past[over.attempt] = replace(over, successor=after, requeued_by=by, lost_nodes=lost)
         job.state, job.nodes, job.held, job.ended_by = SlurmState.PENDING, (), held, EndedBy.UNKNOWN
         job.reason = "JobHeldUser" if held else "BeginTime"
         job.started_at = job.ended_at = job.exit_code = None
@@ -178,7 +178,7 @@ class SlurmModel:
         for job in self.jobs.values():
             if job.state in ON_NODES and name in job.nodes:
                 if job.is_requeueable:
-                    self.put_back(job, by=EndedBy.SLURM, detail=f"Down: {name} ({reason}).")
+                    self.put_back(job, by=EndedBy.SLURM, lost=(name,))
                 else:
                     self.end(job, SlurmState.NODE_FAIL, by=EndedBy.SLURM, reason="NodeDown")
 

@@ -105,6 +105,7 @@ def test_a_node_that_went_down_is_why_slurm_requeued(head: Head) -> None:
     assert (old.requeued_by, old.ended_by) == (EndedBy.SLURM, EndedBy.SLURM)
     assert old.nodes == ("node1", "node2"), "Slurm takes the lost node out of the list; the start had both"
     assert "Down: node2 (Not responding)." in old.detail
+    assert old.lost_nodes == ("node2",)
 
 
 def test_history_outranks_what_the_nodes_look_like(head: Head) -> None:

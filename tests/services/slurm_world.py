@@ -273,7 +273,7 @@ class SlurmWorld(World):
             failure_in(doc),
             has_successor=doc.successor is not None,
             requeued_by=doc.requeued_by,
-            detail=doc.detail,
+            lost_nodes=doc.lost_nodes,
         )
         self._tell(
             SignalKind.ATTEMPT_STATE,

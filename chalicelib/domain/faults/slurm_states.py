@@ -5,7 +5,7 @@ Source of the states: squeue, JOB STATE CODES; what each means was tried on Slur
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
 from chalicelib.domain.faults.failure_reasons import classify_failure_reason, failure_found
@@ -38,7 +38,6 @@ STATUSES: Final[Mapping[SlurmState, AttemptStatus]] = {
 }
 """UNKNOWN has no row: a state that cannot be read is no state."""
 
-_DOWN: Final = "Down: "  # Source: rekindle/slurm_agent/watching/history.py, lost_sentence
 NODE_ENDS: Final = frozenset({SlurmState.NODE_FAIL, SlurmState.BOOT_FAIL})
 
 # The words of SageMaker's states that Signals carry, so that one rule reads the ends of all platforms.
@@ -142,12 +141,12 @@ def fault_of_end(
     *,
     has_successor: bool = False,
     requeued_by: EndedBy = EndedBy.UNKNOWN,
-    detail: str = "",
+    lost_nodes: Collection[str] = (),
 ) -> FaultClass | None:
     """What the end of a start suggests; None where nothing is wrong: it runs, it is done, it was cancelled, or it was
     put back into the queue, unless a node was lost: the next start must be watched, and the node repaired.
     """
-    if has_successor and lost_a_node(state, requeued_by, detail):
+    if has_successor and lost_a_node(state, requeued_by, lost_nodes):
         return FaultClass.NODE_LOST
     if state not in STATUSES or has_successor:
         return None
@@ -162,9 +161,9 @@ def fault_of_end(
             return None
 
 
-def lost_a_node(state: SlurmState, requeued_by: EndedBy, detail: str) -> bool:
-    """The start was over because a node was. The agent says so in words, where Slurm has put the job back since."""
-    return state in NODE_ENDS or (requeued_by is EndedBy.SLURM and _DOWN in detail)
+def lost_a_node(state: SlurmState, requeued_by: EndedBy, lost_nodes: Collection[str]) -> bool:
+    """The start was over because a node was. The agent names the nodes, where Slurm has put the job back since."""
+    return state in NODE_ENDS or (requeued_by is EndedBy.SLURM and bool(lost_nodes))
 
 
 def fault_of_node(state: str, flags: tuple[str, ...], reason: str = "") -> FaultClass | None:

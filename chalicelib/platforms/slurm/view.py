@@ -54,7 +54,7 @@ def view_of(doc: AttemptDoc) -> AttemptView:
             handle=str(doc.slurm_job),
             restart=doc.restart,
             state=start_state(doc.state),
-            lost_node=lost_a_node(doc.state, doc.requeued_by, detail),
+            lost_node=lost_a_node(doc.state, doc.requeued_by, doc.lost_nodes),
             nodes=doc.nodes,
             is_requeueable=doc.is_requeueable,
             is_known=doc.is_known,

@@ -153,6 +153,7 @@ class AttemptDoc(Message):
 
     successor: AttemptName | None = None  # the attempt that took its place in the same Slurm job (a requeue)
     requeued_by: EndedBy = EndedBy.UNKNOWN  # who made that successor
+    lost_nodes: NodeNames = ()  # those of its nodes that were down or did not answer when it was over
     held: bool = False  # it waits in the queue and does not start before it is released
     is_requeueable: bool = False
     is_known: bool = True  # slurmctld still knows the job (MinJobAge), so that it can be requeued

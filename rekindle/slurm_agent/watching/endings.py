@@ -84,7 +84,7 @@ class EndedStarts:
         is_last = before.restart == shown.restart - 1
         at = doc.submitted_at if is_last else None  # SubmitTime is when it was put back
         closed = history.replaced(
-            before, successor, at=at, by=by, why=" ".join(part for part in why if part), now=self._now
+            before, successor, at=at, by=by, lost=lost, why=" ".join(part for part in why if part), now=self._now
         )
         self._found.publish(closed)
         self._found.forget(closed)

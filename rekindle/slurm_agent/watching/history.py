@@ -58,7 +58,14 @@ def _by_us(doc: AttemptDoc, own_actions: OwnActions) -> AttemptDoc:
 
 
 def replaced(
-    before: AttemptDoc, successor: SlurmAttempt, *, at: datetime | None, by: EndedBy, why: str, now: datetime
+    before: AttemptDoc,
+    successor: SlurmAttempt,
+    *,
+    at: datetime | None,
+    by: EndedBy,
+    lost: tuple[str, ...],
+    why: str,
+    now: datetime,
 ) -> AttemptDoc:
     """The document of a start whose job went back into the queue."""
     is_ours = by is EndedBy.AGENT
@@ -70,6 +77,7 @@ def replaced(
         ended_at=(before.ended_at if kept else None) or at or now,
         ended_by=before.ended_by if kept else (EndedBy.AGENT if is_ours else by),
         requeued_by=by,
+        lost_nodes=lost,
         successor=successor.name,
         held=False,
         is_ready=None,

@@ -217,20 +217,20 @@ def test_each_way_to_start_again_has_a_case_and_none_is_left_open() -> None:
 
 
 @pytest.mark.parametrize(
-    ("state", "successor", "by", "detail", "fault"),
+    ("state", "successor", "by", "lost", "fault"),
     [
-        (SlurmState.REQUEUED, True, EndedBy.SLURM, "Down: ip-2 (Not responding).", FaultClass.NODE_LOST),
-        (SlurmState.REQUEUED, True, EndedBy.SLURM, "", None),
-        (SlurmState.REQUEUED, True, EndedBy.USER, "Down: ip-2 (Not responding).", None),
-        (SlurmState.NODE_FAIL, True, EndedBy.UNKNOWN, "", FaultClass.NODE_LOST),
-        (SlurmState.NODE_FAIL, False, EndedBy.UNKNOWN, "", FaultClass.NODE_LOST),
-        (SlurmState.FAILED, True, EndedBy.USER, "", None),
-        (SlurmState.TIMEOUT, False, EndedBy.UNKNOWN, "", FaultClass.PLANNED_END),
-        (SlurmState.UNKNOWN, False, EndedBy.UNKNOWN, "", None),
+        (SlurmState.REQUEUED, True, EndedBy.SLURM, ("ip-2",), FaultClass.NODE_LOST),
+        (SlurmState.REQUEUED, True, EndedBy.SLURM, (), None),
+        (SlurmState.REQUEUED, True, EndedBy.USER, ("ip-2",), None),
+        (SlurmState.NODE_FAIL, True, EndedBy.UNKNOWN, (), FaultClass.NODE_LOST),
+        (SlurmState.NODE_FAIL, False, EndedBy.UNKNOWN, (), FaultClass.NODE_LOST),
+        (SlurmState.FAILED, True, EndedBy.USER, (), None),
+        (SlurmState.TIMEOUT, False, EndedBy.UNKNOWN, (), FaultClass.PLANNED_END),
+        (SlurmState.UNKNOWN, False, EndedBy.UNKNOWN, (), None),
     ],
 )
 def test_a_lost_node_is_trouble_also_where_slurm_has_put_the_job_back(
-    state: SlurmState, successor: bool, by: EndedBy, detail: str, fault: FaultClass | None
+    state: SlurmState, successor: bool, by: EndedBy, lost: tuple[str, ...], fault: FaultClass | None
 ) -> None:
     failure = failure_of_end(state)
-    assert fault_of_end(state, failure, has_successor=successor, requeued_by=by, detail=detail) is fault
+    assert fault_of_end(state, failure, has_successor=successor, requeued_by=by, lost_nodes=lost) is fault
