@@ -140,7 +140,8 @@ def test_each_fault_of_a_request_is_found(
 
 
 PROVISIONING: list[tuple[str, Change, str, str, str]] = [
-    *((f"no {name}", at(name, drop=True), "provisioning-shape", "error", name) for name in ("version", "workload_manager", "controller_group", "worker_groups")),
+    *((f"no {name}", at(name, drop=True), "provisioning-shape", "error", name) for name in ("workload_manager", "controller_group", "worker_groups")),
+    ("no version", at("version", drop=True), "provisioning-shape", "warning", "version"),
     *((f"{name} is a number", at(name, value=1), "provisioning-shape", "error", name) for name in ("version", "workload_manager", "controller_group", "login_group", "worker_groups", "fsx_dns_name", "fsx_mountname")),
     ("an empty controller", at("controller_group", value=""), "provisioning-shape", "error", "controller_group"),
     ("another version", at("version", value="2"), "provisioning-shape", "warning", "version"),

@@ -61,7 +61,9 @@ def _shape(wire: Mapping[str, Any], label: str) -> Iterator[Finding]:
 
     known = (*_TEXTS, "worker_groups", *_OPTIONAL, *_FREE)
     for name in (*_TEXTS, "worker_groups"):
-        if name not in wire:
+        if name == "version" and name not in wire:
+            yield warning(f"{label}:version", f"is missing: {VERSION}; clusters are made without it")
+        elif name not in wire:
             yield wrong(name, "is required and missing")
     for name in (*_TEXTS, *_OPTIONAL):
         value = wire.get(name, "set")
