@@ -92,7 +92,8 @@ class Rekindle(MonitorDriver):
                     return
             place = (epoch + 1) * per_epoch
 
-    def _write(self, path: Path, step: int) -> None:  # noqa: ARG002 - the position knows the step
+    def _write(self, path: Path, step: int) -> None:
+        self._position.step = step  # also where the loop is the script's own, without `steps`
         project = self._accelerator.project_configuration
         before = project.automatic_checkpoint_naming, project.iteration
         project.automatic_checkpoint_naming = False  # it would ignore `path`

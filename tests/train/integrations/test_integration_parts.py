@@ -164,7 +164,8 @@ def accelerate_run(project: Path, folder: Path, env: dict[str, str]) -> tuple[An
     GradientState._reset_state()
     configuration = ProjectConfiguration(project_dir=str(project), automatic_checkpoint_naming=True, total_limit=1)
     accelerator = Accelerator(cpu=True, project_config=configuration)
-    accelerator.prepare(nn.Linear(2, 1))
+    model = nn.Linear(2, 1)
+    accelerator.prepare(model, torch.optim.SGD(model.parameters(), lr=0.1))
     return accelerator, Rekindle(accelerator, folder, **in_environment(env))
 
 
