@@ -32,7 +32,7 @@ def test_what_the_stacks_do_not_tell_the_recorders_do(kind: str) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(("kind", "world", "bad"), list(hangs.cases((2, 4))))
+@pytest.mark.parametrize(("kind", "world", "bad"), list(hangs.cases((3, 4))))
 def test_each_hang_is_named_and_no_node_is_wrongly_accused(kind: str, world: int, bad: int) -> None:
     outcome = play(kind, world, bad)
     assert outcome.is_right, outcome
