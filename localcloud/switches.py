@@ -14,7 +14,7 @@ class MemoryControls:
 
     def __init__(self) -> None:
         self._switches = Switches()
-        self._acts: list[tuple[datetime, str]] = []
+        self._acts: dict[str, list[tuple[datetime, str]]] = {}
         self._paged = ""
         self._controls_lock = threading.RLock()
 
@@ -42,11 +42,12 @@ class MemoryControls:
             change = {"jobs" if scope is ShadowScope.JOB else "clusters": tuple(sorted(names))}
             self._switches = replace(text, **change)  # type: ignore[arg-type]
 
-    def will_act(self, incident_id: str, *, now: datetime, since: datetime) -> int:
+    def will_act(self, incident_id: str, *, now: datetime, since: datetime, group: str = "") -> int:
         """See ports.JobRegistry."""
         with self._controls_lock:
-            self._acts.append((now, incident_id))
-            return len({job_id for at, job_id in self._acts if at >= since})
+            acts = self._acts.setdefault(group, [])
+            acts.append((now, incident_id))
+            return len({job_id for at, job_id in acts if at >= since})
 
     def trip(self, incident_id: str, *, now: datetime, text: str) -> None:
         """See ports.JobRegistry."""
@@ -67,3 +68,8 @@ class MemoryControls:
         with self._controls_lock:
             self._paged = self._paged or incident_id
             return self._paged == incident_id
+
+    def release_breaker_page(self, incident_id: str) -> None:
+        """See ports.JobRegistry."""
+        with self._controls_lock:
+            self._paged = "" if self._paged == incident_id else self._paged

@@ -109,6 +109,7 @@ def _job(detail: Fields) -> Signal:
         has_successor=successor is not None,
         requeued_by=requeued_by or EndedBy.UNKNOWN,
         lost_nodes=lost_nodes,
+        ended_by=ended_by or EndedBy.UNKNOWN,
     )
     status = STATUSES.get(state)
     end_word = WORDS.get(status) if status is not None else None
@@ -134,6 +135,7 @@ def _job(detail: Fields) -> Signal:
                 "slurm_job": slurm_job,
                 "successor": successor,
                 "ended_by": ended_by,
+                "cancelled_by": detail.optional_whole("cancelled_by", high=2**32),
                 "requeued_by": requeued_by,
                 "failure_reason": failure or None,
                 "reason": reason,

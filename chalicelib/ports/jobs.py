@@ -108,10 +108,11 @@ class JobRegistry(Protocol):
         """Put a Job, a cluster or everything into shadow mode, or out of it. `name` counts for the first two."""
         ...
 
-    def will_act(self, incident_id: str, *, now: datetime, since: datetime) -> int:
+    def will_act(self, incident_id: str, *, now: datetime, since: datetime, group: str = "") -> int:
         """Note that the Incident is about to act, and count the Incidents noted after `since`, this one included.
 
-        Noted before it is counted: of any number that do this at once, the last to be noted counts them all.
+        Noted before it is counted: of any number that do this at once, the last to be noted counts them all. `group`:
+        what else than acting is counted, apart from it.
         """
         ...
 
@@ -125,6 +126,10 @@ class JobRegistry(Protocol):
 
     def pages_for_breaker(self, incident_id: str) -> bool:
         """True for the first Incident that asks since the breaker tripped, and for it again: people are paged once."""
+        ...
+
+    def release_breaker_page(self, incident_id: str) -> None:
+        """That Incident is over: where its question was the one that paged, the next Incident that asks pages."""
         ...
 
 

@@ -142,6 +142,7 @@ class FakeSlurm:
         accounting: str = "accounting_storage/none",
         state: str | None = None,
         next_job: int | None = None,
+        slurm_user: str = "slurm(990)",
     ) -> None:
         numbers = "" if next_job is None else f"NEXT_JOB_ID             = {next_job}\n"
         self._put(
@@ -149,7 +150,8 @@ class FakeSlurm:
             f"Configuration data as of 1795279000\nAccountingStorageType   = {accounting}\n"
             f"BOOT_TIME               = {1795279000 - up_s}\nClusterName             = ml\n"
             f"JobCompType             = jobcomp/none\nKillWait                = 30 sec\n"
-            f"SLURM_VERSION           = 24.05.2\nStateSaveLocation       = {state or self.folder / 'state'}\n{numbers}",
+            f"SLURM_VERSION           = 24.05.2\nSlurmUser               = {slurm_user}\n"
+            f"StateSaveLocation       = {state or self.folder / 'state'}\n{numbers}",
         )
 
     def away(self, is_away: bool) -> None:

@@ -147,6 +147,47 @@ def test_who_cancelled(head: Head, by_us: bool) -> None:
     assert head.doc("slurm.ml.7").ended_by is (EndedBy.AGENT if by_us else EndedBy.USER)
 
 
+@pytest.mark.parametrize(
+    ("word", "by", "uid"),
+    [
+        ("CANCELLED by 0", EndedBy.ADMIN, 0),
+        ("CANCELLED by 64030", EndedBy.ADMIN, 64030),
+        ("CANCELLED by 1000", EndedBy.USER, 1000),
+        ("CANCELLED", EndedBy.UNKNOWN, None),
+        ("RUNNING", EndedBy.UNKNOWN, None),
+    ],
+)
+@pytest.mark.parametrize("is_forgotten", [False, True])
+def test_root_and_slurms_own_user_are_told_apart_from_the_owner(
+    head: Head, word: str, by: EndedBy, uid: int | None, is_forgotten: bool
+) -> None:
+    head.fake.config(accounting="accounting_storage/slurmdbd", slurm_user="slurm(64030)")
+    head.fake.jobs([RUNNING])
+    head.look()
+    head.fake.sacct([f"7|{word}|0:15|node[1-2]"])
+    head.fake.jobs(
+        [] if is_forgotten else [RUNNING | {"State": "CANCELLED", "EndTime": str(int(head.now.timestamp()))}]
+    )
+    head.look()
+    doc = head.doc("slurm.ml.7")
+    if is_forgotten and uid is None:
+        by = EndedBy.USER if word == "CANCELLED" else EndedBy.UNKNOWN
+    assert (doc.ended_by, doc.cancelled_by) == (by, uid)
+
+
+def test_who_cancelled_is_asked_again_until_accounting_tells(head: Head) -> None:
+    head.fake.config(accounting="accounting_storage/slurmdbd")
+    head.fake.jobs([RUNNING])
+    head.look()
+    head.fake.sacct(["7|RUNNING|0:0|node[1-2]"])
+    head.fake.jobs([RUNNING | {"State": "CANCELLED", "EndTime": str(int(head.now.timestamp()))}])
+    head.look()
+    assert head.doc("slurm.ml.7").ended_by is EndedBy.UNKNOWN
+    head.fake.sacct(["7|CANCELLED by 0|0:15|node[1-2]"])
+    head.look()
+    assert head.doc("slurm.ml.7").ended_by is EndedBy.ADMIN
+
+
 def test_a_failed_start_says_why_in_its_own_words(head: Head, tmp_path: Path) -> None:
     out = tmp_path / "slurm-7.out"
     out.write_text(

@@ -27,6 +27,8 @@ PLAYED: Final = (
     "tests/domain/tables/test_slurm_left_behind.py",
     "tests/domain/tables/test_slurm_tables.py",
     "tests/domain/test_lives.py",
+    "tests/domain/test_cancelled.py",
+    "tests/domain/test_left_out.py",
     "tests/domain/test_loss_adversary.py",
     "tests/domain/test_moves_again.py",
     "tests/domain/test_node_claims.py",

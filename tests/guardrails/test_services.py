@@ -55,6 +55,7 @@ def test_those_who_act_are_counted_each_once_and_only_so_far_back(registry: JobR
     assert registry.will_act("inc-b", now=NOW, since=since) == 1
     assert registry.will_act("inc-b", now=NOW + MINUTE, since=since) == 1
     assert registry.will_act("inc-c", now=NOW + MINUTE, since=since) == 2
+    assert registry.will_act("inc-c", now=NOW + MINUTE, since=since, group="alike") == 1, "groups count apart"
     assert registry.count_active() == 0
 
 
@@ -64,6 +65,10 @@ def test_the_breaker_is_tripped_once_pages_once_and_stays_open_until_it_is_lifte
     breaker = registry.switches().breaker
     assert (breaker.is_open, breaker.incident_id, breaker.tripped_at) == (True, "inc-a", NOW)
     assert [registry.pages_for_breaker(one) for one in ("inc-b", "inc-a", "inc-b")] == [True, False, True]
+    registry.release_breaker_page("inc-a")
+    assert not registry.pages_for_breaker("inc-a"), "it was not the one that paged"
+    registry.release_breaker_page("inc-b")
+    assert registry.pages_for_breaker("inc-a"), "the next one pages"
     registry.lift(who="ada", now=NOW + 2 * MINUTE)
     assert not registry.switches().breaker.is_open
     registry.trip("inc-c", now=NOW + 3 * MINUTE, text="again")

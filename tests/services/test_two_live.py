@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import pytest
@@ -155,3 +156,26 @@ def test_in_whatever_order_the_owner_acts_two_never_live_for_long(acts: list[str
     assert not (theirs and ours), (acts, w.live, w.story())
     if len(w.live) == 1:
         assert w.mailbox.fences[JOB][0] == w.live[0] or w.current == w.live[0], (acts, w.story())
+
+
+def test_a_run_whose_policy_tag_is_gone_is_withdrawn_at_the_next_look(w: World) -> None:
+    run = w.scheduler.runs["lm-r2"]
+    run.found = dataclasses.replace(run.found, policy_name="", job_id=None)
+    w.fail("lm-r2", BOOM)
+    w.run(10)
+    assert w.live == []
+    assert len(w.scheduler.submitted) == 1, "the one before"
+    assert not w.registry.get(JOB).active
+
+
+def test_runs_that_share_a_mailbox_and_lived_at_once_are_told_so_and_a_dead_one_is_left_to_a_person() -> None:
+    w = World()
+    w.tick(100)
+    w.scheduler.put("other", AttemptStatus.RUNNING, mailbox=MAILBOX)
+    w.theirs.add("other")
+    other = w.intake.register(w.scheduler.find("other"))
+    assert any(JOB in limit for limit in other.limits)
+    w.tick(400)
+    w.fail(JOB, BOOM)
+    w.run(10)
+    assert (w.last.phase, w.last.outcome) == (Phase.HANDED_OVER, "resubmit.refused"), w.story()

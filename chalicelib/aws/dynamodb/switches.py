@@ -5,6 +5,7 @@ docs/storage.md lists the items.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Any, Final
 
@@ -76,16 +77,17 @@ class DynamoControls:
 
     # --- the breaker ---
 
-    def will_act(self, incident_id: str, *, now: datetime, since: datetime) -> int:
+    def will_act(self, incident_id: str, *, now: datetime, since: datetime, group: str = "") -> int:
         """See ports.JobRegistry. One write, then one consistent query: every earlier writer is counted."""
-        row = items.key(_ACTS, f"{now.isoformat()}#{incident_id}")
+        acts = f"{_ACTS}#{group}" if group else _ACTS
+        row = items.key(acts, f"{now.isoformat()}#{incident_id}")
         row |= {items.TTL_ATTRIBUTE: items.number(int((now + _KEPT).timestamp()))}
         items.retry_in_transaction(self._client.put_item, TableName=self._table, Item=row)
         found = items.query(
             self._client,
             self._table,
             KeyConditionExpression="pk = :p AND sk >= :since",
-            ExpressionAttributeValues={":p": items.text(_ACTS), ":since": items.text(since.isoformat())},
+            ExpressionAttributeValues={":p": items.text(acts), ":since": items.text(since.isoformat())},
             ProjectionExpression="sk",
             ConsistentRead=True,
         )
@@ -139,6 +141,22 @@ class DynamoControls:
         except AwsRefusal:
             return False
         return True
+
+    def release_breaker_page(self, incident_id: str) -> None:
+        """See ports.JobRegistry."""
+        expression = Expression()
+        paged = expression.value("breaker_paged", items.text(incident_id))
+        name = expression.name("breaker_paged")
+        with suppress(AwsRefusal):  # another one's
+            items.retry_in_transaction(
+                self._client.update_item,
+                expect=(_FAILED,),
+                TableName=self._table,
+                Key=SWITCHES,
+                UpdateExpression=f"REMOVE {name}",
+                ConditionExpression=f"{name} = {paged}",
+                **expression.parts(),
+            )
 
 
 def _names(stored: Item, attribute: str) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
-from chalicelib.domain.fault_specs.faults import POISONS
+from chalicelib.domain.fault_specs.faults import NODE_FAULTS, POISONS
 from chalicelib.domain.model.action import Action, ActionResult, Done, Notify, Severity
 from chalicelib.domain.model.evidence import Suspicion, SuspicionKind, suspect_word
 from chalicelib.domain.model.incident import Incident, Phase
@@ -182,7 +182,9 @@ class RuleContext:
             severity = severity or Severity.INFO
         if severity is None:
             return self.decided(rule, reason, incident, actions, None)
-        notice = Notify(severity=severity, title=f"{subject(self)}: {_WORDS[phase]}", text=reason)
+        notice = Notify(
+            severity=severity, title=f"{subject(self)}: {_WORDS[phase]}", text=reason, alike=_alike(self, rule)
+        )
         return self.decided(rule, reason, incident, (*actions, notice), None)
 
     def hand_over(self, rule: str, reason: str, *, severity: Severity = Severity.PAGE) -> Decision:
@@ -204,6 +206,19 @@ class RuleContext:
 
 
 _WORDS = {Phase.RECOVERED: "recovered", Phase.STOPPED: "closed", Phase.HANDED_OVER: "needs a person"}
+
+
+def _alike(context: RuleContext, rule: str) -> str:
+    """What ends of several runs have in common that have one cause: the words of their failures, or one open breaker.
+
+    Equal words of failing hardware are each a node's own.
+    """
+    failures = context.incident.resubmission.failures
+    if rule.startswith("guard.denied") and context.seen.breaker is not None:
+        return rule
+    if context.incident.fault in NODE_FAULTS or not failures or failures[-1].attempt != context.incident.attempt:
+        return ""
+    return f"{rule}: {failures[-1].signature}" if failures[-1].signature else ""
 
 
 def has_passed(step: Maybe[int], target: Maybe[int]) -> bool:

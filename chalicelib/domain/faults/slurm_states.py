@@ -142,9 +142,10 @@ def fault_of_end(
     has_successor: bool = False,
     requeued_by: EndedBy = EndedBy.UNKNOWN,
     lost_nodes: Collection[str] = (),
+    ended_by: EndedBy = EndedBy.UNKNOWN,
 ) -> FaultClass | None:
-    """What the end of a start suggests; None where nothing is wrong: it runs, it is done, it was cancelled, or it was
-    put back into the queue, unless a node was lost: the next start must be watched, and the node repaired.
+    """What the end of a start suggests; None where nothing is wrong: it runs, it is done, its user cancelled it, or it
+    was put back into the queue, unless a node was lost: the next start must be watched, and the node repaired.
     """
     if has_successor and lost_a_node(state, requeued_by, lost_nodes):
         return FaultClass.NODE_LOST
@@ -157,6 +158,10 @@ def fault_of_end(
             return FaultClass.PLANNED_END
         case AttemptStatus.GONE:
             return FaultClass.JOB_MISSING
+        case AttemptStatus.STOPPED if ended_by is EndedBy.ADMIN:
+            return (
+                FaultClass.UNCLEAR
+            )  # not its owner's wish: what the run showed before decides (rules/run/cancelled.py)
         case _:
             return None
 

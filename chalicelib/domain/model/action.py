@@ -147,11 +147,12 @@ class QuarantineCheckpoint(ActionBase):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Notify(ActionBase):
-    """Tell people."""
+    """Tell people. `alike`: pages with equal words here, of several Incidents within an hour, are one page."""
 
     severity: Severity
     title: str
     text: str
+    alike: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

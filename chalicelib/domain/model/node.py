@@ -117,12 +117,14 @@ class NodesSeen(Record):
     facts   the nodes that matter to the run's Incident
     total   nodes that Slurm has
     down    how many of all of them Slurm cannot reach
+    idle    how many of them are in service and have no job: spares
     cleared when HyperPod's agents withdrew a report, by the nodes' own Incidents
     """
 
     facts: tuple[NodeFacts, ...]
     total: int = 0
     down: int = 0
+    idle: int = 0
     cleared: Mapping[str, datetime] = field(default_factory=dict)
 
 

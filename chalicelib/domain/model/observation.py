@@ -111,6 +111,12 @@ class AttemptView(Record):
         return self.work == FINISHED or self.detail.startswith("InProgress/Uploading")
 
     @property
+    def waits_for_spot(self) -> bool:
+        """SageMaker has interrupted it, and starts it again once there is capacity: its user's own
+        MaxWaitTimeInSeconds bounds that."""
+        return self.status is AttemptStatus.REPAIRING and self.detail.startswith("InProgress/Interrupted")
+
+    @property
     def judged_at(self) -> Maybe[int]:
         """The newest step whose loss has been judged; the newest step of all where the run does not say."""
         return self.last_step if self.judged_step is None else Known(self.judged_step)

@@ -94,6 +94,7 @@ class StartView(Record):
     has_mailbox: bool = False
     wait: Wait = Wait()
     ended_by: EndedBy = EndedBy.UNKNOWN
+    cancelled_by: int | None = None
     requeued_by: EndedBy = EndedBy.UNKNOWN
     dependents: int = 0
     exclude: tuple[str, ...] = ()

@@ -65,6 +65,7 @@ def view_of(doc: AttemptDoc) -> AttemptView:
             has_mailbox=bool(doc.mailbox),
             wait=wait_of(doc.reason if status is AttemptStatus.STARTING else ""),
             ended_by=doc.ended_by,
+            cancelled_by=doc.cancelled_by,
             requeued_by=doc.requeued_by,
             dependents=len(doc.dependents),
             exclude=doc.exclude,

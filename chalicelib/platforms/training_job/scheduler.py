@@ -148,7 +148,8 @@ class TrainingJobScheduler:
         return DiscoveredJob(
             name=attempt,
             policy_name=tags.get(TAG_POLICY, ""),
-            job_id=tags.get(TAG_JOB),
+            # The tags of our own clones are ours: without the policy's, which it had, the owner has withdrawn it.
+            job_id=tags.get(TAG_JOB) if TAG_POLICY in tags or TAG_INCIDENT not in tags else None,
             mailbox=_mailbox_of(described),
             instance_count=instance_count(described),
             created_at=at_utc(described["CreationTime"]),

@@ -7,6 +7,7 @@ from datetime import datetime
 from chalicelib.domain.faults.failure_reasons import failure_of
 from chalicelib.domain.model.observation import AttemptStatus, AttemptView
 from chalicelib.domain.model.signal import Signal, SignalKind, SignalSource, ended_job_key
+from rekindle.protocol.cluster.documents import EndedBy
 from rekindle.protocol.signals import FaultClass
 
 
@@ -45,5 +46,7 @@ def _ended(view: AttemptView) -> tuple[str, FaultClass | None]:
             return "Gone", FaultClass.JOB_MISSING
         case AttemptStatus.COMPLETED:
             return "Completed", None
+        case AttemptStatus.STOPPED if view.start is not None and view.start.ended_by is EndedBy.ADMIN:
+            return "Stopped", FaultClass.UNCLEAR
         case _:
             return "Stopped", None

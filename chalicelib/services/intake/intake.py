@@ -10,7 +10,7 @@ from datetime import datetime
 
 from chalicelib.domain.fault_specs.faults import LOSS_FAULTS
 from chalicelib.domain.faults.signal_facts import is_stale
-from chalicelib.domain.model.errors import NotOurs, UnknownEntity
+from chalicelib.domain.model.errors import NotOurs, RecoveryError, UnknownEntity
 from chalicelib.domain.model.job import Job
 from chalicelib.domain.model.observation import AttemptStatus
 from chalicelib.domain.model.signal import Signal, SignalKind, SignalSource
@@ -304,6 +304,9 @@ class Intake:
 
     def _open(self, signal: Signal, job: Job, *, about: str | None = None) -> Outcome:
         """`about`: the attempt, where that is not the current one."""
+        if signal.source is not SignalSource.OPERATOR and self._is_withdrawn(job):
+            self.registry.deactivate(job.job_id, ended_at=self.clock.now())
+            return _dropped(signal, "its owner has withdrawn it: its tag rekindle:policy is gone", job)
         incident = self._opener.new(signal, scope=job.job_id, policy_name=job.policy_name)
         # A first attempt leaves no data out: only its successors were told to.
         current = self._registration.current(job) if job.attempt_number > 1 else None
@@ -330,6 +333,16 @@ class Intake:
                 # The last Incident closed with this run poisoned (cancelled, say): what it saved since is no better.
                 incident = incident.changed(onset_attempt=before.loss.onset_attempt, onset_step=before.loss.onset_step)
         return self._opener.open(incident, signal)
+
+    def _is_withdrawn(self, job: Job) -> bool:
+        """Its current attempt is there, and asks for no protection any more. What cannot be read withdraws nothing."""
+        platform = self.scheduler.of(job.platform)
+        if platform.platform.checks_users:
+            return False  # a cluster's agent tells of that as of an end
+        try:
+            return platform.find(job.current_attempt) is not None and platform.discover(job.current_attempt) is None
+        except (NotOurs, RecoveryError):
+            return False
 
     def _join(self, signal: Signal, job: Job) -> Outcome:
         if job.open_incident is not None and (taken := self._opener.join(job.open_incident, signal)) is not None:

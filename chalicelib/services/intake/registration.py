@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from itertools import islice
 from typing import Final
 
 from chalicelib.domain.model.errors import NotOurs, Permanent, RecoveryError, UnknownEntity
@@ -28,6 +29,11 @@ PLATFORM_STATES: Final = frozenset({SignalKind.ATTEMPT_STATE})  # the platform's
 _LATE_ANSWERS: Final = 3  # Incidents of a Job that are looked through for an order whose answer they did not wait for
 _MAILBOX_TAKEN: Final = "its mailbox is passed over: another user's protected run has it"
 _JOB_TAKEN: Final = "its tag rekindle:job is passed over: that Job runs under another role"
+_MAX_NAMED: Final = 3
+_SHARED: Final = (
+    "it shares {place} with {others}: whose a checkpoint in a shared place is cannot be told, and "
+    "one that dies is left to a person. Give each run a place of its own"
+)
 _DECLARED_TAKEN: Final = (
     "its heartbeats cannot be distinguished from another run's: its REKINDLE_JOB_ID names a Job that has another "
     "mailbox or role, or still runs. Without that line its monitor takes the training job's own name"
@@ -295,6 +301,8 @@ class Registration:
             return self.adopt(owner, found)
         if self._is_taken(found, job_id):
             found = replace(found, mailbox="", limits=(*found.limits, _MAILBOX_TAKEN))
+        elif beside := self._shares_with(found, job_id):
+            found = replace(found, limits=(*found.limits, _SHARED.format(place=found.mailbox, others=beside)))
         job = Job(
             job_id=job_id,
             name=found.title or found.name,
@@ -351,6 +359,13 @@ class Registration:
             if other is None or other.user != found.user:
                 return True
         return False
+
+    def _shares_with(self, found: DiscoveredJob, job_id: str) -> str:
+        """Names of other protected runs that live in its mailbox; empty: none. A cluster's may be links of a chain."""
+        if not found.mailbox or self._checks_users(found):
+            return ""
+        there = (job for job in self.registry.active() if job.job_id != job_id and job.place == found.place)
+        return ", ".join(job.job_id for job in islice((job for job in there if self.lives(job)), _MAX_NAMED))
 
     def _tell_limits(self, job: Job) -> None:
         """Once, while the person who submitted the run may be there to fix it; it is also stored on the Job."""

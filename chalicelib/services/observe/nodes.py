@@ -85,7 +85,7 @@ class Nodes:
                 cluster=pod,
                 instance=instance,
                 total=len(nodes),
-                down=count_lost(nodes),
+                down=self._down(incident, listed, nodes),
                 load=self._load(incident, listed) if is_wanted else Unknown("not needed yet"),
                 past=self._past(incident) if incident.phase is Phase.OPEN else (),
                 group_total=sum(shown.group == group for shown in nodes) or None if group else None,
@@ -160,6 +160,23 @@ class Nodes:
             )
         except RecoveryError as err:
             return Unknown(str(err)[:200])
+
+    def _down(self, incident: Incident, listed: Maybe[NodesDoc], nodes: Sequence[NodeFacts]) -> int:
+        if (down := count_lost(nodes)) <= 1:
+            return down
+        in_repair = self._in_our_repair(incident, listed)
+        return count_lost(shown for shown in nodes if shown.name not in in_repair)
+
+    def _in_our_repair(self, incident: Incident, listed: Maybe[NodesDoc]) -> frozenset[str]:
+        """Nodes of the cluster that a repair of ours has taken down: that they are is no evidence of a dead network."""
+        try:
+            others = [other for other, _ in self.store.list_open() if _is_beside(other, incident)]
+            now, closed = self.clock.now(), self._closed_of_late(incident)
+        except RecoveryError:
+            return frozenset()  # then more nodes count as down, and less is done
+        mended = [one for one in (incident, *others) if one.repair is not None and one.repair.steps]
+        mended += [one for one in closed if _is_left_in_repair(one, listed, now)]
+        return frozenset(one.node for one in mended if one.node is not None)
 
     def _load(self, incident: Incident, listed: Maybe[NodesDoc]) -> Maybe[Load]:
         """Counted from the Incidents themselves, so that nothing has to be given back after a crash."""

@@ -13,6 +13,7 @@ from chalicelib.domain.decision.steps import new_steps
 from chalicelib.domain.faults.slurm_states import count_lost
 from chalicelib.domain.guards.guards import was_ordered
 from chalicelib.domain.model.action import ActionResult
+from chalicelib.domain.model.approvals import BREAKER_KEY
 from chalicelib.domain.model.errors import RecoveryError, UnknownEntity, VersionConflict
 from chalicelib.domain.model.evidence import Need, Suspicion, SuspicionKind
 from chalicelib.domain.model.incident import STOPPED_BY_ORDER, Incident, Phase, TimelineEntry
@@ -255,6 +256,7 @@ class Observer:
                 facts=tuple(found[:MAX_NODES_SEEN]),  # those out of service first: they are what is looked for
                 total=len(nodes.value.nodes),
                 down=count_lost(nodes.value.nodes),
+                idle=sum(is_in_service(facts) and facts.state == "idle" for facts in nodes.value.nodes),
                 cleared=self._cleared(incident, inbox),
             )
         )
@@ -373,6 +375,8 @@ class Observer:
             and self.nodes.hardware_ledgers is not None
         ):
             self.nodes.hardware_ledgers.keep(after)
+        if not after.is_open and any(approval.key == BREAKER_KEY for approval in after.approvals):
+            self.registry.release_breaker_page(after.incident_id)
         if after.job_id is not None and after.outcome == STOPPED_BY_ORDER:
             ended_at = attempt.ended_at if attempt is not None else None
             self.registry.deactivate(

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from typing import Any, Final
 
 from chalicelib.domain.decision.steps import ends_what_is_left
@@ -29,6 +31,7 @@ from chalicelib.domain.model.action import (
     StopJob,
     action_name,
 )
+from chalicelib.domain.model.approvals import BREAKER_KEY
 from chalicelib.domain.model.errors import Permanent, RecoveryError, Skip
 from chalicelib.domain.model.incident import Incident
 from chalicelib.domain.model.job import Attempt, Job
@@ -58,6 +61,7 @@ from chalicelib.services.perform.moves import SignalSink, move_runs
 from rekindle.protocol.signals import FaultClass
 
 _LOG = logging.getLogger(__name__)
+ALIKE_WITHIN: Final = timedelta(hours=1)  # a sweep of runs with one bug fails within minutes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -220,6 +224,8 @@ class ActionExecutor:
                 detail = f"{other}, an earlier attempt of the Job, has not ended: two attempts would run"
                 return ActionResult(action=name, done=Done.REFUSED, detail=detail)
             if job.mailbox and self.registry.get(owner).place.mailbox == job.place.mailbox:
+                if self._lived_beside(owner, incident):
+                    return _shared(other, job)
                 detail = f"{other}, which is protected as the Job {owner}, continues in the same mailbox"
                 return ActionResult(action=name, done=Done.SIBLING, detail=detail)
         return self._unprotected(action, job, own, incident) or self._missed(action, job, own, incident)
@@ -265,8 +271,15 @@ class ActionExecutor:
         if self.registry.job_of_attempt(unasked) is None and self._is_sibling(unasked, job, action):
             detail = f"{unasked} lives"
             return ActionResult(action=action_name(action), done=Done.SIBLING, detail=detail, attempt=unasked)
+        owner = self.registry.job_of_attempt(unasked)
+        if owner is not None and owner != job.job_id and self._lived_beside(owner, incident):
+            return _shared(unasked, job)
         detail = f"{unasked}, which no list of attempts shows, sends heartbeats from the same mailbox"
         return ActionResult(action=action_name(action), done=Done.SIBLING, detail=detail)
+
+    def _lived_beside(self, job_id: str, incident: Incident) -> bool:
+        """Another Job's attempt began before ours had ended: it is another run, and not this one's continuation."""
+        return self.registry.get(job_id).attempt_started_at < (ended_at_of(incident) or incident.opened_at)
 
     def _is_sibling(self, name: str, job: Job, action: ResubmitJob) -> bool:
         besides = {action.name, action.clone_of}
@@ -388,16 +401,31 @@ class ActionExecutor:
         return agent.value.cluster_arn if isinstance(agent, Known) else ""
 
     def _notify(self, action: Notify, context: _ActionContext) -> ActionResult:
-        notice = self._notice(
-            context.incident, token=context.token, severity=action.severity, title=action.title, text=action.text
-        )
+        severity, text = action.severity, action.text
+        if severity is Severity.PAGE and action.alike:
+            count = self._count_alike(action.alike, context.incident)
+            if count > 1:
+                severity = Severity.WARNING
+                text += f" {count} runs have come to this within an hour: one page was sent for all of them."
+        notice = self._notice(context.incident, token=context.token, severity=severity, title=action.title, text=text)
         return self._announce(action, notice, context.incident)
+
+    def _count_alike(self, alike: str, incident: Incident) -> int:
+        """How many Incidents, this one included, had the same to say of late."""
+        group = hashlib.sha256(alike.encode()).hexdigest()[:32]
+        now = self.clock.now()
+        return self.registry.will_act(incident.incident_id, now=now, since=now - ALIKE_WITHIN, group=group)
 
     def _ask_people(self, action: AskApproval, context: _ActionContext) -> ActionResult:
         incident = context.incident
         if is_of_the_breaker(incident, action.approval_id) and not self.registry.pages_for_breaker(
             incident.incident_id
         ):  # one page for the whole fleet; this question stands among the open ones all the same
+            count = self._count_alike(BREAKER_KEY, incident)
+            text = f"It waits, as nothing is done while the breaker is open; so do {count} runs. {action.text}"
+            title = f"{incident.scope or incident.incident_id}: waits behind the open breaker"
+            waits = self._notice(incident, token=context.token, severity=Severity.WARNING, title=title, text=text)
+            self._announce(action, waits, incident)
             return ActionResult(action=action_name(action), done=Done.ALREADY, detail=action.approval_id)
         notice = replace(
             self._notice(incident, token=context.token, severity=Severity.PAGE, title=action.title, text=action.text),
@@ -458,6 +486,12 @@ def _switched_off(action: Action, incident: Incident, switches: Switches) -> Act
     text = f"paused by {switches.paused_by}" if switches.paused else f"shadow mode was switched on {shadow}"
     detail = f"{text} before it was carried out"
     return ActionResult(action=action_name(action), done=Done.UNAVAILABLE, detail=detail[:400])
+
+
+def _shared(other: str, job: Job) -> ActionResult:
+    """Runs that share a mailbox and lived at once: a person decides, who knows which checkpoints are whose."""
+    detail = f"{other}, another run that lived beside it, has the same mailbox {job.mailbox}: whose the checkpoints"
+    return ActionResult(action=ResubmitJob.__name__, done=Done.REFUSED, detail=f"{detail} there are cannot be told")
 
 
 def stands_elsewhere(before: Incident, after: Incident) -> bool:

@@ -92,7 +92,8 @@ class EndedBy(StrEnum):
 
     ITSELF = "itself"
     AGENT = "agent"  # an order of ours
-    USER = "user"  # scancel or scontrol by its owner, or by an operator
+    USER = "user"  # scancel or scontrol by its owner, or by another user; and where Slurm does not tell by whom
+    ADMIN = "admin"  # by root or Slurm's own user: an administrator, or another recovery layer
     SLURM = "slurm"  # node failure, time limit, preemption
     UNKNOWN = "unknown"
 
@@ -148,6 +149,7 @@ class AttemptDoc(Message):
     step_exit_code: ExitByte | None = None  # the highest of its steps, which its script may not have passed on
     step_exit_signal: ExitByte | None = None
     ended_by: EndedBy = EndedBy.UNKNOWN
+    cancelled_by: Count | None = None  # the uid that cancelled it; None where Slurm does not tell
     detail: Words = ""  # how it ended, for people
     cause: CauseDoc | None = None  # what its output says of it; None where it says nothing, or could not be read
 

@@ -105,6 +105,12 @@ def state_of(word: str) -> SlurmState:
     return _OTHERS.get(parts[0], SlurmState.UNKNOWN)
 
 
+def canceller_of(word: str) -> int | None:
+    """The uid in sacct's `CANCELLED by 1000`; None for a word without one."""
+    parts = word.strip().upper().replace("+", " ").split()
+    return int(parts[2]) if parts[:2] == ["CANCELLED", "BY"] and len(parts) > 2 and parts[2].isdecimal() else None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
     """One job of squeue's, a field per column that is asked for (hence their number).

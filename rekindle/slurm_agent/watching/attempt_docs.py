@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final
 
@@ -132,6 +132,15 @@ def ended_by(job: Job) -> EndedBy:
         case SlurmState.CANCELLED:
             return EndedBy.SLURM if job.reason.startswith(_BY_SLURM) else EndedBy.USER
     return EndedBy.UNKNOWN
+
+
+def cancelled(doc: AttemptDoc, uid: int | None, slurm_uid: int | None) -> AttemptDoc:
+    """The document of a start that was cancelled, with who did: root and Slurm's own user are not its owner.
+
+    HyperPod's hung-job detection and other recovery layers cancel as root; an owner's own retry logic does not.
+    """
+    by = EndedBy.ADMIN if uid is not None and uid in (0, slurm_uid) else EndedBy.USER
+    return replace(doc, cancelled_by=uid, ended_by=by)
 
 
 def waiting_for(jobs: Iterable[Job]) -> dict[int, list[int]]:

@@ -12,12 +12,12 @@ from rekindle.protocol.cluster.documents import AttemptDoc, EndedBy, SlurmState
 from rekindle.protocol.wire import MailboxError
 from rekindle.slurm_agent.base.ports import SlurmError, SlurmUnavailable
 from rekindle.slurm_agent.files.output_verdict import OutputVerdict
-from rekindle.slurm_agent.reading.jobs import ENDED, Job
+from rekindle.slurm_agent.reading.jobs import ENDED, Job, canceller_of
 from rekindle.slurm_agent.reading.nodes import Node, Settings
 from rekindle.slurm_agent.reading.options import expand
 from rekindle.slurm_agent.reading.run import Unreadable
 from rekindle.slurm_agent.watching import history
-from rekindle.slurm_agent.watching.attempt_docs import ShownJob, clip
+from rekindle.slurm_agent.watching.attempt_docs import ShownJob, cancelled, clip
 from rekindle.slurm_agent.watching.context import LookInputs, LookMemory
 from rekindle.slurm_agent.watching.reading_changes import ReadingChanges
 
@@ -25,6 +25,7 @@ log = logging.getLogger(__name__)
 
 SETTLED_S: Final = 60.0
 WAITS_FOR_HISTORY: Final = timedelta(minutes=15)
+TELLS_CANCELLER: Final = timedelta(minutes=1)  # slurmctld sends an end to slurmdbd within seconds
 MAX_VANISHED: Final = 50  # looked after in one look; the others in the next
 
 
@@ -94,9 +95,12 @@ class EndedStarts:
         return shown is not None and shown.successor is not None
 
     def explained(self, job: Job, doc: AttemptDoc, before: AttemptDoc | None) -> AttemptDoc:
-        """With why it failed, or how its steps ended where it did not; reported once."""
+        """With why it failed, or how its steps ended where it did not, reported once; and who cancelled it, asked until
+        accounting tells."""
         if doc.state is SlurmState.COMPLETED:
             return self._with_step_codes(job, doc, before)
+        if doc.state is SlurmState.CANCELLED and doc.ended_by is EndedBy.USER:
+            doc = self._with_canceller(doc, before)
         if doc.state not in history.FAILED or (before is not None and before.state in ENDED):
             if before is None or not before.detail or doc.detail:
                 return doc
@@ -124,6 +128,17 @@ class EndedStarts:
             return doc
         found = self._output(job, doc)
         return replace(doc, detail=clip(" ".join(part for part in (doc.detail, found.text) if part)), cause=found.cause)
+
+    def _with_canceller(self, doc: AttemptDoc, before: AttemptDoc | None) -> AttemptDoc:
+        """`ended_by` stays unknown for as long as accounting, which lags the end, may still tell."""
+        if before is not None and before.state is SlurmState.CANCELLED and before.ended_by is not EndedBy.UNKNOWN:
+            return replace(doc, cancelled_by=before.cancelled_by, ended_by=before.ended_by)
+        past = self._history(doc.slurm_job)
+        uid = canceller_of(past[doc.restart][0]) if doc.restart < len(past) else None
+        may_come = self._settings.has_history and self._now - (doc.ended_at or self._now) < TELLS_CANCELLER
+        if uid is None and may_come:
+            return replace(doc, ended_by=EndedBy.UNKNOWN)
+        return cancelled(doc, uid, self._settings.slurm_uid)
 
     def _output(self, job: Job, doc: AttemptDoc) -> OutputVerdict:
         return self._inputs.files.failure(doc.attempt, (doc.stdout, expand(job.stderr, job)), job.uid, job.gid)
@@ -181,7 +196,7 @@ class EndedStarts:
             return
         for doc in starts:
             past = () if doc.state in ENDED else self._history(number)
-            closed = history.forgotten_start(doc, past, self._inputs.own_actions, self._now)
+            closed = history.forgotten_start(doc, past, self._inputs.own_actions, self._now, self._settings.slurm_uid)
             self._found.publish(closed)
             self._found.forget(closed)
         self._found.forget_capture(number)

@@ -12,9 +12,9 @@ from rekindle.protocol.cluster.names import SlurmAttempt
 from rekindle.protocol.cluster.node_states import StateMeaning, that_say
 from rekindle.slurm_agent.base.ports import OwnActions
 from rekindle.slurm_agent.reading import text
-from rekindle.slurm_agent.reading.jobs import ENDED, state_of
+from rekindle.slurm_agent.reading.jobs import ENDED, canceller_of, state_of
 from rekindle.slurm_agent.reading.nodes import Node
-from rekindle.slurm_agent.watching.attempt_docs import STARTED, ShownJob, clip, doc_of
+from rekindle.slurm_agent.watching.attempt_docs import STARTED, ShownJob, cancelled, clip, doc_of
 
 MAX_FORERUNNERS: Final = 50  # starts before the first look that get a document each
 _LOST: Final = that_say(StateMeaning.DOWN, StateMeaning.SILENT, StateMeaning.FAILING, StateMeaning.INVALID) | {
@@ -169,7 +169,11 @@ def unprotected(doc: AttemptDoc, now: datetime) -> AttemptDoc:
 
 
 def forgotten_start(
-    doc: AttemptDoc, past: Sequence[tuple[str, str, str]], own_actions: OwnActions, now: datetime
+    doc: AttemptDoc,
+    past: Sequence[tuple[str, str, str]],
+    own_actions: OwnActions,
+    now: datetime,
+    slurm_uid: int | None = None,
 ) -> AttemptDoc:
     """A start that slurmctld has forgotten. How it ended is known by what was seen, else by sacct, else not at all."""
     if doc.state in ENDED:
@@ -188,7 +192,8 @@ def forgotten_start(
     if by is EndedBy.UNKNOWN and state in (SlurmState.COMPLETED, SlurmState.FAILED, SlurmState.OUT_OF_MEMORY):
         by = EndedBy.ITSELF
     elif by is EndedBy.UNKNOWN and state is SlurmState.CANCELLED:
-        by = EndedBy.USER
+        doc = cancelled(doc, canceller_of(past[doc.restart][0]), slurm_uid)
+        by = doc.ended_by
     elif by is EndedBy.UNKNOWN and state is not SlurmState.GONE:
         by = EndedBy.SLURM
     return replace(

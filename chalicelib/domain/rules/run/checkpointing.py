@@ -17,6 +17,7 @@ from chalicelib.domain.model.action import Done, RequestCheckpoint
 from chalicelib.domain.model.incident import CheckpointAsk
 from chalicelib.domain.model.known import Known
 from chalicelib.domain.model.observation import AttemptStatus
+from chalicelib.domain.rules.run.cancelled import CANCELLED
 from chalicelib.domain.rules.run.checkpoint_answered import (
     asked,
     checkpoint_completed,
@@ -145,6 +146,7 @@ CHECKPOINTING: Final = (
     checkpoint_order_owner_stopped,
     checkpoint_completed_poisoned,
     checkpoint_completed,
+    *CANCELLED,
     checkpoint_owner_stopped,
     two_live_saved,
     heal_saved,

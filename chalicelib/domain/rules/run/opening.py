@@ -17,9 +17,10 @@ from chalicelib.domain.decision.verdict import (
 from chalicelib.domain.model.action import Severity
 from chalicelib.domain.model.incident import Phase
 from chalicelib.domain.model.observation import AttemptStatus
+from chalicelib.domain.rules.run.cancelled import CANCELLED
 from chalicelib.domain.rules.run.ended import ENDED
 from chalicelib.domain.rules.run.preparing import BEFORE_ATTEMPT
-from chalicelib.domain.rules.run.queued import not_listed, start_suspended, waiting_in_queue
+from chalicelib.domain.rules.run.queued import not_listed, start_suspended, wait_for_spot, waiting_in_queue
 from chalicelib.domain.rules.run.refuted import (
     claim_denied,
     claim_fast_again,
@@ -168,9 +169,9 @@ def open_queued(context: RuleContext) -> Decision | None:
     return waiting_in_queue(context, context.attempt_seen, group="open") if context.ordered is None else None
 
 
-@rule("defer.platform_repair")
+@rule("defer.platform_repair", "wait.spot")
 def defer_platform_repair(context: RuleContext) -> Decision | None:
-    """The platform repairs it: wait an hour, because two actors must not repair one run."""
+    """The platform repairs it: wait an hour, because two must not repair one run; for Spot, as long as it takes."""
     attempt = context.attempt_seen
     if context.incident.phase in UNTOLD:
         return context.move(
@@ -178,6 +179,8 @@ def defer_platform_repair(context: RuleContext) -> Decision | None:
             f"the platform repairs {attempt.name} automatically ({attempt.detail}); two actors must not repair one run",
             Phase.HOLDING,
         )
+    if attempt.waits_for_spot and context.ordered is None:
+        return wait_for_spot(context, attempt)
     if context.in_state < context.policy.timing.repair_grace:
         return context.stay("defer.platform_repair", f"the platform still repairs {attempt.name}")
     return None
@@ -221,6 +224,7 @@ OPEN: Final = (
     ended_completed_poisoned,
     ended_unproven,
     open_completed,
+    *CANCELLED,
     open_owner_stopped,
     open_stopping,
     open_repairing,

@@ -15,6 +15,7 @@ from chalicelib.domain.model.known import Known, Maybe
 from chalicelib.domain.model.observation import AttemptStatus, AttemptView, Observation
 from chalicelib.domain.model.start_view import StartState
 from chalicelib.domain.rules.run.budgets import BUDGET_NAMES, fruitless_of_job, over_budget
+from chalicelib.domain.rules.run.queued import capacity_told
 from chalicelib.domain.run.load_failures import Condemned, condemned, settle_load
 from chalicelib.domain.run.resume_point import newest_verified
 from chalicelib.domain.run.rollback import account_rollback, has_skipped_enough
@@ -120,10 +121,12 @@ def back_off_for_capacity(context: RuleContext, text: str) -> Decision:
     if context.now - since >= context.policy.resubmission.capacity_limit:
         return context.hand_over("capacity.limit", f"no capacity for {span_word(context.now - since)}: {text}")
     wait = backoff(context.policy.resubmission.capacity_backoff, incident.resubmission.capacity_refusals)
+    context, notices = capacity_told(context, context.now - since, f"no capacity ({text})")
     moved = context.move(
         "capacity.back_off",
         f"no capacity now ({text}); trying again in {span_word(wait)}",
         Phase.RESUBMITTING,
+        *notices,
         capacity_since=since,
         capacity_refusals=incident.resubmission.capacity_refusals + 1,
         not_before=context.now + wait,

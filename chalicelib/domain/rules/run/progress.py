@@ -22,6 +22,7 @@ from chalicelib.domain.model.incident import Phase
 from chalicelib.domain.model.known import Known, Unknown
 from chalicelib.domain.model.observation import AttemptStatus, AttemptView
 from chalicelib.domain.rules.run.trouble_again import ALIVE, silent
+from chalicelib.domain.run.bisection import left_out_word
 from chalicelib.domain.run.liveness import NEXT_HEARTBEAT
 from chalicelib.domain.run.movement import watch
 from chalicelib.domain.run.recovery_doubts import doubt_of, in_doubt
@@ -72,11 +73,12 @@ def verify_passed(context: RuleContext) -> Decision | None:
         return None
     context = dataclasses.replace(context, incident=concluded_on_recovery(context.incident))
     ended = "went bad" if context.incident.loss.onsets else "ended"
+    left_out = left_out_word(context.incident)
     return context.close(
         "verify.passed",
-        f"{_past(context)}{step_word(context.incident.target_step)} where the old one {ended}",
+        f"{_past(context)}{step_word(context.incident.target_step)} where the old one {ended}{left_out}",
         Phase.RECOVERED,
-        severity=Severity.INFO,
+        severity=Severity.WARNING if left_out else Severity.INFO,
     )
 
 

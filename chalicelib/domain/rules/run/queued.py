@@ -4,15 +4,39 @@ wrong."""
 from __future__ import annotations
 
 import dataclasses
+from datetime import timedelta
+from typing import Final
 
 from chalicelib.domain.decision.rule import rule
-from chalicelib.domain.decision.verdict import Decision, RuleContext, span_word
-from chalicelib.domain.model.action import ExcludeNodes, Severity
+from chalicelib.domain.decision.verdict import Decision, RuleContext, span_word, subject
+from chalicelib.domain.model.action import ExcludeNodes, Notify, Severity
 from chalicelib.domain.model.incident import Phase
 from chalicelib.domain.model.known import Known
 from chalicelib.domain.model.observation import AttemptStatus, AttemptView
 from chalicelib.domain.model.start_view import StartState, Waits
 from chalicelib.domain.run.movement import new_watch
+
+# Short enough to change an instance type or a quota the same hour; most launches are served within minutes.
+NO_CAPACITY_TOLD: Final = timedelta(minutes=15)
+
+
+def wait_for_spot(context: RuleContext, attempt: AttemptView) -> Decision:
+    """It waits for Spot capacity for as long as its user allows."""
+    reason = f"{attempt.name} was interrupted and waits for Spot capacity, as long as its MaxWaitTimeInSeconds allows"
+    context, notices = capacity_told(context, context.in_state, reason)
+    waiting = context.stay("wait.spot", reason, *notices)
+    return dataclasses.replace(waiting, look_again_in=context.policy.timing.look_max)
+
+
+def capacity_told(context: RuleContext, waited: timedelta, reason: str) -> tuple[RuleContext, tuple[Notify, ...]]:
+    """People hear once that capacity does not come, after NO_CAPACITY_TOLD."""
+    key = f"no_capacity:{context.incident.attempt}"
+    if waited < NO_CAPACITY_TOLD or context.is_told(key):
+        return context, ()
+    text = f"{reason}; for {span_word(waited)} now. Nothing is given up."
+    return context.with_told(key), (
+        Notify(severity=Severity.WARNING, title=f"{subject(context)}: no capacity", text=text),
+    )
 
 
 @rule("attempt.not_listed")
@@ -58,6 +82,9 @@ def superfluous_exclusion(context: RuleContext, attempt: AttemptView, still_bad:
         return None
     if attempt.start is None or not attempt.start.is_queued:
         return None
+    named = {item.node for item in context.incident.resubmission.bad_nodes}
+    if context.in_state < NO_CAPACITY_TOLD:  # left out without a name (bisection.py): the spares may be about to come
+        still_bad = (*still_bad, *(node for node in last.exclude if node not in named))
     keep = tuple(node for node in last.exclude if node in still_bad)
     if keep == last.exclude or not isinstance(context.seen.nodes, Known):
         return None

@@ -12,6 +12,7 @@ from chalicelib.domain.model.observation import CheckpointView
 from chalicelib.domain.model.start_view import Submission
 from chalicelib.domain.rules.run.platform_restart import zombies
 from chalicelib.domain.run.bad_nodes import lost_one_of, ordered_exclusion, to_exclude
+from chalicelib.domain.run.bisection import half_left_out
 from chalicelib.domain.run.resume_point import ResumePoint, attempt_name
 from chalicelib.domain.run.submission import Case, choose, excludable, needs_plan, requeued_name, submitted_name
 
@@ -80,6 +81,13 @@ def _kept_away(context: RuleContext) -> tuple[tuple[str, ...], str]:
     doubtful = [node for node in exclude if node not in ordered]
     if doubtful:
         stated += f" Not on {', '.join(doubtful)}: whether that is out of service is not known yet."
+    half = excludable(half_left_out(context))
+    if half and not exclude:
+        stated += (
+            f" Not on {', '.join(half[:8])}: attempts have died of hardware on one set of nodes, none of which is "
+            "named, and half of it is left out in turn."
+        )
+        return half, stated
     return exclude, stated
 
 

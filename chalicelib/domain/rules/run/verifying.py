@@ -19,6 +19,7 @@ from chalicelib.domain.model.incident import Phase
 from chalicelib.domain.model.job import PLAN_IGNORED, is_far_below
 from chalicelib.domain.model.known import Known
 from chalicelib.domain.model.observation import AttemptStatus
+from chalicelib.domain.rules.run.cancelled import CANCELLED
 from chalicelib.domain.rules.run.ended import ENDED
 from chalicelib.domain.rules.run.platform_restart import ADOPTED
 from chalicelib.domain.rules.run.progress import (
@@ -32,7 +33,13 @@ from chalicelib.domain.rules.run.progress import (
     verify_starting,
     verify_waiting,
 )
-from chalicelib.domain.rules.run.queued import not_listed, start_suspended, superfluous_exclusion, waiting_in_queue
+from chalicelib.domain.rules.run.queued import (
+    not_listed,
+    start_suspended,
+    superfluous_exclusion,
+    wait_for_spot,
+    waiting_in_queue,
+)
 from chalicelib.domain.rules.run.trouble_again import verify_non_finite, verify_spike, verify_stalled, verify_tell
 from chalicelib.domain.run.bad_nodes import to_exclude
 from chalicelib.domain.run.finishing import ended_completed_poisoned, ended_finishing, ended_unproven
@@ -141,12 +148,14 @@ def verify_other_loads(context: RuleContext) -> Decision | None:
     return context.stay("verify.other_loads", f"{proven.why}: quarantined", mark, quarantined=marked)
 
 
-@rule("verify.platform_repair", "defer.grace_over")
+@rule("verify.platform_repair", "wait.spot", "defer.grace_over")
 def verify_platform_repair(context: RuleContext) -> Decision | None:
-    """The platform repairs it: wait an hour, then stop it."""
+    """The platform repairs it: wait an hour, then stop it; one that waits for Spot is left to its own limit."""
     attempt = context.attempt_seen
     if attempt.status is not AttemptStatus.REPAIRING:
         return None
+    if attempt.waits_for_spot:
+        return wait_for_spot(context, attempt)
     if context.in_state < context.policy.timing.repair_grace:
         return context.stay("verify.platform_repair", f"the platform repairs {attempt.name} automatically")
     return begin_stop(context, "defer.grace_over", f"{attempt.name} is in repair longer than the policy's grace.")
@@ -193,6 +202,7 @@ VERIFYING: Final = (
     ended_unproven,
     verify_completed_unseen,
     verify_completed,
+    *CANCELLED,
     verify_owner_stopped,
     verify_ended,
     verify_loss_healed,

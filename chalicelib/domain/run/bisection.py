@@ -1,0 +1,36 @@
+"""Which nodes the next start leaves out where attempts die of hardware and nothing names the node. Pure.
+
+Two deaths by hardware on one set of nodes: half of what all of the sets share is left out, as far as spare nodes allow.
+Where the next attempt dies the same way, its nodes narrow the shared set down, until one node is left.
+"""
+
+from __future__ import annotations
+
+from chalicelib.domain.decision.verdict import RuleContext
+from chalicelib.domain.model.incident import Incident
+from chalicelib.domain.model.known import Known
+from rekindle.protocol.signals import FaultClass
+
+
+def half_left_out(context: RuleContext) -> tuple[str, ...]:
+    """Names for the next start to stay away from; none where a node is named, no spares are seen, or it died once."""
+    incident, view, nodes = context.incident, context.attempt, context.seen.nodes
+    if incident.fault is not FaultClass.NODE_HARDWARE or incident.resubmission.bad_nodes:
+        return ()
+    if view is None or view.start is None or not isinstance(nodes, Known):
+        return ()
+    earlier = [set(item.left_nodes) for item in incident.resubmission.tries if item.left_nodes]
+    if not earlier:
+        return ()
+    shared = [name for name in view.start.nodes if all(name in died_on for died_on in earlier)]
+    return tuple(shared[: min(max(len(shared) // 2, 1), nodes.value.idle)])
+
+
+def left_out_word(incident: Incident) -> str:
+    """For people, once the run is back: the nodes that its last start was kept away from, none of which is named."""
+    exclude = incident.resubmission.tries[-1].exclude if incident.resubmission.tries else ()
+    named = {item.node for item in incident.resubmission.bad_nodes} | set((incident.order or {}).get("exclude") or ())
+    nodes = [name for name in exclude if name not in named]
+    if not nodes:
+        return ""
+    return f". It left out {', '.join(nodes[:8])}: attempts died of hardware there, so have them checked"

@@ -1,0 +1,74 @@
+"""Nodes that a start leaves out without a name; a wait for Spot; who hears of runs that ended alike."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+
+from chalicelib.domain.model.action import Notify, ResubmitJob, Severity
+from chalicelib.domain.model.incident import Failure, Phase
+from chalicelib.domain.model.known import Known
+from chalicelib.domain.model.node import NodesSeen
+from chalicelib.domain.model.observation import AttemptStatus
+from rekindle.protocol.signals import FaultClass as F
+from tests.domain import slurm_looks
+from tests.domain.looks import MINUTE, NOW, a_try, incident, look, seen, view
+
+NODES = ("ip-1", "ip-2", "ip-3", "ip-4")
+S = AttemptStatus
+
+
+def excluded(fault: F, before: tuple[str, ...], idle: int) -> tuple[str, ...]:
+    tries = (slurm_looks.try_of(left_nodes=before, ended=True),)
+    case = slurm_looks.case(Phase.RESUBMITTING, fault, attempt=slurm_looks.R1, tries=tries, not_before=NOW)
+    dead = slurm_looks.start(S.FAILED, slurm_looks.R1, nodes=NODES)
+    spares = Known(NodesSeen(facts=(), total=8, idle=idle))
+    decision = slurm_looks.decided(
+        case, dataclasses.replace(slurm_looks.sees(dead, checkpoints=Known(())), nodes=spares)
+    )
+    (order,) = (action for action in decision.actions if isinstance(action, ResubmitJob))
+    return order.exclude
+
+
+@pytest.mark.parametrize(
+    ("fault", "before", "idle", "half"),
+    [
+        (F.NODE_HARDWARE, NODES, 4, ("ip-1", "ip-2")),
+        (F.NODE_HARDWARE, NODES, 1, ("ip-1",)),
+        (F.NODE_HARDWARE, NODES, 0, ()),
+        (F.NODE_HARDWARE, (), 4, ()),  # it died of hardware once
+        (F.NODE_HARDWARE, ("ip-3", "ip-4", "ip-9"), 4, ("ip-3",)),  # what both deaths share
+        (F.NODE_HARDWARE, ("ip-8", "ip-9"), 4, ()),
+        (F.SOFTWARE_CRASH, NODES, 4, ()),
+    ],
+)
+def test_a_second_death_of_hardware_on_one_set_leaves_half_of_it_out_as_far_as_spares_allow(
+    fault: F, before: tuple[str, ...], idle: int, half: tuple[str, ...]
+) -> None:
+    assert excluded(fault, before, idle) == half
+
+
+def waiting(minutes: int, phase: Phase) -> Any:
+    base = incident(phase, F.SOFTWARE_CRASH, phase_entered_at=NOW - minutes * MINUTE)
+    return base.changed(seen_as=f"{base.attempt}:repairing", seen_since=NOW - minutes * MINUTE)
+
+
+@pytest.mark.parametrize("phase", [Phase.HOLDING, Phase.VERIFYING])
+def test_a_wait_for_spot_is_left_to_its_users_own_limit_and_told_once(phase: Phase) -> None:
+    case = waiting(300, phase)
+    spot = view(S.REPAIRING, name=case.attempt, detail="InProgress/Interrupted")
+    decision = look(case, seen(spot))
+    assert decision.rule == "wait.spot"
+    assert [action.severity for action in decision.actions if isinstance(action, Notify)] == [Severity.WARNING]
+    assert not look(decision.incident, seen(spot)).actions
+    assert look(waiting(300, phase), seen(view(S.REPAIRING, name=case.attempt))).rule == "defer.grace_over"
+
+
+def test_pages_of_runs_that_ended_in_the_same_words_are_alike() -> None:
+    dead = view(S.FAILED, name="lm-r2", step=20, failure_reason="boom", ended_at=NOW)
+    before = (Failure(attempt="lm", signature="boom", step=Known(20)),)
+    case = incident(Phase.VERIFYING, F.SOFTWARE_CRASH, failures=before, tries=(a_try(ended=True),))
+    (page,) = (action for action in look(case, seen(dead)).actions if isinstance(action, Notify))
+    assert (page.severity, page.alike) == (Severity.PAGE, "crash.same_again: boom")
