@@ -14,6 +14,7 @@ from chalicelib.aws.dynamodb.jobs import job_item
 from chalicelib.bootstrap import Service, build
 from chalicelib.domain.model.job import Job, WatchPlan
 from chalicelib.platforms.training_job.platform import TRAINING_JOB
+from chalicelib.platforms.training_job.tags import TAG_POLICY
 from chalicelib.ports.sweep import SweepMark
 from chalicelib.services.sweep.figures import SweepFigures
 from localcloud.aws.sagemaker import Phase
@@ -54,7 +55,9 @@ class Fleet:
         now = self.cloud.clock.now()
         for number in range(len(self.jobs), len(self.jobs) + count):
             name = f"{prefix}-{number:05d}"
-            self.cloud.training.create_training_job({"TrainingJobName": name})
+            self.cloud.training.create_training_job(
+                {"TrainingJobName": name, "Tags": [{"Key": TAG_POLICY, "Value": "default"}]}
+            )
             self.cloud.training.enter(name, Phase.TRAINING)
             job = plain_job(name, now)
             job = replace(job, mailbox=job.mailbox if mailbox else "", watch=watch or WatchPlan())

@@ -89,12 +89,12 @@ def test_a_pause_that_flaps_is_told_once_an_hour() -> None:
     assert len(news(later)) == 1
 
 
-def test_whoever_waits_for_capacity_is_heard_of_once() -> None:
-    """Six hours of it would otherwise be told by their end."""
+def test_whoever_waits_for_capacity_is_heard_of_as_it_begins_and_once_more_when_it_lasts() -> None:
+    """Six hours of it would otherwise be told by their end; the second notice is a warning, after 15 minutes."""
     told, case = 0, incident(Phase.RESUBMITTING, FaultClass.SOFTWARE_CRASH, tries=(a_try(),), attempt="lm-r2")
     full = (ActionResult(action="ResubmitJob", done=Done.CAPACITY, detail="no p5 today"),)
     for minute in range(0, 60, 10):
         decision = look_on(case, DEAD, policy(), at=NOW + minute * MINUTE, results=full)
         told += len(news(decision))
         case = decision.incident
-    assert told == 1
+    assert told == 2

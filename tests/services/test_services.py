@@ -205,6 +205,7 @@ def test_a_clone_of_a_job_that_nobody_knows_is_protected_as_its_own(w: World) ->
 @pytest.mark.parametrize("named", [True, False])
 def test_a_run_resubmitted_by_hand_is_taken_over(w: World, named: bool) -> None:
     w.tick(60)
+    w.scheduler.put(JOB, AttemptStatus.STOPPED)
     w.scheduler.put("by-hand", policy_name="default", job_id=JOB)
     signal = w.say(SignalKind.MONITOR_STARTED, "by-hand", None)
     w.intake.receive(signal if named else replace(signal, job_id=None))
@@ -290,6 +291,7 @@ def test_a_run_resubmitted_by_hand_is_protected_although_its_mailbox_cannot_be_u
 
     monkeypatch.setattr(w.mailbox, "fence", refuse)
     w.tick(60)
+    w.scheduler.put(JOB, AttemptStatus.STOPPED)
     w.scheduler.put("by-hand", policy_name="default", job_id=JOB)
     w.intake.receive(w.say(SignalKind.MONITOR_STARTED, "by-hand", None))
     assert w.registry.get(JOB).current_attempt == "by-hand"

@@ -179,3 +179,12 @@ def test_runs_that_share_a_mailbox_and_lived_at_once_are_told_so_and_a_dead_one_
     w.fail(JOB, BOOM)
     w.run(10)
     assert (w.last.phase, w.last.outcome) == (Phase.HANDED_OVER, "resubmit.refused"), w.story()
+
+
+def test_a_run_that_only_an_event_calls_an_attempt_of_the_job_makes_nothing_give_way(w: World) -> None:
+    w.scheduler.put("stranger", AttemptStatus.RUNNING, mailbox="s3://elsewhere/x", policy_name="")
+    w.theirs.add("stranger")
+    event_of(w, "stranger", superseded_by="lm-r2")
+    w.run(10)
+    assert "two_live.make_way" not in w.rules()
+    assert w.scheduler.stops == []

@@ -135,7 +135,8 @@ class Intake:
         scheduler = self.scheduler.of(job.platform)
         if scheduler.platform.checks_users:
             return False  # a cluster's submissions are judged by their chain and their user (shared_mailbox.py)
-        return not scheduler.describe(name).status.has_ended and self._registration.lives(job)
+        is_its = self._registration.is_attempt_of(name, job)
+        return is_its and not scheduler.describe(name).status.has_ended and self._registration.lives(job)
 
     def _answered(self, signal: Signal) -> Outcome:
         """An agent's answer: the Incident that gave the order reads it from the cluster state."""
@@ -340,9 +341,10 @@ class Intake:
         if platform.platform.checks_users:
             return False  # a cluster's agent tells of that as of an end
         try:
-            return platform.find(job.current_attempt) is not None and platform.discover(job.current_attempt) is None
-        except (NotOurs, RecoveryError):
+            found = platform.find(job.current_attempt)
+        except RecoveryError:
             return False
+        return found is not None and not (found.policy_name or found.job_id)
 
     def _join(self, signal: Signal, job: Job) -> Outcome:
         if job.open_incident is not None and (taken := self._opener.join(job.open_incident, signal)) is not None:

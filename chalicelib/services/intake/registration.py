@@ -211,6 +211,17 @@ class Registration:
         is_ours = current is not None and current.incident_id is not None
         return job if is_ours and self.lives(job) else None
 
+    def is_attempt_of(self, name: str, job: Job) -> bool:
+        """It is registered as one, or shows the Job's tag, or its mailbox, under the Job's own role. What an event says
+        of it proves nothing: any job could name this Job in one.
+        """
+        if self.registry.job_of_attempt(name) == job.job_id:
+            return True
+        found = self.scheduler.of(job.platform).find(name)
+        if found is None or not self._is_of_its_user(found, job):
+            return False
+        return found.job_id == job.job_id or (bool(job.place.mailbox) and found.place == job.place)
+
     def lives(self, job: Job) -> bool:
         """The Job's current attempt has not ended."""
         return not self.scheduler.of(job.platform).describe(job.current_attempt).status.has_ended
