@@ -22,6 +22,7 @@ FAR_BEYOND = log(20.0)  # in one row
 NEAR_ZERO = log(0.1)  # a first loss under this is no untrained model's, but a penalty's that begins at zero
 FAR_BEYOND_FIRST = "far beyond the first losses"
 GROWN = log(3.0)  # times the first losses: a level so high was reached by growing
+YOUNG_ROWS = 1000  # of a run, for which its first losses are a measure: values that are learned grow beyond them later
 BEYOND_Z = 5.0  # times what one row differs from the next, where that is known
 CREEP_Z = 6.0  # and so many spreads: the best level of a long noisy run is a lucky one
 
@@ -104,7 +105,7 @@ class Divergence:
         """Whether the row, or the row and the one before it, lost many times what the run began with."""
         scale = self.spike.scale
         loss = point.loss or 0.0
-        if loss <= 0 or not scale.is_log or scale.rows <= FIRST_ROWS:
+        if loss <= 0 or not scale.is_log or not FIRST_ROWS < scale.rows <= YOUNG_ROWS:
             return False
         first = max(scale.first)
         rise = scale.value - first
