@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from simulation.findings import Finding, explanation, keep, open_findings, parts_of, still_open
+from simulation.judging.bill import ROWS, Bill, beyond_bounds
 from simulation.judging.counts import COUNTS, Unsafe
 from simulation.making.maker import PLATFORMS, make
 from simulation.making.wild import make_wild
@@ -43,6 +44,7 @@ class PlayTotals:
     detections_s: list[float] = field(default_factory=list)
     recoveries_s: list[float] = field(default_factory=list)
     counts: Counter[str] = field(default_factory=Counter)
+    bill: Bill = field(default_factory=Bill)
     open: Counter[int] = field(default_factory=Counter)  # by the finding's place in the list
     new: list[tuple[Unsafe, Story]] = field(default_factory=list)
 
@@ -56,6 +58,7 @@ class PlayTotals:
         self.steps_lost += figures.steps_lost
         self.detections_s += figures.detections_s
         self.recoveries_s += figures.recoveries_s
+        self.bill.add(verdict.bill)
         for kind in sorted(verdict.kinds):
             self.counts[kind] += 1
             known = explanation(kind, verdict.story, findings)
@@ -103,7 +106,7 @@ def _run(options: argparse.Namespace) -> int:
         print("cut off; this is what was played:")
     _print(tally, findings, time.monotonic() - began)
     print("\n".join([f"\nnew: {len(tally.new)}", *written.lines]))
-    return CUT_OFF if is_cut else 1 if tally.counts else 0
+    return CUT_OFF if is_cut else 1 if tally.counts or beyond_bounds(tally.bill) else 0
 
 
 def _options(argv: Sequence[str] | None) -> argparse.Namespace:
@@ -172,10 +175,27 @@ def _print(tally: PlayTotals, findings: Sequence[Finding], took_s: float) -> Non
     print("\nunsafe, in stories:")
     for kind, meaning in COUNTS.items():
         print(f"  {tally.counts[kind]:6}  {kind:20} {meaning}")
+    _print_bill(tally.bill)
     if findings:
         print("\nof these explained by findings that are open:")
         for index, finding in enumerate(findings):
             print(f"  {tally.open[index]:6}  {finding.kind:20} {finding.summary}")
+
+
+def _print_bill(bill: Bill) -> None:
+    print(f"\nthe owner's bill ({bill.trained_h:.0f} GPU-hours trained, {bill.ill_h.total():.0f} not working):")
+    beyond = beyond_bounds(bill)
+    for row in ROWS:
+        mark = "BEYOND" if row in beyond else ""
+        print(f"  {row.share(bill):8.4f}  {row.name:15} at most {row.bound:g}: {row.meaning} {mark}".rstrip())
+        for cause, amount in sorted(row.causes(bill).items(), key=lambda item: -item[1])[:6]:
+            print(f"            {amount:8.1f}  {cause}")
+    total = bill.excused_min.total()
+    print(
+        f"\nminutes in which a run was not working and no person was told ({total}), by the excuse that covered them:"
+    )
+    for excuse, minutes in bill.excused_min.most_common():
+        print(f"  {minutes / total:7.1%}  {excuse}")
 
 
 class StoryWriter:

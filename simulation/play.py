@@ -6,6 +6,7 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from simulation.judging.bill import Bill
 from simulation.judging.counts import Figures, Unsafe
 from simulation.judging.judge import Judge
 from simulation.stages.world import World
@@ -22,6 +23,7 @@ class Verdict:
     story: Story
     unsafe: tuple[Unsafe, ...]
     figures: Figures
+    bill: Bill
 
     @property
     def kinds(self) -> frozenset[str]:
@@ -32,7 +34,7 @@ def play(story: Story, *, broken: Break | None = None) -> Verdict:
     """Play it. The same story gives the same verdict."""
     world, judge = played(story, broken=broken)
     del world
-    return Verdict(story=story, unsafe=tuple(judge.unsafe), figures=judge.figures)
+    return Verdict(story=story, unsafe=tuple(judge.unsafe), figures=judge.figures, bill=judge.bill)
 
 
 def played(story: Story, *, broken: Break | None = None) -> tuple[World, Judge]:

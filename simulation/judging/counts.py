@@ -14,6 +14,8 @@ COUNTS: Final[Mapping[str, str]] = {
     "node_repaired_well": "the service had a node rebooted or replaced that was well, and not condemned by HyperPod",
     "resumed_from_bad": "an attempt was submitted to resume from a checkpoint that is not whole, is another run's, or "
     "whose poison could be known",
+    "resumed_in_spike": "an attempt was submitted to resume from a checkpoint that was saved while the loss had risen "
+    "for good, as its monitor had reported",
     "good_condemned": "a checkpoint that is whole and not poisoned was marked as bad",
     "passed_over": "an attempt was submitted to resume from an older checkpoint than the newest good one",
     "rewound_silently": "an attempt of ours began far below its resume step; no person was notified in ten minutes",

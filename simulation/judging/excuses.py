@@ -1,10 +1,11 @@
 """Why a run that is dead, hung or poisoned may be without an open Incident and without a page: one function a reason.
 
-The judge counts `dead_unwatched` only where none of EXCUSES applies.
+The judge counts `dead_unwatched` only where none of EXCUSES applies. One that is a delay expires.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -32,7 +33,19 @@ class Minute:
     called_bad: Collection[str]
 
 
-Excuse = Callable[[Minute, TrueRun, ActiveTrouble], bool]
+Applies = Callable[[Minute, TrueRun, ActiveTrouble], bool]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Excuse:
+    """One row. `lasts`: how long it covers one trouble at most; None where it is a fact and not a delay."""
+
+    applies: Applies
+    lasts: timedelta | None
+
+    @property
+    def name(self) -> str:
+        return self.applies.__name__
 
 
 def is_over(minute: Minute, run: TrueRun, ill: ActiveTrouble) -> bool:
@@ -87,13 +100,33 @@ def is_on_its_way(minute: Minute, run: TrueRun, ill: ActiveTrouble) -> bool:
     return ill.kind == "dead" and any(minute.now - attempt.job.created_at < UNWATCHED_AFTER for attempt in run.live)
 
 
-EXCUSES: Final[tuple[Excuse, ...]] = (
-    is_over,
-    is_watched,
-    waits_for_a_node,
-    is_its_owners,
-    shows_no_loss,
-    has_shown_nothing,
-    was_told_of_this_attempt,
-    is_on_its_way,
+# An Incident that waits tells people after 15 minutes (domain/run/down.py), and what cannot be read is paged after 30.
+_TOLD_BY: Final = timedelta(minutes=40)
+
+EXCUSES: Final = (
+    Excuse(applies=is_over, lasts=None),
+    Excuse(applies=is_watched, lasts=_TOLD_BY),
+    Excuse(applies=waits_for_a_node, lasts=timedelta(hours=1)),
+    Excuse(applies=is_its_owners, lasts=None),
+    Excuse(applies=shows_no_loss, lasts=None),
+    Excuse(applies=has_shown_nothing, lasts=None),
+    Excuse(applies=was_told_of_this_attempt, lasts=None),
+    Excuse(applies=is_on_its_way, lasts=UNWATCHED_AFTER),
 )
+
+
+class Expiring:
+    """Which excuse covers a trouble in a minute; each only until it has expired for that trouble."""
+
+    def __init__(self) -> None:
+        self._minutes: Counter[tuple[int, str]] = Counter()
+
+    def covering(self, minute: Minute, run: TrueRun, ill: ActiveTrouble) -> str | None:
+        """The first excuse that applies and has not expired. Called once a minute for each trouble."""
+        for excuse in EXCUSES:
+            if not excuse.applies(minute, run, ill):
+                continue
+            self._minutes[id(ill), excuse.name] += 1
+            if excuse.lasts is None or timedelta(minutes=self._minutes[id(ill), excuse.name]) <= excuse.lasts:
+                return excuse.name
+        return None

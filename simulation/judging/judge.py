@@ -19,8 +19,9 @@ from chalicelib.ports.notices import Notice, NoticeKind
 from localcloud.aws.sagemaker import Phase as JobPhase
 from rekindle.protocol.mailbox import RunPhase
 from rekindle.protocol.signals import FaultClass
+from simulation.judging.bill import Bill, Reckoning
 from simulation.judging.counts import Figures, Unsafe
-from simulation.judging.excuses import EXCUSES, UNWATCHED_AFTER, Minute
+from simulation.judging.excuses import UNWATCHED_AFTER, Expiring, Minute
 from simulation.judging.knowable import (
     began_over,
     fruitless_attempts,
@@ -37,7 +38,7 @@ from simulation.judging.knowable import (
     without_gain,
 )
 from simulation.runs.memory import Watcher
-from simulation.runs.truth import MISSES_NOTHING, ActiveTrouble, Attempt, TrueNode, TrueRun
+from simulation.runs.truth import MISSES_NOTHING, ActiveTrouble, Attempt, Saved, TrueNode, TrueRun
 from simulation.slurm.cluster import Cluster
 from simulation.stages.world import World
 
@@ -49,6 +50,7 @@ MANY_OUT: Final = 2  # nodes that Slurm cannot reach at once: then its network i
 ORDER_NOT_TAKEN: Final = "an order was not taken"  # how the notice that refuses an order is titled
 REWIND_STEPS: Final = 30  # fewer are no more than a save or two apart
 FAR_OFF: Final = timedelta(hours=1)  # an end that is announced for later than this is no hurry
+_GO_BACK: Final = (Response.ROLL_BACK, Response.WATCH_THEN_ROLL_BACK)
 _ILLS_SEEN: Final = ("dead", "hung", "poisoned")
 
 
@@ -58,7 +60,10 @@ class Judge(Watcher):
     def __init__(self) -> None:
         self.unsafe: list[Unsafe] = []
         self.figures = Figures()
+        self.bill = Bill()
         self._world: World | None = None
+        self._reckoning: Reckoning | None = None
+        self._excuses = Expiring()
         self._acted: list[tuple[datetime, str, bool]] = []  # when, which run, by another stage
         self._pages: Counter[str | None] = Counter()
         self._repaired: list[datetime] = []
@@ -74,7 +79,7 @@ class Judge(Watcher):
 
     def over(self, world: World) -> Judge:
         """Watch this world."""
-        self._world = world
+        self._world, self._reckoning = world, Reckoning(world)
         world.watcher = self
         return self
 
@@ -83,6 +88,12 @@ class Judge(Watcher):
         """The world. `over` is called first."""
         assert self._world is not None  # noqa: S101
         return self._world
+
+    @property
+    def reckoning(self) -> Reckoning:
+        """Of the world's bill. `over` is called first."""
+        assert self._reckoning is not None  # noqa: S101
+        return self._reckoning
 
     @property
     def _now(self) -> datetime:
@@ -108,6 +119,7 @@ class Judge(Watcher):
         job, run = attempt.job, attempt.run
         if job.is_terminal or job.phase is JobPhase.STOPPING or run.owner_stopped:
             return
+        self.reckoning.stops(attempt)
         if attempt.waits_for_itself and run.ill is None and not run.is_ordered:
             self._count("healthy_stopped", run.name, f"{attempt.name} is started again by its own platform")
         if attempt.is_on_bad_node or any(self._just_repaired(node) for node in attempt.nodes):
@@ -323,8 +335,17 @@ class Judge(Watcher):
         ):
             self._count("resumed_from_bad", run.name, f"{attempt.name} shall load {root}, which is poisoned")
             return
+        if saved is not None and saved.is_spiking and self._is_spike_known(run, saved):
+            self._count("resumed_in_spike", run.name, f"{attempt.name} shall load {root}, saved within a spike")
         if is_alone:  # where two live, what the other has saved meanwhile is no measure
             self._judge_progress(attempt, saved.step if saved is not None else 0)
+
+    def _is_spike_known(self, run: TrueRun, saved: Saved) -> bool:
+        """Its own report could arrive, and the policy's answer to a rise of the loss is to go back before it."""
+        wrote = run.attempts.get(saved.attempt)
+        goes_back = self.world.policy.playbook(FaultClass.LOSS_SPIKE).response in _GO_BACK
+        is_old = wrote is not None and saved.at - (wrote.trains_since or saved.at) > MISSES_NOTHING
+        return goes_back and is_old and run.spec.watch == "monitor" and not self.world.source_faults.loses_events()
 
     def _judge_progress(self, attempt: Attempt, step: int) -> None:
         run = attempt.run
@@ -364,6 +385,8 @@ class Judge(Watcher):
         run = self.world.run_of_job(notice.job_id)
         if notice.severity is Severity.INFO or notice.kind is NoticeKind.CHANGE:
             return
+        if run is not None:
+            self.reckoning.told(run)
         if run is not None and run.ill is not None:
             run.ill.is_notified = True
         if run is not None and notice.title.endswith(ORDER_NOT_TAKEN):
@@ -499,6 +522,7 @@ class Judge(Watcher):
         if self.world.source_faults.outage_until() is not None or self.world.paused_at is not None:
             self._disturbed_at = self._now
         self._judge_spikes()
+        self.reckoning.minute()
         minute = Minute(
             world=self.world,
             now=self._now,
@@ -511,7 +535,9 @@ class Judge(Watcher):
             ill = run.ill
             if ill is None or ill.kind not in _ILLS_SEEN or ill.is_counted or ill.is_notified:
                 continue
-            if not any(excuse(minute, run, ill) for excuse in EXCUSES):
+            excused = self._excuses.covering(minute, run, ill)
+            self.reckoning.bill.excused_min[excused or "none"] += 1
+            if excused is None:
                 self._judge_unwatched(run, ill)
 
     def _judge_unwatched(self, run: TrueRun, ill: ActiveTrouble) -> None:
@@ -545,3 +571,4 @@ class Judge(Watcher):
                     self.figures.recoveries_s.append((ill.until - ill.since).total_seconds())
         for defect in self.world.defects:
             self._count("service_defect", "", defect[:300])
+        self.bill = self.reckoning.close(pages=self.figures.pages, incidents=self.figures.incidents)

@@ -39,6 +39,7 @@ class Saves:
             is_poisoned=poisoned or flipped,
             is_whole=not torn,
             looks_poisoned=False,
+            is_spiking=attempt.spikes_on and attempt.collapsed_at is None,
         )
         if run.spec.watch != "monitor":
             body = _SNAPSHOT[: len(_SNAPSHOT) // 2] if torn else _SNAPSHOT

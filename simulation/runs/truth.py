@@ -27,6 +27,7 @@ class Saved:
     is_poisoned: bool
     is_whole: bool
     looks_poisoned: bool  # its manifest says so
+    is_spiking: bool = False  # saved after the onset of a rise of the loss that lasts
 
     @property
     def is_good(self) -> bool:

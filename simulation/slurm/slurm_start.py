@@ -9,7 +9,7 @@ from typing import Any
 from localcloud.aws.sagemaker import TERMINAL, Phase
 from localcloud.slurm.model import SimJob
 from rekindle.monitor.mail.slurm import LaunchInstructions, Unplanned, read_resume_plan
-from rekindle.protocol.cluster.names import ENV_CLUSTER
+from rekindle.protocol.cluster.names import ENV_CLUSTER, ENV_SLURM_ATTEMPT, ENV_SUBMITTED_ON
 from rekindle.protocol.mailbox import ENV_JOB_ID, ENV_MAILBOX, ResumePlan
 from simulation.cloud.store import MemoryObjects
 from simulation.runs.monitor import prefix_of
@@ -41,6 +41,8 @@ class SlurmStart:
 def launch_instructions(job: SimJob, run: TrueRun, objects: MemoryObjects) -> LaunchInstructions:
     """The launch instructions of the job's present start."""
     env = {"SLURM_JOB_ID": str(job.slurm_job), ENV_CLUSTER: job.base.cluster, **job.environment}
+    if ENV_SLURM_ATTEMPT in env:
+        env |= {ENV_SUBMITTED_ON: "head", "SLURM_SUBMIT_HOST": "head"}  # as the agent's `copies.spec.submit` and sbatch
     if job.restart:
         env["SLURM_RESTART_COUNT"] = str(job.restart)
     if job.job_id is not None:

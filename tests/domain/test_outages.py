@@ -48,11 +48,17 @@ def waits(case: Incident, what: Observation, span: timedelta) -> tuple[Incident,
     return case, told
 
 
+def pages(told: list[Notify]) -> int:
+    """How many; beside them a run that is known to be down is told once before (domain/run/down.py)."""
+    assert [one.title for one in told if one.severity is not Severity.PAGE] in ([], ["lm: still down"])
+    return sum(one.severity is Severity.PAGE for one in told)
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_an_outage_of_two_hours_is_waited_for_and_paged_once(name: str) -> None:
     case, told = waits(*CASES[name], 2 * HOUR)
     assert case.is_open
-    assert [one.severity for one in told] == [Severity.PAGE]
+    assert pages(told) == 1
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -60,7 +66,7 @@ def test_an_outage_without_an_end_is_handed_over_like_one_of_capacity(name: str)
     case, told = waits(*CASES[name], 12 * HOUR)
     assert case.phase is Phase.HANDED_OVER
     assert case.outcome.endswith("_limit")
-    assert [one.severity for one in told] == [Severity.PAGE, Severity.PAGE]
+    assert pages(told) == 2
 
 
 def test_a_stop_goes_on_after_an_outage_as_if_there_had_been_none() -> None:

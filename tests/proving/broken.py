@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any
+from datetime import timedelta
+from typing import Any, Final
 
+from chalicelib.domain.model.action import ActionResult, Done, ResubmitJob, action_name
 from chalicelib.domain.model.known import Known
 from chalicelib.domain.model.node import Load, NodeView
 from chalicelib.domain.model.observation import AttemptStatus, AttemptView
@@ -279,3 +281,97 @@ def every_manifest_is_taken_for_the_run_s(world: World) -> None:
         return Known(tuple(replace(one, root=one.root or roots[one.step]) for one in found))
 
     world.mailbox = Over(part, checkpoints=checkpoints)
+
+
+def performed(world: World, action_type: type, answer: Done) -> None:
+    """Each Action of this type is answered so, and not carried out."""
+    part = world.perform
+
+    def act(action: Any, **more: Any) -> ActionResult:
+        if isinstance(action, action_type):
+            return ActionResult(action=action_name(action), done=answer, detail="it is switched off")
+        return part.act(action, **more)
+
+    world.perform = Over(part, act=act)
+
+
+def nothing_is_ever_resubmitted(world: World) -> None:
+    performed(world, ResubmitJob, Done.REFUSED)
+
+
+def capacity_is_waited_for_without_end(world: World) -> None:
+    limits = {"capacity_limit": timedelta(days=7)}
+    world.look = replace(world.look, policies=OnePolicy(changed(world.policy, resubmission=limits)))
+    performed(world, ResubmitJob, Done.CAPACITY)
+
+
+def no_living_attempt_is_seen_beside_ours(world: World) -> None:
+    _scheduled(world, siblings=lambda _: lambda job, **more: ())
+
+
+def a_rise_of_the_loss_is_dated_two_hundred_steps_late(world: World) -> None:
+    """Further than a policy goes back before the onset: what was saved within the rise is resumed from."""
+    _beating(world, lambda view: replace(view, onset_step=view.onset_step and view.onset_step + 200))
+    ingress = world.ingress
+
+    def take(kind: str, event: Any) -> Any:
+        detail = event["detail"]
+        if "onset_step" in detail:
+            event = event | {"detail": detail | {"onset_step": detail["onset_step"] + 200}}
+        return ingress.take(kind, event)
+
+    world.ingress = Over(ingress, take=take)
+
+
+def stretches_of_bad_loss_are_forgotten(world: World) -> None:
+    part = world.store
+
+    def record(incident: Any, **more: Any) -> Any:
+        return part.record(incident.changed(stretches=()), **more)
+
+    world.store = Over(part, record=record)
+
+
+def a_run_is_stopped_whatever_it_does_by_then(world: World) -> None:
+    """What was reported once is never taken back: a heartbeat that stood still keeps standing still."""
+    stalled: set[str] = set()
+
+    def change(view: AttemptView) -> AttemptView:
+        if view.work == "stalled":
+            stalled.add(view.name)
+        return replace(view, work="stalled") if view.name in stalled and view.heartbeat_at is not None else view
+
+    _beating(world, change)
+    ingress = world.ingress
+
+    def take(kind: str, event: Any) -> Any:
+        return None if event["detail-type"] == "Rekindle Progress Resumed" else ingress.take(kind, event)
+
+    world.ingress = Over(ingress, take=take)
+
+
+def no_attempt_is_fenced(world: World) -> None:
+    world.mailbox = Over(world.mailbox, fence=lambda job, **more: None)
+
+
+# Each mechanism that a count or a row of the bill stands for, and the service without it: `make prove-judge`.
+MECHANISMS: Final[Mapping[str, Callable[[World], None]]] = {
+    "a run is submitted again": nothing_is_ever_resubmitted,
+    "a wait for capacity ends": capacity_is_waited_for_without_end,
+    "an attempt that lives is seen": no_living_attempt_is_seen_beside_ours,
+    "the end of an attempt is waited for": stopping_is_taken_for_stopped,
+    "the owner's stop is respected": an_owners_stop_is_read_as_a_failure,
+    "a bad loss is gone back before": a_rise_of_the_loss_is_dated_two_hundred_steps_late,
+    "earlier stretches of bad loss are kept": stretches_of_bad_loss_are_forgotten,
+    "a stop is taken back when the run moves again": a_run_is_stopped_whatever_it_does_by_then,
+    "superseded attempts are fenced": no_attempt_is_fenced,
+    "checkpoints are verified": checkpoints_are_not_verified,
+    "the newest checkpoint is listed": the_newest_checkpoint_is_not_listed,
+    "the sweep finds what events do not tell": the_sweep_does_nothing,
+    "budgets are kept": the_budget_is_boundless,
+    "the breaker counts": the_breaker_does_not_count,
+    "repairs of a day are counted": repairs_of_a_day_are_not_counted,
+    "a pause is read": a_pause_is_not_read,
+    "the first step of an attempt is compared with its plan": the_first_step_is_not_looked_at,
+    "an interruption is told from a stall": an_interruption_is_read_as_a_stall,
+}

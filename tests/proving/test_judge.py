@@ -120,6 +120,11 @@ CASES = (
         story(Trouble(kind="nan", step=29)),
         "is poisoned",
     ),
+    Case(
+        "resumed_in_spike",
+        broken.a_rise_of_the_loss_is_dated_two_hundred_steps_late,
+        story(Trouble(kind="spike", step=45), save_every=10),
+    ),
     Case("budget_exceeded", broken.repairs_of_a_day_are_not_counted, THREE_DIE, "repairs within a day"),
     Case(
         "budget_exceeded",

@@ -73,10 +73,21 @@ def _diagnosed(incident: Incident, seen: Observation) -> Incident:
 
 
 def note_state(incident: Incident, seen: Observation) -> Incident:
-    """Since when the attempt is what it is. Written only when it changes, so that a quiet look stays a quiet look."""
+    """Since when the attempt is what it is, and since when it does not train.
+
+    Written only when it changes, so that a quiet look stays a quiet look.
+    """
     view = seen.attempt.value if isinstance(seen.attempt, Known) else None
     if not seen.has_job:
         return incident
+    incident = _note_status(incident, view, seen)
+    if view is None:
+        return incident
+    since = None if view.may_train else incident.tracking.down_since or seen.observed_at
+    return incident if since == incident.tracking.down_since else incident.changed(down_since=since)
+
+
+def _note_status(incident: Incident, view: AttemptView | None, seen: Observation) -> Incident:
     if view is None:
         if incident.tracking.unseen_since is not None:
             return incident

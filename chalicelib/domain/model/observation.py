@@ -106,6 +106,14 @@ class AttemptView(Record):
     start: StartView | None = None
 
     @property
+    def may_train(self) -> bool:
+        """It runs, and nothing says that it stands or that its loss is no number. Of one without a monitor nothing says
+        so while it runs.
+        """
+        stands = self.work in (STARTUP, STALLED) or self.loss_state in ("nan", "inf")
+        return self.status is AttemptStatus.RUNNING and not stands
+
+    @property
     def is_finishing(self) -> bool:
         """Its training is over: its own heartbeat says so, or SageMaker uploads what its script has left."""
         return self.work == FINISHED or self.detail.startswith("InProgress/Uploading")

@@ -21,6 +21,7 @@ from chalicelib.domain.rules.run.orders import stops_for_good
 from chalicelib.domain.rules.run.resubmitting import RESUBMITTING
 from chalicelib.domain.rules.run.two_live import two_live_told
 from chalicelib.domain.run.bad_nodes import ACTING, with_node_reports
+from chalicelib.domain.run.down import with_down_told
 from chalicelib.domain.run.news import with_news_told
 
 
@@ -130,6 +131,12 @@ def holds(context: RuleContext, decision: Decision) -> Decision:
 
 
 @rule()
+def down_told(context: RuleContext, decision: Decision) -> Decision:
+    """A run that has not trained for 15 minutes is told once, whatever is waited for, unless people knew."""
+    return with_down_told(context, decision)
+
+
+@rule()
 def account(context: RuleContext, decision: Decision) -> Decision:
     """The Incident's account is brought up to date from what was really decided."""
     kept = with_account(
@@ -150,4 +157,4 @@ AFTER_PHASE: Final[tuple[Rule[[Decision]], ...]] = (
     order_too_late,
 )
 AFTER_NODE: Final[tuple[Rule[[Decision]], ...]] = (guards,)
-AFTER_ALL: Final[tuple[Rule[[Decision]], ...]] = (holds, account)
+AFTER_ALL: Final[tuple[Rule[[Decision]], ...]] = (holds, down_told, account)
