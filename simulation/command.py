@@ -183,7 +183,7 @@ def _print(tally: PlayTotals, findings: Sequence[Finding], took_s: float) -> Non
 
 
 def _print_bill(bill: Bill) -> None:
-    print(f"\nthe owner's bill ({bill.trained_h:.0f} GPU-hours trained, {bill.ill_h.total():.0f} not working):")
+    print(f"\nthe owner's bill ({bill.trained_h:.0f} GPU-hours trained, {sum(bill.ill_h.values()):.0f} not working):")
     beyond = beyond_bounds(bill)
     for row in ROWS:
         mark = "BEYOND" if row in beyond else ""

@@ -8,7 +8,7 @@ resubmits anything does nothing unsafe, and is far beyond the bound of `curable_
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -29,16 +29,22 @@ STRIKES_AGAIN: Final = frozenset(
 )
 
 
+def _hours_by_cause() -> defaultdict[str, float]:
+    return defaultdict(float)
+
+
 @dataclass(slots=True, kw_only=True)
 class Bill:
     """Sums over everything played, by cause. `*_h`: GPU-hours."""
 
     trained_h: float = 0.0
-    ill_h: Counter[str] = field(default_factory=Counter)  # by what was wrong
-    unsaid_h: Counter[str] = field(default_factory=Counter)  # of these, ten minutes on and more, nobody told
-    doubled_unsaid_h: Counter[str] = field(default_factory=Counter)
-    unsaved_h: Counter[str] = field(default_factory=Counter)
-    in_vain_h: Counter[str] = field(default_factory=Counter)
+    ill_h: defaultdict[str, float] = field(default_factory=_hours_by_cause)  # by what was wrong
+    unsaid_h: defaultdict[str, float] = field(
+        default_factory=_hours_by_cause
+    )  # of these, ten minutes on and more, nobody told
+    doubled_unsaid_h: defaultdict[str, float] = field(default_factory=_hours_by_cause)
+    unsaved_h: defaultdict[str, float] = field(default_factory=_hours_by_cause)
+    in_vain_h: defaultdict[str, float] = field(default_factory=_hours_by_cause)
     curable: int = 0  # troubles that a new attempt gets over
     curable_left: Counter[str] = field(default_factory=Counter)
     troubles: int = 0
@@ -51,7 +57,8 @@ class Bill:
         for name in ("trained_h", "curable", "troubles", "pages", "incidents"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         for name in ("ill_h", "unsaid_h", "doubled_unsaid_h", "unsaved_h", "in_vain_h", "curable_left", "excused_min"):
-            getattr(self, name).update(getattr(other, name))
+            for cause, amount in getattr(other, name).items():
+                getattr(self, name)[cause] += amount
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,28 +80,28 @@ ROWS: Final = (
     Row(
         name="unsaid",
         meaning="of the hours that a run was dead, hung or poisoned: no person was told, ten minutes on and more",
-        share=lambda bill: _of(bill.unsaid_h.total(), bill.ill_h.total()),
+        share=lambda bill: _of(sum(bill.unsaid_h.values()), sum(bill.ill_h.values())),
         bound=0.40,
         causes=lambda bill: bill.unsaid_h,
     ),
     Row(
         name="doubled_unsaid",
         meaning="of the hours trained: two attempts of one run trained, no person was told, ten minutes on and more",
-        share=lambda bill: _of(bill.doubled_unsaid_h.total(), bill.trained_h),
+        share=lambda bill: _of(sum(bill.doubled_unsaid_h.values()), bill.trained_h),
         bound=0.001,
         causes=lambda bill: bill.doubled_unsaid_h,
     ),
     Row(
         name="unsaved",
         meaning="of the hours trained: the service stopped an attempt that could have saved first",
-        share=lambda bill: _of(bill.unsaved_h.total(), bill.trained_h),
+        share=lambda bill: _of(sum(bill.unsaved_h.values()), bill.trained_h),
         bound=0.02,
         causes=lambda bill: bill.unsaved_h,
     ),
     Row(
         name="in_vain",
         meaning="of the hours trained: an attempt of ours ended and had kept nothing, and no person was told",
-        share=lambda bill: _of(bill.in_vain_h.total(), bill.trained_h),
+        share=lambda bill: _of(sum(bill.in_vain_h.values()), bill.trained_h),
         bound=0.03,
         causes=lambda bill: bill.in_vain_h,
     ),
