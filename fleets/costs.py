@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 from chalicelib.domain.model.instances import JobSize
 from chalicelib.domain.model.known import Known, Maybe, Unknown
+from chalicelib.domain.reporting.ledger import quantity_json
 from chalicelib.domain.reporting.prices import Prices
 from chalicelib.domain.reporting.sums import spread_of
 from fleets.answers import Rules
@@ -29,6 +31,35 @@ class Row:
     recovery_p90_s: Maybe[float]
     pages: float
     unsafe: float
+
+    def scaled(self, times: float) -> Row:
+        """The same for `times` as long: sums and counts grow, shares and durations do not."""
+        dollars = self.dollars_lost
+        return replace(
+            self,
+            incidents=self.incidents * times,
+            gpu_hours_lost=self.gpu_hours_lost * times,
+            dollars_lost=Known(dollars.value * times) if isinstance(dollars, Known) else dollars,
+            pages=self.pages * times,
+            unsafe=self.unsafe * times,
+        )
+
+    def to_wire(self) -> dict[str, Any]:
+        """JSON form: a number, or `{"unknown": why}`. By hand: each figure is rounded to its own
+        digits, and nothing reads it back.
+        """
+        return {
+            "policy": self.name,
+            "ettr": round(self.ettr, 6),
+            "incidents": round(self.incidents, 2),
+            "ended_by_itself": quantity_json(self.by_itself),
+            "gpu_hours_lost": round(self.gpu_hours_lost, 1),
+            "dollars_lost": quantity_json(self.dollars_lost),
+            "recovery_median_s": quantity_json(self.recovery_median_s),
+            "recovery_p90_s": quantity_json(self.recovery_p90_s),
+            "pages": round(self.pages, 2),
+            "unsafe": round(self.unsafe, 2),
+        }
 
 
 def row_of(histories: Sequence[History], rules: Rules, setting: Setting, *, usd_per_node_hour: Maybe[float]) -> Row:

@@ -35,6 +35,7 @@ SMOKE_OF_SERVICE: Final[tuple[tuple[tuple[str, ...], str], ...]] = (
     (("demo", "--help"), "usage: rekindle demo"),
     (("stack", "deploy", "--help"), "usage: rekindle stack deploy"),
     (("slurm-agent", "bundle", "--help"), "usage: rekindle slurm-agent bundle"),
+    (("plan", "--gpus", "64", "--seed", "1"), "64 GPUs: "),
 )
 
 

@@ -9,11 +9,12 @@ from typing import Final
 
 ROOT: Final = Path(__file__).resolve().parent.parent  # a checkout, or `rekindle_service` of an installation
 SERVICE: Final = "rekindle_service"  # the folder that `rekindle-service` installs
-# What `rekindle stack`, `init`, `demo`, `replay` and `slurm-agent` need besides the package itself.
+# What `rekindle stack`, `init`, `demo`, `replay`, `plan` and `slurm-agent` need besides the package itself.
 SERVICE_FILES: Final = (
     "app.py",
     "chalicelib",
     "docs",  # the pages that messages name
+    "fleets",
     "infra",
     "localcloud",
     ".chalice/config.json",

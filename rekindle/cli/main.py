@@ -24,6 +24,7 @@ COMMANDS = "rekindle.commands"  # entry points of the commands that the service'
 NEEDS_SERVICE = {
     "demo": "local",
     "init": "cli",
+    "plan": "cli",
     "replay": "local",
     "slurm-agent": "cli",
     "stack": "deploy",

@@ -24,9 +24,9 @@ from fleets.causes import (
     Cause,
 )
 from fleets.costs import mean_of_plays
-from fleets.figures import HUMAN, NCCL, NODE_BY_PERSON, RESTART, SAVE, Setting
-from fleets.histories import llama3, mean_s_between_failures, meta512, poisson
-from fleets.intervals import young_s
+from fleets.figures import HUMAN, NCCL, NODE_BY_PERSON, RESTART, Setting
+from fleets.histories import llama3, meta512, poisson
+from fleets.plan import PlanRequest, plan_of
 from fleets.rekindle_rows import Rekindle
 from fleets.rivals import AutoResume, ByteRobust, Nvrx, OperatorLogRules, RestartAlways, TimeoutAndPerson
 from fleets.runs import DAY_S, Failure, play
@@ -270,10 +270,6 @@ def test_the_play_comes_to_what_the_closed_formula_says_at_every_size(
     gpus: int, without: float, with_spares: float
 ) -> None:
     """Source: docs/fleet.md, the formula with Meta's rate, saves of 30 s, starts of 5 minutes and Young's interval."""
-    nodes = gpus // 8
-    mean_s = mean_s_between_failures(nodes)
-    drawn = poisson(nodes=nodes, days=1500 * mean_s / DAY_S, mean_s=mean_s, seed=0)
-    setting = Setting(nodes=nodes, gpus_per_node=8, interval_s=young_s(mean_s, SAVE.value))
-    for rules, ettr, within in ((TimeoutAndPerson(), without, 0.015), (Rekindle(spares=2), with_spares, 0.01)):
-        played = play(drawn.failures, rules, setting, wall_s=drawn.wall_s)
-        assert played.ettr == pytest.approx(ettr, abs=within)
+    made = plan_of(PlanRequest(gpus=gpus, instance="ml.p5.48xlarge", spares=2))
+    assert made.baselines[0].row.ettr == pytest.approx(without, abs=0.015)
+    assert made.chosen.row.ettr == pytest.approx(with_spares, abs=0.01)
