@@ -32,7 +32,7 @@ class Stamp:
 
     @classmethod
     def of(cls, path: str | os.PathLike[str]) -> Stamp:
-        """Raises: OSError."""
+        """Raises: OSError; ValueError: no file can have such a path."""
         seen = os.stat(path)
         return cls(seen.st_size, seen.st_mtime_ns, seen.st_ino, changed_ns=seen.st_ctime_ns)
 

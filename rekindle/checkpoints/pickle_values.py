@@ -30,7 +30,10 @@ class NotPlain(ValueError):
 
 
 def plain_value(raw: bytes) -> Any:
-    """What the pickle holds. It may contain itself, so that a reader must bound its own depth. Raises: NotPlain."""
+    """What the pickle holds. It may contain itself, so that a reader must bound its own depth.
+
+    Raises: NotPlain, a ValueError.
+    """
     stack: list[Any] = []
     memo: dict[Any, Any] = {}
     try:

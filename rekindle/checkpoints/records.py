@@ -16,7 +16,7 @@ CHUNK_BYTES: Final = 4 * 1024 * 1024
 def broken_record(path: str | os.PathLike[str]) -> str | None:
     """The first record whose content is not what its sum says; None where all are right, or the file has no sums.
 
-    Raises: OSError; zipfile.BadZipFile for what is no archive.
+    Raises: OSError; zipfile.BadZipFile for what is no archive; ValueError: no file can have such a path.
     """
     with zipfile.ZipFile(path) as archive:
         broken: str | None = None

@@ -7,9 +7,13 @@ from datetime import timedelta
 import pytest
 
 from chalicelib.domain.decide import Decision
+from chalicelib.domain.decision.verdict import RuleContext
 from chalicelib.domain.model.action import ActionResult, Done, Notify, Severity
+from chalicelib.domain.model.approvals import Guard, Hold
 from chalicelib.domain.model.incident import Incident, Phase
 from chalicelib.domain.model.observation import AttemptStatus, Observation
+from chalicelib.domain.policy.document import DEFAULT_POLICY
+from chalicelib.domain.run.down import with_down_told
 from rekindle.protocol.signals import FaultClass
 from tests.domain.looks import MINUTE, NOW, UNSEEN, a_try, incident, look, seen, view
 
@@ -61,6 +65,16 @@ def test_one_that_is_down_for_a_short_time_is_not(phase: Phase) -> None:
 def test_where_people_had_a_warning_before_no_second_one_is_sent(phase: Phase) -> None:
     case, observed = waiting(phase, LONG)
     assert told(look(case.changed(is_warned=True), observed)) == []
+
+
+def test_what_a_guard_holds_back_is_told_by_its_own_news_alone() -> None:
+    case, observed = waiting(Phase.VERIFYING, LONG)
+    held = case.changed(holds=(Hold(guard=Guard.WINDOW, since=NOW - LONG, text="until noon"),))
+    decision = with_down_told(
+        RuleContext.of(held, observed, now=NOW, policy=DEFAULT_POLICY),
+        Decision(rule="guard.window", reason="", incident=held, look_again_in=MINUTE, policy_version="1"),
+    )
+    assert told(decision) == []
 
 
 def test_the_clock_begins_with_the_first_look_that_shows_it_down_and_ends_with_steps() -> None:

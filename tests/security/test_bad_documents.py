@@ -88,7 +88,7 @@ def test_the_readers_are_found_and_not_listed() -> None:
         "rekindle.slurm_agent.copies.capture.find_arguments",
         "rekindle.slurm_agent.files.cause.of_text",
         "rekindle.signatures.classifier.classify",
-        "rekindle.checkpoints.families.side_state_word",
+        "rekindle.checkpoints.pickle_values.plain_value",
     } <= FOUND.keys()
     assert len(FOUND) > 80
     assert {one.__name__ for one in messages()} >= {

@@ -24,6 +24,8 @@ def with_down_told(context: RuleContext, decision: Decision) -> Decision:
         return decision
     if any(_is_warning(action) for action in decision.actions):
         return _warned(decision)
+    if any(hold.until is None for hold in incident.holds):
+        return decision  # people hear of what a guard holds back by its own news (guards/holds.py)
     since = incident.tracking.down_since
     if since is None or context.now - since < TOLD_AFTER or not incident.is_open:
         return decision
