@@ -134,17 +134,13 @@ def parse(envelope: Envelope) -> Signal:
 
 
 def _reason_data(state: Fields) -> Mapping[str, Any]:
-    """The JSON inside the `reasonData` text; empty where there is none."""
+    """The object whose JSON the `reasonData` text is; empty where it is none."""
     text = state.optional_text("reasonData", limit=_MAX_REASON_DATA)
-    if text is None:
-        return {}
     try:
-        data = json.loads(text)
-    except (ValueError, RecursionError) as err:
-        raise state.fail("reasonData", "is not JSON text") from err
-    if not isinstance(data, Mapping):
-        raise state.fail("reasonData", "must be JSON text of an object")
-    return data
+        data = json.loads(text or "null")
+    except (ValueError, RecursionError):
+        return {}
+    return data if isinstance(data, Mapping) else {}
 
 
 def _texts(fields: Fields) -> dict[str, str]:
@@ -154,13 +150,14 @@ def _texts(fields: Fields) -> dict[str, str]:
 def _metrics(configuration: Fields) -> list[_Metric]:
     metrics = []
     for entry in configuration.children("metrics"):
-        if not entry.has("metricStat"):
+        metric = entry.optional_child("metricStat").optional_child("metric")
+        name = metric.optional_text("name", limit=255)
+        if name is None:
             continue
-        metric = entry.child("metricStat").child("metric")
         metrics.append(
             _Metric(
                 namespace=metric.optional_text("namespace", limit=255) or "",
-                name=metric.text("name", limit=255),
+                name=name,
                 dimensions=_texts(metric.optional_child("dimensions")),
             )
         )

@@ -1,17 +1,18 @@
 """Reading one field of a foreign payload: the value in the wanted type, or MalformedEvent naming the dotted path.
 
 Absent and JSON null are the same thing here, because AWS uses both (HyperPod Cluster Events carry whole subtrees as
-null, so that `dict.get(name, {})` gives None).
+null, so that `dict.get(name, {})` gives None). In AWS's own events an optional member that cannot be used counts as
+absent, too: only what a decision needs can make such an event malformed.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
-from typing import Any
+from typing import Any, TypeVar
 
 from chalicelib.domain.model.errors import MalformedEvent
 
@@ -26,14 +27,20 @@ OUR_ID = re.compile(r"(?!\.+\Z)[A-Za-z0-9._-]{1,128}")  # the mailbox's ids; see
 _MIN_EPOCH_MS, _MAX_EPOCH_MS = 1_000_000_000_000, 10_000_000_000_000
 _EPOCH_TEXT = re.compile(r"\d{10}(?:\.\d{1,9})?|\d{13}")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
 class Fields:
-    """A JSON object and where it stands in the event; every reader raises MalformedEvent with the full path."""
+    """A JSON object and where it stands in the event; every reader raises MalformedEvent with the full path.
+
+    `is_lenient`, and so every member below: what the `optional_…` readers, `items` and `children` cannot use counts as
+    absent, whatever is wrong with it; the other readers stay strict.
+    """
 
     path: str
     body: Mapping[str, Any]
+    is_lenient: bool = False
 
     def at(self, name: str) -> str:
         """The dotted path of a member."""
@@ -71,8 +78,9 @@ class Fields:
         self, name: str, *, limit: int = MAX_TEXT_CHARS, pattern: re.Pattern[str] | None = None
     ) -> str | None:
         """As `text`, or None where it is absent, null or empty."""
-        value = self.body.get(name)
-        return None if value is None or value == "" else self.text(name, limit=limit, pattern=pattern)
+        if self.body.get(name) == "":
+            return None
+        return self._optional(name, lambda: self.text(name, limit=limit, pattern=pattern))
 
     def word(self, name: str, known: Sequence[str]) -> str:
         """One of a closed list of words."""
@@ -80,6 +88,10 @@ class Fields:
         if value not in known:
             raise self.fail(name, f"must be one of {', '.join(known)}")
         return value
+
+    def optional_word(self, name: str, known: Sequence[str]) -> str | None:
+        """As `word`, or None where it is absent or null."""
+        return self._optional(name, lambda: self.word(name, known))
 
     def whole(self, name: str, *, low: int = 0, high: int = 2**63 - 1) -> int:
         """A whole number in [low, high]; true and false are not numbers."""
@@ -90,40 +102,38 @@ class Fields:
 
     def optional_whole(self, name: str, *, low: int = 0, high: int = 2**63 - 1) -> int | None:
         """As `whole`, or None where it is absent or null."""
-        return self.whole(name, low=low, high=high) if self.has(name) else None
+        return self._optional(name, lambda: self.whole(name, low=low, high=high))
 
     def optional_number(self, name: str, *, low: float = 0.0, high: float = 1e12) -> float | None:
         """A finite number in [low, high], or None where it is absent or null."""
-        if not self.has(name):
-            return None
-        value = self.body[name]
-        if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
-            raise self.fail(name, f"must be a number from {low:g} to {high:g}")
-        return float(value)
+        return self._optional(name, lambda: self._number(name, low, high))
 
     def child(self, name: str) -> Fields:
         """A member object."""
         value = self.required(name)
         if not isinstance(value, Mapping):
             raise self.fail(name, f"must be an object, not {type(value).__name__}")
-        return Fields(self.at(name), value)
+        return Fields(self.at(name), value, self.is_lenient)
 
     def optional_child(self, name: str) -> Fields:
         """A member object; an empty one where it is absent or null."""
-        return self.child(name) if self.has(name) else Fields(self.at(name), {})
+        found = self._optional(name, lambda: self.child(name))
+        return Fields(self.at(name), {}, self.is_lenient) if found is None else found
 
     def items(self, name: str) -> list[Any]:
         """A member list; an empty one where it is absent or null."""
-        value = self.body.get(name)
-        if value is None:
-            return []
-        if not isinstance(value, list):
-            raise self.fail(name, f"must be a list, not {type(value).__name__}")
-        return value
+        return self._optional(name, lambda: self._list(name)) or []
 
     def children(self, name: str) -> list[Fields]:
         """A member list of objects; an empty one where it is absent or null."""
-        return [_object(f"{self.at(name)}[{index}]", item) for index, item in enumerate(self.items(name))]
+        found = []
+        for index, item in enumerate(self.items(name)):
+            at = f"{self.at(name)}[{index}]"
+            if isinstance(item, Mapping):
+                found.append(Fields(at, item, self.is_lenient))
+            elif not self.is_lenient:
+                raise MalformedEvent(at, f"must be an object, not {type(item).__name__}")
+        return found
 
     def moment(self, name: str) -> datetime:
         """An aware UTC time from ISO-8601 text (also with an offset without a colon, as CloudWatch writes it), from
@@ -134,14 +144,29 @@ class Fields:
 
     def optional_moment(self, name: str) -> datetime | None:
         """As `moment`, or None where it is absent, null or empty."""
-        value = self.body.get(name)
-        return None if value is None or value == "" else _moment(self, name, value)
+        return None if self.body.get(name) == "" else self._optional(name, lambda: self.moment(name))
 
+    def _optional(self, name: str, read: Callable[[], _T]) -> _T | None:
+        if not self.has(name):
+            return None
+        try:
+            return read()
+        except MalformedEvent:
+            if not self.is_lenient:
+                raise
+            return None
 
-def _object(path: str, value: Any) -> Fields:
-    if not isinstance(value, Mapping):
-        raise MalformedEvent(path, f"must be an object, not {type(value).__name__}")
-    return Fields(path, value)
+    def _number(self, name: str, low: float, high: float) -> float:
+        value = self.required(name)
+        if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
+            raise self.fail(name, f"must be a number from {low:g} to {high:g}")
+        return float(value)
+
+    def _list(self, name: str) -> list[Any]:
+        value = self.required(name)
+        if not isinstance(value, list):
+            raise self.fail(name, f"must be a list, not {type(value).__name__}")
+        return value
 
 
 def _moment(fields: Fields, name: str, value: Any) -> datetime:

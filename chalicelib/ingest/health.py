@@ -32,7 +32,7 @@ from rekindle.protocol.signals import FaultClass
 CATEGORIES: Final = ("issue", "accountNotification", "investigation", "scheduledChange")
 STATUS_CODES: Final = ("open", "closed", "upcoming")
 SERVICES: Final = frozenset({"EC2", "SAGEMAKER", "EKS", "FSX", "EBS"})  # what a training run stands on
-_MAX_PAGES: Final = 1000
+_NUMBER: Final = re.compile(r"[0-9]{1,4}")
 _INSTANCE_AT_END: Final = re.compile(rf"(?:.*[:/])?({INSTANCE_ID.pattern})", re.DOTALL)
 
 
@@ -85,7 +85,7 @@ def parse(envelope: Envelope) -> list[Signal]:
     category = detail.word("eventTypeCategory", CATEGORIES)
     communication = detail.optional_text("communicationId", limit=512) or detail.text("eventArn", limit=1600)
     account = detail.optional_text("affectedAccount", limit=12) or envelope.account
-    status = _status(detail)
+    status = detail.optional_word("statusCode", STATUS_CODES)
     starts_at = detail.optional_moment("startTime")
     ends_at = detail.optional_moment("endTime")
     page = _page(detail)
@@ -139,38 +139,22 @@ def _instance_of(entity: str | None) -> str | None:
     return found[1] if found else None
 
 
-def _status(detail: Fields) -> str | None:
-    return detail.word("statusCode", STATUS_CODES) if detail.has("statusCode") else None
-
-
 def _flag(detail: Fields, name: str) -> bool:
     """AWS writes flags as text in this event; a real boolean is read too."""
-    value = detail.body.get(name)
-    if value is None or isinstance(value, bool):
-        return bool(value)
-    return detail.word(name, ("true", "false", "True", "False")).lower() == "true"
+    return detail.body.get(name) in (True, "true", "True")
 
 
 def _page(detail: Fields) -> str | None:
-    """`page/totalPages`, both numbers as text."""
-    numbers = []
-    for name in ("page", "totalPages"):
-        value = detail.body.get(name)
-        if value is None:
-            return None
-        text = str(value) if isinstance(value, str | int) and not isinstance(value, bool) else ""
-        if not re.fullmatch(r"[0-9]{1,4}", text) or not 1 <= int(text) <= _MAX_PAGES:
-            raise detail.fail(name, f"must be a number from 1 to {_MAX_PAGES}")
-        numbers.append(int(text))
-    if numbers[0] > numbers[1]:
-        raise detail.fail("page", "lies beyond totalPages")
-    return f"{numbers[0]}/{numbers[1]}"
+    """`page/totalPages`, both numbers as text; None where they are none."""
+    page, pages = (str(detail.body.get(name))[:5] for name in ("page", "totalPages"))
+    return f"{page}/{pages}" if _NUMBER.fullmatch(page) and _NUMBER.fullmatch(pages) else None
 
 
 def _entities(detail: Fields) -> list[tuple[str, str | None]]:
     return [
-        (entity.text("entityValue", limit=1024), entity.optional_text("status", limit=64))
+        (value, entity.optional_text("status", limit=64))
         for entity in detail.children("affectedEntities")
+        if (value := entity.optional_text("entityValue", limit=1024)) is not None
     ]
 
 

@@ -43,7 +43,6 @@ CLUSTER_STATUSES: Final = ("Creating", "Deleting", "Failed", "InService", "Rolli
 _BAD_CLUSTER: Final = frozenset({"Failed", "RollingBack"})
 _BAD_GROUP: Final = frozenset({"Failed", "Degraded"})
 _LEVELS: Final = ("Info", "Warn", "Error")
-_RESOURCE_TYPES: Final = ("Cluster", "InstanceGroup", "Instance")
 _CLUSTER_ARN: Final = re.compile(r"arn:aws[a-z-]*:sagemaker:[a-z0-9-]{1,32}:[0-9]{12}:cluster/[a-z0-9]{12}")
 _FAULT_TYPE: Final = re.compile(r"fault type (.{1,128}?) on this node")
 # The repair the health agent wants; "None" is the documented sample. The full list is not documented.
@@ -63,7 +62,7 @@ def parse_cluster_state(envelope: Envelope) -> Signal:
     message = detail.optional_text("FailureMessage")
     groups = [_group(group) for group in detail.children("InstanceGroups")]
     bad_groups = [group["name"] for group in groups if group["status"] in _BAD_GROUP]
-    in_motion = any(group["current"] != group["target"] for group in groups)
+    in_motion = any(None not in (now := group["current"], goal := group["target"]) and now != goal for group in groups)
     is_bad = status in _BAD_CLUSTER or bool(bad_groups)
     # InService alone does not mean idle: in Continuous mode only the counts say so.
     if not is_bad and (status in ("Creating", "Updating") or (status == "InService" and in_motion)):
@@ -92,7 +91,7 @@ def parse_cluster_state(envelope: Envelope) -> Signal:
 
 def _group(group: Fields) -> dict[str, Any]:
     return {
-        "name": group.text("InstanceGroupName", limit=63, pattern=GROUP_NAME),
+        "name": group.optional_text("InstanceGroupName", limit=63, pattern=GROUP_NAME) or "not named",
         "status": group.optional_text("Status", limit=64),
         "current": group.optional_whole("CurrentCount", high=10**6),
         "target": group.optional_whole("TargetCount", high=10**6),
@@ -151,8 +150,9 @@ def _health_fault(status: str, repair: str | None) -> FaultClass | None:
 
 def _level(event: Fields, description: str | None) -> str:
     """Its level; where it names none, what its description says: a failure is an error."""
-    if event.has("EventLevel"):
-        return event.word("EventLevel", _LEVELS)
+    level = event.optional_word("EventLevel", _LEVELS)
+    if level is not None:
+        return level
     return "Error" if read_description(description).outcome is Outcome.FAILED else "Warn"
 
 
@@ -170,8 +170,6 @@ def parse_cluster_event(envelope: Envelope, *, groups_in_motion: bool | None = N
     event = envelope.detail.child("EventDetails")
     event_id = event.text("EventId", limit=128)
     cluster, arn = _cluster(event)
-    if event.has("ResourceType"):
-        event.word("ResourceType", _RESOURCE_TYPES)
     occurred_at = event.optional_moment("EventTime") or envelope.time
     description = event.optional_text("Description")
     level = _level(event, description)

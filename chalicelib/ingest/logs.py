@@ -144,7 +144,7 @@ def _open(fields: Fields) -> Fields:
         raise wrapped.fail("data", "does not hold JSON") from err
     if not isinstance(body, Mapping):
         raise wrapped.fail("data", "must hold an object")
-    return Fields("awslogs.data", body)
+    return Fields("awslogs.data", body, is_lenient=True)
 
 
 def _place(log_group: str, stream: str) -> _LogSource | None:
