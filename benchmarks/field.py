@@ -14,8 +14,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
+from chalicelib.domain.faults.slurm_states import failure_of_end
 from rekindle.cli.main import main as rekindle
+from rekindle.protocol.cluster.documents import CauseDoc, SlurmState
 from rekindle.signatures.classifier import Classifier
+from rekindle.slurm_agent.files.cause import of_text
 
 GOALS: Final = "goals: logs 0.95 of causes and of responses, no healthy line called a fault; of all others 0 wrong"
 HEALTHY: Final = "benign"
@@ -29,6 +32,15 @@ CURVES: Final[dict[str, tuple[int | None, bool, bool]]] = {
     "hf_stdout.log": (400, False, True),
     "lightning_metrics.csv": (None, False, True),
     "hf_with_predict.json": (400, False, True),
+}
+# Of a folder of checkpoints, for each step: what is wrong with it, "" where it is whole. The folder's own answers are
+# sentences.
+CHECKPOINTS: Final[dict[str, dict[int, str]]] = {
+    "hf_nan_weights": {10: "model.safetensors holds NaN"},
+    "hf_no_scheduler": {10: "", 20: "scheduler.pt is missing"},
+    "nemo2": {99: "", 199: ""},
+    "megatron_legacy": {300: ""},
+    "dcp_stale_metadata": {100: ".metadata"},
 }
 Answers = Iterator[tuple[str, str]]  # the case, and what is wrong with it: "" where nothing is
 
@@ -121,6 +133,30 @@ def healthy_lines(folder: Path) -> Answers:
             yield f"excerpt {number}", "" if label == HEALTHY else f"called {label}"
 
 
+def slurm_path(folder: Path) -> Answers:
+    """What the agent finds in a failed job's output, and what the service takes it for."""
+    cases: dict[str, dict[str, Any]] = json.loads((folder / "slurm_path.json").read_text(encoding="utf-8"))
+    for name, case in cases.items():
+        found = of_text("\n".join(case["log"]).encode()).cause
+        arrived = CauseDoc.from_wire(json.loads(json.dumps(found.to_wire()))) if found else None
+        failure = failure_of_end(SlurmState.FAILED, cause=arrived)
+        sides = {"agent": arrived.fault if arrived else None, "service": failure.fault if failure else None}
+        yield name, "; ".join(f"{side}: {fault}" for side, fault in sides.items() if fault != case["fault"])
+
+
+def checkpoints(folder: Path) -> Answers:
+    for name in _expected(folder):
+        _, lines = _run("checkpoints", "--json", folder / name)
+        found = {one["step"]: one for one in json.loads("\n".join(lines))}
+        wanted = CHECKPOINTS.get(name, {})
+        wrong = [] if found.keys() == wanted.keys() else [f"steps {sorted(found)}, not {sorted(wanted)}"]
+        for step, why in wanted.items():
+            problems = "; ".join(found[step]["problems"]) if step in found else ""
+            if why not in problems or (not why and problems):
+                wrong.append(f"{step}: {problems or 'whole'}, not {why or 'whole'}")
+        yield name, "; ".join(wrong)
+
+
 def events(folder: Path) -> Answers:
     for name, case in _expected(folder).items():
         told = _objects("replay", "--json", folder / f"{name}.json")
@@ -139,10 +175,12 @@ KINDS: Final[tuple[tuple[str, str, Callable[[Path], Answers]], ...]] = (
     ("logs: root cause", "logs", causes),
     ("logs: first response", "logs", responses),
     ("healthy lines", "logs", healthy_lines),
+    ("Slurm's output", ".", slurm_path),
     ("batch scripts", "scripts", scripts),
     ("configurations", "configs", configurations),
     ("events", "events", events),
     ("curves", "curves", curves),
+    ("checkpoints", "checkpoints", checkpoints),
 )
 
 
