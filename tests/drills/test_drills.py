@@ -48,8 +48,9 @@ def drills(one: World) -> Drills:
     return one.service.drills
 
 
-def test_every_fault_but_an_order_can_be_rehearsed() -> None:
-    assert {row.fault for row in DRILLS} == set(FaultClass) - {FaultClass.OPERATOR_ORDER}
+def test_every_fault_that_befalls_a_run_can_be_rehearsed() -> None:
+    """Not what people order, nor a second attempt that they start: the world of a drill holds one attempt."""
+    assert {row.fault for row in DRILLS} == set(FaultClass) - {FaultClass.OPERATOR_ORDER, FaultClass.TWO_LIVE}
     assert all(row.source for row in DRILLS)
 
 

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from chalicelib.domain.model.observation import AttemptStatus
 from chalicelib.domain.model.signal import SignalKind
 from chalicelib.services.reporting.outcome import OutcomeKind
 from rekindle.protocol.signals import FaultClass
@@ -42,6 +43,7 @@ def test_a_run_of_another_role_is_not_taken_for_the_one_that_a_person_resubmitte
 def test_the_same_role_may_resubmit_by_hand() -> None:
     w = World()
     w.tick(60)
+    w.scheduler.put(JOB, AttemptStatus.STOPPED)
     w.scheduler.put("by-hand", policy_name="default", job_id=JOB, mailbox="s3://box/lm")
     w.intake.receive(w.say(SignalKind.MONITOR_STARTED, "by-hand", None))
     assert w.registry.get(JOB).current_attempt == "by-hand"

@@ -252,8 +252,9 @@ def test_the_restart_s_own_event_adopts_it_too_and_an_older_one_changes_nothing(
 
 
 def test_a_start_heard_of_before_the_one_it_follows_is_the_run_s_whose_attempt_that_submission_is(w: World) -> None:
-    """A person has submitted the run again, and its Job has adopted that; Slurm puts it back twice at once."""
+    """A person has cancelled the run and submitted it again, and its Job has adopted that; Slurm puts it back twice."""
     job = w.join()
+    w.show(state=SlurmState.CANCELLED)
     again = {"attempt": "slurm.pretrain.4300", "slurm_job": 4300, "restart": 0, "mailbox": job.mailbox}
     w.later(minutes=1)
     doc = w.show(**again, submitted_at=w.clock.now())

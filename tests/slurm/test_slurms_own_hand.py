@@ -49,7 +49,7 @@ def test_a_node_that_slurm_drains_for_a_defect_has_an_incident_of_its_own(tmp_pa
         stage.lab.wait(
             lambda: any(not one.is_open for one in stage.node_incidents(node)), "the node's Incident to tell", 90
         )
-        assert [one.outcome for one in stage.node_incidents(node)] == ["node.slurm_drained"]
+        assert [one.outcome for one in stage.node_incidents(node)] == ["node.cluster_drained"]
         assert "drain" in stage.lab.run("sinfo", "-h", "-N", "-n", node, "-o", "%T").stdout
         assert not [one for one in stage.incidents() if one.node is None]
 

@@ -1,5 +1,5 @@
 """Which life of an attempt a Signal speaks of. A life is a start of all its processes; whatever starts them again in
-their place (torchrun, a loop around srun, a process manager) begins the next one. Pure.
+their place (torchrun, a loop in a script, a process manager) begins the next one. Pure.
 """
 
 from __future__ import annotations

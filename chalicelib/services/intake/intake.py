@@ -77,15 +77,18 @@ class Intake:
 
     def _is_dropped_unread(self, signal: Signal) -> bool:
         """Mere news for which the Job need not be read, since it changes nothing, Incident or none: each state on the
-        way to training of an attempt that is registered.
+        way to training of an attempt that is registered, and the start of its monitor.
         """
-        if signal.kind not in PLATFORM_STATES or signal.attempt is None or not is_mere_news(signal):
+        if signal.attempt is None or not is_mere_news(signal):
             return False
         if signal.cluster is not None:
             return False  # the name may be another run's by now (Platform.names_recur)
-        if signal.attempt not in self.registered and self.registry.job_of_attempt(signal.attempt) is not None:
-            self.registered.add(signal.attempt)
-        return signal.attempt in self.registered
+        if signal.attempt in self.registered:
+            return True
+        if signal.kind not in PLATFORM_STATES or self.registry.job_of_attempt(signal.attempt) is None:
+            return False
+        self.registered.add(signal.attempt)
+        return True
 
     def _receive_for_job(self, signal: Signal, job: Job) -> Outcome:
         signal = replace(signal, job_id=job.job_id)

@@ -21,7 +21,7 @@ from rekindle.protocol.signals import FaultClass
 HANDED_OVER_RESPITE: Final = timedelta(hours=1)  # about what a called person needs to see and to say something
 NODE_RESPITE: Final = timedelta(hours=24)  # a node has no attempts whose end would end what was said of it
 _ENDS: Final = frozenset({"Failed", "Stopped", "Gone"})  # what events and the sweep call it
-SLURM_DRAINED: Final = "node.slurm_drained"  # rules/node/beginning.py
+CLUSTER_DRAINED: Final = "node.cluster_drained"  # rules/node/beginning.py
 LEFT_ALONE: Final = frozenset({"order.cancel", "guard.denied"})  # a person has said what shall not be done
 
 
@@ -96,8 +96,8 @@ def _has_ended_since(before: Incident, signal: Signal) -> bool:
 
 
 def is_told_already(before: Incident, signal: Signal, *, now: datetime) -> bool:
-    """True for more of what Slurm drained a node for, within NODE_RESPITE of the Incident that told of it."""
-    if signal.fault is not None or before.is_open or before.outcome != SLURM_DRAINED or before.closed_at is None:
+    """True for more of what the cluster itself drained a node for, within NODE_RESPITE of the Incident that told it."""
+    if signal.fault is not None or before.is_open or before.outcome != CLUSTER_DRAINED or before.closed_at is None:
         return False
     return now - before.closed_at < NODE_RESPITE
 

@@ -54,7 +54,7 @@ class NodeIntake:
         failed: list[RecoveryError] = []
         # A suspicion comes from a run. That a node is healthy again is for those that hold it broken, also where they
         # run elsewhere by now.
-        # What Slurm drained a node for is told for the node alone; its runs say under whose policy.
+        # What a cluster itself drained a node for is told for the node alone; its runs say under whose policy.
         if located.kind is not SignalKind.NODE_SUSPECT and (located.triggers or is_all_clear(located)):
             runs, policies, failed = self._receive_for_runs(located, about)
         if is_all_clear(located):

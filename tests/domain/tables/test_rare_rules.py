@@ -333,3 +333,26 @@ def test_a_run_that_was_started_by_hand_is_watched_and_no_other_is_made() -> Non
     by_hand = seen(view(AttemptStatus.FAILED), sibling=Known("lm-by-hand"))
     decision = look(incident(Phase.RESUBMITTING, FaultClass.SOFTWARE_CRASH), by_hand)
     assert (decision.rule, decision.incident.attempt) == ("resubmit.sibling", "lm-by-hand")
+
+
+@pytest.mark.parametrize(("last_word", "rule"), [(False, "ended.unproven"), (True, "open.completed")])
+def test_a_run_that_completed_and_whose_monitor_fell_silent_before_is_a_persons(last_word: bool, rule: str) -> None:
+    ended = {"work": "training", "heartbeat_at": NOW - HOUR, "ended_at": NOW - HOUR, "is_heartbeat_last": last_word}
+    assert look(incident(), seen(view(AttemptStatus.COMPLETED, step=200, **ended))).rule == rule
+
+
+def test_a_run_that_its_user_holds_in_the_queue_is_a_persons_and_no_try_of_ours_counts() -> None:
+    held = (ActionResult(action="ResubmitJob", done=Done.HELD, detail="its user holds slurm.ml.7"),)
+    ordered = incident(Phase.RESUBMITTING, tries=(a_try(),), attempt="lm")
+    decision = look(ordered, seen(view(AttemptStatus.FAILED), results=held))
+    assert (decision.rule, decision.incident.phase) == ("resubmit.held", Phase.HANDED_OVER)
+    assert decision.incident.resubmission.tries == ()
+
+
+@pytest.mark.parametrize(
+    ("reason", "rule"), [("Kill task failed", "node.cluster_drained"), ("disk swap", "node.held_by_other")]
+)
+def test_a_node_that_slurm_itself_has_drained_for_a_defect_is_a_persons(reason: str, rule: str) -> None:
+    drained = node_looks.node_view(node_looks.facts("idle", "drain", reason=reason))
+    decision = node_looks.look_at(node_looks.node_incident(), node_looks.observed(drained))
+    assert decision.rule == rule

@@ -177,15 +177,15 @@ def node_held_by_other(context: RuleContext) -> Decision | None:
     )
 
 
-@rule("node.slurm_drained")
-def node_slurm_drained(context: RuleContext) -> Decision | None:
+@rule("node.cluster_drained")
+def node_cluster_drained(context: RuleContext) -> Decision | None:
     """Slurm itself took it out of service for a defect, such as `Kill task failed`: its administrator's; a person."""
     facts = facts_of(context)
     defect = drained_for(facts.state, facts.flags, facts.reason) if facts is not None else ""
     if not defect or _is_asked_for(context) or waiting_order(context) is not None:
         return None
     return context.hand_over(
-        "node.slurm_drained",
+        "node.cluster_drained",
         f"Slurm has taken {context.incident.node} out of service: {defect}. It gets no more jobs until it is resumed, "
         "which is for its administrator: what went wrong there may do so again. An order to reboot it repairs it",
         severity=Severity.WARNING,
@@ -265,7 +265,7 @@ BEGIN: Final = (
     node_late,
     node_unconfirmed,
     node_held_by_other,
-    node_slurm_drained,
+    node_cluster_drained,
     node_suspect_hardware,
     node_omen,
     node_tell,
