@@ -63,6 +63,7 @@ ALONE: dict[str, tuple[str, ...] | None] = {
     "classify": ("no-such.log",),
     "detect": ("no-such.csv",),
     "replay": ("no-such.json",),
+    "plan": None,
     "hang": None,
     "run": None,
     "completion": None,

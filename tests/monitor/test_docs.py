@@ -35,10 +35,13 @@ def test_the_cost_of_a_job_day_is_what_its_formulas_give() -> None:
     put, get, metric, call = 0.005 / 1000, 0.0004 / 1000, 0.30 / 30, 0.01 / 1000
     heartbeats = day / config.heartbeat_s * put
     polls = 2 * day / config.poll_s * get
+    holding = (day / config.poll_s + day / config.heartbeat_s) * get
     telling = 6 * metric + day / config.metrics_s * call
     listing_seldom, listing_always = day / config.list_s * put, day / config.poll_s * put
-    assert f"So about ${heartbeats + polls + listing_seldom + telling:.2f} a job-day with the doorbell" in TEXT
-    assert f"${heartbeats + polls + listing_always + telling:.2f} without" in TEXT
+    assert (
+        f"So about ${heartbeats + polls + holding + listing_seldom + telling:.2f} a job-day with the doorbell" in TEXT
+    )
+    assert f"${heartbeats + polls + holding + listing_always + telling:.2f} without" in TEXT
     assert f"| {heartbeats:.3f} |" in TEXT
     assert f"| {listing_always:.3f} |" in TEXT
     assert f"| {64 * 288 * (put + get):.2f} for 64 ranks, at most {day * (put + get):.2f} |" in TEXT
