@@ -112,6 +112,24 @@ def test_two_that_its_owner_has_started_are_told_and_neither_is_stopped() -> Non
     assert w.scheduler.stops == []
 
 
+@pytest.mark.parametrize(("lives", "current"), [(True, "lm-again"), (False, JOB)])
+def test_an_owner_who_starts_a_second_one_and_then_stops_the_first_has_the_second_protected(
+    lives: bool, current: str
+) -> None:
+    w = World()
+    w.tick(500)
+    begins(w, job_id=JOB)
+    event_of(w)
+    w.run(5)
+    if not lives:
+        w.scheduler.put("lm-again", AttemptStatus.STOPPED)
+    w.end(JOB, AttemptStatus.STOPPED)
+    w.deliver_all()
+    job = w.registry.get(JOB)
+    assert (job.current_attempt, job.active, job.open_incident) == (current, lives, None)
+    assert w.scheduler.submitted == []
+
+
 ACTS = st.lists(
     st.sampled_from(["begins", "event", "ends", "ours dies", "sweep", "wait", "superseded"]), min_size=2, max_size=10
 )

@@ -5,6 +5,7 @@ What is about a node goes through `node_intake`; Incidents are opened and joined
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
@@ -14,7 +15,7 @@ from chalicelib.domain.model.errors import NotOurs, RecoveryError, UnknownEntity
 from chalicelib.domain.model.job import Job
 from chalicelib.domain.model.observation import AttemptStatus
 from chalicelib.domain.model.signal import Signal, SignalKind, SignalSource
-from chalicelib.domain.run.beside import two_live_signal
+from chalicelib.domain.run.beside import beside_names, two_live_signal
 from chalicelib.domain.run.earlier_attempts import left_in_vain
 from chalicelib.domain.run.ending import crashed, doubt, is_settled
 from chalicelib.ports.clock import Clock
@@ -244,12 +245,27 @@ class Intake:
             if doubted is not None:
                 return doubted
             self._keep_end(job, AttemptStatus(str(status).lower()), signal.occurred_at)
+            if (beside := self._adopted_beside(job)) is not None:
+                return _dropped(signal, f"it is over ({status}), and {beside}, which lived beside it, goes on", job)
             self.registry.deactivate(job.job_id, ended_at=min(signal.occurred_at, self.clock.now()))
             return _dropped(signal, f"the run is over: {status}", job)
         ended = self._untold_end(signal, job)
         if ended is not None:
             return self._without_incident(ended, job)
         return _dropped(signal, "news, not trouble", job)
+
+    def _adopted_beside(self, job: Job) -> str | None:
+        """What its owner has started beside the attempt that is over, and still lives: the one to protect now."""
+        newest = next(iter(self.store.list_for_job(job.job_id, limit=1)), None)
+        scheduler = self.scheduler.of(job.platform)
+        for name in beside_names(newest.signals, besides=job.current_attempt) if newest is not None else ():
+            with suppress(NotOurs):
+                found = scheduler.discover(name)
+                if found is None or scheduler.describe(name).status.has_ended:
+                    continue
+                if self._registration.adopt(job, found).current_attempt == name:
+                    return name
+        return None
 
     def _doubted(self, signal: Signal, job: Job) -> Outcome | None:
         """An Incident for a run whose success is in doubt, once its last heartbeat has had time to come."""

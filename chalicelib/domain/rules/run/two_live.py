@@ -110,7 +110,7 @@ def two_live_told(context: RuleContext, decision: Decision) -> Decision | None:
     notice = Notify(
         severity=Severity.WARNING,
         title=f"{subject(context)}: two attempts live",
-        text=f"{both_word(context, beside.value)} {_what_follows(context, decision)}",
+        text=f"{both_word(context, beside.value)} {_what_follows(context, beside.value, decision)}",
     )
     return dataclasses.replace(decision, incident=told, actions=(*decision.actions, notice))
 
@@ -124,12 +124,13 @@ def both_word(context: RuleContext, beside: str) -> str:
     return f"{context.attempt_seen.name}, which {whose}, and {beside}, which others have started, live at once."
 
 
-def _what_follows(context: RuleContext, decision: Decision) -> str:
-    if decision.incident.halt.for_sibling is not None:
-        return f"{context.attempt_seen.name} saves and makes way."
+def _what_follows(context: RuleContext, beside: str, decision: Decision) -> str:
+    name, halt = context.attempt_seen.name, decision.incident.halt
+    if halt.for_sibling is not None:
+        return f"{name} {'saves and ' if decision.incident.phase is Phase.CHECKPOINTING else ''}makes way."
     return (
-        f"Both are left running, and what {context.seen.sibling.value} saves is not resumed from while the other one "  # type: ignore[union-attr]
-        "lives. Stop one of them."
+        f"Both are left running, and what {beside} saves is not resumed from while the other one lives. Stop one of "
+        "them."
     )
 
 
