@@ -15,7 +15,7 @@ from rekindle.doctor.aws.account import Account
 from rekindle.doctor.aws.shapes import request_findings
 from rekindle.doctor.base.facts import AccountFacts, Missing, NotInspected, ScriptFacts
 from rekindle.doctor.base.findings import Finding, in_order, quoted
-from rekindle.doctor.base.reading import Unreadable, json_object, read_file
+from rekindle.doctor.base.reading import Unreadable, json_object, of_its_kind, read_file
 from rekindle.doctor.base.subject import Kind, Subject, from_described, from_request
 from rekindle.doctor.batch.rules import batch_findings
 from rekindle.doctor.batch.script import Batch, read_batch
@@ -62,7 +62,7 @@ def _examine(given: ExamineInputs, account: Account) -> Iterator[Finding]:
         batch, findings = _script(given.script)
         yield from findings
     if given.config is not None:
-        request, findings = _json(given.config)
+        request, findings = _json(given.config, "--config")
         yield from findings
         if request is not None:
             subject = from_request(request, str(given.config))
@@ -70,7 +70,7 @@ def _examine(given: ExamineInputs, account: Account) -> Iterator[Finding]:
             yield from request_rules(request, subject)
     wire = provisioning = None
     if given.provisioning is not None:
-        wire, findings = _json(given.provisioning)
+        wire, findings = _json(given.provisioning, "--provisioning")
         yield from findings
         if wire is not None:
             provisioning = legacy.from_wire(wire, str(given.provisioning))
@@ -92,9 +92,9 @@ def _examine(given: ExamineInputs, account: Account) -> Iterator[Finding]:
         yield from difference_findings(subject, live)
 
 
-def _json(path: Path) -> tuple[dict[str, Any] | None, list[Finding]]:
+def _json(path: Path, option: str) -> tuple[dict[str, Any] | None, list[Finding]]:
     try:
-        return json_object(read_file(path, str(path)), str(path)), []
+        return json_object(of_its_kind(read_file(path, str(path)), str(path), option), str(path)), []
     except Unreadable as err:
         return None, [err.finding]
 
@@ -102,6 +102,8 @@ def _json(path: Path) -> tuple[dict[str, Any] | None, list[Finding]]:
 def _script(path: Path) -> tuple[Batch | None, list[Finding]]:
     try:
         content = read_file(path, str(path))
+        if not content.startswith((b"#", b"{")):
+            of_its_kind(content, str(path), "--script")
     except Unreadable as err:
         return None, [err.finding]
     batch = read_batch(content, str(path))

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 LATER: Final = "\ue000"  # stands for a `$` that this shell does not expand (single quotes, backslash)
@@ -28,35 +28,30 @@ _DEFAULT: Final = re.compile(r"\$\{(?P<name>[A-Za-z_][A-Za-z0-9_]*):?[-=](?P<val
 # Words that may stand before a command and are not it.
 _BEFORE: Final = frozenset(
     (
-        "if",
-        "then",
-        "elif",
-        "else",
-        "do",
-        "while",
-        "until",
-        "!",
-        "{",
-        "time",
-        "command",
-        "builtin",
-        "nohup",
-        "sudo",
-        "env",
+        *("if", "then", "elif", "else", "do", "while", "until", "!", "{"),
+        *("time", "command", "builtin", "nohup", "sudo", "env"),
     )
 )
+# What closes the group that such a word opens. A list goes into the background whole, with its `&&`, `||` and pipes.
+_CLOSES: Final = {"{": "}", "if": "fi", "case": "esac"} | dict.fromkeys(("for", "while", "until", "select"), "done")
+_MAX_GROUPS: Final = 32  # within each other
+_GOES_ON: Final = ("&&", "||", "|")
 _SETTING: Final = frozenset(("export", "declare", "typeset", "local", "readonly"))
 
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """One simple command. `end` is what ends it: a line's end (empty), `;`, `&`, `&&`, `||`, `|`, `(` or `)`."""
+    """One simple command. `end` is what ends it: a line's end (empty), `;`, `&`, `&&`, `||`, `|`, `(` or `)`.
+
+    `is_background`: a `&` ends the list or the group that it is part of.
+    """
 
     line: int
     words: tuple[str, ...]
     end: str
     is_inner: bool  # inside a command substitution
     is_exec: bool = False
+    is_background: bool = False
 
     @property
     def program(self) -> str:
@@ -121,6 +116,8 @@ class _Reader:
         self._start = line
         self._skips_next = False  # the next word is where a redirection goes
         self._here: list[tuple[str, bool]] = []
+        self._groups: list[tuple[str, int]] = [("", len(shell.commands))]  # what closes each, where its list begins
+        self._goes_on = False  # the last end was one that a line's end does not end the list after
 
     def run(self) -> None:
         text = self._text
@@ -181,9 +178,44 @@ class _Reader:
         self._skips_next = False
         if self._into is not None:
             self._into += self._words
-        elif self._words:
+        elif self._words or end:
+            self._open_or_close()
             _store(self._shell, self._words, self._start, end, is_inner=self._depth > 0)
+            self._end_list(end)
+        elif not self._goes_on:
+            self._end_list(end)
         self._words = []
+
+    def _open_or_close(self) -> None:
+        """Groups that these words open, or close."""
+        for word in self._words:
+            if word in _CLOSES and len(self._groups) < _MAX_GROUPS:
+                self._groups.append((_CLOSES[word], len(self._shell.commands)))
+            elif word in _CLOSES.values():
+                self._close(word)
+            elif word not in _BEFORE:
+                break
+
+    def _close(self, word: str) -> None:
+        if len(self._groups) > 1 and self._groups[-1][0] == word:
+            self._groups.pop()
+
+    def _end_list(self, end: str) -> None:
+        """Marks what a `&` sends into the background; a list goes on behind `&&`, a pipe, and a group that closes."""
+        commands = self._shell.commands
+        closes, start = self._groups[-1]
+        self._goes_on = end in _GOES_ON
+        if end == "(" and len(self._groups) < _MAX_GROUPS:
+            self._groups.append((")", len(commands)))
+        elif end == ")":
+            self._close(end)
+        elif not self._goes_on:
+            if end == "&":
+                commands[start:] = [
+                    command if command.is_background else replace(command, is_background=True)
+                    for command in commands[start:]
+                ]
+            self._groups[-1] = (closes, len(commands))
 
     def _comment(self) -> None:
         if self._begun:  # `a#b` is a word

@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from rekindle.doctor.batch.options import minutes_of, parse
@@ -220,6 +222,61 @@ def test_commands_are_told_apart() -> None:
     assert shell.values["X"] == ["1"]
 
 
+@pytest.mark.parametrize(
+    ("text", "in_background"),
+    [
+        ("a; b & c\n", "b"),
+        ("a && b | c &\nd\n", "abc"),
+        ("a\n( b; c ) & d\n", "bc"),
+        ("a; { b; if c; then d; fi & e; }\n", "cd"),
+        ("for i in 1 2; do a & b; done; c\n", "a"),
+        ("case $x in\n  yes) a & b ;;\nesac\nc &\n", "ac"),
+        ("a) ) } fi done & b\n", "a"),
+        ("f() { a; }\nb &&\n\n c &\n", "bc"),
+    ],
+)
+def test_a_list_runs_in_the_background_as_a_whole(text: str, in_background: str) -> None:
+    commands = read_shell(text).commands
+    assert {
+        one.program for one in commands if one.is_background and one.program.isalpha() and len(one.program) == 1
+    } == {*in_background}
+
+
+def test_groups_without_end_are_read_in_bounded_time() -> None:
+    began = time.process_time()
+    read_shell("(a;" * 20_000 + ")&" * 20_000 + "{ b & " * 20_000)
+    assert time.process_time() - began < 10
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        'srun train --checkpoint-dir "/tmp/my first run/ckpt"\n',
+        "srun train --checkpoint-dir='/tmp/my first run/ckpt'\n",
+        'D="/tmp/my first run"\nsrun train --checkpoint-dir "$D/ckpt"\n',
+        'D="/tmp/my first run"\nsrun train --a 1 save_dir=$D/ckpt\n',
+        'CKPT_DIR="/tmp/my first run/ckpt"\nsrun train\n',
+    ],
+)
+def test_no_text_is_cut_at_a_blank(doctor: Doctor, body: str) -> None:
+    (finding,) = doctor(script=HEAD + body).of("batch-checkpoint")
+    assert "'/tmp/my first run/ckpt'" in finding["message"]
+
+
+@pytest.mark.parametrize(
+    ("option", "severity"),
+    [
+        ("--partition=${PARTITION}", "warning"),
+        ("--nodes=$NODES", "error"),
+        ("--account=<account>", "warning"),
+        ('--job-name="{{ name }}"', "warning"),
+    ],
+)
+def test_what_was_not_filled_in_is_called_that(doctor: Doctor, option: str, severity: str) -> None:
+    (finding,) = doctor(script=f"#!/bin/bash\n#SBATCH {option}\nsrun python train.py\n").of("batch-options")
+    assert (finding["severity"], "was not filled in" in finding["message"]) == (severity, True)
+
+
 def test_a_script_too_large_to_be_read_is_unknown_not_an_error(doctor: Doctor) -> None:
     said = doctor(script=SCRIPT + "# filling\n" * 40_000)
     assert said.of("batch-steps", "unknown")
@@ -235,6 +292,14 @@ HEAD = "#!/bin/bash\n#SBATCH --nodes=2\n#SBATCH --exclusive\n"
         ("srun python train.py\necho done\n", "batch-exit-code"),
         ("if srun python train.py; then echo good; fi\n", "batch-exit-code"),
         ("set -e\npython train.py &\n", "batch-wait"),
+        ("cd /fsx && python train.py &\n", "batch-wait"),
+        ("(cd /fsx && srun python train.py) &\n", "batch-wait"),
+        ("{ module load cuda; srun python train.py; } &\n", "batch-wait"),
+        ("srun python train.py 2>&1 | tee log &\n", "batch-wait"),
+        ("srun python train.py ||\n  echo failed &\n", "batch-wait"),
+        ("if true; then srun python train.py; fi &\n", "batch-wait"),
+        ("while true; do srun python train.py; done | tee log &\n", "batch-wait"),
+        ("bash train.sh &\n", "batch-wait"),
         ("trap 'scontrol requeue $SLURM_JOB_ID' USR1\npython train.py\n", "batch-trap"),
         ("#SBATCH --signal=B:USR1@60\ntrap 'echo x' TERM\nsrun python train.py & wait $!\n", "batch-signal"),
         ("#SBATCH --signal=B:USR1@60\ntrap '' USR1\nsrun python train.py & wait $!\n", "batch-signal"),

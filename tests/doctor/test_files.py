@@ -72,6 +72,33 @@ def test_one_unreadable_file_does_not_hide_the_others(doctor: Doctor) -> None:
     assert {"file", "provisioning-shape", "batch-shebang"} <= {one["check"] for one in said.errors}
 
 
+PARALLEL_CLUSTER = "Region: us-west-2\nImage:\n  Os: ubuntu2204\nHeadNode:\n  InstanceType: m5.large\nScheduling:\n"
+DESCRIBED = {
+    "ClusterArn": "arn:aws:sagemaker:us-west-2:123456789012:cluster/a1b2c3d4e5f6",
+    "ClusterStatus": "InService",
+}
+
+
+@pytest.mark.parametrize(
+    ("option", "content", "name"),
+    [
+        ("config", PARALLEL_CLUSTER, "ParallelCluster"),
+        ("script", PARALLEL_CLUSTER, "ParallelCluster"),
+        ("provisioning", PARALLEL_CLUSTER, "ParallelCluster"),
+        ("config", {"HeadNode": {}, "Scheduling": {}}, "ParallelCluster"),
+        ("config", legacy() | DESCRIBED, "DescribeCluster"),
+        ("config", {"AWSTemplateFormatVersion": "2010-09-09", "Resources": {}}, "CloudFormation"),
+        ("config", provisioning(), "--provisioning"),
+        ("provisioning", legacy(), "--config"),
+        ("config", "ClusterName: pretrain\nInstanceGroups:\n- InstanceGroupName: gpu\n", "JSON"),
+    ],
+)
+def test_another_kind_of_file_is_named(doctor: Doctor, option: str, content: Any, name: str) -> None:
+    (finding,) = doctor("--offline", **{option: content}).findings
+    assert (finding["check"], finding["severity"]) == ("file-kind", "error")
+    assert name in finding["message"]
+
+
 def test_something_must_be_given(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["doctor", "cluster"]) == 2
     assert "--config" in capsys.readouterr().err
@@ -102,10 +129,14 @@ def test_a_script_alone_asks_nothing_of_aws(doctor: Doctor) -> None:
 
 
 def test_people_get_a_table_and_a_sum(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    (tmp_path / "job.sbatch").write_text("#!/bin/bash\n#SBATCH --nodez=2\nsrun train\n")
-    assert main(["doctor", "cluster", "--script", "job.sbatch"]) == 1
+    long = tmp_path / "a folder with a long name" / "job.sbatch"
+    long.parent.mkdir()
+    long.write_text("#!/bin/bash\n#SBATCH --nodez=2\nsrun train\n")
+    assert main(["doctor", "cluster", "--script", str(long)]) == 1
     out = capsys.readouterr().out
-    assert "job.sbatch:2" in out
+    assert out.startswith(f"script: {long}\n")
+    assert out.count(str(long)) == 1
+    assert " script:2 " in out
     assert out.rstrip().endswith("0 unknown (could not be looked at)")
     (tmp_path / "good.sbatch").write_text(SCRIPT)
     assert main(["doctor", "cluster", "--script", "good.sbatch"]) == 0

@@ -57,6 +57,15 @@ def test_nothing_is_found_where_nothing_is_wrong(doctor: Doctor) -> None:
     assert all("--offline" in one["message"] for one in said.findings)
 
 
+@pytest.mark.parametrize("left", ["${ROLE}", "$ROLE", "{{ role }}", "<your role>", "arn:aws:iam::${ACCOUNT}:role/node"])
+def test_what_was_not_filled_in_is_called_that(doctor: Doctor, left: str) -> None:
+    request = spoiled(legacy(), at(*GPU, "ExecutionRole", value=left))
+    said = doctor("--offline", config=request, provisioning={**provisioning(), "fsx_dns_name": left})
+    found = {one["path"].partition(":")[2]: one["message"] for one in said.errors}
+    assert found.keys() == {"InstanceGroups[2].ExecutionRole", "fsx_dns_name"}
+    assert all("was not filled in" in message for message in found.values())
+
+
 def test_nothing_is_found_in_a_request_that_says_everything_itself(doctor: Doctor) -> None:
     said = doctor("--offline", config=continuous())
     assert (said.code, {one["severity"] for one in said.findings}) == (0, {"unknown"})

@@ -382,12 +382,12 @@ def test_what_is_unknown_of_many_for_one_reason_is_one_line() -> None:
         not_looked_at("run-heartbeat", "job c", "not in S3"),
         not_looked_at("run-cadence", "job a", "denied"),
     ]
-    lines = as_text(found, Style()).splitlines()
+    lines = as_text(found, Style(), {}).splitlines()
     assert [line.split()[0] for line in lines[1:5]] == ["error", "unknown", "unknown", "unknown"]
     assert sum("job a and 1 more" in line for line in lines) == 1
     assert not any("job b" in line for line in lines)
     assert lines[-1] == "1 error, 0 warnings, 4 unknown (could not be looked at)"
-    assert as_text([], Style()) == "Everything was looked at, and nothing is wrong."
+    assert as_text([], Style(), {}) == "Everything was looked at, and nothing is wrong."
 
 
 def test_the_command_fails_where_no_service_is(capsys: pytest.CaptureFixture[str]) -> None:

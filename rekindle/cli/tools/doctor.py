@@ -12,6 +12,7 @@ import json
 import os
 import sys
 from collections import Counter
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from datetime import datetime
@@ -121,15 +122,17 @@ def run(args: argparse.Namespace) -> int:
         stack=args.stack or os.environ.get("REKINDLE_STACK") or DEFAULT_STACK,
         bucket=args.bucket or os.environ.get("REKINDLE_BUCKET") or None,
     )
-    return _end(args, examine(given, account_of(args) if needs_aws else Account()))
+    files = {"config": args.config, "provisioning": args.provisioning, "script": args.script}
+    found = examine(given, account_of(args) if needs_aws else Account())
+    return _end(args, found, {option: str(path) for option, path in files.items() if path is not None})
 
 
-def _end(args: argparse.Namespace, found: list[Finding]) -> int:
+def _end(args: argparse.Namespace, found: list[Finding], files: Mapping[str, str] | None = None) -> int:
     if args.json:
         for finding in found:
             print(json.dumps(finding.to_json()))
     else:
-        print(as_text(found, Style.of(sys.stdout)))
+        print(as_text(found, Style.of(sys.stdout), files or {}))
     return int(Exit.FAILED if has_errors(found) else Exit.OK)
 
 
@@ -156,21 +159,32 @@ def account_of(args: argparse.Namespace) -> Account:
     return Account(clients=lambda service: session.client(service, config=quick), region=session.region_name)
 
 
-def as_text(found: list[Finding], style: Style) -> str:
-    """A line per finding, worst first, and the sum."""
+def as_text(found: list[Finding], style: Style, files: Mapping[str, str]) -> str:
+    """The files by the name of their option, a line per finding, worst first, and the sum.
+
+    A finding's place begins with that name: a path on each line would push what is wrong out of sight.
+    """
     if not found:
         return "Everything was looked at, and nothing is wrong."
     counts = {severity: sum(finding.severity is severity for finding in found) for severity in Severity}
     sums = [counted(counts[Severity.ERROR], "error"), counted(counts[Severity.WARNING], "warning")]
     total = ", ".join([*sums, f"{counts[Severity.UNKNOWN]} unknown (could not be looked at)"])
     shown = _unknowns_merged(found)
-    rows = [(finding.severity.value, finding.check, finding.path, finding.message) for finding in shown]
+    rows = [(finding.severity.value, finding.check, _where(finding.path, files), finding.message) for finding in shown]
     lines = render(_COLUMNS, rows, style, last_may_shrink=False).split("\n")
     painted = [
         line.replace(finding.severity.value, style.paint(finding.severity.value, _TONES[finding.severity]), 1)
         for line, finding in zip(lines[1:], shown, strict=True)
     ]
-    return "\n".join([lines[0], *painted, "", total])
+    named = [f"{option}: {clean(path)}" for option, path in files.items()]
+    return "\n".join([*named, "", lines[0], *painted, "", total] if named else [lines[0], *painted, "", total])
+
+
+def _where(path: str, files: Mapping[str, str]) -> str:
+    for option, file in files.items():
+        if path == file or path.startswith(f"{file}:"):
+            return option + path[len(file) :]
+    return path
 
 
 def _unknowns_merged(found: list[Finding]) -> list[Finding]:

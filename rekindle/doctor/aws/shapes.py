@@ -14,7 +14,7 @@ from itertools import islice
 from typing import Any, Final
 
 from rekindle.doctor.base.checks import BOTO, Area, check
-from rekindle.doctor.base.findings import Finding, error, listed, quoted
+from rekindle.doctor.base.findings import Finding, error, listed, quoted, unfilled
 
 MAX_PROBLEMS: Final = 10_000  # of one file; it may hold a million wrong things
 _SHOWN_WORDS: Final = 12  # a longer vocabulary (instance types) is not printed whole
@@ -101,6 +101,10 @@ def _map(value: object, shape: Any, at: str) -> Iterator[tuple[str, str]]:
 def _string(value: object, shape: Any, at: str) -> Iterator[tuple[str, str]]:
     if not isinstance(value, str):
         yield at, f"must be a text, not {_kind(value)}"
+        return
+    left = unfilled(value)
+    if left is not None:
+        yield at, left
         return
     if shape.enum:
         if value not in shape.enum:

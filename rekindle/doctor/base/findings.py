@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -11,6 +12,11 @@ from rekindle.compat import StrEnum
 
 MAX_PER_CHECK: Final = 200  # findings of one kind; a cluster has at most 100 groups, and a person reads none of more
 MAX_MESSAGE_CHARS: Final = 600  # a message is for a person; a hostile file may hold texts of megabytes
+
+# As a shell, a template, and a guide write a value that someone has yet to give.
+_UNFILLED: Final = re.compile(
+    r"\$\{[A-Za-z_]\w{0,80}\}|\$[A-Z_][A-Z0-9_]{0,80}\b|\{\{[^{}\n]{1,80}\}\}|<[A-Za-z][\w .-]{0,80}>"
+)
 
 
 class Severity(StrEnum):
@@ -83,6 +89,12 @@ def quoted(text: object, limit: int = 80) -> str:
     """A value from a file, short enough for a sentence."""
     shown = str(text)
     return f"'{shown if len(shown) <= limit else shown[: limit - 1] + '…'}'"
+
+
+def unfilled(text: str) -> str | None:
+    """What is wrong with a text in which a `${NAME}` still stands; None where none does."""
+    found = _UNFILLED.search(text)
+    return f"{found[0]} was not filled in" if found is not None else None
 
 
 def counted(count: float, what: str) -> str:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import stat
 from collections.abc import Iterable
 from pathlib import Path
@@ -33,6 +34,33 @@ _JSON: Final = row(
     "UTF-8, JSON, an object; no NaN, no name twice, not deeper than 50.\n\nReaders disagree on what such a file says.",
     twin="JSON parse",
 )
+_KIND: Final = row(
+    "file-kind",
+    Area.FILES,
+    "botocore, DescribeCluster; ParallelCluster, CloudFormation and SageMaker guides",
+    "It is the file that its option asks for.\n\nAnother one, however right, would be reported member by member.",
+)
+# Members at the top level that make a file known; the option that takes it, or none; what it is.
+_KINDS: Final[tuple[tuple[frozenset[str], str | None, str], ...]] = (
+    (
+        frozenset(("HeadNode", "Scheduling")),
+        None,
+        "a ParallelCluster configuration: `pcluster create-cluster --dryrun true` checks it",
+    ),
+    (
+        frozenset(("ClusterArn", "ClusterStatus")),
+        None,
+        "DescribeCluster's answer, not a request: look at the cluster itself with --live NAME",
+    ),
+    (
+        frozenset(("AWSTemplateFormatVersion", "Resources")),
+        None,
+        "a CloudFormation template: give the properties of its cluster alone",
+    ),
+    (frozenset(("controller_group", "worker_groups")), "--provisioning", "provisioning_parameters.json"),
+    (frozenset(("ClusterName", "InstanceGroups")), "--config", "a CreateCluster request"),
+)
+_YAML_NAME: Final = re.compile(r"^[\"']?([A-Za-z_]\w{0,80})[\"']?:(?=\s|$)", re.MULTILINE)
 
 
 class Unreadable(Exception):
@@ -57,6 +85,18 @@ def read_file(path: Path, label: str) -> bytes:
         raise Unreadable(_FILE.error(label, "cannot be read: this is no file's name")) from err
     if len(content) > MAX_FILE_BYTES:
         raise Unreadable(_FILE.error(label, f"is larger than {MAX_FILE_BYTES} bytes"))
+    return content
+
+
+def of_its_kind(content: bytes, label: str, option: str) -> bytes:
+    """The content, unless it is known for another file than the one that the option asks for. Raises: Unreadable."""
+    text = content.decode("utf-8", "replace").lstrip("\ufeff")
+    is_json = text.lstrip().startswith("{")
+    names = json_object(content, label).keys() if is_json else set(_YAML_NAME.findall(text))
+    for members, its_option, what in _KINDS:
+        if members <= names and (not is_json or its_option != option):
+            advice = "" if its_option is None else f": the doctor reads it as JSON, with {its_option}"
+            raise Unreadable(_KIND.error(label, f"is {what}{advice}"))
     return content
 
 

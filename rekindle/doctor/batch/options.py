@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final
 
+from rekindle.doctor.base.findings import unfilled
 from rekindle.sbatch.options import ParsedOption, Problem, is_option, longer, read_word
 from rekindle.sbatch.table import OPTIONS, Known
 
@@ -71,7 +72,7 @@ def parse(line: int, words: list[str]) -> tuple[list[Option], list[Trouble]]:
                     options.append(Option(line, option.name, option.value))
                 else:
                     troubles.append(_trouble(line, option, word))
-    troubles += [trouble for option in options if (trouble := _bad_value(option)) is not None]
+    troubles += [trouble for option in options if (trouble := _unfilled(option) or _bad_value(option)) is not None]
     return options, troubles
 
 
@@ -97,6 +98,14 @@ def _unknown(line: int, given: str) -> Trouble:
         return Trouble(line, f"--{given[:60]} is no option of sbatch; did you mean --{near[0]}?")
     message = f"--{given[:60]} is not sbatch's own: unless a plug-in of the cluster brings it, sbatch refuses the job"
     return Trouble(line, message, is_refused=False)
+
+
+def _unfilled(option: Option) -> Trouble | None:
+    problem = unfilled(option.value or "")
+    if problem is None:
+        return None
+    message = f"--{option.name}: {problem}: sbatch takes it as it stands here"
+    return Trouble(option.line, message, is_refused=_bad_value(option) is not None)
 
 
 def _bad_value(option: Option) -> Trouble | None:

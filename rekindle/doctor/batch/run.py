@@ -167,7 +167,7 @@ def _trap(batch: Batch) -> Iterator[Finding]:
 
     bash runs a trap when the command in the foreground has ended; a signal ends a `wait`.
     """
-    foreground = [step for step in _payloads(batch) if step.end != "&"]
+    foreground = [step for step in _payloads(batch) if not step.is_background]
     if foreground and _has_trap(batch, that_runs=True):
         yield warning(
             batch.at(foreground[-1].line),
@@ -191,8 +191,11 @@ def _wait(batch: Batch) -> Iterator[Finding]:
     """
     if any(command.program == "wait" for command in batch.shell.commands):
         return
-    for command in _payloads(batch):
-        if command.end == "&":
+    scripts = [
+        command for command in batch.shell.commands if any(_OTHER_SCRIPT.fullmatch(word) for word in command.words[:3])
+    ]
+    for command in _payloads(batch) or scripts:
+        if command.is_background:
             yield error(
                 batch.at(command.line),
                 f"{command.program} runs in the background and nothing waits for it: the script ends, and the job with "
@@ -266,7 +269,7 @@ def _last_word(batch: Batch, *, stops: bool) -> Iterator[Finding]:
     step = batch.steps[-1]
     after = commands[commands.index(step) + 1 :]
     bare = next((command for command in after if command.words == ("wait",)), None)
-    if bare is not None and any(other.end == "&" for other in batch.steps):
+    if bare is not None and any(other.is_background for other in batch.steps):
         message = (
             "`wait` alone returns 0 whatever the step did: a crash counts as completed; keep $! and `wait $!` for each"
         )
@@ -274,7 +277,11 @@ def _last_word(batch: Batch, *, stops: bool) -> Iterator[Finding]:
     elif after and after[-1].words == ("exit", "0"):
         message = "`exit 0` is the job's exit code, whatever the step did: a failed run looks complete; keep `rc=$?`"
         yield warning(batch.at(after[-1].line), message)
-    elif after and not stops and step.end not in ("&", "&&", "|") and after[-1].program not in ("exit", "wait", "srun"):
+    elif (
+        after
+        and not (stops or step.is_background or step.end in ("&&", "|"))
+        and after[-1].program not in ("exit", "wait", "srun")
+    ):
         message = (
             f"`{after[-1].program[:40]}` decides the job's exit code, not srun: a failed run looks complete; keep "
             "`rc=$?` behind srun and end with `exit $rc`"
@@ -357,9 +364,15 @@ def _places(batch: Batch) -> Iterator[tuple[str, str, int]]:
     for command in batch.shell.commands:
         if command.is_inner or command.program in ("trap", "echo", "printf", "[", "[[", "test"):
             continue
-        for name, value in flags(word.replace(LATER, "$") for word in batch.words(command)):
-            if _CHECKPOINT.fullmatch(name) and value and _looks_like_place(value):
-                yield name, value, command.line
+        # First as its quotes have it: of all values that a word may have, each part at a blank is a word of its own.
+        quoted_ones = {
+            name: " ".join(batch.shell.expanded([value])) for name, value in flags(command.words) if value is not None
+        }
+        for name, value in (*quoted_ones.items(), *flags(batch.words(command))):
+            place = (value or "").replace(LATER, "$")
+            is_cut = name in quoted_ones and value != quoted_ones[name]
+            if _CHECKPOINT.fullmatch(name) and not is_cut and _looks_like_place(place):
+                yield name, place, command.line
     for name, values in batch.shell.values.items():
         if len(name) <= MAX_NAME and _CHECKPOINT.fullmatch(name.lower()):
             for value in values:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from rekindle.doctor.base.checks import REFERENCE, Area, check
-from rekindle.doctor.base.findings import Finding, error, listed, quoted, unknown, warning
+from rekindle.doctor.base.findings import Finding, error, listed, quoted, unfilled, unknown, warning
 from rekindle.doctor.base.subject import Kind, Mount, Storage, Subject
 from rekindle.doctor.cluster.request import provisioning_mode, slurm_controller
 
@@ -71,11 +71,12 @@ def _shape(wire: Mapping[str, Any], label: str) -> Iterator[Finding]:
             yield wrong(name, "must be a text")
         elif not value and name not in _OPTIONAL:
             yield wrong(name, "must not be empty")
-    for name in wire:
-        if name not in known:
-            near = difflib.get_close_matches(name[:64], known, n=1)
-            hint = f"; did you mean {near[0]}?" if near else ""
-            yield warning(f"{label}:{name[:80]}", f"is not known and is not read{hint}")
+        elif problem := unfilled(value):
+            yield wrong(name, problem)
+    for name in (name for name in wire if name not in known):
+        near = difflib.get_close_matches(name[:64], known, n=1)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        yield warning(f"{label}:{name[:80]}", f"is not known and is not read{hint}")
     if isinstance(wire.get("version"), str) and wire["version"] not in ("", VERSION):
         yield warning(f"{label}:version", f"{quoted(wire['version'])} is not {VERSION}")
     if isinstance(wire.get("workload_manager"), str) and wire["workload_manager"] not in ("", "slurm"):
@@ -96,6 +97,8 @@ def _worker_shapes(value: object, label: str) -> Iterator[Finding]:
             if not isinstance(worker.get(name), str) or not worker[name]:
                 problem = "must be a text of at least one character" if name in worker else "is required and missing"
                 yield error(f"{at}[{index}].{name}", problem)
+            elif (left := unfilled(worker[name])) is not None:
+                yield error(f"{at}[{index}].{name}", left)
 
 
 @check("provisioning-fsx", Area.PROVISIONING, REFERENCE, twin="schema")
@@ -111,10 +114,15 @@ def _fsx_shapes(wire: Mapping[str, Any], label: str) -> Iterator[Finding]:
         yield error(where, "is missing: FSx for Lustre needs its DNS name and its mount name")
     for name in ("fsx_dns_name", "fsx_openzfs_dns_name"):
         value = wire.get(name)
-        if isinstance(value, str) and value and (len(value) > 275 or _DNS.fullmatch(value) is None):
+        if (
+            isinstance(value, str)
+            and value
+            and not unfilled(value)
+            and (len(value) > 275 or _DNS.fullmatch(value) is None)
+        ):
             where = f"{label}:{name}"
             yield error(where, f"{quoted(value)} is no DNS name of a file system (fs-….fsx.…)")
-    if isinstance(mount, str) and mount and _MOUNT.fullmatch(mount) is None:
+    if isinstance(mount, str) and mount and not unfilled(mount) and _MOUNT.fullmatch(mount) is None:
         yield error(f"{label}:fsx_mountname", f"{quoted(mount)} is no mount name: 1 to 8 of A-Z a-z 0-9 _ -")
 
 
