@@ -19,14 +19,12 @@ _COUNT_0: Final = "0" + "".join(f"(?<!{word}{mark}0)" for word in _NUMBERED for 
 HARMLESS: Final[tuple[Harmless, ...]] = (
     Harmless(
         name="nccl_info",
-        needs=("nccl info",),
         pattern=r"nccl info [^\n]*?(?=nccl warn|traceback|runtimeerror|\berror: |\n|\Z)",
         example="node1:533:1765 [2] NCCL INFO NCCL_TIMEOUT set by environment to 1800; retry on connection refused",
         source="NCCL debug.cc: INFO is what NCCL_DEBUG=INFO prints in a healthy run; what matters comes as WARN",
     ),
     Harmless(
         name="libfabric_info",
-        needs=("<info>", "<debug>", "<trace>"),
         pattern=r"libfabric:[^\n<]{0,160}<(?:info|debug|trace)>[^\n]{0,400}",
         example="libfabric:151205:1753871244::core:core:fi_getinfo_():1385<info> fi_getinfo: provider ofi_rxm returned "
         "-61 (No data available)",
@@ -35,7 +33,6 @@ HARMLESS: Final[tuple[Harmless, ...]] = (
     ),
     Harmless(
         name="socket_retried",
-        needs=("socket.cpp",),
         pattern=r"\[w[^\]\n]{0,80}\bsocket\.cpp:\d{1,5}\][^\n]{0,20}the (?:client|server) socket (?:has|cannot)"
         r"[^\n]{0,400}",
         example="[W1119 13:21:12.512 socket.cpp:752] [c10d] The client socket has failed to connect to [n04]:29500 "
@@ -44,7 +41,6 @@ HARMLESS: Final[tuple[Harmless, ...]] = (
     ),
     Harmless(
         name="none_of_them",
-        needs=("out of memory", "out-of-memory", "oom", "timeout", "hang", "crash", "deadlock", "interruption", "nan"),
         pattern=rf"\b(?:no|without|never|zero|{_COUNT_0}|free of) "
         r"(?:an? |any |more |further |single |new |cuda |gpu |host |ever "
         r"|ran |run |went ){0,3}(?:out[- ]of[- ]memory|ooms?|timeouts?|hangs?|crash(?:es)?|deadlocks?|interruptions?"
@@ -54,7 +50,6 @@ HARMLESS: Final[tuple[Harmless, ...]] = (
     ),
     Harmless(
         name="documentation",
-        needs=(" you",),
         pattern=r"[^\n.;]{0,200}\b(?:notif(?:y|ies)|warns?|gives|lets|allows|helps|tells) you\b[^\n.;]{0,200}",
         example="EC2 instance rebalance recommendations notify you when a Spot Instance is at elevated risk of "
         "interruption",
@@ -62,27 +57,6 @@ HARMLESS: Final[tuple[Harmless, ...]] = (
     ),
     Harmless(
         name="zero_count",
-        needs=(
-            "error",
-            "fail",
-            "nan",
-            "fault",
-            "ecc",
-            "xid",
-            "retries",
-            "timeout",
-            "oom",
-            "preempt",
-            "restart",
-            "pending",
-            "aggregate",
-            "volatile",
-            "dbe",
-            "problem",
-            "issue",
-            "exception",
-            "uncorrectable",
-        ),
         pattern=r"\b(?:errors?|failures?|faults?|failed|nans?|infs?|nan iterations|crc errors?|xid errors?|xids?"
         r"|ecc errors?"
         r"|ecc|retries|timeouts?|oom[_-]?kills?|preemptions?|restarts?|failure occurred|pending|aggregate|volatile"
@@ -100,7 +74,6 @@ HARMLESS: Final[tuple[Harmless, ...]] = (
     ),
     Harmless(
         name="nvidia_smi_table",
-        needs=("ecc",),
         pattern=r"volatile uncorr\. ecc|\becc (?:mode|support|is |enabled|disabled)\S{0,20}"
         r"|ecc mode\s{0,20}[:=]?\s{0,20}\w{1,12}"
         r"|remapping failure occurred\s{0,20}:\s{0,3}no|\bgpu memory error correction\b",
@@ -109,14 +82,12 @@ HARMLESS: Final[tuple[Harmless, ...]] = (
     ),
     Harmless(
         name="corrected",
-        needs=("correct",),
         pattern=r"(?<!un)(?<!not )\bcorrect(?:ed|able)\b[^\n]{0,60}",
         example="mce: [Hardware Error]: Machine check events logged, Corrected error, no action required.",
         source="Linux mce, EDAC CE: ECC did its work",
     ),
     Harmless(
         name="deepspeed_overflow_skip",
-        needs=("overflow",),
         pattern=r"overflow! .{0,80}(?:attempted loss scale: \S{1,24} )?reducing to (?:[2-9]"
         r"|[1-9]\d{1,12})(?:\.0{1,4})?(?![\d.e])",
         example="[deepspeed] OVERFLOW! Rank 0 Skipping step. Attempted loss scale: 65536, reducing to 32768.0",
@@ -124,21 +95,6 @@ HARMLESS: Final[tuple[Harmless, ...]] = (
     ),
     Harmless(
         name="setting",
-        needs=(
-            "timeout",
-            "error",
-            "nan",
-            "preempt",
-            "restart",
-            "oom",
-            "sigterm",
-            "fail",
-            "signal",
-            "interrupt",
-            "retry",
-            "retries",
-            "xid",
-        ),
         # NAME_IN_CAPITALS=1, --flag-name value, some_option: true; the name holds the word, not the event.
         pattern=r"\b(?!cuda_error)(?:torch_|nccl_|fi_|ofi_|slurm_|pytorch_|cuda_|dist_|gloo_|hydra_|tf_"
         r"|ucx_)\w{3,60}(?:\s?=\s?\S{1,80}| (?:is|has been|was|to) "
@@ -151,7 +107,6 @@ HARMLESS: Final[tuple[Harmless, ...]] = (
     ),
     Harmless(
         name="deprecation",
-        needs=("deprecat", "futurewarning"),
         pattern=r"(?:\A|(?<=\n))[^\n]{0,400}?\b(?:(?:is|are|was|been|now) deprecated|deprecationwarning"
         r"|futurewarning)\b[^\n]{0,400}",
         example="Warning: Environment variable NCCL_ASYNC_ERROR_HANDLING is deprecated; use "
@@ -160,38 +115,6 @@ HARMLESS: Final[tuple[Harmless, ...]] = (
     ),
     Harmless(
         name="advice",
-        needs=(
-            "avoid",
-            "prevent",
-            "in case of",
-            "to debug",
-            "if you",
-            "to handle",
-            "resilient",
-            "tolerate",
-            "protect",
-            "recover",
-            "guard",
-            "catch",
-            "survive",
-            "restart",
-            "resume",
-            "requeue",
-            "may ",
-            "might ",
-            "could ",
-            "can ",
-            "checking for",
-            "watching",
-            "monitoring",
-            "looking for",
-            "register",
-            "install",
-            "handler",
-            "enabl",
-            "listening",
-            "support",
-        ),
         pattern=r"(?:install|register|enabl|attach|add|set)\w{0,5} [^\n]{0,60}\bhandlers?\b[^\n]{0,60}"
         r"|[^\n]{0,60}\bhandlers?\b (?:is |was |are |were |has been |have been )?(?:installed|registered|enabled"
         r"|attached|set|ready|in place)\b[^\n]{0,60}"
@@ -213,7 +136,6 @@ HARMLESS: Final[tuple[Harmless, ...]] = (
     ),
     Harmless(
         name="resumed_after",
-        needs=("resum", "restor", "restart", "recover", "after "),
         pattern=r"\b(?:resum\w{1,4}|restor\w{1,4}|restart\w{0,4}|recover\w{0,4}|continu\w{1,4})\b[^\n]{0,40}\b(?:after"
         r"|following|from)\b (?:an? |the |last |previous )?"
         r"(?:\w{1,16} )?(?:preemption|failure|interruption|crash|error|timeout|fault|node failure|nan)\b[^\n]{0,40}",
@@ -222,7 +144,6 @@ HARMLESS: Final[tuple[Harmless, ...]] = (
     ),
     Harmless(
         name="in_that_case",
-        needs=("if ", "whenever ", "unless ", "in case ", "previous ", "earlier ", "last "),
         pattern=r"\b(?:if|whenever|unless|in case) (?:the |an? |your |this |that |any )?(?:\w{1,20} ){0,3}?(?:is"
         r"|are|gets?|be|becomes?) (?:being )?"
         r"(?:pre-?empted|interrupted|reclaimed|terminated|evicted|killed|lost|cancelled)\b"
@@ -233,14 +154,12 @@ HARMLESS: Final[tuple[Harmless, ...]] = (
     ),
     Harmless(
         name="invitation",
-        needs=("ctrl",),
         pattern=r"\b(?:press|use|hit|type|with) ctrl ?[-+] ?c\b\)? (?:to|twice to|again to|if)\b",
         example="TensorBoard 2.14.0 at http://localhost:6006/ (Press CTRL+C to quit)",
         source="TensorBoard, uvicorn and others at their start",
     ),
     Harmless(
         name="handled",
-        needs=("retry", "ignor", "skipping", "retri", "falling back", "fallback", "suppress", "handled"),
         pattern=r"(?:\A|(?<=\n))(?![^\n]{0,200}failing async write)[^\n]{0,300}\b(?:will retry|retrying|retry in"
         r"|retry \d|retried|attempt \d{1,3}(?:/"
         r"| of )\d{1,3}|ignoring|ignored|falling back|"
@@ -250,7 +169,6 @@ HARMLESS: Final[tuple[Harmless, ...]] = (
     ),
     Harmless(
         name="address_tried",
-        needs=("socket.cpp",),
         pattern=r"socket\.cpp[^\n]{0,40}(?:client|server) socket (?:has failed to|cannot be)[^\n]{0,160}(?:errno: 9[79]"
         r"|error: 10049)\b[^\n]{0,80}",
         example="[W socket.cpp:663] [c10d] The client socket has failed to connect to [localhost]:29500 (errno: 99 - "
@@ -259,7 +177,6 @@ HARMLESS: Final[tuple[Harmless, ...]] = (
     ),
     Harmless(
         name="kernel_version",
-        needs=("preempt",),
         pattern=r"\b(?:smp )?preempt(?:_dynamic|_rt)\b|\bsmp preempt\b|preemptmode\s{0,2}=\s{0,2}\w{1,12}"
         r"|preemption ?mode[.\w]{0,24}"
         r"|\b(?:preemption|preemptible|preemptable)\b.{0,24}(?:enabled|disabled|supported|allowed|=|:)"
@@ -270,7 +187,6 @@ HARMLESS: Final[tuple[Harmless, ...]] = (
     ),
     Harmless(
         name="initial_best",
-        needs=("inf", "nan"),
         pattern=r"\b(?:best|lowest|min|minimum|initial|prev(?:ious)?|last_best)[\w ]{0,24}(?:loss|ppl|metric"
         r"|score)?\w{0,8}['\"]?\s{0,3}[:=(]?\s{0,3}(?:is |was )?(?:inf|infinity|nan)\b"
         r"|\bimproved from (?:inf|nan)\b|\bnan_to_num\w{0,4}|\bnan(?:mean|sum|median|std|max|min)\b"
@@ -280,7 +196,6 @@ HARMLESS: Final[tuple[Harmless, ...]] = (
     ),
     Harmless(
         name="version_banner",
-        needs=("version", "loading", "loaded"),
         pattern=r"\b(?:nccl|cuda|efa|ofi|libfabric|ucx|rdma|gsp|gsp firmware|driver|cudnn|infiniband|nvlink"
         r"|lustre) (?:\w{1,16} )?version\b[^\n\w]{0,12}[\w.+:-]{0,40}",
         example="GSP Firmware Version : 535.104.05; EFA installer version: 1.30.0",
@@ -288,21 +203,18 @@ HARMLESS: Final[tuple[Harmless, ...]] = (
     ),
     Harmless(
         name="failure_mode",
-        needs=("failure mode", "failure_mode"),
         pattern=r"\b\w{0,24}[_ ]?(?:link|nvswitch|gpu)[_ ]failure[_ ]mode\s{0,3}[:=]\s{0,3}\d",
         example="[INFO] nvswitch failure mode : 0; TRUNK_LINK_FAILURE_MODE=1",
         source="NVIDIA Fabric Manager user guide, fabricmanager.cfg: settings printed at the start",
     ),
     Harmless(
         name="watchdog_setup",
-        needs=("lockup detector", "hung_task_"),
         pattern=r"\b(?:hard|soft) lockup detector\b[^\n]{0,80}|\bhung_task_\w{3,30}\b[^\n]{0,60}",
         example='"echo 0 > /proc/sys/kernel/hung_task_timeout_secs" disables this message.',
         source="Linux kernel/watchdog.c and hung_task.c: how to set it up, or that it could not be",
     ),
     Harmless(
         name="closing_siblings",
-        needs=("closing signal", "closing process"),
         pattern=r"sending process \d{1,9} closing signal \w{3,8}|sending processes \d{1,3} closing signal",
         example="torch/distributed/elastic/multiprocessing/api.py:897] Sending process 750661 closing signal SIGTERM",
         source="torch.distributed.elastic ends the siblings of a worker that has failed: what it failed of is "

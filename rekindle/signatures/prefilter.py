@@ -47,7 +47,7 @@ class Prefilter:
         self._by_keyword: dict[bytes, list[tuple[bytes, int]]] = {}
         self._without_keyword: list[tuple[bytes, int]] = []
         for need, place in self._needs:
-            keyword = _keyword(need)
+            keyword = _keyword(need) if _WORD.search(need) else b""
             if len(keyword) < MIN_KEYWORD:
                 self._without_keyword.append((need, place))
             else:
@@ -105,10 +105,11 @@ class Prefilter:
 def needs(rule: Rule | Harmless) -> tuple[str, ...]:
     """Literals of which one stands in every text that the rule matches.
 
-    Raises: ValueError for a pattern that needs none: it would have to be tried on every line.
+    Raises: ValueError for a rule's pattern that needs no letters: it would have to be tried on every line. A harmless
+    phrase may do without them, since it is looked for only where a rule has matched.
     """
-    found = rule.needs if isinstance(rule, Harmless) else needs_of(rule.pattern, rarity)
-    if not found:
+    found = needs_of(rule.pattern, rarity)
+    if not found or (isinstance(rule, Rule) and not all(map(rarity, found))):
         raise ValueError(f"the pattern of {rule.name} needs no literal")
     return found
 

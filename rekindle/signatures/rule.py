@@ -39,13 +39,9 @@ class Rule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Harmless:
-    """A phrase that names an error and is none: it is taken out of the excerpt before the rules read it.
-
-    It is looked for only where one of `needs`, the words that it could be mistaken for, stands in the excerpt.
-    """
+    """A phrase that names an error and is none: it is taken out of the excerpt before the rules read it."""
 
     name: str
-    needs: tuple[str, ...]
     pattern: str
     example: str
     source: str
