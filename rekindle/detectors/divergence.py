@@ -37,6 +37,7 @@ class Divergence:
     __slots__ = (
         "_above",
         "_beyond",
+        "_beyond_step",
         "_beyond_top",
         "_returned",
         "_since_step",
@@ -55,7 +56,8 @@ class Divergence:
         self.onset_step: int | None = None
         self.heal_to = 0.0
         self._above = 0
-        self._beyond = 0  # rows in a row
+        self._beyond = 0  # rows in a row, from `_beyond_step` on
+        self._beyond_step = 0
         self._beyond_top = -inf  # the highest of those that were acted on: the run has come back from it
         self._since_step = 0
         self._top = 0.0  # the highest rise of the level over the best one, since it was last half as high
@@ -81,7 +83,7 @@ class Divergence:
             return self._verdict(point, "no way back", GIVE_UP_ROWS) if not spike.is_known_level else None
         if self._is_beyond(point):
             self._beyond_top = scale.value
-            self.start(point.step, max(scale.first))
+            self.start(self._beyond_step, max(scale.first))
             return self._verdict(point, FAR_BEYOND_FIRST, self._beyond, Trouble.LOSS_SPIKE)
         rise = scale.level - scale.best
         if rise > self._top:
@@ -113,6 +115,8 @@ class Divergence:
             self._beyond = 0
             return False
         is_out = scale.value - scale.level >= max(BEYOND_Z * scale.noise_of_late, BEYOND)
+        if is_out and self._beyond == 0:
+            self._beyond_step = point.step
         self._beyond = self._beyond + 1 if is_out else 0
         return self._beyond > 1 or (is_out and rise > FAR_BEYOND)
 

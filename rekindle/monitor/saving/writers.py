@@ -7,11 +7,13 @@ import sys
 import threading
 from typing import Final
 
-# Functions of the standard library in which a thread waits for its next work: (file, function). A pool's waits in C.
+# Functions in which a thread waits for its next work: (file, function). A pool's waits in C; the last is tqdm's, whose
+# first bar begins a thread that looks at all bars from time to time (tqdm/_monitor.py).
 _IDLE: Final = frozenset(
     {
         *(("queue.py", "get"), ("connection.py", "poll"), ("connection.py", "wait"), ("connection.py", "recv")),
         *(("selectors.py", "select"), ("socket.py", "accept"), ("socketserver.py", "serve_forever")),
+        ("_monitor.py", "run"),
     }
 )
 _IDLE_ON_TOP: Final = _IDLE | {("thread.py", "_worker")}
