@@ -196,8 +196,8 @@ HARMLESS: Final[tuple[Harmless, ...]] = (
     ),
     Harmless(
         name="version_banner",
-        pattern=r"\b(?:nccl|cuda|efa|ofi|libfabric|ucx|rdma|gsp|gsp firmware|driver|cudnn|infiniband|nvlink"
-        r"|lustre) (?:\w{1,16} )?version\b[^\n\w]{0,12}[\w.+:-]{0,40}",
+        pattern=r"\b(?:nccl|cuda|efa|ofi|libfabric|ucx|rdma|gsp|gsp firmware|(?<!determine neuron )driver|cudnn"
+        r"|infiniband|nvlink|lustre) (?:\w{1,16} )?version\b[^\n\w]{0,12}[\w.+:-]{0,40}",
         example="GSP Firmware Version : 535.104.05; EFA installer version: 1.30.0",
         source="nvidia-smi -q; efa_installed_packages",
     ),
