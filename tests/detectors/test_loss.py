@@ -326,7 +326,6 @@ def test_empty_cells_are_not_bad_values_and_do_not_break_a_spike_up() -> None:
 
 def test_a_loss_far_beyond_the_first_ones_is_dated_from_the_first_row_that_was() -> None:
     """Two rows tell, and the trouble began with the first of them."""
-    losses = falling(400, seed=1)
-    losses += [8 * losses[0]] * 3
+    losses = [2.0 + 0.001 * (step % 40) for step in range(400)] + [20.0] * 3
     found = [verdict for _, verdict in verdicts(rows_of(losses), LossWatch()) if verdict.severity is Severity.ACT]
     assert [verdict.evidence["onset_step"] for verdict in found] == [rows_of(losses)[400].step]
